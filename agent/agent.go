@@ -36,88 +36,87 @@ const (
 )
 
 // maxEnded is how many ended processes of all sessions are kept for
-// process/read. One more, and the process that ended first is forgotten early.
+// process/read. Beyond it, the process that ended first is forgotten early.
 const maxEnded = 16384
 
-// idleAfter is how long nobody must have been connected before memory goes back
-// to the system.
+// idleAfter is how long the agent must be without connections before it returns
+// memory to the system.
 const idleAfter = time.Second
 
-// Config is what an [Agent] needs to know. The zero value serves with all
-// defaults and an empty environment.
+// Config configures an [Agent]. The zero value serves with all defaults and an
+// empty environment.
 type Config struct {
 	// Version is reported as executorVersion. It begins with the version of the
-	// reference that this agent is compatible with, since clients gate features
-	// on that.
+	// reference that this agent is compatible with, because clients gate
+	// features on that version.
 	Version string
-	// Environ is the environment that processes may inherit, "K=V".
+	// Environ is the environment that processes may inherit, as "K=V".
 	Environ []string
-	// Logger gets who connects, which commands run and are refused, and faults; nil discards.
+	// Logger logs connections, commands that run or are refused, and faults; nil discards.
 	Logger *slog.Logger
-	// ConcurrentRequests are how many requests of one connection run at once, 0
-	// for 64; 1 is strict order (rpc.md 2.6).
+	// ConcurrentRequests is how many requests of one connection run at once; 0
+	// means 64, 1 means strict order (rpc.md 2.6).
 	ConcurrentRequests int
-	// SessionTTL is how long a detached session is kept, and how long an ended
-	// process; 0 for 80 s.
+	// SessionTTL is how long a detached session and an ended process are kept;
+	// 0 means 80 s.
 	SessionTTL time.Duration
-	// NamedSessionTTL is for how long a session with a name is kept at most when
-	// neither a client nor a process holds it; 0 for 24 hours.
+	// NamedSessionTTL is the longest time that a session with a name is kept
+	// while neither a client nor a process holds it; 0 means 24 hours.
 	NamedSessionTTL time.Duration
-	// KeepRevoked keeps a session whose client has lost its right to connect as
-	// long as any other detached session. If false, such a session ends at once.
+	// KeepRevoked keeps a session whose client lost its right to connect as long
+	// as any other detached session. If false, such a session ends at once.
 	KeepRevoked bool
 	// RetainBytes of output are kept for each process, RetainTotalBytes for all
-	// together, 0 for 1 MiB and 256 MiB.
+	// together; 0 means 1 MiB and 256 MiB.
 	RetainBytes, RetainTotalBytes int64
-	// ContentBytes bounds, over all connections, what was read for clients and
-	// is not sent yet: files and listings above 1 MiB, HTTP bodies of 64 KiB
-	// and more. 0 is 1 GiB. A single answer above it is refused.
+	// ContentBytes bounds, over all connections, the content that was read for
+	// clients and is not sent yet: files and listings above 1 MiB, HTTP bodies
+	// of 64 KiB and more. 0 means 1 GiB. A single larger answer is refused.
 	ContentBytes int64
-	// SocketBytes are kept for all sockets together, of what has come from their other
-	// ends and is not acknowledged; 0 for 64 MiB.
+	// SocketBytes bounds the bytes, of all sockets together, that came from their
+	// other ends and are not acknowledged yet; 0 means 64 MiB.
 	SocketBytes int64
-	// Metrics gets the metrics of the agent; nil: nobody asks for them.
+	// Metrics gets the metrics of the agent; nil: there is no page of them.
 	Metrics *Metrics
-	// Transport says in the metrics how clients connect.
+	// Transport is the metrics' word for how clients connect.
 	Transport string
-	// Reaper reaps orphans: the agent is PID 1, or becomes a subreaper. Without it
-	// neither may happen.
+	// Reaper reaps orphans. It is required if the agent is PID 1 or becomes a
+	// subreaper.
 	Reaper *procs.Reaper
 	// Guard kills all processes of the agent when the agent dies; nil: none.
 	Guard *procs.Guard
 
-	// Confines tells that the main function of this program runs the hidden
-	// modes of package helper. Only then can the agent start its own program
-	// again as a helper; else requests that ask for confinement are refused.
+	// Confines says that main of this program runs the hidden modes of package
+	// helper. Only then can the agent start its own program again as a helper;
+	// otherwise it refuses requests that ask for confinement.
 	Confines bool
-	// StateDir is for records of what a command has in workspaces while it
-	// runs, so that the next agent can clean up after a crash. Empty stands for
-	// a usual place of the user: a folder of its own in /dev/shm, else
-	// in XDG_RUNTIME_DIR, /run or /tmp.
+	// StateDir is for records of what running commands have in workspaces, so
+	// that the next agent can clean up after a crash. If it is empty, the agent
+	// uses a folder of its own in /dev/shm, else in XDG_RUNTIME_DIR, /run or
+	// /tmp.
 	StateDir string
-	// Tool is in the PATH of commands, also of confined ones; nil: it is not.
+	// Tool is in the PATH of commands, including confined commands; nil: no tool is.
 	Tool *Tool
-	// Secrets are files that nothing confined may see.
+	// Secrets are files that no confined command may see.
 	Secrets []string
-	// SecretFolders are for secrets alone: nothing confined may see them, unless a
-	// policy names something in them or lets them be written.
+	// SecretFolders hold only secrets. No confined command may see them, unless a
+	// policy names something in them or lets commands write them.
 	SecretFolders []string
-	// Listening are all listeners of this program: nothing confined may
+	// Listening are all listeners of this program: no confined command may
 	// reach them.
 	Listening []Listening
-	// Operator says which layers will do where several would be exact
+	// Operator says which layers are acceptable where several would be exact
 	// (sandbox.md 15).
 	Operator sandbox.Operator
-	// ExecPolicy says which commands clients may start; nil: all. Nothing confined may see the
+	// ExecPolicy says which commands clients may start; nil: all. No confined command may see the
 	// folder of its rules.
 	ExecPolicy *ExecPolicy
-	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork];
-	// nil: clients decide alone, and no proxy leads out.
+	// Network is the operator's policy for the network of all commands, see [Agent.SetNetwork];
+	// nil: clients decide alone, and no upstream proxy is used.
 	Network *Network
-	// RequireNetworkEnforcement refuses commands that could reach the network in another way
-	// than through a proxy of theirs.
+	// RequireNetworkEnforcement refuses commands that could reach the network without their proxy.
 	RequireNetworkEnforcement bool
-	// Limits are those of every confined command.
+	// Limits apply to every confined command.
 	Limits sandbox.Limits
 	// Cgroups gives each confined command a control group; nil: none.
 	Cgroups *procs.Cgroups
@@ -131,20 +130,20 @@ type Agent struct {
 	host   *host
 	budget *procs.Budget
 	http   *httpclient.Client
-	// content bounds what all connections together hold of answers not sent
-	// yet.
+	// content bounds the answers that all connections together hold and have
+	// not sent yet.
 	content *answers.Memory
-	// sockets bounds what the sockets of all sessions keep.
+	// sockets bounds the bytes that the sockets of all sessions keep.
 	sockets sockets.Budget
 	// snapshots bounds the shell snapshots of all sessions, and snapshotTime is the time of each,
 	// zero but in tests.
 	snapshots    snapshot.Budget
 	snapshotTime time.Duration
-	// sandboxes is what requests and commands are confined with.
+	// sandboxes confines requests and commands.
 	sandboxes *sandboxes
 	// networks makes the proxies of processes.
 	networks egress.Networks
-	// inotify is what files are watched with: for fs/watchMissing, by watcher and by skills.
+	// inotify watches files: for fs/watchMissing, for watcher and for skills.
 	inotify inotify.Group
 	watcher fswatch.Watcher
 	metrics counters
@@ -217,7 +216,8 @@ func New(cfg Config) *Agent {
 	a.watcher.Group = &a.inotify
 	a.skills = skills.New(skills.Config{
 		Files: a.files, ErrorText: errorText, Places: h.places,
-		// Its own: what is installed takes away none of the directories that clients may watch.
+		// A watcher of its own, so that installed skills take away none of the directories that
+		// clients may watch.
 		Watcher: &fswatch.Watcher{Group: &a.inotify},
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
@@ -264,9 +264,9 @@ func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
 	return c.serve(ctx)
 }
 
-// update changes the connections. When nobody has been connected for a while, free
-// memory goes back to the system, so that an idle agent is small. To do so while
-// clients work would empty the pools of buffers that they need again.
+// update changes the connections. When no client has been connected for a while,
+// free memory goes back to the system, so that an idle agent is small. Doing so
+// while clients work would empty the pools of buffers that they need again.
 func (a *Agent) update(connections func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -278,7 +278,7 @@ func (a *Agent) update(connections func()) {
 }
 
 // Close ends all sessions and kills their processes. Connections should have
-// ended before: else they lose their session.
+// ended before; otherwise they lose their session.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -303,8 +303,8 @@ func (a *Agent) Close() error {
 	return errors.Join(a.networks.Close(), a.sandboxes.close())
 }
 
-// probe begins to find out how this host can confine, once the first client has
-// its answer to initialize.
+// probe starts to find out how this host can confine. It is called once the
+// first client has its answer to initialize.
 func (a *Agent) probe() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -313,8 +313,8 @@ func (a *Agent) probe() {
 	}
 }
 
-// expire ends a session whose retention is over, unless it has been resumed after the
-// attachment of that number.
+// expire ends a session whose retention is over, unless the session was resumed after
+// the attachment with that number.
 func (a *Agent) expire(s *Session, attachment int) {
 	if a.forgetIf(s, func() bool { return s.detachedSince(attachment) }) {
 		s.audit.Ended("expired")
@@ -338,7 +338,7 @@ func (a *Agent) revoke(s *Session) {
 	}
 }
 
-// Holders returns who has left something in a session, see [rpc.Revocable].
+// Holders returns the holders that made a session or started a process in one, see [rpc.Revocable].
 func (a *Agent) Holders() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -351,9 +351,9 @@ func (a *Agent) Holders() []string {
 	return slices.Collect(maps.Keys(found))
 }
 
-// Revoke ends every session that a holder who may not connect any more has made or has
-// started a process in, with a name or without, unless Config.KeepRevoked says otherwise.
-// It does not wait for the end; Close does.
+// Revoke ends every session, named or not, that the holder made or started a process in,
+// because the holder may not connect any more. Config.KeepRevoked prevents that. It does
+// not wait for the end; Close does.
 func (a *Agent) Revoke(holder string) {
 	if a.cfg.KeepRevoked {
 		return
@@ -386,8 +386,8 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	return true
 }
 
-// retain notes an ended process, and forgets the one that ended first where
-// there are too many.
+// retain notes an ended process. If there are too many, it forgets the process
+// that ended first.
 func (a *Agent) retain(s *Session, p *process) {
 	a.mu.Lock()
 	a.ended = append(a.ended, endedProcess{s, p})
@@ -402,7 +402,7 @@ func (a *Agent) retain(s *Session, p *process) {
 	}
 }
 
-// release undoes retain: nothing is kept of the process any more.
+// release undoes retain.
 func (a *Agent) release(p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,20 +26,20 @@ func (s *Session) tell(method string, params any) {
 	}
 }
 
-// note tells who operates the agent what became of a command.
+// note records the outcome of a command in the operator's log and metrics.
 func (s *Session) note(d approval.Decision) {
 	s.agent.metrics.Decided(d.Kind, d.Outcome)
 	s.audit.Decided(d.Outcome, "kind", d.Kind, "program", d.Program, "pid", d.PID, "rule", d.Decider)
 }
 
-// judge has every program that the process executes judged, if the plan says so.
+// judge takes a judge for every program that the process executes, if the plan says so.
 func (l *launch) judge(context.Context) (err error) {
 	if l.plan == nil || l.plan.Policy == nil {
 		return nil
 	}
 	bare := l.box == nil || l.box.Unconfined()
 	if bare && !l.plan.Pending {
-		// A client hears at once of a program that is not there, as without rules.
+		// A client learns at once that a program does not exist, as without rules.
 		if err := l.spec.Check(); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (l *launch) judge(context.Context) (err error) {
 	return nil
 }
 
-// holdBack keeps the command from running before the client has allowed it, if the client is to be
+// holdBack stops the command from running before the client has allowed it, if the client must be
 // asked.
 func (l *launch) holdBack(context.Context) (err error) {
 	if !l.plan.IsPending() {

@@ -9,29 +9,29 @@ import (
 )
 
 // maxAsked is how many questions of a session by one method may wait for its client. Processes of
-// the session cause them, so there can be many; those about networks take no room from those about
-// commands, of which package approval asks no more at once.
+// the session cause them, so there can be many. Questions about networks take no room from
+// questions about commands, of which package approval asks no more at once.
 const maxAsked = 256
 
 var (
-	// errNobody is why a question was not asked, or has no answer any more.
+	// errNobody is the error of a question that was not asked, or that can get no answer any more.
 	errNobody = errors.New("no client is attached to the session")
 	errAsked  = fmt.Errorf("%d questions wait for the client, as many as may wait", maxAsked)
 )
 
-// question is one that waits for its answer.
+// question is a question that waits for its answer.
 type question struct {
 	method string
 	cancel context.CancelCauseFunc
 }
 
-// asker is what [Session.ask] is.
+// asker is the type of [Session.ask].
 type asker func(ctx context.Context, method string, params, result any) error
 
 // ask asks the attached client, and reads its answer into result as [rpc.Peer.Call] does. It
-// returns at once where nobody is attached, and as soon as that client is attached no more: a
-// client that comes back is not asked again. The context says how long to wait; but as long as
-// the client does not read, ask cannot return.
+// returns at once if no client is attached, and as soon as the client is detached: a client that
+// comes back is not asked again. The context bounds the wait; but while the client does not read,
+// ask cannot return.
 func (s *Session) ask(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -48,7 +48,7 @@ func (s *Session) ask(ctx context.Context, method string, params, result any) er
 	return peer.Call(ctx, method, params, result)
 }
 
-// asks enters a question, and returns who is to answer it.
+// asks enters a question, and returns the peer that must answer it.
 func (s *Session) asks(q *question) (*rpc.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// places are where skills and plugins are installed for the user of the agent.
+// places returns the places where skills and plugins are installed for the user of the agent.
 func (h *host) places() discovery.Places {
 	p := discovery.Places{CodexHome: hostenv.CodexHome(h.lookup), System: discovery.SystemFolder}
 	if home, _ := h.lookup("HOME"); home != "" {
@@ -36,7 +36,7 @@ func (c *connection) discoverRoots(ctx context.Context, p protocol.DiscoverRoots
 		return nil, err
 	}
 	r := &rootsResult{found, answers.Share{Own: c.listings, Total: c.agent.content}}
-	// The files, and the message with them, which is made as a whole.
+	// Twice the size: the files, and the message with them, which is built as a whole.
 	return r, r.share.List(ctx, 2*int64(size))
 }
 

@@ -14,9 +14,9 @@ import (
 )
 
 // confine puts the process under the sandbox of its request. It fails only if the request is wrong,
-// or if this program cannot confine at all. A sandbox that this host cannot enforce is no error: a
-// process is started that says why on its standard error and exits with 101 (sandbox.md 9.2), and
-// nothing of the command runs.
+// or if this program cannot confine at all. A sandbox that this host cannot enforce is no error:
+// instead of the command, a process is started that prints the reason on its standard error and
+// exits with 101 (sandbox.md 9.2).
 func (l *launch) confine(context.Context) error {
 	l.free = !l.enforced()
 	if l.params.Sandbox == nil {
@@ -60,8 +60,8 @@ func (l *launch) confine(context.Context) error {
 	return nil
 }
 
-// enter takes the sandbox from the host. Where the network is enforced, the process has the
-// listeners of a proxy in the place of one: of ours, or of the one that the client has named.
+// enter takes the sandbox from the host. If the network is enforced, the process gets the listeners
+// of a proxy instead: of ours, or of the one that the client named.
 func (l *launch) enter(asked sandbox.Profile) (*confine.Held, error) {
 	door := &l.session.agent.sandboxes.door
 	switch {
@@ -77,8 +77,8 @@ func (l *launch) enter(asked sandbox.Profile) (*confine.Held, error) {
 	return box, err
 }
 
-// showBundle has a sandbox show the file with the certificate that the command has to trust, if
-// it does not show that anyway.
+// showBundle makes the sandbox show the file with the certificate that the command must trust,
+// unless it does so anyway.
 func (a *Agent) showBundle(asked *sandbox.Profile, plan *egress.Plan) error {
 	bundle, err := a.networks.Bundle(plan)
 	if bundle == "" || err != nil {
@@ -86,7 +86,7 @@ func (a *Agent) showBundle(asked *sandbox.Profile, plan *egress.Plan) error {
 	}
 	policy, err := asked.Compile()
 	if err != nil || policy.Access(bundle) >= sandbox.Read {
-		return nil // what is wrong with it is found where it is entered
+		return nil // enter finds the error
 	}
 	asked.Entries = append(slices.Clone(asked.Entries), sandbox.Entry{Place: sandbox.PlacePath, Path: bundle, Access: sandbox.Read})
 	return nil

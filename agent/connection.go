@@ -17,13 +17,13 @@ import (
 )
 
 // connection is the connection of one client: its lifecycle (rpc.md 3), and
-// what dies with it.
+// everything that ends with it.
 type connection struct {
 	agent     *Agent
 	peer      *rpc.Peer
-	principal string // who is at the other end, see rpc.Identified
-	holder    string // and whose right to connect may be revoked, see rpc.Revocable
-	remote    string // and where
+	principal string // of the other end, see rpc.Identified
+	holder    string // of the right to connect, which may be revoked, see rpc.Revocable
+	remote    string // address of the other end
 	phase     atomic.Int32
 	approves  bool // the client answers questions about commands
 
@@ -31,10 +31,10 @@ type connection struct {
 	audit   *audit.ClientLog
 	handles fsops.Handles
 	watches watches
-	// policies are those of its file requests.
+	// policies are the policies of its file requests.
 	policies policies
-	// answers, listings and bodies bound what this connection holds of each,
-	// see agent/internal/answers/memory.go.
+	// answers, listings and bodies bound how many bytes of each this connection
+	// holds, see agent/internal/answers/memory.go.
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex      // guards what follows
@@ -91,9 +91,9 @@ func (c *connection) serve(ctx context.Context) error {
 	return err
 }
 
-// closing detaches the session as soon as the connection is lost, whatever
-// handlers still do: the client may be on its way back. A client that may not
-// come back loses its session.
+// closing detaches the session as soon as the connection is lost, even while
+// handlers run, because the client may be on its way back. A client that may
+// not come back loses its session.
 func (c *connection) closing(err error) {
 	if c.session == nil {
 		return
@@ -139,15 +139,15 @@ func (c *connection) ready(family string) error {
 	return nil
 }
 
-// initializeResult lets notifications flow once the client has its answer. Before
-// that the client does not know its session.
+// initializeResult lets notifications flow once the client has its answer,
+// because before that the client does not know its session.
 type initializeResult struct {
 	protocol.InitializeResult
 	connection *connection
 }
 
-// Sent also begins the probe of the host. Earlier, the programs that a probe starts
-// would take processors from the answer that the client waits for.
+// Sent also starts the probe of the host. If it started earlier, its programs would
+// delay the answer that the client waits for.
 func (r *initializeResult) Sent() {
 	r.connection.session.announce(r.connection)
 	r.connection.agent.probe()

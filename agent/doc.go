@@ -6,8 +6,8 @@
 //	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:7000"})
 //	err = a.Serve(ctx, listener)
 //
-// [Config] has everything that an operator can decide. Its zero value serves with all defaults. What
-// is more than a plain value is made first: [ReadPolicy] reads rules about commands, [NewNetwork]
+// [Config] holds every option of an operator; its zero value serves with the defaults. Functions
+// make the options that are not plain values: [ReadPolicy] reads rules about commands, [NewNetwork]
 // checks a policy for the network, [ProvideTool] makes a folder with apply_patch for the PATH of
 // commands, [NewMetrics] makes a page for Prometheus.
 //
@@ -15,8 +15,8 @@
 // package transport or a relay.Link; [Agent.ServeConn] serves a single one. Serve returns when ctx
 // ends. [Agent.Close] then ends the sessions and kills their processes.
 //
-// A program that confines commands calls helper.Dispatch before anything else in main, and says so
-// with Config.Confines: a confined command is started by way of this same program. Without that,
+// A program that confines commands calls helper.Dispatch first in main and sets Config.Confines,
+// because the agent starts this same program again to confine a command. Without Config.Confines,
 // requests with a sandbox are refused.
 //
 // # Inside
@@ -29,14 +29,14 @@
 //	procs.Process ─ events ─ Session ─ the attached connection's peer ─ client
 //
 // A [Session] owns processes and has at most one connection attached. When the connection is lost,
-// the session waits for a client that resumes it, and then ends. A connection owns what dies with
-// it: file handles, a watch, streamed HTTP bodies.
+// the session waits a limited time for a client that resumes it, then ends. A connection owns what
+// ends with it: file handles, a watch, streamed HTTP bodies.
 //
-// Handlers of one connection run at once, as far as the table in methods.go lets them. Agent.mu may
-// be held while Session.mu is taken, not the other way round.
+// Handlers of one connection run at the same time, as far as the table in methods.go allows. Lock
+// order: Agent.mu, then Session.mu.
 //
 // # Limits
 //
-// Linux only. One process has one agent: the guard and the reaper of its Config are for all
-// processes of the program.
+// Linux only. A program has only one agent, because the guard and the reaper of its Config
+// work for all processes of the program.
 package agent

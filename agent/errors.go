@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// WireError turns an error of a handler into the one that is sent. No other
-// place knows which Go error has which code (rpc.md 2.2).
+// WireError turns an error of a handler into the error that is sent. It is the
+// only place that maps Go errors to codes (rpc.md 2.2).
 func WireError(err error) *protocol.Error {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e
@@ -47,9 +47,9 @@ func errorCode(err error) protocol.Code {
 	return protocol.CodeInternal
 }
 
-// errorText returns what a client reads of an error. Of an error of the system the
-// client reads its text and number, as from the reference, without the call and the
-// path around them (rpc.md 2.2).
+// errorText returns the text of an error for a client. An error of the system has
+// its text and number, as in the reference, without the call and the path around
+// them (rpc.md 2.2).
 func errorText(err error) string {
 	if _, ok := errors.AsType[*applypatch.FileError](err); ok {
 		return err.Error() // a patch is about many files

@@ -15,12 +15,12 @@ import (
 )
 
 // files returns the file system that a request with this sandbox may use: that of
-// the host, or a helper's under a policy. No other place decides that.
+// the host, or a helper's under a policy. It is the only place that decides this.
 func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error) {
 	return a.filesUnder(ctx, s, new(policies))
 }
 
-// filesUnder does what files does, with policies that are kept from one request to the next.
+// filesUnder is like files, with policies that are kept from one request to the next.
 func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *policies) (fsops.FS, error) {
 	if s == nil || s.UnrestrictedFiles() {
 		return fsops.Host{}, nil
@@ -44,8 +44,8 @@ func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *polic
 	return confined, nil
 }
 
-// filePolicy compiles the policy of a file request. Nothing of the host goes into it, and of the
-// agent only what stays the same as long as the agent lives: so a policy may be kept.
+// filePolicy compiles the policy of a file request. It depends only on the request and on facts
+// that do not change while the agent lives, so a policy may be kept.
 func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
 	if err != nil {
@@ -62,17 +62,17 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	return policy, nil
 }
 
-// A connection keeps this many policies at most, with so many bytes together.
+// Bounds of the policies that a connection keeps: their number, and their bytes together.
 const (
 	maxPolicies    = 16
 	maxPolicyBytes = 256 << 10
 )
 
-// policies are those that the file requests of a connection were last under. The zero value is
-// ready for use.
+// policies keeps the policies that file requests of a connection used last. The zero value is ready
+// for use.
 type policies struct {
 	mu    sync.Mutex   // guards what follows
-	kept  []keptPolicy // used last: at the end
+	kept  []keptPolicy // the last used at the end
 	bytes int          // of all
 }
 
@@ -82,9 +82,9 @@ type keptPolicy struct {
 	bytes  int
 }
 
-// of returns the policy of a sandbox, and compiles it if it is not kept; nil where it restricts no
-// file. What is too large or wrong is not kept. Of requests that come at once with a new policy one
-// compiles it, and the others wait.
+// of returns the policy of a sandbox, and compiles it if it is not kept; nil if it restricts no
+// file. A policy that is too large or wrong is not kept. If several requests come at once with a
+// new policy, one compiles it and the others wait.
 func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*sandbox.Policy, error)) (*files.Keyed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*san
 	return k.policy, nil
 }
 
-// sizeOf returns about how much memory a policy takes, in bytes.
+// sizeOf returns the approximate memory of a policy, in bytes.
 func sizeOf(p *sandbox.Policy) int {
 	const each = 40 // bytes of a rule or a glob, beside its paths
 	n := each * (len(p.Rules) + len(p.Globs) + len(p.Private))

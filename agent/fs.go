@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// links translates how a request wants symbolic links in its path treated.
+// links translates a request's choice about symbolic links in its path.
 func links(follow *bool) fsops.Links {
 	if follow != nil && !*follow {
 		return fsops.RefuseLinks
@@ -17,8 +17,8 @@ func links(follow *bool) fsops.Links {
 	return fsops.FollowLinks
 }
 
-// file returns the file system that a request works on, and the path that it
-// names there.
+// file returns the file system that a request works on, and the path that the
+// request names there.
 func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.Sandbox) (fsops.FS, string, error) {
 	files, err := c.agent.filesUnder(ctx, s, &c.policies)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.S
 	return files, path, err
 }
 
-// twoFiles does what file does, for a request with a source and a destination.
+// twoFiles is like file, for a request with a source and a destination.
 func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s *protocol.Sandbox) (files fsops.FS, from, to string, err error) {
 	files, from, err = c.file(ctx, src, s)
 	if err == nil {
@@ -49,10 +49,10 @@ func (r *fileResult) Sent() {
 	r.share.Release()
 }
 
-// alloc returns a buffer for n bytes of the file. It is called again for a file that
-// grows while it is read. Before it waits for more memory it gives back what r
-// holds: else two files that grow would wait for each other, and a file larger than
-// half of the memory would wait for itself.
+// alloc returns a buffer for n bytes of the file. It is called again if the file
+// grows while it is read. Before it waits for more memory, it gives back the memory
+// that r holds. Otherwise two growing files would wait for each other, and a file
+// larger than half of the memory would wait for itself.
 func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
 	r.share.Release()
 	if err := r.share.Answer(ctx, int64(n)); err != nil {
@@ -196,8 +196,8 @@ func (r *blockResult) Sent() {
 
 func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
 	r := &blockResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
-	// This may wait, so it comes before ReadBlock: a call that uses the handle
-	// would hold up its closing.
+	// This may wait, so it comes before ReadBlock: a waiting call with the
+	// handle would delay the closing of the handle.
 	if err := r.share.Answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
 		return nil, err
 	}

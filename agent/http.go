@@ -13,15 +13,14 @@ import (
 )
 
 const (
-	// maxBodyDelta is how much of a streamed body goes into one notification,
-	// in bytes.
+	// maxBodyDelta is the most bytes of a streamed body in one notification.
 	maxBodyDelta = 256 << 10
-	// maxStreams is how many bodies are streamed at once on one connection.
+	// maxStreams is how many bodies one connection may stream at once.
 	maxStreams = 1024
 )
 
-// streamedResponse sends the body once the answer is sent. Other requests run
-// meanwhile, even in strict order, since this one has been answered.
+// streamedResponse sends the body after the answer. Other requests run at the
+// same time, even in strict order, because this one was answered.
 type streamedResponse struct {
 	protocol.HTTPResponse
 	stream func()
@@ -86,8 +85,8 @@ func (r *bufferedResponse) Sent() {
 	r.share.Release()
 }
 
-// alloc returns a buffer for n bytes of a body, in the place of an earlier one. It
-// first gives back the share of memory of the earlier buffer.
+// alloc returns a buffer for n bytes of a body, instead of the earlier buffer. It
+// first gives back the earlier buffer's share of memory.
 func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 	r.share.Release()
 	if n >= answers.Least {

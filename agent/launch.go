@@ -12,9 +12,9 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// launch is one process/start under way, or the capture of a shell snapshot for one. It owns what
-// its steps take until the process runs. The process then keeps the resources alone, because the
-// request and the spec can be large and a process may be kept for long.
+// launch is one process/start under way, or the capture of a shell snapshot for one. It owns the
+// resources that its steps take, until the process runs. Then the process keeps only the resources,
+// because the request and the spec can be large and a process may be kept for long.
 type launch struct {
 	session  *Session
 	params   *protocol.StartParams
@@ -23,21 +23,21 @@ type launch struct {
 	snapshot string         // key of the shell snapshot to restore; "": none
 	ask      asker          // about the network
 	spec     procs.Spec
-	free     bool // confine has left the process the network of the host
+	free     bool // confine left the process the network of the host
 	resources
 }
 
-// resources are what a process has taken from the host and the agent. Each is nil where the
-// process needs none.
+// resources are the things that a process takes from the host and the agent. Each is nil if
+// the process does not need it.
 type resources struct {
 	box     *confine.Held   // its sandbox
 	network *egress.Network // its proxy
-	judged  *confine.Judged // decides about the programs that it executes
-	hold    *hold.Hold      // keeps its command from running before the client has allowed it
+	judged  *confine.Judged // judges the programs that it executes
+	hold    *hold.Hold      // stops its command from running before the client has allowed it
 }
 
-// release gives all resources back, the newest first. It is called once, when nothing that uses
-// them runs any more: by a start that fails, by Session.dispose, and by the end of a capture.
+// release gives all resources back, the newest first. It is called once, when nothing uses them any
+// more: by a start that fails, by Session.dispose, and by the end of a capture.
 func (r *resources) release() {
 	r.hold.Close()
 	r.judged.Close()
@@ -45,22 +45,22 @@ func (r *resources) release() {
 	r.box.Release()
 }
 
-// questions has those about what the process executes; nil where its programs are not judged.
+// questions returns the questions about programs that the process executes; nil if its programs are
+// not judged.
 func (r *resources) questions() *judge.Questions { return r.judged.Questions() }
 
-// step is a part of what has to be done before a program can be executed. It changes the spec, and
-// may take a resource.
+// step is one step before a program can be executed. It changes the spec, and may take a resource.
 type step func(*launch, context.Context) error
 
-// The steps of a launch, in their order. A capture has no snapshot to restore, and waits for no
-// client: a start that waits for one restores nothing.
+// The steps of a launch, in their order. A capture has no snapshot to restore. It does not wait for
+// a client, because a start that waits for one restores nothing.
 var (
 	startSteps   = []step{(*launch).restore, (*launch).confine, (*launch).connect, (*launch).judge, (*launch).holdBack}
 	captureSteps = []step{(*launch).confine, (*launch).connect, (*launch).judge}
 )
 
-// begin goes through the steps of a launch and executes the program. If that fails, nothing is left
-// of it.
+// begin goes through the steps of a launch and executes the program. If it fails, it leaves nothing
+// behind.
 func begin[P any](ctx context.Context, l *launch, steps []step, execute func(procs.Spec) (P, error)) (running P, err error) {
 	for _, step := range steps {
 		if err == nil {

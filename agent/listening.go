@@ -7,20 +7,20 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Listening is where clients reach an agent: at an address by TCP, or at the path of a
-// UNIX socket, which nothing confined may see.
+// Listening is a place where clients reach an agent: a TCP address, or the path of a
+// UNIX socket, which no confined command may see.
 type Listening struct {
 	Addr netip.AddrPort
 	Path string // "" for TCP
-	// Authenticated is false if anybody who connects is taken for a client.
+	// Authenticated is false if anybody may connect as a client.
 	Authenticated bool
 }
 
 // refuseOpenListeners refuses a policy under which a command could become a
-// client of this agent, and so run commands that nothing confines. A confined
-// command with the network cannot reach the ports of the agent at any address
-// of this host. But a port that is published elsewhere, or a proxy, may lead to a
-// listener that is not on a loopback address, and the agent cannot know of those.
+// client of this agent, and so run unconfined commands. A confined command with
+// the network cannot reach the ports of the agent at any address of this host.
+// But a port that is published elsewhere, or a proxy, may lead to a listener that
+// is not on a loopback address. The agent cannot know of such ports and proxies.
 func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 	if !policy.Confined || policy.Network != sandbox.NetworkEnabled {
 		return nil
@@ -35,12 +35,12 @@ func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 	return nil
 }
 
-// open tells whether processes on other hosts may be clients, without more.
+// open reports whether processes on other hosts may be clients without authentication.
 func (l Listening) open() bool {
 	return l.Path == "" && !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback()
 }
 
-// openListenerError says that a command could become a client.
+// openListenerError reports that a command could become a client.
 type openListenerError string
 
 func (e openListenerError) Error() string { return string(e) }

@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Families of methods, as texts of errors name them before the handshake.
+// Families of methods, as errors before the handshake name them.
 const (
 	famProcess = "exec"
 	famSession = "session"
@@ -22,8 +22,8 @@ const (
 	famSkills  = "capability discovery"
 )
 
-// table is the protocol's table of contents: which methods there are, and what
-// each may run beside (rpc.md 2.6).
+// table is the protocol's table of contents: all methods, and the order of each
+// (rpc.md 2.6).
 func (c *connection) table() rpc.Table {
 	var (
 		first   = rpc.Order{Inline: true}
@@ -89,10 +89,10 @@ func (c *connection) table() rpc.Table {
 	}
 }
 
-// processQueue names the queue of the process that a request is for.
+// processQueue names the queue of a request's process.
 func processQueue(params json.RawMessage) string { return queueOf("process", params, "processId") }
 
-// socketQueue names that of the socket.
+// socketQueue names the queue of a request's socket.
 func socketQueue(params json.RawMessage) string { return queueOf("socket", params, "socketId") }
 
 func queueOf(what string, params json.RawMessage, member string) string {
@@ -103,8 +103,8 @@ func queueOf(what string, params json.RawMessage, member string) string {
 }
 
 // serve refuses requests that come before the handshake. It reads their params
-// first, and params that are wrong are the error then: the reference looks at both
-// in this order (rpc.md 2.3).
+// first, so that wrong params are the error: the reference checks in this order
+// (rpc.md 2.3).
 func serve[P, R any, PP interface {
 	*P
 	strictjson.Unmarshaler

@@ -12,13 +12,13 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// counters are what an agent counts as it happens.
+// counters count events of an agent as they happen.
 type counters struct {
 	*metrics.Agent
 	output [procs.PTY + 1]*metrics.Counter // by stream
 }
 
-// census is how many there are of everything, taken once for each page.
+// census counts the sessions, processes and so on that exist, once for each page.
 type census struct {
 	sessions, processes                  map[string]int // by state
 	named, connections, watches, handles int
@@ -109,7 +109,7 @@ func (s *Session) count(c *census) {
 	}
 }
 
-// refusal names, in the metrics, why a sandbox was refused.
+// refusal returns the metrics' name for the reason why a sandbox was refused.
 func refusal(err error) string {
 	if _, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
 		return metrics.RefusedByHost

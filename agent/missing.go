@@ -49,7 +49,7 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 	}}, nil
 }
 
-// watchable returns the path of uri, or why the request may not watch it.
+// watchable returns the path of uri, or an error with the reason why the request may not watch it.
 func watchable(files fsops.FS, uri protocol.PathURI) (string, error) {
 	path, err := uri.Native()
 	if err != nil {

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// DefaultNamedSessionTTL is for how long a session with a name is kept at most when
-	// nothing holds it.
+	// DefaultNamedSessionTTL is the longest time that a session with a name is kept
+	// while nothing holds it.
 	DefaultNamedSessionTTL = 24 * time.Hour
-	// maxNamedOfOne is how many sessions with a name a principal may have, and maxNamed how
-	// many there may be of all principals.
+	// maxNamedOfOne is how many named sessions one principal may have, maxNamed how many
+	// all principals may have together.
 	maxNamedOfOne, maxNamed = 256, 4096
-	// maxClientName is how much of the name that a client gives itself is remembered, in
-	// bytes.
+	// maxClientName is how many bytes of a client's name for itself are remembered.
 	maxClientName = 128
 )
 
@@ -65,7 +64,7 @@ func (d *directory) remove(s *Session) {
 	}
 }
 
-// opening says which session a client wants, and how.
+// opening is a client's wish for a session.
 type opening struct {
 	name     string // "" for a new one without a name
 	existing bool   // not a new one
@@ -74,7 +73,7 @@ type opening struct {
 	client   string // how the client calls itself
 }
 
-// openingOf reads what initialize asks for.
+// openingOf reads the wish from the params of initialize.
 func openingOf(p *protocol.InitializeParams) opening {
 	o := opening{existing: p.Existing, take: p.Take, client: p.ClientName}
 	if p.SessionName != nil {
@@ -86,13 +85,14 @@ func openingOf(p *protocol.InitializeParams) opening {
 	if len(o.client) > maxClientName {
 		o.client = o.client[:maxClientName]
 	}
-	// A rune that was cut in two goes; and what is remembered may outlive the message.
+	// A rune that was cut in two is removed. The clone is needed because the name may outlive the
+	// message.
 	o.client = strings.Clone(strings.ToValidUTF8(o.client, ""))
 	return o
 }
 
-// open gives a connection the session that it asks for: one of its principal that has the
-// name, or a new one.
+// open gives a connection the session that it asks for: the one with that name of its
+// principal, or a new one.
 func (a *Agent) open(c *connection, o opening) (s *Session, created bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,8 +136,8 @@ func (a *Agent) resume(id string, c *connection, o opening) (*Session, error) {
 
 func unknownSession(id string) error { return protocol.InvalidRequest("unknown session id %.128s", id) }
 
-// sessionFor returns the session that a request of c is about: its own, or another one with
-// a name of the same principal.
+// sessionFor returns the session that a request of c is about: the session of c, or another
+// named session of the same principal.
 func (c *connection) sessionFor(id *string) (*Session, error) {
 	if id == nil || *id == c.session.id {
 		return c.session, nil
@@ -151,12 +151,12 @@ func (c *connection) sessionFor(id *string) (*Session, error) {
 	return nil, unknownSession(*id)
 }
 
-// takenPatience is how long a client that has lost its session to another one may take to
-// read that.
+// takenPatience is how long a client may take to read that another client has taken its
+// session.
 const takenPatience = 5 * time.Second
 
-// leaveLocked tells the client of c that another one has its session now, and ends the connection.
-// The caller holds the mutex of that session, which c has had so far.
+// leaveLocked tells the client of c that another client now has its session, and ends the
+// connection. The caller holds the mutex of that session.
 func (c *connection) leaveLocked(taker string) {
 	c.phase.Store(phaseTaken)
 	c.notifiers.Go(func() {
@@ -200,7 +200,7 @@ func (s *Session) listed() protocol.ListedSession {
 	return l
 }
 
-// endedSession answers session/end. If the session is that of the connection, this ends, too,
+// endedSession answers session/end. If the session is the connection's own, the connection ends
 // after the answer.
 type endedSession struct {
 	protocol.Empty
@@ -209,12 +209,12 @@ type endedSession struct {
 
 func (r *endedSession) Sent() { r.last() }
 
-// endedPatience is how long a client that ends its own session may take to read what was
-// on its way, and the answer, before it loses its connection.
+// endedPatience is how long a client that ends its own session may take to read the
+// pending messages and the answer, before it loses its connection.
 const endedPatience = 5 * time.Second
 
-// endSession ends a session with a name, and kills what runs in it. A client that is attached
-// loses its connection, and finds no session when it comes back.
+// endSession ends a session with a name, and kills its processes. An attached client loses its
+// connection, and finds no session when it comes back.
 func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (*endedSession, error) {
 	s, err := c.sessionFor(&p.SessionID)
 	if err != nil {
@@ -227,7 +227,7 @@ func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (
 	defer a.ending.Done()
 	r := &endedSession{last: func() {}}
 	if own := s.silence(); own == c {
-		// What runs in the session may wait for this client to read, and so may the answer.
+		// The session's processes may wait for this client to read, and so may the answer.
 		late := time.AfterFunc(endedPatience, c.peer.Close)
 		r.last = func() {
 			late.Stop()
@@ -241,7 +241,7 @@ func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (
 	return r, nil
 }
 
-// silence ends the notifications and questions of a session. It returns the connection that has it.
+// silence ends the notifications and questions of a session. It returns the attached connection.
 func (s *Session) silence() *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// networkPlan checks what a start asks for of the managed network; nil: it asks for no proxy.
+// networkPlan checks a start's request for the managed network; nil: it asks for no proxy.
 func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
 	if p.NetworkProxy == nil {
 		return nil, nil
@@ -21,16 +21,17 @@ func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
 	return plan, nil
 }
 
-// errFree refuses, for an operator who wants that, what could reach the network without a proxy
-// of ours.
+// errFree refuses commands that could reach the network without a proxy of ours, if the operator
+// wants that.
 var errFree = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
 	"(--require-network-enforcement): the start needs a sandbox that restricts the network, or one with networkProxy and " +
 	"enforceManagedNetwork; nothing was run")
 
-// connect gives the process its network, once it is known what its sandbox leaves it.
+// connect gives the process its network. It comes after confine, because it depends on the network
+// that the sandbox leaves.
 func (l *launch) connect(context.Context) (err error) {
 	a := l.session.agent
-	bridged := l.enforced() && l.proxy == nil // to whatever the client has named
+	bridged := l.enforced() && l.proxy == nil // to the proxy that the client named
 	if a.cfg.RequireNetworkEnforcement && !l.params.Builtin && (l.free || bridged) {
 		return errFree
 	}
@@ -55,5 +56,6 @@ func (l *launch) connect(context.Context) (err error) {
 	return nil
 }
 
-// enforced reports whether a sandbox is to leave the process no way to the network but a proxy.
+// enforced reports whether the sandbox must leave the process a proxy as its only way to the
+// network.
 func (l *launch) enforced() bool { return l.params.Sandbox != nil && l.params.EnforceManagedNetwork }

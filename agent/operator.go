@@ -14,28 +14,29 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Rules says where an operator's rules about commands are, and what holds where no rule does
-// (docs/execpolicy.md). A decision is "allow", "prompt" or "forbidden".
+// Rules says where an operator's rules about commands are, and which decisions hold if no rule
+// matches (docs/execpolicy.md). A decision is "allow", "prompt" or "forbidden".
 type Rules struct {
 	// Folder has the rules, in files whose names end in .rules.
 	Folder string
 	// Unmatched is the decision about commands that no rule matches; "" is allow.
 	Unmatched string
-	// Opaque is the decision about scripts of shells that cannot be taken apart; "" is Unmatched.
+	// Opaque is the decision about shell scripts that cannot be split into commands; "" is
+	// Unmatched.
 	Opaque string
 	// ForcedRM is the decision about rm -f that no rule matches; "" is allow.
 	ForcedRM string
-	// Enforce is "start" if rules are asked about what clients start, and "tree" if they are also
-	// asked about every program that this executes. "" is tree where the kernel can, else start.
+	// Enforce is "start" if the rules judge the commands that clients start, and "tree" if they
+	// also judge every program that these execute. "" is tree if the kernel can do it, else start.
 	Enforce string
 	// Amend adds a rule to the folder when a client accepts a command with one.
 	Amend bool
-	// AllowUnasked lets a command run that prompts, where nobody can be asked.
+	// AllowUnasked lets a command with the decision prompt run if no client can be asked.
 	AllowUnasked bool
 }
 
-// ExecPolicy has rules about commands in force, for [Config]. [ReadPolicy] makes one; [New] panics
-// for the zero value.
+// ExecPolicy holds the current rules about commands, for [Config]. [ReadPolicy] makes one; [New]
+// panics for the zero value.
 type ExecPolicy struct {
 	current *execpolicy.Current
 	hidden  []string // the folder, which no confined command may see
@@ -43,8 +44,8 @@ type ExecPolicy struct {
 }
 
 // ReadPolicy reads rules, and finds out whether this host can enforce them as r says. The program
-// has to call helper.Dispatch, as for [Config.Confines]. The log gets how many rules there are;
-// nil discards.
+// must call helper.Dispatch, as for [Config.Confines]. The number of rules goes to log; nil
+// discards.
 func ReadPolicy(r Rules, log *slog.Logger) (*ExecPolicy, error) {
 	o, err := approval.ReadRules(approval.Rules(r), log)
 	if err != nil {
@@ -53,8 +54,8 @@ func ReadPolicy(r Rules, log *slog.Logger) (*ExecPolicy, error) {
 	return &ExecPolicy{current: o.Current(), hidden: o.Hidden(), reread: o.Reread}, nil
 }
 
-// Reread puts the rules that are in the folder now into force, for what is started from now on.
-// After an error those before stay.
+// Reread reads the rules in the folder again. They apply to commands that start from now on. After
+// an error the old rules stay.
 func (p *ExecPolicy) Reread() error { return p.reread() }
 
 func (p *ExecPolicy) inForce() *execpolicy.Current {
@@ -74,29 +75,29 @@ func (p *ExecPolicy) folder() []string {
 	return p.hidden
 }
 
-// NetworkPolicy is what an operator says of the network of all commands: the ceiling of what any
-// client can give them (docs/network.md). The zero value lets nothing through.
+// NetworkPolicy is an operator's policy for the network of all commands: the ceiling of what any
+// client can allow (docs/network.md). The zero value lets nothing through.
 type NetworkPolicy struct {
 	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443". A client may allow
-	// what is in Allow; it has to be asked about what is in Ask.
+	// the hosts in Allow; it must be asked about the hosts in Ask.
 	Allow, Deny, Ask []string
 	// Ports are the only ports that may be reached; none: every port.
 	Ports []uint16
 	// Local lets names lead to local and private addresses.
 	Local bool
-	// Upstream is "environment", "" too, for the proxies that the environment names; "none"; or
-	// the URL of a proxy, http://HOST:PORT, through which then everything goes out.
+	// Upstream is "environment" or "" for the proxies that the environment names, "none", or the
+	// URL of a proxy for everything, http://HOST:PORT.
 	Upstream string
-	// Masking has, by name, the credentials that commands may use and not see.
+	// Masking has, by name, the credentials that commands may use but not see.
 	Masking map[string]protocol.CredentialProvider
 }
 
-// Network is a policy for the network, checked, for [Config]. [NewNetwork] makes one; [New] and
+// Network is a checked policy for the network, for [Config]. [NewNetwork] makes one; [New] and
 // [Agent.SetNetwork] panic for the zero value.
 type Network struct{ operator *egress.Operator }
 
-// NewNetwork checks a policy; nil is none: clients decide alone. environ, "NAME=value", names the
-// proxies of the upstream "environment". The error does not quote what may hold a password.
+// NewNetwork checks a policy; with nil, clients decide alone. environ, as "NAME=value", names the
+// proxies of the upstream "environment". The error quotes no value that may hold a password.
 func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	if p == nil {
 		return &Network{&egress.Operator{Upstream: egress.UpstreamOf(environ)}}, nil
@@ -126,8 +127,8 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	return &Network{&o}, nil
 }
 
-// SetNetwork gives commands that are started from now on another operator's word on their
-// network. Those that run keep what they were started with.
+// SetNetwork replaces the operator's network policy for commands that start from now on.
+// Running commands keep the policy they started with.
 func (a *Agent) SetNetwork(n *Network) {
 	switch {
 	case n == nil:
@@ -139,11 +140,11 @@ func (a *Agent) SetNetwork(n *Network) {
 	}
 }
 
-// Tool is a folder for the PATH of commands, in which this program is called apply_patch: a tool
+// Tool is a folder for the PATH of commands, with this program under the name apply_patch: a tool
 // for patches of models. [ProvideTool] makes one.
 type Tool struct{ provided *applypatch.Provided }
 
-// ProvideTool makes the folder. The program has to call helper.Dispatch, which is the tool. The
+// ProvideTool makes the folder. The program must call helper.Dispatch, which runs the tool. The
 // caller closes the Tool after the agent.
 func ProvideTool() (*Tool, error) {
 	provided, err := applypatch.Provide()
@@ -163,23 +164,23 @@ func (t *Tool) folder() *applypatch.Provided {
 	return t.provided
 }
 
-// Metrics has the metrics of one agent and of its process, and answers with the page of them for
-// Prometheus (docs/metrics.md). A program may add its own, before the first page is asked for.
+// Metrics has the metrics of one agent and of its process, and serves them as a page for Prometheus
+// (docs/metrics.md). A program may add its own metrics before the first page is requested.
 type Metrics struct{ set *metrics.Set }
 
-// NewMetrics returns metrics that are those of the process only, until an agent has them in its
-// [Config].
+// NewMetrics returns the metrics of the process. An agent whose [Config] has them adds its own.
 func NewMetrics() *Metrics { return &Metrics{metrics.NewSet()} }
 
-// ServeHTTP answers with the page. Who may ask was found out before.
+// ServeHTTP answers with the page. The caller has checked that the client may see it.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.set.ServeHTTP(w, r) }
 
-// Counter adds a counter that value reads. Its labels are names and values in turn.
+// Counter adds a counter, whose value comes from calling value. The labels are names and values in
+// turn.
 func (m *Metrics) Counter(name, help string, value func() uint64, labels ...string) {
 	m.set.CountedBy(name, help, value, labels...)
 }
 
-// Gauge adds a value that goes up and down.
+// Gauge is like Counter, for a value that goes up and down.
 func (m *Metrics) Gauge(name, help string, value func() float64, labels ...string) {
 	m.set.Gauge(name, help, value, labels...)
 }

@@ -13,10 +13,11 @@ import (
 // Limits of fs/applyPatch (rpc.md 8.5).
 const (
 	maxPatch     = 16 << 20 // bytes of a patch
-	maxPatched   = 1024     // files that it names, each as often as it does
+	maxPatched   = 1024     // files that it names, counted at each mention
 	maxPatchDiff = 16 << 20 // bytes of the diff of a dry run
 
-	// maxPatchError bounds the text of an error, in bytes: it can have all lines of a patch.
+	// maxPatchError bounds the text of an error, in bytes, because it can have all lines of a
+	// patch.
 	maxPatchError = 64 << 10
 )
 
@@ -59,8 +60,8 @@ func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams
 	return r, nil
 }
 
-// patchFiles applies the patch to files of the target, within the limits above. Errors are those of
-// package applypatch, and those of the protocol.
+// patchFiles applies the patch to files of the target, within the limits above. Errors come from
+// package applypatch or are protocol errors.
 func patchFiles(ctx context.Context, target *applypatch.Target, p *protocol.ApplyPatchParams) (r protocol.ApplyPatchResult, err error) {
 	if len(p.Patch) > maxPatch {
 		return r, protocol.InvalidParams("patch of %d bytes is longer than %d", len(p.Patch), maxPatch)
@@ -94,7 +95,7 @@ func patchFiles(ctx context.Context, target *applypatch.Target, p *protocol.Appl
 	return r, nil
 }
 
-// cut returns err with no more than the beginning of its text.
+// cut returns err with its text cut to the limit.
 func cut(err error) error {
 	e := WireError(err)
 	if len(e.Message) <= maxPatchError {

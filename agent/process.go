@@ -15,9 +15,9 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// startResult lets the events of a process flow once its start has been answered.
-// If they came earlier, a client would have to keep events of processes that it
-// does not know yet (rpc.md 2.6).
+// startResult lets the events of a process flow once its start was answered. If
+// they came earlier, a client would have to keep events of processes that it does
+// not know yet (rpc.md 2.6).
 type startResult struct {
 	protocol.StartResult
 	process *process
@@ -117,8 +117,8 @@ func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *ap
 	return spec
 }
 
-// checkBuiltin refuses the start of a tool of our own that there is not, or that would
-// not be what the rest of the request says.
+// checkBuiltin refuses the start of a built-in tool that does not exist, or that
+// contradicts the rest of the request.
 func (c *connection) checkBuiltin(p *protocol.StartParams) error {
 	switch {
 	case !p.Builtin:
@@ -138,7 +138,7 @@ func (c *connection) checkBuiltin(p *protocol.StartParams) error {
 }
 
 // startError gives every failed start the code internal, also where a file
-// request would have another (rpc.md 2.2).
+// request would have another code (rpc.md 2.2).
 func startError(err error) error {
 	if _, ok := errors.AsType[*protocol.Error](err); ok {
 		return err
@@ -197,13 +197,13 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 		ready, await = !target.ExitedAt().IsZero(), target.WaitExit
 	}
 	if p.WaitMs != nil && *p.WaitMs > 0 && !ready {
-		// From here on the read delays nothing: what it waits for may be the
-		// effect of a request behind it.
+		// From here on the read delays no other request, because it may wait
+		// for the effect of a later request.
 		if err := rpc.Leave(ctx); err != nil {
 			return nil, err
 		}
 		wait, cancel := context.WithTimeout(ctx, milliseconds(*p.WaitMs))
-		_ = await(wait) // when the time is up, the client gets what there is
+		_ = await(wait) // when the time is up, the client gets the output so far
 		cancel()
 	}
 	kept := target.Kept()
@@ -211,7 +211,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 		kept, after, p.MaxBytes = 0, math.MaxUint64, nil
 	}
 	r := &readResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
-	// The answer keeps chunks in memory that the process may drop meanwhile.
+	// The answer keeps chunks in memory that the process may have dropped by then.
 	if err := r.share.Answer(ctx, min(kept, answers.MaxAnswers/2)); err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	return r, nil
 }
 
-// milliseconds returns n milliseconds, or the longest duration where that would
+// milliseconds returns n milliseconds, or the longest duration if n would
 // overflow.
 func milliseconds(n uint64) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
@@ -255,8 +255,8 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 	}
 	if err := ctx.Err(); err != nil {
 		// The connection is lost, so the client will repeat all writes that were
-		// not answered. This write must not be done now: an earlier one that has
-		// failed in the same way would be repeated, and come after it.
+		// not answered. Do not write now: an earlier write that failed in the
+		// same way would be repeated and come after this one.
 		return nil, err
 	}
 	status, err := target.TryWrite(p.WriteID, p.Chunk)
@@ -339,13 +339,13 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 	case err != nil:
 		return protocol.Empty{}, err
 	case target != nil && target.approvals.Pending():
-		target.kill() // nothing of the command runs that could take it
+		target.kill() // the command does not run yet, so it cannot take a signal
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:
-		// The reference knows only SIGINT, and without a target does nothing
-		// for it; it refuses all other signals. So a client of the reference
-		// finds no difference here.
+		// The reference knows only SIGINT, and ignores it without a target; it
+		// refuses all other signals. So a client of the reference finds no
+		// difference.
 		return protocol.Empty{}, protocol.InvalidParams("signal: %s for an unknown process id %.256s", p.Signal, p.ProcessID)
 	}
 	return protocol.Empty{}, nil

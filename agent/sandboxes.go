@@ -26,14 +26,14 @@ type sandboxes struct {
 	helpers  *files.Pool
 	door     confine.Door        // for commands
 	dials    *semaphore.Weighted // processes that connect for sockets
-	// probed tells what can be enforced on this host. The first call finds that
-	// out; calls meanwhile wait for it.
+	// probed returns what this host can enforce. The first call finds it out;
+	// concurrent calls wait for it.
 	probed func() sandbox.Host
-	// judges tells whether what a command executes can be judged on this host. Calls find that out
-	// until it can.
+	// judges reports whether this host can judge the programs that a command executes. Calls try
+	// again until it can.
 	judges func() bool
-	// placeholders is nil where no directory for its records can be used;
-	// placeholdersErr says why then.
+	// placeholders is nil if no directory for its records can be used;
+	// placeholdersErr is the reason.
 	placeholders    *placeholder.Placeholders
 	placeholdersErr error
 	tmpDir          string // TMPDIR of the agent, for file requests
@@ -41,11 +41,12 @@ type sandboxes struct {
 	prober          sync.WaitGroup
 }
 
-// retryJudged is how long it holds that programs cannot be judged. A command that takes all
+// retryJudged is how long a negative answer of judges holds. A command that takes all
 // processes, or all time, of the host can make one try fail.
 const retryJudged = time.Minute
 
-// untilTrue returns what calls try until that has returned true, at most once in a while.
+// untilTrue returns a func that calls try until try has returned true, at most once per period
+// while.
 func untilTrue(while time.Duration, try func() bool) func() bool {
 	var mu sync.Mutex
 	var found, failed bool
@@ -103,8 +104,8 @@ func newSandboxes(cfg *Config) *sandboxes {
 	private := slices.Concat(cfg.Secrets, cfg.ExecPolicy.folder(), sockets)
 	dir, err := placeholder.StateDir(dirs...)
 	if err == nil {
-		// The directory may be in /dev/shm, to which a policy may grant access:
-		// nothing confined may see the records.
+		// The directory may be in /dev/shm, to which a policy may grant access,
+		// but no confined command may see the records.
 		private = append(private, dir)
 		s.placeholders, err = placeholder.Open(dir)
 	}
@@ -136,9 +137,9 @@ func newSandboxes(cfg *Config) *sandboxes {
 // modes of package helper.
 var errNoHelpers = protocol.InvalidRequest("sandbox: this program cannot confine: it is no agent's own; nothing was run")
 
-// probeOnce begins, at its first call, to find out how this host can confine. A
-// probe starts a few programs. It runs as soon as there is a client, since the
-// first confined command would have to wait for it.
+// probeOnce starts, at its first call, to find out how this host can confine. A
+// probe starts a few programs. It runs as soon as there is a client, because
+// the first confined command would have to wait for it.
 func (s *sandboxes) probeOnce() {
 	if !s.confines {
 		return
@@ -146,8 +147,8 @@ func (s *sandboxes) probeOnce() {
 	s.first.Do(func() { s.prober.Go(func() { s.probed() }) })
 }
 
-// close waits for the probe and ends the helpers. The caller has ended all commands
-// before.
+// close waits for the probe and ends the helpers. The caller ends all commands
+// first.
 func (s *sandboxes) close() error {
 	s.prober.Wait()
 	s.helpers.Close()

@@ -19,15 +19,15 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Session is what a client comes back to after a lost connection: its
-// processes and sockets. It is attached to one connection at a time. While it has none,
-// output is retained and nobody is notified; it ends when that lasts longer
-// than its retention. Where it has a name, the time begins when no process of it
-// runs any more either.
+// Session holds the processes and sockets that a client finds again after a lost
+// connection. It is attached to one connection at a time. While it has no connection,
+// output is retained and no notification is sent. It ends after its retention time
+// without a connection. For a session with a name, that time only begins when none of
+// its processes runs any more.
 type Session struct {
 	id        string
 	agent     *Agent
-	principal string // whose it is
+	principal string // owner of the session
 	name      string // among the sessions of the principal; "": none
 	created   time.Time
 	audit     audit.SessionLog
@@ -37,25 +37,25 @@ type Session struct {
 
 	mu          sync.Mutex // guards what follows
 	connection  *connection
-	client      string // how the last client calls itself
-	attachments int    // how many there have been
+	client      string // the last client's name for itself
+	attachments int    // number of attachments so far
 	retention   time.Duration
 	expiry      *time.Timer // nil: something holds the session
-	expires     time.Time   // when expiry does
+	expires     time.Time   // when expiry fires
 	ended       bool
-	holders     []string // who has made the session, or started a process in it
+	holders     []string // those who made the session or started a process in it
 	processes   map[string]*process
 	asked       map[*question]struct{}
 	live        int    // processes that have not closed, also those that are being started
-	begun       uint64 // how many starts there have been, for the order of processes
+	begun       uint64 // number of starts so far, for the order of processes
 
 	sockets   *sockets.Set   // has a lock of its own
 	reports   egress.Reports // of the networks of processes, too
 	snapshots snapshot.Set   // too
 	desk      approval.Desk  // for the questions about commands, too
 
-	// forgetting counts the processes that are disposed of while the session
-	// lives. None is added once ended is set.
+	// forgetting counts the processes that are being disposed of while the
+	// session lives. None is added once ended is set.
 	forgetting sync.WaitGroup
 }
 
@@ -100,8 +100,8 @@ type process struct {
 	order uint64
 	// started is closed when the start has succeeded or failed.
 	started chan struct{}
-	// doomed tells that the process is to be terminated as soon as it has started;
-	// wasRunning is the answer of Terminate then, set before started is closed.
+	// doomed says that the process must be terminated as soon as it has started.
+	// wasRunning is then the answer of Terminate, set before started is closed.
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
 	resources                      // set when it has started
@@ -111,8 +111,8 @@ type process struct {
 	denied             bool
 }
 
-// sandboxDenied guesses whether the process, which has exited with code, failed
-// because of its sandbox. It guesses once, so that all answers say the same.
+// sandboxDenied guesses whether the process, which exited with code, failed
+// because of its sandbox. It guesses only once, so that all answers agree.
 func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
@@ -135,8 +135,8 @@ func newSession(a *Agent, id string) *Session {
 	return s
 }
 
-// attachTo makes c the connection of the session, which the agent still knows. It fails when
-// the session has a connection, unless it has a name too and is to be taken.
+// attachTo makes c the connection of the session, which the agent still knows. It fails if the
+// session has a connection, unless the session has a name and o.take is set.
 func (s *Session) attachTo(c *connection, o opening) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,21 +162,21 @@ func (s *Session) attachTo(c *connection, o opening) error {
 	return nil
 }
 
-// heldByLocked notes that the session has something of a holder.
+// heldByLocked notes that a holder made the session or started a process in it.
 func (s *Session) heldByLocked(holder string) {
 	if holder != "" && !slices.Contains(s.holders, holder) {
 		s.holders = append(s.holders, holder)
 	}
 }
 
-// has returns who has something in the session.
+// has returns the holders of the session.
 func (s *Session) has() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.holders)
 }
 
-// longest is how long the session may be kept when nothing holds it.
+// longest returns how long the session may be kept while nothing holds it.
 func (s *Session) longest() time.Duration {
 	if s.name != "" {
 		return s.agent.cfg.NamedSessionTTL
@@ -184,8 +184,8 @@ func (s *Session) longest() time.Duration {
 	return s.agent.cfg.SessionTTL
 }
 
-// opened tells a client which session it has got; nil where that is nothing to be told, as
-// the reference has no such sessions.
+// opened describes the session to its client. It is nil where there is nothing to say,
+// because the reference has no such sessions.
 func (s *Session) opened(created bool, o opening) *protocol.OpenedSession {
 	if s.name == "" && o.retain == nil {
 		return nil
@@ -195,8 +195,8 @@ func (s *Session) opened(created bool, o opening) *protocol.OpenedSession {
 	return &protocol.OpenedSession{Name: s.name, Created: created, RetainMs: uint64(s.retention.Milliseconds())}
 }
 
-// announce lets notifications go to c from now on, if c is still attached. The
-// caller has told the client of c which session it has.
+// announce sends notifications to c from now on, if c is still attached. The
+// client of c already knows its session.
 func (s *Session) announce(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,16 +207,17 @@ func (s *Session) announce(c *connection) {
 	}
 }
 
-// detachedSince tells whether the attachment of that number has ended and was
-// the last one.
+// detachedSince reports whether the attachment with that number has ended and
+// was the last one.
 func (s *Session) detachedSince(attachment int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connection == nil && s.attachments == attachment
 }
 
-// detach ends the attachment of c, and lets the session rest. It returns false when c was not
-// attached, since another connection has taken the session. running is how many processes run.
+// detach ends the attachment of c, and lets the session rest. It returns false if c was not
+// attached, because another connection took the session. running is the number of running
+// processes.
 func (s *Session) detach(c *connection) (running int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +230,8 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 	return s.live, true
 }
 
-// restLocked lets the retention begin, if nothing holds the session. Of one attachment that
-// happens once at most: without a connection no process is started.
+// restLocked starts the retention time, if nothing holds the session. This happens at most
+// once per attachment, because without a connection no process is started.
 func (s *Session) restLocked() {
 	if s.ended || s.connection != nil || s.name != "" && s.live > 0 {
 		return
@@ -240,7 +241,7 @@ func (s *Session) restLocked() {
 	s.expiry = time.AfterFunc(s.retention, func() { s.agent.expire(s, attached) })
 }
 
-// closedLocked notes that a process runs no more, or was not started.
+// closedLocked notes that a process no longer runs, or was not started.
 func (s *Session) closedLocked() {
 	s.live--
 	if s.name != "" {
@@ -249,7 +250,7 @@ func (s *Session) closedLocked() {
 }
 
 // end kills the processes of the session, closes its sockets, and forgets both. The
-// agent has forgotten the session before.
+// agent has already forgotten the session.
 func (s *Session) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -274,7 +275,7 @@ func (s *Session) end() {
 	s.reports.Close()
 }
 
-// killGroups kills the groups of processes, which for all of them takes one look at the host.
+// killGroups kills the groups of processes, with only one look at the host.
 func killGroups(all []*process) {
 	var running []*procs.Process
 	for _, p := range all {
@@ -285,8 +286,8 @@ func killGroups(all []*process) {
 	procs.KillGroups(running...)
 }
 
-// dispose ends a process that is not in the session any more, and gives back
-// all that it holds.
+// dispose ends a process that is no longer in the session, and releases
+// everything that it holds.
 func (s *Session) dispose(p *process) {
 	if p.expiry != nil {
 		p.expiry.Stop()
@@ -299,7 +300,7 @@ func (s *Session) dispose(p *process) {
 	s.agent.release(p) // after Close: until then an event could retain it
 }
 
-// start reserves the id that the client has chosen, and starts the process. Events flow after
+// start reserves the id that the client chose, and starts the process. Events flow after
 // [procs.Process.Begin].
 func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process, error) {
 	p, err := s.reserve(ctx, c, l.params.ProcessID)
@@ -333,8 +334,8 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	return p, nil
 }
 
-// kill kills the process, and closes its network without waiting for the last event, because that
-// does not come while a daemon which the process has left holds its output open.
+// kill kills the process, and closes its network without waiting for the last event, because a
+// daemon left by the process can hold its output open and delay that event.
 func (p *process) kill() (running bool) {
 	p.approvals.Ending()
 	running = p.Terminate()
@@ -343,7 +344,7 @@ func (p *process) kill() (running bool) {
 	return running
 }
 
-// settle ends the start of p. If it has failed, the id is free again.
+// settle ends the start of p. If the start failed, the id is free again.
 func (s *Session) settle(p *process) {
 	s.mu.Lock()
 	failed := p.proc == nil
@@ -355,12 +356,12 @@ func (s *Session) settle(p *process) {
 	close(p.started)
 }
 
-// reserve takes an id for a process that c starts. If an earlier connection, which
-// has been lost, began to start a process of that id, reserve waits until that
-// start has succeeded or failed.
+// reserve takes an id for a process that c starts. If an earlier, lost connection
+// began to start a process with that id, reserve waits until that start has
+// succeeded or failed.
 //
-// A start is refused when c itself has been lost by now: the client may be back
-// already, and may have been told that there is no such process.
+// If c itself is lost by now, the start is refused, because the client may be
+// back already and may have been told that there is no such process.
 func (s *Session) reserve(ctx context.Context, c *connection, id string) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -395,7 +396,7 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 
 func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s has ended", s.id) }
 
-// await waits until the start of p is over, or ctx ends. Meanwhile the request
+// await waits until the start of p is over, or ctx ends. The waiting request
 // gives up its slot, so that others run: a start may take long, because of its
 // sandbox or a busy machine.
 func (p *process) await(ctx context.Context) error {
@@ -410,9 +411,9 @@ func (p *process) await(ctx context.Context) error {
 	}
 }
 
-// process finds a process by its id; nil when there is none. It waits for a process
+// process finds a process by its id; nil if there is none. It waits for a process
 // that is being started. Only an earlier connection can have asked for that start,
-// since requests of one connection for one process wait for each other.
+// because requests of one connection for one process wait for each other.
 func (s *Session) process(ctx context.Context, id string) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -470,8 +471,8 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 	return slices.DeleteFunc(all, func(p *process) bool { return p.proc == nil }), nil
 }
 
-// deliver takes one event of a process. It blocks while the attached client does not read: then the
-// process waits too, and no output is lost.
+// deliver takes one event of a process. It blocks while the attached client does not read. The
+// process then waits too, so no output is lost.
 func (s *Session) deliver(p *process, e procs.Event) {
 	s.observe(p, e)
 	if peer := s.peer.Load(); peer != nil {
@@ -482,8 +483,8 @@ func (s *Session) deliver(p *process, e procs.Event) {
 	}
 }
 
-// observe does what the agent itself has to do about an event before the client hears of it. Two
-// resources end here and not with the process, which may be kept for long after its end.
+// observe does the agent's own work for an event, before the client hears of it. Two resources end
+// here, and not with the process, because the process may be kept long after its end.
 func (s *Session) observe(p *process, e procs.Event) {
 	switch e.Kind {
 	case procs.Output:
@@ -502,8 +503,8 @@ func (s *Session) observe(p *process, e procs.Event) {
 	}
 }
 
-// announce tells a client of an event. An error would mean that the connection is gone: the
-// retained output has what the client misses.
+// announce tells a client of an event. It ignores errors: they mean that the connection is
+// gone, and the retained output has everything that the client misses.
 func (p *process) announce(peer *rpc.Peer, e procs.Event) {
 	switch e.Kind {
 	case procs.Output:
@@ -518,8 +519,8 @@ func (p *process) announce(peer *rpc.Peer, e procs.Event) {
 	}
 }
 
-// retain keeps a process that has ended: for the TTL, or, where the session has a name, as
-// long as that.
+// retain keeps an ended process for the TTL, or, if the session has a name, as long as the
+// session.
 func (s *Session) retain(p *process) {
 	s.mu.Lock()
 	if s.ended || s.processes[p.id] != p {
@@ -534,7 +535,7 @@ func (s *Session) retain(p *process) {
 	s.agent.retain(s, p)
 }
 
-// forget frees the id of an ended process and kills what is left of its process
+// forget frees the id of an ended process and kills the rest of its process
 // group.
 func (s *Session) forget(p *process) {
 	s.mu.Lock()

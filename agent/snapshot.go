@@ -18,10 +18,9 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// snapshotKey returns what the request has in common with all that may restore the same shell
-// snapshot. It is "" where the request asks for none, or is about no command of a login shell. A
-// command that waits for an answer restores nothing: its startup files may not run before the
-// answer either.
+// snapshotKey returns a key that all requests with the same shell snapshot share. It is "" if the
+// request asks for no snapshot, or is not a command of a login shell. A command that waits for an
+// answer restores nothing, because its startup files must not run before the answer either.
 func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	asked := p.ShellSnapshot
 	if asked == nil || p.Builtin || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
@@ -46,14 +45,14 @@ func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	return string(sum[:]), nil
 }
 
-// restore makes the spec restore the shell snapshot that the request asks for. No failure of a
-// capture is an error: the startup files are run then, as without a snapshot.
+// restore makes the spec restore the shell snapshot that the request asks for. A failed capture is
+// no error: the startup files then run, as without a snapshot.
 func (l *launch) restore(ctx context.Context) error {
 	if l.snapshot == "" {
 		return nil
 	}
-	// The capture has a launch of its own, because it may go on after this one has ended. Its
-	// programs are confined and judged as those of the command are.
+	// The capture has a launch of its own, because it may go on after this launch has ended. Its
+	// programs are confined and judged like the programs of the command.
 	aside := &capture{launch: *l}
 	aside.spec.Env = slices.Clone(l.spec.Env)
 	aside.launch.ask = aside.refuse
@@ -67,9 +66,9 @@ func (l *launch) restore(ctx context.Context) error {
 	return nil
 }
 
-// capture runs the startup files of a shell in a process of no session. Nobody is asked about what
-// that executes and reaches, because the client does not know yet of the start that waits: a
-// question ends the capture.
+// capture runs the startup files of a shell in a process outside any session. A question about its
+// programs or connections ends the capture: the client cannot be asked, because it does not know
+// yet of the waiting start.
 type capture struct {
 	launch
 	end       context.CancelCauseFunc
@@ -95,7 +94,7 @@ func (c *capture) run(ctx context.Context) (*snapshot.State, error) {
 	return state, err
 }
 
-// begin starts the shell, and has its questions served.
+// begin starts the shell, and serves its questions.
 func (c *capture) begin(ctx context.Context) (*procs.Process, error) {
 	p, err := begin(ctx, &c.launch, captureSteps, procs.Start)
 	if err != nil {
@@ -108,7 +107,7 @@ func (c *capture) begin(ctx context.Context) (*procs.Process, error) {
 	return p, nil
 }
 
-// take takes a question about what the shell executes, or hears of a refusal.
+// take takes a question about a program that the shell executes, or the notice of a refusal.
 func (c *capture) take(e judge.Event) {
 	if e.Kind == judge.Refused {
 		c.session.desk.Refused(e.Question)
@@ -123,8 +122,8 @@ func (c *capture) refuse(context.Context, string, any, any) error {
 	return errUnasked
 }
 
-// over is called once the shell has ended. It waits until no question is served any more, because
-// release gives the descriptor of the questions back.
+// over is called once the shell has ended. It waits until no question is being served, because
+// release closes the descriptor of the questions.
 func (c *capture) over() {
 	if desk := c.questions(); desk != nil {
 		desk.Hang()

@@ -27,7 +27,7 @@ type resumedSocket struct {
 	flow
 }
 
-// flow is what begins when an answer has been sent.
+// flow starts the data of a socket when an answer was sent.
 type flow struct {
 	id     string
 	socket *sockets.Socket
@@ -35,7 +35,7 @@ type flow struct {
 	peer   *rpc.Peer
 }
 
-// Sent begins to tell the client what has come.
+// Sent starts to send the client the data that has come.
 func (f *flow) Sent() {
 	f.socket.Tell(f.turn, func(d sockets.Data) error {
 		n := protocol.SocketData{SocketID: f.id, Offset: d.Offset, Chunk: d.Bytes, EOF: d.End == io.EOF}
@@ -65,7 +65,7 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 		}
 		return c.agent.dialConfined(ctx, *profile, address)
 	}
-	// Once it only waits, a request to close the socket passes it.
+	// Once this request only waits, a request to close the socket may overtake it.
 	wait := func() error { return rpc.Block(ctx) }
 	socket, err := c.session.sockets.Open(ctx, p.SocketID, window, dial, wait)
 	if err != nil {
@@ -89,12 +89,12 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 	return &asked, nil
 }
 
-// maxConfinedDials is how many processes connect at once for sockets with a sandbox, of
-// all sessions. Others wait within the time that a dial has.
+// maxConfinedDials is how many processes of all sessions connect at once for sockets
+// with a sandbox. Others wait, within the time limit of a dial.
 const maxConfinedDials = 16
 
-// dialConfined connects as a command under the profile would: a process of ours
-// that is confined, and limited, like one does it.
+// dialConfined connects as a command under the profile would: through a process
+// of ours that is confined and limited like a command.
 func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
 	held, err := a.sandboxes.door.Enter(profile)
 	if err != nil {
@@ -145,7 +145,8 @@ func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, addre
 	return conn.(sockets.Conn), nil
 }
 
-// lastWords returns what a process that ends has said, or what is known without that.
+// lastWords returns the first line of an ending process's output, or the text of known if there is
+// none.
 func lastWords(ctx context.Context, p *procs.Process, known error) string {
 	select {
 	case <-p.Done():
@@ -182,8 +183,8 @@ func socketError(id string, err error) error {
 	return err
 }
 
-// socket finds a socket. It waits for one that is being connected: only an earlier
-// connection can have asked for that.
+// socket finds a socket. It waits for a socket that is being connected: only an
+// earlier connection can have asked for it.
 func (c *connection) socket(ctx context.Context, id string) (*sockets.Socket, error) {
 	socket, err := c.session.sockets.Get(ctx, id, func() error { return rpc.Block(ctx) })
 	if err != nil {

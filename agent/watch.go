@@ -11,14 +11,14 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// watches are those that fs/watch has made for a connection, by their ids. The zero value is ready
-// for use.
+// watches holds the watches that fs/watch made for a connection, by their ids. The zero value is
+// ready for use.
 type watches struct {
 	mu   sync.Mutex // guards what follows
 	byID map[string]*fileWatch
 }
 
-// reserve takes an id for a watch that is about to be made.
+// reserve takes an id for a new watch.
 func (w *watches) reserve(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,7 +47,7 @@ func (w *watches) set(id string, watch *fileWatch) {
 	w.byID[id] = watch
 }
 
-// remove frees an id and returns its watch, nil when there is none.
+// remove frees an id and returns its watch, or nil.
 func (w *watches) remove(id string) *fileWatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,7 +63,7 @@ func (w *watches) end() {
 	}
 }
 
-// fileWatch is one watch, and the goroutine that tells its client.
+// fileWatch is one watch, and the goroutine that notifies its client.
 type fileWatch struct {
 	id    string
 	watch *fswatch.Watch
@@ -71,12 +71,12 @@ type fileWatch struct {
 	ctx   context.Context // ends with the watch
 	stop  context.CancelFunc
 
-	mu      sync.Mutex // guards over, and with it that nobody begins to tell afterwards
+	mu      sync.Mutex // guards over, so that no notification starts afterwards
 	over    bool
 	telling sync.WaitGroup
 }
 
-// begin tells the client of changes, from now on.
+// begin starts to tell the client of changes.
 func (w *fileWatch) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +121,7 @@ func (w *fileWatch) end() {
 	w.telling.Wait()
 }
 
-// watchFilesResult lets what a watch tells come after the answer.
+// watchFilesResult lets the notifications of a watch come after the answer.
 type watchFilesResult struct {
 	protocol.WatchResult
 	watch *fileWatch

@@ -22,14 +22,14 @@ const (
 	maxTaskID    = 1 << 10 // bytes
 )
 
-// Assertion is what an agent identity sends with each request, in the Authorization
-// header: which agent it is, which task the agent works on, and the time. An
-// Assertion holds no secret, but whoever has it can use it as a credential for as
-// long as its time is accepted.
+// Assertion is the content of the Authorization header that an agent identity sends
+// with each request: the agent, the task it works on, and the time. An Assertion
+// holds no secret, but its holder can use it as a credential for as long as its
+// time is accepted.
 type Assertion struct {
 	RuntimeID string
 	TaskID    string
-	Time      time.Time // UTC, whole seconds; how old it may be is up to the caller
+	Time      time.Time // UTC, whole seconds; the caller decides how old it may be
 
 	signature []byte
 }
@@ -117,13 +117,13 @@ func (a *Assertion) header(key ed25519.PrivateKey) (string, error) {
 	return assertionScheme + base64.RawURLEncoding.EncodeToString(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
-// validRuntimeID tells whether id can be a segment of a path, and can stand before
-// a colon in the bytes that are signed.
+// validRuntimeID reports whether id can be a segment of a path, and can stand
+// before a colon in the bytes that are signed.
 func validRuntimeID(id string) bool {
 	return validID(id, maxRuntimeID) && !strings.ContainsAny(id, ":/?#%") && id != "." && id != ".."
 }
 
-// validID tells whether id is one word of printable ASCII that JSON need not escape.
+// validID reports whether id is one word of printable ASCII that JSON need not escape.
 func validID(id string, limit int) bool {
 	if id == "" || len(id) > limit {
 		return false

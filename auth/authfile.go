@@ -14,11 +14,11 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// maxAuthFile is how long auth.json may be, in bytes.
+// maxAuthFile is the greatest length of auth.json, in bytes.
 const maxAuthFile = 1 << 20
 
 // authFile is the content of auth.json in CODEX_HOME (remote.md 12.2): the parts
-// that we use, and all the rest, so that it can be written back.
+// that we use, and the rest, so that the whole file can be written back.
 type authFile struct {
 	redacted
 
@@ -37,7 +37,7 @@ type tokens struct {
 	lastRefresh         time.Time // zero: unknown
 
 	account account   // made of accountID and the id token
-	expiry  time.Time // of the access token; zero if the token does not tell
+	expiry  time.Time // of the access token; zero if the token does not say
 }
 
 // readAuthFile reads auth.json. It returns nil and no error if there is none.
@@ -57,7 +57,7 @@ func readAuthFile(path string) (*authFile, error) {
 	return parsed, nil
 }
 
-// parseAuthFile reads the members that count. Errors name members, never values.
+// parseAuthFile reads the members that we use. Errors name members, never values.
 func parseAuthFile(data []byte) (*authFile, error) {
 	all, err := strictjson.ParseMap(data)
 	if err != nil {
@@ -148,10 +148,10 @@ func (f *authFile) encode(t *tokens) ([]byte, error) {
 }
 
 // writeAuthFile overwrites the file at path in place and makes it readable by its
-// owner only. It does not put a new file in its place: a sandbox hides the file that
-// was there when the sandbox was made. Confined commands could see a new file for a
-// moment, and the sandboxes that have to hide it would end. If data cannot be
-// written whole the old content is put back.
+// owner only. It does not replace the file by a new one, because a sandbox hides the
+// file that existed when the sandbox was made. Confined commands could see a new
+// file for a moment, and the sandboxes that must hide it would end. If data cannot
+// be written completely, the old content is put back.
 func writeAuthFile(path string, data []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -172,9 +172,9 @@ func writeAuthFile(path string, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// Line feeds fill the file up to its old length until all of data is there:
-	// another program that reads it meanwhile finds no rest of the old text behind
-	// the new one.
+	// Line feeds fill the file up to its old length until all of data is written.
+	// A program that reads the file at that time finds no rest of the old text
+	// behind the new text.
 	padded := append(data, bytes.Repeat([]byte{'\n'}, max(0, len(old)-len(data)))...)
 	defer clear(padded)
 	if _, err = f.WriteAt(padded, 0); err != nil {

@@ -34,13 +34,13 @@ type Credentials struct {
 	err     error
 }
 
-// ReadCredentials waits at most 30 s for the first frame on stdin and then reads on
-// until stdin ends, a frame is invalid or Close. environmentID is what frames must
-// be for.
+// ReadCredentials waits at most 30 s for the first frame on stdin. It then reads on
+// until stdin ends, a frame is invalid or Close is called. Frames must be for
+// environmentID.
 //
-// A read of a descriptor that knows no deadlines, as inherited ones mostly are,
-// cannot be interrupted: its goroutine then stays until the read returns or the
-// process ends.
+// A read of a descriptor without deadlines cannot be interrupted: its goroutine
+// then stays until the read returns or the process ends. Most inherited
+// descriptors have no deadlines.
 func ReadCredentials(ctx context.Context, stdin *os.File, environmentID string) (*Credentials, error) {
 	return readCredentials(ctx, stdin, environmentID, firstFrame)
 }
@@ -57,7 +57,7 @@ func readCredentials(ctx context.Context, stdin *os.File, environmentID string, 
 		return c, nil
 	case <-c.done:
 		select {
-		case <-first: // the first frame came, and right behind it the end
+		case <-first: // the first frame came, and the end right after it
 			return c, nil
 		default:
 		}
@@ -110,10 +110,10 @@ func (c *Credentials) take(line []byte) error {
 	return nil
 }
 
-// frameMembers are the members that each line has, sorted.
+// frameMembers are the members of each line, sorted.
 var frameMembers = []string{"environment_id", "expires_at", "token", "version"}
 
-// frame is one line of stdin that was found valid.
+// frame is one valid line of stdin.
 type frame struct {
 	redacted
 
@@ -159,14 +159,14 @@ func (c *Credentials) Authorize(_ context.Context, header http.Header) error {
 // decides when the next token comes.
 func (c *Credentials) Unauthorized(context.Context) (bool, error) { return false, nil }
 
-// Done is closed when nothing more is read from stdin; [Credentials.Err] tells why.
-// The reference ends its process then, with status 1 if there is an error and else
-// 0.
+// Done is closed when stdin is no longer read; [Credentials.Err] returns the
+// reason. The reference then ends its process, with status 1 if there is an error,
+// else 0.
 func (c *Credentials) Done() <-chan struct{} { return c.done }
 
-// Err says which frame was invalid, expired or for another environment, or why a
-// read failed. It is nil while stdin is read, after stdin has ended between two
-// frames, and after Close.
+// Err returns the error of an invalid or expired frame, of a frame for another
+// environment, or of a failed read. It is nil while stdin is read, after stdin
+// has ended between two frames, and after Close.
 func (c *Credentials) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,15 +27,15 @@ const (
 	issueTimeout    = 30 * time.Second
 )
 
-// HTTPConfig says how a source reaches the services that issue its tokens. The zero
-// value is usable.
+// HTTPConfig configures a source's calls to the services that issue its tokens. The
+// zero value is usable.
 type HTTPConfig struct {
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy returns the proxy for a request. None is used if it is nil, nor for
-	// loopback hosts.
+	// Proxy returns the proxy for a request. If it is nil, and for loopback
+	// hosts, no proxy is used.
 	Proxy func(*http.Request) (*url.URL, error)
-	// UserAgent is sent with each request; empty: one of the compatible version.
+	// UserAgent is sent with each request; empty: the one of the compatible version.
 	UserAgent string
 }
 
@@ -59,9 +59,9 @@ func newIssuer(cfg HTTPConfig) *issuer {
 }
 
 // NewTransport returns the transport for requests with credentials: HTTP/1.1, no
-// proxy for loopback hosts, headers of an answer up to 64 KiB. Like every transport
-// it follows no redirects. Nil roots stand for those of the system, a nil proxy for
-// none. The caller drops its idle connections.
+// proxy for loopback hosts, headers of an answer up to 64 KiB. Like every
+// transport, it follows no redirects. With nil roots it uses the roots of the
+// system, with a nil proxy no proxy. The caller closes its idle connections.
 func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -107,7 +107,7 @@ func (i *issuer) call(ctx context.Context, method, target string, body []byte, t
 }
 
 // temporary marks an error of the network as [ErrTemporary], unless the server
-// could not prove who it is.
+// could not prove its identity.
 func temporary(ctx context.Context, err error) error {
 	err, passing := Lost(ctx, err)
 	if !passing {
@@ -118,8 +118,8 @@ func temporary(ctx context.Context, err error) error {
 
 // Lost takes err, an error of net/http for a request that got no full answer, and
 // returns an error that quotes nothing of the request: the cause of ctx if ctx has
-// ended. passing tells whether another try may succeed. It is false only if the
-// server could not prove who it is.
+// ended. passing reports whether another try may succeed. It is false only if the
+// server could not prove its identity.
 func Lost(ctx context.Context, err error) (cause error, passing bool) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

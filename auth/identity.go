@@ -35,9 +35,9 @@ const (
 type IdentityConfig struct {
 	// Token is the JWT of CODEX_ACCESS_TOKEN; blanks around it are trimmed.
 	Token string `json:"-"`
-	// AuthAPIBase is where the task is registered; empty: OpenAI's.
+	// AuthAPIBase is the base URL of the service that registers the task; empty: OpenAI's.
 	AuthAPIBase string
-	// JWKSBase is where the keys are that sign tokens; empty: OpenAI's.
+	// JWKSBase is the base URL of the keys that sign tokens; empty: OpenAI's.
 	JWKSBase string
 	HTTP     HTTPConfig
 }
@@ -56,8 +56,8 @@ type identity struct {
 }
 
 // NewAgentIdentity fetches the key set, verifies the token and registers a task,
-// once for the life of the process. Any failure is final, but wraps [ErrTemporary]
-// when a service could not be reached.
+// once for the life of the process. Any failure is final, but it wraps
+// [ErrTemporary] if a service could not be reached.
 func NewAgentIdentity(ctx context.Context, cfg IdentityConfig) (TokenSource, error) {
 	jwks, err := serviceBase(cfg.JWKSBase, defaultJWKSBase)
 	if err != nil {
@@ -216,8 +216,8 @@ func (id *identity) taskOf(answer []byte) (string, error) {
 	return "", errors.New("the answer has no task id")
 }
 
-// openTask opens a libsodium sealed box in standard base64. The X25519 key is the
-// one that belongs to the Ed25519 seed.
+// openTask opens a libsodium sealed box in standard base64, with the X25519 key
+// that belongs to the Ed25519 seed.
 func openTask(key ed25519.PrivateKey, encoded string) (string, error) {
 	sealed, err := strictjson.StdBase64.Decode(encoded)
 	if err != nil || len(sealed) > maxTaskID+box.AnonymousOverhead {
@@ -236,7 +236,7 @@ func openTask(key ed25519.PrivateKey, encoded string) (string, error) {
 	return string(task), nil
 }
 
-// Authorize signs an assertion with the present second as its time.
+// Authorize signs an assertion with the current second as its time.
 func (id *identity) Authorize(_ context.Context, header http.Header) error {
 	a := Assertion{RuntimeID: id.runtimeID, TaskID: id.taskID, Time: time.Now().UTC()}
 	value, err := a.header(*id.key)

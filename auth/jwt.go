@@ -15,8 +15,8 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// Sizes of an RSA key that signs tokens, in bits: the least that RFC 7518 3.3
-// allows, and what is still quick to check.
+// Sizes of an RSA key that signs tokens, in bits: the minimum of RFC 7518 3.3,
+// and the largest that is quick to check.
 const (
 	minModulus = 2048
 	maxModulus = 8192
@@ -28,10 +28,10 @@ const claimAuth = "https://api.openai.com/auth"
 
 var errNotJWT = errors.New("is not a JWT")
 
-// jwt is a token in its parts, none of them verified yet.
+// jwt is a token split into its parts, none of them verified.
 type jwt struct {
 	header, claims strictjson.Map
-	signed         string // what the signature is of
+	signed         string // the text that the signature covers
 	signature      []byte
 }
 
@@ -74,7 +74,7 @@ func (j *jwt) account() account {
 
 func isTrue(raw json.RawMessage) bool { return string(raw) == "true" }
 
-// expiry returns the time in claim exp; ok is false when there is none.
+// expiry returns the time in claim exp; ok is false if there is none.
 func (j *jwt) expiry() (t time.Time, ok bool) {
 	var seconds float64 // RFC 7519 2: fractions are allowed
 	if !j.claims.Has("exp") || json.Unmarshal(j.claims["exp"], &seconds) != nil {
@@ -84,8 +84,8 @@ func (j *jwt) expiry() (t time.Time, ok bool) {
 	return time.Unix(int64(math.Floor(max(-beyond, min(beyond, seconds)))), 0), true
 }
 
-// audience tells whether the token is meant for name. The claim may have one name
-// or several (RFC 7519, 4.1.3).
+// audience reports whether the token is meant for name. The claim may have one
+// name or several (RFC 7519, 4.1.3).
 func (j *jwt) audience(name string) bool {
 	names, err := j.claims.Texts("aud")
 	return err == nil && slices.Contains(names, name)

@@ -13,25 +13,25 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// keyFresh is for how long a new key counts as the answer to a 401, since the request that got
-// the 401 may be older than the key.
+// keyFresh is how long a new key counts as the answer to a 401, because the request that got the
+// 401 may be older than the key.
 const keyFresh = 10 * time.Second
 
-// maxKeyFile is how long the file may be, with the white space around the key, in bytes.
+// maxKeyFile is the greatest length of the file, including white space around the key, in bytes.
 const maxKeyFile = 2 * maxToken
 
-// KeyFileConfig is what [OpenKeyFile] needs beside the file.
+// KeyFileConfig configures [OpenKeyFile].
 type KeyFileConfig struct {
-	// Check says why the file must not be used; nil checks nothing. It is called before each
-	// reading.
+	// Check returns the reason why the file must not be used, or nil. It is called before each
+	// reading; a nil Check checks nothing.
 	Check func(path string) error
-	// Logger hears when the key was read again, and why that failed; nil: nobody.
+	// Logger logs when the key was read again, and why that failed; nil discards.
 	Logger *slog.Logger
 }
 
-// OpenKeyFile returns a source of the API key in a file, with white space around it. It is read
-// now, again before a request where the file has changed, and when the registry has answered 401.
-// While the file cannot be used the former key counts.
+// OpenKeyFile returns a source of the API key in a file; white space around the key is ignored. The
+// file is read now, again before a request if it has changed, and when the registry answered 401.
+// While the file cannot be used, the previous key counts.
 func OpenKeyFile(path string, cfg KeyFileConfig) (TokenSource, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	k := &keyFile{path: path, cfg: cfg}
@@ -41,7 +41,7 @@ func OpenKeyFile(path string, cfg KeyFileConfig) (TokenSource, error) {
 	return k, nil
 }
 
-// keyFile is a key in a file that others renew.
+// keyFile is a key in a file that other programs renew.
 type keyFile struct {
 	redacted
 
@@ -55,7 +55,7 @@ type keyFile struct {
 	failed  string      // why the file could not be used; "" if it could
 }
 
-// Authorize shows the key, after a look whether it is still the one in the file.
+// Authorize sets the key, after checking whether the file has changed.
 func (k *keyFile) Authorize(ctx context.Context, header http.Header) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +74,7 @@ func (k *keyFile) Unauthorized(ctx context.Context) (bool, error) {
 	return !k.renewed.IsZero() && time.Since(k.renewed) < keyFresh, nil
 }
 
-// renewLocked reads the file again, and says what has come of it.
+// renewLocked reads the file again, and logs the outcome.
 func (k *keyFile) renewLocked(ctx context.Context) {
 	was := *k.key
 	err := k.read()
@@ -93,7 +93,7 @@ func (k *keyFile) renewLocked(ctx context.Context) {
 
 // read reads the file. It changes nothing if it fails.
 func (k *keyFile) read() error {
-	state := paths.Look(k.path) // before it is read: what changes since is seen next time
+	state := paths.Look(k.path) // before it is read, so that a later change is seen next time
 	if k.cfg.Check != nil {
 		if err := k.cfg.Check(k.path); err != nil {
 			return err

@@ -18,18 +18,18 @@ import (
 )
 
 // When and where a ChatGPT sign-in is refreshed (remote.md 12.2). The two ages are
-// those of the reference, found out by watching it.
+// those of the reference, found by observing it.
 const (
 	defaultRefreshURL = "https://auth.openai.com/oauth/token"
 	clientID          = "app_EMoamEEZ73f0CkXaXp7hrann"
 
 	refreshBefore = 5 * time.Minute    // of the access token's expiry
-	refreshAfter  = 8 * 24 * time.Hour // when the access token does not tell its expiry
-	// refreshPause is for how long nothing is refreshed after a failure, unless the
-	// registry answers 401. Without the pause every request would wait for another
+	refreshAfter  = 8 * 24 * time.Hour // if the access token does not say its expiry
+	// refreshPause is how long no refresh is tried after a failure, unless the
+	// registry answers 401. Without the pause, every request would wait for another
 	// try.
 	refreshPause = 30 * time.Second
-	// refreshFresh is for how long a refresh counts as the answer to a 401, since
+	// refreshFresh is how long a refresh counts as the answer to a 401, because
 	// the request that got the 401 may be older than the refresh.
 	refreshFresh = 10 * time.Second
 )
@@ -40,25 +40,25 @@ const (
 	reasonForced    = "forced"
 )
 
-// SignInConfig is what [OpenSignIn] needs beside the folder. It has a secret in it.
+// SignInConfig configures [OpenSignIn]. It holds a secret.
 type SignInConfig struct {
-	// APIKey is used instead of what the folder holds, unless it is blank.
+	// APIKey is used instead of the credential in the folder, unless it is blank.
 	APIKey string `json:"-"`
 	// RefreshURL is the OAuth token endpoint; empty: OpenAI's.
 	RefreshURL string
 	HTTP       HTTPConfig
-	// Logger gets the failures that no error returns: of a refresh that is not
-	// needed yet, and of saving its result. Nil: nothing is logged.
+	// Logger logs failures that no error returns: of a refresh that is not
+	// needed yet, and of saving its result. Nil discards.
 	Logger *slog.Logger
 }
 
 // Format hides the key.
 func (SignInConfig) Format(f fmt.State, verb rune) { redacted{}.Format(f, verb) }
 
-// OpenSignIn returns a source of the API key of cfg, or else of what auth.json in
-// home holds: an API key or a ChatGPT sign-in, which is refreshed when it is due
-// and written back (remote.md 12.1, 12.2). Without any of these it returns
-// [ErrNoCredential].
+// OpenSignIn returns a source of the API key of cfg, or else of the credential in
+// auth.json in home: an API key or a ChatGPT sign-in. A sign-in is refreshed when
+// it is due and written back (remote.md 12.1, 12.2). Without any of these, it
+// returns [ErrNoCredential].
 func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	if strings.TrimSpace(cfg.APIKey) != "" {
 		return APIKey(cfg.APIKey), nil
@@ -99,8 +99,8 @@ type signIn struct {
 	refreshURL *url.URL
 	issuer     *issuer
 	logger     *slog.Logger
-	// turn has room for one: the caller that refreshes. Others wait until their context
-	// ends.
+	// turn has room for one: the caller that refreshes. Others wait, at most until
+	// their context ends.
 	turn chan struct{}
 
 	mu      sync.Mutex
@@ -109,8 +109,8 @@ type signIn struct {
 	failed  time.Time // when replacing them last failed
 }
 
-// Authorize refreshes the tokens first when they are due. If that fails it uses the
-// old ones: the registry decides whether they are still good.
+// Authorize refreshes the tokens first when they are due. If that fails, it uses
+// the old tokens, because the registry decides whether they are still valid.
 func (s *signIn) Authorize(ctx context.Context, header http.Header) error {
 	t := s.current()
 	if reason := t.due(time.Now()); reason != "" && !s.paused() {
@@ -159,7 +159,7 @@ func (s *signIn) fresh() bool {
 	return !s.renewed.IsZero() && time.Since(s.renewed) < refreshFresh
 }
 
-// due says why tokens should be refreshed, if they should.
+// due returns the reason why tokens should be refreshed, or "".
 func (t *tokens) due(now time.Time) string {
 	switch {
 	case !t.expiry.IsZero():
@@ -172,9 +172,9 @@ func (t *tokens) due(now time.Time) string {
 	return ""
 }
 
-// renew replaces old, which the caller has found due or refused. A refresh token
-// works only once, so renew looks first whether another caller has replaced old
-// meanwhile, or another program has, in the file.
+// renew replaces old, which the caller found due or refused. A refresh token
+// works only once, so renew first checks whether another caller has already
+// replaced old, or another program has done so in the file.
 func (s *signIn) renew(ctx context.Context, old *tokens, reason string) (*tokens, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -243,14 +243,14 @@ func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*t
 		err = writeAuthFile(s.path, data)
 		clear(data)
 	}
-	if err != nil { // the new tokens can be used all the same
+	if err != nil { // the new tokens can still be used
 		s.logger.ErrorContext(ctx, "new sign-in cannot be saved", "error", err)
 	}
 	return t, nil
 }
 
-// replaced returns a copy of t with the tokens that the service's answer has. Those
-// that it leaves out stay.
+// replaced returns a copy of t with the tokens of the service's answer. Tokens that
+// the answer leaves out stay.
 func (t *tokens) replaced(answer []byte, now time.Time) (*tokens, error) {
 	m, err := strictjson.ParseMap(answer)
 	if err != nil {

@@ -16,38 +16,39 @@ const (
 	headerFedRAMP   = "X-OpenAI-Fedramp"
 )
 
-// maxToken is how long a token may be, wherever it is from, in bytes.
+// maxToken is the greatest length of any token, in bytes.
 const maxToken = 64 << 10
 
 var (
 	// ErrTemporary is wrapped by errors of a [TokenSource] after which another try
 	// may succeed.
 	ErrTemporary = errors.New("temporary failure")
-	// ErrExpired says that the credential has run out and that no newer one has
-	// come. As in the reference this ends the call: an executor that registers
+	// ErrExpired says that the credential has expired and that no newer one has
+	// come. As in the reference, this ends the call: an executor that registers
 	// gives up, a harness that opens a stream is refused. Later calls use a newer
 	// credential, if one has come by then (remote.md 12.5).
 	ErrExpired = errors.New("the credential has expired")
-	// ErrNoCredential says that there is nothing to sign in with.
+	// ErrNoCredential says that there is no credential to sign in with.
 	ErrNoCredential = errors.New("no credential: set CODEX_API_KEY or sign in")
 )
 
 // TokenSource signs the requests that an executor or a harness sends to a registry.
-// All methods may run concurrently. [CheckBase] says for which registries a source may
-// be used. No source prints what it holds.
+// All methods may run concurrently. [CheckBase] checks whether a source may be used
+// for a registry. No source prints its secret.
 type TokenSource interface {
-	// Authorize sets the headers of one request; it is called anew for each. It may
-	// call an authorization service first. An error that wraps [ErrTemporary] may
-	// pass; [ErrExpired] and every other is final.
+	// Authorize sets the headers of one request; it is called for each request. It
+	// may call an authorization service first. After an error that wraps
+	// [ErrTemporary] another call may succeed; [ErrExpired] and every other error
+	// is final.
 	Authorize(ctx context.Context, header http.Header) error
-	// Unauthorized is called when the registry has answered 401 to a request that
-	// Authorize signed. It returns true when there is a fresh token: then the same
-	// request should be sent again, once.
+	// Unauthorized is called when the registry answered 401 to a request that
+	// Authorize signed. If retry is true there is a fresh token, and the caller
+	// should send the same request again, once.
 	Unauthorized(ctx context.Context) (retry bool, err error)
 }
 
-// RequestSigner is a TokenSource whose credential depends on the request: what signs calls
-// SignRequest instead of Authorize, when method, URL and body are final. Errors are as those of
+// RequestSigner is a TokenSource whose credential depends on the request. The caller uses
+// SignRequest instead of Authorize, once method, URL and body are final. Errors are as for
 // Authorize.
 type RequestSigner interface {
 	TokenSource
@@ -69,7 +70,7 @@ type bearer struct {
 
 	name      string
 	token     *string
-	account   account // of a ChatGPT token, else empty
+	account   account // of a ChatGPT token; else empty
 	httpsOnly bool    // not even plain http to loopback (remote.md 12.4)
 }
 
@@ -122,8 +123,8 @@ func checkToken(token string) error {
 
 // redacted is embedded in types that hold secrets, so that no verb of fmt and no
 // handler of slog prints them. fmt cannot call methods of values in unexported
-// fields. Types that live long therefore keep their secrets behind one more
-// pointer, for which fmt prints an address.
+// fields. So types that live long keep their secrets behind one more pointer, of
+// which fmt prints only the address.
 type redacted struct{}
 
 const redaction = "[redacted]"
@@ -133,8 +134,8 @@ func (redacted) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, redaction) // Format cannot return an error
 }
 
-// LogValue is the same for slog.
+// LogValue returns the same word for slog.
 func (redacted) LogValue() slog.Value { return slog.StringValue(redaction) }
 
-// MarshalJSON is the same for handlers that print JSON.
+// MarshalJSON returns the same word for handlers that print JSON.
 func (redacted) MarshalJSON() ([]byte, error) { return []byte(`"` + redaction + `"`), nil }

@@ -23,8 +23,8 @@ var (
 )
 
 // ReadBearer reads a bearer token from the first line of stdin and leaves the rest
-// (remote.md 12.3). It waits until the line is whole or ctx ends; [ReadCredentials]
-// says which reads cannot be interrupted.
+// (remote.md 12.3). It waits until the line is complete or ctx ends; see
+// [ReadCredentials] for reads that cannot be interrupted.
 func ReadBearer(ctx context.Context, stdin *os.File) (TokenSource, error) {
 	line, err := readLine(ctx, stdin, maxBearerLine)
 	if err != nil {
@@ -40,8 +40,8 @@ func ReadBearer(ctx context.Context, stdin *os.File) (TokenSource, error) {
 
 // ReadChatGPTToken reads a ChatGPT access token from the first line of stdin, which
 // must be a pipe or socket: a JWT that names an account (remote.md 12.4).
-// accountID, unless empty, must be that account. The token is not verified here;
-// that is up to the registry, which gets it over https only ([CheckBase]).
+// accountID, unless empty, must be that account. The token is not verified here:
+// the registry does that, and gets the token over https only ([CheckBase]).
 func ReadChatGPTToken(ctx context.Context, stdin *os.File, accountID string) (TokenSource, error) {
 	info, err := stdin.Stat()
 	if err != nil {
@@ -84,7 +84,7 @@ func readLine(ctx context.Context, stdin *os.File, limit int) ([]byte, error) {
 		line []byte
 		err  error
 	}
-	got := make(chan result, 1) // with room, so that the reader can end when nobody waits for it
+	got := make(chan result, 1) // buffered, so that the reader can end when no caller waits for it
 	go func() {
 		l := &lines{r: stdin, buf: make([]byte, limit)}
 		line, err := l.next()
@@ -101,21 +101,21 @@ func readLine(ctx context.Context, stdin *os.File, limit int) ([]byte, error) {
 	case <-ctx.Done():
 		if interrupt(stdin) {
 			clear((<-got).line)
-			_ = stdin.SetReadDeadline(time.Time{}) // works, since interrupt has just set one
+			_ = stdin.SetReadDeadline(time.Time{}) // works, because interrupt has just set one
 		}
 		return nil, context.Cause(ctx)
 	}
 }
 
-// interrupt ends a Read of f that is under way. It returns false where f knows no
+// interrupt ends a Read of f that is under way. It returns false if f has no
 // deadlines.
 func interrupt(f *os.File) bool { return f.SetReadDeadline(time.Unix(1, 0)) == nil }
 
-// lines cuts the bytes of r into lines of at most len(buf) bytes, newline included.
+// lines splits the bytes of r into lines of at most len(buf) bytes, newline included.
 type lines struct {
 	r        io.Reader
 	buf      []byte
-	from, to int // what of buf is yet to be returned
+	from, to int // the part of buf that next has not returned yet
 }
 
 // next returns one line with its newline, valid until the next call, which wipes

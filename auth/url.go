@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// IsLoopback tells whether a host, without port and brackets, is certainly this
-// machine: localhost, or a loopback address in digits. Other names are not looked
-// up, since their addresses may change.
+// IsLoopback reports whether a host, without port and brackets, is certainly this
+// machine: localhost, or a numeric loopback address. Other names are not looked
+// up, because their addresses may change.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -19,9 +19,9 @@ func IsLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// checkURL reads the address of a service that credentials are sent to, blanks
-// around it trimmed: absolute, https, or http to loopback, without userinfo and
-// fragment. Errors never quote it.
+// checkURL reads the URL of a service that gets credentials, with blanks around
+// it trimmed. It must be absolute, https or http to loopback, without userinfo
+// and fragment. Errors never quote it.
 func checkURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	switch {
@@ -39,10 +39,10 @@ func checkURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// CheckBase reads the base URL of a service, blanks around it trimmed and slashes
-// at its end cut off: absolute, https, or http to loopback, without userinfo, query
-// and fragment. For a ChatGPT token from stdin loopback too must be https (remote.md
-// 12.4). Errors never quote the URL.
+// CheckBase reads the base URL of a service, and trims blanks around it and slashes
+// at its end. It must be absolute, https or http to loopback, without userinfo,
+// query and fragment. For a ChatGPT token from stdin, loopback must be https too
+// (remote.md 12.4). Errors never quote the URL.
 func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	u, err := checkURL(raw)
 	if err != nil {
@@ -58,10 +58,9 @@ func CheckBase(raw string, tokens TokenSource) (*url.URL, error) {
 	return u, nil
 }
 
-// besideLoopback returns a function that asks proxy for all but loopback hosts,
+// besideLoopback returns a function that calls proxy, except for loopback hosts,
 // which get no proxy. proxy itself may not know every spelling of a loopback host,
-// and a proxy would see the credentials that plain http carries there. For nil it
-// returns nil.
+// and a proxy would see the credentials in plain http. For nil it returns nil.
 func besideLoopback(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil

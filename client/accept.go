@@ -7,13 +7,13 @@ import (
 )
 
 // Accept is Connect for a program that cannot dial: the server connects to it. When
-// the connection is lost, the client waits for another one, which the program hands
-// over with [Client.Replace]. Dial, Final and ConnectTimeout of cfg are not used. If
-// the error is not nil, conn is closed.
+// the connection is lost, the client waits for a new one from [Client.Replace].
+// Dial, Final and ConnectTimeout of cfg are not used. If the error is not nil, conn
+// is closed.
 func Accept(ctx context.Context, conn rpc.Conn, cfg Config) (*Client, error) {
 	waiting := make(chan rpc.Conn, 1)
 	waiting <- conn
-	cfg.ConnectTimeout = cfg.RecoveryTimeout // it may take as long as the recovery
+	cfg.ConnectTimeout = cfg.RecoveryTimeout // the handshake may take as long as the recovery
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = DefaultRecoveryTimeout
 	}
@@ -31,10 +31,10 @@ func Accept(ctx context.Context, conn rpc.Conn, cfg Config) (*Client, error) {
 	return connect(ctx, c)
 }
 
-// Replace hands over a new connection of the same server, for the session to go on
-// there. A connection that the client still has is given up. The client owns conn from
-// now on, also when there is an error: [ErrReplacing] while it is still taking up an
-// earlier one, or why it has failed.
+// Replace gives the client a new connection of the same server, on which the session
+// goes on. The client gives up a connection that it still has. The client owns conn
+// from now on, even after an error. The error is [ErrReplacing] while the client is
+// still resuming on an earlier connection, or the reason why the client has failed.
 func (c *Client) Replace(conn rpc.Conn) error {
 	c.mu.Lock()
 	var err error
@@ -48,7 +48,7 @@ func (c *Client) Replace(conn rpc.Conn) error {
 	}
 	if err != nil {
 		c.mu.Unlock()
-		_ = conn.Close() // the error of the caller says more
+		_ = conn.Close() // the caller's error says more
 		return err
 	}
 	c.replacing = true

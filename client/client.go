@@ -27,49 +27,50 @@ const (
 	statusTimeout = 10 * time.Second
 )
 
-// Config says how to connect. Only Dial has no usable zero value.
+// Config configures a client. Only Dial has no usable zero value.
 type Config struct {
 	// Dial opens a connection: transport.Dial and transport.StartCommand do. It is
 	// called again, in a goroutine of the client, each time the connection is lost.
-	// The client closes what it returns.
+	// The client closes the connections.
 	Dial func(ctx context.Context) (rpc.Conn, error)
-	// Single: Dial reaches the server only once, as a program that is started does.
-	// The client then fails with its connection.
+	// Single says that Dial reaches the server only once, for example because it
+	// starts the server. The client then fails when its connection is lost.
 	Single bool
-	// Final tells for which errors of Dial another attempt is of no use, such as a
-	// refused token; nil: for none.
+	// Final reports whether another attempt is useless after an error of Dial,
+	// such as a refused token; nil: never.
 	Final func(error) bool
-	// Same tells whether Dial would reach the executor that its last connection reaches, and
-	// not another one in its place; nil: always.
+	// Same reports whether Dial would reach the same executor as the last connection, and not a
+	// replacement; nil: always.
 	Same func(context.Context) (bool, error)
-	// Release frees what Dial uses; nil: nothing. It is called once, after the last
-	// connection of the client has ended: by Close, or by Connect if that fails.
+	// Release frees the resources of Dial; nil: none. It is called once, after the
+	// last connection of the client has ended: by Close, or by Connect if that
+	// fails.
 	Release func()
-	// ClientName tells the server who calls, "" for [DefaultClientName].
+	// ClientName is the client's name for the server; "" means [DefaultClientName].
 	ClientName string
-	// ResumeSessionID is a session to come back to, "" for a new one.
+	// ResumeSessionID is the id of a session to resume; "" means a new session.
 	ResumeSessionID string
-	// SessionName is a session to open by the name that it has at the server, or to make
-	// there; "" for one without. It lives as long as its processes, and Retain longer.
-	// Every client of the same principal finds it. It needs the server's namedSessions,
-	// else Connect fails with an [UnsupportedError].
+	// SessionName is the name of a session to open at the server, or to make there; ""
+	// means a session without a name. A named session lives Retain longer than its
+	// processes. Every client of the same principal finds it. Without the server's
+	// namedSessions, Connect fails with an [UnsupportedError].
 	SessionName string
-	// Existing makes no session, Take takes it from the client that has it: that one then
-	// fails with [ErrTaken].
+	// Existing opens only an existing session. Take takes the session from the client
+	// that has it, which then fails with [ErrTaken].
 	Existing, Take bool
-	// Retain is for how long the server is to keep the session when nothing holds it any
-	// more: a connection, or, of a session with a name, a process. It may keep it shorter,
-	// see [Client.Session]. nil: as long as the server likes.
+	// Retain is how long the server should keep the session while nothing holds it: no
+	// connection and, for a named session, no process. The server may keep it for less,
+	// see [Client.Session]. nil: the server decides.
 	Retain *time.Duration
-	// Network is for processes with a NetworkProxy.
+	// Network answers questions about processes with a NetworkProxy.
 	Network Network
-	// Approvals is for processes that a policy about commands asks about.
+	// Approvals answers questions of a policy about commands.
 	Approvals Approvals
 	// ConnectTimeout bounds Dial, InitializeTimeout the handshake after it; 0
-	// for 10 s each.
+	// means 10 s.
 	ConnectTimeout, InitializeTimeout time.Duration
-	// RecoveryTimeout is how long a client looks for its session after the
-	// connection was lost; 0 for 45 s. Servers keep a session for 80 s.
+	// RecoveryTimeout is how long a client tries to resume its session after
+	// the connection was lost; 0 means 45 s. Servers keep a session for 80 s.
 	RecoveryTimeout time.Duration
 }
 
@@ -110,20 +111,20 @@ type Client struct {
 	processes   map[string]*Process
 	watches     map[*Watch]struct{}
 	sockets     map[string]*Socket // those that go on over the next connection
-	opening     map[string]*Socket // those that DialSocket has yet to return
+	opening     map[string]*Socket // those that DialSocket has not returned yet
 	lastID      uint64             // of file handles and HTTP requests
 	replacement chan rpc.Conn
 	replacing   bool
 	closed      bool // no routine is started any more
 
 	release  sync.Once
-	routines sync.WaitGroup // goroutines that outlive the call that has started them
+	routines sync.WaitGroup // goroutines that outlive the call that started them
 }
 
 // Connect opens a connection and a session on it, in one attempt. The context bounds
-// these two steps, and nothing later. The caller closes the client. Errors:
-// [ConnectError], [InitializeTimeoutError], [ServerError] (such as
-// protocol.CodeSessionAttached on a resume), [ProtocolError].
+// only these two steps. The caller closes the client. Errors: [ConnectError],
+// [InitializeTimeoutError], [ServerError] (such as protocol.CodeSessionAttached on a
+// resume), [ProtocolError].
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return connect(ctx, newClient(cfg))
 }
@@ -146,8 +147,8 @@ func connect(ctx context.Context, c *Client) (*Client, error) {
 		c.cfg.Release()
 		return nil, err
 	}
-	// The reader runs before initialize is sent: a busy process of a resumed
-	// session could otherwise keep its answer away.
+	// The reader runs before initialize is sent. Otherwise a busy process of a
+	// resumed session could block the answer.
 	l := c.open(conn)
 	if err := c.initialize(ctx, l, c.cfg.ResumeSessionID); err != nil {
 		l.close(err)
@@ -188,8 +189,8 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 	timeout := &InitializeTimeoutError{After: c.cfg.InitializeTimeout}
 	ctx, cancel := context.WithTimeoutCause(parent, c.cfg.InitializeTimeout, timeout)
 	defer cancel()
-	// A server that does not read would keep Call waiting in its write; abort ends
-	// that.
+	// A server that does not read would block Call in its write; abort ends the
+	// write.
 	stop := context.AfterFunc(ctx, l.abort)
 
 	params := protocol.InitializeParams{ClientName: c.cfg.ClientName, SubcommandApprovals: c.cfg.Approvals.Decide != nil}
@@ -230,9 +231,9 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 // SessionID names the session, for a later [Config.ResumeSessionID].
 func (c *Client) SessionID() string { return c.sessionID }
 
-// Close ends the client and waits for everything that it has started here. The
-// session lives on at the server until it expires. Calls and handles fail with
-// [ErrClosed]; Close may be called more than once.
+// Close ends the client and waits for all its goroutines. The session lives on
+// at the server until it expires. Calls and handles fail with [ErrClosed];
+// Close may be called more than once.
 func (c *Client) Close() error {
 	c.end(ErrClosed)
 	return nil
@@ -253,8 +254,8 @@ func (c *Client) end(reason error) {
 	c.release.Do(c.cfg.Release)
 }
 
-// begin starts a goroutine that Close waits for. It tells false, and starts nothing,
-// when the client is closed.
+// begin starts a goroutine that Close waits for. If the client is closed, it starts
+// nothing and returns false.
 func (c *Client) begin(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,9 +266,10 @@ func (c *Client) begin(f func()) bool {
 	return true
 }
 
-// Call makes any request of the protocol; result is a pointer to what the
-// answer is read into, nil drops it. A refusal is a [ServerError]. The context
-// bounds the wait for the answer: giving up on it does not undo the request.
+// Call makes any request of the protocol and reads the answer into result, a
+// pointer; nil drops the answer. A refusal is a [ServerError]. The context
+// bounds the wait for the answer; the end of the context does not undo the
+// request.
 //
 // While the client recovers, Call waits. A request that was under way when the
 // connection was lost is not repeated: its error is a [DisconnectedError] that says
@@ -284,8 +286,8 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	}
 }
 
-// replay makes a request that may be carried out twice: it changes nothing, or the
-// server knows it again. A loss of the connection does not end it.
+// replay makes a request that may be sent twice, because it changes nothing or the
+// server recognizes it. A loss of the connection does not end it.
 func (c *Client) replay(ctx context.Context, method string, params, result any) error {
 	for {
 		l, err := c.connected(ctx)
@@ -298,8 +300,8 @@ func (c *Client) replay(ctx context.Context, method string, params, result any) 
 	}
 }
 
-// probe makes a request that the server has to answer within a limit, and takes a
-// connection on which it does not for lost.
+// probe makes a request that the server must answer within a limit. Otherwise it
+// treats the connection as lost.
 func (c *Client) probe(parent context.Context, limit time.Duration, method string, params, result any) error {
 	late := &TimeoutError{Method: method, After: limit}
 	ctx, cancel := context.WithTimeoutCause(parent, limit, late)
@@ -319,9 +321,9 @@ func (c *Client) probe(parent context.Context, limit time.Duration, method strin
 	}
 }
 
-// Info describes the machine that the server runs on. The handshake mostly brings
-// the answer; where it has not, the first call asks for it, for up to 30 s. The caller
-// may not change it.
+// Info describes the machine that the server runs on. The answer usually came with the
+// handshake; otherwise the first call asks for it, for up to 30 s. The caller must not
+// change it.
 func (c *Client) Info(ctx context.Context) (*protocol.EnvironmentInfo, error) {
 	c.mu.Lock()
 	info := c.info
@@ -343,7 +345,7 @@ func (c *Client) Info(ctx context.Context) (*protocol.EnvironmentInfo, error) {
 
 // Status asks whether the server is ready, for up to 10 s, and never waits for a lost
 // connection: the error is then [ErrRecovering]. A server that is not ready answers
-// with an error; there is no other status today.
+// with an error; currently there is no other status.
 func (c *Client) Status(ctx context.Context) (string, error) {
 	late := &TimeoutError{Method: protocol.MethodEnvironmentStatus, After: statusTimeout}
 	ctx, cancel := context.WithTimeoutCause(FailFast(ctx), statusTimeout, late)
@@ -359,7 +361,7 @@ func (c *Client) ReadConfig(ctx context.Context, params protocol.ConfigReadParam
 	if err != nil {
 		return nil, err
 	}
-	// The wire wants both lists, empty ones too.
+	// The wire requires both lists, even if they are empty.
 	if params.ConfigPaths == nil {
 		params.ConfigPaths = [][]string{}
 	}
@@ -373,14 +375,14 @@ func (c *Client) ReadConfig(ctx context.Context, params protocol.ConfigReadParam
 	return r, nil
 }
 
-// Installed tells which plugins and skills are installed for the user of the server, as far
-// as they can be read under a sandbox; nil: all.
+// Installed returns the plugins and skills that are installed for the user of the server,
+// as far as they can be read under s; nil: all.
 func (c *Client) Installed(ctx context.Context, s *protocol.Sandbox) (*protocol.DiscoverInstalledResult, error) {
 	err := c.require(ctx, "capability discovery", func(c *protocol.Capabilities) bool { return c.CapabilityDiscoveryV2 })
 	if err != nil {
 		return nil, err
 	}
-	params := protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/"), Sandbox: s} // which changes nothing
+	params := protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/"), Sandbox: s} // the directory does not matter
 	r := new(protocol.DiscoverInstalledResult)
 	if err := c.replay(ctx, protocol.MethodDiscoverInstalled, &params, r); err != nil {
 		return nil, err
@@ -388,7 +390,7 @@ func (c *Client) Installed(ctx context.Context, s *protocol.Sandbox) (*protocol.
 	return r, nil
 }
 
-// require refuses what the server does not advertise.
+// require returns an error if the server does not advertise a feature.
 func (c *Client) require(ctx context.Context, feature string, has func(*protocol.Capabilities) bool) error {
 	info, err := c.Info(ctx)
 	if err != nil {
@@ -409,7 +411,7 @@ func (c *Client) nextID() uint64 {
 	return c.lastID
 }
 
-// handles returns the processes that events come to.
+// handles returns the processes that receive events.
 func (c *Client) handles() []*Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()

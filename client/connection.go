@@ -26,11 +26,11 @@ type connection struct {
 	peer   *rpc.Peer
 	asked  asked.Questions
 	stop   context.CancelCauseFunc
-	done   chan struct{} // closed when the reader has ended and the client knows
+	done   chan struct{} // closed when the reader has ended and the client knows it
 	lost   *DisconnectedError
 
 	calls  atomic.Int64
-	useful atomic.Bool    // it has answered a caller, or brought an event
+	useful atomic.Bool    // it has carried an answer to a caller, or an event
 	starts sync.WaitGroup // calls of process/start, until the handle is settled
 
 	// Both are guarded by the client's mutex.
@@ -43,7 +43,7 @@ type connection struct {
 	ended   bool // bodies takes no more
 }
 
-// open takes over a connection and reads it until it ends.
+// open takes a connection and reads it until it ends.
 func (c *Client) open(conn rpc.Conn) *connection {
 	ctx, stop := context.WithCancelCause(context.Background())
 	l := &connection{
@@ -55,8 +55,8 @@ func (c *Client) open(conn rpc.Conn) *connection {
 	return l
 }
 
-// read delivers all that comes. Only then bodies fail, and the client hears of the
-// end.
+// read delivers all messages. Only after that, bodies fail and the client learns
+// of the end.
 func (l *connection) read(ctx context.Context) {
 	defer close(l.done)
 	err := l.peer.Serve(ctx)
@@ -100,8 +100,8 @@ func (w writer) Write(message []byte) error {
 	return nil
 }
 
-// Reject ends the connection at a message that cannot be understood: it could be an answer that
-// somebody waits for.
+// Reject ends the connection at a message that cannot be understood, because it could be an answer
+// that a call waits for.
 func (w writer) Reject(reason error) {
 	if conn, ok := w.Conn.(rpc.Rejecter); ok {
 		conn.Reject(reason)
@@ -128,7 +128,7 @@ func (l *connection) call(ctx context.Context, method string, params, result any
 	return wait(ctx, result)
 }
 
-// begin sends a request, and returns what waits for its answer; somebody has to call that, once.
+// begin sends a request, and returns a func that waits for the answer and must be called once.
 func (l *connection) begin(method string, params any) (wait func(ctx context.Context, result any) error, err error) {
 	if l.calls.Add(1) > maxCalls {
 		l.calls.Add(-1)
@@ -145,7 +145,7 @@ func (l *connection) begin(method string, params any) (wait func(ctx context.Con
 	}, nil
 }
 
-// explain returns the error of a call as callers of the client know it.
+// explain turns the error of a call into an error for callers of the client.
 func (l *connection) explain(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
@@ -157,8 +157,8 @@ func (l *connection) explain(ctx context.Context, method string, err error) erro
 	_, unwritten := errors.AsType[*DisconnectedError](err)
 	switch {
 	case ok, unwritten:
-		// The reader may not have noticed. What could not be written may have arrived
-		// all the same.
+		// The reader may not have noticed. Even after a failed write, the message may
+		// have arrived.
 		l.abort()
 		<-l.done
 		return l.lost.sent()
@@ -174,19 +174,19 @@ func (l *connection) explain(ctx context.Context, method string, err error) erro
 	return fmt.Errorf("calling %s: %w", method, err)
 }
 
-// isLoss tells whether a call failed because its connection is gone.
+// isLoss reports whether a call failed because its connection is gone.
 func isLoss(err error) bool {
 	_, lost := errors.AsType[*DisconnectedError](err)
 	return lost
 }
 
-// transportClosed tells whether a refusal is the reference's word for a lost
+// transportClosed reports whether a refusal is the reference's word for a lost
 // connection (client.md 1.5).
 func transportClosed(err *protocol.Error) bool {
 	return err.Code == -32000 && err.Message == "JSON-RPC transport closed"
 }
 
-// unsent tells whether the connection was gone before the request was sent.
+// unsent reports whether the connection was gone before the request was sent.
 func unsent(err error) bool {
 	lost, ok := errors.AsType[*DisconnectedError](err)
 	return ok && !lost.Sent

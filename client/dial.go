@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// Option says more about a connection to a URL.
+// Option is an option of a connection to a URL.
 type Option func(*dialOptions)
 
 type dialOptions struct {
@@ -36,16 +36,16 @@ func Header(name, value string) Option {
 	}
 }
 
-// TLS says how a wss server is verified, and which certificate it is shown. Without it
-// the system's roots count.
+// TLS configures how a wss server is verified, and the client's certificate. Without
+// it, the system's roots count.
 func TLS(config *tls.Config) Option { return func(o *dialOptions) { o.dial.TLS = config } }
 
-// Session resumes a session that another client has left, see [Client.SessionID].
+// Session resumes a session that another client left, see [Client.SessionID].
 func Session(id string) Option {
 	return func(o *dialOptions) { o.config.ResumeSessionID = id }
 }
 
-// Settings takes the name and the timeouts of a Config.
+// Settings copies the name and the timeouts of a Config.
 func Settings(cfg Config) Option {
 	return func(o *dialOptions) {
 		session, name := o.config.ResumeSessionID, o.config.SessionName
@@ -65,9 +65,9 @@ func DialURL(ctx context.Context, url string, options ...Option) (*Client, error
 	return Connect(ctx, URL(url, options...))
 }
 
-// URL returns how to connect to a server that listens at a ws or wss URL, or at a UNIX
-// socket, unix:///PATH. A URL that is none is found out by Dial. So is a header for a plain connection to another
-// machine, which is never opened.
+// URL returns the Config for a server that listens at a ws or wss URL, or at a UNIX socket,
+// unix:///PATH. Config.Dial returns an error for an invalid URL. It also refuses to send headers
+// over a plain connection to another machine.
 func URL(url string, options ...Option) Config {
 	var o dialOptions
 	for _, option := range options {
@@ -93,14 +93,14 @@ const (
 	errNoURL   = transport.URLError("exec-server url must use ws://, wss:// or unix://")
 )
 
-// checkURL refuses a URL that is none, and headers in plain text to another machine.
+// checkURL refuses an invalid URL, and headers in plain text to another machine.
 func checkURL(raw string, header http.Header) error {
 	if strings.HasPrefix(raw, "unix://") {
 		return nil // transport.Dial checks it
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || (u.Scheme != "ws" && u.Scheme != "wss") {
-		return errNoURL // the cause would quote what may be a secret
+		return errNoURL // the cause could quote a secret
 	}
 	if u.Scheme == "ws" && len(header) > 0 && !loopback(u.Hostname()) {
 		return errExposed
@@ -116,14 +116,14 @@ func loopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// finalURL tells which errors of dialling a URL will not go away: what is refused for
-// the URL's or the token's sake, and a name that does not exist.
+// finalURL reports whether an error of dialling a URL is permanent: a refusal because
+// of the URL or the token, or a name that does not exist.
 func finalURL(err error) bool {
 	if _, ok := errors.AsType[transport.URLError](err); ok {
 		return true
 	}
 	if _, ok := errors.AsType[*net.AddrError](err); ok {
-		return true // no port, or none that there is
+		return true // no port, or an unknown one
 	}
 	if status, ok := errors.AsType[*transport.StatusError](err); ok {
 		return status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden

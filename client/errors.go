@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Reasons for which a call fails here, without having been sent. errors.Is finds
+// Reasons why a call fails in the client, before it is sent. errors.Is finds
 // them.
 var (
 	// ErrClosed: [Client.Close] was called.
@@ -22,16 +22,16 @@ var (
 	ErrReplaced = errors.New("exec-server executor was replaced")
 	// ErrTaken: another client has taken the session, see [Config.Take].
 	ErrTaken = errors.New("exec-server session was taken by another client")
-	// ErrReplacing: an earlier connection of [Client.Replace] is still being taken up.
+	// ErrReplacing: the client is still resuming on an earlier connection of [Client.Replace].
 	ErrReplacing = errors.New("exec-server connection is being replaced already")
 	// ErrTooManyCalls: 1,024 calls wait for their answers.
 	ErrTooManyCalls = fmt.Errorf("exec-server has reached its limit of %d pending requests", maxCalls)
 )
 
-// Retryable tells whether the call that gave err may be made again: it has not been
+// Retryable reports whether the call that returned err may be made again: it was not
 // carried out, and another attempt may succeed. It is false for a [DisconnectedError]
-// of a request that was sent, since that may have been carried out. After the client
-// has failed (see [Client.Done]), another attempt needs a new client.
+// of a request that was sent, because the request may have been carried out. After
+// the client has failed (see [Client.Done]), another attempt needs a new client.
 func Retryable(err error) bool {
 	if connect, ok := errors.AsType[*ConnectError](err); ok {
 		return !connect.Final
@@ -48,12 +48,12 @@ func Retryable(err error) bool {
 	return errors.Is(err, ErrRecovering) || errors.Is(err, ErrTooManyCalls)
 }
 
-// ConnectError says that there is no connection: [Config.Dial] failed, with an error
-// that this one wraps, or the new connection ended during the handshake. One that took
-// too long wraps [context.DeadlineExceeded].
+// ConnectError says that there is no connection: [Config.Dial] failed, or the new
+// connection ended during the handshake. It wraps the error of Dial. After a timeout
+// it wraps [context.DeadlineExceeded].
 type ConnectError struct {
 	Err error
-	// Final: another attempt would fare no better ([Config.Final]).
+	// Final: another attempt would not help ([Config.Final]).
 	Final bool
 }
 
@@ -69,8 +69,8 @@ func (e *InitializeTimeoutError) Error() string {
 	return fmt.Sprintf("timed out waiting for exec-server initialize handshake after %v", e.After)
 }
 
-// TimeoutError says that the server did not answer a call which has a limit of its
-// own. It is a [context.DeadlineExceeded].
+// TimeoutError says that the server did not answer a call that has its own time
+// limit. It is a [context.DeadlineExceeded].
 type TimeoutError struct {
 	Method string
 	After  time.Duration
@@ -85,12 +85,12 @@ func (e *TimeoutError) Is(target error) bool { return target == context.Deadline
 
 // DisconnectedError says that the connection is gone.
 type DisconnectedError struct {
-	// Err is why; nil: the server ended it in good order.
+	// Err is the reason; nil: the server closed the connection in good order.
 	Err error
-	// Resume is why the client did not come back to its session; nil if it may yet,
-	// or could not try.
+	// Resume is the reason why the client did not resume its session; nil if it
+	// still may, or could not try.
 	Resume error
-	// Sent: the request was under way. Whether it has been carried out is not known.
+	// Sent: the request was sent. It may or may not have been carried out.
 	Sent bool
 }
 
@@ -116,12 +116,13 @@ func (e *DisconnectedError) Unwrap() []error {
 	return causes
 }
 
-// sent returns the same error for a request that was under way.
+// sent returns the same error for a request that was sent.
 func (e *DisconnectedError) sent() *DisconnectedError {
 	return &DisconnectedError{Err: e.Err, Resume: e.Resume, Sent: true}
 }
 
-// recoveryTimeoutError is why a client gave up that found no way back in time.
+// recoveryTimeoutError is the reason of a client that gave up because it did not resume its session
+// in time.
 type recoveryTimeoutError struct {
 	after time.Duration
 	last  error // of the last attempt; nil if there was none
@@ -137,8 +138,8 @@ func (e *recoveryTimeoutError) Error() string {
 
 func (e *recoveryTimeoutError) Unwrap() error { return e.last }
 
-// RecoverError says that the connection was lost and is back, but that one process
-// could not be followed over the loss. It was terminated; the client goes on.
+// RecoverError says that the client lost its connection and recovered, but missed
+// events of one process. That process was terminated; the client goes on.
 type RecoverError struct {
 	ProcessID string
 	Err       error // often a [GapError]
@@ -159,8 +160,8 @@ func (e *GapError) Error() string {
 		e.Through, e.After)
 }
 
-// ServerError is an answer that refuses a request, cut if it is longer than 64 KiB. It wraps the
-// *protocol.Error, and is [fs.ErrNotExist] when its code says so.
+// ServerError is an answer that refuses a request, cut to 64 KiB. It wraps the *protocol.Error, and
+// is [fs.ErrNotExist] if its code says so.
 type ServerError struct{ Err *protocol.Error }
 
 func (e *ServerError) Error() string {
@@ -185,7 +186,7 @@ func protocolErrorf(format string, args ...any) error {
 }
 
 // UnsupportedError says that the server does not advertise a feature, so the
-// request was not sent: older servers silently ignore what they do not know.
+// request was not sent, because older servers silently ignore unknown members.
 type UnsupportedError struct{ Feature string }
 
 func (e *UnsupportedError) Error() string { return "exec-server does not support " + e.Feature }

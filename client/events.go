@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// maxIdle is how often in a row process/read may bring nothing new although a later
-	// event was announced.
+	// maxIdle is how often in a row process/read may return nothing new although a
+	// later event was announced.
 	maxIdle = 3
 	// idleWait is how long the server then waits for something new, in milliseconds.
 	idleWait = 1000
 )
 
-// accept takes an event from the reader of a connection. An event whose turn it is is
-// published, and accept waits while the queue is full: so does the server, in the end.
-// While the process is behind, accept never waits. The result tells whether the event
-// was published.
+// accept takes an event from the reader of a connection. If it is the next event,
+// accept publishes it, and waits while the queue is full, so that in the end the
+// server waits too. While the process is behind, accept never waits. It reports
+// whether the event was published.
 func (p *Process) accept(ctx context.Context, e Event) bool {
 	p.mu.Lock()
 	if p.deaf || e.Seq <= p.order.last {
@@ -37,7 +37,7 @@ func (p *Process) accept(ctx context.Context, e Event) bool {
 	p.noteLocked(e)
 	p.mu.Unlock()
 
-	// Nobody else publishes now: the process is not behind, and this is its reader.
+	// Nothing else publishes now, because the process is not behind and this is its reader.
 	if e.Seq > p.from && !p.events.Put(ctx, e, len(e.Data)) {
 		return false // the connection ends; the event is read again over the next one
 	}
@@ -77,17 +77,17 @@ func (p *Process) settled(err error) {
 	}
 }
 
-// fallBehind says that events may have been missed. From now on they are held, until
-// catchUp has asked the server.
+// fallBehind notes that events may have been missed. From now on events are held,
+// until catchUp has asked the server.
 func (p *Process) fallBehind() {
 	p.mu.Lock()
 	p.behind = true
 	p.mu.Unlock()
 }
 
-// catchUp asks the server over l for what has been missed, until nothing is. A process
-// whose events nobody takes stays behind, and is chased later. Errors: the loss of l, a
-// [ServerError], [GapError], [ProtocolError].
+// catchUp asks the server over l for missed events, until none is missing. A process
+// whose events are not taken stays behind, and chase continues later. Errors: the loss
+// of l, a [ServerError], [GapError], [ProtocolError].
 func (p *Process) catchUp(ctx context.Context, l *connection) error {
 	p.catching.Lock()
 	defer p.catching.Unlock()
@@ -131,8 +131,8 @@ func (p *Process) catchUp(ctx context.Context, l *connection) error {
 	return protocolErrorf("events after %d of the process were announced, and cannot be read", p.order.last)
 }
 
-// take publishes what the answer of the server brings and what has waited for it. The
-// result tells whether that was anything.
+// take publishes the events in the server's answer and the events that waited for
+// them. It reports whether there were any.
 func (p *Process) take(r *protocol.ReadResult) (moved bool, err error) {
 	p.mu.Lock()
 	if p.deaf {
@@ -185,7 +185,7 @@ func (p *Process) chase() {
 			}
 		}
 		if isLoss(err) {
-			err = nil // connected will wait, or tell why not
+			err = nil // connected will wait, or return the reason
 		}
 		p.mu.Lock()
 		if !p.behind || p.deaf || err != nil || c.ctx.Err() != nil {

@@ -8,21 +8,20 @@ import (
 )
 
 const (
-	// feedPiece is how much of a [Feed] one request carries, in bytes: what a server queues for a
+	// feedPiece is how many bytes of a [Feed] one request carries: as many as a server queues for a
 	// process.
 	feedPiece = 1 << 20
-	// feedAhead is how many requests of a Feed are under way at once. All of them together are
-	// about what a server parks of one connection.
+	// feedAhead is how many requests of a Feed are under way at once. Together they are about as
+	// large as the data that a server parks for one connection.
 	feedAhead = 3
 )
 
-// Feed is the standard input of a process for much data: it is sent in large pieces, of which
-// several are under way at once, so that the time to the server and back does not count. One
-// goroutine uses it.
+// Feed is the standard input of a process for much data. It sends large pieces, several at once, so
+// that the round-trip time does not matter. Only one goroutine may use it.
 type Feed struct {
 	p     *Process
 	ctx   context.Context
-	piece []byte   // what waits for more, or for Close
+	piece []byte   // waits for more data, or for Close
 	ahead []*write // under way, in order
 	spare [][]byte // buffers that can be used again
 	err   error
@@ -32,16 +31,16 @@ type Feed struct {
 type write struct {
 	params protocol.WriteParams
 	over   *connection
-	answer func(context.Context, any) error // waits for it; nil: it could not be sent
+	answer func(context.Context, any) error // waits for the answer; nil: the request could not be sent
 	err    error                            // why
 }
 
-// Feed returns the standard input of the process as a writer, see [Feed]. Whoever uses it makes no
-// other writes. ctx bounds all of it. The process must have been started with PipeStdin.
+// Feed returns the standard input of the process as a writer, see [Feed]. The caller makes no other
+// writes to the process. ctx bounds all writes. The process must have been started with PipeStdin.
 func (p *Process) Feed(ctx context.Context) *Feed { return &Feed{p: p, ctx: ctx} }
 
-// Write keeps data until there is enough for a piece, or Close. Its error may be that of an earlier
-// write.
+// Write keeps data until there is enough for a piece, or until Close. Its error may come from an
+// earlier write.
 func (f *Feed) Write(data []byte) (n int, err error) {
 	for len(data) > 0 && f.err == nil {
 		if f.piece == nil {
@@ -57,7 +56,7 @@ func (f *Feed) Write(data []byte) (n int, err error) {
 	return n, f.err
 }
 
-// Close waits until the server has taken all, and ends the standard input.
+// Close waits until the server has taken all data, and ends the standard input.
 func (f *Feed) Close() error {
 	if len(f.piece) > 0 && f.err == nil {
 		f.begin()
@@ -81,7 +80,7 @@ func (f *Feed) buffer() []byte {
 	return make([]byte, 0, feedPiece)
 }
 
-// begin sends the piece. It keeps it until the answer: it may have to be sent again.
+// begin sends the piece, and keeps it until the answer because it may have to be sent again.
 func (f *Feed) begin() {
 	for len(f.ahead) == feedAhead {
 		if f.wait(); f.err != nil {
@@ -93,7 +92,8 @@ func (f *Feed) begin() {
 	}}
 	f.piece = nil
 	f.ahead = append(f.ahead, w)
-	// Over the connection of those before it: over another one it would overtake them.
+	// Use the connection of the earlier writes, because on another one this write would overtake
+	// them.
 	if len(f.ahead) > 1 {
 		f.send(w, f.ahead[len(f.ahead)-2].over)
 		return
@@ -101,7 +101,7 @@ func (f *Feed) begin() {
 	f.sendAll()
 }
 
-// sendAll sends what is under way over the client's connection, in order.
+// sendAll sends all writes under way over the client's connection, in order.
 func (f *Feed) sendAll() {
 	l, err := f.p.client.connected(f.ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *Feed) send(w *write, over *connection) {
 	w.answer, w.err = over.begin(protocol.MethodProcessWrite, &w.params)
 }
 
-// wait takes the answer to the oldest write. If that is lost, everything that is under way is sent
+// wait takes the answer to the oldest write. If the answer is lost, all writes under way are sent
 // again.
 func (f *Feed) wait() {
 	w := f.ahead[0]

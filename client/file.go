@@ -11,15 +11,15 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxBlock is how much one request reads or writes of an open file, in bytes
+// maxBlock is the most bytes of an open file that one request reads or writes
 // (rpc.md 5.5).
 const maxBlock = 1 << 20
 
 // File is an open file on the server, which keeps at most 128 per connection.
 // Its methods may be called concurrently. It is an [io.ReaderAt] and an [io.WriterAt].
 //
-// It ends with Close or with the connection: the server closes its files then, and a
-// file that was opened again by its name could be another one. The error is a
+// It ends with Close or with the connection, because the server then closes its
+// files, and opening the name again could open another file. The error is then a
 // [DisconnectedError].
 type File struct {
 	connection *connection
@@ -70,8 +70,8 @@ func (f *FS) Open(ctx context.Context, path, mode string) (*File, error) {
 	}
 }
 
-// abandon closes a handle that may be open at the server although the answer to
-// Open never came.
+// abandon closes a handle that may be open at the server, although no answer to
+// Open came.
 func (f *File) abandon() {
 	f.connection.client.begin(func() { _ = f.Close() }) // nobody waits for the error
 }
@@ -79,7 +79,7 @@ func (f *File) abandon() {
 // Name is the path that was opened.
 func (f *File) Name() string { return f.path }
 
-// ReadAt is [File.ReadAtContext] without a bound in time.
+// ReadAt is [File.ReadAtContext] without a time limit.
 func (f *File) ReadAt(p []byte, offset int64) (n int, err error) {
 	return f.ReadAtContext(context.Background(), p, offset)
 }
@@ -119,12 +119,12 @@ func (f *File) readBlock(ctx context.Context, offset uint64, length int) (*proto
 	return b, nil
 }
 
-// WriteAt is [File.WriteAtContext] without a bound in time.
+// WriteAt is [File.WriteAtContext] without a time limit.
 func (f *File) WriteAt(p []byte, offset int64) (n int, err error) {
 	return f.WriteAtContext(context.Background(), p, offset)
 }
 
-// WriteAtContext writes like [io.WriterAt]. What lies between the end of the file and
+// WriteAtContext writes like [io.WriterAt]. A gap between the end of the file and
 // offset becomes zero bytes.
 func (f *File) WriteAtContext(ctx context.Context, p []byte, offset int64) (n int, err error) {
 	if offset < 0 {
@@ -141,8 +141,8 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, offset int64) (n in
 	return n, nil
 }
 
-// Close closes the file, within 10 s; closing it again is no error, nor is closing
-// one whose connection is gone.
+// Close closes the file, within 10 s. Closing it again is no error, nor is closing
+// it after the connection is gone.
 func (f *File) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func (f *FS) readBlocks(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // what was read counts, not how the file was closed
+	defer file.Close() // an error of closing does not matter after reading
 	var data []byte
 	for {
 		b, err := file.readBlock(ctx, uint64(len(data)), maxBlock)

@@ -14,10 +14,11 @@ const maxWhole = 32 << 20
 
 // FS is the file system of the server. Paths are native paths of the server, and
 // absolute. Errors are *fs.PathError around the error of [Client.Call]; errors.Is
-// finds [fs.ErrNotExist] in one that says that something does not exist.
+// finds [fs.ErrNotExist] if something does not exist.
 //
-// What only reads is asked again after a lost connection. What changes something is
-// not: its error is a [DisconnectedError], and whether it was done is not known.
+// After a lost connection, requests that only read are made again. Requests that
+// change something are not: their error is a [DisconnectedError], and the change
+// may or may not have been made.
 type FS struct {
 	client  *Client
 	sandbox *protocol.Sandbox
@@ -34,7 +35,7 @@ func (f *FS) change(ctx context.Context, op, path, method string, params any) er
 	return pathError(op, path, f.client.Call(ctx, method, params, nil))
 }
 
-// ask makes a request that only reads, if need be once more over the next connection.
+// ask makes a request that only reads, if necessary again over the next connection.
 func (f *FS) ask(ctx context.Context, op, path, method string, params, result any) error {
 	if !strings.HasPrefix(path, "/") {
 		return pathError(op, path, fs.ErrInvalid)
@@ -53,7 +54,7 @@ func (f *FS) path(path string) *protocol.PathParams {
 	return &protocol.PathParams{Path: protocol.NewPathURI(path), Sandbox: f.sandbox}
 }
 
-// ReadFile returns the content of a file. One above 32 MiB is read in blocks.
+// ReadFile returns the content of a file. A file above 32 MiB is read in blocks.
 func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	info, err := f.Stat(ctx, path)
 	if err != nil {
@@ -69,8 +70,8 @@ func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return r.Data, nil
 }
 
-// WriteFile creates or replaces a file. Data above 32 MiB is written in
-// blocks: an error then leaves a part of it.
+// WriteFile creates or replaces a file. Data above 32 MiB is written in blocks,
+// so an error may leave a part of it.
 func (f *FS) WriteFile(ctx context.Context, path string, data []byte) error {
 	if len(data) > maxWhole {
 		return f.writeBlocks(ctx, path, data)
@@ -82,7 +83,7 @@ func (f *FS) WriteFile(ctx context.Context, path string, data []byte) error {
 	return f.change(ctx, "write", path, protocol.MethodFSWriteFile, params)
 }
 
-// Stat describes a file; of a link, its target.
+// Stat describes a file; for a link, its target.
 func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
 	r := new(protocol.FileMetadata)
 	if err := f.ask(ctx, "stat", path, protocol.MethodFSGetMetadata, f.path(path), r); err != nil {
@@ -101,9 +102,8 @@ func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 	return real, pathError("canonicalize", path, err)
 }
 
-// ReadDir lists a directory, in the order that the server's system gives. An entry
-// that is a link is described as what it leads to, and left out if it leads
-// nowhere.
+// ReadDir lists a directory, in the order that the server's system gives. A link
+// is described by its target, and left out if it has none.
 func (f *FS) ReadDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error) {
 	var r protocol.ReadDirectoryResult
 	err := f.ask(ctx, "readdir", path, protocol.MethodFSReadDirectory, f.path(path), &r)
@@ -120,8 +120,8 @@ func (f *FS) Walk(ctx context.Context, path string, options protocol.WalkOptions
 	return r, nil
 }
 
-// Mkdir makes a directory; with parents also the ones above it, and one that
-// exists is no error then.
+// Mkdir makes a directory. With parents it also makes missing parents, and an
+// existing directory is no error.
 func (f *FS) Mkdir(ctx context.Context, path string, parents bool) error {
 	params := &protocol.CreateDirectoryParams{Path: protocol.NewPathURI(path), Recursive: &parents, Sandbox: f.sandbox}
 	return f.change(ctx, "mkdir", path, protocol.MethodFSCreateDirectory, params)
@@ -130,7 +130,7 @@ func (f *FS) Mkdir(ctx context.Context, path string, parents bool) error {
 // Remove deletes a file, a link or an empty directory.
 func (f *FS) Remove(ctx context.Context, path string) error { return f.remove(ctx, path, false) }
 
-// RemoveAll deletes a path with all below it. It is no error if nothing is there.
+// RemoveAll deletes a path and everything below it. A path that does not exist is no error.
 func (f *FS) RemoveAll(ctx context.Context, path string) error { return f.remove(ctx, path, true) }
 
 func (f *FS) remove(ctx context.Context, path string, all bool) error {
@@ -149,8 +149,8 @@ func (f *FS) Copy(ctx context.Context, source, destination string) error {
 	return f.change(ctx, "copy", source, protocol.MethodFSCopy, params)
 }
 
-// Rename moves a path within one mount; with replace also onto something that
-// exists. It needs the server's fsRename.
+// Rename moves a path within one mount; with replace also onto an existing
+// path. It needs the server's fsRename.
 func (f *FS) Rename(ctx context.Context, source, destination string, replace bool) error {
 	err := f.client.require(ctx, "renaming files", func(c *protocol.Capabilities) bool { return c.FSRename })
 	if err != nil {
@@ -166,8 +166,8 @@ func (f *FS) Rename(ctx context.Context, source, destination string, replace boo
 }
 
 // ApplyPatch changes files as a patch of the tool apply_patch says, all of them or none. Relative
-// paths of the patch are below dir. With dryRun nothing is changed, and the result has a diff. A
-// [ServerError] has the text that a model expects. It needs the server's fsApplyPatch.
+// paths of the patch are below dir. With dryRun it changes nothing, and the result has a diff. The
+// text of a [ServerError] is the text that a model expects. It needs the server's fsApplyPatch.
 func (f *FS) ApplyPatch(ctx context.Context, dir, patch string, dryRun bool) (*protocol.ApplyPatchResult, error) {
 	err := f.client.require(ctx, "applying patches", func(c *protocol.Capabilities) bool { return c.FSApplyPatch })
 	if err != nil {

@@ -17,9 +17,9 @@ const maxDelta = 1 << 20
 type HTTPResponse struct {
 	Status  int
 	Headers []protocol.HTTPHeader
-	// Body must be closed; reading it fails when the transfer does, or the
-	// connection (a [DisconnectedError]: no body goes on over another one), or the
-	// context of the request.
+	// Body must be closed. Reading fails if the transfer fails, if the context of
+	// the request ends, or if the connection is lost: a [DisconnectedError],
+	// because no body goes on over another connection.
 	Body io.ReadCloser
 }
 
@@ -99,7 +99,7 @@ func (b *body) accept(ctx context.Context, d *protocol.HTTPBodyDelta) {
 	}
 }
 
-// fail ends the body after what has come.
+// fail ends the body after the data that has come.
 func (b *body) fail(err error) {
 	b.bytes.Fail(err)
 	b.connection.mu.Lock()
@@ -107,13 +107,13 @@ func (b *body) fail(err error) {
 	delete(b.connection.bodies, b.id)
 }
 
-// Read has no context. It ends with that of the request, which makes the body fail.
+// Read has no context. It ends with the request's context, which makes the body fail.
 func (b *body) Read(p []byte) (int, error) { return b.bytes.Read(p) }
 
-// WriteTo spares io.Copy its buffer.
+// WriteTo lets io.Copy work without a buffer.
 func (b *body) WriteTo(w io.Writer) (int64, error) { return b.bytes.WriteTo(w) }
 
-// Close drops what has not been read.
+// Close drops unread data.
 func (b *body) Close() error {
 	b.stop()
 	b.bytes.Discard(func([]byte) bool { return true })

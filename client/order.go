@@ -15,7 +15,7 @@ const (
 	maxPendingBytes = 1 << 20
 )
 
-// EventKind tells the events of a process apart.
+// EventKind is the kind of an event of a process.
 type EventKind int
 
 // The kinds of event. Output may come before and after Exited; Closed is the
@@ -26,37 +26,37 @@ const (
 	Closed
 )
 
-// Event is something that a process did. Events of one process are numbered
-// from 1 without gaps.
+// Event is an event of a process. The events of a process are numbered from 1
+// without gaps.
 type Event struct {
 	Kind EventKind
 	Seq  uint64
-	// Of Output: one of the protocol's streams, and what was read from it.
+	// Of Output: one of the protocol's streams, and the data read from it.
 	Stream string
 	Data   []byte
-	// Of Exited: 128+n after signal n; and whether a sandbox may have been the
-	// reason.
+	// Of Exited: the code, 128+n after signal n, and whether a sandbox may have
+	// been the reason.
 	ExitCode      int
 	SandboxDenied bool
 }
 
-// order knows which event of a process is the next one. Events come by notification,
-// mostly in their order, and in the answers of process/read, in whole stretches.
+// order puts the events of a process in order. Events come as notifications, mostly
+// in order, and in the answers of process/read, in whole ranges.
 type order struct {
 	last    uint64 // the event that was published last
 	exited  bool   // Exited is among the published events
 	closed  bool   // so is Closed
 	pending map[uint64]Event
 	bytes   int    // of the pending ones
-	dropped uint64 // the greatest number that hold had no room for
-	// fresh: nothing was published yet, and what the server no longer has of the
-	// beginning is skipped.
+	dropped uint64 // the greatest number that did not fit into hold
+	// fresh: nothing was published yet, and early events that the server no
+	// longer has are skipped.
 	fresh   bool
-	skipped uint64 // how many events that were
+	skipped uint64 // how many events were skipped
 }
 
-// hold keeps an event that comes before its turn. Where there is no room it notes
-// the number instead, and the event has to be read from the server again.
+// hold keeps an event that comes before its turn. If there is no room, it notes
+// the number instead, and the event must be read from the server again.
 func (o *order) hold(e Event) {
 	if _, known := o.pending[e.Seq]; known || e.Seq <= o.last {
 		return
@@ -83,7 +83,7 @@ func (o *order) publish(e Event) {
 	}
 }
 
-// next removes the pending event whose turn it is, if it has come.
+// next removes and returns the next event, if it is pending.
 func (o *order) next() (Event, bool) {
 	e, ok := o.pending[o.last+1]
 	if ok {
@@ -97,13 +97,13 @@ func (o *order) drop(e Event) {
 	o.bytes -= len(e.Data)
 }
 
-// behind tells whether the server has announced more than what has been published.
+// behind reports whether the server has announced more events than were published.
 func (o *order) behind() bool { return o.dropped > o.last || len(o.pending) > 0 }
 
-// merge takes the answer to a process/read after the last event, and returns what is
-// to be published now, in order: all up to the number before NextSeq (client.md 2.5).
-// A result that says otherwise than what has come before, or has holes, is an error,
-// and then nothing has changed. It takes time proportional to the size of the result.
+// merge takes the answer to a process/read after the last event, and returns the
+// events to publish now, in order: all up to the number before NextSeq (client.md
+// 2.5). A result that contradicts earlier events, or has gaps, is an error and
+// changes nothing. The time is proportional to the size of the result.
 func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 	switch {
 	case r.Failure != nil:
@@ -119,7 +119,7 @@ func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The number of Exited is not told. It is the one that is missing.
+	// The result has no number for Exited. It is the missing number.
 	exit := r.Exited && !o.exited && !slices.ContainsFunc(known, func(e Event) bool { return e.Kind == Exited })
 	if exit && r.ExitCode == nil {
 		return nil, protocolErrorf("process/read answered that the process has exited, without its code")
@@ -130,8 +130,8 @@ func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 	fill := func(before uint64) bool {
 		missing := before - last - 1
 		if o.fresh && len(events) == 0 && missing > 0 {
-			// The exit, if it is not told, may lie in what is skipped. It is better
-			// told late than never.
+			// The exit may be among the skipped events. It is better reported late
+			// than never.
 			skipped = missing
 			if exit && !holed(known, before, target) {
 				skipped--
@@ -215,7 +215,7 @@ func (o *order) known(r *protocol.ReadResult, target uint64) ([]Event, error) {
 	return known, nil
 }
 
-// holed tells whether one of the numbers from, to target, is missing among the events.
+// holed reports whether a number between from and target is missing among the events.
 func holed(events []Event, from, target uint64) bool {
 	for _, e := range events {
 		if e.Seq != from {

@@ -9,12 +9,11 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// stdinChunk is how much of the standard input goes into one request, in
-// bytes.
+// stdinChunk is the most bytes of standard input in one request.
 const stdinChunk = 256 << 10
 
-// Stdin is the standard input of the process as a writer. Its calls end with
-// the process or the client, they have no context of their own. Close is
+// Stdin is the standard input of the process as a writer. Its calls have no
+// context; they end with the process or the client. Close is
 // [Process.CloseStdin].
 func (p *Process) Stdin() io.WriteCloser { return stdin{p, context.Background()} }
 
@@ -37,15 +36,15 @@ func (s stdin) Write(data []byte) (n int, err error) {
 
 func (s stdin) Close() error { return s.CloseStdin(s.ctx) }
 
-// Stdout is the standard output of the process as a reader; of one with a terminal, all
-// output. It ends with io.EOF when the process has closed it, or with the error of
-// the handle.
+// Stdout is the standard output of the process as a reader; with a terminal, all
+// output. It ends with io.EOF when the process has closed it, or with the error of the
+// handle.
 //
-// The first call of Stdout or Stderr takes the events of the process from then on, so
-// [Process.Events] and [Process.CopyOutput] have none left. Each of the two holds what
-// nobody has read yet, up to 1 MiB, and then holds up the other one, and the connection.
-// So a caller reads both, at the same time, or closes the one that it does not want.
-// Closing a reader drops its output; the process does not notice.
+// After the first call of Stdout or Stderr, the readers take all events of the process,
+// so [Process.Events] and [Process.CopyOutput] get none. Each reader holds up to 1 MiB
+// of unread output. Then it blocks the other reader and the connection. So read both at
+// the same time, or close the one you do not need. Closing a reader drops its output;
+// the process does not notice.
 func (p *Process) Stdout() io.ReadCloser { return p.readers().stdout }
 
 // Stderr is the standard error of the process as a reader, see [Process.Stdout].
@@ -97,7 +96,7 @@ type outputReader struct{ queue.Stream }
 
 var errReaderClosed = errors.New("read of closed output")
 
-// Close drops what has not been read, now and later.
+// Close drops unread output, now and later.
 func (r *outputReader) Close() error {
 	r.Discard(func([]byte) bool { return true })
 	r.Fail(errReaderClosed)

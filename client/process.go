@@ -15,34 +15,34 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// cleanupTimeout bounds a request that ends, at the server, what the caller has
-// given up.
+// cleanupTimeout bounds a request that ends, at the server, something that the
+// caller has given up.
 const cleanupTimeout = 10 * time.Second
 
 var errProcessClosed = errors.New("process handle closed")
 
 // Process is a handle of a process on the server. Its methods may be called at
-// once; its events go to one consumer. The handle outlives connections: what the
-// process does while there is none is asked for afterwards.
+// once; its events go to one consumer. The handle outlives connections: after a
+// reconnect, it asks for the events in between.
 type Process struct {
 	client  *Client
 	id      string
 	from    uint64 // events up to this one are not wanted
 	started protocol.StartResult
-	writer  string        // tells the writes of this handle from those of others
+	writer  string        // distinguishes the writes of this handle from others
 	writes  atomic.Uint64 // so far
 
 	events queue.Queue[Event]
 	done   chan struct{} // closed when Closed has come, or the handle has failed
 
-	catching sync.Mutex // held while the server is asked for what was missed
+	catching sync.Mutex // held while the server is asked for missed events
 
 	mu      sync.Mutex // guards what follows; the client's is taken after it
 	order   order
 	pipes   *pipes // nil until Stdout or Stderr is asked for
 	exit    *int
 	behind  bool // events are held until the server has been asked for earlier ones
-	chasing bool // a goroutine does that
+	chasing bool // a goroutine is asking
 	deaf    bool // events are dropped from now on
 	ended   bool // done is closed
 	err     error
@@ -52,13 +52,13 @@ func newProcess(c *Client, id string) *Process {
 	return &Process{client: c, id: id, writer: rand.Text() + "-", done: make(chan struct{})}
 }
 
-// Start starts a process. Its id is made up when params has none; one that is
+// Start starts a process. If params has no id, Start chooses one; an id that is
 // in use is refused. Env and the lists of EnvPolicy may be nil. A terminal's
 // size needs the server's processResize.
 //
-// When ctx ends or the connection is lost before the answer comes, the process
-// may have been started all the same; it is then terminated, as soon as that is
-// possible. The error for a lost connection is a [DisconnectedError].
+// If ctx ends or the connection is lost before the answer comes, the process
+// may have been started; it is then terminated as soon as possible. The error
+// for a lost connection is a [DisconnectedError].
 func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Process, error) {
 	if params.ProcessID == "" {
 		params.ProcessID = rand.Text()
@@ -111,8 +111,8 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 	}
 }
 
-// register makes events come to p, and returns the connection for the request that
-// starts it. The caller ends that with Done of starts.
+// register routes events to p, and returns the connection for the request that
+// starts p. After that request the caller calls starts.Done.
 func (c *Client) register(ctx context.Context, p *Process) (*connection, error) {
 	for {
 		l, err := c.connected(ctx)
@@ -135,16 +135,16 @@ func (c *Client) register(ctx context.Context, p *Process) (*connection, error) 
 	}
 }
 
-// Attach returns a handle of a process of the session that this client has none of: one
-// that was started before a resume, or by another client of the session. Its events
-// begin with the oldest that the server has kept, see [Process.Skipped]. A process that
-// the server does not know is a [ServerError].
+// Attach returns a handle of a process of the session that this client has no handle
+// of: a process from before a resume, or of another client of the session. Its events
+// begin with the oldest event that the server has kept, see [Process.Skipped]. For an
+// unknown process the error is a [ServerError].
 func (c *Client) Attach(ctx context.Context, id string) (*Process, error) {
 	return c.attach(ctx, id, 0)
 }
 
-// AttachAfter is Attach for a caller that knows the events up to seq already. Where the
-// server has not kept all of the later ones, it is a [GapError].
+// AttachAfter is Attach for a caller that already knows the events up to seq. If the
+// server has not kept all later events, the error is a [GapError].
 func (c *Client) AttachAfter(ctx context.Context, id string, seq uint64) (*Process, error) {
 	p, err := c.attach(ctx, id, seq)
 	if err == nil && p.Skipped() > seq {
@@ -175,7 +175,7 @@ func (c *Client) attach(ctx context.Context, id string, from uint64) (*Process, 
 			p.fail(err)
 			return nil, err
 		}
-		// A recovery may have come first, and have ended the handle.
+		// A recovery may have ended the handle first.
 		p.mu.Lock()
 		err := p.err
 		p.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *Client) attach(ctx context.Context, id string, from uint64) (*Process, 
 }
 
 // Skipped is how many events the server no longer had when [Client.Attach] asked for
-// them. If the process's exit was among them, it is told all the same, as the last of
+// them. If the process's exit was among them, it is still reported, as the last of
 // them.
 func (p *Process) Skipped() uint64 {
 	p.mu.Lock()
@@ -195,8 +195,8 @@ func (p *Process) Skipped() uint64 {
 	return p.order.skipped
 }
 
-// complete makes empty values of members that are nil and must not be null on the
-// wire.
+// complete replaces nil members that must not be null on the wire by empty
+// values.
 func complete(params *protocol.StartParams) {
 	if params.Env == nil {
 		params.Env = map[string]string{}
@@ -217,7 +217,7 @@ func complete(params *protocol.StartParams) {
 	params.EnvPolicy = &policy
 }
 
-// deregister undoes register, but leaves a later process of the same id alone.
+// deregister undoes register, but does not touch a later process with the same id.
 func (c *Client) deregister(p *Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,8 +229,8 @@ func (c *Client) deregister(p *Process) {
 // ID is the id of the process in its session.
 func (p *Process) ID() string { return p.id }
 
-// Started is the server's answer to the start: what confines the process, for instance. A
-// process of another client has none.
+// Started is the server's answer to the start, with the layers that confine the process,
+// for example. It is empty for a process of another client.
 func (p *Process) Started() protocol.StartResult { return p.started }
 
 // settle decides the outcome, once: err for Wait, last for the consumer of the
@@ -255,16 +255,16 @@ func (p *Process) end(err, last error) {
 func (p *Process) fail(err error) { p.end(err, err) }
 
 // abandon fails a process that may be running, and terminates it. The id stays taken
-// until that is done.
+// until then.
 func (p *Process) abandon(err error) {
 	p.settle(err, err)
 	c := p.client
 	began := c.begin(func() {
 		defer c.deregister(p)
-		// The server is told even if it has to be found again first.
+		// The request is made even if the client must recover first.
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.RecoveryTimeout+cleanupTimeout)
 		defer cancel()
-		// Nobody waits for the error.
+		// No caller waits for the error.
 		_ = c.replay(ctx, protocol.MethodProcessTerminate, &protocol.TerminateParams{ProcessID: p.id}, nil)
 	})
 	if !began {
@@ -286,16 +286,16 @@ func (p *Process) Close() {
 	}
 }
 
-// Discard drops all output that has not been taken, now and later, so that
-// nobody needs to take it. Exited and Closed still come.
+// Discard drops all output that was not taken, now and later, so that no
+// consumer is needed. Exited and Closed still come.
 func (p *Process) Discard() {
 	p.events.Discard(func(e Event) bool { return e.Kind == Output })
 }
 
-// Events yields the events in order, the last one is Closed. An error ends
-// them: that of the handle, or the cause of ctx. After a break, or the end of
-// ctx, another call goes on where this one ended. One goroutine may range over
-// events at a time.
+// Events yields the events in order; the last one is Closed. An error ends the
+// sequence: the error of the handle, or the cause of ctx. After a break, or the
+// end of ctx, another call continues where this one ended. One goroutine may
+// range over events at a time.
 func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -313,7 +313,7 @@ func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
 // CopyOutput takes all events, writes standard output and that of a terminal to
 // stdout and standard error to stderr, and returns the exit code once all output
 // has ended. An error of a writer ends it early: the process then runs on, and the
-// caller has to take its events or discard them.
+// caller must take its events or discard them.
 func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exitCode int, err error) {
 	for e, err := range p.Events(ctx) {
 		if err != nil {
@@ -326,7 +326,7 @@ func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exi
 		if e.Stream == protocol.StreamStderr {
 			w = stderr
 		}
-		_, err := w.Write(e.Data) // which keeps nothing (io.Writer)
+		_, err := w.Write(e.Data) // Write does not keep the data (io.Writer)
 		queue.Recycle(e.Data)
 		if err != nil {
 			return 0, err
@@ -336,7 +336,7 @@ func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exi
 }
 
 // Wait waits for Closed and returns the exit code, 128+n after signal n. It takes
-// no events: another goroutine has to take them, or Discard was called before.
+// no events: another goroutine must take them, or the caller calls Discard first.
 func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 	select {
 	case <-p.done:
@@ -354,8 +354,7 @@ func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 	return *p.exit, nil
 }
 
-// Read asks the server for output that it has retained. It does not change what
-// Events yields.
+// Read asks the server for retained output. It does not affect Events.
 func (p *Process) Read(ctx context.Context, params protocol.ReadParams) (*protocol.ReadResult, error) {
 	params.ProcessID = p.id
 	r := new(protocol.ReadResult)
@@ -366,9 +365,9 @@ func (p *Process) Read(ctx context.Context, params protocol.ReadParams) (*protoc
 }
 
 // Write sends bytes to the process's standard input, which must be a terminal or
-// have been asked for with PipeStdin. It returns once the server has queued them.
-// While the server's queue is full it waits: for a process that does not read,
-// until that has ended. If the server does not accept the bytes the error is a
+// a pipe (PipeStdin). It returns once the server has queued them. While the
+// server's queue is full, it waits; if the process does not read, until the
+// process has ended. If the server does not accept the bytes, the error is a
 // [WriteError].
 func (p *Process) Write(ctx context.Context, data []byte) error {
 	params := protocol.WriteParams{
@@ -380,7 +379,7 @@ func (p *Process) Write(ctx context.Context, data []byte) error {
 		params.Chunk = []byte{} // nil would be null
 	}
 	var r protocol.WriteResult
-	// The server knows a write again by its id, and takes it once.
+	// The server recognizes a write by its id, and takes it once.
 	if err := p.client.replay(ctx, protocol.MethodProcessWrite, &params, &r); err != nil {
 		return err
 	}
@@ -394,8 +393,8 @@ func writeError(status protocol.WriteStatus) error {
 	return &WriteError{Status: status}
 }
 
-// CloseStdin ends the standard input, after all writes before it. A terminal
-// has none to close: write 0x04. It needs the server's processCloseStdin.
+// CloseStdin ends the standard input, after all writes before it. A terminal's
+// input cannot be closed: write 0x04. It needs the server's processCloseStdin.
 func (p *Process) CloseStdin(ctx context.Context) error {
 	if err := p.client.require(ctx, "closing the standard input of a process", hasCloseStdin); err != nil {
 		return err
@@ -414,15 +413,15 @@ func (p *Process) CloseStdin(ctx context.Context) error {
 		case err != nil:
 			return err
 		case sent && r.Status == protocol.WriteStdinClosed:
-			return nil // by the request whose answer was lost
+			return nil // closed by the request whose answer was lost
 		}
 		return writeError(r.Status)
 	}
 }
 
-// Signal sends a signal to the process group, once: if the connection is lost before
-// the answer comes, the error is a [DisconnectedError]. All but SignalInterrupt need the
-// server's processSignals. A process that has exited is no error.
+// Signal sends a signal to the process group, once: if the connection is lost before the
+// answer comes, the error is a [DisconnectedError]. Every signal except SignalInterrupt
+// needs the server's processSignals. An exited process is no error.
 func (p *Process) Signal(ctx context.Context, signal protocol.Signal) error {
 	if signal != protocol.SignalInterrupt {
 		err := p.client.require(ctx, "signal "+string(signal),
@@ -435,13 +434,14 @@ func (p *Process) Signal(ctx context.Context, signal protocol.Signal) error {
 	return p.client.Call(ctx, protocol.MethodProcessSignal, &params, nil)
 }
 
-// Terminate kills the process group, once, as Signal does. Processes that have ended are no error.
+// Terminate kills the process group. Like Signal, it does so once, and ended processes are no
+// error.
 func (p *Process) Terminate(ctx context.Context) error {
 	return p.client.Call(ctx, protocol.MethodProcessTerminate, &protocol.TerminateParams{ProcessID: p.id}, nil)
 }
 
-// Resize sets the size of the process's terminal, 1 to 65535 each. It needs
-// the server's processResize.
+// Resize sets the size of the process's terminal, in characters, 1 to 65535
+// each. It needs the server's processResize.
 func (p *Process) Resize(ctx context.Context, rows, cols uint16) error {
 	if err := p.client.require(ctx, "resizing terminals", hasResize); err != nil {
 		return err

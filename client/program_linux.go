@@ -7,13 +7,13 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// Command returns how to start a server and speak to it by its standard input and
-// output, such as an agent with --listen stdio, here or behind ssh. The program ends
-// with the client, and the client with the program.
+// Command returns the Config that starts a server and speaks to it over its standard
+// input and output, such as an agent with --listen stdio, here or behind ssh. The
+// program ends with the client, and the client with the program.
 func Command(argv ...string) Config { return Program(transport.CommandConfig{Argv: argv}) }
 
-// Program is Command for a program with an environment or a directory of its own, or
-// whose standard error is of interest.
+// Program is Command for a program with its own environment or directory, or with a
+// use for its standard error.
 func Program(program transport.CommandConfig) Config {
 	return Config{
 		Single: true,

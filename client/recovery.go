@@ -10,20 +10,22 @@ import (
 )
 
 const (
-	// pause is between two attempts to connect again (client.md 2.2).
+	// pause is the time between two attempts to reconnect (client.md 2.2).
 	pause = 100 * time.Millisecond
-	// firstAttached is the first pause after the server has said that the session still
-	// has a connection: it has not noticed the loss yet. Then it doubles, up to pause.
+	// firstAttached is the first pause after the server said that the session still has
+	// a connection, because the server has not noticed the loss yet. The pause then
+	// doubles, up to pause.
 	firstAttached = 2 * time.Millisecond
-	// settled is for how long a connection lives that nothing has happened on and that
-	// was worth having all the same.
+	// settled is how long a connection must live to count as useful although nothing
+	// happened on it.
 	settled = time.Second
 	// catchers is how many processes are caught up at once.
 	catchers = 32
 )
 
-// lost hears that the reader of l has ended. Only the loss of the installed
-// connection changes anything: the attempt that opened another one sees for itself.
+// lost is called when the reader of l has ended. Only the loss of the installed
+// connection changes anything: an attempt with another connection notices by
+// itself.
 func (c *Client) lost(l *connection) {
 	c.mu.Lock()
 	l.gone = true
@@ -40,18 +42,18 @@ func (c *Client) lost(l *connection) {
 	c.mu.Unlock()
 }
 
-// recoverLocked leaves the connection l and begins to look for another one.
+// recoverLocked gives up the connection l and starts a recovery.
 func (c *Client) recoverLocked(l *connection) {
 	c.setLocked(Recovering)
 	c.routines.Go(func() { c.recover(l) })
 }
 
-// recover brings the session to a new connection, or the client to its end.
+// recover moves the session to a new connection, or ends the client.
 func (c *Client) recover(old *connection) {
-	// From here on nobody but us delivers events: the old reader has ended.
+	// From here on only this goroutine delivers events, because the old reader has ended.
 	<-old.done
 	old.starts.Wait()
-	// A server that takes us back each time and drops us before anything has
+	// A server that accepts each new connection and drops it before anything
 	// happened does not get more time each time.
 	wait := time.Duration(0)
 	if old.useful.Load() || time.Since(old.installed) >= settled {
@@ -73,7 +75,7 @@ func (c *Client) recover(old *connection) {
 			return
 		}
 		c.mu.Lock()
-		c.replacing = false // what was handed over has been tried
+		c.replacing = false // the connection from Replace was tried
 		c.mu.Unlock()
 		wait = pause
 		switch {
@@ -99,7 +101,7 @@ func (c *Client) giveUp(ctx context.Context, old *connection, late *recoveryTime
 	c.fail(&DisconnectedError{Err: old.lost.Err, Resume: resume})
 }
 
-// sleep waits, or returns an error when ctx has ended.
+// sleep waits for d, or returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -121,19 +123,19 @@ func (c *Client) attempt(ctx context.Context, late *recoveryTimeoutError) (*conn
 	if err != nil {
 		return nil, err
 	}
-	// Also who has caught up over the connection of an attempt that failed later has
-	// missed something since.
+	// A process that caught up over the connection of an earlier, failed attempt has
+	// also missed events since then.
 	for _, p := range c.handles() {
 		p.fallBehind()
 	}
-	// The reader runs before initialize is sent: the events of a busy process could
-	// otherwise keep its answer away.
+	// The reader runs before initialize is sent. Otherwise the events of a busy
+	// process could block the answer.
 	l := c.open(conn)
 	if err := c.rejoin(ctx, l, late); err != nil {
 		l.close(err)
 		return nil, err
 	}
-	// A server that stops answering in the middle must not hold us up.
+	// A server that stops answering must not block this attempt.
 	defer context.AfterFunc(ctx, l.abort)()
 	if err := c.catchUp(ctx, l); err != nil {
 		l.close(err)
@@ -143,9 +145,9 @@ func (c *Client) attempt(ctx context.Context, late *recoveryTimeoutError) (*conn
 }
 
 // rejoin resumes the session on l. While the server says that the session still has a
-// connection, it is asked again on the same one: for some time, or for ever where there is
-// no other (see [Accept]). A client that dials then does so again, as what the server sees
-// may be another copy of this very connection, which some network has made.
+// connection, rejoin asks again on the same connection: for some time, or for ever if no
+// other connection can come (see [Accept]). A client that dials then dials again, because
+// a network may have duplicated this very connection, and the server may see the copy.
 func (c *Client) rejoin(ctx context.Context, l *connection, late *recoveryTimeoutError) error {
 	for wait := firstAttached; ; wait = min(2*wait, pause) {
 		err := c.initialize(ctx, l, c.sessionID)
@@ -160,8 +162,8 @@ func (c *Client) rejoin(ctx context.Context, l *connection, late *recoveryTimeou
 	}
 }
 
-// catchUp brings every process up to the present, over l. Its error is the loss of l:
-// a process that cannot be brought up fails alone.
+// catchUp gets the missed events of every process, over l. Its error is the loss of
+// l: a process that cannot catch up fails alone.
 func (c *Client) catchUp(ctx context.Context, l *connection) error {
 	var running sync.WaitGroup
 	var mu sync.Mutex
@@ -187,7 +189,7 @@ func (c *Client) catchUp(ctx context.Context, l *connection) error {
 	return lost
 }
 
-// install makes l the connection of the client, if it still lives.
+// install makes l the connection of the client, if l still lives.
 func (c *Client) install(l *connection) bool {
 	c.mu.Lock()
 	if c.state == Recovering && !l.gone {

@@ -13,17 +13,16 @@ import (
 const named = "named sessions"
 
 const (
-	// watchWait is how long a server is asked to wait for something new, before it is asked
-	// again.
+	// watchWait is how long one request asks the server to wait for something new.
 	watchWait = 5 * time.Minute
-	// watchBytes is how much output a server is asked for at once.
+	// watchBytes is how many bytes of output one request asks for.
 	watchBytes = 256 << 10
 )
 
-// Named asks for the session of that name, see [Config.SessionName].
+// Named asks for the session with that name, see [Config.SessionName].
 func Named(name string) Option { return func(o *dialOptions) { o.config.SessionName = name } }
 
-// wish says which session the first handshake asks for.
+// wish sets the session that the first handshake asks for.
 func (cfg *Config) wish(params *protocol.InitializeParams) {
 	if cfg.SessionName != "" {
 		params.SessionName = &cfg.SessionName
@@ -34,8 +33,8 @@ func (cfg *Config) wish(params *protocol.InitializeParams) {
 	}
 }
 
-// granted refuses an answer that shows that the server knows nothing of the wishes: it has
-// opened a session as any other, which ends soon after its connection.
+// granted refuses an answer of a server that ignored these wishes: it opened an ordinary
+// session, which ends soon after its connection.
 func (cfg *Config) granted(r *protocol.InitializeResult) error {
 	switch {
 	case r.Session == nil && (cfg.SessionName != "" || cfg.Retain != nil):
@@ -46,13 +45,13 @@ func (cfg *Config) granted(r *protocol.InitializeResult) error {
 	return nil
 }
 
-// Session tells which session the server has opened; nil if it has no name and
-// [Config.Retain] was not given.
+// Session describes the session that the server opened; nil if it has no name
+// and [Config.Retain] was not given.
 func (c *Client) Session() *protocol.OpenedSession { return c.opened }
 
 // Sessions lists the sessions with a name of this client's principal, oldest first. The
-// names are valid ones; what else is in the list is as the server says. It needs the
-// server's namedSessions.
+// names are valid; the rest of the list is not checked. It needs the server's
+// namedSessions.
 func (c *Client) Sessions(ctx context.Context) ([]protocol.ListedSession, error) {
 	if err := c.requireNamed(ctx); err != nil {
 		return nil, err
@@ -70,8 +69,8 @@ func (c *Client) Sessions(ctx context.Context) ([]protocol.ListedSession, error)
 	return r.Sessions, nil
 }
 
-// EndSession ends a session with a name: what runs in it is killed, what is kept of it is
-// gone, and the name is free. A client that is attached to it fails, this one too if it is
+// EndSession ends a session with a name: its processes are killed, its retained output is
+// dropped, and the name is free. An attached client fails, also this one if the session is
 // its own.
 func (c *Client) EndSession(ctx context.Context, sessionID string) error {
 	if err := c.requireNamed(ctx); err != nil {
@@ -88,7 +87,7 @@ func (c *Client) EndSession(ctx context.Context, sessionID string) error {
 			continue
 		}
 		if _, refused := errors.AsType[*ServerError](err); refused && sent {
-			return nil // the request whose answer was lost has ended it
+			return nil // the request whose answer was lost ended it
 		}
 		return err
 	}
@@ -99,8 +98,8 @@ func (c *Client) requireNamed(ctx context.Context) error {
 }
 
 // Observer looks into a session with a name, also while another client is attached to it.
-// It takes no events away from that client, and never holds it up. The session has to be
-// one of [Client.Sessions]; the others are a [ServerError].
+// It takes no events away from that client, and never delays it. The session must be one
+// of [Client.Sessions]; for others the error is a [ServerError].
 type Observer struct {
 	client *Client
 	id     string
@@ -119,9 +118,10 @@ func (o *Observer) Processes(ctx context.Context) ([]protocol.ListedProcess, err
 	return r.Processes, err
 }
 
-// Follow yields the output of a process after the event of number after, with the times at
-// which it was read. It ends with the process; or, unless wait is true, when no more has
-// been kept. What the server no longer has is a gap in the numbers. An error ends it.
+// Follow yields the output of a process after event number after, with the times at which
+// it was read. It ends with the process or, unless wait is true, with the retained output.
+// Output that the server no longer has is a gap in the numbers. An error ends the
+// sequence.
 func (o *Observer) Follow(ctx context.Context, processID string, after uint64, wait bool) iter.Seq2[*protocol.ReadResult, error] {
 	return func(yield func(*protocol.ReadResult, error) bool) {
 		params := protocol.ReadParams{ProcessID: processID, MaxBytes: new(uint64(watchBytes)), Timestamps: true}
@@ -185,8 +185,8 @@ func (o *Observer) Signal(ctx context.Context, processID string, signal protocol
 	return o.client.Call(ctx, protocol.MethodProcessSignal, &params, nil)
 }
 
-// Terminate kills a process group and what is left of its session. It tells whether the process
-// had not exited. A lost connection does not end it: to kill twice does no harm.
+// Terminate kills a process group and the rest of its session. It reports whether the process had
+// not exited. It is repeated after a lost connection, because killing twice does no harm.
 func (o *Observer) Terminate(ctx context.Context, processID string) (running bool, err error) {
 	if err := o.client.requireNamed(ctx); err != nil {
 		return false, err

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// socketChunk is how much goes into one socket/write, in bytes.
+	// socketChunk is the most bytes in one socket/write.
 	socketChunk = 256 << 10
-	// socketWrites is how many of them are under way at once: those of all sockets
-	// of a session are fewer than maxCalls.
+	// socketWrites is how many writes of a socket are under way at once, so that
+	// all sockets of a session have fewer than maxCalls.
 	socketWrites = 3
-	// abortTimeout is how long a server has to answer that is to close its end of a socket which
-	// was given up.
+	// abortTimeout is how long a server has to answer a request to close its end of an abandoned
+	// socket.
 	abortTimeout = 2 * time.Second
 )
 
-// Socket is a connection that the server has made for this client: a [net.Conn] to
-// an address on its side. It outlives connections to the server, with no byte lost
-// and none twice. Reading and writing wait while there is none; they fail with the
-// [DisconnectedError] of a client that has failed.
+// Socket is a connection that the server made for this client: a [net.Conn] to an
+// address on the server's side. It outlives connections to the server, with no
+// byte lost or repeated. Reading and writing wait while there is no connection;
+// after the client has failed, they return its [DisconnectedError].
 type Socket struct {
 	stream  *duplex.Stream
 	client  *Client
 	id      string
 	address socketAddr
 
-	resuming sync.Mutex     // held while the server is asked, and until the bytes are carried again
+	resuming sync.Mutex     // held while the server is asked, until bytes are carried again
 	carriers sync.WaitGroup // goroutines that carry bytes on one connection
 	turn     int            // theirs
 }
@@ -43,10 +43,10 @@ type Socket struct {
 var _ net.Conn = (*Socket)(nil)
 
 // DialSocket connects to an address on the server's side, tcp://HOST:PORT or
-// unix:///PATH: with a sandbox only if a process under it could. The caller closes
-// the socket. It needs the server's socketForward; a session has up to 256 sockets.
-// What the address does not answer to is a [ServerError] with the words of the
-// operating system.
+// unix:///PATH; with a sandbox, only if a process under the sandbox could. The
+// caller closes the socket. It needs the server's socketForward; a session has up
+// to 256 sockets. If the connection fails, the error is a [ServerError] with the
+// words of the operating system.
 func (c *Client) DialSocket(ctx context.Context, address string, sandbox *protocol.Sandbox) (*Socket, error) {
 	err := c.require(ctx, "forwarding sockets", func(c *protocol.Capabilities) bool { return c.SocketForward })
 	if err != nil {
@@ -59,13 +59,13 @@ func (c *Client) DialSocket(ctx context.Context, address string, sandbox *protoc
 		if err != nil {
 			return nil, s.giveUp(err, sent)
 		}
-		// What comes from it may be here before the answer.
+		// Data of the socket may come before the answer.
 		if !c.addSocket(s, l) {
 			continue
 		}
 		received := protocol.SocketReceived{}
 		if sent {
-			// The answer was lost, and perhaps the request.
+			// The answer was lost, and perhaps the request too.
 			resume := protocol.SocketReceivedParams{SocketID: s.id, Received: s.stream.Received()}
 			err = l.called(ctx, protocol.MethodSocketResume, &resume, &received)
 		}
@@ -90,8 +90,8 @@ func (c *Client) DialSocket(ctx context.Context, address string, sandbox *protoc
 	}
 }
 
-// addSocket makes what comes on the connection l reach s. It is false when l has
-// been left already.
+// addSocket routes data from the connection l to s. It returns false if the
+// client has already left l.
 func (c *Client) addSocket(s *Socket, l *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Client) addSocket(s *Socket, l *connection) bool {
 	return true
 }
 
-// giveUp ends a socket that could not be connected; it may be there all the same.
+// giveUp ends a socket that could not be connected; the server may still have it.
 func (s *Socket) giveUp(err error, opened bool) error {
 	s.end(err)
 	if opened {
@@ -111,8 +111,8 @@ func (s *Socket) giveUp(err error, opened bool) error {
 	return err
 }
 
-// begin carries bytes on l, and has the client carry s from there to the next
-// connection. It is false when l has been left already.
+// begin carries bytes on l, and makes the client move s from l to the next
+// connection. It returns false if the client has already left l.
 func (s *Socket) begin(l *connection, received uint64) (here bool, err error) {
 	s.resuming.Lock()
 	defer s.resuming.Unlock()
@@ -130,14 +130,15 @@ func (s *Socket) begin(l *connection, received uint64) (here bool, err error) {
 	return true, s.carry(l, received)
 }
 
-// resume asks the server for what was missed, on a new connection, and goes on there.
+// resume asks the server for missed bytes on a new connection, and continues there.
 func (s *Socket) resume(l *connection) {
 	s.resuming.Lock()
 	defer s.resuming.Unlock()
 	s.resumeLocked(l)
 }
 
-// resumeLocked is resume for who holds resuming. A connection that has been left is not asked.
+// resumeLocked is resume for a caller that holds resuming. It does nothing on a connection that the
+// client has left.
 func (s *Socket) resumeLocked(l *connection) {
 	c := s.client
 	c.mu.Lock()
@@ -158,7 +159,7 @@ func (s *Socket) resumeLocked(l *connection) {
 				return
 			}
 			continue
-		case isLoss(err) || c.ctx.Err() != nil: // the next connection sees to it, or nobody
+		case isLoss(err) || c.ctx.Err() != nil: // the next connection resumes it, if there is one
 			return
 		case err == nil:
 			err = s.carry(l, r.Received)
@@ -170,7 +171,8 @@ func (s *Socket) resumeLocked(l *connection) {
 	}
 }
 
-// carry carries bytes on l from now on, in a turn of its own. The server has received that many.
+// carry carries bytes on l from now on, in a turn of its own. received is how many bytes the server
+// has.
 func (s *Socket) carry(l *connection, received uint64) error {
 	turn, err := s.stream.Resume(received)
 	if err != nil {
@@ -192,7 +194,7 @@ type sending struct {
 	wait func(context.Context, any) error
 }
 
-// send sends what is written, several pieces at once and in their order.
+// send sends the written bytes, several pieces at once and in order.
 func (s *Socket) send(l *connection, turn int) {
 	under := make(chan sending, socketWrites-1)
 	var answers sync.WaitGroup
@@ -218,7 +220,7 @@ func (s *Socket) send(l *connection, turn int) {
 	}
 }
 
-// settle takes the answers to writes. After the first one that fails nothing more
+// settle takes the answers to writes. After the first failed write, nothing more
 // is sent in this turn.
 func (s *Socket) settle(l *connection, turn int, under <-chan sending) {
 	again := false
@@ -238,7 +240,7 @@ func (s *Socket) settle(l *connection, turn int, under <-chan sending) {
 		case isLoss(err), s.stream.Err() != nil:
 			s.stream.Halt(turn)
 		case ok && (refused.Err.Code == protocol.CodeInvalidRequest || refused.Err.Code == protocol.CodeInvalidParams):
-			// It had no memory for one more request that waits, and so not for those behind it.
+			// The server had no memory for one more waiting request, and so not for the later ones.
 			s.stream.Halt(turn)
 			again = true
 		case ok:
@@ -252,7 +254,7 @@ func (s *Socket) settle(l *connection, turn int, under <-chan sending) {
 	}
 }
 
-// retry ends a turn, and goes on after a while on the same connection.
+// retry ends a turn, and starts another one after a while on the same connection.
 func (s *Socket) retry(l *connection, turn int) {
 	s.stream.Halt(turn)
 	s.client.begin(func() {
@@ -267,7 +269,7 @@ func (s *Socket) retry(l *connection, turn int) {
 	})
 }
 
-// acknowledge tells the server what was read.
+// acknowledge tells the server how many bytes were read.
 func (s *Socket) acknowledge(l *connection, turn int) {
 	for {
 		received, ok := s.stream.AckDue(turn)
@@ -326,9 +328,9 @@ func (s *Socket) end(err error) bool {
 	return s.stream.Fail(err)
 }
 
-// Close ends the connection in both directions. For up to 10 s it waits until the
-// server has what was written, and for up to 10 s until it has closed its end.
-// Closing a socket again is no error.
+// Close ends the connection in both directions. It waits up to 10 s until the
+// server has all written bytes, and up to 10 s until the server has closed its
+// end. Closing a socket again is no error.
 func (s *Socket) Close() error {
 	s.stream.Flush(cleanupTimeout)
 	if !s.end(net.ErrClosed) {
@@ -337,8 +339,8 @@ func (s *Socket) Close() error {
 	return s.hangUp(s.client.ctx)
 }
 
-// Abort is Close for who does not care for what was written: it waits only for the answer of the
-// server, for 2 s.
+// Abort is Close for a caller that does not need the written bytes to arrive: it waits only for the
+// answer of the server, up to 2 s.
 func (s *Socket) Abort() error {
 	if !s.end(net.ErrClosed) {
 		return nil
@@ -357,7 +359,8 @@ func (s *Socket) hangUp(ctx context.Context) error {
 	return err
 }
 
-// hangUpSoon is hangUp for who waits only for a server that answers. The others are told later.
+// hangUpSoon is hangUp for a caller that waits only briefly. A server that does not answer in time
+// is told later.
 func (s *Socket) hangUpSoon() error {
 	ctx, cancel := context.WithTimeout(FailFast(s.client.ctx), abortTimeout)
 	defer cancel()
@@ -369,30 +372,30 @@ func (s *Socket) hangUpSoon() error {
 	return err
 }
 
-// hangUpLater is hangUp for who does not wait for the error.
+// hangUpLater is hangUp without its error.
 func (s *Socket) hangUpLater() { _ = s.hangUp(s.client.ctx) }
 
 // Read waits for bytes from the other end. It ends with io.EOF, or a [SocketError].
 func (s *Socket) Read(p []byte) (int, error) { return s.stream.Read(p) }
 
-// WriteTo writes all that comes to w, until the end.
+// WriteTo copies all data of the socket to w, until the end.
 func (s *Socket) WriteTo(w io.Writer) (int64, error) { return s.stream.WriteTo(w) }
 
-// Write queues bytes for the other end. While it does not read, Write waits as soon
-// as 1 MiB is on its way.
+// Write queues bytes for the other end. While the other end does not read, Write
+// waits once 1 MiB is on its way.
 func (s *Socket) Write(p []byte) (int, error) { return s.stream.Write(p) }
 
-// CloseWrite tells the other end that nothing more is written, after all that was.
+// CloseWrite tells the other end that no data follows the written bytes.
 func (s *Socket) CloseWrite() error { return s.stream.CloseWrite() }
 
 // SetDeadline sets the times at which Read and Write fail with
 // [os.ErrDeadlineExceeded]; the zero time is never.
 func (s *Socket) SetDeadline(t time.Time) error { return s.stream.SetDeadline(t) }
 
-// SetReadDeadline sets that of Read.
+// SetReadDeadline sets the deadline of Read.
 func (s *Socket) SetReadDeadline(t time.Time) error { return s.stream.SetReadDeadline(t) }
 
-// SetWriteDeadline sets that of Write.
+// SetWriteDeadline sets the deadline of Write.
 func (s *Socket) SetWriteDeadline(t time.Time) error { return s.stream.SetWriteDeadline(t) }
 
 // ID is the id of the socket in its session.
@@ -401,13 +404,13 @@ func (s *Socket) ID() string { return s.id }
 // RemoteAddr is the address that was dialled.
 func (s *Socket) RemoteAddr() net.Addr { return s.address }
 
-// LocalAddr is nowhere: the server has the other end.
+// LocalAddr is an empty address, because the server has the socket.
 func (s *Socket) LocalAddr() net.Addr { return socketAddr("") }
 
-// socketAddr is an address as DialSocket takes it.
+// socketAddr is an address in the form of DialSocket.
 type socketAddr string
 
-// Network is what comes before the colon, tcp or unix.
+// Network is the part before the colon, tcp or unix.
 func (a socketAddr) Network() string {
 	network, _, _ := strings.Cut(string(a), ":")
 	return network
@@ -418,8 +421,8 @@ func (a socketAddr) String() string {
 	return target
 }
 
-// SocketError is why a server can read no more from a [Socket], in the words of its
-// operating system.
+// SocketError is the reason why a server can read no more from a [Socket], in the
+// words of its operating system.
 type SocketError struct{ Text string }
 
 func (e *SocketError) Error() string { return "reading at the server's end: " + e.Text }

@@ -11,43 +11,44 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Spec is a command in the manner of os/exec. [protocol.StartParams], which
-// [Client.Start] takes, say more.
+// Spec is a command, similar to one of os/exec. [protocol.StartParams], for
+// [Client.Start], have more options.
 type Spec struct {
 	// Argv is the program, found in the PATH of the command, and its arguments.
 	Argv []string
 	// Dir is an absolute path on the server; "" is the server's working directory, or
 	// else its user's home.
 	Dir string
-	// Env has entries KEY=VALUE, which are added to what the command inherits.
+	// Env has entries KEY=VALUE, which are added to the inherited environment.
 	Env []string
-	// EnvPolicy says what the command inherits of the server's environment; nil: what
-	// any program needs (protocol.InheritCore), without names like KEY, SECRET, TOKEN.
+	// EnvPolicy selects the variables that the command inherits from the server; nil:
+	// those that any program needs (protocol.InheritCore), without names like KEY,
+	// SECRET, TOKEN.
 	EnvPolicy *protocol.EnvPolicy
 	// TTY gives the command a terminal instead of pipes; its standard error is then
 	// part of its standard output.
 	TTY *TTY
 	// PipeStdin opens a pipe to the command, for [Process.Stdin]; a terminal needs
-	// none. Without either the command reads the end of its input at once.
+	// none. Without a pipe or a terminal, the input of the command is empty.
 	PipeStdin bool
-	// Builtin: Argv[0] names a tool of the server's own, which has to have
+	// Builtin: Argv[0] names a built-in tool of the server, which must have
 	// processBuiltins.
 	Builtin bool
-	// Sandbox confines the command; nil does not. The zero value of a Sandbox is refused; the
-	// comment of [protocol.Sandbox] has one to begin with.
+	// Sandbox confines the command; nil does not. The zero value of a Sandbox is refused; see
+	// [protocol.Sandbox] for an example.
 	Sandbox *protocol.Sandbox
-	// NetworkProxy gives the command a proxy of its own; with a Sandbox there is no other
-	// way out. See Config.Network.
+	// NetworkProxy gives the command its own proxy; with a Sandbox it is the only way
+	// out. See Config.Network.
 	NetworkProxy *protocol.NetworkProxy
-	// ID names the process in its session; "": one is made up.
+	// ID names the process in its session; "": the client chooses one.
 	ID string
 }
 
-// TTY is the size of a terminal. 0 is 24 rows, or 80 columns.
+// TTY is the size of a terminal. 0 means 24 rows, or 80 columns.
 type TTY struct{ Rows, Cols uint16 }
 
-// Spawn starts a command; see [Client.Start] for errors, and for what becomes of the
-// command when there is one.
+// Spawn starts a command; see [Client.Start] for errors, and for the fate of the
+// command after an error.
 func (c *Client) Spawn(ctx context.Context, spec Spec) (*Process, error) {
 	params, err := c.params(ctx, &spec)
 	if err != nil {
@@ -111,16 +112,16 @@ func orDefault(n, otherwise uint16) uint16 {
 	return n
 }
 
-// Result is what a command has left.
+// Result is the output and the exit code of a command.
 type Result struct {
 	Stdout, Stderr []byte // of a terminal: all in Stdout
 	ExitCode       int    // 128+n after signal n
 }
 
-// Run runs a command to its end, with input as its standard input, and returns all that
-// it has printed. An exit code other than 0 is no error. When ctx ends, or the output
-// cannot be had, the command is terminated; the result then has what had come. Input
-// needs the server's processCloseStdin, unless it is empty, and goes to no terminal.
+// Run runs a command to its end, with input as its standard input, and returns all its
+// output. An exit code other than 0 is no error. If ctx ends, or the output cannot be
+// read, the command is terminated; the result then has the output so far. Input that is
+// not empty needs the server's processCloseStdin, and cannot go to a terminal.
 func (c *Client) Run(ctx context.Context, spec Spec, input []byte) (*Result, error) {
 	spec.PipeStdin = len(input) > 0
 	if spec.PipeStdin {
@@ -139,7 +140,7 @@ func (c *Client) Run(ctx context.Context, spec Spec, input []byte) (*Result, err
 	fed, enough := context.WithCancel(ctx)
 	if spec.PipeStdin {
 		feeding.Go(func() {
-			// A command that does not want its input has ended, or has closed its end.
+			// The write fails if the command has ended, or has closed its input.
 			in := stdin{p, fed}
 			if _, err := in.Write(input); err == nil {
 				_ = in.Close()

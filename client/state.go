@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// State is what a client is doing about its connection.
+// State is the state of a client's connection.
 type State int
 
 // The states of a client. Failed is final.
 //
 //	          the connection is lost
 //	Connected ──────────────────────▶ Recovering ──┐
-//	    ▲                                 │        │ no way back, or too late,
+//	    ▲                                 │        │ cannot resume, or too late,
 //	    └─────────────────────────────────┘        │ or closed
 //	      session resumed, processes caught up     ▼
 //	                                            Failed
@@ -35,8 +35,8 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// State tells what the client is doing, and returns a channel that is closed when
-// that changes.
+// State returns the state of the client, and a channel that is closed at the next
+// change.
 func (c *Client) State() (now State, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Client) Generation() int {
 // does not close it.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err tells why Done is closed; nil before that.
+// Err returns the reason why Done is closed; nil before that.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +66,8 @@ func (c *Client) Err() error {
 
 type failFastKey struct{}
 
-// FailFast returns a context whose calls do not wait for a lost connection to come
-// back: while the client recovers they fail with [ErrRecovering].
+// FailFast returns a context for calls that do not wait for a recovery: while the
+// client recovers, they fail with [ErrRecovering].
 func FailFast(ctx context.Context) context.Context {
 	return context.WithValue(ctx, failFastKey{}, true)
 }
@@ -131,7 +131,7 @@ func (c *Client) fail(why *DisconnectedError) {
 	}
 	select {
 	case conn := <-c.replacement:
-		_ = conn.Close() // nobody will use it
+		_ = conn.Close() // no attempt will use it
 	default:
 	}
 }

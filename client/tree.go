@@ -13,10 +13,10 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Tree is the directory root on the server as an [fs.FS], for what takes one: io/fs,
-// text/template, http.FS. It is read only, and follows links as the server does. The
-// protocol tells no permissions, so modes are those of what may be read, and names that
-// are not UTF-8 cannot be opened. ctx bounds everything that is done with the tree.
+// Tree is the directory root on the server as an [fs.FS], for io/fs, text/template,
+// http.FS and so on. It is read-only, and follows links as the server does. The
+// protocol has no permissions, so modes only say that files may be read. Names that are
+// not UTF-8 cannot be opened. ctx bounds all use of the tree.
 func (f *FS) Tree(ctx context.Context, root string) fs.FS { return &tree{ctx, f, root} }
 
 type tree struct {
@@ -104,8 +104,8 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// treeFile is an open file of a tree: an io.Reader, io.Seeker and io.ReaderAt. A request
-// is made for each Read, so a reader of small pieces puts a bufio.Reader before it.
+// treeFile is an open file of a tree: an io.Reader, io.Seeker and io.ReaderAt. Each Read
+// makes a request, so use a bufio.Reader to read small pieces.
 type treeFile struct {
 	ctx    context.Context
 	file   *File
@@ -113,8 +113,8 @@ type treeFile struct {
 	offset int64
 }
 
-// Read reads on. The size of the file does not count, since that of a file in procfs
-// is 0.
+// Read continues after the last Read. It ignores the size of the file, because files
+// in procfs have the size 0.
 func (f *treeFile) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -127,12 +127,12 @@ func (f *treeFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads from a place, and leaves that of Read alone.
+// ReadAt reads at an offset, and does not change the offset of Read.
 func (f *treeFile) ReadAt(p []byte, offset int64) (int, error) {
 	return f.file.ReadAtContext(f.ctx, p, offset)
 }
 
-// Seek sets where Read reads on. The end is where it was when the file was opened.
+// Seek sets the offset of Read. The end of the file is its end when it was opened.
 func (f *treeFile) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekStart:
@@ -168,7 +168,7 @@ func (d *treeDir) Read([]byte) (int, error) {
 	return 0, pathError("read", d.name, errors.New("is a directory"))
 }
 
-// ReadDir goes on where the last call has ended (fs.ReadDirFile).
+// ReadDir continues where the last call ended (fs.ReadDirFile).
 func (d *treeDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	if !d.listed {
 		all, err := d.tree.ReadDir(d.name)

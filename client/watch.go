@@ -11,15 +11,15 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// What a watch holds of changes that nobody has taken. With more, they are dropped and
-// [Changes.Overflow] is told.
+// Bounds of the changes that a watch holds until they are taken. With more, it drops
+// them and sets [Changes.Overflow].
 const (
 	maxWatchChanges = 4096
 	maxWatchBytes   = 1 << 20 // of paths
 )
 
-// Watch tells what changes at a path of the server. Its methods may be called concurrently. It outlives
-// connections: what happened while there was none is told as an overflow.
+// Watch reports changes at a path of the server. Its methods may be called concurrently. It
+// outlives connections: after a reconnect it reports an overflow.
 type Watch struct {
 	client *Client
 	params protocol.WatchParams
@@ -28,32 +28,31 @@ type Watch struct {
 	mu      sync.Mutex // guards what follows
 	pending Changes
 	bytes   int
-	err     error         // why nothing more comes
+	err     error         // the reason why the watch ended
 	wake    chan struct{} // has one when anything above has changed
 }
 
-// Change is what happened to a path.
+// Change is a change of a path.
 type Change struct {
 	Path string
 	Kind protocol.ChangeKind
 	From string // with protocol.ChangeRenamed
 }
 
-// Changes are in the order in which they happened; what happened to a path many times may be told
-// once. Who applies them to what they know of a tree has the tree. A name that is renamed from one
-// that they do not know, they have to look at.
+// Changes are in the order in which they happened; repeated changes of a path may be merged into
+// one. A caller that applies them to its own copy of a tree has the current tree. If a rename comes
+// from a name that the caller does not know, the caller must look at the new name.
 type Changes struct {
 	List []Change
-	// Overflow: more has changed, at the path or anywhere below it. The tree has to be looked at
-	// anew; List is of no further use.
+	// Overflow: more has changed, at the path or anywhere below it. The caller must read the tree
+	// again; List is useless then.
 	Overflow bool
 }
 
-// Watch watches a path, which need not exist: what is there, and in a directory each name, and with
-// recursive everything below it. Links are not followed, but for those on the way to path. What
-// happens after Watch has returned is told, about 75 ms after the first of several changes. The
-// caller closes the watch. It needs the server's fsWatch; a server watches up to 128 paths for each
-// client.
+// Watch watches a path, which need not exist: the file there, in a directory each name, and with
+// recursive everything below it. Links are followed only on the way to path. Changes after Watch
+// has returned are reported, about 75 ms after the first of several changes. The caller closes the
+// watch. It needs the server's fsWatch; a server watches up to 128 paths for each client.
 func (f *FS) Watch(ctx context.Context, path string, recursive bool) (*Watch, error) {
 	c := f.client
 	if err := c.require(ctx, "watching files", func(c *protocol.Capabilities) bool { return c.FSWatch }); err != nil {
@@ -81,7 +80,7 @@ func (f *FS) Watch(ctx context.Context, path string, recursive bool) (*Watch, er
 		}
 		if err != nil {
 			if ctx.Err() != nil {
-				c.begin(func() { w.unwatch(l) }) // it may have been made
+				c.begin(func() { w.unwatch(l) }) // the server may have made it
 			}
 			l.forget(w)
 			return nil, pathError("watch", path, err)
@@ -92,7 +91,7 @@ func (f *FS) Watch(ctx context.Context, path string, recursive bool) (*Watch, er
 	}
 }
 
-// watch asks for w on this connection. What it tells may come at once.
+// watch asks for w on this connection. Notifications may come at once.
 func (l *connection) watch(ctx context.Context, w *Watch, r *protocol.WatchResult) error {
 	l.mu.Lock()
 	l.watches[w.params.WatchID] = w
@@ -106,8 +105,8 @@ func (l *connection) forget(w *Watch) {
 	delete(l.watches, w.params.WatchID)
 }
 
-// start has the client carry w from the connection l to the next one. It is false when l has been
-// left already.
+// start makes the client carry w from the connection l to the next one. It returns false if the
+// client has already left l.
 func (w *Watch) start(l *connection) bool {
 	c := w.client
 	c.mu.Lock()
@@ -121,7 +120,8 @@ func (w *Watch) start(l *connection) bool {
 	return true
 }
 
-// resume asks for w on a new connection, and tells that something may have happened meanwhile.
+// resume asks for w on a new connection, and reports an overflow because changes may have been
+// missed.
 func (w *Watch) resume(l *connection) {
 	ctx, r := w.client.ctx, protocol.WatchResult{}
 	err := l.watch(ctx, w, &r)
@@ -129,23 +129,23 @@ func (w *Watch) resume(l *connection) {
 		err = l.watch(ctx, w, &r)
 	}
 	switch {
-	case isLoss(err) || ctx.Err() != nil: // the next connection sees to it, or nobody
+	case isLoss(err) || ctx.Err() != nil: // the next connection resumes it, if there is one
 	case err != nil:
 		w.end(pathError("watch", w.path, err))
 	case r.Path != w.params.Path:
 		w.end(pathError("watch", w.path, errors.New("since the connection was lost, the path leads elsewhere")))
 		w.unwatch(l)
 	case !w.add(Changes{Overflow: true}):
-		w.unwatch(l) // closed meanwhile
+		w.unwatch(l) // closed in the meantime
 	}
 }
 
-// Path is what is watched: the path that was asked for, without links.
+// Path is the watched path: the path of the call to Watch, with its links resolved.
 func (w *Watch) Path() string { return w.path }
 
-// Next waits for changes and takes all that have come. Errors: that of ctx; [fs.ErrClosed] after
-// Close; a [ServerError] when the path could not be watched again over a new connection; the
-// [DisconnectedError] of a client that has failed.
+// Next waits for changes and takes all that have come. Errors: the error of ctx; [fs.ErrClosed]
+// after Close; a [ServerError] when the path could not be watched again over a new connection; the
+// [DisconnectedError] of a failed client.
 func (w *Watch) Next(ctx context.Context) (Changes, error) {
 	for {
 		w.mu.Lock()
@@ -167,7 +167,7 @@ func (w *Watch) Next(ctx context.Context) (Changes, error) {
 	}
 }
 
-// check refuses changes of what is not watched.
+// check refuses changes outside the watched path.
 func (w *Watch) check(changes Changes) error {
 	for _, c := range changes.List {
 		for _, path := range []string{c.Path, c.From} {
@@ -181,8 +181,8 @@ func (w *Watch) check(changes Changes) error {
 	return nil
 }
 
-// Close ends the watch, also at the server, for which it waits up to 10 s. Closing it again is no
-// error, nor is closing one whose connection is gone.
+// Close ends the watch, and waits up to 10 s for the server to end it too. Closing it again is no
+// error, nor is closing it after the connection is gone.
 func (w *Watch) Close() error {
 	l, first := w.end(pathError("watch", w.path, fs.ErrClosed))
 	if !first {
@@ -192,7 +192,7 @@ func (w *Watch) Close() error {
 }
 
 // end fails the watch, and the client forgets it. It returns the connection of the client, and
-// whether the watch has not failed before.
+// whether this call was the first to fail the watch.
 func (w *Watch) end(err error) (*connection, bool) {
 	c := w.client
 	c.mu.Lock()
@@ -238,7 +238,7 @@ func (l *connection) changed(n *protocol.ChangedNotification) error {
 	return nil
 }
 
-// add puts changes behind those that wait, or drops all of them. It is false when the watch is
+// add appends changes to the waiting ones, or drops all of them. It returns false if the watch is
 // over.
 func (w *Watch) add(more Changes) bool {
 	w.mu.Lock()

@@ -8,26 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyChunk is how much the kernel copies before the context is looked at
-// again.
+// copyChunk is how many bytes the kernel copies between two checks of the
+// context.
 const copyChunk = 16 << 20
 
-// Copy copies src to dst. A file keeps its contents and mode, and overwrites
-// what dst leads to. A link is copied as a link, with the same target. A directory
-// needs recursive: it merges into an existing one, missing parents are made, and
-// fifos, sockets and devices in it are left out. The first error ends the copy, and
-// so does the end of the context; what was copied by then stays.
+// Copy copies src to dst. A file keeps its contents and mode, and overwrites the
+// file that dst leads to. A link is copied as a link, with the same target. A
+// directory needs recursive: it merges into an existing one, missing parents are
+// made, and fifos, sockets and devices in it are left out. The first error or the
+// end of the context ends the copy; everything copied by then stays.
 //
-// To copy a file onto itself, or a directory into itself, is an [InvalidError],
-// also by way of links, and nothing is touched. Links in the source are never
+// Copying a file onto itself, or a directory into itself, is an [InvalidError],
+// also through links, and nothing is touched. Links in the source are never
 // followed, nor are links in directories that the copy itself made. Links in an
 // existing destination are followed, as for a single file.
 func (Host) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return (*View)(nil).copy(ctx, src, dst, recursive)
 }
 
-// Copy copies src to dst. What is hidden in src is left out. What is denied in src
-// is an error, and so is each name in dst that may not be created or written.
+// Copy copies src to dst. Hidden objects in src are left out. A denied object in
+// src is an error, and so is each name in dst that may not be created or written.
 func (v *View) Copy(ctx context.Context, src, dst string, recursive bool) error {
 	return v.copy(ctx, src, dst, recursive)
 }
@@ -57,8 +57,8 @@ func (v *View) copy(ctx context.Context, src, dst string, recursive bool) error 
 // copyTarget is a directory to copy into.
 type copyTarget struct {
 	Dir
-	// fresh tells that the copy made it: no link was in it before, so a link in
-	// it is an attack and is not followed.
+	// fresh says that the copy made this directory. It had no link in it, so a
+	// link in it now is an attack and is not followed.
 	fresh bool
 }
 
@@ -91,7 +91,7 @@ func (v *View) copyFile(ctx context.Context, srcDir Dir, src string, to copyTarg
 	if err = fstat(out, &old); err == nil {
 		mode := from.Mode & 0o7777
 		if v != nil {
-			mode &^= unix.S_ISUID | unix.S_ISGID // whoever executed the copy would get our ids
+			mode &^= unix.S_ISUID | unix.S_ISGID // executing the copy would give our ids
 		}
 		err = overwrite(ctx, in, &from, mode, out, &old, dst)
 	}
@@ -107,8 +107,8 @@ func overwrite(ctx context.Context, in int, from *unix.Stat_t, mode uint32, out 
 		return invalidf("destination path %q is the source itself", dst)
 	}
 	if isRegular(old) {
-		// The mode comes first: else others could read the contents for a
-		// moment that the mode of the source hides.
+		// The mode comes first. Otherwise others could for a moment read
+		// contents that the source's mode hides.
 		if old.Mode&0o7777 != mode {
 			if err := unix.Fchmod(out, mode); err != nil {
 				return err
@@ -137,8 +137,8 @@ func copyData(ctx context.Context, in, out int) error {
 			copied = true
 		case !copied:
 			// The kernel does not copy devices or files of procfs, nor between
-			// some file systems: those are copied by hand. An error of another
-			// kind comes again there.
+			// some file systems: copyByHand copies these. Any other error
+			// happens there again.
 			return copyByHand(ctx, in, out)
 		default:
 			return err // nil at the end of the file
@@ -226,20 +226,20 @@ type treeCopy struct {
 	src, dst dirStack
 	levels   []copyLevel
 	// made has every directory that was copied into. None of them is read as a
-	// source: else a link in the destination that leads into the source would
-	// make a copy without end.
+	// source. Otherwise a link in the destination that leads into the source
+	// would make the copy endless.
 	made   map[fileID]bool
 	reader *dirReader
 }
 
 type copyLevel struct {
 	pending []string // directories seen and not yet entered
-	offset  int64    // where to go on reading the source
+	offset  int64    // where to continue reading the source
 	fresh   bool
 }
 
-// push goes into the destination directory out, which the copy owns from now
-// on, for the source directory that was pushed before.
+// push enters the destination directory out, which the copy now owns, for the
+// source directory that was pushed before.
 func (c *treeCopy) push(out Dir, fresh bool, name string) error {
 	if err := c.dst.push(out); err != nil {
 		return err
@@ -317,8 +317,8 @@ func (c *treeCopy) copyNames(ctx context.Context, l *copyLevel) error {
 	return nil
 }
 
-// enter goes into the directory name on both sides and makes it in the
-// destination when it is not there.
+// enter enters the directory name on both sides and makes it in the destination
+// if it is missing.
 func (c *treeCopy) enter(name string) error {
 	in, err := c.view.openDir(c.src.top().Dir, name, false)
 	if err != nil {
@@ -337,7 +337,7 @@ func (c *treeCopy) enter(name string) error {
 	return c.push(out, fresh, name)
 }
 
-// pop leaves the innermost directories and goes on in those around them.
+// pop leaves the innermost directories and continues in their parents.
 func (c *treeCopy) pop() error {
 	reopened, err := c.src.pop()
 	_, derr := c.dst.pop()

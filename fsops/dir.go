@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDirectorySize bounds what ReadDirectory returns: the bytes of all names
-// and an allowance of 64 for each. No message can carry more.
+// MaxDirectorySize bounds the result of ReadDirectory, in bytes: all names, and
+// 64 bytes more for each. No message can carry more.
 const MaxDirectorySize = 48 << 20
 
 const entryAllowance = 64
 
-// maxLinkWork bounds what resolving the links of one directory may cost under a
-// policy: the bytes of the paths that its rules are asked about.
+// maxLinkWork bounds the cost of resolving the links of one directory under a
+// policy: the bytes of the paths that the rules are asked about.
 const maxLinkWork = 64 << 20
 
 // DirEntry is one name in a directory.
 type DirEntry struct {
-	// Name is UTF-8: U+FFFD stands where the name on disk is not.
+	// Name is UTF-8: U+FFFD replaces bytes of the name on disk that are not.
 	Name string
-	// IsDirectory and IsFile are about what a link leads to; both are false
-	// for fifos, sockets and devices.
+	// IsDirectory and IsFile describe the target of a link; both are false for
+	// fifos, sockets and devices.
 	IsDirectory, IsFile bool
 }
 
@@ -36,8 +36,7 @@ func (Host) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
 }
 
 // ReadDirectory lists the directory at path. Denied names are listed, hidden
-// ones are not. A link to something that is denied or hidden is listed without
-// a type.
+// names are not. A link to a denied or hidden object is listed without a type.
 func (v *View) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
 	return v.readDirectory(path)
 }
@@ -86,9 +85,9 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 	}
 }
 
-// entryKind returns the type of what name leads to, or DT_UNKNOWN when the policy
-// hides or denies that. ok is false when name leads to nothing. The cost of
-// resolving name is added to work, in the unit of maxLinkWork.
+// entryKind returns the type of the object that name leads to, or DT_UNKNOWN if
+// the policy hides or denies the object. ok is false if name leads to nothing.
+// The cost of resolving name is added to work, in the unit of maxLinkWork.
 func (v *View) entryKind(d Dir, name string, work *int) (kind byte, ok bool) {
 	var st unix.Stat_t
 	if v == nil {
@@ -107,7 +106,7 @@ func (v *View) entryKind(d Dir, name string, work *int) (kind byte, ok bool) {
 	return p.fileType(), p.Exists()
 }
 
-// kindOf gives the type of a file as getdents64(2) has it.
+// kindOf returns the type of a file in the form of getdents64(2).
 func kindOf(st *unix.Stat_t) byte { return byte(st.Mode & unix.S_IFMT >> 12) }
 
 // lossy replaces bytes that are not UTF-8 by U+FFFD, one for each longest
@@ -148,7 +147,7 @@ func (r *dirReader) fill(fd int) (bool, error) {
 		case unix.EINTR:
 			continue
 		case unix.ENOENT:
-			n, err = 0, nil // the directory was removed meanwhile
+			n, err = 0, nil // the directory was removed in the meantime
 		}
 		r.n = max(n, 0)
 		return r.n > 0, err
@@ -174,8 +173,8 @@ func (r *dirReader) all(yield func(name []byte, kind byte) bool) {
 	}
 }
 
-// offset returns where to go on after the names that fill has read, for lseek(2)
-// on a descriptor of the same directory.
+// offset returns the offset after the names that fill has read, for lseek(2) on
+// a descriptor of the same directory.
 func (r *dirReader) offset() int64 {
 	var off int64
 	for rest := r.buf[:r.n]; len(rest) > 0; {

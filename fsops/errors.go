@@ -6,10 +6,10 @@ import (
 	"io/fs"
 )
 
-// InvalidError is the error of a request that the protocol refuses, whatever the
-// system would have answered.
+// InvalidError is the error of a request that the protocol refuses, even if the
+// system would allow it.
 type InvalidError struct {
-	// Text names the argument at fault and its value.
+	// Text names the wrong argument and its value.
 	Text string
 }
 

@@ -2,15 +2,15 @@ package fsops
 
 import "context"
 
-// FS is the file operations of this package on one file system: all of the
-// host's ([Host]), or what a policy leaves of it ([View], and the client of a
-// helper that has one). [ReadFile] and [WriteFile] work on any of them. The
-// methods of Host tell what each does.
+// FS is the file operations of this package on one file system: the whole file
+// system of the host ([Host]), or the part that a policy allows ([View], and
+// the client of a helper that has one). [ReadFile] and [WriteFile] work on any
+// of them. The methods of Host document each operation.
 //
-// Paths are absolute and clean. Errors are those of the package, and behind a
-// helper also its own. The context bounds how long the caller waits; an
-// operation may still change something after the caller has been given the
-// error of the context. All methods may run concurrently.
+// Paths are absolute and clean. Errors come from this package, and with a
+// helper also from the helper. The context bounds how long the caller waits; an
+// operation may still change something after it has returned the error of the
+// context. All methods may run concurrently.
 type FS interface {
 	// OpenRead and OpenWrite return a descriptor of a file, which the caller
 	// closes.
@@ -24,9 +24,9 @@ type FS interface {
 	Remove(ctx context.Context, path string, recursive, force bool, links Links) error
 	Copy(ctx context.Context, src, dst string, recursive bool) error
 	Rename(ctx context.Context, src, dst string, replace bool) error
-	// Watchable tells why nobody may be told of changes at path, or nil. A watch
-	// follows no link, so path is judged as it is written. directory tells that path
-	// is one, or was; false where that is not known.
+	// Watchable returns the reason why path may not be watched for changes, or nil.
+	// A watch follows no link, so path is judged as it is written. directory says
+	// that path is or was a directory; false if that is not known.
 	Watchable(path string, directory bool) error
 }
 

@@ -15,7 +15,7 @@ const (
 	MaxBlockLength = 1 << 20 // bytes of one read or write
 )
 
-// Mode is what a handle is for.
+// Mode reports whether a handle reads or writes.
 type Mode uint8
 
 const (
@@ -25,17 +25,17 @@ const (
 	ModeReplace
 )
 
-// Handles are the files that one connection holds open, by the names that it
-// gave them. The zero value is ready for use. All methods may run concurrently;
-// CloseAll releases everything.
+// Handles are the files that one connection holds open, by the ids that the
+// connection chose. The zero value is ready for use. All methods may run
+// concurrently; CloseAll releases everything.
 type Handles struct {
 	mu     sync.Mutex
 	open   map[string]*handle
 	closed bool
 }
 
-// handle is one open file. Whoever uses fd holds mu for reading. Closing waits
-// for them: else fd could become another file while they use it.
+// handle is one open file. A user of fd holds mu for reading. Closing waits for
+// all users, because otherwise fd could become another file while they use it.
 type handle struct {
 	mode Mode
 	mu   sync.RWMutex
@@ -68,7 +68,7 @@ func (h *Handles) Open(id string, mode Mode, open func() (fd int, err error)) er
 	return nil
 }
 
-// open gives f its descriptor. Meanwhile, calls for the same id wait for f.mu.
+// open gives f its descriptor. At that time, calls for the same id wait for f.mu.
 func (f *handle) open(id string, open func() (int, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,9 +122,9 @@ func (h *Handles) reserve(id string, f *handle) error {
 }
 
 // ReadBlock reads length bytes (1 to [MaxBlockLength]) at offset, fewer only at
-// the end of the file, which eof tells. The slice comes from alloc. An error of
-// the system closes the handle; an offset over 2^63-1 (EINVAL) and a handle for
-// writing (EBADF) are such errors.
+// the end of the file, which eof reports. The slice comes from alloc. An error
+// of the system closes the handle; an offset over 2^63-1 (EINVAL) and a handle
+// for writing (EBADF) are such errors.
 func (h *Handles) ReadBlock(id string, offset, length uint64, alloc Alloc) (block []byte, eof bool, err error) {
 	if err := checkHandleID(id); err != nil {
 		return nil, false, err
@@ -199,8 +199,8 @@ func (h *Handles) CloseAll() {
 	}
 }
 
-// acquire returns an open handle with f.mu locked for reading, so that nobody
-// closes it; the caller unlocks f.mu.
+// acquire returns an open handle with f.mu locked for reading, so that it
+// cannot be closed; the caller unlocks f.mu.
 func (h *Handles) acquire(id string) (*handle, error) {
 	h.mu.Lock()
 	f := h.open[id]
@@ -229,8 +229,7 @@ func (f *handle) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fd >= 0 {
-		// An error is dropped: what could not be written, WriteBlock has
-		// reported.
+		// The error is dropped, because WriteBlock has reported failed writes.
 		_ = unix.Close(f.fd)
 		f.fd = -1
 	}

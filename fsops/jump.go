@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jump saves steps: it opens the directory before the last name, or before the
-// first "..", in one system call. It does so only if that directory may be read,
-// since every directory above a readable one may be passed, so that no step could
-// have been refused. Where it is missing, jump opens the one above: a path whose last
-// directory is missing is how most files are looked for in vain. In all other cases, and
-// when the call fails because of a link on the way, jump changes nothing and run goes
-// step by step.
+// jump saves steps: it opens the directory before the last name, or before the first
+// "..", in one system call. It does so only if that directory may be read: every
+// directory above a readable one may be passed, so no step could have been refused. If
+// it is missing, jump opens its parent, because most searches for a missing file have a
+// path whose last directory is missing. In all other cases, and if the call fails
+// because of a link on the way, jump changes nothing and run goes step by step.
 func (w *walk) jump() {
 	missing := w.missing
 	w.missing = false
@@ -34,10 +33,10 @@ func (w *walk) jump() {
 	}
 }
 
-// errStepwise is the error for a path that has to be gone step by step.
+// errStepwise is the error for a path that must be resolved step by step.
 var errStepwise = errors.New("the path has to be gone step by step")
 
-// jumpTo goes to the directory rel, n names below, with rest still to be resolved. See reach.
+// jumpTo goes to the directory rel, n names below; rest is still to be resolved. See reach.
 func (w *walk) jumpTo(rel string, n int, rest string) error {
 	w.asked += len(w.at.Path) + len("/") + len(rel)
 	var st unix.Stat_t
@@ -50,9 +49,9 @@ func (w *walk) jumpTo(rel string, n int, rest string) error {
 	return nil
 }
 
-// reach opens the object rel below at in one system call, with flags, and says in st what it is.
-// The error is that of opening it, or errStepwise where it must not be read, is not [Ordinary], or
-// needs a step of its own.
+// reach opens the object rel below at in one system call, with flags, and describes it in st. The
+// error is the error of opening it, or errStepwise if the object must not be read, is not
+// [Ordinary], or needs its own step.
 func (r *Resolver) reach(at *Dir, rel string, flags int, st *unix.Stat_t) (d Dir, err error) {
 	d.Path = join(at.Path, rel)
 	if len(d.Path) >= unix.PathMax || stepped(d.Path) {
@@ -71,9 +70,9 @@ func (r *Resolver) reach(at *Dir, rel string, flags int, st *unix.Stat_t) (d Dir
 	return d, nil
 }
 
-// leap saves the other step too: the object that the path leads to is the result, see whole. It
-// returns false if jump has to be tried. A name that it finds missing need not be looked for
-// again once jump has found the directory.
+// leap saves the last step too: the object that the path leads to is the result, see whole. It
+// returns false if jump must be tried. If it finds a name missing, the name is not looked up again
+// once jump has found the directory.
 func (w *walk) leap() bool {
 	dir, n, name := leading(w.rest)
 	if n == 0 || w.names+n >= maxNames {
@@ -92,16 +91,16 @@ func (w *walk) leap() bool {
 	return true
 }
 
-// whole opens the object that name leads to in one system call, with flags. It does so where
-// jump would, for a name that is a clean path without any link before its end, and where the
-// object may be read itself. A link at the end is the object unless how follows it. The place has
-// the object alone, without the directory that has it. ENOENT says that nothing is there, any
-// other error nothing about the path.
+// whole opens the object that name leads to in one system call, with flags. It does so where jump
+// would, if name is a clean path without any link before its end, and if the object itself may be
+// read. A link at the end is the object unless how follows it. The place has only the object,
+// without its directory. ENOENT means that nothing is there; any other error says nothing about the
+// path.
 func (r *Resolver) whole(d Dir, name string, flags int, how Lookup) (p Place, err error) {
 	if strings.HasPrefix(name, "/") {
 		d, name = r.base, name[1:]
 	}
-	// Without procfs, Reopen needs the directory around.
+	// Without procfs, Reopen needs the object's directory.
 	if d.Kind != Ordinary || r.fds < 0 || name == "." || !fs.ValidPath(name) {
 		return Place{}, errStepwise
 	}
@@ -119,9 +118,9 @@ func (r *Resolver) whole(d Dir, name string, flags int, how Lookup) (p Place, er
 	return p, nil
 }
 
-// leading cuts path before its last name or the first "..". It returns the
+// leading splits path before its last name or the first "..". It returns the
 // names before that, without "" and ".", their number, and the rest. It returns
-// no names when they are longer than a path can be.
+// no names if they are longer than a path can be.
 func leading(path string) (names string, n int, rest string) {
 	var b strings.Builder
 	for rest = path; ; {

@@ -9,8 +9,9 @@ import (
 )
 
 // CreateDirectory makes a directory with mode 0777 less the umask. With
-// recursive it makes missing parents too, and an existing directory is fine.
-// Without, an existing name is EEXIST and a missing parent ENOENT.
+// recursive it also makes missing parents, and an existing directory is no
+// error. Without recursive, an existing name is EEXIST and a missing parent
+// ENOENT.
 func (Host) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	var err error
 	switch {
@@ -24,10 +25,10 @@ func (Host) CreateDirectory(_ context.Context, path string, recursive bool, link
 	return pathError("mkdir", path, err)
 }
 
-// CreateDirectory makes a directory. With recursive an existing one is fine, with
-// one exception: a directory that may only be read, in one that may be written, is
-// EROFS, as it would be if it were missing. Without recursive an existing name is
-// EEXIST where it may be written, else EROFS.
+// CreateDirectory makes a directory. With recursive an existing directory is no
+// error, with one exception: a read-only directory in a writable directory is
+// EROFS, as if it were missing. Without recursive, an existing name is EEXIST if
+// it may be written, else EROFS.
 func (v *View) CreateDirectory(_ context.Context, path string, recursive bool, links Links) error {
 	_, err := v.makeDirectory(path, recursive, links.lookup(0))
 	return pathError("mkdir", path, err)
@@ -41,8 +42,8 @@ func mkdirAt(dir int, path string) error {
 	}
 }
 
-// makeAll makes path and its missing parents. It tells whether path itself is new.
-// It calls itself for each parent; PATH_MAX bounds how deep that goes.
+// makeAll makes path and its missing parents. It reports whether path itself is
+// new. It calls itself for each parent; PATH_MAX bounds the depth.
 func (v *View) makeAll(path string) (created bool, err error) {
 	if v != nil {
 		return v.makeDirectory(path, true, 0)
@@ -105,8 +106,8 @@ func makeBeneath(path string, recursive bool) error {
 	return unix.Close(dir)
 }
 
-// makeDirectory makes path, with its missing parents when recursive is set.
-// It tells whether path itself is new.
+// makeDirectory makes path, and with recursive its missing parents. It reports
+// whether path itself is new.
 func (v *View) makeDirectory(path string, recursive bool, how Lookup) (created bool, err error) {
 	for range maxRaces {
 		created, err = v.mkdir(v.paths.base, path, how)
@@ -128,8 +129,8 @@ func (v *View) makeDirectory(path string, recursive bool, how Lookup) (created b
 	return false, unix.EBUSY
 }
 
-// existing returns the answer of CreateDirectory when something is at path already,
-// or ENOENT when that is gone by now.
+// existing returns the result of CreateDirectory if path already exists, or ENOENT
+// if it has disappeared since.
 func (v *View) existing(path string, recursive bool, how Lookup) error {
 	p, err := v.find(v.paths.base, path, how)
 	if err != nil {

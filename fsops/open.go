@@ -6,21 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links says what an operation does with symbolic links in its path.
+// Links says how an operation treats symbolic links in its path.
 type Links uint8
 
 const (
 	// FollowLinks resolves them, as every system call does by default.
 	FollowLinks Links = iota
 	// RefuseLinks allows none in any component. An intermediate link is
-	// ENOTDIR; a final one is ELOOP where a file would be opened and an
+	// ENOTDIR; a final link is ELOOP where a file would be opened, and an
 	// [InvalidError] elsewhere (rpc.md 5.2).
 	RefuseLinks
 )
 
-// Alloc returns an empty slice with room for at least n bytes, or the error that
-// there is none. With it a caller bounds and recycles the memory for what it
-// reads; nil stands for make.
+// Alloc returns an empty slice with room for at least n bytes, or an error. With
+// it, a caller bounds and recycles the memory for the data it reads; nil means
+// make.
 type Alloc func(n int) ([]byte, error)
 
 func (a Alloc) get(n int) ([]byte, error) {
@@ -43,9 +43,9 @@ const openFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY
 
-// openAt is openat(2) with openFlags. It repeats a call that a signal has
-// interrupted: the Go runtime sends signals to its own threads, and slow file
-// systems answer EINTR to them.
+// openAt is openat(2) with openFlags. It repeats a call that a signal
+// interrupted, because the Go runtime sends signals to its own threads, and
+// slow file systems then return EINTR.
 func openAt(dir int, path string, flags int, mode uint32) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, path, flags|openFlags, mode)
@@ -66,7 +66,7 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 		how.Resolve |= unix.RESOLVE_BENEATH
 	}
 	if flags&unix.O_PATH != 0 {
-		// Beside O_PATH, openat ignores these two and openat2 refuses them.
+		// With O_PATH, openat ignores these two and openat2 refuses them.
 		how.Flags &^= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
 	for races := 0; ; {
@@ -90,8 +90,7 @@ func openBeneath(dir int, path string, flags int) (int, error) {
 	}
 }
 
-// stepBeneath does what openBeneath does, one component at a time, where openat2
-// is missing.
+// stepBeneath is openBeneath without openat2, one component at a time.
 func stepBeneath(dir int, path string, flags int) (int, error) {
 	if strings.HasPrefix(path, "/") {
 		root, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)

@@ -12,11 +12,11 @@ import (
 const MaxFileSize = 512 << 20
 
 // firstRead is the size of the first buffer for a file that claims to be empty, as
-// the files of procfs(5) do. The kernel gives out their contents a page at a time.
+// the files of procfs(5) do. The kernel returns their contents one page at a time.
 const firstRead = 4096
 
 // ReadFile returns the contents of the regular file at path: it calls OpenRead of
-// files and then [ReadFrom]. So this process reads the file even where a helper
+// files and then [ReadFrom]. So this process reads the file even if a helper
 // behind files opens it.
 func ReadFile(ctx context.Context, files FS, path string, links Links, alloc Alloc) ([]byte, error) {
 	fd, err := files.OpenRead(ctx, path, links)
@@ -26,7 +26,7 @@ func ReadFile(ctx context.Context, files FS, path string, links Links, alloc All
 	return ReadFrom(fd, path, alloc)
 }
 
-// OpenRead opens the file at path for reading. What is not a regular file is
+// OpenRead opens the file at path for reading. Anything but a regular file is
 // an [InvalidError]. The caller closes the descriptor.
 func (Host) OpenRead(_ context.Context, path string, links Links) (int, error) {
 	fd, err := openFile(path, unix.O_RDONLY, links)
@@ -52,8 +52,8 @@ func (v *View) OpenRead(_ context.Context, path string, links Links) (fd int, er
 }
 
 // ReadFrom returns the contents of fd, which it closes in all cases. Files of
-// procfs, which claim to be empty, are read too. What is not a regular file,
-// and one over [MaxFileSize], is an [InvalidError]; path is for the texts of
+// procfs, which claim to be empty, are read too. Anything but a regular file,
+// and a file over [MaxFileSize], is an [InvalidError]; path is for the texts of
 // errors. The slice comes from alloc and belongs to the caller.
 func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
 	defer unix.Close(fd)
@@ -78,8 +78,8 @@ func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
 	buf = buf[:min(size, cap(buf))]
 	for n := 0; ; {
 		if n == len(buf) {
-			// The buffer is full. Usually the file ends here, which only another
-			// read can tell. One byte is room enough for that read.
+			// The buffer is full. Usually the file ends here, but only another
+			// read can show that. One byte is enough for that read.
 			var more [1]byte
 			m, err := read(fd, more[:])
 			if err != nil {

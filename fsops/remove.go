@@ -7,16 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errRecursiveRefuse is the error of the one combination of options that has no
-// meaning; the reference refuses it as well (rpc.md 5.2).
+// errRecursiveRefuse is the error of the only combination of options without a
+// meaning; the reference refuses it too (rpc.md 5.2).
 var errRecursiveRefuse = errors.New("recursive removal does not go with refused links")
 
-// Remove removes path itself, never what a link leads to. With recursive a
-// directory goes with all that it holds, else it must be empty. With force a
-// missing path is fine. [RefuseLinks] does not go with recursive.
+// Remove removes path itself, never the target of a link. With recursive it
+// removes a directory with its contents; otherwise the directory must be empty.
+// With force a missing path is no error. [RefuseLinks] cannot be combined with
+// recursive.
 //
-// No link is followed below path, even when one takes the place of a directory
-// meanwhile. The first error ends the removal; so does the end of the context,
+// No link is followed below path, even if a link replaces a directory during
+// the removal. The first error ends the removal; the end of the context does so
 // between directories.
 func (Host) Remove(ctx context.Context, path string, recursive, force bool, links Links) error {
 	return removed(path, force, remove(ctx, path, recursive, links))
@@ -28,7 +29,7 @@ func (v *View) Remove(ctx context.Context, path string, recursive, force bool, l
 	return removed(path, force, v.remove(ctx, path, recursive, links))
 }
 
-// removed turns err into the answer of Remove.
+// removed turns err into the result of Remove.
 func removed(path string, force bool, err error) error {
 	if force && err == unix.ENOENT {
 		return nil
@@ -91,8 +92,8 @@ func (v *View) remove(ctx context.Context, path string, recursive bool, links Li
 	return unix.EBUSY
 }
 
-// removeOnce tries to remove path. It returns again when a directory took the place
-// of something else, or the other way round, between the look and the call.
+// removeOnce tries to remove path. It returns again if path changed between a
+// directory and something else after it was looked at.
 func (v *View) removeOnce(ctx context.Context, path string, recursive bool, links Links) (again bool, err error) {
 	p, err := v.find(v.paths.base, path, links.lookup(0)|forWriting)
 	if err != nil {
@@ -146,7 +147,7 @@ func (v *View) removeTree(ctx context.Context, parent Dir, name string) error {
 	}
 	r := newDirReader()
 	// todo has an element for each directory of the stack. The first one is the
-	// parent, of which only one name is to go.
+	// parent, from which only one name is removed.
 	todo := []removal{{pending: []string{name}}}
 	for {
 		d := &todo[len(todo)-1]
@@ -211,8 +212,8 @@ func (v *View) removeTree(ctx context.Context, parent Dir, name string) error {
 	}
 }
 
-// unlinkAll removes the names of the directory at that r has read. Directories
-// among them are noted in d.pending.
+// unlinkAll removes the names in at that r has read. It notes directories among
+// them in d.pending.
 func (v *View) unlinkAll(at Dir, r *dirReader, d *removal) error {
 	for raw, kind := range r.all {
 		name := string(raw)

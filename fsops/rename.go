@@ -13,8 +13,8 @@ func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
 }
 
-// Rename moves src to dst. A directory that holds a file denied by its name is not
-// moved (EACCES): at the new place the rules might allow that file.
+// Rename moves src to dst. A directory with a file that is denied by name is not
+// moved (EACCES), because the rules might allow that file at the new place.
 func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, v.rename(src, dst, replace))
 }

@@ -6,35 +6,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurns bounds how often one path, its links included, may go up through "..".
-// After each time the way down from the base is walked again, so this bounds the
-// work that links can cause.
+// maxTurns bounds how often one path, including its links, may go up through
+// "..". After each "..", the path is walked again from the base, so this bounds
+// the work that links can cause.
 const maxTurns = 4 * maxLinks
 
-// maxNames bounds how many names one path may lead through, counting those of
-// its links and those walked again after "..". A path without links has fewer.
+// maxNames bounds how many names one path may lead through, including the names
+// in its links and names walked again after "..". A path without links has
+// fewer.
 const maxNames = unix.PathMax
 
-// Resolver finds what paths lead to under rules (sandbox.md 13). It opens one
-// name at a time, each in the directory that it opened before, and reads symbolic
-// links itself. So the names that it opened are the canonical path of what it
-// finds, and the rules are asked about this path and no other. At ".." it takes a
-// name off the path and goes down again from the base: the directory above may
-// have changed. The kernel never resolves a "..", nor a magic link (proc(5)).
+// Resolver finds the objects that paths lead to, under rules (sandbox.md 13). It
+// opens one name at a time, each in the directory that it opened before, and
+// reads symbolic links itself. So the opened names are the canonical path of the
+// object found, and the rules are asked only about this path. At ".." it removes
+// a name from the path and walks down again from the base, because the directory
+// above may have changed. The kernel never resolves a "..", nor a magic link
+// (proc(5)).
 //
-// A [View] has one, and so has whoever does system calls for another process: there
-// paths start anywhere, and procfs is that of the process. All methods may run at
-// once, except Close.
+// A [View] has one. So has a supervisor that does system calls for another process:
+// there, paths start anywhere, and procfs is the procfs of that process. All
+// methods may run at once, except Close.
 type Resolver struct {
 	rules Rules
 	// base is the directory "/" that all paths start from, an O_PATH
 	// descriptor.
 	base Dir
-	// fds is the directory of this process's descriptors in procfs, -1 where
-	// there is none.
+	// fds is the directory of this process's descriptors in procfs, or -1.
 	fds int
-	// wary has the resolver follow a link at the end of a path only where the kernel
-	// would: see isTrap.
+	// wary makes the resolver follow a link at the end of a path only where the
+	// kernel would: see isTrap.
 	wary bool
 }
 
@@ -57,9 +58,9 @@ func NewResolver(r Rules) (*Resolver, error) {
 	return &Resolver{rules: r, base: d, fds: openOwnFDs(), wary: protectsLinks()}, nil
 }
 
-// protectsLinks tells whether the kernel keeps processes from following links that
-// others have put into directories such as /tmp: protected_symlinks of
-// proc_sys_fs(5). Where nothing tells, it may.
+// protectsLinks reports whether the kernel refuses to follow links that other
+// users put into directories such as /tmp: protected_symlinks of proc_sys_fs(5).
+// If the setting cannot be read, it returns true.
 func protectsLinks() bool {
 	fd, err := openAt(unix.AT_FDCWD, "/proc/sys/fs/protected_symlinks", unix.O_RDONLY, 0)
 	if err != nil {
@@ -71,8 +72,8 @@ func protectsLinks() bool {
 	return err != nil || n != 1 || value[0] != '0'
 }
 
-// Close closes the resolver's own descriptors. None of its methods may run any
-// more, and it is called once.
+// Close closes the resolver's own descriptors. No other method may run during
+// or after it, and it is called once.
 func (r *Resolver) Close() {
 	unix.Close(r.base.FD)
 	if r.fds >= 0 {
@@ -82,19 +83,19 @@ func (r *Resolver) Close() {
 
 // Dir is a directory to work in. Without a policy only FD counts.
 type Dir struct {
-	FD     int    // O_PATH, or open for reading; of whoever made the Dir
+	FD     int    // O_PATH, or open for reading; the maker of the Dir owns it
 	Path   string // canonical
 	Access Access
 	Kind   Kind
-	// procRoot tells that the directory is the root of a procfs.
+	// procRoot says that the directory is the root of a procfs.
 	procRoot bool
-	// device is that of the file system which Kind is of; 0: unknown.
+	// device is the device of the file system that Kind describes; 0: unknown.
 	device uint64
 }
 
-// inspect looks at the object d, which was found below at. What is on the same device as at
-// is on the same file system, since the descriptor of at keeps that mounted: the kernel gives
-// the number to no other one.
+// inspect looks at the object d, which was found below at. An object on the same device as at is on
+// the same file system: the descriptor of at keeps that file system mounted, so the kernel gives
+// its number to no other.
 func (d *Dir) inspect(at *Dir, st *unix.Stat_t) (err error) {
 	if err = fstat(d.FD, st); err != nil {
 		return err
@@ -112,32 +113,32 @@ var workingDir = Dir{FD: unix.AT_FDCWD}
 // Base returns the directory "/". Its descriptor is the resolver's.
 func (r *Resolver) Base() Dir { return r.base }
 
-// At returns the Dir of the object that fd is of, whatever its type is: the
-// working directory of another process, or what it has open. path is the object's
-// canonical path, which the rules are asked about. The Dir has fd, which stays the
-// caller's.
+// At returns the Dir of the object open as fd, of any type: the working directory
+// of another process, or an object that it has open. The rules are asked about
+// path, the canonical path of the object. The Dir has fd, which the caller still
+// owns.
 func (r *Resolver) At(fd int, path string) (Dir, error) {
 	kind, err := KindOf(fd)
 	return Dir{FD: fd, Path: path, Access: r.rules.Access(path), Kind: kind}, err
 }
 
-// Reading decides about names on file systems of the kernel and in /dev. What a
-// path leads to there depends on who asks, and what may be done there on more than
-// the rules. Its methods may run concurrently, and return errnos.
+// Reading decides about names on file systems of the kernel and in /dev. There,
+// the object of a path depends on the process that asks, and the access depends on
+// more than the rules. Its methods may run concurrently, and return errnos.
 type Reading interface {
-	// Name tells why name in d may not be looked up, or nil. It is called where d
-	// is on a file system of the kernel, or name lies below /dev.
+	// Name returns the reason why name in d may not be looked up, or nil. It is
+	// called where d is on a file system of the kernel, or name lies below /dev.
 	Name(how Lookup, d Dir, name string) error
-	// Object returns p, which was found in d, with the access that it has, or with
-	// another object in the place of its own, whose descriptor Object closes then.
-	// What Object makes Ordinary may be changed as its access says. Object is called
-	// where Name is, and for whatever else is on a file system of the kernel; where
-	// a path ends in d itself, d has the descriptor -1.
+	// Object returns p, which was found in d, with its access. It may replace the
+	// object in p by another one, and then closes the descriptor of the old one. An
+	// object that it makes Ordinary may be changed as its access says. Object is
+	// called where Name is called, and for every other object on a file system of
+	// the kernel. If a path ends in d itself, d has the descriptor -1.
 	Object(how Lookup, d Dir, p Place) (Place, error)
-	// Follow is called where a link of a procfs, which was found in d, is followed.
-	// It returns the link's text, or, if object.FD is not -1, the object that the
-	// link leads to: the path goes on from there, and the descriptor is the
-	// resolver's from then on.
+	// Follow is called to follow a link of a procfs, which was found in d. It
+	// returns the link's text, or, if object.FD is not -1, the object that the link
+	// leads to: the path continues there, and the resolver then owns the
+	// descriptor.
 	Follow(d Dir, link Place) (text string, object Dir, err error)
 }
 
@@ -148,15 +149,15 @@ const (
 	// FollowLast resolves a link at the end of the path. Links before the end
 	// are always resolved.
 	FollowLast Lookup = 1 << iota
-	// Unopened leaves it open whether something is at the last name: the place has
-	// no object in any case. That saves a look where the next step tells it too, as
+	// Unopened does not look whether something is at the last name: the place never
+	// has an object. That saves a system call if the next one finds out too, as
 	// with O_EXCL. On file systems of the kernel and in /dev it changes nothing.
 	Unopened
-	// Unheld leaves the directory of the object closed: the place has no In. That saves to
-	// open it where nothing is done to the name.
+	// Unheld does not open the directory of the object: the place has no In. That saves a
+	// system call if nothing is done to the name.
 	Unheld
-	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
-	// result.
+	// refuseLinks gives ENOTDIR for a link before the end. A link at the end is
+	// the result.
 	refuseLinks
 	// forWriting gives EROFS for everything on a file system of the kernel.
 	forWriting
@@ -169,28 +170,27 @@ func (l Links) lookup(follow Lookup) Lookup {
 	return follow
 }
 
-// Place is where a path leads to: an object, or a name at which nothing is.
+// Place is the end of a path: an object, or a name without an object.
 type Place struct {
 	// The embedded Dir is the object, of whatever type. Its FD is an O_PATH
-	// descriptor, -1 when there is no object. A directory that only leads to
-	// what may be read has the access Hidden.
+	// descriptor, or -1 if there is no object. A directory that only leads to
+	// readable objects has the access Hidden.
 	Dir
 	Stat unix.Stat_t // of the object
 
-	// In is the directory that has the object under Name. Its FD is -1 when the
-	// path ended in the base, in "..", in the object of [Reading.Follow], or where
-	// it began.
+	// In is the directory that has the object under Name. Its FD is -1 if the path
+	// ended in the base, in "..", in the object of [Reading.Follow], or in the Dir
+	// where it began.
 	In     Dir
 	Name   string
 	shared bool // In.FD belongs to the base or to the caller
-	closed bool // a directory that may not be passed, whatever is below it
+	closed bool // a directory that may not be passed, even to readable objects
 
 	Linked bool // a link at the end of the path was resolved
-	Slash  bool // the path ended in a slash: only a directory will do
+	Slash  bool // the path ended in a slash: the object must be a directory
 }
 
-// Close gives all descriptors back, but not that of the Dir in which a path
-// began.
+// Close closes all descriptors, except the one of the Dir where the path began.
 func (p *Place) Close() {
 	if p.FD >= 0 {
 		unix.Close(p.FD)
@@ -201,14 +201,14 @@ func (p *Place) Close() {
 	p.In.FD, p.FD = -1, -1
 }
 
-// Exists tells whether something is at the place.
+// Exists reports whether there is an object at the place.
 func (p *Place) Exists() bool { return p.FD >= 0 }
 
 func (p *Place) fileType() byte { return kindOf(&p.Stat) }
 
-// errHidden is the error of a path that the rules hide, whatever is there. The
-// caller of an operation sees ENOENT, as for a missing path. Only entryKind tells
-// the two apart: it lists a link to a hidden path, but no link that leads nowhere.
+// errHidden is the error of a path that the rules hide, whether or not it exists.
+// The caller of an operation sees ENOENT, as for a missing path. Only entryKind
+// distinguishes the two: it lists a link to a hidden path, but no dangling link.
 type errHidden struct{}
 
 func (errHidden) Error() string { return unix.ENOENT.Error() }
@@ -226,22 +226,23 @@ type walk struct {
 	*Resolver
 	reading Reading
 	how     Lookup
-	at      Dir    // the directory where it stands
+	at      Dir    // the current directory
 	own     bool   // at.FD belongs to the walk, which closes it
-	rest    string // what is still to be resolved, from at
+	rest    string // the rest of the path to resolve, from at
 
 	links, turns, names int
 	linked              bool
-	whole               Place // what leap has found, if done
+	whole               Place // the result of leap, if done
 	done                bool
-	missing             bool // the last name, as leap has found out
+	missing             bool // the last name is missing, as leap found out
 	asked               int  // bytes of the paths that the rules were asked about
 }
 
-// Resolve finds what name leads to, as reading has it. It starts at d unless name
-// is absolute; an empty name is d itself. The caller closes the place. It is no
-// error when the last name is missing. All errors are errnos: ENOENT for what is
-// hidden, EACCES for what is denied and for names below a Dir without a path.
+// Resolve finds the place that name leads to, under reading. It starts at d
+// unless name is absolute; an empty name is d itself. The caller closes the
+// place. A missing last name is no error. All errors are errnos: ENOENT for
+// hidden objects, EACCES for denied objects and for names below a Dir without a
+// path.
 //
 // Links can lead to a canonical path that is too long for the kernel. That is
 // ENAMETOOLONG, as for a path that is too long itself: without a bound, the rules
@@ -254,8 +255,8 @@ func (r *Resolver) Resolve(reading Reading, d Dir, name string, how Lookup) (Pla
 	return p, visible(err)
 }
 
-// measure does what Resolve does, and returns the cost as well: the bytes of all
-// paths that the rules were asked about. Its error can be errHidden.
+// measure is Resolve that also returns the cost: the bytes of all paths that the
+// rules were asked about. Its error can be errHidden.
 func (r *Resolver) measure(reading Reading, d Dir, name string, how Lookup) (p Place, asked int, err error) {
 	if len(name) >= unix.PathMax {
 		return Place{}, 0, unix.ENAMETOOLONG
@@ -344,7 +345,7 @@ func (w *walk) count(n int) error {
 }
 
 // take enters the directory, or follows the link, that step found. It returns done
-// when the path ends with p, which is the result then.
+// if the path ends with p, which is then the result.
 func (w *walk) take(p *Place, last, slash bool) (done bool, err error) {
 	if !p.Exists() {
 		if !last {
@@ -381,14 +382,13 @@ func (w *walk) take(p *Place, last, slash bool) (done bool, err error) {
 	return true, nil
 }
 
-// finish makes p the result, which from now on owns the directory where the walk
-// stands.
+// finish makes p the result, which then owns the current directory of the walk.
 func (w *walk) finish(p *Place, slash bool) {
 	p.In, p.Slash, p.Linked, p.shared = w.at, slash, w.linked, !w.own
 	w.own = false
 }
 
-// splice goes on with the target of the link p.
+// splice continues with the target of the link p.
 func (w *walk) splice(p *Place, last, slash bool) error {
 	switch {
 	case p.Access == Denied:
@@ -427,9 +427,9 @@ func (w *walk) splice(p *Place, last, slash bool) error {
 	return nil
 }
 
-// isTrap tells whether a link that was found in dir may be one that somebody has
-// put in the place of a file: it belongs to somebody else than this process and than
-// the directory, which is sticky, and which everybody may write.
+// isTrap reports whether a link found in dir may be an attacker's replacement for a
+// file: the directory is sticky and everybody may write it, and the link belongs
+// neither to this process's user nor to the directory's owner.
 func isTrap(dir int, link *unix.Stat_t) bool {
 	if int(link.Uid) == unix.Geteuid() {
 		return false
@@ -439,8 +439,8 @@ func isTrap(dir int, link *unix.Stat_t) bool {
 	return fstat(dir, &st) != nil || st.Mode&shared == shared && st.Uid != link.Uid
 }
 
-// passable tells why the walk may not go on below the object that a link of procfs
-// has led it to, or nil. below tells whether it has to.
+// passable returns the reason why the walk may not continue below the object that
+// a link of procfs led it to, or nil. below says whether it must.
 func (w *walk) passable(below bool) error {
 	var st unix.Stat_t
 	if err := fstat(w.at.FD, &st); err != nil || !below {
@@ -455,15 +455,15 @@ func (w *walk) passable(below bool) error {
 	return nil
 }
 
-// searchable tells why no name may be looked up in the directory where the walk
-// stands, or in those above it, so many in all: not even "." and "..". Of all other
-// names step tells that.
+// searchable returns the reason why no name, not even "." and "..", may be looked
+// up in the current directory or its parents, or nil. It checks the given number of
+// directories. For all other names step checks this.
 func (w *walk) searchable(directories int) error {
 	var st unix.Stat_t
 	return fstatAt(w.at.FD, strings.Repeat("../", directories-1)+".", &st, 0)
 }
 
-// up goes to the directory above, for one ".." and those that directly follow.
+// up goes up one directory for a ".." and for each ".." that directly follows.
 func (w *walk) up() error {
 	if w.turns++; w.turns > maxTurns {
 		return unix.ELOOP
@@ -486,7 +486,7 @@ func (w *walk) up() error {
 	return nil
 }
 
-// here is the result when the path ends in the directory where the walk stands.
+// here is the result if the path ends in the current directory of the walk.
 func (w *walk) here() (Place, error) {
 	p := Place{Dir: w.at, In: Dir{FD: -1}, Linked: w.linked}
 	if p.Access == Hidden && !w.rules.Leads(p.Path) {
@@ -511,7 +511,7 @@ func (w *walk) here() (Place, error) {
 	return p, nil
 }
 
-// step opens name, whatever it is, in the directory where the walk stands.
+// step opens name, of any type, in the current directory of the walk.
 func (w *walk) step(name string, last bool) (Place, error) {
 	p := Place{Dir: Dir{FD: -1, Path: join(w.at.Path, name)}, In: Dir{FD: -1}, Name: name}
 	if len(p.Path) >= unix.PathMax {
@@ -548,14 +548,14 @@ func (w *walk) step(name string, last bool) (Place, error) {
 	}
 	err = p.inspect(&w.at, &p.Stat)
 	if p.Kind == Ordinary && w.at.Kind != Ordinary {
-		// What is mounted within a file system of the kernel counts as one too:
-		// the tmpfs at /sys/fs/cgroup, for example, has the hierarchies of cgroup v1.
+		// A mount within a file system of the kernel counts as one too: the tmpfs at
+		// /sys/fs/cgroup, for example, has the hierarchies of cgroup v1.
 		p.Kind = Pseudo
 	}
 	p.procRoot = p.Kind == Procfs && w.at.Kind != Procfs && p.fileType() == unix.DT_DIR
 	if err == nil && p.fileType() != unix.DT_DIR {
 		switch {
-		case p.Access == Hidden: // p passed as one that leads to what may be read; a file cannot
+		case p.Access == Hidden: // p passed as a directory that leads to readable objects; a file cannot
 			err = errHidden{}
 		case w.rules.DeniesFile(p.Path):
 			p.Access = Denied

@@ -9,14 +9,14 @@ import (
 
 // Metadata describes a file.
 type Metadata struct {
-	// IsDirectory and IsFile tell what a link leads to. Both are false for
+	// IsDirectory and IsFile describe the target of a link. Both are false for
 	// fifos, sockets and devices.
 	IsDirectory, IsFile bool
-	// IsSymlink tells whether the path itself is a link.
+	// IsSymlink reports whether the path itself is a link.
 	IsSymlink bool
 	Size      uint64 // bytes
 	// Times are milliseconds since 1970, negative before. CreatedAtMs is the
-	// birth time, 0 where the file system keeps none.
+	// birth time, 0 if the file system has none.
 	CreatedAtMs, ModifiedAtMs int64
 }
 
@@ -27,8 +27,8 @@ func (Host) Stat(_ context.Context, path string, links Links) (Metadata, error) 
 	return m, pathError("stat", path, err)
 }
 
-// Stat describes the file at path. Of denied objects, and of directories that
-// only lead to what may be read, it tells the type and no more.
+// Stat describes the file at path. For denied objects, and for directories that
+// only lead to readable objects, it returns only the type.
 func (v *View) Stat(_ context.Context, path string, links Links) (Metadata, error) {
 	m, err := v.stat(path, links)
 	return m, pathError("stat", path, err)
@@ -145,7 +145,7 @@ func (v *View) canonicalize(path string) (string, error) {
 }
 
 func canonicalize(path string) (string, error) {
-	// Mostly the path has no link, and one call can tell that.
+	// Usually the path has no link, and one call can find that out.
 	if fd, err := openBeneath(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
 		var st unix.Stat_t
 		err = fstat(fd, &st)
@@ -154,8 +154,8 @@ func canonicalize(path string) (string, error) {
 			return path, nil
 		}
 	}
-	// The kernel judges first: the loop below does not look at whether a link
-	// with a trailing slash leads to a directory.
+	// The kernel judges first, because the loop below does not check whether a
+	// link with a trailing slash leads to a directory.
 	var st unix.Stat_t
 	if err := fstatAt(unix.AT_FDCWD, path, &st, 0); err != nil {
 		return "", err

@@ -10,15 +10,15 @@ import (
 // maxOpenDirs is how many directories of one branch are held open at once.
 const maxOpenDirs = 64
 
-// errMoved ends an operation when its directory is no longer where it was entered,
-// or its file no longer under its name. Somebody moved it: to go on would be to
-// work on another tree or file.
+// errMoved ends an operation if its directory is no longer where it was entered,
+// or its file no longer has its name. Somebody moved it, so continuing would work
+// on another tree or file.
 var errMoved = errors.New("directory was moved during the operation")
 
 // dirStack is a chain of directories, each a child of the one before. The
-// outermost and the innermost ones are held open, so depth costs no
-// descriptors. Those between are opened again through "..", and must be the
-// same as before.
+// outermost and the innermost directories are held open, so depth costs no
+// descriptors. The others are opened again through "..", and must be the same
+// as before.
 type dirStack struct {
 	dirs []stackDir
 }
@@ -46,8 +46,8 @@ func (s *dirStack) push(d Dir) error {
 // top is the innermost directory.
 func (s *dirStack) top() stackDir { return s.dirs[len(s.dirs)-1] }
 
-// pop leaves the innermost directory. It tells whether the one around it had to
-// be opened again, in which case reading starts from its first name.
+// pop leaves the innermost directory. It reports whether the parent had to be
+// opened again; reading then starts from its first name.
 func (s *dirStack) pop() (reopened bool, err error) {
 	inner := s.top()
 	s.dirs = s.dirs[:len(s.dirs)-1]

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access is what a policy allows to be done with the object at a path.
+// Access is what a policy allows with the object at a path.
 type Access uint8
 
 // The kinds of access, from none to all.
@@ -26,23 +26,24 @@ const (
 // calls them for every name of a path, from several goroutines at once. A rule for
 // a path holds for everything below it that has no nearer rule.
 type Rules struct {
-	// Access tells what may be done at path, whether or not path exists.
+	// Access returns the access to path, whether or not path exists.
 	Access func(path string) Access
-	// DeniesFile tells whether anything but a directory is denied at path; nil
-	// denies nothing.
+	// DeniesFile reports whether anything but a directory is denied at path;
+	// nil denies nothing.
 	DeniesFile func(path string) bool
-	// Leads tells whether something strictly below path may be read.
+	// Leads reports whether something strictly below path may be read.
 	Leads func(path string) bool
-	// Bound tells whether a rule is about path or something below it. Such a
+	// Bound reports whether a rule is about path or something below it. Such a
 	// path may neither be moved nor removed.
 	Bound func(path string) bool
 	// HiddenPIDs are processes whose directories in procfs may not be opened.
 	HiddenPIDs []int
 }
 
-// Watchable tells why a path may not be watched, or nil. What may not be seen may
-// not be watched: a watch tells that something appears at path, or changes. directory
-// tells that there is one at path, or was; no name of a file is denied to it.
+// Watchable returns the reason why a path may not be watched, or nil. A path that may
+// not be seen may not be watched, because a watch reveals that something appears at
+// path or changes. directory says that path is or was a directory; rules about names
+// of files do not apply to it.
 func (r *Rules) Watchable(path string, directory bool) error {
 	switch access := r.Access(path); {
 	case access == Hidden && !r.Leads(path):
@@ -53,23 +54,23 @@ func (r *Rules) Watchable(path string, directory bool) error {
 	return nil
 }
 
-// View is an [FS] under a policy (sandbox.md 9 and 13). Its methods do what those
-// of [Host] do, but:
+// View is an [FS] under a policy (sandbox.md 9 and 13). Its methods work like
+// those of [Host], except:
 //
-//   - A hidden path is ENOENT, a denied one EACCES, a change of what may only
-//     be read EROFS. Of a denied object the type can be seen, but its size and
-//     times are 0. So it is with a directory that is hidden itself but leads to
-//     something that may be read; and it lists only what leads there.
-//   - A name can be created only where both the name and the directory around
-//     it may be written. A path that has a rule, or has one below it, is neither
-//     moved nor removed (EBUSY). A recursive removal looks for such paths before
-//     it removes anything.
+//   - A hidden path is ENOENT, a denied path EACCES, a change of a read-only
+//     object EROFS. The type of a denied object is visible, but its size and
+//     times are 0. The same holds for a hidden directory that leads to a
+//     readable object; it lists only names that lead to readable objects.
+//   - A name can be created only if both the name and its directory may be
+//     written. A path with a rule, or with a rule below it, is neither moved nor
+//     removed (EBUSY). A recursive removal looks for such paths before it
+//     removes anything.
 //   - Only regular files and directories are opened; others are an
 //     [InvalidError].
 //   - Nothing on a file system of the kernel, such as procfs or sysfs, is
-//     written (EROFS). What shows the memory, environment or files of a process
-//     cannot be read in procfs. /dev has only the devices that every process may
-//     use.
+//     written (EROFS). Entries of procfs that show the memory, environment or
+//     files of a process cannot be read. /dev has only the devices that every
+//     process may use.
 //
 // A file with several hard links is judged by the path that was used. All methods
 // may run concurrently, except Close. Only this package uses a nil *View: it restricts
@@ -89,22 +90,22 @@ func NewView(r Rules) (*View, error) {
 	return &View{paths: paths, globs: r.DeniesFile != nil}, nil
 }
 
-// resolve finds what name leads to in the view. Its error can be errHidden.
+// resolve finds the place that name leads to in the view. Its error can be errHidden.
 func (v *View) resolve(d Dir, name string, how Lookup) (Place, error) {
 	p, _, err := v.measure(d, name, how)
 	return p, err
 }
 
-// measure does what resolve does, and returns the cost as well.
+// measure is resolve that also returns the cost.
 func (v *View) measure(d Dir, name string, how Lookup) (p Place, asked int, err error) {
 	return v.paths.measure(viewReading{&v.paths.rules}, d, name, how)
 }
 
-// ownFDs is the directory where each open descriptor of this process is a magic
-// link to its object.
+// ownFDs is the directory in which each open descriptor of this process is a
+// magic link to its object.
 const ownFDs = "/proc/self/fd"
 
-// openOwnFDs opens ownFDs. It returns -1 where there is no procfs.
+// openOwnFDs opens ownFDs. It returns -1 if there is no procfs.
 func openOwnFDs() int {
 	fd, err := openAt(unix.AT_FDCWD, ownFDs, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -117,16 +118,16 @@ func openOwnFDs() int {
 	return fd
 }
 
-// Close closes the descriptors of the view. None of its methods may run any
-// more. It may be called more than once.
+// Close closes the descriptors of the view. No other method may run during or
+// after it. It may be called more than once.
 func (v *View) Close() error {
 	v.close.Do(v.paths.Close)
 	return nil
 }
 
-// Reopen opens the object p, of which there is only an O_PATH descriptor, for
-// reading or writing. It opens this object even if its name belongs to another one
-// by now. Beside flags the descriptor has O_NONBLOCK and close-on-exec.
+// Reopen opens the object p, which has only an O_PATH descriptor, for reading or
+// writing. It opens this object even if its name now belongs to another object.
+// Besides flags, the descriptor has O_NONBLOCK and close-on-exec.
 func (r *Resolver) Reopen(p *Place, flags int) (int, error) {
 	if r.fds >= 0 {
 		return openAt(r.fds, strconv.Itoa(p.FD), flags, 0)
@@ -134,8 +135,9 @@ func (r *Resolver) Reopen(p *Place, flags int) (int, error) {
 	if p.fileType() == unix.DT_DIR {
 		return openAt(p.FD, ".", flags, 0)
 	}
-	// Without procfs a file can only be opened by its name, and then compared.
-	// O_TRUNC has to wait for that: it would empty another file.
+	// Without procfs, a file can only be opened by its name and then compared.
+	// O_TRUNC must wait for the comparison, because it could empty another
+	// file.
 	fd, err := openAt(p.In.FD, p.Name, flags&^unix.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return -1, err
@@ -154,8 +156,8 @@ func (r *Resolver) Reopen(p *Place, flags int) (int, error) {
 	return fd, nil
 }
 
-// PathOf returns the path that the kernel has for the object that fd is of, or what
-// it says of one without a path; proc_pid_fd(5). Without procfs it is ENOENT.
+// PathOf returns the kernel's path of the object open as fd, or the kernel's text
+// for an object without a path; proc_pid_fd(5). Without procfs it is ENOENT.
 func (r *Resolver) PathOf(fd int) (string, error) {
 	if r.fds < 0 {
 		return "", unix.ENOENT
@@ -163,7 +165,7 @@ func (r *Resolver) PathOf(fd int) (string, error) {
 	return readLinkAt(r.fds, strconv.Itoa(fd))
 }
 
-// Readable says why an object with this access may not be read, or nil.
+// Readable returns the reason why an object with this access may not be read, or nil.
 func (a Access) Readable() error {
 	switch a {
 	case Hidden:
@@ -174,7 +176,7 @@ func (a Access) Readable() error {
 	return nil
 }
 
-// writable says why an object with this access may not be changed, or nil.
+// writable returns the reason why an object with this access may not be changed, or nil.
 func (a Access) writable() error {
 	if a == Read {
 		return unix.EROFS
@@ -182,7 +184,7 @@ func (a Access) writable() error {
 	return a.Readable()
 }
 
-// Writable says why the object may not be changed, or nil.
+// Writable returns the reason why the object may not be changed, or nil.
 func (d *Dir) Writable() error {
 	if err := d.Access.writable(); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (d *Dir) Writable() error {
 	return nil
 }
 
-// Creatable says why nothing may be created at p, or nil.
+// Creatable returns the reason why nothing may be created at p, or nil.
 func (r *Resolver) Creatable(p *Place, isDirectory bool) error {
 	switch {
 	case p.Access < Read:
@@ -206,9 +208,9 @@ func (r *Resolver) Creatable(p *Place, isDirectory bool) error {
 	return nil
 }
 
-// Removable says why the object may neither be removed nor moved, or nil. A rule
-// about the object, or about something below it, gives EBUSY where the object or
-// the directory around it may be written; elsewhere the lack of access comes first.
+// Removable returns the reason why the object may neither be removed nor moved, or
+// nil. A rule about the object, or about something below it, gives EBUSY if the
+// object or its directory may be written; otherwise the lack of access comes first.
 func (r *Resolver) Removable(p *Place) error {
 	top := p.In.FD < 0
 	within := !top && p.In.Access == Write

@@ -2,7 +2,7 @@ package fsops
 
 import "golang.org/x/sys/unix"
 
-// checkTree does what CheckTree does, if names can be denied at all.
+// checkTree is CheckTree if names can be denied at all.
 func (v *View) checkTree(top *Place) error {
 	if !v.globs {
 		return nil
@@ -10,8 +10,8 @@ func (v *View) checkTree(top *Place) error {
 	return v.paths.CheckTree(top)
 }
 
-// CheckTree fails if a file in the directory top is denied by its name: then
-// the directory may not be moved or removed as a whole.
+// CheckTree fails if a file in the directory top is denied by its name, because
+// the directory may then not be moved or removed as a whole.
 func (r *Resolver) CheckTree(top *Place) error {
 	names := newDirReader()
 	for queue := []string{""}; len(queue) > 0; {
@@ -19,7 +19,7 @@ func (r *Resolver) CheckTree(top *Place) error {
 		queue = queue[:len(queue)-1]
 		fd, err := openBeneath(top.FD, rel+".", dirFlags)
 		if err == unix.ENOENT {
-			continue // removed meanwhile
+			continue // removed in the meantime
 		}
 		if err != nil {
 			return err
@@ -33,8 +33,8 @@ func (r *Resolver) CheckTree(top *Place) error {
 	return nil
 }
 
-// checkNames does what CheckTree does for the names of one directory, which is rel
-// below the top. It returns queue with the directories in it added.
+// checkNames is CheckTree for the names of one directory, which is rel below the
+// top. It returns queue with the directories among the names added.
 func (r *Resolver) checkNames(names *dirReader, fd int, path, rel string, queue []string) ([]string, error) {
 	for {
 		more, err := names.fill(fd)

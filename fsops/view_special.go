@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind tells what of a file system matters to a policy.
+// Kind is a kind of file system, as far as it matters to a policy.
 type Kind uint8
 
 // The kinds. Those but Ordinary are the file systems of the kernel.
@@ -54,9 +54,9 @@ const (
 // every process may have.
 const devices = "/dev/"
 
-// stepped tells whether path lies where special has to see each name, in /dev or
-// where the file systems of the kernel usually are. There jump must not skip the
-// single steps.
+// stepped reports whether path lies where special must see each name: in /dev,
+// or where the file systems of the kernel usually are. There jump must not skip
+// steps.
 func stepped(path string) bool {
 	return strings.HasPrefix(path, devices) || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/")
 }
@@ -66,19 +66,19 @@ var shownDevices = []string{
 	"fd", "stdin", "stdout", "stderr",
 }
 
-// showsDevice tells whether path is outside /dev, or one of the names that are
-// shown in it.
+// showsDevice reports whether path is outside /dev, or one of the names shown
+// in it.
 func showsDevice(path string) bool {
 	name, ok := strings.CutPrefix(path, devices)
 	return !ok || slices.Contains(shownDevices, name)
 }
 
-// viewReading is how a view reads /dev and the file systems of the kernel,
+// viewReading is a view's [Reading] of /dev and the file systems of the kernel,
 // whatever the policy says (sandbox.md 13).
 type viewReading struct{ rules *Rules }
 
-// Name hides the names of other devices, and denies what ofProcess and ofKernel
-// name.
+// Name hides the names of other devices, and denies the names in ofProcess and
+// ofKernel.
 func (v viewReading) Name(how Lookup, d Dir, name string) error {
 	switch {
 	case how&forWriting != 0:
@@ -91,8 +91,9 @@ func (v viewReading) Name(how Lookup, d Dir, name string) error {
 	return nil
 }
 
-// Object denies what only root can read on file systems of the kernel, and single
-// files of procfs that are mounted somewhere: nothing tells which ones.
+// Object denies objects that only root can read on file systems of the kernel. It
+// also denies single files of procfs that are mounted elsewhere, because nothing
+// says which files they are.
 func (v viewReading) Object(how Lookup, d Dir, p Place) (Place, error) {
 	if how&forWriting != 0 {
 		return p, nil
@@ -110,9 +111,9 @@ func (v viewReading) Follow(_ Dir, link Place) (text string, object Dir, err err
 	return text, Dir{FD: -1}, err
 }
 
-// rootOnly tells whether p is on a file system of the kernel and its mode keeps
-// other users out. The agent may be root, but its clients are not meant to be: what
-// only root can read there is keys, addresses and memory.
+// rootOnly reports whether p is on a file system of the kernel and its mode
+// excludes other users. The agent may be root, but its clients should not be: files
+// that only root can read there hold keys, addresses and memory.
 func (p *Place) rootOnly() bool {
 	if p.Kind == Ordinary {
 		return false
@@ -126,9 +127,9 @@ func (p *Place) rootOnly() bool {
 	return false
 }
 
-// ofProcess are the names in the directory of a process that give away its
-// memory, addresses, environment and files, or lead into what the process sees.
-// For most of them the kernel itself wants the right to trace the process,
+// ofProcess are the names in a process's directory that reveal its memory,
+// addresses, environment and files, or lead into its view of the file system.
+// For most of them, the kernel itself requires the right to trace the process,
 // whatever the mode of the file (proc(5)).
 var ofProcess = []string{
 	"environ", "mem", "maps", "auxv", "fd", "fdinfo", "map_files", "root", "cwd", "exe", "task",
@@ -136,17 +137,17 @@ var ofProcess = []string{
 	"patch_state", "io", "mountstats", "ksm_stat", "ksm_merging_pages", "seccomp_cache",
 }
 
-// ofKernel are the names in the root of a procfs that give away the memory, the
-// addresses and the log of the kernel. Some are open to every user, but tell
-// less to a user who is not root.
+// ofKernel are the names in the root of a procfs that reveal the memory, the
+// addresses and the log of the kernel. Some are open to every user, but show
+// less to users other than root.
 var ofKernel = []string{
 	"kcore", "vmcore", "kmsg", "keys", "key-users", "kallsyms", "modules", "timer_list", "sched_debug",
 	"kpagecount", "kpageflags", "kpagecgroup", "pagetypeinfo", "allocinfo",
 	"iomem", "ioports", "vmallocinfo", "slabinfo", "slab_allocators", "mtrr", "lockdep", "lockdep_chains", "lock_stat",
 }
 
-// process decides about a name in procfs. What "self" leads to depends on who
-// reads it, and here that is nobody.
+// process decides about a name in procfs. "self" depends on the reading
+// process, and here there is none.
 func (v viewReading) process(d Dir, name string) error {
 	if slices.Contains(ofProcess, name) || strings.HasPrefix(name, "smaps") {
 		return unix.EACCES
@@ -157,7 +158,7 @@ func (v viewReading) process(d Dir, name string) error {
 	return nil
 }
 
-// hiddenProcess tells whether name, in the root of a procfs, is a hidden
+// hiddenProcess reports whether name, in the root of a procfs, is a hidden
 // process or a thread of one. Threads can be opened there by their ids, which
 // are not listed.
 func (v viewReading) hiddenProcess(d Dir, name string) bool {

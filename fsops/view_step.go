@@ -11,7 +11,7 @@ import (
 // vanished or changed its type between the look at it and the call.
 const maxRaces = 64
 
-// find resolves name, which must lead to something.
+// find resolves name, which must exist.
 func (v *View) find(d Dir, name string, how Lookup) (Place, error) {
 	p, err := v.resolve(d, name, how)
 	if err == nil && !p.Exists() {
@@ -21,8 +21,8 @@ func (v *View) find(d Dir, name string, how Lookup) (Place, error) {
 	return p, visible(err)
 }
 
-// object does what find does, for who looks at nothing but the object: the place can lack the
-// directory around it and the name there.
+// object is find for a caller that uses only the object: the place may lack the directory and the
+// name of the object.
 func (v *View) object(d Dir, name string, how Lookup) (Place, error) {
 	if p, err := v.paths.whole(d, name, unix.O_PATH, FollowLast); err == nil {
 		return p, nil
@@ -44,8 +44,8 @@ func (v *View) lstat(d Dir, name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// target describes what name leads to. denied tells whether the object, or the way
-// to it, is denied, which the caller cannot see from st.
+// target describes the object that name leads to. denied reports whether the
+// object, or the way to it, is denied, which st does not show.
 func (v *View) target(d Dir, name string, st *unix.Stat_t) (denied bool, err error) {
 	if v == nil {
 		return false, fstatAt(d.FD, name, st, 0)
@@ -59,7 +59,7 @@ func (v *View) target(d Dir, name string, st *unix.Stat_t) (denied bool, err err
 	return p.Access == Denied, nil
 }
 
-// shows tells whether name, of the type that was read with it, is listed.
+// shows reports whether name, with the type read from the directory, is listed.
 func (v *View) shows(d Dir, name []byte, kind byte) bool {
 	if v == nil {
 		return true
@@ -204,8 +204,8 @@ func (v *View) openExisting(p *Place, name string, flags int) (int, error) {
 	return v.paths.Reopen(p, unix.O_WRONLY|flags&unix.O_TRUNC)
 }
 
-// makeDir makes the directory name and opens it. An existing directory will do,
-// also through a link. It tells whether the directory is new.
+// makeDir makes the directory name and opens it. An existing directory is
+// accepted, also through a link. fresh reports whether the directory is new.
 func (v *View) makeDir(d Dir, name string) (made Dir, fresh bool, err error) {
 	if v == nil {
 		err = mkdirAt(d.FD, name)
@@ -278,8 +278,8 @@ func (v *View) symlink(target string, d Dir, name string) error {
 	return unix.EEXIST
 }
 
-// unlink removes name from d; flags are those of unlinkat(2). The caller has made
-// sure that no rule is about d or anything below it.
+// unlink removes name from d; flags are those of unlinkat(2). The caller has
+// checked that no rule is about d or anything below it.
 func (v *View) unlink(d Dir, name string, flags int) error {
 	if v != nil {
 		if err := d.Writable(); err != nil {

@@ -29,20 +29,20 @@ type WalkOptions struct {
 	MaxDepth uint64
 	// MaxDirectories counts entered directories, the root among them.
 	MaxDirectories uint64
-	// MaxEntries counts the names that are looked at, listed or not.
+	// MaxEntries counts all names that are looked at, listed or not.
 	MaxEntries uint64
 	// FollowDirectoryLinks lists and enters links to directories, each real
 	// directory once. Links to files are never listed.
 	FollowDirectoryLinks bool
 	// PruneHidden lists directories with a leading dot without entering them.
 	PruneHidden bool
-	// AlsoNamed is a name that is listed whatever has it, so that who does not find it listed
-	// knows that there is none: fifos and the like, and links also where they lead to no
-	// directory. Their entries are not directories. "" is no name.
+	// AlsoNamed is a name that is listed whatever its type, so that its absence from the list
+	// proves that it does not exist: fifos and so on, and links that lead to no directory. Such an
+	// entry is not a directory. "" is no name.
 	AlsoNamed string
-	// Size is what one entry (err is nil) or error adds to the size of the
-	// answer. It is called once for each, in order; nil counts the bytes of
-	// the path and 64.
+	// Size returns what one entry (err is nil) or error adds to the size of the
+	// answer. It is called once for each, in order; nil counts the bytes of the
+	// path and 64.
 	Size func(path string, err error) int
 }
 
@@ -52,35 +52,36 @@ type WalkEntry struct {
 	IsDirectory bool
 }
 
-// WalkError is a name or directory that could not be looked at. Err is an errno,
-// or [ErrNotUTF8], and then Path has U+FFFD where the name is not UTF-8.
+// WalkError is a name or directory that could not be looked at. Err is an errno
+// or [ErrNotUTF8]; with ErrNotUTF8, Path has U+FFFD for bytes that are not
+// UTF-8.
 type WalkError struct {
 	Path string
 	Err  error
 }
 
-// WalkResult is what a walk found, in breadth-first order; names of one
+// WalkResult is the result of a walk, in breadth-first order; names of one
 // directory are in the order of their bytes. The root is not listed.
 type WalkResult struct {
 	Entries []WalkEntry
 	Errors  []WalkError
-	// Truncated tells that a limit was hit and something is missing.
+	// Truncated reports that a limit was hit and something is missing.
 	Truncated bool
 }
 
-// Walk lists what is under root. A root that is a file has nothing under it,
-// and so has a link when links are not followed. A missing root is an error.
-// The end of the context is noticed between names.
+// Walk lists everything under root. A file as root has nothing under it; nor
+// has a link if links are not followed. A missing root is an error. The end of
+// the context is noticed between names.
 //
-// Without FollowDirectoryLinks no link is ever followed, even when it takes the
-// place of a directory during the walk.
+// Without FollowDirectoryLinks no link is ever followed, even if it replaces a
+// directory during the walk.
 func (Host) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	return (*View)(nil).walk(ctx, root, o)
 }
 
-// Walk lists what is under root. A directory that may not be read gives an entry
-// and an error. A link to such a directory, when links are followed, gives only an
-// error.
+// Walk lists everything under root. A directory that may not be read gives an
+// entry and an error. A link to such a directory, if links are followed, gives
+// only an error.
 func (v *View) Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error) {
 	return v.walk(ctx, root, o)
 }
@@ -192,7 +193,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// enter lists one directory and queues those in it.
+// enter lists one directory and queues its subdirectories.
 func (w *walker) enter(ctx context.Context, at Dir, path string, d walkDir) error {
 	prefix := join(path, "")
 	if err := w.read(ctx, at, prefix); err != nil {
@@ -202,8 +203,8 @@ func (w *walker) enter(ctx context.Context, at Dir, path string, d walkDir) erro
 		w.fail(path, err)
 		return nil
 	}
-	// A directory that may be read but not searched gives names and nothing
-	// else. The cheapest way to find out is a stat of "." in it.
+	// A directory that may be read but not searched gives only names. The
+	// cheapest way to find out is a stat of "." in it.
 	var st unix.Stat_t
 	searchErr := fstatAt(at.FD, ".", &st, 0)
 
@@ -249,7 +250,7 @@ func (w *walker) enter(ctx context.Context, at Dir, path string, d walkDir) erro
 // only when links are followed.
 func (w *walker) kind(at Dir, name string, kind byte) (byte, fileID, error) {
 	var st unix.Stat_t
-	// A directory that the view has listed here can be looked at by its name.
+	// A directory that the view listed here can be examined by its name.
 	named := kind == unix.DT_DIR && w.seen != nil && at.Kind == Ordinary && !stepped(join(at.Path, name))
 	if kind == unix.DT_UNKNOWN || named {
 		if err := fstatAt(at.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -275,8 +276,8 @@ func (w *walker) kind(at Dir, name string, kind byte) (byte, fileID, error) {
 }
 
 // read collects the names of a directory, sorted. Of a huge directory it keeps
-// only as many as the walk may still look at, and one more, by which enter sees
-// that something is missing.
+// only as many names as the walk may still look at, and one more, which tells
+// enter that something is missing.
 func (w *walker) read(ctx context.Context, at Dir, prefix string) error {
 	keep := int(w.o.MaxEntries-w.visited) + 1
 	w.names = w.names[:0]

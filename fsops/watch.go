@@ -21,9 +21,9 @@ const MaxMissingPaths = 64
 const maxWatchedDirs = 1024
 
 // ErrNotWatchable says that there is nothing to wait for: no path was given or too
-// many, a missing path exists already, leads through a link or lies under a file,
-// or the present path is not there. The error reveals nothing about the place that
-// a link leads to.
+// many; a missing path exists already, leads through a link or lies under a file;
+// or the present path does not exist. The error reveals nothing about the target
+// of a link.
 var ErrNotWatchable = errors.New("nothing to watch")
 
 // WatchGroup is the instance of inotify(7) that watches share: a user has few of them. The zero value
@@ -36,8 +36,8 @@ type WatchGroup = inotify.Group
 type Watch struct {
 	group *WatchGroup
 	// names has, for each watched directory, the names that matter in it; the
-	// value is true when a change of contents matters too. It does not change any
-	// more once the watch is ready.
+	// value is true if a change of contents matters too. It does not change once
+	// the watch is ready.
 	names   map[int32]map[string]bool
 	changed chan struct{}
 	done    chan struct{}
@@ -52,14 +52,14 @@ type Watch struct {
 	over  bool // fired is closed
 }
 
-// maxEarlyEvents bounds what is kept of events before a watch is ready. With more of
-// them the watch ends.
+// maxEarlyEvents is how many events are kept before a watch is ready. With more
+// events, the watch ends.
 const maxEarlyEvents = 1024
 
 // Watchable allows every path.
 func (Host) Watchable(string, bool) error { return nil }
 
-// Watchable tells why path may not be watched.
+// Watchable returns the reason why path may not be watched, or nil.
 func (v *View) Watchable(path string, directory bool) error {
 	return v.paths.rules.Watchable(path, directory)
 }
@@ -68,12 +68,11 @@ func (v *View) Watchable(path string, directory bool) error {
 // directory above it, appears; or until present, if not empty, is modified,
 // removed or replaced. A directory as present is modified by a change of its
 // mode, owner or times. The watch also ends when a directory above is moved,
-// removed or changes its mode, since the paths may lead elsewhere then. Links are
-// not followed.
+// removed or changes its mode, because the paths may then lead elsewhere. Links
+// are not followed.
 //
-// The caller first asks Watchable of an [FS] about each path, and closes the watch
-// at the end. With an error nothing is watched; [ErrNotWatchable] is the one to
-// expect.
+// The caller first calls Watchable of an [FS] for each path, and closes the watch
+// at the end. After an error, usually [ErrNotWatchable], nothing is watched.
 func WatchMissing(group *WatchGroup, missing []string, present string) (*Watch, error) {
 	if len(missing) == 0 || len(missing) > MaxMissingPaths {
 		return nil, fmt.Errorf("%w: %d missing paths are not between 1 and %d", ErrNotWatchable, len(missing), MaxMissingPaths)
@@ -108,7 +107,7 @@ func WatchMissing(group *WatchGroup, missing []string, present string) (*Watch, 
 	return w, nil
 }
 
-// Changed is closed when something happened. It stays open when the watch is
+// Changed is closed when something happened. It stays open if the watch is
 // closed first.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
@@ -132,9 +131,8 @@ func (w *Watch) remove() {
 // add watches every directory on the way to path, from the root on. It watches a
 // directory before it looks at the name in it, so that no change goes unseen. It
 // opens each directory from the one before, and watches it by its descriptor where
-// byFD says that there is a procfs. By whole paths, a link that somebody puts in
-// the place of a directory would be followed, and the answer would tell what is
-// where the link leads.
+// byFD says that there is a procfs. With whole paths, a link that replaces a
+// directory would be followed, and the answer would reveal the target of the link.
 func (w *Watch) add(path string, present, byFD bool) error {
 	at, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -208,7 +206,7 @@ func (w *Watch) addDir(watched, dir, name string, contents bool) error {
 	return nil
 }
 
-// notices is a Watch as the group knows it.
+// notices is a Watch as a subscriber of the group.
 type notices Watch
 
 // Notice takes an event of the group.
@@ -226,8 +224,8 @@ func (n *notices) Notice(e inotify.Event) {
 	}
 }
 
-// begin judges what was told while the directories were added. Until then it was not
-// known which names matter.
+// begin judges the events that came while the directories were added, because only
+// now all names that matter are known.
 func (w *Watch) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,7 +250,7 @@ func (w *Watch) run() {
 	}
 }
 
-// matters tells whether an event ends the watch.
+// matters reports whether an event ends the watch.
 func (w *Watch) matters(e inotify.Event) bool {
 	if e.Mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0 {
 		return true // events were lost, or the directory is gone

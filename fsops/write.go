@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeTimeout is how long a write waits while nobody reads a full pipe or
+// pipeTimeout is how long a write waits for a reader of a full pipe or
 // terminal. A mutation delays the other file requests of its connection, so it
-// must not wait for good.
+// must not wait for ever.
 const pipeTimeout = 5 * time.Second
 
 // WriteFile replaces the contents of the file at path: it calls OpenWrite of files
@@ -26,10 +26,10 @@ func WriteFile(ctx context.Context, files FS, path string, data []byte, links Li
 
 // OpenWrite opens the file at path for writing and empties it; its mode and
 // hard links stay. A missing file is created with mode 0666 less the umask,
-// also through a dangling link; a missing parent is not. The caller closes the
-// descriptor.
+// also through a dangling link; missing parents are not created. The caller
+// closes the descriptor.
 //
-// Devices and fifos are opened too; a fifo that nobody reads is ENXIO. With
+// Devices and fifos are opened too; a fifo without a reader is ENXIO. With
 // [RefuseLinks] only regular files are opened.
 func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) {
 	fd, err := openFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, links)
@@ -60,7 +60,7 @@ func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, e
 // texts of errors. A fifo that stays full for five seconds is EAGAIN.
 func WriteTo(fd int, path string, data []byte) error {
 	err := writeAll(fd, data)
-	// With a quota or a network file system an error may come only here.
+	// With a quota or a network file system, an error may first appear here.
 	if cerr := unix.Close(fd); err == nil && cerr != unix.EINTR {
 		err = cerr
 	}

@@ -15,10 +15,11 @@ import (
 
 // GuardArg as the only argument makes this program the guard of an agent, which
 // outlives the agent to kill the processes that the agent leaves behind. The
-// guard has the agent's argv[0], so that a list of processes shows whose it is.
+// guard has the agent's argv[0], so that a list of processes shows which agent
+// it belongs to.
 const GuardArg = "process-guard"
 
-// modes are the hidden first arguments, with what a process does that has them.
+// modes are the hidden first arguments, with the function that each runs.
 var modes = []struct {
 	arg   string
 	alone bool // an argument after arg makes it an ordinary command line
@@ -32,14 +33,14 @@ var modes = []struct {
 	{arg: GuardArg, alone: true, main: guard},
 }
 
-// Dispatch runs the mode that the first argument names, or the program's own name, to
-// its end, and returns the exit code. If there is none ok is false, and nothing has
-// been done.
+// Dispatch runs the mode that the first argument or the program's own name selects,
+// to its end, and returns the exit code. If there is no mode, ok is false, and
+// nothing has been done.
 //
 // A program that confines commands calls Dispatch before anything else, and so
-// does the TestMain of its tests: the modes rely on a process in which nothing
-// has happened yet. The args have to be os.Args, since the modes look there for
-// more arguments.
+// does the TestMain of its tests, because the modes rely on a process in which
+// nothing has happened yet. args must be os.Args, because the modes look there
+// for more arguments.
 func Dispatch(args []string) (code int, ok bool) {
 	if applypatch.IsTool(args) {
 		return applypatch.Main(args, os.Stdin, os.Stdout, os.Stderr), true
@@ -58,7 +59,7 @@ func Dispatch(args []string) (code int, ok bool) {
 // guard is the main of the process that a [procs.Guard] starts.
 func guard() int {
 	if err := procs.GuardMain(os.Stdin, os.Stdout); err != nil {
-		// If stderr cannot be written to, nobody can be told.
+		// If stderr cannot be written to, the error is lost.
 		_, _ = fmt.Fprintln(os.Stderr, "agent:", err)
 		return 1
 	}

@@ -1,6 +1,6 @@
-// Package helper lets a program confine commands. Whatever confines a command is the program itself,
-// started once more with a hidden first argument. So a program with this package, or with package
-// agent, begins like this, and so does the TestMain of its tests:
+// Package helper lets a program confine commands. To confine a command, the program starts itself
+// once more with a hidden first argument. So a program with this package, or with package agent,
+// begins like this, and so does the TestMain of its tests:
 //
 //	func main() {
 //		if code, ok := helper.Dispatch(os.Args); ok {
@@ -15,26 +15,26 @@
 //	defer box.Close()
 //	code, err := box.Run(profile, procs.Program{Argv: argv, Dir: dir, Env: env}, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
 //
-// [Sandbox.Run] waits for the command. To have its output as events, to write to it, to kill it,
+// [Sandbox.Run] waits for the command. To get its output as events, to write to it, or to kill it,
 // start it with package procs: [Sandbox.Enter] chooses the layers, and [Confined.Stage] is the
 // [procs.Spec.Stage] of the process.
 //
 // # Modes
 //
-// The hidden arguments, and what a process does that has one:
+// The hidden arguments, and what a process with each of them does:
 //
 //	sandbox-init     confines a command, starts it, and ends as it does
 //	sandbox-probe    tries a layer, to find out whether this host can enforce it
 //	fs-helper        serves file operations under a policy, for an agent
 //	builtin-tool     is a tool of the agent that clients start by name
-//	exec-hold        waits for leave, then becomes a command
-//	process-guard    outlives an agent, to kill the processes that it leaves behind
+//	exec-hold        waits for permission, then becomes a command
+//	process-guard    outlives an agent and kills the processes that the agent leaves behind
 //	--codex-run-as-apply-patch, or the name apply_patch or applypatch
 //	                 applies a patch to files, for a model
 //
 // # Limits
 //
-// Linux only. A profile that this host cannot enforce exactly is refused, and nothing runs: agent
-// doctor says what a host can. The modes need a process in which nothing has happened yet, so
-// Dispatch comes first, and package variables and init functions of the program should open nothing.
+// Linux only. A profile that this host cannot enforce exactly is refused, and nothing runs; agent
+// doctor shows what a host can enforce. The modes need a process in which nothing has happened yet.
+// So call Dispatch first, and let package variables and init functions of the program open nothing.
 package helper

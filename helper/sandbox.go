@@ -17,17 +17,18 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// SandboxConfig says how a [Sandbox] confines. The zero value will do.
+// SandboxConfig configures a [Sandbox]. The zero value is usable.
 type SandboxConfig struct {
-	// Operator says which layers will do where several would be exact.
+	// Operator says which layers are acceptable where several would be exact.
 	Operator sandbox.Operator
-	// Limits are those of each process of each command.
+	// Limits apply to each process of each command.
 	Limits sandbox.Limits
-	// StateDir is for records of what commands have in workspaces while they run, so that they can
-	// be cleaned up after a crash. All agents and sandboxes of a user need the same. Empty stands for
-	// a usual place of the user.
+	// StateDir is for records of what running commands have in workspaces, for cleaning up after a
+	// crash. All agents and sandboxes of a user need the same folder. If it is empty, the usual
+	// folder of the user is used.
 	StateDir string
-	// Log is warned of links that commands of an earlier sandbox could have made; nil discards.
+	// Log gets warnings about links that commands of an earlier sandbox could have made; nil
+	// discards.
 	Log *slog.Logger
 }
 
@@ -42,8 +43,8 @@ type Sandbox struct {
 	holds *placeholder.Placeholders // nil until a profile needs it
 }
 
-// NewSandbox returns a sandbox. The caller closes it when all its commands have ended. What the host
-// can enforce is found out for the first command.
+// NewSandbox returns a sandbox. The caller closes it when all its commands have ended. The first
+// command finds out what the host can enforce.
 func NewSandbox(cfg SandboxConfig) *Sandbox {
 	dirs := placeholder.StateDirs()
 	if cfg.StateDir != "" {
@@ -59,7 +60,7 @@ func NewSandbox(cfg SandboxConfig) *Sandbox {
 		Placeholders: s.placeholders,
 	}
 	if s.noState == nil {
-		s.door.Private = []string{s.state} // a profile may grant what it is in
+		s.door.Private = []string{s.state} // a profile may grant the folder around it
 	}
 	return s
 }
@@ -90,13 +91,13 @@ func (s *Sandbox) Close() error {
 	return s.holds.Close()
 }
 
-// Run runs a program under a profile and returns its exit code, or 128 and the signal that ended
-// it. The files are its descriptors 0 to 2; the signals that are named are passed on to it instead
-// of to this program. The environment is [procs.Program.Env] and nothing else.
+// Run runs a program under a profile and returns its exit code, or 128+n after signal n. The files
+// are its descriptors 0 to 2; the given signals are passed on to it instead of to this program. Its
+// environment is only [procs.Program.Env].
 //
-// A profile that this host cannot enforce exactly is a *[sandbox.UnenforceableError], and nothing
-// runs; agent doctor says what a host can. If the sandbox fails later, the code is 101 and the third
-// file has the reason.
+// If this host cannot enforce the profile exactly, the error is a *[sandbox.UnenforceableError],
+// and nothing runs; agent doctor shows what a host can enforce. If the sandbox fails later, the
+// code is 101 and the third file gets the reason.
 func (s *Sandbox) Run(profile sandbox.Profile, p procs.Program, files [3]*os.File, signals ...os.Signal) (code int, err error) {
 	c, err := s.Enter(profile)
 	if err != nil {
@@ -104,18 +105,19 @@ func (s *Sandbox) Run(profile sandbox.Profile, p procs.Program, files [3]*os.Fil
 	}
 	defer c.Release()
 	return c.held.Run(p, files, func(to chan<- os.Signal) {
-		if len(signals) > 0 { // of none, Notify would make all
+		if len(signals) > 0 { // without arguments, Notify would take all signals
 			signal.Notify(to, signals...)
 		}
 	})
 }
 
-// Confined is a sandbox that one command can be started in.
+// Confined is the sandbox of one command.
 type Confined struct{ held *confine.Held }
 
 // Enter chooses the layers that enforce a profile exactly, and takes from the host what they need.
-// The caller releases it once nothing of the command runs any more. It is for commands that package
-// procs starts, [Confined.Stage] as their [procs.Spec.Stage]; others have [Sandbox.Run].
+// The caller releases it once no process of the command runs any more. It is for commands that
+// package procs starts, with [Confined.Stage] as their [procs.Spec.Stage]; for others use
+// [Sandbox.Run].
 func (s *Sandbox) Enter(profile sandbox.Profile) (*Confined, error) {
 	held, err := s.door.Enter(profile)
 	if err != nil {
@@ -127,12 +129,11 @@ func (s *Sandbox) Enter(profile sandbox.Profile) (*Confined, error) {
 	return &Confined{held}, nil
 }
 
-// Layers are the names of what enforces the profile, as agent doctor has them.
+// Layers returns the names of the layers that enforce the profile, as in agent doctor.
 func (c *Confined) Layers() []string { return c.held.Names() }
 
-// Stage makes what is started in the place of a program: it confines the program and ends as that
-// does.
+// Stage makes the program that is started in place of p: it confines p and ends as p does.
 func (c *Confined) Stage(p procs.Program) (*procs.Stage, error) { return c.held.Stage(p) }
 
-// Release gives back what was taken from the host. It may be called often.
+// Release releases everything that Enter took from the host. It may be called several times.
 func (c *Confined) Release() { c.held.Release() }

@@ -9,16 +9,15 @@ const (
 	// maxString is the length, in bytes, from which on the kernel refuses an
 	// argument or variable: MAX_ARG_STRLEN without its NUL (execve(2)).
 	maxString = 128 << 10
-	// maxStrings is how many bytes the kernel takes of all arguments and
-	// variables together at most, whatever the limit of the stack (execve(2)).
+	// maxStrings is the most bytes of all arguments and variables together that
+	// the kernel accepts, whatever the limit of the stack (execve(2)).
 	maxStrings = 6 << 20
-	// keptArgv bounds the memory of the copy of a command that is kept, in
-	// bytes.
+	// keptArgv bounds the memory of the kept copy of a command, in bytes.
 	keptArgv = 4 << 10
 )
 
-// tooLong tells whether the kernel is sure to refuse these strings. Start asks
-// before it allocates anything for them.
+// tooLong reports whether the kernel will certainly refuse these strings. Start
+// calls it before it allocates anything for them.
 func tooLong(argv, env []string) bool {
 	total := 0
 	for _, list := range [][]string{argv, env} {

@@ -23,7 +23,7 @@ type Budget struct {
 	ended list.List // of *log; the one that closed first comes first
 }
 
-// Used returns the memory that kept output takes now, in bytes.
+// Used returns the memory of the output kept now, in bytes.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,8 +59,7 @@ func (b *Budget) charge(l *log, n int64) {
 	}
 }
 
-// end notes that l is closed: it loses its output before those that close
-// later.
+// end notes that l is closed: it loses its output before logs that close later.
 func (b *Budget) end(l *log) {
 	if b == nil {
 		return

@@ -32,7 +32,7 @@ type CgroupLimits struct {
 	CPUMax     string // cpu.max, "QUOTA PERIOD" in microseconds; "": no limit
 }
 
-// files returns what to write, by the name of the file, and the controllers that
+// files returns the values to write, by file name, and the controllers that
 // these files need.
 func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 	values = map[string]string{}
@@ -73,8 +73,8 @@ const (
 	processPrefix = "p-"
 )
 
-// How long killed processes may take to be gone: those of one process, and
-// those that a dead agent has left, for which the start of a new agent waits.
+// How long killed processes may take to disappear: those of one process, and
+// those that a dead agent left, for which the start of a new agent waits.
 const (
 	maxCgroupWait  = 10 * time.Second
 	maxCgroupSweep = time.Second
@@ -82,12 +82,12 @@ const (
 
 // NewCgroups finds out, by making one, whether control groups with these limits
 // can be made here. If there are limits, this process moves into a group of its
-// own, so the caller must not have started other processes yet. Groups that dead
-// agents have left are killed and removed, which may take a second for each. The
-// caller has to Close the result.
+// own, so the caller must not have started other processes yet. NewCgroups kills
+// and removes groups that dead agents left, which may take a second for each.
+// The caller must Close the result.
 //
-// Errors are ErrNotDelegated, wrapped, and those that name a limit and its
-// controller, which is missing or has refused the value.
+// The error wraps ErrNotDelegated, or names a limit and its controller, which
+// is missing or refused the value.
 func NewCgroups(l CgroupLimits) (*Cgroups, error) {
 	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
 	if err != nil {
@@ -128,7 +128,7 @@ func makeBase(dir string) (*os.File, error) {
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), os.Remove(path))
 		}
-		// Another agent that starts took the group for that of a dead agent.
+		// Another starting agent took this group for the group of a dead agent.
 	}
 }
 
@@ -151,14 +151,14 @@ func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
 }
 
 // checkPermission finds out whether processes can be born into groups of c. For
-// that this process has to be allowed to move them there, which takes the right
+// that this process must be allowed to move them there, which needs the right
 // to write to cgroup.procs of the group above both.
 //
-// Opening the file asks for that right. Writing would ask as well, but it waits
-// some 10 ms for all processors, at every start of an agent. A write would also
-// tell that the group is threaded, below which no process can be born: cgroup.type
-// tells this too. Any other reason against a write shows later, when the clone of a
-// process fails, and so its start.
+// Opening the file checks that right. Writing would check it too, but waits some 10
+// ms for all processors, at every start of an agent. A write would also fail if the
+// group is threaded, below which no process can be born; cgroup.type says this too.
+// Any other reason against a write shows later, when the clone of a process fails,
+// and so its start.
 func (c *Cgroups) checkPermission(dir string) error {
 	members, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -175,9 +175,9 @@ func (c *Cgroups) checkPermission(dir string) error {
 	return nil
 }
 
-// enable gives the controllers to the groups of processes. The kernel lets only
-// a group without processes of its own do that, the root of all groups
-// excepted.
+// enable gives the controllers to the groups of processes. The kernel allows
+// that only for a group without processes of its own, except the root of all
+// groups.
 func (c *Cgroups) enable(dir string, controllers []string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -202,8 +202,8 @@ func (c *Cgroups) enable(dir string, controllers []string) error {
 				err = fmt.Errorf("there are other processes in the agent's group: %w", err)
 			}
 			if err != nil {
-				// Move back to the earlier group, so that Close can remove those
-				// that were made here.
+				// Move back to the earlier group, so that Close can remove the
+				// groups that were made here.
 				back := writeCgroup(dir, "cgroup.procs", "0")
 				return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
 			}
@@ -212,7 +212,7 @@ func (c *Cgroups) enable(dir string, controllers []string) error {
 	return nil
 }
 
-// New makes a group with the limits. The caller has to Close it.
+// New makes a group with the limits. The caller must Close it.
 func (c *Cgroups) New() (*Cgroup, error) {
 	path := filepath.Join(c.base.Name(), processPrefix+strconv.FormatUint(c.last.Add(1), 10))
 	if err := os.Mkdir(path, 0o755); err != nil {
@@ -230,9 +230,9 @@ func (c *Cgroups) New() (*Cgroup, error) {
 	return &Cgroup{dir: dir}, nil
 }
 
-// Close removes the group of the agent; every Cgroup has to be closed before. If
-// this process has moved into a group, that group cannot be removed as long as the
-// process lives: Close leaves both, and the next agent removes them.
+// Close removes the group of the agent; every Cgroup must be closed before. If
+// this process moved into a group, that group cannot be removed as long as the
+// process lives: Close leaves both groups, and the next agent removes them.
 func (c *Cgroups) Close() error {
 	path := c.base.Name()
 	errs := []error{c.base.Close()}
@@ -273,7 +273,7 @@ func (g *Cgroup) kill() error {
 }
 
 // Close kills every process in the group, waits for their end, at most ten
-// seconds, and removes the group. If some are left then, the error names the
+// seconds, and removes the group. If some processes remain, the error names the
 // group, and another Close tries again.
 func (g *Cgroup) Close() error {
 	if g == nil {
@@ -334,7 +334,7 @@ func killMembers(path string) error {
 	return writeCgroup(path, "cgroup.freeze", "0")
 }
 
-// awaitEmpty waits until the group has no members, which cgroup.events tells.
+// awaitEmpty waits until cgroup.events says that the group has no members.
 func awaitEmpty(path string, limit time.Duration) error {
 	events, err := os.Open(filepath.Join(path, "cgroup.events"))
 	if err != nil {
@@ -371,9 +371,9 @@ func writeCgroup(dir, name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sweepCgroups kills and removes what dead agents have left in dir. What cannot
-// be removed stays, for example a group in which unconfined children of a dead
-// agent still run.
+// sweepCgroups kills and removes groups that dead agents left in dir. Groups
+// that cannot be removed stay, for example a group in which unconfined children
+// of a dead agent still run.
 func sweepCgroups(dir string) {
 	agents, _ := filepath.Glob(filepath.Join(dir, cgroupPrefix+"*"))
 	for _, agent := range agents {
@@ -395,9 +395,9 @@ func sweepCgroups(dir string) {
 	}
 }
 
-// checkClone3 tells whether the kernel has clone3(2), without which no process can
-// be born into a group. It calls clone3 with a size of zero, which a kernel that
-// knows the call refuses with EINVAL.
+// checkClone3 returns an error if the kernel lacks clone3(2), without which no
+// process can be born into a group. It calls clone3 with a size of zero, which a
+// kernel that knows the call refuses with EINVAL.
 func checkClone3() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return fmt.Errorf("%w: clone3: %w", ErrNotDelegated, errno)

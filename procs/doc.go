@@ -11,13 +11,13 @@
 //	<-p.Done()
 //	p.Close()
 //
-// A [Spec] says what to start, and [Start] starts a [Process]. What it does are
-// events: each is given to [Spec.Sink], and output is kept for [Process.Read].
-// [Process.Write] is its input, [Process.Signal] and [Process.KillGroup] end it.
-// Several processes can share a [Budget] for the output that is kept. A [Guard]
-// kills them when this program dies, a [Reaper] takes the orphans that they
-// leave, [Cgroups] give each a control group. A [Stage] is a program that is
-// executed in the place of a command, such as a sandbox.
+// A [Spec] says what to start, and [Start] starts a [Process]. [Spec.Sink] gets
+// each event of the process, and output is kept for [Process.Read].
+// [Process.Write] writes its input; [Process.Signal] and [Process.KillGroup] end
+// it. Several processes can share a [Budget] for the output that is kept. A
+// [Guard] kills them when this program dies. A [Reaper] reaps the orphans that
+// they leave. [Cgroups] give each a control group. A [Stage] is a program that
+// is executed in place of a command, such as a sandbox.
 //
 // # One process
 //
@@ -27,19 +27,20 @@
 //	child ◄─ stdin ◄─ Write, or the writer while there is a backlog
 //
 // Output, exit and close share one counter, from 1 without gaps. [Exited] comes
-// after all that the leader itself wrote. [Closed] is the last event and comes
+// after all output of the leader itself. [Closed] is the last event and comes
 // after the end of all output: other members of the group may write between the
 // two.
 //
-// A Sink that blocks stops the pumps of its own process, and so the process, and
-// nothing else: reading, writing and signalling do not pass through it.
+// A Sink that blocks stops only the pumps of its own process, and so that
+// process. Reading, writing and signalling go on, because they do not pass
+// through the Sink.
 //
 // # Goroutines
 //
 // A running process has a waiter and one pump for each stream. All are parked in
-// the poller of the runtime, without a thread or a buffer. There is a writer of
-// stdin as long as the child has not read all that was written, and with a [Stage]
-// a deliverer of signals until the stage takes them. [Process.Close] waits for all
+// the poller of the runtime, without a thread or a buffer. While the child has not
+// read all its input, there is a writer of stdin. With a [Stage] there is a
+// deliverer of signals until the stage takes them. [Process.Close] waits for all
 // of these goroutines.
 //
 // # Locks

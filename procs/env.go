@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Inherit says what an EnvPolicy takes from the environment of the server, in
-// the words of rpc.md 4.4.
+// Inherit says which variables an EnvPolicy takes from the environment of the
+// server, in the words of rpc.md 4.4.
 type Inherit string
 
 // The ways to inherit; any other word means InheritNone.
@@ -30,14 +30,14 @@ type EnvPolicy struct {
 	IgnoreDefaultExcludes bool
 	// Exclude drops inherited names that match a pattern.
 	Exclude []string
-	// Set is added to what is inherited.
+	// Set is added to the inherited variables.
 	Set map[string]string
-	// IncludeOnly, unless empty, keeps only names that match a pattern, of the
-	// inherited ones and of Set.
+	// IncludeOnly, unless empty, keeps only names that match a pattern, both
+	// inherited names and names of Set.
 	IncludeOnly []string
 }
 
-// Bounds of what a client may ask for, far above what clients use.
+// Bounds of a client's policy, far above what clients use.
 const (
 	maxGlobs   = 4096        // entries of one list, and of Set
 	maxGlob    = 1024        // bytes of a pattern, or of a name of Set
@@ -60,19 +60,19 @@ var coreNames = []string{
 	"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER",
 }
 
-// Denied tells whether the server's variable of that name must not reach a client
-// or a child (rpc.md 4.4).
+// Denied reports whether the server's variable with that name must not reach a
+// client or a child (rpc.md 4.4).
 func Denied(name string) bool { return hasName(deniedNames, name) }
 
 func hasName(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// Check refuses what would cost Environ, with the same arguments, more than
-// about a tenth of a second: a list or Set of more than 4,096 entries, a
-// pattern or name in it of more than 1,024 bytes, or more than 1e8 steps of
-// matching. It refuses an overlay beyond what execve(2) takes, too (E2BIG). The
-// error names the field as the wire does (rpc.md 4.4), and sizes, but no value.
+// Check refuses arguments with which Environ would take more than about a tenth
+// of a second: a list or Set of more than 4,096 entries, a pattern or name in
+// it of more than 1,024 bytes, or more than 1e8 steps of matching. It also
+// refuses an overlay that is too large for execve(2) (E2BIG). The error names
+// the field as the wire does (rpc.md 4.4), and sizes, but no value.
 func (p *EnvPolicy) Check(server []string, overlay map[string]string) error {
 	total := 0
 	for name, value := range overlay {
@@ -128,7 +128,7 @@ func checkNames(field string, n int, names iter.Seq[string]) (total int, err err
 
 // Environ makes an environment, sorted. The overlay comes last and wins; with a
 // nil policy it is the whole environment. server has "NAME=value" entries;
-// denied names are never inherited. What comes from a client has to pass Check
+// denied names are never inherited. Arguments from a client must pass Check
 // first.
 func (p *EnvPolicy) Environ(server []string, overlay map[string]string) []string {
 	env := map[string]string{}
@@ -154,7 +154,7 @@ func (p *EnvPolicy) Environ(server []string, overlay map[string]string) []string
 	return list
 }
 
-// inherit adds what the policy takes from the server.
+// inherit adds the variables that the policy takes from the server.
 func (p *EnvPolicy) inherit(env map[string]string, server []string) {
 	if p.Inherit != InheritAll && p.Inherit != InheritCore {
 		return
@@ -197,10 +197,10 @@ func matchAny(patterns []pattern, name string) bool {
 	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.match(runes) })
 }
 
-// match tells whether p matches the whole name. Where it gets stuck, it lets the
-// last star take one character more. It never goes back to an earlier star, since
-// whatever that could take in addition, the last star can take. So match takes at
-// most len(p) times len(name) steps.
+// match reports whether p matches the whole name. If it gets stuck, it lets the
+// last star take one more character. It never goes back to an earlier star,
+// because the last star can take whatever an earlier star could take in addition.
+// So match takes at most len(p) times len(name) steps.
 func (p pattern) match(name []rune) bool {
 	i, n := 0, 0
 	star, mark := -1, 0

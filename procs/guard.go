@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard kills the process groups and sessions of an agent that has died,
-// whatever it died of; the parent-death signal reaches only the leaders (rpc.md
-// 1.5). [Process.KillGroup] says which processes are killed and which are not.
+// Guard kills the process groups and sessions of an agent that has died, for
+// whatever reason, because the parent-death signal reaches only the leaders
+// (rpc.md 1.5). [Process.KillGroup] says which processes are killed and which
+// are not.
 //
-// A second process waits on a pipe that ends with the agent. Then it reads which
-// groups there are from memory that both processes share, so that a start costs no
-// message. The second process is started with the first process of the agent, and
-// again with the next one if it was killed. All methods of a Guard may run concurrently.
-// A nil Guard guards nothing.
+// A second process waits on a pipe that ends with the agent. Then it reads the groups
+// from memory that both processes share, so that a start needs no message. The second
+// process is started with the first process of the agent, and if it was killed, again
+// with the next one. All methods of a Guard may run concurrently. A nil Guard guards
+// nothing.
 type Guard struct {
 	// Path and Argv start the second process: the executable of the agent, with
 	// arguments that make it call [GuardMain]. Its environment is empty.
@@ -95,8 +96,8 @@ func (g *Guard) orphan(slot guardSlot, now uint64) {
 	}
 }
 
-// remove gives a slot back: its session is empty, or was killed. It may be
-// called once for each slot, and any number of times for the zero slot.
+// remove frees a slot: its session is empty, or was killed. It may be called
+// once for each slot, and any number of times for the zero slot.
 func (g *Guard) remove(slot guardSlot) {
 	if slot == 0 {
 		return
@@ -200,8 +201,8 @@ func (g *Guard) Close() error {
 // alive and kills the groups and sessions in table. [Guard] passes them as
 // descriptors 0 and 1.
 func GuardMain(alive io.Reader, table io.ReaderAt) error {
-	// A signal to the whole group or container of the agent reaches this process
-	// too, which has to outlive the agent.
+	// A signal to the whole group or container of the agent also reaches this
+	// process, which must outlive the agent.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	if _, err := io.Copy(io.Discard, alive); err != nil {
 		return fmt.Errorf("waiting for the end of the agent: %w", err)

@@ -26,11 +26,11 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Snapshot is the answer of Read (rpc.md 4.8).
+// Snapshot is the result of Read (rpc.md 4.8).
 type Snapshot struct {
 	Chunks []Chunk
 	// NextSeq is the number of the next event. If maxBytes left out chunks, it
-	// is that of the first of them.
+	// is the number of the first of them.
 	NextSeq  uint64
 	Exited   bool
 	ExitCode int
@@ -116,8 +116,8 @@ func (l *log) dropLocked() Chunk {
 	return c
 }
 
-// shed drops the oldest chunks until n bytes of memory are free. It reports how
-// many are free now, and whether nothing is left.
+// shed drops the oldest chunks until n bytes of memory are freed. It reports
+// how many bytes it freed, and whether nothing is left.
 func (l *log) shed(n int64) (freed int64, empty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +140,8 @@ func (l *log) free() {
 	l.budget.forget(l, cost)
 }
 
-// fromLocked returns the index of the first kept chunk that is newer than the event
-// of number after.
+// fromLocked returns the index of the first kept chunk that is newer than event
+// number after.
 func (l *log) fromLocked(after uint64) int {
 	i, found := slices.BinarySearchFunc(l.chunks[l.head:], after, func(c Chunk, seq uint64) int {
 		return cmp.Compare(c.Seq, seq)
@@ -186,8 +186,8 @@ func (l *log) ready(after uint64) bool {
 	return l.readyLocked(after)
 }
 
-// readyLocked tells whether a reader that has seen the event of number after need
-// not wait.
+// readyLocked reports whether a reader that has seen event number after need not
+// wait.
 func (l *log) readyLocked(after uint64) bool {
 	return l.closed || l.exited && after < l.last || l.fromLocked(after) < len(l.chunks)
 }

@@ -27,10 +27,10 @@ func LookPath(name, dir string, env []string) (found string, err error) {
 	return found, err
 }
 
-// Search calls use with each path where [LookPath] would look for a program and that can be
-// executed, until use succeeds or fails for another reason than that the program is not there or
-// must not be executed, as execvp(3) does. Of a name with a slash use decides alone. Relative
-// elements of PATH are in dir; with "" they stay as they are.
+// Search calls use with each executable path where [LookPath] would look for a program. Like
+// execvp(3), it stops when use succeeds, or fails for another reason than that the program does not
+// exist or must not be executed. For a name with a slash, use alone decides. Relative elements of
+// PATH are in dir; with "" they stay relative.
 func Search(name, dir string, env []string, use func(path string) error) error {
 	switch {
 	case name == "":
@@ -61,7 +61,7 @@ func Search(name, dir string, env []string, use func(path string) error) error {
 			element = dir + "/" + element
 		}
 		candidate := element + "/" + name
-		err := executable(candidate) // which costs less than a fork that fails
+		err := executable(candidate) // which costs less than a failing fork
 		if err == nil {
 			err = use(candidate)
 		}
@@ -78,8 +78,8 @@ func Search(name, dir string, env []string, use func(path string) error) error {
 	return found
 }
 
-// executable tells what execve(2) would say to path, as far as its name and
-// permissions decide that.
+// executable returns the error that execve(2) would return for path, as far as
+// its name and permissions decide it.
 func executable(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

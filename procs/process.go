@@ -18,13 +18,14 @@ var (
 	ErrNUL = errors.New("contains a NUL byte")
 	// ErrNotTTY reports a resize of a process that has no terminal.
 	ErrNotTTY = errors.New("process has no terminal")
-	// ErrTTY reports the closing of stdin where that is a terminal, which has
-	// no end of its own: write 0x04 instead.
+	// ErrTTY reports the closing of a stdin that is a terminal, which cannot be
+	// closed separately: write 0x04 instead.
 	ErrTTY = errors.New("stdin is a terminal")
 	// ErrStdinFull reports that TryWrite would have had to wait.
 	ErrStdinFull = errors.New("stdin queue is full")
-	// ErrStdinCut reports a write, or the closing of stdin, while an earlier
-	// write has been delivered only in part: that one has to be repeated first.
+	// ErrStdinCut reports a write, or the closing of stdin, after an earlier
+	// write was delivered only in part: the earlier write must be repeated
+	// first.
 	ErrStdinCut = errors.New("an earlier write was cut short")
 	// ErrStdinGone reports a write to the stdin of a process that has exited.
 	ErrStdinGone = errors.New("process has exited")
@@ -38,17 +39,17 @@ type Winsize struct{ Rows, Cols uint16 }
 
 // Spec describes what to start. The slices belong to the process afterwards.
 type Spec struct {
-	// Argv is the command. Its first element is the program: a path, relative
-	// to Dir if need be, when it has a slash, else a name that is searched in
-	// the PATH of Env.
+	// Argv is the command. Its first element is the program: with a slash, a
+	// path, which may be relative to Dir; else a name that is searched in the
+	// PATH of Env.
 	Argv []string
-	// Shown is what Argv of the process returns; nil: Argv.
+	// Shown is the result of [Process.Argv]; nil: Argv.
 	Shown []string
 	// Arg0 is the argv[0] that the program sees; nil: Argv[0].
 	Arg0 *string
 	// Dir is the absolute working directory.
 	Dir string
-	// Env is the whole environment, "NAME=value".
+	// Env is the whole environment, as "NAME=value".
 	Env []string
 	// TTY gives the process a controlling terminal instead of pipes.
 	TTY bool
@@ -59,13 +60,13 @@ type Spec struct {
 	LoginShell string
 	// Stdin makes stdin a pipe; else it is /dev/null. It is ignored with TTY.
 	Stdin bool
-	// Sink is given every event, in order, one at a time. It may block as long
-	// as it likes: meanwhile the process can write no more than a pipe holds,
-	// and Close waits. Data is valid only during the call. If nil, events are
-	// only kept.
+	// Sink is called with every event, in order, one at a time. It may block as
+	// long as it likes. While it blocks, the process can write no more than a
+	// pipe holds, and Close waits. Data is valid only during the call. If Sink
+	// is nil, events are only kept.
 	Sink func(Event)
-	// Bulk is for a process that prints very much: a chunk of its output has up to 256 KiB
-	// then, and not 64. It is ignored with TTY.
+	// Bulk is for a process with very much output: a chunk then has up to 256 KiB instead
+	// of 64 KiB. It is ignored with TTY.
 	Bulk bool
 	// RetainBytes bounds the output kept for Read; zero: DefaultRetainBytes.
 	// The newest chunk is kept whatever its size.
@@ -74,21 +75,22 @@ type Spec struct {
 	Budget *Budget
 	// Reaper must be set when the agent reaps orphans, and else be nil.
 	Reaper *Reaper
-	// Guard kills, when the agent dies, all that KillGroup would kill. If nil,
-	// only the leader dies with the agent, by its parent-death signal.
+	// Guard kills, when the agent dies, all processes that KillGroup would
+	// kill. If nil, only the leader dies with the agent, by its parent-death
+	// signal.
 	Guard *Guard
-	// Stage, if not nil, returns what to execute in the place of the command.
-	// Start calls Stage once, after it has checked the command. Start does not
-	// look for the program then: the stage does, since only the stage sees the
-	// files that the command will see.
+	// Stage, if not nil, returns the program to execute in place of the
+	// command. Start calls Stage once, after it has checked the command. Start
+	// then does not look for the program: the stage does, because only the
+	// stage sees the files that the command will see.
 	Stage func(Program) (*Stage, error)
 	// Cgroup is the control group that the process is born into: killing it
-	// reaches also those that have left the session. It may be nil. If Start
+	// also reaches processes that left the session. It may be nil. If Start
 	// succeeds, Close closes it.
 	Cgroup *Cgroup
 }
 
-// EventKind tells what happened.
+// EventKind is the kind of an event.
 type EventKind uint8
 
 // The kinds of events, in the order in which a process can have them.
@@ -98,11 +100,11 @@ const (
 	Closed                      // all output has ended too: the last event
 )
 
-// Stream names where output came from.
+// Stream names the source of output.
 type Stream uint8
 
-// The streams: Stdout and Stderr of a process with pipes, PTY for all that a
-// terminal shows.
+// The streams: Stdout and Stderr of a process with pipes, PTY for all output of
+// a terminal.
 const (
 	Stdout Stream = iota + 1
 	Stderr
@@ -122,7 +124,7 @@ func (s Stream) String() string {
 	return "unknown"
 }
 
-// Event is one thing that happened to a process.
+// Event is one event of a process.
 type Event struct {
 	// Seq counts the events of one process from 1, without gaps.
 	Seq    uint64
@@ -130,9 +132,8 @@ type Event struct {
 	Stream Stream
 	// Data is output, at most 64 KiB.
 	Data []byte
-	// ExitCode is the exit code of the leader, or 128 and the signal that
-	// killed it. It is -1 when another part of the program has taken the
-	// status.
+	// ExitCode is the exit code of the leader, or 128+n after signal n. It is
+	// -1 if another part of the program took the status.
 	ExitCode int
 }
 
@@ -156,14 +157,14 @@ type Process struct {
 	// open counts the parts that Closed waits for: the streams, and the exit.
 	open    atomic.Int32
 	exited  atomic.Bool // the leader is reaped
-	closing atomic.Bool // set by Close: nobody wants events any more
+	closing atomic.Bool // set by Close: events are no longer wanted
 	end     sync.Once   // closes ending
 	ending  chan struct{}
 	begin   sync.Once
 	begun   chan struct{}
 	done    chan struct{}
 	running sync.WaitGroup
-	freed   sync.Once // Close gives back group and slot
+	freed   sync.Once // Close releases group and slot
 }
 
 // Begin lets events flow. Until Begin the process runs, but its output stays in
@@ -209,9 +210,9 @@ func (p *Process) endPart() {
 // with the leader, and after this time they have been reaped.
 const firstLook = 100 * time.Millisecond
 
-// lookAgain gives back what is held for the members of the group of an ended
-// process, once there are none. The kernel tells nobody when that is, so
-// lookAgain looks, each time after ten times as long, until Close.
+// lookAgain releases the resources held for the group of an ended process, once
+// the group is empty. The kernel does not announce that, so lookAgain looks,
+// each time after ten times as long, until Close.
 func (p *Process) lookAgain() {
 	for wait := firstLook; p.group.held(); wait *= 10 {
 		timer := time.NewTimer(wait)
@@ -227,14 +228,14 @@ func (p *Process) lookAgain() {
 	}
 }
 
-// unguard gives the slot back. Only the first call does something: the last
-// endPart calls it, or lookAgain later, and Close in any case.
+// unguard frees the slot. Only the first call has an effect: the last endPart
+// calls it, or later lookAgain, and Close in any case.
 func (p *Process) unguard() {
 	p.guard.remove(p.slot)
 	p.slot = 0
 }
 
-// TryWrite does what Write does if that takes no waiting. Else it writes nothing
+// TryWrite is Write that does not wait: if it would have to, it writes nothing
 // and fails with ErrStdinFull.
 func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
@@ -244,21 +245,21 @@ func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 }
 
 // Write queues data for stdin and returns once the child has taken all but the
-// last 1 MiB of all that was written. The caller may use data again afterwards.
+// last 1 MiB of all writes. The caller may then reuse data.
 //
 // The id makes a write idempotent: the last 4,096 accepted ids are remembered,
 // and a write with one of them is answered with Accepted and writes nothing. A
 // write that waits when the process ends is answered with Accepted (rpc.md
-// 4.9); one that comes later fails with ErrStdinGone. What the child does not
-// read any more is dropped.
+// 4.9); a later write fails with ErrStdinGone. Data that the child no longer
+// reads is dropped.
 //
-// A write that waits is done before stdin is closed. Writes that wait have no
-// order among themselves: callers have to write one after the other.
+// A waiting write is done before stdin is closed. Waiting writes have no order
+// among themselves, so callers must write one after the other.
 //
-// If ctx ends first, data of up to 1 MiB has not been written. Of longer data a
-// part may have been, which is remembered with the id: the same write goes on
-// there when it is repeated. Until then every other write, and the closing of
-// stdin, fails with ErrStdinCut, so nothing can get in between.
+// If ctx ends first, data of up to 1 MiB has not been written. A part of longer
+// data may have been written; its length is remembered with the id, and the
+// same write, when repeated, continues there. Until then every other write, and
+// the closing of stdin, fails with ErrStdinCut, so nothing can get in between.
 func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
@@ -266,9 +267,9 @@ func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatu
 	return p.stdin.write(ctx, id, data)
 }
 
-// CloseStdin ends stdin once all that was written so far has been delivered,
-// writes that wait included. It does not wait for that. It fails with ErrTTY on
-// a terminal, and with ErrStdinCut after a write that was cut short.
+// CloseStdin closes stdin once all earlier writes, including waiting ones, have
+// been delivered. It does not wait for that. It fails with ErrTTY on a
+// terminal, and with ErrStdinCut after a write that was cut short.
 func (p *Process) CloseStdin() (WriteStatus, error) {
 	if p.tty {
 		return 0, ErrTTY
@@ -280,8 +281,9 @@ func (p *Process) CloseStdin() (WriteStatus, error) {
 }
 
 // Signal sends sig to the process group, and to no other group of the session.
-// After the exit of the leader it does nothing. SIGKILL to a stage reaches all
-// that the stage started; Signal waits for that as long as [Stage] Grace says.
+// After the exit of the leader it does nothing. SIGKILL to a stage reaches
+// everything that the stage started; Signal waits for that, at most the Grace
+// of the [Stage].
 func (p *Process) Signal(sig syscall.Signal) {
 	if sig == syscall.SIGKILL {
 		p.leash.pull()
@@ -292,8 +294,8 @@ func (p *Process) Signal(sig syscall.Signal) {
 }
 
 // Terminate kills the group and then the rest of the session, if the leader has
-// not exited, and reports whether it had not. If it has exited, its children in
-// the background are left alone (rpc.md 4.9).
+// not exited, and reports whether it had not. If it has exited, its background
+// children keep running (rpc.md 4.9).
 func (p *Process) Terminate() (running bool) {
 	if running = p.group.signal(0); running {
 		p.KillGroup()
@@ -305,14 +307,14 @@ func (p *Process) Terminate() (running bool) {
 // and every other member of its session, such as the jobs of a shell, which are
 // groups of their own.
 //
-// A process that has made a session of its own survives. Members of the session
-// in other groups survive, too, in one case: when the leader and all of its
-// group are gone, and all that are left in the session were born after the
-// leader was reaped. Then nothing proves that the session is still this one, and
-// not that of a stranger with the same number.
+// A process that made its own session survives. Members of the session in other
+// groups survive too, in one case: if the leader and its whole group are gone,
+// and all remaining members were born after the leader was reaped. Then nothing
+// proves that the session is still this one, and not a stranger's session with
+// the same number.
 //
 // KillGroup looks through all processes of the host, which takes about a
-// microsecond for each, unless nobody can be left.
+// microsecond each, unless no process can be left.
 func (p *Process) KillGroup() { KillGroups(p) }
 
 // Resize sets the size of the terminal; it fails with ErrNotTTY if there is
@@ -324,32 +326,32 @@ func (p *Process) Resize(size Winsize) error {
 	return p.streams[0].resize(size)
 }
 
-// Read returns the kept output after the event of number after, oldest first.
-// With maxBytes it returns whole chunks up to that many bytes together, and at
-// least one (rpc.md 4.8).
+// Read returns the kept output after event number after, oldest first. With
+// maxBytes it returns whole chunks up to that many bytes together, and at least
+// one (rpc.md 4.8).
 func (p *Process) Read(after uint64, maxBytes *uint64) Snapshot { return p.log.read(after, maxBytes) }
 
-// Kept returns how much output Read could return now, in bytes.
+// Kept returns how many bytes of output Read could return now.
 func (p *Process) Kept() int64 { return p.log.kept() }
 
-// Wait blocks until there is output after the event of number after, or the
-// process has closed, or it has exited and there was an event after that number
-// (rpc.md 4.8). It fails only when ctx ends first.
+// Wait blocks until there is output after event number after, or the process
+// has closed, or it has exited and there was an event after that number (rpc.md
+// 4.8). It fails only if ctx ends first.
 func (p *Process) Wait(ctx context.Context, after uint64) error { return p.log.wait(ctx, after) }
 
-// WaitExit blocks until the Exited event. It fails only when ctx ends first.
+// WaitExit blocks until the Exited event. It fails only if ctx ends first.
 func (p *Process) WaitExit(ctx context.Context) error {
 	return p.log.await(ctx, func() bool { return p.log.exited })
 }
 
-// Ready tells whether Wait would return at once.
+// Ready reports whether Wait would return at once.
 func (p *Process) Ready(after uint64) bool { return p.log.ready(after) }
 
 // Done is closed after the Closed event was delivered.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// State tells what the events so far have told: exit, exit code, close, and the
-// number of the next event.
+// State summarizes the events so far: exit, exit code, close, and the number of
+// the next event.
 func (p *Process) State() (exited bool, exitCode int, closed bool, nextSeq uint64) {
 	return p.log.state()
 }
@@ -370,20 +372,20 @@ func (p *Process) PID() int { return p.group.pid }
 // bytes besides its text.
 func (p *Process) Argv() []string { return slices.Clone(p.argv) }
 
-// TTY tells whether the process has a terminal.
+// TTY reports whether the process has a terminal.
 func (p *Process) TTY() bool { return p.tty }
 
 // StartedAt returns when the program was executed.
 func (p *Process) StartedAt() time.Time { return p.started }
 
-// Close kills as KillGroup does, waits until the leader is reaped and all
-// goroutines have ended, and frees the kept output. No event is announced any
-// more, but Close waits for a Sink that blocks.
+// Close kills like KillGroup, waits until the leader is reaped and all
+// goroutines have ended, and frees the kept output. The Sink gets no more
+// events, but Close waits for a Sink that blocks.
 //
-// Close does not wait for a group that it may not kill, as that of a setuid
-// program: it returns the error, and a goroutine stays to reap the leader whenever
-// that ends. It also returns an error if some process in a Cgroup does not end;
-// then another Close tries again.
+// Close does not wait for a group that it may not kill, such as the group of a
+// setuid program: it returns the error, and a goroutine stays to reap the leader
+// when it ends. It also returns an error if a process in a Cgroup does not end;
+// another Close then tries again.
 func (p *Process) Close() error {
 	p.closing.Store(true)
 	p.end.Do(func() { close(p.ending) })

@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper reaps the orphans that the kernel hands to the agent, where the agent is
-// PID 1 or a child subreaper. All children of the agent have to be forked through
-// Fork: a Reaper takes the exit status of every other child for that of an orphan.
-// All methods may run concurrently. A nil Reaper reaps nothing.
+// Reaper reaps the orphans that the kernel gives to the agent, if the agent is PID
+// 1 or a child subreaper. All children of the agent must be forked through Fork,
+// because a Reaper takes every other child for an orphan and reaps it. All methods
+// may run concurrently. A nil Reaper reaps nothing.
 //
 // The agent becomes a child subreaper with the first [Stage] that has a Grace. Such
-// a stage ends by itself what it has started. But it may be killed before it has
-// done that, or lack the descriptors for it. So after its end the Reaper looks
-// among the orphans for what it has left.
+// a stage itself ends the processes it started. But it may be killed before that,
+// or lack the descriptors for it. So after its end, the Reaper looks among the
+// orphans for processes that it left.
 type Reaper struct {
-	// abandoned tells of an orphan whether a stage should have ended it; nil: no
-	// orphan is looked for.
+	// abandoned reports whether a stage should have ended an orphan; nil: the
+	// Reaper looks for none.
 	abandoned func(pid int) bool
 	adopts    sync.Once
-	// look tells that a stage has ended, and may have left something.
+	// look says that a stage has ended and may have left processes.
 	look atomic.Bool
 
-	// fork is held for reading to fork and note a child, for writing to look and
-	// reap.
+	// fork is held for reading to fork and note a child, and for writing to look
+	// and reap.
 	fork sync.RWMutex
 	mu   sync.Mutex
 	// managed has the pids of children from Fork, each with how many calls of
@@ -46,8 +46,8 @@ type Reaper struct {
 	closed   sync.Once
 }
 
-// NewReaper starts to reap. Close ends it. abandoned tells of the pid of an orphan,
-// alive or not, whether a stage with a Grace has started it; all of these are
+// NewReaper starts to reap. Close ends it. abandoned reports whether a stage with a
+// Grace started the orphan with that pid, alive or not; all such orphans are
 // killed.
 func NewReaper(abandoned func(pid int) bool) *Reaper {
 	r := &Reaper{
@@ -80,7 +80,7 @@ func (r *Reaper) Fork(start func() (pid int, err error)) (pid int, err error) {
 	return pid, nil
 }
 
-// Reaped says that the caller has waited for the child pid.
+// Reaped notes that the caller has waited for the child pid.
 func (r *Reaper) Reaped(pid int) {
 	if r == nil {
 		return
@@ -116,8 +116,8 @@ func (r *Reaper) adopt() {
 	})
 }
 
-// suspect has the Reaper look for what a stage has left. It is called once the
-// stage has exited, and before Reaped, which sees to it that the Reaper looks.
+// suspect makes the Reaper look for processes that a stage left. It is called
+// once the stage has exited, and before Reaped, which starts the look.
 func (r *Reaper) suspect() {
 	if r != nil {
 		r.look.Store(true)
@@ -168,15 +168,15 @@ func (r *Reaper) reapOne() bool {
 	return err == nil || err == syscall.EINTR
 }
 
-// endAbandoned kills the orphans that were abandoned. What these leave in turn is
-// found when they are reaped.
+// endAbandoned kills abandoned orphans. Processes that these leave in turn are
+// found when the orphans are reaped.
 func (r *Reaper) endAbandoned() {
 	if r.abandoned == nil {
 		return
 	}
-	// Nothing is forked meanwhile. What has been waited for before the copy is made is
-	// not listed after it, and orphans are reaped by this goroutine alone: no number in
-	// the list that the copy lacks can become another process's.
+	// Nothing is forked while this lock is held. A child that was waited for before the
+	// copy is not listed after it, and only this goroutine reaps orphans. So no number
+	// that is in the list but not in the copy can become the number of another process.
 	r.fork.Lock()
 	defer r.fork.Unlock()
 	r.mu.Lock()
@@ -189,8 +189,8 @@ func (r *Reaper) endAbandoned() {
 	}
 }
 
-// Children lists the children of all threads of this process, also those that have
-// ended and are not reaped (proc_tid_children(5)).
+// Children lists the children of all threads of this process, including children
+// that have ended and are not reaped (proc_tid_children(5)).
 func Children() (pids []int) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

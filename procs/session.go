@@ -11,26 +11,26 @@ import (
 )
 
 // A job of a shell with job control leads a group of its own, but stays in the
-// session. So the members of a session are looked for one by one.
+// session. So the members of a session must be found one by one.
 //
-// The kernel does not give the number of a session to a new process as long as
-// anybody is in the session, even when its leader has long been reaped. Once the
-// session is empty, the number may name the session of a stranger. Only the time in
-// /proc tells the two apart. Suppose that a process is in the session of that
-// number now, and started when the number was surely ours. It has been in our
-// session all the time, since a process enters a session only by being born into
-// it or by making it. So it may be killed, and it proves that the number is ours
-// until now: the session has never been empty.
+// The kernel does not give the number of a session to a new process as long as the
+// session has a member, even if its leader was reaped long ago. Once the session is
+// empty, the number may name the session of a stranger. Only the time in /proc
+// distinguishes the two. Suppose that a process is now in the session with that
+// number, and started when the number was certainly ours. It has always been in our
+// session, because a process enters a session only by being born into it or by
+// making it. So it may be killed, and it proves that the number is still ours,
+// because the session was never empty.
 
 // sweepRounds bounds how often killSessions looks again for processes that were
 // forked while it killed their parents.
 const sweepRounds = 16
 
-// killSessions kills the members of the sessions in until, which has for the
-// number of each session the tick up to which that is known to be ours. It moves
-// the tick where it finds proof. It leaves out the group of the same number, which
-// the caller has killed. It reports whether the last look found nobody more to be
-// killed.
+// killSessions kills the members of the sessions in until, which has, for the
+// number of each session, the tick up to which the number is known to be ours. It
+// moves the tick where it finds proof. It leaves out the group with the same
+// number, which the caller has killed. It reports whether the last look found no
+// more processes to kill.
 func killSessions(until map[int]uint64) (done bool) {
 	type process struct {
 		pid   int
@@ -40,8 +40,8 @@ func killSessions(until map[int]uint64) (done bool) {
 	for range sweepRounds {
 		before, proved, doubted := len(killed), false, false
 		for _, pid := range linux.PIDs() {
-			// Most processes are sorted out by this system call. To read a file
-			// of /proc for each would cost fifty times as much.
+			// This system call excludes most processes. Reading a file of /proc
+			// for each would cost fifty times as much.
 			session, err := unix.Getsid(pid)
 			if err != nil {
 				continue
@@ -56,8 +56,8 @@ func killSessions(until map[int]uint64) (done bool) {
 				continue
 			}
 			// The stat is read after FindProcess has opened a pidfd. So if the
-			// stat is that of the session's member, the pidfd is of the same
-			// process, or of one that has ended.
+			// stat shows a member of the session, the pidfd is of the same
+			// process, or of a process that has ended.
 			stat, err := linux.StatOf(pid)
 			start := uint64(stat.Number(linux.StatStart))
 			switch {
@@ -102,7 +102,7 @@ func (g *group) sweep() {
 }
 
 // claim returns the tick up to which the number of the session is known to be
-// ours. It returns false if nobody is left to be killed.
+// ours. It returns false if no process is left to kill.
 func (g *group) claim() (known uint64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,20 +115,20 @@ func (g *group) claim() (known uint64, ok bool) {
 	return g.known, true
 }
 
-// swept notes that the group and the rest of the session were killed. Nobody
-// joins either from outside, so nobody has to be looked for any more.
+// swept notes that the group and the rest of the session were killed. No
+// process can join either from outside, so no further look is needed.
 func (g *group) swept() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.killed = true
 }
 
-// numberUsedLocked tells whether the number of a reaped leader still names a
+// numberUsedLocked reports whether the number of a reaped leader still names a
 // process, a group or a session. It sets the owner of the pidfd to that number,
 // which fails if the number names nothing (fcntl(2), F_SETOWN).
 func (g *group) numberUsedLocked() bool {
 	if g.pidfd == nil {
-		return true // nothing to ask with: assume the worse
+		return true // no pidfd to ask with: assume the worse
 	}
 	raw, err := g.pidfd.SyscallConn()
 	if err != nil {
@@ -142,8 +142,8 @@ func (g *group) numberUsedLocked() bool {
 	return used
 }
 
-// KillGroups does what [Process.KillGroup] does, for many processes at once: it
-// looks through the processes of the host once for all of them.
+// KillGroups is [Process.KillGroup] for many processes at once: it looks
+// through the processes of the host only once for all of them.
 func KillGroups(processes ...*Process) {
 	until := map[int]uint64{}
 	var killed []*group

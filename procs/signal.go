@@ -13,9 +13,9 @@ import (
 // group is the process group of a child that made itself the leader of a
 // session: pid, group and session have one number.
 //
-// The number is ours as long as the child is not reaped, or anybody is left in
-// the group or session. After that it may name a stranger. So once the child is
-// reaped, signals to the group go through its pidfd, which never names a stranger.
+// The number is ours as long as the child is not reaped, or the group or session
+// has a member. After that it may name a stranger. So once the child is reaped,
+// signals to the group go through its pidfd, which never names a stranger.
 type group struct {
 	pid    int
 	reaper *Reaper
@@ -23,8 +23,8 @@ type group struct {
 	mu     sync.Mutex
 	pidfd  *os.File // nil: the kernel has none, or it was given up
 	reaped bool
-	known  uint64 // set when reaped: the tick up to which the number was surely ours
-	empty  bool   // nobody is in the group, and nobody can join it again
+	known  uint64 // set when reaped: the tick up to which the number was certainly ours
+	empty  bool   // the group has no member, and none can join it again
 	gone   bool   // the group is empty, and so is the rest of the session
 	killed bool   // all in the group and session were killed
 }
@@ -37,13 +37,13 @@ func (g *group) signal(sig syscall.Signal) bool {
 	if g.reaped || exited(g.pid) {
 		return false
 	}
-	// Kill fails only for a group of another user, and no caller could do
-	// anything about that.
+	// Kill fails only for a group of another user, and callers could do nothing
+	// about that.
 	_ = syscall.Kill(-g.pid, sig)
 	return true
 }
 
-// kill sends SIGKILL to all in the group. It fails when the group has members and
+// kill sends SIGKILL to all in the group. It fails if the group has members and
 // none of them may be killed.
 func (g *group) kill() error {
 	g.mu.Lock()
@@ -73,11 +73,12 @@ func (g *group) kill() error {
 	return os.NewSyscallError("kill", err)
 }
 
-// release gives up the pidfd of a reaped group if nobody is left in it, or all
-// were killed. It reports whether the same is true of the whole session.
+// release gives up the pidfd of a reaped group if the group has no members
+// left, or all were killed. It reports whether the same is true of the whole
+// session.
 //
-// A zombie is a member until it is reaped. An orphaned grandchild is reaped by an
-// init or subreaper above, and nothing tells us when.
+// A zombie is a member until it is reaped. An init or subreaper above reaps an
+// orphaned grandchild, at a time that we cannot know.
 func (g *group) release() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,13 +99,13 @@ func (g *group) release() bool {
 		g.empty = true
 		g.gone = !g.numberUsedLocked()
 	}
-	if g.empty || old { // who is left in the session is looked for in /proc, without a pidfd
+	if g.empty || old { // remaining members of the session are found in /proc, without a pidfd
 		g.closePidfdLocked()
 	}
 	return g.gone
 }
 
-// held tells whether the group still has its pidfd.
+// held reports whether the group still has its pidfd.
 func (g *group) held() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,16 +152,16 @@ func (g *group) signalPidfdLocked(sig syscall.Signal) error {
 	return serr
 }
 
-// groupLeft tells whether a group whose leader was reaped still has members. As
-// long as it has, its number is not given to a new process. So if a process has
-// that number, the group is gone.
+// groupLeft reports whether a group whose leader was reaped still has members.
+// As long as it has, its number is not given to a new process. So if a process
+// has that number, the group is gone.
 func groupLeft(pgid int) bool {
 	left := leftGroups()
 	return left.groups[pgid] && !left.pids[pgid]
 }
 
-// left is what /proc shows: all processes, and those groups that are in the session
-// of their own number, as every group of ours is.
+// left is the content of /proc: all processes, and the groups in a session with
+// their own number, as all our groups are.
 type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// Program is what a stage has to run: the command of a Spec, checked, but not
-// looked for.
+// Program is the program that a stage must run: the command of a Spec, checked,
+// but not searched in PATH.
 type Program struct {
-	// Argv, Arg0 and Dir are as in Spec, and so is TTY.
+	// Argv, Arg0, Dir and TTY are as in Spec.
 	Argv []string
 	Arg0 *string
-	// Env is the whole environment, SHELL included where Spec adds it.
+	// Env is the whole environment, including a SHELL that Spec adds.
 	Env []string
 	Dir string
 	TTY bool
 }
 
-// Stage is a process that is executed in the place of a command: it confines the
+// Stage is a process that is executed in place of a command: it confines the
 // command, starts it and ends with its status. It is started once, in "/", with
 // the descriptors 0 to 2 of the command. Start makes it the leader of a session
 // and does not make the command's terminal its controlling one.
 //
-// Start closes the Files, and in the end the Leash, of the Stage that [Spec.Stage]
-// gives it. A Stage that Start does not get has to be closed with Close.
+// Start closes the Files, and in the end the Leash, of the Stage that it gets from
+// [Spec.Stage]. Any other Stage must be closed with Close.
 type Stage struct {
 	Path string
 	Argv []string
@@ -41,12 +41,14 @@ type Stage struct {
 	Cloneflags  uintptr
 	AmbientCaps []uintptr
 	// Leash, if not nil, is our end of a socket. The stage takes signals once it
-	// has sent one byte or closed its end; until then they are kept here. When
-	// our end is closed, the stage kills what it started and ends.
+	// has sent one byte or closed its end; until then signals are kept here.
+	// When our end is closed, the stage kills everything that it started and
+	// ends.
 	Leash *os.File
-	// Grace is how long the stage may take to kill what it started before it is
-	// killed itself. If zero, the stage is killed at once, also by the death of
-	// the agent, and all that it started has to die with it. Grace needs a Leash.
+	// Grace is how long the stage may take to kill everything that it started
+	// before it is killed itself. If zero, the stage is killed at once, also by
+	// the death of the agent, and everything that it started must die with it.
+	// Grace needs a Leash.
 	Grace time.Duration
 }
 
@@ -85,7 +87,7 @@ func newStage(reaper *Reaper, stage *Stage, attr *syscall.ProcAttr) (*group, err
 	return g, nil
 }
 
-// leash is the connection to a stage that runs. The methods of a nil leash do
+// leash is the connection to a running stage. The methods of a nil leash do
 // nothing.
 type leash struct {
 	file   *os.File
@@ -118,10 +120,10 @@ func (l *leash) keep(sig syscall.Signal) bool {
 	return !l.ready
 }
 
-// deliver waits until the stage takes signals, or has ended, and sends what was
-// kept.
+// deliver waits until the stage takes signals, or has ended, and sends the kept
+// signals.
 func (l *leash) deliver(send func(syscall.Signal) bool) {
-	_, _ = l.file.Read(make([]byte, 1)) // an error tells that the stage has ended
+	_, _ = l.file.Read(make([]byte, 1)) // an error means that the stage has ended
 	for {
 		l.mu.Lock()
 		kept := l.kept
@@ -137,16 +139,15 @@ func (l *leash) deliver(send func(syscall.Signal) bool) {
 	}
 }
 
-// lingers tells whether the stage has a grace: then it is told to end, by closing
-// the leash, before it is killed.
+// lingers reports whether the stage has a grace: then closing the leash tells it
+// to end before it is killed.
 func (l *leash) lingers() bool { return l != nil && l.grace > 0 }
 
-// pull tells a stage that lingers to end, and waits for its exit, at most as long as
-// its grace.
+// pull tells a lingering stage to end, and waits for its exit, at most its grace.
 func (l *leash) pull() { pull(l) }
 
-// pull tells all stages that linger to end, and waits for their exits, at most as
-// long as the longest grace.
+// pull tells all lingering stages to end, and waits for their exits, at most the
+// longest grace.
 func pull(leashes ...*leash) {
 	var grace time.Duration
 	for _, l := range leashes {

@@ -19,11 +19,11 @@ import (
 )
 
 // Start starts a process. It returns once the program was executed; events wait
-// for Begin. The caller has to Close the process.
+// for Begin. The caller must Close the process.
 //
 // Errors are ErrNoProgram, ErrNUL, *fs.PathError for the program (E2BIG for its
 // arguments and environment) and for the directory, and *os.SyscallError for
-// all else; some are wrapped.
+// the rest; some are wrapped.
 func Start(spec Spec) (*Process, error) {
 	argv, env, err := spec.command()
 	if err != nil {
@@ -82,8 +82,8 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		return err
 	}
 	p.leash = newLeash(stage)
-	// A stage that lingers is not guarded: the guard would kill it before it has
-	// killed what it started.
+	// A lingering stage is not guarded, because the guard would kill it before
+	// it has killed everything that it started.
 	if !p.leash.lingers() {
 		p.guard = spec.Guard
 	}
@@ -98,16 +98,16 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		Sys: &syscall.SysProcAttr{
 			Setsid:  true,
 			Setctty: spec.TTY && stage == nil,
-			// The kernel sends this when the agent dies (rpc.md 1.5), or, to be
-			// exact, when the thread that forked dies. Go ends a thread only
-			// when a goroutine returns while it is locked to the thread. So no
+			// The kernel sends this when the agent dies (rpc.md 1.5), or, more
+			// exactly, when the forking thread dies. Go ends a thread only if a
+			// goroutine returns while it is locked to the thread. So no
 			// goroutine of the agent may return locked.
 			Pdeathsig: syscall.SIGKILL,
 		},
 	}
 	if p.leash.lingers() {
 		attr.Sys.Pdeathsig = 0 // a lingering stage sees the agent's death by its leash
-		spec.Reaper.adopt()    // its orphans, should the stage be killed
+		spec.Reaper.adopt()    // its orphans, if the stage is killed
 	}
 	if p.cgroup = spec.Cgroup; p.cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.fd()
@@ -132,9 +132,9 @@ const maxBusy = 256 * time.Millisecond
 
 // newGroup forks and executes path as the leader of a new session.
 //
-// A program that was written a moment ago may be busy: a child that was forked
-// meanwhile has the file open until it executes something itself. So newGroup
-// tries again, for half a second in all.
+// A program that was just written may be busy: a child forked in between has
+// the file open until it executes something itself. So newGroup tries again,
+// for half a second in total.
 func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr) (*group, error) {
 	fd := -1
 	attr.Sys.PidFD = &fd
@@ -162,8 +162,7 @@ func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr
 	return g, nil
 }
 
-// command checks the spec and returns the argv and environment that the program
-// is to see.
+// command checks the spec and returns the argv and environment for the program.
 func (s *Spec) command() (argv, env []string, err error) {
 	if len(s.Argv) == 0 {
 		return nil, nil, ErrNoProgram
@@ -203,7 +202,7 @@ func (s *Spec) command() (argv, env []string, err error) {
 }
 
 // explain finds out whether err is about the directory or the program. The
-// kernel does not tell, and the child enters the directory first.
+// kernel does not say, and the child enters the directory first.
 func (s *Spec) explain(path string, err error) error {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
@@ -218,8 +217,8 @@ func (s *Spec) explain(path string, err error) error {
 	return &fs.PathError{Op: "exec", Path: path, Err: errno}
 }
 
-// Check returns the error that [Start] would have because of the program or the directory, where a
-// Stage finds that out only when it runs.
+// Check returns the error of the program or the directory that [Start] would return without a
+// Stage, because a Stage finds such an error only when it runs.
 func (s *Spec) Check() error {
 	if len(s.Argv) == 0 {
 		return ErrNoProgram
@@ -362,9 +361,9 @@ func (s *stream) setNonblock() (err error) {
 	return os.NewSyscallError("fcntl", err)
 }
 
-// CloseOnExec marks every open descriptor but 0, 1 and 2, so that no child
-// inherits what the agent itself inherited (rpc.md 4.5). Call it once, first in
-// main: Go marks what it opens later.
+// CloseOnExec marks every open descriptor except 0, 1 and 2, so that no child
+// inherits a descriptor that the agent inherited (rpc.md 4.5). Call it once,
+// first in main: Go marks the descriptors that it opens later.
 func CloseOnExec() error {
 	err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err != unix.ENOSYS && err != unix.EINVAL {

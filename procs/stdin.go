@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// stdinQueue bounds the queue, in bytes. The queue holds copies; what of a
-	// longer write has no room in it stays with the caller, who waits.
+	// stdinQueue bounds the queue, in bytes. The queue holds copies; the part
+	// of a longer write that does not fit stays with the caller, which waits.
 	stdinQueue = 1 << 20
-	// stdinPiece is the size of the pieces in which a longer write gets into
-	// the queue. Writes that wait are woken when there is room for one piece.
+	// stdinPiece is the size of the pieces in which a longer write enters the
+	// queue, in bytes. Waiting writes are woken when there is room for one
+	// piece.
 	stdinPiece = stdinQueue / 4
 	// maxSeen is how many accepted ids of writes are remembered, as in the
 	// reference (rpc.md 4.9).
@@ -43,13 +44,13 @@ func (s WriteStatus) String() string {
 	return "unknown"
 }
 
-// stdin is our end of a pipe or terminal. What the pipe or terminal does not take
-// at once is queued, and a goroutine writes the queue; it exists only while there
-// is one. Only writes longer than the queue are taken in parts.
+// stdin is our end of a pipe or terminal. Data that the pipe or terminal does not
+// take at once is queued, and a goroutine, which exists only while there is a
+// queue, writes it. Only writes longer than the queue are taken in parts.
 type stdin struct {
 	file    *os.File
 	raw     syscall.RawConn
-	shared  bool            // the file is that of a terminal, which the pump closes
+	shared  bool            // the file is a terminal, which the pump closes
 	running *sync.WaitGroup // of the process
 
 	mu      sync.Mutex
@@ -60,7 +61,7 @@ type stdin struct {
 	closing bool // finish was called
 	waiting int  // writes that wait; stdin is closed after them
 	cut     cutWrite
-	broken  bool // nobody reads any more: writes are dropped
+	broken  bool // there is no reader any more: writes are dropped
 	ended   bool // the leader has exited
 	shut    bool // the file is closed
 	room    chan struct{}
@@ -148,7 +149,7 @@ func (s *stdin) waitLocked(ctx context.Context, key idKey) error {
 
 // knownLocked answers a write whose data is not to be taken: it was accepted
 // before, or stdin is closed or cut. It returns known = false for all others.
-// waited tells that this call has waited already, so it came before the end.
+// waited says that this call has already waited, so it came before the end.
 func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known bool, err error) {
 	waited = waited || s.cutIsLocked(key)
 	switch {
@@ -164,14 +165,14 @@ func (s *stdin) knownLocked(key idKey, waited bool) (status WriteStatus, known b
 	return 0, false, nil
 }
 
-// cutOffLocked tells whether the rest of a cut write is missing and no call waits to
-// deliver it.
+// cutOffLocked reports whether the rest of a cut write is missing and no call waits
+// to deliver it.
 func (s *stdin) cutOffLocked() bool { return s.cut.taken > 0 && !s.cut.active && !s.broken }
 
 func (s *stdin) cutIsLocked(key idKey) bool { return s.cut.taken > 0 && s.cut.key == key }
 
 // takeLocked queues or delivers data. If data is longer than the queue, it
-// takes as much as there is room for. It reports whether all is taken.
+// takes as much as fits. It reports whether it took all.
 func (s *stdin) takeLocked(key idKey, data []byte) bool {
 	long := len(data) > stdinQueue || s.cutIsLocked(key)
 	switch {
@@ -207,7 +208,7 @@ func (s *stdin) takeLocked(key idKey, data []byte) bool {
 	return true
 }
 
-// queueLocked queues a copy of data. Much of it goes into buffers that are used again.
+// queueLocked queues a copy of data. Large data goes into recycled buffers.
 func (s *stdin) queueLocked(data []byte) {
 	if len(data) == 0 || s.broken {
 		return
@@ -250,7 +251,7 @@ func (s *stdin) directLocked(data []byte) []byte {
 }
 
 // push writes until all is written (rest is empty), no more fits, or an error
-// says that nobody will read it: EPIPE, or EIO of a terminal.
+// says that there is no reader: EPIPE, or EIO of a terminal.
 func push(fd uintptr, data []byte) (rest []byte, failed bool) {
 	for len(data) > 0 {
 		n, err := syscall.Write(int(fd), data)
@@ -295,7 +296,7 @@ func (s *stdin) drain() {
 	s.finishLocked()
 }
 
-// finish closes stdin after the queue and the writes that wait.
+// finish closes stdin after the queue and the waiting writes.
 func (s *stdin) finish() (WriteStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +319,7 @@ func (s *stdin) finishLocked() {
 }
 
 // end notes the exit of the leader: it drops the queue, closes the pipe and
-// wakes the writes that wait.
+// wakes the waiting writes.
 func (s *stdin) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,7 +327,7 @@ func (s *stdin) end() {
 	s.breakLocked()
 }
 
-// breakLocked drops the queue, and all that is written later.
+// breakLocked drops the queue, and all later writes.
 func (s *stdin) breakLocked() {
 	s.broken = true
 	s.queue, s.queued = nil, 0
@@ -335,7 +336,7 @@ func (s *stdin) breakLocked() {
 }
 
 // closeLocked closes a pipe. A terminal stays open for the pump; a deadline in the
-// past ends its writes, also one that blocks.
+// past ends its writes, including a blocked one.
 func (s *stdin) closeLocked() {
 	switch {
 	case s.shut:

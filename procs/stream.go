@@ -14,21 +14,21 @@ const (
 	// chunkSize is the most output of one event, in bytes, and the size of a
 	// read. A pipe holds as much by default.
 	chunkSize = 64 << 10
-	// bulkSize is the same for a process of [Spec.Bulk].
+	// bulkSize is the same for a process with [Spec.Bulk].
 	bulkSize = 256 << 10
-	// ptyPending is more than a terminal can hold, in bytes. TIOCINQ, which tells
-	// how much a pipe holds, leaves out what the line discipline of a terminal
-	// has not seen yet.
+	// ptyPending is more than a terminal can hold, in bytes. TIOCINQ, which
+	// returns how much a pipe holds, leaves out bytes that the line discipline of
+	// a terminal has not seen yet.
 	ptyPending = 64 << 10
 )
 
-// chunkPool and bulkPool have the buffers of these sizes that no read and no chunk uses.
+// chunkPool and bulkPool hold free buffers of these sizes.
 var (
 	chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 	bulkPool  = sync.Pool{New: func() any { return new([bulkSize]byte) }}
 )
 
-// newChunk is a buffer for a chunk.
+// newChunk returns a buffer for a chunk.
 func newChunk(bulk bool) []byte {
 	if bulk {
 		return bulkPool.Get().(*[bulkSize]byte)[:]
@@ -36,8 +36,8 @@ func newChunk(bulk bool) []byte {
 	return chunkPool.Get().(*[chunkSize]byte)[:]
 }
 
-// reuse takes back a buffer of newChunk that nobody uses any more, and leaves others
-// alone.
+// reuse recycles a buffer of newChunk that is no longer used. It ignores other
+// buffers.
 func reuse(buf []byte) {
 	switch cap(buf) {
 	case chunkSize:
@@ -47,15 +47,15 @@ func reuse(buf []byte) {
 	}
 }
 
-// stream is our end of one output of a process. The pump reads it all the time,
-// the waiter once, when the leader has exited.
+// stream is our end of one output of a process. The pump reads it all the time;
+// the waiter reads it once, when the leader has exited.
 type stream struct {
 	name Stream
 	bulk bool
 	file *os.File // closed by the pump
 	raw  syscall.RawConn
 
-	mu  sync.Mutex // held from a read to the delivery of what it brought
+	mu  sync.Mutex // held from a read to the delivery of its data
 	eof bool
 }
 
@@ -94,9 +94,9 @@ func (p *Process) pump(s *stream) {
 	_ = s.file.Close() // nothing was written
 }
 
-// drain delivers what s holds now, so that the exit comes after all that the
-// leader wrote. It delivers no more than that: a child left behind may write
-// for ever.
+// drain delivers the bytes that s holds now, so that the exit comes after all
+// output of the leader. It delivers no more than that, because a child left
+// behind may write for ever.
 func (p *Process) drain(s *stream) {
 	// Control fails if the pump has seen the end.
 	ended := false
@@ -121,13 +121,13 @@ func (p *Process) drain(s *stream) {
 	})
 	if ended && s.name == PTY {
 		// The pump may have met the same end before the exit, when it did not
-		// count, and may be parked since.
+		// count, and may have been parked since.
 		s.interrupt()
 	}
 }
 
-// gatherLocked delivers what can be read at once, at most one chunk. It reports
-// whether there may be more. The mutex is that of s.
+// gatherLocked delivers the bytes that can be read at once, at most one chunk.
+// It reports whether there may be more. The caller holds s.mu.
 func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 	if s.eof {
 		return 0, false
@@ -135,13 +135,13 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 	buf := newChunk(s.bulk)
 	n, more, eof := fill(fd, buf)
 	if eof && s.name == PTY && !p.exited.Load() {
-		// Nobody has the terminal open, but the leader still runs, as cat does
-		// between closing its files and its exit. Some process may open the
-		// terminal again, and to hang up now would kill the leader.
+		// No process has the terminal open, but the leader still runs, as cat
+		// does between closing its files and its exit. Some process may open
+		// the terminal again, and hanging up now would kill the leader.
 		eof = false
 	}
 	data := buf[:n]
-	// What fills most of its buffer becomes a chunk as it is. Less is copied, so a kept
+	// A nearly full buffer becomes a chunk as it is. Less data is copied, so a kept
 	// chunk wastes at most a quarter.
 	if n < len(buf)/4*3 {
 		data = bytes.Clone(data)
@@ -164,8 +164,8 @@ func (p *Process) endStreamLocked(s *stream) {
 	}
 }
 
-// fill reads until buf is full (more), nothing is there for now, or the stream ends
-// (eof).
+// fill reads until buf is full (more), the stream is empty for now, or the stream
+// ends (eof).
 func fill(fd int, buf []byte) (n int, more, eof bool) {
 	for n < len(buf) {
 		m, err := syscall.Read(fd, buf[n:])
@@ -184,7 +184,7 @@ func fill(fd int, buf []byte) (n int, more, eof bool) {
 	return n, true, false
 }
 
-// interrupt ends the pump of s if that is parked.
+// interrupt ends the pump of s if the pump is parked.
 func (s *stream) interrupt() {
 	_ = s.file.SetReadDeadline(time.Unix(1, 0)) // fails if it has ended
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait waits for the exit of the leader, reaps it and delivers the events that
-// are left.
+// wait waits for the exit of the leader, reaps it and delivers the remaining
+// events.
 func (p *Process) wait() {
 	p.group.await()
 	// The time is taken before the leader is reaped: until then its number
@@ -24,8 +24,8 @@ func (p *Process) wait() {
 	if p.stdin != nil {
 		p.stdin.end()
 	}
-	// Only the events wait for Begin, not the reaping: a Reaper sees no other
-	// zombie as long as this one comes first.
+	// Only the events wait for Begin, not the reaping, because a Reaper sees no
+	// other zombie as long as this one comes first.
 	<-p.begun
 	for _, s := range p.streams {
 		p.drain(s)
@@ -50,8 +50,8 @@ func (g *group) await() {
 }
 
 // reap takes the exit status of the leader, which has exited. It returns its
-// code, or 128 and the signal that killed it, or -1 if another part of the
-// program took the status. known is the time now, in ticks.
+// code, or 128+n after signal n, or -1 if another part of the program took the
+// status. known is the time now, in ticks.
 func (g *group) reap(known uint64) int {
 	code := -1
 	g.mu.Lock()
@@ -75,13 +75,13 @@ func (g *group) reap(known uint64) int {
 	return code
 }
 
-// exited tells whether the child pid has exited, without reaping it.
+// exited reports whether the child pid has exited, without reaping it.
 func exited(pid int) bool {
 	_, ok, err := peek(unix.P_PID, pid)
 	return ok || err == unix.ECHILD
 }
 
-// peek looks for a child that has exited, without reaping it.
+// peek looks for an exited child, without reaping it.
 func peek(idType, id int) (pid int, ok bool, err error) {
 	// The head of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
 	type siginfo struct {

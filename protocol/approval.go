@@ -9,7 +9,7 @@ import (
 )
 
 // ExecApproval is a policy of the client for one process (execpolicy.md 8.1). The stricter decision
-// of it and of the server's own holds.
+// of this policy and of the server's own holds.
 type ExecApproval struct {
 	Rules []RuleFile `json:"rules,omitempty"`
 	// Unmatched is the decision about commands that no rule matches: "allow", "prompt" or
@@ -27,7 +27,7 @@ type RuleFile struct {
 	Text string `json:"text"`
 }
 
-// Bounds of the rules of a client. The texts are bounded together, by who reads them.
+// Bounds of the rules of a client. The reader of the rules bounds the texts together.
 const (
 	maxRuleFiles    = 256
 	maxRuleFileName = 255
@@ -36,8 +36,8 @@ const (
 	maxApprovalMs = 3_600_000
 )
 
-// unmarshalExecApproval reads the member execApproval. It may have no members that are not known
-// here: they could say what is forbidden.
+// unmarshalExecApproval reads the member execApproval. Unknown members are refused, because they
+// could forbid something.
 func unmarshalExecApproval(o *strictjson.Object) (a *ExecApproval) {
 	o.OptIn("execApproval", func(o *strictjson.Object) {
 		a = &ExecApproval{}
@@ -67,45 +67,45 @@ func unmarshalExecApproval(o *strictjson.Object) (a *ExecApproval) {
 	return a
 }
 
-// Methods by which a server asks its client about commands, and tells of decisions (execpolicy.md
-// 8.4). Only a client with SubcommandApprovals hears them.
+// Methods with which a server asks its client about commands and reports decisions (execpolicy.md
+// 8.4). Only a client with SubcommandApprovals gets them.
 const (
 	MethodExecApproval       = "process/execApproval"       // request of the server
 	MethodExecApprovalClosed = "process/execApprovalClosed" // notification
 	MethodExecDecision       = "process/execDecision"       // notification
 )
 
-// What a client hears of the decisions about one process.
+// Which decisions about a process are reported to the client.
 const (
 	ReportRefused = "refused"
-	ReportAsked   = "asked" // what was refused, and what was asked about
+	ReportAsked   = "asked" // refusals, and commands that were asked about
 	ReportAll     = "all"
 )
 
-// ApprovalPending says in the result of a start that the client is asked first.
+// ApprovalPending in the result of a start says that the client is asked first.
 const ApprovalPending = "pending"
 
-// What is asked about.
+// The subjects of a question.
 const (
 	ApprovalStart = "start" // the command of process/start
-	ApprovalExec  = "exec"  // what that executes
+	ApprovalExec  = "exec"  // a program that this command executes
 )
 
 // ExecApprovalParams ask a client whether a command may run.
 type ExecApprovalParams struct {
 	ProcessID string `json:"processId"`
-	// ApprovalID is of this question alone. A question that is asked once more, of a client that
-	// has come back, has its id.
+	// ApprovalID belongs to this question alone. A question that is asked again, after the client
+	// has come back, keeps its id.
 	ApprovalID string   `json:"approvalId"`
 	Kind       string   `json:"kind"`
 	Argv       []string `json:"argv"`
 	Truncated  bool     `json:"truncated,omitempty"` // Argv is the beginning of it
 	Exe        string   `json:"exe"`                 // "" if there is no such program
 	Cwd        string   `json:"cwd"`
-	PID        int      `json:"pid,omitempty"` // 0 of a process that was not started yet
+	PID        int      `json:"pid,omitempty"` // 0 for a process that was not started yet
 	PPID       int      `json:"ppid,omitempty"`
 	Reason     string   `json:"reason"`
-	// MatchedRules are as in the error of a start that is refused.
+	// MatchedRules are as in the error of a refused start.
 	MatchedRules json.RawMessage `json:"matchedRules"`
 	// ProposedPrefix is the beginning of a command that a rule could allow.
 	ProposedPrefix []string `json:"proposedPrefix,omitempty"`
@@ -132,7 +132,7 @@ func (p *ExecApprovalParams) UnmarshalObject(o *Object) {
 	p.TimeoutMs = o.Uint64("timeoutMs")
 }
 
-// ApprovalDecision is what a client answers. Every other word declines.
+// ApprovalDecision is the answer of a client. Every other word declines.
 type ApprovalDecision string
 
 // The decisions.
@@ -150,7 +150,7 @@ type ExecApprovalAnswer struct {
 	Prefix   []string // of ApprovalAcceptWithRule
 }
 
-// MarshalJSON returns the answer as the wire has it.
+// MarshalJSON returns the answer in the form of the wire.
 func (a ExecApprovalAnswer) MarshalJSON() ([]byte, error) {
 	if a.Decision != ApprovalAcceptWithRule {
 		return json.Marshal(map[string]ApprovalDecision{"decision": a.Decision})
@@ -173,7 +173,7 @@ func (a *ExecApprovalAnswer) UnmarshalObject(o *Object) {
 	})
 }
 
-// ExecApprovalClosed tells that a question needs no answer any more.
+// ExecApprovalClosed says that a question needs no answer any more.
 type ExecApprovalClosed struct {
 	ProcessID  string `json:"processId"`
 	ApprovalID string `json:"approvalId"`
@@ -184,7 +184,7 @@ func (c *ExecApprovalClosed) UnmarshalObject(o *Object) {
 	c.ProcessID, c.ApprovalID, c.Reason = o.String("processId"), o.String("approvalId"), o.String("reason")
 }
 
-// ExecDecision tells what was decided about a command.
+// ExecDecision reports the decision about a command.
 type ExecDecision struct {
 	ProcessID  string   `json:"processId"`
 	ApprovalID string   `json:"approvalId,omitempty"`
@@ -194,10 +194,10 @@ type ExecDecision struct {
 	Argv       []string `json:"argv"`
 	Decision   string   `json:"decision"` // allow or forbidden
 	Source     string   `json:"source"`   // rule, heuristic, approval, memo, or why the question was closed
-	// Rule is the place of the rule that has forbidden the command or has had it asked about, as
-	// FILE:LINE:COLUMN without a folder, or client for one of the client; "" if there is none.
+	// Rule is the place of the rule that forbade the command or caused the question, as
+	// FILE:LINE:COLUMN without a folder, or "client" for a rule of the client; "" if there is none.
 	Rule string `json:"rule,omitempty"`
-	// Dropped is how many decisions before this one are not told, since there were too many.
+	// Dropped is how many decisions before this one are not reported, because there were too many.
 	Dropped int `json:"dropped,omitempty"`
 }
 

@@ -11,7 +11,7 @@ const (
 // MaxCapabilityRoots is how many roots a request may have.
 const MaxCapabilityRoots = 128
 
-// DiscoverRootsParams asks what is in folders that the client has selected.
+// DiscoverRootsParams asks for the contents of folders that the client selected.
 type DiscoverRootsParams struct {
 	Roots []CapabilityRoot `json:"roots"`
 }
@@ -42,7 +42,7 @@ type DiscoverRootsResult struct {
 	Roots []DiscoveredRoot `json:"roots"`
 }
 
-// DiscoveredRoot is what is in one folder: files as they are. With Error there is nothing
+// DiscoveredRoot has the files of one folder, uninterpreted. With Error there is nothing
 // else.
 type DiscoveredRoot struct {
 	ID                 string           `json:"id"`
@@ -73,14 +73,14 @@ type SkillFiles struct {
 	Metadata     *DiscoveredFile `json:"metadata"`
 }
 
-// DiscoverInstalledParams asks what is installed for the user of the agent. Cwd has to be
-// given and changes nothing.
+// DiscoverInstalledParams asks for the plugins and skills installed for the user of the
+// agent. Cwd is required, but changes nothing.
 type DiscoverInstalledParams struct {
 	Cwd     PathURI  `json:"cwd"`
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params. Unlike elsewhere the sandbox has to have a cwd.
+// UnmarshalObject reads the params. Unlike elsewhere, the sandbox must have a cwd.
 func (p *DiscoverInstalledParams) UnmarshalObject(o *Object) {
 	p.Cwd = pathMember(o, "cwd")
 	if p.Sandbox = sandbox(o); p.Sandbox != nil {
@@ -106,13 +106,13 @@ type InstalledPlugin struct {
 	Skills         []InstalledSkill `json:"skills"`
 }
 
-// InstalledSkill is what the head of a SKILL.md says, and its openai.yaml.
+// InstalledSkill has the front matter of a SKILL.md, and its openai.yaml.
 type InstalledSkill struct {
 	Name             string  `json:"name"` // NAMESPACE:NAME, where there is a namespace
 	Description      string  `json:"description"`
 	ShortDescription *string `json:"shortDescription"`
 	Path             PathURI `json:"path"`
-	// DiscoveryRoot is where a skill of no plugin was found.
+	// DiscoveryRoot is the folder in which a skill without a plugin was found.
 	DiscoveryRoot *DiscoveryRoot     `json:"discoveryRoot,omitempty"`
 	Dependencies  *SkillDependencies `json:"dependencies"`
 	Policy        *SkillPolicy       `json:"policy"`
@@ -124,12 +124,12 @@ type DiscoveryRoot struct {
 	Path PathURI `json:"path"`
 }
 
-// SkillDependencies are what a skill needs.
+// SkillDependencies are the tools that a skill needs.
 type SkillDependencies struct {
 	Tools []SkillTool `json:"tools"`
 }
 
-// SkillTool is one of them.
+// SkillTool is one of these tools.
 type SkillTool struct {
 	Type              string  `json:"type"`
 	Value             string  `json:"value"`
@@ -140,7 +140,7 @@ type SkillTool struct {
 	OAuthCallbackPort *uint16 `json:"oauthCallbackPort"`
 }
 
-// SkillPolicy says who may use a skill.
+// SkillPolicy restricts the use of a skill.
 type SkillPolicy struct {
 	AllowImplicitInvocation *bool    `json:"allowImplicitInvocation"`
 	Products                []string `json:"products"`

@@ -1,6 +1,6 @@
 // Package protocol is the wire: the messages, the records of every method, the
-// error codes and the path URIs. It runs nothing and opens nothing; what a request
-// means is decided elsewhere.
+// error codes and the path URIs. It runs nothing and opens nothing; other packages
+// decide what a request means.
 //
 // # Messages
 //
@@ -12,25 +12,25 @@
 //	{"id":1,"error":{"code":-32600,"message":"unknown process id p"}}  error
 //	{"method":"process/closed","params":{"processId":"p","seq":4}}     notification
 //
-// The client asks and the server answers, in any order: an answer is told by its id
-// alone. Of notifications the client sends only initialized; the server sends
-// process/output, process/exited, process/closed, http/request/bodyDelta and
+// The client asks and the server answers, in any order: only the id ties an answer
+// to its request. Of notifications the client sends only initialized; the server
+// sends process/output, process/exited, process/closed, http/request/bodyDelta and
 // fs/missingChanged.
 //
 // An [ID] is a string or a signed 64-bit integer, chosen by the side that sends the
 // request, and comes back as it was sent. A message that could not be read is
 // answered with -1 ([NoID]).
 //
-// [Decode] reads strictly: names are compared exactly, no name may be there twice, depth and number
-// of values are bounded (rpc.md 2.4). Unknown members are ignored,
-// except in the params of methods that have none ([EmptyParams]).
+// [Decode] reads strictly: names are compared exactly, names must not repeat, and the depth and the
+// number of values are bounded (rpc.md 2.4). Unknown members are ignored, except in the params of
+// methods that have none ([EmptyParams]).
 //
 // # Records
 //
-// Records of params and large results read themselves member by member from a
-// [Object] ([Unmarshaler]), by exact names and with errors that name the member. Large or frequent results write themselves ([Appender]). All other
-// records go through encoding/json. Bytes travel as base64, standard alphabet,
-// padded.
+// Records of params and large results read themselves member by member from an [Object]
+// ([Unmarshaler]), by exact names and with errors that name the member. Large or frequent results
+// write themselves ([Appender]). All other records go through encoding/json. Bytes travel as
+// base64, standard alphabet, padded.
 //
 //	m, err := protocol.Decode(data)
 //	var p protocol.ReadParams

@@ -44,8 +44,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e
 // maxError is how many bytes [Error.Bounded] leaves of an error.
 const maxError = 64 << 10
 
-// Bounded returns the error, or, where it is longer than 64 KiB, one with the beginning of its
-// message and without its data. Who was sent it may keep it for long.
+// Bounded returns the error or, if it is longer than 64 KiB, an error with the beginning of its
+// message and without its data, because its receiver may keep it for long.
 func (e *Error) Bounded() *Error {
 	if len(e.Message)+len(e.Data) <= maxError {
 		return e
@@ -58,7 +58,7 @@ func (e *Error) Bounded() *Error {
 // (execpolicy.md 8.2).
 const ReasonExecPolicy = "execPolicy"
 
-// Reason returns the member reason of the data, "" without one.
+// Reason returns the member reason of the data, or "".
 func (e *Error) Reason() string {
 	if e.Data == nil {
 		return ""

@@ -66,15 +66,15 @@ func (r *ReadFileResult) encode(e *encoder) {
 func (r *ReadFileResult) UnmarshalObject(o *Object) { r.Data = o.Base64("dataBase64") }
 
 // WriteFileParams replaces the content of a file. Decoded Data lies in the memory
-// of the message and is good as long as that.
+// of the message and is valid as long as the message.
 type WriteFileParams struct {
 	Path           PathURI  `json:"path"`
 	Data           []byte   `json:"dataBase64"`
 	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
 	Sandbox        *Sandbox `json:"sandbox,omitempty"`
 	// DataError says why dataBase64 could not be decoded. It is no error of
-	// decoding the params, since the method answers it with a code of its own, and
-	// after the checks of the lifecycle.
+	// decoding the params, because the method answers it with another code, after
+	// the checks of the lifecycle.
 	DataError error `json:"-"`
 }
 
@@ -104,14 +104,14 @@ func (p *CreateDirectoryParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
-// FileMetadata describes a file, of a link its target. Only IsSymlink is about the
-// path itself: whether that is a link.
+// FileMetadata describes a file; for a link, its target. Only IsSymlink is about
+// the path itself.
 type FileMetadata struct {
 	IsDirectory  bool   `json:"isDirectory"`
 	IsFile       bool   `json:"isFile"`
 	IsSymlink    bool   `json:"isSymlink"`
 	Size         uint64 `json:"size"`         // bytes
-	CreatedAtMs  int64  `json:"createdAtMs"`  // 0 where the file system does not know
+	CreatedAtMs  int64  `json:"createdAtMs"`  // 0 if the file system does not know
 	ModifiedAtMs int64  `json:"modifiedAtMs"` // since 1970
 }
 
@@ -298,7 +298,7 @@ func (p *RenameParams) UnmarshalObject(o *Object) {
 // ApplyPatchParams change files as a patch says, all of them or none (rpc.md 8.5).
 type ApplyPatchParams struct {
 	Patch string `json:"patch"`
-	// Cwd is what relative paths of the patch are below.
+	// Cwd is the folder of relative paths in the patch.
 	Cwd PathURI `json:"cwd"`
 	// With DryRun nothing is changed, and the result has a diff.
 	DryRun  bool     `json:"dryRun,omitempty"`
@@ -321,18 +321,18 @@ type ApplyPatchResult struct {
 	Output string `json:"output"`
 	// Changes are in the order of the patch.
 	Changes []PatchedFile `json:"changes"`
-	// Diff is there after a dry run.
+	// Diff is set after a dry run.
 	Diff *string `json:"diff,omitempty"`
 }
 
-// What a patch has done with a file.
+// The kinds of change of a file.
 const (
 	PatchAdded   = "added"
 	PatchUpdated = "updated"
 	PatchDeleted = "deleted"
 )
 
-// PatchedFile is a file that a patch has changed. From is where it was, if it was moved.
+// PatchedFile is a file that a patch changed. From is its old path, if it was moved.
 type PatchedFile struct {
 	Kind string   `json:"kind"`
 	Path PathURI  `json:"path"`
@@ -381,8 +381,8 @@ func (p *ReadBlockParams) UnmarshalObject(o *Object) {
 	p.Len = o.Uint64("len")
 }
 
-// ReadBlockResult answers fs/readBlock. EOF is true when fewer bytes came
-// than were asked for.
+// ReadBlockResult answers fs/readBlock. EOF is true if it has fewer bytes than
+// requested.
 type ReadBlockResult struct {
 	Chunk []byte `json:"chunk"`
 	EOF   bool   `json:"eof"`
@@ -407,7 +407,7 @@ func (r *ReadBlockResult) UnmarshalObject(o *Object) {
 }
 
 // WriteBlockParams writes a chunk (1..1,048,576 bytes) at Offset. A decoded Chunk
-// lies in the memory of the message and is good as long as that.
+// lies in the memory of the message and is valid as long as the message.
 type WriteBlockParams struct {
 	HandleID string `json:"handleId"`
 	Offset   uint64 `json:"offset"`
@@ -438,8 +438,8 @@ func (p *WatchMissingParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
-// WatchMissingResult answers fs/watchMissing. Watching tells whether a watch was
-// set.
+// WatchMissingResult answers fs/watchMissing. Watching reports whether a watch
+// was set.
 type WatchMissingResult struct {
 	Watching bool `json:"watching"`
 }

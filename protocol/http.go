@@ -56,8 +56,8 @@ func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
 	p.StreamResponse = o.BoolDefault("streamResponse", false)
 }
 
-// HTTPResponse answers http/request. A streamed one has an empty body, which
-// follows in notifications.
+// HTTPResponse answers http/request. A streamed response has an empty body; the
+// real body follows in notifications.
 type HTTPResponse struct {
 	Status     int          `json:"status"`
 	Headers    []HTTPHeader `json:"headers"`
@@ -87,7 +87,7 @@ func (r *HTTPResponse) encode(e *encoder) {
 }
 
 // HTTPBodyDelta is one piece of a streamed body; Seq starts at 1. The last piece is
-// empty and has Done set; Error then says why the body ended early, if it did.
+// empty and has Done set; its Error says why the body ended early, if it did.
 type HTTPBodyDelta struct {
 	RequestID   string  `json:"requestId"`
 	Seq         uint64  `json:"seq"`

@@ -69,7 +69,7 @@ func AppendNotification(dst []byte, method string, params any) ([]byte, error) {
 	return appendCall(append(dst, '{'), method, params)
 }
 
-// The functions below append what stands before the value of a member, and the value.
+// The functions below append before, which ends with a member's name, and the member's value.
 
 func appendText(dst []byte, before, s string) []byte {
 	return strictjson.AppendString(append(dst, before...), s)

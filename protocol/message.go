@@ -36,7 +36,7 @@ func (id ID) appendJSON(dst []byte) []byte {
 	return strconv.AppendInt(dst, id.number, 10)
 }
 
-// Kind tells the four shapes of a message apart.
+// Kind is one of the four kinds of message.
 type Kind int
 
 // The kinds of message, by their members: id and method; method alone; id and
@@ -48,9 +48,9 @@ const (
 	KindError
 )
 
-// Message is one decoded message. Which members are set follows from Kind.
-// Params and Result are raw JSON that has been checked, nil when absent; they
-// are slices of the message that was decoded.
+// Message is one decoded message. Kind says which members are set. Params and
+// Result are checked raw JSON, nil when absent; they are slices of the decoded
+// message.
 type Message struct {
 	Kind   Kind
 	ID     ID
@@ -61,8 +61,8 @@ type Message struct {
 }
 
 // Decode reads one message. It accepts exactly the messages that rpc.md 2.1 and 2.4
-// describe; the error's text says what is wrong and where. Other members than those
-// of a message are ignored, but their JSON is checked.
+// describe; the error says what is wrong and where. Unknown members are ignored,
+// but their JSON is checked.
 func Decode(data []byte) (Message, error) {
 	var id, method, params, result, failure, trace []byte
 	isObject, err := strictjson.Members(data, func(name, value []byte) {
@@ -132,9 +132,9 @@ func parseID(raw []byte) (ID, bool) {
 	return NumberID(n), err == nil
 }
 
-// checkTrace checks the member trace of a request, which nothing uses: it must be
-// absent, null or an object with two optional strings. The trace of a notification
-// is not even checked.
+// checkTrace checks the unused member trace of a request: it must be absent, null
+// or an object with two optional strings. The trace of a notification is not
+// checked.
 func checkTrace(raw []byte) error {
 	if raw == nil || raw[0] == 'n' {
 		return nil

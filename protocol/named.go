@@ -11,11 +11,11 @@ const (
 	MethodSessionTaken = "session/taken"
 )
 
-// maxSessionName is how long the name of a session may be, in bytes.
+// maxSessionName is the greatest length of a session's name, in bytes.
 const maxSessionName = 128
 
-// ValidSessionName tells whether a session may have the name: up to 128 letters, digits,
-// dots, underscores and dashes of ASCII, the first a letter or a digit.
+// ValidSessionName reports whether a session may have the name: up to 128 ASCII letters,
+// digits, dots, underscores and dashes, the first a letter or a digit.
 func ValidSessionName(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -37,13 +37,13 @@ func sessionName(o *strictjson.Object, member string) *string {
 	return name
 }
 
-// OpenedSession tells a client which session it has.
+// OpenedSession describes the session of a client to it.
 type OpenedSession struct {
-	Name string `json:"name,omitempty"` // "" for a session without
-	// Created is true when the session has begun with this initialize.
+	Name string `json:"name,omitempty"` // "" for a session without a name
+	// Created is true if this initialize made the session.
 	Created bool `json:"created"`
-	// RetainMs is for how long the session is kept when nothing holds it any more: a
-	// connection, or, of a session with a name, a process.
+	// RetainMs is how long the session is kept, in milliseconds, while nothing holds
+	// it: no connection and, for a session with a name, no process.
 	RetainMs uint64 `json:"retainMs"`
 }
 
@@ -63,13 +63,14 @@ type ListedSession struct {
 	SessionID string `json:"sessionId"`
 	Name      string `json:"name"`
 	Attached  bool   `json:"attached"`
-	// ClientName is what the client that is attached calls itself, or the last one that was.
+	// ClientName is the attached client's name for itself, or that of the last attached one.
 	ClientName  string `json:"clientName"`
 	CreatedAtMs int64  `json:"createdAtMs"`
 	RetainMs    uint64 `json:"retainMs"`
-	// ExpiresAtMs is when the session will end; nil while something holds it.
+	// ExpiresAtMs is when the session will end, in milliseconds since 1970; nil while something
+	// holds it.
 	ExpiresAtMs *int64 `json:"expiresAtMs,omitempty"`
-	// Running and Ended count its processes. One whose output has not ended is running.
+	// Running and Ended count its processes. A process whose output has not ended is running.
 	Running int `json:"running"`
 	Ended   int `json:"ended"`
 }
@@ -81,8 +82,8 @@ type SessionParams struct {
 
 func (p *SessionParams) UnmarshalObject(o *Object) { p.SessionID = o.String("sessionId") }
 
-// TakenNotification tells a client that another one has taken its session. Nothing comes
-// after it.
+// TakenNotification tells a client that another client has taken its session. It is the
+// last message.
 type TakenNotification struct {
 	ClientName string `json:"clientName"`
 }

@@ -13,14 +13,14 @@ const (
 	MethodNetworkPolicyDecision = "network/policyDecision"
 )
 
-// Bounds of what a client may ask of the proxy of one process.
+// Bounds of a client's request for the proxy of one process.
 const (
 	maxNetworkPatterns  = 4096 // of domains, and of reviewDomains
 	maxNetworkPattern   = 512  // bytes of each
 	maxNetworkSockets   = 1024 // of unixSockets, and of allowUnixSockets
 	maxNetworkPath      = 4096 // bytes of the path of each
 	maxLoopbackPorts    = 1024
-	maxNetworkAudit     = 1024 // bytes of a text that is for telemetry, and of the two ids
+	maxNetworkAudit     = 1024 // bytes of a text for telemetry, and of the two ids
 	maxProviders        = 64
 	maxProviderName     = 256  // bytes, also of the names of variables and headers
 	maxProviderTexts    = 64   // in each list of a provider
@@ -39,20 +39,21 @@ const (
 	DomainDeny  = "deny"
 )
 
-// NetworkProxy asks for a proxy of its own for a process (network.md 2.1).
+// NetworkProxy asks for a proxy for one process (network.md 2.1).
 type NetworkProxy struct {
 	Proxy ProxyParams `json:"proxy"`
 	// AuditMetadata is for telemetry only.
 	AuditMetadata map[string]string `json:"auditMetadata,omitempty"`
-	// EnvironmentID is a part of what placeholders of credentials are made of.
+	// EnvironmentID goes into the placeholders of credentials.
 	EnvironmentID *string `json:"environmentId,omitempty"`
 	ExecutionID   *string `json:"executionId,omitempty"`
-	// PolicyDecisionTimeoutMs has the client asked about names that the list does not
-	// decide; nil: it is not asked.
+	// PolicyDecisionTimeoutMs makes the server ask the client about names that the
+	// list does not decide, and bounds the wait, in milliseconds; nil: the client is
+	// not asked.
 	PolicyDecisionTimeoutMs *uint64 `json:"policyDecisionTimeoutMs,omitempty"`
 }
 
-// ProxyParams say what the proxy lets through (network.md 2.2).
+// ProxyParams say which requests the proxy lets through (network.md 2.2).
 type ProxyParams struct {
 	Enabled                        bool              `json:"enabled"`
 	EnableSocks5                   bool              `json:"enableSocks5"`
@@ -69,8 +70,8 @@ type ProxyParams struct {
 	CredentialProviders map[string]CredentialProvider `json:"credentialProviders,omitempty"`
 }
 
-// CredentialProvider says which variables hold a credential, what it looks like, and where
-// it may go (network.md 8.2).
+// CredentialProvider has the variables that hold a credential, the patterns of its value,
+// and the destinations to which it may go (network.md 8.2).
 type CredentialProvider struct {
 	Env              []string `json:"env,omitempty"`
 	Patterns         []string `json:"patterns,omitempty"`
@@ -81,7 +82,7 @@ type CredentialProvider struct {
 	Prefix           *string  `json:"prefix,omitempty"`
 }
 
-// ManagedNetwork is for the sandbox of another system. It is checked, and has no effect
+// ManagedNetwork is for the sandbox of another system. It is checked, but has no effect
 // (network.md 2.3).
 type ManagedNetwork struct {
 	LoopbackPorts                  []uint16 `json:"loopbackPorts,omitempty"`
@@ -211,7 +212,8 @@ type PolicyRequestParams struct {
 	Request   PolicyRequest `json:"request"`
 }
 
-// PolicyRequest is what a process wants to reach. Host is normalised, and no URL.
+// PolicyRequest is a destination that a process wants to reach. Host is a normalised host, not a
+// URL.
 type PolicyRequest struct {
 	Protocol string `json:"protocol"` // http, https_connect, socks5_tcp or socks5_udp
 	Host     string `json:"host"`
@@ -237,11 +239,11 @@ func port(o *strictjson.Object) uint16 {
 	return *n
 }
 
-// What a client answers; each but PolicyAllow has a reason.
+// The answers of a client; all except PolicyAllow have a reason.
 const (
 	PolicyAllow = "allow"
 	PolicyDeny  = "deny"
-	PolicyAsk   = "ask" // refused, since somebody has to be asked first
+	PolicyAsk   = "ask" // refused, because somebody must be asked first
 )
 
 // PolicyAnswer answers network/policyRequest.
@@ -255,7 +257,7 @@ type PolicyChoice struct {
 	Reason *string `json:"reason,omitempty"` // nil for PolicyAllow
 }
 
-// UnmarshalObject reads the answer. One with a reason that is too long is malformed, and so
+// UnmarshalObject reads the answer. An answer whose reason is too long is malformed, and so
 // refuses.
 func (a *PolicyAnswer) UnmarshalObject(o *Object) {
 	o.In("decision", func(o *strictjson.Object) {
@@ -269,7 +271,7 @@ func (a *PolicyAnswer) UnmarshalObject(o *Object) {
 	})
 }
 
-// PolicyDecision tells a client what became of one attempt of a process to reach a host
+// PolicyDecision reports to a client the outcome of a process's attempt to reach a host
 // (network.md 4.2).
 type PolicyDecision struct {
 	ProcessID string `json:"processId"`
@@ -281,15 +283,15 @@ type PolicyDecision struct {
 	Protocol  string `json:"protocol"`
 	Host      string `json:"host"`
 	Port      uint16 `json:"port"`
-	// Method is that of HTTP, CONNECT for a tunnel; "" for SOCKS.
+	// Method is the HTTP method, CONNECT for a tunnel; "" for SOCKS.
 	Method string `json:"method,omitempty"`
 	// Client is the process's end of its connection to the proxy.
 	Client string `json:"client"`
-	// PolicyOverride: the list does not allow it, the client did.
+	// PolicyOverride: the client allowed a destination that the list does not allow.
 	PolicyOverride bool `json:"policyOverride"`
 }
 
-// Stamp is the wire's form of a time.
+// Stamp sets Timestamp to t in the form of the wire.
 func (d *PolicyDecision) Stamp(t time.Time) { d.Timestamp = t.UTC().Format(policyDecisionStamp) }
 
 func (d *PolicyDecision) UnmarshalObject(o *Object) {

@@ -9,8 +9,8 @@ const (
 	StreamPTY    = "pty"
 )
 
-// ReadParams asks for retained output after sequence number AfterSeq
-// (rpc.md 4.8). Only servers with namedSessions know what follows the blank line
+// ReadParams asks for retained output after sequence number AfterSeq (rpc.md
+// 4.8). Only servers with namedSessions know the members after the blank line
 // (rpc.md 8.2).
 type ReadParams struct {
 	ProcessID string  `json:"processId"`
@@ -18,10 +18,10 @@ type ReadParams struct {
 	MaxBytes  *uint64 `json:"maxBytes"`
 	WaitMs    *uint64 `json:"waitMs"`
 
-	SessionID *string `json:"sessionId,omitempty"` // another session than the caller's
+	SessionID *string `json:"sessionId,omitempty"` // a session other than the caller's
 	// Timestamps asks for the AtMs of chunks.
 	Timestamps bool `json:"timestamps,omitempty"`
-	// ExitOnly asks for no output, and waits for nothing but the exit.
+	// ExitOnly asks for no output, and waits only for the exit.
 	ExitOnly bool `json:"exitOnly,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type OutputChunk struct {
 	Seq    uint64 `json:"seq"`
 	Stream string `json:"stream"`
 	Chunk  []byte `json:"chunk"`
-	// AtMs is when it was read from the process, if that was asked for.
+	// AtMs is when it was read from the process, in milliseconds since 1970, if requested.
 	AtMs *int64 `json:"atMs,omitempty"`
 }
 
@@ -114,7 +114,7 @@ func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 
 var streams = [...]string{StreamStdout, StreamStderr, StreamPTY}
 
-// Known tells whether the stream is one of the protocol's.
+// Known reports whether the stream is one of the protocol's.
 func (c *OutputChunk) Known() bool { return slices.Contains(streams[:], c.Stream) }
 
 // HoldsMessage says that Chunk lies in the message.

@@ -13,17 +13,17 @@ func (*EmptyParams) UnmarshalObject(o *Object) {
 	}
 }
 
-// Empty is the result {} of a method that has nothing to say.
+// Empty is the result {} of a method without a result.
 type Empty struct{}
 
 func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }
 
-// Object is a JSON object, checked as strictly as the protocol wants it (rpc.md 2.4), whose members
-// are read by their names. The first member that is wrong is kept as the error of the whole.
+// Object is a JSON object, checked as strictly as the protocol requires (rpc.md 2.4), whose members
+// are read by name. The error of the first wrong member becomes the error of the whole object.
 type Object = strictjson.Object
 
-// Unmarshaler is a record that reads itself from an [Object]. The params of all methods do, and so
-// do those of methods that a program adds to an rpc.Table.
+// Unmarshaler is a record that reads itself from an [Object]. The params of all methods implement
+// it, and so must the params of methods that a program adds to an rpc.Table.
 type Unmarshaler = strictjson.Unmarshaler
 
 // UnmarshalParams reads a request's params into p. Except for [EmptyParams],

@@ -13,9 +13,9 @@ import (
 
 // PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native
 // path, or a URI that is well formed but names nothing on a Linux host (another
-// authority, a drive letter, an escaped unrepresentable path). The two are told
-// apart because a malformed URI is an error of decoding, and a foreign one an error
-// of the method that uses it. The zero value is no path at all.
+// authority, a drive letter, an escaped unrepresentable path). The two differ
+// because a malformed URI is an error of decoding, and a foreign URI an error of
+// the method that uses it. The zero value is no path.
 type PathURI struct {
 	path    string // clean and absolute, or empty
 	foreign string // the URI as sent, or empty
@@ -36,8 +36,8 @@ func (e *ForeignPathError) Error() string {
 // NewPathURI returns the URI of a native path, which must be absolute and clean.
 func NewPathURI(path string) PathURI { return PathURI{path: path} }
 
-// IsZero reports whether there is no URI, as when an optional member was absent or
-// null.
+// IsZero reports whether there is no URI, for example because an optional member
+// was absent or null.
 func (p PathURI) IsZero() bool { return p.path == "" && p.foreign == "" }
 
 // Native returns the path: absolute, lexically clean, without a trailing slash
@@ -58,7 +58,7 @@ func (p PathURI) String() string {
 	return FormatPathURI(p.path)
 }
 
-// MarshalText returns what String does.
+// MarshalText returns the same text as String.
 func (p PathURI) MarshalText() ([]byte, error) {
 	if p.path == "" {
 		return []byte(p.foreign), nil
@@ -66,7 +66,7 @@ func (p PathURI) MarshalText() ([]byte, error) {
 	return appendPathURI(nil, p.path), nil
 }
 
-// UnmarshalText reads what ParsePathURI does.
+// UnmarshalText reads the same texts as ParsePathURI.
 func (p *PathURI) UnmarshalText(text []byte) error {
 	uri, err := ParsePathURI(string(text))
 	if err != nil {
@@ -150,9 +150,9 @@ var (
 // ignored, and tabs and line ends anywhere in it; `\` separates like `/`; dot
 // segments (also spelled %2e) are resolved before anything is decoded; a bad
 // percent escape stands for itself. A %2F decodes to a real separator, and dot
-// segments that appear by it are resolved lexically too. An error is one of
-// decoding (-32602). A URI that parses but names nothing here is reported by
-// PathURI.Native.
+// segments that appear by it are resolved lexically too. An error is an error of
+// decoding (-32602). For a URI that parses but names nothing here,
+// PathURI.Native returns the error.
 func ParsePathURI(uri string) (PathURI, error) {
 	if p, ok := parsePlain(uri); ok {
 		return PathURI{path: p}, nil
@@ -250,8 +250,8 @@ func cutScheme(uri string) (scheme, rest string, ok bool) {
 }
 
 // cutHost divides the text after "file:" into the host and the path. The host is
-// empty when there is none and when it is localhost. A drive letter in the place of
-// the host belongs to the path.
+// empty when there is none and when it is localhost. A drive letter in place of the
+// host belongs to the path.
 func cutHost(rest string) (host, tail string, err error) {
 	after, ok := strings.CutPrefix(rest, "//")
 	if !ok {
@@ -345,7 +345,7 @@ func dotCount(s string) int {
 }
 
 // isEscapeForm reports whether segments are /%00/bad/path/<base64url>, the form in
-// which a peer wraps a path of its own that no URI can carry. No path of this host
+// which a peer wraps one of its paths that no URI can carry. No path of this host
 // needs the form, so such a URI is foreign.
 func isEscapeForm(segments []string) bool {
 	if len(segments) != 4 || segments[0] != "%00" || segments[1] != "bad" || segments[2] != "path" || segments[3] == "" {
@@ -401,7 +401,7 @@ func isDriveSegment(s string) bool {
 	return len(s) >= 2 && isLetter(s[0]) && (s[1:] == ":" || len(s) == 4 && s[1] == '%' && s[2] == '3' && s[3]|0x20 == 'a')
 }
 
-// maxQuotedURI is how much of a URI an error quotes, in bytes, since a URI may be
+// maxQuotedURI is how many bytes of a URI an error quotes, because a URI may be
 // as long as a message.
 const maxQuotedURI = 512
 

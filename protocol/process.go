@@ -47,14 +47,14 @@ type StartParams struct {
 	// EnforceManagedNetwork asks for no network but a managed one (network.md 9).
 	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
-	// ShellSnapshot spares a login shell its startup files (capabilities.md 4). Only where
-	// the server has shellSnapshotV2.
+	// ShellSnapshot lets a login shell skip its startup files (capabilities.md 4). Only
+	// where the server has shellSnapshotV2.
 	ShellSnapshot *ShellSnapshot `json:"shellSnapshot,omitempty"`
-	// Builtin: Argv[0] names a tool of the server's own. Only where the server has
-	// processBuiltins (rpc.md 8.3).
+	// Builtin: Argv[0] names a built-in tool of the server. Only where the server
+	// has processBuiltins (rpc.md 8.3).
 	Builtin        bool            `json:"builtin,omitempty"`
 	ManagedNetwork *ManagedNetwork `json:"managedNetwork,omitempty"`
-	// NetworkProxy gives the process a proxy of its own, which is its network if
+	// NetworkProxy gives the process its own proxy, which is its only network if
 	// EnforceManagedNetwork is set too. Only where the server has networkProxyLaunch.
 	NetworkProxy *NetworkProxy `json:"networkProxy,omitempty"`
 }
@@ -65,8 +65,8 @@ type StartMetadata struct {
 	ToolCallID *string `json:"toolCallId,omitempty"`
 }
 
-// EnvPolicy says what a process inherits of the server's environment
-// (rpc.md 4.4).
+// EnvPolicy says which variables a process inherits from the server's
+// environment (rpc.md 4.4).
 type EnvPolicy struct {
 	Inherit               string            `json:"inherit"` // core, all or none
 	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
@@ -75,22 +75,22 @@ type EnvPolicy struct {
 	IncludeOnly           []string          `json:"includeOnly"`
 }
 
-// ShellSnapshot asks that the startup files of a login shell are run once, and not for each
-// command. ScopeID tells apart what shares no snapshots.
+// ShellSnapshot asks to run the startup files of a login shell only once, and not for each
+// command. Only requests with the same ScopeID share snapshots.
 type ShellSnapshot struct {
 	ScopeID string `json:"scopeId"`
 	Shell   Shell  `json:"shell"`
 }
 
-// What a process may inherit.
+// The values of EnvPolicy.Inherit.
 const (
 	InheritCore = "core"
 	InheritAll  = "all"
 	InheritNone = "none"
 )
 
-// MaxProcessID is how long the id of a new process may be, in bytes: every
-// message about the process repeats it.
+// MaxProcessID is the greatest length of a new process's id, in bytes, because
+// every message about the process repeats it.
 const MaxProcessID = 4096
 
 // maxSnapshotScope bounds the scope of a shell snapshot, in bytes (rpc.md 4.11).
@@ -169,17 +169,17 @@ type StartResult struct {
 	SandboxType string `json:"sandboxType"`
 	// SandboxLayers is present when the request carried a sandbox (sandbox.md 1).
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
-	// Network is NetworkAdvisory for a process that has a proxy and can also do without.
+	// Network is NetworkAdvisory for a process that has a proxy but can bypass it.
 	Network string `json:"network,omitempty"`
-	// Approval is ApprovalPending for a command that runs only if the client says so.
+	// Approval is ApprovalPending for a command that runs only if the client allows it.
 	Approval string `json:"approval,omitempty"`
 }
 
-// NetworkAdvisory says that nothing keeps a process from going past its proxy (network.md 9).
+// NetworkAdvisory says that nothing prevents a process from bypassing its proxy (network.md 9).
 const NetworkAdvisory = "advisory"
 
-// Values of sandboxType: for a process that was started without a sandbox, and for
-// one with a sandbox, whatever that allows (sandbox.md 1).
+// Values of sandboxType: for a process without a sandbox, and for a process with a
+// sandbox, whatever the sandbox allows (sandbox.md 1).
 const (
 	SandboxNone         = "none"
 	SandboxLinuxSeccomp = "linuxSeccomp"
@@ -208,7 +208,7 @@ type ProcessParams struct {
 
 func (p *ProcessParams) UnmarshalObject(o *Object) { p.ProcessID = o.String("processId") }
 
-// TerminateParams names a process to kill. SessionID is another session than the
+// TerminateParams names a process to kill. SessionID is a session other than the
 // caller's (rpc.md 8.2).
 type TerminateParams struct {
 	SessionID *string `json:"sessionId,omitempty"`
@@ -227,8 +227,9 @@ type TerminateResult struct {
 }
 
 // WriteParams sends bytes to a process's stdin. The server carries out a write with
-// a given WriteID once, so a client may repeat it when the answer was lost. A
-// decoded Chunk lies in the memory of the message and is good as long as that.
+// a given WriteID only once, so a client may repeat it if the answer was lost. A
+// decoded Chunk lies in the memory of the message and is valid as long as the
+// message.
 type WriteParams struct {
 	ProcessID string `json:"processId"`
 	Chunk     []byte `json:"chunk"`
@@ -276,7 +277,7 @@ func (r *WriteResult) AppendJSON(dst []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// SignalParams sends a signal to a process group. SessionID is another session than the
+// SignalParams sends a signal to a process group. SessionID is a session other than the
 // caller's (rpc.md 8.2).
 type SignalParams struct {
 	SessionID *string `json:"sessionId,omitempty"`
@@ -325,7 +326,7 @@ func (p *ResizeParams) UnmarshalObject(o *Object) {
 	p.Rows, p.Cols = *rows, *cols
 }
 
-// ListParams asks for the processes of the caller's session, or of the one named
+// ListParams asks for the processes of the caller's session, or of the named one
 // (rpc.md 8, 8.2).
 type ListParams struct {
 	SessionID *string `json:"sessionId,omitempty"`

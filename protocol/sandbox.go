@@ -2,9 +2,9 @@ package protocol
 
 import "github.com/execagent/execagent/internal/strictjson"
 
-// Sandbox is the context that a request asks to be confined in (sandbox.md 2). It
-// is decoded and checked here; package sandbox decides what it allows. With this one a command may
-// read everything, write nothing and use no network:
+// Sandbox is the sandbox that a request asks for (sandbox.md 2). It is decoded and checked here;
+// package sandbox decides what it allows. With this one, a command may read everything, write
+// nothing and use no network:
 //
 //	&protocol.Sandbox{
 //		Permissions: protocol.Permissions{
@@ -13,13 +13,13 @@ import "github.com/execagent/execagent/internal/strictjson"
 //				{Access: "read", Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}},
 //			}},
 //		},
-//		WindowsSandboxLevel: protocol.WindowsSandboxDisabled, // a member that is not optional
+//		WindowsSandboxLevel: protocol.WindowsSandboxDisabled, // a required member
 //	}
 type Sandbox struct {
 	Permissions    Permissions `json:"permissions"`
 	Cwd            *PathURI    `json:"cwd,omitempty"`
 	WorkspaceRoots []PathURI   `json:"workspaceRoots,omitempty"`
-	// PolicyContext replaces Cwd and WorkspaceRoots, where it is given.
+	// PolicyContext, if not nil, replaces Cwd and WorkspaceRoots.
 	PolicyContext        *PolicyContext `json:"policyContext,omitempty"`
 	UserHomeDir          *PathURI       `json:"userHomeDir,omitempty"`
 	TemporaryDirectories []PathURI      `json:"temporaryDirectories,omitempty"`
@@ -29,10 +29,11 @@ type Sandbox struct {
 	text string // see Text
 }
 
-// maxText is how long a text is kept, in bytes. It takes memory beside what was read from it.
+// maxText is the greatest length of a kept text, in bytes. The text takes memory in addition to the
+// values read from it.
 const maxText = 64 << 10
 
-// Text is the JSON that the context was read from; "" where it was not read from a request, or is
+// Text is the JSON that the sandbox was read from; "" if it was not read from a request, or is
 // longer than 64 KiB.
 func (s *Sandbox) Text() string { return s.text }
 
@@ -53,7 +54,7 @@ const (
 )
 
 // Permissions is a permission profile (sandbox.md 3). FileSystem is set for
-// managed ones, Network for all but disabled ones.
+// managed profiles, Network for all except disabled ones.
 type Permissions struct {
 	Type       string           `json:"type"`
 	FileSystem *FileSystemRules `json:"file_system,omitempty"`
@@ -187,8 +188,8 @@ func (p *SandboxPath) unmarshal(o *strictjson.Object) {
 	}
 }
 
-// UnrestrictedFiles tells whether the context leaves the file system alone;
-// a file request never touches the network.
+// UnrestrictedFiles reports whether the sandbox does not restrict the file
+// system; a file request never uses the network.
 func (s *Sandbox) UnrestrictedFiles() bool {
 	p := &s.Permissions
 	return s.WindowsSandboxLevel != "mxc" && (p.FileSystem == nil || p.FileSystem.Type == FileSystemUnrestricted)

@@ -10,19 +10,19 @@ const (
 )
 
 // InitializeParams opens a session, or resumes one. Only servers with namedSessions know
-// what follows the blank line (rpc.md 8.2).
+// the members after the blank line (rpc.md 8.2).
 type InitializeParams struct {
 	ClientName      string  `json:"clientName"`
 	ResumeSessionID *string `json:"resumeSessionId"`
 
-	// SessionName opens the session of that name; there is none yet: makes it, unless
-	// Existing.
+	// SessionName opens the session with that name. If there is none yet, it makes
+	// one, unless Existing is set.
 	SessionName *string `json:"sessionName,omitempty"`
 	Existing    bool    `json:"existing,omitempty"`
 	// Take takes a named session from the client that has it.
 	Take bool `json:"take,omitempty"`
-	// RetainMs is for how long the session is to be kept, see [OpenedSession]; nil: as
-	// before, or as the server likes.
+	// RetainMs is how long the session should be kept, see [OpenedSession]; nil: as
+	// before, or as the server decides.
 	RetainMs *uint64 `json:"retainMs,omitempty"`
 	// SubcommandApprovals: the client answers questions about commands. Only where the server
 	// has subcommandApprovals (execpolicy.md 8.4).
@@ -47,9 +47,9 @@ type InitializeResult struct {
 	// SessionID is a random UUID, valid for a resume as long as the server
 	// keeps detached sessions.
 	SessionID string `json:"sessionId"`
-	// EnvironmentInfo is nil if the server has to be asked for it.
+	// EnvironmentInfo is nil if the client must ask for it.
 	EnvironmentInfo *EnvironmentInfo `json:"environmentInfo,omitempty"`
-	// Session is there if the session has a name, or RetainMs was given.
+	// Session is set if the session has a name, or RetainMs was given.
 	Session *OpenedSession `json:"session,omitempty"`
 }
 
@@ -76,7 +76,7 @@ type Shell struct {
 }
 
 // Capabilities tell a client which methods and members the server knows; a missing
-// flag is false. Only execagent has those after the blank line (rpc.md 8).
+// flag is false. Only execagent has the flags after the blank line (rpc.md 8).
 type Capabilities struct {
 	NetworkProxyLaunch                         bool `json:"networkProxyLaunch"`
 	NetworkProxyReviewDomains                  bool `json:"networkProxyReviewDomains"`
@@ -113,7 +113,7 @@ type StatusResult struct {
 	Status string `json:"status"`
 }
 
-// StatusReady is the only status there is.
+// StatusReady is the only status.
 const StatusReady = "ready"
 
 // ConfigReadParams asks for parts of the configuration files of the machine
@@ -145,7 +145,7 @@ type ConfigLayers struct {
 	CloudInsertionIndex int           `json:"cloudInsertionIndex"`
 }
 
-// ConfigLayer is what one file holds of the selected keys.
+// ConfigLayer has the values of one file for the selected keys.
 type ConfigLayer struct {
 	Source  string  `json:"source"`
 	BaseDir PathURI `json:"baseDir"`

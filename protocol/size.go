@@ -2,8 +2,8 @@ package protocol
 
 import "encoding/base64"
 
-// SizeHint methods estimate how many bytes a large message will take, so that its
-// first buffer is large enough for all of it.
+// SizeHint methods estimate the size of a large message in bytes, so that its
+// first buffer is large enough.
 
 func base64Size(b []byte) int { return base64.StdEncoding.EncodedLen(len(b)) }
 

@@ -14,18 +14,18 @@ const (
 
 // Bounds of sockets.
 const (
-	// MaxSocketID is how many bytes the id of a socket has.
+	// MaxSocketID is the most bytes of a socket's id.
 	MaxSocketID = 128
-	// MaxSocketWindow is how many bytes of a socket a server sends at most before the
+	// MaxSocketWindow is the most bytes of a socket that a server sends before the
 	// client has acknowledged the first of them.
 	MaxSocketWindow = 1 << 20
-	// MaxSocketChunk is how many bytes one socket/write has.
+	// MaxSocketChunk is the most bytes in one socket/write.
 	MaxSocketChunk = 1 << 20
 )
 
 // SocketOpenParams connects to an address on the server's side: tcp://HOST:PORT or
-// unix:///PATH. The id is the client's choice and unique among the sockets of a session;
-// they end with it.
+// unix:///PATH. The client chooses the id, which is unique among the sockets of a
+// session. Sockets end with their session.
 type SocketOpenParams struct {
 	SocketID string   `json:"socketId"`
 	Address  string   `json:"address"`
@@ -50,8 +50,8 @@ func socketID(o *strictjson.Object) string {
 	return id
 }
 
-// SocketData is what has come from the other end of a socket. Offset is how many bytes came
-// before. After EOF or Error nothing more comes.
+// SocketData has bytes from the other end of a socket. Offset is how many bytes came
+// before. EOF or Error ends the data.
 type SocketData struct {
 	SocketID string `json:"socketId"`
 	Offset   uint64 `json:"offset"`
@@ -93,8 +93,8 @@ func (d *SocketData) UnmarshalObject(o *Object) {
 }
 
 // SocketWriteParams sends bytes to the other end of a socket. Offset is how many bytes were
-// sent before; what the server has of them already it takes no second time. EOF says that
-// nothing follows. A decoded Chunk lies in the memory of the message.
+// sent before; the server takes no byte a second time. EOF says that nothing follows. A
+// decoded Chunk lies in the memory of the message.
 type SocketWriteParams struct {
 	SocketID string `json:"socketId"`
 	Offset   uint64 `json:"offset"`
@@ -118,8 +118,8 @@ func (p *SocketWriteParams) UnmarshalObject(o *Object) {
 	p.EOF = o.OptBool("eof", false)
 }
 
-// SocketReceived tells how many bytes of a socket one side has. It answers socket/write and
-// socket/resume: how many the server has passed on.
+// SocketReceived says how many bytes of a socket one side has. As the answer to
+// socket/write and socket/resume, it says how many bytes the server has passed on.
 type SocketReceived struct {
 	Received uint64 `json:"received"`
 }
@@ -140,7 +140,7 @@ func (p *SocketReceivedParams) UnmarshalObject(o *Object) {
 	p.Received = o.Uint64("received")
 }
 
-// SocketParams name a socket and nothing else: the params of socket/close.
+// SocketParams name a socket: the params of socket/close.
 type SocketParams struct {
 	SocketID string `json:"socketId"`
 }

@@ -20,14 +20,14 @@ type Streamed interface {
 
 // encoder writes JSON: all of it to dst, or in parts, or nowhere.
 type encoder struct {
-	dst []byte // what is written; with yield only since the last part
+	dst []byte // the written JSON; with yield, only since the last part
 
-	yield func(part []byte) bool // takes a part as often as limit is reached; false: no more
-	limit int                    // bytes from which on a part is given to yield
+	yield func(part []byte) bool // takes a part whenever limit is reached; false: no more
+	limit int                    // size in bytes from which on a part goes to yield
 	over  bool                   // yield takes no more
 
-	counting bool // only the size is wanted: bytes are counted and not encoded
-	skipped  int  // the size of what was not encoded
+	counting bool // only the size is needed: bytes are counted and not encoded
+	skipped  int  // the size of the bytes that were not encoded
 }
 
 // bytes writes b as base64 in quotes.
@@ -70,8 +70,8 @@ const minPart = 256
 
 // AppendResultParts is [AppendResult] in parts. It returns the size of the message,
 // in bytes, and an iterator that makes the message, once. The parts lie in buf, one
-// after the other, and are about as long as its capacity; each is good until the
-// next one is asked for.
+// after the other, and are about as long as its capacity; each is valid until the
+// next one is requested.
 func AppendResultParts(buf []byte, id ID, result Streamed) (size int, parts iter.Seq[[]byte]) {
 	write := func(e *encoder) {
 		e.dst = append(e.dst, `{"id":`...)

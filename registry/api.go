@@ -25,16 +25,16 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// maxBody bounds a request body, in bytes; an honest one has 6 KiB. A principal may send
-// one on each of its connections at once.
+// maxBody bounds a request body, in bytes; an honest body has 6 KiB. A principal may
+// send one on each of its connections at once.
 const maxBody = 16 << 10
 
 // apiTimeout bounds the time that a request may take; executors give up after 10 s.
 const apiTimeout = 8 * time.Second
 
-// How long URLs and authorizations are good for. An executor opens every websocket with the URL
-// of its last registration, and registers again when the rendezvous refuses that URL (remote.md
-// 3.5); ours also does when half of its time is over. A harness gets a new URL for each
+// How long URLs and authorizations are valid. An executor opens every websocket with the URL of its
+// last registration, and registers again when the rendezvous refuses that URL (remote.md 3.5); our
+// executor also registers again after half of that time. A harness gets a new URL for each
 // websocket.
 const (
 	executorTicketLife = 24 * time.Hour
@@ -42,7 +42,7 @@ const (
 	authorizationLife  = time.Minute
 )
 
-// Codes of error answers, beside those of package wire.
+// Codes of error answers, besides those of package wire.
 const (
 	codeBadRequest   = "bad_request"
 	codeUnauthorized = "unauthorized"
@@ -56,7 +56,7 @@ const (
 )
 
 // apiError is an answer that is not 200. Its message is for the people who run the client,
-// and tells them nothing of the registry beyond what the client has sent.
+// and says nothing about the registry that the client did not send.
 type apiError struct {
 	status     int
 	code       string
@@ -67,19 +67,19 @@ type apiError struct {
 // operation answers the requests for one path below an environment.
 type operation struct {
 	name  string
-	role  ticket.Role // that a principal needs
+	role  ticket.Role // the role that a principal needs
 	limit func(*limits.Limiter, *store.Principal) (retryAfter time.Duration, ok bool)
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
 
-// call is a request whose principal may make it.
+// call is a request that its principal may make.
 type call struct {
 	request       *http.Request
 	principal     *store.Principal
 	environmentID string
 }
 
-// operationOf finds the operation by what follows the environment id in a path.
+// operationOf finds the operation for the part of a path after the environment id.
 func operationOf(suffix string) (operation, bool) {
 	switch suffix {
 	case wire.PathRegister:
@@ -124,8 +124,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, op.name, http.StatusOK, result)
 }
 
-// perform finds the principal of a request, and whether it may make the request, before
-// it reads the body.
+// perform finds the principal of a request, and checks that the principal may make the
+// request, before it reads the body.
 func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, environmentID string) (any, *apiError) {
 	if r.Method != http.MethodPost {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, code: codeMethod, message: "the method is not POST"}
@@ -144,9 +144,9 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
 }
 
-// admit finds the principal of a request and takes the request from its limit. An assertion
-// is compared with earlier ones only after the limit has let the request through, since the
-// store remembers it then.
+// admit finds the principal of a request and counts the request against the principal's
+// limit. It compares an assertion with earlier ones only after the limit has let the
+// request through, because the store then remembers the assertion.
 func (s *Server) admit(ctx context.Context, r *http.Request, operation, environmentID string,
 	limit func(*limits.Limiter, *store.Principal) (retryAfter time.Duration, ok bool)) (*store.Principal, *apiError) {
 	var p *store.Principal
@@ -179,8 +179,8 @@ func (s *Server) admit(ctx context.Context, r *http.Request, operation, environm
 // owners are the holders of credentials, by role.
 var owners = map[ticket.Role]string{ticket.Executor: "an executor", ticket.Harness: "a harness"}
 
-// forbidden is the answer to a principal that may not do what takes a role. It says what the
-// credential is for: who shows it may know.
+// forbidden is the answer to a principal that lacks a role. It says what the credential is for,
+// because its holder may know that.
 func forbidden(p *store.Principal, role ticket.Role) *apiError {
 	message := "the credential is not for this environment"
 	if p.Role != role {
@@ -189,12 +189,13 @@ func forbidden(p *store.Principal, role ticket.Role) *apiError {
 	return &apiError{status: http.StatusForbidden, code: codeForbidden, message: message}
 }
 
-// keep lets the connection of a principal's allowed request stay open, if there is a place.
+// keep lets the connection of a principal's allowed request stay open, if the principal may have
+// one more.
 func keep(w http.ResponseWriter, r *http.Request, p *store.Principal) {
 	if seat := seatOf(r); seat.know(p) {
 		w.Header().Del("Connection")
 	} else {
-		seat.dismiss(w) // the connection counts as a stranger's still: no slow body may keep it
+		seat.dismiss(w) // the connection still counts as a stranger's: no slow body may keep it
 	}
 }
 
@@ -231,7 +232,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	}, nil
 }
 
-// enroll has a registration stored, within the new environments that the principal may register.
+// enroll stores a registration, if the principal may still register new environments.
 func (s *Server) enroll(c *call, put func(allowed func() bool) (reg store.Registration, conflict bool, err error)) (store.Registration, *apiError) {
 	var release func() // gives back the place for registering a new environment
 	allowed := func() bool {
@@ -258,16 +259,16 @@ func (s *Server) enroll(c *call, put func(allowed func() bool) (reg store.Regist
 	return reg, nil
 }
 
-// hasExecutor tells whether the executor of a registration has a websocket here, of either
-// transport.
+// hasExecutor reports whether the executor of a registration has a websocket here, of
+// either transport.
 func (s *Server) hasExecutor(registrationID string) bool {
 	return s.rendezvous.HasExecutor(registrationID) || s.direct.HasExecutor(registrationID)
 }
 
 // validate tells an executor whether the registry has just let a harness connect to it
-// (remote.md 3.2). The caller need not be the one that has registered: an executor's
-// credential may change while it runs (remote.md 12.5). Another executor of the
-// environment learns nothing, since it does not know the authorization.
+// (remote.md 3.2). The caller need not be the principal that registered, because an
+// executor's credential may change while it runs (remote.md 12.5). Another executor of
+// the environment learns nothing, because it does not know the authorization.
 func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	var request wire.ValidateRequest
 	if failure := c.decode(&request); failure != nil {
@@ -285,8 +286,8 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	if !ok {
 		return refused, nil
 	}
-	// Since the harness has connected it may have lost the right to, or the executor
-	// may have lost its environment to another key.
+	// After connecting, the harness may have lost its right to connect, or the
+	// executor may have lost its environment to another key.
 	var current, allowed bool
 	var currentErr, allowedErr error
 	var wg sync.WaitGroup
@@ -340,8 +341,8 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	}, nil
 }
 
-// online returns the registration of the executor that a harness asks for, if a harness may find
-// it by this transport.
+// online returns the registration of the executor that a harness asks for, if the executor is
+// online and uses this transport.
 func (s *Server) online(ctx context.Context, c *call, directly bool) (store.Registration, *apiError) {
 	find := s.rendezvous.Online
 	if directly {
@@ -388,7 +389,7 @@ func checkKey(member string, key *wire.PublicKey) *apiError {
 	return nil
 }
 
-// baseFor returns what rendezvous URLs in the answer start with, see base.
+// baseFor returns the beginning of rendezvous URLs in the answer, see base.
 func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 	u, err := s.base(c.request)
 	if err != nil {
@@ -397,10 +398,10 @@ func (s *Server) baseFor(c *call) (base *url.URL, failure *apiError) {
 	return u, nil
 }
 
-// broken answers a request for which the store has failed. register answers 502 with the
+// broken answers a request for which the store failed. register answers 502 with the
 // code CodeAuthUnavailable: besides a conflict, that is the only error after which the
 // reference retries by itself (remote.md 3.4). A retry is safe even if the registration
-// was stored, since the same key keeps it.
+// was stored, because the same key keeps it.
 func (s *Server) broken(operation, environmentID string, err error) *apiError {
 	s.log.Trouble("the store fails", "operation", operation, "environment", loggable(environmentID), "error", err)
 	switch {
@@ -439,12 +440,12 @@ func (s *Server) answer(w http.ResponseWriter, operation string, status int, bod
 	s.metrics.answered(operation, status)
 	text, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // only for types that JSON does not have
+		panic(err) // only for types that JSON cannot encode
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	h.Set("Cache-Control", "no-store") // URLs and authorizations are credentials
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // a client that has gone needs no answer
+	_, _ = w.Write(text) // a client that has left needs no answer
 }

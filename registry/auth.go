@@ -11,7 +11,7 @@ import (
 
 // authenticate finds the principal of a request. The error is store.ErrUnauthorized or
 // wraps store.ErrUnavailable. If there is an assertion, the request may still be a
-// repetition of another one: [store.Store.RefuseReplay] finds that out.
+// replay: [store.Store.RefuseReplay] finds that out.
 func (s *Server) authenticate(ctx context.Context, r *http.Request) (*store.Principal, *auth.Assertion, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {

@@ -18,15 +18,15 @@ import (
 	"github.com/execagent/execagent/registry/internal/rooms"
 )
 
-// operationDirectRegister is the only operation that a signed request may ask for, beside the
+// operationDirectRegister is the only operation that a signed request may ask for, besides the
 // websocket that follows.
 const operationDirectRegister = "direct_register"
 
-// maxSignedBody bounds the body of a signed request, in bytes: it is read before the signature can
-// be checked, once there is a key with the id that the request names.
+// maxSignedBody bounds the body of a signed request, in bytes. The body is read before the
+// signature can be checked, once a key with the id in the request is found.
 const maxSignedBody = 1 << 10
 
-// codeTransport says that executor and harness want different transports.
+// codeTransport says that executor and harness ask for different transports.
 const codeTransport = "transport_mismatch"
 
 // registerDirect answers an executor that asks for the direct transport (remote.md 10).
@@ -45,8 +45,8 @@ func (s *Server) registerDirect(ctx context.Context, c *call) (any, *apiError) {
 	return s.directAnswer(c, base, reg, ticket.Ticket{Role: ticket.Executor, Signed: isSigned(c.request), Expires: time.Now().Add(s.urlLife)}), nil
 }
 
-// connectDirect answers a harness that asks for the direct transport. No harness gets it that asks
-// for the other one, and none is sent to the other one by this.
+// connectDirect answers a harness that asks for the direct transport. A harness that asks for the
+// other transport never gets this one, and the other way round.
 func (s *Server) connectDirect(ctx context.Context, c *call) (any, *apiError) {
 	var request wire.DirectRequest
 	base, failure := s.directFor(c, &request)
@@ -60,8 +60,8 @@ func (s *Server) connectDirect(ctx context.Context, c *call) (any, *apiError) {
 	return s.directAnswer(c, base, reg, ticket.Ticket{Role: ticket.Harness, Expires: time.Now().Add(harnessTicketLife)}), nil
 }
 
-// directFor reads a request of the direct transport, and refuses it where the operator has not
-// allowed that.
+// directFor reads a request for the direct transport, and refuses it unless the operator allows the
+// transport.
 func (s *Server) directFor(c *call, request *wire.DirectRequest) (base *url.URL, failure *apiError) {
 	if !s.allowsDirect(c.environmentID) {
 		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "this registry does not offer the direct transport to the environment (registry serve --direct)"}
@@ -87,7 +87,7 @@ func (s *Server) directAnswer(c *call, base *url.URL, reg store.Registration, t 
 	return answer
 }
 
-// otherTransport refuses a harness whose executor has the direct transport, or has not.
+// otherTransport refuses a harness whose executor uses the other transport.
 func otherTransport(direct bool) *apiError {
 	message := "the executor of this environment does not offer the direct transport: ask for the encrypted one"
 	if direct {
@@ -96,20 +96,20 @@ func otherTransport(direct bool) *apiError {
 	return &apiError{status: http.StatusConflict, code: codeTransport, message: message}
 }
 
-// allowsDirect tells whether the operator lets an environment use the direct transport.
+// allowsDirect reports whether the operator lets an environment use the direct transport.
 func (s *Server) allowsDirect(environmentID string) bool {
 	return s.directPattern != "" && store.Matches(s.directPattern, environmentID)
 }
 
-// isSigned tells whether a request is signed as AWS does.
+// isSigned reports whether a request has a signature of AWS's form.
 func isSigned(r *http.Request) bool {
 	values := r.Header.Values("Authorization")
 	return len(values) == 1 && sigv4.IsClaim(values[0])
 }
 
-// authenticateSigned finds the principal of a signed request. It reads the body, which is there
-// again afterwards. A signature can be used again for 15 minutes, by who has read the request: it
-// registers what it has registered before, for a URL that needs another signature.
+// authenticateSigned finds the principal of a signed request. It reads the body and puts it back. A
+// reader of the request could replay its signature for 15 minutes, but would only repeat the same
+// registration, and the URL in the answer needs another signature.
 func (s *Server) authenticateSigned(ctx context.Context, r *http.Request) (*store.Principal, error) {
 	claim, err := sigv4.ParseClaim(r.Header.Get("Authorization"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Server) authenticateSigned(ctx context.Context, r *http.Request) (*stor
 	return nil, err
 }
 
-// signedBy tells whether the request for a websocket is signed by a principal.
+// signedBy reports whether a principal signed the request for a websocket.
 func (s *Server) signedBy(r *http.Request, principalID string) (bool, error) {
 	if !isSigned(r) {
 		return false, nil
@@ -153,13 +153,13 @@ func (s *Server) signedBy(r *http.Request, principalID string) (bool, error) {
 	return err == nil && p.ID == principalID, err
 }
 
-// errNameless is why a registry takes no signature for the host of a request: nobody has told it
-// that this host is the registry.
+// errNameless says why a registry accepts no signature for the host of a request: it does not know
+// whether this host is the registry.
 var errNameless = errors.New("this registry takes signed requests for the host of its --public-url alone, which is not set (registry serve --public-url)")
 
-// knownAs are the hosts and paths by which the client may have come: as the operator says, and as
-// the request says if it names that host or this machine. Nothing else counts: whatever a request
-// or a proxy says, a server of another name could pass on to this one what an executor has signed
+// knownAs returns the hosts and paths by which the client may have come: those of the operator, and
+// those of the request if it names that host or this machine. Nothing else in a request or from a
+// proxy counts, because a server with another name could pass on a request that an executor signed
 // for it.
 func (s *Server) knownAs(r *http.Request) []*url.URL {
 	var at []*url.URL

@@ -1,7 +1,7 @@
-// Package registry is the server side of remote mode: the registry, with which executors
-// register and which harnesses ask for them, and the rendezvous, where their websockets
-// meet (remote.md 1, 3, 4 and 9). It passes on what executors and harnesses have
-// encrypted for each other, and has no key to read it with.
+// Package registry is the server side of remote mode (remote.md 1, 3, 4 and 9).
+// Executors register at the registry, and harnesses ask the registry for executors.
+// Their websockets meet at the rendezvous. It passes on messages that executors and
+// harnesses encrypt for each other, and has no key to read them.
 //
 //	store, err := registry.OpenStore(ctx, registry.StoreConfig{Dir: "/var/lib/registry"})
 //	text, key, err := store.CreateKey(ctx, registry.Key{Role: "executor", Environments: "build-*"})
@@ -12,12 +12,12 @@
 //
 // A [Store] has all state: in a folder, or in a NATS cluster. Keys are made and revoked
 // there. [New] makes a [Server] on it, which is an http.Handler. A [Front] is the HTTP
-// server for it that strangers may reach: it gives them few places, and keeps those of
-// principals.
+// server in front of it, which strangers may reach: it gives strangers few connections
+// and keeps the connections of principals.
 //
-// All state is in the store, and everything that one request leaves for another is
-// read from there: any number of servers on one store are one registry. Each
-// request finds its principal there, too, so that a revocation counts at once.
+// Requests share state only through the store, so any number of servers on one
+// store are one registry. Each request reads its principal from the store too, so
+// a revocation counts at once.
 //
 //	executor ── register ──► key and environment allowed? ─ registration ─► signed URL, a day
 //	executor ── websocket ─► signature, registration still this one ──────► presence

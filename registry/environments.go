@@ -23,14 +23,14 @@ const (
 	directoryFresh = time.Second
 )
 
-// serveEnvironments tells a harness which environments its key is for, of those that are
-// registered, and which are online (remote.md 3.6).
+// serveEnvironments lists for a harness the registered environments that its key is for,
+// and which of them are online (remote.md 3.6).
 func (s *Server) serveEnvironments(w http.ResponseWriter, r *http.Request) {
 	const operation = "environments"
 	defer s.metrics.took(operation, time.Now())
 	ctx, cancel := context.WithTimeout(r.Context(), apiTimeout)
 	defer cancel()
-	r.Body = http.MaxBytesReader(w, r.Body, 0) // nothing of it is read
+	r.Body = http.MaxBytesReader(w, r.Body, 0) // the body is not read
 	result, failure := s.environments(ctx, w, r, operation)
 	if failure == nil {
 		s.answer(w, operation, http.StatusOK, result)
@@ -99,23 +99,22 @@ func page(known []store.Known, p *store.Principal, after string) *wire.Environme
 	return answer
 }
 
-// directory has the list of all environments. To read it takes a look at each of them, so
-// requests within a second share one reading, whoever sends them.
+// directory has the list of all environments. Reading the list looks at each of them, so
+// all requests within a second share one reading.
 type directory struct {
 	mu    sync.Mutex // protects the fields below; held while the list is read
 	at    time.Time
-	known []store.Known // nobody changes it
+	known []store.Known // never changed
 }
 
-// read returns all environments that are registered, sorted by id, as they were not longer
-// than directoryFresh ago.
+// read returns all registered environments, sorted by id, at most directoryFresh old.
 func (d *directory) read(ctx context.Context, st *store.Store) ([]store.Known, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.at.IsZero() && time.Since(d.at) < directoryFresh {
 		return d.known, nil
 	}
-	// The first request may be cancelled; the others still want the answer.
+	// The first request may be cancelled, but the others still need the answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
 	defer cancel()
 	known, err := st.Known(ctx)

@@ -24,9 +24,9 @@ const (
 )
 
 const (
-	// maxStrangers is how many connections may be open that have shown neither a
-	// credential nor a signed URL yet; each takes 20 KiB. A new one gets the place of
-	// the oldest, which is closed once it has had its strangerTurn.
+	// maxStrangers is how many connections without a credential or a signed URL may
+	// be open; each takes 20 KiB. A new connection replaces the oldest, which is
+	// closed once it has had its strangerTurn.
 	maxStrangers = 4096
 	// strangerTurn is longer than an honest request takes when thousands of executors
 	// come at once, as after a restart of the registry. When it was a quarter of a
@@ -40,9 +40,9 @@ const (
 
 // Front is the HTTP server of a [Server]. It treats connections of strangers and of
 // principals differently. Strangers have few places, and each answer to them ends their
-// connection. After an allowed request of a principal its connection stays open for the
-// next one, and counts among that principal's ([store.Limits]). Requests of many
-// principals may come through one connection of a proxy: it counts for the last of them.
+// connection. After an allowed request of a principal, the connection stays open for the
+// next request, and counts for that principal ([store.Limits]). A proxy may send
+// requests of many principals over one connection, which counts for the last of them.
 // All methods may run concurrently.
 type Front struct {
 	server   *Server
@@ -50,22 +50,22 @@ type Front struct {
 	web      http.Server
 	lobby    *conns.Lobby
 	stop     sync.Once
-	done     chan struct{} // closed when nothing is accepted any more
+	done     chan struct{} // closed when no more connections are accepted
 
 	mu    sync.Mutex         // protects the field below
-	seats map[net.Conn]*seat // by the connection as the HTTP server has it
+	seats map[net.Conn]*seat // by the HTTP server's connection
 }
 
-// NewFront makes the HTTP server of server for the connections that the listener
-// accepts. The Front closes the listener. It must be a plain one: with a config the Front
-// itself adds TLS, so that a connection counts as a stranger's already during its
-// handshake. A nil config is for no TLS.
+// NewFront makes the HTTP server of server for the connections that the listener accepts.
+// The Front closes the listener. The listener must be plain: with a config, the Front
+// itself adds TLS, so that a connection already counts as a stranger's during its
+// handshake. A nil config means no TLS.
 func NewFront(server *Server, listener net.Listener, config *tls.Config) *Front {
 	return newFront(server, server, listener, config)
 }
 
-// NewMetricsFront makes an HTTP server of the metrics and the paths about health of server,
-// on a port of its own. Whoever connects is a stranger, as with other exporters.
+// NewMetricsFront makes an HTTP server for the metrics and the health paths of server, on a
+// port of its own. All its connections count as strangers', as with other exporters.
 func NewMetricsFront(server *Server, listener net.Listener) *Front {
 	return newFront(server, http.HandlerFunc(server.serveOperator), listener, nil)
 }
@@ -112,8 +112,8 @@ func (f *Front) Shutdown(ctx context.Context) error {
 	return closed(f.web.Shutdown(ctx))
 }
 
-// Close accepts no more connections and closes those that are open, except websockets. It
-// waits for nothing.
+// Close accepts no more connections and closes open ones, except websockets. It waits for
+// nothing.
 func (f *Front) Close() error {
 	f.close()
 	return closed(f.web.Close())
@@ -134,8 +134,8 @@ func (f *Front) close() {
 	_ = f.listener.Close()
 }
 
-// door is the listener of the HTTP server: each connection that it accepts has got a seat
-// in the lobby. It lies below TLS, since a peer is a stranger during its handshake, too.
+// door is the listener of the HTTP server: each connection that it accepts has a seat in
+// the lobby. It lies below TLS, because a peer is also a stranger during its handshake.
 type door struct {
 	net.Listener
 	f *Front
@@ -158,11 +158,11 @@ func (d door) Accept() (net.Conn, error) {
 // principal's.
 type seat struct {
 	f   *Front
-	raw net.Conn // as the lobby has it: below TLS
+	raw net.Conn // the lobby's connection, below TLS
 
 	mu        sync.Mutex // protects the fields below
 	principal string     // id; "" for a stranger
-	release   func()     // gives the principal's place for a connection back
+	release   func()     // frees the principal's place for a connection
 	over      bool       // the connection has ended, or is a websocket
 }
 
@@ -201,7 +201,7 @@ func seatOf(r *http.Request) *seat {
 }
 
 // attend notes that the head of a request has come. From now on the stranger waits for the
-// server, so its connection is not closed for a new one.
+// server, so its connection is not closed to make room for a new one.
 func (s *seat) attend() {
 	if s != nil {
 		s.f.lobby.Attend(s.raw)
@@ -210,7 +210,7 @@ func (s *seat) attend() {
 
 // dismiss bounds how long the rest of a request is read after an answer that ends the
 // connection. Without dismiss the HTTP server would read it for all of readTimeout. If the
-// connection was closed at once, a peer that is still sending would lose the answer.
+// connection were closed at once, a peer that is still sending would lose the answer.
 func (s *seat) dismiss(w http.ResponseWriter) {
 	if s == nil {
 		return
@@ -223,9 +223,10 @@ func (s *seat) dismiss(w http.ResponseWriter) {
 	}
 }
 
-// know notes whose request has come on the connection. The connection leaves the lobby, or
-// the principal that it counted for, and counts for p. know returns false if p may not
-// have another one: then the connection stays where it is, and must end after the answer.
+// know notes that a request of p came on the connection. The connection, which counted in
+// the lobby or for another principal, then counts for p. know returns false if p may not
+// have another connection: then nothing changes, and the connection must end after the
+// answer.
 func (s *seat) know(p *store.Principal) bool {
 	if s == nil {
 		return true
@@ -248,7 +249,7 @@ func (s *seat) know(p *store.Principal) bool {
 	return true
 }
 
-// leave gives back the place of the connection, which has ended or is a websocket.
+// leave frees the place of the connection, which has ended or is a websocket.
 func (s *seat) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"github.com/execagent/execagent/internal/registry/store"
 )
 
-// Paths for operators. They ask for no credential, and tell nothing of any principal.
+// Paths for operators. They need no credential, and reveal nothing about principals.
 const (
 	pathHealth  = "/healthz" // the process answers
-	pathReady   = "/readyz"  // it should get requests: it does not drain, and can write the store
+	pathReady   = "/readyz"  // it should get requests: it is not draining, and can write the store
 	pathMetrics = "/metrics"
 )
 
@@ -33,7 +33,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 			status, message = http.StatusServiceUnavailable, store.ErrUnavailable.Error()+"\n"
 		}
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(message)) // a client that has gone needs no answer
+		_, _ = w.Write([]byte(message)) // a client that has left needs no answer
 	default:
 		_, _ = w.Write([]byte("alive\n"))
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/registry/internal/rendezvous"
 )
 
-// maxScrapes is how many requests for the metrics are answered at once. Nobody needs a
-// credential for them; more are answered 503.
+// maxScrapes is how many requests for the metrics are answered at once; more get 503.
+// They need no credential.
 const maxScrapes = 4
 
 // Bounds of the histograms' buckets, in seconds: an embedded store answers within a
@@ -28,8 +28,8 @@ var (
 	storeBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 )
 
-// metrics count what the API and the rendezvous do, from the start on. No value has an id
-// or a secret in it. The methods may run concurrently.
+// metrics count what the API and the rendezvous do, from the start on. No value contains
+// an id or a secret. The methods may run concurrently.
 type metrics struct {
 	rendezvous.Metrics
 
@@ -39,7 +39,7 @@ type metrics struct {
 	page        http.Handler
 }
 
-// newMetrics makes the metrics of a server, with what it can be asked when somebody looks.
+// newMetrics makes the metrics of a server, including those that are computed for each scrape.
 func newMetrics(cfg Config, l *limits.Limiter, ready func(context.Context) error, log *slog.Logger) *metrics {
 	defaults := l.Defaults()
 	m := &metrics{
@@ -115,10 +115,10 @@ func (m *metrics) took(operation string, since time.Time) {
 	m.requestTook.WithLabelValues(operation).Observe(time.Since(since).Seconds())
 }
 
-// relayed collects what a rendezvous counts by itself.
+// relayed collects the counts of a rendezvous.
 type relayed struct{ metrics *rendezvous.Metrics }
 
-// A relayedValue is one of them.
+// A relayedValue is one of these counts.
 type relayedValue struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -151,7 +151,7 @@ func counter(name, help string, of func(*rendezvous.Metrics) *atomic.Uint64) rel
 	return relayedValue{plain(name, help), prometheus.CounterValue, "", func(m *rendezvous.Metrics) float64 { return float64(of(m).Load()) }}
 }
 
-// Describe tells which metrics there are.
+// Describe lists the metrics.
 func (r *relayed) Describe(to chan<- *prometheus.Desc) {
 	to <- rejected
 	for i, v := range relayedValues {
@@ -161,7 +161,7 @@ func (r *relayed) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads them.
+// Collect reads the values.
 func (r *relayed) Collect(to chan<- prometheus.Metric) {
 	for _, v := range relayedValues {
 		var labels []string

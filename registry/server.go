@@ -21,8 +21,8 @@ import (
 	"github.com/execagent/execagent/registry/internal/rooms"
 )
 
-// DefaultGrace is how long a stream whose ends acknowledge may be without one
-// of its websockets (remote.md 8.1).
+// DefaultGrace is how long a stream whose ends acknowledge may lack one of its
+// websockets (remote.md 8.1).
 const DefaultGrace = 30 * time.Second
 
 // DefaultClockSkew is how far the clock of an agent identity may be off, in either
@@ -30,18 +30,18 @@ const DefaultGrace = 30 * time.Second
 const DefaultClockSkew = time.Minute
 
 // maxClockSkew is half of the time for which the newest assertion of a task is remembered.
-// An assertion may be used from one skew before its time to one after: when it has been
-// forgotten, its time is too far off.
+// An assertion may be used from one skew before its time to one skew after. So when it is
+// forgotten, it is too old to be used.
 const maxClockSkew = store.ReplayTTL / 2
 
-// Config says what a [Server] serves with. All but Store may be left out.
+// Config configures a [Server]. Only Store is required.
 type Config struct {
 	// Store keeps all state. The server does not close it.
 	Store *Store
 
-	// PublicURL is the http or https URL that clients know this registry by: the
-	// rendezvous URLs that it hands out start with it. If it is empty they start with
-	// the scheme and host of the request.
+	// PublicURL is the http or https URL of this registry for clients: rendezvous
+	// URLs start with it. If it is empty, they start with the scheme and host of the
+	// request.
 	PublicURL string
 
 	// TrustProxy makes the server believe X-Forwarded-Proto and X-Forwarded-Host,
@@ -50,34 +50,34 @@ type Config struct {
 
 	Logger *slog.Logger // nil: nothing is logged
 
-	// Version is that of the program, which operators are told.
+	// Version is the version of the program, shown to operators.
 	Version string
 
-	// MetricsElsewhere takes /metrics away from the server's own paths; [NewMetricsFront]
-	// has it in any case.
+	// MetricsElsewhere removes /metrics from the server's own paths; [NewMetricsFront]
+	// always has it.
 	MetricsElsewhere bool
 
-	// CertificateNotAfter tells until when the certificate is valid that is shown to
-	// clients. It is nil where there is none.
+	// CertificateNotAfter returns the end of validity of the server's certificate.
+	// It is nil if there is none.
 	CertificateNotAfter func() time.Time
 
-	// Limits count for principals that have none of their own.
+	// Limits apply to principals without limits of their own.
 	Limits Limits
 
-	// MemoryLimit is how much memory the process may take, in bytes: half of it may be
-	// held for peers. Zero means that there is no limit; then 512 MiB may be.
+	// MemoryLimit is how much memory the process may take, in bytes; half of it may be
+	// held for peers. Zero means no limit; then 512 MiB may be held for peers.
 	MemoryLimit int64
 
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets. Zero means DefaultGrace.
 	Grace time.Duration
 
-	// ExecutorURLs is how long the URL of an executor's websocket is good, in whole
-	// seconds. Zero means 24 hours.
+	// ExecutorURLs is how long the URL of an executor's websocket is valid, in
+	// whole seconds. Zero means 24 hours.
 	ExecutorURLs time.Duration
 
-	// Direct is a pattern of the environments that may use the direct transport, whose messages
-	// the registry can read. If it is empty none may.
+	// Direct is a pattern of the environments that may use the direct transport, whose messages the
+	// registry can read. If it is empty, none may.
 	Direct string
 
 	// ClockSkew is how far the clocks of agent identities may be off, at most 5
@@ -98,19 +98,19 @@ type Server struct {
 	limits     *limits.Limiter
 	signer     *ticket.Signer
 	metrics    *metrics
-	node       string // names this server to the others; a new one for each New
+	node       string // names this server for the others; a new name for each New
 	rendezvous *rendezvous.Routes
 	direct     *rooms.Rooms
 
 	directPattern string
 	directory     directory
 	mounts        []mount
-	forHealth     []mount // what operators are answered, also on a port of its own
+	forHealth     []mount // paths for operators, also on a port of their own
 }
 
-// New makes a server, announces its node to the others on the same store, and begins to
-// listen to them. The start must succeed within ctx and within a minute. The caller closes
-// the server.
+// New makes a server, announces its node to the other servers on the same store, and
+// starts to listen to them. This must succeed within ctx and within a minute. The caller
+// closes the server.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("a registry needs a store")
@@ -186,7 +186,7 @@ func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) { s.serve
 func (s *Server) serve(mounts []mount, w http.ResponseWriter, r *http.Request) {
 	seat, h := seatOf(r), w.Header()
 	seat.attend()
-	h.Set("Connection", "close") // perform takes it away when a credential was accepted
+	h.Set("Connection", "close") // perform removes it when a credential was accepted
 	defer func() {
 		if h.Get("Connection") != "" {
 			seat.dismiss(w)
@@ -201,15 +201,15 @@ func (s *Server) serve(mounts []mount, w http.ResponseWriter, r *http.Request) {
 	s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
 }
 
-// mount says what answers a path or, if the path ends in a slash, all paths below it. An
-// http.ServeMux would redirect paths that hold // or .. to others, and clients expect an
+// mount is the handler of a path or, if the path ends in a slash, of all paths below it.
+// An http.ServeMux would redirect paths that contain // or .., but clients expect an
 // error of the API instead.
 type mount struct {
 	path  string
 	serve http.HandlerFunc
 }
 
-// mount makes the tables of what the server answers.
+// mount makes the server's tables of paths.
 func (s *Server) mount(metricsElsewhere bool) {
 	s.forHealth = []mount{{pathHealth, s.serveHealth}, {pathReady, s.serveHealth}, {pathMetrics, s.serveHealth}}
 	s.mounts = append([]mount{
@@ -223,8 +223,8 @@ func (s *Server) mount(metricsElsewhere bool) {
 	}
 }
 
-// parsePublicURL returns what rendezvous URLs start with, for the URL that an operator
-// has set.
+// parsePublicURL returns the beginning of rendezvous URLs for the public URL of an
+// operator.
 func parsePublicURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
@@ -238,8 +238,8 @@ func parsePublicURL(raw string) (*url.URL, error) {
 	return &url.URL{Scheme: strings.Replace(u.Scheme, "http", "ws", 1), Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, nil
 }
 
-// base returns what rendezvous URLs in the answer to r start with: ws or wss, host and
-// perhaps a path.
+// base returns the beginning of rendezvous URLs in the answer to r: ws or wss, host
+// and perhaps a path.
 func (s *Server) base(r *http.Request) (*url.URL, error) {
 	if s.publicURL != nil {
 		return s.publicURL, nil

@@ -9,13 +9,13 @@ import (
 const (
 	defaultLeastDelay = 100 * time.Millisecond
 	defaultMostDelay  = 30 * time.Second
-	// defaultUrgentDelay is the longest pause while a stream waits, since that ends
-	// after 30 s without a websocket. It is also the longest pause within recent of
-	// the last opening: a websocket that drops every few seconds must not stay away
-	// for longer and longer.
+	// defaultUrgentDelay is the longest pause while a stream waits, because a
+	// stream ends after 30 s without a websocket. It is also the longest pause
+	// within recent of the last opening, so that a websocket that drops every few
+	// seconds does not stay away for longer and longer.
 	defaultUrgentDelay = 5 * time.Second
 	recent             = 60 * time.Second
-	// defaultSteady is how long a websocket has to be up for the pace to start
+	// defaultSteady is how long a websocket must be up for the pace to start
 	// over.
 	defaultSteady = 30 * time.Second
 )
@@ -33,9 +33,9 @@ type backoff struct {
 // connected notes that a websocket was opened.
 func (b *backoff) connected() { b.opened, b.up = time.Now(), true }
 
-// next returns the pause before the next attempt, after an attempt has failed or a
-// websocket has ended; the time that the websocket was up is taken off. waiting
-// says that a stream waits for the next one.
+// next returns the pause before the next attempt, after an attempt failed or a
+// websocket ended, minus the time that the websocket was up. waiting says that a
+// stream waits for the next websocket.
 func (b *backoff) next(waiting bool) time.Duration {
 	sinceOpened := time.Since(b.opened)
 	var waited time.Duration

@@ -23,14 +23,14 @@ import (
 
 const (
 	// defaultHandshakePatience is how long an executor may take to answer a
-	// handshake, from the opening of the websocket on (remote.md 9).
+	// handshake, counted from the opening of the websocket (remote.md 9).
 	defaultHandshakePatience = 10 * time.Second
-	// refusalPatience is for how long handshakes are repeated after the executor
-	// has refused the first one.
+	// refusalPatience is how long handshakes are repeated after the executor
+	// refused the first one.
 	refusalPatience = 10 * time.Second
 )
 
-// Why there is no connection to the executor.
+// Reasons why there is no connection to the executor.
 var (
 	errDataTooEarly = errors.New("data before the handshake was answered")
 	errPeerReset    = errors.New("executor has ended the stream")
@@ -38,31 +38,32 @@ var (
 
 // Dialer is a harness: it connects to the executor of an environment through a
 // registry (remote.md 9). Registry and Identity are required. Dial may run any
-// number of times at once. Once one has connected, all others are to the same key
-// (client.md 1.2): whoever holds a session tells no other executor of it.
+// number of times at once. After the first connection, all others must go to the
+// same key (client.md 1.2), so that no other executor learns of a session.
 type Dialer struct {
-	// Registry says where the executor is and which key it has. It has to
-	// outlive the connections.
+	// Registry returns the address and the key of the executor. It must outlive
+	// the connections.
 	Registry *Registry
 	// Identity is the harness's key pair, one for the whole process.
 	Identity *Identity
-	// Logger gets losses and reconnects, never a key, an authorization or
-	// a signed URL. Nil: nothing is logged.
+	// Logger logs losses and reconnects, but never a key, an authorization or a
+	// signed URL. Nil discards.
 	Logger *slog.Logger
-	// Failed hears of each attempt of Dial that has failed and is to be repeated, from the
-	// goroutine of that Dial. True ends Dial with this error. Nil: all are repeated.
+	// Failed is called after each failed attempt of Dial that would be repeated, in the
+	// goroutine of that Dial. If it returns true, Dial ends with this error. Nil: all are
+	// repeated.
 	Failed func(error) (enough bool)
 
 	timing timing
 	socket socket.Config
 
 	mu           sync.Mutex      // guards what follows
-	executor     *wire.PublicKey // pinned by the first connection; nil before it
-	registration string          // of the last one
+	executor     *wire.PublicKey // pinned by the first connection; nil before that
+	registration string          // of the last connection
 }
 
-// Same asks the registry whether the executor is still the one that the last connection of Dial
-// was made to: its registration and its key. Without a connection it is not.
+// Same asks the registry, and reports whether the executor still has the registration and the key
+// of the last connection of Dial. Before the first connection it returns false.
 func (d *Dialer) Same(ctx context.Context) (bool, error) {
 	now, err := d.Registry.connect(ctx, d.Identity.PublicKey())
 	if err != nil {
@@ -73,19 +74,19 @@ func (d *Dialer) Same(ctx context.Context) (bool, error) {
 	return d.executor != nil && d.registration == now.RegistrationID && d.executor.Equal(now.ExecutorKey), nil
 }
 
-// Dial connects to the executor: it asks the registry, opens a websocket of its own
-// and completes the handshake. After a failure that may pass it starts over, from
-// the question to the registry, until ctx ends: the executor is offline, the
-// registry or the rendezvous fails, the websocket is lost. A handshake that the
-// executor refuses, since it is busy or the harness may not connect, is repeated
-// for 10 s. That the registry names another key than for an earlier connection is
-// final. The connection outlives ctx.
+// Dial connects to the executor: it asks the registry, opens a new websocket and
+// completes the handshake. After a temporary failure it starts over, from the
+// question to the registry, until ctx ends: if the executor is offline, the
+// registry or the rendezvous fails, or the websocket is lost. A handshake that the
+// executor refuses, because it is busy or the harness may not connect, is repeated
+// for 10 s. If the registry names another key than for an earlier connection, the
+// failure is final. The connection outlives ctx.
 //
-// When the executor acknowledges (remote.md 8.1), a lost websocket is replaced
+// If the executor acknowledges (remote.md 8.1), a lost websocket is replaced
 // within 30 s by another one to the same registration and key, and the caller
-// notices no more than a delay. Otherwise the connection ends with its websocket.
-// Close of the connection sends what was written before and the reset that frees
-// the executor's stream, for up to a second, and waits for its goroutines.
+// notices only a delay. Otherwise the connection ends with its websocket. For up
+// to a second, Close of the connection sends earlier writes and the reset that
+// frees the executor's stream. Then it waits for its goroutines.
 func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	var c *harness
 	var refusals refusals
@@ -108,7 +109,7 @@ type refusals struct {
 	first time.Time // zero: none yet
 }
 
-// again tells whether a failed attempt to connect may be repeated.
+// again reports whether a failed attempt to connect may be repeated.
 func (r *refusals) again(err error) bool {
 	if !errors.Is(err, errPeerReset) {
 		return connectAgain(err)
@@ -158,13 +159,14 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 	})
 	go c.run(running, s, lane)
 	if !d.pin(c) {
-		_ = c.Close() // frees the stream; that another executor answers says more
+		_ = c.Close() // frees the stream; the error about another executor says more
 		return nil, errExecutorChanged
 	}
 	return c, nil
 }
 
-// pin notes the executor of a connection. It is false if an earlier one was to another.
+// pin notes the executor of a connection. It returns false if an earlier connection went to another
+// executor.
 func (d *Dialer) pin(c *harness) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,24 +191,24 @@ func (d *Dialer) connect(ctx context.Context) (*connectAnswer, *socket.Socket, e
 	return answer, s, nil
 }
 
-// connectAgain tells whether a failed attempt may be repeated: when the executor is
-// offline, when the registry or the rendezvous is busy or fails, when the network
-// fails. Any other refusal by the registry is final. So is one by the rendezvous: it
-// was shown a URL that the registry had just signed, and the next one would fare no
-// better. Refusals by the executor are not decided here, see refusals.
+// connectAgain reports whether a failed attempt may be repeated: if the executor is
+// offline, the registry or the rendezvous is busy or fails, or the network fails.
+// Any other refusal by the registry is final. So is a refusal by the rendezvous,
+// because the registry had just signed the URL, and the next URL would be refused
+// too. Refusals by the executor are not decided here, see refusals.
 func connectAgain(err error) bool {
 	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
-		// Status 410 says that another executor has registered since the registry
-		// was asked.
+		// Status 410 means that another executor has registered since we asked
+		// the registry.
 		return refused.Status == http.StatusGone || api.Busy(refused.Status)
 	}
 	return api.ConnectAgain(err)
 }
 
-// Final tells whether an error of [Dialer.Dial] would be that of the next attempt, too:
-// the registry or the rendezvous refuses the harness, or the credential is of no use.
-// What the network, a busy server or an executor that is away may be the reason for is
-// not final.
+// Final reports whether the next attempt would fail with the same error of
+// [Dialer.Dial]: the registry or the rendezvous refuses the harness, or the credential
+// is useless. An error is not final if the network, a busy server or an absent executor
+// may be the reason.
 func Final(err error) bool {
 	if errors.Is(err, errPeerReset) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -214,9 +216,9 @@ func Final(err error) bool {
 	return !connectAgain(err)
 }
 
-// shakeHands sends the empty resume frame and the handshake that every stream begins
-// with, and waits for the executor's answer, which also tells whether the executor
-// acknowledges. When ctx ends or the time is over, the websocket is closed.
+// shakeHands sends the empty resume frame and the handshake that begin every stream,
+// and waits for the executor's answer, which also says whether the executor
+// acknowledges. If ctx ends or the time is over, it closes the websocket.
 func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket.Lane, authorization string) (keys *noise.Session, acknowledges bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(c.dialer.timing.handshake, defaultHandshakePatience))
 	defer cancel()
@@ -244,7 +246,7 @@ func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket
 	return keys, acknowledges, err
 }
 
-// readAnswer reads one frame. It returns no keys and no error when the frame was
+// readAnswer reads one frame. It returns no keys and no error if the frame was
 // not the executor's answer.
 func (c *harness) readAnswer(s *socket.Socket, i *noise.Initiator) (keys *noise.Session, acknowledges bool, err error) {
 	m, err := s.Read()

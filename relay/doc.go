@@ -1,7 +1,7 @@
 // Package relay connects executors and harnesses that cannot reach each other:
 // JSON-RPC connections, end to end encrypted, through a rendezvous that both
 // reach by websocket and that neither trusts. A harness that only wants a client
-// uses package client/remote, which has all of this.
+// uses package client/remote, which does all of this.
 //
 //	registry, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: url, EnvironmentID: id, Tokens: auth.Bearer(key)})
 //	identity, err := relay.NewIdentity()
@@ -14,8 +14,8 @@
 //	conn, err := dialer.Dial(ctx)
 //
 // A [Registry] is the client of a registry, for one environment. [Environments]
-// asks which environments a key is for. An [Identity] is the key pair of this
-// process.
+// returns the environments that a key is valid for. An [Identity] is the key
+// pair of this process.
 //
 // The executor runs a [Link]: it registers its key, keeps one websocket to the
 // rendezvous and yields every harness that completes its handshake as an
@@ -28,8 +28,9 @@
 //	stream    rpc.Conn: messages ↔ records ↔ data frames, in order, repeated
 //	          after a loss when the peer acknowledges
 //
-// The registry decides who may connect. The handshake (Noise) keeps everybody
-// else, the registry and the rendezvous too, from reading and writing a stream.
+// The registry decides which harness may connect. The handshake (Noise) keeps
+// everybody else, including the registry and the rendezvous, from reading and
+// writing a stream.
 //
 // The wire is specified in docs/protocol/remote.md. This package differs from the
 // reference in two places: it acknowledges records (remote.md 8.1), and it

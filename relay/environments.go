@@ -9,12 +9,12 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// maxListed is how many environments [Environments] takes from a registry.
+// maxListed is how many environments [Environments] accepts from a registry.
 const maxListed = 100_000
 
 // Environments asks a registry for the environments that a harness's key is for, sorted by
-// their ids. The EnvironmentID of cfg has no meaning here. What the registry says is
-// checked: the ids are ones, and the names of executors can be printed.
+// their ids. It ignores the EnvironmentID of cfg. It checks the answer: the ids are valid,
+// and the names of executors can be printed.
 func Environments(ctx context.Context, cfg RegistryConfig) ([]Environment, error) {
 	r, err := newRegistry(cfg, wire.PathEnvironments)
 	if err != nil {

@@ -1,6 +1,6 @@
 package relay
 
-// fifo is a queue that gives its memory back when it has run empty, but for a few
+// fifo is a queue that frees its memory when it has run empty, except for a few
 // items. The zero value is empty.
 type fifo[T any] struct {
 	items []T // those before head are zero
@@ -12,8 +12,8 @@ const smallFifo = 8
 
 func (q *fifo[T]) len() int { return len(q.items) - q.head }
 
-// at returns the item with index i, counted from the first, which has 0. The
-// pointer is valid until the next push.
+// at returns the item with index i; the first item has index 0. The pointer is
+// valid until the next push.
 func (q *fifo[T]) at(i int) *T { return &q.items[q.head+i] }
 
 func (q *fifo[T]) push(item T) {

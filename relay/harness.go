@@ -15,7 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// Reasons for the end of a harness's connection.
+// The reasons for the end of a harness's connection.
 var (
 	errTextMessage     = errors.New("rendezvous sent a text message")
 	errInvalidFrame    = errors.New("invalid frame for this stream")
@@ -79,8 +79,8 @@ func (c *harness) run(ctx context.Context, s *socket.Socket, lane *socket.Lane) 
 }
 
 // serve carries the stream over the websocket s. It returns when the websocket has
-// ended (then lost is true) or when the stream is over. With resume, the stream has
-// lived on another websocket before and goes on with this one.
+// ended (then lost is true) or when the stream is over. With resume, the stream had
+// another websocket before and continues on this one.
 func (c *harness) serve(ctx context.Context, s *socket.Socket, lane *socket.Lane, resume bool) (lost bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -109,8 +109,8 @@ func (c *harness) serve(ctx context.Context, s *socket.Socket, lane *socket.Lane
 }
 
 // read serves the frames of a websocket. lost says that the websocket has ended.
-// Otherwise the stream is over: without an error when the executor has ended it,
-// else because the executor or the rendezvous broke the rules.
+// Otherwise the stream is over: without an error if the executor ended it, else
+// because the executor or the rendezvous broke the rules.
 func (c *harness) read(s *socket.Socket) (lost bool, err error) {
 	var f frame.Frame
 	for {
@@ -129,8 +129,8 @@ func (c *harness) read(s *socket.Socket) (lost bool, err error) {
 	}
 }
 
-// receive does with one message what remote.md 9 asks for; frames of other streams
-// are ignored. The stream has ended when over is true or there is an error.
+// receive handles one message as remote.md 9 requires; it ignores frames of other
+// streams. The stream has ended if over is true or there is an error.
 func (c *harness) receive(m *socket.Message, f *frame.Frame) (over bool, err error) {
 	invalid := frame.Decode(m.Bytes, f)
 	if !bytes.Equal(f.StreamID, c.id) {
@@ -154,8 +154,8 @@ func (c *harness) receive(m *socket.Message, f *frame.Frame) (over bool, err err
 	return false, nil
 }
 
-// farewell sends the reset that frees the executor's stream, behind what was
-// written before.
+// farewell sends the reset that frees the executor's stream, after all earlier
+// writes.
 func (c *harness) farewell(ctx context.Context, s *socket.Socket, lane *socket.Lane) {
 	patience := orDefault(c.dialer.timing.farewell, defaultFarewell)
 	limit := time.AfterFunc(patience, func() { _ = s.Close() })
@@ -192,7 +192,7 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 			return s, nil
 		}
 		// Unlike in Dial, a refusal by the rendezvous is not final: each attempt
-		// asks the registry anew, and the registry's refusal is.
+		// asks the registry again, and only the registry's refusal is final.
 		last, delay = err, pace.next(true)
 		c.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Bounds of what waits for the reader of a stream.
+// Bounds of the data that waits for the reader of a stream.
 const (
 	maxUnread = 128 // messages (remote.md 8.2)
-	// maxUnreadBytes is reached when the reader is late with large messages. A
-	// peer that acknowledges is made to wait from patientUnreadBytes on.
+	// maxUnreadBytes is reached if the reader is late with large messages. A
+	// peer that acknowledges must wait from patientUnreadBytes on.
 	maxUnreadBytes     = 2 * maxMessage
 	patientUnreadBytes = 1 << 20
-	// maxBacklog is in bytes of memory. It is twice what our own sending half leaves
-	// unacknowledged, so that a peer of our kind never reaches it.
+	// maxBacklog is in bytes of memory. It is twice the bytes that our own sending
+	// half leaves unacknowledged, so that a peer of our kind never reaches it.
 	maxBacklog = 2 * maxKeptBytes
 	// backlogPiece is the least memory of one piece, in bytes: small records
 	// share one.
@@ -33,14 +33,14 @@ var (
 	errExhausted = errors.New("the stream has carried as many records as it may")
 )
 
-// messagePatience is how long a peer may take over the next part of a large
+// messagePatience is how long a peer may take for the next part of a large
 // message, see [rpc.NewIntake].
 const messagePatience = 90 * time.Second
 
 // inbound is the receiving half of a stream.
 type inbound struct {
 	keys  *noise.Session
-	moved func(progress) // is told what goOn took; receive and read return what they took
+	moved func(progress) // gets the progress of goOn; receive and read return their progress
 	going sync.WaitGroup // the goroutine of goOn
 
 	mu      sync.Mutex // protects the fields below
@@ -48,18 +48,18 @@ type inbound struct {
 	room    sync.Cond  // signalled for room for a message, or the end
 	err     error      // the end; io.EOF when it was orderly
 	// pushes says that the caller of receive waits for room before it goes on
-	// (waitForRoom). Unread messages are then our reader's fault and no violation
-	// of the peer's.
+	// (waitForRoom). Too many unread messages are then our reader's fault, not a
+	// violation by the peer.
 	pushes bool
-	// patient says that the peer sends again what is dropped, and waits when
-	// its records are not acknowledged (remote.md 8.1).
+	// patient says that the peer sends dropped records again, and waits if its
+	// records are not acknowledged (remote.md 8.1).
 	patient bool
 	next    uint32 // sequence number of the next record in order
 	taken   uint32 // records below it are all in assembler and unread
 	early   reorder
 	share   part // of the reserve, taken by early and backlog
-	// backlog holds the plaintext of the records from taken to next, for which
-	// there was no room in unread.
+	// backlog holds the plaintext of the records from taken to next that did
+	// not fit into unread.
 	backlog      fifo[piece]
 	backlogBytes int // of memory
 	assembler    assembler
@@ -76,7 +76,7 @@ type piece struct {
 	end  uint32 // sequence number after its last record
 }
 
-// progress is what the sending half has to tell the peer about the receiving one.
+// progress is what the sending half must tell the peer about the receiving half.
 type progress struct {
 	taken    uint32 // see inbound
 	bits     uint32 // bit i: record taken+i is here (remote.md 8.1)
@@ -94,9 +94,9 @@ func (in *inbound) init(keys *noise.Session, pushes bool, intake *rpc.Intake, mo
 	in.arrived.L, in.room.L = &in.mu, &in.mu
 }
 
-// read returns the next message, or the end in.err. A violation of the peer's that
-// lay in the backlog is found only here, becomes in.err, and is returned after the
-// messages before it.
+// read returns the next message, or the end in.err. It may find a violation by the
+// peer in the backlog, which becomes in.err and is returned after the messages
+// before it.
 func (in *inbound) read() (message []byte, got progress, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -129,7 +129,7 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 	var err error
 	switch {
 	case seq < in.next:
-		got.again = true // the second copy is not even opened: the first one counts
+		got.again = true // the second copy is not opened: the first one counts
 	case seq > in.next:
 		got.early = true
 		if err = in.early.hold(in.next, seq, record); in.patient {
@@ -154,7 +154,7 @@ func (in *inbound) receive(seq uint32, record []byte, patient bool) (progress, e
 	return got, nil
 }
 
-// recordLocked opens the record whose turn it is.
+// recordLocked opens the next record in order.
 func (in *inbound) recordLocked(record []byte, got *progress) error {
 	if in.next == math.MaxUint32 {
 		return errExhausted
@@ -180,10 +180,10 @@ func (in *inbound) recordLocked(record []byte, got *progress) error {
 	return in.postponeLocked(plaintext)
 }
 
-// deliverLocked makes messages of plaintext, and returns the part of it that has to
-// wait: for memory, or, if the peer is patient, for room among the unread messages.
-// A peer that is not patient breaks the rules by sending more than there is room
-// for; with pushes our reader is to blame instead, and the message is taken.
+// deliverLocked makes messages from plaintext, and returns the part that must wait:
+// for memory or, if the peer is patient, for room among the unread messages. A peer
+// that is not patient breaks the rules by sending more than fits. With pushes, our
+// reader is to blame instead, and the message is taken.
 func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 	for len(plaintext) > 0 {
 		full := in.fullLocked()
@@ -215,7 +215,7 @@ func (in *inbound) deliverLocked(plaintext []byte) (rest []byte, err error) {
 }
 
 // goOn waits until there is memory, or the stream is dropped, and then delivers
-// what waits in the backlog.
+// the backlog.
 func (in *inbound) goOn(granted <-chan struct{}) {
 	select {
 	case <-granted:
@@ -233,8 +233,8 @@ func (in *inbound) goOn(granted <-chan struct{}) {
 }
 
 // waitForRoom waits until our reader has caught up, or the stream has ended. It
-// returns at once for a peer that acknowledges. Its caller does not read the
-// websocket meanwhile, which holds up the peer; so the websocket must carry no
+// returns at once for a peer that acknowledges. While it waits, its caller does
+// not read the websocket, which stops the peer. So the websocket must carry no
 // other stream.
 func (in *inbound) waitForRoom() {
 	in.mu.Lock()
@@ -253,8 +253,8 @@ func (in *inbound) fullLocked() bool {
 	return n > 0 && (n >= maxUnread || in.unreadBytes >= limit || in.assembler.intake.Crowded())
 }
 
-// postponeLocked puts the plaintext of the record before in.next into the backlog.
-// It may be empty.
+// postponeLocked puts the plaintext of the record before in.next, which may be
+// empty, into the backlog.
 func (in *inbound) postponeLocked(plaintext []byte) error {
 	if n := in.backlog.len(); n > 0 {
 		last := in.backlog.at(n - 1)
@@ -275,7 +275,7 @@ func (in *inbound) postponeLocked(plaintext []byte) error {
 	return nil
 }
 
-// refillLocked delivers what waits in the backlog, as far as there is room.
+// refillLocked delivers the backlog, as far as there is room.
 func (in *inbound) refillLocked() progress {
 	var got progress
 	for in.backlog.len() > 0 {
@@ -297,7 +297,7 @@ func (in *inbound) refillLocked() progress {
 		in.dropPieceLocked()
 	}
 	if in.err != nil && in.backlog.len() == 0 {
-		in.assembler.drop() // the rest of the message does not come
+		in.assembler.drop() // the rest of the message will not come
 	}
 	in.reportLocked(&got)
 	return got
@@ -316,7 +316,7 @@ func (in *inbound) dropBacklogLocked() {
 	}
 }
 
-// reportLocked completes got with what has been received so far.
+// reportLocked completes got with the records received so far.
 func (in *inbound) reportLocked(got *progress) {
 	got.taken = in.taken
 	if in.next == in.taken && in.early.records == nil {
@@ -329,9 +329,9 @@ func (in *inbound) reportLocked(got *progress) {
 	}
 }
 
-// end lets the reader have the messages that have arrived, and then err. Records
-// that wait for memory are dropped: they were never acknowledged, and the end must
-// not wait for memory.
+// end gives the reader the messages that have arrived, and then err. It drops
+// records that wait for memory, because they were never acknowledged and the end
+// must not wait for memory.
 func (in *inbound) end(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -344,21 +344,21 @@ func (in *inbound) end(err error) {
 		in.dropBacklogLocked()
 	}
 	if in.backlog.len() == 0 {
-		in.assembler.drop() // the rest of the message does not come
+		in.assembler.drop() // the rest of the message will not come
 	}
 	in.arrived.Broadcast()
 	in.room.Broadcast()
 }
 
-// close drops what is unread, and waits for the goroutine of goOn. From now on the
-// reader gets err. goOn locks the mutexes of both halves of the stream, so a caller
-// with one of them would wait for ever.
+// close drops unread messages, and waits for the goroutine of goOn. From now on the
+// reader gets err. The caller must hold no mutex of either half of the stream,
+// because goOn locks both.
 func (in *inbound) close(err error) {
 	in.mu.Lock()
 	in.err = err
 	in.mu.Unlock()
 	in.drop()
-	in.going.Wait() // after drop there is nothing that would start another one
+	in.going.Wait() // after drop nothing starts another one
 }
 
 // stopWaitingLocked ends goOn. Nothing is delivered after it.
@@ -371,7 +371,7 @@ func (in *inbound) stopWaitingLocked() {
 	}
 }
 
-// drop forgets what is unread; end comes before it.
+// drop forgets unread messages; end comes before it.
 func (in *inbound) drop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

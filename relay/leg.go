@@ -15,20 +15,20 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// resetReason is the one reason that our resets give, whatever the cause: the peer
-// learns no more from us about why its stream ended (remote.md 8.2).
+// resetReason is the only reason in our resets, whatever the cause, so that the
+// peer does not learn why its stream ended (remote.md 8.2).
 const resetReason = "noise_relay_protocol_error"
 
 // leg is one websocket of a link, from its opening to its end.
 //
-//	reader   decodes frames and hands them to streams; never waits for one
+//	reader   decodes frames and passes them to streams; never waits for one
 //	attempt  one goroutine per handshake: read it, ask the registry, answer
 //	linger   one goroutine per ended stream whose lane is too full for its reset
 type leg struct {
 	link           *Link
 	registrationID string
 	socket         *socket.Socket
-	control        *socket.Lane // for resets that no stream's lane takes
+	control        *socket.Lane // for resets that fit no stream's lane
 	wg             sync.WaitGroup
 
 	frame frame.Frame // used by the reader only
@@ -41,7 +41,7 @@ func (g *leg) read(ctx context.Context) error {
 		m, err := g.socket.Read()
 		if errors.Is(err, socket.ErrText) {
 			level := slog.LevelWarn
-			if warned { // a peer cannot flood the log
+			if warned { // so that a peer cannot flood the log
 				level = slog.LevelDebug
 			}
 			warned = true
@@ -51,7 +51,7 @@ func (g *leg) read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// A message that is no valid frame is dropped without a word (remote.md 5).
+		// A message that is no valid frame is dropped silently (remote.md 5).
 		if frame.Decode(m.Bytes, &g.frame) == nil {
 			g.receive(ctx, m, &g.frame)
 		}
@@ -59,7 +59,7 @@ func (g *leg) read(ctx context.Context) error {
 	}
 }
 
-// receive does with one frame what the table of remote.md 8.2 says.
+// receive handles one frame as the table of remote.md 8.2 says.
 func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	t := &g.link.streams
 	switch f.Body {
@@ -71,7 +71,7 @@ func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 		s, pending := t.find(f.StreamID)
 		switch {
 		case s != nil:
-			// A violation has ended the stream, and its end told the link.
+			// A violation has ended the stream, which has told the link.
 			_ = s.receive(f)
 		case pending:
 			if f.Body == frame.Data && t.disturb(f.StreamID) {
@@ -84,16 +84,16 @@ func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	}
 }
 
-// needsNoReset tells whether f, a frame of a stream that is unknown here, is dropped
-// without a reset, because its sender does not take the stream for an active one.
-// That is an acknowledgement, or the empty resume that a harness sends before its
-// handshake. A harness that resumes a stream which it had here before gets a reset,
-// since it has to hear that the stream is gone (remote.md 8.1).
+// needsNoReset reports whether f, a frame of a stream unknown here, is dropped
+// without a reset, because its sender does not expect an active stream. Such a frame
+// is an acknowledgement, or the empty resume that a harness sends before its
+// handshake. A harness that resumes an earlier stream gets a reset, because it must
+// learn that the stream is gone (remote.md 8.1).
 func needsNoReset(f *frame.Frame) bool {
 	return f.Body == frame.Ack || f.Body == frame.Resume && f.NextSeq == 0 && !f.Acknowledges()
 }
 
-// admit takes up a handshake or refuses it.
+// admit accepts a handshake for processing, or refuses it.
 func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	ctx, cancel := context.WithCancel(ctx)
 	h, err := g.link.streams.admit(f.StreamID, f.Payload, cancel)
@@ -113,7 +113,7 @@ func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
 	})
 }
 
-// attempt carries a handshake through, to an active stream or to a reset.
+// attempt runs a handshake, up to an active stream or a reset.
 func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 	message2, s, principal, err := g.agree(ctx, h, message1)
 	if err != nil {
@@ -132,14 +132,14 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 	g.link.cfg.Identity.Prepare()
 }
 
-// agree reads message 1, asks the registry whether its sender may connect, and meanwhile makes
-// message 2. principal is what the registry calls the harness's. Only one handshake at a time
-// computes: a flood of them, of whatever kind, then keeps one processor busy and no more.
+// agree reads message 1, asks the registry whether its sender may connect, and makes message 2 at
+// the same time. principal is the registry's name for the harness's principal. Only one handshake
+// at a time computes, so that a flood of handshakes keeps only one processor busy.
 func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *noise.Session, principal string, err error) {
 	registry, computing := g.link.cfg.Registry, &g.link.computing
 	id := []byte(h.id)
 	computing.Lock()
-	if err := ctx.Err(); err != nil { // dropped meanwhile
+	if err := ctx.Err(); err != nil { // dropped in the meantime
 		computing.Unlock()
 		return nil, nil, "", err
 	}
@@ -163,7 +163,7 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 	if g.link.Refused() {
 		select {
 		case g.link.unwelcome <- struct{}{}:
-		default: // it was said already
+		default: // it was reported already
 		}
 	}
 	if err == nil && invalid != nil {
@@ -176,8 +176,9 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 	return message2, s, answer, nil
 }
 
-// open makes an active stream of a handshake, and then answers the handshake. The
-// other order would lose frames: a harness may send at once when it has the answer.
+// open makes an active stream from a handshake, and then answers the handshake. The
+// other order would lose frames, because a harness may send as soon as it has the
+// answer.
 func (g *leg) open(h *attempt, keys *noise.Session, principal string, message2 []byte) error {
 	l := g.link
 	id := []byte(h.id)
@@ -210,8 +211,8 @@ func (g *leg) open(h *attempt, keys *noise.Session, principal string, message2 [
 	return nil
 }
 
-// askForHolders asks the rendezvous about those who have left something here. What happens to
-// their right later the rendezvous says by itself.
+// askForHolders asks the rendezvous whether the holders of sessions here may still connect. The
+// rendezvous reports later changes by itself.
 func (g *leg) askForHolders() {
 	if g.link.cfg.Holders == nil {
 		return
@@ -224,8 +225,8 @@ func (g *leg) askForHolders() {
 	}
 }
 
-// reset ends the stream or handshake that the peer, or the rendezvous, says is
-// over. Nothing is answered.
+// reset ends the stream or handshake that the peer, or the rendezvous, has
+// ended. It sends no answer.
 func (g *leg) reset(f *frame.Frame) {
 	if holder, ok := bytes.CutPrefix(f.StreamID, []byte(wire.PrincipalStream)); ok && string(f.Reason) == wire.ResetRevoked {
 		if g.link.cfg.Revoked != nil {
@@ -249,8 +250,9 @@ func (g *leg) reset(f *frame.Frame) {
 	g.link.logStream(slog.LevelInfo, "stream ended", f.StreamID, "reason", reason)
 }
 
-// refuse answers a handshake with a reset and logs a warning. When there is no room,
-// or the stream is active already, the line has level debug: both are ordinary.
+// refuse answers a handshake with a reset and logs a warning. If there is no room,
+// or the stream is already active, the line has level debug, because both are
+// normal.
 func (g *leg) refuse(id []byte, err error) {
 	g.sendReset(id)
 	g.link.refused.Add(1)
@@ -261,15 +263,15 @@ func (g *leg) refuse(id []byte, err error) {
 	g.link.logStream(level, "handshake refused", id, "error", err)
 }
 
-// sendReset tells the peer that a stream is over. When the lane is full the reset
-// is dropped: a peer that causes more resets than it reads must not make us hold
-// them.
+// sendReset tells the peer that a stream is over. If the lane is full, the reset
+// is dropped, because a peer that causes more resets than it reads must not make
+// us hold them.
 func (g *leg) sendReset(id []byte) { g.control.TrySend(newReset(id)) }
 
-// farewell sends the reset of a stream behind all that the stream has already sent,
-// and closes its lane. If the lane is full a goroutine waits for room. If too many
-// such goroutines wait, the reset takes the control lane, on which it may arrive
-// before the last frames of the stream.
+// farewell sends the reset of a stream after everything that the stream has already
+// sent, and closes its lane. If the lane is full, a goroutine waits for room. If
+// too many such goroutines wait, the reset takes the control lane, where it may
+// arrive before the last frames of the stream.
 func (g *leg) farewell(member *member) {
 	reset := newReset([]byte(member.id))
 	reset.Retain()
@@ -304,7 +306,7 @@ func newHandshake(id, message []byte) *socket.Message {
 	return newFrame(&frame.Frame{StreamID: id, AckBits: frame.WillAcknowledge, Body: frame.Handshake, Payload: message})
 }
 
-// newFrame encodes any frame but those with data, which sealRecord makes.
+// newFrame encodes any frame except those with data, which sealRecord makes.
 func newFrame(f *frame.Frame) *socket.Message {
 	m := socket.NewMessage(len(f.StreamID) + len(f.Payload) + len(f.Reason) + frame.MaxDataHeader)
 	m.Bytes = f.Append(m.Bytes)

@@ -23,28 +23,28 @@ import (
 const (
 	// defaultGrace is how long a stream lives without a websocket (remote.md 8.1).
 	defaultGrace = 30 * time.Second
-	// defaultFarewell bounds how long an orderly end waits for what was
-	// written before to go out.
+	// defaultFarewell bounds how long an orderly end waits for earlier writes
+	// to be sent.
 	defaultFarewell = time.Second
-	// maxStreamLines is how many lines about streams go into the log in
-	// streamLinesInterval. Without a bound harnesses could flood the log.
+	// maxStreamLines is how many lines about streams go into the log per
+	// streamLinesInterval. Without a bound, harnesses could flood the log.
 	maxStreamLines      = 256
 	streamLinesInterval = 10 * time.Second
 )
 
-// LinkConfig says what a [Link] serves. Registry and Identity are required.
+// LinkConfig configures a [Link]. Registry and Identity are required.
 type LinkConfig struct {
 	// Registry is where the executor registers and asks about harnesses. The
 	// caller closes it after Run.
 	Registry *Registry
 	// Identity is the executor's key pair, the same for every registration.
 	Identity *Identity
-	// Logger gets the life of the connection: registered, connected, lost and
-	// why, streams, refused handshakes. Never a key, an authorization or a
-	// signed URL. Nil: nothing is logged.
+	// Logger logs registrations, connections, losses with their reasons,
+	// streams and refused handshakes, but never a key, an authorization or a
+	// signed URL. Nil discards.
 	Logger *slog.Logger
 	// Budget bounds the memory of the messages of all streams together, unread
-	// ones included. Nil: they have no bound together.
+	// ones included. Nil: there is no common bound.
 	Budget *rpc.Budget
 	// ReserveBytes is the size of two reserves that all streams share: one for
 	// received records that wait for earlier records, for room or for memory, the
@@ -52,9 +52,10 @@ type LinkConfig struct {
 	// in either. Unread messages count in Budget. Zero: [DefaultReserveBytes].
 	ReserveBytes int64
 
-	// Holders returns who has left something here, by [rpc.Revocable]: after each
-	// reconnect the rendezvous is asked whether they may still connect. Revoked hears of
-	// one who may not, from the goroutine that reads the websocket. Nil: none.
+	// Holders returns the holders of sessions here, see [rpc.Revocable]: after each
+	// reconnect, the link asks the rendezvous whether they may still connect. Revoked is
+	// called for a holder that may not, in the goroutine that reads the websocket. Nil:
+	// none.
 	Holders func() []string
 	Revoked func(holder string)
 
@@ -68,11 +69,11 @@ type timing struct {
 }
 
 // Link is the executor's side of a relay: an [rpc.Listener] whose connections
-// are the streams of harnesses that have completed their handshake, all over
-// one websocket to the rendezvous. [Link.Run] keeps it up.
+// are the streams of harnesses with a completed handshake, all over one
+// websocket to the rendezvous. [Link.Run] keeps the websocket up.
 //
 // A stream whose harness acknowledges (remote.md 8.1) outlives the websocket by 30 s and
-// goes on with the next one; others end with it.
+// continues on the next one; others end with the websocket.
 type Link struct {
 	cfg            LinkConfig
 	log            *slog.Logger
@@ -81,7 +82,7 @@ type Link struct {
 	keptReserve    reserve
 	ready          atomic.Bool
 	registered     atomic.Pointer[registration] // the newest one
-	unwelcome      chan struct{}                // the registry has refused the credential; has room for one
+	unwelcome      chan struct{}                // the registry refused the credential; has room for one
 	connects       atomic.Uint64                // websockets so far
 	refused        atomic.Uint64                // handshakes so far
 	traffic        socket.Traffic
@@ -110,14 +111,13 @@ func NewLink(cfg LinkConfig) *Link {
 }
 
 // Run registers, connects to the rendezvous, serves streams and reconnects for
-// as long as ctx lives (remote.md 3.4, 3.5). It may be called once. When
+// as long as ctx lives (remote.md 3.4, 3.5). It may be called only once. When
 // it returns, all streams have ended, Accept returns net.ErrClosed, and all its
-// goroutines are gone.
+// goroutines have ended.
 //
-// It returns nil when ctx ends: then the websocket is dropped without a close
-// frame, but what was written before still goes out, for up to a second. It
-// returns an error when the registry refuses the registration, the first or
-// a later one.
+// It returns nil when ctx ends: it then sends earlier writes, for up to a
+// second, and drops the websocket without a close frame. It returns an error if
+// the registry refuses a registration, the first or a later one.
 func (l *Link) Run(ctx context.Context) error {
 	defer func() { _ = l.Close() }() // it has no error
 	var expiring sync.WaitGroup
@@ -159,8 +159,8 @@ func (l *Link) Run(ctx context.Context) error {
 	}
 }
 
-// register announces the executor's key. An error is final: [Registry.register] has
-// already repeated what may be repeated.
+// register announces the executor's key. An error is final, because
+// [Registry.register] has already repeated calls that may be repeated.
 func (l *Link) register(ctx context.Context) error {
 	registration, err := l.cfg.Registry.register(ctx, l.cfg.Identity.PublicKey())
 	if err != nil {
@@ -189,9 +189,9 @@ func (l *Link) connect(ctx context.Context, registration *registration) (*leg, e
 	return &leg{link: l, registrationID: registration.ID, socket: s, control: s.NewLane(0)}, nil
 }
 
-// serve runs a websocket until it ends. Streams that waited for a websocket go on
-// with it; when it has ended, those whose peers acknowledge wait for the next one,
-// and the others end.
+// serve runs a websocket until it ends. Streams that waited for a websocket
+// continue on it. At its end, streams whose peers acknowledge wait for the next
+// one, and the others end.
 func (l *Link) serve(ctx context.Context, g *leg) error {
 	waited, orphans := l.streams.attach(g)
 	l.ready.Store(true)
@@ -233,8 +233,8 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 	return err
 }
 
-// expire waits for the grace after the end of g, and then ends the streams, if no
-// other websocket has come since.
+// expire waits for the grace after the end of g, and then ends the streams,
+// unless another websocket has come since.
 func (l *Link) expire(ctx context.Context, g *leg) {
 	if api.Sleep(ctx, orDefault(l.cfg.timing.grace, defaultGrace)) == nil {
 		l.endStreams(g, errNoWebsocket)
@@ -243,7 +243,7 @@ func (l *Link) expire(ctx context.Context, g *leg) {
 
 var errNoWebsocket = errors.New("relay connection was lost and did not come back")
 
-// endStreams ends all streams with err. If lost is given, it does so only when no
+// endStreams ends all streams with err. If lost is not nil, it does so only if no
 // websocket has come after lost.
 func (l *Link) endStreams(lost *leg, err error) {
 	for _, m := range l.streams.clear(lost) {
@@ -253,8 +253,8 @@ func (l *Link) endStreams(lost *leg, err error) {
 	}
 }
 
-// streamEnded hears from a stream that it has ended from this side, and sends the
-// peer a reset.
+// streamEnded is called when a stream ended from this side, and sends the peer a
+// reset.
 func (l *Link) streamEnded(id string, s *stream, err error) {
 	m, g := l.streams.endedHere(id, s)
 	if m == nil {
@@ -292,8 +292,8 @@ type lineLimit struct {
 	n     int
 }
 
-// take counts one more line. ok tells whether it may be written, first that it is
-// the first one of its interval that may not.
+// take counts one more line. ok reports whether the line may be written; first
+// reports that it is the first line of its interval that may not.
 func (l *lineLimit) take(now time.Time) (ok, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,7 +304,7 @@ func (l *lineLimit) take(now time.Time) (ok, first bool) {
 	return l.n <= maxStreamLines, l.n == maxStreamLines+1
 }
 
-// offer hands a stream to Accept. It returns false when nobody will take it.
+// offer passes a stream to Accept. It returns false if Accept will not take it.
 func (l *Link) offer(s rpc.Conn) bool {
 	select {
 	case <-l.closed:
@@ -313,7 +313,7 @@ func (l *Link) offer(s rpc.Conn) bool {
 	}
 	select {
 	case l.accepted <- s:
-	default: // full of streams that have ended before anybody accepted them
+	default: // full of streams that ended before they were accepted
 		return false
 	}
 	select {
@@ -348,12 +348,12 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// refuseAccepted closes what waits for an Accept that will not come.
+// refuseAccepted closes streams that wait for an Accept that will not come.
 func (l *Link) refuseAccepted() {
 	for {
 		select {
 		case c := <-l.accepted:
-			_ = c.Close() // nobody would hear of its error
+			_ = c.Close() // no caller would get its error
 		default:
 			return
 		}
@@ -363,12 +363,12 @@ func (l *Link) refuseAccepted() {
 // Addr is nil: a link listens nowhere.
 func (l *Link) Addr() net.Addr { return nil }
 
-// Ready tells whether the websocket to the rendezvous is up.
+// Ready reports whether the websocket to the rendezvous is up.
 func (l *Link) Ready() bool { return l.ready.Load() }
 
-// Unready says why no harness can open a stream, "" if one can. A websocket outlives the key that
-// it was opened with, but the registry lets no harness in by way of an executor whose credential it
-// refuses.
+// Unready returns the reason why no harness can open a stream, "" if one can. A websocket outlives
+// the key that it was opened with, but the registry lets no harness connect to an executor whose
+// credential it refuses.
 func (l *Link) Unready() string {
 	switch {
 	case !l.Ready():
@@ -379,10 +379,11 @@ func (l *Link) Unready() string {
 	return ""
 }
 
-// Refused tells whether the registry has refused the executor's credential, and not taken it since.
+// Refused reports whether the registry refused the executor's credential and has not accepted it
+// since.
 func (l *Link) Refused() bool { return l.cfg.Registry.Refused() != 0 }
 
-// Stats says what a link has, and what it has done so far.
+// Stats has the current state and the counts of a link.
 type Stats struct {
 	Streams        int
 	Connects       uint64 // websockets
@@ -390,23 +391,23 @@ type Stats struct {
 	Sent, Received uint64 // bytes of websockets
 }
 
-// Stats returns how things are now.
+// Stats returns the current values.
 func (l *Link) Stats() Stats {
 	return Stats{l.streams.count(), l.connects.Load(), l.refused.Load(), l.traffic.Sent.Load(), l.traffic.Received.Load()}
 }
 
-// refusedForGood tells whether the rendezvous refused the websocket with a status
-// 4xx: then only a new registration can help (remote.md 3.5).
+// refusedForGood reports whether the rendezvous refused the websocket with a
+// status 4xx: then only a new registration can help (remote.md 3.5).
 func refusedForGood(err error) bool {
 	refused, ok := errors.AsType[*socket.RefusedError](err)
 	return ok && 400 <= refused.Status && refused.Status < 500
 }
 
-// flush waits until what was written before has gone out, or patience is over.
+// flush waits until earlier writes have been sent, or patience is over.
 func flush(ctx context.Context, s *socket.Socket, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_ = s.Flush(ctx) // the caller closes s in any case
+	_ = s.Flush(ctx) // the caller closes s anyway
 }
 
 func unlessDone(ctx context.Context, err error) error {

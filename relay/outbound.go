@@ -16,15 +16,14 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxOvertaken is how many writers may overtake those that wait for their turn.
-// Overtaking saves the time to wake a goroutine, but those that wait must not
-// starve.
+// maxOvertaken is how many writers may overtake waiting writers. Overtaking
+// saves the time to wake a goroutine, but waiting writers must not starve.
 const maxOvertaken = 8
 
 // outbound is the sending half of a stream. One writer at a time has the turn, for
-// a whole message. The pump (pump.go) sends what no writer does: acknowledgements
-// and repeated frames. The writer and the pump take turns at sending, frame by
-// frame, and the pump goes first.
+// a whole message. The pump (pump.go) sends all other frames: acknowledgements and
+// repeated frames. The writer and the pump take turns at sending, frame by frame,
+// and the pump goes first.
 type outbound struct {
 	id      []byte
 	keys    *noise.Session
@@ -32,26 +31,26 @@ type outbound struct {
 	fail    func(error) // ends the stream
 
 	mu      sync.Mutex                  // protects the fields below
-	err     error                       // why the stream has ended; nil before
+	err     error                       // the reason of the stream's end; nil before
 	send    func(*socket.Message) error // the lane's; nil without a websocket
-	attempt int                         // counts websockets: an error of an old one says nothing of send
+	attempt int                         // counts websockets: an error of an old one says nothing about send
 	next    uint32                      // sequence number of the next record
-	proven  bool                        // the peer has acknowledged something, or said that it will
+	proven  bool                        // the peer has acknowledged a frame, or said that it will
 	acked   uint32                      // frames below it are acknowledged
 	// firstHeld says that the peer has the frame with the number acked, but has not
 	// taken it yet.
 	firstHeld bool
-	// recover is what next was when a loss was noticed last. Frames below recover
-	// may be lost as well, or the peer has dropped them because they came too far
-	// ahead of the lost one.
+	// recover is the value of next when a loss was last noticed. Frames below
+	// recover may be lost too, or the peer may have dropped them because they
+	// came too far ahead of the lost one.
 	recover   uint32
 	kept      kept
-	forgotten bool // too much went out unacknowledged: nothing more is kept before the peer is proven
+	forgotten bool // too much was sent unacknowledged: no more frames are kept until the peer is proven
 
 	writing   bool      // a writer has the turn
 	turn      sync.Cond // signalled when the turn is free
 	waiting   int       // writers that wait for the turn
-	overtaken int       // writers that came later and had the turn before those
+	overtaken int       // writers that came later and had the turn before the waiting ones
 
 	sending bool      // a frame is being sealed or sent
 	ready   sync.Cond // signalled for the writer whose turn it is, and for the pump
@@ -154,7 +153,7 @@ func (o *outbound) endTurn() {
 }
 
 // record seals and sends one record. A length above 0 is put in front of data. Only
-// the writer that has the turn calls it.
+// the writer with the turn calls it.
 func (o *outbound) record(length int, data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -181,8 +180,8 @@ func (o *outbound) record(length int, data []byte) error {
 	return o.sendLocked(m)
 }
 
-// sealLocked seals the next record; it gives up the mutex meanwhile. After an error
-// the stream is at its end.
+// sealLocked seals the next record; it unlocks the mutex meanwhile. After an error
+// the stream is over.
 func (o *outbound) sealLocked(length int, data []byte) (*socket.Message, error) {
 	a := o.acknowledgementLocked()
 	if a.expressible() {
@@ -206,8 +205,8 @@ func (o *outbound) sealLocked(length int, data []byte) (*socket.Message, error) 
 	return nil, o.failLocked(err)
 }
 
-// sendLocked sends a frame on the websocket that there is; it gives up the mutex
-// meanwhile. The error is that of sendFailedLocked.
+// sendLocked sends a frame on the current websocket; it unlocks the mutex
+// meanwhile. The error comes from sendFailedLocked.
 func (o *outbound) sendLocked(m *socket.Message) error {
 	send, attempt := o.send, o.attempt
 	o.sending = true
@@ -221,7 +220,7 @@ func (o *outbound) sendLocked(m *socket.Message) error {
 	return nil
 }
 
-// failLocked ends the stream with err and returns err; it gives up the mutex
+// failLocked ends the stream with err and returns err; it unlocks the mutex
 // meanwhile.
 func (o *outbound) failLocked(err error) error {
 	o.mu.Unlock()
@@ -230,9 +229,9 @@ func (o *outbound) failLocked(err error) error {
 	return err
 }
 
-// mustWaitLocked tells whether the next record cannot be sealed yet: a frame is
-// being sent, the peer has to acknowledge first, or there is no websocket and
-// nothing may be kept for the next one.
+// mustWaitLocked reports whether the next record cannot be sealed yet: a frame
+// is being sent, the peer must acknowledge first, or there is no websocket and
+// no more frames may be kept for the next one.
 func (o *outbound) mustWaitLocked() bool {
 	if o.sending || o.pump.running {
 		return true
@@ -243,16 +242,16 @@ func (o *outbound) mustWaitLocked() bool {
 	return o.send == nil
 }
 
-// sentLocked notes that sealing and sending a frame is over, and wakes those that
-// wait for it.
+// sentLocked notes that a frame was sealed and sent, and wakes goroutines that
+// wait for that.
 func (o *outbound) sentLocked() {
 	o.sending = false
 	o.ready.Broadcast()
 }
 
-// sendFailedLocked notes that the websocket with that attempt is of no more use,
-// which the owner of the stream notices by itself. It returns the error of the
-// Write whose frame was lost: nil if the frame is kept and goes out on the next
+// sendFailedLocked notes that the websocket with that attempt is unusable, which
+// the owner of the stream notices by itself. It returns the error of the Write
+// whose frame was lost: nil if the frame is kept and will be sent on the next
 // websocket.
 func (o *outbound) sendFailedLocked(attempt int, err error) error {
 	if o.err != nil {
@@ -267,8 +266,8 @@ func (o *outbound) sendFailedLocked(attempt int, err error) error {
 	return fmt.Errorf("sending a record: %w", err)
 }
 
-// keepLocked keeps a frame in case it has to be sent again, unless the peer is not
-// proven and too much is kept already.
+// keepLocked keeps a frame in case it must be sent again, unless the peer is not
+// proven and too much is already kept.
 func (o *outbound) keepLocked(m *socket.Message) {
 	switch {
 	case o.proven:
@@ -286,8 +285,8 @@ func (o *outbound) keepLocked(m *socket.Message) {
 	}
 }
 
-// acknowledged evaluates what a frame of the peer acknowledges. It tells whether
-// the peer has ever acknowledged anything.
+// acknowledged evaluates the acknowledgement in a frame of the peer. It reports
+// whether the peer has ever acknowledged anything.
 func (o *outbound) acknowledged(f *frame.Frame) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -330,8 +329,8 @@ func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 		}
 	}
 	if progress {
-		// What the peer lacks is known only as far as its bits reach. Frames
-		// beyond follow once the peer has acknowledged these.
+		// The bits of the peer show missing frames only as far as they reach.
+		// Later frames follow once the peer has acknowledged these.
 		for seq := o.acked; seq < o.recover && seq-o.acked < 32; seq++ {
 			o.kept.setHole(seq, now)
 		}
@@ -341,11 +340,11 @@ func (o *outbound) acknowledgeLocked(ack, ackBits uint32) {
 	}
 }
 
-// missesLocked tells whether a frame that may have to be sent again is not kept.
+// missesLocked reports whether a frame that may have to be sent again is not kept.
 func (o *outbound) missesLocked() bool { return o.acked < o.kept.first }
 
-// repeatAll answers the resume frame of a peer that acknowledges: all that the peer
-// may lack is sent again.
+// repeatAll answers the resume frame of a peer that acknowledges: it sends all
+// frames again that the peer may lack.
 func (o *outbound) repeatAll() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -361,8 +360,8 @@ func (o *outbound) repeatAll() error {
 	return nil
 }
 
-// suspend forgets the websocket. An error says why the stream cannot go on with
-// another one.
+// suspend forgets the websocket. An error says why the stream cannot continue
+// on another one.
 func (o *outbound) suspend() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -379,7 +378,7 @@ func (o *outbound) suspend() error {
 	return nil
 }
 
-// resume goes on with a new websocket.
+// resume continues on a new websocket.
 func (o *outbound) resume(send func(*socket.Message) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -391,7 +390,7 @@ func (o *outbound) resume(send func(*socket.Message) error) {
 	o.wakeLocked()
 }
 
-// end makes all writers fail and forgets what is kept.
+// end makes all writers fail and forgets the kept frames.
 func (o *outbound) end(err error) {
 	if err == nil {
 		err = net.ErrClosed

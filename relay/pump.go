@@ -16,24 +16,24 @@ const (
 	ackDelay   = 20 * time.Millisecond
 )
 
-// acknowledgement is what a frame says of the other direction.
+// acknowledgement is the part of a frame about the other direction.
 type acknowledgement struct {
 	ack, bits uint32
 	taken     uint32 // records; 0 means that there is nothing to acknowledge
 }
 
-// expressible tells whether a frame other than an ack frame can carry a. In those,
-// ack 0 without bits means that nothing is acknowledged.
+// expressible reports whether a frame other than an ack frame can carry a. In such
+// frames, ack 0 without bits means that nothing is acknowledged.
 func (a acknowledgement) expressible() bool { return a.ack != 0 || a.bits != 0 }
 
-// owed is what the peer has not been told yet.
+// owed is the progress that the peer has not been told yet.
 type owed struct {
 	taken, bits uint32    // see progress
 	told        uint32    // taken, as the peer was told last
 	bytes       int       // of records since then
-	at          time.Time // when the peer is told at the latest; zero: nothing is owed
-	now         bool      // the peer is told at once
-	introduced  bool      // a harness has shown that it acknowledges
+	at          time.Time // the latest time to tell the peer; zero: nothing is owed
+	now         bool      // the peer must be told at once
+	introduced  bool      // a harness has shown the peer that it acknowledges
 }
 
 // paid notes that the acknowledgement a is being sent.
@@ -41,9 +41,9 @@ func (d *owed) paid(a acknowledgement) {
 	d.told, d.bytes, d.at, d.now = a.taken, 0, time.Time{}, false
 }
 
-// pump is the state of what sends the frames that no writer sends: the resume
-// frame, acknowledgements and repeated frames. The pump runs only while such a frame
-// is due, in a goroutine of its own or in the timer's.
+// pump is the state of the pump, which sends the frames that no writer sends: the
+// resume frame, acknowledgements and repeated frames. It runs only while such a
+// frame is due, in its own goroutine or in the timer's.
 type pump struct {
 	running  bool
 	started  bool // its goroutine was started, but does not run yet
@@ -55,7 +55,7 @@ type pump struct {
 	patience time.Duration // from the last progress to resendAt; zero: resendAfter
 }
 
-// acknowledgementLocked returns what there is to acknowledge now.
+// acknowledgementLocked returns the acknowledgement due now.
 func (o *outbound) acknowledgementLocked() acknowledgement {
 	if o.owed.taken == 0 {
 		return acknowledgement{}
@@ -63,12 +63,12 @@ func (o *outbound) acknowledgementLocked() acknowledgement {
 	return acknowledgement{ack: o.owed.taken - 1, bits: o.owed.bits, taken: o.owed.taken}
 }
 
-// received notes what the receiving half has got.
+// received notes the progress of the receiving half.
 func (o *outbound) received(got progress) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d := &o.owed
-	// The reader and the receiver may bring their news in the wrong order.
+	// The reader and the receiver may report their progress in the wrong order.
 	switch {
 	case got.taken > d.taken:
 		d.taken, d.bits = got.taken, got.bits
@@ -86,8 +86,9 @@ func (o *outbound) received(got progress) {
 	}
 }
 
-// owePeerLocked makes sure that a peer which acknowledges is told what has arrived:
-// within ackDelay, or at once if it is much. A zero now is looked up if needed.
+// owePeerLocked makes sure that a peer that acknowledges is told about received
+// records: within ackDelay, or at once if they are many. If now is zero, it gets
+// the time if needed.
 func (o *outbound) owePeerLocked(now time.Time) {
 	d := &o.owed
 	if d.taken == 0 {
@@ -107,7 +108,7 @@ func (o *outbound) owePeerLocked(now time.Time) {
 	}
 }
 
-// expectProgressLocked sets the time until which the peer has to acknowledge
+// expectProgressLocked sets the time by which the peer must acknowledge
 // something new.
 func (o *outbound) expectProgressLocked(now time.Time) {
 	p := &o.pump
@@ -120,7 +121,7 @@ func (o *outbound) expectProgressLocked(now time.Time) {
 	o.scheduleLocked(p.resendAt, now)
 }
 
-// scheduleLocked makes the timer fire at that time at the latest.
+// scheduleLocked makes the timer fire by that time.
 func (o *outbound) scheduleLocked(at, now time.Time) {
 	p := &o.pump
 	if !p.firesAt.IsZero() && !at.Before(p.firesAt) {
@@ -152,7 +153,7 @@ func (o *outbound) wakeLocked() {
 	go o.run()
 }
 
-// run sends what is due and sets the timer for what will be.
+// run sends frames that are due and sets the timer for the next ones.
 func (o *outbound) run() {
 	o.mu.Lock()
 	p := &o.pump
@@ -180,8 +181,8 @@ func (o *outbound) run() {
 	}
 }
 
-// sendDueLocked sends until nothing is due any more; it gives up the mutex while a
-// frame is being sent. An error is the end of the stream.
+// sendDueLocked sends until no frame is due any more; it unlocks the mutex while
+// it sends. An error ends the stream.
 func (o *outbound) sendDueLocked() error {
 	for o.err == nil && o.send != nil {
 		now := time.Now()
@@ -200,7 +201,7 @@ func (o *outbound) sendDueLocked() error {
 	return nil
 }
 
-// expireLocked notes what has become due by now.
+// expireLocked notes which frames are due now.
 func (o *outbound) expireLocked(now time.Time) error {
 	p, d := &o.pump, &o.owed
 	if !d.at.IsZero() && !now.Before(d.at) {

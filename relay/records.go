@@ -23,9 +23,9 @@ var (
 	errLength     = errors.New("reading a record: the length of a message is above 64 MiB")
 )
 
-// sealRecord makes the data frame of one record. The size of its payload, which the
-// header lacks, is added. A length above 0 is put in front of data. The payload is
-// encrypted in place.
+// sealRecord makes the data frame of one record. It adds the size of the payload to
+// the header. A length above 0 is put in front of data. The payload is encrypted in
+// place.
 func sealRecord(keys *noise.Session, h frame.DataHeader, length int, data []byte) (*socket.Message, error) {
 	h.PayloadSize = len(data) + noise.TagSize
 	if length > 0 {
@@ -55,7 +55,7 @@ func openRecord(keys *noise.Session, record []byte) ([]byte, error) {
 	return keys.Open(record)
 }
 
-// assembler makes messages of the byte stream that records carry. Each message has
+// assembler makes messages from the byte stream in the records. Each message has
 // its length in front. Lengths and messages may begin and end anywhere in a record.
 type assembler struct {
 	prefix [prefixSize]byte
@@ -68,10 +68,10 @@ type assembler struct {
 }
 
 // next reads from plaintext up to the end of a message. It returns the message, nil
-// if more has to come, in a buffer of its own that the caller gives back to the
-// budget; and the rest of plaintext that it has not read. A rest without a message
-// means that there is no memory for the rest, and a.starved tells when there is.
-// After an error nothing can be read any more.
+// if it is incomplete, in a buffer that the caller returns to the budget; and the
+// unread rest of plaintext. A rest without a message means that there is no memory
+// for the rest; a.starved is closed once there is. After an error nothing can be
+// read any more.
 func (a *assembler) next(plaintext []byte) (message, rest []byte, err error) {
 	if a.size == 0 {
 		n := copy(a.prefix[a.got:], plaintext)

@@ -20,12 +20,12 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// RegistryError is an answer of a registry that is not 2xx: its Status, and what the registry says,
-// a Code such as environment_offline and a Message for people.
+// RegistryError is an answer of a registry that is not 2xx: its Status, a Code such as
+// environment_offline, and a Message for people.
 type RegistryError = api.Error
 
-// Environment is what a harness is told of an environment: its ID, whether its executor is Online
-// and Since when, and what the operator calls the Executor.
+// Environment describes an environment to a harness: its ID, whether its executor is Online and
+// Since when, and the operator's name for the Executor.
 type Environment = wire.Environment
 
 // Identity is the key pair of one process, a [Link] or any number of Dialers. It is made when the
@@ -35,36 +35,34 @@ type Identity = noise.Identity
 // NewIdentity makes new keys.
 func NewIdentity() (*Identity, error) { return noise.NewIdentity() }
 
-// maxPrincipal bounds what a registry calls the principal of a harness, in bytes.
+// maxPrincipal bounds a registry's name for the principal of a harness, in bytes.
 const maxPrincipal = 512
 
-// ErrNotValid is the error of [Registry.validate] when the registry says no.
+// ErrNotValid is the error of [Registry.validate] if the registry says no.
 var ErrNotValid = errors.New("the registry does not let this harness connect")
 
-// RegistryConfig says which registry is called, about which environment and by
-// whom. BaseURL, EnvironmentID and Tokens are required.
+// RegistryConfig has the registry to call, the environment to ask about, and
+// the credential. BaseURL, EnvironmentID and Tokens are required.
 type RegistryConfig struct {
 	// BaseURL is https, or http to loopback, without userinfo, query and fragment;
-	// blanks around it and slashes at its end do not count.
+	// blanks around it and slashes at its end are ignored.
 	BaseURL string
-	// EnvironmentID is 1 to 256 of A-Z, a-z, 0-9, _ and -; blanks around it do not
-	// count.
+	// EnvironmentID has 1 to 256 characters of A-Z, a-z, 0-9, _ and -; blanks
+	// around it are ignored.
 	EnvironmentID string
 	Tokens        auth.TokenSource
-	// Logger gets a line for every registration that is repeated; nil: nothing is
-	// logged.
+	// Logger gets a line for every repeated registration; nil discards.
 	Logger *slog.Logger
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy returns the proxy for a request. None is used if it is nil, nor for
-	// loopback hosts.
+	// Proxy returns the proxy for a request. If it is nil, and for loopback
+	// hosts, no proxy is used.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
 // Registry is the client of a registry's HTTP API, for one environment. It keeps
-// connections open; Close drops them. All methods may be called concurrently. The
-// errors and the log lines of a Registry show no credential, no authorization and no URL
-// of a rendezvous.
+// connections open; Close drops them. All methods may be called concurrently. Its errors
+// and log lines contain no credential, no authorization and no URL of a rendezvous.
 type Registry struct {
 	*caller
 
@@ -72,11 +70,11 @@ type Registry struct {
 	logger        *slog.Logger
 }
 
-// caller makes the calls. As a field it has a name that is not exported.
+// caller makes the calls. The alias makes the embedded field unexported.
 type caller = api.Caller
 
-// registration is the registry's answer to an executor that has registered: where
-// the executor has to connect.
+// registration is the registry's answer to a registering executor: the address to
+// connect to.
 type registration struct {
 	// URL is the rendezvous, unchecked and maybe empty; it is a credential.
 	URL string `json:"-"`
@@ -89,7 +87,7 @@ func (r registration) Format(f fmt.State, _ rune) { writeString(f, "registration
 // LogValue leaves the URL out.
 func (r registration) LogValue() slog.Value { return slog.StringValue(r.ID) }
 
-// connectAnswer is what a registry answers to a harness that wants to connect, good
+// connectAnswer is a registry's answer to a harness that wants to connect, valid
 // for one websocket. None of its fields is empty.
 type connectAnswer struct {
 	URL            string `json:"-"` // the rendezvous; a credential
@@ -105,7 +103,7 @@ func (c connectAnswer) Format(f fmt.State, _ rune) { writeString(f, "connection 
 func (c connectAnswer) LogValue() slog.Value { return slog.StringValue(c.RegistrationID) }
 
 func writeString(f fmt.State, text string) {
-	_, _ = io.WriteString(f, text) // fmt has nowhere to tell an error
+	_, _ = io.WriteString(f, text) // fmt.State cannot report an error
 }
 
 // NewRegistry checks cfg. It sends nothing yet.
@@ -122,7 +120,7 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 	return r, nil
 }
 
-// EnvironmentID is the environment that the registry is asked about.
+// EnvironmentID returns the id of the environment.
 func (r *Registry) EnvironmentID() string { return r.environmentID }
 
 // newRegistry makes a client for the paths that begin with one.
@@ -137,9 +135,9 @@ func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
 
 // register tells the registry the executor's key. It repeats the call without limit
 // while the registry answers that another registration is in the way or that it
-// cannot check credentials just now, and while the credential itself cannot be had
-// for a passing reason. Every other failure is final: the call may have succeeded
-// although its answer got lost, and a repetition could replace a newer registration
+// cannot check credentials now, and while the credential is temporarily
+// unavailable. Every other failure is final, because the call may have succeeded
+// although its answer was lost, and a repetition could replace a newer registration
 // (remote.md 3.4).
 func (r *Registry) register(ctx context.Context, key *wire.PublicKey) (*registration, error) {
 	return r.registerAs(ctx, key, api.RegisterAgain)
@@ -176,17 +174,17 @@ func (r *Registry) registerAs(ctx context.Context, key *wire.PublicKey, again fu
 }
 
 // validate asks whether a harness with this key and authorization may open the
-// stream: nil means yes, [ErrNotValid] no, and every other error means no as well.
-// It takes at most 10 s (remote.md 3.2). principal is what the registry calls the
-// harness's principal, "" if it does not say.
+// stream: nil means yes, [ErrNotValid] no, and every other error means no too. It
+// takes at most 10 s (remote.md 3.2). principal is the registry's name for the
+// harness's principal, "" if unknown.
 func (r *Registry) validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) (principal string, err error) {
 	ctx, cancel := api.WithTimeout(ctx)
 	defer cancel()
 	request := wire.ValidateRequest{
 		ExecutorRegistrationID: registrationID, HarnessPublicKey: key, HarnessKeyAuthorization: authorization,
 	}
-	// This header has no value and is therefore not sent. It tells net/http to
-	// repeat a request whose idle connection turns out to be closed. Asking twice
+	// This header has no value, so it is not sent. It tells net/http to repeat a
+	// request whose idle connection turns out to be closed, because asking twice
 	// does no harm.
 	header := http.Header{"Idempotency-Key": {}}
 	if id := canonicalUUID(streamID); id != "" {
@@ -208,7 +206,7 @@ func (r *Registry) validate(ctx context.Context, registrationID string, key *wir
 	return response.Principal, nil
 }
 
-// connect asks once for a way to the executor.
+// connect asks the registry once for the executor's address and key.
 func (r *Registry) connect(ctx context.Context, key *wire.PublicKey) (*connectAnswer, error) {
 	request := wire.ConnectRequest{HarnessPublicKey: key}
 	var response wire.ConnectResponse
@@ -239,8 +237,8 @@ func (r *Registry) connect(ctx context.Context, key *wire.PublicKey) (*connectAn
 	}, nil
 }
 
-// check refuses an answer that is about another environment or another security
-// profile than the question.
+// check refuses an answer about another environment or security profile than
+// the question.
 func (r *Registry) check(environmentID, profile string) error {
 	switch {
 	case environmentID != r.environmentID:

@@ -16,9 +16,9 @@ import (
 
 var errPlainRendezvous = errors.New("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text")
 
-// dial opens a websocket to rawURL, which the registry has named. It trusts the
-// roots that the registry itself is checked against. As for the registry, clear text
-// goes to loopback addresses only, since the URL is a credential.
+// dial opens a websocket to rawURL, which the registry named. It trusts the same
+// roots as for the registry itself. As for the registry, clear text goes to loopback
+// addresses only, because the URL is a credential.
 func (r *Registry) dial(ctx context.Context, rawURL string, header http.Header, cfg socket.Config) (*socket.Socket, error) {
 	u, err := url.Parse(rawURL)
 	if err == nil && u.Scheme == "ws" && !auth.IsLoopback(u.Hostname()) {

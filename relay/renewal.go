@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// maxURLLife is the longest life that the URL of a rendezvous can have. What says more
-	// is no time in seconds.
+	// maxURLLife is the longest life of a rendezvous URL. A larger value is not a time in
+	// seconds.
 	maxURLLife = 365 * 24 * time.Hour
-	// mostRenewalDelay bounds the pause after a renewal that has failed.
+	// mostRenewalDelay bounds the pause after a failed renewal.
 	mostRenewalDelay = 5 * time.Minute
-	// The pauses while the registry refuses the executor's credential; they double. Somebody may
-	// have written the next one, and until it is taken nobody reaches the executor.
+	// The pauses while the registry refuses the executor's credential; they double. A new
+	// credential may come at any time, and until the registry accepts it, no harness can connect.
 	firstUnwelcomeDelay, mostUnwelcomeDelay = time.Second, 30 * time.Second
 )
 
-// life returns for how long the URL of the registration is good from now on, if it says so:
+// life returns how long the URL of the registration is still valid, if the URL says so, as
 // URLs of our registry do (remote.md 3.1).
 func (r *registration) life() (time.Duration, bool) {
 	u, err := url.Parse(r.URL)
@@ -34,11 +34,11 @@ func (r *registration) life() (time.Duration, bool) {
 	return life, 0 < life && life < maxURLLife
 }
 
-// renew registers again and again while a websocket is up, each time about half of the life
-// of its URL has passed. So the next websocket does not need a registry that answers just
-// then. A renewal that fails is repeated; what the registry thinks of the executor it says
-// at the next websocket. When the registry has refused the executor's credential, as while it
-// was asked about a harness, it registers at once, and again until the credential is taken.
+// renew registers again and again while a websocket is up, each time about half of the life of its
+// URL has passed. So the next websocket does not need the registry at that moment. A failed renewal
+// is repeated; a refusal by the registry counts only at the next websocket. If the registry refused
+// the executor's credential, for example in a question about a harness, renew registers at once,
+// and again until the credential is accepted.
 func (l *Link) renew(ctx context.Context) {
 	for {
 		life, ok := l.registered.Load().life()
@@ -72,7 +72,7 @@ func (l *Link) renew(ctx context.Context) {
 			delay = min(life/20, mostRenewalDelay)
 			if early = l.unwelcome; l.Refused() {
 				delay, pause = min(delay, pause), min(2*pause, mostUnwelcomeDelay)
-				early = nil // each client that comes would ask the registry once more
+				early = nil // otherwise each new client would ask the registry again
 			}
 			l.log.Warn("registration not renewed", "error", err, "delay", delay)
 		}

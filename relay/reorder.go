@@ -6,7 +6,7 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// Bounds of what may wait for a frame before it (remote.md 8.1).
+// Bounds of the records that wait for an earlier frame (remote.md 8.1).
 const (
 	maxDistance   = 64      // of an early frame from the expected one
 	maxEarlyBytes = 1 << 20 // of ciphertext
@@ -17,16 +17,16 @@ var (
 	errEarlyBytes = errors.New("receiving data: too many bytes wait for a frame before them")
 )
 
-// reorder holds records that have come before their turn, still encrypted.
+// reorder holds records that came too early, still encrypted.
 type reorder struct {
 	records map[uint32][]byte // by sequence number; nil when there are none
 	bytes   int
 	share   *part // of the reserve, in which the records count
 }
 
-// hold keeps a copy of a record that has come early; expected is the number whose
-// turn it is. Of two records with one number the first is kept. An error means that
-// there is no room, and nothing has changed.
+// hold keeps a copy of an early record; expected is the next number in order. Of
+// two records with the same number it keeps the first. An error means that there is
+// no room, and nothing has changed.
 func (r *reorder) hold(expected, seq uint32, record []byte) error {
 	if seq-expected > maxDistance {
 		return errDistance

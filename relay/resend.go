@@ -6,17 +6,17 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 )
 
-// Bounds of what is kept for being sent again (remote.md 8.1), in bytes of memory.
+// Bounds of the frames kept for sending again (remote.md 8.1), in bytes of memory.
 const (
 	maxKeptBytes = 4 << 20
 	// largestFrame is what a data frame takes at most.
 	largestFrame = 128 << 10
-	// A peer that has not acknowledged yet may never do so: little is kept for it.
+	// Little is kept for a peer that has not acknowledged yet, because it may never do so.
 	maxUnprovenBytes  = 32 << 10
 	maxUnprovenFrames = 16
 )
 
-// When frames are sent again although the websocket was not lost.
+// Times for sending frames again although the websocket was not lost.
 const (
 	resendAfter    = 500 * time.Millisecond // without progress; doubles each time
 	maxResendAfter = 5 * time.Second
@@ -32,12 +32,12 @@ type kept struct {
 	bytes  int    // of memory
 	share  part   // of the reserve, taken by bytes
 	due    int    // frames that are due
-	from   uint32 // sequence number before which none is due
+	from   uint32 // no frame before this sequence number is due
 }
 
 type keptFrame struct {
 	message  *socket.Message
-	held     bool // the peer has it, though not yet those before it
+	held     bool // the peer has it, though not all earlier ones
 	due      bool // to be sent again
 	repeated time.Time
 }
@@ -83,7 +83,7 @@ func (k *kept) setHeld(seq uint32) {
 	}
 }
 
-// setDue has a frame sent again.
+// setDue marks a frame to be sent again.
 func (k *kept) setDue(seq uint32) {
 	f := k.at(seq)
 	if f == nil || f.due {
@@ -96,16 +96,16 @@ func (k *kept) setDue(seq uint32) {
 	k.due++
 }
 
-// setHole has a frame sent again that the peer lacks while it has later ones,
-// unless that was done just now: every acknowledgement shows the hole until it is
-// filled.
+// setHole marks a frame to be sent again that the peer lacks while it has later
+// ones, unless the frame was just sent: every acknowledgement shows the hole
+// until it is filled.
 func (k *kept) setHole(seq uint32, now time.Time) {
 	if f := k.at(seq); f != nil && !f.held && now.Sub(f.repeated) >= holeInterval {
 		k.setDue(seq)
 	}
 }
 
-// setAllDue has everything sent again that the peer does not have.
+// setAllDue marks all frames to be sent again that the peer does not have.
 func (k *kept) setAllDue() {
 	for i := range k.frames.len() {
 		if !k.frames.at(i).held {
@@ -114,8 +114,8 @@ func (k *kept) setAllDue() {
 	}
 }
 
-// takeDue returns the first frame that is due, with a hold for the caller, who
-// sends it now. There must be one.
+// takeDue returns the first frame that is due, with a hold for the caller,
+// which sends it now. There must be one.
 func (k *kept) takeDue(now time.Time) *socket.Message {
 	seq := max(k.from, k.first)
 	for !k.at(seq).due {

@@ -2,10 +2,10 @@ package relay
 
 import "sync/atomic"
 
-// Bounds of what streams hold, in bytes of memory. Each stream has ownPart for
-// itself, so that it goes on even if one harness with many streams has taken the
-// whole reserve. Beyond that the streams of a link share the reserve, so that such
-// a harness does not take all of the executor's memory.
+// Bounds of the memory that streams hold, in bytes. Each stream has ownPart for
+// itself, so that it can continue even if one harness with many streams took the
+// whole reserve. Beyond that, the streams of a link share the reserve, so that
+// such a harness cannot take all of the executor's memory.
 const (
 	// DefaultReserveBytes is the default of [LinkConfig.ReserveBytes].
 	DefaultReserveBytes = 64 << 20
@@ -18,16 +18,16 @@ type reserve struct {
 	used  atomic.Int64
 }
 
-// part is what one half of a stream holds. The first ownPart bytes are its own, the
-// rest counts in reserve; a nil reserve bounds nothing. The mutex of that half
+// part is the memory of one half of a stream. The first ownPart bytes are its own,
+// the rest counts in reserve; a nil reserve bounds nothing. The mutex of that half
 // guards the part.
 type part struct {
 	reserve *reserve
 	held    int // bytes
 }
 
-// fits tells whether there is room for n bytes more. Streams that ask at once may
-// exceed the reserve by as much as they ask for.
+// fits reports whether there is room for n bytes more. Streams that ask at the
+// same time may together exceed the reserve by the bytes they ask for.
 func (p *part) fits(n int) bool {
 	return p.reserve == nil || p.held+n <= ownPart || p.reserve.used.Load()+int64(n) <= p.reserve.limit
 }

@@ -17,16 +17,16 @@ import (
 const (
 	maxActive     = 128 // streams
 	maxPending    = 32  // handshakes whose validation is under way
-	maxHandshakes = 64  // goroutines of handshakes, also of those that were dropped meanwhile
-	maxLingering  = 128 // ended streams that still have something to send
+	maxHandshakes = 64  // goroutines of handshakes, including dropped ones
+	maxLingering  = 128 // ended streams that still have frames to send
 )
 
 // maxStreamID bounds a stream's id, in bytes. remote.md 5 sets no bound. With this
-// one the largest record still fits into a message beside the id, and a reset always
-// fits into a lane.
+// bound, the largest record still fits into a message with the id, and a reset
+// always fits into a lane.
 const maxStreamID = 16 << 10
 
-// Why a handshake was not taken up or came to nothing. The peer is not told which.
+// Reasons why a handshake was refused or failed. The peer does not learn which.
 var (
 	errActive     = errors.New("handshake on an active stream")
 	errSecond     = errors.New("second handshake while the first is validated")
@@ -38,16 +38,16 @@ var (
 	errNoListener = errors.New("connections are no longer accepted")
 )
 
-// streams is what a link knows of its streams: those that are active, with a
-// websocket or waiting for one, and the handshakes on the current websocket. It
-// decides and counts; it sends nothing and calls no stream.
+// streams has the streams of a link: active ones, with a websocket or waiting
+// for one, and the handshakes on the current websocket. It decides and counts;
+// it sends nothing and calls no stream.
 type streams struct {
 	mu     sync.Mutex // protects the fields below
 	active map[string]*member
-	// leg is the current websocket, or the last one when up is false.
+	// leg is the current websocket, or the last one if up is false.
 	leg *leg
 	up  bool
-	// orphans ended while no websocket was up; their peers have yet to be told.
+	// orphans ended while no websocket was up; their peers must still be told.
 	orphans []string
 
 	// The fields below are about the current websocket only.
@@ -63,16 +63,16 @@ type member struct {
 	lane   *socket.Lane // nil while it waits for a websocket
 }
 
-// attempt is a handshake under way: it is read, answered and validated.
+// attempt is a handshake under way: one that is being read, answered and validated.
 type attempt struct {
 	id     string
 	cancel context.CancelFunc
 
-	acknowledges bool // the harness has said that it will acknowledge
+	acknowledges bool // the harness said that it will acknowledge
 }
 
-// find returns the active stream of that id, or whether a handshake for it is
-// under way.
+// find returns the active stream with that id, and reports whether a handshake
+// for the id is under way.
 func (t *streams) find(id []byte) (s *stream, pending bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,9 +82,9 @@ func (t *streams) find(id []byte) (s *stream, pending bool) {
 	return nil, t.pending[string(id)] != nil
 }
 
-// admit decides whether a handshake is taken up, from its id, its size and what is
-// under way. The caller then runs the handshake and calls released. On errSecond
-// the first handshake of that id is dropped too.
+// admit decides whether to run a handshake, from its id, its size and the
+// handshakes under way. The caller then runs the handshake and calls released. On
+// errSecond, the first handshake with that id is dropped too.
 func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attempt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,8 +119,8 @@ func (t *streams) released() {
 	t.running--
 }
 
-// disturb drops the handshake under way for id, since its peer broke the order or
-// ended it. It tells whether there was one.
+// disturb drops the handshake under way for id, because its peer broke the order
+// or ended it. It reports whether there was one.
 func (t *streams) disturb(id []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,8 +132,8 @@ func (t *streams) disturb(id []byte) bool {
 	return true
 }
 
-// fail ends a handshake that failed by itself. It tells whether the peer is to
-// be told: not if it was dropped before.
+// fail ends a handshake that failed by itself. It reports whether the peer must
+// be told: not if the handshake was dropped before.
 func (t *streams) fail(h *attempt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,8 +144,8 @@ func (t *streams) fail(h *attempt) bool {
 	return true
 }
 
-// activate makes an active stream of a handshake that is complete. errDropped means
-// that the handshake was dropped meanwhile, and its peer needs no answer. After
+// activate makes an active stream from a completed handshake. errDropped means that
+// the handshake was dropped in the meantime, and its peer needs no answer. After
 // errFull the caller tells the peer.
 func (t *streams) activate(h *attempt, m *member) error {
 	t.mu.Lock()
@@ -164,7 +164,7 @@ func (t *streams) activate(h *attempt, m *member) error {
 	return nil
 }
 
-// endedByPeer removes and returns the active stream of that id, which its peer has
+// endedByPeer removes and returns the active stream with that id, which its peer
 // ended; nil if there is none.
 func (t *streams) endedByPeer(id []byte) *member {
 	t.mu.Lock()
@@ -174,10 +174,10 @@ func (t *streams) endedByPeer(id []byte) *member {
 	return m
 }
 
-// endedHere removes a stream that has ended from this side. It returns no member
-// when the stream had been removed before: its id may be another stream's by now.
-// It returns the websocket on which to tell the peer; when none is up, the next
-// attach returns the id, and the peer is told then.
+// endedHere removes a stream that ended from this side. It returns no member if
+// the stream was removed before, because its id may now be another stream's. It
+// returns the websocket on which to tell the peer; if none is up, the next attach
+// returns the id, and the peer is told then.
 func (t *streams) endedHere(id string, s *stream) (*member, *leg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +196,8 @@ func (t *streams) endedHere(id string, s *stream) (*member, *leg) {
 }
 
 // attach makes g the current websocket. It returns the streams that waited for a
-// websocket, each with a lane on g, and the ids of those that ended meanwhile.
+// websocket, each with a lane on g, and the ids of streams that ended in the
+// meantime.
 func (t *streams) attach(g *leg) (waited []*member, orphans []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,7 +222,7 @@ func (t *streams) detach() []*member {
 	return slices.Collect(maps.Values(t.active))
 }
 
-// owners says whose the streams are that wait for the next websocket.
+// owners returns the owners of the streams that wait for the next websocket.
 func (t *streams) owners() wire.StreamOwners {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,15 +242,15 @@ func (t *streams) count() int {
 	return len(t.active)
 }
 
-// stranded tells whether streams wait for the next websocket.
+// stranded reports whether streams wait for the next websocket.
 func (t *streams) stranded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.up && len(t.active) > 0
 }
 
-// endedWithLeg removes a stream that ended with its websocket, without a word to its
-// peer. It tells whether the stream was there.
+// endedWithLeg removes a stream that ended with its websocket, without telling its
+// peer. It reports whether the stream was there.
 func (t *streams) endedWithLeg(m *member) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,8 +261,8 @@ func (t *streams) endedWithLeg(m *member) bool {
 	return true
 }
 
-// clear removes and returns all streams. If lost is given and another websocket has
-// come after lost, clear does nothing.
+// clear removes and returns all streams. If lost is not nil and another websocket
+// has come after it, clear does nothing.
 func (t *streams) clear(lost *leg) []*member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,8 +276,8 @@ func (t *streams) clear(lost *leg) []*member {
 }
 
 // linger runs send in a goroutine that g waits for. It returns false, without
-// running send, when g is no longer the current websocket or too many such
-// goroutines run already.
+// running send, if g is no longer the current websocket or too many such
+// goroutines already run.
 func (t *streams) linger(g *leg, send func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

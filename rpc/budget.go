@@ -6,39 +6,39 @@ import (
 	"time"
 )
 
-// Budget bounds the memory of the messages of all connections that share it:
-// of those that are arriving, which an [Intake] puts together, and of those
-// whose requests have not been served yet. A nil Budget bounds nothing.
+// Budget bounds the memory of the messages of all connections that share it: of
+// arriving messages, which an [Intake] assembles, and of messages whose
+// requests were not served yet. A nil Budget bounds nothing.
 //
 //	        arriving             being served               that only wait (Leave, Block)
 //	large   waits for room ◄──── make it wait                are refused without room
 //	small   counts as nothing    make reading wait           are refused without room
 //
-// A message of up to 64 KiB is small. It does not count before it is whole, since
-// a part of it takes no more memory than a connection takes anyway.
+// A message of up to 64 KiB is small. It does not count before it is complete,
+// because a part of it takes no more memory than a connection takes anyway.
 //
-// Large messages that have begun may each wait for memory that the others hold. So
-// that they do not wait for ever, the oldest one that waits may go beyond the
-// limit, one at a time and only while the others are within it. And while others
-// wait, a connection that holds large messages must make progress within its
-// patience, see [NewIntake].
+// Incomplete large messages may each wait for memory that the others hold. So that
+// they do not wait for ever, the oldest waiting one may exceed the limit, one at a
+// time and only while the others are within it. And while others wait, a
+// connection that holds large messages must make progress within its patience, see
+// [NewIntake].
 //
-// A connection that has little being served is read, whatever others hold.
+// A connection with few bytes being served is always read, whatever others hold.
 type Budget struct {
 	mu           sync.Mutex // protects the fields below, and what intakes hold
 	large, small account
 	queue        []*Intake            // large messages that wait for room, in order
-	contended    time.Time            // since when messages have been waiting
-	overdue      *time.Timer          // fires when the first holder is overdue; nil while nobody waits
+	contended    time.Time            // the time since which messages have been waiting
+	overdue      *time.Timer          // fires when the first holder is overdue; nil if none waits
 	holders      map[*Intake]struct{} // of large messages
 	beyond       *Intake              // the unfinished one that may go beyond the limit
-	gate         chan struct{}        // closed when reading may go on; nil while nobody waits
+	gate         chan struct{}        // closed when reading may continue; nil while no reader waits
 }
 
-// account is what one kind of messages takes, in bytes of memory.
+// account is the memory of one kind of messages, in bytes.
 type account struct {
 	limit     int64
-	used      int64 // by what arrives and what is being served
+	used      int64 // by messages that arrive or are being served
 	suspended int64 // by requests that only wait
 }
 
@@ -47,18 +47,19 @@ const (
 	maxSmall = 64 << 10
 	// minSmallLimit is the least limit of small messages together.
 	minSmallLimit = 16 << 20
-	// ownSmall is how much of a connection's small messages may be being served,
-	// whatever others hold. Clients that read no answers can use up the limit of
-	// small messages for as long as they like; the others go on within ownSmall.
+	// ownSmall is how many bytes of a connection's small messages may be served
+	// at once, whatever others hold. Clients that read no answers can use up the
+	// limit of small messages for as long as they like; the others continue
+	// within ownSmall.
 	ownSmall = 256 << 10
-	// ownSuspended is what the waiting requests of each connection may hold,
-	// whatever those of others do.
+	// ownSuspended is how many bytes the waiting requests of each connection
+	// may hold, whatever others hold.
 	ownSuspended = 256 << 10
 )
 
 // NewBudget returns a budget of limit bytes for large messages. Small messages have
-// a limit of their own, a quarter of that and at least 16 MiB. Requests that only
-// wait may take half as much as either limit beside it.
+// their own limit, a quarter of that and at least 16 MiB. Requests that only wait
+// may take half as much as either limit in addition.
 func NewBudget(limit int64) *Budget {
 	return &Budget{
 		large: account{limit: limit}, small: account{limit: max(limit/4, minSmallLimit)},
@@ -82,7 +83,7 @@ func (b *Budget) account(n int) *account {
 	return &b.small
 }
 
-// takeLocked counts a message of n bytes as being served.
+// takeLocked starts counting a message of n bytes as being served.
 func (b *Budget) takeLocked(in *Intake, n int) {
 	b.account(n).used += int64(n)
 	if n <= maxSmall {
@@ -92,8 +93,7 @@ func (b *Budget) takeLocked(in *Intake, n int) {
 	}
 }
 
-// holdLocked counts n bytes of large messages as those of in, or no longer if n is
-// negative.
+// holdLocked adds n bytes of large messages to the count of in; n may be negative.
 func (b *Budget) holdLocked(in *Intake, n int) {
 	if in.large == 0 {
 		in.since = time.Now()
@@ -105,8 +105,8 @@ func (b *Budget) holdLocked(in *Intake, n int) {
 	}
 }
 
-// untakeLocked counts a message of n bytes as no longer being served, and lets those
-// readers go on that can now.
+// untakeLocked stops counting a message of n bytes as being served, and wakes
+// readers that can now continue.
 func (b *Budget) untakeLocked(in *Intake, n int) {
 	b.account(n).used -= int64(n)
 	had := in.small
@@ -123,12 +123,12 @@ func (b *Budget) untakeLocked(in *Intake, n int) {
 	b.dispatchLocked()
 }
 
-// mayReadLocked tells whether the next message of in may be read.
+// mayReadLocked reports whether the next message of in may be read.
 func (b *Budget) mayReadLocked(in *Intake) bool {
 	return b.small.used < b.small.limit || in.small < ownSmall
 }
 
-// dispatchLocked gives room to the large messages whose turn it is.
+// dispatchLocked gives room to the next large messages in the queue.
 func (b *Budget) dispatchLocked() {
 	for len(b.queue) > 0 {
 		in := b.queue[0]
@@ -150,7 +150,7 @@ func (b *Budget) dispatchLocked() {
 	}
 }
 
-// contendLocked notes that somebody waits for the memory of others.
+// contendLocked notes that a connection waits for the memory of others.
 func (b *Budget) contendLocked() {
 	if b.overdue == nil {
 		b.contended = time.Now()
@@ -158,7 +158,7 @@ func (b *Budget) contendLocked() {
 	}
 }
 
-// watchLocked sets the timer to the moment when the first holder is overdue.
+// watchLocked sets the timer to the time when the first holder is overdue.
 func (b *Budget) watchLocked() {
 	b.overdue = nil
 	var first time.Time
@@ -174,7 +174,7 @@ func (b *Budget) watchLocked() {
 
 // dueLocked returns when in is overdue: its patience after the last of these events:
 // others began to wait, in began to hold large messages, gave one back, or got room
-// that it had waited for. ok is false if in cannot be overdue: because it waits for
+// that it had waited for. ok is false if in cannot be overdue, because it waits for
 // room itself, or because nothing could end its connection.
 func (b *Budget) dueLocked(in *Intake) (at time.Time, ok bool) {
 	if in.stalled == nil || slices.Contains(b.queue, in) {
@@ -187,15 +187,15 @@ func (b *Budget) dueLocked(in *Intake) (at time.Time, ok bool) {
 	return from.Add(in.patience), true
 }
 
-// evict makes the connections end that are overdue.
+// evict ends overdue connections.
 func (b *Budget) evict() {
 	b.mu.Lock()
 	var late []*Intake
-	if b.overdue != nil { // else the last one that waited is gone
+	if b.overdue != nil { // else the last waiting one is gone
 		now := time.Now()
 		for in := range b.holders {
 			if at, ok := b.dueLocked(in); ok && !at.After(now) {
-				in.since = now // ending takes a while: not again at once
+				in.since = now // ending takes a while, so do not end it again at once
 				late = append(late, in)
 			}
 		}
@@ -226,8 +226,8 @@ func (b *Budget) ask(in *Intake, n int64) (granted <-chan struct{}) {
 	return in.granted
 }
 
-// grown notes that the message of in takes n bytes now. They replace what ask took,
-// in.want, and what the message held before.
+// grown notes that the message of in now takes n bytes. They replace in.want, which
+// ask took, and the bytes that the message held before.
 func (b *Budget) grown(in *Intake, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,8 +237,8 @@ func (b *Budget) grown(in *Intake, n int) {
 	b.dispatchLocked()
 }
 
-// settle ends the message of in, which counts as being served from now on, with n
-// bytes; 0 if it was given up. If in waits for room it gives up its place.
+// settle ends the message of in, which from now on counts as being served, with n
+// bytes; 0 if it was dropped. If in waits for room, it gives up its place.
 func (b *Budget) settle(in *Intake, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,29 +11,28 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxAbandoned is how many of our own calls may have been given up without an
-// answer before a connection counts as broken.
+// maxAbandoned is how many of our own calls may be abandoned without an answer
+// before a connection counts as broken.
 const maxAbandoned = 1024
 
 // ErrClosed is the error of calls after the connection has ended.
 var ErrClosed = errors.New("connection closed")
 
-// ErrUnanswered is the error of a call that was sent and whose answer had not come
-// when the connection ended: whether the other side has acted on it is not known.
+// ErrUnanswered is the error of a call whose answer had not come when the
+// connection ended: the other side may or may not have acted on it.
 var ErrUnanswered = fmt.Errorf("%w before the answer came", ErrClosed)
 
-// answer is the answer to a call of ours, with the memory that it lies in.
+// answer is the answer to a call of ours, with its memory.
 type answer struct {
 	message protocol.Message
 	data    []byte // what message is sliced from
 	intake  *Intake
 }
 
-// Call sends a request and waits for its answer. The result is read into
-// result: by its own UnmarshalObject, else by encoding/json; nil drops it. An
-// error answer is a *protocol.Error. After the end of the connection the error is
-// [ErrClosed], for a call that was under way by then [ErrUnanswered]. Serve must be
-// running.
+// Call sends a request and waits for its answer. The result is read into result: by
+// its own UnmarshalObject, else by encoding/json; nil drops it. An error answer is
+// a *protocol.Error. After the end of the connection, the error is [ErrClosed], or
+// [ErrUnanswered] for a call that was already sent. Serve must be running.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	call, err := p.Begin(method, params)
 	if err != nil {
@@ -42,7 +41,7 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 	return call.Wait(ctx, result)
 }
 
-// Pending is a call that was sent. Somebody has to wait for it, once.
+// Pending is a sent call. The caller must call Wait once.
 type Pending struct {
 	peer   *Peer
 	id     int64
@@ -50,8 +49,8 @@ type Pending struct {
 }
 
 // Begin is the first half of [Peer.Call]: it returns when the request is sent. So
-// several requests of one caller are sent in their order, before the first of them
-// is answered.
+// a caller can send several requests in order, before the first of them is
+// answered.
 func (p *Peer) Begin(method string, params any) (*Pending, error) {
 	call := make(chan answer, 1)
 	p.mu.Lock()
@@ -99,8 +98,8 @@ func (c *Pending) Wait(ctx context.Context, result any) error {
 	}
 }
 
-// abandon gives up on a call whose answer may still come, and will then be dropped.
-// A peer that owes too many such answers is broken: the connection ends.
+// abandon gives up a call whose answer may still come, and will then be dropped. A
+// peer that owes too many such answers is broken: the connection ends.
 func (p *Peer) abandon(id int64) {
 	p.mu.Lock()
 	_, open := p.calls[id]
@@ -118,8 +117,8 @@ func (p *Peer) abandon(id int64) {
 	}
 }
 
-// answered delivers an answer. One that nobody asked for is fatal (rpc.md 2.5), unless this peer
-// forgets what it has asked (network.md 10, L19).
+// answered delivers an answer. An unexpected answer is fatal (rpc.md 2.5), unless this peer forgets
+// its calls (network.md 10, L19).
 func (p *Peer) answered(m protocol.Message, data []byte) error {
 	id, ok := m.ID.Number()
 	p.mu.Lock()

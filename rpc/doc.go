@@ -1,7 +1,7 @@
 // Package rpc is the engine between a connection and the methods: it moves
-// whole messages, starts what is asked for in an order that the client cannot
-// tell from the order of arrival, and writes the answers. It knows no methods,
-// no sockets and no files.
+// whole messages, runs requests and writes the answers. A client cannot tell
+// the order in which requests run from the order in which they arrived. It
+// knows no methods, no sockets and no files.
 //
 //	transport ─► Conn ─► Peer ─► Order ─► Handler          an agent
 //	             │        │      which of the requests     answers
@@ -10,15 +10,15 @@
 //	             │        └─► Call, Notify: the other way   a client
 //	             └ one message a Read, one a Write
 //
-// [Conn] is what a transport provides, and [Pipe] a pair of them in memory. [Peer] serves a [Table] of methods on one Conn;
-// agent and client are both peers, a client's table is empty. The [Order] of a
-// method says which other requests its requests may run beside: the requests of one
-// queue keep their order of arrival, the rest is free.
+// [Conn] is what a transport provides, and [Pipe] a pair of them in memory. [Peer] serves a [Table]
+// of methods on one Conn; agent and client are both peers; a client's table is empty. The [Order]
+// of a method says which other requests its requests may run beside: the requests of one queue keep
+// their order of arrival, the rest is free.
 //
 // A bounded number of requests runs at once, each in a goroutine that ends with
-// its answer. When more have come than may wait, the Peer stops reading, and
-// the transport pushes back. A handler that from now on only waits says so with
-// [Leave] or [Block] and gives back its slot.
+// its answer. When more requests have come than may wait, the Peer stops
+// reading, and the transport pushes back. A handler that will only wait from
+// now on calls [Leave] or [Block] to give back its slot.
 //
 //	peer := rpc.NewPeer(conn, rpc.Config{Table: rpc.Table{
 //		"environment/status": {

@@ -8,36 +8,36 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// minProgress is how many bytes of a large message must arrive for the patience
-// with its peer to start anew.
+// minProgress is how many bytes of a large message must arrive to restart the
+// stall timer.
 const minProgress = 256 << 10
 
-// Intake puts together the messages of one connection, one after the other, in
-// pooled memory that takes from a [Budget]. It only grows with what has
-// arrived, never with what a peer announced.
+// Intake assembles the messages of one connection, one after the other, in
+// pooled memory that takes from a [Budget]. It grows only with arrived bytes,
+// never with a size that a peer announced.
 //
 //	Begin ► Space ► (read into it) ► Filled ► Space ... ► Message
 //
 // The reader of the connection calls its methods, one at a time; Close may be
-// called beside them.
+// called at the same time.
 type Intake struct {
 	budget   *Budget
 	patience time.Duration
 	stalled  func()
 
 	message []byte        // so far
-	held    int           // bytes that message takes of the budget's large account
-	want    int64         // bytes asked for beside; the budget's, while it queues the intake
+	held    int           // bytes of message in the budget's large account
+	want    int64         // bytes asked for in addition; guarded by the budget while it queues the intake
 	granted chan struct{} // closed by the budget when want was taken
 	waiting bool          // for granted
 
 	// The mutex of the budget protects these.
-	small     int       // bytes of small messages that are being served
-	large     int       // of large ones that are, or arrive
-	since     time.Time // when it last began to hold large ones, gave one back, or got room
+	small     int       // bytes of small messages being served
+	large     int       // of large ones being served, or arriving
+	since     time.Time // when it last began to hold large ones, released one, or got room
 	suspended int       // bytes of requests that only wait
 
-	timer  *time.Timer // of the patience with a large message; nil before the first
+	timer  *time.Timer // stall timer of a large message; nil before the first
 	mark   int         // length of the message when the timer was started
 	paused bool        // the timer was stopped by Pause
 
@@ -46,18 +46,18 @@ type Intake struct {
 	ended  func() // called by Close
 }
 
-// NewIntake makes an intake. When the connection holds memory for too long, stalled
-// is called, in a goroutine of its own, and must end the connection. That is so
-// when:
+// NewIntake makes an intake. If the connection holds memory for too long, stalled
+// is called, in its own goroutine, and must end the connection. That is the case
+// if:
 //
-//   - Less than 256 KiB of a large message have come within patience, and not its
-//     end either. Whatever else came meanwhile, such as pongs, does not count.
-//   - Other connections have waited for memory throughout patience, while this one
-//     held large messages, gave none back and waited for no memory itself. A
-//     connection whose client does not read its answers is of this kind.
+//   - Within patience, neither 256 KiB of a large message nor its end have come.
+//     Other data, such as pongs, does not count.
+//   - For all of patience, other connections waited for memory, while this one
+//     held large messages, released none and did not wait for memory itself. A
+//     client that does not read its answers causes this.
 //
-// With stalled nil there is no patience, nor with a nil budget, which bounds
-// nothing at all.
+// If stalled or budget is nil, there is no such limit. A nil budget bounds
+// nothing.
 func NewIntake(budget *Budget, patience time.Duration, stalled func()) *Intake {
 	return &Intake{budget: budget, patience: patience, stalled: stalled, closed: make(chan struct{})}
 }
@@ -72,8 +72,8 @@ func IntakeOf(conn Conn) *Intake {
 }
 
 // Begin is called before the first byte of a message is read. It waits while the
-// small messages that are being served have reached the budget's limit, and 256 KiB
-// or more of them are this connection's. It fails with [net.ErrClosed] after Close.
+// small messages being served have reached the budget's limit, and 256 KiB or more
+// of them are this connection's. It fails with [net.ErrClosed] after Close.
 func (in *Intake) Begin() error {
 	for {
 		gate := in.closedGate()
@@ -89,7 +89,7 @@ func (in *Intake) Begin() error {
 }
 
 // closedGate returns nil if the next message may be read now, else a channel that is
-// closed when it is worth looking again.
+// closed when the caller should look again.
 func (in *Intake) closedGate() <-chan struct{} {
 	b := in.budget
 	if b == nil {
@@ -106,7 +106,7 @@ func (in *Intake) closedGate() <-chan struct{} {
 	return b.gate
 }
 
-// Crowded tells whether Begin would wait.
+// Crowded reports whether Begin would wait.
 func (in *Intake) Crowded() bool { return in.closedGate() != nil }
 
 // Len is how many bytes of the message have arrived.
@@ -115,10 +115,9 @@ func (in *Intake) Len() int { return len(in.message) }
 // Held is how much memory the message takes, in bytes.
 func (in *Intake) Held() int { return cap(in.message) }
 
-// Space returns room for the next bytes of a message: for n of them if it has to
-// grow and they fit, at least for one. The message can get most bytes long. It
-// waits while the budget has no room, and fails with [net.ErrClosed] after
-// Close.
+// Space returns room for the next bytes of a message: at least one, and n if it
+// must grow and they fit. The message can get up to most bytes long. Space waits
+// while the budget has no room, and fails with [net.ErrClosed] after Close.
 func (in *Intake) Space(n, most int) ([]byte, error) {
 	for {
 		space, granted := in.TrySpace(n, most)
@@ -133,12 +132,12 @@ func (in *Intake) Space(n, most int) ([]byte, error) {
 	}
 }
 
-// TrySpace is Space without waiting. Where there is no room yet it returns a
-// channel that is closed once there is, and has to be called again then.
+// TrySpace is Space without waiting. If there is no room yet, it returns a
+// channel that is closed once there is; then the caller calls TrySpace again.
 func (in *Intake) TrySpace(n, most int) (space []byte, granted <-chan struct{}) {
 	if len(in.message) == cap(in.message) {
-		// The room grows fourfold: all copies of a large message together are
-		// then a third of its size.
+		// The room grows fourfold, so that all copies of a large message
+		// together are a third of its size.
 		size := buffer.Size(max(len(in.message)+n, min(4*cap(in.message), most)))
 		if in.budget == nil || size <= maxSmall {
 			in.grow(size)
@@ -184,7 +183,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// expect starts the peer's patience anew.
+// expect restarts the stall timer.
 func (in *Intake) expect() {
 	in.mark, in.paused = len(in.message), false
 	switch {
@@ -204,29 +203,29 @@ func (in *Intake) Filled(n int) {
 	}
 }
 
-// Pause stops the patience with the peer, until the next Filled: the caller does not
-// take more of the message for now.
+// Pause stops the stall timer until the next Filled, because the caller does not
+// read more of the message for now.
 func (in *Intake) Pause() {
 	if in.timer != nil && in.timer.Stop() {
 		in.paused = true
 	}
 }
 
-// Message ends the message and returns it. It has to be given back with Recycle.
+// Message ends the message and returns it. The caller must return it with Recycle.
 func (in *Intake) Message() []byte {
 	message := in.message
 	in.reset(cap(message))
 	return message
 }
 
-// Drop gives up the message.
+// Drop discards the message.
 func (in *Intake) Drop() {
 	message := in.message
 	in.reset(0)
 	buffer.Recycle(message)
 }
 
-// reset ends a message of which the budget has to count n bytes from now on.
+// reset ends a message, of which the budget counts n bytes from now on.
 func (in *Intake) reset(n int) {
 	if in.timer != nil {
 		in.timer.Stop()
@@ -237,14 +236,14 @@ func (in *Intake) reset(n int) {
 	in.message, in.held, in.waiting, in.paused = nil, 0, false, false
 }
 
-// Recycle gives a message back to the budget, and its memory to the pool of
+// Recycle returns a message to the budget, and its memory to the pool of
 // buffers. A nil intake has no budget.
 func (in *Intake) Recycle(message []byte) {
 	in.give(cap(message), false)
 	buffer.Recycle(message)
 }
 
-// give gives back the memory of a message, n bytes.
+// give returns the memory of a message, n bytes.
 func (in *Intake) give(n int, suspended bool) {
 	if in == nil || in.budget == nil {
 		return
@@ -260,9 +259,8 @@ func (in *Intake) give(n int, suspended bool) {
 	in.suspended -= n
 }
 
-// suspend counts the n bytes of a request as those of one that only waits, instead
-// of as being served. It returns false, and changes nothing, when such requests hold
-// too much already.
+// suspend counts the n bytes of a request as waiting, instead of being served. It
+// returns false, and changes nothing, if waiting requests already hold too much.
 func (in *Intake) suspend(n int) bool {
 	if in == nil || in.budget == nil {
 		return true
@@ -309,7 +307,7 @@ func (in *Intake) Close() {
 	}
 }
 
-// onClose has f called when the connection ends, at once if it has.
+// onClose calls f when the connection ends, or at once if it has ended.
 func (in *Intake) onClose(f func()) {
 	if in == nil {
 		return

@@ -8,21 +8,23 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Order says which other requests a request may run beside (rpc.md 2.6). With the
-// zero value it runs beside all, as soon as there is a slot.
+// Order says which other requests may run at the same time as a request (rpc.md
+// 2.6). With the zero value all may, and the request runs as soon as there is a
+// slot.
 type Order struct {
-	// Queue returns the name of the queue that a request with these params stands
-	// in, "" for none. Requests of one queue keep their order of arrival; those of
+	// Queue returns the name of the queue of a request with these params, "" for
+	// none. Requests of one queue keep their order of arrival; requests of
 	// different queues do not wait for each other. Nil: no queue.
 	Queue func(params json.RawMessage) string
-	// Shared requests of a queue run together when they are neighbours. An
-	// exclusive one waits for all before it and holds all behind it.
+	// Shared requests of a queue run together if they are neighbours. An
+	// exclusive request waits for all earlier ones and delays all later ones.
 	Shared bool
 	// Urgent requests need no slot, and in their queue they pass requests that
-	// called [Block]. Such are those that end what other requests wait for.
+	// called [Block]. For example, they end something that other requests wait
+	// for.
 	Urgent bool
-	// Inline requests run in the read loop itself: nothing that was sent
-	// after them is looked at before they are done.
+	// Inline requests run in the read loop itself: no later message is read
+	// before they are done.
 	Inline bool
 }
 
@@ -33,14 +35,14 @@ func InQueue(name string) func(json.RawMessage) string {
 
 // Limits of one connection. Sizes are those of the messages, in bytes.
 const (
-	// From here on the peer stops reading. These bounds are low: what is parked may
-	// wait until the client reads its answers, and other connections may wait for
-	// that memory.
+	// From here on the peer stops reading. These bounds are low, because parked
+	// requests may wait until the client reads its answers, and other connections
+	// may wait for their memory.
 	maxParked      = 64
 	maxParkedBytes = 4 << 20
-	maxHeldBytes   = 64 << 20 // of what is parked and what runs: the size of the largest message
-	// From here on requests are refused. A [Budget] refuses them earlier: its own
-	// bound on what waits is lower.
+	maxHeldBytes   = 64 << 20 // of parked and running requests: the size of the largest message
+	// From here on requests are refused. A [Budget] refuses them earlier, because
+	// its own bound for waiting requests is lower.
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
 )
@@ -56,23 +58,23 @@ const (
 	left                 // its handler waits, outside of any queue
 )
 
-// counted says which limits a ticket counts against.
+// counted says against which limits a ticket counts.
 type counted int
 
-// Requests wait for two kinds of reason. Parked ones wait for the peer itself,
-// which soon gets to them: they make it stop reading. Waiting ones are blocked
-// or left, or queued behind one that is blocked: that can last, so they must
-// not stop the reading, and too many are refused.
+// Requests wait for one of two reasons. Parked requests wait for the peer
+// itself, which soon gets to them: they make it stop reading. Waiting requests
+// are blocked or left, or queued behind a blocked one. That can last long, so
+// they must not stop the reading, and too many are refused.
 const (
 	outside counted = iota
 	parked
 	active  // runs in a slot
-	passing // urgent, runs without a slot: bounded as parked ones are
+	passing // urgent, runs without a slot: bounded like parked ones
 	waiting
 	places
 )
 
-// tally is what there is in one place.
+// tally counts the requests of one kind.
 type tally struct{ requests, bytes int }
 
 // ticket is one request on its way through the order.
@@ -80,15 +82,15 @@ type ticket struct {
 	order     Order
 	queue     string
 	size      int // bytes of the message, held until it is served
-	memory    int // that it takes, in bytes
+	memory    int // of the message, in bytes
 	state     state
 	place     counted
-	suspended bool // its memory counts as that of a request that only waits
-	refused   bool // it is not to be served: there was no memory for it to wait
+	suspended bool // its memory counts as waiting
+	refused   bool // it must not be served, because there was no memory for it to wait
 	start     func()
 }
 
-// queue is the requests of one queue that are not done, in order of arrival.
+// queue has the unfinished requests of one queue, in order of arrival.
 type queue struct {
 	tickets []*ticket
 	queued  int // how many of them are queued
@@ -102,16 +104,16 @@ type sequence struct {
 	ready  []*ticket // waiting for a slot, in order
 	at     [places]tally
 
-	intake *Intake // takes back the memory of their messages
+	intake *Intake // gets back the memory of their messages
 }
 
-// full tells whether reading should stop until requests have run.
+// full reports whether reading should stop until requests have run.
 func (s *sequence) full() bool {
 	held := s.at[parked].bytes + s.at[active].bytes + s.at[passing].bytes
 	return s.at[parked].requests+s.at[passing].requests >= maxParked || s.at[parked].bytes >= maxParkedBytes || held >= maxHeldBytes
 }
 
-// mayWait tells why t may not wait beside those that do.
+// mayWait returns the reason why t may not become one more waiting request, or nil.
 func (s *sequence) mayWait(t *ticket) error {
 	if s.at[waiting].requests >= maxWaiting || s.at[waiting].bytes+t.size > maxWaitingBytes {
 		return protocol.InvalidRequest("too many requests of this connection are waiting, at most %d or %d bytes may",
@@ -120,9 +122,9 @@ func (s *sequence) mayWait(t *ticket) error {
 	return s.suspendMemory(t)
 }
 
-// suspendMemory counts the memory of t as that of a request that only waits. Such a
-// request may hold its memory for long, so it must not be counted where a high count
-// stops the reading of connections.
+// suspendMemory counts the memory of t as waiting. A waiting request may hold its
+// memory for long, so it must not count where a high count stops the reading of
+// connections.
 func (s *sequence) suspendMemory(t *ticket) error {
 	if t.suspended {
 		return nil
@@ -138,7 +140,7 @@ func noMemory(n int) error {
 	return protocol.InvalidRequest("no memory for one more request of %d bytes that waits", n)
 }
 
-// move counts t in another place. (The tally of outside means nothing.)
+// move counts t as another kind. (The tally of outside is unused.)
 func (s *sequence) move(t *ticket, to counted) {
 	s.at[t.place].requests--
 	s.at[t.place].bytes -= t.size
@@ -161,7 +163,7 @@ func (s *sequence) release(t *ticket) {
 	t.size, t.memory, t.suspended = 0, 0, false
 }
 
-// enter takes a new ticket in, or refuses it because too many requests wait.
+// enter accepts a new ticket, or refuses it because too many requests wait.
 func (s *sequence) enter(t *ticket) error {
 	s.move(t, parked)
 	if t.queue == "" {
@@ -190,13 +192,13 @@ func (s *sequence) enter(t *ticket) error {
 	return nil
 }
 
-// advance makes those tickets of a queue ready that nothing before them holds.
+// advance makes tickets of a queue ready that no earlier ticket delays.
 func (s *sequence) advance(q *queue) {
 	if q.queued == 0 {
 		return
 	}
-	shared := true // all before are shared
-	stuck := true  // all before are blocked, or queued behind one that is
+	shared := true // all earlier ones are shared
+	stuck := true  // all earlier ones are blocked, or queued behind a blocked one
 	for i, t := range q.tickets {
 		turn := (i == 0 || t.order.Shared && shared) && !overtaken(t, q.tickets[i+1:])
 		if t.state == queued && (turn || t.order.Urgent && stuck) {
@@ -213,8 +215,8 @@ func (s *sequence) advance(q *queue) {
 	}
 }
 
-// overtaken tells whether an urgent request that passed t is under way and
-// does not go together with it.
+// overtaken reports whether an urgent request that passed t is under way and
+// must not run together with t.
 func overtaken(t *ticket, behind []*ticket) bool {
 	if t.state != queued {
 		return false
@@ -224,7 +226,7 @@ func overtaken(t *ticket, behind []*ticket) bool {
 	})
 }
 
-// next takes a ticket that can start now, nil when there is none.
+// next removes and returns a ticket that can start now, or nil.
 func (s *sequence) next() *ticket {
 	for i, t := range s.ready {
 		if s.slots == 0 && !t.order.Urgent {
@@ -243,7 +245,7 @@ func (s *sequence) next() *ticket {
 	return nil
 }
 
-// finish lets go of a ticket whose request has been answered.
+// finish removes a ticket whose request was answered.
 func (s *sequence) finish(t *ticket) {
 	s.vacate(t, outside)
 	if t.state != left {
@@ -251,7 +253,7 @@ func (s *sequence) finish(t *ticket) {
 	}
 }
 
-// vacate moves a ticket that no longer runs, and frees its slot.
+// vacate counts a ticket that no longer runs as another kind, and frees its slot.
 func (s *sequence) vacate(t *ticket, to counted) {
 	if t.place == active {
 		s.slots++
@@ -277,9 +279,9 @@ func (s *sequence) dequeue(t *ticket) {
 	s.advance(q)
 }
 
-// setBlocked counts the blocked tickets of a queue: with the first one, those
-// that are queued behind it become waiting ones, with the last one they are
-// parked again.
+// setBlocked sets the number of blocked tickets of a queue: with the first one,
+// tickets queued behind it become waiting; when none is left, they are parked
+// again.
 func (s *sequence) setBlocked(q *queue, n int) {
 	was := q.blocked > 0
 	q.blocked += n
@@ -300,7 +302,7 @@ func (s *sequence) setBlocked(q *queue, n int) {
 	}
 }
 
-// refuse takes a queued ticket out of its queue. The request starts at once, to
+// refuse removes a queued ticket from its queue. The request starts at once, to
 // answer that there was no memory for it.
 func (s *sequence) refuse(q *queue, t *ticket) {
 	i := slices.Index(q.tickets, t)
@@ -313,7 +315,7 @@ func (s *sequence) refuse(q *queue, t *ticket) {
 
 // suspend turns a running ticket into a waiting one.
 func (s *sequence) suspend(t *ticket, to state) error {
-	if t.state == blocked && to == left { // it counts as waiting already
+	if t.state == blocked && to == left { // it already counts as waiting
 		s.dequeue(t)
 		t.state = left
 		return nil
@@ -335,14 +337,14 @@ func (s *sequence) suspend(t *ticket, to state) error {
 	return nil
 }
 
-// Leave tells the order that this request will only wait from now on: it
-// gives back its slot and its place in its queue, so that it delays nothing.
-// It fails when too many requests of the connection wait already. It may come
-// after [Block]. With strict order it is Block.
+// Leave says that this request will only wait from now on: it gives up its slot
+// and its place in its queue, so that it delays nothing. It fails if too many
+// requests of the connection already wait. It may come after [Block]. With
+// strict order it is Block.
 func Leave(ctx context.Context) error { return suspend(ctx, left) }
 
-// Block is [Leave] for a request whose successors must still wait for it:
-// only the slot is given back, and only urgent requests may pass.
+// Block is [Leave] for a request whose successors must still wait for it: it
+// gives up only the slot, and only urgent requests may pass.
 func Block(ctx context.Context) error { return suspend(ctx, blocked) }
 
 func suspend(ctx context.Context, to state) error {

@@ -19,34 +19,33 @@ import (
 // DefaultConcurrency is how many requests of one connection run at once (rpc.md 2.6).
 const DefaultConcurrency = 64
 
-// Config says how a [Peer] serves. The zero value serves nothing and ignores
+// Config configures a [Peer]. The zero value serves nothing and ignores
 // notifications, which is enough to make calls.
 type Config struct {
 	Table Table
-	// Notification takes notifications, in order, in the read loop. An error
-	// is fatal: it is sent with id -1, then the connection is closed. Params
-	// may not be kept. Nil ignores them.
+	// Notification takes notifications, in order, in the read loop. An error is
+	// fatal: it is sent with id -1, then the connection is closed. It must not
+	// keep params. Nil ignores notifications.
 	Notification func(ctx context.Context, method string, params json.RawMessage) error
-	// WireError turns a handler's error into the one that is sent. Nil: a
-	// *protocol.Error as it is, everything else is internal.
+	// WireError turns a handler's error into the error that is sent. Nil: a
+	// *protocol.Error stays as it is, every other error becomes internal.
 	WireError func(error) *protocol.Error
-	// Closing is called once, when nothing more can be read and the context
-	// of the handlers has ended, but before they have returned. The error says
-	// why, io.EOF after an orderly end.
+	// Closing is called once, when nothing more can be read and the context of
+	// the handlers has ended, but before they have returned. The error is the
+	// reason, io.EOF after an orderly end.
 	Closing func(error)
-	// Answered hears of every answer that is about to be sent: which method it is for, how
-	// long after the request, and its error, which is nil for a result. The method is the
-	// client's word, known or not; "" for a message that was no request. Nil: nobody hears.
+	// Answered is called before every answer is sent, with the method, the time since the
+	// request, and the error, which is nil for a result. The method comes from the client
+	// and may be unknown; it is "" for a message that was no request. It may be nil.
 	Answered func(method string, took time.Duration, err *protocol.Error)
-	// Concurrency is the number of requests that run at once, 0 for
+	// Concurrency is the number of requests that run at once; 0 means
 	// [DefaultConcurrency]. 1 is strict order: one after another, as sent.
 	Concurrency int
-	// Forgets makes a peer forget calls that were given up, and so ignore answers that it
-	// does not know, once it has made a call. Else too many calls without an answer end
-	// the connection, and so does an answer that nobody has asked for. It is for calls
-	// whose number a third party decides.
+	// Forgets makes a peer forget abandoned calls and so, once it has made a call, ignore
+	// unknown answers. Otherwise too many calls without an answer, or an unexpected
+	// answer, end the connection. It is for calls whose number a third party decides.
 	Forgets bool
-	// Logger hears of panics; nil discards.
+	// Logger logs panics; nil discards.
 	Logger *slog.Logger
 }
 
@@ -61,12 +60,12 @@ type Peer struct {
 	// room is signalled when requests may be read again.
 	room      sync.Cond
 	seq       sequence
-	closing   bool                    // the connection has been closed from this side
+	closing   bool                    // the connection was closed from this side
 	ended     bool                    // the connection has ended, and is read to its end
 	closed    bool                    // Serve reads no more
 	cancel    context.CancelCauseFunc // of the handlers' context
 	lastID    int64
-	calls     map[int64]chan answer // by id; nil channel: the caller has given up
+	calls     map[int64]chan answer // by id; nil channel: the caller gave up
 	abandoned int
 
 	handlers sync.WaitGroup
@@ -113,8 +112,8 @@ func (p *Peer) Close() {
 }
 
 // noteEnd notes that the connection has ended. From now on the read loop reads to
-// that end, however many requests are parked: Config.Closing and the handlers must
-// hear of the end without waiting for those requests.
+// the end, however many requests are parked, because Config.Closing and the
+// handlers must learn of the end without waiting for those requests.
 func (p *Peer) noteEnd() {
 	p.mu.Lock()
 	p.ended = true
@@ -122,11 +121,11 @@ func (p *Peer) noteEnd() {
 	p.mu.Unlock()
 }
 
-// strict tells whether requests run one after another.
+// strict reports whether requests run one after another.
 func (p *Peer) strict() bool { return p.cfg.Concurrency == 1 }
 
-// Serve reads messages until the connection ends or ctx does, and returns
-// when every handler has. An orderly end is a nil error.
+// Serve reads messages until the connection or ctx ends, and returns when every
+// handler has returned. An orderly end is a nil error.
 //
 //	Conn.Read → protocol.Decode ┬ request → Table → sequence → handler (goroutine) → answer
 //	                            ├ notification → Config.Notification
@@ -162,8 +161,8 @@ func (p *Peer) Serve(ctx context.Context) error {
 }
 
 // Settle waits until every request that was read so far has been answered. Only
-// [Config.Notification] may call it: it runs in the read loop, so no further
-// request comes meanwhile.
+// [Config.Notification] may call it: it runs in the read loop, so no request
+// comes in the meantime.
 func (p *Peer) Settle() { p.handlers.Wait() }
 
 func (p *Peer) read(ctx context.Context) error {
@@ -207,7 +206,7 @@ func (p *Peer) read(ctx context.Context) error {
 	}
 }
 
-// malformed is the answer to a message that does not decode.
+// malformed returns the answer to a message that does not decode.
 func (p *Peer) malformed(err error) *protocol.Error {
 	reason := err.Error()
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
@@ -219,7 +218,7 @@ func (p *Peer) malformed(err error) *protocol.Error {
 	return protocol.InvalidRequest("malformed JSON-RPC message: %s", reason)
 }
 
-// request starts a request, or parks it until its turn.
+// request starts a request, or parks it until it may run.
 func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) error {
 	method, ok := p.cfg.Table[m.Method]
 	if !ok {
@@ -261,7 +260,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	return nil
 }
 
-// request is one request that is being served, and the context of its handler.
+// request is a request being served, and the context of its handler.
 type request struct {
 	ticket
 	context.Context // of the connection
@@ -275,8 +274,8 @@ type request struct {
 // requestKey is the context key of the request itself.
 type requestKey struct{}
 
-// Value returns the request itself for requestKey, else what the connection's
-// context has.
+// Value returns the request itself for requestKey, else the value of the
+// connection's context.
 func (r *request) Value(key any) any {
 	if key == (requestKey{}) {
 		return r
@@ -301,20 +300,20 @@ func (r *request) run() {
 	buffer.Recycle(r.data)
 }
 
-// release lets go of the message of the request whose handler runs with ctx.
+// release releases the message of the request whose handler runs with ctx.
 func release(ctx context.Context) {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
 		r.peer.release(r)
 	}
 }
 
-// tiny is the memory, in bytes, of a message that is simply held until its request
-// has been answered. To release it earlier would gain little memory, and cost most
-// requests one more turn with the mutex.
+// tiny is the memory, in bytes, up to which a message is held until its request
+// was answered. Releasing it earlier would save little memory, and cost most
+// requests one more use of the mutex.
 const tiny = 4 << 10
 
-// release lets go of a request's message before the request ends, unless that has
-// happened already or gains too little.
+// release releases a request's message before the request ends, unless it was
+// already released or is tiny.
 func (p *Peer) release(r *request) {
 	if r.data == nil || r.memory <= tiny {
 		return
@@ -351,7 +350,7 @@ func (p *Peer) inline(t *ticket) {
 	t.start()
 }
 
-// startReadyLocked starts what can start.
+// startReadyLocked starts the requests that can start.
 func (p *Peer) startReadyLocked() {
 	for {
 		t := p.seq.next()
@@ -365,9 +364,9 @@ func (p *Peer) startReadyLocked() {
 
 func (p *Peer) suspend(t *ticket, to state) error {
 	if p.strict() {
-		// The request keeps its place in front. Those behind it count as waiting
-		// ones, which do not stop the reading, so that the end of the connection is
-		// noticed.
+		// The request keeps its place in front. The requests behind it count as
+		// waiting, which does not stop the reading, so that the end of the
+		// connection is noticed.
 		to = blocked
 	}
 	p.mu.Lock()
@@ -381,7 +380,7 @@ func (p *Peer) suspend(t *ticket, to state) error {
 func (p *Peer) serve(r *request) {
 	result, o, err := p.invoke(r)
 	p.release(r) // before the write: the client may take long to read the answer
-	// An error of the write needs no answer: write has closed the connection.
+	// An error of the write needs no answer, because write has closed the connection.
 	if err != nil {
 		failed := p.cfg.WireError(err)
 		p.cfg.Answered(r.message.Method, time.Since(r.arrived), failed)
@@ -413,7 +412,7 @@ func (p *Peer) send(o *outgoing) {
 		return
 	}
 	if o.to.WriteParts(o.size, o.parts) != nil {
-		p.Close() // as write does
+		p.Close() // like write
 	}
 	buffer.Recycle(o.buf)
 }
@@ -445,10 +444,10 @@ func (p *Peer) invoke(r *request) (result any, o outgoing, err error) {
 	return result, o, err
 }
 
-// partSize is how much of a large answer is encoded at a time, in bytes.
+// partSize is how many bytes of a large answer are encoded at a time.
 const partSize = 64 << 10
 
-// large tells whether a result is sent in parts, if it can be.
+// large reports whether a result is sent in parts, if it can be.
 func large(v any) bool {
 	s, ok := v.(Sized)
 	return ok && s.SizeHint() > partSize
@@ -457,7 +456,7 @@ func large(v any) bool {
 // smallMessage is the room for a message whose size is not known, in bytes.
 const smallMessage = 512
 
-// bufferFor is a buffer for a message around v.
+// bufferFor returns a buffer for a message with v.
 func bufferFor(v any) []byte {
 	if s, ok := v.(Sized); ok {
 		return buffer.Get(smallMessage + s.SizeHint())
@@ -472,8 +471,8 @@ func (p *Peer) writeError(id protocol.ID, e *protocol.Error) error {
 	return err
 }
 
-// write sends a message. A connection that cannot be written to is of no use:
-// closing it lets the read loop see that too.
+// write sends a message. After an error the connection is useless: write closes
+// it, so that the read loop ends too.
 func (p *Peer) write(message []byte) error {
 	err := p.conn.Write(message)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// pipe is one end of [Pipe]. It blocks on channels only, which is what lets
-// testing/synctest see when both ends are idle.
+// pipe is one end of [Pipe]. It blocks on channels only, so that
+// testing/synctest can see when both ends are idle.
 type pipe struct {
 	in    <-chan []byte
 	out   chan<- []byte
@@ -20,8 +20,8 @@ type pipe struct {
 }
 
 // Pipe returns the two ends of a connection in memory. It is synchronous: a
-// Write returns once the other end has taken the message with Read, so
-// nothing is ever under way when an end is closed. Read and Write fail with
+// Write returns once the other end has taken the message with Read, so no
+// message is ever under way when an end is closed. Read and Write fail with
 // [net.ErrClosed] after Close of their own end; after Close of the other one
 // Read returns [io.EOF] and Write [io.ErrClosedPipe].
 func Pipe() (a, b Conn) {
@@ -72,8 +72,8 @@ func (p *pipe) Close() error {
 // String is the label of the connection in logs and error texts.
 func (p *pipe) String() string { return "pipe" }
 
-// over returns net.ErrClosed when this end is closed, ended when only the
-// other one is, and nil while both are open.
+// over returns net.ErrClosed if this end is closed, ended if only the other end
+// is closed, and nil if both are open.
 func (p *pipe) over(ended error) error {
 	select {
 	case <-p.closed:

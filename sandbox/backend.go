@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
-// Host tells which layers work on a host. A probe has found that out by using
-// each of them.
+// Host says which layers work on a host. A probe found that out by using each
+// of them.
 type Host struct {
 	// Layers has the layers that work, without Landlock, which has the next
 	// field: [Host.Has] looks at both.
@@ -21,11 +21,11 @@ type Host struct {
 	Reasons map[Layer]Reason
 }
 
-// Has tells whether the layer works. For Landlock any ABI will do.
+// Has reports whether the layer works; for Landlock, with any ABI.
 func (h Host) Has(l Layer) bool { return has(h.Layers, h.Landlock, l) }
 
-// has tells whether l is there: Landlock if it has an ABI, any other layer if it
-// is in the set.
+// has reports whether l is there: Landlock if it has an ABI, any other layer if
+// it is in the set.
 func has(set Layers, abi int, l Layer) bool {
 	if l == Landlock {
 		return abi > 0
@@ -33,43 +33,43 @@ func has(set Layers, abi int, l Layer) bool {
 	return set.has(l)
 }
 
-// Reason tells why a layer is missing.
+// Reason is the reason why a layer is missing.
 type Reason struct {
 	Error  string // of the attempt
 	Remedy string // for the operator
 }
 
-// Backend tells which layers confine a process. The zero value has none.
+// Backend is the set of layers that confine a process. The zero value has none.
 type Backend struct {
 	// Layers has the layers that are put on, without Landlock, which has the
 	// next field: [Backend.Has] looks at both.
 	Layers Layers
 	// Landlock is the ABI that is used; 0 is none.
 	Landlock int
-	// Level is that of the layer [Supervised]; NoLevel where that is not put on.
+	// Level is the level of the layer [Supervised]; NoLevel if that layer is not put on.
 	Level Level
 }
 
-// Has tells whether the layer is put on.
+// Has reports whether the layer is put on.
 func (b Backend) Has(l Layer) bool { return has(b.Layers, b.Landlock, l) }
 
-// Scoped tells whether a Landlock domain keeps signals and abstract UNIX sockets
-// inside.
+// Scoped reports whether a Landlock domain keeps signals and abstract UNIX
+// sockets inside.
 func (b Backend) Scoped() bool { return b.Landlock >= scopeABI }
 
 // scopeABI is the first Landlock ABI that keeps signals and abstract UNIX
 // sockets inside (landlock(7)).
 const scopeABI = 6
 
-// UnenforceableError says that the host cannot enforce a policy exactly, which
-// layer is missing for that and how to get it.
+// UnenforceableError says that the host cannot enforce a policy exactly, and
+// names the missing layer and the way to get it.
 type UnenforceableError struct {
 	Layer  string // as in Backend.Names, without a version
 	Reason string // why the host has none
 	Remedy string // for the operator; "" if none is known
 }
 
-// Error returns all that the fields say, in one line.
+// Error returns all fields in one line.
 func (e *UnenforceableError) Error() string {
 	text := fmt.Sprintf("this host cannot enforce the sandbox: %s is missing: %s", e.Layer, e.Reason)
 	if e.Remedy != "" {
@@ -98,8 +98,9 @@ func (b Backend) Names() []string {
 	return names
 }
 
-// ProxyName returns the name on the wire of what keeps a process with
-// [NetworkManaged] from everything but its proxy: one more of [Backend.Names].
+// ProxyName returns the name on the wire of the mechanism that keeps a process
+// with [NetworkManaged] from everything except its proxy: one more name for
+// [Backend.Names].
 func (b Backend) ProxyName() string {
 	if b.Has(NetNS) {
 		return "proxy:netns"
@@ -107,23 +108,23 @@ func (b Backend) ProxyName() string {
 	return "proxy:supervised"
 }
 
-// Operator has what the operator of a host asks for. The zero value takes
+// Operator has the requirements of a host's operator. The zero value accepts
 // whatever is exact.
 type Operator struct {
-	// RequireNamespaces refuses a policy that restricts files where there are no
-	// namespaces, also if a supervisor or Landlock would be exact.
+	// RequireNamespaces refuses a policy that restricts files if there are no
+	// namespaces, even if a supervisor or Landlock would be exact.
 	RequireNamespaces bool
-	// VisibleMetadata takes [LevelReads] where [LevelMetadata] would be put on: a
-	// command can then learn whether what is denied to it exists, its size and its
-	// times, and looks at files at full speed.
+	// VisibleMetadata chooses [LevelReads] instead of [LevelMetadata]. A command
+	// can then learn whether denied files exist, their size and their times, but
+	// looks at files at full speed.
 	VisibleMetadata bool
 }
 
 // Limits are resource limits of each process of a command, soft and hard
-// (setrlimit(2)). Zero leaves a limit as the command inherits it, and no limit
-// is ever raised above that.
+// (setrlimit(2)). Zero leaves a limit as the command inherits it. No limit is
+// ever raised above the inherited one.
 type Limits struct {
-	Processes    uint64 // that this user may have in all, threads included
+	Processes    uint64 // that this user may have in total, including threads
 	AddressSpace uint64 // in bytes
 	CPUSeconds   uint64 // of processor time
 }
@@ -136,30 +137,29 @@ func (o Operator) level(p *Policy) Level {
 	return LevelReads
 }
 
-// Backend chooses the strongest row of sandbox.md 14.4 whose layers the host has
-// and that expresses the policy exactly, as the operator wants it. The error
-// is an *UnenforceableError. The rows are:
+// Backend chooses the strongest row of sandbox.md 14.4 whose layers the host
+// has, that expresses the policy exactly, and that the operator accepts. The
+// error is an *UnenforceableError. The rows are:
 //
 //   - Files are unrestricted. With the network enabled nothing is needed. With
-//     the network restricted, a filter takes it away; a Landlock domain closes
-//     what the filter cannot see, which are files of procfs.
+//     the network restricted, a filter removes it; a Landlock domain covers
+//     files of procfs, which the filter cannot see.
 //   - Namespaces, which can express every policy. A pid namespace with a fresh
-//     procfs keeps other processes out of reach. Where the host refuses a fresh
-//     procfs, the command sees the one that is there, and Landlock keeps the
-//     processes in it out of reach; an ABI that knows no signals leaves that to
-//     a pid namespace, at the price of wrong numbers in procfs (14.3). The
-//     abstract UNIX sockets of others are out of reach in a network namespace;
-//     without one the filter refuses to connect to them if the network is
-//     restricted, and Landlock if it is enabled. In the last case a filter with
-//     a listener also keeps sockets that have a path out of reach.
-//     A managed network needs the network namespace: the proxy's listeners are all
-//     that leads out of it.
-//   - A supervisor, which does or judges every call that could touch what the
-//     policy forbids, in the cheapest level that is exact ([Level]). It needs
-//     neither namespaces nor privileges. A Landlock domain keeps the command from
-//     all that the supervisor should have been asked about and was not.
+//     procfs keeps other processes out of reach. If the host refuses a fresh
+//     procfs, the command sees the existing one, and Landlock keeps the processes
+//     in it out of reach. An ABI without signals leaves that to a pid namespace,
+//     at the price of wrong numbers in procfs (14.3). The abstract UNIX sockets of
+//     others are out of reach in a network namespace; without one, the filter
+//     refuses to connect to them if the network is restricted, and Landlock if it
+//     is enabled. In the last case, a filter with a listener also keeps sockets
+//     with a path out of reach. A managed network needs the network namespace,
+//     because only the proxy's listeners may lead out of it.
+//   - A supervisor, which does or judges every call that could touch something
+//     forbidden, in the cheapest level that is exact ([Level]). It needs neither
+//     namespaces nor privileges. A Landlock domain blocks calls that should have
+//     gone to the supervisor but did not.
 //   - Landlock alone, where that is exact (landlockExact). Landlock guards
-//     files, signals and sockets, and the filter what Landlock does not know.
+//     files, signals and sockets, and the filter guards the rest.
 func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 	filter := LayersOf(Seccomp)
 	if p.RestrictsNothing() {
@@ -205,16 +205,16 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 	return Backend{}, lacks
 }
 
-// RestrictsNothing tells whether the policy allows everything. No layer is put
-// on for such a policy: a command runs like any other process of the user.
+// RestrictsNothing reports whether the policy allows everything. Such a policy
+// needs no layer: a command runs like any other process of the user.
 func (p *Policy) RestrictsNothing() bool { return !p.Confined && p.Network == NetworkEnabled }
 
-// CheckBackend returns an error if b lacks a layer that every backend for the
-// policy has, however b was chosen, has a layer that no backend for the policy has and
-// that changes what the other layers do, or if no layer should be put on at all. The
-// process that puts the layers on calls it once more: a mistake on the way from
-// [Policy.Backend] to that process must not end with a command that is confined
-// less than its policy says.
+// CheckBackend returns an error in three cases, however b was chosen: b lacks a layer
+// that every backend for the policy has; b has a layer that no backend for the policy
+// has and that changes the effect of other layers; or no layer should be put on at
+// all. The process that puts the layers on calls it again, because a mistake on the
+// way from [Policy.Backend] to that process must not lead to a command with less
+// confinement than its policy says.
 func (p *Policy) CheckBackend(b Backend) error {
 	switch {
 	case !b.Has(Seccomp):
@@ -255,10 +255,11 @@ func (p *Policy) CheckBackend(b Backend) error {
 	return nil
 }
 
-// supervisable tells whether a supervisor can enforce the policy on this host.
-// What Landlock does not know before some ABI it does itself: truncation is one of
-// its calls in any case (ABI 3), and below scopeABI it opens devices and sends
-// signals too. Before movesABI it could not move files for the command.
+// supervisable reports whether a supervisor can enforce the policy on this host.
+// The supervisor itself does what an old ABI of Landlock cannot restrict:
+// truncation is always one of its calls (ABI 3), and below scopeABI it also opens
+// devices and sends signals. Before movesABI it could not move files for the
+// command.
 func (p *Policy) supervisable(h Host) bool {
 	enough := movesABI
 	if p.Network != NetworkRestricted {
@@ -268,7 +269,7 @@ func (p *Policy) supervisable(h Host) bool {
 }
 
 // missingForNamespaces returns the first layer that the row of namespaces needs
-// and the host does not have, if there is one.
+// and the host lacks, if any.
 func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 	scopes := h.Landlock >= scopeABI
 	switch {
@@ -294,15 +295,15 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 	return 0, false
 }
 
-// landlockExact tells whether Landlock alone can express the policy. Landlock
-// can only add to what it allows on a parent directory, never take away; so the
-// policy may not let anything be written, and may not deny anything below what
-// can be read. The network has to be restricted: of a network, Landlock knows
-// only TCP.
+// landlockExact reports whether Landlock alone can express the policy. Landlock
+// can only add to the rights of a parent directory, never remove them. So the
+// policy must not make anything writable, and must not deny anything below a
+// readable path. The network must be restricted, because Landlock knows only
+// TCP.
 //
-// The agent's own files are denied all the same: the ruleset allows one by one
-// what lies beside them (PathRule.Except). The price is small: a command cannot
-// open what appears beside them after its start.
+// The agent's own files are still denied: the ruleset allows their neighbours
+// one by one (PathRule.Except). The price is small: a command cannot open files
+// that appear beside them after its start.
 func (p *Policy) landlockExact() bool {
 	if p.Network != NetworkRestricted {
 		return false
@@ -325,8 +326,8 @@ func (p *Policy) landlockExact() bool {
 // (landlock(7)).
 var landlockKernels = map[int]string{movesABI: "5.19", scopeABI: "6.12"}
 
-// lacks returns the error for a missing layer; abi is the one that is needed if
-// that layer is Landlock.
+// lacks returns the error for a missing layer; abi is the required ABI if that
+// layer is Landlock.
 func (h Host) lacks(l Layer, abi int) *UnenforceableError {
 	reason := h.Reasons[l]
 	if reason.Error == "" {

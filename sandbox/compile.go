@@ -9,8 +9,8 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
-// minimalPaths are what a minimal view shows, where they exist (sandbox.md
-// 6.1).
+// minimalPaths are the paths that a minimal view shows, if they exist
+// (sandbox.md 6.1).
 var minimalPaths = []string{
 	"/bin", "/etc", "/lib", "/lib64", "/nix/store", "/run/current-system/sw", "/sbin", "/usr",
 }
@@ -23,9 +23,9 @@ var protectedNames = []string{".agents", ".aws", ".codex", ".git"}
 // writable root, in a new slice.
 func ProtectedNames() []string { return slices.Clone(protectedNames) }
 
-// Compile returns the policy of the profile (sandbox.md 3 to 6), without a look
-// at the file system. The error is ErrNeedsCwd, or names what cannot be
-// enforced or is out of bounds.
+// Compile returns the policy of the profile (sandbox.md 3 to 6), without
+// looking at the file system. The error is ErrNeedsCwd, or names the part that
+// cannot be enforced or is out of bounds.
 func (p Profile) Compile() (*Policy, error) {
 	switch {
 	case p.Network > NetworkManaged:
@@ -122,10 +122,9 @@ func (p Profile) finish(policy *Policy, rules Draft) {
 	policy.SetRules(rules, policy.Private)
 }
 
-// writable returns the policy of a profile with which everything can be written, but for the
-// agent's own files if these are kept private. With a managed network the process is confined in
-// any case: what keeps other ways to the network out of its reach are the layers for files and
-// processes.
+// writable returns the policy of a profile that makes everything writable, except the agent's own
+// files if these are kept private. With a managed network the process is always confined, because
+// the layers for files and processes keep other ways to the network out of its reach.
 func (p Profile) writable(keepPrivate bool) (*Policy, error) {
 	policy := &Policy{Network: p.Network, AllUnixSockets: p.AllUnixSockets}
 	if p.Network != NetworkManaged && !keepPrivate {
@@ -141,7 +140,7 @@ func (p Profile) writable(keepPrivate bool) (*Policy, error) {
 	return policy, nil
 }
 
-// needs tells whether the profile could not do without a folder.
+// needs reports whether the profile requires a folder.
 func (p Profile) needs(rules Draft, folder string) bool {
 	if rules.Access(folder) == Write || p.Cwd != "" && pathname.Within(path.Clean(p.Cwd), folder) {
 		return true
@@ -190,7 +189,7 @@ func (p Profile) check() error {
 		if e.Place > PlaceUnknown {
 			return fmt.Errorf("sandbox entry %d: place %d is not known", i, e.Place)
 		}
-		// Such an entry needs a cwd even where it grants nothing in the end.
+		// Such an entry needs a cwd even if it grants nothing in the end.
 		relative := e.Place == PlaceGlob && !path.IsAbs(e.Path)
 		if p.Cwd == "" && (relative || e.Place == PlaceProjectRoots || e.Place == PlaceCwd) {
 			return ErrNeedsCwd
@@ -236,9 +235,8 @@ func (p Profile) paths(e Entry) ([]string, error) {
 	return nil, nil
 }
 
-// checkPath refuses what is no absolute path, or a path that the kernel and we
-// could read differently: we take "/a/.." for "/", which is wrong if /a is a
-// symlink.
+// checkPath refuses a path that is not absolute, or that the kernel could read
+// differently: we read "/a/.." as "/", which is wrong if /a is a symlink.
 func checkPath(name string) error {
 	switch {
 	case len(name) > MaxPath:

@@ -12,16 +12,16 @@
 //	policy, err := profile.Compile()
 //	policy.Access("/srv/w/main.go") // write
 //
-// A [Profile] is what is asked for: each [Entry] gives a [Place] an [Access], and [Network] says
-// whether there is one. The zero value may touch nothing. [Profile.Compile] turns it into a [Policy]:
-// paths with an access, of which the longest prefix decides. Some names at the top of a workspace,
-// such as .git, stay read-only ([ProtectedNames]).
+// A [Profile] is a request: each [Entry] gives a [Place] an [Access], and [Network] says whether
+// there is a network. The zero value allows nothing. [Profile.Compile] turns a profile into a
+// [Policy]: paths with an access, of which the longest prefix of a path decides. Some names at the
+// top of a workspace, such as .git, stay read-only ([ProtectedNames]).
 //
 // A [Host] says which layers a machine can enforce. [Policy.Backend] chooses those that express the
 // policy exactly, or fails with an [UnenforceableError]: it never chooses layers that would enforce
-// less. An [Operator] can ask for more than is needed, and [Limits] bound the resources of a command.
-// [Policy.ProcessRuleset] and its siblings turn a policy into a [Ruleset], which is what Landlock is
-// to allow.
+// less. An [Operator] can require namespaces, and [Limits] bound the resources of a command.
+// [Policy.ProcessRuleset] and its siblings turn a policy into a [Ruleset], the list of what
+// Landlock allows.
 //
 // # Limits
 //

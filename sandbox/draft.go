@@ -8,9 +8,9 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
-// Draft has the rules of a policy that is being made, by path. Add puts rules
-// in. Package resolve, which finds out more than a profile says, also removes and
-// replaces rules in the map itself.
+// Draft has the rules of an unfinished policy, by path. Add adds rules. Package
+// resolve, which finds out more than a profile says, also removes and replaces
+// rules in the map itself.
 type Draft map[string]Rule
 
 // Add adds a rule. Two rules for one path become one: denied beats writable,
@@ -83,7 +83,7 @@ func (d Draft) Rule(name string) Rule {
 	}
 }
 
-// fullWrite tells whether everything can be written and nothing narrows that.
+// fullWrite reports whether everything can be written and no rule narrows that.
 func (d Draft) fullWrite() bool {
 	if d["/"].Access != Write {
 		return false
@@ -97,8 +97,8 @@ func (d Draft) fullWrite() bool {
 }
 
 // protect adds rules for the protected names of every writable root. An entry may
-// open a protected name itself, such as /repo/.git: that root gets no rules, as
-// it is a repository and not a workspace.
+// open a protected name itself, such as /repo/.git: that root gets no rules,
+// because it is a repository and not a workspace.
 func (d Draft) protect() {
 	var roots []string
 	for _, r := range d {
@@ -129,17 +129,17 @@ func (r Rule) ReadPseudo() Rule {
 	return r
 }
 
-// IsProtected tells whether the last name of the path is a protected one and the
-// directory above it a writable root.
+// IsProtected reports whether the last name of the path is a protected name and
+// its directory a writable root.
 func (d Draft) IsProtected(name string) bool {
 	return slices.Contains(protectedNames, path.Base(name)) && d[pathname.Parent(name)].Access == Write
 }
 
-// SetRules gives p, whose globs must be known already, the rules of the draft,
-// and sets FullRead; it changes the draft on the way. It leaves out rules of a
-// minimal view for what can be read anyway: inside a writable directory such a
-// rule would take the right to write. It denies the paths in private where they
-// could be read, and drops the rules at and below them.
+// SetRules gives p, which must already have its globs, the rules of the draft,
+// and sets FullRead; it also changes the draft. It leaves out rules of a
+// minimal view for paths that are readable anyway, because inside a writable
+// directory such a rule would remove the right to write. It denies the paths in
+// private where they could be read, and drops the rules at and below them.
 func (p *Policy) SetRules(rules Draft, private []string) {
 	for name, r := range rules {
 		if r.Origin != Minimal || name == "/" {

@@ -13,15 +13,15 @@ import (
 // Key returns a hash of the whole policy: policies with the same key are equal.
 func (p *Policy) Key() [32]byte { return sha256.Sum256(p.encode()) }
 
-// MarshalText encodes the policy as an opaque string, which it is in JSON too.
-// An object would be readable, but a path is bytes: JSON replaces those that are
-// not UTF-8, and a rule for another path does not enforce the policy.
+// MarshalText encodes the policy as an opaque string, in JSON too. An object
+// would be readable, but a path is bytes: JSON replaces bytes that are not
+// UTF-8, and a rule for another path does not enforce the policy.
 func (p Policy) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, p.encode()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote. Anything else is an error, and
-// leaves p as it was.
+// UnmarshalText reads the text of MarshalText. Any other text is an error, and
+// leaves p unchanged.
 func (p *Policy) UnmarshalText(text []byte) error {
 	data, err := strictjson.StdBase64.AppendDecode(nil, text)
 	if err != nil {
@@ -82,8 +82,8 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// decoder takes an encoded policy apart. After a mistake in the encoding, bad is
-// set and all methods return zeros.
+// decoder parses an encoded policy. After an error in the encoding, bad is set
+// and all methods return zeros.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -102,7 +102,7 @@ func (d *decoder) policy() Policy {
 		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
 		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))
 		r.Temporary = d.bool()
-		// Policy.find searches by halves, so the rules have to be sorted.
+		// Policy.find is a binary search, so the rules must be sorted.
 		if n := len(p.Rules); n > 0 && p.Rules[n-1].Path >= r.Path {
 			d.bad = true
 		}
@@ -138,7 +138,7 @@ func (d *decoder) bytes(n uint64) []byte {
 
 func (d *decoder) string() string { return string(d.bytes(d.uint())) }
 
-// below takes a byte that has to be less than limit.
+// below takes a byte that must be less than limit.
 func (d *decoder) below(limit byte) byte {
 	b := d.bytes(1)
 	if len(b) == 0 || b[0] >= limit {
@@ -161,8 +161,8 @@ func (d *decoder) uint() uint64 {
 }
 
 // count takes the number of things that follow, of at least size bytes each. A
-// number for which the rest is too short is a mistake, so a caller that allocates
-// for each is safe.
+// number for which the rest is too short is an error, so a caller may safely
+// allocate for each.
 func (d *decoder) count(size int) uint64 {
 	n := d.uint()
 	if n > uint64(len(d.rest)/size) {

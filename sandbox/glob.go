@@ -12,11 +12,11 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// maxChoices bounds the patterns without braces that one with braces stands for.
+// maxChoices bounds the patterns without braces that one pattern with braces stands for.
 const maxChoices = 1024
 
 // newGlobs returns the globs of a pattern: one for each choice of its braces, so
-// that matching has to deal with no braces. A relative pattern starts at cwd.
+// that matching need not deal with braces. A relative pattern starts at cwd.
 func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
 	if len(pattern) > MaxPath {
 		return nil, fmt.Errorf("glob %q... is longer than %d bytes", pattern[:64], MaxPath)
@@ -52,7 +52,8 @@ func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
 func (g Glob) size() int { return len(g.Base) + len(g.Pattern) }
 
 // splitGlob splits before the first name that has a wildcard, or before the
-// last name if none has. The escapes in base are undone: it is a path.
+// last name if none has. The escapes in base are undone, because base is a
+// path.
 func splitGlob(pattern string) (base, rest string) {
 	var literal strings.Builder
 	end, split := 0, 0 // the length of base in literal; where rest begins in pattern
@@ -72,10 +73,11 @@ func splitGlob(pattern string) (base, rest string) {
 }
 
 // cleanGlob rewrites a pattern so that it matches clean paths: without empty
-// names and dots. A "**" at its end becomes "**/*": the directory itself, which
-// "**" would match too, is no file. It is false for a pattern that no clean path
-// can match, and for one that would have to be cleaned and has classes or
-// escapes: path.Clean would take a slash inside a class for the end of a name.
+// names and dots. A "**" at its end becomes "**/*", because "**" would also
+// match the directory itself, which is no file. It returns false for a pattern
+// that no clean path can match. It also returns false for a pattern with classes
+// or escapes that needs cleaning, because path.Clean would take a slash inside a
+// class for the end of a name.
 func cleanGlob(pattern string) (string, bool) {
 	pattern = strings.TrimRight(pattern, "/")
 	clean := path.Clean(pattern)
@@ -90,8 +92,8 @@ func cleanGlob(pattern string) (string, bool) {
 }
 
 // cleanStars replaces a row of stars by two if they are a whole name, else by
-// one. That means the same, but doublestar does not let three stars in a row
-// match the empty string.
+// one. The meaning is the same, but doublestar does not let three stars in a
+// row match the empty string.
 func cleanStars(pattern string) string {
 	var clean strings.Builder
 	inClass := false
@@ -123,8 +125,8 @@ func cleanStars(pattern string) string {
 // countChoices returns how many patterns without braces a valid pattern stands
 // for, or limit if there are more.
 func countChoices(pattern string, limit int) int {
-	// Each open brace has the choices of its alternatives that are complete,
-	// and those of the current one.
+	// Each open brace has the choices of its complete alternatives, and of the
+	// current one.
 	type level struct{ complete, current int }
 	levels := []level{{0, 1}}
 	for _, c := range special(pattern) {
@@ -147,7 +149,7 @@ func countChoices(pattern string, limit int) int {
 	return levels[0].current
 }
 
-// expandBraces writes the braces of a valid pattern out, as a shell does.
+// expandBraces expands the braces of a valid pattern, like a shell.
 func expandBraces(pattern string) []string {
 	var cuts []int // the first brace, its commas and its end
 	depth := 0

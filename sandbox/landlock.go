@@ -6,28 +6,29 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
-// Ruleset tells what Landlock shall handle and what of that it shall allow. What
-// it handles and no rule allows fails with EACCES, a rename or link between
-// directories with EXDEV. It is a pure value; a process puts it into force when it confines itself.
+// Ruleset says which rights Landlock handles and which of them it allows. An access that it handles
+// and no rule allows fails with EACCES, a rename or link between directories with EXDEV. It is a
+// pure value; a process applies it when it confines itself.
 type Ruleset struct {
 	FS     uint64 // the LANDLOCK_ACCESS_FS rights that are handled; may be 0
 	Scoped uint64 // the LANDLOCK_SCOPE restrictions
 	Rules  []PathRule
 }
 
-// PathRule allows rights on a path and all that lies below it.
+// PathRule allows rights on a path and everything below it.
 type PathRule struct {
 	Path   string // absolute, without symbolic links
-	Rights uint64 // only rights that the ABI knows; files ignore those of directories
+	Rights uint64 // only rights that the ABI knows; files ignore rights of directories
 	// Except are paths strictly below Path on which the rule gives no rights,
-	// but that directories may be listed. Landlock has no such exceptions, so
-	// enforcement allows one by one the entries that lie beside them when
-	// the ruleset comes into force. What appears there later gets no rights.
+	// except that directories may be listed. Landlock has no such exceptions,
+	// so enforcement allows their neighbours one by one when the ruleset is
+	// applied. Entries that appear there later get no rights.
 	Except []string
 }
 
-// Rights and scopes of linux/landlock.h, as numbers: x/sys has their names for
-// Linux only, and rulesets are made everywhere. TestLandlockNumbers compares them.
+// Rights and scopes of linux/landlock.h, as numbers, because x/sys has their names
+// for Linux only, and rulesets are made everywhere. TestLandlockNumbers compares
+// them.
 const (
 	fsExecute     = 0x1
 	fsWriteFile   = 0x2
@@ -49,21 +50,21 @@ const (
 	scopeSignal             = 0x2
 )
 
-// The groups of rights that rules are made of.
+// The groups of rights in rules.
 const (
 	readRights    = fsReadFile | fsReadDir
 	executeRights = readRights | fsExecute
-	// contentRights change what is in files that exist.
+	// contentRights are to change the contents of existing files.
 	contentRights = fsWriteFile | fsTruncate
 	// nameRights are to make, move and remove files, directories and symlinks.
-	// The file operations of the wire make nothing else.
+	// The file operations of the wire make no other kinds.
 	nameRights   = fsMakeReg | fsMakeDir | fsMakeSym | fsRemoveFile | fsRemoveDir | fsRefer
 	deviceRights = fsReadFile | contentRights | fsIoctlDev
 	allRights    = 1<<17 - 1
 )
 
 // landlockABIs has all rights and scopes that an ABI knows, for the ABIs that
-// brought new ones: those between know as much as the one before
+// added new ones: an ABI in between knows as much as the one before
 // (Documentation/userspace-api/landlock.rst).
 var landlockABIs = []struct {
 	abi        int
@@ -77,9 +78,8 @@ var landlockABIs = []struct {
 	{abi: 9, fs: allRights, scoped: scopeAbstractUnixSocket | scopeSignal}, // RESOLVE_UNIX
 }
 
-// newRuleset returns a ruleset that handles all that the ABI knows. It removes
-// the rights that the ABI does not know from the rules, and rules that have no
-// rights left.
+// newRuleset returns a ruleset that handles all rights that the ABI knows. It
+// removes unknown rights from the rules, and rules without remaining rights.
 func newRuleset(abi int, rules []PathRule) Ruleset {
 	var r Ruleset
 	for _, known := range landlockABIs {
@@ -95,13 +95,13 @@ func newRuleset(abi int, rules []PathRule) Ruleset {
 	return r
 }
 
-// HelperRuleset returns a ruleset for the fs helper, whose own resolver decides
-// exactly what a request may touch; the ruleset is a second wall, and a coarser
-// one (sandbox.md 13). Under it the helper reads where the policy lets something
-// be read, writes below the writable roots and executes nothing. It lists every
-// directory: a directory on the way to a readable path can be listed, and
-// Landlock cannot allow that without allowing it for all directories below. What
-// is denied below something readable stays readable here.
+// HelperRuleset returns a ruleset for the fs helper. The helper's resolver
+// decides exactly what a request may touch; the ruleset is a second, coarser
+// wall (sandbox.md 13). Under it, the helper reads readable paths, writes below
+// the writable roots and executes nothing. It can list every directory, because
+// a directory on the way to a readable path can be listed, and Landlock cannot
+// allow that without allowing it for all directories below. A denied path below
+// a readable one stays readable here.
 func (p *Policy) HelperRuleset(abi int) Ruleset {
 	rules := []PathRule{{Path: "/", Rights: fsReadDir}}
 	for _, rule := range p.Rules {
@@ -117,14 +117,14 @@ func (p *Policy) HelperRuleset(abi int) Ruleset {
 }
 
 // ProcessRuleset returns a ruleset for processes (sandbox.md 14.4). With mounted,
-// the process has a mount view too, which denies and protects single paths: the
-// ruleset lets everything be read that the view shows, and the writable roots
-// and the view's own /dev and /proc be written.
+// the process also has a mount view, which denies and protects single paths: the
+// ruleset makes everything readable that the view shows, and makes the writable
+// roots and the view's own /dev and /proc writable.
 //
-// Without mounted, Landlock is all there is, and the policy protects nothing
-// inside a writable root: only what the rules show can be read and executed. Of
-// /dev the process gets the devices that give nothing away, and not the
-// terminals in /dev/pts, which are the host's.
+// Without mounted, there is only Landlock, and the policy protects nothing
+// inside a writable root: only paths that the rules show can be read and
+// executed. In /dev the process gets the devices that reveal nothing, but not
+// the terminals in /dev/pts, which belong to the host.
 func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 	var rules []PathRule
 	if mounted {
@@ -148,12 +148,12 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 	return newRuleset(abi, rules)
 }
 
-// SupervisorRuleset returns a ruleset for the supervisor of a command. It is the
-// ceiling of what a mistake of the supervisor could do: it writes in the
-// writable roots, in shm and in the few files of procfs and devices that a
-// command may write, and makes no devices. What it may read the supervisor
-// decides itself, call by call. shm is the directory that it has for the command
-// in the place of /dev/shm, or "".
+// SupervisorRuleset returns a ruleset for the supervisor of a command. It limits
+// the damage of a mistake in the supervisor: under it, the supervisor writes
+// only in the writable roots, in shm, and in the few devices and files of procfs
+// that a command may write, and makes no devices. Reading is not limited: the
+// supervisor judges each call itself. shm is the command's replacement for
+// /dev/shm, or "".
 func (p *Policy) SupervisorRuleset(abi int, shm string) Ruleset {
 	const changes = allRights &^ (fsMakeChar | fsMakeBlock)
 	rules := []PathRule{
@@ -168,15 +168,15 @@ func (p *Policy) SupervisorRuleset(abi int, shm string) Ruleset {
 		rules = append(rules, PathRule{Path: shm, Rights: changes})
 	}
 	r := newRuleset(abi, rules)
-	r.Scoped = 0 // it judges the signals and sockets of the command by itself
+	r.Scoped = 0 // it judges the command's signals and sockets itself
 	return r
 }
 
 // SupervisedRuleset returns a ruleset for a command whose calls a supervisor
-// does, in that level. Under it the command can write nothing and open no device
-// that tells anything: all that it gets, beyond what it may read, is a descriptor
-// that the supervisor has opened. A file's rights are those of whoever has opened
-// it. In LevelWrites the kernel opens files for reading, so the agent's own are
+// does, in that level. Under it, the command can write nothing and open no device
+// that reveals anything. Beyond readable files it gets only descriptors that the
+// supervisor opened: the rights of an open file are those of its opener. In
+// LevelWrites the kernel opens files for reading, so the agent's own files are
 // left out here.
 func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 	except := []string{"/dev"}
@@ -195,7 +195,7 @@ func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 	return newRuleset(abi, rules)
 }
 
-// unixRights are the rights by which a process reaches the UNIX sockets of others.
+// unixRights returns the rights to connect to the UNIX sockets of others.
 func (p *Policy) unixRights() uint64 {
 	if p.AllUnixSockets {
 		return fsResolveUnix
@@ -207,24 +207,25 @@ func (p *Policy) unixRights() uint64 {
 // an older one, no process in a domain can move a file to another directory.
 const movesABI = 2
 
-// NetworkRuleset returns a ruleset for processes that lose the network and
-// nothing else. It allows everything with files. It is there because a process
-// in a domain, whichever rules that has, can open neither the memory nor the
-// descriptors of processes outside, and so gets no socket of theirs (ptrace(2),
-// "Ptrace access mode checking"). Signals may still be sent. The ABI has to be
-// movesABI or later. With an ABI before scopeABI the ruleset has to handle a
-// right of files, and so the process cannot change mounts.
+// NetworkRuleset returns a ruleset for processes that only lose the network. It
+// allows everything with files. It is needed because a process in a domain,
+// whatever its rules, can open neither the memory nor the descriptors of
+// processes outside, and so gets none of their sockets (ptrace(2), "Ptrace
+// access mode checking"). Signals may still be sent. The ABI must be movesABI
+// or later. With an ABI before scopeABI, the ruleset must handle a right of
+// files, so the process cannot change mounts.
 func NetworkRuleset(abi int) Ruleset {
 	if abi >= scopeABI {
-		// A ruleset has to handle something. This scope takes nothing more
-		// away: the filter refuses to connect to abstract sockets anyway.
+		// A ruleset must handle something. This scope removes nothing more,
+		// because the filter refuses to connect to abstract sockets anyway.
 		return Ruleset{Scoped: scopeAbstractUnixSocket}
 	}
 	return Ruleset{FS: fsRefer, Rules: []PathRule{{Path: "/", Rights: fsRefer}}}
 }
 
-// exceptions returns, where Landlock is alone, the denied paths below path, and
-// below the root also /dev: ProcessRuleset allows single devices by name.
+// exceptions returns, if there is only Landlock, the denied paths below path,
+// and below the root also /dev, because ProcessRuleset allows single devices by
+// name.
 func (p *Policy) exceptions(path string, mounted bool) []string {
 	if mounted {
 		return nil

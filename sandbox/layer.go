@@ -1,43 +1,44 @@
 package sandbox
 
-// Layer is one means of the kernel to confine a process. The table below has a
-// row with everything about each layer. A new layer is a constant and a row; then
-// package probe tries it, doctor lists it, and Policy.Backend (backend.go) has to
-// choose it for the policies that need it.
+// Layer is one mechanism of the kernel to confine a process. The table below has
+// a row with everything about each layer. A new layer is a constant and a row;
+// then package probe tries it, doctor lists it, and Policy.Backend (backend.go)
+// must choose it for the policies that need it.
 type Layer uint8
 
 // The layers, in the order in which they are put on.
 const (
-	// UserNS is a user namespace with our own ids mapped. Only in it may an
-	// ordinary user make the other namespaces.
+	// UserNS is a user namespace with our own ids mapped. An ordinary user may
+	// make the other namespaces only in it.
 	UserNS Layer = iota
-	// MountNS is a new root with read-only and writable mounts, pivoted to.
+	// MountNS is a new root with read-only and writable mounts, made the root by pivot_root(2).
 	MountNS
-	// PIDNS is a pid namespace. No signal, and no other call that takes the number
-	// of a process, gets out of it.
+	// PIDNS is a pid namespace. No signal, and no other call with a process
+	// number, leaves it.
 	PIDNS
 	// Procfs is a fresh procfs of that namespace. Without it, a command in a pid
-	// namespace has the procfs from outside. There the other processes are listed,
-	// all under numbers that are not those inside.
+	// namespace has the procfs from outside, which lists the other processes, all
+	// under numbers that differ from those inside.
 	Procfs
-	// IPCNS is an IPC namespace: System V IPC and POSIX message queues of its own.
+	// IPCNS is an IPC namespace, with its own System V IPC and POSIX message queues.
 	IPCNS
-	// NetNS is a network namespace without any interface that leads out.
+	// NetNS is a network namespace without an interface that leads out.
 	NetNS
-	// Supervised is a supervisor that does or judges a command's calls, under
-	// Landlock rulesets of their own for both (supervised.md 4). [Backend] has
-	// its level.
+	// Supervised is a supervisor that does or judges a command's calls, with
+	// separate Landlock rulesets for both (supervised.md 4). [Backend] has its
+	// level.
 	Supervised
 	// Landlock is in no [Layers]: [Host] and [Backend] have its ABI.
 	Landlock
 	// Seccomp is a filter of system calls.
 	Seccomp
-	// UserNotify is a filter that leaves some calls to a listener. Such a call
+	// UserNotify is a filter that passes some calls to a listener. Such a call
 	// waits for the listener's answer, and only fatal signals interrupt the wait
 	// (Linux 5.19).
 	UserNotify
-	// Pidfd is pidfd_getfd, by which the init of a command in namespaces takes the socket that it
-	// connects or binds for it. Without it such a call would fail; a supervisor does without.
+	// Pidfd is pidfd_getfd, with which the init of a command in namespaces takes a socket from the
+	// command, to connect or bind it. Without Pidfd such a call would fail; a supervisor does not
+	// need it.
 	Pidfd
 )
 
@@ -46,9 +47,9 @@ var layers = [...]struct {
 	name   string  // for operators
 	wire   string  // for clients: in sandboxLayers of process/start, and in the error for a missing one
 	untold bool    // sandboxLayers leaves it out
-	tried  string  // what a probe does to see it work
+	tried  string  // how a probe tests it
 	proc   string  // of a namespace: its name in /proc/PID/ns
-	clone  uintptr // of a namespace: its flag of clone(2); a number, since x/sys has it on Linux only
+	clone  uintptr // of a namespace: its flag of clone(2); a number, because x/sys has it on Linux only
 }{
 	UserNS:     {name: "userns", wire: "userns", tried: "map its own ids in a new user namespace", proc: "user", clone: 0x10000000},
 	MountNS:    {name: "mountns", wire: "mountns", tried: "pivot to a read-only clone of the root and write to it", proc: "mnt", clone: 0x00020000},
@@ -83,18 +84,18 @@ func Namespaces() []Layer {
 	return spaces
 }
 
-// String returns the name for operators, which is a stable one.
+// String returns the name for operators, which is stable.
 func (l Layer) String() string { return layers[l].name }
 
-// Tried tells what a probe does to see that the layer works.
+// Tried describes how a probe tests that the layer works.
 func (l Layer) Tried() string { return layers[l].tried }
 
-// CloneFlag returns the flag of clone(2) that makes the namespace; 0 for a layer
-// that is no namespace.
+// CloneFlag returns the flag of clone(2) for the namespace; 0 for any other
+// layer.
 func (l Layer) CloneFlag() uintptr { return layers[l].clone }
 
-// ProcName returns the name of the namespace in /proc/PID/ns; "" for a layer that
-// is no namespace.
+// ProcName returns the name of the namespace in /proc/PID/ns; "" for any other
+// layer.
 func (l Layer) ProcName() string { return layers[l].proc }
 
 // Layers is a set of layers.
@@ -103,7 +104,7 @@ type Layers uint16
 // LayersOf returns the set of these layers.
 func LayersOf(all ...Layer) Layers { return Layers(0).With(all...) }
 
-// has tells whether l is in the set.
+// has reports whether l is in the set.
 func (s Layers) has(l Layer) bool { return s&(1<<l) != 0 }
 
 // With returns the set with these layers too.

@@ -9,15 +9,15 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
-// Access is what a policy lets somebody do with the object at a path.
+// Access is what a policy allows with the object at a path.
 type Access uint8
 
 // The kinds of access, from none to all.
 const (
-	// Hidden is the access of what no rule grants: for a process, the object
+	// Hidden is the access to paths without a rule: for a process, the object
 	// does not exist (ENOENT).
 	Hidden Access = iota
-	// Denied objects are seen to exist, and cannot be opened (EACCES).
+	// Denied objects visibly exist, but cannot be opened (EACCES).
 	Denied
 	// Read objects may be read, listed and executed; writing fails with EROFS.
 	Read
@@ -25,7 +25,7 @@ const (
 	Write
 )
 
-// Origin says why a rule is there.
+// Origin is the reason for a rule.
 type Origin uint8
 
 // The origins of rules.
@@ -36,26 +36,26 @@ const (
 	Minimal
 	// Protected rules keep a name in a writable root read-only.
 	Protected
-	// GitDir rules make read-only what a .git pointer file names.
+	// GitDir rules make the target of a .git pointer file read-only.
 	GitDir
 	// Private rules deny the agent's own files.
 	Private
 )
 
-// Rule gives a path, and what lies below it, an access.
+// Rule gives a path, and everything below it, an access.
 type Rule struct {
 	Path   string // absolute and clean
 	Access Access
 	Origin Origin
-	// SkipMissing: while the path does not exist, the rule gives Otherwise and
-	// not Access. If Otherwise is Hidden, there is no rule then: the one above
-	// it decides (sandbox.md 3). Resolving a policy decides which of both
-	// holds, so a resolved policy has no such rule.
+	// SkipMissing: while the path does not exist, the rule gives Otherwise
+	// instead of Access. If Otherwise is Hidden, there is then no rule, and the
+	// rule above decides (sandbox.md 3). Resolving a policy decides which of
+	// the two holds, so a resolved policy has no such rule.
 	SkipMissing bool
 	Otherwise   Access
-	// Temporary: the path can be written only because it is TMPDIR or /tmp; no
-	// entry names it. Anybody may have sockets there: a command must not connect
-	// to those that are older than the command.
+	// Temporary: the path is writable only because it is TMPDIR or /tmp, and no
+	// entry names it. Anybody may have sockets there, so a command must not
+	// connect to sockets that are older than the command.
 	Temporary bool
 }
 
@@ -63,61 +63,60 @@ type Rule struct {
 type Glob struct {
 	Base    string // absolute and clean, never "/"
 	Pattern string // relative to Base, in the syntax of doublestar
-	// MaxDepth is how many names a matching path has below Base at most; 0 is
-	// no limit.
+	// MaxDepth is the most names below Base in a matching path; 0 means no
+	// limit.
 	MaxDepth int
 }
 
-// Link is a symlink that leads to something a policy shows and lies in a
-// directory that the policy does not show. A process can read and follow the
-// link, and do nothing else there.
+// Link is a symlink in a directory that a policy does not show, with a target
+// that the policy shows. A process can read and follow the link, and do nothing
+// else in that directory.
 type Link struct {
-	Path   string // of the link: canonical, the last name not followed
+	Path   string // of the link: canonical, except that the last name is not followed
 	Target string // its text
 }
 
-// Network is what a policy says of the network.
+// Network is a policy's access to the network.
 type Network uint8
 
 // The networks.
 const (
 	NetworkRestricted Network = iota // none; a process can still make socket pairs
 	NetworkEnabled                   // the host's
-	// NetworkManaged is none but two listeners of a proxy, which decides what is reached
-	// through it (network.md 9).
+	// NetworkManaged has only two listeners of a proxy, which decides about each
+	// destination (network.md 9).
 	NetworkManaged
 )
 
 // Policy is a profile with its places resolved to paths: a value that can be
-// compared, printed and sent to another process. The zero value restricts
-// nothing but the network. Its methods change nothing and may run concurrently;
-// those that take a path want it absolute and clean and do not look at the
-// file system.
+// compared, printed and sent to another process. The zero value restricts only
+// the network. Its methods change nothing and may run concurrently. A path
+// argument must be absolute and clean; no method looks at the file system.
 type Policy struct {
-	// Confined tells whether the file system is restricted. If not, Rules
-	// and Globs are empty.
+	// Confined reports whether the file system is restricted. If not, Rules and
+	// Globs are empty.
 	Confined bool
-	// FullRead tells that everything can be read: a rule lets the root be read,
-	// and nothing is denied but by rules of the origin Private.
+	// FullRead says that everything is readable: a rule makes the root
+	// readable, and only rules of the origin Private deny anything.
 	FullRead bool
 	Rules    []Rule // sorted by path, one for each
 	Globs    []Glob
 	Network  Network
-	// AllUnixSockets lets a process with NetworkManaged connect to every UNIX socket that
-	// has a path, but for the agent's own. Without it there are only socket pairs.
+	// AllUnixSockets lets a process with NetworkManaged connect to every UNIX socket with
+	// a path, except the agent's own. Without it there are only socket pairs.
 	AllUnixSockets bool
-	// Links are sorted by path; only resolving the policy on a host finds any. A view has to
-	// contain them, and Access lets them be read.
+	// Links are sorted by path; only resolving the policy on a host finds any. A view must contain
+	// them, and Access makes them readable.
 	Links []Link
 	// Private are the paths of the agent's own files, denied wherever the policy
 	// would show them. Rules has the rules that follow from this list. Package
-	// resolve needs the list itself: after it has followed the symlinks, it makes
-	// these rules anew.
+	// resolve needs the list itself, because it makes these rules again after it
+	// has followed the symlinks.
 	Private []string
 }
 
-// Access returns what the policy lets be done at path: the rule whose path is
-// the longest prefix decides. Globs are not looked at, see [Policy.DeniesFile].
+// Access returns the policy's access to path: the rule whose path is the
+// longest prefix decides. It ignores globs, see [Policy.DeniesFile].
 func (p *Policy) Access(path string) Access {
 	if !p.Confined {
 		return Write
@@ -143,7 +142,7 @@ func (p *Policy) Access(path string) Access {
 	return access
 }
 
-// Temporary tells whether path can only be written because it is in a temporary
+// Temporary reports whether path is writable only because it is in a temporary
 // directory.
 func (p *Policy) Temporary(path string) bool {
 	for prefix := path; ; prefix = pathname.Parent(prefix) {
@@ -156,8 +155,8 @@ func (p *Policy) Temporary(path string) bool {
 	}
 }
 
-// DeniesFile tells whether a glob denies path. The caller knows that there is no
-// directory at path: no glob denies a directory (sandbox.md 6.5).
+// DeniesFile reports whether a glob denies path. The caller knows that path is
+// no directory, because no glob denies a directory (sandbox.md 6.5).
 func (p *Policy) DeniesFile(path string) bool {
 	for _, g := range p.Globs {
 		if g.Matches(path) {
@@ -167,7 +166,7 @@ func (p *Policy) DeniesFile(path string) bool {
 	return false
 }
 
-// Matches tells whether the glob denies a file at path, which is absolute and
+// Matches reports whether the glob denies a file at path, which is absolute and
 // clean.
 func (g Glob) Matches(path string) bool {
 	if len(path) <= len(g.Base) || path[len(g.Base)] != '/' || path[:len(g.Base)] != g.Base {
@@ -180,9 +179,9 @@ func (g Glob) Matches(path string) bool {
 	return doublestar.MatchUnvalidated(g.Pattern, name)
 }
 
-// Leads tells whether something that the policy shows lies strictly below
-// path: a directory on the way there can be passed and listed for what is
-// shown, even where Access says Hidden.
+// Leads reports whether something visible lies strictly below path: a directory
+// on the way there can be passed, and listed with its visible entries, even if
+// its Access is Hidden.
 func (p *Policy) Leads(path string) bool {
 	if !p.Confined {
 		return true
@@ -196,9 +195,9 @@ func (p *Policy) Leads(path string) bool {
 	return i < len(p.Links) && pathname.Below(p.Links[i].Path, path)
 }
 
-// Bound tells whether a rule or the base of a glob lies at or below path. If so,
-// the object there may not be moved or removed: rules are about paths, so they
-// would not go with the object (sandbox.md 14.2).
+// Bound reports whether a rule or the base of a glob lies at or below path. If
+// so, the object there may not be moved or removed, because rules are about
+// paths and would not move with the object (sandbox.md 14.2).
 func (p *Policy) Bound(path string) bool {
 	if p.touches(path) {
 		return true
@@ -211,7 +210,7 @@ func (p *Policy) Bound(path string) bool {
 	return false
 }
 
-// touches tells whether a rule is about path or something below it.
+// touches reports whether a rule is about path or something below it.
 func (p *Policy) touches(path string) bool {
 	if _, ok := p.find(path); ok {
 		return true
@@ -220,14 +219,14 @@ func (p *Policy) touches(path string) bool {
 	return i < len(p.Rules) && pathname.Below(p.Rules[i].Path, path)
 }
 
-// Grants tells whether a rule for path, or for something below it, lets that be
-// read. What only a rule above path lets be read does not count.
+// Grants reports whether a rule for path, or for something below it, makes it
+// readable. A rule above path does not count.
 func (p *Policy) Grants(path string) bool {
 	i, ok := p.find(path)
 	return ok && p.Rules[i].Access >= Read || p.Leads(path)
 }
 
-// WritesEverything tells whether everything can be written but for the agent's own
+// WritesEverything reports whether everything is writable except the agent's own
 // files.
 func (p *Policy) WritesEverything() bool {
 	for _, r := range p.Rules {
@@ -238,7 +237,7 @@ func (p *Policy) WritesEverything() bool {
 	return len(p.Globs) == 0 && p.Access("/") == Write
 }
 
-// WritableRoots returns the paths of the rules that let write, sorted.
+// WritableRoots returns the paths of the rules with the access Write, sorted.
 func (p *Policy) WritableRoots() []string {
 	var roots []string
 	for _, r := range p.Rules {
@@ -250,7 +249,7 @@ func (p *Policy) WritableRoots() []string {
 }
 
 // String returns a line for the network and one for each rule, glob and link. It
-// is for people, and not stable.
+// is for people, and its form may change.
 func (p *Policy) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "network  %s\n", p.Network)
@@ -300,8 +299,8 @@ func (p *Policy) find(path string) (int, bool) {
 	return slices.BinarySearchFunc(p.Rules, path, func(r Rule, path string) int { return strings.Compare(r.Path, path) })
 }
 
-// below returns the index of the first rule that lies strictly below dir, if one
-// does. All such rules are neighbours.
+// below returns the index of the first rule strictly below dir, if any. All such
+// rules are neighbours.
 func (p *Policy) below(dir string) int {
 	i, _ := slices.BinarySearchFunc(p.Rules, dir, func(r Rule, dir string) int { return compareBelow(r.Path, dir) })
 	return i

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What a client is told, with status 401, when its token is refused (rpc.md 1.6).
+// The answers, with status 401, to a client whose token is refused (rpc.md 1.6).
 // The texts are constant, so that no part of a token is repeated.
 var (
 	errTokenMissing   = errors.New("missing websocket bearer token")
@@ -32,19 +32,19 @@ const (
 	DefaultClockSkew = 30 * time.Second
 
 	minSecret     = 32      // bytes of a HMAC key; rpc.md 1.6
-	maxSecretFile = 1 << 16 // bytes; a larger file is not a secret
+	maxSecretFile = 1 << 16 // bytes; a larger file is no secret
 )
 
 // Authenticator decides who may open a WebSocket, by the bearer token of the
-// upgrade request. It does not change and may be used by many goroutines. The
-// zero value lets nobody in.
+// upgrade request. It never changes and may be used by many goroutines. The
+// zero value refuses every client.
 type Authenticator struct {
 	digest *[sha256.Size]byte // of the capability token; nil checks a JWT
 	jwt    *jwtVerifier
 }
 
-// capabilityToken accepts the one token that file holds, without the white space
-// around it. It reads the file at once and never again.
+// capabilityToken accepts only the token in file, without the white space around
+// it. It reads the file now and never again.
 func capabilityToken(file string) (*Authenticator, error) {
 	token, err := readSecret(file)
 	if err != nil {
@@ -53,7 +53,7 @@ func capabilityToken(file string) (*Authenticator, error) {
 	return &Authenticator{digest: new(sha256.Sum256(token))}, nil
 }
 
-// capabilityTokenSHA256 accepts the one token whose SHA-256 is digest, 64 hex
+// capabilityTokenSHA256 accepts only the token whose SHA-256 is digest, 64 hex
 // digits of either case.
 func capabilityTokenSHA256(digest string) (*Authenticator, error) {
 	sum, err := hex.DecodeString(strings.TrimSpace(digest))
@@ -68,10 +68,10 @@ type signedBearerConfig struct {
 	SecretFile   string        // the HMAC key, at least 32 bytes without the white space around it
 	Issuer       string        // wanted iss; "" accepts any and none
 	Audience     string        // wanted aud or an element of it; "" accepts any and none
-	MaxClockSkew time.Duration // whole seconds, added to exp and taken from nbf; 0 is none
+	MaxClockSkew time.Duration // whole seconds, added to exp and subtracted from nbf; 0 is none
 }
 
-// signedBearer accepts JWTs signed with HS256. It reads the secret at once and
+// signedBearer accepts JWTs signed with HS256. It reads the secret now and
 // never again.
 func signedBearer(config signedBearerConfig) (*Authenticator, error) {
 	if config.MaxClockSkew < 0 {
@@ -114,8 +114,8 @@ func readSecret(file string) ([]byte, error) {
 }
 
 // check returns the subject of a request with a valid token in its Authorization
-// header, which is "" unless a JWT names one; else the text of the error is the body
-// of the answer, which has status 401.
+// header; the subject is "" unless a JWT names one. Otherwise the text of the error
+// is the body of the answer, with status 401.
 func (a *Authenticator) check(header http.Header, now time.Time) (subject string, err error) {
 	values := header.Values("Authorization")
 	if len(values) == 0 {
@@ -138,7 +138,7 @@ func (a *Authenticator) check(header http.Header, now time.Time) (subject string
 	return "", nil
 }
 
-// bearer takes the token out of the value of an Authorization header.
+// bearer returns the token in the value of an Authorization header.
 func bearer(value string) (token string, ok bool) {
 	for _, b := range []byte(value) {
 		if b != '\t' && (b < ' ' || b > '~') {
@@ -150,8 +150,8 @@ func bearer(value string) (token string, ok bool) {
 	return token, ok && token != "" && strings.EqualFold(scheme, "bearer")
 }
 
-// AuthOptions are the --ws-auth options as they were given; "" and nil stand
-// for an option that was not.
+// AuthOptions are the --ws-auth options as given; "" and nil mean that an
+// option was not given.
 type AuthOptions struct {
 	Mode         string // capability-token or signed-bearer-token
 	TokenFile    string
@@ -163,7 +163,7 @@ type AuthOptions struct {
 }
 
 // Authenticator checks that the options fit together and reads the files that they
-// name. Without any option it returns nil and no error.
+// name. Without options, it returns nil and no error.
 func (o AuthOptions) Authenticator() (*Authenticator, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (o AuthOptions) Authenticator() (*Authenticator, error) {
 	return signedBearer(signedBearerConfig{SecretFile: o.SecretFile, Issuer: o.Issuer, Audience: o.Audience, MaxClockSkew: skew})
 }
 
-// Validate tells whether the options fit each other. It reads no file.
+// Validate returns an error if the options do not fit together. It reads no file.
 func (o AuthOptions) Validate() error {
 	token := o.TokenFile != "" || o.TokenSHA256 != ""
 	signed := o.SecretFile != "" || o.Issuer != "" || o.Audience != "" || o.MaxClockSkew != nil

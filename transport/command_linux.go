@@ -19,12 +19,12 @@ const (
 	defaultGrace  = 2 * time.Second
 
 	// lateOutput is how long Read waits for more output once the program is gone.
-	// What the program wrote is in the pipe by then, and only a descendant that has
-	// left the group can still hold the pipe open.
+	// By then the program's output is in the pipe, and only a descendant that left
+	// the group can still hold the pipe open.
 	lateOutput = 100 * time.Millisecond
 )
 
-// CommandConfig says which program to start. Only Argv has no usable zero
+// CommandConfig configures the program to start. Only Argv has no usable zero
 // value.
 type CommandConfig struct {
 	Argv []string // Argv[0] is looked up in PATH
@@ -42,8 +42,8 @@ type CommandConfig struct {
 }
 
 // Command is a [rpc.Conn] to a program that speaks on its standard input and
-// output, in a process group of its own. When the program ends, by itself or by
-// Close, what is left of its group is killed.
+// output, in a process group of its own. When the program ends, by itself or
+// through Close, the rest of its group is killed.
 type Command struct {
 	*Lines
 	cmd     *exec.Cmd
@@ -52,7 +52,7 @@ type Command struct {
 	exited  chan struct{}  // closed when the program has ended
 
 	mu   sync.Mutex // protects gone
-	gone bool       // the program was reaped: the number of its group may be another group's by now
+	gone bool       // the program was reaped: its group number may now belong to another group
 }
 
 // StartCommand starts a program and connects to it. The caller closes the
@@ -104,7 +104,7 @@ func closeFiles(files []*os.File) {
 }
 
 // wait reaps the program when it has ended. Before that it kills the rest of the
-// group: until the program is reaped no other group can have its number.
+// group, because until the program is reaped no other group can have its number.
 func (c *Command) wait(stdout, stderr *os.File) {
 	for {
 		var info unix.Siginfo
@@ -117,14 +117,14 @@ func (c *Command) wait(stdout, stderr *os.File) {
 	c.mu.Lock()
 	c.gone = true
 	c.mu.Unlock()
-	_ = c.cmd.Wait() // the peer's exit code says nothing that the connection's end does not
+	_ = c.cmd.Wait() // the end of the connection says as much as the exit code
 	close(c.exited)
-	// These fail only on a pipe that is closed, and then nobody reads it.
+	// These fail only on a closed pipe, which has no reader.
 	_ = stdout.SetReadDeadline(time.Now())
 	_ = stderr.SetReadDeadline(time.Now())
 }
 
-// signal sends a signal to the whole group, unless the program has been reaped.
+// signal sends a signal to the whole group, unless the program was reaped.
 func (c *Command) signal(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +160,7 @@ func (c *Command) exitsWithin(d time.Duration) bool {
 }
 
 // output is the reading end of a pipe from the program. When the program is gone,
-// wait sets a deadline; from then on Read returns what is still in the pipe, waits
+// wait sets a deadline; from then on Read returns the rest of the pipe, waits
 // lateOutput for more, and then returns io.EOF.
 type output struct{ *os.File }
 

@@ -24,15 +24,15 @@ import (
 // (client.md 1.1).
 const handshakeTimeout = 10 * time.Second
 
-// clientWriteBuffer is the size above which a client sends a message in fragments:
-// it has to copy every byte to mask it, and the reference takes no frame above 16
-// MiB (rpc.md 1.3). Each fragment is a system call of ours and three of the server's. A
-// connection has a buffer only while it writes.
+// clientWriteBuffer is the size in bytes above which a client sends a message in
+// fragments, because it must copy every byte to mask it, and the reference accepts no
+// frame above 16 MiB (rpc.md 1.3). Each fragment costs us one system call and the
+// server three. A connection has a buffer only while it writes.
 const clientWriteBuffer = 512 << 10
 
 var clientWriteBuffers sync.Pool
 
-// DialConfig says how to dial. The zero value is usable.
+// DialConfig configures Dial. The zero value is usable.
 type DialConfig struct {
 	Header http.Header // for the upgrade request, such as Authorization
 	TLS    *tls.Config // for wss; nil verifies against the system's roots
@@ -41,18 +41,17 @@ type DialConfig struct {
 	PingInterval     time.Duration // 0 is 30 s, see [WebSocket]
 	PeerTimeout      time.Duration // 0 is 90 s, see [WebSocket]
 
-	// Budget bounds the memory of messages, for one who serves the server that was dialled;
-	// nil: there is no bound.
+	// Budget bounds the memory of messages, for a program that serves requests of the
+	// dialled server; nil: no bound.
 	Budget *rpc.Budget
-	// Ping hears of each ping of the server, from the goroutine that reads; nil: nobody does.
+	// Ping is called for each ping of the server, in the goroutine that reads; it may be nil.
 	Ping func(payload string)
-	// Connect opens the connection to a host and port for a ws or wss URL, such as through a
-	// proxy: a *net.TCPConn. Nil connects directly.
+	// Connect opens the connection for a ws or wss URL, for example through a proxy. It must return
+	// a *net.TCPConn. Nil connects directly.
 	Connect func(ctx context.Context, u *url.URL) (net.Conn, error)
 }
 
-// URLError says what is wrong with a URL that nobody can be reached by. It quotes nothing of
-// it.
+// URLError describes an unusable URL, without quoting it.
 type URLError string
 
 func (e URLError) Error() string { return string(e) }
@@ -67,18 +66,18 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("upgrade answered with status %d, %q", e.Status, strings.TrimSpace(e.Body))
 }
 
-// HandshakeError says that the server has refused the client by TLS, mostly for the sake of its
-// certificate, or since it has shown none.
+// HandshakeError says that the server refused the client during TLS, usually because of its
+// certificate or the lack of one.
 type HandshakeError struct{ Err error }
 
 func (e *HandshakeError) Error() string { return e.Err.Error() }
 func (e *HandshakeError) Unwrap() error { return e.Err }
 
-// Dial opens a WebSocket to a ws or wss URL, or to a UNIX socket at unix:///PATH, whose
-// server has to run as this user, as root, or as a user to whom these have given the folder
-// of the socket. The context and HandshakeTimeout bound the opening only. The error names
-// the URL without its query and credentials; a server that refused is a [*StatusError], a
-// wrong URL a [URLError]. The caller closes the connection.
+// Dial opens a WebSocket to a ws or wss URL, or to a UNIX socket at unix:///PATH. The
+// server of a UNIX socket must run as this user, as root, or as a user to whom one of these
+// gave the socket's folder. The context and HandshakeTimeout bound only the opening. The
+// error names the URL without its query and credentials; it is a [*StatusError] if the
+// server refused, and a [URLError] for a wrong URL. The caller closes the connection.
 func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
 	if unixsocket.Is(rawURL) {
 		conn, err := dialUnix(ctx, rawURL, config)
@@ -144,8 +143,8 @@ func dialUnix(ctx context.Context, rawURL string, config DialConfig) (*WebSocket
 	})
 }
 
-// clientTLS completes a configuration: for the host of an address, and for HTTP/1.1, which
-// WebSockets need.
+// clientTLS completes a configuration with the host of an address, and with HTTP/1.1,
+// which WebSockets need.
 func clientTLS(config *tls.Config, address string) *tls.Config {
 	config = config.Clone()
 	if host, _, err := net.SplitHostPort(address); err == nil && config.ServerName == "" {
@@ -178,7 +177,7 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 			}
 			w, over := newWire(conn)
 			under = w
-			// gorilla looks at the deadline of ctx only, so a cancelled ctx closes conn.
+			// gorilla only uses the deadline of ctx, so a cancelled ctx closes conn.
 			stop = context.AfterFunc(ctx, func() { conn.Close() })
 			return over, nil
 		},
@@ -191,7 +190,7 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 			under = w
 			stop = context.AfterFunc(ctx, func() { conn.Close() })
 			if err := w.secure.HandshakeContext(ctx); err != nil {
-				_ = conn.Close() // nothing was said on it
+				_ = conn.Close() // nothing was sent on it
 				return nil, err
 			}
 			return over, nil
@@ -207,12 +206,12 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return nil, fmt.Errorf("timed out: %w", err)
 	}
-	// With TLS 1.3 it comes after the handshake, in place of the answer.
+	// With TLS 1.3 the alert comes after the handshake, in place of the answer.
 	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
 		return nil, &HandshakeError{err}
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) && response.StatusCode != http.StatusSwitchingProtocols {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // after an error, what has come
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // after an error, the part that has come
 		return nil, &StatusError{Status: response.StatusCode, Body: string(body)}
 	}
 	if err != nil {

@@ -1,7 +1,6 @@
 // Package transport carries whole messages over WebSockets, by TCP and UNIX sockets, and
-// over lines on standard input and output. Every connection is an [rpc.Conn], so that
-// who uses it cannot tell one from the other; the package knows nothing of what a
-// message says.
+// over lines on standard input and output. Every connection is an [rpc.Conn], so its
+// user cannot tell one kind from another. The package does not look into messages.
 //
 //	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Auth: auth})
 //	err = agent.Serve(ctx, listener)
@@ -11,9 +10,9 @@
 //	conn, err := transport.StartCommand(transport.CommandConfig{Argv: argv})
 //
 // [Listen] makes a [Listener]; its [Config] says where, and who may connect.
-// [AuthOptions] makes the [Authenticator] for that, which checks bearer tokens. Without
-// one it listens on loopback addresses only, unless Config says otherwise. [Dial] opens
-// a [WebSocket] as a client. [Stdio] is a connection on the standard input and output of
+// [AuthOptions] makes an [Authenticator], which checks bearer tokens. Without one,
+// Listen takes only loopback addresses, unless Config says otherwise. [Dial] opens a
+// [WebSocket] as a client. [Stdio] is a connection on the standard input and output of
 // this program, [StartCommand] one on those of a program that it starts.
 //
 // A message has at most 64 MiB ([ErrTooLarge]). A Write blocks while the other side does
@@ -21,8 +20,8 @@
 // (Config.PeerTimeout).
 //
 // A Command has two goroutines of its own. Every other connection starts none: it
-// works in the goroutine that reads, in those that write, and in timers. Command is
-// for Linux only, whose waitid(2) it needs.
+// works in the goroutines that read and write, and in timers. Command is for Linux
+// only, whose waitid(2) it needs.
 package transport
 
 import (

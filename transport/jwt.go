@@ -15,8 +15,8 @@ import (
 const maxJWT = maxHeader
 
 // jwtVerifier checks one kind of JWT: compact, HS256 (RFC 7515, RFC 7519). It is
-// stricter than the RFCs demand, because its tokens are made for it: JSON by the rules
-// of [strictjson.Members], no crit, numbers are integers.
+// stricter than the RFCs, because its tokens are made for it: JSON by the rules of
+// [strictjson.Members], no crit, only integers as numbers.
 type jwtVerifier struct {
 	secret           []byte
 	issuer, audience string // "" is not checked
@@ -24,7 +24,7 @@ type jwtVerifier struct {
 }
 
 // check verifies a token and its claims at the time now, in Unix seconds. It returns
-// the subject, "" where the token names none.
+// the subject, "" if the token names none.
 func (v *jwtVerifier) check(token string, now int64) (subject string, err error) {
 	claims, err := v.verify(token)
 	if err != nil {
@@ -54,8 +54,8 @@ func (v *jwtVerifier) check(token string, now int64) (subject string, err error)
 	return subject, nil
 }
 
-// verify returns the claims of a token with a good signature. check replaces its
-// errors by errJWT, so that a client does not learn what was wrong.
+// verify returns the claims of a token with a valid signature. check replaces
+// its errors by errJWT, so that a client does not learn what was wrong.
 func (v *jwtVerifier) verify(token string) (strictjson.Map, error) {
 	parts := strings.Split(token, ".")
 	if len(token) > maxJWT || len(parts) != 3 {

@@ -26,28 +26,26 @@ import (
 const (
 	maxHeader = 16 << 10 // of one HTTP request, in bytes
 
-	// maxHandshakes is how many connections may be in their HTTP part at
-	// once. One more takes the place of the oldest.
+	// maxHandshakes is how many connections may be in their HTTP part at once.
+	// One more replaces the oldest.
 	maxHandshakes = 1024
 )
 
-// Config says where to listen and who may connect. Only URL has no usable
-// zero value.
+// Config configures a Listener. Only URL has no usable zero value.
 type Config struct {
-	// URL is ws://IP:PORT or wss://IP:PORT, nothing more and nothing else, where port 0
-	// lets the system choose; or unix:///PATH, where a socket is replaced at which
-	// nobody answers any more.
+	// URL is exactly ws://IP:PORT or wss://IP:PORT, where port 0 lets the system
+	// choose, or unix:///PATH. Listen replaces a stale socket at PATH.
 	URL string
-	// TLS is how a server at wss shows who it is. If it requires and verifies
-	// certificates of clients, these stand for Auth, too: the subject of such a
-	// certificate is its client's principal.
+	// TLS has the certificate of a server at wss. If it requires and verifies
+	// certificates of clients, it also replaces Auth: the subject of a client's
+	// certificate is its principal.
 	TLS *tls.Config
 	// AllowUIDs are the users who may connect to a UNIX socket, besides this one
 	// and root.
 	AllowUIDs []uint32
-	// Auth checks every upgrade; nil lets everybody in. Without it URL must
-	// name a loopback address, unless AllowUnauthenticated says otherwise:
-	// an agent that everybody reaches is an open machine (rpc.md 1.1).
+	// Auth checks every upgrade; nil accepts every client. If it is nil, URL
+	// must name a loopback address, unless AllowUnauthenticated is set, because
+	// an agent that anybody can reach is an open machine (rpc.md 1.1).
 	Auth                 *Authenticator
 	AllowUnauthenticated bool
 
@@ -56,13 +54,13 @@ type Config struct {
 
 	Budget *rpc.Budget // of the messages of all connections; nil bounds nothing
 
-	// Metrics answers GET /metrics of those who may connect; nil: there is no such path.
+	// Metrics answers GET /metrics of clients that may connect; nil: there is no such path.
 	Metrics http.Handler
-	// Refused hears of each client that may not connect; nil: nobody hears.
+	// Refused is called for each refused client; it may be nil.
 	Refused func(Refusal)
 
-	// Log hears of clients that were refused, not more than a few at a time, and gets the
-	// complaints of the HTTP server; nil discards both.
+	// Log logs refused clients, a limited number per interval, and errors of the HTTP
+	// server; nil discards.
 	Log *slog.Logger
 }
 
@@ -79,8 +77,8 @@ type Listener struct {
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
 
 	stop, closing sync.Once
-	done          chan struct{} // closed when nothing is accepted any more
-	err           error         // why; set before done is closed
+	done          chan struct{} // closed when no more connections are accepted
+	err           error         // the reason; set before done is closed
 }
 
 // Listen binds the address of config.URL and starts to serve it. The caller
@@ -113,7 +111,7 @@ func Listen(config Config) (*Listener, error) {
 		Protocols:                    &protocols,
 		Handler:                      http.HandlerFunc(l.serveHTTP),
 		DisableGeneralOptionsHandler: true,             // "OPTIONS *" is one more unknown path
-		ReadTimeout:                  handshakeTimeout, // from the beginning: a connection has one request, see serveHTTP
+		ReadTimeout:                  handshakeTimeout, // of a connection, which has one request, see serveHTTP
 		WriteTimeout:                 handshakeTimeout,
 		MaxHeaderBytes:               maxHeader,
 		ConnState:                    l.connState,
@@ -159,7 +157,7 @@ func (l *Listener) bindPort(log *slog.Logger) error {
 	}
 	network := "tcp"
 	if address.Addr().Is4() {
-		network = "tcp4" // "tcp" would make 0.0.0.0 listen on IPv6 as well
+		network = "tcp4" // "tcp" would make 0.0.0.0 also listen on IPv6
 	}
 	tcp, other, reserveErr, err := bind(network, address)
 	if err != nil {
@@ -172,13 +170,14 @@ func (l *Listener) bindPort(log *slog.Logger) error {
 	return nil
 }
 
-// maxBinds is how many ports are tried where the kernel chooses.
+// maxBinds is how many ports are tried if the kernel chooses.
 const maxBinds = 16
 
 // bind listens at address and reserves its port at the other loopback address;
-// reserveErr says why that was not possible. Where the kernel chooses the port,
-// one is chosen that is free at both: at the other address the end of an earlier
-// connection (TIME_WAIT) may lie on it for a minute.
+// reserveErr says why the reservation was not possible. If the kernel chooses
+// the port, bind tries until the port is free at both addresses, because an
+// earlier connection (TIME_WAIT) may occupy it at the other address for a
+// minute.
 func bind(network string, address netip.AddrPort) (tcp *net.TCPListener, other *reservation, reserveErr, err error) {
 	var lc net.ListenConfig
 	for n := 1; ; n++ {
@@ -195,16 +194,16 @@ func bind(network string, address netip.AddrPort) (tcp *net.TCPListener, other *
 	}
 }
 
-// certified tells whether clients have to show a certificate.
+// certified reports whether clients must have a certificate.
 func (c *Config) certified() bool {
 	return c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// ErrUnauthenticated says that others than this machine's users could connect, without
-// proving who they are.
+// ErrUnauthenticated says that clients from outside this machine could connect without
+// authentication.
 var ErrUnauthenticated = errors.New("no authentication is configured")
 
-// CheckURL refuses what [Listen] would not take for a URL, without looking at anything else.
+// CheckURL refuses URLs that [Listen] would not accept. It checks only the text.
 func CheckURL(url string) error {
 	if !unixsocket.Is(url) {
 		_, _, err := parseListenURL(url)
@@ -223,8 +222,8 @@ func pathOf(url string) (string, error) {
 	return path, nil
 }
 
-// parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1), but for the same with wss. A
-// URL parser would let more pass: a path, a query, a zone, capitals.
+// parseListenURL accepts only ws://IP:PORT (rpc.md 1.1) and wss://IP:PORT. A URL parser would
+// accept more: a path, a query, a zone, capitals.
 func parseListenURL(s string) (address netip.AddrPort, secure bool, err error) {
 	rest, ok := strings.CutPrefix(s, "ws://")
 	if !ok {
@@ -245,9 +244,9 @@ func parseListenURL(s string) (address netip.AddrPort, secure bool, err error) {
 	return address, secure, nil
 }
 
-// Accept returns the next WebSocket, open and, where Config.Auth is set,
+// Accept returns the next WebSocket, open and, if Config.Auth is set,
 // authenticated; the caller closes it. After Close it returns net.ErrClosed, and
-// after a failure of the listener the error of that.
+// after a failure of the listener that error.
 func (l *Listener) Accept() (rpc.Conn, error) {
 	select {
 	case <-l.done:
@@ -263,8 +262,8 @@ func (l *Listener) Accept() (rpc.Conn, error) {
 }
 
 // Close stops listening, unblocks Accept, and ends connections that Accept has not
-// returned yet; the others live on. It may be called more than once, and beside
-// Accept.
+// returned yet; the others live on. It may be called more than once, and at the
+// same time as Accept.
 func (l *Listener) Close() error {
 	l.end(net.ErrClosed)
 	l.lobby.Close()
@@ -299,7 +298,7 @@ func (l *Listener) end(err error) {
 	})
 }
 
-// connState lets a connection leave the lobby when its HTTP part is over.
+// connState removes a connection from the lobby when its HTTP part is over.
 func (l *Listener) connState(conn net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {
 		l.lobby.Leave(conn)
@@ -335,16 +334,16 @@ func (d door) Accept() (net.Conn, error) {
 		}
 	}
 	if !d.l.lobby.Enter(conn, d.l.done) {
-		_ = conn.Close() // nobody has used it
+		_ = conn.Close() // it was not used yet
 		return nil, net.ErrClosed
 	}
-	// running counts the server too, until it accepts no more. So this Add cannot
-	// meet a counter of zero for which Close waits already.
+	// running also counts the server, until it accepts no more. So the counter
+	// cannot be zero here while Close is already waiting.
 	d.l.running.Add(1)
 	return conn, nil
 }
 
-// dress puts the layers over a connection that the HTTP server needs.
+// dress wraps a connection in the layers that the HTTP server needs.
 func (l *Listener) dress(accepted stream) (*wire, net.Conn) {
 	if l.config.TLS == nil {
 		return newWire(accepted)

@@ -13,27 +13,26 @@ const (
 	// The others are counted.
 	maxRefusals     = 20
 	refusalInterval = 10 * time.Second
-	// maxReason is how much of a reason is in the log, in bytes: a client may have chosen it.
+	// maxReason is how many bytes of a reason are logged, because a client may have chosen it.
 	maxReason = 200
 )
 
-// Refusal is why a client may not connect.
+// Refusal is the reason why a client may not connect.
 type Refusal string
 
 // The refusals.
 const (
-	RefusedOrigin Refusal = "origin" // it is a browser
+	RefusedOrigin Refusal = "origin" // the client is a browser
 	RefusedUser   Refusal = "uid"    // another user, at a UNIX socket
 	RefusedToken  Refusal = "token"  // none, or a wrong one
-	RefusedTLS    Refusal = "tls"    // the handshake failed, mostly for the client's certificate
+	RefusedTLS    Refusal = "tls"    // the handshake failed, usually because of the client's certificate
 )
 
-// Refusals returns all of them.
+// Refusals returns all refusals.
 func Refusals() []Refusal { return []Refusal{RefusedOrigin, RefusedUser, RefusedToken, RefusedTLS} }
 
-// refusals writes refused clients into the log: as many as may be, so that nobody can fill the disk
-// by being refused. Each kind of refusal has its own share, so that a scan does not hide who tries
-// tokens.
+// refusals logs refused clients, up to a limit, so that refused clients cannot fill the disk. Each
+// kind of refusal has its own limit, so that a scan does not hide clients that try tokens.
 type refusals struct {
 	log *slog.Logger
 
@@ -43,8 +42,8 @@ type refusals struct {
 	timer *time.Timer
 }
 
-// add notes a refused client. kind is "" for a request that could not be served whoever sends it.
-// One that looks as if it had not wanted to be a client, like a port scan, is for the level debug.
+// add notes a refused client. kind is "" for an invalid request, whoever sends it. A client that
+// looks like a port scan is logged at the level debug.
 func (r *refusals) add(kind Refusal, level slog.Level, remote, reason string, attrs ...slog.Attr) {
 	ctx := context.Background()
 	if !r.log.Enabled(ctx, level) {

@@ -13,11 +13,10 @@ import (
 type reservation struct{ fd int }
 
 // reserve takes the port of a listener at the loopback address of the other family
-// too, without listening there. A client that calls the listener "localhost" may
-// connect to either address, and must not find another program. reserve returns nil
-// where there is nothing to take: the listener's address is neither loopback nor
-// unspecified, so that nobody calls it "localhost", or the host lacks the other
-// family.
+// too, without listening there. A client that dials "localhost" may connect to
+// either address, and must not find another program. reserve returns nil if there
+// is nothing to take: the listener's address is neither loopback nor unspecified,
+// so that "localhost" does not lead to it, or the host lacks the other family.
 func reserve(listener netip.AddrPort) (*reservation, error) {
 	addr := listener.Addr().Unmap()
 	family, other := unix.AF_INET6, netip.IPv6Loopback()
@@ -29,7 +28,7 @@ func reserve(listener netip.AddrPort) (*reservation, error) {
 	case !addr.Is4() || !addr.IsLoopback() && !addr.IsUnspecified():
 		return nil, nil
 	}
-	syscall.ForkLock.RLock() // no child may inherit it meanwhile
+	syscall.ForkLock.RLock() // so that no child inherits it
 	fd, err := unix.Socket(family, unix.SOCK_STREAM, 0)
 	if err == nil {
 		unix.CloseOnExec(fd)

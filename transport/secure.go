@@ -17,20 +17,20 @@ import (
 	"github.com/execagent/execagent/internal/conns"
 )
 
-// overTLS is a net.Conn with the Read and Write of a wire over TLS. Package net/http takes it for a
-// plain connection, so the handshake of a server is the first thing that Read does: within the
-// deadline, and with the seat in the lobby, that the whole HTTP part has.
+// overTLS is a net.Conn with the Read and Write of a wire over TLS. Package net/http treats it as a
+// plain connection, so the first Read does the handshake of a server: within the deadline of the
+// whole HTTP part, and with its seat in the lobby.
 type overTLS struct {
 	*tls.Conn
 	*wire
-	shake func() error // the handshake that is still to come; nil: none
+	shake func() error // the pending handshake; nil: none
 }
 
 func (o *overTLS) Read(p []byte) (int, error) {
 	if shake := o.shake; shake != nil {
 		o.shake = nil
 		if err := shake(); err != nil {
-			return 0, io.EOF // net/http has nobody to answer
+			return 0, io.EOF // net/http cannot answer this client
 		}
 	}
 	return o.wire.Read(p)
@@ -47,7 +47,7 @@ func (o *overTLS) Close() error {
 // below is the connection below TLS.
 type below struct {
 	stream
-	// hasty: what is written now is the last, and goes out as far as it can without waiting.
+	// hasty: the current write is the last, and is sent as far as possible without waiting.
 	hasty atomic.Bool
 }
 
@@ -59,7 +59,7 @@ func (b *below) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sendNow sends what it can of p without waiting.
+// sendNow sends as much of p as it can without waiting.
 func sendNow(conn syscall.Conn, p []byte) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -70,10 +70,10 @@ func sendNow(conn syscall.Conn, p []byte) {
 	})
 }
 
-// part says the last words on a connection with TLS, and that they are the last, without waiting.
+// part sends the last words on a connection with TLS, and closes its sending side, without waiting.
 func (w *wire) part(words []byte) {
 	w.below.hasty.Store(true)
-	// The reader may be stuck in a write that the protocol wants of it, and hold the lock of the
+	// The reader may be stuck in a write that the protocol requires, and hold the lock of the
 	// sending side.
 	_ = w.conn.SetWriteDeadline(time.Now())
 	if len(words) > 0 {
@@ -89,7 +89,7 @@ func newSecureWire(conn stream, config *tls.Config, role func(net.Conn, *tls.Con
 	return w, &overTLS{Conn: w.secure, wire: w}
 }
 
-// errPlain says that a client does without TLS.
+// errPlain says that a client does not use TLS.
 var errPlain = errors.New("it speaks no TLS")
 
 // plainAnswer is for such a client, if it speaks HTTP.
@@ -98,7 +98,7 @@ const plainAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nCon
 
 // shakeHands does the handshake of a server.
 func (w *wire) shakeHands() error {
-	// Reading has its deadline from net/http already.
+	// net/http has already set the deadline of reading.
 	_ = w.conn.SetWriteDeadline(time.Now().Add(handshakeTimeout)) // fails with the writes
 	err := w.secure.Handshake()
 	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil {
@@ -109,15 +109,15 @@ func (w *wire) shakeHands() error {
 	return err
 }
 
-// nameOf names the subject of a certificate, as a principal: its first URI, as SPIFFE has it; or
-// its distinguished name (RFC 2253), with all that it has, if there is a common name in it; or
-// its first other name; or what identifies the certificate itself. No two of these forms are
-// alike: a distinguished name begins with a type of attribute and =.
+// nameOf names the subject of a certificate as a principal: its first URI, as in SPIFFE; or its
+// whole distinguished name (RFC 2253), if that has a common name; or its first other name; or an
+// identifier of the certificate itself. These forms cannot be confused: a distinguished name begins
+// with a type of attribute and =.
 func nameOf(c *x509.Certificate) string {
 	if len(c.URIs) > 0 {
 		return "URI:" + c.URIs[0].String()
 	}
-	// Certificate.Subject has one common name where there may be several.
+	// Certificate.Subject has only one common name, but there may be several.
 	var subject pkix.RDNSequence
 	if rest, err := asn1.Unmarshal(c.RawSubject, &subject); err == nil && len(rest) == 0 && c.Subject.CommonName != "" {
 		return subject.String()

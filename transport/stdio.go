@@ -30,23 +30,23 @@ type Lines struct {
 	intake  *rpc.Intake // closed with the connection
 	readErr error       // of an earlier Read
 
-	writing sync.Mutex // held while a line goes out
+	writing sync.Mutex // held while a line is being sent
 	out     io.WriteCloser
-	outErr  error // of an earlier Write, after which half a line may be out; protected by writing
+	outErr  error // of an earlier Write, which may have sent half a line; protected by writing
 
 	close    sync.Once
 	closed   chan struct{}
 	closeErr error
 }
 
-// Stdio returns a connection over in and out and takes both over: Close closes
-// them. An agent passes os.Stdin and os.Stdout, a test a pipe of any kind. The
-// memory of its messages counts in budget, which may be nil.
+// Stdio returns a connection over in and out, which it owns: Close closes them.
+// An agent passes os.Stdin and os.Stdout, a test any kind of pipe. The memory
+// of its messages counts in budget, which may be nil.
 //
-// Close unblocks Read and Write on pipes and sockets. For that Stdio makes an
+// Close unblocks Read and Write on pipes and sockets. For that, Stdio makes an
 // *os.File of these kinds non-blocking, also for every other process that shares
-// its open file description. A Read from a terminal cannot be unblocked and goes on
-// until the next line; one from a regular file never blocks.
+// its open file description. A Read from a terminal cannot be unblocked and
+// continues until the next line; a Read from a regular file never blocks.
 func Stdio(in io.ReadCloser, out io.WriteCloser, budget *rpc.Budget) *Lines {
 	if f, ok := in.(*os.File); ok {
 		in = pollable(f)
@@ -62,7 +62,7 @@ func newLines(in io.ReadCloser, out io.WriteCloser, label string, budget *rpc.Bu
 		label:  label,
 		in:     bufio.NewReaderSize(in, lineReadBuffer),
 		inEnd:  in,
-		intake: rpc.NewIntake(budget, 0, nil), // no patience: no other peer waits for this one
+		intake: rpc.NewIntake(budget, 0, nil), // no time limit, because no other peer waits for this one
 		out:    out,
 		closed: make(chan struct{}),
 	}
@@ -128,8 +128,8 @@ func trimEnding(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }
 
-// Write sends a message as a line, see [rpc.Conn]. It refuses a message that holds a
-// line feed, since that would end the line.
+// Write sends a message as a line, see [rpc.Conn]. It refuses a message with a line
+// feed, because that would end the line.
 func (c *Lines) Write(message []byte) error {
 	if bytes.IndexByte(message, '\n') >= 0 {
 		return errors.New("message holds a line feed")
@@ -164,7 +164,7 @@ func (c *Lines) writeLineLocked(message []byte) error {
 }
 
 // WriteParts sends a message as a line, see [rpc.PartsWriter]. The message must
-// hold no line feed, for which WriteParts does not look.
+// contain no line feed; WriteParts does not check that.
 func (c *Lines) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -180,7 +180,7 @@ func (c *Lines) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	return c.outErr
 }
 
-// Intake returns what the messages are put together in, see [rpc.Metered].
+// Intake returns the intake that assembles the messages, see [rpc.Metered].
 func (c *Lines) Intake() *rpc.Intake { return c.intake }
 
 // Close closes both files, at once.
@@ -207,8 +207,8 @@ func (c *Lines) isClosed() bool {
 
 // pollable returns a file for the open file description of f whose Close unblocks
 // Read and Write: for pipes and sockets a duplicate that the runtime polls, else f
-// itself. The runtime opens the standard files as blocking ones; their Close waits
-// for a Read that is under way.
+// itself. The runtime opens the standard files as blocking files, whose Close
+// waits for a Read under way.
 func pollable(f *os.File) io.ReadWriteCloser {
 	if f.SetDeadline(time.Time{}) == nil {
 		return f
@@ -229,8 +229,8 @@ func pollable(f *os.File) io.ReadWriteCloser {
 	return &duplicate{File: os.NewFile(uintptr(fd), f.Name()), original: f}
 }
 
-// duplicate is a second descriptor of the open file description of original. That
-// one stays open too, so that its number is not given to another file.
+// duplicate is a second descriptor of the open file description of original.
+// original stays open too, so that its number is not given to another file.
 type duplicate struct {
 	*os.File
 	original *os.File

@@ -14,8 +14,8 @@ import (
 	"github.com/execagent/execagent/internal/unixsocket"
 )
 
-// serverWriteBuffer is how much of a server's frame, header included, goes through
-// a buffer; the rest of a larger message is sent from where it is.
+// serverWriteBuffer is how many bytes of a server's frame, including its header,
+// go through a buffer; the rest of a larger message is sent without a copy.
 const serverWriteBuffer = 4 << 10
 
 var serverWriteBuffers sync.Pool
@@ -23,8 +23,9 @@ var serverWriteBuffers sync.Pool
 // serveHTTP answers a request as the table of rpc.md 1.2 says, in its order:
 // Origin, route, upgrade, authentication.
 func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	// An answer ends its connection: a second request would start the deadline of
-	// the HTTP part anew. The answer to an upgrade does not have this header.
+	// An answer ends its connection, because a second request would restart the
+	// deadline of the HTTP part. The answer to an upgrade does not have this
+	// header.
 	w.Header().Set("Connection", "close")
 	if _, ok := r.Header["Origin"]; ok {
 		l.refuse(r, RefusedOrigin, slog.LevelWarn, http.StatusForbidden, "the request has an Origin, as those of web pages")
@@ -45,8 +46,7 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse notes a client that was refused, see [refusals.add]. Of what it has sent nothing is in the
-// log.
+// refuse notes a refused client, see [refusals.add]. It logs nothing that the client sent.
 func (l *Listener) refuse(r *http.Request, kind Refusal, level slog.Level, status int, reason string) {
 	if kind != "" {
 		l.config.Refused(kind)
@@ -54,7 +54,7 @@ func (l *Listener) refuse(r *http.Request, kind Refusal, level slog.Level, statu
 	l.refused.add(kind, level, r.Context().Value(wireKey{}).(*wire).client(), reason, slog.Int("status", status))
 }
 
-// serveMetrics lets those see the metrics who could connect.
+// serveMetrics shows the metrics to clients that may connect.
 func (l *Listener) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if _, kind, status, text := l.admit(r); kind != "" {
 		l.refuse(r, kind, slog.LevelWarn, status, text)
@@ -87,7 +87,7 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		WriteBufferPool:  &serverWriteBuffers,
 		CheckOrigin:      func(*http.Request) bool { return true }, // serveHTTP has refused any Origin
 		Error: func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
-			// Only the form of the key is left to be wrong.
+			// Only the form of the key can still be wrong.
 			const text = "`Sec-WebSocket-Key` header is not the base64 of 16 bytes"
 			l.refuse(r, "", slog.LevelWarn, status, text)
 			reply(w, status, text)
@@ -95,15 +95,15 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return // it has been answered, or there is nobody to answer
+		return // the request was answered, or the client is gone
 	}
 	conn := newWebSocket(ws, wireOf(ws.NetConn()), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
 	conn.serves, conn.principal = true, principal
 	l.handOver(conn)
 }
 
-// admit returns who sends the request, see [WebSocket.Principal], or the refusal of them,
-// with its status and text.
+// admit returns the principal of a request, see [WebSocket.Principal], or its refusal
+// with status and text.
 func (l *Listener) admit(r *http.Request) (principal string, kind Refusal, status int, text string) {
 	from := r.Context().Value(wireKey{}).(*wire)
 	if l.config.certified() {
@@ -169,6 +169,6 @@ func reply(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	// A client that is gone needs no answer.
+	// A client that has left needs no answer.
 	_, _ = w.Write([]byte(text))
 }

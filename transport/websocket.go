@@ -25,13 +25,13 @@ const (
 	defaultPeerTimeout  = 90 * time.Second
 )
 
-// burstGap is how soon after the last message a small one counts as part of a burst:
-// sooner than a round trip on the same machine could take.
+// burstGap is the time after the last message within which a small one counts as
+// part of a burst: less than a round trip on the same machine.
 const burstGap = 15 * time.Microsecond
 
-// maxPatient is how long a message is, in bytes, that may wait for the peer for as long
-// as that is alive. Others may wait for the memory of larger ones, which therefore do not
-// wait so behind a small one either.
+// maxPatient is the largest message, in bytes, that may wait for the peer as long as the
+// peer is alive. Larger messages may not, not even behind a small one, because other
+// connections may wait for their memory.
 const maxPatient = 256 << 10
 
 var errNotUTF8 = errors.New("text message is not UTF-8")
@@ -40,18 +40,19 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 // binary messages alike and writes text; it never compresses and never sends a
 // close frame. [Listener.Accept] and [Dial] make them.
 //
-// Every PingInterval it sends an empty ping. It drops a peer that sends nothing for
-// PeerTimeout while Read waits, not even a pong; a peer that does not take a message
-// within PeerTimeout, unless the message is small, no large one waits behind it, and the
-// peer sends something meanwhile, as one does whose user reads the output slowly; and, with
-// a budget, a peer that does not go on with a large message, see [rpc.NewIntake]. Pings of
-// the peer are answered while Read runs. Of several that arrive while a message is being
-// written only the last is answered (RFC 6455, 5.5.3).
+// Every PingInterval it sends an empty ping. It drops a peer in three cases. First, the
+// peer sends nothing, not even a pong, for PeerTimeout while Read waits. Second, the peer
+// does not take a message within PeerTimeout; but a small message may wait while the peer
+// sends something, for example because its user reads the output slowly, and no large
+// message waits behind it. Third, with a budget, the peer does not continue a large
+// message, see [rpc.NewIntake]. Pings of the peer are answered while Read runs. Of several
+// pings that arrive while a message is being written, only the last is answered (RFC 6455,
+// 5.5.3).
 type WebSocket struct {
 	ws           *websocket.Conn
 	wire         *wire
 	principal    string // see Principal
-	serves       bool   // it is a server's end: what it writes is not masked
+	serves       bool   // it is a server's end, which does not mask its messages
 	pingInterval time.Duration
 	peerTimeout  time.Duration
 
@@ -59,17 +60,17 @@ type WebSocket struct {
 	in      *rpc.Intake // closed with the connection
 	readErr error       // of an earlier Read
 	// lastSizes are the sizes of the last two messages. Two large ones in a row,
-	// blocks of a file or writes to a process, are mostly followed by a third,
+	// blocks of a file or writes to a process, are usually followed by a third,
 	// which then gets a large buffer at once.
 	lastSizes [2]int
 
-	writing   sync.Mutex // held while a message or control frame goes out; guards the next two
+	writing   sync.Mutex // held while a message or control frame is sent; guards the next two
 	lastWrite time.Time
 	flushing  bool // a writer is about to flush the batch
 
 	mu     sync.Mutex // protects the fields below
 	closed bool
-	late   bool // closed because the peer did not go on with a message
+	late   bool // closed because the peer did not continue a message
 	ping   *time.Timer
 	due    dueFrames
 }
@@ -80,8 +81,8 @@ type dueFrames struct {
 	payload    string // of the pong
 }
 
-// newWebSocket takes over ws and w, the connection under it. Zero durations
-// stand for the defaults, a nil budget for none.
+// newWebSocket makes a WebSocket that owns ws and w, the connection under it.
+// Zero durations mean the defaults, a nil budget means none.
 func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Duration, budget *rpc.Budget) *WebSocket {
 	if pingInterval <= 0 {
 		pingInterval = defaultPingInterval
@@ -103,9 +104,9 @@ func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Du
 }
 
 // Read returns the next message, see [rpc.Conn]. A message above [maxMessage]
-// is [ErrTooLarge]; that one, like a text message that is not UTF-8 and every
-// other breach of RFC 6455, also closes the connection. A close frame is
-// io.EOF, and so is the end of the stream outside a message.
+// is [ErrTooLarge]. It closes the connection, like a text message that is not
+// UTF-8 and every other violation of RFC 6455. A close frame is io.EOF, and so
+// is the end of the stream outside a message.
 func (c *WebSocket) Read() ([]byte, error) {
 	if c.readErr != nil {
 		return nil, c.readErr
@@ -127,7 +128,7 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 	}
 	kind, frames, err := c.ws.NextReader()
 	if err != nil {
-		// gorilla reports the end of the stream by the code 1006, which no close
+		// gorilla reports the end of the stream as code 1006, which no close
 		// frame may carry (RFC 6455, 7.4.1).
 		if websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
 			return nil, io.EOF
@@ -146,7 +147,7 @@ func (c *WebSocket) readMessage() ([]byte, error) {
 	return message, nil
 }
 
-// explain turns an error of a read into the one that Read promises.
+// explain turns an error of a read into the error that Read promises.
 func (c *WebSocket) explain(err error) error {
 	switch closed, late := c.state(); {
 	case late:
@@ -172,8 +173,8 @@ func (c *WebSocket) explain(err error) error {
 // Write sends a message, see [rpc.Conn]. Any error closes the connection.
 //
 // Small messages in quick succession, the answers to pipelined requests, share
-// a system call: then Write may return before its message is sent, and an
-// error is only seen by the reader and by later writes.
+// a system call: then Write may return before its message is sent, and only the
+// reader and later writes see an error.
 func (c *WebSocket) Write(message []byte) error {
 	defer c.hurry(len(message))()
 	c.writing.Lock()
@@ -194,7 +195,7 @@ func (c *WebSocket) Write(message []byte) error {
 		err = c.flushLocked()
 	}
 	if err == nil && burst && !c.flushing {
-		// Goroutines that have an answer ready put it into the batch before this
+		// Other goroutines with a ready answer put it into the batch before this
 		// one runs again.
 		c.flushing = true
 		c.writing.Unlock()
@@ -220,7 +221,7 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	c.writing.Lock()
 	err := c.flushLocked()
 	if err == nil {
-		// All parts together have as long as Write has for a whole message.
+		// All parts together have as much time as Write has for a whole message.
 		_ = c.wire.conn.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
 		c.wire.patient.Store(size <= maxPatient)
 		err = writeParts(c.wire.out(), frameHeader(size), size, parts)
@@ -233,9 +234,9 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	return err
 }
 
-// hurry ends the patience with what is written before a message of that size, if it is a
-// large one: else a peer that is alive, and takes nothing, would hold its memory for ever. It
-// returns what to call when the message has been written.
+// hurry ends the patience for writes ahead of a message of that size, if the message is large.
+// Otherwise a peer that is alive, but takes nothing, would hold its memory for ever. The caller
+// calls written when the message was written.
 func (c *WebSocket) hurry(size int) (written func()) {
 	if size <= maxPatient {
 		return func() {}
@@ -272,7 +273,7 @@ func (c *WebSocket) writeFrameLocked(kind int, payload []byte) error {
 	return c.wrote(err)
 }
 
-// wrote ends the connection if a write failed, and says why it failed.
+// wrote ends the connection if a write failed, and returns the reason.
 func (c *WebSocket) wrote(err error) error {
 	if err == nil {
 		return nil
@@ -288,8 +289,8 @@ func (c *WebSocket) wrote(err error) error {
 }
 
 // answerPing runs in the reader's goroutine. If a goroutine is writing, answerPing
-// leaves the pong to it, since a writer may have to wait for a peer that does not
-// read, and the reader must not.
+// leaves the pong to it, because a writer may have to wait for a peer that does
+// not read, but the reader must not wait.
 func (c *WebSocket) answerPing(payload string) error {
 	c.mu.Lock()
 	c.due.pong, c.due.payload = true, payload
@@ -311,8 +312,8 @@ func (c *WebSocket) sendPing() {
 	c.flushDue()
 }
 
-// flushDue sends the control frames that are due. If a writer is at work, that
-// writer sends them. The loop is for a frame that becomes due after the writer has
+// flushDue sends the control frames that are due. If a writer is active, the
+// writer sends them. The loop is for a frame that becomes due after the writer
 // looked for such frames and before it unlocks.
 func (c *WebSocket) flushDue() {
 	for c.isDue() && c.writing.TryLock() {
@@ -327,7 +328,7 @@ func (c *WebSocket) writeDueLocked() {
 	due := c.due
 	c.due = dueFrames{}
 	c.mu.Unlock()
-	// An error has closed the connection, which the reader will notice.
+	// An error closes the connection, which the reader will notice.
 	if due.pong {
 		_ = c.writeFrameLocked(websocket.PongMessage, []byte(due.payload))
 	}
@@ -353,21 +354,21 @@ func (c *WebSocket) state() (closed, late bool) {
 	return c.closed, c.late
 }
 
-// abandon drops a peer that does not go on with a message, since others may wait
+// abandon drops a peer that does not continue a message, because others may wait
 // for the memory that it holds.
 func (c *WebSocket) abandon() {
 	c.mu.Lock()
 	c.late = c.late || !c.closed
 	c.mu.Unlock()
-	_ = c.Close() // the reader says why
+	_ = c.Close() // the reader returns the reason
 }
 
 // Intake returns what the messages are put together in, see [rpc.Metered].
 func (c *WebSocket) Intake() *rpc.Intake { return c.in }
 
-// Close ends the connection at once, without a close frame. What Write has taken
-// before still arrives. Close does not wait for a ping that is going out, which
-// ends with the connection.
+// Close ends the connection at once, without a close frame. Earlier writes still
+// arrive. Close does not wait for a ping that is being sent, which ends with the
+// connection.
 func (c *WebSocket) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -378,16 +379,16 @@ func (c *WebSocket) Close() error {
 	c.ping.Stop()
 	c.mu.Unlock()
 	c.in.Close()
-	if c.writing.TryLock() { // else a writer is stuck, or is sending the batch
+	if c.writing.TryLock() { // otherwise a writer is stuck, or is sending the batch
 		c.wire.sendBatch()
 		c.writing.Unlock()
 	}
 	return c.wire.shut()
 }
 
-// Principal is who the client has shown to be, see [rpc.Identified]: the subject of
-// its JWT, else that of its certificate, else the user whose process has connected to a
-// UNIX socket. At the client's end it is "".
+// Principal is the proven identity of the client, see [rpc.Identified]: the subject of
+// its JWT, else of its certificate, else the user whose process connected to a UNIX
+// socket. At the client's end it is "".
 func (c *WebSocket) Principal() string { return c.principal }
 
 // String is the label of the connection in error texts, with [WebSocket.Remote].

@@ -11,47 +11,47 @@ import (
 	"github.com/execagent/execagent/internal/conns"
 )
 
-// stream is what *net.TCPConn and *net.UnixConn both are.
+// stream has the common methods of *net.TCPConn and *net.UnixConn.
 type stream interface {
 	net.Conn
 	conns.Stream
 }
 
-// wire is the connection under a WebSocket. It adds what gorilla's websocket.Conn
-// leaves to its user: a deadline for each read, and writing several messages at once.
-// And it drops the close frames that gorilla sends unasked. gorilla has it as an
-// [overTCP], an [overUnix] or an [overTLS].
+// wire is the connection under a WebSocket. It adds features that gorilla's
+// websocket.Conn lacks: a deadline for each read, and writing several messages at
+// once. And it drops the close frames that gorilla sends unasked. gorilla gets it as
+// an [overTCP], an [overUnix] or an [overTLS].
 type wire struct {
 	conn stream
 
 	secure *tls.Conn // over below; nil without TLS
 	below  *below    // over conn
 
-	// uid is the user whose process has connected to our UNIX socket.
+	// uid is the user whose process connected to our UNIX socket.
 	uid uint32
 
-	// patience bounds how long one Read may wait; 0 sets no deadline, as
-	// during the HTTP part, which has its own. It is set once, before the
-	// connection is handed to its reader.
+	// patience bounds how long one Read may wait; 0 sets no deadline, as during
+	// the HTTP part, which has its own. It is set once, before the connection
+	// gets its reader.
 	patience time.Duration
 
-	// patient: what is being written may take longer than patience while the peer sends
-	// something, and no large message waits behind it.
+	// patient: the current write may take longer than patience while the peer sends
+	// something and no large message waits behind the write.
 	patient atomic.Bool
 
-	// large is how many large messages are being written or wait for that. They hold
+	// large is how many large messages are being written or wait to be. They hold
 	// memory that others may wait for.
 	large atomic.Int32
 
-	// batch holds small messages that go out together; nil while every write goes
-	// out by itself. WebSocket.writing guards it.
+	// batch holds small messages that are sent together; nil while every write is
+	// sent separately. WebSocket.writing guards it.
 	batch []byte
 }
 
-// overTCP and overUnix are net.Conns with the Read and Write of a wire. All else is of
-// the type from package net, also the method that net.Buffers looks for: so large
-// messages go out by writev. They must: a part that is written by itself could begin
-// like a close frame.
+// overTCP and overUnix are net.Conns with the Read and Write of a wire. All other
+// methods come from the types of package net, including the method that net.Buffers
+// looks for, so that large messages are sent by writev. This is required, because a
+// part that is written separately could begin like a close frame.
 type (
 	overTCP struct {
 		*net.TCPConn
@@ -63,7 +63,7 @@ type (
 	}
 )
 
-// newWire returns a wire over conn, and the same as a net.Conn.
+// newWire returns a wire over conn, and the wire as a net.Conn.
 func newWire(conn stream) (*wire, net.Conn) {
 	w := &wire{conn: conn}
 	if unix, ok := conn.(*net.UnixConn); ok {
@@ -72,7 +72,7 @@ func newWire(conn stream) (*wire, net.Conn) {
 	return w, &overTCP{conn.(*net.TCPConn), w}
 }
 
-// client is where the client of a server is: its address, or its user at a UNIX socket.
+// client returns the place of a server's client: its address, or its user at a UNIX socket.
 func (w *wire) client() string {
 	if _, local := w.conn.(*net.UnixConn); local {
 		return fmt.Sprintf("uid:%d", w.uid)
@@ -80,7 +80,7 @@ func (w *wire) client() string {
 	return w.conn.RemoteAddr().String()
 }
 
-// wireOf returns the wire of what newWire has returned.
+// wireOf returns the wire of a net.Conn from newWire.
 func wireOf(conn net.Conn) *wire { return conn.(interface{ itself() *wire }).itself() }
 
 func (w *wire) itself() *wire { return w }
@@ -88,10 +88,10 @@ func (w *wire) itself() *wire { return w }
 // batchSize is the size, in bytes, from which on a batch is sent at once.
 const batchSize = 32 << 10
 
-// isCloseFrame tells whether p is an unfragmented close frame and nothing else (RFC 6455, 5.2).
-// HTTP is ASCII, and what gorilla writes otherwise starts with the header of another frame, or is
-// a part of a message, which may start with any byte: without TLS it goes out by writev, and
-// it is always longer than a close frame can be.
+// isCloseFrame reports whether p is exactly one unfragmented close frame (RFC 6455, 5.2). Other
+// writes cannot be mistaken for one. HTTP is ASCII. Other frames of gorilla start with another
+// header. A part of a message may start with any byte, but without TLS it is sent by writev, and it
+// is always longer than a close frame can be.
 func isCloseFrame(p []byte) bool {
 	const closeFrame, mask = 0x88, 0x80
 	if len(p) < 2 || p[0] != closeFrame {
@@ -103,8 +103,8 @@ func isCloseFrame(p []byte) bool {
 	return len(p) == 2+int(p[1])
 }
 
-// Write drops close frames. gorilla answers a protocol error with one, and
-// has no setting against it, but a peer that breaks the protocol is dropped
+// Write drops close frames. gorilla answers a protocol error with one, without
+// a setting to prevent it, but a peer that breaks the protocol must be dropped
 // without a close frame (rpc.md 1.3).
 func (w *wire) Write(p []byte) (int, error) {
 	if isCloseFrame(p) {
@@ -117,7 +117,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return w.out().Write(p)
 }
 
-// out is what messages are written to.
+// out returns the connection that messages are written to.
 func (w *wire) out() net.Conn {
 	if w.secure != nil {
 		return w.secure
@@ -125,7 +125,7 @@ func (w *wire) out() net.Conn {
 	return w.conn
 }
 
-// collect makes the writes that follow part of a batch.
+// collect makes later writes part of a batch.
 func (w *wire) collect() {
 	if w.batch == nil {
 		w.batch = buffer.Get(batchSize)
@@ -146,9 +146,9 @@ func (w *wire) flush() error {
 	return err
 }
 
-// Read gives the peer patience to send anything at all. The deadline only runs
-// while somebody reads, so a peer is never blamed for frames that wait in the
-// kernel because our side is busy. What comes shows that the peer is alive.
+// Read gives the peer the time patience to send anything at all. The deadline
+// only runs during a Read, so a peer is never blamed for frames that wait in
+// the kernel because our side is busy. Any data shows that the peer is alive.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.patience > 0 {
 		if err := w.conn.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
@@ -162,8 +162,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sendBatch sends what it can of the batch without waiting: the connection is
-// about to be closed.
+// sendBatch sends as much of the batch as it can without waiting, because the
+// connection is about to be closed.
 func (w *wire) sendBatch() {
 	batch := w.batch
 	w.batch = nil
@@ -176,8 +176,7 @@ func (w *wire) sendBatch() {
 	buffer.Recycle(batch)
 }
 
-// shut closes the connection at once, in such a way that what was written still
-// arrives.
+// shut closes the connection at once, but so that earlier writes still arrive.
 func (w *wire) shut() error {
 	conns.Linger(w.conn)
 	return w.conn.Close()

@@ -10,10 +10,10 @@
 //	agent --remote https://registry.example --environment-id build-1
 //
 // Dial asks the registry for the executor and its key, and shakes hands with exactly
-// that key; the registry's word is what ties the key to the environment. A websocket
-// that is lost is replaced without the client noticing (remote.md 8.1); if that takes
-// too long, the client recovers its session over a new stream. That is to the same key,
-// whatever the registry says then: where another executor has taken the place, the
+// that key. Only the registry ties the key to the environment. A lost websocket is
+// replaced without the client noticing (remote.md 8.1); if that takes too long, the
+// client recovers its session over a new stream. The new stream goes to the same key,
+// whatever the registry says by then: if another executor has taken the place, the
 // client fails.
 package remote
 
@@ -29,7 +29,7 @@ import (
 	"github.com/execagent/execagent/relay"
 )
 
-// Option says more about a registry.
+// Option is an option of a connection through a registry.
 type Option func(*options)
 
 type options struct {
@@ -39,23 +39,23 @@ type options struct {
 	direct   bool
 }
 
-// Settings takes the name, the timeouts and the session to resume of a client.Config.
+// Settings copies the name, the timeouts and the session to resume from a client.Config.
 func Settings(cfg client.Config) Option { return func(o *options) { o.config = cfg } }
 
-// Roots replaces the certificates of the system that a registry of https is verified
-// with.
+// Roots replaces the system's root certificates for verifying an https registry.
 func Roots(roots *x509.CertPool) Option { return func(o *options) { o.registry.RootCAs = roots } }
 
-// Logger gets losses and reconnects, never a key or a signed URL.
+// Logger logs losses and reconnects, but never a key or a signed URL.
 func Logger(log *slog.Logger) Option { return func(o *options) { o.registry.Logger = log } }
 
-// Failed has f told of each attempt to connect that has failed and is to be repeated. True
-// ends the attempts: the client gets this error.
+// Failed calls f after each failed attempt to connect that would be repeated. If f returns
+// true, the attempts end, and the client gets the error.
 func Failed(f func(error) (enough bool)) Option { return func(o *options) { o.failed = f } }
 
-// Direct asks for the direct transport: nothing is encrypted from end to end, so whoever runs the
-// registry, or a proxy that ends TLS, can read and change everything. Registry and executor have
-// to want it too. Without Direct the client never gets it, and with it never the other one.
+// Direct asks for the direct transport. It has no encryption from end to end, so the operator of
+// the registry, or of a proxy that ends TLS, can read and change everything. The registry and the
+// executor must ask for it too. Without Direct, the client never uses it; with Direct, it never
+// uses the encrypted one.
 func Direct() Option { return func(o *options) { o.direct = true } }
 
 // Dial connects to the executor of an environment: it is client.Connect of [Registry].
@@ -67,10 +67,10 @@ func Dial(ctx context.Context, url, environmentID, key string, settings ...Optio
 	return client.Connect(ctx, cfg)
 }
 
-// Registry returns how to connect to the executor of an environment. The URL is https,
-// or http to a loopback host; key is one for harnesses. Proxies are taken from the
-// environment of the process. Nothing is sent before the client connects; the caller
-// connects one client with the result, and closing that frees it.
+// Registry returns the Config for the executor of an environment. The URL is https, or
+// http to a loopback host; key is a key for harnesses. Proxies come from the
+// environment of the process. Nothing is sent before the client connects. Connect only
+// one client with the result; closing that client frees it.
 func Registry(url, environmentID, key string, settings ...Option) (client.Config, error) {
 	o := options{registry: relay.RegistryConfig{
 		BaseURL:       url,

@@ -1,6 +1,6 @@
-// Package capability has the capability roots of a thread: folders with skills and plugins, in
-// the environments of a harness. Which are selected is kept with the thread; what is in them is
-// found out once, and counts in the steps in which their environment is ready.
+// Package capability has the capability roots of a thread: folders with skills and plugins, in the
+// environments of a harness. The selection is kept with the thread. The contents of a root are read
+// once, and count in the steps in which the root's environment is ready.
 //
 //	roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
 //	thread, err := capability.New(capability.Config{Roots: roots})
@@ -22,19 +22,19 @@
 // A [Root] is stable: an id, an environment, a path. Its stored form is what package threadlog
 // keeps and what resumed threads and forks of all kinds inherit.
 //
-// It is resolved in each step anew, by what the step has captured: an environment that was not
-// ready when the step began has no roots in it, and a client that was captured is that of the
-// root until the step ends. An environment that nobody works with but that has a root is captured
-// too, and started.
+// Each step resolves it again, from the clients and environments that the step captured. An
+// environment that was not ready when the step began has no roots in it, and a root keeps the
+// captured client until the step ends. An environment with a root is captured and started even if
+// nothing else uses it.
 //
-// What is in a root is asked for once in the life of a [Thread], whichever client does it, and
-// stays. Where an agent has no discovery, the same files are read one by one, by the same rules and
-// within the same bounds. Agents also tell what is installed for their user: [View.Environments]
-// has that beside the roots.
+// The contents of a root are asked for once in the life of a [Thread], by whichever client, and
+// stay. If an agent has no discovery, the same files are read one by one, by the same rules and
+// within the same bounds. Agents also report what is installed for their user: see
+// [View.Environments].
 //
 // # What agents answer
 //
-// It is waited for within [Config].Timeout, bounded, and held against what was asked. What does not
-// fit is an error of the root that it is about. Contents mean nothing here: whoever
-// reads them has to expect anything.
+// An answer must come within [Config].Timeout. Its size is bounded, and it is checked against the
+// request. An answer that does not fit is an error of the root in question. This package does not
+// interpret the contents, so their reader must expect anything.
 package capability

@@ -22,9 +22,9 @@ const (
 	maxSkills = 2048
 )
 
-// readFiles reads a root with file calls, as agents that have no discovery want it (client.md 5.5):
-// the root, its manifest and what that declares, one walk, the skills, the namespaces. The rules
-// and bounds are those of an agent.
+// readFiles reads a root with file calls, for agents without discovery (client.md 5.5): the root,
+// its manifest and the declared files, one walk, the skills, the namespaces. The rules and bounds
+// are those of an agent.
 func (p *place) readFiles(ctx context.Context, root Root) finding[Found] {
 	native, err := root.Path.Native()
 	if err != nil {
@@ -51,7 +51,7 @@ type fileReader struct {
 	out     *Found
 }
 
-// read fills out. The error is why there is no root, or no connection.
+// read fills out. The error says why there is no root, or no connection.
 func (r *fileReader) read(ctx context.Context) error {
 	info, err := r.fs.Stat(ctx, r.root)
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
@@ -95,7 +95,7 @@ func (r *fileReader) manifest(ctx context.Context, folder string) (*protocol.Dis
 	return nil, err
 }
 
-// plugin reads what a manifest declares.
+// plugin reads the files that a manifest declares.
 func (r *fileReader) plugin(ctx context.Context, manifest *protocol.DiscoveredFile) (err error) {
 	declared := layout.Declare(r.root, manifest.Contents)
 	for _, ignored := range declared.Ignored {
@@ -145,7 +145,7 @@ func (r *fileReader) walk(ctx context.Context) (layout.Tree, error) {
 	return tree, nil
 }
 
-// skills reads each SKILL.md, and the metadata of those that could be read.
+// skills reads each SKILL.md, and the metadata of each readable one.
 func (r *fileReader) skills(ctx context.Context, paths []string) error {
 	for some := range slices.Chunk(paths, together) {
 		files, err := r.files(ctx, some)
@@ -200,13 +200,13 @@ func (r *fileReader) namespaces(ctx context.Context, own *protocol.DiscoveredFil
 	return nil
 }
 
-// file reads one file; nil: there is none that could be read.
+// file reads one file; nil: it could not be read.
 func (r *fileReader) file(ctx context.Context, path string) (*protocol.DiscoveredFile, error) {
 	files, err := r.files(ctx, []string{path})
 	return files[path], err
 }
 
-// files reads some files, as many at once as there are.
+// files reads some files, all at once.
 func (r *fileReader) files(ctx context.Context, paths []string) (map[string]*protocol.DiscoveredFile, error) {
 	all, err := r.inspect(ctx, paths)
 	if err != nil {
@@ -234,7 +234,7 @@ type fetched struct {
 	err  error
 }
 
-// inspect returns those of some paths that are files, in their order.
+// inspect returns the files among some paths, in order.
 func (r *fileReader) inspect(ctx context.Context, paths []string) (all []fetched, err error) {
 	type answer struct {
 		info *protocol.FileMetadata
@@ -260,7 +260,7 @@ func (r *fileReader) inspect(ctx context.Context, paths []string) (all []fetched
 	return all, nil
 }
 
-// isAbsent tells whether there is no such file, or a file where a folder should be.
+// isAbsent reports whether there is no such file, or a file where a folder should be.
 func isAbsent(refused *client.ServerError) bool {
 	return errors.Is(refused, fs.ErrNotExist) || strings.HasSuffix(refused.Err.Message, "(os error 20)")
 }
@@ -271,7 +271,7 @@ func (r *fileReader) load(ctx context.Context, f *fetched) (*protocol.Discovered
 	return r.take(f)
 }
 
-// fetch reads a file, if it may be as large as it is.
+// fetch reads a file, unless it is too large.
 func (r *fileReader) fetch(ctx context.Context, f *fetched) {
 	if f.size > layout.MaxFile || f.size > uint64(layout.MaxBundle-r.used) {
 		return // take says so
@@ -283,12 +283,13 @@ func (r *fileReader) fetch(ctx context.Context, f *fetched) {
 	f.size = uint64(len(f.data)) // it may have grown
 }
 
-// take takes a file that was fetched, or warns why not. The error is one of the connection.
+// take takes a fetched file, or warns with the reason why not. The error is an error of the
+// connection.
 func (r *fileReader) take(f *fetched) (*protocol.DiscoveredFile, error) {
 	uri := protocol.NewPathURI(f.path)
 	refused, ok := errors.AsType[*client.ServerError](f.err)
 	switch {
-	case ok && isAbsent(refused): // it has gone meanwhile
+	case ok && isAbsent(refused): // it has disappeared in the meantime
 	case ok:
 		r.warn("failed to read capability file %s: %s", uri, refused.Err.Message)
 	case f.err != nil:

@@ -7,9 +7,9 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 )
 
-// Inspect tells which roots could be used now, and why others could not, for people who ask. It
-// starts no environment and waits for none. Environments that are starting, or are recovering
-// their connection, are not worth a warning.
+// Inspect returns the roots that could be used now, and warnings, for people, about the others. It
+// starts no environment and waits for none. It does not warn about environments that are starting
+// or recovering their connection.
 func Inspect(set *environment.Set, roots []Root) (ready []Root, warnings []string) {
 	type verdict struct {
 		ready  bool

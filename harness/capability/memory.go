@@ -9,34 +9,35 @@ import (
 )
 
 const (
-	// MaxKept is how many bytes a thread keeps of what it has found. What no longer fits is an
+	// MaxKept is how many bytes of found files a thread keeps. Files that no longer fit are an
 	// error.
 	MaxKept = 64 << 20
-	// maxFatal is how many times something is asked for that has ended the connection each time,
-	// such as an answer that is larger than a message may be.
+	// maxFatal is how many times a request is repeated that ended the connection each time, for
+	// example because its answer is larger than a message may be.
 	maxFatal = 3
-	// maxEntries is from how many entries on a thread forgets those that a step does not use.
+	// maxEntries is the number of entries from which on a thread forgets entries that a step does
+	// not use.
 	maxEntries = 1024
 )
 
-// memory is what was found, by what was looked for.
+// memory holds the findings, by their keys.
 type memory[K comparable, V any] map[K]finding[V]
 
-// finding is what came of looking.
+// finding is the result of looking for something.
 type finding[V any] struct {
-	value *V // nil: the environment does not tell, or nobody has looked
+	value *V // nil: the environment does not say, or no call has looked yet
 	err   error
 	size  int // bytes
-	fatal int // how often looking has ended in a fatalError
+	fatal int // how often looking ended in a fatalError
 }
 
-// has tells whether there is no need to look again.
+// has reports whether there is no need to look again.
 func (m memory[K, V]) has(key K) bool {
 	e, ok := m[key]
 	return ok && (!mayPass(e.err) || e.fatal >= maxFatal)
 }
 
-// keep keeps what came of looking, or that there is no room for it. It tells whether something was
+// keep keeps a finding, or the error that there is no room for it. It reports whether something was
 // found that could not be found before.
 func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e finding[V], failed func(error) *V) (recovered bool) {
 	before, known := m[key]
@@ -47,7 +48,7 @@ func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e finding[V], f
 		}
 	}
 	if known && before.err != nil && e.err != nil && before.err.Error() == e.err.Error() {
-		e.value = before.value // the same as before, also for who compares pointers
+		e.value = before.value // the same pointer as before, because callers compare pointers
 	}
 	if t.kept+e.size-before.size > t.room {
 		err := fmt.Errorf("a thread keeps %d bytes of what is in its capability roots, and %d more do not fit", t.room, e.size)
@@ -58,12 +59,12 @@ func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e finding[V], f
 	return known && before.err != nil && e.err == nil
 }
 
-// fatalError says that a request was made on a new connection, and that this was lost, too.
+// fatalError says that a request was repeated on a new connection, which was lost too.
 type fatalError struct{ error }
 
 func (e *fatalError) Unwrap() error { return e.error }
 
-// mayPass tells whether looking again may bring something else.
+// mayPass reports whether looking again may have another result.
 func mayPass(err error) bool {
 	if err == nil {
 		return false
@@ -71,7 +72,7 @@ func mayPass(err error) bool {
 	return isLoss(err) || errors.Is(err, context.DeadlineExceeded) || client.Retryable(err)
 }
 
-// isLoss tells whether something that only reads has failed for want of a connection.
+// isLoss reports whether a request that only reads failed because there was no connection.
 func isLoss(err error) bool {
 	_, lost := errors.AsType[*client.DisconnectedError](err)
 	return lost || errors.Is(err, client.ErrRecovering)

@@ -19,24 +19,26 @@ import (
 const (
 	// patience is how long reading waits for a lost connection to come back (client.md 5.4).
 	patience = 8 * time.Second
-	// timeout is what a Discover waits for agents, where [Config] does not say.
+	// timeout is the default of [Config].Timeout.
 	timeout = 30 * time.Second
 
-	// maxFound is how many bytes of one root are taken from an agent: the files, its manifest once
-	// more, paths and warnings.
+	// maxFound is how many bytes of one root are accepted from an agent: the files, the manifest a
+	// second time, paths and warnings.
 	maxFound = layout.MaxBundle + 8<<20
-	// fileOverhead is what a file costs beside its texts, in bytes: an answer may have many that
-	// are empty.
+	// fileOverhead is what a file counts besides its texts, in bytes, because an answer may have
+	// many empty files.
 	fileOverhead = 128
-	// largeAnswer is from how many bytes on an error in an answer may be for want of room in it.
+	// largeAnswer is the size in bytes from which on an error in an answer may be due to lack of
+	// room in it.
 	largeAnswer = 16 << 20
-	// maxInstalled is how many bytes of JSON are taken of what is installed. Agents send 4 MiB.
+	// maxInstalled is how many bytes of JSON about installed plugins and skills are accepted.
+	// Agents send 4 MiB.
 	maxInstalled = 8 << 20
-	// maxErrorText is how much of the text of an error is kept, in bytes.
+	// maxErrorText is how many bytes of an error's text are kept.
 	maxErrorText = 1024
 )
 
-// standing is what a View depends on, of an environment that is ready.
+// standing is the part of a ready environment that a View depends on.
 type standing struct {
 	id       string
 	selected bool                     // for the turn
@@ -45,7 +47,7 @@ type standing struct {
 	key      string // the sandbox, as JSON
 }
 
-// place is such an environment as one Discover reads it.
+// place is a ready environment as one Discover reads it.
 type place struct {
 	standing
 	cwd     protocol.PathURI
@@ -69,7 +71,7 @@ func (all places) of(id string) *place {
 	return nil
 }
 
-// stand tells whether all is as it was.
+// stand reports whether nothing has changed.
 func (all places) stand(before []standing) bool {
 	return slices.EqualFunc(all, before, func(p *place, s standing) bool { return p.standing == s })
 }
@@ -78,8 +80,8 @@ func (all places) haveRead() bool {
 	return slices.ContainsFunc(all, func(p *place) bool { return p.unknown || p.missing != nil })
 }
 
-// read reads what is missing, in all places at once. What has come when the time is over counts;
-// the next Discover asks for the rest.
+// read reads the missing parts, in all places at once. Answers within the time limit count; the
+// next Discover asks for the rest.
 func (all places) read(ctx context.Context, within limit) {
 	var reading sync.WaitGroup
 	begin := func(method string, do func(context.Context)) {
@@ -100,19 +102,19 @@ func (all places) read(ctx context.Context, within limit) {
 	reading.Wait()
 }
 
-// limit is until when one Discover waits for agents.
+// limit is the time limit of one Discover for agents.
 type limit struct {
 	at    time.Time
 	after time.Duration
 }
 
-// apply returns a context that ends then, for want of an answer to a method.
+// apply returns a context that ends at the limit, with the cause that a method was not answered.
 func (l limit) apply(ctx context.Context, method string) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, l.at, &client.TimeoutError{Method: method, After: l.after})
 }
 
-// persist does what only reads, and once more when the connection was lost meanwhile and has come
-// back.
+// persist calls do, which only reads. If the connection was lost meanwhile, it calls do once more
+// after the connection has recovered.
 func (p *place) persist(ctx context.Context, do func(context.Context) error) error {
 	ctx = client.FailFast(ctx)
 	err := do(ctx)
@@ -146,7 +148,7 @@ func (p *place) comesBack(ctx context.Context) bool {
 	}
 }
 
-// readInstalled asks what is installed, where the agent tells that.
+// readInstalled asks for installed plugins and skills, if the agent reports them.
 func (p *place) readInstalled(ctx context.Context) {
 	var raw json.RawMessage
 	var supported bool
@@ -160,10 +162,10 @@ func (p *place) readInstalled(ctx context.Context) {
 		}
 		params := protocol.DiscoverInstalledParams{Cwd: p.cwd, Sandbox: p.sandbox}
 		if params.Cwd.IsZero() {
-			params.Cwd = protocol.NewPathURI("/") // it has to be there, and changes nothing
+			params.Cwd = protocol.NewPathURI("/") // it is required, and changes nothing
 		}
 		if params.Sandbox != nil && params.Sandbox.Cwd == nil {
-			sandbox := *p.sandbox // which has to have one here, too
+			sandbox := *p.sandbox // which must have a directory here too
 			sandbox.Cwd = &params.Cwd
 			params.Sandbox = &sandbox
 		}
@@ -191,7 +193,7 @@ func (p *place) readInstalled(ctx context.Context) {
 	p.installed = finding[Installed]{value: &Installed{Err: err}, err: err}
 }
 
-// checkInstalled refuses what nobody could refer to.
+// checkInstalled refuses plugins and skills that nothing could refer to.
 func checkInstalled(r *protocol.DiscoverInstalledResult) error {
 	for i := range r.Plugins {
 		plugin := &r.Plugins[i]
@@ -214,8 +216,8 @@ func checkSkills(skills []protocol.InstalledSkill) error {
 	return nil
 }
 
-// readRoots reads what is in the missing roots, as many in one request as it may have. One request
-// may become many.
+// readRoots reads the missing roots, as many in one request as allowed. One request may become
+// many.
 func (p *place) readRoots(ctx context.Context) {
 	for batch := range slices.Chunk(p.missing, protocol.MaxCapabilityRoots) {
 		p.found = append(p.found, p.readBatch(ctx, batch)...)
@@ -243,7 +245,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []finding[Found] {
 			found = append(found, p.readFiles(ctx, r))
 		}
 	case refused != nil && len(batch) > 1:
-		// One path that the agent does not understand would be the error of all.
+		// One path that the agent does not understand would fail all roots.
 		found = nil
 		for _, r := range batch {
 			found = append(found, p.readBatch(ctx, []Root{r})...)
@@ -256,7 +258,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []finding[Found] {
 		return slices.Repeat([]finding[Found]{failed(err)}, len(batch))
 	case len(batch) > 1 && size > largeAnswer:
 		for i, r := range batch {
-			if found[i].err != nil { // perhaps there was no room for it
+			if found[i].err != nil { // there may have been no room for it
 				found[i] = p.readBatch(ctx, []Root{r})[0]
 			}
 		}
@@ -267,7 +269,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []finding[Found] {
 // errNoMethod says that the agent has no discovery for a client's roots, or none under a sandbox.
 var errNoMethod = errors.New("no capability discovery")
 
-// discover asks what is in roots. size is how many bytes the answer has.
+// discover asks for the contents of roots. size is the size of the answer in bytes.
 func (p *place) discover(ctx context.Context, batch []Root) (found []finding[Found], size int, err error) {
 	if p.sandbox != nil {
 		info, err := p.client.Info(ctx)
@@ -307,7 +309,7 @@ func wrongf(format string, args ...any) error {
 	return &client.ProtocolError{Reason: protocol.MethodDiscoverRoots + ": " + fmt.Sprintf(format, args...)}
 }
 
-// decode reads what an agent says of a root.
+// decode reads an agent's answer about a root.
 func decode(asked Root, raw json.RawMessage) finding[Found] {
 	var r protocol.DiscoveredRoot
 	if err := json.Unmarshal(raw, &r); err != nil {
@@ -322,7 +324,7 @@ func decode(asked Root, raw json.RawMessage) finding[Found] {
 	return checked(&Found{Plugin: r.Plugin, Skills: r.Skills, Namespaces: r.NamespaceManifests, Warnings: r.Warnings})
 }
 
-// checked refuses what nobody could refer to, and what is too much.
+// checked refuses files that nothing could refer to, and too many files.
 func checked(f *Found) finding[Found] {
 	size := 0
 	complete := true
@@ -356,7 +358,7 @@ func checked(f *Found) finding[Found] {
 	return finding[Found]{value: f, size: size}
 }
 
-// cut bounds a text that is kept.
+// cut bounds the length of a text that is kept.
 func cut(text string) string {
 	if len(text) > maxErrorText {
 		text = strings.ToValidUTF8(text[:maxErrorText], "")

@@ -20,11 +20,11 @@ const (
 	MaxSelection = 256 << 10
 )
 
-// Root is a selected capability root: a folder of an environment. It says what is wanted, for as
-// long as the thread lives, and nothing of whether it can be had now. Roots may be compared and be
-// keys of maps.
+// Root is a selected capability root: a folder of an environment. It is a wish that lasts as long
+// as the thread, whether or not the folder is available now. Roots are comparable and may be keys
+// of maps.
 type Root struct {
-	ID            string // chosen by whoever selects it; not blank, and unique in a selection
+	ID            string // chosen by the selector; not blank, and unique in a selection
 	EnvironmentID string
 	Path          protocol.PathURI
 }
@@ -54,9 +54,9 @@ const environmentLocation = "environment"
 //
 //	[{"id":"demo@1","location":{"type":"environment","environmentId":"worker","path":"file:///plugins/demo"}}]
 //
-// Nothing, and null, are no roots. A path is a file URI or a native absolute path. Members that
-// nobody here knows are ignored. Refused are ids that are blank or come twice, other types of
-// locations, relative paths, more than [MaxRoots] roots and more than [MaxSelection] bytes.
+// An empty selection and null are no roots. A path is a file URI or a native absolute path. Unknown
+// members are ignored. Parse refuses blank or repeated ids, other types of locations, relative
+// paths, more than [MaxRoots] roots and more than [MaxSelection] bytes.
 func Parse(selection json.RawMessage) ([]Root, error) {
 	text := strings.TrimSpace(string(selection))
 	switch {
@@ -77,7 +77,8 @@ func Parse(selection json.RawMessage) ([]Root, error) {
 	return roots, nil
 }
 
-// Format returns the stored form of a selection, which Parse reads. It refuses what Parse does.
+// Format returns the stored form of a selection, which Parse reads. It refuses the same selections
+// as Parse.
 func Format(roots []Root) (json.RawMessage, error) {
 	if err := Check(roots); err != nil {
 		return nil, err
@@ -92,8 +93,8 @@ func Format(roots []Root) (json.RawMessage, error) {
 	return text, err
 }
 
-// Check refuses a selection with too many roots, an id that is blank or comes twice, or a root
-// without an environment or a path.
+// Check refuses a selection with too many roots, a blank or repeated id, or a root without an
+// environment or a path.
 func Check(roots []Root) error {
 	if len(roots) > MaxRoots {
 		return fmt.Errorf("selected capability roots: there are %d, %d are allowed", len(roots), MaxRoots)
@@ -119,7 +120,7 @@ func Check(roots []Root) error {
 
 func isBlank(id string) bool { return strings.TrimSpace(id) == "" }
 
-// selectedMember is what errors about a selection call it, as the log of a thread does.
+// selectedMember is the name of a selection in errors and in the log of a thread.
 const selectedMember = "selected_capability_roots"
 
 // selected reads the stored form.

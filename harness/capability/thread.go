@@ -12,24 +12,24 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Config says what a [Thread] begins with.
+// Config configures a [Thread].
 type Config struct {
-	// Roots are what the thread has selected, in order, as [Parse] reads them of its log.
+	// Roots are the roots that the thread selected, in order, as [Parse] reads them from its log.
 	Roots []Root
-	// Sandbox returns what reading in an environment is confined by, now; nil: nothing. It is
-	// asked at each Discover, so it may follow the policy of a turn: what was found under another
-	// sandbox is not taken for what can be read under this one.
+	// Sandbox returns the current sandbox for reading in an environment; nil: none. Each Discover
+	// calls it, so it may follow the policy of a turn: files found under another sandbox do not
+	// count under this one.
 	Sandbox func(environmentID string) *protocol.Sandbox
-	// Timeout is what one Discover waits for the agents of a step altogether: for the connection to
-	// one that was not used yet, and for what they answer; 0: 30 s. What was not told by then has
-	// a [client.TimeoutError] as its error, and is asked for again in the next step.
+	// Timeout is how long one Discover waits for all agents of a step together: for connections to
+	// unused agents and for answers; 0: 30 s. A missing answer is a [client.TimeoutError], and is
+	// asked for again in the next step.
 	Timeout time.Duration
 }
 
-// Thread is what one thread knows of its capabilities: the roots that it has selected, and what
-// was found in them. What was found once stays: files that change later, environments that go
-// and come back, and handles that are replaced change nothing. A resumed thread and a fork are new
-// Threads, so they look again. The methods of a Thread may be called concurrently.
+// Thread holds the capabilities of one thread: its selected roots and their contents. Contents stay
+// as first found, even if files change, environments go and come back, or handles are replaced. A
+// resumed thread and a fork are new Threads, so they look again. The methods of a Thread may be
+// called concurrently.
 type Thread struct {
 	cfg          Config
 	environments []string
@@ -39,14 +39,14 @@ type Thread struct {
 	roots     memory[rootKey, Found]
 	installed memory[installedKey, Installed]
 	kept      int // bytes of both
-	room      int // how many these may be: MaxKept but in tests
-	// last is the view of the last step, if nothing in it has to be looked for again, and standings
-	// what it was made for.
+	room      int // bound of kept: MaxKept, except in tests
+	// last is the view of the last step, if nothing in it must be looked for again; standings is
+	// the state that it was made for.
 	last      *View
 	standings []standing
 }
 
-// rootKey is what a root was read by; sandbox is its JSON.
+// rootKey identifies a read root; sandbox is JSON.
 type rootKey struct {
 	root    Root
 	sandbox string
@@ -54,7 +54,7 @@ type rootKey struct {
 
 type installedKey struct{ environmentID, sandbox string }
 
-// New returns the state of a thread. It refuses what [Check] does.
+// New returns the state of a thread. It refuses the same roots as [Check].
 func New(cfg Config) (*Thread, error) {
 	if err := Check(cfg.Roots); err != nil {
 		return nil, err
@@ -73,26 +73,26 @@ func New(cfg Config) (*Thread, error) {
 	return t, nil
 }
 
-// Roots returns what the thread has selected, in order. The caller may not change it.
+// Roots returns the selected roots, in order. The caller must not change the slice.
 func (t *Thread) Roots() []Root { return t.cfg.Roots }
 
-// Environments returns the ids of the environments that the selected roots are in, each once. A
-// harness hands them to [environment.Set.Step], so that the step also captures those that are
-// not among the environments of the turn. The caller may not change the slice.
+// Environments returns the ids of the environments of the selected roots, each once. A harness
+// passes them to [environment.Set.Step], so that the step also captures environments outside the
+// turn. The caller must not change the slice.
 func (t *Thread) Environments() []string { return t.environments }
 
 // Resolved is a root that can be used in a step: its environment was ready when the step began.
 type Resolved struct {
 	Root
-	// Client is that of the environment in this step. A later step may have another one for the
+	// Client is the environment's client in this step. A later step may have another client for the
 	// same root, after the environment was replaced or its session was lost.
 	Client *client.Client
 }
 
-// Resolve returns the roots that can be used in a step: first the selected ones in their order,
-// then those that ready environments of the turn report, in the order of the step. The roots of
-// environments that are starting, have failed or are missing are left out, and stay selected. No
-// file is read; a local environment that nobody has used yet is connected, which ctx bounds.
+// Resolve returns the roots that can be used in a step: first the selected roots in order, then the
+// roots that ready environments of the turn report, in the order of the step. Roots of environments
+// that are starting, failed or missing are left out, and stay selected. Resolve reads no file. It
+// connects to an unused local environment; ctx bounds that.
 func (t *Thread) Resolve(ctx context.Context, step *environment.Step) []Resolved {
 	return t.resolve(captured{ctx, step, map[string]*client.Client{}})
 }
@@ -125,7 +125,7 @@ type captured struct {
 	clients map[string]*client.Client // nil: not ready
 }
 
-// client returns the client of an environment, if that is ready.
+// client returns the client of an environment, if the environment is ready.
 func (c captured) client(id string) *client.Client {
 	ready, decided := c.clients[id]
 	if decided {
@@ -140,63 +140,63 @@ func (c captured) client(id string) *client.Client {
 	return ready
 }
 
-// Found is what was found in one root: files as they are, which mean nothing yet. Paths are those
-// of the environment. Nobody changes it: as long as a pointer to it stays the same, so does all
-// that follows from it.
+// Found has the files found in one root, uninterpreted. Paths are paths of the environment. A Found
+// never changes, so results derived from it stay valid as long as the pointer stays the same.
 type Found struct {
-	// Plugin is the manifest of the root with the files that it declares; nil: it is no plugin.
+	// Plugin is the manifest of the root with the files that it declares; nil: the root is no
+	// plugin.
 	Plugin *protocol.PluginFiles
 	// Skills are sorted by their URIs.
 	Skills []protocol.SkillFiles
-	// Namespaces are the manifests that give skills their namespace: the nearest one above a
-	// SKILL.md does. The first one may be above the root; then come those below it.
+	// Namespaces are the manifests that give skills their namespace: the nearest manifest above a
+	// SKILL.md counts. The first one may be above the root; the others are below it.
 	Namespaces []protocol.DiscoveredFile
-	// Warnings say what could not be read, for people.
+	// Warnings say, for people, what could not be read.
 	Warnings []string
-	// Err is why nothing was found; the rest is empty then.
+	// Err is the reason why nothing was found; the rest is then empty.
 	Err error
 }
 
-// Installed is what is installed in one environment for its user: plugins and skills that nobody
-// has selected. Nobody changes it, as with [Found].
+// Installed has the plugins and skills that are installed in one environment for its user, without
+// being selected. Like a [Found], it never changes.
 type Installed struct {
 	Plugins  []protocol.InstalledPlugin
 	Skills   []protocol.InstalledSkill
 	Warnings []string
-	Err      error // why nothing was found; the rest is empty then
+	Err      error // the reason why nothing was found; the rest is then empty
 }
 
-// View is what a step has: what its roots and environments contain, as far as they are ready.
-// Nobody changes it: a step in which all is as before has the same View.
+// View has the contents of a step's roots and environments, as far as they are ready. A View never
+// changes: a step without changes has the same View as the step before.
 type View struct {
 	Roots []RootView // in the order of [Thread.Resolve]
-	// Environments are those of the turn that are ready and tell what is installed, in the order
-	// of the step.
+	// Environments are the ready environments of the turn that report installed plugins and skills,
+	// in the order of the step.
 	Environments []EnvironmentView
-	// Recovered: something was found that could not be found before. It is told once. What is
-	// made of the roots has to be made again, even if the same roots are there.
+	// Recovered: something was found that could not be found before. It is set once. Results
+	// derived from the roots must be derived again, even if the roots are the same.
 	Recovered bool
 }
 
-// RootView is a resolved root and what is in it.
+// RootView is a resolved root and its contents.
 type RootView struct {
 	Resolved
 	*Found
 }
 
-// EnvironmentView is an environment and what is installed there.
+// EnvironmentView is an environment with its installed plugins and skills.
 type EnvironmentView struct {
 	EnvironmentID string
 	Client        *client.Client // as in [Resolved]
 	*Installed
 }
 
-// Discover resolves the roots of a step and reads what is in them, and what is installed in the
-// environments of the turn, as far as that is not known already. Environments are read at once,
-// the roots of one in one request; they are waited for as long as [Config].Timeout says, and then
-// no request goes on here. What cannot be read is an error of its root. What was found is kept,
-// and so are errors that will not pass; after others the next call tries again. One Discover of a
-// thread runs after the other. The error is the cause of ctx, and then nothing is kept.
+// Discover resolves the roots of a step. It reads their contents and the installed plugins and
+// skills of the turn's environments, unless they are already known. Environments are read at the
+// same time, with one request for the roots of each. Discover waits at most [Config].Timeout, and
+// then ends its requests. A root that cannot be read has an error. Results and permanent errors are
+// kept; after other errors the next call tries again. Calls of Discover for a thread run one after
+// the other. The error is the cause of ctx, and then nothing is kept.
 func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, error) {
 	select {
 	case t.turn <- struct{}{}:
@@ -247,7 +247,7 @@ func (t *Thread) places(c captured) (all places) {
 	return all
 }
 
-// confine asks for the sandbox of a place.
+// confine gets the sandbox of a place.
 func (t *Thread) confine(p *place) {
 	if t.cfg.Sandbox == nil {
 		return
@@ -259,7 +259,7 @@ func (t *Thread) confine(p *place) {
 	}
 }
 
-// view keeps what was read, and returns what the step has.
+// view keeps the read contents, and returns the view of the step.
 func (t *Thread) view(resolved []Resolved, all places) *View {
 	v := &View{Roots: make([]RootView, 0, len(resolved))}
 	recovered := all.haveRead() && t.keep(resolved, all)
@@ -294,7 +294,8 @@ func (t *Thread) view(resolved []Resolved, all places) *View {
 	return v
 }
 
-// keep keeps what was read. What the step does not use is forgotten if there is no room for both.
+// keep keeps the read contents. If there is not enough room, it forgets contents that the step does
+// not use.
 func (t *Thread) keep(resolved []Resolved, all places) (recovered bool) {
 	read := 0
 	for _, p := range all {
@@ -317,7 +318,7 @@ func (t *Thread) keep(resolved []Resolved, all places) (recovered bool) {
 	return recovered
 }
 
-// forget drops what the step does not use.
+// forget drops contents that the step does not use.
 func (t *Thread) forget(resolved []Resolved, all places) {
 	roots, installed := t.roots, t.installed
 	t.roots, t.installed, t.kept = memory[rootKey, Found]{}, memory[installedKey, Installed]{}, 0

@@ -1,9 +1,9 @@
-// Package environment has the environments of a harness: the executors that it works
-// with, each under an id that stands for the same executor for ever, and the clients
-// that reach them.
+// Package environment has the environments of a harness, and the clients that reach
+// them. An environment is an executor under an id, which stands for the same
+// executor for ever.
 //
-// A [Plan] says which there are: [Load] reads it from the configuration of the process,
-// as the reference does. [New] makes a [Set] of it:
+// A [Plan] lists the environments: [Load] reads it from the configuration of the
+// process, as the reference does. [New] makes a [Set] of it:
 //
 //	plan, err := environment.Load(home, os.Getenv)
 //	set, err := environment.New(environment.Config{Connect: connect, Local: local}, plan)
@@ -15,7 +15,7 @@
 // # Transports
 //
 // An environment is remote if it has a [Transport]: a [URL], a [Stdio] or [Noise]. The
-// package opens nothing itself; the program hands in a [Connector], and so links only the
+// package opens nothing itself: the program passes a [Connector], so it links only the
 // transports that it uses:
 //
 //	func connect(t environment.Transport) (client.Config, error) {
@@ -39,13 +39,13 @@
 //	provisioned   once [Environment.Ready] was called and it is needed
 //
 // An environment behind Noise that was provisioned is tried for 5 minutes while its executor is
-// offline. Who hears that an executor was replaced calls [Environment.Refresh].
+// offline. A caller that learns that an executor was replaced calls [Environment.Refresh].
 //
-// [Environment.Client], [Environment.Start] and [Set.Step] need an environment.
-// [Environment.State] and [Environment.Status] do not: asking changes nothing.
+// [Environment.Client], [Environment.Start] and [Set.Step] count as need.
+// [Environment.State] and [Environment.Status] do not: they change nothing.
 //
 // # Ids and handles
 //
-// [Set.Upsert] puts a new handle under an id. Who is in the middle of something goes on
-// with the old one: a [Step] has captured it, and releases it at its end.
+// [Set.Upsert] puts a new handle under an id. Work that is under way goes on with the
+// old handle: a [Step] captured it, and releases it when the step ends.
 package environment

@@ -10,39 +10,37 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// clientName is what the clients of environments tell servers, where the [Connector] has
-// no other name.
+// clientName is the client name for servers, unless the [Connector] has another one.
 const clientName = "codex-environment"
 
 // Environment is the handle of one environment of a [Set]: the way to the executor behind
-// an id. The id stands for the same executor and contents for ever; the handle belongs to
-// this process, and [Set.Upsert] puts another one in its place. Its methods may be called
-// concurrently.
+// an id. The id stands for the same executor and contents for ever. The handle belongs to
+// this process, and [Set.Upsert] may replace it. Its methods may be called concurrently.
 //
 //	not begun ──► startup ──► client ──► client has failed ◄──┐
 //	                 │                          │             │ failed
 //	                 └──► failed ───────────────┴──► reconnect┘
 //	                                                     └──► client
 //
-// There is one startup, whose result is kept, and any number of reconnects after it, one at a time.
-// [Environment.Refresh] begins one at any time. A client that recovers its connection is not
-// failed, and is none of this type's business.
+// There is one startup, whose result is kept, and then any number of reconnects, one at a time.
+// [Environment.Refresh] may begin a reconnect at any time. A client that recovers its connection
+// has not failed, and this type does nothing about it.
 type Environment struct {
 	id          string
 	skills      Skills
 	local       bool
-	provisioned bool // by Provision, so the transport comes with Ready
+	provisioned bool // made by Provision, so the transport comes with Ready
 	configure   func(Transport) (client.Config, error)
 	life        context.Context // ends when the environment is closed
 	stop        context.CancelCauseFunc
 	routines    sync.WaitGroup
 	refreshes   chan struct{} // has one while Refresh runs
 	set         *Set
-	holds       int // guarded by set.mu: the set itself, and everybody who has called hold
+	holds       int // guarded by set.mu: one of the set itself, and one per hold
 
 	mu          sync.Mutex       // guards what follows
 	transport   Transport        // nil for local, and until Ready was called
-	roots       []CapabilityRoot // of the report that there is a transport
+	roots       []CapabilityRoot // of the call of Ready
 	unavailable *UnavailableError
 	wanted      bool // Start was called before Ready
 	startup     *attempt
@@ -54,8 +52,8 @@ type Environment struct {
 	changed     chan struct{} // closed at the next change
 }
 
-// A provisioned environment behind Noise is connected to for so long while its executor is
-// offline, with a pause after each failure (client.md 1.2).
+// How long connecting to a provisioned environment behind Noise is tried while its
+// executor is offline, with a pause after each failure (client.md 1.2).
 const (
 	provisionedPatience = 5 * time.Minute
 	provisionedPause    = time.Second
@@ -65,11 +63,11 @@ const (
 type attempt struct {
 	done   chan struct{}
 	client *client.Client
-	err    error // errSuperseded: another attempt has taken its place
+	err    error // errSuperseded: another attempt has replaced it
 	cancel context.CancelCauseFunc
 }
 
-// errSuperseded ends an attempt in whose place Refresh has put another one.
+// errSuperseded ends an attempt that Refresh replaced.
 var errSuperseded = errors.New("another attempt has begun")
 
 func (a *attempt) isDone() bool {
@@ -81,7 +79,7 @@ func (a *attempt) isDone() bool {
 	}
 }
 
-// newEnvironment makes one without a transport, and starts nothing.
+// newEnvironment makes an environment without a transport, and starts nothing.
 func newEnvironment(s *Set, id string, skills Skills) *Environment {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Environment{
@@ -99,23 +97,23 @@ func newEnvironment(s *Set, id string, skills Skills) *Environment {
 // ID returns the name that the environment is registered by.
 func (e *Environment) ID() string { return e.id }
 
-// Skills returns what is expected of the environment.
+// Skills returns the skills that the environment must have.
 func (e *Environment) Skills() Skills { return e.skills }
 
-// IsRemote tells whether the environment is reached by a transport, also one that is yet
-// to come. That says nothing of where the executor runs: a program that this process
-// starts is remote. Only [Local] is not.
+// IsRemote reports whether the environment has, or will have, a transport. It does not
+// say where the executor runs: a program that this process starts is remote. Only
+// [Local] is not remote.
 func (e *Environment) IsRemote() bool { return !e.local }
 
-// Client returns the client of the environment, and connects where there is none
-// (client.md 3.5). Everybody who needs an attempt waits for the same one; ctx bounds the
-// wait and not the attempt. The environment closes the client.
+// Client returns the client of the environment, and connects if there is none (client.md
+// 3.5). All callers share one attempt; ctx bounds the wait, not the attempt. The
+// environment closes the client.
 //
-// A client that recovers its connection is returned as it is: its calls wait. After one
-// that has failed the next call connects again, in a new session, but for a [Stdio],
-// which runs once. So it is after a failed attempt if [client.Retryable] holds of its
-// error. Errors: [AttemptError], [UnavailableError], [ErrClosed], why the client of a
-// program has failed, the cause of ctx.
+// A client that recovers its connection is returned as it is: its calls wait. After a
+// client has failed, the next call connects again, in a new session, except for a
+// [Stdio], which runs once. The same holds after a failed attempt if [client.Retryable]
+// is true for its error. Errors: [AttemptError], [UnavailableError], [ErrClosed], the
+// reason why a program's client failed, the cause of ctx.
 func (e *Environment) Client(ctx context.Context) (*client.Client, error) {
 	for {
 		e.mu.Lock()
@@ -145,12 +143,12 @@ func (e *Environment) Start() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.wanted = true
-	_, _, _ = e.nextLocked() // who needs the result asks for it
+	_, _, _ = e.nextLocked() // callers that need the result ask for it
 }
 
 // nextLocked returns the usable client, or the attempt that may bring one, which it begins
-// if need be, or why there will be none. It returns nothing at all while the environment
-// waits to be provisioned.
+// if necessary, or the reason why there will be none. While the environment waits to be
+// provisioned, it returns neither.
 func (e *Environment) nextLocked() (*client.Client, *attempt, error) {
 	switch {
 	case e.closed:
@@ -177,11 +175,11 @@ func (e *Environment) nextLocked() (*client.Client, *attempt, error) {
 	return nil, e.reconnect, nil
 }
 
-// isPendingLocked tells whether the environment has no transport yet.
+// isPendingLocked reports whether the environment has no transport yet.
 func (e *Environment) isPendingLocked() bool { return !e.local && e.transport == nil }
 
-// reconnects tells whether there may be more than one connection. The transport does not
-// change once it is there.
+// reconnects reports whether there may be more than one connection. The transport does
+// not change once it is set.
 func (e *Environment) reconnects() bool { return e.local || e.transport.eager() }
 
 // beginLocked starts an attempt.
@@ -200,8 +198,8 @@ func (e *Environment) beginLocked() *attempt {
 	return a
 }
 
-// connect makes a client, and returns what tells whether that still has the right executor. Of one
-// behind Noise that is being made, it is known that it may take a while to appear.
+// connect makes a client, and a func that reports whether the client still has the right executor.
+// A provisioned executor behind Noise may take a while to appear.
 func (e *Environment) connect(ctx context.Context, t Transport) (c *client.Client, same func(context.Context) (bool, error), err error) {
 	patient, stop := ctx, func() {}
 	if _, noise := t.(Noise); noise && e.provisioned {
@@ -224,7 +222,7 @@ func (e *Environment) connect(ctx context.Context, t Transport) (c *client.Clien
 	}
 }
 
-// configured returns how to connect.
+// configured returns the client configuration for a transport.
 func (e *Environment) configured(t Transport) (client.Config, error) {
 	cfg, err := e.configure(t)
 	if err != nil {
@@ -272,7 +270,7 @@ func (e *Environment) finish(ctx context.Context, a *attempt, c *client.Client, 
 	e.changeLocked()
 }
 
-// watch frees what a client holds as soon as that has failed.
+// watch frees the resources of a client as soon as it has failed.
 func (e *Environment) watch(c *client.Client) {
 	select {
 	case <-e.life.Done():
@@ -285,7 +283,7 @@ func (e *Environment) watch(c *client.Client) {
 	e.changeLocked()
 }
 
-// changeLocked wakes those who wait for a change.
+// changeLocked wakes callers that wait for a change.
 func (e *Environment) changeLocked() {
 	close(e.changed)
 	e.changed = make(chan struct{})
@@ -300,7 +298,7 @@ func (e *Environment) close() {
 		e.changeLocked()
 	}
 	e.mu.Unlock()
-	e.routines.Wait() // none begins any more
+	e.routines.Wait() // no new one begins
 	e.mu.Lock()
 	current := e.current
 	e.mu.Unlock()

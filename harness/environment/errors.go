@@ -7,8 +7,8 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// ErrClosed is the error of an [Environment] after the end of its [Set], and of one that
-// was replaced once nobody holds it any more.
+// ErrClosed is the error of an [Environment] after the end of its [Set], and of a
+// replaced one that is no longer held.
 var ErrClosed = errors.New("environment closed")
 
 // ErrNoise says that some of the three variables of a Noise environment are set, but not
@@ -16,8 +16,8 @@ var ErrClosed = errors.New("environment closed")
 var ErrNoise = errors.New("environment registry configuration error: Noise environment requires " +
 	noiseRegistryURL + ", " + noiseEnvironmentID + ", and " + noiseAuthToken)
 
-// AttemptError is the result of an attempt to connect, for all who have waited for it.
-// client.Retryable tells of Err whether another attempt makes sense.
+// AttemptError is the result of a failed attempt to connect, for all callers that
+// waited for it. client.Retryable(Err) reports whether another attempt makes sense.
 type AttemptError struct{ Err error }
 
 func (e *AttemptError) Error() string {
@@ -33,8 +33,8 @@ func (e *UnavailableError) Error() string { return "environment unavailable: " +
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// ConflictError says that an id belongs to an environment that was registered in the
-// other way: by [Set.Upsert] or by [Set.Provision].
+// ConflictError says that an id belongs to an environment registered in the other
+// way, by [Set.Upsert] or by [Set.Provision].
 type ConflictError struct{ ID string }
 
 func (e *ConflictError) Error() string {
@@ -46,8 +46,8 @@ type UnknownError struct{ ID string }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("unknown environment id `%s`", e.ID) }
 
-// configErrorf is an error in what somebody has configured. Its text begins with
-// "exec-server protocol error: ", as that of the reference does.
+// configErrorf returns an error in a configuration. Its text begins with
+// "exec-server protocol error: ", as in the reference.
 func configErrorf(format string, args ...any) error {
 	return &client.ProtocolError{Reason: fmt.Sprintf(format, args...)}
 }

@@ -22,8 +22,8 @@ import (
 const (
 	// maxFile bounds a file of environments, in bytes.
 	maxFile = 64 << 10
-	// maxDepth is how deep its tables, arrays and dotted keys may nest: the decoder takes
-	// time that is quadratic in the depth.
+	// maxDepth is how deep its tables, arrays and dotted keys may nest, because the
+	// decoder's time is quadratic in the depth.
 	maxDepth = 16
 	// maxID is the longest id in a file, in characters.
 	maxID = 64
@@ -67,7 +67,7 @@ func ReadFile(path string) (Plan, error) {
 	return f.plan(dir)
 }
 
-// file is what is written in a file of environments. A nil member is not written.
+// file is the content of a file of environments. A member that is not in the file is nil.
 type file struct {
 	standard     *string // default
 	includeLocal bool
@@ -82,7 +82,7 @@ type written struct {
 	required                     []string
 }
 
-// parse reads the text. Its errors are those of the form, those of plan the others.
+// parse reads the text. Its errors are about the form; plan returns all others.
 func (f *file) parse(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
@@ -110,8 +110,8 @@ func (f *file) parse(text []byte) error {
 	return p.err
 }
 
-// placeOf tells where the decoder has stopped. Why would quote the text, which may be that
-// of a token.
+// placeOf says where the decoder stopped. It leaves out the reason, which would quote the
+// text and perhaps a token.
 func placeOf(err error) error {
 	at, ok := errors.AsType[toml.ParseError](err)
 	switch {
@@ -152,7 +152,7 @@ func (p *parser) written(t table) written {
 	return e
 }
 
-// plan checks what is written and makes the plan of it.
+// plan checks the content and makes a plan from it.
 func (f *file) plan(dir string) (Plan, error) {
 	plan := Plan{IncludeLocal: f.includeLocal}
 	ids := map[string]bool{Local: f.includeLocal}
@@ -241,7 +241,7 @@ func (w written) server() (Transport, error) {
 		return nil, configErrorf("environment url cannot be empty")
 	}
 	if strings.HasPrefix(t.URL, "unix://") {
-		return t, t.checkHeaders() // whether the path can be one, dialling says
+		return t, t.checkHeaders() // dialling checks the path
 	}
 	if !strings.HasPrefix(t.URL, "ws://") && !strings.HasPrefix(t.URL, "wss://") {
 		return nil, configErrorf("environment url `%s` must use ws://, wss:// or unix://", t.URL)
@@ -278,8 +278,8 @@ func (w written) command(dir string) (Transport, error) {
 	return t, nil
 }
 
-// duration returns 0, the default, for what is not written. A limit of 0 that is written
-// is as good as over when it begins.
+// duration returns 0, the default, for a missing value. A written limit of 0 becomes the
+// shortest one, which is over at once.
 func duration(d *time.Duration) time.Duration {
 	if d == nil {
 		return 0
@@ -296,7 +296,7 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-// table is a table of the document; at is where it is, "" for the document itself.
+// table is a table of the document; at is its place, "" for the document itself.
 type table struct {
 	p      *parser
 	at     string
@@ -324,7 +324,7 @@ func (t table) where() string {
 	return " in `" + t.at + "`"
 }
 
-// read returns the value of a key, nil if it is not there or is no want.
+// read returns the value of a key, nil if the key is missing or the value is no want.
 func read[V any](t table, key, want string, convert func(any) (V, bool)) *V {
 	found, ok := t.values[key]
 	if !ok {
@@ -353,7 +353,7 @@ func stringTable(v any) (map[string]string, bool) {
 	return values, ok
 }
 
-// list returns the elements of an array, which all have to be of one type.
+// list returns the elements of an array, which must all have one type.
 func list[V any](v any) ([]V, bool) {
 	if typed, ok := v.([]V); ok {
 		return typed, true
@@ -367,7 +367,7 @@ func list[V any](v any) ([]V, bool) {
 	return elements, ok
 }
 
-// seconds takes a number with or without a fraction.
+// seconds reads a number of seconds, with or without a fraction.
 func seconds(v any) (time.Duration, bool) {
 	var n float64
 	switch v := v.(type) {
@@ -379,7 +379,7 @@ func seconds(v any) (time.Duration, bool) {
 		return 0, false
 	}
 	n *= float64(time.Second)
-	if !(n >= 0 && n < math.MaxInt64) { // not a number is neither
+	if !(n >= 0 && n < math.MaxInt64) { // NaN fails both
 		return 0, false
 	}
 	return time.Duration(n), true

@@ -25,12 +25,13 @@ const (
 	noiseAccountID     = "CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID"
 )
 
-// Plan is what a [Set] begins with. [Load] makes one of the configuration of the
-// process; a program that knows its environments writes its own.
+// Plan lists the environments of a new [Set]. [Load] makes a plan from the
+// configuration of the process; a program that knows its environments writes its
+// own.
 type Plan struct {
 	Entries []Entry
-	// Default is the id of the environment that is used where none is named. "": there
-	// is none, so there are no commands and no files without a name.
+	// Default is the id of the environment that is used if none is named. "": there is
+	// none, so commands and files must name one.
 	Default string
 	// IncludeLocal: there is a [Local] environment.
 	IncludeLocal bool
@@ -43,14 +44,14 @@ type Entry struct {
 	Skills    Skills
 }
 
-// Skills says what is expected of the skills of an environment.
+// Skills says which skills an environment must have.
 type Skills struct {
-	// Required are the names of skills that have to be there before a model is called.
+	// Required are the names of skills that must exist before a model is called.
 	Required []string
 }
 
 // Load reads the plan of a process (client.md 4.2). home is the directory of its
-// configuration, getenv is os.Getenv. What comes first in this list counts, alone:
+// configuration, getenv is os.Getenv. Only the first of these that exists counts:
 //
 //   - the variables CODEX_EXEC_SERVER_NOISE_REGISTRY_URL, ..._ENVIRONMENT_ID and
 //     ..._AUTH_TOKEN, see [FromNoise];
@@ -68,9 +69,9 @@ func Load(home string, getenv func(string) string) (Plan, error) {
 	return plan, err
 }
 
-// FromURL returns the plan for one value of CODEX_EXEC_SERVER_URL: nothing stands for
-// the local environment, "none" for no environment at all, and anything else for the
-// server at that URL, which is called [Remote].
+// FromURL returns the plan for one value of CODEX_EXEC_SERVER_URL: "" means the local
+// environment, "none" no environment at all, and anything else the server at that
+// URL, with the id [Remote].
 func FromURL(value string) Plan {
 	switch value = strings.TrimSpace(value); {
 	case value == "":
@@ -82,8 +83,8 @@ func FromURL(value string) Plan {
 }
 
 // FromNoise returns the plan with the one environment that the variables for Noise name,
-// [Remote]. ok is false where none of the three is set, and the error [ErrNoise] where
-// only some are.
+// with the id [Remote]. ok is false if none of the three is set; the error is [ErrNoise]
+// if only some are.
 func FromNoise(getenv func(string) string) (plan Plan, ok bool, err error) {
 	get := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	t := Noise{
@@ -101,7 +102,7 @@ func FromNoise(getenv func(string) string) (plan Plan, ok bool, err error) {
 	return Plan{Entries: []Entry{{ID: Remote, Transport: t}}, Default: Remote}, true, nil
 }
 
-// check is what holds for every plan, wherever it comes from.
+// check checks the rules for every plan, whatever its source.
 func (p Plan) check() error {
 	known := map[string]bool{Local: p.IncludeLocal}
 	for _, e := range p.Entries {
@@ -129,8 +130,8 @@ func (e Entry) check() error {
 	return e.Transport.check()
 }
 
-// checkID is what holds for every id of an environment with a transport. Those of a file
-// have to keep to more.
+// checkID checks the rules for every id of an environment with a transport. Ids in a
+// file must follow more rules.
 func checkID(id string) error {
 	switch id {
 	case "":

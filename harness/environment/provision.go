@@ -13,17 +13,16 @@ import (
 // MaxCapabilityRoots is how many capability roots an environment may report.
 const MaxCapabilityRoots = 256
 
-// CapabilityRoot is a folder with skills or a plugin that whoever has made an environment reports
-// with it. Package capability finds out what is in it.
+// CapabilityRoot is a folder with skills or a plugin, reported by the maker of an environment.
+// Package capability reads its contents.
 type CapabilityRoot struct {
 	ID   string // not blank, and unique in the environment
 	Path protocol.PathURI
 }
 
-// Provision registers an environment that is still being made: there is nothing to connect
-// to until [Environment.Ready] says so, and calls wait. Provision of an id that it has
-// registered before returns that environment. Errors: client.ProtocolError,
-// [ConflictError], [ErrClosed].
+// Provision registers an environment that is still being made: calls wait until
+// [Environment.Ready] provides the transport. Provision of an id that it registered before
+// returns that environment. Errors: client.ProtocolError, [ConflictError], [ErrClosed].
 func (s *Set) Provision(id string, skills Skills) (*Environment, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -48,10 +47,10 @@ func (s *Set) Provision(id string, skills Skills) (*Environment, error) {
 	return e, nil
 }
 
-// Ready reports that the environment of [Set.Provision] is there, also after
-// [Environment.Fail]. It connects if somebody has asked for it, or else when somebody
-// does. Its capability roots count for every thread while it is ready. A second report has to
-// have the same transport and roots, and changes nothing.
+// Ready reports that the environment of [Set.Provision] exists, also after [Environment.Fail]. The
+// environment connects once it is needed, at once if a call already waits. Its capability roots
+// count for every thread while it is ready. A second call must have the same transport and roots,
+// and changes nothing.
 func (e *Environment) Ready(t Transport, roots ...CapabilityRoot) error {
 	if !e.provisioned {
 		return &ConflictError{ID: e.id}
@@ -79,13 +78,13 @@ func (e *Environment) Ready(t Transport, roots ...CapabilityRoot) error {
 	}
 	e.transport, e.unavailable, e.roots = t, nil, slices.Clone(roots)
 	if e.wanted {
-		_, _, _ = e.nextLocked() // who needs the result asks for it
+		_, _, _ = e.nextLocked() // callers that need the result ask for it
 	}
 	e.changeLocked()
 	return nil
 }
 
-// CapabilityRoots returns what was reported with [Environment.Ready], which the caller may not
+// CapabilityRoots returns the roots passed to [Environment.Ready], which the caller must not
 // change.
 func (e *Environment) CapabilityRoots() []CapabilityRoot {
 	e.mu.Lock()
@@ -93,7 +92,7 @@ func (e *Environment) CapabilityRoots() []CapabilityRoot {
 	return e.roots
 }
 
-// checkRoots refuses roots that could not be told apart.
+// checkRoots refuses roots that could not be distinguished.
 func checkRoots(roots []CapabilityRoot) error {
 	if len(roots) > MaxCapabilityRoots {
 		return fmt.Errorf("%d capability roots, %d are allowed", len(roots), MaxCapabilityRoots)
@@ -113,9 +112,9 @@ func checkRoots(roots []CapabilityRoot) error {
 	return nil
 }
 
-// Fail reports that the environment of [Set.Provision] could not be made. Those who wait
-// get an [UnavailableError], and so does everybody until Ready is called. After that it is
-// too late to fail: the report is refused.
+// Fail reports that the environment of [Set.Provision] could not be made. Waiting calls,
+// and all calls until Ready, fail with an [UnavailableError]. After Ready, Fail is
+// refused.
 func (e *Environment) Fail(reason error) error {
 	if !e.provisioned {
 		return &ConflictError{ID: e.id}

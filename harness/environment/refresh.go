@@ -6,15 +6,16 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// Refresh is for a harness that hears that the executor behind the id may have been replaced, as
-// planned (client.md 2.7). Where it has not, and the client has not failed, nothing changes. Where
-// it has, the client is retired: its calls and handles fail with client.ErrReplaced, and nothing of
-// them is repeated. An attempt to connect that is under way ends, and another one begins; who waits
-// for the old one gets the result of the new one. In the end the executor is asked for its status.
+// Refresh is for a harness that learns that the executor behind the id may have been replaced, as
+// planned (client.md 2.7). If it was not replaced, and the client has not failed, nothing changes.
+// If it was, the client is retired: its calls and handles fail with client.ErrReplaced, and no call
+// is repeated. An attempt to connect that is under way ends, and another one begins; callers that
+// wait for the old attempt get the result of the new one. Finally, the executor is asked for its
+// status.
 //
-// Only a registry knows whether an executor was replaced ([Noise]); where it cannot tell, its error
-// is returned and the client stays as it is. One Refresh runs after the other. Errors are otherwise
-// those of [Environment.Client] and client.Client.Status.
+// Only a registry knows whether an executor was replaced ([Noise]); if it does not answer, its
+// error is returned and the client stays. Calls of Refresh run one after the other. Other errors
+// come from [Environment.Client] and client.Client.Status.
 func (e *Environment) Refresh(ctx context.Context) error {
 	select {
 	case e.refreshes <- struct{}{}:
@@ -53,13 +54,13 @@ func (e *Environment) Refresh(ctx context.Context) error {
 	}
 }
 
-// supersede begins a new attempt in place of the client, if that is still current, and of the
-// attempt that is under way.
+// supersede begins a new attempt, which replaces the client, if it is still current, and the
+// attempt under way.
 func (e *Environment) supersede(current *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.unavailable != nil || e.isPendingLocked() || !e.reconnects() || e.current != current {
-		return // Client has nothing to connect, or does it by itself
+		return // Client has nothing to connect, or connects by itself
 	}
 	switch {
 	case e.startup == nil: // it is about to begin

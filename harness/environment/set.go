@@ -9,12 +9,13 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Config says how the environments of a [Set] are reached.
+// Config says how to connect to the environments of a [Set].
 type Config struct {
-	// Connect serves the environments with a transport. Without it there are none.
+	// Connect makes the connections to environments with a transport. If it is nil, there are no
+	// such environments.
 	Connect Connector
 	// Local opens a connection to an executor in this process: one end of an rpc.Pipe
-	// whose other end an agent serves. Without it there is no local environment.
+	// whose other end an agent serves. If it is nil, there is no local environment.
 	Local func(context.Context) (rpc.Conn, error)
 }
 
@@ -27,7 +28,7 @@ type Set struct {
 	mu           sync.Mutex // guards what follows
 	environments map[string]*Environment
 	order        []string                  // the ids as they were registered
-	live         map[*Environment]struct{} // all that are not closed, also those replaced
+	live         map[*Environment]struct{} // all that are not closed, including replaced ones
 	closed       bool
 }
 
@@ -75,7 +76,7 @@ func (s *Set) connector(t Transport) (client.Config, error) {
 	return s.cfg.Connect(t)
 }
 
-// registerLocked puts e into the set, in the place of another one with its id.
+// registerLocked puts e into the set, and replaces another one with its id.
 func (s *Set) registerLocked(e *Environment) {
 	e.holds = 1
 	s.live[e] = struct{}{}
@@ -91,7 +92,7 @@ func (s *Set) registerLocked(e *Environment) {
 	}
 }
 
-// releaseLocked takes back one hold of e. The last one closes it, in the background.
+// releaseLocked releases one hold of e. The last release closes e, in the background.
 func (s *Set) releaseLocked(e *Environment) {
 	if e.holds--; e.holds > 0 || s.closed {
 		return
@@ -100,12 +101,12 @@ func (s *Set) releaseLocked(e *Environment) {
 	s.closing.Go(e.close)
 }
 
-// Close ends all environments with their clients, also those that were replaced and are
+// Close ends all environments with their clients, including replaced ones that are
 // still held, and waits for them.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	if !s.closed {
-		s.closed = true // nothing else begins to close from here on
+		s.closed = true // from here on nothing else begins to close
 		for e := range s.live {
 			s.closing.Go(e.close)
 		}
@@ -115,8 +116,8 @@ func (s *Set) Close() error {
 	return nil
 }
 
-// Get returns the environment with an id. What it returns is valid for as long as nothing
-// replaces it, and longer for those who hold it, see [Environment.Hold] and [Step].
+// Get returns the environment with an id. The environment is valid until it is replaced,
+// and longer for its holders, see [Environment.Hold] and [Step].
 func (s *Set) Get(id string) (*Environment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +125,7 @@ func (s *Set) Get(id string) (*Environment, bool) {
 	return e, ok
 }
 
-// Default returns the environment that is used where none is named. There may be none:
+// Default returns the environment that is used if none is named. There may be none:
 // then there are no shell and no file tools.
 func (s *Set) Default() (*Environment, bool) { return s.Get(s.standard) }
 
@@ -143,11 +144,10 @@ func (s *Set) DefaultIDs() []string {
 	return append([]string{s.standard}, others...)
 }
 
-// Upsert registers an environment, or puts it silently in the place of one with the same
-// id; the default stays what it is. The one that was there before lives on as long as
-// somebody holds it: otherwise its calls fail and its unfinished attempt to connect ends.
-// The id may be anything but "" and "local". Errors: client.ProtocolError,
-// [ConflictError], [ErrClosed].
+// Upsert registers an environment, or silently replaces the one with the same id; the
+// default does not change. The replaced environment lives on while it is held. Then its
+// calls fail and its unfinished attempt to connect ends. The id may be anything but ""
+// and "local". Errors: client.ProtocolError, [ConflictError], [ErrClosed].
 func (s *Set) Upsert(entry Entry) (*Environment, error) {
 	if err := entry.check(); err != nil {
 		return nil, err
@@ -168,8 +168,8 @@ func (s *Set) Upsert(entry Entry) (*Environment, error) {
 	return e, nil
 }
 
-// Hold keeps the environment open when another one takes its place, until release is
-// called. It does not keep it open when the set is closed.
+// Hold keeps the environment open after it was replaced, until release is called. It
+// does not keep it open after the set is closed.
 func (e *Environment) Hold() (release func()) {
 	e.set.mu.Lock()
 	defer e.set.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// State is what is known of an environment without asking or waiting.
+// State is the state of an environment, as known without asking or waiting.
 type State string
 
 // The states of an environment. Only a [Step] has environments that are missing.
@@ -19,7 +19,7 @@ const (
 	// The local environment is always ready.
 	Ready State = "ready"
 	// Failed: the last attempt or the last client has failed, or there is nothing to
-	// connect to. An attempt that is under way does not change that until it succeeds.
+	// connect to. An attempt under way does not change this until it succeeds.
 	Failed State = "failed"
 	// Missing: no environment has this id.
 	Missing State = "missing"
@@ -33,21 +33,21 @@ const (
 	StatusUnknown      = "unknown"      // no environment has this id
 )
 
-// Status is what environment/status of a harness says of an environment.
+// Status is the answer of a harness to environment/status.
 type Status struct {
 	Value string
-	Err   error // why it is disconnected or unknown; nil for the others
+	Err   error // the reason for disconnected or unknown; else nil
 }
 
-// State tells what is known of the environment, and for [Failed] why. It waits for nothing
-// and starts nothing.
+// State returns the state of the environment, and the reason of [Failed]. It waits for
+// nothing and starts nothing.
 func (e *Environment) State() (State, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stateLocked()
 }
 
-// Peek is State, with the client that a ready environment has, as in [Captured].
+// Peek is State that also returns the client of a ready environment, as in [Captured].
 func (e *Environment) Peek() (State, *client.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,17 +74,17 @@ func (e *Environment) stateLocked() (State, error) {
 	return Starting, nil
 }
 
-// Changed returns a channel that is closed when the state may have changed. Who waits for
-// a state asks for the channel first.
+// Changed returns a channel that is closed when the state may have changed. To wait for a
+// state, get the channel first.
 func (e *Environment) Changed() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.changed
 }
 
-// Status asks the server of a live connection whether it is ready, for up to 10 s. Where
-// there is none it only tells what is known: it never connects, waits for a connection or
-// repairs one (client.md 4.5).
+// Status asks the server of a live connection whether it is ready, for up to 10 s.
+// Without a live connection it only returns the known state: it never connects, waits for
+// a connection or repairs one (client.md 4.5).
 func (e *Environment) Status(ctx context.Context) Status {
 	e.mu.Lock()
 	state, err := e.stateLocked()
@@ -108,7 +108,7 @@ func (e *Environment) Status(ctx context.Context) Status {
 	return Status{Value: StatusReady}
 }
 
-// Status tells the status of the environment with an id, see [Environment.Status].
+// Status returns the status of the environment with an id, see [Environment.Status].
 func (s *Set) Status(ctx context.Context, id string) Status {
 	e, ok := s.Get(id)
 	if !ok {

@@ -14,16 +14,15 @@ type Selection struct {
 	Roots []protocol.PathURI // of the workspace
 }
 
-// Step is what one step of a model works with: the environments of its selection as they
-// were when it began, each with the state and the handle that belong together
-// (client.md 4.7). Everything that is done in the step goes by this value and looks no id
-// up again, so an environment that is replaced meanwhile changes nothing before the next
-// step. A step is never stored.
+// Step has the environments of one step of a model, as they were when it began: for each,
+// the state and the handle that belong together (client.md 4.7). All work in the step
+// uses this value and looks up no id again, so a replaced environment has no effect
+// before the next step. A step is never stored.
 type Step struct {
 	ID           string
 	Environments []Captured // in the order of the selection; the first is the primary one
-	// Others are captured too, but no model is told of them: they only have something that the
-	// thread uses, such as skills.
+	// Others are captured too, but not shown to the model: the thread only uses something in them,
+	// such as skills.
 	Others []Captured
 
 	releases []func()
@@ -32,22 +31,21 @@ type Step struct {
 // Captured is one environment of a [Step].
 type Captured struct {
 	Selection
-	// State is [Ready] only if startup had succeeded when the step began. A connection that
-	// is lost later is recovered by the client, as far as that goes, and is no news to the
-	// step.
+	// State is [Ready] only if startup had succeeded when the step began. A later loss of
+	// the connection, which the client tries to recover, does not change it.
 	State State
-	Err   error // why it has failed; nil for the other states
-	// Client is the one that a ready environment had; nil for one that is local and that nobody
-	// has used yet, and for all that are not ready.
+	Err   error // the reason of Failed; nil for other states
+	// Client is the client of a ready environment. It is nil for a local environment that was not
+	// used yet, and for all that are not ready.
 	Client *client.Client
-	// Environment is nil if it is missing. One that is starting or has failed may be waited
-	// for with [Environment.Client].
+	// Environment is nil if the state is Missing. [Environment.Client] waits for an
+	// environment that is starting or has failed.
 	Environment *Environment
 }
 
-// Step captures the selected environments and others, those whose ids are not selected, all at
-// the same moment, and waits for nothing. Afterwards it starts those that have no usable client,
-// so a later step may find them ready. The caller releases the step when it is over.
+// Step captures the selected environments, and those of others that are not selected, all at the
+// same moment. It waits for nothing. Then it starts those without a usable client, so that a later
+// step may find them ready. The caller releases the step at its end.
 func (s *Set) Step(id string, selection []Selection, others ...string) *Step {
 	step := &Step{ID: id}
 	s.mu.Lock()
@@ -90,7 +88,7 @@ func (s *Step) all(yield func(Captured) bool) {
 	}
 }
 
-// Get returns the environment with an id, as the step has it, selected or not.
+// Get returns the captured environment with an id, selected or not.
 func (s *Step) Get(id string) (Captured, bool) {
 	for captured := range s.all {
 		if captured.ID == id {
@@ -100,16 +98,16 @@ func (s *Step) Get(id string) (Captured, bool) {
 	return Captured{}, false
 }
 
-// Release ends the step: what was replaced during it is closed once all steps that have it
-// are released. It may be called more than once.
+// Release ends the step: an environment that was replaced during it is closed once all
+// steps that captured it are released. It may be called more than once.
 func (s *Step) Release() {
 	for _, release := range s.releases {
 		release()
 	}
 }
 
-// Check refuses a selection with an id that is unknown or comes twice, or without a working
-// directory (client.md 4.6).
+// Check refuses a selection with an unknown or repeated id, or without a working directory
+// (client.md 4.6).
 func (s *Set) Check(selection []Selection) error {
 	seen := map[string]bool{}
 	for _, selected := range selection {

@@ -12,51 +12,52 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// Transport says how to reach an executor: [URL], [Stdio] or [Noise]. It is a value
-// that opens nothing; a [Connector] makes connections of it.
+// Transport says how to connect to an executor: [URL], [Stdio] or [Noise]. It is a
+// value that opens nothing; a [Connector] makes the connections.
 type Transport interface {
-	// check refuses what no connection can come of.
+	// check refuses values that cannot make a connection.
 	check() error
-	// eager: the environment connects when it is registered, and again after its client
-	// has failed. A transport that is not eager connects once, when it is needed.
+	// eager reports whether the environment connects when it is registered, and again
+	// after its client has failed. Otherwise it connects once, when it is needed.
 	eager() bool
-	// timeouts are for opening a connection and for the handshake; 0 for the client's.
+	// timeouts returns the limits for opening a connection and for the handshake; 0 means the
+	// client's.
 	timeouts() (connect, initialize time.Duration)
 }
 
-// Connector turns a transport into what a client needs to connect: client.URL,
-// client.Program and remote.Registry do, each for one kind. Each call is for one client.
-// An error is final: no other attempt is made for it.
+// Connector makes a client configuration from a transport, as client.URL, client.Program
+// and remote.Registry do for one kind each. Each call is for one client. An error is
+// final: no other attempt is made.
 //
-// This package gives the client its name and its timeouts where the result has none, and
-// tells it that a program is reached only once.
+// If the result has no name or timeouts, this package sets them. It also sets Single for
+// a program.
 type Connector func(Transport) (client.Config, error)
 
-// URL is an executor that listens at a ws or wss URL. Its connections outlive losses.
+// URL is an executor that listens at a ws or wss URL. Its client recovers lost connections.
 type URL struct {
 	URL string
-	// BearerToken is shown to the server, "" for none. Header has further headers. Both
-	// need wss or a loopback host.
+	// BearerToken is sent to the server; "" means none. Header has further headers.
+	// Both need wss or a loopback host.
 	BearerToken string
 	Header      http.Header
 	// ConnectTimeout bounds the opening of a connection, InitializeTimeout the handshake
-	// after it; 0 for 10 s each.
+	// after it; 0 means 10 s.
 	ConnectTimeout, InitializeTimeout time.Duration
 }
 
-// Stdio is an executor that is started and speaks by its standard input and output.
-// It is started when it is first needed, and once.
+// Stdio is an executor that is started and speaks over its standard input and
+// output. It is started only once, when it is first needed.
 type Stdio struct {
 	Program string
 	Args    []string
-	Env     map[string]string // added to the environment that programs get
+	Env     map[string]string // added to the environment of programs
 	Dir     string            // "" for the directory of this process
-	// InitializeTimeout bounds the handshake; 0 for 10 s.
+	// InitializeTimeout bounds the handshake; 0 means 10 s.
 	InitializeTimeout time.Duration
 }
 
-// Noise is an executor that has registered at an environment registry. It is reached by
-// a rendezvous, end to end encrypted.
+// Noise is an executor that registered at an environment registry. Connections go
+// through a rendezvous, end to end encrypted.
 type Noise struct {
 	RegistryURL   string
 	EnvironmentID string // at the registry
@@ -78,7 +79,7 @@ func (t URL) Headers() http.Header {
 	return h
 }
 
-// String returns the URL without what may be secret.
+// String returns the URL without parts that may be secret.
 func (t URL) String() string { return plainURL(t.URL) }
 
 // String returns the name of the program. The arguments may hold secrets.
@@ -103,7 +104,7 @@ func (t Noise) timeouts() (connect, initialize time.Duration) {
 	return t.ConnectTimeout, t.InitializeTimeout
 }
 
-// check leaves the URL itself alone unless there are headers: one that is none fails
+// check does not check the URL itself unless there are headers: an invalid URL fails
 // when it is dialled (client.md 1.2).
 func (t URL) check() error {
 	switch trimmed := strings.TrimSpace(t.URL); {
@@ -142,7 +143,7 @@ func (t URL) checkHeaders() error {
 	local := strings.HasPrefix(address, "unix://")
 	u, err := url.Parse(address)
 	if !local && (err != nil || u.Host == "") {
-		// The cause would quote what may be a secret.
+		// The cause could quote a secret.
 		return configErrorf("invalid exec-server WebSocket URL: want ws://HOST, wss://HOST or unix:///PATH")
 	}
 	for name, values := range headers {
@@ -162,7 +163,7 @@ func (t URL) checkHeaders() error {
 	return nil
 }
 
-// isToken tells whether s can be the name of a header.
+// isToken reports whether s can be the name of a header.
 func isToken(s string) bool {
 	const others = "!#$%&'*+-.^_`|~"
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
@@ -170,7 +171,7 @@ func isToken(s string) bool {
 	})
 }
 
-// hasControl tells whether s has a character that no value of a header may have.
+// hasControl reports whether s has a character that no header value may have.
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
@@ -179,7 +180,7 @@ func isAlphanumeric(r rune) bool {
 	return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
-// isLoopback tells whether a host of a URL is this machine.
+// isLoopback reports whether a host of a URL is this machine.
 func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -188,7 +189,7 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback() && !ip.Is4In6()
 }
 
-// isNone tells whether a setting says that there is no environment.
+// isNone reports whether a setting says that there is no environment.
 func isNone(s string) bool { return strings.EqualFold(s, "none") }
 
 // plainURL drops query, fragment and credentials of a URL.

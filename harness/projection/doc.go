@@ -1,5 +1,5 @@
-// Package projection makes what the capability roots of a thread declare usable in its steps: MCP
-// servers that run, connectors, skills that a model is told of.
+// Package projection makes the declarations of a thread's capability roots usable in its steps: it
+// runs their MCP servers, lists their connectors, and tells a model of their skills.
 //
 //	set ──► environment.Step ──► capability.View ──► projection.Step
 //
@@ -16,8 +16,8 @@
 //
 // # Runtimes
 //
-// The servers that are projected together are a runtime. It is the same from step to step, with
-// the same processes, until what is projected changes (client.md 6.2):
+// The servers that are projected together are a runtime. It is the same from step to step, with the
+// same processes, until the projected declarations change (client.md 6.2):
 //
 //	a root appears or goes that declares servers or connectors      another runtime
 //	its environment has another client: a new session, a new handle another runtime
@@ -26,10 +26,10 @@
 //	a connection was lost and recovered                             the same
 //	files have changed, a server has failed                         the same
 //
-// A server that has failed stays so, unless [Step.Restart] or [Config].Restarts starts it again, or
-// another runtime does.
+// A failed server stays failed until [Step.Restart], [Config].Restarts or another runtime starts it
+// again.
 //
-// A step uses one runtime for all that it does. The one before is shut down when no step holds it
-// any more. A thread that is resumed, and a fork, are new Threads. A thread is closed before the
-// environments are: without their clients its servers stay until their sessions end.
+// A step uses a single runtime. The previous runtime is shut down when no step holds it any more. A
+// resumed thread and a fork are new Threads. Close a thread before its environments, because
+// without their clients its servers run on until their sessions end.
 package projection

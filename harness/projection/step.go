@@ -18,23 +18,23 @@ const (
 	maxServers = 128
 	// maxConnectors is how many connectors a step may have.
 	maxConnectors = 1024
-	// namespace is what the tools of a server are known to a model by, before its name.
+	// namespace is the prefix of a server's name in the model's names of its tools.
 	namespace = "mcp__"
 )
 
-// runtime is the servers that are projected together, and what else was declared with them.
+// runtime is the servers that are projected together, and the other declarations with them.
 type runtime struct {
 	servers    []*mcpserver.Server
 	connectors []string
 	warnings   []string
-	retired    atomic.Bool // another one has taken its place: nobody is told of it any more
-	holds      int         // guarded by Thread.mu: the thread, while it is current, and steps
-	// releases give up the environments. With a replaced one its client would end, and then nobody
-	// could end the servers.
+	retired    atomic.Bool // another one has replaced it, and its statuses are not reported any more
+	holds      int         // guarded by Thread.mu: one of the thread while this is current, one per step
+	// releases drop our holds on the environments. Until then a replaced environment keeps its
+	// client, which we need to stop its servers.
 	releases []func()
 }
 
-// begin starts the servers of all sources. Of two with one name the first one counts.
+// begin starts the servers of all sources. Of two servers with the same name, the first one counts.
 func (t *Thread) begin(sources []source) *runtime {
 	r := &runtime{}
 	names, connectors := map[string]bool{}, map[string]bool{}
@@ -87,7 +87,8 @@ func (r *runtime) close() {
 	}
 }
 
-// Step is what one step of a model can use. Its methods may be called concurrently.
+// Step has the servers, connectors and skills for one step of a model. Its methods may be called
+// concurrently.
 type Step struct {
 	thread  *Thread
 	runtime *runtime
@@ -99,8 +100,8 @@ type Step struct {
 	warnings []string
 }
 
-// Release ends the step: its runtime is shut down if another one has taken its place, and no
-// other step has it. It may be called more than once.
+// Release ends the step: its runtime is shut down if it was replaced and no other step uses it. It
+// may be called more than once.
 func (s *Step) Release() {
 	s.once.Do(func() {
 		s.thread.mu.Lock()
@@ -109,8 +110,8 @@ func (s *Step) Release() {
 	})
 }
 
-// SkillsMessage is what the model has to be told of skills before this step, in the developer's
-// role. Mostly it is nothing: the list has not changed.
+// SkillsMessage returns the message about skills for the model before this step, in the developer's
+// role. Usually ok is false, because the list has not changed.
 func (s *Step) SkillsMessage() (message string, ok bool) { return s.message, s.news }
 
 // Skills lists and reads the skills of the step.
@@ -119,12 +120,12 @@ func (s *Step) Skills() *SkillList { return s.skills }
 // Connectors are the ids of the connectors of the step, each once, in order.
 func (s *Step) Connectors() []string { return s.runtime.connectors }
 
-// Warnings say what is wrong with what was declared, for people.
+// Warnings describe, for people, the errors in declarations.
 func (s *Step) Warnings() []string {
 	return slices.Concat(s.warnings, s.runtime.warnings, s.skills.Warnings())
 }
 
-// Statuses tell how the servers are, in order.
+// Statuses returns the status of each server, in order.
 func (s *Step) Statuses() (all []Status) {
 	for _, server := range s.runtime.servers {
 		all = append(all, server.Status())
@@ -135,17 +136,17 @@ func (s *Step) Statuses() (all []Status) {
 // Wait waits until no server is starting any more. The error is the cause of ctx.
 func (s *Step) Wait(ctx context.Context) error {
 	for _, server := range s.runtime.servers {
-		_ = server.Wait(ctx) // one that has failed is told of by its status
+		_ = server.Wait(ctx) // the status of a failed server has its error
 	}
 	return context.Cause(ctx)
 }
 
-// Tool is a tool of a server, as a model is offered it.
+// Tool is a tool of a server, in the form offered to a model.
 type Tool struct {
 	*mcp.Tool
 	Namespace string // mcp__SERVER
 	Server    string
-	Plugin    string // which declares the server; "": the executor does
+	Plugin    string // the plugin that declares the server; "": the executor does
 }
 
 // Tools are the tools of the servers that are ready now.
@@ -159,14 +160,14 @@ func (s *Step) Tools() (all []Tool) {
 	return all
 }
 
-// UnknownServerError says that a step has no server of that name.
+// UnknownServerError says that a step has no server with that name.
 type UnknownServerError struct{ Server string }
 
 func (e *UnknownServerError) Error() string {
 	return fmt.Sprintf("there is no MCP server %.64q", e.Server)
 }
 
-// Call calls a tool of a server, which is waited for while it is starting.
+// Call calls a tool of a server. It waits for a server that is starting.
 func (s *Step) Call(ctx context.Context, server, tool string, arguments any) (*mcp.CallToolResult, error) {
 	found, err := s.server(server)
 	if err != nil {
@@ -175,8 +176,8 @@ func (s *Step) Call(ctx context.Context, server, tool string, arguments any) (*m
 	return found.Call(ctx, tool, arguments)
 }
 
-// Restart starts a server again that has failed, in the background, for this step and all others
-// that have the same runtime. It tells whether it does: see [mcpserver.Server.Restart].
+// Restart starts a failed server again, in the background, for this step and all others with the
+// same runtime. It reports whether it does: see [mcpserver.Server.Restart].
 func (s *Step) Restart(server string) (bool, error) {
 	found, err := s.server(server)
 	return err == nil && found.Restart(), err

@@ -26,14 +26,15 @@ const (
 	maxKnown = 1024
 )
 
-// ServerSpec is an MCP server as it was declared: its Name and its Plugin, and either a program, with
-// Argv, Env and Dir, or the URL of an HTTP server with Headers.
+// ServerSpec is a declared MCP server: its Name and its Plugin, and either a program, with Argv,
+// Env and Dir, or the URL of an HTTP server with Headers.
 type ServerSpec = mcpserver.Spec
 
-// Status is how an MCP server is: its Name and its Plugin, its State, and Err, why it has failed.
+// Status is the status of an MCP server: its Name and its Plugin, its State, and Err, the reason of
+// a failure.
 type Status = mcpserver.Status
 
-// State is what an MCP server is doing.
+// State is the state of an MCP server.
 type State = mcpserver.State
 
 // The states of a server.
@@ -47,36 +48,36 @@ const (
 // SkillListRequest, Read a SkillReadRequest.
 type SkillList = catalog.List
 
-// What a [SkillList] is asked for. Both are, in JSON, the arguments of the tool.
+// The requests to a [SkillList]. In JSON they are the arguments of the tools.
 type (
 	// SkillListRequest asks for skills: of the Authority, from the Cursor on.
 	SkillListRequest = catalog.ListRequest
 	// SkillReadRequest asks for a text of a skill: the Package, a Resource in it, the Cursor.
 	SkillReadRequest = catalog.ReadRequest
-	// SkillAuthority is where skills come from: an executor, by the ID of a root.
+	// SkillAuthority is the source of skills: an executor, by the ID of a root.
 	SkillAuthority = catalog.Authority
 )
 
 // UnknownSkillError says that a step has no skill with that Package.
 type UnknownSkillError = catalog.UnknownError
 
-// Config says what a [Thread] does with what is declared. The zero value uses everything but
-// installed plugins. Its functions are called from several goroutines.
+// Config says how a [Thread] uses declarations. The zero value uses everything except installed
+// plugins. Its functions are called from several goroutines.
 type Config struct {
-	// Notify is told how the servers of the current runtime are doing, of each in order. It returns
-	// soon, and does not close the thread: the server waits for it.
+	// Notify is called with each status of the current runtime's servers, in order for each server.
+	// It must return soon and not close the thread, because the server waits for it.
 	Notify func(Status)
-	// Allow tells whether a server may be used, by the policies of the user; nil: each.
+	// Allow reports whether the user's policies allow a server; nil: all are allowed.
 	Allow func(*ServerSpec) bool
-	// Enabled tells which installed plugins are used; nil: none.
+	// Enabled reports whether an installed plugin is used; nil: none is.
 	Enabled func(plugin string) bool
-	// Sandbox confines what is read of skills in an environment; nil: nothing does. Servers are
-	// not confined by it.
+	// Sandbox confines the reading of skills in an environment; nil: it is not confined. It does
+	// not confine servers.
 	Sandbox func(environmentID string) *protocol.Sandbox
-	// Info is what servers are told of the harness.
+	// Info describes the harness for servers.
 	Info *mcp.Implementation
-	// StartTimeout and CallTimeout bound servers, Restarts is how often one that fails is started
-	// again by itself; see [mcpserver.Config].
+	// StartTimeout and CallTimeout bound servers, and Restarts is how often a failing server is
+	// restarted automatically; see [mcpserver.Config].
 	StartTimeout, CallTimeout time.Duration
 	Restarts                  int
 }
@@ -84,7 +85,7 @@ type Config struct {
 // ErrClosed is the error of a step of a thread that was closed.
 var ErrClosed = errors.New("projection closed")
 
-// RequiredSkillError says that a skill is missing that has to be there before a model is called
+// RequiredSkillError says that a skill is missing that must exist before a model is called
 // ([environment.Skills]).
 type RequiredSkillError struct{ EnvironmentID, Skill string }
 
@@ -92,7 +93,7 @@ func (e *RequiredSkillError) Error() string {
 	return fmt.Sprintf("Required skill %q from environment %q is unavailable", e.Skill, e.EnvironmentID)
 }
 
-// Thread is what is projected for one thread. Its methods may be called concurrently.
+// Thread is the projection for one thread. Its methods may be called concurrently.
 type Thread struct {
 	cfg     Config
 	closing sync.WaitGroup
@@ -109,21 +110,21 @@ type Thread struct {
 	configs  map[string]source // of environments
 
 	mu      sync.Mutex // guards what follows
-	dirty   bool       // the next step has another runtime in any case
+	dirty   bool       // the next step must have another runtime
 	current *runtime   // nil before the first step
 	live    map[*runtime]struct{}
 	listed  *catalog.List // of the last step
 	closed  bool
 }
 
-// source is where declarations come from, and the client by which they become live.
+// source is the source of declarations, and the client that makes them live.
 type source struct {
 	environment *environment.Environment
 	client      *client.Client // of it
 	declared    *declared.Declarations
 }
 
-// equal tells whether the same servers and connectors become live in the same place.
+// equal reports whether the same servers and connectors become live in the same place.
 func (s source) equal(o source) bool { return s.client == o.client && s.declared.Equal(o.declared) }
 
 // New returns a thread that has projected nothing. The caller closes it.
@@ -142,7 +143,7 @@ func New(cfg Config) *Thread {
 	return t
 }
 
-// forget drops what was made of declarations.
+// forget drops everything derived from declarations.
 func (t *Thread) forget() {
 	t.cache = catalog.New(catalog.Config{Enabled: t.cfg.Enabled, Sandbox: t.cfg.Sandbox})
 	t.seen, t.list = nil, nil
@@ -151,17 +152,17 @@ func (t *Thread) forget() {
 	t.configs = map[string]source{}
 }
 
-// Invalidate makes the next step have another runtime, with everything read anew that is not
-// discovered: after the configuration of the harness was loaded again, or the selection of
-// environments has changed.
+// Invalidate gives the next step another runtime, and reads everything again that is not
+// discovered. Call it after the configuration of the harness was reloaded, or the selection of
+// environments changed.
 func (t *Thread) Invalidate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dirty = true
 }
 
-// Step projects what a step has, and waits for no server. The caller releases the result. An
-// error is a [RequiredSkillError], [ErrClosed] or the cause of ctx.
+// Step projects the capabilities of a step, and waits for no server. The caller releases the
+// result. The error is a [RequiredSkillError], [ErrClosed] or the cause of ctx.
 func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capability.View) (*Step, error) {
 	select {
 	case t.stepping <- struct{}{}:
@@ -173,7 +174,7 @@ func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capabil
 	if err != nil {
 		return nil, err
 	}
-	if t.seen != view { // a step in which all is as before has the same one
+	if t.seen != view { // a step without changes has the same view
 		t.seen, t.list = view, t.cache.List(view)
 		t.rendered = t.list.Render()
 	}
@@ -189,7 +190,7 @@ func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capabil
 	return s, nil
 }
 
-// required checks what environments must have.
+// required checks that environments have the required skills.
 func required(step *environment.Step, list *catalog.List) error {
 	for _, captured := range step.Environments {
 		if captured.Environment == nil {
@@ -204,10 +205,10 @@ func required(step *environment.Step, list *catalog.List) error {
 	return nil
 }
 
-// project returns the runtime of a step, with a hold for it, and what is wrong with declarations.
+// project returns the runtime of a step, with a hold for it, and the warnings about declarations.
 func (t *Thread) project(ctx context.Context, step *environment.Step, view *capability.View) (*runtime, []string, error) {
 	t.mu.Lock()
-	t.dirty = t.dirty || view.Recovered // which is told once
+	t.dirty = t.dirty || view.Recovered // which is set only once
 	dirty, first := t.dirty, t.current == nil
 	t.dirty = false
 	t.mu.Unlock()
@@ -221,12 +222,12 @@ func (t *Thread) project(ctx context.Context, step *environment.Step, view *capa
 			r, err := t.hold()
 			return r, warnings, err
 		}
-		clear(t.configs) // what executors declare themselves may have changed since
+		clear(t.configs) // the executors' own declarations may have changed
 		sources, warnings = t.find(ctx, step, view)
 	}
 	if err := context.Cause(ctx); err != nil {
 		if dirty {
-			t.Invalidate() // the next step has to do it
+			t.Invalidate() // the next step must do it
 		}
 		return nil, nil, err // something may be missing
 	}
@@ -239,8 +240,8 @@ func (t *Thread) project(ctx context.Context, step *environment.Step, view *capa
 	return r, warnings, nil
 }
 
-// install makes a runtime the current one, with a hold for a step. The result is false if the
-// thread is closed.
+// install makes a runtime the current one, with a hold for a step. It returns false if the thread
+// is closed.
 func (t *Thread) install(r *runtime) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +269,7 @@ func (t *Thread) hold() (*runtime, error) {
 	return t.current, nil
 }
 
-// releaseLocked takes back one hold. The last one ends the runtime, in the background.
+// releaseLocked releases one hold. The last release ends the runtime, in the background.
 func (t *Thread) releaseLocked(r *runtime) {
 	if r.holds--; r.holds > 0 || t.closed {
 		return
@@ -277,8 +278,8 @@ func (t *Thread) releaseLocked(r *runtime) {
 	t.closing.Go(r.close)
 }
 
-// Current returns the projection of the last step, for what is asked for outside of steps. The
-// caller releases it. There is none before the first step.
+// Current returns the projection of the last step, for requests outside of steps. The caller
+// releases it. Before the first step there is none.
 func (t *Thread) Current() (*Step, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,7 +290,7 @@ func (t *Thread) Current() (*Step, bool) {
 	return &Step{thread: t, runtime: t.current, skills: t.listed}, true
 }
 
-// Close ends all servers, also those that steps hold, and waits for that.
+// Close ends all servers, including those that steps hold, and waits for them.
 func (t *Thread) Close() {
 	t.mu.Lock()
 	if !t.closed {
@@ -302,14 +303,14 @@ func (t *Thread) Close() {
 	t.closing.Wait()
 }
 
-// find returns all that is declared, in order: in selected roots, by the other executors
-// themselves, and by installed plugins. An executor that has roots comes with the first of them
-// and before it: so one that nobody has selected anything of takes no name from what was selected.
+// find returns all declarations, in order: of selected roots, of the other executors themselves,
+// and of installed plugins. An executor with selected roots comes right before the first of them.
+// So an executor without selected roots takes no name from a selected one.
 func (t *Thread) find(ctx context.Context, step *environment.Step, view *capability.View) (all []source, warnings []string) {
 	if len(t.configs) > maxKnown {
 		t.forget()
 	}
-	// What a step does not have is forgotten: it may be read anew, and is large.
+	// Declarations outside the step are forgotten, because they are large and can be read again.
 	roots, plugins := map[*capability.Found]*declared.Declarations{}, map[*capability.Installed][]*declared.Declarations{}
 	add := func(s source) {
 		if s.declared == nil {
@@ -351,7 +352,7 @@ func (t *Thread) find(ctx context.Context, step *environment.Step, view *capabil
 	return all, warnings
 }
 
-// root returns what a root declares.
+// root returns the declarations of a root.
 func (t *Thread) root(root *capability.RootView) *declared.Declarations {
 	if known, ok := t.roots[root.Found]; ok {
 		return known
@@ -360,7 +361,7 @@ func (t *Thread) root(root *capability.RootView) *declared.Declarations {
 	return &d
 }
 
-// installed returns what the enabled plugins among those installed declare.
+// installed returns the declarations of the enabled installed plugins.
 func (t *Thread) installed(installed *capability.Installed) []*declared.Declarations {
 	if known, ok := t.plugins[installed]; ok {
 		return known
@@ -377,8 +378,8 @@ func (t *Thread) installed(installed *capability.Installed) []*declared.Declarat
 	return all
 }
 
-// configurations returns what the executors of a step declare themselves. Those that are not known
-// yet are asked at once, so that several which do not answer cost a step no more than one.
+// configurations returns the own declarations of the executors of a step. It asks all unknown
+// executors at the same time, so that several silent ones delay a step no more than one.
 func (t *Thread) configurations(ctx context.Context, step *environment.Step) map[string]source {
 	all := map[string]source{}
 	var reading sync.WaitGroup
@@ -404,7 +405,8 @@ func (t *Thread) configurations(ctx context.Context, step *environment.Step) map
 	return all
 }
 
-// configuration asks one executor. One that does not answer declares nothing, with a warning.
+// configuration asks one executor. If the executor does not answer, there are no declarations, but
+// a warning.
 func configuration(ctx context.Context, captured *environment.Captured) source {
 	c := captured.Client
 	if c == nil { // it is local, and has not been used

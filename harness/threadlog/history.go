@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// MaxGenerations is how many threads a history may be spread over: the thread, its parent,
-	// the parent of that, and so on.
+	// MaxGenerations is how many threads a history may span: the thread, its parent, its
+	// grandparent, and so on.
 	MaxGenerations = 64
 	// MaxForkTurns is how many turns a bounded history may have at its beginning.
 	MaxForkTurns = 10_000
@@ -23,7 +23,7 @@ const (
 type segment struct {
 	thread string
 	begin  filePlace
-	end    *filePlace // nil for all that there is
+	end    *filePlace // nil: the end of the file
 	fork   string     // the file that refers to this part, if end is given
 }
 
@@ -33,13 +33,13 @@ type placedRecord struct {
 	at, next filePlace
 }
 
-// History returns the records of a thread, oldest first, with those of its ancestors that
-// belong to it. First records ([Meta]) are left out. It takes no lock: the thread may be open,
-// and what is appended meanwhile may be seen or not.
+// History returns the records of a thread, oldest first, with those of its ancestors that belong to
+// it. First records ([Meta]) are left out. It takes no lock: the thread may be open, and records
+// appended at the same time may or may not be seen.
 //
-// The last pair has the error, if there is one, and no record: an [fs.ErrNotExist] if the file
-// of the thread or an ancestor is missing, and a [CorruptError] if a line is not a record or
-// a fork refers to what is not there.
+// The last pair has the error, if there is one, and no record: an [fs.ErrNotExist] if the file of
+// the thread or an ancestor is missing, and a [CorruptError] if a line is not a record or a fork
+// refers to a missing record.
 func (s *Store) History(id string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		_, segments, err := s.segments(id)
@@ -58,10 +58,10 @@ func (s *Store) History(id string) iter.Seq2[Record, error] {
 	}
 }
 
-// Fork makes a thread that continues another one as it is now, and opens it. The other may be
-// open. Roots and environments are inherited. The history of the fork is that of the other, of
-// which no record is copied: all of it for [AllTurns], else its last turns, as many as given and
-// at most [MaxForkTurns], a turn that runs included. With 0 the fork has no history.
+// Fork makes a thread that continues another one as it is now, and opens it. The other may be open.
+// Roots and environments are inherited. The history of the fork is the history of the other thread,
+// without copying records: all of it for [AllTurns], else the given number of last turns, at most
+// [MaxForkTurns], including a running turn. With 0 the fork has no history.
 //
 // The error is [ErrTooLarge] for more than [MaxGenerations], else as of [Store.History].
 func (s *Store) Fork(id string, lastTurns int) (*Thread, error) {
@@ -97,7 +97,7 @@ func (s *Store) fork(id string, lastTurns int) (*Thread, error) {
 	if files >= MaxGenerations {
 		return nil, fmt.Errorf("%w: the history would be spread over %d threads, %d are allowed", ErrTooLarge, files+1, MaxGenerations)
 	}
-	// What the fork refers to has to be on disk before it is.
+	// The history must be on disk before the fork that refers to it.
 	f, _, err := s.openThread(m.ID, os.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -109,9 +109,9 @@ func (s *Store) fork(id string, lastTurns int) (*Thread, error) {
 	return s.create(m)
 }
 
-// survey reads what a fork of the thread of m has to know: where its file ends now, and where its
-// last turns began, one more than asked for if there are more. It sets in m the selection of
-// environments that is in effect there.
+// survey reads the facts for a fork of the thread of m: where its file ends now, and where its last
+// turns began, one more than asked for if there are more. It sets in m the selection of
+// environments in effect there.
 func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end filePlace, starts []HistoryStart, err error) {
 	own := segments[len(segments)-1]
 	end = own.begin
@@ -143,7 +143,7 @@ func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end filePlac
 	return end, starts, nil
 }
 
-// segments returns what the thread began with, and the parts of its history, oldest first, the
+// segments returns the first record of the thread, and the parts of its history, oldest first, the
 // last one in its own file.
 func (s *Store) segments(id string) (Meta, []segment, error) {
 	id, err := canonical(id)
@@ -158,8 +158,8 @@ func (s *Store) segments(id string) (Meta, []segment, error) {
 	refuse := func(child, format string, args ...any) (Meta, []segment, error) {
 		return Meta{}, nil, &CorruptError{child, 1, fmt.Errorf("payload: history_base: "+format, args...)}
 	}
-	// The nearest descendant with a bounded history says where all of it begins: what ancestors
-	// say lies before that.
+	// The nearest descendant with a bounded history says where the history begins: the beginnings
+	// of ancestors lie before that.
 	var start *HistoryStart
 	var startIn string // the file that says so
 	for m := own; m.HistoryBase != nil; {
@@ -204,7 +204,7 @@ func (s *Store) segments(id string) (Meta, []segment, error) {
 // notAfter reports whether p comes before q in a file, or is the same place.
 func (p filePlace) notAfter(q filePlace) bool { return p.ordinal <= q.ordinal && p.offset <= q.offset }
 
-// segment returns what a thread began with, and all that follows in its file.
+// segment returns the first record of a thread, and the rest of its file.
 func (s *Store) segment(id string) (Meta, segment, error) {
 	f, _, err := s.openThread(id, os.O_RDONLY)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Store) walk(segments []segment) iter.Seq2[placedRecord, error] {
 	}
 }
 
-// walkOne yields the records of one segment, and returns false once nobody wants more.
+// walkOne yields the records of one segment, and returns false once yield does.
 func (s *Store) walkOne(part segment, yield func(placedRecord, error) bool) (more bool, err error) {
 	f, size, err := s.openThread(part.thread, os.O_RDONLY)
 	if err != nil {

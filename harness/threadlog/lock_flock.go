@@ -17,7 +17,7 @@ func lock(f *os.File) error {
 	return os.NewSyscallError("flock", err)
 }
 
-// unlock gives the lock back. Closing the file would not do: a child that another goroutine
+// unlock releases the lock. Closing the file is not enough: a child that another goroutine
 // is starting has the descriptor, and with it the lock, until its execve.
 func unlock(f *os.File) error {
 	return os.NewSyscallError("flock", flock(f, syscall.LOCK_UN))

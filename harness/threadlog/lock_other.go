@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// lock refuses: without a lock two writers could not be told apart.
+// lock refuses, because without a lock there could be two writers.
 func lock(*os.File) error { return fmt.Errorf("locking a file: %w", errors.ErrUnsupported) }
 
 func unlock(*os.File) error { return nil }

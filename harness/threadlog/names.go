@@ -19,8 +19,8 @@ import (
 const (
 	// MaxName is how many bytes a name may have.
 	MaxName = 512
-	// MaxIndex is how many bytes the file of names may have, which is 100,000 namings and more.
-	// Beyond it nothing can be named.
+	// MaxIndex is how many bytes the file of names may have, enough for more than 100,000 namings.
+	// Beyond it, no thread can be named.
 	MaxIndex = 16 << 20
 
 	indexFile = "session_index.jsonl"
@@ -59,7 +59,7 @@ func (n *naming) UnmarshalObject(o *strictjson.Object) {
 	n.UpdatedAt = moment(o, "updated_at")
 }
 
-// checkName refuses names that nobody could find or print.
+// checkName refuses names that cannot be found or printed.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -74,9 +74,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// SetName names a thread, which may be open, and waits until the name is on disk. Spaces around
-// the name are cut off. A name that is empty then, has more than [MaxName] bytes, is not UTF-8 or
-// has control characters is refused. Several threads may have the same name. The error is
+// SetName names a thread, which may be open, and waits until the name is on disk. Spaces around the
+// name are cut off. The rest must not be empty, have more than [MaxName] bytes or control
+// characters, or be anything but UTF-8. Several threads may have the same name. The error is
 // [fs.ErrNotExist] if there is no such thread.
 func (s *Store) SetName(id, name string) error {
 	if err := s.setName(id, strings.TrimSpace(name)); err != nil {
@@ -170,10 +170,9 @@ func wholeLines(f *os.File) (int64, error) {
 	return begin + int64(end), nil
 }
 
-// Find returns the id of the thread that has the name, compared exactly but for spaces around it.
-// Of several it is the one that was named last. A former name of a thread finds nothing, and a
-// thread whose file is gone is not found. The error is [fs.ErrNotExist] if there is none, else as
-// of [Store.Names].
+// Find returns the id of the thread with the name, compared exactly except for spaces around it. Of
+// several threads, it is the one named last. Former names, and threads whose file is gone, are not
+// found. The error is [fs.ErrNotExist] if there is none, else as of [Store.Names].
 func (s *Store) Find(name string) (id string, err error) {
 	names, err := s.Names()
 	if err != nil {
@@ -188,9 +187,9 @@ func (s *Store) Find(name string) (id string, err error) {
 	return "", fmt.Errorf("no thread has the name %.64q: %w", name, fs.ErrNotExist)
 }
 
-// Names returns the name of every thread that has one, the one that was given last first. Names
-// of threads whose file is gone are left out. A line of the file of names that could not have
-// been written is a [CorruptError]: to pass over it might find another thread than the one meant.
+// Names returns the name of every named thread, the latest naming first. Names of threads whose
+// file is gone are left out. A line of the file of names that this package could not have written
+// is a [CorruptError], because skipping it might find the wrong thread.
 func (s *Store) Names() ([]Name, error) {
 	names, err := s.readNames()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// CorruptError says that a line of a file is not what it should be. Nothing was changed.
+// CorruptError says that a line of a file is malformed. Nothing was changed.
 type CorruptError struct {
 	File string
 	Line uint64 // from 1
@@ -85,8 +85,8 @@ func (r *reader) record(id string) (Record, error) {
 	return record, nil
 }
 
-// meta reads the first record of the thread id. A thread is never without one: it gets its name
-// in the folder when that record is on disk.
+// meta reads the first record of the thread id. Every thread has one, because its file gets its
+// name only after that record is on disk.
 func (r *reader) meta(id string) (Meta, error) {
 	record, err := r.record(id)
 	if atEnd(err) {

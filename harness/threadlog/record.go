@@ -20,7 +20,7 @@ const (
 	// MaxSelection is how many bytes the selected roots may have, and how many a selection of
 	// environments.
 	MaxSelection = 256 << 10
-	// MaxOutput is how many bytes of its output are kept of a process.
+	// MaxOutput is how many bytes of a process's output are kept.
 	MaxOutput = 10_000
 
 	maxType = 64 // bytes of the type of a record that is written
@@ -36,20 +36,19 @@ const (
 	TypeProcess     = "process"
 )
 
-// ErrTooLarge says that something is beyond its bound, which the text names. Nothing of it was
-// written.
+// ErrTooLarge says that something exceeds the bound that the text names. Nothing of it was written.
 var ErrTooLarge = errors.New("too large")
 
 // A Record is one line of a thread.
 type Record struct {
-	ThreadID  string // the thread in whose file it is: in the history of a fork often an ancestor
+	ThreadID  string // the thread whose file has it: in the history of a fork often an ancestor
 	Ordinal   uint64 // the number of records before it in that file
 	Timestamp time.Time
 	Type      string
 	Payload   json.RawMessage // nil if the line has none
 }
 
-// Meta is what a thread begins with: the payload of its first record.
+// Meta is the payload of a thread's first record.
 type Meta struct {
 	ID        string    `json:"id"` // a UUIDv7, which the store chooses
 	Timestamp time.Time `json:"timestamp"`
@@ -60,8 +59,8 @@ type Meta struct {
 	// SelectedCapabilityRoots is a JSON array as written, of at most [MaxSelection] bytes, or nil.
 	// Nothing changes it, and forks inherit it (client.md 5.2).
 	SelectedCapabilityRoots json.RawMessage `json:"selected_capability_roots,omitempty"`
-	// Environments is the selection that the thread began with: a JSON array as written, of at
-	// most MaxSelection bytes. Nil if there was no choice, which is not the same as an empty one.
+	// Environments is the selection that the thread began with: a JSON array as written, of at most
+	// MaxSelection bytes. Nil if there was no choice, which differs from an empty selection.
 	Environments json.RawMessage `json:"environments,omitempty"`
 	// ForkedFromID is the thread that this one was forked from, if any.
 	ForkedFromID string `json:"forked_from_id,omitempty"`
@@ -89,8 +88,8 @@ type HistoryStart struct {
 // TurnStarted says that a turn has begun.
 type TurnStarted struct {
 	TurnID string `json:"turn_id"` // a UUIDv7
-	// Environments is the selection that this turn works with, as [Meta.Environments] is that
-	// of the beginning; nil if neither the thread nor a turn ever had one.
+	// Environments is the selection of this turn, in the form of [Meta.Environments]; nil if
+	// neither the thread nor a turn ever had one.
 	Environments json.RawMessage `json:"environments,omitempty"`
 }
 
@@ -100,22 +99,22 @@ type TurnEnded struct {
 	Status TurnStatus `json:"status"`
 }
 
-// TurnStatus is how a turn ended. Only the words below are written; a file of another version
+// TurnStatus is the outcome of a turn. Only the words below are written; a file of another version
 // may have others.
 type TurnStatus string
 
-// How a turn ends.
+// The outcomes of a turn.
 const (
 	TurnCompleted   TurnStatus = "completed"
 	TurnInterrupted TurnStatus = "interrupted" // somebody stopped it
 	TurnFailed      TurnStatus = "failed"
 )
 
-// ProcessRef refers to a process that the thread ran. A process may have several records, one when
-// it is started and one when it has ended: the last one says what is known.
+// ProcessRef refers to a process that the thread ran. A process may have several records, one at
+// its start and one at its end: the last one counts.
 type ProcessRef struct {
 	ProcessID     string        `json:"process_id"`               // as in process/start; not empty
-	EnvironmentID string        `json:"environment_id,omitempty"` // where it ran
+	EnvironmentID string        `json:"environment_id,omitempty"` // environment in which it ran
 	Argv          []string      `json:"argv,omitempty"`
 	Status        ProcessStatus `json:"status"`
 	ExitCode      *int          `json:"exit_code,omitempty"` // nil unless it is known
@@ -125,11 +124,11 @@ type ProcessRef struct {
 	OutputCut bool   `json:"output_cut,omitempty"` // there was more output than Output
 }
 
-// ProcessStatus is what is known of a process. Only the words below are written; a file of
-// another version may have others.
+// ProcessStatus is the known status of a process. Only the words below are written; a file
+// of another version may have others.
 type ProcessStatus string
 
-// What is known of a process.
+// The statuses of a process.
 const (
 	Running ProcessStatus = "running"
 	Exited  ProcessStatus = "exited" // by itself or by a signal
@@ -137,12 +136,12 @@ const (
 	Lost    ProcessStatus = "lost"   // its session ended before its end was known
 )
 
-// summary returns the beginning of output, of at most MaxOutput bytes and with whole runes,
-// and whether there is more.
+// summary returns the beginning of output, at most MaxOutput bytes and whole runes, and
+// reports whether there is more.
 func summary(output string) (beginning string, cut bool) {
 	first := prefix(output)
 	valid := strings.ToValidUTF8(first, string(utf8.RuneError))
-	beginning = prefix(valid) // replacements may be longer than what they replace
+	beginning = prefix(valid) // replacements may be longer than the replaced bytes
 	return beginning, len(first) < len(output) || len(beginning) < len(valid)
 }
 
@@ -158,7 +157,7 @@ func prefix(s string) string {
 	return s[:n]
 }
 
-// line is a record as it is in its file.
+// line is a record in the form of its file.
 type line struct {
 	Timestamp time.Time `json:"timestamp"`
 	Ordinal   *uint64   `json:"ordinal"` // nil if the line has none
@@ -166,7 +165,7 @@ type line struct {
 	Payload   any       `json:"payload"` // a json.RawMessage if the line was read
 }
 
-// UnmarshalObject reads the line. Only the type has to be there.
+// UnmarshalObject reads the line. Only the type is required.
 func (l *line) UnmarshalObject(o *strictjson.Object) {
 	l.Timestamp = moment(o, "timestamp")
 	l.Ordinal = o.OptUint64("ordinal")
@@ -178,8 +177,8 @@ func (l *line) UnmarshalObject(o *strictjson.Object) {
 	}
 }
 
-// decodeRecord decodes a line of the thread id that has the given ordinal. A line may have no
-// ordinal, but not a wrong one: then lines are missing.
+// decodeRecord decodes a line of the thread id that has the given ordinal. A line may lack an
+// ordinal, but a wrong one means that lines are missing.
 func decodeRecord(text []byte, id string, ordinal uint64) (Record, error) {
 	var l line
 	if err := strictjson.Unmarshal(text, &l); err != nil {
@@ -259,7 +258,7 @@ func chosen(r Record) (json.RawMessage, error) {
 	return environments, inPayload(o.Err())
 }
 
-// payload takes the payload of a record apart.
+// payload parses the payload of a record.
 func payload(r Record) (*strictjson.Object, error) {
 	o, err := strictjson.ParseObject(r.Payload)
 	return o, inPayload(err)

@@ -13,8 +13,8 @@ import (
 // ErrInUse says that a thread is open already, in this program or in another one.
 var ErrInUse = errors.New("the thread is in use")
 
-// A Store is a folder of threads and their names. Any number of programs may have the same
-// one. All methods may be called concurrently.
+// A Store is a folder of threads and their names. Any number of programs may use the same
+// folder. All methods may be called concurrently.
 type Store struct {
 	root *os.Root
 }
@@ -35,10 +35,10 @@ func OpenStore(dir string) (*Store, error) {
 // Close closes the folder. Threads that are open stay open.
 func (s *Store) Close() error { return s.root.Close() }
 
-// Create makes a thread and opens it. The thread is there, with its first record on disk, or
-// after a crash it is not there at all. Of m, the ID, the Timestamp and what a fork has are set
-// by the store. A selection that is no JSON array is refused, and with [ErrTooLarge] one of more
-// than [MaxSelection] bytes.
+// Create makes a thread and opens it. After a crash, the thread either exists with its first record
+// on disk, or does not exist. The store sets the ID, the Timestamp and the members about forks of
+// m. It refuses a selection that is no JSON array, and with [ErrTooLarge] a selection of more than
+// [MaxSelection] bytes.
 func (s *Store) Create(m Meta) (*Thread, error) {
 	m.ForkedFromID, m.HistoryBase = "", nil
 	t, err := s.create(m)
@@ -60,7 +60,7 @@ func (s *Store) create(m Meta) (_ *Thread, err error) {
 		return nil, err
 	}
 	m.ID, m.Timestamp = id.String(), now()
-	// The file gets its name when the first record is on disk. What a crash leaves under the
+	// The file gets its name when the first record is on disk. A file that a crash leaves under the
 	// other name is never read.
 	name := m.ID + ".new"
 	f, err := s.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -89,10 +89,10 @@ func (s *Store) create(m Meta) (_ *Thread, err error) {
 	return t, s.sync()
 }
 
-// Open resumes a thread: what it was created with and the last selection of environments are
-// there again, and records are appended to those that there are. What a crash left of a last
-// record is cut off. The id is a UUID in its usual form of 36 characters; [Store.Find] has the
-// one that belongs to a name. Open reads the whole file, but none of an ancestor.
+// Open resumes a thread: it restores its first record and the last selection of environments, and
+// new records are appended. The rest of a record that a crash cut short is removed. The id is a
+// UUID in its usual form of 36 characters; [Store.Find] returns the id for a name. Open reads the
+// whole file, but no file of an ancestor.
 //
 // The error is [ErrInUse] if the thread is open, [fs.ErrNotExist] if there is none, and a
 // [CorruptError] if a line is not a record.
@@ -153,9 +153,9 @@ func (s *Store) openThread(id string, flag int) (*os.File, int64, error) {
 	return s.openFile(file(id), flag, MaxThread)
 }
 
-// stat returns what is known of a file of the folder. Anything but a regular file is refused: a
-// link could lead to the file of another thread, which would be locked and appended to, and the
-// opening of a FIFO does not return.
+// stat describes a file of the folder. Anything but a regular file is refused, because a link could
+// lead to the file of another thread, which would be locked and appended to, and opening a FIFO
+// does not return.
 func (s *Store) stat(name string) (fs.FileInfo, error) {
 	info, err := s.root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -164,7 +164,7 @@ func (s *Store) stat(name string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// openFile opens a file of the folder and returns its size, which may be limit at most.
+// openFile opens a file of the folder and returns its size, which must not exceed limit.
 func (s *Store) openFile(name string, flag int, limit int64) (*os.File, int64, error) {
 	before, err := s.stat(name)
 	if err != nil {
@@ -202,7 +202,8 @@ func file(id string) string { return id + ".jsonl" }
 // path returns the name of a file of the store, for errors.
 func (s *Store) path(name string) string { return filepath.Join(s.root.Name(), name) }
 
-// canonical returns a UUID in small letters. Whatever else could name a file is refused.
+// canonical returns a UUID in small letters. It refuses anything else, because that could name
+// another file.
 func canonical(id string) (string, error) {
 	u, err := uuid.Parse(id)
 	if err != nil || len(id) != len(u.String()) {

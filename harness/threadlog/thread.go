@@ -13,12 +13,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Thread is open for appending, by nobody else. All methods may be called concurrently; records
-// are in the order of the calls.
+// A Thread is a thread open for appending, by only one program. All methods may be called
+// concurrently; records are in the order of the calls.
 //
-// A method that fails has written nothing, and may be called again, unless the disk failed in
-// a way that leaves open what is on it: then all later calls fail with that error, and the
-// thread has to be opened again.
+// A failed method has written nothing, and may be called again. But if a disk error leaves the
+// content of the file unknown, all later calls fail with that error, and the thread must be opened
+// again.
 type Thread struct {
 	file *os.File
 	meta Meta
@@ -28,27 +28,26 @@ type Thread struct {
 	turn         string          // the turn that runs; empty if none does
 	end          filePlace       // of the next record
 	dirty        bool            // records may not be on disk yet
-	err          error           // why nothing can be written any more
+	err          error           // the reason why nothing can be written any more
 }
 
 // ID returns the id of the thread.
 func (t *Thread) ID() string { return t.meta.ID }
 
-// Meta returns what the thread began with. Its parts must not be changed.
+// Meta returns the payload of the first record. Its parts must not be changed.
 func (t *Thread) Meta() Meta { return t.meta }
 
-// Environments returns the selection of environments in effect: that of the last turn that was
-// given one, else that which the thread began with. Nil says that there was no choice.
+// Environments returns the selection of environments in effect: of the last turn with a selection,
+// else of the first record. Nil means that there was no choice.
 func (t *Thread) Environments() json.RawMessage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.environments)
 }
 
-// StartTurn records that a turn begins, and returns its id, a UUIDv7. The environments are a
-// JSON array as in [Meta.Environments] and hold for this turn and later ones; nil leaves those
-// in effect as they are. A turn that runs has to be ended first. One that a crash has
-// interrupted no longer runs.
+// StartTurn records that a turn begins, and returns its id, a UUIDv7. The environments are a JSON
+// array as in [Meta.Environments] and hold for this turn and later ones; nil leaves those in effect
+// as they are. A running turn must be ended first. A turn that a crash interrupted no longer runs.
 func (t *Thread) StartTurn(environments json.RawMessage) (turnID string, err error) {
 	if turnID, err = t.startTurn(environments); err != nil {
 		return "", t.failed("starting a turn", err)
@@ -80,8 +79,8 @@ func (t *Thread) startTurn(environments json.RawMessage) (string, error) {
 	return t.turn, nil
 }
 
-// EndTurn records that the turn has ended, and waits until all records are on disk. It fails if
-// no turn runs, and if the status is none of [TurnStatus].
+// EndTurn records the end of the turn, and waits until all records are on disk. It fails if no turn
+// runs, or if the status is no [TurnStatus].
 func (t *Thread) EndTurn(status TurnStatus) error {
 	if err := t.endTurn(status); err != nil {
 		return t.failed("ending a turn", err)
@@ -107,9 +106,9 @@ func (t *Thread) endTurn(status TurnStatus) error {
 	return t.syncLocked()
 }
 
-// AppendProcess records what is known of a process, in a turn or outside. It cuts the output; a
-// command line that is too long for a record is refused with [ErrTooLarge]. Bytes that are not
-// UTF-8 are replaced by U+FFFD.
+// AppendProcess records the status of a process, in a turn or outside. It cuts the output to
+// [MaxOutput]; a command line that is too long for a record is refused with [ErrTooLarge]. Bytes
+// that are not UTF-8 are replaced by U+FFFD.
 func (t *Thread) AppendProcess(p ProcessRef) error {
 	if err := t.appendProcess(p); err != nil {
 		return t.failed("recording a process", err)
@@ -133,8 +132,8 @@ func (t *Thread) appendProcess(p ProcessRef) error {
 }
 
 // Append adds a record of a type of the harness's own, of 1 to 64 bytes, with a payload that
-// encoding/json encodes. The types of this package are refused. Refused with [ErrTooLarge] are
-// records of more than [MaxRecord] bytes and whatever would let the file exceed [MaxThread].
+// encoding/json encodes. The types of this package are refused. Records of more than [MaxRecord]
+// bytes, and records that would let the file exceed [MaxThread], are refused with [ErrTooLarge].
 func (t *Thread) Append(recordType string, payload any) error {
 	switch recordType {
 	case TypeSessionMeta, TypeTurnStarted, TypeTurnEnded, TypeProcess:
@@ -160,7 +159,7 @@ func (t *Thread) Sync() error {
 }
 
 // Close waits until all records are on disk, and lets others open the thread. It does not end a
-// turn. Later calls of Append and its like fail with [fs.ErrClosed], and so does a second Close.
+// turn. Later calls of Append and similar methods, and a second Close, fail with [fs.ErrClosed].
 func (t *Thread) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +175,7 @@ func (t *Thread) Close() error {
 }
 
 func (t *Thread) append(recordType string, payload any) error {
-	raw, err := marshal(payload) // before the mutex is taken: it may call methods of the payload
+	raw, err := marshal(payload) // before the mutex is taken, because it may call methods of the payload
 	if err != nil {
 		return fmt.Errorf("encoding a record of type %q: %w", recordType, err)
 	}
@@ -199,7 +198,7 @@ func (t *Thread) appendLocked(recordType string, payload any) error {
 	}
 	t.dirty = true
 	if _, err := t.file.WriteAt(text, t.end.offset); err != nil {
-		// Part of the line may be there, and the next record must not follow on it.
+		// Part of the line may be written, and the next record must not follow it.
 		if undone := t.file.Truncate(t.end.offset); undone != nil {
 			t.err = errors.Join(err, undone)
 		}
@@ -213,15 +212,15 @@ func (t *Thread) syncLocked() error {
 	if t.err != nil || !t.dirty {
 		return t.err
 	}
-	// After an fsync that failed the kernel may take pages for clean that are not on disk: a
-	// second one would succeed and say nothing.
+	// After a failed fsync, the kernel may treat pages as clean that are not on disk: a second
+	// fsync would succeed and prove nothing.
 	if t.err = t.file.Sync(); t.err == nil {
 		t.dirty = false
 	}
 	return t.err
 }
 
-// failed says which step of this thread has failed.
+// failed adds the failed step and the thread to an error.
 func (t *Thread) failed(step string, err error) error {
 	return fmt.Errorf("thread %s: %s: %w", t.meta.ID, step, err)
 }

@@ -18,12 +18,12 @@ import (
 // maxFile bounds a file that is updated, in bytes.
 const maxFile = 256 << 20
 
-// Target is where a patch is applied.
+// Target says where a patch is applied.
 type Target struct {
 	Files fsops.FS
-	// Dir is what relative paths of the patch are below; absolute and clean.
+	// Dir is the folder of relative paths in the patch; absolute and clean.
 	Dir string
-	// Alloc gives the memory for a file that is read; nil stands for make. Free gets it back; it
+	// Alloc returns the memory for reading a file; nil means make. Free gets the memory back; it
 	// may be nil.
 	Alloc fsops.Alloc
 	Free  func([]byte)
@@ -37,8 +37,8 @@ type source struct {
 	kept bool // data belongs to an overlay
 }
 
-// tree is the files while a patch is applied: each hunk finds what those before it have made of
-// them. Paths are absolute and clean; links count.
+// tree is the files while a patch is applied: each hunk finds the files as changed by earlier
+// hunks. Paths are absolute and clean; links are followed.
 type tree interface {
 	// read returns the file at path.
 	read(ctx context.Context, path string) (*source, error)
@@ -46,20 +46,20 @@ type tree interface {
 	add(ctx context.Context, path string, h *hunk) error
 	// update gives the file that was read a new content.
 	update(ctx context.Context, src *source, u *updated) error
-	// move makes the file at path as add does, and then takes away the one that was read, unless
-	// they are one. The new file can be executed if the other one could.
+	// move makes the file at path like add, and then removes the file that was read, unless both
+	// are the same. The new file is executable if the old one was.
 	move(ctx context.Context, src *source, path string, u *updated) error
-	// remove takes away the file at path.
+	// remove removes the file at path.
 	remove(ctx context.Context, path string) error
 }
 
-// inOrder applies p file by file. After an error the files of the hunks before it are changed:
-// the changes say which.
+// inOrder applies p file by file. After an error the files of earlier hunks are changed: the
+// changes list them.
 func (t *Target) inOrder(ctx context.Context, p *Patch) ([]Change, error) {
 	return t.apply(ctx, p, &inPlace{t})
 }
 
-// apply does what the hunks say with the files of a tree.
+// apply applies the hunks to the files of a tree.
 func (t *Target) apply(ctx context.Context, p *Patch, files tree) (changes []Change, err error) {
 	for i := range p.hunks {
 		h := &p.hunks[i]
@@ -145,8 +145,8 @@ func (t *Target) readBy(ctx context.Context, path string, links fsops.Links) (*s
 	return &source{path: path, data: data, stat: st}, nil
 }
 
-// inPlace is a tree whose files are written as soon as a hunk says so, into the files that are
-// there: so their modes, owners and further names stay.
+// inPlace is a tree that writes each hunk at once into the existing files, so that their modes,
+// owners and further names stay.
 type inPlace struct{ *Target }
 
 func (t *inPlace) add(ctx context.Context, path string, h *hunk) error {
@@ -159,7 +159,8 @@ func (t *inPlace) update(ctx context.Context, src *source, u *updated) error {
 	return err
 }
 
-// fill writes the file at path, and makes it executable as mode is. It describes what was written.
+// fill writes the file at path, and makes it executable if mode is. It returns the description of
+// the written file.
 func (t *inPlace) fill(ctx context.Context, path string, mode uint32, content func(io.Writer) error) (st unix.Stat_t, err error) {
 	fd, err := t.Files.OpenWrite(ctx, path, fsops.FollowLinks)
 	if errors.Is(err, syscall.ENOENT) {
@@ -185,8 +186,7 @@ func (t *inPlace) fill(ctx context.Context, path string, mode uint32, content fu
 	return st, nil
 }
 
-// makeExecutable lets those execute a file who may read it, if mode is that of a file that can be
-// executed.
+// makeExecutable lets everybody execute a file who may read it, if mode is executable.
 func makeExecutable(f *os.File, st *unix.Stat_t, mode uint32) error {
 	want := st.Mode | mode&0o111&(st.Mode>>2)
 	if want == st.Mode {
@@ -194,7 +194,7 @@ func makeExecutable(f *os.File, st *unix.Stat_t, mode uint32) error {
 	}
 	err := f.Chmod(os.FileMode(want & 0o777))
 	if errors.Is(err, unix.EPERM) {
-		return nil // the file was there, and belongs to somebody else
+		return nil // the file existed, and belongs to somebody else
 	}
 	return err
 }
@@ -224,12 +224,12 @@ func (t *inPlace) move(ctx context.Context, from *source, to string, u *updated)
 	return t.remove(ctx, from.path)
 }
 
-// lastName tells whether the name that a file was read by is what to leads to, so that without it
-// the file is lost.
+// lastName reports whether to leads to the name by which a file was read, so that removing the name
+// would lose the file.
 func (t *inPlace) lastName(ctx context.Context, from *source, to string) (bool, error) {
 	there, err := t.Files.Stat(ctx, from.path, fsops.FollowLinks)
 	if err != nil || there.IsSymlink {
-		return false, err // only a link goes
+		return false, err // only a link is removed
 	}
 	if from.stat.Nlink == 1 {
 		return true, nil
@@ -253,8 +253,8 @@ func (t *inPlace) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// removable describes what is at path, or tells why a patch may not remove that: it removes
-// files, and links that lead to one.
+// removable describes the object at path, or returns the reason why a patch may not remove
+// it: a patch removes only files, and links to files.
 func (t *Target) removable(ctx context.Context, path string) (fsops.Metadata, error) {
 	m, err := t.Files.Stat(ctx, path, fsops.FollowLinks)
 	if err == nil && m.IsDirectory {

@@ -10,10 +10,10 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// SyntaxError says what is wrong with the text of a patch. Models read it, and know the words.
+// SyntaxError describes an error in the text of a patch. Models read it, and know its wording.
 type SyntaxError struct {
-	// Line counts from 1, which is the line that begins the patch. It is 0 where the patch as a
-	// whole is no patch.
+	// Line counts from 1, which is the line that begins the patch. It is 0 if the whole text is no
+	// patch.
 	Line int
 	// Text says what is wrong.
 	Text string
@@ -34,7 +34,7 @@ func invalid(line int, format string, args ...any) error {
 // ErrEmpty is the error of a patch without a hunk.
 var ErrEmpty = errors.New("No files were modified.") //nolint:staticcheck // the words of the reference
 
-// MismatchError says that a file does not have what a patch expects.
+// MismatchError says that a file does not have the lines that a patch expects.
 type MismatchError struct {
 	// Text is the whole message, with the path and the lines.
 	Text string
@@ -42,11 +42,11 @@ type MismatchError struct {
 
 func (e *MismatchError) Error() string { return e.Text }
 
-// FileError says that the system, or the policy of a request, did not let a file be read or
-// changed.
+// FileError says that a file could not be read or changed, because of the system or the
+// policy of a request.
 type FileError struct {
-	// Text is the message of the reference, with the path. Where that does not tell the cause, it
-	// is on a second line.
+	// Text is the message of the reference, with the path. If that does not name the cause, the
+	// cause is on a second line.
 	Text string
 	// Err is the cause.
 	Err error
@@ -76,7 +76,7 @@ func deleteError(path string, err error) error {
 	return &FileError{Text: "Failed to delete file " + path + "\n" + reason(err), Err: err}
 }
 
-// reason is what a message has of its cause.
+// reason returns the text of a cause for a message.
 func reason(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return linux.ErrnoText(errno)
@@ -84,8 +84,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// notUTF8 says where a text ceases to be UTF-8: at, the index of a byte, and how many bytes from
-// there are none, 0 if the text ends within a character.
+// notUTF8 says where a text stops being UTF-8: at is the index of the first wrong byte, wrong the
+// number of wrong bytes, 0 if the text ends within a character.
 type notUTF8 struct{ at, wrong int }
 
 func (e notUTF8) Error() string {
@@ -108,7 +108,7 @@ func checkUTF8(data []byte) error {
 		}
 		at += n
 	}
-	// The longest beginning of a character is one mistake (Unicode 3.9).
+	// The longest beginning of a character is one error (Unicode 3.9).
 	wrong := 1
 	for wrong < 3 && at+wrong < len(data) && !utf8.FullRune(data[at:at+wrong+1]) {
 		wrong++

@@ -15,7 +15,7 @@ import (
 // toolArg is the first argument that makes this program the tool; the second one is the patch.
 const toolArg = "--codex-run-as-apply-patch"
 
-// toolName is what the tool is called as a program of its own: a link to this one.
+// toolName is the name of the tool as a program of its own, a link to this program.
 const toolName = "apply_patch"
 
 // Exit codes of the tool.
@@ -24,8 +24,8 @@ const (
 	exitUsage  = 2
 )
 
-// IsTool tells whether a program with these arguments is the tool, by its own name or by its
-// first argument. The name alone decides, if it is one of the tool's.
+// IsTool reports whether a program with these arguments is the tool, by its own name or by its
+// first argument. If the name is the tool's, it alone decides.
 func IsTool(args []string) bool {
 	return len(args) > 0 && isName(args[0]) || len(args) > 1 && args[1] == toolArg
 }
@@ -36,7 +36,8 @@ func isName(arg0 string) bool {
 }
 
 // Main is the tool: it applies a patch to the files of this process, below its working directory,
-// file by file. It reads the patch from its one argument, or else from stdin. There are no options.
+// file by file. It reads the patch from its only argument, or else from stdin. There are no
+// options.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	return runTool(os.Getwd, args, stdin, stdout, stderr)
 }
@@ -49,19 +50,19 @@ func runTool(getwd func() (string, error), args []string, stdin io.Reader, stdou
 		err = applyIn(getwd, text, stdout)
 	}
 	if err != nil {
-		// If stderr cannot be written to, nobody can be told.
+		// If stderr cannot be written to, the error is lost.
 		_, _ = fmt.Fprintln(stderr, err)
 		return code
 	}
 	return 0
 }
 
-// misuse says what is wrong with the arguments of the tool, in the words of the reference.
+// misuse describes wrong arguments of the tool, in the words of the reference.
 type misuse string
 
 func (m misuse) Error() string { return string(m) }
 
-// patchOf returns the patch, or what is wrong with the arguments.
+// patchOf returns the patch, or an error about the arguments.
 func patchOf(args []string, stdin io.Reader) (text string, code int, err error) {
 	if !isName(args[0]) {
 		if len(args) < 3 || !utf8.ValidString(args[2]) {
@@ -86,7 +87,7 @@ func patchOf(args []string, stdin io.Reader) (text string, code int, err error) 
 	return text, 0, nil
 }
 
-// errNotUTF8 is why a patch cannot be read that is none.
+// errNotUTF8 is the error for a patch that is not UTF-8.
 var errNotUTF8 = errors.New("stream did not contain valid UTF-8")
 
 // ReadPatch reads the text of a patch, at most [maxPatch] bytes, to its end.

@@ -9,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// pass is how exactly lines are compared. A search goes through all that is left of a file in one
-// pass before it begins the next: a line that is the same further down wins over one that is
-// similar and near.
+// pass is how exactly lines are compared. A search goes through the whole rest of a file in one
+// pass before it begins the next, so an equal line further down wins over a similar line nearby.
 type pass uint8
 
 const (
@@ -22,7 +21,7 @@ const (
 	passes
 )
 
-// equal tells whether two lines are the same in a pass.
+// equal reports whether two lines are the same in a pass.
 func (p pass) equal(a, b []byte) bool {
 	if p == exact {
 		return bytes.Equal(a, b)
@@ -49,7 +48,7 @@ func (p pass) equal(a, b []byte) bool {
 	return len(a) == len(b)
 }
 
-// trim drops the blanks of a line that the pass does not look at.
+// trim drops the blanks of a line that the pass ignores.
 func (p pass) trim(line []byte) []byte {
 	switch p {
 	case exact:
@@ -110,29 +109,29 @@ func isASCII(line []byte) bool {
 	return true
 }
 
-// search finds lines in a text, from a place on that only moves forward.
+// search finds lines in a text, from a start that only moves forward.
 type search struct {
 	*text
 	hunk *hunk
-	last *sieve // nil until a search has looked at all lines in vain
+	last *sieve // nil until a search has looked at all lines without success
 }
 
-// sieve knows of the lines that a hunk expects where each is in the text for the last time, if it
-// is there at all. So a search that would find nothing need not look at all lines: without it,
-// each chunk that does not match exactly would cost the length of the file.
+// sieve knows the last place in the text of each line that a hunk expects, if the line occurs at
+// all. So a search without a match need not look at all lines. Without the sieve, each chunk that
+// does not match exactly would cost the length of the file.
 type sieve struct {
 	seed maphash.Seed
-	// slots are a hash table of the lines in each pass, three quarters full at most, which need
-	// not be all there are. A map of Go would take three times as long for as many.
+	// slots are a hash table of the lines in each pass, at most three quarters full; it need not
+	// have all lines. A Go map would take three times as long.
 	slots []slot
 	known int
-	// maybe has a bit for each hash in slots. Nearly all lines of a file are none of those that are
-	// expected, and these bits, unlike the slots, are in the cache of the processor.
+	// maybe has a bit for each hash in slots. Nearly no line of a file is expected, and these bits,
+	// unlike the slots, are in the cache of the processor.
 	maybe []uint64
 }
 
-// slot is what a sieve knows of a line in one pass: where it is for the last time, -1 for nowhere.
-// A hash of 0 is a free slot.
+// slot is the entry of a sieve for a line in one pass: its last place, -1 for none. A hash of 0 is
+// a free slot.
 type slot struct {
 	hash uint64
 	at   int
@@ -144,8 +143,8 @@ const maxSieve = 1 << 20
 // checkEvery is how many lines a search looks at before it looks at its context.
 const checkEvery = 1 << 14
 
-// find looks for the lines want, one or more, in all passes. It returns where they begin and
-// where the line behind them does.
+// find looks for the lines want, one or more, in all passes. It returns the start of these lines
+// and of the line after them.
 func (s *search) find(ctx context.Context, want [][]byte, from int, atEnd bool) (start, next int, ok bool, err error) {
 	if atEnd {
 		start, next, ok = s.findAtEnd(want, from)
@@ -196,7 +195,8 @@ func (s *search) findIn(ctx context.Context, p pass, want [][]byte, from int) (s
 	return 0, 0, false, nil
 }
 
-// borders returns for each beginning of want how long its longest end is that it also begins with.
+// borders returns, for each prefix of want, the length of its longest suffix that is also a prefix
+// of it.
 func (p pass) borders(want [][]byte) []int {
 	back := make([]int, len(want))
 	for i, k := 1, 0; i < len(want); i++ {
@@ -211,7 +211,7 @@ func (p pass) borders(want [][]byte) []int {
 	return back
 }
 
-// findAtEnd tells whether the last lines of the text are those of want.
+// findAtEnd reports whether the last lines of the text are those of want.
 func (s *search) findAtEnd(want [][]byte, from int) (start, next int, ok bool) {
 	start = len(s.data)
 	for range want {
@@ -270,7 +270,7 @@ func (s *search) newSieve(ctx context.Context, from int) (*sieve, error) {
 		}
 		end, next := s.line(from)
 		line := s.data[from:end]
-		// Lines that are equal in one pass are so in each pass after it.
+		// Lines that are equal in one pass are also equal in each later pass.
 		for p := folded; ; p-- {
 			h := p.hash(v.seed, line)
 			if word, bit := v.bit(h); *word&bit == 0 {
@@ -313,12 +313,12 @@ func (v *sieve) slot(hash uint64) *slot {
 	}
 }
 
-// bit returns where the bit of a hash is.
+// bit returns the place of a hash's bit.
 func (v *sieve) bit(hash uint64) (word *uint64, bit uint64) {
 	return &v.maybe[hash>>6%uint64(len(v.maybe))], 1 << (hash % 64)
 }
 
-// mayHave tells whether each line of want is somewhere behind from.
+// mayHave reports whether each line of want may occur somewhere after from.
 func (v *sieve) mayHave(p pass, want [][]byte, from int) bool {
 	for _, w := range want {
 		if s := v.slot(p.hash(v.seed, w)); s.hash != 0 && s.at < from {

@@ -12,15 +12,15 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// touchedFile is a file that a patch has touched, and which is still as it was.
+// touchedFile is a file that a patch has touched, but that is unchanged on disk.
 type touchedFile struct {
 	path    string // without links; a link that was removed is an entry of its own
 	named   string // the path by which it was touched first, for the texts of errors
 	existed bool
-	stat    unix.Stat_t  // of what existed and was read or is to be replaced
-	special bool         // what existed is a link, a fifo or the like
+	stat    unix.Stat_t  // of the existing file that was read or will be replaced
+	special bool         // the existing file is a link, a fifo or the like
 	gone    bool         // the patch has removed it
-	like    *unix.Stat_t // whose mode and owner a new content gets, nil for nobody's
+	like    *unix.Stat_t // file whose mode and owner a new content gets; nil for none
 	temp    string       // the file beside it that has the new content, "" for none
 	data    []byte       // the new content, where it is kept in memory
 	filled  bool         // there is a new content
@@ -31,10 +31,10 @@ type overlay struct {
 	*Target
 	entries map[string]*touchedFile
 	order   []*touchedFile
-	noLinks bool // a link was removed: links that are there may have led through it
+	noLinks bool // a link was removed, and other links may have led through it
 }
 
-// errLinks is why a link is not followed any more.
+// errLinks says why a link is no longer followed.
 var errLinks = errors.New("where this link leads is not known any more: the patch has removed another one")
 
 // locate returns the file that path leads to.
@@ -67,7 +67,7 @@ func (o *overlay) name(ctx context.Context, path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// directory returns path without links. What is missing of it has none.
+// directory returns path without links. Its missing part has none.
 func (o *overlay) directory(ctx context.Context, path string) (string, error) {
 	dir, err := o.Files.Canonicalize(ctx, path)
 	if path == "/" || !errors.Is(err, syscall.ENOENT) {
@@ -88,7 +88,7 @@ func (o *overlay) keep(e *touchedFile) {
 	}
 }
 
-// fresh returns the file at path, ready for a new content: one that is there is a regular file.
+// fresh returns the file at path, ready for a new content. An existing file must be regular.
 func (o *overlay) fresh(ctx context.Context, path string) (*touchedFile, error) {
 	e, err := o.locate(ctx, path)
 	if err != nil || !e.existed || o.entries[e.path] != nil {
@@ -103,8 +103,8 @@ func (o *overlay) fresh(ctx context.Context, path string) (*touchedFile, error) 
 	return e, mayWrite(fd)
 }
 
-// again returns the file that was read, ready for a new content. If its path leads to another one
-// by now, who has changed that would get the content of a file that need not be theirs to read.
+// again returns the file that was read, ready for a new content. It refuses a path that now leads
+// to another file, because the one who changed the path could read content that they may not read.
 func (o *overlay) again(ctx context.Context, src *source) (*touchedFile, error) {
 	e, err := o.fresh(ctx, src.path)
 	if err == nil && o.entries[e.path] == nil && (!e.existed || e.stat.Dev != src.stat.Dev || e.stat.Ino != src.stat.Ino) {
@@ -113,8 +113,8 @@ func (o *overlay) again(ctx context.Context, src *source) (*touchedFile, error) 
 	return e, err
 }
 
-// mayWrite tells why a file that is open may not be written, or nil. A rename does not ask that,
-// but who has made a file read-only means its content.
+// mayWrite returns the reason why an open file may not be written, or nil. A rename would not check
+// that, but a read-only file should keep its content.
 func mayWrite(fd int) error {
 	err := unix.Faccessat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.W_OK, unix.AT_EACCESS)
 	if errors.Is(err, syscall.ENOENT) {
@@ -139,7 +139,7 @@ func (o *overlay) read(ctx context.Context, path string) (*source, error) {
 	if e.temp != "" {
 		file = e.temp
 	}
-	src, err := o.readBy(ctx, file, fsops.RefuseLinks) // where it is was found already
+	src, err := o.readBy(ctx, file, fsops.RefuseLinks) // its place was already found
 	if err != nil {
 		return nil, err
 	}
@@ -178,14 +178,14 @@ func (o *overlay) take(ctx context.Context, path string) error {
 	return nil
 }
 
-// same tells whether the file that was read at from is what to leads to, so that it is lost if it
-// is taken away.
+// same reports whether to leads to the file that was read at from, so that removing from would lose
+// the file.
 func (o *overlay) same(ctx context.Context, from *source, to *touchedFile) (bool, error) {
 	name, err := o.name(ctx, from.path)
 	if err != nil || name == to.path {
 		return true, err
 	}
-	// One directory that is mounted twice has one file under two paths.
+	// In a directory that is mounted twice, one file has two paths.
 	there, err := o.Files.Stat(ctx, name, fsops.FollowLinks)
 	return err == nil && !there.IsSymlink && to.existed && to.stat.Dev == from.stat.Dev && to.stat.Ino == from.stat.Ino && to.stat.Nlink == 1, nil
 }

@@ -108,8 +108,8 @@ type parser struct {
 	body       string // what was not read when the body of a chunk, or of an added file, began
 }
 
-// state reads a line and returns what reads the next one. What was not read before the line is
-// start: a body that has the line begins there.
+// state reads a line and returns the state that reads the next one. start is the unread text
+// including the line: a body that begins with the line begins there.
 type state func(line, start string) (state, error)
 
 func (p *parser) next() string {
@@ -145,8 +145,8 @@ func (p *parser) header(line, start string) (state, error) {
 	return nil, invalid(p.line, badHeader, line)
 }
 
-// environment notes that the patch is for an environment. Which one is for those who choose it:
-// here the patch has arrived already.
+// environment notes that the patch is for an environment. It ignores which one, because the patch
+// has already arrived here.
 func (p *parser) environment(id string) (state, error) {
 	switch {
 	case p.env:
@@ -210,7 +210,7 @@ func (p *parser) update(line, start string) (state, error) {
 	return nil, invalid(p.line, badLine, line)
 }
 
-// begin begins a chunk whose lines are what is not read yet.
+// begin begins a chunk whose lines are not read yet.
 func (p *parser) begin(context, body string) {
 	h := p.last()
 	h.chunks = append(h.chunks, chunk{context: context})
@@ -218,7 +218,7 @@ func (p *parser) begin(context, body string) {
 	p.body = body
 }
 
-// chunkStart tells whether line begins a chunk, and returns the context that it names.
+// chunkStart reports whether line begins a chunk, and returns the context that it names.
 func chunkStart(line string) (context string, ok bool) {
 	if line == atMark {
 		return "", true
@@ -226,12 +226,12 @@ func chunkStart(line string) (context string, ok bool) {
 	return strings.CutPrefix(line, atMark+" ")
 }
 
-// isBody tells whether line may be in the body of a chunk.
+// isBody reports whether line may be in the body of a chunk.
 func isBody(line string) bool {
 	return line == "" || line[0] == ' ' || line[0] == '-' || line[0] == '+'
 }
 
-// opens tells whether a line, trimmed on its right, is one that open takes.
+// opens reports whether open accepts a line, trimmed on its right.
 func opens(right string) bool {
 	if right == endMark {
 		return true
@@ -244,7 +244,7 @@ func opens(right string) bool {
 	return false
 }
 
-// first reads the line behind the start of a chunk.
+// first reads the line after the start of a chunk.
 func (p *parser) first(line, start string) (state, error) {
 	right := strings.TrimRightFunc(line, unicode.IsSpace)
 	switch {
@@ -256,10 +256,10 @@ func (p *parser) first(line, start string) (state, error) {
 	return p.lines(line, start)
 }
 
-// isEnd tells whether line is the last one of the patch, which may be indented.
+// isEnd reports whether line is the last line of the patch, which may be indented.
 func (p *parser) isEnd(line string) bool { return p.done && strings.TrimSpace(line) == endMark }
 
-// lines reads a line behind the first one of a chunk.
+// lines reads a line after the first one of a chunk.
 func (p *parser) lines(line, start string) (state, error) {
 	if p.isEnd(line) {
 		return p.end, nil
@@ -302,7 +302,7 @@ func (p *parser) between(line, start string) (state, error) {
 	return nil, invalid(p.line, badChunk, line)
 }
 
-// end reads a line behind the end of the patch.
+// end reads a line after the end of the patch.
 func (p *parser) end(line, _ string) (state, error) {
 	if line = strings.TrimSpace(line); line != "" && line != endMark {
 		return nil, invalid(0, badEnd)

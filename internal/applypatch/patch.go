@@ -16,23 +16,22 @@ const maxParts = 1 << 20
 // Kind is what a hunk does with a file.
 type Kind uint8
 
-// The kinds of hunks, in the order in which the tool tells of them.
+// The kinds of hunks, in the order in which the tool lists them.
 const (
 	Add Kind = iota
 	Update
 	Delete
 )
 
-// Patch is what [Parse] has read: the hunks in their order. They hold pieces of the text of the
-// patch.
+// Patch is a patch read by [Parse]: its hunks in order. They hold pieces of the text of the patch.
 type Patch struct {
 	hunks []hunk
 }
 
-// Files tells how many files the patch names, each counted as often as it does.
+// Files returns how many files the patch names, counted at each mention.
 func (p *Patch) Files() int { return len(p.hunks) }
 
-// hunk is what a patch says of one file.
+// hunk is the part of a patch about one file.
 type hunk struct {
 	kind   Kind
 	path   string
@@ -41,18 +40,18 @@ type hunk struct {
 	chunks []chunk
 }
 
-// chunk is one place in a file that is updated.
+// chunk is one place in an updated file.
 type chunk struct {
 	context string // a line before the place, "" for none
 	body    lines
 	atEnd   bool // the lines are the last ones of the file
 
-	// What is told here of the body, nobody has to count again.
+	// Counts of the body, so that it need not be counted again.
 	olds, news                 int
 	lastOldEmpty, lastNewEmpty bool
 }
 
-// lines are lines as a patch has them, with their marks and line ends.
+// lines are lines of a patch, with their marks and line ends.
 type lines string
 
 // all yields each line without its end, and its mark: ' ' for a line that stays, '-' for one that
@@ -100,7 +99,7 @@ func (c *chunk) count(mark byte, empty bool) {
 // Change is a file that a patch has changed.
 type Change struct {
 	Kind Kind
-	// Path is as the patch has it; of a file that was moved, the new one.
+	// Path is the path in the patch; for a moved file, the new one.
 	Path string
 	// Name is the absolute path.
 	Name string
@@ -108,8 +107,8 @@ type Change struct {
 	From string
 }
 
-// Summary is what the tool prints of changes: the files that were added, then those that were
-// changed, then those that were removed.
+// Summary returns the tool's output for changes: the added files, then the changed ones, then the
+// removed ones.
 func Summary(changes []Change) string {
 	var b strings.Builder
 	b.WriteString("Success. Updated the following files:\n")
@@ -126,7 +125,7 @@ func Summary(changes []Change) string {
 	return b.String()
 }
 
-// absolute returns the path that name is below dir, by its text alone: links count for nothing.
+// absolute returns the path of name below dir, by its text alone, without looking at links.
 func absolute(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)

@@ -13,10 +13,10 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// Preview changes nothing, and writes to out as a unified diff what p would change, hunk by hunk:
-// the diff of a hunk is one to what those before it have made. It finds what is wrong with the
-// patch and with what is there, but not what only writing would tell. An error of out is returned,
-// and one if the diff has more than limit bytes.
+// Preview changes nothing, and writes the changes of p to out as a unified diff, hunk by hunk: each
+// hunk's diff is based on the result of the earlier hunks. It finds errors in the patch and in the
+// files, but not errors that only writing would show. It returns an error of out, and an error if
+// the diff has more than limit bytes.
 func (t *Target) Preview(ctx context.Context, p *Patch, out io.Writer, limit int) ([]Change, error) {
 	v := &preview{
 		overlay: overlay{Target: t, entries: map[string]*touchedFile{}},
@@ -171,7 +171,7 @@ func (d *diff) header(from string, before bool, to string, after bool) {
 func (d *diff) place(from, olds, to, news int) {
 	number := func(at, count int) string {
 		if count == 0 {
-			at-- // the line behind which something comes or goes
+			at-- // the line after which lines are added or removed
 		}
 		return strconv.Itoa(at) + "," + strconv.Itoa(count)
 	}
@@ -247,7 +247,7 @@ func (u *updated) shown() []edit {
 	return append(append(u.edits[:before:before], last), u.edits[before:]...)
 }
 
-// replace writes that all of a file goes, and what comes; nil stands for nothing.
+// replace writes the removal of a whole file, and its new content; nil means none.
 func (d *diff) replace(old *source, h *hunk) {
 	olds, news := 0, 0
 	var text *text

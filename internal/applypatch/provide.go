@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Provided is a directory for the PATH of commands, in which the tool is.
+// Provided is a directory for the PATH of commands, with the tool in it.
 type Provided struct {
 	dir     string
 	program string
@@ -16,8 +16,8 @@ type Provided struct {
 
 // Provide makes such a directory, with a link to this program. The caller closes it.
 //
-// It is not in a directory for temporary files, if there is another one: commands may write there,
-// and it is a worse kind of sandbox that has to keep a part of that as it is.
+// If possible, it is not in a directory for temporary files, because commands may write there, and
+// protecting a part of a writable directory needs a weaker kind of sandbox.
 func Provide() (*Provided, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -53,8 +53,8 @@ func (p *Provided) Dir() string {
 	return p.dir
 }
 
-// Paths are what a command has to be able to read to execute the tool, and must not be able to
-// change. A nil p has none.
+// Paths returns the paths that a command must be able to read to execute the tool, and must not be
+// able to change. A nil p has none.
 func (p *Provided) Paths() []string {
 	if p == nil {
 		return nil
@@ -62,8 +62,8 @@ func (p *Provided) Paths() []string {
 	return []string{p.dir, p.program}
 }
 
-// Before puts the directory in front of PATH in env, where that has any. A nil p leaves env as it
-// is.
+// Before puts the directory in front of PATH in env, if env has a PATH. A nil p returns env
+// unchanged.
 func (p *Provided) Before(env []string) []string {
 	if p == nil {
 		return env

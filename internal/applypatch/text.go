@@ -2,15 +2,15 @@ package applypatch
 
 import "bytes"
 
-// text is a file that is updated. A line ends with LF, CRLF or a lone CR; behind the last end
-// there is no line.
+// text is an updated file. A line ends with LF, CRLF or a lone CR; after the last end there is no
+// line.
 type text struct {
 	data []byte
 	eol  string // how the first line ends, LF if none does
 	open bool   // the last line has no end
 
-	// The first CR at crFrom or behind it is at cr: nearly always the next one is looked for
-	// where the last search has looked already. Without a CR in the file both are past its end.
+	// The first CR at or after crFrom is at cr, because the next search is nearly always in the
+	// part that was already searched. Without a CR in the file, both are past its end.
 	crFrom, cr int
 }
 
@@ -37,8 +37,8 @@ func (t *text) findCR(from int) int {
 	return len(t.data)
 }
 
-// line returns the end of the line at from, and where the next line begins. There has to be a
-// line at from.
+// line returns the end of the line at from, and the start of the next line. There must be a line at
+// from.
 func (t *text) line(from int) (end, next int) {
 	if from < t.crFrom || from > t.cr {
 		t.crFrom, t.cr = from, t.findCR(from)
@@ -58,8 +58,7 @@ func (t *text) line(from int) (end, next int) {
 	return end, next
 }
 
-// before returns where the line begins that is before the one at from, or before the end of the
-// file.
+// before returns the start of the line before the line at from, or before the end of the file.
 func (t *text) before(from int) int {
 	at := from
 	if at > 0 && t.data[at-1] == '\n' {

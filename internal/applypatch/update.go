@@ -7,13 +7,11 @@ import (
 	"strings"
 )
 
-// edit is a chunk at its place: what is in the text from a place up to another one is replaced by
-// what the chunk has.
+// edit is a chunk at its place: the lines of the chunk replace the text between two places.
 type edit struct {
 	chunk    *chunk
 	from, to int
-	// The last line that the chunk expects was not there, or the last one of what it leaves was
-	// dropped with that.
+	// The last expected line of the chunk was missing; the last resulting line was dropped with it.
 	dropOld, dropNew bool
 }
 
@@ -58,9 +56,9 @@ func place(ctx context.Context, data []byte, h *hunk, path string) (*updated, er
 	return u, nil
 }
 
-// place finds the lines that c expects. Where the last of them is empty they are also looked for
-// without it: models like to end a chunk with an empty line that the file does not have. If
-// nothing is left then, what the chunk adds goes where the search is.
+// place finds the lines that c expects. If the last of them is empty, it also searches without that
+// line, because models like to end a chunk with an empty line that the file does not have. If no
+// lines are left then, the chunk's new lines go to the current place of the search.
 func (s *search) place(ctx context.Context, c *chunk, at int) (e edit, ok bool, err error) {
 	old := c.old()
 	want := make([][]byte, len(old))
@@ -81,9 +79,8 @@ func (s *search) place(ctx context.Context, c *chunk, at int) (e edit, ok bool, 
 	return e, ok, err
 }
 
-// lines yields what an edit makes of its lines: the mark of each, and the line as it is in the
-// file (from start to next in data) or, of one that comes, as it is in the patch. A line that
-// stays has both.
+// lines yields the lines of an edit: the mark of each, and the line in the file (from start to next
+// in data) or, for an added line, in the patch. A line that stays has both.
 func (e *edit) lines(t *text, yield func(mark byte, start, next int, added string)) {
 	at, olds, news := e.from, 0, 0
 	for mark, line := range e.chunk.body.all() {
@@ -112,7 +109,7 @@ func (e *edit) lines(t *text, yield func(mark byte, start, next int, added strin
 	}
 }
 
-// content writes the file as it is after the update. A last line without an end gets one.
+// content writes the updated file. A last line without an end gets one.
 func (u *updated) content(w io.Writer) error {
 	out := output{w: w}
 	at := 0
@@ -160,7 +157,7 @@ func (o *output) copy(t *text, from, to int) {
 	}
 }
 
-// content writes the content of a file that h adds.
+// content writes the content of the file that h adds.
 func (h *hunk) content(w io.Writer) error {
 	out := output{w: w}
 	for _, line := range h.added.all() {

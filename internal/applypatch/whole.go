@@ -18,22 +18,21 @@ import (
 
 // Whole applies p, and changes all files or none.
 //
-// What the patch makes of each file is written into a new one beside it first. When all of that has
-// succeeded, these are renamed to the names of the files, and last what is to be removed is
-// removed. If one of these steps fails, those before it are taken back. So a file is the old one or
-// the new one at any time, also when this process is killed; then files whose names begin with
-// ".apply-patch-" can be left over, and some of the files can be new and others old.
+// It first writes the new content of each file into a new file beside it. If all of that has
+// succeeded, it renames these to the names of the files, and finally removes the files to be
+// removed. If one of these steps fails, it undoes the earlier ones. So a file is the old or the new
+// one at any time, even if this process is killed. Then files whose names begin with
+// ".apply-patch-" can be left over, and some files can be new and others old.
 //
-// A file keeps its mode, also where it is moved, and its owner if this process may give it away.
-// What it loses is the connection to further names of it (hard links). A link is followed, and
-// stays, but one that leads to nothing is an error.
+// A file keeps its mode, also if it is moved, and its owner if this process may set it. It loses
+// its other names (hard links). A link is followed, and stays, but a dangling link is an error.
 func (t *Target) Whole(ctx context.Context, p *Patch) ([]Change, error) {
 	s := &staged{overlay: overlay{Target: t, entries: map[string]*touchedFile{}}}
 	changes, err := t.apply(ctx, p, s)
 	if err == nil {
 		err = ctx.Err()
 	}
-	// What is begun now is brought to an end, the one or the other.
+	// From here on, the change is either completed or undone.
 	ctx = context.WithoutCancel(ctx)
 	if err == nil {
 		err = s.commit(ctx)
@@ -41,10 +40,10 @@ func (t *Target) Whole(ctx context.Context, p *Patch) ([]Change, error) {
 	return changes, errors.Join(err, s.clean(ctx, err != nil))
 }
 
-// prefix begins the names of the files that new contents are written into.
+// prefix begins the names of the files for new contents.
 const prefix = ".apply-patch-"
 
-// staged is a tree in which new contents are in files of their own.
+// staged is a tree with new contents in separate files.
 type staged struct {
 	overlay
 	made  []string // directories
@@ -89,7 +88,7 @@ func (s *staged) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// stage writes the new content of e. If there is a file that is moved, it is from that.
+// stage writes the new content of e. moved describes the moved file that it comes from, if any.
 func (s *staged) stage(ctx context.Context, e *touchedFile, path string, moved *unix.Stat_t, content func(io.Writer) error) error {
 	f, name, err := s.beside(ctx, e.path, path)
 	if err != nil {
@@ -121,14 +120,14 @@ func (s *staged) stage(ctx context.Context, e *touchedFile, path string, moved *
 	return nil
 }
 
-// resemble gives f the mode and the owner of another file; st is what f has.
+// resemble gives f the mode and the owner of another file; st describes f.
 func resemble(f *os.File, st, like *unix.Stat_t) error {
 	if st.Uid != like.Uid || st.Gid != like.Gid {
 		if err := f.Chown(int(like.Uid), int(like.Gid)); err != nil && !errors.Is(err, syscall.EPERM) {
 			return err
 		}
 	}
-	const permissions = 0o777 // who gives a file a new content does not vouch for its setuid bit
+	const permissions = 0o777 // a new content must not inherit the setuid bit
 	if st.Mode&permissions == like.Mode&permissions {
 		return nil
 	}
@@ -139,8 +138,8 @@ func resemble(f *os.File, st, like *unix.Stat_t) error {
 	return nil
 }
 
-// beside makes a file in the directory of path, and what is missing of the directory. It is
-// removed at the end, if it is there by then.
+// beside makes a file in the directory of path, and makes missing directories. The file is
+// removed at the end, if it still exists.
 func (s *staged) beside(ctx context.Context, path, named string) (f *os.File, name string, err error) {
 	name = filepath.Join(filepath.Dir(path), prefix+rand.Text())
 	fd, err := s.Files.OpenWrite(ctx, name, fsops.RefuseLinks)
@@ -159,7 +158,7 @@ func (s *staged) beside(ctx context.Context, path, named string) (f *os.File, na
 	return os.NewFile(uintptr(fd), name), name, nil
 }
 
-// makeParents makes dir and what is missing above it.
+// makeParents makes dir and its missing parents.
 func (s *staged) makeParents(ctx context.Context, dir string) error {
 	if _, err := s.Files.Stat(ctx, dir, fsops.FollowLinks); !errors.Is(err, syscall.ENOENT) || dir == "/" {
 		return err
@@ -169,7 +168,7 @@ func (s *staged) makeParents(ctx context.Context, dir string) error {
 	}
 	err := s.Files.CreateDirectory(ctx, dir, false, fsops.FollowLinks)
 	if errors.Is(err, syscall.EEXIST) {
-		return nil // it has come meanwhile, or is a link: who writes into it will see
+		return nil // it has been made in the meantime, or is a link: writing into it will show
 	}
 	if err == nil {
 		s.made = append(s.made, dir)
@@ -177,13 +176,13 @@ func (s *staged) makeParents(ctx context.Context, dir string) error {
 	return err
 }
 
-// step is one change of the files that are there.
+// step is one change of the existing files.
 type step struct {
 	*touchedFile
-	backup string // what was at the path before, "" for nothing
+	backup string // the previous file at the path, "" for none
 }
 
-// commit makes what was staged real.
+// commit makes the staged changes real.
 func (s *staged) commit(ctx context.Context) error {
 	var steps []*step
 	for _, e := range s.order {
@@ -196,7 +195,7 @@ func (s *staged) commit(ctx context.Context) error {
 			steps = append(steps, &step{touchedFile: e})
 		}
 	}
-	// Nothing follows the last step that could fail, so nobody takes it back.
+	// No step that could fail follows the last one, so it is never undone.
 	last := len(steps) - 1
 	for i, step := range steps {
 		if step.existed && !step.special && !step.gone && i < last {
@@ -269,13 +268,13 @@ func (s *staged) do(ctx context.Context, step *step, last bool) error {
 	return nil
 }
 
-// undo takes back a step.
+// undo undoes a step.
 func (s *staged) undo(ctx context.Context, step *step) error {
 	var err error
 	if step.backup == "" {
 		err = s.Files.Remove(ctx, step.path, false, false, fsops.FollowLinks)
 	} else if err = s.Files.Rename(ctx, step.backup, step.path, true); err != nil {
-		// What is lost otherwise stays.
+		// Keep the backup, because it would be lost otherwise.
 		s.spare = slices.DeleteFunc(s.spare, func(name string) bool { return name == step.backup })
 	}
 	if err != nil {
@@ -284,8 +283,8 @@ func (s *staged) undo(ctx context.Context, step *step) error {
 	return nil
 }
 
-// clean removes what is left of the files that are nobody's, and after a failure also the
-// directories that were made.
+// clean removes remaining temporary files, and after a failure also the directories that
+// were made.
 func (s *staged) clean(ctx context.Context, failed bool) error {
 	var errs []error
 	for _, name := range s.spare {
@@ -295,7 +294,7 @@ func (s *staged) clean(ctx context.Context, failed bool) error {
 	}
 	if failed {
 		for _, dir := range slices.Backward(s.made) {
-			// Somebody may have put something there meanwhile.
+			// Another program may have put something there.
 			_ = s.Files.Remove(ctx, dir, false, true, fsops.FollowLinks)
 		}
 	}

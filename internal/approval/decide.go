@@ -15,11 +15,11 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// outcome is what becomes of a question.
+// outcome is the outcome of a question.
 type outcome struct {
 	allowed bool
-	by      string   // what has decided, or why the question was closed
-	noted   string   // what the operator is told, one of [Outcomes]; "": nothing
+	by      string   // what decided, or the reason why the question was closed
+	noted   string   // for the operator, one of [Outcomes]; "": nothing
 	id      string   // of the question at the client; "" if its turn has not come
 	again   bool     // the same command needs not be asked about again
 	prefix  []string // nor do commands with this beginning; nil: none
@@ -27,17 +27,16 @@ type outcome struct {
 	text    string   // why the command is refused, if it is about a start
 }
 
-// What decides, as the client is told.
+// The sources of decisions, as reported to the client.
 const (
 	byRule     = "rule"
 	byMemo     = "memo" // an answer before
 	byApproval = "approval"
 )
 
-// decide asks the client, and changes nothing: [ProcessQuestions.conclude] does. If the operator's policy is
-// replaced meanwhile, the question is closed, and an earlier answer or the new policy decides, or the
-// client is asked again. The question that decide returns is q as the policy sees it that was in
-// force at the end.
+// decide asks the client, and changes nothing: [ProcessQuestions.conclude] does. If the operator's
+// policy is replaced in the meantime, the question is closed; then an earlier answer or the new
+// policy decides, or the client is asked again. The returned question is q under the last policy.
 func (p *ProcessQuestions) decide(ctx context.Context, q question) (question, outcome) {
 	for {
 		answer, id, err := p.ask(ctx, &q)
@@ -90,7 +89,7 @@ func (p *ProcessQuestions) ask(ctx context.Context, q *question) (answer protoco
 	return answer, params.ApprovalID, err
 }
 
-// rejected is the reason of a no, in the words of the reference.
+// rejected is the reason of a refusal by the user, in the words of the reference.
 const rejected = "rejected by user"
 
 // read takes an answer.
@@ -101,7 +100,7 @@ func (q *question) read(a protocol.ExecApprovalAnswer) outcome {
 	case protocol.ApprovalAcceptForProcess:
 		o.again = true
 	case protocol.ApprovalAcceptWithRule:
-		// Where a rule asks nothing is proposed: no other rule lifts it.
+		// If a rule asks, nothing is proposed, because no other rule can override it.
 		if n := len(a.Prefix); n > 0 && n <= len(q.Proposed) && slices.Equal(q.Proposed[:n], a.Prefix) && !execpolicy.TooWide(a.Prefix) {
 			o.prefix = a.Prefix
 		}
@@ -126,8 +125,8 @@ func (q *question) unanswered(why error) outcome {
 }
 
 // review decides about a question again, by the policy that the operator has now. If outcome.by is
-// "" the client has to be asked again. What runs keeps the rules of its start: if these ask about
-// a program that it executes, new ones can only forbid that.
+// "", the client must be asked again. A running process keeps the rules of its start: if these ask
+// about a program that it executes, new rules can only forbid the program.
 func (p *ProcessQuestions) review(q question) (question, outcome) {
 	q.operator = p.plan.current.Policy()
 	var v execpolicy.Verdict
@@ -150,8 +149,8 @@ func (p *ProcessQuestions) review(q question) (question, outcome) {
 	return q, outcome{}
 }
 
-// conclude remembers what was accepted for more than once, tells the operator, and tells the client:
-// in this order, and nowhere else.
+// conclude remembers commands that were accepted for more than once, tells the operator, and tells
+// the client, in this order. Nothing else does this.
 func (p *ProcessQuestions) conclude(q *question, o outcome) {
 	p.remember(q, &o)
 	if o.noted != "" {
@@ -163,13 +162,13 @@ func (p *ProcessQuestions) conclude(q *question, o outcome) {
 // maxRemembered is how many commands, and how many beginnings of commands, are remembered.
 const maxRemembered = 1024
 
-// key is what a command is remembered by: its program, a path or a name, and its arguments. How a
-// command calls itself does not count: a process may say anything there.
+// key identifies a remembered command: its program, a path or a name, and its arguments. The
+// command's name for itself does not count, because a process may choose any.
 func key(program string, argv []string) string {
 	return program + "\x00" + strings.Join(argv[min(1, len(argv)):], "\x00")
 }
 
-// remembers reports whether a command needs not be asked about again.
+// remembers reports whether a command need not be asked about again.
 func (p *ProcessQuestions) remembers(q *question) bool {
 	if q.Truncated {
 		return false
@@ -181,15 +180,15 @@ func (p *ProcessQuestions) remembers(q *question) bool {
 	})
 }
 
-// remember keeps what was accepted for more than once, in memory and, if the operator wants that, in
-// a rule.
+// remember keeps commands that were accepted for more than once, in memory and, if the operator
+// wants it, in a rule.
 func (p *ProcessQuestions) remember(q *question, o *outcome) {
 	var keys []string
 	if o.again && !q.Truncated {
 		keys = append(keys, key(q.Exe+"\x00"+q.Identity, q.Argv))
 	}
 	if o.allowed && q.kind == protocol.ApprovalStart {
-		for _, argv := range slices.Concat(q.commands, [][]string{q.Argv}) { // whoever accepts a script accepts its commands
+		for _, argv := range slices.Concat(q.commands, [][]string{q.Argv}) { // accepting a script accepts its commands
 			if len(argv) > 0 {
 				keys = append(keys, key(path.Base(argv[0]), argv))
 			}
@@ -213,10 +212,10 @@ func (p *ProcessQuestions) remember(q *question, o *outcome) {
 	}
 }
 
-// tell tells the client of a decision, if it wants to hear of it.
+// tell reports a decision to the client, if the client wants it.
 func (p *ProcessQuestions) tell(q *question, o *outcome) {
 	able, _ := p.desk.now()
-	earlier := o.noted == "" // an earlier answer has decided, and nobody was to be asked
+	earlier := o.noted == "" // an earlier answer decided, and no question was needed
 	if !able || o.allowed && (p.plan.report == protocol.ReportRefused || earlier && p.plan.report != protocol.ReportAll) {
 		return
 	}
@@ -233,16 +232,16 @@ func (p *ProcessQuestions) tell(q *question, o *outcome) {
 	}
 }
 
-// maxTold is how many decisions about a process are told in a second.
+// maxTold is how many decisions about a process are reported per second.
 const maxTold = 100
 
-// tally counts what is told. Its process guards it.
+// tally counts reported decisions. The mutex of its process guards it.
 type tally struct {
 	second        int64
 	told, dropped int
 }
 
-// add reports whether a decision is to be told, and notes in it how many before were not.
+// add reports whether a decision must be reported, and notes in it how many earlier ones were not.
 func (t *tally) add(now time.Time, d *protocol.ExecDecision) bool {
 	if s := now.Unix(); s != t.second {
 		t.second, t.told = s, 0

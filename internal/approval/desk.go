@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// ErrDetached is the error of [Desk.Ask] where nobody is attached, or is no more.
+// ErrDetached is the error of [Desk.Ask] if no client is attached, or not any more.
 var ErrDetached = errors.New("no client is attached")
 
 const (
@@ -18,23 +18,22 @@ const (
 	maxAskedOfProcess = 64
 )
 
-// Desk is where the questions of all processes of a session come. Its methods may be called at
-// once.
+// Desk handles the questions of all processes of a session. Its methods may be called at once.
 type Desk struct {
-	// Ask asks the client that is attached, and fails with ErrDetached as soon as none is.
+	// Ask asks the attached client, and fails with ErrDetached as soon as none is attached.
 	Ask func(ctx context.Context, method string, params, result any) error
-	// Tell tells the client that is attached, if there is one. It may take as long as that
-	// does not read.
+	// Tell tells the attached client, if there is one. It may block while the client does
+	// not read.
 	Tell func(method string, params any)
-	// Note hears of each command that was refused or asked about, but for those that an earlier
-	// answer decides. Nil: nobody does.
+	// Note is called for each command that was refused or asked about, except those that an earlier
+	// answer decided. It may be nil.
 	Note func(Decision)
 
 	once sync.Once
 	turn chan struct{} // has an element for each question
 
 	mu      sync.Mutex // guards what follows
-	able    bool       // the client that came last answers questions
+	able    bool       // the last client answers questions
 	changed chan struct{}
 }
 
@@ -42,7 +41,8 @@ func (d *Desk) init() {
 	d.once.Do(func() { d.turn, d.changed = make(chan struct{}, maxAsked), make(chan struct{}) })
 }
 
-// Attach says that a client has come, and whether it answers questions. It is asked what is open.
+// Attach notes that a client has come; able says whether it answers questions. Open questions are
+// asked again.
 func (d *Desk) Attach(able bool) {
 	d.init()
 	d.mu.Lock()
@@ -58,8 +58,7 @@ func (d *Desk) now() (able bool, changed <-chan struct{}) {
 	return d.able, d.changed
 }
 
-// ask asks whoever is attached until somebody answers. An answer that cannot be understood
-// declines.
+// ask asks each attached client until one answers. An unknown answer declines.
 func (d *Desk) ask(ctx context.Context, q *protocol.ExecApprovalParams) (protocol.ExecApprovalAnswer, error) {
 	for {
 		able, changed := d.now()

@@ -12,32 +12,31 @@ import (
 	"github.com/execagent/execagent/internal/secretfile"
 )
 
-// Rules says where the rules of an operator are, and what holds where no rule does. A decision is
-// allow, prompt or forbidden.
+// Rules says where the rules of an operator are, and which decisions hold if no rule matches. A
+// decision is allow, prompt or forbidden.
 type Rules struct {
 	Folder       string // of files whose names end in .rules
 	Unmatched    string // decision about commands that no rule matches; "": allow
-	Opaque       string // decision about scripts of shells that cannot be taken apart; "": Unmatched
+	Opaque       string // decision about shell scripts that cannot be split; "": Unmatched
 	ForcedRM     string // decision about rm -f that no rule matches; "": allow
-	Enforce      string // start or tree; "": tree where the kernel can, else start
+	Enforce      string // start or tree; "": tree if the kernel can, else start
 	Amend        bool   // add a rule that a client accepts a command with
 	AllowUnasked bool   // as in [execpolicy.Policy]
 }
 
-// Operator has the rules of an operator in force, and where they come from. The methods of nil
-// have none.
+// Operator has the current rules of an operator, and their source. A nil Operator has none.
 type Operator struct {
 	rules   Rules
 	log     *slog.Logger
 	current *execpolicy.Current
 
-	mu sync.Mutex // held from reading the rules until they are in force
+	mu sync.Mutex // held from reading the rules until they are current
 }
 
 // NotReread is the line of the log for an error of [Operator.Reread].
 const NotReread = "the new rules about commands cannot be read, so the old ones stay in force"
 
-// TreeError says why this host cannot have rules asked about what commands execute.
+// TreeError says why this host cannot judge the programs that commands execute.
 type TreeError struct{ Reason error }
 
 func (e *TreeError) Error() string {
@@ -46,8 +45,8 @@ func (e *TreeError) Error() string {
 
 func (e *TreeError) Unwrap() error { return e.Reason }
 
-// ReadRules reads rules. It finds out where they can be asked, if that is not told, and refuses to
-// have them asked where they cannot be, with a [TreeError]. A nil log discards.
+// ReadRules reads rules. If Enforce is "", it finds out what this host can enforce. If the host
+// cannot enforce tree, the error is a [TreeError]. A nil log discards.
 func ReadRules(r Rules, log *slog.Logger) (*Operator, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -69,8 +68,8 @@ func ReadRules(r Rules, log *slog.Logger) (*Operator, error) {
 	return o, nil
 }
 
-// tell says how many rules were read. There may be none since a file has another name, and nobody
-// would notice: then much is allowed.
+// tell logs how many rules were read. It warns if there are none, because nobody would notice a
+// wrongly named file, which allows much.
 func (o *Operator) tell(what string, p *execpolicy.Policy) {
 	if p.Rules.Len() == 0 && !o.rules.Amend { // which begins with none
 		o.log.Warn("there are no rules about commands: the names of rule files must end in .rules", "folder", o.rules.Folder)
@@ -79,8 +78,8 @@ func (o *Operator) tell(what string, p *execpolicy.Policy) {
 	o.log.Info(what, "rules", p.Rules.Len())
 }
 
-// settle says where rules are asked, for good: what the operator does not say is what this host
-// can.
+// settle decides finally where rules are enforced: the operator's choice, or else whatever this
+// host can.
 func (o *Operator) settle() (execpolicy.Enforce, error) {
 	if o.rules.Enforce == execpolicy.AtStart.String() {
 		return execpolicy.AtStart, nil
@@ -98,7 +97,7 @@ func (o *Operator) settle() (execpolicy.Enforce, error) {
 	return execpolicy.ParseEnforce(o.rules.Enforce)
 }
 
-// Current returns the rules in force.
+// Current returns the current rules.
 func (o *Operator) Current() *execpolicy.Current {
 	if o == nil {
 		return nil
@@ -106,8 +105,8 @@ func (o *Operator) Current() *execpolicy.Current {
 	return o.current
 }
 
-// Hidden are the paths that no confined command may see: who changes the folder could let
-// everything run.
+// Hidden returns the paths that no confined command may see, because changing the folder
+// could allow everything.
 func (o *Operator) Hidden() []string {
 	if o == nil {
 		return nil
@@ -116,8 +115,8 @@ func (o *Operator) Hidden() []string {
 	return paths
 }
 
-// Reread puts the rules in the folder into force. Those before stay if there is anything wrong with
-// the new ones.
+// Reread makes the rules in the folder the current ones. The old rules stay if the new ones have an
+// error.
 func (o *Operator) Reread() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Request is a start that a client asks for.
+// Request is a client's request to start a process.
 type Request struct {
 	Argv     []string
 	Env      []string // of the process
@@ -22,20 +22,20 @@ type Request struct {
 	Approval *protocol.ExecApproval
 }
 
-// Host is what a decision depends on besides the request.
+// Host has the facts besides the request that a decision depends on.
 type Host struct {
 	Operator *execpolicy.Current // the policy of the operator; nil for none
 	CanAsk   bool                // the client answers questions
-	// CanJudge reports whether what a process executes can be judged on this host. It is called only
-	// where the client has rules about that. Nil: it cannot.
+	// CanJudge reports whether this host can judge the programs that a process executes. It is
+	// called only if the client has rules about them. Nil: it cannot.
 	CanJudge func() bool
 }
 
-// Plan is what the policies say about a process that may be started.
+// Plan has the policies' decisions about a process that may be started.
 type Plan struct {
-	// Pending says that the client has to be asked before.
+	// Pending says that the client must be asked first.
 	Pending bool
-	// Policy is asked about every program that the process executes; nil: about none.
+	// Policy judges every program that the process executes; nil: none is judged.
 	Policy *execpolicy.Policy
 
 	current  *execpolicy.Current
@@ -51,12 +51,12 @@ type Plan struct {
 	report  string
 }
 
-// IsPending reports whether the client has to be asked. It may be called on nil.
+// IsPending reports whether the client must be asked. It may be called on nil.
 func (p *Plan) IsPending() bool { return p != nil && p.Pending }
 
-// Pin makes a spec run the program that was decided about. Looked for again in the PATH it could be
-// another one: what comes before it may be there by then, or what was found be hidden by a sandbox.
-// It may be called on nil.
+// Pin makes a spec run the program that was decided about. Another search in the PATH could find
+// another program: a file may have been added earlier in the PATH, or a sandbox may hide the found
+// one. It may be called on nil.
 func (p *Plan) Pin(spec *procs.Spec) {
 	if p == nil || p.exe == "" || strings.Contains(spec.Argv[0], "/") {
 		return
@@ -70,9 +70,9 @@ func (p *Plan) Pin(spec *procs.Spec) {
 // defaultTimeout is how long a question waits for its answer.
 const defaultTimeout = 120 * time.Second
 
-// Decide returns an error of the wire if the command of a request must not be started: if a policy
-// forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
-// policy. Nothing has been done for the process so far.
+// Decide returns a protocol error if the command of a request must not be started: if a policy
+// forbids it, or requires a question that nobody can answer. The plan is nil if there is no policy.
+// Decide does nothing for the process yet.
 func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
 	client, err := clientPolicy(r.Approval)
 	if err != nil {
@@ -110,7 +110,7 @@ func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
 	case operator == nil || !operator.AllowUnasked:
 		return nil, d.refuse(plan.exe, plan.verdict, unanswered)
 	case client != nil:
-		// What the client itself wants to be asked about it has to answer.
+		// The client must answer the questions that its own policy asks.
 		if own := client.Start(r.Argv, plan.find); own.Decision != rule.Allow {
 			return nil, d.refuse(plan.exe, own, unanswered)
 		}
@@ -140,7 +140,7 @@ func (d *Desk) refuse(program string, v execpolicy.Verdict, outcome string) erro
 	return e
 }
 
-// both is a policy of the operator, nil for none, with that of the client on top.
+// both returns a policy of the operator, nil for none, with the client's policy on top.
 func (p *Plan) both(operator *execpolicy.Policy) *execpolicy.Policy {
 	switch {
 	case operator == nil:
@@ -151,7 +151,7 @@ func (p *Plan) both(operator *execpolicy.Policy) *execpolicy.Policy {
 	return operator.With(p.client)
 }
 
-// below is what is asked about what a process executes; nil: nothing is.
+// below returns the policy about the programs that a process executes; nil: there is none.
 func (p *Plan) below(operator *execpolicy.Policy) *execpolicy.Policy {
 	if operator != nil && operator.Enforce == execpolicy.InTree {
 		return p.both(operator)

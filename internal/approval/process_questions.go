@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Runner is the process that is asked about.
+// Runner is the process of the questions.
 type Runner interface {
 	// Last is the number of its last event.
 	Last() uint64
@@ -27,7 +27,7 @@ type ProcessQuestions struct {
 	plan   *Plan
 	id     string
 	runner Runner
-	below  *judge.Questions // has the questions about what the process executes; nil: there are none
+	below  *judge.Questions // has the questions about programs that the process executes; nil: none
 
 	ctx    context.Context // of all questions; its cause says why they end
 	cancel context.CancelCauseFunc
@@ -45,7 +45,7 @@ type ProcessQuestions struct {
 	prefixes [][]string
 }
 
-// Why a question is closed, in the words of the wire.
+// The reasons why a question is closed, in the words of the wire.
 var (
 	errTimeout    = errors.New("timeout")
 	errTerminated = errors.New("terminated")
@@ -54,7 +54,8 @@ var (
 	errUnable     = errors.New("disconnected") // the client answers no questions
 )
 
-// Open returns what asks about a process that was started. Nothing is asked before [ProcessQuestions.Begin].
+// Open returns the questions of a started process. They are not asked before
+// [ProcessQuestions.Begin].
 func (d *Desk) Open(plan *Plan, id string, runner Runner, below *judge.Questions) *ProcessQuestions {
 	if plan == nil {
 		return nil
@@ -66,7 +67,7 @@ func (d *Desk) Open(plan *Plan, id string, runner Runner, below *judge.Questions
 	return p
 }
 
-// Begin asks about the start, if that is pending: the client knows the process now.
+// Begin asks about the start, if it is pending, because the client now knows the process.
 func (p *ProcessQuestions) Begin() {
 	if p == nil {
 		return
@@ -79,7 +80,7 @@ func (p *ProcessQuestions) Begin() {
 	}
 }
 
-// serve takes the events of the judge. When the judge is gone, nobody waits for answers.
+// serve takes the events of the judge. When the judge is gone, no program waits for an answer.
 func (p *ProcessQuestions) serve() {
 	p.below.Serve(p.take)
 	p.mu.Lock()
@@ -102,7 +103,7 @@ func (p *ProcessQuestions) take(e judge.Event) {
 	case e.Kind == judge.Refused:
 		p.conclude(&q, outcome{by: byRule, noted: refused})
 	case p.remembers(&q):
-		p.below.Answer(e.ID, true) // the program does not wait until the client has read of it
+		p.below.Answer(e.ID, true) // the program does not wait until the client has read the decision
 		p.conclude(&q, outcome{allowed: true, by: byMemo})
 	default:
 		ctx, cancel := context.WithCancelCause(p.ctx)
@@ -135,8 +136,8 @@ func (p *ProcessQuestions) Pending() bool {
 // Exited closes all questions of a process that has exited. It returns when the client was told.
 func (p *ProcessQuestions) Exited() { p.close(errExited) }
 
-// Ending notes that the process is about to be ended, which is why its questions will be closed.
-// They stay open until then: refused a program, the command could go on for a moment.
+// Ending notes that the process is about to be ended, which will be the reason for closing its
+// questions. They stay open until then, because a refused command could continue for a moment.
 func (p *ProcessQuestions) Ending() {
 	if p == nil {
 		return
@@ -146,11 +147,11 @@ func (p *ProcessQuestions) Ending() {
 	p.mu.Unlock()
 }
 
-// Terminated does what Exited does, for a process that was ended.
+// Terminated is Exited for a process that was ended.
 func (p *ProcessQuestions) Terminated() { p.close(errTerminated) }
 
-// whyLocked returns why questions are closed. A process that is being ended is noticed in several
-// ways, each of which may be the first.
+// whyLocked returns the reason why questions are closed. The end of a process is noticed in several
+// ways, each of which may come first.
 func (p *ProcessQuestions) whyLocked(why error) error {
 	if p.ending {
 		return errTerminated
@@ -185,7 +186,7 @@ func (p *ProcessQuestions) askStart() {
 	switch {
 	case o.allowed:
 		p.runner.Go()
-	case p.ctx.Err() != nil: // the process has ended, or who closes the questions ends it
+	case p.ctx.Err() != nil: // the process has ended, or is ended by the closer of the questions
 	case o.end:
 		p.runner.End()
 	default:

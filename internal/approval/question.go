@@ -10,20 +10,20 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// question is one about a command, and where it comes from.
+// question is a question about a command, and its origin.
 type question struct {
 	judge.Question
 	kind     string             // protocol.ApprovalStart or ApprovalExec
-	operator *execpolicy.Policy // that was in force when it came up; nil for none
+	operator *execpolicy.Policy // current when the question arose; nil for none
 	commands [][]string         // of a start, see [execpolicy.Verdict]
 }
 
-// about makes it one about a verdict on a start.
+// about makes q a question about a verdict on a start.
 func (q *question) about(v *execpolicy.Verdict) {
 	q.Argv, q.commands, q.Reason, q.Matched, q.Proposed, q.Decider = v.Argv, v.Commands, v.Reason(), judge.Matched(v.Findings), v.Proposed(), v.Decider()
 }
 
-// judge has a policy decide about the command that a rule could allow.
+// judge lets a policy decide about the command that a rule could allow.
 func (q *question) judge(policy *execpolicy.Policy) execpolicy.Verdict {
 	if q.kind == protocol.ApprovalStart {
 		return policy.Start(q.Proposed, nil)
@@ -45,7 +45,7 @@ const (
 	maxReason = 1 << 10  // bytes of a reason
 )
 
-// params returns what the client is asked.
+// params returns the question for the client.
 func (q *question) params() protocol.ExecApprovalParams {
 	argv, truncated := clip(q.Argv)
 	params := protocol.ExecApprovalParams{
@@ -60,8 +60,8 @@ func (q *question) params() protocol.ExecApprovalParams {
 	return params
 }
 
-// decision returns what the client is told of it. A rule of the operator is named by its place in a
-// file, and not by the folder of that.
+// decision returns the decision for the client. It names a rule of the operator by its place in a
+// file, without the folder.
 func (q *question) decision(source string) protocol.ExecDecision {
 	params := q.params()
 	d := protocol.ExecDecision{PID: q.PID, PPID: q.Parent, Exe: params.Exe, Argv: params.Argv, Source: source}
@@ -87,7 +87,7 @@ func clip(argv []string) (shown []string, truncated bool) {
 	return shown, false
 }
 
-// text returns s as JSON can hold it, at most n bytes of it.
+// text returns at most n bytes of s, in a form that JSON can hold.
 func text(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	if len(s) <= n {

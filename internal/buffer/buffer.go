@@ -1,13 +1,12 @@
-// Package buffer lends the byte slices that messages are read into and written
-// from, so that a stream of large messages does not allocate a new slice for
-// each. The engine of JSON-RPC, the transports and the relay share its one
-// pool, because they pass slices to each other: [Get], [Recycle], [Size]. A
-// [Backlog] of such slices keeps bytes of a stream until the peer has acknowledged
-// them.
+// Package buffer lends byte slices for reading and writing messages, so that a
+// stream of large messages does not allocate a new slice for each. The engine of
+// JSON-RPC, the transports and the relay share one pool, because they pass slices
+// to each other: [Get], [Recycle], [Size]. A [Backlog] of such slices keeps bytes
+// of a stream until the peer has acknowledged them.
 //
-// All functions may be called at once. The caller of [Get] owns the slice. When
-// the last owner gives it to [Recycle] another Get may return its memory; a
-// slice that is never recycled is left to the garbage collector.
+// All functions may be called at once. The caller of [Get] owns the slice.
+// After the last owner has given it to [Recycle], another Get may return its
+// memory. A slice that is never recycled is left to the garbage collector.
 package buffer
 
 import (

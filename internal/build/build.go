@@ -1,5 +1,5 @@
-// Package build knows the version of the programs of this module, and what the build has
-// noted in the one that runs.
+// Package build knows the version of this module's programs, and the build information
+// of the running program.
 package build
 
 import (

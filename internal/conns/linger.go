@@ -6,25 +6,25 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// Stream is a connection by TCP, or between UNIX sockets.
+// Stream is a TCP connection, or a connection between UNIX sockets.
 type Stream interface {
 	syscall.Conn
 	CloseWrite() error
 }
 
-// Linger is called right before c is closed, and makes what was written on c
-// arrive all the same. When a socket with unread bytes is closed, the kernel
-// sends a reset and forgets what it has not sent yet (tcp(7); RFC 2525, 2.17); a
-// UNIX socket forgets nothing, and the peer reads an error after it.
-// So Linger ends the sending side, and throws away what the kernel has received,
-// without waiting for more. Errors of both are ignored, since the peer may be
-// gone. A Read of c may be under way. Linger may be
-// called at once for different connections.
+// Linger is called right before c is closed, so that all bytes written on c
+// arrive. When a TCP socket with unread bytes is closed, the kernel sends a
+// reset and drops unsent bytes (tcp(7); RFC 2525, 2.17). A UNIX socket drops
+// nothing, but the peer reads an error after the bytes. So Linger ends the
+// sending side, and discards the bytes that the kernel has received, without
+// waiting for more. It ignores errors of both, because the peer may be gone. A
+// Read of c may be under way. Linger may be called at once for different
+// connections.
 func Linger(c Stream) {
 	_ = c.CloseWrite()
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return // it is closed already
+		return // it is already closed
 	}
 	buf := buffer.Get(64 << 10)
 	defer buffer.Recycle(buf)

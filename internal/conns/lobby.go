@@ -1,7 +1,7 @@
 // Package conns begins and ends the connections of a server.
 //
-// A [Lobby] bounds how many strangers are connected: peers that have yet to show that they may be
-// there.
+// A [Lobby] bounds the connections of strangers: peers that have not yet shown that they may
+// connect.
 //
 //	l := NewLobby(1024, time.Second)
 //	...
@@ -10,7 +10,7 @@
 //		return
 //	}
 //	...
-//	l.Leave(conn) // the peer has shown that it may be there, or conn has ended
+//	l.Leave(conn) // the peer has shown that it may connect, or conn has ended
 //
 // [Linger] makes the last bytes arrive at the peer of a connection that is about to be closed.
 package conns
@@ -22,24 +22,24 @@ import (
 	"time"
 )
 
-// Lobby has seats for connections of strangers. When all are taken and a
-// newcomer comes, the connection that has had its seat the longest is closed,
-// once it has had the seat for a turn: so a newcomer waits for little more than
-// a turn. Only when the server attends to all connections ([Lobby.Attend]) a
-// newcomer waits until one of them leaves.
+// Lobby has seats for connections of strangers. If a newcomer comes and all
+// seats are taken, the connection with the oldest seat is closed, once it has
+// had the seat for a turn. So a newcomer waits for little more than a turn.
+// Only if the server attends to all connections ([Lobby.Attend]), a newcomer
+// waits until one of them leaves.
 //
-// The methods may be called at once, but for Enter, which only the goroutine
-// that accepts may call.
+// The methods may be called at once, except Enter, which only the accepting
+// goroutine may call.
 type Lobby struct {
 	turn  time.Duration
 	seats chan struct{} // holds an element for each connection that has entered and not left
 
 	mu sync.Mutex // protects the fields below
-	// waiting has a guest for each connection that a newcomer may have closed,
-	// the oldest first. A connection is taken off when it is closed for a
-	// newcomer, when it is attended to, and when it leaves.
+	// waiting has a guest for each connection that may be closed for a
+	// newcomer, the oldest first. A connection is removed when it is closed for
+	// a newcomer, when it is attended to, and when it leaves.
 	waiting list.List
-	places  map[net.Conn]*list.Element // where each of them is in waiting
+	places  map[net.Conn]*list.Element // the element of each of them in waiting
 	closed  bool
 }
 
@@ -49,17 +49,17 @@ type guest struct {
 	since time.Time
 }
 
-// NewLobby returns a lobby with so many seats. A connection keeps its seat for the
-// turn, however many newcomers come; with a turn of 0 the oldest connection is
-// closed as soon as a newcomer finds no seat.
+// NewLobby returns a lobby with the given number of seats. A connection keeps its
+// seat for a turn, however many newcomers come; with a turn of 0, the oldest
+// connection is closed as soon as a newcomer finds no seat.
 func NewLobby(seats int, turn time.Duration) *Lobby {
 	return &Lobby{turn: turn, seats: make(chan struct{}, seats), places: map[net.Conn]*list.Element{}}
 }
 
-// Enter waits for a seat for conn. It returns false when done is closed, and
-// when the lobby is closed already. The server closes done before it calls
-// Close: otherwise Enter would go on waiting while all seats are attended to.
-// After true the caller calls Leave once, whatever becomes of conn.
+// Enter waits for a seat for conn. It returns false when done is closed, or if
+// the lobby is already closed. The server closes done before it calls Close,
+// because otherwise Enter would continue to wait while all seats are attended
+// to. After true the caller must call Leave once, however conn ends.
 func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
 	for {
 		select {
@@ -78,8 +78,8 @@ func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
 	}
 }
 
-// sit notes conn, which has got a seat. If the lobby is closed it gives the seat
-// back and returns false.
+// sit notes that conn has a seat. If the lobby is closed, it frees the seat and
+// returns false.
 func (l *Lobby) sit(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *Lobby) sit(conn net.Conn) bool {
 
 // Attend makes conn keep its seat: it is not closed for a newcomer any more. The
 // server calls Attend when the peer has sent all that the server needs, so that
-// the time from now on is the server's, not the peer's.
+// from now on the server takes the time, not the peer.
 func (l *Lobby) Attend(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *Lobby) Leave(conn net.Conn) {
 	<-l.seats
 }
 
-// forgetLocked takes conn off the connections that a newcomer may have closed.
+// forgetLocked removes conn from the connections that may be closed for a newcomer.
 func (l *Lobby) forgetLocked(conn net.Conn) {
 	if place, ok := l.places[conn]; ok {
 		l.waiting.Remove(place)
@@ -118,8 +118,8 @@ func (l *Lobby) forgetLocked(conn net.Conn) {
 	}
 }
 
-// Close closes all connections that the server does not attend to, also those
-// that it has accepted and not yet served, and lets no more enter. It does not
+// Close closes all connections that the server does not attend to, including
+// accepted ones that are not served yet, and lets no more enter. It does not
 // wait: the lobby is empty once all connections have left.
 func (l *Lobby) Close() {
 	l.mu.Lock()
@@ -134,10 +134,10 @@ func (l *Lobby) Close() {
 func (l *Lobby) Len() int { return len(l.seats) }
 
 // closeOldest closes the oldest connection if its turn is over, so that its
-// seat will be free soon. Otherwise it returns a channel that tells when the
-// turn is over. The channel is nil if there is nothing to wait for but a seat:
-// the oldest has been closed now, or all that have a seat have been closed
-// before or are attended to.
+// seat will be free soon. Otherwise it returns a channel that fires when the
+// turn is over. The channel is nil if the caller must only wait for a seat: the
+// oldest was closed now, or all connections with a seat were closed before or
+// are attended to.
 //
 // The connection is closed before the mutex is unlocked. Leave needs the mutex
 // too, so a connection that has left is never closed here.

@@ -105,8 +105,8 @@ func isPlugin(name string) bool {
 
 func isVersion(name string) bool { return hasOnly(name, "._+-") && name != "." && name != ".." }
 
-// hasOnly tells whether a name is made of ASCII letters, digits and the marks, and not
-// empty.
+// hasOnly reports whether a name is made of ASCII letters, digits and the marks, and
+// not empty.
 func hasOnly(name, marks string) bool {
 	for i := range len(name) {
 		c := name[i]

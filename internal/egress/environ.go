@@ -9,14 +9,14 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/gate"
 )
 
-// noNames have what is reached without a proxy (network.md 6).
+// noNames are the variables with the hosts that are reached without a proxy (network.md 6).
 var noNames = [...]string{"NO_PROXY", "no_proxy", "NPM_CONFIG_NOPROXY", "npm_config_noproxy", "BUNDLE_NO_PROXY"}
 
-// localAddresses are reached without the proxy, where local addresses are like any others.
+// localAddresses are reached without the proxy, if local addresses are treated like any others.
 const localAddresses = "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 
-// environ returns an environment in which programs find the proxies at these addresses. What it has
-// of the variables already gives way. socks may be nil.
+// environ returns an environment in which programs find the proxies at these addresses. It replaces
+// existing values of the variables. socks may be nil.
 func environ(env []string, http, socks net.Addr, local bool) []string {
 	httpURL := "http://" + http.String()
 	allURL, noProxy := httpURL, ""

@@ -24,14 +24,15 @@ import (
 // maxRoots bounds the file of the roots that this host trusts, in bytes.
 const maxRoots = 16 << 20
 
-// rootFiles are where hosts have these roots.
+// rootFiles are the usual paths of these roots.
 var rootFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// trust is whom processes trust whose requests are looked into: one authority for all, whose key
-// is in the memory of this program alone, and a file with its certificate and the host's roots.
+// trust is the authority that processes trust if the proxy looks into their requests: one for all,
+// whose key is only in the memory of this program, and a file with its certificate and the host's
+// roots.
 type trust struct {
 	mu        sync.Mutex // guards what follows
 	authority *intercept.Authority
@@ -42,8 +43,8 @@ type trust struct {
 const trustFile = "trusted.crt"
 
 // get returns the authority and the path of the file, which it makes at the first call. Commands
-// that may write there could have put anything in the place of the file or its directory: then
-// it is as it was again. Nothing is followed, waited for, or read beyond what it should be.
+// that may write there could have replaced the file or its directory: then get restores it. It
+// follows no link, waits for nothing, and reads no more than the expected size.
 func (t *trust) get() (*intercept.Authority, string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +74,7 @@ func (t *trust) get() (*intercept.Authority, string, error) {
 	return t.authority, path, t.write(want)
 }
 
-// inPlace tells whether the directory is still where it was made.
+// inPlace reports whether the directory is still where it was made.
 func (t *trust) inPlace() bool {
 	made, err := t.dir.Stat(".")
 	if err != nil {
@@ -83,7 +84,7 @@ func (t *trust) inPlace() bool {
 	return err == nil && os.SameFile(made, there)
 }
 
-// has tells whether the file has that content.
+// has reports whether the file has that content.
 func (t *trust) has(want []byte) bool {
 	f, err := t.dir.OpenFile(trustFile, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -99,7 +100,7 @@ func (t *trust) has(want []byte) bool {
 	return err == nil && bytes.Equal(have, want)
 }
 
-// write makes the file, in the place of whatever has its name.
+// write makes the file, and replaces any object with its name.
 func (t *trust) write(content []byte) error {
 	next := trustFile + "." + rand.Text()
 	f, err := t.dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
@@ -147,7 +148,7 @@ func trustDir() (dir *os.Root, err error) {
 	return nil, err
 }
 
-// hostRoots returns what this host trusts, in PEM; nothing where that is not known.
+// hostRoots returns the roots that this host trusts, in PEM; none if they are not known.
 func hostRoots() ([]byte, error) {
 	for _, path := range slices.Concat([]string{os.Getenv("SSL_CERT_FILE")}, rootFiles) {
 		file, err := os.Open(path)
@@ -164,11 +165,11 @@ func hostRoots() ([]byte, error) {
 	return nil, nil
 }
 
-// masks tells whether a process is not to see credentials.
+// masks reports whether a process must not see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
-// Hide returns the environment of a process without a proxy, where a placeholder would be of no
-// use: without the variables of which the operator says that no process is to see them.
+// Hide returns the environment of a process without a proxy, without the variables that the
+// operator hides from all processes, because without a proxy a placeholder would be useless.
 func (n *Networks) Hide(environ []string) []string {
 	hidden := map[string]bool{}
 	for _, c := range n.said().Masking {
@@ -185,7 +186,7 @@ func (n *Networks) Hide(environ []string) []string {
 	})
 }
 
-// Bundle returns the path of a file that the process has to be able to read; "" for none.
+// Bundle returns the path of a file that the process must be able to read; "" for none.
 func (n *Networks) Bundle(p *Plan) (path string, err error) {
 	if !p.masks(n.said()) {
 		return "", nil
@@ -194,8 +195,8 @@ func (n *Networks) Bundle(p *Plan) (path string, err error) {
 	return path, err
 }
 
-// broker returns what masks the credentials in an environment. Equal credentials look equal in
-// processes of one session and environment.
+// broker returns the broker that masks the credentials in an environment. Equal credentials have
+// equal placeholders in processes of one session and environment.
 func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string) (*mask.Broker, error) {
 	n.secretOnce.Do(func() { _, _ = rand.Read(n.secret[:]) }) // it never fails
 	scope := hmac.New(sha256.New, n.secret[:])
@@ -210,7 +211,7 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 	})
 }
 
-// providers returns what package mask takes.
+// providers returns the providers in the form of package mask.
 func providers(asked map[string]protocol.CredentialProvider) map[string]mask.Provider {
 	all := make(map[string]mask.Provider, len(asked))
 	for name, c := range asked {
@@ -219,7 +220,7 @@ func providers(asked map[string]protocol.CredentialProvider) map[string]mask.Pro
 	return all
 }
 
-// CheckProvider returns why the provider of an operator is no use.
+// CheckProvider returns the reason why the provider of an operator is unusable, or nil.
 func CheckProvider(c protocol.CredentialProvider) error { return provider(c).Check() }
 
 func provider(c protocol.CredentialProvider) mask.Provider {

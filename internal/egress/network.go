@@ -21,15 +21,15 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Operator is what the operator of an agent says of all networks.
+// Operator is the policy of an agent's operator for all networks.
 type Operator struct {
-	// Ceiling bounds what any client can allow; nil does not.
+	// Ceiling bounds what any client can allow; nil: no bound.
 	Ceiling *rules.Hosts
-	// Upstream has the proxies through which requests go out, of clients that let them.
+	// Upstream has the proxies for outgoing requests, for clients that allow them.
 	Upstream *netproxy.Upstream
-	// Through: requests of all other clients go out there, too.
+	// Through: requests of all other clients use them, too.
 	Through bool
-	// Masking has, by name, what no process is to see, whatever its client asks for.
+	// Masking has, by name, the credentials that no process may see, whatever its client asks for.
 	Masking map[string]protocol.CredentialProvider
 }
 
@@ -45,10 +45,9 @@ func UpstreamOf(environ []string) *netproxy.Upstream {
 	})
 }
 
-// Upstream returns the proxies of an operator's word: environment, and "" too, for those that the
-// environment names, none, or the URL of one. An operator who names a proxy means that there is no
-// other way out: then through is true. The error does not say what is wrong with a URL, which may
-// hold a password.
+// Upstream returns the proxies for an operator's word: environment or "" for those that the
+// environment names, none, or the URL of a proxy. If the operator names a proxy, it is the only way
+// out: then through is true. The error does not quote a URL, which may hold a password.
 func Upstream(word string, environ []string) (u *netproxy.Upstream, through bool, err error) {
 	switch word {
 	case "", "environment":
@@ -64,15 +63,15 @@ func Upstream(word string, environ []string) (u *netproxy.Upstream, through bool
 
 // Networks makes the networks of the processes of one agent.
 type Networks struct {
-	// Ports are those that the agent listens at. No process reaches them through its proxy.
+	// Ports are the ports that the agent listens at. No process reaches them through its proxy.
 	Ports []uint16
-	// OpenPorts are those of them that anybody who connects may use, at more than a loopback
-	// address: no process reaches such a port at any address. It may be published elsewhere, or
-	// an upstream proxy may lead to it.
+	// OpenPorts are those of them, at more than a loopback address, that need no authentication. No
+	// process reaches such a port at any address, because it may be published elsewhere, or an
+	// upstream proxy may lead to it.
 	OpenPorts []uint16
-	// Roots returns whom proxies trust where they speak TLS themselves; nil: the system's.
+	// Roots returns the roots that proxies trust if they speak TLS themselves; nil: the system's.
 	Roots func() *x509.CertPool
-	// Log is told what cannot be masked; nil: nobody is.
+	// Log logs credentials that cannot be masked, without their values; nil discards.
 	Log *slog.Logger
 
 	operator   atomic.Pointer[Operator]
@@ -84,12 +83,11 @@ type Networks struct {
 	gates map[uint16]struct{} // ports of this host that proxies listen at
 }
 
-// Set gives networks that are opened from now on another operator's word. Those that are open
-// keep what they have: a process would otherwise lose in the middle of its work what it was
-// started with.
+// Set replaces the operator's policy for networks that open from now on. Open networks keep theirs,
+// because otherwise a process would lose its network in the middle of its work.
 func (n *Networks) Set(o Operator) { n.operator.Store(&o) }
 
-// said is what the operator says now.
+// said returns the operator's current policy.
 func (n *Networks) said() *Operator {
 	if o := n.operator.Load(); o != nil {
 		return o
@@ -97,17 +95,17 @@ func (n *Networks) said() *Operator {
 	return new(Operator)
 }
 
-// Close removes what was written for processes. All networks have been closed before.
+// Close removes the files written for processes. All networks must be closed before.
 func (n *Networks) Close() error { return n.trust.close() }
 
-// Client is who is asked about a network, and told of it.
+// Client is the client that answers questions about a network and gets its reports.
 type Client struct {
-	Session string // whose processes see equal credentials as equal
+	Session string // its processes see equal placeholders for equal credentials
 	Ask     func(ctx context.Context, method string, params, result any) error
 	Reports *Reports
 }
 
-// Network is that of one process. Its methods may be called at once.
+// Network is the network of one process. Its methods may be called at once.
 type Network struct {
 	plan    *Plan
 	client  Client
@@ -122,18 +120,18 @@ type Network struct {
 // Start is the process that gets a network.
 type Start struct {
 	Environ []string // as it would be without one
-	// Gate has the listeners of the proxy. It belongs to the network then.
+	// Gate has the listeners of the proxy. The network then owns it.
 	Gate *gate.Gate
-	// OnHost tells that these are ports of this host.
+	// OnHost says that these are ports of this host.
 	OnHost bool
-	// Enforced tells that the process has no other way out.
+	// Enforced says that the process has no other way out.
 	Enforced bool
 }
 
 // Open serves a proxy at the listeners of a gate.
 func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
-	if start.OnHost { // first of all: the listeners are there already
+	if start.OnHost { // first of all, because the listeners already exist
 		w.release = n.listensAt(start.Gate.Ports())
 	}
 	o := n.said()
@@ -146,7 +144,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	}
 	if plan.asked.Proxy.EnableSocks5UDP && !start.Enforced {
 		// Other users of the host could send datagrams there before the process does. They
-		// gain what that process may reach anyway.
+		// gain only what that process may reach anyway.
 		cfg.Datagrams = func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
 	}
 	if plan.masks(o) {
@@ -172,7 +170,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 
 func (w *Network) serve(kind netproxy.Kind, l net.Listener) {
 	w.serving.Go(func() {
-		// It fails where the sandbox ends before it has begun, and the process then says why.
+		// It fails if the sandbox ends before it has begun; the process then prints the reason.
 		_ = w.proxy.Serve(kind, l)
 	})
 }
@@ -186,8 +184,8 @@ func (w *Network) Environ() []string {
 	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
 }
 
-// Close refuses what waits for an answer, and ends all connections of the process. It returns
-// when all verdicts have been reported. It may be called often, also on nil.
+// Close refuses requests that wait for an answer, and ends all connections of the process. It
+// returns when all verdicts have been reported. It may be called often, also on nil.
 func (w *Network) Close() {
 	if w == nil {
 		return
@@ -228,7 +226,7 @@ func (w *Network) report(r netproxy.Report) {
 	w.client.Reports.add(d)
 }
 
-// listensAt notes ports at which proxies listen, until what it returns is called.
+// listensAt notes ports at which proxies listen, until release is called.
 func (n *Networks) listensAt(ports []uint16) (release func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -247,8 +245,8 @@ func (n *Networks) listensAt(ports []uint16) (release func()) {
 	}
 }
 
-// own tells whether the agent itself listens at an address: for its clients, or with the proxy
-// of any process, which would take the connection for one of its own process.
+// own reports whether the agent itself listens at an address: for its clients, or with the proxy of
+// another process, which would take the connection for one of that process.
 func (n *Networks) own(addr netip.AddrPort) bool {
 	n.mu.Lock()
 	_, gated := n.gates[addr.Port()]
@@ -265,7 +263,7 @@ func (n *Networks) own(addr netip.AddrPort) bool {
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return true // it cannot be told apart
+		return true // the addresses of this host are unknown
 	}
 	return slices.ContainsFunc(own, func(a net.Addr) bool {
 		prefix, ok := a.(*net.IPNet)

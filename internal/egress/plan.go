@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// maxAskingID is how long the id of a process may be whose network the client is asked
-	// about, in bytes.
+	// maxAskingID is the greatest length, in bytes, of a process's id if the client is
+	// asked about its network.
 	maxAskingID = 256
-	// grace is how much longer the client may take than it says, until its answer has come.
+	// grace is how much later than its own time limit the client's answer may come.
 	grace = 5 * time.Second
-	// longestWait bounds what a client may say.
+	// longestWait bounds the time limit of a client.
 	longestWait = 24 * time.Hour
 )
 
-// Plan is a network that was asked for, and that there can be.
+// Plan is a checked request for a network.
 type Plan struct {
 	asked   *protocol.NetworkProxy
 	process string
@@ -30,7 +30,7 @@ type Plan struct {
 	timeout time.Duration // 0: nobody is asked
 }
 
-// Of checks what a client asks for, for a process of that id. The texts of its errors are those of
+// Of checks a client's request, for a process with that id. The texts of its errors are those of
 // the reference (network.md 2.4).
 func Of(asked *protocol.NetworkProxy, process string) (*Plan, error) {
 	p := &Plan{asked: asked, process: process}
@@ -76,7 +76,7 @@ func rulesOf(p *protocol.ProxyParams) rules.Rules {
 	return r
 }
 
-// checkSockets refuses paths of UNIX sockets that are none. They have no other effect: a sandbox
+// checkSockets refuses invalid paths of UNIX sockets. The paths have no other effect: a sandbox
 // refuses all of these sockets, or none.
 func checkSockets(words map[string]string) error {
 	i := 0
@@ -92,10 +92,10 @@ func checkSockets(words map[string]string) error {
 	return nil
 }
 
-// SOCKS tells whether there is a SOCKS5 proxy too.
+// SOCKS reports whether there is a SOCKS5 proxy too.
 func (p *Plan) SOCKS() bool { return p.asked.Proxy.EnableSocks5 }
 
-// Listeners are how many the proxy serves.
+// Listeners returns the number of listeners of the proxy.
 func (p *Plan) Listeners() int {
 	if p.SOCKS() {
 		return 2
@@ -103,5 +103,5 @@ func (p *Plan) Listeners() int {
 	return 1
 }
 
-// AllUnixSockets tells whether the process may make UNIX sockets, whatever confines it.
+// AllUnixSockets reports whether the process may make UNIX sockets, whatever confines it.
 func (p *Plan) AllUnixSockets() bool { return p.asked.Proxy.DangerouslyAllowAllUnixSockets }

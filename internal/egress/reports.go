@@ -7,22 +7,21 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxReports is how many verdicts wait to be told to the client of a session. A report is at most
-// a few KiB, since hosts and reasons are bounded.
+// maxReports is how many verdicts may wait for the client of a session. A report is at most a few
+// KiB, because hosts and reasons are bounded.
 const maxReports = 256
 
-// Reports tells the client of a session about verdicts, in their order, without making those
-// wait who give them. What happens while nobody is attached is told to the client that comes
-// next: then a verdict that repeats one that waits takes its place. If more wait than may, the
-// oldest are lost.
+// Reports tells the client of a session about verdicts, in order, without blocking the sources of
+// verdicts. Verdicts while no client is attached go to the next client; a verdict that repeats a
+// waiting one replaces it. If too many wait, the oldest are lost.
 type Reports struct {
 	// Tell tells the attached client, and returns false if there is none, or it is lost. It
-	// may take as long as the client does not read.
+	// may block while the client does not read.
 	Tell func(*protocol.PolicyDecision) bool
 
 	mu      sync.Mutex // guards what follows
 	waiting []protocol.PolicyDecision
-	away    bool // nobody was attached when the first of them was to be told
+	away    bool // no client was attached when the first of them was due
 	resumed int  // how often a client came
 	telling bool // a goroutine is telling
 	closed  bool
@@ -50,13 +49,13 @@ func (r *Reports) add(d protocol.PolicyDecision) {
 	}
 }
 
-// repeats tells whether two verdicts say the same of two attempts.
+// repeats reports whether two verdicts say the same about two attempts.
 func repeats(a, b protocol.PolicyDecision) bool {
 	a.Timestamp, a.Client = b.Timestamp, b.Client
 	return a == b
 }
 
-// Resume tells what waits: a client is attached.
+// Resume reports waiting verdicts, because a client is attached.
 func (r *Reports) Resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,14 +64,14 @@ func (r *Reports) Resume() {
 	r.tellLocked()
 }
 
-// Flush returns when all verdicts so far have been told, or nobody is there to be told.
+// Flush returns when all verdicts so far have been reported, or no client is attached.
 func (r *Reports) Flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.awaitLocked()
 }
 
-// Close forgets what has not been told, and returns when nobody is being told any more.
+// Close drops unreported verdicts, and returns when no report is under way.
 func (r *Reports) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +94,7 @@ func (r *Reports) tellLocked() {
 	go r.tell()
 }
 
-// tell runs until nothing waits, or nobody is attached.
+// tell runs until no verdict waits, or no client is attached.
 func (r *Reports) tell() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +106,7 @@ func (r *Reports) tell() {
 		told := r.Tell(&next)
 		r.mu.Lock()
 		if !told && !r.closed {
-			// A client may have come meanwhile, and be told next.
+			// A client may have come in the meantime, and get this verdict next.
 			r.waiting, r.away = slices.Insert(r.waiting, 0, next), r.resumed == resumed
 		}
 	}

@@ -159,8 +159,8 @@ var runners = []string{
 // programFlags are flags behind which a program or a script stands.
 var programFlags = []string{"-c", "-lc", "-ic", "-ec", "-e", "--eval", "-E", "-r", "-p", "--print", "-m", "-Command", "-command", "/c", "-", "--", "-i", "-s", "-l"}
 
-// TooWide tells whether a rule that allows the commands with this beginning would allow everything:
-// nobody can have meant that by approving one command.
+// TooWide reports whether a rule that allows the commands with this beginning would allow
+// everything: nobody can have meant that by approving one command.
 func TooWide(prefix []string) bool {
 	if len(prefix) == 0 {
 		return true
@@ -192,7 +192,7 @@ func TooWide(prefix []string) bool {
 	return true
 }
 
-// isProgramFlag tells whether a program or a script may stand behind a flag, as behind -euc.
+// isProgramFlag reports whether a program or a script may stand behind a flag, as behind -euc.
 func isProgramFlag(word string) bool {
 	group := len(word) > 2 && word[0] == '-' && word[1] != '-' && (strings.HasSuffix(word, "c") || strings.HasSuffix(word, "e"))
 	return group || slices.Contains(programFlags, word)
@@ -200,7 +200,7 @@ func isProgramFlag(word string) bool {
 
 func isNumber(word string) bool { return word != "" && '0' <= word[0] && word[0] <= '9' }
 
-// isAssignment tells whether env and the like take a word for a variable.
+// isAssignment reports whether env and the like take a word for a variable.
 func isAssignment(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	return ok && !strings.Contains(name, "/")

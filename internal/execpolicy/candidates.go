@@ -68,7 +68,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 	return all
 }
 
-// nameless tells whether a path of the kernel is that of a file which has none.
+// nameless reports whether a path of the kernel is that of a file which has none.
 func nameless(real string) bool {
 	return !path.IsAbs(real) || strings.HasSuffix(real, " (deleted)") || strings.HasPrefix(real, "/memfd:")
 }
@@ -126,7 +126,7 @@ func inside(real, name string, args []string, dir string) []Command {
 	return nil
 }
 
-// IsLoader tells whether a program with this name is the dynamic loader, which programs name as
+// IsLoader reports whether a program with this name is the dynamic loader, which programs name as
 // theirs, and which can be started with a program as its argument.
 func IsLoader(base string) bool {
 	// That of musl is the C library.

@@ -1,19 +1,18 @@
-// Package filecopy sends trees of files over a stream and receives them: the same code at both
-// ends of agent cp, here and as a tool of an agent elsewhere ([ToolMain]), which gets a [Request].
+// Package filecopy sends trees of files over a stream and receives them. The same code runs at both
+// ends of agent cp: here, and as a tool of the agent ([ToolMain]), which gets a [Request].
 //
-// The stream is a tar archive (POSIX pax) with records of ours in global headers, which other
-// programs skip. Between two of ours the first one is begin; each file comes with the SHA-256 of
-// its content, in its own header if it is small and else behind it, and only then takes its place;
-// the last one is end, so that a stream that was cut is never taken for a whole one. A plain
-// stream, for and from other programs, has none of these.
+// The stream is a tar archive (POSIX pax) with our records in global headers, which other programs
+// skip. Between two of our own programs, the first record is begin and the last one is end, so a
+// truncated stream is never taken for a whole one. Each file comes with the SHA-256 of its content,
+// in its own header if the file is small and else behind it; the file takes its place only if the
+// hash matches. A plain stream, for and from other programs, has none of these records.
 //
-// A [Sender] follows links on the way to a source and in no other place, whatever is exchanged
-// meanwhile.
+// A [Sender] follows links only on the way to a source, even if files are exchanged while it runs.
 //
-// A [Receiver] writes nothing outside its target, whatever the stream says, and
-// there only what was asked for: it opens one name after the other from the target on and follows
-// no link below that. A file is written without
-// a name, or under a temporary one, and replaces what was there in one step. Linux only.
+// Whatever the stream says, a [Receiver] writes only inside its target, and there only what was
+// asked for: it opens one name after the other, from the target on, and follows no link below the
+// target. A file is written without a name or under a temporary one, and replaces the old file in
+// one step. Linux only.
 package filecopy
 
 import (
@@ -24,39 +23,38 @@ import (
 	"unicode/utf8"
 )
 
-// What a stream may have. Content and names that are longer than a file system takes fail
-// there.
+// Bounds of a stream. Contents and names that are too long for a file system fail there.
 const (
 	maxEntries = 50_000_000
 	maxName    = 64 << 10 // bytes
 	maxDepth   = 512      // directories in each other; each keeps a descriptor open
 	maxFile    = 1 << 50  // bytes
-	maxLinks   = 1 << 20  // files with several names that are known again
+	maxLinks   = 1 << 20  // files with several names that are recognized
 )
 
-// Records of ours, in global headers.
+// Our records, in global headers.
 const (
 	recordBegin = "EXECAGENT.begin" // the version of all this
-	recordBytes = "EXECAGENT.bytes" // beside begin: how much content there will be, about
+	recordBytes = "EXECAGENT.bytes" // with begin: the approximate bytes of content to come
 	recordSum   = "EXECAGENT.sha256"
 	recordEnd   = "EXECAGENT.end" // how many entries there were
 
 	version = "1"
-	// changed takes the place of a sum when the sender could not read the file to its end. The
-	// receiver drops what it has of it.
+	// changed replaces a sum if the sender could not read the file to its end. The receiver drops
+	// its part of the file.
 	changed = "changed"
 )
 
 const (
-	// buffered is how much is read and written at once, in bytes. A smaller file has the size that
-	// was read, whatever its file system said before.
+	// buffered is how many bytes are read and written at once. A smaller file is sent with the size
+	// that was read, whatever its file system said before.
 	buffered = 512 << 10
-	// gathered is how much of what is smaller is put together in a stream, in bytes. What is larger
-	// is not copied.
+	// gathered is how many bytes of smaller writes are combined in a stream. Larger writes are not
+	// copied.
 	gathered = 64 << 10
 )
 
-// ErrCut says that a stream has ended before its end.
+// ErrCut says that a stream was truncated.
 var ErrCut = errors.New("the stream ends too early")
 
 var (
@@ -65,7 +63,7 @@ var (
 	errShrunk  = errors.New("left out: it has become shorter while it was read")
 )
 
-// A Note hears of a file that is left out, while everything else goes on.
+// A Note is called for a file that is left out, while the copy continues.
 type Note func(path string, err error)
 
 // nameError is an error about one file.

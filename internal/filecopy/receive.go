@@ -17,30 +17,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Receiver writes what a stream brings.
+// Receiver writes the files of a stream.
 type Receiver struct {
-	// Target is a native path. What comes goes into it if it is a directory, and else takes
-	// its name; then its parent has to exist.
+	// Target is a native path. If it is a directory, the files go into it; otherwise the
+	// received entry gets its name, and its parent must exist.
 	Target string
-	// Many tells that the stream has several roots, or is plain: the target has to be a
+	// Many says that the stream has several roots, or is plain: the target must be a
 	// directory.
 	Many bool
-	// Names are those that were asked for, see [Names]: the stream may have these alone, and what
-	// is below them. nil: any.
+	// Names are the requested names, see [Names]: the stream may have only these, and entries below
+	// them. nil: any.
 	Names []string
 	// Plain takes a tar archive of any program.
 	Plain bool
-	// Owners gives everything the owner that the stream says, which takes root.
+	// Owners gives everything the owner in the stream, which requires root.
 	Owners bool
-	// Note hears of what is left out, because it is no file, directory or link; nil: nobody.
+	// Note is called for entries that are left out, because they are no file, directory or link. It
+	// may be nil.
 	Note Note
 	// Progress is that of [Sender].
 	Progress func(received, total int64)
 }
 
-// Receive reads the stream to its end. After an error, what had come whole is there, and nothing
-// of anything else: what was in the place of the rest is still there. With [ErrIncomplete] all has
-// come but what Note has heard of.
+// Receive reads the stream to its end. After an error, completely received files are in place, and
+// nothing of any other: old files in their places remain. With [ErrIncomplete], everything has come
+// except the entries reported to Note.
 func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 	to, err := aim(r.Target, r.Many || r.Plain)
 	if err != nil {
@@ -55,7 +56,7 @@ func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 	}
 	err = in.entries()
 	if err == nil {
-		// Archives are padded. Who sends them should not find that nobody reads that.
+		// Archives are padded. Read the padding too, so that the sender gets no error.
 		_, err = io.CopyBuffer(io.Discard, struct{ io.Reader }{stream}, in.buf)
 	}
 	if dropped := in.drop(); err == nil {

@@ -21,29 +21,28 @@ import (
 
 // Sender sends files and trees.
 type Sender struct {
-	// Sources are native paths. One that ends in /. stands for what is in the directory, any
-	// other one for the file or directory of its last name.
+	// Sources are native paths. A path that ends in /. means the contents of the directory, any
+	// other path the file or directory of its last name.
 	Sources []string
-	// Follow sends what a source leads to that is a link. Links below a source are sent as they
-	// are.
+	// Follow sends the target of a source that is a link. Links below a source are sent as links.
 	Follow bool
 	// Plain makes a stream for other programs.
 	Plain bool
-	// Measure has the stream say at its beginning how much is to come.
+	// Measure makes the stream begin with the approximate number of bytes to come.
 	Measure bool
-	// Note hears of what cannot be read, and of what is no file, directory or link; nil:
-	// nobody.
+	// Note is called for entries that cannot be read, or are no file, directory or link.
+	// It may be nil.
 	Note Note
-	// Progress hears how much content has been sent since the last time, and how much there is
-	// in all, or -1; nil: nobody.
+	// Progress is called with the bytes of content sent since the last call, and the total, or -1
+	// if unknown. It may be nil.
 	Progress func(sent, total int64)
 }
 
-// ErrIncomplete says that something was left out, mostly because it could not be read, and all else
-// was copied. Note has the reasons.
+// ErrIncomplete says that some entries were left out, usually because they could not be read, and
+// everything else was copied. Note gets the reasons.
 var ErrIncomplete = errors.New("some files were left out")
 
-// Send sends all sources. If one of them is not there it sends nothing.
+// Send sends all sources. If one of them does not exist, it sends nothing.
 func (s *Sender) Send(ctx context.Context, w io.Writer) error {
 	roots := make([]root, len(s.Sources))
 	for i, source := range s.Sources {
@@ -83,7 +82,7 @@ func (s *Sender) Send(ctx context.Context, w io.Writer) error {
 // root is a source, with the name that it has in the stream.
 type root struct{ name, path string }
 
-// contents tells whether a path means what is in a directory, and not the directory.
+// contents reports whether a path means what is in a directory, and not the directory.
 func contents(path string) bool {
 	base := filepath.Base(path)
 	return strings.HasSuffix(path, "/.") || base == "." || base == ".." || base == "/"
@@ -97,8 +96,8 @@ func rootName(source string) string {
 	return filepath.Base(source)
 }
 
-// Names are those that a stream of the sources has below its root; nil if one of them stands for
-// what is in a directory, so that nobody knows them before.
+// Names returns the names of the sources below the root of their stream; nil if a source means the
+// contents of a directory, whose names are not known in advance.
 func Names(sources []string) []string {
 	var names []string
 	for _, source := range sources {

@@ -88,7 +88,7 @@ func (t *target) place(name string) ([]string, error) {
 	return append([]string{t.name}, names...), nil
 }
 
-// inside tells whether an entry is one of what is in a directory, and not of the directory.
+// inside reports whether an entry is one of what is in a directory, and not of the directory.
 func inside(name string) bool { return name == "." || strings.HasPrefix(name, "./") }
 
 // split checks the name of an entry and takes it apart.

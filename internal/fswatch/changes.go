@@ -12,15 +12,15 @@ type Kind uint8
 
 // The kinds.
 const (
-	// Created: the path leads to something that it did not lead to before; what was
-	// there and below, if anything, is gone.
+	// Created: the path leads to a new object; the old object and everything below
+	// it, if any, is gone.
 	Created Kind = iota
 	// Modified: the content, mode, owner or times have changed.
 	Modified
-	// Removed: nothing is at the path any more, nor below it.
+	// Removed: the path and everything below it no longer exist.
 	Removed
-	// Renamed: what was at From is at the path, with all that was below it. What was
-	// at the path before is gone.
+	// Renamed: the object at From, with everything below it, is now at the path. The
+	// old object at the path is gone.
 	Renamed
 )
 
@@ -29,34 +29,33 @@ type Change struct {
 	Path string
 	Kind Kind
 	From string // with Renamed
-	// Directory tells that a directory is at the path, or was.
+	// Directory says that a directory is or was at the path.
 	Directory bool
 }
 
-// Batch is changes in the order of their events; a change that was told again and again
-// is there once.
+// Batch is changes in the order of their events; a repeated change is in it once.
 type Batch struct {
 	Changes []Change
-	// Overflow tells that more has changed: anything at or below the root may have.
+	// Overflow says that more has changed: anything at or below the root may have.
 	Overflow bool
 }
 
-// Bounds of what nobody has taken yet, and of one batch.
+// Bounds of the changes not taken yet, and of one batch.
 const (
 	maxChanges      = 4096
 	maxChangeBytes  = 1 << 20 // of paths
 	maxBatch        = 512
 	maxBatchBytes   = 64 << 10 // of paths, and one change beyond
-	changeAllowance = 32       // counts for a change beside its paths
+	changeAllowance = 32       // counts for a change in addition to its paths
 )
 
 // window is how long changes are collected after the first one.
 const window = 75 * time.Millisecond
 
-// changes are what nobody has taken yet. Entries keep the order of events, so that a
-// reader who applies one after the other ends with what is there. A new entry takes the
-// watchedName of an older one of the same path only where nothing between them depends on the
-// older one. All methods may run at once.
+// changes are the changes not taken yet. Entries keep the order of events, so that a reader that
+// applies them one after the other ends with the current files. A new entry replaces an older one
+// of the same path only if nothing between them depends on the older one. All methods may run at
+// once.
 type changes struct {
 	mu   sync.Mutex // guards what follows
 	list list.List  // of *Change
@@ -64,7 +63,7 @@ type changes struct {
 	last     map[string]*list.Element
 	bytes    int
 	overflow bool
-	blind    bool      // every batch tells an overflow
+	blind    bool      // every batch reports an overflow
 	since    time.Time // when the first of them came; zero when there is nothing
 	wake     chan struct{}
 }
@@ -73,8 +72,8 @@ func newChanges() *changes {
 	return &changes{last: map[string]*list.Element{}, wake: make(chan struct{}, 1)}
 }
 
-// add takes a change, unless an overflow is to be told: who looks for themselves sees
-// the change then.
+// add takes a change, unless an overflow is due, because after an overflow the
+// watcher looks at the files itself.
 func (c *changes) add(change Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,16 +84,16 @@ func (c *changes) add(change Change) {
 	switch change.Kind {
 	case Modified:
 		if old != nil && old.Value.(*Change).Kind != Removed {
-			return // what is told of the path already makes the reader look at it
+			return // the earlier change of the path already makes the reader look at it
 		}
 	case Renamed:
 		delete(c.last, change.From)
 		if change.Directory {
-			// What is told of names below either path means other objects from now on.
+			// Changes of names below either path mean other objects from now on.
 			clear(c.last)
 		}
 	}
-	// A renamed entry stays: it also tells that its From is gone.
+	// A renamed entry stays, because it also says that its From is gone.
 	if old != nil && old.Value.(*Change).Kind != Renamed {
 		c.dropLocked(old)
 	}
@@ -114,7 +113,7 @@ func (c *changes) dropLocked(e *list.Element) {
 	c.list.Remove(e)
 }
 
-// lose tells an overflow in place of all that was not taken yet.
+// lose replaces all changes not taken yet by an overflow.
 func (c *changes) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +127,7 @@ func (c *changes) overflowLocked() {
 	c.signalLocked()
 }
 
-// setBlind says whether every batch has to tell an overflow. If so, one is told at once.
+// setBlind sets whether every batch must report an overflow. If so, one is reported at once.
 func (c *changes) setBlind(blind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +137,7 @@ func (c *changes) setBlind(blind bool) {
 	c.blind = blind
 }
 
-// signalLocked lets wait look again.
+// signalLocked makes wait look again.
 func (c *changes) signalLocked() {
 	if c.since.IsZero() {
 		c.since = time.Now()

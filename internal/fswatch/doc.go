@@ -1,6 +1,6 @@
-// Package fswatch watches files and directories, with all that is below them if asked,
-// and tells what was created, modified, removed and renamed. It knows native paths and
-// inotify(7), and nothing of JSON, URIs or connections. Linux only.
+// Package fswatch watches files and directories, on request with everything below
+// them, and reports what was created, modified, removed and renamed. It knows native
+// paths and inotify(7), and nothing of JSON, URIs or connections. Linux only.
 //
 // One [Watch] has three parts, and a goroutine of its own:
 //
@@ -15,20 +15,20 @@
 //	                              ▼
 //	                            whoever watches, at their own pace
 //
-// What does not fit is never dropped in silence. Where events were lost, the tree is
-// made anew from what is there, and then [Batch.Overflow] tells that whoever watches has
-// to look for themselves. It is told afterwards, so that no change falls between. Where
-// only the changes are too many, they are dropped and the overflow is told at once. A
-// tree with more directories than may be watched tells an overflow with every batch,
-// since nobody sees what happens in the rest.
+// Nothing is dropped silently. When events were lost, the tree is rebuilt from the file
+// system, and then [Batch.Overflow] tells the watcher to look for itself. It comes after
+// the rebuild, so that no change is missed in between. If only the changes are too many,
+// they are dropped and the overflow is reported at once. A tree with more directories
+// than may be watched reports an overflow with every batch, because nothing watches the
+// rest.
 //
-// A new directory is watched first and listed then, so that nothing in it is missed;
-// what the list has is told as created. Links are not followed: the root is canonical,
-// and each name below is opened in its directory as it stands. Directories on file
-// systems of the kernel, as procfs, are not entered. What is mounted on a directory after
-// that directory was entered is not seen.
+// A new directory is first watched and then listed, so that nothing in it is missed; the
+// listed names are reported as created. Links are not followed: the root is canonical,
+// and each name below is opened in its directory. Directories on file systems of the
+// kernel, such as procfs, are not entered. A mount on a directory that was already
+// entered is not seen.
 //
-// The root itself may go and come back. Every directory above it is watched for being
-// moved or removed, and while the root is missing the first directory that would have to
-// hold the way to it is watched for that name.
+// The root itself may disappear and come back. Every directory above it is watched for
+// moves and removals. While the root is missing, the deepest existing directory on its
+// path is watched for the next name of that path.
 package fswatch

@@ -10,10 +10,10 @@ import (
 	"github.com/execagent/execagent/internal/inotify"
 )
 
-// apply takes events, in their order. It returns those that have to wait, because the
-// other half of a rename may still come.
+// apply takes events, in order. It returns events that must wait, because the other
+// half of a rename may still come.
 func (t *tree) apply(ctx context.Context, events []queued) []queued {
-	var seconds map[uint32]int // halves of renames: where the second one is
+	var seconds map[uint32]int // halves of renames: the place of the second one
 	for i := range events {
 		e := &events[i]
 		if e.done || ctx.Err() != nil {
@@ -62,7 +62,7 @@ func secondHalves(events []queued, first int) map[uint32]int {
 	return found
 }
 
-// happened takes an event of a directory, but for the first half of a rename.
+// happened takes an event of a directory, except the first half of a rename.
 func (t *tree) happened(ctx context.Context, dir *node, e inotify.Event) {
 	isDir := e.Mask&unix.IN_ISDIR != 0
 	switch {
@@ -86,7 +86,7 @@ func (t *tree) created(ctx context.Context, dir *node, name string, isDir bool) 
 	}
 	t.tell(Change{Path: path.Join(dir.path(), name), Kind: Created, Directory: isDir})
 	if child := dir.children[name]; child != nil {
-		t.forget(child) // it has gone, or will be told to have gone
+		t.forget(child) // it is gone, or an event will say so
 	}
 }
 
@@ -97,8 +97,8 @@ func (t *tree) removed(dir *node, name string, isDir bool) {
 	t.tell(Change{Path: path.Join(dir.path(), name), Kind: Removed, Directory: isDir})
 }
 
-// renamed takes both halves of a rename. What is on either side of it is not shown has
-// not happened there: the rest is told as created or removed.
+// renamed takes both halves of a rename. If one side is not shown, the rename is
+// reported as created or removed on the other side.
 func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node, newName string, isDir bool) {
 	old, now := path.Join(from.path(), oldName), path.Join(to.path(), newName)
 	child, replaced := from.children[oldName], to.children[newName]
@@ -106,7 +106,7 @@ func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node
 	t.renaming = renaming{watchedName{from, oldName}, watchedName{to, newName}}
 	back := last == renaming{t.renaming.to, t.renaming.from}
 	if replaced != nil || child != nil && !isDir || back && from.has(oldName) {
-		// Two objects have changed places, or the tree is not what it was taken for.
+		// Two objects have changed places, or the tree does not match the files.
 		t.broken = true
 		return
 	}
@@ -123,7 +123,7 @@ func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node
 	case child != nil && isShown && !t.judged:
 		t.follow(ctx, child, to, newName)
 	case child != nil:
-		// Names below may be hidden at one of the two places only.
+		// Names below may be hidden at only one of the two places.
 		t.forget(child)
 		t.enterNamed(ctx, to, newName)
 	case isDir && isShown && t.options.Recursive:

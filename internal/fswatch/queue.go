@@ -9,19 +9,19 @@ import (
 	"github.com/execagent/execagent/internal/inotify"
 )
 
-// maxQueued bounds the events that the goroutine of a watch has not seen yet. It is the
-// usual bound of the kernel's own queue, in half.
+// maxQueued bounds the events that the goroutine of a watch has not seen yet. It is
+// half the usual bound of the kernel's own queue.
 const maxQueued = 8192
 
-// queued is an event that waits.
+// queued is a waiting event.
 type queued struct {
 	inotify.Event
 	at   time.Time // set for the first half of a rename
 	done bool      // was taken together with its other half
 }
 
-// queue has the events of one watch, until its goroutine takes them. It waits for
-// nobody: the reader of the agent's events calls Notice.
+// queue has the events of one watch, until its goroutine takes them. It never
+// blocks, because the reader of the agent's events calls Notice.
 type queue struct {
 	wake chan struct{}
 
@@ -54,7 +54,7 @@ func (q *queue) Notice(e inotify.Event) {
 	}
 }
 
-// take returns the events so far, or that some were lost.
+// take returns the events so far, or reports that some were lost.
 func (q *queue) take() (events []queued, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

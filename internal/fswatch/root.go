@@ -9,8 +9,8 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// Root returns the canonical path of what is to be watched, for Options.Root, and whether
-// it is a directory. Of what does not exist, the directories that do are canonical.
+// Root returns the canonical path of the object to watch, for Options.Root, and reports
+// whether it is a directory. In a missing path, the existing directories are canonical.
 func Root(ctx context.Context, files fsops.FS, asked string) (root string, directory bool, err error) {
 	missing := ""
 	for {

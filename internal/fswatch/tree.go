@@ -19,27 +19,27 @@ const (
 	dirMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 	fileMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
-	// Of a directory above the root nothing matters but that it stays where it is.
+	// A directory above the root matters only if it moves or is removed.
 	aboveMask = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
 	// comeMask is for the directory in which a name is missing.
 	comeMask = unix.IN_CREATE | unix.IN_MOVED_TO
-	// goneMask tells that an object has left its place.
+	// goneMask says that an object has left its place.
 	goneMask = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED
 )
 
-// node is a directory that is watched.
+// node is a watched directory.
 type node struct {
 	wd       int32
 	name     string // of the root: its path
 	parent   *node
 	children map[string]*node
 	depth    int
-	// unsure: something in it could not be looked at, since it was no longer where it was
-	// taken to be. The event of the move tells where it is.
+	// unsure: something in it could not be examined, because the directory had moved. The
+	// event of the move will say where it is.
 	unsure bool
 }
 
-// has tells whether something is at name in n, or may be.
+// has reports whether something is at name in n, or may be.
 func (n *node) has(name string) bool {
 	at, err := openPath(n.path())
 	if err != nil {
@@ -56,8 +56,8 @@ type watchedName struct {
 	name string
 }
 
-// renaming is a rename. Two objects that change places (RENAME_EXCHANGE of rename(2)) are told as
-// two of them, one the reverse of the other.
+// renaming is a rename. Two objects that change places (RENAME_EXCHANGE of rename(2)) are reported
+// as two renames, one the reverse of the other.
 type renaming struct{ from, to watchedName }
 
 func (n *node) path() string {
@@ -77,9 +77,9 @@ func (n *node) path() string {
 	return b.String()
 }
 
-// tree is what a watch knows of the files: which directory each number of the kernel is
-// for. It follows the events in their order, and looks at the files only to enter
-// directories. A mutex has no place here: one goroutine uses it.
+// tree is a watch's knowledge of the files: the directory of each kernel watch number.
+// It follows the events in order, and looks at the files only to enter directories. It
+// needs no mutex, because only one goroutine uses it.
 type tree struct {
 	watcher *Watcher
 	options Options
@@ -88,18 +88,18 @@ type tree struct {
 	changes *changes
 
 	root *node // nil when the root is missing or no directory
-	file int32 // the number of the root that is no directory; 0: there is none
+	file int32 // the number of a root that is no directory; 0: there is none
 	dirs map[int32]*node
 	// above has the directories above the root; the value is the name that is missing
 	// there, or empty.
 	above    map[int32]string
 	renaming renaming // the last one
-	// blind: not all directories are watched. broken: the tree is not what the files
-	// are, and has to be made anew.
+	// blind: not all directories are watched. broken: the tree does not match the
+	// files, and must be rebuilt.
 	blind, broken bool
 }
 
-// present tells whether the root is there.
+// present reports whether the root is there.
 func (t *tree) present() bool { return t.root != nil || t.file > 0 }
 
 func (t *tree) tell(c Change) {
@@ -114,8 +114,8 @@ func (t *tree) setBlind() {
 	t.changes.setBlind(true)
 }
 
-// aboveRoot tells whether an event says that the way to the root may have changed, or
-// that the root itself has.
+// aboveRoot reports whether an event says that the way to the root may have changed,
+// or that the root itself has.
 func (t *tree) aboveRoot(e inotify.Event) bool {
 	if e.Name == "" && t.root != nil && e.WD == t.root.wd && e.Mask&goneMask != 0 {
 		return true
@@ -127,8 +127,8 @@ func (t *tree) aboveRoot(e inotify.Event) bool {
 	return ok && (e.Name == "" && e.Mask&goneMask != 0 || e.Name != "" && e.Name == missing && e.Mask&comeMask != 0)
 }
 
-// look finds the root again and tells what has become of it. A file that is still the
-// same was modified, or has another mode or owner.
+// look finds the root again and reports its change. A file that is still the same was
+// modified, or has another mode or owner.
 func (t *tree) look(ctx context.Context) {
 	root, file, isDir := t.root, t.file, t.root != nil
 	if err := t.find(ctx, true); err != nil {
@@ -142,10 +142,10 @@ func (t *tree) look(ctx context.Context) {
 	}
 }
 
-// find goes the way from "/" to the root and watches what it passes. Each directory is
-// watched before the next name is looked for in it, so that no change goes unseen. A root
-// that is not the one before is entered; tell has it and what it holds told as created.
-// The error is about the root.
+// find walks from "/" to the root and watches each directory on the way. It watches a
+// directory before it looks for the next name in it, so that no change is missed. It
+// enters a new root; with tell, it reports the root and its contents as created. The
+// error is about the root.
 func (t *tree) find(ctx context.Context, tell bool) error {
 	before, passed := t.above, map[int32]string{}
 	t.above = passed
@@ -177,9 +177,9 @@ func (t *tree) find(ctx context.Context, tell bool) error {
 			if wd, err := t.pass(at, aboveMask|comeMask); err == nil {
 				passed[wd] = name
 			} else {
-				t.setBlind() // nobody sees it come back
+				t.setBlind() // nothing will see it come back
 			}
-			next, kind, err = step(at, name) // it may have come before it was watched for
+			next, kind, err = step(at, name) // it may have come before the watch
 			if err != nil {
 				t.leave()
 				if err == unix.ENOENT || err == unix.ENOTDIR {
@@ -202,8 +202,8 @@ func (t *tree) find(ctx context.Context, tell bool) error {
 	return t.enterRoot(ctx, at, tell)
 }
 
-// pass watches a directory above the root. One that cannot be listed cannot be watched
-// either: that it moves is not seen then.
+// pass watches a directory above the root. A directory that cannot be listed cannot be
+// watched either, so its moves are not seen.
 func (t *tree) pass(at int, mask uint32) (int32, error) {
 	wd, err := t.add(at, mask)
 	if err == ErrLimit {
@@ -277,9 +277,9 @@ func (t *tree) enterRoot(ctx context.Context, at int, tell bool) error {
 	return nil
 }
 
-// enterNamed enters the directory name of dir, and tells it and what it holds as created. One
-// that has been entered already was told then, with all that it holds: it would be taken for
-// empty if it were told once more.
+// enterNamed enters the directory name of dir, and reports it and its contents as created. A
+// directory that was already entered is not reported again, because readers would then take it for
+// empty.
 func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
 	child := &node{name: name, parent: dir, depth: dir.depth + 1}
 	at := child.path()
@@ -311,8 +311,8 @@ func (t *tree) enterNamed(ctx context.Context, dir *node, name string) {
 	t.unreadable(err)
 }
 
-// openIn opens the directory name in dir. Where dir is no longer at its place, that is not
-// known, and the directory that is there is another one: then it is ENOENT, and dir is unsure.
+// openIn opens the directory name in dir. If dir has moved, its new place is unknown, and another
+// directory may be at its old place: then the error is ENOENT, and dir is unsure.
 func (t *tree) openIn(dir *node, name string) (int, error) {
 	above, err := openPath(dir.path())
 	if err == nil {
@@ -335,8 +335,9 @@ func (t *tree) openIn(dir *node, name string) (int, error) {
 	return open(above, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 }
 
-// unreadable takes the error of a directory that was not entered. One that has gone is
-// no loss, nor is one whose names the agent may not read: it knows nothing to tell.
+// unreadable takes the error of a directory that was not entered. A missing directory
+// is no loss; nor is one whose names the agent may not read, because there is nothing
+// to report about it.
 func (t *tree) unreadable(err error) {
 	switch err {
 	case nil, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES, unix.EPERM, ErrNotOrdinary, os.ErrClosed:
@@ -345,10 +346,10 @@ func (t *tree) unreadable(err error) {
 	}
 }
 
-// enter watches the directory that fd is of, and then lists it for what is below. It
-// closes fd. With tell, everything listed is told as created.
+// enter watches the directory of fd, and then lists it. It closes fd. With tell, it
+// reports everything listed as created.
 func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
-	dir := os.NewFile(uintptr(fd), ownFD(fd)) // the name serves ReadDir where it asks for types
+	dir := os.NewFile(uintptr(fd), ownFD(fd)) // ReadDir uses the name if it asks for types
 	defer dir.Close()
 	if err := ordinary(fd); err != nil {
 		return err
@@ -371,7 +372,7 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 			t.watcher.dirs.Add(-1)
 			return nil
 		}
-		// It was moved, as an event will tell. From now on it is here.
+		// It was moved, as an event will say. From now on it is here.
 		t.forget(known)
 		wd, err = t.add(fd, dirMask)
 	}
@@ -387,7 +388,7 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 	return t.list(ctx, n, dir, tell)
 }
 
-// holds tells whether n is other or lies above it.
+// holds reports whether n is other or lies above it.
 func (n *node) holds(other *node) bool {
 	for ; other != nil; other = other.parent {
 		if other == n {
@@ -433,17 +434,17 @@ func (t *tree) list(ctx context.Context, n *node, dir *os.File, tell bool) error
 	return nil
 }
 
-// follow moves n, as an event tells. The files may have changed since: what is there now is
-// entered if it is another directory, or if not all in n could be looked at.
+// follow moves n after an event. The files may have changed since: the directory now there
+// is entered if it is another one, or if not everything in n could be examined.
 func (t *tree) follow(ctx context.Context, n, dir *node, name string) {
 	if n.holds(dir) {
-		t.broken = true // the tree is not what it was taken for
+		t.broken = true // the tree does not match the files
 		return
 	}
 	t.move(n, dir, name)
 	fd, err := t.openIn(dir, name)
 	if err != nil {
-		return // it has moved on, as an event will tell
+		return // it has moved on, as an event will say
 	}
 	wd, err := t.add(fd, dirMask)
 	if err == nil && wd == n.wd && !n.anyUnsure() {
@@ -458,7 +459,7 @@ func (t *tree) follow(ctx context.Context, n, dir *node, name string) {
 	t.unreadable(t.enter(ctx, &node{name: name, parent: dir, depth: dir.depth + 1}, fd, true))
 }
 
-// anyUnsure tells whether n or a directory below it is unsure.
+// anyUnsure reports whether n or a directory below it is unsure.
 func (n *node) anyUnsure() bool {
 	if n.unsure {
 		return true
@@ -479,7 +480,7 @@ func (t *tree) move(n, dir *node, name string) {
 	t.sink(n, dir.depth+1-n.depth)
 }
 
-// sink adds to the depth of n and of all below it.
+// sink adds to the depth of n and of all nodes below it.
 func (t *tree) sink(n *node, by int) {
 	if by == 0 {
 		return
@@ -490,7 +491,7 @@ func (t *tree) sink(n *node, by int) {
 	}
 }
 
-// forget ends the watches of n and of all below it.
+// forget ends the watches of n and of all nodes below it.
 func (t *tree) forget(n *node) {
 	if t.dirs[n.wd] == n {
 		delete(t.dirs, n.wd)
@@ -514,7 +515,7 @@ func (t *tree) forgetAll() {
 	t.above = nil
 }
 
-// add watches the object that fd is of. Were it named by its path, somebody could put a
+// add watches the object of fd. It does not use the path, because somebody could put a
 // link there.
 func (t *tree) add(fd int, mask uint32) (int32, error) {
 	wd, err := t.watcher.Group.Add(ownFD(fd), mask, t.queue)

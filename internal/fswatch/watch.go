@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/internal/inotify"
 )
 
-// Bounds of directories. A tree that has more is watched as far as they go, and tells an
-// overflow with every batch.
+// Bounds of directories. A larger tree is watched up to the bounds, and every batch
+// reports an overflow.
 const (
 	maxDirs      = 16384 // of one watch
 	maxTotalDirs = 65536 // of all watches of a Watcher
@@ -22,12 +22,12 @@ const (
 	maxAbove     = 256   // names in the path of the root; a longer path is refused
 )
 
-// pairing is how long the first half of a rename waits for the other one. The kernel tells
-// both within microseconds, unless it runs somebody else in between.
+// pairing is how long the first half of a rename waits for the other one. The kernel
+// reports both within microseconds, unless it runs another process in between.
 const pairing = 10 * time.Millisecond
 
 // pause is how long a watch that has lost events waits before it looks at the whole tree
-// again. Who makes more events than can be read must not keep it busy.
+// again, so that a flood of events does not keep it busy.
 const pause = 200 * time.Millisecond
 
 // ErrLimit says that no more directories are watched: for this agent, or for its user.
@@ -45,15 +45,15 @@ type Watcher struct {
 	dirs atomic.Int64 // of all watches
 }
 
-// Options say what is watched.
+// Options configure a watch.
 type Options struct {
 	// Root is a directory, another file, or missing: absolute, clean and without links.
 	Root string
 	// Recursive watches all directories below, not just the names in the root.
 	Recursive bool
-	// Shown tells whether somebody may know of what is at path, and what happens there.
-	// Nothing else is told, nor entered. It is called from one goroutine at a time; nil
-	// shows everything.
+	// Shown reports whether the watcher may know about path and its changes. Other
+	// paths are neither reported nor entered. It is called from one goroutine at a
+	// time; nil shows everything.
 	Shown func(path string, directory bool) bool
 }
 
@@ -63,12 +63,12 @@ type Watch struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	*tree // but for its queue and changes, of the goroutine of run, or of who starts it
+	*tree // except its queue and changes, owned by the goroutine of run, or its starter
 }
 
-// Watch begins to watch. What happens after it has returned is told. The context bounds
-// how long the caller waits, not the watch, which the caller closes. That the root cannot
-// be opened, as read(2) would, is the error then; others are ErrLimit and ErrNotOrdinary.
+// Watch starts a watch. It reports changes after Watch has returned. The context bounds
+// how long the caller waits, not the watch, which the caller closes. The error is the
+// error of opening the root for reading, ErrLimit or ErrNotOrdinary.
 func (w *Watcher) Watch(ctx context.Context, o Options) (*Watch, error) {
 	watch := &Watch{done: make(chan struct{}), tree: &tree{
 		watcher: w, options: o, judged: o.Shown != nil, queue: newQueue(), changes: newChanges(), dirs: map[int32]*node{},
@@ -96,12 +96,12 @@ func (w *Watcher) Watch(ctx context.Context, o Options) (*Watch, error) {
 	return watch, nil
 }
 
-// Wait returns as soon as there is something to take. It lets a moment pass after the
-// first change, so that changes that belong together come together.
+// Wait returns as soon as there is something to take. It waits a moment after the
+// first change, so that related changes come together.
 func (w *Watch) Wait(ctx context.Context) error { return w.changes.wait(ctx) }
 
-// Take returns what has not been taken yet, or a part of it: after a full batch Wait
-// returns at once.
+// Take returns the changes not taken yet, or a part of them: after a full batch,
+// Wait returns at once.
 func (w *Watch) Take() Batch { return w.changes.take() }
 
 // Close ends the watch and waits for its goroutine. It may be called more than once.
@@ -140,8 +140,8 @@ func (w *Watch) run(ctx context.Context) {
 	}
 }
 
-// renew makes the tree anew after events were lost, and tells the overflow then. It
-// returns false when the watch is closed.
+// renew rebuilds the tree after events were lost, and then reports the overflow. It
+// returns false if the watch is closed.
 func (w *Watch) renew(ctx context.Context) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -151,7 +151,7 @@ func (w *Watch) renew(ctx context.Context) bool {
 		return false
 	}
 	w.forgetAll()
-	w.queue.take() // nothing of this is about the new tree
+	w.queue.take() // none of these events is about the new tree
 	w.blind, w.broken = false, false
 	if err := w.find(ctx, false); err != nil {
 		w.blind = true

@@ -1,6 +1,6 @@
-// Package inotify shares one instance of inotify(7) among all who watch files. A user
-// has few instances, 128 as a rule, and to close one takes milliseconds; so whoever
-// watches adds a watch to a [Group] and takes it away again. Linux only.
+// Package inotify shares one instance of inotify(7) among all watchers of files,
+// because a user has few instances, usually 128, and closing one takes milliseconds.
+// A watcher adds a watch to a [Group] and removes it again. Linux only.
 package inotify
 
 import (

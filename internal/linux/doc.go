@@ -1,5 +1,5 @@
-// Package linux has what this program asks of the kernel beyond the standard library: about
-// control groups, processes and threads, and about the rights of its own threads.
+// Package linux asks the kernel for what the standard library does not offer: about control
+// groups, processes and threads, and about the rights of this program's own threads.
 //
 //	FindCgroup, MemoryLimit          the control group of this process; how much memory it may have
 //	PIDs, StatOf, ReadStat, Stat     which processes there are, and their stat files
@@ -9,7 +9,7 @@
 //	MemoryPages, WriteMemory
 //	UserNamespaceCaps, MapIDs        what a process needs in a new user namespace
 //	IsNobody                         reports whether a uid stands for all users without one
-//	DropCaps, DropThreadCaps,        capabilities are dropped for good; nothing here adds one
+//	DropCaps, DropThreadCaps,        drop capabilities for good; nothing here adds one
 //	DropBoundingCaps, CheckCaps
 //	ErrnoText                        the text of an error number
 //
@@ -21,5 +21,6 @@
 // Capabilities belong to threads (capabilities(7)): a caller that means its own thread alone locks
 // the goroutine to it first. All functions may run at once.
 //
-// What reads only text or files builds on every system; files named _linux.go are for Linux only.
+// Code that only reads text or files builds on every system; files named _linux.go are for Linux
+// only.
 package linux

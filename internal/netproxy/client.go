@@ -203,13 +203,13 @@ func (c *client) hangUp() {
 	}
 }
 
-// gone tells whether the command has hung up.
+// gone reports whether the command has hung up.
 func (c *client) gone() bool { return ended(c.conn) }
 
-// has tells whether there is a field of this name, which is in lower case.
+// has reports whether there is a field of this name, which is in lower case.
 func has(fields []head.Field, name string) bool {
 	return slices.ContainsFunc(fields, func(f head.Field) bool { return f.Is(name) })
 }
 
-// isTimeout tells whether a deadline has passed.
+// isTimeout reports whether a deadline has passed.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -107,7 +107,7 @@ func (a *association) receive(host netip.Addr, port uint16) {
 	}
 }
 
-// pin tells whether a datagram comes from the command: from where the first one came, which is
+// pin reports whether a datagram comes from the command: from where the first one came, which is
 // the host of its connection, and the port that it has said.
 func (a *association) pin(from netip.AddrPort, host netip.Addr, port uint16) bool {
 	a.mu.Lock()

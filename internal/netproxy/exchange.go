@@ -187,7 +187,7 @@ func (x *exchange) answer(a *head.Response) bool {
 	return true
 }
 
-// isHungUp tells whether the other end had hung up before it has said anything.
+// isHungUp reports whether the other end had hung up before it has said anything.
 func isHungUp(err error) bool {
 	return err == io.EOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -62,7 +62,7 @@ func (g *greeter) name() (string, error) {
 	return name, err
 }
 
-// encrypted tells whether what was read is the greeting of TLS.
+// encrypted reports whether what was read is the greeting of TLS.
 func (g *greeter) encrypted() bool {
 	return len(g.said) > 1 && g.said[0] == recordHandshake && g.said[1] == 3
 }

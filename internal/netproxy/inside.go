@@ -26,7 +26,7 @@ type inside struct {
 	addrs []netip.Addr
 }
 
-// intercepts tells whether a tunnel has to be looked into: in limited mode each, otherwise those
+// intercepts reports whether a tunnel has to be looked into: in limited mode each, otherwise those
 // to where a credential of the command may go. Without credentials there is no authority that the
 // command trusts.
 func (p *Proxy) intercepts(q request) bool {

@@ -64,7 +64,7 @@ func (l *link) encrypt(ctx context.Context, host string, roots *x509.CertPool) e
 
 var errTooEarly = errors.New("connecting: the other end speaks before TLS has begun")
 
-// alive tells whether the other end has neither hung up nor said anything out of turn.
+// alive reports whether the other end has neither hung up nor said anything out of turn.
 func (l *link) alive() bool {
 	s, ok := l.raw.(stream)
 	if !ok || len(l.in.Buffered()) > 0 {
@@ -74,7 +74,7 @@ func (l *link) alive() bool {
 	return err == syscall.EAGAIN
 }
 
-// ended tells whether the other end of a connection will send nothing more.
+// ended reports whether the other end of a connection will send nothing more.
 func ended(s stream) bool {
 	n, err := peek(s)
 	return n == 0 && err != syscall.EAGAIN

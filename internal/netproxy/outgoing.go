@@ -81,7 +81,7 @@ func appendFields(to []byte, fields []head.Field, unchunked bool) []byte {
 	return to
 }
 
-// ofConnection tells whether a field is about one connection and not passed on.
+// ofConnection reports whether a field is about one connection and not passed on.
 func ofConnection(f head.Field) bool {
 	switch len(f.Name) {
 	case 2:
@@ -98,7 +98,7 @@ func ofConnection(f head.Field) bool {
 	return false
 }
 
-// named tells whether Connection names something.
+// named reports whether Connection names something.
 func named(fields []head.Field, name []byte) bool {
 	for _, f := range fields {
 		if !f.Is("connection") && !f.Is("proxy-connection") {
@@ -113,5 +113,5 @@ func named(fields []head.Field, name []byte) bool {
 	return false
 }
 
-// closes tells whether who sent these fields ends the connection after the message.
+// closes reports whether who sent these fields ends the connection after the message.
 func closes(fields []head.Field) bool { return named(fields, []byte("close")) }

@@ -41,7 +41,7 @@ type Config struct {
 	// Resolver looks names up, once for each request. Nil: Go's resolver, with the system's
 	// configuration.
 	Resolver *net.Resolver
-	// Own tells whether a connection to an address would arrive at the program itself, at a
+	// Own reports whether a connection to an address would arrive at the program itself, at a
 	// listener of this proxy for instance: nobody is to reach these from inside. Nil: none would.
 	Own func(netip.AddrPort) bool
 	// Datagrams makes a socket for UDP ASSOCIATE of SOCKS5, where only the command can reach it.
@@ -172,7 +172,7 @@ func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 	}
 }
 
-// passing tells whether accepting may succeed later.
+// passing reports whether accepting may succeed later.
 func passing(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return ok && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR}, errno)

@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/head"
 )
 
-// maySwitch tells whether a request in a tunnel may change the protocol on its connection: to
+// maySwitch reports whether a request in a tunnel may change the protocol on its connection: to
 // that of WebSocket, which services speak to whom a credential was shown. In limited mode it may
 // not: nobody looks at what follows.
 func (p *Proxy) maySwitch(in *inside, r *head.Request) bool {

@@ -1,8 +1,7 @@
-// Package pack carries values between processes of ours, of which one has
-// started the other: it packs them one behind the other, reads them back
-// strictly, and makes a file in memory that hands them over and that nobody can
-// change. JSON would not do: it cannot hold a path that is not UTF-8. Linux
-// only.
+// Package pack carries values from a process of ours to another one that it
+// started. It packs values one after the other, reads them back strictly, and
+// makes an in-memory file for them that nobody can change. It does not use
+// JSON, because JSON cannot hold a path that is not UTF-8. Linux only.
 //
 // Integers are little-endian; a string is its length in 4 bytes and its bytes;
 // a bool is one byte, 0 or 1. Nothing in the bytes names the values or their
@@ -60,11 +59,11 @@ func NewDecoder(b []byte) Decoder { return Decoder{rest: b} }
 // out of its range.
 func (d *Decoder) Require(ok bool) { d.bad = d.bad || !ok }
 
-// OK tells whether nothing was missing or wrong so far.
+// OK reports whether nothing was missing or wrong so far.
 func (d *Decoder) OK() bool { return !d.bad }
 
-// More tells whether there is something left to read, and nothing was wrong so
-// far.
+// More reports whether there is something left to read, and nothing was wrong
+// so far.
 func (d *Decoder) More() bool { return len(d.rest) > 0 && !d.bad }
 
 // Rest returns what was not read yet. It is a part of the slice that NewDecoder

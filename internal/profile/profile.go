@@ -1,4 +1,4 @@
-// Package profile turns the sandbox of a request into what package sandbox takes. A request that
+// Package profile turns the sandbox of a request into a profile of package sandbox. A request that
 // asks for confinement gets it exactly or is refused, never run with less (sandbox.md 15).
 package profile
 
@@ -75,7 +75,7 @@ func Of(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	return p, nil
 }
 
-// dependence tells whether entries depend on a working directory, and whether
+// dependence reports whether entries depend on a working directory, and whether
 // on workspace roots.
 func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
 	for i := range entries {

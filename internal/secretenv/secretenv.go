@@ -1,7 +1,7 @@
 // Package secretenv takes secrets out of the environment of this process. Every
-// process of the same user can read in /proc/PID/environ which variables a
-// process was started with, and the processes that it starts inherit its
-// variables. So secrets are moved to memory where neither finds them.
+// process of the same user can read in /proc/PID/environ the variables that a
+// process was started with, and child processes inherit the variables. So this
+// package moves secrets to memory that neither of them shows.
 //
 // Linux only.
 package secretenv

@@ -11,23 +11,22 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// Hide returns what has to be hidden so that a secret stays hidden, from what runs already too,
-// when somebody renews it.
+// Hide returns the paths to hide so that a secret stays hidden when it is renewed, also from
+// commands that already run.
 //
-// The files are the path itself, where it leads to now, and volumes of Kubernetes on the way,
-// which hold nothing but secrets: there a renewal puts a new folder beside that of the former
-// files.
+// The files are the path itself, its current target, and volumes of Kubernetes on the way, which
+// hold only secrets: there a renewal puts a new folder beside the folder of the old files.
 //
-// The folders are those on the way in which a renewal may put something, and that are for secrets
-// alone. Hiding a file there would not last: by a rename, or by a link that leads elsewhere, the
-// name gets another file. A folder is not for secrets alone if it is one that every system has,
-// if others may write it, if one of the paths in used is in it, or if there is more in it than a
-// few small files. In such a folder a secret stays hidden only if it is written in place.
+// The folders are those on the way that hold only secrets, and in which a renewal may put
+// something. Hiding only a file there would not last, because a rename or a changed link gives the
+// name another file. A folder does not count as holding only secrets if every system has it, if
+// others may write it, if one of the paths in used is in it, or if it has more than a few small
+// files. In such a folder a secret stays hidden only if it is written in place.
 func Hide(path string, used []string) (files, folders []string) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		// A sandbox takes only absolute paths. If the working directory has been deleted, every
-		// confined command is refused: better than one that can read the secret.
+		// A sandbox takes only absolute paths. If the working directory was deleted, every confined
+		// command is refused, which is better than a command that can read the secret.
 		return []string{path}, nil
 	}
 	files = []string{absolute}
@@ -43,10 +42,10 @@ func Hide(path string, used []string) (files, folders []string) {
 		return nil
 	})
 	if err != nil {
-		end = absolute // it is not there yet
+		end = absolute // it does not exist yet
 	}
 	files = append(files, end)
-	if !isMountPoint(end) { // at a mount point nothing can be renamed to
+	if !isMountPoint(end) { // nothing can be renamed to a mount point
 		places = append(places, filepath.Dir(end))
 	}
 	if links {
@@ -60,9 +59,9 @@ func Hide(path string, used []string) (files, folders []string) {
 	return unique(files), unique(folders)
 }
 
-// Used returns the paths that variables name, such as HOME, SSL_CERT_FILE or what is in PATH, the
-// home and the working directory: where they are commands may look for things. The options of the
-// agent do not count, nor do variables that name one of the secrets.
+// Used returns the home, the working directory, and the paths in variables such as HOME,
+// SSL_CERT_FILE or PATH, because commands may look for things there. It ignores the options of the
+// agent, and variables that name one of the secrets.
 func Used(environ, secrets []string) []string {
 	var used []string
 	for _, variable := range environ {
@@ -90,27 +89,27 @@ func unique(paths []string) []string {
 	return slices.Compact(paths)
 }
 
-// isVolume tells whether a folder is a volume of Kubernetes: its files are links through one
+// isVolume reports whether a folder is a volume of Kubernetes: its files are links through a link
 // that is replaced when they are renewed.
 func isVolume(folder string) bool {
 	target, err := os.Readlink(filepath.Join(folder, "..data"))
 	return err == nil && strings.HasPrefix(target, "..")
 }
 
-// common are folders that are not for secrets alone, as patterns.
+// common are patterns of folders that do not hold only secrets.
 var common = []string{
 	"/", "/bin", "/boot", "/dev", "/dev/*", "/etc", "/etc/ssl", "/etc/pki", "/etc/ssh", "/home", "/home/*", "/lib", "/lib*", "/media", "/mnt",
 	"/opt", "/proc", "/root", "/run", "/run/user", "/run/user/*", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/*", "/usr/*/*", "/var", "/var/*",
 }
 
-// The most that a folder for secrets alone holds, with those in it.
+// Bounds of the contents of a folder with only secrets, including its subfolders.
 const (
 	maxEntries = 64
 	maxSize    = 64 << 10 // of a file
 	maxDepth   = 3
 )
 
-// alone tells whether a folder, whose path has no links, is for secrets alone.
+// alone reports whether a folder, whose path has no links, holds only secrets.
 func alone(folder string, used []string) bool {
 	if slices.ContainsFunc(common, func(pattern string) bool { ok, _ := filepath.Match(pattern, folder); return ok }) {
 		return false
@@ -128,13 +127,13 @@ func alone(folder string, used []string) bool {
 	return small(folder, maxDepth, &left)
 }
 
-// small tells whether a folder has nothing but a few small files that are no programs.
+// small reports whether a folder has only a few small files that are no programs.
 func small(folder string, depth int, left *int) bool {
 	dir, err := os.Open(folder)
 	if err != nil {
-		return true // nobody can list it; so it has something to hide
+		return true // it cannot be listed, so it has something to hide
 	}
-	entries, _ := dir.ReadDir(*left + 1) // what cannot be read does not make it a folder of others
+	entries, _ := dir.ReadDir(*left + 1) // unreadable entries do not count
 	_ = dir.Close()                      // nothing was written
 	if *left -= len(entries); *left < 0 || depth == 0 {
 		return false
@@ -154,7 +153,7 @@ func small(folder string, depth int, left *int) bool {
 	return true
 }
 
-// within tells whether a path is a folder or below it.
+// within reports whether a path is a folder or below it.
 func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }

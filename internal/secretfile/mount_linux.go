@@ -10,8 +10,8 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// mountOf tells which mount has what is at a path without links. What cannot be told is on no
-// mount of secrets.
+// mountOf returns the kind of the mount at a path without links. An unknown mount counts as
+// ordinary.
 func mountOf(path string) mountKind {
 	var stat unix.Statfs_t
 	if unix.Statfs(path, &stat) != nil || stat.Flags&unix.ST_RDONLY == 0 {
@@ -36,13 +36,14 @@ func mountOf(path string) mountKind {
 	return ordinary
 }
 
-// isMountPoint tells whether something is mounted at a path; not where the kernel, before 5.8,
-// cannot say so.
+// isMountPoint reports whether something is mounted at a path; false before Linux 5.8, which cannot
+// say.
 func isMountPoint(path string) bool {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &stat)
 	return err == nil && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// nobody tells whether a uid stands for all who have none in the user namespace of this process.
+// nobody reports whether a uid stands for all users without a uid in the user namespace of this
+// process.
 func nobody(uid uint32) bool { return linux.IsNobody(uid) }

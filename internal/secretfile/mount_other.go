@@ -2,10 +2,10 @@
 
 package secretfile
 
-// mountOf tells of no mount.
+// mountOf knows no mounts.
 func mountOf(string) mountKind { return ordinary }
 
-// isMountPoint tells of no mount.
+// isMountPoint knows no mounts.
 func isMountPoint(string) bool { return false }
 
 // nobody: there are no user namespaces.

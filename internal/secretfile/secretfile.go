@@ -21,7 +21,7 @@ const (
 // mounts are where container engines put secrets.
 const mounts = "/run/secrets/"
 
-// check says of a file what [Report] says.
+// check is [Report] for one file.
 func check(path string) (warning string, err error) {
 	absolute, err := filepath.Abs(path)
 	if path == "" || err != nil {
@@ -40,7 +40,7 @@ func check(path string) (warning string, err error) {
 		return "", fmt.Errorf("%s is refused: %w", path, reason)
 	}
 	if err != nil {
-		return "", nil // it cannot be looked at
+		return "", nil // it cannot be examined
 	}
 	mount := mountOf(at)
 	if mount == engine || mount == volume && trusted(owner(info)) {
@@ -61,31 +61,30 @@ func check(path string) (warning string, err error) {
 	return fmt.Sprintf("%s has mode %04o: others can read it (run chmod 600)", path, info.Mode().Perm()), nil
 }
 
-// Report looks at files with secrets that are about to be used. Others are all users but this one
-// and root. If others can change a file, or put another one in its place, it must not be used: the
-// error says why, and what to do. If they can read it, a warning is told that says so, with the
-// command that mends it.
+// Report checks files with secrets before they are used. Others are all users except this one and
+// root. If others can change or replace a file, it must not be used: the error gives the reason and
+// a remedy. If they can read it, Report warns, with the command that fixes it.
 //
 // Only a file and the folders and links on the way to it count, with their owners and modes. A
-// folder that others may write will do if it is sticky, as /tmp is, and what is in it belongs to
-// this user or root. A group that has the number of its user is theirs alone, as most systems
-// make one for each user. The group of a file of root's may read it: so keys in /etc/ssl are
-// given to a service.
+// folder that others may write is accepted if it is sticky, like /tmp, and its entry belongs to
+// this user or root. A group with the number of its user counts as private, because most systems
+// make one for each user. The group of a file of root may read it, because keys in /etc/ssl are
+// given to a service that way.
 //
-// On mounts of secrets those who use the secret do not choose the modes, so less is asked.
-// Whatever else is read-only, such as all of the file system for a service of systemd, may still
-// be changed by others elsewhere.
+// On mounts of secrets, the user of the secret does not choose the modes, so less is required.
+// Other read-only mounts, such as the whole file system of a systemd service, may still be changed
+// by others elsewhere.
 //
-//   - What is mounted read-only in /run/secrets (or /var/run/secrets, a link to it) or in the
-//     folder of credentials of systemd comes from whoever set up the mounts: neither owner nor
-//     mode is asked for, and nobody is warned. So Docker mounts secrets.
-//   - In a volume of Kubernetes, on a tmpfs that is mounted read-only, no mode is asked for: the
+//   - Files mounted read-only in /run/secrets (or /var/run/secrets, a link to it) or in systemd's
+//     folder of credentials come from the party that set up the mounts: owner and mode are not
+//     checked, without a warning. Docker mounts secrets like this.
+//   - In a volume of Kubernetes, on a tmpfs that is mounted read-only, the mode is not checked: the
 //     files have 0644 by default, and the group of the pod may write the folders.
-//   - Nobody is warned of a file of root's in /run/secrets. podman mounts secrets there with mode
-//     0444 and not read-only.
+//   - A file of root in /run/secrets causes no warning, because podman mounts secrets there with
+//     mode 0444 and not read-only.
 //
-// Report says nothing of what is no regular file, such as a pipe of a shell, nor of a path that it
-// cannot look at: whoever reads the file gets that error.
+// Report ignores anything but regular files, such as a pipe of a shell, and paths that it cannot
+// examine: the reader of the file gets that error.
 func Report(tell func(warning string), paths ...string) error {
 	for _, path := range paths {
 		warning, err := check(path)
@@ -99,13 +98,13 @@ func Report(tell func(warning string), paths ...string) error {
 	return nil
 }
 
-// Refuse is the error of [Report] alone.
+// Refuse returns only the error of [Report].
 func Refuse(path string) error {
 	_, err := check(path)
 	return err
 }
 
-// mountKind is what a mount is for.
+// mountKind is the purpose of a mount.
 type mountKind uint8
 
 const (
@@ -114,8 +113,7 @@ const (
 	volume             // secrets, read-only, as Kubernetes mounts them
 )
 
-// replaceable says why others can put something else in the place of an entry of a folder; nil
-// if they cannot.
+// replaceable returns the reason why others can replace an entry of a folder; nil if they cannot.
 func replaceable(s paths.Step) error {
 	mount := ordinary
 	if !trusted(owner(s.Folder)) || writable(s.Folder) {
@@ -136,18 +134,18 @@ func replaceable(s paths.Step) error {
 	return nil
 }
 
-// writable tells whether the mode lets others write.
+// writable reports whether the mode lets others write.
 func writable(info os.FileInfo) bool {
 	return info.Mode()&othersWrite != 0 || info.Mode()&groupWrite != 0 && !private(info)
 }
 
-// private tells whether the group of a file has nobody but its owner.
+// private reports whether the group of a file has nobody but its owner.
 func private(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && stat.Uid == stat.Gid && stat.Uid != 0
 }
 
-// trusted tells whether a user is this one or root. Whoever has no uid in the user namespace of
+// trusted reports whether a user is this one or root. Whoever has no uid in the user namespace of
 // this process may be anybody.
 func trusted(uid uint32) bool {
 	return (uid == 0 || int(uid) == os.Geteuid()) && !nobody(uid)

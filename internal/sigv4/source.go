@@ -33,7 +33,7 @@ const (
 	varTokenFile    = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
 )
 
-// Secret tells whether a variable holds credentials that a [Source] may use, or is what they can
+// Secret reports whether a variable holds credentials that a [Source] may use, or is what they can
 // be had by. With a profile named, variables hold none.
 func Secret(name string) bool {
 	return slices.Contains([]string{varAccessKeyID, varSecretKey, varSessionToken, varRelativeURI, varFullURI, varToken, varTokenFile}, name)

@@ -31,7 +31,7 @@ const (
 // would help who guesses.
 var ErrNotSigned = errors.New("the request is not signed by its access key")
 
-// IsClaim tells whether an Authorization header is one that [ParseClaim] is for.
+// IsClaim reports whether an Authorization header is one that [ParseClaim] is for.
 func IsClaim(header string) bool { return strings.HasPrefix(header, scheme) }
 
 // Claim is what an Authorization header says. It proves nothing until [Claim.Verify] has

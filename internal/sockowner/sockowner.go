@@ -1,5 +1,5 @@
-// Package sockowner finds out which user the other end of a TCP connection within this
-// host belongs to. Linux only.
+// Package sockowner finds the user who owns the other end of a TCP connection within
+// this host. Linux only.
 package sockowner
 
 import (

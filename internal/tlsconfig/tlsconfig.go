@@ -1,9 +1,9 @@
 // Package tlsconfig configures TLS between programs of ours, and between them
 // and up-to-date services: TLS 1.3, or 1.2 with suites that authenticate what
-// they encrypt (AEAD). Package httpclient does not use this one: it talks to
-// servers of any age, and keeps the defaults of crypto/tls.
+// they encrypt (AEAD). Package httpclient does not use this package: it talks
+// to servers of any age, and keeps the defaults of crypto/tls.
 //
-// Each call returns a new configuration, which the caller may change, but for
+// Each call returns a new configuration, which the caller may change, except
 // the list of suites, which all configurations share. The functions may be
 // called at once.
 package tlsconfig

@@ -1,8 +1,8 @@
-// Package tomltext looks at texts that are to be decoded as TOML. The decoder takes time and memory
-// that are quadratic in how deep a text nests, so that has to be known before.
+// Package tomltext examines a text before it is decoded as TOML. It finds the depth of nesting,
+// because the decoder's time and memory are quadratic in that depth.
 //
-// It knows strings, comments, brackets and dots, and nothing else of TOML: a text that is none may
-// pass, and the decoder refuses it.
+// It knows only strings, comments, brackets and dots of TOML. A text that is not TOML may pass; the
+// decoder refuses it.
 package tomltext
 
 import "strings"

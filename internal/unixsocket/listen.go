@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPatience is how long another program may hold the folder of the socket. One of ours holds
-// it for less than a millisecond.
+// lockPatience is how long another program may lock the folder of the socket. Our programs lock it
+// for less than a millisecond.
 const lockPatience = 5 * time.Second
 
-// Modes of a socket: connecting takes the right to write.
+// Modes of a socket: connecting needs the right to write.
 const (
 	ownerOnly fs.FileMode = 0o600
 	everybody fs.FileMode = 0o666
@@ -33,8 +33,8 @@ type Listener struct {
 	close func() error
 }
 
-// Listen makes a socket at path and listens there. Only this user and root can connect to it;
-// with open everybody can, and whoever accepts has to look at [Peer].
+// Listen makes a socket at path and listens there. Only this user and root can connect to it; with
+// open everybody can, and the caller of Accept must check [Peer].
 //
 // A stale socket of this user at the path, such as one that a crash has left, is removed. Anything
 // else at the path is an error, and so is a folder in which others could replace the socket. The
@@ -44,7 +44,7 @@ func Listen(path string, open bool) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() // ends the lock: nobody else looks for a dead socket before this one answers
+	defer dir.Close() // ends the lock: no other program looks for a stale socket before this one answers
 	if err := vacate(path); err != nil {
 		return nil, err
 	}
@@ -54,12 +54,12 @@ func Listen(path string, open bool) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{UnixListener: listener.(*net.UnixListener), path: path}
-	l.SetUnlinkOnClose(false) // it would remove whatever is there
+	l.SetUnlinkOnClose(false) // it would remove any file at the path
 	mode := ownerOnly
 	if open {
 		mode = everybody
 	}
-	if err = os.Chmod(path, mode); err == nil { // whatever the umask has left of it
+	if err = os.Chmod(path, mode); err == nil { // independent of the umask
 		l.file, err = os.Lstat(path)
 	}
 	if err != nil {
@@ -69,8 +69,8 @@ func Listen(path string, open bool) (*Listener, error) {
 	return l, nil
 }
 
-// narrow gives a socket that has no name yet the mode that its file will be made with: at no
-// time can others connect.
+// narrow gives a socket without a name the mode of its future file, so that others can never
+// connect.
 func narrow(_, _ string, socket syscall.RawConn) error {
 	var chmodErr error
 	err := socket.Control(func(fd uintptr) {
@@ -79,13 +79,13 @@ func narrow(_, _ string, socket syscall.RawConn) error {
 	return errors.Join(err, chmodErr)
 }
 
-// Close removes the socket, unless somebody else has put another one in its place, and stops
-// listening. It may be called more than once.
+// Close removes the socket, unless another one has replaced it, and stops listening. It may be
+// called more than once.
 func (l *Listener) Close() error { return l.close() }
 
 func (l *Listener) remove() error {
-	// It listens until after that, so no other program takes it for a dead one meanwhile. And
-	// as long as it is open no other file can have its inode number.
+	// It listens until after the removal, so no other program takes it for a stale socket. And as
+	// long as it is open, no other file can have its inode number.
 	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {
 		if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return errors.Join(err, l.UnixListener.Close())
@@ -94,8 +94,8 @@ func (l *Listener) remove() error {
 	return l.UnixListener.Close()
 }
 
-// lock opens a folder, checks that only this user and root can replace what is in it, and locks
-// it against other programs that look for a dead socket there.
+// lock opens a folder, checks that only this user and root can replace its entries, and locks it
+// against other programs that look for a stale socket there.
 func lock(name string) (*os.File, error) {
 	dir, err := os.Open(name)
 	if err != nil {
@@ -127,8 +127,8 @@ func private(name string, info os.FileInfo) error {
 	return nil
 }
 
-// flock waits for the lock of a folder. It asks again and again, since a call that waits in the
-// kernel could not be given up.
+// flock waits for the lock of a folder. It polls, because a call that waits in the kernel could not
+// be abandoned.
 func flock(dir *os.File) error {
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -141,7 +141,7 @@ func flock(dir *os.File) error {
 	}
 }
 
-// vacate removes a socket of this user at which nobody answers.
+// vacate removes a stale socket of this user.
 func vacate(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

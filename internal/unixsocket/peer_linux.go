@@ -10,9 +10,9 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// Peer returns the user who has called connect(2) at the other end of a connection, or listen(2).
-// It is an error if the user namespace of this process does not know the user: the uid that the
-// kernel gives then, mostly 65534, stands for all of those.
+// Peer returns the user that called connect(2), or listen(2), at the other end of a connection. It
+// is an error if the user namespace of this process does not know the user, because the kernel then
+// returns one uid, usually 65534, for all such users.
 func Peer(conn *net.UnixConn) (uid uint32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

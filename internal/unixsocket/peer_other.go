@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Peer returns the user at the other end of a connection. Only Linux tells.
+// Peer returns the user at the other end of a connection. Only Linux supports it.
 func Peer(*net.UnixConn) (uid uint32, err error) {
 	return 0, errors.New("the user at the other end of a UNIX socket can be found only on Linux")
 }

@@ -1,5 +1,5 @@
-// Package unixsocket listens at UNIX sockets that have a path, connects to them, and tells which
-// user the other end is. Its functions may be called at once.
+// Package unixsocket listens at UNIX sockets that have a path, connects to them, and finds the user
+// at the other end. Its functions may be called at once.
 package unixsocket
 
 import (
@@ -17,19 +17,20 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// maxPath is how long a path may be: what sockaddr_un holds, without its end (unix(7)).
+// maxPath is the greatest length of a path, in bytes: the size in sockaddr_un, without the final
+// NUL (unix(7)).
 const maxPath = 107
 
 const scheme = "unix://"
 
-// Is tells whether a URL has the scheme unix.
+// Is reports whether a URL has the scheme unix.
 func Is(url string) bool { return strings.HasPrefix(url, scheme) }
 
-// URL is the URL of the socket at path.
+// URL returns the URL of the socket at path.
 func URL(path string) string { return scheme + path }
 
-// Path returns the path in a URL of the form unix:///PATH. It is taken as it is: nothing in it
-// is an escape, a query or a fragment.
+// Path returns the path in a URL of the form unix:///PATH. The path is taken literally: it has no
+// escapes, query or fragment.
 func Path(url string) (string, error) {
 	path, ok := strings.CutPrefix(url, scheme)
 	switch {
@@ -98,17 +99,17 @@ func trusted(socket *net.UnixConn, dir string) error {
 	return nil
 }
 
-// May tells whether a user is this one, root, or one of others.
+// May reports whether a user is this one, root, or one of others.
 func May(uid uint32, others ...uint32) bool {
 	return uid == 0 || int(uid) == os.Geteuid() || slices.Contains(others, uid)
 }
 
-// errOthers says that others than this user and root may write a folder.
+// errOthers says that users other than this one and root may write a folder.
 var errOthers = errors.New("others may write it")
 
-// given returns the user to whom a folder belongs. It is false unless all folders on the way
-// there, also through links, belong to this user or root and nobody else may write them: so
-// nobody else can have made the folder. The sticky bit keeps nobody from making one.
+// given returns the owner of a folder. ok is false unless all folders on the way, also through
+// links, belong to this user or root and only they may write them, so that only they can have made
+// the folder. A sticky bit does not help: anyone can still create the folder first.
 func given(dir string) (to uint32, ok bool, err error) {
 	if !filepath.IsAbs(dir) {
 		return 0, false, nil
@@ -133,5 +134,5 @@ func given(dir string) (to uint32, ok bool, err error) {
 	return owner(info), true, nil
 }
 
-// owner is the user to whom a file belongs.
+// owner returns the owner of a file.
 func owner(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }

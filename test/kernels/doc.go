@@ -1,6 +1,6 @@
 // Package kernels boots kernels of Debian in a virtual machine, and makes the
-// attempts of test/e2e/escape there: what an old kernel really does, pretending
-// its version on a new one cannot show.
+// attempts of test/e2e/escape there, because a new kernel that pretends an old
+// version cannot show what an old kernel does.
 //
 // It has tests alone. They take minutes and need apt-get, dpkg-deb and
 // qemu-system-x86_64, so they run on demand (make kernels) and not in CI.

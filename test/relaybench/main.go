@@ -3,7 +3,7 @@
 //
 //	make bench-relay
 //
-// What counts is the ratio of two executors in one run; machines are noisy.
+// Compare the ratio of two executors in one run, because machines are noisy.
 package main
 
 import (

@@ -1,16 +1,16 @@
-// Package rig starts what the tests of test/ drive, as its users have it: real programs that talk
-// over sockets on loopback.
+// Package rig starts the programs that the tests of test/ drive: real programs, as users run them,
+// that talk over sockets on loopback.
 //
-// A [Program] is one that runs: what it prints is kept, and it ends with the test that started
-// it, also when the test is killed. A [Site] is a registry with its keys, and the agents and
-// commands that reach each other through it. A [Proxy] stands between two programs and does to
-// their connections what a network does: cuts them, holds them up, refuses them, brings them to
-// another server. [Listen] is the server of a few lines that something connects to.
+// A [Program] is a running program: its output is kept, and it ends with the test that started it,
+// also when the test is killed. A [Site] is a registry with its keys, and the agents and commands
+// that reach each other through it. A [Proxy] stands between two programs and treats their
+// connections like a network: it cuts them, delays them, refuses them, or leads them to another
+// server. [Listen] is the server of a few lines that something connects to.
 //
-// [WriteProgram], [CProgram] and [FreeAddress] are for tests of any package that execute what they
-// have written, or need an address before anybody listens there.
+// [WriteProgram], [CProgram] and [FreeAddress] are for tests of any package that execute a file
+// they wrote, or need an address before anything listens there.
 //
-// Everything that can fail a test takes a [T], so that a benchmark, which is no test, has it too
-// ([Outside]). The methods of a Program, a Site and a Proxy may be called by any number of
-// goroutines, but those that start or end a program only by one at a time.
+// Every function that can fail a test takes a [T], so that a benchmark, which is no test, can use
+// it too ([Outside]). Any number of goroutines may call the methods of a Program, a Site and a
+// Proxy, but only one at a time may start or end a program.
 package rig

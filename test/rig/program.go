@@ -168,7 +168,7 @@ func (p *Program) Kill(t T) {
 	p.Exit(t)
 }
 
-// Gone tells whether the program has ended.
+// Gone reports whether the program has ended.
 func (p *Program) Gone() bool {
 	select {
 	case <-p.ended:

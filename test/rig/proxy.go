@@ -125,7 +125,7 @@ func (p *Proxy) CutEach(n int64) (stop func()) {
 	return func() { set(0) }
 }
 
-// Struck tells whether what CutAfter has announced has happened.
+// Struck reports whether what CutAfter has announced has happened.
 func (p *Proxy) Struck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

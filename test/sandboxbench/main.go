@@ -4,8 +4,8 @@
 //
 //	make bench-supervised
 //
-// It needs Linux and root, for a tmpfs of its own, and git, gcc, make, tar and grep. What counts is
-// the ratio of two columns; machines are noisy.
+// It needs Linux and root, for a tmpfs of its own, and git, gcc, make, tar and grep. Compare the
+// ratio of two columns, because machines are noisy.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command testrun runs go test and prints what go test prints without -v. Then it
-// prints the slowest tests, which tests were skipped and why, which failed or did not end, and how
-// long everything took. However the tests end, it kills the processes that they have left
-// behind and removes their temporary folder.
+// Command testrun runs go test and prints what go test prints without -v. Then it prints the
+// slowest tests, the skipped tests with the reasons, the tests that failed or did not end, and the
+// total time. However the tests end, it kills the processes that they left behind and removes their
+// temporary folder.
 //
 //	testrun [-durations FILE] [-test 5s] [-package 30s] go test ./...
 //
@@ -9,11 +9,11 @@
 // a quiet machine: while the tests run, testrun measures how much slower this machine is, and
 // multiplies the limit by that.
 //
-// With a file, testrun writes the durations there as JSON, and prints which tests take much longer
-// than at the run before. Durations of what this run left out stay in the file.
+// With a file, testrun writes the durations there as JSON, and prints the tests that take much
+// longer than in the previous run. Durations of tests that this run left out stay in the file.
 //
-// The exit status is that of go test, or 128 plus the number of a signal that has
-// killed it, or 1 for a limit. Linux only.
+// The exit status is that of go test, or 128 plus the number of the signal that
+// killed it, or 1 if a limit was exceeded. Linux only.
 package main
 
 import (

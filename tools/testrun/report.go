@@ -129,8 +129,8 @@ func (r *report) failed(pkg string) {
 	}
 }
 
-// narrates tells whether a line only says that a test begins, waits or goes on, which
-// go test prints with -v alone.
+// narrates reports whether a line only says that a test begins, waits or goes on,
+// which go test prints with -v alone.
 func narrates(line string) bool {
 	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME "} {
 		if strings.HasPrefix(line, prefix) {

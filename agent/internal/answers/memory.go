@@ -1,4 +1,4 @@
-// Package answers bounds the memory that the answers of an agent hold until they are sent.
+// Package answers bounds the memory that an agent's answers hold until they are sent.
 package answers
 
 import (

@@ -1,7 +1,7 @@
-// Package audit writes into a log who uses an agent, and what for: which client has which session,
-// from where, and which programs run in it. What could be a secret is not in it: sessions are
-// named by the beginning of their id, which opens nothing, and of a command there is its program
-// alone, no arguments or variables: the name, or the path where rules are about that.
+// Package audit logs who uses an agent and for what: which client has which session, from where,
+// and which programs run in it. It logs nothing that could be secret. A session is named by the
+// beginning of its id, which opens nothing. A command is named by its program, without arguments
+// and variables: by the program's name, or by its path where rules decided about the path.
 //
 //	level  message            fields
 //	info   session attached   session, client, principal, remote, resumed
@@ -14,9 +14,9 @@
 //	debug  snapshot started   session, program, pid, sandbox
 //	debug  snapshot ended     session, program, pid, seconds
 //
-// A client counts as attached with its first request for more than the status of the agent: those
-// that only look whether it serves, every few seconds, are for the level debug, and so are their
-// sessions.
+// A client counts as attached with its first request for more than the agent's status. Clients that
+// only ask every few seconds whether the agent serves are logged at the level debug, and so are
+// their sessions.
 package audit
 
 import (

@@ -75,8 +75,8 @@ func (d *Discovery) find(ctx context.Context, s *protocol.Sandbox) (Encoded, err
 	return a.encode(), nil
 }
 
-// tells tells whether a location that cannot be inspected is worth a warning. One that is
-// missing is none, and neither is one that the policy denies.
+// tells reports whether a location that cannot be inspected is worth a warning. One that
+// is missing is none, and neither is one that the policy denies.
 func tells(failure *discovery.Warning, fs fsops.FS) bool {
 	switch failure.Err {
 	case nil, syscall.ENOENT, syscall.ENOTDIR:

@@ -19,7 +19,7 @@ const maxOutput = 16 << 20
 // Shell is the shell of a request: its name for the client, and its path.
 type Shell struct{ Name, Path string }
 
-// Known tells whether there are snapshots of such a shell.
+// Known reports whether there are snapshots of such a shell.
 func (s Shell) Known() bool {
 	_, ok := kinds(s.Name)
 	return ok

@@ -121,7 +121,7 @@ func (s *State) undo(given, asked []string) {
 	s.environ = environ
 }
 
-// isVariable tells whether a shell takes a name for that of a variable.
+// isVariable reports whether a shell takes a name for that of a variable.
 func isVariable(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -133,7 +133,7 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// isOwn tells whether a variable is about the one shell that has it.
+// isOwn reports whether a variable is about the one shell that has it.
 func isOwn(name string) bool {
 	switch name {
 	case "_", "PWD", "OLDPWD", "SHELLOPTS", "BASHOPTS":

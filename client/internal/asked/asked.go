@@ -1,5 +1,5 @@
-// Package asked answers what a server asks its client: about the network of processes, and about
-// commands.
+// Package asked answers the questions that a server asks its client: about the network of
+// processes, and about commands.
 package asked
 
 import (
@@ -13,9 +13,8 @@ import (
 // Network says what a client does about the network of its processes: of those that are started
 // with a NetworkProxy (network.md 4). The functions may be called at once.
 type Network struct {
-	// Decide says whether a process may reach what the list of its proxy leaves to the
-	// client. It returns when ctx ends: the connection is lost, and the process refused. nil
-	// refuses.
+	// Decide says whether a process may reach what the list of its proxy leaves to the client.
+	// It returns when ctx ends: the connection is lost, and the process refused. nil refuses.
 	Decide func(ctx context.Context, processID string, request protocol.PolicyRequest) protocol.PolicyChoice
 	// Decided hears of every verdict. It is called in the goroutine that reads, so it has to
 	// return at once. What the server has kept while the connection was lost comes late, and

@@ -1,5 +1,6 @@
 // Package duplex is a stream of bytes in both directions that goes on over several
-// connections: each side counts what it has, and after a connection was lost says so.
+// connections: each side counts the bytes it has, and tells the count to the other
+// side after a connection was lost.
 package duplex
 
 import (

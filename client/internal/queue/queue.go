@@ -1,4 +1,5 @@
-// Package queue holds what has arrived for a consumer until it is taken, within bounds.
+// Package queue holds items that arrived for a consumer until the consumer takes them, within
+// bounds.
 package queue
 
 import (
@@ -83,15 +84,15 @@ func (q *Queue[T]) pushLocked(item T, bytes int) {
 	q.wakeLocked()
 }
 
-// fullLocked tells whether there is no room for an item of so many bytes, in a queue of
-// so many times the usual size. An empty queue has room for anything.
+// fullLocked reports whether there is no room for an item of so many bytes, in a queue
+// of so many times the usual size. An empty queue has room for anything.
 func (q *Queue[T]) fullLocked(bytes, times int) bool {
 	n := len(q.items) - q.head
 	return n > 0 && (n >= times*maxItems || q.bytes+bytes > times*maxQueued)
 }
 
-// Overfull tells whether the queue holds twice of what it should: it takes no push
-// now.
+// Overfull reports whether the queue holds twice of what it should: it takes no
+// push now.
 func (q *Queue[T]) Overfull() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -316,7 +316,7 @@ func (r *reader) check() error {
 	return r.command.incomplete()
 }
 
-// checkEnum reports whether a value is one that the grammar allows.
+// checkEnum returns an error if the grammar does not allow the value.
 func (f *Field) checkEnum() error {
 	v := reflect.Indirect(f.value)
 	if len(f.Enum) == 0 || !v.IsValid() || (f.Required || f.Arguments) && !f.said || slices.Contains(f.Enum, v.String()) {
@@ -338,7 +338,7 @@ func (f *Field) choice() string {
 	return ": " + strings.Join(f.choices(), " or ")
 }
 
-// incomplete reports whether a command does nothing without one of those below it.
+// incomplete returns an error if a command does nothing without one of those below it.
 func (c *Command) incomplete() error {
 	var names []string
 	for _, child := range c.Shown() {

@@ -1,7 +1,7 @@
-// Package describe reads what the files of skills and plugins say: the front matter of a
-// SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so both ends use
-// it. Nothing in a file can make it work more than the bytes of that file are worth: aliases
-// of YAML are refused. The rules are those of capabilities.md 3.2.
+// Package describe reads the contents of the files of skills and plugins: the front matter of a
+// SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so both ends use it.
+// The work is bounded by the bytes of a file, because aliases of YAML are refused. The rules are
+// those of capabilities.md 3.2.
 package describe
 
 import (

@@ -234,7 +234,7 @@ func cutKey(line string) (key, value string, ok bool) {
 	return line[:len(line)-len(value)], value, value != ""
 }
 
-// isReserved tells whether a value begins like a list, a mapping or something reserved.
+// isReserved reports whether a value begins like a list, a mapping or something reserved.
 func isReserved(value string) bool { return value != "" && strings.IndexByte("[{@`", value[0]) >= 0 }
 
 func needsQuotes(value string) bool {
@@ -360,7 +360,7 @@ func readTool(n *yaml.Node) (t Tool, err error) {
 	return t, nil
 }
 
-// kept tells whether a tool says enough, and not too much.
+// kept reports whether a tool says enough, and not too much.
 func (t *Tool) kept() bool {
 	for _, s := range []string{t.Type, t.Value, t.Description, t.Transport, t.Command, t.URL} {
 		if utf8.RuneCountInString(s) > maxToolText {

@@ -1,6 +1,6 @@
-// Package layout says where skills and plugins are in a folder: names of files, the bounds of
-// looking for them, and which other files a manifest declares. It opens nothing; who does, an agent
-// on its own files or a client through the file calls of an agent, follows the same rules
+// Package layout says where skills and plugins are in a folder: names of files, the bounds of the
+// search, and which other files a manifest declares. It opens nothing. An agent that searches its
+// own files and a client that searches through an agent's file calls follow the same rules
 // (capabilities.md 2.1 and 2.2).
 package layout
 

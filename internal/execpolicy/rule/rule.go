@@ -55,8 +55,8 @@ func (r *Rule) Caseless() {
 	}
 }
 
-// matches tells whether a command begins as the pattern does. Its first word is compared by whoever
-// has looked the rule up.
+// matches reports whether a command begins as the pattern does. Its first word is compared by
+// whoever has looked the rule up.
 func (r *Rule) matches(c *command) bool {
 	if len(c.argv) < len(r.Pattern) {
 		return false
@@ -127,5 +127,5 @@ func Quote(argv []string) string {
 	return b.String()
 }
 
-// IsCaseless tells whether case does not matter to the rule.
+// IsCaseless reports whether case does not matter to the rule.
 func (r *Rule) IsCaseless() bool { return r.folded != nil }

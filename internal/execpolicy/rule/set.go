@@ -110,7 +110,7 @@ func (s *Set) Restrictive(argv []string, program string) []Match {
 	return s.nameOf(argv, program, func(r *Rule) bool { return r.Decision != Allow })
 }
 
-// Restricts tells whether some rule that prompts or forbids is about the program with this name.
+// Restricts reports whether some rule that prompts or forbids is about the program with this name.
 func (s *Set) Restricts(name string) bool {
 	strict := func(r *Rule) bool { return r.Decision != Allow }
 	return slices.ContainsFunc(s.byName[name], strict) || len(s.caseless) > 0 && slices.ContainsFunc(s.caseless[fold(name)], strict)
@@ -150,7 +150,7 @@ func (s *Set) named(c *command, name, program string, want func(*Rule) bool) (ma
 	return matches
 }
 
-// isAt tells whether a rule that names a program may match the program at this path.
+// isAt reports whether a rule that names a program may match the program at this path.
 func (s *Set) isAt(r *Rule, program string) bool {
 	names := []string{path.Base(program)}
 	if r.folded != nil {

@@ -1,7 +1,6 @@
 // Package rulefile reads rules about commands from files.
 //
-// A file is a module of Starlark, a small Python without side effects. What it calls makes the
-// rules:
+// A file is a module of Starlark, a small Python without side effects. Its calls make the rules:
 //
 //	prefix_rule(
 //	    pattern = ["git", ["push", "fetch"]],
@@ -12,12 +11,12 @@
 //	)
 //	host_executable(name = "git", paths = ["/usr/bin/git"])
 //
-// A file is evaluated from top to bottom, and then its examples are tried. If anything in it is
-// wrong, nothing of it counts, and the error names file, line and column.
+// A file is evaluated from top to bottom, then its examples are tried. A file with an error does
+// not count at all; the error names file, line and column.
 //
-// Files may come from a client, so what they can use up is bounded: their size and rules
-// ([Bounds]), the steps of their evaluation and the depth of their calls, and the size of all
-// values they make, which the language itself would let grow twofold with every step ([meter]). The
+// Files may come from a client, so their resources are bounded: their size and number of rules
+// ([Bounds]), the steps of their evaluation, the depth of their calls, and the size of all values
+// they make ([meter]), because the language alone would let a value double with every step. The
 // dialect is that of docs/protocol/execpolicy.md 2.1, or stricter; the package's exceptions are in
 // its tests.
 package rulefile

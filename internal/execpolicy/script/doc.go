@@ -1,8 +1,8 @@
-// Package script looks into the scripts that shells are given, and finds the commands in them.
+// Package script finds the commands in a script for a shell.
 //
-// [Split] takes a script apart that is nothing but plain commands in a row; every other one is
-// opaque to it. [Literal] finds in any script the commands whose words can be read there, however
-// deep. What it does not find may be run all the same: a script can compute its commands.
+// [Split] splits a script that is only a sequence of plain commands; any other script is opaque to
+// it. [Literal] finds, in any script and at any depth, the commands whose words are literal. A
+// script may run other commands too, because it can compute them.
 //
 // Both read Bash (docs/protocol/execpolicy.md 5 and 6). They run nothing and look at no file.
 package script

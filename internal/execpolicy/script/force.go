@@ -10,7 +10,7 @@ import (
 // maxShells is how deep scripts in scripts are looked into.
 const maxShells = 16
 
-// ForcedRm tells whether a command removes files and asks nothing: rm with -f or --force, also
+// ForcedRm reports whether a command removes files and asks nothing: rm with -f or --force, also
 // behind sudo and env, in the script of a shell, or somewhere in a script that argv runs. It finds
 // what is written there plainly; who wants to hide it can.
 func ForcedRm(argv []string) bool { return forcedRm(argv, nil, 0) }
@@ -73,7 +73,7 @@ func forcedRm(argv []string, known []bool, depth int) bool {
 	return false
 }
 
-// forcedRmIn tells whether a forced rm is among the commands of a script. A script that is too
+// forcedRmIn reports whether a forced rm is among the commands of a script. A script that is too
 // large to be looked into may have one.
 func forcedRmIn(text string, depth int) bool {
 	if len(text) > maxBytes || tooDeep(text) {
@@ -83,7 +83,7 @@ func forcedRmIn(text string, depth int) bool {
 	return slices.ContainsFunc(commands, func(c Command) bool { return !c.Behind && forcedRm(c.Words, c.Known, depth) })
 }
 
-// isAssignment tells whether a word sets a variable.
+// isAssignment reports whether a word sets a variable.
 func isAssignment(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	return ok && syntax.ValidName(name)

@@ -47,7 +47,7 @@ var (
 	operators = []string{"-", "+", "?", "~", "!"}
 )
 
-// tooDeep tells whether things in a script may be nested deeper than the parser should go. A word
+// tooDeep reports whether things in a script may be nested deeper than the parser should go. A word
 // counts whatever it is part of; so this is more than there are.
 func tooDeep(text string) bool {
 	n := count(text, openers)

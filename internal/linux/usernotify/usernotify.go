@@ -1,7 +1,7 @@
 // Package usernotify speaks to the listener of a seccomp filter: it receives
 // system calls that wait for an answer, and answers them (seccomp_unotify(2)).
-// It does not know what a call is about, or whether it may be done. All
-// functions may run at once. Linux only.
+// It does not know what a call does or whether it is allowed. All functions may
+// run at once. Linux only.
 package usernotify
 
 import (
@@ -52,7 +52,7 @@ func WakeHere(listener int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 }
 
-// Valid tells whether the thread that made the call still waits for its answer.
+// Valid reports whether the thread that made the call still waits for its answer.
 func Valid(listener int, id uint64) bool {
 	_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(&id)))
 	return errno == 0
@@ -98,7 +98,7 @@ func HungUp(listener int) bool {
 	}
 }
 
-// Waiting tells whether a call can be received. Another thread may receive it first.
+// Waiting reports whether a call can be received. Another thread may receive it first.
 func Waiting(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)

@@ -30,7 +30,7 @@ func (r *Reader) Body(length int64) *Body {
 	return &Body{r: r, length: length, left: max(length, 0), done: length == 0}
 }
 
-// Done tells whether the body was read to its end, so that the next head follows.
+// Done reports whether the body was read to its end, so that the next head follows.
 func (b *Body) Done() bool { return b.done }
 
 // Ahead takes what has been read ahead of a body without chunks, so that it can be sent together

@@ -10,7 +10,7 @@ type Field struct {
 	Name, Value []byte
 }
 
-// Is tells whether the field has this name, which is in lower case.
+// Is reports whether the field has this name, which is in lower case.
 func (f Field) Is(name string) bool {
 	if len(f.Name) != len(name) {
 		return false
@@ -232,7 +232,7 @@ func name(method []byte) string {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// isToken tells whether text is a token of RFC 9110, 5.6.2.
+// isToken reports whether text is a token of RFC 9110, 5.6.2.
 func isToken(text []byte) bool {
 	for _, c := range text {
 		if !token[c] {
@@ -249,7 +249,7 @@ var token = func() (t [256]bool) {
 	return t
 }()
 
-// isText tells whether text may be the value of a field: no control characters but the tab.
+// isText reports whether text may be the value of a field: no control characters but the tab.
 func isText(text []byte) bool {
 	for _, c := range text {
 		if c < ' ' && c != '\t' || c == 0x7f {

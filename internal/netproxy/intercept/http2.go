@@ -40,7 +40,7 @@ type Stream struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Roots are whom the destination has to be known to. Nil: the system's.
 	Roots *x509.CertPool
-	// Judge tells whether a request of this method may go on; nil: each may.
+	// Judge reports whether a request of this method may go on; nil: each may.
 	Judge func(method string) bool
 	// Restore returns what the value of a field is at the destination; nil: the same.
 	Restore func(path, field, value string) string
@@ -145,7 +145,7 @@ func answer(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text) // whoever has gone does not need it
 }
 
-// sameHost tells whether the Host of a request is that of its tunnel.
+// sameHost reports whether the Host of a request is that of its tunnel.
 func sameHost(named, host string, port uint16) bool {
 	name, p := named, "443"
 	if i := strings.LastIndexByte(named, ':'); i >= 0 && !strings.HasSuffix(named, "]") {

@@ -121,7 +121,7 @@ func (b *Broker) Environ(bundle string) []string {
 	return append(out, added...)
 }
 
-// Bound tells whether a credential of the command may go to a host and port, so that requests
+// Bound reports whether a credential of the command may go to a host and port, so that requests
 // there have to be looked into.
 func (b *Broker) Bound(tls bool, host string, port uint16) bool {
 	for _, c := range b.byPlaceholder {
@@ -207,7 +207,7 @@ func built(prefix, value string, r *mathrand.Rand) string {
 
 const placeholderWord = "masked"
 
-// isPlaceholder tells whether a value was made here, for another command: it is no secret.
+// isPlaceholder reports whether a value was made here, for another command: it is no secret.
 func isPlaceholder(value, prefix string) bool {
 	return strings.HasPrefix(value, prefix+placeholderWord)
 }
@@ -235,7 +235,7 @@ func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) 
 	return false
 }
 
-// fits tells whether a placeholder looks like a credential of the family.
+// fits reports whether a placeholder looks like a credential of the family.
 func (f *family) fits(text string) bool {
 	return f.built || slices.ContainsFunc(f.shapes, func(s *shape) bool { return s.whole.MatchString(text) })
 }
@@ -297,7 +297,7 @@ func (m *masking) environ(environ []string) []string {
 	return out
 }
 
-// shows tells whether a text still has a credential in it, also in base64, as prepared headers
+// shows reports whether a text still has a credential in it, also in base64, as prepared headers
 // have it: nothing is put in the place of that.
 func (m *masking) shows(text string) bool {
 	if text == "" {

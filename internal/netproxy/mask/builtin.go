@@ -84,7 +84,7 @@ func found(text string) []string {
 	}
 }
 
-// has tells whether a value has the shape of the family, and with which prefix.
+// has reports whether a value has the shape of the family, and with which prefix.
 func (f *family) has(value string) (prefix string, ok bool) {
 	for _, other := range f.without {
 		if strings.HasPrefix(value, other) {

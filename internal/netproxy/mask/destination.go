@@ -86,7 +86,7 @@ func (p *destination) loopback() bool {
 	return !p.wildcard && (p.host == "localhost" || err == nil && addr.IsLoopback())
 }
 
-// at tells whether the place is at a host and port.
+// at reports whether the place is at a host and port.
 func (p *destination) at(tls bool, host string, port uint16) bool {
 	if p.tls != tls || p.port != port {
 		return false
@@ -108,7 +108,7 @@ func (p *destination) contains(d Destination) bool {
 	return ok && (rest == "" || rest[0] == '/') && plainPath(d.Path)
 }
 
-// plainPath tells whether a path leads where its text says: a server that resolves dots, also
+// plainPath reports whether a path leads where its text says: a server that resolves dots, also
 // encoded or behind an encoded slash, would otherwise go from below a prefix to elsewhere.
 func plainPath(path string) bool {
 	text := strings.ToLower(path)

@@ -152,7 +152,7 @@ func (b *binding) show(p Provider) error {
 // rewritten.
 var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Upgrade", "Expect", "Cookie"}
 
-// mayCarry tells whether a field can carry a credential.
+// mayCarry reports whether a field can carry a credential.
 func mayCarry(field string) bool {
 	if field == "" || slices.Contains(framing, textproto.CanonicalMIMEHeaderKey(field)) {
 		return false
@@ -165,7 +165,7 @@ func mayCarry(field string) bool {
 	return true
 }
 
-// isFieldValue tells whether a text can be a part of the value of a header.
+// isFieldValue reports whether a text can be a part of the value of a header.
 func isFieldValue(text string) bool {
 	for _, c := range []byte(text) {
 		if c < ' ' && c != '\t' || c == 0x7f {

@@ -54,7 +54,7 @@ func newShape(pattern string) (*shape, error) {
 	return &shape{whole: whole, program: program}, nil
 }
 
-// single tells whether an expression matches at most one text.
+// single reports whether an expression matches at most one text.
 func single(e *syntax.Regexp) bool {
 	switch e.Op {
 	case syntax.OpNoMatch, syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:

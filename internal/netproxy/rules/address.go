@@ -55,9 +55,9 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// special tells whether an address is no public one: local, private, multicast, reserved,
-// for documentation or a protocol, or an IPv6 address that leads to such an IPv4 address
-// through a translator or a tunnel (network.md 3.3).
+// special reports whether an address is no public one: local, private, multicast,
+// reserved, for documentation or a protocol, or an IPv6 address that leads to such an
+// IPv4 address through a translator or a tunnel (network.md 3.3).
 func special(addr netip.Addr) bool {
 	addr = plain(addr)
 	if !addr.IsValid() {

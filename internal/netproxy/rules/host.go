@@ -69,8 +69,8 @@ func lower(s string) string {
 	return s
 }
 
-// isName tells whether a text consists of labels of letters, digits, hyphens and low lines,
-// and of what else is given.
+// isName reports whether a text consists of labels of letters, digits, hyphens and low
+// lines, and of what else is given.
 func isName(s, extra string) bool {
 	label := 0
 	for i := range len(s) {
@@ -98,9 +98,9 @@ func literal(host string) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
-// endsInNumber tells whether a name ends in a number, as 127.1, 0x7f000001 and 0177.0.0.1
-// do: no name of the DNS does, but old resolvers, and proxies behind us, take it for an
-// IPv4 address.
+// endsInNumber reports whether a name ends in a number, as 127.1, 0x7f000001 and
+// 0177.0.0.1 do: no name of the DNS does, but old resolvers, and proxies behind us, take
+// it for an IPv4 address.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {

@@ -181,7 +181,7 @@ func (s *set) add(p pattern) {
 	}
 }
 
-// names tells whether a pattern without wildcards matches.
+// names reports whether a pattern without wildcards matches.
 func (s *set) names(host string, port uint16) bool { return s.exact[host].has(port) }
 
 func (s *set) matches(host string, port uint16) bool {

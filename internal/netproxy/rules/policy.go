@@ -140,8 +140,8 @@ func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refuse
 	return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}, refused
 }
 
-// reaches tells whether a request that passed Judge may go to an address. An entry for
-// localhost is also one for the loopback addresses, and one for an address for it.
+// reaches reports whether a request that passed Judge may go to an address. An entry
+// for localhost is also one for the loopback addresses, and one for an address for it.
 func (p *Hosts) reaches(r Request, addr netip.Addr) bool {
 	if p.local || !special(addr) {
 		return true
@@ -167,12 +167,12 @@ func (p *Hosts) JudgeMethod(r Request, intercepted bool) (v Verdict, refused boo
 	return v, !intercepted
 }
 
-// Limited tells whether the mode is limited.
+// Limited reports whether the mode is limited.
 func (p *Hosts) Limited() bool {
 	return p.limited || p.ceiling != nil && p.ceiling.Limited()
 }
 
-// Reads tells whether a method of HTTP changes nothing, so that limited mode lets it pass.
+// Reads reports whether a method of HTTP changes nothing, so that limited mode lets it pass.
 func Reads(method string) bool {
 	return method == "GET" || method == "HEAD" || method == "OPTIONS"
 }

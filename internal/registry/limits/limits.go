@@ -1,6 +1,6 @@
-// Package limits counts what each principal uses up, and refuses what is more than it
-// may have: requests, websockets, streams, bytes, lines in the log, and memory for ends
-// that do not read. Each process counts for itself. One [Limiter] serves the API and the
+// Package limits counts what each principal uses, and refuses more than its limits:
+// requests, websockets, streams, bytes, lines in the log, and memory for ends that do
+// not read. Each process counts separately. One [Limiter] serves the API and the
 // rendezvous; its methods may run at once, and only Bytes waits.
 package limits
 
@@ -211,8 +211,8 @@ func (l *Limiter) Large(p *store.Principal) chan struct{} {
 	return l.allowances[p.ID].Large
 }
 
-// line tells whether a line about a principal may go into the log, and how many were
-// left out since the last one.
+// line reports whether a line about a principal may go into the log, and how many
+// were left out since the last one.
 func (l *Limiter) line(principalID string) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -447,7 +447,7 @@ func (l *Limiter) forgetLocked(now time.Time) bool {
 	return len(l.allowances) < n
 }
 
-// isIdle tells whether a fresh allowance would grant as much.
+// isIdle reports whether a fresh allowance would grant as much.
 func (a *Allowance) isIdle(now time.Time) bool {
 	if now.Sub(a.used) < idleAllowance {
 		return false

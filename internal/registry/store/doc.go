@@ -1,8 +1,8 @@
-// Package store keeps all state of a registry in NATS, in a server of this process
-// or in a cluster: keys, identities, registrations, which executors are online, which
-// servers live, and the secret that the servers sign with. Whatever one request leaves
-// for another is here, so any number of servers on one store are one registry, and a
-// revocation counts with the next request.
+// Package store keeps all state of a registry in NATS, in a server of this process or
+// in a cluster: keys, identities, registrations, which executors are online, which
+// servers live, and the secret that the servers sign with. Requests share state only
+// through the store, so any number of servers on one store are one registry, and a
+// revocation counts from the next request on.
 //
 // A value is written only if its revision is still the one that was read: of two
 // servers that change the same value, the second reads again. This also keeps an
@@ -17,6 +17,6 @@
 //	nodes, health             servers that were heard of; that the store can be written
 //	secrets, replay           the shared key; newest assertion of each task
 //
-// All methods may run at once. An error that wraps ErrUnavailable says that NATS
-// does not answer, and nothing about the value.
+// All methods may run at once. An error that wraps ErrUnavailable means that
+// NATS does not answer; it says nothing about the value.
 package store

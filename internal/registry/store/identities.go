@@ -166,7 +166,7 @@ func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	return err
 }
 
-// replayed tells whether the newest timestamp of a task is later than at by more than
+// replayed reports whether the newest timestamp of a task is later than at by more than
 // replayWindow, and remembers at if it is the newest. Since timestamps are whole seconds,
 // a task costs at most one write a second, shared by all processes.
 func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {

@@ -58,7 +58,7 @@ type keyRecord struct {
 	Of     string `json:"of,omitempty"`            // in a record for a later text alone: the id of the key
 }
 
-// accepts tells whether a text with the hash is the key's.
+// accepts reports whether a text with the hash is the key's.
 func (k *keyRecord) accepts(hash []byte, now time.Time) bool {
 	return subtle.ConstantTimeCompare(k.Hash, hash) == 1 ||
 		now.Before(k.FormerUntil) && subtle.ConstantTimeCompare(k.Former, hash) == 1

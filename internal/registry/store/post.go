@@ -41,7 +41,7 @@ type Post interface {
 	Send(node, about, from string, data []byte) error
 	// SendAll writes to all servers, as Send does to one.
 	SendAll(from string, data []byte) error
-	// Connected tells whether there is a connection, without which no server can be heard.
+	// Connected reports whether there is a connection, without which no server can be heard.
 	Connected() bool
 	// Back returns a channel with a value for each time that the connection has come back.
 	// Letters of both directions may have been lost before.

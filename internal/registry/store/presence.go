@@ -300,7 +300,7 @@ func (st *Store) Presence(ctx context.Context, environmentID string) (p Presence
 	return get[Presence](ctx, st.presence, environmentID)
 }
 
-// Alive tells whether a server was announced within the last 15 s.
+// Alive reports whether a server was announced within the last 15 s.
 func (st *Store) Alive(ctx context.Context, node string) (bool, error) {
 	_, _, alive, err := get[time.Time](ctx, st.nodes, node)
 	return alive, err

@@ -188,8 +188,8 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// Alone tells whether no other process can have websockets on the store. That is so with
-// an embedded server: commands of an operator beside it have none.
+// Alone reports whether no other process can have websockets on the store. That is so
+// with an embedded server: commands of an operator beside it have none.
 func (st *Store) Alone() bool { return st.embedded != nil }
 
 // readiness is the last answer of Ready.

@@ -1,8 +1,8 @@
-// Package ticket signs what a registry hands out and checks it when it comes back: the URLs of
-// rendezvous websockets, the authorizations by which an executor knows that the registry has let
-// a harness connect, and the pseudonyms by which it knows harnesses. It asks nobody: that the
-// principal still has its rights, and that the registration is still the newest, its callers find
-// out from the store.
+// Package ticket signs three things that a registry hands out, and checks them when they come back.
+// These are the URLs of rendezvous websockets, the authorizations that prove to an executor that
+// the registry let a harness connect, and the pseudonyms of harnesses. It asks nobody: its callers
+// find out from the store whether the principal still has its rights and the registration is still
+// the newest.
 package ticket
 
 import (

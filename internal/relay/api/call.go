@@ -47,7 +47,7 @@ func WithTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Call sends request and reads the answer into response, twice if the first answer
 // is 401 and the token source has a fresh token. Without a request it sends a GET.
-// It notes whether the registry takes the credential.
+// It notes whether the registry accepts the credential.
 func (c *Caller) Call(ctx context.Context, path string, request, response any, extra http.Header) error {
 	err := c.callWithFresh(ctx, path, request, response, extra)
 	refused, answered := errors.AsType[*Error](err)
@@ -60,8 +60,8 @@ func (c *Caller) Call(ctx context.Context, path string, request, response any, e
 	return err
 }
 
-// Refused is the status, 401 or 403, by which the registry has refused the credential, and 0
-// once it has taken it since. A call that failed in another way says nothing about that.
+// Refused returns the status, 401 or 403, with which the registry refused the credential, or 0 if
+// it has accepted the credential since. Calls that fail in another way do not change it.
 func (c *Caller) Refused() int { return int(c.refusal.Load()) }
 
 func (c *Caller) callWithFresh(ctx context.Context, path string, request, response any, extra http.Header) error {
@@ -113,7 +113,7 @@ func (c *Caller) attempt(ctx context.Context, path string, body []byte, response
 	if err != nil {
 		return fmt.Errorf("signing the request: %w", err)
 	}
-	ctx, cancel := WithTimeout(ctx) // without the time that signing has taken, which may ask others
+	ctx, cancel := WithTimeout(ctx) // without the time for signing, which may call other services
 	defer cancel()
 	req := unsent.WithContext(ctx)
 	req.ContentLength, req.Body = int64(len(body)), io.NopCloser(bytes.NewReader(body))
@@ -140,7 +140,7 @@ func (c *Caller) attempt(ctx context.Context, path string, body []byte, response
 }
 
 // lost returns the error of a call that got no full answer: a [NetworkError],
-// unless the registry could not prove who it is.
+// unless the registry could not prove its identity.
 func lost(ctx context.Context, err error) error {
 	err, passing := auth.Lost(ctx, err)
 	err = fmt.Errorf("calling the registry: %w", err)
@@ -153,9 +153,9 @@ func lost(ctx context.Context, err error) error {
 // Error is an answer of a registry that is not 2xx.
 type Error struct {
 	Status int
-	// Code and Message are what the registry says, printable and at most 4096
-	// characters each; often empty, and always so for validate, where the text
-	// could repeat what was asked.
+	// Code and Message come from the registry, printable and at most 4096
+	// characters each. They are often empty, and always for validate, because
+	// the text could repeat the question.
 	Code, Message string
 }
 
@@ -170,8 +170,8 @@ func (e *Error) Error() string {
 	return text
 }
 
-// newError makes an error of an answer. A registry may repeat what it was
-// sent, so secret is taken out of the text.
+// newError makes an error of an answer. A registry may repeat the request, so
+// secret is removed from the text.
 func newError(status int, body []byte, secret string) *Error {
 	e := &Error{Status: status}
 	var known wire.Error

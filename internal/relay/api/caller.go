@@ -20,23 +20,23 @@ import (
 )
 
 // The pauses between repeated calls (remote.md 3.4). The longest is shorter than
-// the reference's: a person waits for a harness to connect, and streams wait for an
-// executor that has to register again.
+// the reference's, because a person waits for a harness to connect, and streams
+// wait for an executor that must register again.
 const (
 	firstDelay = 500 * time.Millisecond
 	mostDelay  = 5 * time.Second
 )
 
-// Config says which registry is called and by whom. BaseURL and Tokens are required.
+// Config has the registry to call and the credential. BaseURL and Tokens are required.
 type Config struct {
 	// BaseURL is https, or http to loopback, without userinfo, query and fragment;
-	// blanks around it and slashes at its end do not count.
+	// blanks around it and slashes at its end are ignored.
 	BaseURL string
 	Tokens  auth.TokenSource
 	// RootCAs, if set, replaces the trusted roots of the system.
 	RootCAs *x509.CertPool
-	// Proxy returns the proxy for a request. None is used if it is nil, nor for
-	// loopback hosts.
+	// Proxy returns the proxy for a request. If it is nil, and for loopback
+	// hosts, no proxy is used.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
@@ -65,11 +65,11 @@ func New(cfg Config, path string) (*Caller, error) {
 // Close drops the idle connections; calls under way go on.
 func (c *Caller) Close() { c.transport.CloseIdleConnections() }
 
-// Transport is what the calls go through.
+// Transport returns the transport of the calls.
 func (c *Caller) Transport() *http.Transport { return c.transport }
 
-// SignUpgrade signs the request for a websocket, if the credential is one that signs whole
-// requests; else the URL is credential enough.
+// SignUpgrade signs the request for a websocket, if the credential signs whole requests;
+// otherwise the URL is the only credential.
 func (c *Caller) SignUpgrade(ctx context.Context, r *http.Request) error {
 	signer, ok := c.tokens.(auth.RequestSigner)
 	if !ok {
@@ -88,11 +88,11 @@ type NetworkError struct{ Cause error }
 func (e *NetworkError) Error() string { return e.Cause.Error() }
 func (e *NetworkError) Unwrap() error { return e.Cause }
 
-// RegisterAgain tells whether a failed registration may be repeated: while the registry answers
-// that another registration is in the way or that it cannot check credentials just now, and while
-// the credential itself cannot be had for a passing reason. Every other failure is final: the
-// call may have succeeded although its answer got lost, and a repetition could replace a newer
-// registration (remote.md 3.4).
+// RegisterAgain reports whether a failed registration may be repeated: while the registry answers
+// that another registration is in the way or that it cannot check credentials now, and while the
+// credential is temporarily unavailable. Every other failure is final, because the call may have
+// succeeded although its answer was lost, and a repetition could replace a newer registration
+// (remote.md 3.4).
 func RegisterAgain(err error) bool {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		switch refused.Status {
@@ -105,9 +105,8 @@ func RegisterAgain(err error) bool {
 	return errors.Is(err, auth.ErrTemporary)
 }
 
-// ConnectAgain tells whether the question for a way to an executor may be repeated: when the
-// executor is offline, when the registry is busy or fails, when the network fails. Any other
-// refusal is final.
+// ConnectAgain reports whether a failed question for an executor may be repeated: if the executor
+// is offline, the registry is busy or fails, or the network fails. Any other refusal is final.
 func ConnectAgain(err error) bool {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused.Status == http.StatusConflict && refused.Code == wire.CodeEnvironmentOffline || Busy(refused.Status)
@@ -116,14 +115,14 @@ func ConnectAgain(err error) bool {
 	return network || errors.Is(err, auth.ErrTemporary)
 }
 
-// Busy tells whether a server that answered with this status may answer the same
-// request differently later.
+// Busy reports whether a server that answered with this status may answer the
+// same request differently later.
 func Busy(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status/100 == 5
 }
 
-// Repeat calls f until it succeeds, until again says no to its error, or until ctx
-// ends. In the last case the error tells f's last failure too.
+// Repeat calls f until it succeeds, until again returns false for its error, or
+// until ctx ends. In the last case the error also has f's last failure.
 func Repeat(ctx context.Context, log *slog.Logger, what string, again func(error) bool, f func() error) error {
 	for n := 0; ; n++ {
 		err := f()

@@ -16,27 +16,28 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// errExecutorChanged says that a client would tell its session to another executor.
+// errExecutorChanged says that a client would reveal its session to another executor.
 var errExecutorChanged = errors.New("another executor has registered for the environment")
 
-// Dialer is a harness that connects to an executor by the direct transport. Registry is
-// required. Dial may run any number of times at once. Once one has connected, all others are to
-// the same registration.
+// Dialer is a harness that connects to an executor by the direct transport. Registry is required.
+// Dial may run any number of times at once. After the first connection, all others must go to the
+// same registration.
 type Dialer struct {
-	// Registry says where the executor is. It has to outlive the connections.
+	// Registry returns the address of the executor. It must outlive the connections.
 	Registry *relay.Registry
-	// Logger gets what is repeated, never a signed URL. Nil: nothing is logged.
+	// Logger logs repeated attempts, but never a signed URL. Nil discards.
 	Logger *slog.Logger
-	// Failed hears of each attempt of Dial that has failed and is to be repeated, from the
-	// goroutine of that Dial. True ends Dial with this error. Nil: all are repeated.
+	// Failed is called after each failed attempt of Dial that would be repeated, in the
+	// goroutine of that Dial. If it returns true, Dial ends with this error. Nil: all are
+	// repeated.
 	Failed func(error) (enough bool)
 
 	mu           sync.Mutex // guards the field below
 	registration string     // of the first connection; empty before it
 }
 
-// Dial asks the registry for the executor and opens a websocket to it. It starts over after a
-// failure that may pass, until ctx ends. The connection outlives ctx.
+// Dial asks the registry for the executor and opens a websocket to it. After a temporary failure it
+// starts over, until ctx ends. The connection outlives ctx.
 func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	log := cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	var c rpc.Conn
@@ -64,7 +65,7 @@ func (d *Dialer) connect(ctx context.Context) (rpc.Conn, error) {
 		return nil, fmt.Errorf("connecting to the rendezvous: %w", err)
 	}
 	if !d.pin(p.registrationID, true) {
-		_ = ws.Close() // that another executor is there says more
+		_ = ws.Close() // the error about another executor says more
 		return nil, errExecutorChanged
 	}
 	return ws, nil
@@ -78,7 +79,7 @@ func (d *Dialer) ask(ctx context.Context) (*endpoint, error) {
 	return p, nil
 }
 
-// pin tells whether a connection may be to this registration; set notes that there is one.
+// pin reports whether a connection may go to this registration; set notes that there is one.
 func (d *Dialer) pin(registration string, set bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,8 +89,8 @@ func (d *Dialer) pin(registration string, set bool) bool {
 	return d.registration == "" || d.registration == registration
 }
 
-// Same asks the registry whether the executor is still the one of the last connection of Dial.
-// Without a connection it is not.
+// Same asks the registry, and reports whether the executor is still the one of the last connection
+// of Dial. Before the first connection it returns false.
 func (d *Dialer) Same(ctx context.Context) (bool, error) {
 	p, err := d.ask(ctx)
 	if err != nil {
@@ -100,8 +101,8 @@ func (d *Dialer) Same(ctx context.Context) (bool, error) {
 	return d.registration == p.registrationID, nil
 }
 
-// connectAgain tells whether a failed attempt may be repeated. Status 410 says that another
-// executor has registered since the registry was asked.
+// connectAgain reports whether a failed attempt may be repeated. Status 410 means that
+// another executor has registered since we asked the registry.
 func connectAgain(err error) bool {
 	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
 		return refused.Status == http.StatusGone || api.Busy(refused.Status)
@@ -109,7 +110,7 @@ func connectAgain(err error) bool {
 	return api.ConnectAgain(err)
 }
 
-// Final tells whether an error of [Dialer.Dial] would be that of the next attempt, too.
+// Final reports whether the next attempt of [Dialer.Dial] would fail with the same error.
 func Final(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false

@@ -1,9 +1,9 @@
 // Package direct is remote mode without a relay: an executor registers and dials a websocket, a
 // harness asks and dials another, and what they write is JSON-RPC as it is (remote.md 10). TLS
-// protects each of the two legs. Whoever runs the server between them can read and change
-// everything, so this is for networks where that may be, and nobody gets it who has not asked
-// for it: an executor by [Link], a harness by [Dialer]. Neither falls back to it from the
-// encrypted transport of package relay, nor from it to that one.
+// protects each of the two legs. The operator of the server between them can read and change
+// everything. So this is for networks where that is acceptable, and both ends must ask for it: an
+// executor with [Link], a harness with [Dialer]. Neither end falls back from the encrypted
+// transport of package relay to this one, nor the other way.
 package direct
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// maxID bounds what a registry calls a registration, in bytes.
+// maxID bounds the id of a registration, in bytes.
 const maxID = 512
 
-// endpoint is where a websocket has to be opened. Its URL is a credential.
+// endpoint is the place at which to open a websocket. Its URL is a credential.
 type endpoint struct {
 	url            *url.URL
 	registrationID string
@@ -60,7 +60,7 @@ func ask(ctx context.Context, r *relay.Registry, path string, request wire.Direc
 	return &endpoint{url: u, registrationID: answer.RegistrationID, websockets: answer.Websockets}, nil
 }
 
-// checkURL accepts wss, and ws to this machine: elsewhere all that is said, and the URL, would
+// checkURL accepts wss, and ws to this machine, because elsewhere all messages, and the URL, would
 // travel in clear text. Errors never quote it.
 func checkURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
@@ -75,8 +75,8 @@ func checkURL(raw string) (*url.URL, error) {
 	return nil, errors.New("is neither wss nor ws to a loopback address")
 }
 
-// open opens a websocket at a place. The request is signed anew where the credential is one that
-// signs requests. A server that refuses is a [*socket.RefusedError], which quotes nothing.
+// open opens a websocket at a place. If the credential signs requests, this request is signed too.
+// A server that refuses is a [*socket.RefusedError], which quotes nothing.
 func open(ctx context.Context, r *relay.Registry, p *endpoint, budget *rpc.Budget, ping func(payload string)) (*transport.WebSocket, error) {
 	request := (&http.Request{Method: http.MethodGet, URL: p.url, Header: http.Header{
 		"User-Agent": {""}, // net/http then sends none

@@ -21,31 +21,30 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// maxWebsockets is how many a link opens at once, whatever the registry would take.
+// maxWebsockets is how many websockets a link opens at once, whatever the registry would accept.
 const maxWebsockets = 128
 
-// LinkConfig says what a [Link] serves. Registry is required.
+// LinkConfig configures a [Link]. Registry is required.
 type LinkConfig struct {
 	// Registry is where the executor registers. The caller closes it after Run.
 	Registry *relay.Registry
-	// Logger gets the life of the connections, never a credential or a signed URL. Nil: nothing
-	// is logged.
+	// Logger logs the states of the connections, but never a credential or a signed URL. Nil
+	// discards.
 	Logger *slog.Logger
 	// Budget bounds the memory of the messages of all websockets together. Nil: it has no bound.
 	Budget *rpc.Budget
-	// Patient has a registration repeated while another executor of the environment is in the
-	// way or the registry cannot check credentials. Else every refusal is final, as in the
-	// reference.
+	// Patient repeats a registration while another executor of the environment is in the way or the
+	// registry cannot check credentials. Otherwise every refusal is final, as in the reference.
 	Patient bool
-	// Revoked hears of a harness that has lost the right to be here, by what [rpc.Revocable] calls
-	// it. Nil: nobody does.
+	// Revoked is called with the [rpc.Revocable] holder of a harness that lost its right to
+	// connect. It may be nil.
 	Revoked func(holder string)
 }
 
 // Link is the executor's side of the direct transport: an [rpc.Listener] whose connections are
-// websockets that it has dialled itself, each for one harness. It keeps one open that waits for
-// a harness; where the registry says that it takes several, it opens the next as soon as a
-// harness has come, else when that one has gone. [Link.Run] does all that.
+// websockets that it has dialled itself, each for one harness. It keeps one websocket open that
+// waits for a harness. If the registry accepts several, it opens the next one as soon as a harness
+// has come, otherwise when that harness has left. [Link.Run] does all that.
 type Link struct {
 	cfg      LinkConfig
 	log      *slog.Logger
@@ -66,14 +65,14 @@ func NewLink(cfg LinkConfig) *Link {
 	}
 }
 
-// conn is a websocket with a harness at its other end, of which one message has come.
+// conn is a websocket to a harness that has sent its first message.
 type conn struct {
 	*transport.WebSocket
 
 	link      *Link
-	principal string // of the harness; "": the rendezvous has not told
+	principal string // of the harness; "": the rendezvous has not said
 	first     []byte // the message, until it is read
-	arrived   bool   // it has come: only the goroutine that reads uses this and first
+	arrived   bool   // the message has come: only the reading goroutine uses this and first
 	ended     chan struct{}
 	once      sync.Once
 }
@@ -102,12 +101,12 @@ func (c *conn) end() {
 	})
 }
 
-// Holder is the harness's principal, see [rpc.Revocable]. As with the relay it is no more than
-// that: sessions with names are for every harness of the environment.
+// Holder returns the harness's principal, see [rpc.Revocable]. As with the relay, it has no other
+// use: sessions with names are for every harness of the environment.
 func (c *conn) Holder() string { return c.principal }
 
-// pinged hears what the rendezvous tells of harnesses. It runs in the goroutine that reads, which
-// must not wait for what it tells.
+// pinged handles what the rendezvous reports about harnesses. It runs in the reading goroutine,
+// which must not wait for the calls of Revoked.
 func (c *conn) pinged(payload string) {
 	if name, ok := strings.CutPrefix(payload, wire.PingPrincipal); ok && !c.arrived {
 		c.principal = api.Printable(name, "")
@@ -119,12 +118,12 @@ func (c *conn) pinged(payload string) {
 	}
 }
 
-// Run registers, opens websockets and hands them to Accept for as long as ctx lives. It may be
-// called once. When it returns all of them are closed, and Accept returns net.ErrClosed.
+// Run registers, opens websockets and passes them to Accept for as long as ctx lives. It may be
+// called only once. When it returns, all of them are closed, and Accept returns net.ErrClosed.
 //
-// It returns nil when ctx ends, and an error when the registry refuses the executor: any answer
-// to a registration that is not 2xx, and any 4xx to a websocket but 408, 429 and 409, after
-// which the executor registers again (capabilities.md 7).
+// It returns nil when ctx ends, and an error if the registry refuses the executor: with any answer
+// to a registration that is not 2xx, or any 4xx to a websocket except 408, 429 and 409, after which
+// the executor registers again (capabilities.md 7).
 func (l *Link) Run(ctx context.Context) error {
 	defer func() { _ = l.Close() }() // it has no error
 	defer l.calls.Wait()
@@ -161,7 +160,7 @@ func (l *Link) run(ctx context.Context, serving *sync.WaitGroup) error {
 					l.serve(ctx, c)
 					<-seats
 				})
-				continue // the next harness should find a websocket that waits
+				continue // the next harness should find a waiting websocket
 			}
 			l.serve(ctx, c)
 		}
@@ -196,8 +195,8 @@ func (l *Link) overcome(ctx context.Context, p *endpoint, err error) (*endpoint,
 	return nil, fmt.Errorf("opening the websocket: %w", err)
 }
 
-// register asks the registry for a place. former is the one before; a registry that takes
-// several websockets is told of it, since those that are open belong to it.
+// register asks the registry for an endpoint. former is the previous one; a registry that
+// accepts several websockets gets it too, because the open websockets belong to it.
 func (l *Link) register(ctx context.Context, former *endpoint) (p *endpoint, err error) {
 	var request wire.DirectRequest
 	if former != nil && former.websockets > 0 {
@@ -206,7 +205,7 @@ func (l *Link) register(ctx context.Context, former *endpoint) (p *endpoint, err
 	again := func(err error) bool { return l.cfg.Patient && api.RegisterAgain(err) }
 	err = api.Repeat(ctx, l.log, "registration is repeated", again, func() error {
 		// A failure of the network is final. On an idle connection the call would fail if the
-		// registry was just closing it, so a new one is used.
+		// registry was just closing it, so use a new one.
 		l.cfg.Registry.Close()
 		p, err = ask(ctx, l.cfg.Registry, wire.PathDirectRegister, request, nil)
 		return err
@@ -231,8 +230,8 @@ func (l *Link) connect(ctx context.Context, p *endpoint) (*conn, error) {
 	return c, nil
 }
 
-// await waits until a harness has come, by its first message, and hands the websocket to Accept.
-// It is false if the websocket is over before.
+// await waits for a harness, which shows itself with its first message, and passes the websocket to
+// Accept. It returns false if the websocket ends before that.
 func (l *Link) await(ctx context.Context, c *conn) bool {
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // ends the reading
 	message, err := c.Read()
@@ -271,8 +270,8 @@ func (l *Link) Accept() (rpc.Conn, error) {
 	}
 }
 
-// Close makes Accept return net.ErrClosed. The websockets of harnesses end with it, and the one
-// that waits for a harness when that comes, or with Run.
+// Close makes Accept return net.ErrClosed. It ends the websockets of harnesses. The waiting
+// websocket ends when a harness comes, or with Run.
 func (l *Link) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	return nil
@@ -287,11 +286,11 @@ func (l *Link) Open() int { return int(l.open.Load()) }
 // Opened returns how many websockets were opened so far.
 func (l *Link) Opened() uint64 { return l.opened.Load() }
 
-// Refused tells whether the registry has refused the executor's credential, and not taken it
+// Refused reports whether the registry refused the executor's credential and has not accepted it
 // since.
 func (l *Link) Refused() bool { return l.cfg.Registry.Refused() != 0 }
 
-// Unready says why no harness can come, "" if one can.
+// Unready returns the reason why no harness can connect, "" if one can.
 func (l *Link) Unready() string {
 	if l.Open() == 0 {
 		return "there is no connection to the registry's rendezvous"

@@ -1,7 +1,7 @@
 // Package frame encodes and decodes the protobuf frames that go through a
 // relay's websocket, one frame a binary message (remote.md section 5). It is
-// written by hand because a frame is read and made for every record: no
-// reflection, nothing allocated, payloads never copied.
+// written by hand because every record needs a frame: it uses no reflection,
+// allocates nothing and never copies payloads.
 package frame
 
 import "encoding/binary"
@@ -75,7 +75,7 @@ type Frame struct {
 // end can then keep what it sends from the first record on.
 const WillAcknowledge = 1
 
-// Acknowledges tells whether the frame says what its sender has received or, in a
+// Acknowledges reports whether the frame says what its sender has received or, in a
 // Handshake, that its sender will say so (remote.md 8.1). Sequence numbers start at
 // 0 and proto3 leaves zeros out, so an ack of 0 with no bits acknowledges record 0
 // in an Ack body only, and nothing in any other.

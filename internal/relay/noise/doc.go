@@ -2,8 +2,8 @@
 // a harness with an executor, and the records that follow it (remote.md 6).
 //
 // The pattern is IK of the Noise specification with two kinds of keys, X25519
-// and ML-KEM-768, so that whoever records a handshake today has to break both.
-// The package knows neither frames nor websockets:
+// and ML-KEM-768, so that an attacker who records a handshake today has to
+// break both. The package knows neither frames nor websockets:
 //
 //	harness                                         executor
 //	Initiate → message 1, an Initiator

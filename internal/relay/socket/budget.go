@@ -39,7 +39,7 @@ func (b *Budget) Alarm(at int64) <-chan struct{} {
 // Limit is how many bytes there are.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// rootSpent tells whether nothing is left of that which b and all others are a part of.
+// rootSpent reports whether nothing is left of that which b and all others are a part of.
 func (b *Budget) rootSpent() bool {
 	if b == nil {
 		return false
@@ -56,8 +56,8 @@ func (b *Budget) Give(n int) { b.Take(-n) }
 // Used is how many bytes are taken.
 func (b *Budget) Used() int { return int(b.used.Load()) }
 
-// Spent tells whether nothing is left of b or of a parent. A nil Budget is never
-// spent.
+// Spent reports whether nothing is left of b or of a parent. A nil Budget is
+// never spent.
 func (b *Budget) Spent() bool {
 	for ; b != nil; b = b.parent {
 		if b.used.Load() >= b.limit {

@@ -161,11 +161,11 @@ func (l *Lane) refusalLocked() error {
 	return nil
 }
 
-// hasRoomLocked tells whether less than the lane's own limit waits in it.
+// hasRoomLocked reports whether less than the lane's own limit waits in it.
 func (l *Lane) hasRoomLocked() bool { return l.waiting < l.limit }
 
-// isFullLocked tells whether the lane has no room for m, by its own limit or its
-// budget's.
+// isFullLocked reports whether the lane has no room for m, by its own limit or
+// its budget's.
 func (l *Lane) isFullLocked(m *Message) bool {
 	return !l.hasRoomLocked() || l.budget.Spent() && (l.waiting > 0 || len(m.Bytes) > smallMessage)
 }

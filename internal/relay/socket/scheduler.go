@@ -111,7 +111,7 @@ func (c *scheduler) take(q *laneList) outgoing {
 	return m
 }
 
-// inBurst tells whether m should wait for other messages and share a system call
+// inBurst reports whether m should wait for other messages and share a system call
 // with them, though nothing is being written just now. Pipelined requests have many
 // small answers, and a system call for each costs more than all other work.
 func (c *scheduler) inBurst(m *Message) bool {

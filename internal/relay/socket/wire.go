@@ -51,7 +51,7 @@ func newWire(conn net.Conn) *wire {
 	return &wire{Conn: conn, gathers: gathers, attempt: newAttempt(conn), budget: maxUpgrade}
 }
 
-// tries tells whether tryWrite can write anything here.
+// tries reports whether tryWrite can write anything here.
 func (w *wire) tries() bool { return w.attempt != nil }
 
 // upgraded notes that the WebSocket is open. It is called before a second goroutine
@@ -61,7 +61,7 @@ func (w *wire) upgraded() {
 	tune(w.Conn)
 }
 
-// waiting tells whether a Read waits for the peer.
+// waiting reports whether a Read waits for the peer.
 func (w *wire) waiting() bool { return w.reading.Load() }
 
 func (w *wire) Read(p []byte) (int, error) {

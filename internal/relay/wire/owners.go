@@ -31,13 +31,13 @@ func (o StreamOwners) Set(stream []byte, owner string) { o[hashOwner(stream)] = 
 // Forget forgets a stream, which has ended.
 func (o StreamOwners) Forget(stream string) { delete(o, hashOwner(stream)) }
 
-// Known tells whether the owner of a stream is known.
+// Known reports whether the owner of a stream is known.
 func (o StreamOwners) Known(stream string) bool {
 	_, ok := o[hashOwner(stream)]
 	return ok
 }
 
-// Is tells whether a stream is known to be the owner's.
+// Is reports whether a stream is known to be the owner's.
 func (o StreamOwners) Is(stream, owner string) bool {
 	want, ok := o[hashOwner(stream)]
 	return ok && want == hashOwner(owner)

@@ -1,7 +1,6 @@
-// Package wire has what a registry, executors and harnesses say to each other over HTTP:
-// the paths of the registry's API, its JSON, headers and error codes (remote.md 3, 4 and
-// 9). It imports neither the registry nor an end, so either side can use it without the
-// other.
+// Package wire has the HTTP interface between a registry, executors and harnesses: the
+// paths of the registry's API, its JSON, headers and error codes (remote.md 3, 4 and 9).
+// It imports neither side, so each side can use it without the other.
 package wire
 
 import (
@@ -94,7 +93,7 @@ const (
 	PingRevoked   = "revoked "
 )
 
-// ValidEnvironmentID tells whether id may name an environment: 1 to 256 of
+// ValidEnvironmentID reports whether id may name an environment: 1 to 256 of
 // [A-Za-z0-9_-] (remote.md 2).
 func ValidEnvironmentID(id string) bool {
 	for _, c := range []byte(id) {
@@ -136,8 +135,8 @@ func keyHalf(o *strictjson.Object, name string, size int) []byte {
 // UnmarshalJSON lets encoding/json read a key as strictly as UnmarshalObject does.
 func (k *PublicKey) UnmarshalJSON(data []byte) error { return strictjson.Unmarshal(data, k) }
 
-// Equal tells whether two keys are the same. It does not take constant time, which public
-// keys do not need.
+// Equal reports whether two keys are the same. It does not take constant time, which
+// public keys do not need.
 func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }

@@ -5,20 +5,20 @@ import "github.com/execagent/execagent/sandbox"
 // Call is a system call that at least one level does not leave to the kernel.
 type Call struct {
 	Name string
-	// AMD64 and ARM64 are the call's numbers; -1 where the architecture has no
+	// AMD64 and ARM64 are the call's numbers; -1 if the architecture has no
 	// such call.
 	AMD64, ARM64 int
-	// Online tells that the row is only for commands with the network enabled.
+	// Online says that the row is only for commands with the network enabled.
 	// Without the network their filter refuses the call.
 	Online bool
-	// Unscoped tells that the row is only for commands whose Landlock domain keeps
-	// no signals inside: for ABIs before 6.
+	// Unscoped says that the row is only for commands whose Landlock domain does
+	// not keep signals inside: for ABIs before 6.
 	Unscoped bool
 
 	levels [3]Treatment // in LevelWrites, LevelReads and LevelMetadata
 }
 
-// In returns what becomes of the call in that level.
+// In returns the treatment of the call in that level.
 func (c Call) In(level sandbox.Level) Treatment { return c.levels[level-sandbox.LevelWrites] }
 
 // Action says who does a call.
@@ -31,7 +31,7 @@ const (
 	Failure                  // it fails with the errno of the treatment
 )
 
-// Treatment says what becomes of a call in one level.
+// Treatment is the treatment of a call in one level.
 type Treatment struct {
 	Action Action
 	Errno  uint16 // of a Failure; the same number on both architectures
@@ -64,8 +64,8 @@ var (
 	always   = [3]Treatment{asked, asked, asked}
 	reading  = [3]Treatment{kernel, asked, asked}
 	metadata = [3]Treatment{kernel, kernel, asked}
-	// unknown calls fail as on a kernel that is older than they are: their paths,
-	// flags or modes are behind a pointer, and all programs fall back.
+	// unknown calls fail as on a kernel without them: their paths, flags or modes
+	// are behind a pointer, and all programs fall back.
 	unknown = [3]Treatment{fails(enosys), fails(enosys), fails(enosys)}
 )
 
@@ -99,8 +99,8 @@ func opens(flags int) [3]Treatment {
 	return [3]Treatment{unless(Cond{flags, writing, 0}), asked, asked}
 }
 
-// asks returns the row of levels of a call that tells whether something may be
-// done: where a view is read-only, access(2) has to say so.
+// asks returns the row of levels of a call that reports whether something may
+// be done: if a view is read-only, access(2) must say so.
 func asks(mode int) [3]Treatment {
 	return [3]Treatment{unless(Cond{mode, wOK, 0}), unless(Cond{mode, wOK, 0}), asked}
 }
@@ -162,7 +162,7 @@ func Calls() []Call {
 		{Name: "file_getattr", AMD64: 468, ARM64: 468, levels: unknown},
 		{Name: "file_setattr", AMD64: 469, ARM64: 469, levels: unknown},
 
-		// What tells of a path without opening it.
+		// Calls that reveal something about a path without opening it.
 		{Name: "access", AMD64: 21, ARM64: none, levels: asks(1)},
 		{Name: "faccessat", AMD64: 269, ARM64: 48, levels: asks(2)},
 		{Name: "faccessat2", AMD64: 439, ARM64: 439, levels: asks(2)},
@@ -186,7 +186,7 @@ func Calls() []Call {
 		{Name: "execveat", AMD64: 322, ARM64: 281, levels: reading},
 
 		// Limits and scheduling of other processes. A thread that names itself,
-		// as 0, needs nobody; nor does a prlimit64 that only reads.
+		// as 0, needs no supervisor; nor does a prlimit64 that only reads.
 		{Name: "prlimit64", AMD64: 302, ARM64: 261, levels: all(unless(int32Is(0, 0)).or(Cond{2, 0xffffffff_ffffffff, 0}))},
 		{Name: "sched_setaffinity", AMD64: 203, ARM64: 122, levels: all(unless(int32Is(0, 0)))},
 		{Name: "sched_setscheduler", AMD64: 144, ARM64: 119, levels: all(unless(int32Is(0, 0)))},
@@ -203,8 +203,8 @@ func Calls() []Call {
 		{Name: "rt_tgsigqueueinfo", AMD64: 297, ARM64: 240, Unscoped: true, levels: always},
 		{Name: "pidfd_send_signal", AMD64: 424, ARM64: 424, Unscoped: true, levels: always},
 
-		// Sockets. A message without an address goes where connect said. Whether
-		// there is one the filter sees for sendto only.
+		// Sockets. A message without an address goes to the peer of connect.
+		// Only for sendto can the filter see whether there is an address.
 		{Name: "socket", AMD64: 41, ARM64: 198, Online: true, levels: always},
 		{Name: "connect", AMD64: 42, ARM64: 203, Online: true, levels: always},
 		{Name: "bind", AMD64: 49, ARM64: 200, Online: true, levels: always},

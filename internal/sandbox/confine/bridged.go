@@ -10,13 +10,13 @@ import (
 
 // EnterBridged is EnterManaged for a command whose own variables name its proxies, on
 // loopback addresses of this host: each of these addresses gets a listener, which passes
-// connections on there. It returns the environment with which the command has to be
-// started. A listener of the agent cannot be such a proxy.
+// connections on to it. It returns the environment for starting the command. A listener
+// of the agent cannot be such a proxy.
 func (d *Door) EnterBridged(profile sandbox.Profile, environ []string) (h *Held, rewritten []string, err error) {
 	proxies, err := gate.ProxiesOf(environ)
 	for _, at := range proxies.Addrs() {
 		if err == nil && slices.Contains(d.AgentPorts, at.Port()) {
-			err = fmt.Errorf("%v is a listener of this agent", at) // whoever connects there may run anything
+			err = fmt.Errorf("%v is a listener of this agent", at) // its clients may run anything
 		}
 	}
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// grace is how long an init without a PID namespace may take to kill all that it
-// has started, before it is killed itself.
+// grace is how long an init without a PID namespace may take to kill every
+// process that it started, before it is killed itself.
 const grace = 200 * time.Millisecond
 
 // Command describes a program to run, and how the program is confined. Its
 // strings must not contain a NUL byte.
 type Command struct {
 	// Policy is what the command may do. Prepare refuses a policy that restricts
-	// nothing: its command has to be started without an init.
+	// nothing, because its command must be started without an init.
 	Policy *sandbox.Policy
 	// Backend has the layers that [sandbox.Policy.Backend] has chosen.
 	Backend sandbox.Backend
@@ -36,12 +36,12 @@ type Command struct {
 	Argv []string
 	// Arg0 is the argv[0] that the program sees; nil means Argv[0].
 	Arg0 *string
-	// Env is the whole environment, "NAME=value"; PWD is set to Dir when the
+	// Env is the whole environment, as "NAME=value"; PWD is set to Dir when the
 	// file system is confined (sandbox.md 7).
 	Env []string
 	// Dir is the absolute working directory, as it is seen inside.
 	Dir string
-	// TTY tells that descriptors 0 to 2 are a terminal.
+	// TTY says that descriptors 0 to 2 are a terminal.
 	TTY bool
 	// NewSession makes the command the leader of a new session, and its terminal
 	// the controlling one. Otherwise the command stays in the session, in the
@@ -52,28 +52,27 @@ type Command struct {
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
 	// with the network cannot connect to them on this host.
 	AgentPorts []uint16
-	// Gate are the ports of the listeners that a command with a managed network has; the
-	// stage then needs one more file, which leads to the gate.
+	// Gate are the ports of the listeners of a command with a managed network; the stage
+	// then needs one more file, which leads to the gate.
 	Gate []uint16
 	// Granted is what [resolve.Resolved.Granted] returned when the agent decided
 	// that the command may be started. The init looks the paths of the policy up
 	// again, and refuses to run the command if one leads elsewhere by then. With
 	// nil the init compares nothing.
 	Granted []string
-	// ShellCodes makes the init end as a shell does where the program is not found, with 127, or
-	// cannot be executed, with 126: not with 101, the code of all else that keeps it from running.
+	// ShellCodes makes the init end like a shell, with 127 if the program is not found, or 126 if
+	// it cannot be executed. Every other failure to run the program ends with 101.
 	ShellCodes bool
-	// Shm is a directory that a supervised command has in the place of /dev/shm;
-	// "" if it has none.
+	// Shm is a supervised command's replacement for /dev/shm; "" if it has none.
 	Shm string
 	// Argv0 is the agent's own argv[0], which the init gets too.
 	Argv0 string
-	// Rules are a policy about what the command executes, as [execpolicy.AppendPacked] packs it; nil: none.
-	// The stage then needs one more file, behind that of a gate, which leads to who answers
-	// questions (package judge).
+	// Rules are a policy about the programs that the command executes, packed by
+	// [execpolicy.AppendPacked]; nil: none. The stage then needs one more file, after the file of a
+	// gate, for questions (package judge).
 	Rules []byte
-	// Endpoint, if it is not the zero value, is what the init connects to in the place of
-	// running a program.
+	// Endpoint, if it is not the zero value, is the endpoint that the init connects to
+	// instead of running a program.
 	Endpoint Endpoint
 }
 
@@ -81,9 +80,9 @@ type Command struct {
 type Limits sandbox.Limits
 
 // Prepare makes the stage that starts the command under its policy. It does not
-// find out whether the host has the layers: if one is missing the init says so
+// check whether the host has the layers: if one is missing, the init says so
 // and ends with code 101. An error means that the command cannot be described
-// to an init. The caller closes the stage, or hands it to [procs.Start].
+// to an init. The caller closes the stage, or passes it to [procs.Start].
 func (c Command) Prepare() (*procs.Stage, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -94,8 +93,8 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		cfg.Env = append(cfg.Env, "PWD="+c.Dir)
 	}
 	if c.Backend.Has(sandbox.MountNS) && !c.Policy.AllUnixSockets {
-		// With the network restricted an error does not matter, since the filter
-		// forbids connect(2) anyway.
+		// With the network restricted an error does not matter, because the
+		// filter forbids connect(2) anyway.
 		var err error
 		if cfg.Sockets, err = view.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
 			return nil, fmt.Errorf("listing the sockets of this host: %w", err)

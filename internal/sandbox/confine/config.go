@@ -9,9 +9,9 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// maxConfig bounds what an init reads from its memfd, in bytes. It is more than
-// the kernel takes as arguments and environment of a command, with room for a
-// policy.
+// maxConfig bounds the bytes that an init reads from its memfd. It is more than
+// the kernel's limit for arguments and environment of a command, with room for
+// a policy.
 const maxConfig = 32 << 20
 
 // config is what the agent tells sandbox-init: a command, and facts that only
@@ -68,7 +68,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 		return nil, err
 	}
 	layers := d.Uint32()
-	d.Require(layers>>len(sandbox.AllLayers()) == 0) // one that we do not know we could not put on
+	d.Require(layers>>len(sandbox.AllLayers()) == 0) // we could not put on an unknown layer
 	c.Backend = sandbox.Backend{Layers: sandbox.Layers(layers), Landlock: d.Int(), Level: sandbox.Level(d.Byte())}
 	d.Require(c.Backend.Level <= sandbox.LevelMetadata)
 	c.Argv = d.Strings(maxConfig)

@@ -29,7 +29,7 @@ import (
 // and namespaces. They do so only after T1 could make a socket, because a
 // command without a network may not look up names.
 
-// Endpoint is what to connect to.
+// Endpoint is an address to connect to.
 type Endpoint struct {
 	Network string // tcp or unix
 	Target  string // HOST:PORT, or an absolute path
@@ -113,7 +113,7 @@ func (c *Connecting) Await(ctx context.Context) (net.Conn, error) {
 	return decodeResult(data[:n], control[:size])
 }
 
-// Close releases the sockets. The result is not needed any more.
+// Close releases the sockets, once the result is no longer needed.
 func (c *Connecting) Close() {
 	_ = c.result.Close()
 	if c.theirs != nil {
@@ -184,7 +184,7 @@ func (c *config) connectOnly() error {
 	}))
 }
 
-// pass sends the agent the outcome of connectHere. It returns any other error, which is one of
+// pass sends the agent the outcome of connectHere. It returns any other error, which is an error of
 // the sandbox.
 func (c *config) pass(outcome error) error {
 	connected, ok := errors.AsType[*connected](outcome)

@@ -12,22 +12,22 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Door is the one way into a sandbox, for all commands of an agent or for a
-// single one. [Door.Enter] goes through all steps from the profile that a
-// request asks for to a sandbox that a command can be started in, in their
-// order. If a step fails nothing of the command may be run. The methods may run
-// at once, so the functions in the fields may be called at once.
+// Door is the only way into a sandbox, for all commands of an agent or for a
+// single one. [Door.Enter] goes through all steps, in order, from the profile
+// of a request to a sandbox for one command. If a step fails, the command must
+// not run. The methods may run at once, so the functions in the fields may be
+// called at once.
 type Door struct {
 	// Host returns what can be enforced here. It is called only for a policy
 	// that restricts something.
 	Host func() (sandbox.Host, error)
-	// Operator says which layers will do where several would be exact.
+	// Operator says which layers are acceptable where several would be exact.
 	Operator sandbox.Operator
-	// Refuses returns why a policy is not served here, whatever the host can do.
-	// If Refuses is nil every policy is served.
+	// Refuses returns the reason why a policy is not served here, whatever the
+	// host can do. If Refuses is nil, every policy is served.
 	Refuses func(*sandbox.Policy) error
-	// Private are files and directories that no confined command may see, with
-	// those of its profile.
+	// Private are files and directories that no confined command may see, in
+	// addition to those of its profile.
 	Private []string
 	// PrivateFolders are as in [sandbox.Profile].
 	PrivateFolders []string
@@ -37,9 +37,9 @@ type Door struct {
 	// a policy whose paths they could have changed. [Door.Choose] does not use
 	// it.
 	Served *resolve.Served
-	// Placeholders returns what holds the protected names that do not exist. It
-	// is called only if a policy has such names; its error says why they cannot
-	// be held. [Door.Choose] does not use it.
+	// Placeholders returns the placeholders for protected names that do not
+	// exist. It is called only if a policy has such names; its error says why
+	// they cannot be held. [Door.Choose] does not use it.
 	Placeholders func() (*placeholder.Placeholders, error)
 	// Limits are the resource limits of every command.
 	Limits Limits
@@ -67,8 +67,8 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	return policy.Backend(host, d.Operator)
 }
 
-// Compile returns the policy of a profile, which also hides what the door hides, whatever the
-// profile says. It looks at nothing of the host, and depends on the door and the profile alone.
+// Compile returns the policy of a profile, which also hides the files that the door hides, whatever
+// the profile says. It depends only on the door and the profile, and does not look at the host.
 func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
 	profile.Private = append(slices.Clip(d.Private), profile.Private...)
 	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
@@ -77,8 +77,8 @@ func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
 }
 
 // Enter chooses the layers that enforce the profile, and takes from the host
-// what they need. The caller releases the sandbox once nothing of the command
-// runs any more.
+// what they need. The caller releases the sandbox once no process of the
+// command runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	policy, err := d.Compile(profile)
 	if err != nil {
@@ -101,9 +101,9 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	return h, nil
 }
 
-// hold looks the paths of the policy up, refuses the policy if earlier commands
-// could have prepared what is there, and puts placeholders at the names that the
-// policy protects and that do not exist, so that the command cannot create them.
+// hold looks up the paths of the policy, and refuses the policy if earlier
+// commands could have prepared the objects there. It puts placeholders at
+// protected names that do not exist, so that the command cannot create them.
 func (d *Door) hold(h *Held) error {
 	resolved, err := resolve.Policy(h.command.Policy)
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *Door) hold(h *Held) error {
 	if err := d.Served.Check(resolved); err != nil {
 		return err
 	}
-	if !h.command.Policy.WritesEverything() { // as little as unconfined commands are noted
+	if !h.command.Policy.WritesEverything() { // unconfined commands are not noted either
 		d.Served.Note(resolved)
 	}
 	h.command.Granted = resolved.Granted()
@@ -135,22 +135,22 @@ func (d *Door) hold(h *Held) error {
 	return err
 }
 
-// Held is a sandbox that one command can be started in, with what the sandbox
-// has taken from the host. Its methods may run at once.
+// Held is the sandbox of one command, with everything that the sandbox took
+// from the host. Its methods may run at once.
 type Held struct {
-	// Layers are the names of the layers, as the wire has them. It is not nil.
+	// Layers are the wire's names of the layers. It is not nil.
 	Layers []string
 
 	command Command    // without the program
 	gate    *gate.Gate // nil: the network is not managed
 	judged  *Judged    // nil: programs are not judged
 	mu      sync.Mutex
-	theirs  *os.File // what leads an init to the gate; nil once one has it
-	refusal error    // why nothing is run; nil: the command is run
-	free    func()   // gives back placeholders or the directory for shared memory, may be called often; nil: there are none
+	theirs  *os.File // leads an init to the gate; nil once an init has it
+	refusal error    // the reason why nothing is run; nil: the command is run
+	free    func()   // releases placeholders or shared memory, may be called often; nil: there are none
 }
 
-// Names are the layers; none where there is no sandbox.
+// Names returns the layers; none if there is no sandbox.
 func (h *Held) Names() []string {
 	if h == nil {
 		return nil
@@ -158,20 +158,20 @@ func (h *Held) Names() []string {
 	return h.Layers
 }
 
-// Refused returns a sandbox in which nothing is run. The stage that it makes
-// says why in one line on stderr and ends with code 101; [Held.Run] returns the
+// Refused returns a sandbox in which nothing is run. Its stage writes the
+// reason in one line on stderr and ends with code 101; [Held.Run] returns the
 // error.
 func Refused(why error) *Held { return &Held{Layers: []string{}, refusal: why} }
 
-// Refusal returns why nothing is run, nil where the command is run.
+// Refusal returns the reason why nothing is run, nil if the command is run.
 func (h *Held) Refusal() error { return h.refusal }
 
-// Has tells whether the command runs in that layer.
+// Has reports whether the command runs in that layer.
 func (h *Held) Has(l sandbox.Layer) bool { return h.command.Backend.Has(l) }
 
-// Unconfined tells whether nothing is restricted. The caller then starts the
-// command as any other, without [Held.Stage] or [Held.Run], which would refuse
-// it.
+// Unconfined reports whether nothing is restricted. The caller then starts the
+// command like any other, without [Held.Stage] or [Held.Run], which would
+// refuse it.
 func (h *Held) Unconfined() bool {
 	return h.refusal == nil && h.command.Rules == nil && h.command.Policy.RestrictsNothing()
 }
@@ -212,8 +212,9 @@ func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Sta
 	return stage, nil
 }
 
-// Release gives back what the sandbox has taken from the host. It is called once
-// nothing runs in the sandbox any more, and may be called often, also on nil.
+// Release releases everything that the sandbox took from the host. It is called
+// once nothing runs in the sandbox any more, and may be called often, also on
+// nil.
 func (h *Held) Release() {
 	if h == nil {
 		return

@@ -111,8 +111,8 @@ func openConfig(args []string) (*config, error) {
 }
 
 // closeOnExec keeps the command from inheriting more than descriptors 0 to 2.
-// The agent passes only the two of init on. If init has inherited another one
-// all the same, the command does not get it.
+// The agent passes only the two descriptors of init. If init inherited another
+// one anyway, the command does not get it.
 func closeOnExec() error {
 	err := unix.CloseRange(configFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == unix.ENOSYS || err == unix.EINVAL { // before Linux 5.11
@@ -186,7 +186,7 @@ func (c *config) prepare(r role) (*target, error) {
 }
 
 // launch calls start, once the calls of the command can be answered, and then watches the
-// mounts of the view. On failure it kills what start has started.
+// mounts of the view. On failure it kills the process that start started.
 func (t *target) launch(start func(*target) error) error {
 	c, s := t.config, t.supervisor
 	rules, err := t.judge()

@@ -52,7 +52,8 @@ func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
 	return &Judged{rules: execpolicy.AppendPacked(nil, policy), ours: ours, theirs: os.NewFile(uintptr(theirs), "judge")}, nil
 }
 
-// Questions are those of the command; nil for nil, whose programs nobody judges.
+// Questions returns the questions of the command; nil for a nil Judged, whose programs are not
+// judged.
 func (j *Judged) Questions() *judge.Questions {
 	if j == nil {
 		return nil
@@ -83,8 +84,8 @@ func (h *Held) Judge(j *Judged) {
 	}
 }
 
-// Watched returns the sandbox in which a command of h has its programs judged: h itself, or, where h
-// is nil or confines nothing, what [WatchOnly] returns. If j is nil the programs are not judged.
+// Watched returns the sandbox in which j judges the programs of a command of h: h itself or, if h
+// is nil or confines nothing, the result of [WatchOnly]. If j is nil, the programs are not judged.
 func (h *Held) Watched(j *Judged) *Held {
 	switch {
 	case j == nil:

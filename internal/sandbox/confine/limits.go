@@ -18,8 +18,8 @@ type limit struct {
 }
 
 // list returns the limits in the order in which they are imposed. The address
-// space comes last: once it is limited, imposing another limit could fail for
-// want of memory.
+// space comes last: once it is limited, imposing another limit could fail
+// because of a lack of memory.
 func (l Limits) list() []limit {
 	return []limit{
 		{unix.RLIMIT_NPROC, "processes", l.Processes},
@@ -51,17 +51,17 @@ func (l limit) impose() error {
 // The kernel counts the descriptors of a user that are under way between
 // processes, sent and not yet received. A process can send none while that
 // count is above its own limit of open files (unix(7), ETOOMANYREFS). With the
-// same limit as the agent a command could send itself so many descriptors that
-// no helper of the agent could hand a file over any more. With a lower limit
-// the command meets its own bound first. This makes the attack harder and not
+// agent's limit, a command could send itself so many descriptors that no helper
+// of the agent could pass a file any more. With a lower limit, the command
+// reaches its own bound first. This makes the attack harder, but not
 // impossible: the kernel counts late, so many threads that send at once still
 // get further.
 const reserved = 1024
 
-// withFewerFiles calls start while the limit of open files is the one that this
-// process has inherited ([restoreOpenFiles]), less what is reserved. Afterwards
-// the soft limit is as high as it still may be. It can be called once: the hard
-// limit stays low, and a process without privileges cannot raise it again.
+// withFewerFiles calls start while the limit of open files is the inherited
+// limit ([restoreOpenFiles]) minus reserved. Afterwards the soft limit is as
+// high as still allowed. It can be called once: the hard limit stays low, and a
+// process without privileges cannot raise it again.
 func withFewerFiles(start func() error) error {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
@@ -81,14 +81,14 @@ func withFewerFiles(start func() error) error {
 	return started
 }
 
-// restoreOpenFiles undoes that the runtime has raised the soft limit of open
-// files for itself. syscall.Exec does so before it executes something. Here it
-// finds nothing to execute, so that is all it does.
+// restoreOpenFiles lowers the soft limit of open files again, which the runtime
+// raised for itself. syscall.Exec does that before it executes something; here
+// it finds nothing to execute.
 //
-// It is called before the command's filter is on the thread. A supervisor is asked
-// about that execve too, and as long as it waits, the runtime starts no thread of
-// this process: where the one that would answer is not there yet, both wait for
-// good.
+// It is called before the command's filter is on the thread. The filter would pass
+// that execve to the supervisor too, and while it waits, the runtime starts no
+// thread in this process: if the answering thread does not exist yet, both wait
+// for ever.
 func restoreOpenFiles() { _ = syscall.Exec("", nil, nil) }
 
 // execLimited imposes the limits and executes the first of the paths that can

@@ -8,27 +8,27 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// A command with a managed network has no way out but the listeners of its gate, behind
-// which the agent runs a proxy (network.md 9). In namespaces it has a network namespace
-// where only the loopback interface is up; init makes the listeners there before anything
-// is confined, and passes them on. A supervisor connects to the listeners, which are the
-// agent's on this host, and tells the gate each connection. Either way one more
-// descriptor of init leads to the gate.
+// A command with a managed network has no way out except the listeners of its gate,
+// behind which the agent runs a proxy (network.md 9). In namespaces it has a network
+// namespace where only the loopback interface is up; init makes the listeners there
+// before anything is confined, and passes them on. A supervisor connects to the
+// listeners, which the agent has on this host, and announces each connection to the
+// gate. Either way, one more descriptor of init leads to the gate.
 
-// gateFD leads to the gate, and only if there is one.
+// gateFD leads to the gate, if there is one.
 const gateFD = leashFD + 1
 
-// Managed says what the command gets in the place of a network.
+// Managed says what the command gets instead of a network.
 type Managed struct {
-	// SOCKS5 has the gate have two listeners, the second one for SOCKS5.
+	// SOCKS5 gives the gate two listeners, the second one for SOCKS5.
 	SOCKS5 bool
-	// AllUnixSockets are as in [sandbox.Policy].
+	// AllUnixSockets is as in [sandbox.Policy].
 	AllUnixSockets bool
 }
 
-// EnterManaged is Enter for a command that has no network but its proxy, whatever the
-// profile says of the network. The proxy serves the listeners of [Held.Gate]. Where the
-// host can enforce that in no way the error is a *[sandbox.UnenforceableError].
+// EnterManaged is Enter for a command whose only network is its proxy, whatever the
+// profile says about the network. The proxy serves the listeners of [Held.Gate]. If the
+// host cannot enforce that in any way, the error is a *[sandbox.UnenforceableError].
 func (d *Door) EnterManaged(profile sandbox.Profile, m Managed) (*Held, error) {
 	listeners := 1
 	if m.SOCKS5 {
@@ -37,7 +37,7 @@ func (d *Door) EnterManaged(profile sandbox.Profile, m Managed) (*Held, error) {
 	return d.enterGate(profile, m.AllUnixSockets, listeners)
 }
 
-// enterGate enters a sandbox with a gate of so many listeners.
+// enterGate enters a sandbox with a gate that has the given number of listeners.
 func (d *Door) enterGate(profile sandbox.Profile, allUnix bool, listeners int) (*Held, error) {
 	profile.Network, profile.AllUnixSockets = sandbox.NetworkManaged, allUnix
 	h, err := d.Enter(profile)
@@ -58,8 +58,9 @@ func (d *Door) enterGate(profile sandbox.Profile, allUnix bool, listeners int) (
 	return h, nil
 }
 
-// Gate has the listeners of a managed network, whose addresses are known from the
-// beginning, and nil where there is none. It is closed with the sandbox, or before.
+// Gate returns the listeners of a managed network, whose addresses are known from
+// the beginning; nil if there is no such network. It is closed with the sandbox, or
+// before.
 func (h *Held) Gate() *gate.Gate {
 	if h == nil {
 		return nil
@@ -87,7 +88,7 @@ func (h *Held) takeGate() ([]*os.File, error) {
 	return []*os.File{file}, nil
 }
 
-// closeGate closes the gate, and what leads to it.
+// closeGate closes the gate, and the file that leads to it.
 func (h *Held) closeGate() {
 	h.gate.Close()
 	if files, err := h.takeGate(); err == nil {
@@ -97,7 +98,7 @@ func (h *Held) closeGate() {
 	}
 }
 
-// isManaged tells whether the command has a managed network.
+// isManaged reports whether the command has a managed network.
 func (c *Command) isManaged() bool { return c.Policy.Network == sandbox.NetworkManaged }
 
 // openGate makes the listeners in the network namespace of this process.
@@ -108,7 +109,7 @@ func (c *config) openGate() error {
 	return gate.Serve(gateFD, c.Gate)
 }
 
-// teller is the supervisor's way to tell the gate what it connects; nil without a gate.
+// teller returns the supervisor's means to announce connections to the gate; nil without a gate.
 func (c *config) teller() *gate.Teller {
 	if !c.isManaged() || !c.Backend.Has(sandbox.Supervised) {
 		return nil

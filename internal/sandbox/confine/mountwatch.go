@@ -37,8 +37,8 @@ type mountWatch struct {
 	list   *os.File          // mountinfo: all mounts of this namespace
 	mounts map[uint64]string // the path of each mount that the view depends on, by its id
 	// tops has the id of the topmost mount at each of these paths when the view
-	// was new. It is 0 at a path where that was another mount or could not be
-	// found out: then intact is always false, and check reads the list.
+	// was new. It is 0 at a path whose topmost mount was another one or
+	// unknown: then intact always returns false, and check reads the list.
 	tops map[string]uint64
 }
 
@@ -68,8 +68,8 @@ func mountAt(path string) (uint64, error) {
 // carvedPaths returns the paths of the policy that exist and have another
 // access than their directory: there is a mount on them. It leaves out what is
 // below /dev, /proc and /sys. The first two are the view's own, and nobody can
-// rename anything in the third. What is granted below /dev/shm is the host's,
-// and counts.
+// rename anything in the third. Paths below /dev/shm belong to the host, and
+// count.
 func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	carved := map[string]bool{}
 	add := func(path string, access sandbox.Access) {
@@ -137,7 +137,7 @@ func (w *mountWatch) check() error {
 // begin starts a goroutine that waits, and then makes s end the command. It is
 // called while init still has the stderr that it was given.
 func (w *mountWatch) begin(s *supervisor) error {
-	if w == nil || w.list == nil { // without a list a second init could not build the view, and has said why
+	if w == nil || w.list == nil { // a second init could not build the view, and has printed the reason
 		return nil
 	}
 	var stderr unix.Stat_t
@@ -153,7 +153,7 @@ func replaced(path string) error {
 	return fmt.Errorf("%s was replaced by somebody outside; the command was ended", path)
 }
 
-// wait returns once the view is not what it was any more, with the reason.
+// wait returns the reason once the view has changed.
 func (w *mountWatch) wait() error {
 	events := []unix.PollFd{
 		{Fd: int32(w.list.Fd()), Events: unix.POLLPRI},
@@ -177,9 +177,9 @@ func (w *mountWatch) wait() error {
 	}
 }
 
-// intact tells whether each mount is still at its path, and has not moved along
-// with a rename. It is called after every possible rename, and costs less than
-// check, which reads the whole list.
+// intact reports whether each mount is still at its path, and has not moved
+// along with a rename. It is called after every possible rename, and costs less
+// than check, which reads the whole list.
 func (w *mountWatch) intact() bool {
 	for path, top := range w.tops {
 		if id, err := mountAt(path); err != nil || id != top {
@@ -189,7 +189,7 @@ func (w *mountWatch) intact() bool {
 	return true
 }
 
-// read returns where all mounts are, by their ids; proc_pid_mountinfo(5).
+// read returns the paths of all mounts, by their ids; proc_pid_mountinfo(5).
 func (w *mountWatch) read() (map[uint64]string, error) {
 	if _, err := w.list.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -219,21 +219,21 @@ func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(path)
 }
 
-// tellWithin bounds how long a slow reader of the command's stderr can hold up
+// tellWithin bounds how long a slow reader of the command's stderr can delay
 // the end of init.
 const tellWithin = 100 * time.Millisecond
 
-// loss tells why a command is ended whose view is not what it was any more.
+// loss is the reason why a command whose view has changed is ended.
 type loss struct {
 	reason error
-	stderr int // a duplicate of the command's, for the reason; -1: the reason is told to nobody
+	stderr int // a duplicate of the command's, for the reason; -1: the reason is not written
 }
 
-// lose ends the command, and all that it has started, for that reason. Init
-// holds its stderr open no longer, so the reason will be written to the
-// command's stderr. The command may have opened another file there by now,
-// which is none of init's business. So this is done only if that is still the
-// file that init was given.
+// lose ends the command, with all its processes, for that reason. Init no
+// longer has its stderr open, so the reason will be written to the command's
+// stderr. The command may have opened another file there, which init must not
+// write to. So the reason is written only if the file is still the one that
+// init was given.
 func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 		}
 	}
 	if s.pidNS {
-		_ = unix.Kill(-1, unix.SIGKILL) // everybody but init; then attend returns
+		_ = unix.Kill(-1, unix.SIGKILL) // every process except init; then attend returns
 	} else {
 		_ = unix.Kill(s.pid, unix.SIGKILL) // and attend kills the others
 	}

@@ -13,8 +13,8 @@ import (
 // watchRenames returns a descriptor that becomes readable when one of the
 // paths, or a directory on the way to it, may have been renamed. A rename
 // changes the list of mounts, but the kernel does not report that. Directories
-// that this user may not read are left out: this user cannot rename what is in
-// them.
+// that this user may not read are left out: this user cannot rename their
+// entries.
 //
 // F_NOTIFY of fcntl(2) is older and less exact than inotify(7). But a user has
 // 128 instances of inotify for all programs together, and closing one takes the
@@ -33,7 +33,7 @@ func watchRenames(paths map[string]bool) (fd int, err error) {
 	return fd, err
 }
 
-// watchDirectories watches for what leaves them, to the end of this process.
+// watchDirectories watches, until the end of this process, for entries that leave the directories.
 func watchDirectories(paths map[string]bool) (fd int, err error) {
 	const (
 		dnDelete    = 0x8 // also by being renamed
@@ -50,7 +50,7 @@ func watchDirectories(paths map[string]bool) (fd int, err error) {
 		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
 			// F_NOTIFY by itself makes the calling thread the owner, but
-			// signals a process: a thread's number is that of none, and SIGIO
+			// signals a process: a thread's number is no process's, and SIGIO
 			// would be lost.
 			_, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid())
 		}
@@ -71,7 +71,7 @@ func watchDirectories(paths map[string]bool) (fd int, err error) {
 	return fd, nil
 }
 
-// watchObjects watches for what is itself renamed.
+// watchObjects watches for renames of the objects themselves.
 func watchObjects(paths map[string]bool) (fd int, err error) {
 	fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -87,8 +87,8 @@ func watchObjects(paths map[string]bool) (fd int, err error) {
 	return fd, nil
 }
 
-// passable is an error for a path that is not there, or that this user may not
-// read.
+// passable reports whether the error is for a path that does not exist, or that
+// this user may not read.
 func passable(err error) bool {
 	switch err {
 	case unix.ENOENT, unix.ENOTDIR, unix.EACCES:

@@ -12,19 +12,18 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// Run starts a program in the sandbox, with files as its descriptors 0 to 2,
-// passes signals on to it until it has ended, and returns its exit code, or 128
-// and the signal that ended it. Where init cannot start it, the code is that of
-// [Command.ShellCodes], and the reason is on the third of the files. An error means that
-// no init was started, or that it could not be waited for. The caller releases the
-// sandbox afterwards.
+// Run starts a program in the sandbox, with files as its descriptors 0 to 2, passes
+// signals on to it until it has ended, and returns its exit code, or 128+n after signal
+// n. If init cannot start it, the code is that of [Command.ShellCodes], and the reason
+// is on the third file. An error means that no init was started, or that it could not be
+// waited for. The caller releases the sandbox afterwards.
 //
 // If this process has a controlling terminal the program shares the terminal
 // and the session. Otherwise the program leads a session of its own.
 //
-// Run calls catch once the program can be started, with a channel. catch makes
-// the signals that the program is to get arrive there, as signal.Notify does,
-// and Run ends that with signal.Stop.
+// Run calls catch once the program can be started, with a channel. catch sends
+// the signals for the program to this channel, like signal.Notify, and Run ends
+// that with signal.Stop.
 func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Signal)) (code int, err error) {
 	tty := controllingTerminal()
 	defer tty.close()
@@ -81,13 +80,13 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	return state.ExitCode(), nil
 }
 
-// ShellStage is Stage for a command of the user, at a terminal of its own: where init cannot start
-// it, the code is that of [Command.ShellCodes].
+// ShellStage is Stage for a command of the user, at its own terminal: if init cannot start it, the
+// code is that of [Command.ShellCodes].
 func (h *Held) ShellStage(p procs.Program) (*procs.Stage, error) { return h.prepare(p, true, true) }
 
 // passSignals sends the signals that come from the channel to the process,
-// until ended is closed. It begins when the process is ready for signals:
-// before, they would end an init instead of its command.
+// until ended is closed. It begins when the process is ready for signals,
+// because earlier signals would end an init instead of its command.
 func passSignals(process *os.Process, leash *os.File, signals <-chan os.Signal, ended <-chan struct{}) {
 	// An init writes one byte when it catches signals. The leash ends without
 	// one if the init has executed the command in its own place, or has ended.

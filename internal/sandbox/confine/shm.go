@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A supervised command has no /dev/shm of its own, as one in a view has. Its
-// supervisor leads it to a directory in the host's /dev/shm instead. The agent
-// makes and removes that: the supervisor's ceiling lets it write in the
-// directory, and not remove it.
+// A supervised command has no /dev/shm of its own, unlike a command in a view.
+// Its supervisor leads it to a directory in the host's /dev/shm instead. The
+// agent makes and removes the directory, because the supervisor's ceiling
+// allows writing in the directory, but not removing it.
 
 const (
 	shmDir    = "/dev/shm"
@@ -27,8 +27,8 @@ const (
 )
 
 // makeShm makes a directory for the shared memory of a command. The caller calls
-// free once nothing of the command runs any more. Where there is no /dev/shm that
-// can be written the command has none, which is no error: dir is "" then.
+// free once no process of the command runs any more. Without a writable /dev/shm
+// the command has none, which is no error: dir is then "".
 func makeShm() (dir string, free func(), err error) {
 	var held *os.File
 	for try := 0; held == nil; try++ {
@@ -40,23 +40,23 @@ func makeShm() (dir string, free func(), err error) {
 			return "", nil, err
 		}
 		// The lock says that the directory is in use. It ends with the agent, however
-		// that ends. Another agent that sweeps can be faster, and takes the new
-		// directory for a left one.
+		// that ends. Another agent that sweeps can be faster, and take the new
+		// directory for an abandoned one.
 		if held, err = lockShm(dir); err != nil {
-			_ = os.Remove(dir) // if it is still there
+			_ = os.Remove(dir) // if it still exists
 			if try == maxShmTries {
 				return "", nil, err
 			}
 		}
 	}
 	return dir, sync.OnceFunc(func() {
-		_ = removeShm(dir) // what is left stays in the way of nobody
+		_ = removeShm(dir) // the rest does no harm
 		_ = held.Close()
 	}), nil
 }
 
-// lockShm locks the directory, and fails at once if somebody else has locked it, or
-// has removed it.
+// lockShm locks the directory, and fails at once if another agent has locked or
+// removed it.
 func lockShm(dir string) (*os.File, error) {
 	held, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -72,10 +72,10 @@ func lockShm(dir string) (*os.File, error) {
 	return held, nil
 }
 
-// removeShm removes the directory and all that a command has left in it. The command
-// may have taken modes away, of the directory too, and made trees that are deeper
-// than any path is long. So what lies deeper is moved up, and removed there. Nothing
-// of the command runs any more, and only this user can enter the directory.
+// removeShm removes the directory and everything that a command left in it. The
+// command may have removed mode bits, also of the directory, and made trees deeper
+// than any path is long. So deeper directories are moved up, and removed there. No
+// process of the command runs any more, and only this user can enter the directory.
 func removeShm(dir string) error {
 	top, err := openAnyway(unix.AT_FDCWD, dir)
 	if err != nil {
@@ -105,8 +105,8 @@ func removeShm(dir string) error {
 	}
 }
 
-// moveUp empties the directory name in the directory top: what is no directory is
-// removed, and directories get names in top. moved counts these.
+// moveUp empties the directory name in the directory top: directories get names
+// in top, and everything else is removed. moved counts the directories.
 func moveUp(top int, name string, moved *int) error {
 	dir, err := openAnyway(top, name)
 	if err != nil {
@@ -121,7 +121,7 @@ func moveUp(top int, name string, moved *int) error {
 		if unix.Unlinkat(int(dir.Fd()), name, 0) == nil {
 			continue
 		}
-		below, err := openAnyway(int(dir.Fd()), name) // only a directory that may be written can be moved
+		below, err := openAnyway(int(dir.Fd()), name) // only a writable directory can be moved
 		if err != nil {
 			return err
 		}
@@ -136,8 +136,8 @@ func moveUp(top int, name string, moved *int) error {
 	return nil
 }
 
-// openAnyway opens the directory name in the directory at, after it has given its
-// owner all rights.
+// openAnyway opens the directory name in the directory at, after giving its owner
+// all rights.
 func openAnyway(at int, name string) (*os.File, error) {
 	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -159,8 +159,7 @@ func namesIn(dir *os.File) ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// sweepShm removes the directories that agents of this user have left when they
-// were killed.
+// sweepShm removes the directories that killed agents of this user left.
 func sweepShm() {
 	entries, err := os.ReadDir(shmDir)
 	if err != nil {
@@ -173,10 +172,10 @@ func sweepShm() {
 		dir := filepath.Join(shmDir, e.Name())
 		var st unix.Stat_t
 		if err := unix.Lstat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() {
-			continue // uid 0 could remove that of another user
+			continue // uid 0 could remove another user's directory
 		}
 		if st.Mode&unix.S_IRUSR == 0 {
-			_ = os.Chmod(dir, 0o700) // nobody else can replace it: /dev/shm has the sticky bit
+			_ = os.Chmod(dir, 0o700) // no other user can replace it, because /dev/shm has the sticky bit
 		}
 		if held, err := lockShm(dir); err == nil {
 			_ = removeShm(dir)

@@ -14,16 +14,15 @@ import (
 )
 
 // The files at descriptors 0 to 2 were opened outside of the view, on mounts
-// that may be writable. Through such a descriptor a command could get around
-// its policy. It could open a file that was opened for reading once more for
-// writing, through procfs. It could change mode, owner, times and attributes.
-// And from a directory it could reach the whole host. So init opens these files
+// that may be writable. Through such a descriptor a command could bypass its
+// policy. Through procfs, it could open a file again for writing that was
+// opened for reading. It could change mode, owner, times and attributes. And
+// from a directory it could reach the whole host. So init opens these files
 // again: in the view, if the view shows the same object, and otherwise on a
 // read-only copy of the object's mount.
 //
-// A file that was opened for writing stays as it is: whoever opened it meant
-// the command to write to it. Pipes, sockets, and files that have no name any
-// more stay too.
+// A file that was opened for writing stays as it is, because its opener wanted
+// the command to write to it. Pipes, sockets and files without a name stay too.
 //
 // A file that is opened again begins at the old one's offset. From then on it
 // has an offset of its own.
@@ -47,9 +46,9 @@ type stream struct {
 	fresh int    // the file, opened again; -1: not yet
 }
 
-// takeStdio finds out how descriptors 0 to 2 are replaced, and opens again what
-// the view will not show. It is called before the view is entered, and replace
-// afterwards. The caller closes the result.
+// takeStdio finds out how descriptors 0 to 2 are replaced, and opens files
+// again that the view will not show. It is called before the view is entered,
+// and replace afterwards. The caller closes the result.
 func takeStdio(policy *sandbox.Policy) (*stdio, error) {
 	s := new(stdio)
 	for fd := range 3 {
@@ -90,8 +89,7 @@ func (s *stdio) take(fd int, policy *sandbox.Policy) error {
 	return nil
 }
 
-// look finds out which file the descriptor is, and whether it has to be
-// replaced.
+// look finds out which file the descriptor is, and whether it must be replaced.
 func (t *stream) look() (replace bool, err error) {
 	if err := unix.Fstat(t.fd, &t.stat); err != nil {
 		return false, os.NewSyscallError("fstat", err)
@@ -119,7 +117,7 @@ func (t *stream) look() (replace bool, err error) {
 	return t.stat.Nlink > 0 || !strings.HasSuffix(t.name, deleted), nil
 }
 
-// isTerminal tells whether the file is a terminal that the view can show: one
+// isTerminal reports whether the file is a terminal that the view can show: one
 // that can be opened by its name here.
 func (t *stream) isTerminal() bool {
 	if _, err := unix.IoctlGetTermios(t.fd, unix.TCGETS); err != nil {
@@ -133,9 +131,9 @@ func (t *stream) isTerminal() bool {
 	return true
 }
 
-// find returns a descriptor, O_PATH, of the same object by way of this mount
-// namespace. The inherited descriptor belongs to a mount of another namespace,
-// which cannot be copied here.
+// find returns an O_PATH descriptor of the same object in this mount namespace.
+// The inherited descriptor belongs to a mount of another namespace, which
+// cannot be copied here.
 func (t *stream) find() (fd int, err error) {
 	fd, err = openExactly(t.name, unix.O_PATH)
 	if err != nil {
@@ -195,15 +193,15 @@ func (t *stream) copy() error {
 	return nil
 }
 
-// opening returns the flags with which the file is opened again: it neither
-// waits for anybody, nor makes a terminal the controlling one.
+// opening returns the flags for opening the file again: without waiting, and
+// without making a terminal the controlling one.
 func (t *stream) opening() int {
 	return t.flags&(unix.O_ACCMODE|unix.O_APPEND|unix.O_DIRECTORY) | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 }
 
-// unlessHarmless returns nil instead of err if the command may as well keep the
-// descriptor, since this user neither owns the file nor may write to it. Under
-// sudo(8), for example, a terminal belongs to another user.
+// unlessHarmless returns nil instead of err if the command may keep the
+// descriptor, because this user neither owns the file nor may write to it.
+// Under sudo(8), for example, a terminal belongs to another user.
 func (t *stream) unlessHarmless(err error) error {
 	if err == nil || int(t.stat.Uid) == os.Geteuid() {
 		return err
@@ -257,8 +255,7 @@ func (s *stdio) close() {
 	}
 }
 
-// openExactly opens a canonical path. If a symlink is on the way by now it
-// fails.
+// openExactly opens a canonical path. It fails if a symlink is now on the way.
 func openExactly(path string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{

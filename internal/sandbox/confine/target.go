@@ -29,7 +29,7 @@ type target struct {
 	resolved   *resolve.Resolved // open until this process ends
 	watch      *mountWatch       // nil: the backend has no views
 
-	// drop drops the capabilities of init, when init needs them no longer.
+	// drop drops the capabilities of init, when init no longer needs them.
 	drop func() error
 }
 

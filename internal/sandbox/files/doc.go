@@ -5,11 +5,11 @@
 //	                               ◄── an answer, or a descriptor ──
 //
 // A [Pool] keeps one such process for each policy in use, as long as the paths
-// of the policy lead where they did; what happens to one policy from its first
-// request to the end of its helper is drawn over type entry. The helper
-// ([Main]) opens files and hands their descriptors over; but for copies it
-// never sees what is in them. The table at the top of wire.go says who sends
-// what.
+// of the policy lead to the same objects. The picture above type entry shows
+// the states of a policy, from its first request to the end of its helper. The
+// helper ([Main]) opens files and passes their descriptors to the agent; it
+// reads their contents only to copy them. The table at the top of wire.go lists
+// the messages of both sides.
 package files
 
 // Arg is the first argument that makes the agent's executable a file helper: it calls [Main].

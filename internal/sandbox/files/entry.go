@@ -188,7 +188,7 @@ func rulesOf(p *sandbox.Policy) fsops.Rules {
 	}
 }
 
-// fresh tells whether the entry may get another request.
+// fresh reports whether the entry may get another request.
 func (e *entry) fresh() bool {
 	if int(e.requests.Load()) >= e.pool.config.Requests {
 		return false
@@ -325,7 +325,7 @@ func (e *entry) helpers() int {
 	return 1
 }
 
-// isHeld tells whether requests hold the entry.
+// isHeld reports whether requests hold the entry.
 func (e *entry) isHeld() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -151,7 +151,7 @@ func (f *FS) Watchable(path string, directory bool) error {
 	return rules.Watchable(path, directory)
 }
 
-// readsHere tells whether reads are done in this process.
+// readsHere reports whether reads are done in this process.
 func (f *FS) readsHere() bool { return f.entry.view != nil }
 
 // here runs a read in this process.

@@ -72,5 +72,5 @@ func defaultDescriptors() int {
 	return int(min(most, limit.Cur/8))
 }
 
-// exhausted tells whether err says that no more descriptors can be opened.
+// exhausted reports whether err says that no more descriptors can be opened.
 func exhausted(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }

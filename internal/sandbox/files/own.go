@@ -80,10 +80,10 @@ const (
 	apparmorfsMagic = 0x5a3c69f0
 )
 
-// checkFileSystem tells whether fd is on a file system that shows the kernel. It
-// refuses those on which reading may wait for good, such as of trace_pipe, and
-// all of them for writing: that changes the host, and the kernel may ask what
-// the agent, which writes, is allowed. A view does not (sandbox.md 13).
+// checkFileSystem reports whether fd is on a file system that shows the kernel.
+// It refuses those on which reading may wait for good, such as of trace_pipe,
+// and all of them for writing: that changes the host, and the kernel may ask
+// what the agent, which writes, is allowed. A view does not (sandbox.md 13).
 func checkFileSystem(fd int, o op) (pseudo bool, err error) {
 	var st unix.Statfs_t
 	for {

@@ -39,7 +39,7 @@ func (w *worker) look() {
 	}
 }
 
-// decide tells whether the helper is to be pinged, or has hung, and sets the
+// decide reports whether the helper is to be pinged, or has hung, and sets the
 // watch again if it goes on.
 func (w *worker) decide() (ping, hung bool) {
 	w.mu.Lock()

@@ -82,7 +82,7 @@ const (
 	opPing
 )
 
-// cancellable tells whether the helper looks at a cancel while it works.
+// cancellable reports whether the helper looks at a cancel while it works.
 func (o op) cancellable() bool { return o == opWalk || o == opDiscover || o == opRemove || o == opCopy }
 
 // verb is the Op of an fs.PathError for a path that is never sent.

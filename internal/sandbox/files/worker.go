@@ -336,7 +336,7 @@ func (w *worker) fail(err error) {
 	_ = w.socket.Close() // which ends the reader
 }
 
-// isOver tells whether the helper takes no more requests.
+// isOver reports whether the helper takes no more requests.
 func (w *worker) isOver() bool {
 	select {
 	case <-w.over:

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// maxBridged bounds the connections that one listener passes on at the same time. More
-// of them wait.
+// maxBridged bounds the connections that one listener passes on at the same time.
+// Further ones wait.
 const maxBridged = 256
 
 // bridges are the connections that a gate passes on.
@@ -19,9 +19,9 @@ type bridges struct {
 	closed bool
 }
 
-// Bridge passes the connections of each listener on to an address of the host, that of
-// the same index, until the gate is closed. It is called once, and nobody else accepts
-// then.
+// Bridge passes the connections of each listener on to the address of the host with
+// the same index, until the gate is closed. It is called once, and then the caller
+// accepts no connections itself.
 func (g *Gate) Bridge(to []netip.AddrPort) {
 	for i, l := range g.listeners {
 		g.work.Go(func() { g.bridges.pass(l, to[i]) })
@@ -68,7 +68,7 @@ func (b *bridges) join(ctx context.Context, inside net.Conn, to netip.AddrPort) 
 	back.Wait()
 }
 
-// flow copies until src ends, and tells dst so. After an error both directions end.
+// flow copies until src ends, and then ends dst. After an error both directions end.
 func flow(dst, src net.Conn) {
 	if _, err := io.Copy(dst, src); err != nil {
 		_, _ = dst.Close(), src.Close()
@@ -77,7 +77,7 @@ func flow(dst, src net.Conn) {
 	_ = dst.(*net.TCPConn).CloseWrite()
 }
 
-// add keeps the connection, so that it is closed with the gate; false: it has to end.
+// add keeps the connection, so that it is closed with the gate; false: it must end.
 func (b *bridges) add(c net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

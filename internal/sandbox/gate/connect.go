@@ -11,9 +11,10 @@ import (
 )
 
 // Connect connects a TCP socket of that family to a port of the gate, and returns once
-// the gate has the connection. After an error there is none: it is that of a call, or
-// ECONNREFUSED if there is nobody behind the gate, or ETIMEDOUT. The socket has to be the
-// only one at its port, and to stay open meanwhile. No signal may interrupt the thread.
+// the gate has the connection. After an error there is no connection: the error comes
+// from a call, or is ECONNREFUSED if nothing is behind the gate, or ETIMEDOUT. The socket
+// must be the only one at its port, and stay open during the call. No signal may
+// interrupt the thread.
 func (t *Teller) Connect(socket, family int, to uint16) error {
 	// Another process could share the port with a socket that has one of the first two;
 	// with the last one connect(2) does not connect. An error leaves an option as it
@@ -34,9 +35,9 @@ func (t *Teller) Connect(socket, family int, to uint16) error {
 	return t.tell(to, time.Now().Add(arrivalTime), connection{socket, family})
 }
 
-// connection is a socket that does not block, while it is connected. It is connected to
-// the end at once: on one host that takes no time, and of an attempt that fails it has to
-// be known that it is over, before somebody else gets the port.
+// connection is a socket that does not block, while it is connected. The attempt runs to
+// its end at once: on one host that takes no time, and a failed attempt must be over
+// before another socket gets the port.
 type connection struct{ socket, family int }
 
 // source returns the address of the socket, which it binds if it has none.
@@ -45,11 +46,11 @@ func (c connection) source() (netip.AddrPort, error) {
 		return netip.AddrPort{}, unix.EISCONN
 	}
 	if at := c.name(); at.Port() != 0 {
-		return at, nil // of an attempt that has failed
+		return at, nil // of a failed attempt
 	}
-	// A port that the kernel chooses is given up as soon as an attempt fails; one that it
-	// is told stays until the socket is closed. The ports of connections that have ended
-	// lately are taken for a minute: where many are, an address is tried that fewer use.
+	// A port that the kernel chooses is freed as soon as an attempt fails; a port that we
+	// choose stays until the socket is closed. Ports of recently ended connections are
+	// taken for a minute: if there are many, an address with fewer is tried.
 	const first, count, usual, tries = 32768, 28232, 64, 128
 	for i := range tries {
 		at := loopback(uint16(first + rand.IntN(count)))
@@ -90,12 +91,12 @@ func (c connection) connect(until time.Time, to netip.AddrPort) error {
 	case errno != 0:
 		return syscall.Errno(errno)
 	case !c.hasPeer():
-		return unix.ECONNREFUSED // it has ended by now
+		return unix.ECONNREFUSED // it has already ended
 	}
 	return nil
 }
 
-// disconnect ends what connect has begun: the peer is sent a reset.
+// disconnect ends an attempt of connect: the peer gets a reset.
 func (c connection) disconnect() {
 	none := unix.RawSockaddrAny{Addr: unix.RawSockaddr{Family: unix.AF_UNSPEC}}
 	_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(c.socket), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none.Addr))
@@ -106,7 +107,7 @@ func (c connection) hasPeer() bool {
 	return err == nil
 }
 
-// sockaddr returns an address of IPv4 as the socket has it.
+// sockaddr returns an IPv4 address in the form of the socket's family.
 func (c connection) sockaddr(at netip.AddrPort) unix.Sockaddr {
 	if c.family == unix.AF_INET6 {
 		return &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
@@ -114,8 +115,7 @@ func (c connection) sockaddr(at netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
 }
 
-// poll waits until something has happened on a descriptor; ETIMEDOUT if nothing has
-// until then.
+// poll waits for an event on a descriptor; ETIMEDOUT if there is none until then.
 func poll(fd int, events int16, until time.Time) error {
 	for {
 		left := time.Until(until)

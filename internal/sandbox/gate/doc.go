@@ -1,11 +1,11 @@
-// Package gate has the listeners of the proxy of one command. They yield the command's
-// own connections and no others, whatever keeps the command from everything else
+// Package gate has the listeners of the proxy of one command. They yield only the
+// command's own connections, whichever way the command is kept from everything else
 // (network.md 9 and 10, L17). Linux only.
 //
 //	[Inside]  the command has a network namespace of its own. Its init makes the
 //	          listening sockets there and passes them on ([Serve]): no port of the host
 //	[Told]    the command has the host's network, and a supervisor, which connects for
-//	          it and tells each connection beforehand ([Teller]): what was not told is closed
+//	          it and announces each connection first ([Teller]): all others are closed
 //	[Owned]   nothing confines the command: connections of other users are closed
 //
 //	command ──► 127.0.0.1:port ──► listener.Accept: is it the command's? ──► the proxy

@@ -22,11 +22,11 @@ const (
 	firstPort = 31280
 )
 
-// Gate has the listeners of one command, each at an address as the command sees it,
+// Gate has the listeners of one command, each at an address in the command's view,
 // which is known before the command is started. Its methods may run at once.
 type Gate struct {
 	listeners []*listener
-	end       func() // ends what is between the gate and the other process; nil: there is nothing
+	end       func() // ends the link between the gate and the other process; nil: there is none
 	work      sync.WaitGroup
 	bridges   bridges
 	closing   sync.Once
@@ -55,8 +55,8 @@ func (g *Gate) SOCKS5() net.Listener {
 	return g.listeners[1]
 }
 
-// Close closes the listeners, and waits for what the gate itself does. Connections
-// that were accepted stay, but for bridged ones. It may be called often, also on nil.
+// Close closes the listeners, and waits for the gate's own goroutines. Accepted
+// connections stay, except bridged ones. It may be called often, also on nil.
 func (g *Gate) Close() {
 	if g == nil {
 		return
@@ -73,11 +73,11 @@ func (g *Gate) Close() {
 	g.work.Wait()
 }
 
-// Addr is where the command connects to.
+// Addr is the address that the command connects to.
 func (l *listener) Addr() net.Addr { return l.addr }
 
-// Accept returns the next connection of the command. It closes all others. Where the
-// sockets come from another process it first waits for them.
+// Accept returns the next connection of the command. It closes all others. If the
+// sockets come from another process, it first waits for them.
 func (l *listener) Accept() (net.Conn, error) {
 	<-l.ready
 	if l.err != nil {
@@ -95,7 +95,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close has Accept fail with [net.ErrClosed].
+// Close makes Accept fail with [net.ErrClosed].
 func (l *listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,12 +127,12 @@ func (l *listener) take(inner *net.TCPListener, err error) {
 	close(l.ready)
 }
 
-// everybody admits all connections: nobody else reaches the listener.
+// everybody admits all connections, because only the command reaches the listener.
 func everybody(*net.TCPConn) bool { return true }
 
 // Owned listens at n ports of the host for a command that nothing confines. It closes
-// connections of sockets that belong to another user, or of which the kernel does not
-// tell whose they are.
+// connections of sockets that belong to another user, or whose owner the kernel does
+// not reveal.
 func Owned(n int) (*Gate, error) {
 	uid := os.Geteuid()
 	return onHost(n, func(conn *net.TCPConn) bool {
@@ -157,7 +157,7 @@ func onHost(n int, admit func(*net.TCPConn) bool) (*Gate, error) {
 	return g, nil
 }
 
-// Ports are those of the listeners.
+// Ports returns the ports of the listeners.
 func (g *Gate) Ports() []uint16 {
 	var ports []uint16
 	for _, l := range g.listeners {
@@ -180,6 +180,6 @@ func loopback(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 }
 
-// errNoListeners is the error of Accept where the process that makes the sockets has
-// ended before it did.
+// errNoListeners is the error of Accept if the process that makes the sockets ended
+// before it made them.
 var errNoListeners = errors.New("the sandbox has ended before the proxy's listeners were there")

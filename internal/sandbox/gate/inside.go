@@ -45,10 +45,10 @@ func Inside(n int) (g *Gate, theirs *os.File, err error) {
 	return g, theirs, nil
 }
 
-// received is a socket that has come from the other process.
+// received is a socket that came from the other process.
 type received struct{ *os.File }
 
-// listener returns the socket as the listener at addr, which it has to be.
+// listener returns the socket as a listener, which must be at addr.
 func (r received) listener(addr *net.TCPAddr) (*net.TCPListener, error) {
 	made, err := net.FileListener(r.File)
 	if err != nil {

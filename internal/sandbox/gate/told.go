@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every process of the host reaches a listener on the loopback interface. So the
-// supervisor, which connects for the command, tells the gate the address and port of the
-// socket before it connects that. The gate reads what was told before it judges a connection,
-// answers when the one that was told has come, and closes all others.
+// Every process of the host reaches a listener on the loopback interface. So the supervisor, which
+// connects for the command, announces the address and port of the socket to the gate before it
+// connects. The gate reads announcements before it judges a connection, answers when the announced
+// connection has come, and closes all others.
 //
 //	supervisor                              gate
 //	    coming: number, from, to ──►
@@ -23,13 +23,14 @@ import (
 //	                             ◄── arrived: number
 //	    gone: number             ──►        only if it has not come, or not in time
 //
-// The supervisor makes one connection after the other, so one port at most is told and
-// not there. It holds the socket open from before it tells the port until the answer, or
-// until it has said that none will come: so the port is nobody else's in between. Each
-// connection has a number of its own, since the kernel gives a port out again.
+// The supervisor makes one connection after the other, so at most one port is announced
+// and not connected. It keeps the socket open from before the announcement until the
+// answer, or until it has withdrawn the announcement, so that no other socket gets the
+// port in between. Each connection has its own number, because the kernel reuses ports.
 
 // arrivalTime is how long a connection may take to get through to the proxy's Accept. On
-// one host it takes as long as the proxy does, which accepts no more while it has too many.
+// one host that time depends only on the proxy, which does not accept while it has too many
+// connections.
 const arrivalTime = 10 * time.Second
 
 // The packets of the pair.
@@ -41,7 +42,7 @@ const (
 	packetSize = 1 + 4 + 4 + 2 + 2
 )
 
-// packet is one packet: what it says of which connection.
+// packet is one packet, about one connection.
 type packet struct {
 	kind   byte
 	number uint32
@@ -56,7 +57,7 @@ func (p packet) encode() []byte {
 	return binary.LittleEndian.AppendUint16(b, p.to)
 }
 
-// decodePacket reads a packet; ok is false for what is none.
+// decodePacket reads a packet; ok is false if b is none.
 func decodePacket(b []byte) (p packet, ok bool) {
 	if len(b) != packetSize {
 		return packet{}, false
@@ -66,9 +67,9 @@ func decodePacket(b []byte) (p packet, ok bool) {
 	return p, p.kind == coming || p.kind == gone || p.kind == arrived
 }
 
-// Told returns a gate with n listeners at ports of the host, which only yield what the
-// command's supervisor announces: it has the descriptor theirs, which the caller closes
-// here, as its [Teller].
+// Told returns a gate with n listeners at ports of the host, which only yield
+// connections that the command's supervisor announces. The supervisor uses the
+// descriptor theirs for its [Teller]; the caller closes theirs here.
 func Told(n int) (g *Gate, theirs *os.File, err error) {
 	ours, theirs, err := seqpacket()
 	if err != nil {
@@ -84,11 +85,11 @@ func Told(n int) (g *Gate, theirs *os.File, err error) {
 	return g, theirs, nil
 }
 
-// announced is what the supervisor has told.
+// announced holds the supervisor's announcement.
 type announced struct {
 	mu   sync.Mutex
 	fd   int     // of the gate's end; -1 once the gate is closed
-	next *packet // the connection that is to come; nil: none is
+	next *packet // the announced connection; nil: none
 }
 
 // close closes the gate's end, so that the supervisor makes no more connections.
@@ -99,7 +100,7 @@ func (a *announced) close(end *os.File) error {
 	return end.Close()
 }
 
-// admit tells whether a connection is the one that was told.
+// admit reports whether a connection is the announced one.
 func (a *announced) admit(conn *net.TCPConn) bool {
 	from, to := addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr())
 	a.mu.Lock()
@@ -134,7 +135,7 @@ func (a *announced) readLocked() {
 		case ok && p.kind == coming:
 			a.next = &p
 		default:
-			a.next = nil // gone, or nothing that can be understood
+			a.next = nil // gone, or not understood
 		}
 	}
 }
@@ -156,18 +157,18 @@ type Teller struct {
 // NewTeller returns the end with the descriptor fd, of a gate with those ports.
 func NewTeller(fd int, ports []uint16) *Teller { return &Teller{fd: fd, ports: ports} }
 
-// Leads tells whether the address is that of one of the gate's listeners.
+// Leads reports whether the address is that of one of the gate's listeners.
 func (t *Teller) Leads(to netip.AddrPort) bool {
 	return to == loopback(to.Port()) && slices.Contains(t.ports, to.Port())
 }
 
-// tell has the connection to a port of the gate made, and waits until the gate has it, or
-// that time has come. After an error there is no connection.
+// tell makes the connection to a port of the gate, and waits until the gate has it, at
+// most until then. After an error there is no connection.
 func (t *Teller) tell(to uint16, until time.Time, c connection) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !time.Now().Before(until) {
-		return unix.ETIMEDOUT // those before it have taken all of its time
+		return unix.ETIMEDOUT // earlier connections took all of its time
 	}
 	from, err := c.source()
 	if err != nil {
@@ -183,7 +184,7 @@ func (t *Teller) tell(to uint16, until time.Time, c connection) error {
 	}
 	if err != nil {
 		p.kind = gone
-		_ = t.send(p) // who is gone needs to be told nothing
+		_ = t.send(p) // a gate that is gone needs no message
 		c.disconnect()
 	}
 	return err
@@ -210,7 +211,7 @@ func (t *Teller) await(until time.Time) error {
 		if err != nil || n == 0 {
 			return unix.ECONNREFUSED
 		}
-		// Another number is of a connection that was given up.
+		// Another number belongs to an abandoned connection.
 		if p, ok := decodePacket(b[:n]); ok && p.kind == arrived && p.number == t.number {
 			return nil
 		}

@@ -11,16 +11,16 @@ import (
 )
 
 // A client may have a proxy of its own, on a loopback address of this host, which the
-// variables of the command name. The command gets a listener in its place, and the
-// variables name that (network.md 9).
+// variables of the command name. The command gets a listener instead, and the
+// variables name the listener (network.md 9).
 
-// What keeps a command with such variables from being run. The texts are the contract's.
+// Reasons why a command with such variables is not run. The texts are the contract's.
 var (
 	errNoProxies  = errors.New("managed proxy mode requires proxy environment variables")
 	errNoLoopback = errors.New("managed proxy mode requires parseable loopback proxy endpoints")
 )
 
-// Proxies are those that an environment names. The zero value has none.
+// Proxies are the proxies that an environment names. The zero value has none.
 type Proxies struct {
 	environ []string
 	named   []proxy
@@ -35,7 +35,7 @@ type proxy struct {
 }
 
 // ProxiesOf returns the proxies that an environment names. A variable that names another
-// host, or nothing that can be understood, stays as it is, unless all do.
+// host, or has an unknown form, stays unchanged, unless all do.
 func ProxiesOf(environ []string) (Proxies, error) {
 	p := Proxies{environ: environ}
 	err := errNoProxies
@@ -64,10 +64,10 @@ func ProxiesOf(environ []string) (Proxies, error) {
 	return p, nil
 }
 
-// Addrs are where the proxies are, each once.
+// Addrs returns the addresses of the proxies, each once.
 func (p Proxies) Addrs() []netip.AddrPort { return p.addrs }
 
-// Rewrite returns the environment with a port of the gate in the place of each of Addrs.
+// Rewrite returns the environment with a port of the gate in place of each of Addrs.
 func (p Proxies) Rewrite(ports []uint16) []string {
 	environ := slices.Clone(p.environ)
 	for _, named := range p.named {
@@ -87,11 +87,11 @@ var (
 		"PIP_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTP_PROXY", "NPM_CONFIG_HTTPS_PROXY",
 		"npm_config_proxy", "npm_config_http_proxy", "npm_config_https_proxy",
 	}
-	// AllVariables have that of a SOCKS5 proxy, or of an HTTP proxy where there is none.
+	// AllVariables have the URL of a SOCKS5 proxy, or of an HTTP proxy if there is none.
 	AllVariables = [...]string{"ALL_PROXY", "FTP_PROXY", "all_proxy", "ftp_proxy"}
 )
 
-// namesProxy tells whether a variable of that name names a proxy, in whatever letters.
+// namesProxy reports whether a variable with that name, in upper or lower case, names a proxy.
 func namesProxy(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.Contains(HTTPVariables[:], name) || slices.Contains(AllVariables[:], name)

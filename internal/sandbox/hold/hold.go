@@ -1,6 +1,6 @@
-// Package hold starts a process that waits for leave before it becomes its command. It has its
-// input, its terminal and its number from the beginning, and nothing of the command has run until
-// then. Linux only.
+// Package hold starts a process that waits for permission before it becomes its command. The
+// process has its input, its terminal and its number from the beginning, but nothing of the command
+// has run until then. Linux only.
 //
 //	agent ── fork ──► hold ── exec ──► the command, or the init that confines it
 //	  └─ socket: go, or why not ─┘
@@ -55,7 +55,7 @@ func (h *Hold) Refuse(text string) {
 	h.send(append([]byte{refused}, text[:min(len(text), maxText)]...))
 }
 
-// send sends the one packet. A process that is gone needs none.
+// send sends the only packet. A process that is gone needs none.
 func (h *Hold) send(packet []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *Hold) send(packet []byte) {
 	}
 }
 
-// Close ends a process that waits still. It may be called often, also on nil.
+// Close ends a process that still waits. It may be called often, also on nil.
 func (h *Hold) Close() {
 	if h == nil {
 		return
@@ -80,8 +80,8 @@ func (h *Hold) Close() {
 	_ = h.theirs.Close() // fails where the stage has it
 }
 
-// Stage returns what makes the stage of the process, for [procs.Spec.Stage]. Next is what would
-// be there without a hold, or nil.
+// Stage returns the func that makes the stage of the process, for [procs.Spec.Stage]. next is that
+// func without a hold, or nil.
 func (h *Hold) Stage(next func(procs.Program) (*procs.Stage, error)) func(procs.Program) (*procs.Stage, error) {
 	return func(p procs.Program) (*procs.Stage, error) {
 		stage := &procs.Stage{Env: []string{"GOMAXPROCS=2"}}
@@ -108,7 +108,7 @@ func (h *Hold) Stage(next func(procs.Program) (*procs.Stage, error)) func(procs.
 	}
 }
 
-// command is what a held process becomes.
+// command is the command that a held process becomes.
 type command struct {
 	program   string
 	argv, env []string
@@ -145,7 +145,7 @@ const (
 	exitBroken   = 125
 )
 
-// Main waits for leave, and becomes the command. It returns the exit code where it does not.
+// Main waits for permission, and becomes the command. Otherwise it returns the exit code.
 func Main() int {
 	code, err := await(os.Args)
 	if err != nil {
@@ -216,7 +216,7 @@ func codeOf(err error) int {
 	return exitRefused
 }
 
-// Probe is a command that does nothing but end with a code, whatever else there is on this host.
+// Probe returns a command that only ends with code, and that works on every host.
 func Probe() (argv []string, code int, err error) {
 	exe, err := os.Executable()
 	return []string{exe, Arg}, exitBroken, err

@@ -19,7 +19,7 @@ const (
 	maxPacket = 96 << 10
 )
 
-// EventKind says what the judge wants with an [Event].
+// EventKind is the kind of an [Event].
 type EventKind byte
 
 const (
@@ -28,15 +28,16 @@ const (
 	Withdrawn EventKind = 'w' // the program waits no longer; the event has only the ID of its question
 )
 
-// Event is what a [Judge] says to the agent.
+// Event is a message of a [Judge] to the agent.
 type Event struct {
 	Kind EventKind
 	Question
 }
 
-// Question is one about a command: what would run, and why that is not simply allowed.
+// Question is a question about a command: the program that would run, and the reason why it is not
+// simply allowed.
 type Question struct {
-	ID          uint32 // by which the judge knows it; 0 of a start and of a refusal
+	ID          uint32 // the judge's number of it; 0 for a start and for a refusal
 	PID, Parent int
 	Argv        []string
 	Truncated   bool // Argv is the beginning of it
@@ -45,7 +46,7 @@ type Question struct {
 	Matched     string   // see [Matched]
 	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
 	Identity    string   // see [Exec]
-	Unasked     bool     // it may run where nobody can be asked
+	Unasked     bool     // it may run if nobody can be asked
 	Decider     string   // see [execpolicy.Verdict.Decider]
 }
 
@@ -81,7 +82,7 @@ func decode(b []byte) (e Event, err error) {
 	return e, d.End()
 }
 
-// Matched renders the findings of a verdict as a JSON array. It has all of them or none, because a
+// Matched renders the findings of a verdict as a JSON array. It has all findings or none, because a
 // command can be as long as a message.
 func Matched(findings []execpolicy.Finding) string {
 	var data bytes.Buffer
@@ -93,10 +94,10 @@ func Matched(findings []execpolicy.Finding) string {
 	return string(bytes.TrimSpace(data.Bytes()))
 }
 
-// clip bounds a text. Only what is shown is clipped, never what is judged.
+// clip bounds a text. Only shown texts are clipped, never judged ones.
 func clip(s string) string { return s[:min(len(s), maxText)] }
 
-// words returns the words of a command that are shown.
+// words returns the shown words of a command.
 func words(argv []string) (shown []string, cut bool) {
 	left := maxWords
 	for _, word := range argv {
@@ -111,7 +112,7 @@ func words(argv []string) (shown []string, cut bool) {
 // Questions is the agent's end of the socket of a [Judge]. Its methods may be called at once.
 type Questions struct {
 	socket int
-	mu     sync.Mutex // held while the socket is used, but for reading
+	mu     sync.Mutex // held while the socket is used, except for reading
 	closed bool
 }
 
@@ -149,12 +150,12 @@ func (q *Questions) Answer(id uint32, allowed bool) {
 	b := append(binary.LittleEndian.AppendUint32(nil, id), pack.Bool(allowed))
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed { // else the number may be that of another file by now
+	if !q.closed { // otherwise the number may now belong to another file
 		_ = unix.Send(q.socket, b, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	}
 }
 
-// Hang ends Serve, and refuses what waits.
+// Hang ends Serve, and refuses waiting programs.
 func (q *Questions) Hang() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,7 +164,7 @@ func (q *Questions) Hang() {
 	}
 }
 
-// Close gives the descriptor back, once Serve has returned. After that no method does anything.
+// Close closes the descriptor, once Serve has returned. After that no method has an effect.
 func (q *Questions) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -20,21 +20,21 @@ import (
 type Exec struct {
 	PID, Parent int
 	Dir         string // the working directory
-	Path        string // as the caller has named it; "" by a descriptor
-	// Real is the file, then those of the interpreters that run it; Heads are their beginnings.
+	Path        string // as the caller named it; "" if by a descriptor
+	// Real is the file, then the files of its interpreters; Heads are their beginnings.
 	Real  []string
 	Heads [][]byte
 	Argv  []string
-	// Loader is the file that the last one of Real has the kernel load and run beside it, with the
-	// arguments Final; "" if there is none. With Loaded it is set where the program itself was
-	// loaded so, by another one that was judged already.
+	// Loader is the file that the kernel loads and runs for the last file of Real, with the
+	// arguments Final; "" if there is none. With Loaded, it is set if the program itself was loaded
+	// so, by another program that was already judged.
 	Loader string
 	Final  []string
-	// Identity tells the first file of Real from others that have its path later.
+	// Identity distinguishes the first file of Real from later files with its path.
 	Identity string
-	// Loaded: the kernel has loaded it already, so that nobody can be asked.
+	// Loaded: the kernel has already loaded it, so nobody can be asked.
 	Loaded bool
-	// Thread is the one that calls execve. Where it is killed, nobody waits for an answer.
+	// Thread is the thread that calls execve. If it is killed, no answer is needed.
 	Thread int
 }
 
@@ -48,12 +48,12 @@ type Judge struct {
 	last    uint32
 	waiting map[uint32]chan ruling // for answers; nil: no more come
 
-	declined [][sha256.Size]byte // by who asked for what, the newest last
+	declined [][sha256.Size]byte // by process and program, the newest last
 	sending  sync.Mutex          // one packet at a time
 }
 
-// New returns a judge by a policy that was packed. First are the arguments of the command, whose
-// start was decided about before. Questions go to socket.
+// New returns a judge with a packed policy. first are the arguments of the command, whose start was
+// already decided. Questions go to socket.
 func New(policy []byte, first []string, socket int) (*Judge, error) {
 	p, err := execpolicy.ReadPacked(policy)
 	if err != nil {
@@ -66,7 +66,7 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 	return j, nil
 }
 
-// Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
+// Decide returns the reason why a program may not run, or nil. It blocks while the agent is asked.
 func (j *Judge) Decide(p *Exec) error {
 	if p.Loaded && execpolicy.IsLoader(path.Base(p.Loader)) {
 		return nil // all programs have one
@@ -74,8 +74,8 @@ func (j *Judge) Decide(p *Exec) error {
 	all := candidates(p)
 	v := j.policy.Exec(all...)
 	if j.isFirst(p) {
-		// The command itself was decided about as a whole: a shell by its script. What a rule
-		// says of the file that is really there counts still.
+		// The command itself was decided as a whole: a shell by its script. A rule about the real
+		// file still counts.
 		ruled := slices.ContainsFunc(v.Findings, func(f execpolicy.Finding) bool { return f.Decision == rule.Forbidden && f.Match.Rule != nil })
 		if !ruled {
 			return nil
@@ -88,7 +88,7 @@ func (j *Judge) Decide(p *Exec) error {
 		j.tell(p, &v)
 		return unix.EPERM
 	}
-	// A shell that is refused a program goes on along its PATH, and finds it there again.
+	// A shell whose program is refused continues along its PATH, and finds the program there again.
 	key := fmt.Sprintf("%d\x00%s\x00%s", p.PID, strings.Join(p.Real, "\x00"), strings.Join(p.Argv, "\x00"))
 	if j.isDeclined(key) {
 		return unix.EPERM
@@ -102,8 +102,8 @@ func (j *Judge) Decide(p *Exec) error {
 	return unix.EPERM
 }
 
-// allowsUnasked tells whether what prompts may run where nobody can be asked. What the client
-// itself wants to be asked about may not.
+// allowsUnasked reports whether a program with the decision prompt may run if nobody can be asked.
+// It may not if the client's own policy asks.
 func (j *Judge) allowsUnasked(all []execpolicy.Command) bool {
 	client := j.policy.Client()
 	return j.policy.AllowUnasked && (client == nil || client.Exec(all...).Decision == rule.Allow)
@@ -137,8 +137,8 @@ func (j *Judge) isFirst(p *Exec) bool {
 	return true
 }
 
-// candidates returns all that the program may be taken for. Nothing is looked up again: the files
-// are those that the check of the new image compares with.
+// candidates returns all commands that the program may count as. It looks up nothing again: the
+// files are those that the check of the new image compares with.
 func candidates(p *Exec) []execpolicy.Command {
 	looked := 0
 	look := func(string) (execpolicy.File, bool) {
@@ -160,8 +160,8 @@ func candidates(p *Exec) []execpolicy.Command {
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Command{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
 	}
-	// The kernel begins in the loader: a static program that a file names as its own runs there,
-	// and finds the arguments of that file.
+	// The kernel begins in the loader: a static program that a file names as its loader runs, with
+	// the arguments of that file.
 	if !p.Loaded && p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
 		all = append(all, execpolicy.Candidates(p.Loader, p.Final, p.Dir, func(string) (execpolicy.File, bool) {
 			return execpolicy.File{Real: p.Loader}, true
@@ -183,8 +183,9 @@ func questionOf(p *Exec, v *execpolicy.Verdict) Question {
 	return q
 }
 
-// proposed is what a rule could allow. By a link the process could lead to another program
-// afterwards, and a file without a path is one of any number of that name.
+// proposed returns the prefix that a rule could allow. The process could change a link to
+// lead to another program, and a file without a path shares its name with any number of
+// others.
 func proposed(p *Exec, v *execpolicy.Verdict) []string {
 	argv := v.Proposed()
 	switch {
@@ -202,16 +203,16 @@ func (j *Judge) tell(p *Exec, v *execpolicy.Verdict) {
 	_ = unix.Send(j.socket, e.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// ruling is what became of a question.
+// ruling is the outcome of a question.
 type ruling byte
 
 const (
-	unanswered ruling = iota // nobody is there any more who asks, or answers
+	unanswered ruling = iota // the asking thread, or the agent, is gone
 	declined
 	accepted
 )
 
-// ask asks the agent. Whatever goes wrong refuses.
+// ask asks the agent. Any error refuses.
 func (j *Judge) ask(p *Exec, v *execpolicy.Verdict, unasked bool) ruling {
 	e := Event{Kind: Asked, Question: questionOf(p, v)}
 	e.Unasked = unasked
@@ -235,7 +236,7 @@ func (j *Judge) ask(p *Exec, v *execpolicy.Verdict, unasked bool) ruling {
 	case a := <-got:
 		return a
 	case <-gone:
-		_ = j.send(&Event{Kind: Withdrawn, Question: Question{ID: e.ID}}) // an agent that is gone has closed it
+		_ = j.send(&Event{Kind: Withdrawn, Question: Question{ID: e.ID}}) // an agent that is gone has closed the question
 		return unanswered
 	}
 }
@@ -251,17 +252,17 @@ func (j *Judge) send(e *Event) (err error) {
 	return err
 }
 
-// forget waits for an answer no longer.
+// forget stops waiting for an answer.
 func (j *Judge) forget(id uint32) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.waiting, id)
 }
 
-// killed returns what is closed when a thread has ended, if the kernel can tell, else when its
-// process has. Before Linux 6.9 it cannot: then the question about a thread that ends because
-// another one of its process executes a program stays open as long as it may. Release ends the
-// wait.
+// killed returns a channel that is closed when a thread has ended, if the kernel can report that,
+// else when its process has. Before Linux 6.9 it cannot: then the question of a thread that ends
+// because another thread of its process executes a program stays open until its time limit. Release
+// ends the wait.
 func killed(thread, process int) (gone <-chan struct{}, release func()) {
 	const pidfdThread = unix.O_EXCL // PIDFD_THREAD
 	fd, err := unix.PidfdOpen(thread, unix.PIDFD_NONBLOCK|pidfdThread)
@@ -274,7 +275,7 @@ func killed(thread, process int) (gone <-chan struct{}, release func()) {
 		close(ended)
 		return ended, func() {}
 	case err != nil:
-		return nil, func() {} // the question ends as others do
+		return nil, func() {} // the question ends like others
 	}
 	file := os.NewFile(uintptr(fd), "pidfd")
 	ended := make(chan struct{})
@@ -298,7 +299,7 @@ func killed(thread, process int) (gone <-chan struct{}, release func()) {
 	}
 }
 
-// receive takes the answers until the agent closes its end; then all that waits is refused.
+// receive takes the answers until the agent closes its end; then all waiting programs are refused.
 func (j *Judge) receive() {
 	var b [5]byte
 	for {

@@ -10,7 +10,7 @@ func Parent(name string) string {
 	return name[:max(strings.LastIndexByte(name, '/'), 1)]
 }
 
-// Below tells whether name lies strictly below dir.
+// Below reports whether name lies strictly below dir.
 func Below(name, dir string) bool {
 	if dir == "/" {
 		return len(name) > 1
@@ -18,10 +18,10 @@ func Below(name, dir string) bool {
 	return len(name) > len(dir) && name[len(dir)] == '/' && name[:len(dir)] == dir
 }
 
-// Within tells whether name is dir or lies below it.
+// Within reports whether name is dir or lies below it.
 func Within(name, dir string) bool { return name == dir || Below(name, dir) }
 
-// IsPseudo tells whether name is or lies in /proc, /sys or /dev, except for
+// IsPseudo reports whether name is or lies in /proc, /sys or /dev, except for
 // /dev/shm. A view has its own of these, or shows the host's so that nobody can
 // write there: so no name there has to be kept from coming into being. /dev/shm is
 // an exception because a policy can grant the host's.

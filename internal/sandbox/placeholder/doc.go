@@ -1,12 +1,12 @@
-// Package placeholder keeps names from coming into being while confined processes run:
-// the protected and denied names that are missing in a writable root. It puts a
-// placeholder at each, and recognises placeholders ([IsPlaceholder]).
+// Package placeholder prevents the creation of names while confined processes run: the
+// protected and denied names that are missing in a writable root. It puts a
+// placeholder at each of them, and recognises placeholders ([IsPlaceholder]).
 //
-// [Placeholders] holds names ([Missing]) for any number of users, and lets go of
-// a name when its last user has released it. A ledger is a file that says where
-// one agent has placeholders; from it the next agent learns what a dead one has
-// left, and removes that. [StateDir] chooses the directory of the ledgers, which
-// all agents of a user share.
+// [Placeholders] holds names ([Missing]) for any number of users, and removes
+// the placeholder of a name when the last user has released it. A ledger is a
+// file that lists the placeholders of one agent. With it, the next agent finds
+// and removes the placeholders of a dead agent. [StateDir] chooses the directory
+// of the ledgers, which all agents of a user share.
 //
 // Linux only. The methods of Placeholders may run at once, in one agent and in
 // several. So may the funcs, which remember nothing from one call to the next.

@@ -88,7 +88,7 @@ func newLedger(dir string) (*ledger, error) {
 	}
 }
 
-// lockLedger tells whether it has locked the file, and the file still has its
+// lockLedger reports whether it has locked the file, and the file still has its
 // name. If not, the ledger's agent lives, or another agent is settling it or has.
 func lockLedger(file *os.File) (bool, error) {
 	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
@@ -105,8 +105,8 @@ func lockLedger(file *os.File) (bool, error) {
 	return st.Nlink > 0, nil
 }
 
-// isLedger tells whether file is one that an agent of this user can have made and
-// nobody else can.
+// isLedger reports whether file is one that an agent of this user can have made
+// and nobody else can.
 func isLedger(file *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(file.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
@@ -255,12 +255,12 @@ func decodeRecord(data []byte) (record, bool) {
 	return r, plainPath(r.parent) && validName(r.name) && validName(r.temp) && strings.HasPrefix(r.temp, tempPrefix)
 }
 
-// plainPath tells whether path is absolute, clean and without a NUL.
+// plainPath reports whether path is absolute, clean and without a NUL.
 func plainPath(path string) bool {
 	return filepath.IsAbs(path) && filepath.Clean(path) == path && !strings.Contains(path, "\x00")
 }
 
-// validName tells whether name can be the name of an object in a directory.
+// validName reports whether name can be the name of an object in a directory.
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }

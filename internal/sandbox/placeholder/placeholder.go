@@ -18,17 +18,16 @@ const placeholderTime = 556_689_264
 var (
 	// errNotOurs says of an object that it is no placeholder.
 	errNotOurs = errors.New("not a placeholder")
-	// errChanged says that others did something at the name meanwhile: try again.
+	// errChanged says that others changed the name in the meantime: try again.
 	errChanged = errors.New("changed by others")
 	// errLocked says that a process has the exclusive lock on the placeholder:
-	// an agent that removes it, or somebody who wants to keep us from it.
+	// an agent that removes it, or a process that wants to block us.
 	errLocked = errors.New("locked by others")
 )
 
-// IsPlaceholder tells whether the object that st describes is a placeholder of
-// any agent and was not changed since that made it. Package resolve takes its
-// name for missing, because the placeholder goes when the last agent lets go of
-// it.
+// IsPlaceholder reports whether the object that st describes is an unchanged
+// placeholder of any agent. Package resolve treats its name as missing, because
+// the placeholder is removed when the last agent releases it.
 func IsPlaceholder(st *unix.Stat_t) bool {
 	if st.Mtim.Sec != placeholderTime || st.Mode&0o222 != 0 {
 		return false
@@ -105,7 +104,7 @@ func (n *note) replace(parent int, ledgers string) error {
 	}
 	fd, err := n.join(parent)
 	if err == nil {
-		return unix.Close(fd) // nobody keeps it locked any more: the caller joins it
+		return unix.Close(fd) // it is no longer locked: the caller joins it
 	}
 	var st unix.Stat_t
 	if err == errLocked && unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && IsPlaceholder(&st) {
@@ -186,9 +185,9 @@ func mark(fd int, mode uint32) (st unix.Stat_t, err error) {
 	}
 }
 
-// unmake removes what is at the temporary name, unless that has content or is
-// another object than the ledger knows. It moves nothing, so what others put
-// there gets no other name.
+// unmake removes the object at the temporary name, unless it has content or is
+// not the object in the ledger. It moves nothing, so an object of others keeps
+// its name.
 func (r record) unmake(parent int) {
 	var st unix.Stat_t
 	if unix.Fstatat(parent, r.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -214,7 +213,7 @@ func (n *note) retire(parent *parentDir, fd int) bool {
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || !IsPlaceholder(&st) || st.Nlink == 0 {
-		return true // somebody uses it for something else, or removed it
+		return true // others use it for something else, or removed it
 	}
 	if parent.open(n.parent) != nil || !sameObject(parent.fd, n.name, &st) {
 		// Its name, or that of a directory above it, was changed.
@@ -272,9 +271,9 @@ func (n *note) settle() bool {
 //
 // The kernel removes by name only, and between two calls of ours the name may
 // come to lead to another object. For a directory that does no harm: the kernel
-// removes only empty ones, so the worst that can go is an empty directory that
-// somebody has just made there. A file could have any content, so remove first
-// moves what is at the name away and looks at it there.
+// removes only empty ones, so at worst an empty new directory of others is
+// removed. A file could have any content, so remove first moves the object away
+// and checks it there.
 func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	if !sameObject(parent, n.name, st) {
 		return true
@@ -290,8 +289,8 @@ func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	return false
 }
 
-// moveAway gives what is at the name, a moment ago the file st, a temporary name
-// that nobody could know before, and removes it there if it is still st.
+// moveAway gives the object at the name, which was just the file st, a new
+// unguessable name, and removes it there if it is still st.
 func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 	n.object = identityOf(st)
 	err := error(unix.EEXIST)
@@ -319,10 +318,10 @@ func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 		err := unix.Unlinkat(parent, n.temp, 0)
 		return err == nil || err == unix.ENOENT
 	}
-	// Not our placeholder, but a file that somebody put there just now: put it
-	// back. If a third object sits at the temporary name by now, the rename gave
-	// that one the protected name: move it away again. The open descriptor keeps
-	// the file's inode number from being given to another.
+	// Not our placeholder, but a new file of others: put it back. If a third
+	// object sits at the temporary name by now, the rename gave that one the
+	// protected name: move it away again. The open descriptor keeps the file's
+	// inode number from being given to another.
 	err = unix.Renameat2(parent, n.temp, parent, n.name, unix.RENAME_NOREPLACE)
 	if err == nil && !sameObject(parent, n.name, &now) {
 		_ = unix.Renameat2(parent, n.name, parent, tempName(), unix.RENAME_NOREPLACE)
@@ -338,16 +337,16 @@ type objectID struct{ dev, ino uint64 }
 
 func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st.Ino} }
 
-// sameObject tells whether the object that st describes is at name in parent.
+// sameObject reports whether the object that st describes is at name in parent.
 func sameObject(parent int, name string, st *unix.Stat_t) bool {
 	var now unix.Stat_t
 	err := unix.Fstatat(parent, name, &now, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && now.Dev == st.Dev && now.Ino == st.Ino
 }
 
-// cannotCreate tells whether err means that no process with the rights of this
-// one can create anything in parent. A missing permission does not mean that if
-// our user owns the directory: the owner can give it to himself.
+// cannotCreate reports whether err means that no process with the rights of
+// this one can create anything in parent. A missing permission does not mean
+// that if our user owns the directory: the owner can give it to himself.
 func cannotCreate(parent int, err error) bool {
 	switch err {
 	case unix.EROFS:
@@ -359,8 +358,8 @@ func cannotCreate(parent int, err error) bool {
 	return false
 }
 
-// parentDir is an open directory that is kept from one name to the next, since
-// names that are held together mostly lie in the same one.
+// parentDir is an open directory that is kept from one name to the next,
+// because names that are held together are usually in the same one.
 type parentDir struct {
 	fd   int // O_PATH; -1: none is open
 	path string

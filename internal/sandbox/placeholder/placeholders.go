@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Missing is a name under a writable root that does not exist and must not come
-// into being. Before a process may write Parent, there has to be a placeholder at
-// the name (sandbox.md 14.2).
+// Missing is a name under a writable root that does not exist and must not be
+// created. Before a process may write Parent, there must be a placeholder at the
+// name (sandbox.md 14.2).
 type Missing struct {
 	Parent string // canonical, exists
 	Name   string // a single one
 	Dir    bool   // the placeholder is a directory, else an empty file
-	// Barred says that this user cannot make anything in Parent, nor give
-	// itself the permission: no placeholder is needed.
+	// Barred says that this user can create nothing in Parent, nor give itself
+	// the permission: no placeholder is needed.
 	Barred bool
 }
 
-// Placeholders keeps names from coming into being: the protected and denied
-// names that are missing in a writable root. A mount can cover a name only where
-// there is a real object (sandbox.md 14.2). So Placeholders makes one, empty and
-// read-only, and keeps it as long as a confined process needs it.
+// Placeholders prevents the creation of protected and denied names that are
+// missing in a writable root. A mount can cover a name only if there is a real
+// object (sandbox.md 14.2). So Placeholders makes one, empty and read-only, and
+// keeps it as long as a confined process needs it.
 //
 // Anybody can see that an object is a placeholder, and so may be removed: it is
 // empty, nobody may write to it, and its modification time is placeholderTime,
@@ -38,10 +38,10 @@ type Missing struct {
 // object is removed, and none gets a protected name that it did not have just
 // before.
 //
-// A process that can read a placeholder can lock it as well, from a sandbox too,
-// and so keep the empty object on the host for as long as the process lives.
-// The agent tries to remove it at each release and in Close, later the next agent
-// of this user does.
+// A process that can read a placeholder can also lock it, even in a sandbox, and
+// so keep the empty object on the host for as long as the process lives. The
+// agent tries to remove it at each release and in Close; later the next agent of
+// this user tries.
 //
 // The methods may be called at once.
 type Placeholders struct {
@@ -67,11 +67,11 @@ type placeholder struct {
 }
 
 const (
-	// maxPlaceTries is how often a name is looked at while others make and remove
-	// things there.
+	// maxPlaceTries is how often a name is checked while others create and remove
+	// objects there.
 	maxPlaceTries = 512
-	// maxLocked is how long somebody may keep a placeholder locked before we
-	// replace it, in milliseconds.
+	// maxLocked is how long others may lock a placeholder before we replace it,
+	// in milliseconds.
 	maxLocked = 100
 )
 
@@ -98,8 +98,8 @@ func (p *Placeholders) sweep(dir string) error {
 	return err
 }
 
-// adopt settles one ledger and removes its file. Our own ledger takes over the
-// records of what cannot be removed yet.
+// adopt settles one ledger and removes its file. Our own ledger takes the
+// records of placeholders that cannot be removed yet.
 func (p *Placeholders) adopt(file *os.File) error {
 	records, err := readLedger(file)
 	if err != nil {
@@ -117,10 +117,10 @@ func (p *Placeholders) adopt(file *os.File) error {
 }
 
 // Hold makes sure that there is an object at each of the names until release is
-// called. To call release more than once does nothing. An object that is there
-// already and is no placeholder stays as it is. A name needs no object if this
-// user can create nothing in its parent, because that is read-only or belongs to
-// somebody else.
+// called. Further calls of release have no effect. An existing object that is no
+// placeholder stays as it is. A name needs no object if this user can create
+// nothing in its parent, because the parent is read-only or belongs to somebody
+// else.
 //
 // The error names the path that could not be held; nothing is held then. After
 // Close the error is os.ErrClosed.
@@ -184,7 +184,7 @@ func (p *Placeholders) Close() error {
 	return p.ledger.close(empty)
 }
 
-// user counts one more user of m, and makes the entry for the first.
+// user counts one more user of m, and makes the entry for the first user.
 func (p *Placeholders) user(m Missing) (*placeholder, error) {
 	if !validName(m.Name) {
 		return nil, fmt.Errorf("%q is not a name", m.Name)
@@ -238,7 +238,7 @@ func (p *Placeholders) retry() {
 	}
 }
 
-// retryLocked is retry for whoever has locked retrying.
+// retryLocked is retry for a caller that has locked retrying.
 func (p *Placeholders) retryLocked() {
 	p.mu.Lock()
 	left := p.left
@@ -249,7 +249,7 @@ func (p *Placeholders) retryLocked() {
 	}
 }
 
-// settle removes what a note tells of, or keeps the note for retry.
+// settle removes the placeholder of a note, or keeps the note for retry.
 func (p *Placeholders) settle(n *note) {
 	if n.settle() {
 		n.drop()
@@ -270,12 +270,12 @@ func (p *Placeholders) isClosed() bool {
 	return p.closed
 }
 
-// hold makes the object, or takes a share in the one that is there.
+// hold makes the object, or takes a share in the existing one.
 func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.isClosed() {
-		return os.ErrClosed // nobody would remove what is made now
+		return os.ErrClosed // nothing would remove a new object
 	}
 	if err := parent.open(m.Parent); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 )
 
 // StateDirs returns the usual candidates for StateDir, best first. /dev/shm is the
-// best because each view has a /dev of its own, so that no process in one sees
-// the host's /dev/shm without a grant; and it costs no disk.
+// best, because each view has its own /dev, so that no process in a view sees the
+// host's /dev/shm without a grant; and it uses no disk.
 func StateDirs() []string {
 	uid := strconv.Itoa(os.Geteuid())
 	dirs := []string{"/dev/shm/execagent-" + uid}
@@ -25,7 +25,7 @@ func StateDirs() []string {
 // StateDir returns the first of the candidates, which are absolute paths, that
 // is a directory of ours alone or could be made: it belongs to our effective
 // user, nobody else may enter it, and its name is no symlink. Every agent of a
-// user has to choose the same directory, and to name it in Profile.Private. The
+// user must choose the same directory, and name it in Profile.Private. The
 // error says why each candidate was refused.
 func StateDir(candidates ...string) (string, error) {
 	var refused []error

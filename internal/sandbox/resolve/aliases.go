@@ -16,13 +16,13 @@ import (
 type mountLine struct {
 	id     uint64
 	device string // of the file system
-	root   string // the path in the file system of what the mount shows
+	root   string // the path of the mount's root in the file system
 	point  string // the path of the mount point
 }
 
-// PrivateAliases returns the other paths at which mounts show what is at the
-// private paths, or a part of it: canonical, sorted (sandbox.md 14.2). root is a
-// descriptor of the root directory in which the private paths are looked up.
+// PrivateAliases returns the other paths at which mounts show the objects at the
+// private paths, or parts of them: canonical, sorted (sandbox.md 14.2). root is
+// a descriptor of the root directory in which the private paths are looked up.
 func PrivateAliases(root int, private []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil
@@ -70,8 +70,8 @@ func aliasesHere(private []string) ([]string, error) {
 	return PrivateAliases(root, private)
 }
 
-// aliases returns the paths at which mounts show what is at name or something
-// below it, except for name and what lies below name. id is the mount that name
+// aliases returns the paths at which mounts show the object at name or
+// something below it, except name and paths below it. id is the mount that name
 // is in.
 func aliases(mounts []mountLine, name string, id uint64) []string {
 	i := slices.IndexFunc(mounts, func(m mountLine) bool { return m.id == id })

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// git(1) takes a directory with HEAD, objects and refs for a repository. "git
+// git(1) treats a directory with HEAD, objects and refs as a repository. "git
 // status" there or below runs programs that the repository's configuration names,
 // and the prompts of many shells call it. So a command must not be able to make a
 // repository at the top of a writable root. A root whose .git is a repository or a
@@ -20,22 +20,23 @@ import (
 // protected name or two. While a command runs, an empty directory is at each of
 // them, as a placeholder:
 //
-//   - HEAD: git does not take a directory for a repository if its HEAD is a
+//   - HEAD: git does not treat a directory as a repository if its HEAD is a
 //     directory, and looks further up.
 //   - If the root lies inside another repository, a directory HEAD would do harm:
 //     "git diff HEAD" means a revision, and git would ask whether the file is
 //     meant. There the names are refs and commondir, or objects and commondir if
 //     the root has a refs already. Without refs or objects there is no repository
-//     once the command has ended. And while it runs, git fails in whatever looks
-//     like a repository: it reads the file commondir, and that is a directory.
+//     once the command has ended. And while it runs, git fails in anything that
+//     looks like a repository, because it reads the file commondir, which is a
+//     directory.
 
 // repositoryNames are the files and directories of a bare repository that git
-// runs or trusts, and those that tell it to look for them elsewhere
-// (gitrepository-layout(5)). They are protected where there is such a repository.
+// runs or trusts, and those that lead git elsewhere for them
+// (gitrepository-layout(5)). They are protected if there is such a repository.
 var repositoryNames = []string{"HEAD", "commondir", "config", "config.worktree", "hooks", "objects", "refs", "worktrees"}
 
-// bareRepositories adds the rules that keep a command from making a writable root
-// a bare repository, and from changing one that is there.
+// bareRepositories adds the rules that prevent a command from making a writable
+// root a bare repository, and from changing an existing one.
 func (s *resolution) bareRepositories() error {
 	for _, root := range slices.Sorted(maps.Keys(s.rules)) {
 		if s.rules[root].Access != sandbox.Write || pathname.IsPseudo(root) || insideGit(root) {
@@ -57,12 +58,12 @@ func (s *resolution) bareRepositories() error {
 	return nil
 }
 
-// insideGit tells whether name is a .git or lies in one. A client that lets a
+// insideGit reports whether name is a .git or lies in one. A client that lets a
 // command write there wants it to change the repository, so nothing is protected.
 func insideGit(name string) bool { return strings.Contains(name+"/", "/.git/") }
 
-// namesOf returns the names in a writable root that are to be protected, and
-// remembers for Fresh what it looked at.
+// namesOf returns the names in a writable root that must be protected, and
+// remembers for Fresh which paths it looked at.
 func (s *resolution) namesOf(root string) ([]string, error) {
 	dir, pinned := s.pins[root]
 	if !pinned {
@@ -79,12 +80,12 @@ func (s *resolution) namesOf(root string) ([]string, error) {
 	if kind, err := FileKind(dir); err != nil || kind != unix.S_IFDIR {
 		return nil, err // the root is a file
 	}
-	// look returns the S_IFMT bits of what is at a name, 0 if nothing is.
+	// look returns the S_IFMT bits of the object at a name, 0 if there is none.
 	look := func(name string) uint32 {
 		var st unix.Stat_t
 		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if err == unix.EACCES {
-			return 0 // the command can look there no more than we can
+			return 0 // the command cannot look there either
 		}
 		w := watch{path: path.Join(root, name), dir: -1, name: name}
 		if err == nil && !placeholder.IsPlaceholder(&st) {
@@ -123,9 +124,9 @@ func (s *resolution) namesOf(root string) ([]string, error) {
 // temporary directory.
 var ceiling string
 
-// insideRepository tells whether a directory above root has a .git. A wrong answer
-// makes git less useful there, and no less safe: either choice of names keeps git
-// from taking root for a repository.
+// insideRepository reports whether a directory above root has a .git. A wrong
+// answer makes git less useful there, and no less safe: either choice of names
+// keeps git from taking root for a repository.
 func insideRepository(root string) bool {
 	for root != "/" {
 		if root = pathname.Parent(root); root == ceiling {

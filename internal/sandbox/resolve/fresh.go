@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch is one thing that Policy saw.
+// watch is one observation of Policy.
 type watch struct {
 	path string // canonical
 	// dir is the descriptor of the directory above path if that is pinned, else
-	// -1. Then name is relative to dir, and another watch looks whether the
+	// -1. Then name is relative to dir, and another watch checks that the
 	// directory is still at its path.
 	dir  int
 	name string
-	// want is what was seen; the zero value says that nothing was there.
+	// want is the object seen; the zero value means that nothing was there.
 	want  unix.Stat_t
 	depth depth
 }
 
-// depth tells how much of what was seen has to be the same.
+// depth says how exactly an object must be the same.
 type depth uint8
 
 const (
@@ -30,10 +30,10 @@ const (
 	content               // and that it was not changed
 )
 
-// Fresh tells whether what Policy saw is still there: the objects that the
-// policy grants, the symlinks on the way, the .git pointer files, and nothing
-// where nothing was. A placeholder counts as nothing. After Close, Fresh is
-// false. It makes one to three calls of the kernel for each path and symlink.
+// Fresh reports whether nothing that Policy saw has changed: the objects that
+// the policy grants, the symlinks on the way, the .git pointer files, and the
+// missing names. A placeholder counts as nothing. After Close, Fresh is false.
+// It makes one to three system calls for each path and symlink.
 func (r *Resolved) Fresh() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -56,7 +56,7 @@ func (r *Resolved) Descriptors() int {
 	return len(r.pins)
 }
 
-// watches returns what Fresh has to look at.
+// watches returns the observations that Fresh must check.
 func (s *resolution) watches() []watch {
 	all := s.looked
 	add := func(name string, want unix.Stat_t, d depth) {
@@ -86,7 +86,7 @@ func (s *resolution) watches() []watch {
 	return all
 }
 
-// same tells whether there is still what the watch wants.
+// same reports whether the object is still the one that the watch wants.
 func (w *watch) same() bool {
 	var st unix.Stat_t
 	switch err := w.look(&st); {
@@ -106,8 +106,8 @@ func (w *watch) same() bool {
 	return w.depth < content || st.Mtim == w.want.Mtim && st.Ctim == w.want.Ctim && st.Size == w.want.Size
 }
 
-// look finds what is at the canonical path now. A symlink on the way is an error:
-// it was put there after the path was resolved.
+// look finds the current object at the canonical path. A symlink on the way is an
+// error, because it is newer than the resolved path.
 func (w *watch) look(st *unix.Stat_t) error {
 	if w.dir >= 0 {
 		return unix.Fstatat(w.dir, w.name, st, unix.AT_SYMLINK_NOFOLLOW)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPointer is the most bytes of a pointer file: a path and what is around it.
+// maxPointer is the most bytes of a pointer file: a path and the text around it.
 const maxPointer = 4096
 
 // gitDirs makes the git directories read-only that .git pointer files at the top
@@ -52,9 +52,9 @@ func (s *resolution) gitDirs() error {
 }
 
 // seal makes the directory read-only that text, the content of the file pointer,
-// names relative to base. It returns the directory's path; "" if there is none, or
-// if an entry of the profile lets that very directory be written: then commands
-// may decide what git uses, and there is nothing more to protect.
+// names relative to base. It returns the directory's path. It returns "" if there
+// is none, or if an entry of the profile makes that very directory writable: then
+// commands may decide what git uses, and nothing is left to protect.
 func (s *resolution) seal(pointer, base, text string) (dir string, err error) {
 	name := strings.TrimRight(text, "\r\n")
 	switch {

@@ -18,7 +18,7 @@ const (
 	// maxLinks bounds the symlinks of a path, as path_resolution(7) does.
 	maxLinks = 40
 	// maxSteps bounds the names that are looked up for all paths of a policy
-	// and all symlinks on the way. It is some tenths of a second.
+	// and all symlinks on the way. That many take some tenths of a second.
 	maxSteps = 1 << 18
 )
 
@@ -35,9 +35,9 @@ func (b *budget) take() error {
 	return nil
 }
 
-// object is what a path leads to.
+// object is the object that a path leads to.
 type object struct {
-	path string // canonical; the names that do not exist are as they were written
+	path string // canonical; missing names are as written
 	// at is the deepest part of path that exists, and fd an O_PATH descriptor of
 	// it, which close closes.
 	at   string
@@ -50,7 +50,7 @@ type object struct {
 	links  []crossing // on the way, in order
 }
 
-// cannotWrite tells whether at is a directory of somebody else, or on a
+// cannotWrite reports whether at is a directory of somebody else, or on a
 // read-only file system, that this user cannot write to.
 func (o *object) cannotWrite() bool {
 	err := unix.Faccessat2(o.fd, "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
@@ -65,7 +65,7 @@ type crossing struct {
 
 // lookup follows an absolute path name by name, and takes each step from the
 // budget. A path that leads nowhere is no error; a canonical path of more than
-// MaxPath bytes is one. The caller has to close the object.
+// MaxPath bytes is one. The caller must close the object.
 func lookup(name string, left *budget) (*object, error) {
 	o := &object{at: "/"}
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -87,8 +87,8 @@ func lookup(name string, left *budget) (*object, error) {
 		return nil, err
 	}
 	if o.at != "/" && placeholder.IsPlaceholder(&o.stat) {
-		// A placeholder goes when no process needs it any more, so its name
-		// counts as missing.
+		// A placeholder is removed when no process needs it any more, so its
+		// name counts as missing.
 		o.missing = append([]string{path.Base(o.at)}, o.missing...)
 		o.at = pathname.Parent(o.at)
 	}
@@ -97,13 +97,13 @@ func lookup(name string, left *budget) (*object, error) {
 
 func (o *object) close() { _ = unix.Close(o.fd) }
 
-// exists tells whether the path leads somewhere.
+// exists reports whether the path leads somewhere.
 func (o *object) exists() bool { return len(o.missing) == 0 }
 
-// follow goes from at to where the names of a path lead. A ".." can only come
-// from the text of a symlink. It means the parent of at, as at is canonical;
-// follow looks that path up from the root again, and does not open "..": the
-// directory may have been moved meanwhile.
+// follow goes from at to the object that the names of a path lead to. A ".."
+// can only come from the text of a symlink. It means the parent of at, because
+// at is canonical; follow looks up that path from the root again, and does not
+// open "..", because the directory may have been moved in the meantime.
 func (o *object) follow(name string, left *budget) error {
 	pending := push(nil, name) // a stack: the next name is the last
 	for len(pending) > 0 {
@@ -155,8 +155,8 @@ func push(pending []string, name string) []string {
 	return pending
 }
 
-// enter goes from at to the object of that name in it. If the object is a
-// symlink, enter stays, and returns its text and false.
+// enter goes from at to the object with that name in it. If the object is a
+// symlink, enter stays at at, and returns the link's text and false.
 func (o *object) enter(name string) (target string, ok bool, err error) {
 	fd, err := unix.Openat(o.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -208,7 +208,7 @@ func (o *object) stop(pending []string) error {
 		switch n {
 		case "", ".":
 		case "..":
-			return unix.ENOENT // of a dangling symlink: where it would lead cannot be told
+			return unix.ENOENT // of a dangling symlink, whose target is unknown
 		default:
 			o.missing = append(o.missing, n)
 		}

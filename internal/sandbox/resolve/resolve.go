@@ -15,26 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Resolved is a policy of canonical paths, and what has to stay as it is for
-// it to hold. Its methods may run at once.
+// Resolved is a policy of canonical paths, and the objects that must not change
+// while it holds. Its methods may run at once.
 type Resolved struct {
 	// Policy has only canonical paths: symlinks are followed, the rules of .git
 	// pointer files added, entries that skip missing paths decided, so that no
 	// rule has SkipMissing. A rule whose path does not exist stays.
 	Policy *sandbox.Policy
 	// Missing has the names that need a placeholder while a process runs, sorted,
-	// also those where other processes have a placeholder already. It leaves out
-	// the protected names of a writable root that does not exist: a process sees
-	// no such root (sandbox.md 6.2).
+	// including names where other processes already have a placeholder. It leaves
+	// out the protected names of a writable root that does not exist: a process
+	// sees no such root (sandbox.md 6.2).
 	Missing []placeholder.Missing
 
 	// These three do not change after the policy was resolved.
 	watches  []watch       // what Fresh looks at
-	writable []objectID    // the directories that may be written
+	writable []objectID    // the writable directories
 	through  []grantedLink // the symlinks by which something is granted
 
 	mu sync.RWMutex // held while pins are used
-	// pins are O_PATH descriptors of what is granted. As long as an object is
+	// pins are O_PATH descriptors of granted objects. As long as an object is
 	// open, the file system gives its inode number to no other.
 	pins   []int
 	closed bool
@@ -43,17 +43,17 @@ type Resolved struct {
 // maxPins bounds the descriptors of a Resolved.
 const maxPins = 1024
 
-// Policy looks the paths of the policy up in the file system as this process
+// Policy looks up the paths of the policy in the file system as this process
 // sees it, name by name on descriptors. The error names a path that could not be
-// resolved, or one that crosses a symlink which the policy lets be written: a
-// process could let that link lead elsewhere later (sandbox.md 6.3, 12). Policy
-// looks at 262144 names and holds 1024 descriptors at most; more is an error. It
-// cannot bound how long a file system takes to answer. The caller has to Close
-// the result.
+// resolved, or that crosses a symlink in a writable place, because a process
+// could later make that link lead elsewhere (sandbox.md 6.3, 12). Policy looks
+// at 262144 names and holds 1024 descriptors at most; more is an error. It
+// cannot bound the time that a file system takes to answer. The caller must
+// Close the result.
 func Policy(p *sandbox.Policy) (*Resolved, error) { return Within(p, maxPins) }
 
-// Within does what Policy does, and holds at most so many descriptors, or 1024 if
-// that is less.
+// Within is Policy with at most the given number of descriptors, or 1024 if that
+// is less.
 func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	r := &Resolved{Policy: p}
 	if !p.Confined {
@@ -80,8 +80,8 @@ func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 }
 
 // Granted returns the canonical paths that the entries of the profile grant,
-// sorted. When another process resolves the same policy once more, these have to
-// be the same.
+// sorted. When another process resolves the same policy again, it must get the
+// same paths.
 func (r *Resolved) Granted() []string {
 	var paths []string
 	for _, rule := range r.Policy.Rules {
@@ -103,20 +103,20 @@ func (r *Resolved) Close() {
 	r.pins, r.closed = nil, true
 }
 
-// resolution is one call of Within: what has been seen so far, and the rules that
-// follow from that.
+// resolution is one call of Within: the objects seen so far, and the rules that
+// follow from them.
 type resolution struct {
 	rules sandbox.Draft // by canonical path
 	seen  []sighting
 	// pointers has the text of .git pointer files by canonical path.
 	pointers map[string]string
-	pins     map[string]int // descriptors of what is granted, by canonical path
-	looked   []watch        // what bareRepositories looked at, beside the paths in seen
+	pins     map[string]int // descriptors of granted objects, by canonical path
+	looked   []watch        // the paths that bareRepositories looked at, besides those in seen
 	maxPins  int
 	left     budget
 }
 
-// sighting is a path of the policy and what it leads to.
+// sighting is a path of the policy and its object.
 type sighting struct {
 	*object
 	asked  string         // the path that was looked up
@@ -127,12 +127,12 @@ type sighting struct {
 	rule    bool
 	skipped bool // the entry skips missing paths, and the path is missing
 	pointer bool // the content of the file was read, so it must not change
-	// sealed: nothing can be made where the path would have to be.
+	// sealed: nothing can be created at the path.
 	sealed bool
 }
 
-// see looks a path up and remembers what was seen. When use returns, see closes
-// the descriptor of the object, unless use has put it into pins.
+// see looks up a path and remembers its object. When use returns, see closes
+// the descriptor of the object, unless use put it into pins.
 func (s *resolution) see(what, name string, use func(*sighting) error) error {
 	o, err := lookup(name, &s.left)
 	if err != nil {

@@ -78,7 +78,7 @@ func (s *Served) Check(r *Resolved) error {
 	return nil
 }
 
-// isBelowRoot tells whether name lies somewhere below a root that was noted. It
+// isBelowRoot reports whether name lies somewhere below a root that was noted. It
 // compares directories by device and inode number, so a root that was noted under
 // another path counts too.
 func (s *Served) isBelowRoot(name string) (bool, error) {

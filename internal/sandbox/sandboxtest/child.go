@@ -1,6 +1,6 @@
 // Package sandboxtest has what the tests of the sandbox share. Linux only.
 //
-// What changes a process for good (a filter, a ruleset, a namespace) is tested in a
+// A permanent change of a process (a filter, a ruleset, a namespace) is tested in a
 // child: the test binary again, with the name of a registered func as its argument.
 // TestMain of the package calls [ChildMain]; a child is declared beside its test:
 //
@@ -12,8 +12,9 @@
 // happens; an error that it returns is printed and makes the test fail.
 // RegisterChild is called before ChildMain; RunChild and ChildCommand may run at once.
 //
-// [Main] runs tests in surroundings that are the same on every machine. [Eventually] waits for what has to happen, and a [TB] is a testing.TB for functions of
-// tests in processes that are no test.
+// [Main] runs tests in surroundings that are the same on every machine. [Eventually]
+// waits for an expected event, and a [TB] is a testing.TB for test functions in
+// processes that are not tests.
 package sandboxtest
 
 import (

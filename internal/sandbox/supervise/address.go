@@ -16,15 +16,15 @@ import (
 // descriptors.
 type address struct {
 	socket   int          // a duplicate of the caller's, or the descriptor of held
-	held     *sockfd.Copy // where a supervisor has made the socket, else nil
+	held     *sockfd.Copy // if a supervisor made the socket; else nil
 	domain   int          // of the socket, such as AF_UNIX
 	kind     int          // such as SOCK_STREAM
-	sockaddr []byte       // a copy of the address, or what judgeConnect has put there
+	sockaddr []byte       // a copy of the address, or its replacement by judgeConnect
 	object   int          // the socket in the file system that sockaddr leads to, or -1
 	dir      int          // the caller's working directory, or -1
 }
 
-// close closes the descriptors of a, which are not the command's own.
+// close closes the descriptors of a, which are ours and not the command's.
 func (a *address) close() {
 	if a.held != nil {
 		a.held.Release()
@@ -38,11 +38,11 @@ func (a *address) close() {
 }
 
 // takeAddress copies the arguments of a call of connect or bind: it reads the
-// address, and duplicates the socket or finds the copy of it. Where there should be
-// a copy and is none the error is errNoCopy.
+// address, and duplicates the socket or finds the copy of it. If there should be a
+// copy but is none, the error is errNoCopy.
 func (r *request) takeAddress() (*address, error) {
 	fd, addr, length := r.int(0), r.pointer(1), r.int(2)
-	// The checks have the order of the kernel's, so that the errno is the same.
+	// The checks have the kernel's order, so that the errno is the same.
 	a := &address{object: -1, dir: -1}
 	if err := r.takeSocket(a, fd); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (r *request) takeAddress() (*address, error) {
 	return a, nil
 }
 
-// takeSocket fills in what a has of the caller's socket fd.
+// takeSocket fills in the fields of a about the caller's socket fd.
 func (r *request) takeSocket(a *address, fd int) (err error) {
 	if r.n.config.Level != sandbox.NoLevel {
 		if a.held, err = r.copyOf(fd); err == nil {
@@ -91,8 +91,8 @@ func (r *request) openDir(a *address) (err error) {
 	return r.there(err)
 }
 
-// family returns the family that the address names, which need not be that of the
-// socket. An address that is too short for one names AF_UNSPEC.
+// family returns the family of the address, which need not be the family of the
+// socket. An address that is too short for a family means AF_UNSPEC.
 func (a *address) family() uint16 {
 	if len(a.sockaddr) < 2 {
 		return unix.AF_UNSPEC
@@ -106,9 +106,9 @@ func (a *address) connect() syscall.Errno { return a.call(unix.SYS_CONNECT) }
 // bind does bind(2) with the socket and the address of a.
 func (a *address) bind() syscall.Errno { return a.call(unix.SYS_BIND) }
 
-// call makes the system call of that number. The functions of package unix
-// would not do: they take an address that has been parsed, and here the kernel
-// judges whatever bytes the command has passed.
+// call makes the system call with that number. It does not use the functions of
+// package unix, because they take a parsed address, and here the kernel must
+// judge the bytes that the command passed.
 func (a *address) call(number uintptr) syscall.Errno {
 	var addr unsafe.Pointer
 	if len(a.sockaddr) > 0 {

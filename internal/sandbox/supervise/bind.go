@@ -14,8 +14,8 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// Abstract names belong to the whole host: a command that took the name of a
-// service which is not running would answer in its place. So binding an abstract
+// Abstract names belong to the whole host: a command could take the name of a
+// service that is not running and answer in its place. So binding an abstract
 // name is refused. Every other address is bound as the command itself would bind
 // it.
 
@@ -51,8 +51,8 @@ func (r *request) bind() callResult {
 	}, a.close)
 }
 
-// bindHost binds an address that is no path. The address may be taken only by a
-// socket that the command has closed, and of which there is a copy still.
+// bindHost binds an address that is no path. The address may be occupied only
+// by a socket that the command has closed, but of which there is still a copy.
 func (n *Notifier) bindHost(a *address) syscall.Errno {
 	errno := a.bind()
 	if errno == unix.EADDRINUSE && a.held != nil && n.sockets.Sweep() {
@@ -62,8 +62,8 @@ func (n *Notifier) bindHost(a *address) syscall.Errno {
 }
 
 // judgeBind decides whether the name of a UNIX socket may be bound, opens the
-// caller's working directory, and returns the caller's umask: with both the
-// file of the socket is made.
+// caller's working directory, and returns the caller's umask. The file of the
+// socket is made with both.
 func (r *request) judgeBind(a *address) (umask int, err error) {
 	if len(a.sockaddr) == 2 {
 		return 0, unix.EPERM // the kernel would choose an abstract name
@@ -78,30 +78,30 @@ func (r *request) judgeBind(a *address) (umask int, err error) {
 	return umask, r.there(err)
 }
 
-// A name in the file system has to be bound as the command has written it,
-// since getsockname(2) tells the command that name later. So init cannot bind a
-// path of its own to the same directory, such as /proc/self/fd/N/name.
+// A name in the file system must be bound as the command wrote it, because
+// getsockname(2) later returns that name to the command. So init cannot bind
+// another path to the same directory, such as /proc/self/fd/N/name.
 //
-// Nor can init itself bind the name as it is written. The name may lead through
-// /proc/self/fd or /proc/PID/fd, and among the descriptors of init are
-// directories outside the view. So init starts itself once more, with the
-// caller's working directory and umask and nearly no descriptors: that process
-// binds the name, says with which errno, and ends.
+// Nor can init itself bind the name as written. The name may lead through
+// /proc/self/fd or /proc/PID/fd, and init has descriptors of directories
+// outside the view. So init starts itself again, with the caller's working
+// directory and umask and nearly no descriptors: that process binds the name,
+// reports the errno, and ends.
 
 // bindArg is the third of the six arguments of that process. After it come the
 // umask, the address, and an empty argument, so that no other command line looks
 // like this one.
 const bindArg = "bind"
 
-// IsBind tells whether a process with these arguments has to call [BindMain].
+// IsBind reports whether a process with these arguments must call [BindMain].
 func IsBind(args []string) bool { return len(args) == 6 && args[2] == bindArg && args[5] == "" }
 
 // The descriptors of that process: the socket to be bound, the caller's working
 // directory, and the pipe for the errno.
 const bindSocketFD, bindDirFD, bindResultFD = 3, 4, 5
 
-// bindApart starts that process and returns with which errno bind(2) ended
-// there. While [maxBinding] of them run it waits for one to end.
+// bindApart starts that process and returns the errno of bind(2) there. While
+// [maxBinding] such processes run, it waits for one to end.
 func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 	n.binding <- struct{}{}
 	defer func() { <-n.binding }()
@@ -117,7 +117,7 @@ func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 				Env:   os.Environ(),
 				Files: []uintptr{0, 1, 2, uintptr(a.socket), uintptr(a.dir), uintptr(result[1])},
 			})
-		return err // init reaps the process, as it reaps every orphan
+		return err // init reaps the process, like every orphan
 	})
 	unix.Close(result[1])
 	if err != nil {
@@ -137,8 +137,8 @@ func (n *Notifier) bindApart(a *address, umask int) syscall.Errno {
 }
 
 // withoutPrivileges calls execute on a thread that has no capabilities and has
-// no_new_privs set. A program that uid 0 executes would get capabilities back
-// otherwise. The thread stays like that for good.
+// no_new_privs set. Otherwise a program that uid 0 executes would get
+// capabilities back. The thread stays like that for ever.
 func withoutPrivileges(execute func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -153,8 +153,8 @@ func withoutPrivileges(execute func() error) error {
 
 // BindMain is the main of a process that [Notifier] starts: it binds the socket
 // on its descriptor 3 to the one address in args, and writes the errno to
-// descriptor 5. An error means that it has written nothing: it has
-// capabilities, or args or the pipe are not what they should be.
+// descriptor 5. An error means that it has written nothing, because it has
+// capabilities, or args or the pipe are wrong.
 func BindMain(args []string) error {
 	if err := linux.CheckCaps(); err != nil {
 		return err

@@ -9,22 +9,21 @@ import (
 )
 
 // A supervisor binds a name in the file system itself: in the caller's working
-// directory, under its umask, and as the command has written the name, since
-// getsockname(2) tells the command that name later. So the kernel looks the whole
-// path up once more. Three things keep it from coming to another directory than
-// the one that was judged:
+// directory, under its umask, and as the command wrote the name, because
+// getsockname(2) later returns that name to the command. So the kernel looks up
+// the whole path again. Three things ensure that it finds the judged directory:
 //
-//   - the lock names is held alone meanwhile, so the command can move and replace
+//   - the lock names is held exclusively, so the command can move and replace
 //     nothing on the way
-//   - the kernel is asked before which directory the path leads to from here. A
-//     magic link of procfs, behind which other objects are for the supervisor than
-//     for the command, is refused; so is any other difference
+//   - the supervisor first asks the kernel for the directory that the path leads
+//     to from here. It refuses a magic link of procfs, which leads the supervisor
+//     to other objects than the command, and any other difference
 //   - the supervisor's ceiling: outside the writable roots it can make no socket
 //
-// The working directory is that of the whole process. All other calls here use
+// The working directory belongs to the whole process. All other calls here use
 // descriptors and absolute paths.
 
-// workingDir is held while the working directory of this process is a caller's.
+// workingDir is held while this process has the working directory of a caller.
 var workingDir sync.Mutex
 
 // bindPath binds the path in a.
@@ -56,8 +55,8 @@ func (r *request) bindPath(a *address) error {
 	return r.underUmask(func() error { return p.from(func() error { return errOrNil(a.bind()) }) })
 }
 
-// leadsHere returns nil if the kernel finds the directory of the name, when this
-// process looks the path up.
+// leadsHere returns nil if the kernel finds the directory of the name when this
+// process looks up the path.
 func (n *name) leadsHere(path string) error {
 	start := n.start
 	if start < 0 {
@@ -85,8 +84,8 @@ func (n *name) leadsHere(path string) error {
 	return nil
 }
 
-// from calls do while the working directory of this process is the one in which the
-// path of the name began.
+// from calls do while the working directory of this process is the directory in
+// which the path of the name began.
 func (n *name) from(do func() error) error {
 	if n.start < 0 {
 		return do()
@@ -103,7 +102,7 @@ func (n *name) from(do func() error) error {
 	}
 	err = do()
 	if back := unix.Fchdir(own); back != nil {
-		_ = unix.Chdir("/") // any directory will do that is not the command's
+		_ = unix.Chdir("/") // any directory that is not the command's
 	}
 	return err
 }

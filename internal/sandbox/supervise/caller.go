@@ -12,12 +12,12 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// What a worker remembers of the threads that have made calls: the directory of
-// each in procfs, which costs less to look into than to find, and its umask, which
-// costs more to read than a file to make. The directory is that of the thread for
-// good: once the thread has ended nothing is found in it, also if its number
-// belongs to another thread by then. And its working directory, which is looked at
-// again each time: nobody tells when a thread goes elsewhere.
+// A worker remembers three things about threads that have made calls. First, the
+// thread's directory in procfs, because looking into it is cheaper than finding
+// it. It always belongs to that thread: once the thread has ended, nothing is
+// found in it, even if another thread has its number. Second, its umask, because
+// reading it costs more than making a file. Third, its working directory, which is
+// checked again each time, because nothing announces a change.
 
 // maxCallers bounds the threads that a worker remembers; each takes a descriptor.
 const maxCallers = 64
@@ -31,12 +31,12 @@ type caller struct {
 	since   uint64 // the number of changes of umasks that were known with it
 }
 
-// callers are those that one worker remembers, by their numbers. nil remembers
-// nobody.
+// callers are the callers that one worker remembers, by thread number. nil
+// remembers none.
 type callers map[int]*caller
 
-// newCallers returns what a worker begins with. A command with connect(2) and
-// bind(2) alone makes too few calls for anything to be remembered.
+// newCallers returns the initial callers of a worker. If only connect(2) and
+// bind(2) come here, there are too few calls to remember anything.
 func (n *Notifier) newCallers() callers {
 	if n.config.Level == sandbox.NoLevel {
 		return nil
@@ -61,8 +61,8 @@ func (r *request) forgetAll() {
 	r.rest()
 }
 
-// leave forgets the working directory of a thread. The call that is under way may
-// still stand there.
+// leave forgets the working directory of a thread. The current call may still use
+// it.
 func (r *request) leave(c *caller) {
 	if c.cwd.text != "" {
 		r.left = append(r.left, c.cwd.own)
@@ -78,9 +78,9 @@ func (r *request) rest() {
 	r.left, r.met = r.left[:0], false
 }
 
-// knownCwd returns the working directory of the caller, if that is remembered: it
-// has to be the same object, and to have the same path. It takes half as long as
-// to open the directory and to judge it.
+// knownCwd returns the remembered working directory of the caller, if it is still
+// the same object with the same path. That takes half as long as opening and
+// judging the directory.
 func (r *request) knownCwd() (d fsops.Dir, ok bool) {
 	known := r.caller()
 	if known == nil {
@@ -103,7 +103,7 @@ func (r *request) knownCwd() (d fsops.Dir, ok bool) {
 	return found.Dir, true
 }
 
-// isCwd tells whether the thread is in the directory that is remembered.
+// isCwd reports whether the thread is in the remembered directory.
 func (r *request) isCwd(c *caller) bool {
 	var st unix.Stat_t
 	if err := unix.Fstatat(c.dir, "cwd", &st, 0); err != nil || st.Dev != c.cwd.stat.Dev || st.Ino != c.cwd.stat.Ino {
@@ -115,8 +115,8 @@ func (r *request) isCwd(c *caller) bool {
 	return err == nil && string(text[:n]) == c.cwd.text
 }
 
-// caller returns what is known of the thread that has made the call. Without
-// callers it returns nil.
+// caller returns the remembered facts about the calling thread. Without callers
+// it returns nil.
 func (r *request) caller() *caller {
 	if r.callers == nil {
 		return nil
@@ -129,7 +129,7 @@ func (r *request) caller() *caller {
 		return nil
 	}
 	if len(r.callers) >= maxCallers {
-		for other := range r.callers { // any of them
+		for other := range r.callers { // any one
 			r.forget(other)
 			break
 		}
@@ -147,26 +147,26 @@ func (r *request) ofCaller(name string, flags int) (int, error) {
 			r.met = r.met || err == nil
 			return fd, err
 		}
-		// It is another thread with the same number, or there is no such name.
+		// The number belongs to another thread now, or there is no such name.
 		r.forget(r.thread())
 	}
 	return unix.Open(fmt.Sprintf("/proc/%d/%s", r.thread(), name), flags|unix.O_CLOEXEC, 0)
 }
 
-// isStill tells whether a thread that is remembered is still the caller: only what is
-// in the directory tells that.
+// isStill reports whether a remembered thread is still the caller: only the contents
+// of its directory show that.
 func (r *request) isStill(known *caller) bool {
 	r.met = r.met || unix.Faccessat(known.dir, "status", unix.F_OK, 0) == nil
 	return r.met
 }
 
-// umasks knows who is about to change an umask. The kernel makes that change, after
-// the supervisor has let it go on. Threads may share an umask, so until the change
-// is surely made nobody remembers one.
+// umasks knows the threads that are about to change an umask. The kernel makes that
+// change, after the supervisor has let the call continue. Threads may share an
+// umask, so no worker remembers an umask until the change is certainly made.
 type umasks struct {
 	mu      sync.Mutex
 	changes uint64
-	pending map[int]int // the directory in procfs of each thread that is about to change one, by its number
+	pending map[int]int // the procfs directory of each thread that is about to change its umask
 }
 
 // setUmask lets the kernel make a call of umask(2).
@@ -186,8 +186,9 @@ func (r *request) setUmask() callResult {
 	return proceed()
 }
 
-// settled tells whether no change is under way, and returns the number of changes
-// so far. A thread that makes another call, or has ended, has made its change.
+// settled reports whether no change is under way, and returns the number of
+// changes so far. A thread that makes another call, or has ended, has made its
+// change.
 func (u *umasks) settled(thread int) (changes uint64, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// checkCase fails if names could be written in several ways in a writable root of
-// the policy, or in a directory that has a name which a rule is about: a rule for
-// .git would not be one for .GIT, and both would be the same directory. A policy
-// is about names; where mounts enforce it, the kernel compares them, but here we
-// do. It does not look for such directories deeper in a root.
+// checkCase fails if a writable root of the policy, or a directory with a name
+// that a rule is about, ignores the case of names: a rule for .git would not
+// cover .GIT, although both would be the same directory. A policy is about names;
+// if mounts enforce it, the kernel compares names, but here we do. It does not
+// look for such directories deeper in a root.
 func checkCase(p *sandbox.Policy) error {
 	seen := map[string]bool{}
 	for _, rule := range p.Rules {
@@ -39,7 +39,7 @@ func checkCase(p *sandbox.Policy) error {
 	return nil
 }
 
-// Numbers that x/sys does not have: those of the kernel's drivers for NTFS, and of
+// Numbers that x/sys lacks: those of the kernel's drivers for NTFS, and of
 // fs/hfsplus.
 const (
 	ntfsMagic    = 0x5346544e
@@ -47,8 +47,9 @@ const (
 	hfsPlusMagic = 0x482b
 )
 
-// foldsCase tells whether the directory takes names that differ in case for the
-// same. A directory that is missing, or that this process may not read, does not.
+// foldsCase reports whether the directory treats names that differ only in case
+// as the same. It returns false for a directory that is missing, or that this
+// process may not read.
 func foldsCase(dir string) (bool, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 // What a command may connect to (sandbox.md 14.5):
 //
 //   - a UNIX socket with a path: only inside the writable roots. In a temporary
-//     directory only if the socket was made since the command was started: a
-//     user's terminals, displays and ssh-agents listen there, and through them a
-//     command could act outside of its sandbox
+//     directory, only if the socket was made after the command was started,
+//     because a user's terminals, displays and ssh-agents listen there, and
+//     through them a command could act outside its sandbox
 //   - everything else: [Notifier.mayReach] decides
 //
-// Init does the call with the same ids as the command, and no capabilities.
-// Three things differ from a call that the command does itself: a peer that
-// asks with SO_PEERCRED is told of init, only fatal signals interrupt a call that
-// blocks, and a path through a magic link of procfs is refused. A supervisor also
-// takes the links of a process of the command's own.
+// Init does the call with the same ids as the command, and no capabilities. Three
+// things differ from the command's own call: SO_PEERCRED shows init to the peer,
+// only fatal signals interrupt a blocking call, and a path through a magic link
+// of procfs is refused. A supervisor, though, accepts links of the command's own
+// processes.
 
 // connect does connect(2), or refuses it.
 func (r *request) connect() callResult {
@@ -44,22 +44,22 @@ func (r *request) connect() callResult {
 	do := func(*request) callResult {
 		defer a.close()
 		err := errOrNil(a.connect())
-		if a.held != nil && a.family() != unix.AF_UNSPEC { // that ends an association
+		if a.held != nil && a.family() != unix.AF_UNSPEC { // AF_UNSPEC ends an association
 			a.held.Attempted(err)
 		}
 		return result(err)
 	}
 	inet := a.domain == unix.AF_INET || a.domain == unix.AF_INET6
-	if isNonblocking(a.socket) || inet && a.kind == unix.SOCK_DGRAM { // nobody has to answer a datagram
+	if isNonblocking(a.socket) || inet && a.kind == unix.SOCK_DGRAM { // a datagram needs no answer
 		return do(r)
 	}
 	return r.apart(do, a.close)
 }
 
-// judgeConnect decides on a call of connect. If the address is a path it opens
-// the socket there, judges that object, and makes the address lead to the same
-// object by its descriptor: the path could lead elsewhere by the time of the
-// call.
+// judgeConnect decides on a call of connect. If the address is a path, it opens
+// the socket there, judges that object, and replaces the address by one that
+// leads to the same object through its descriptor, because the path could lead
+// elsewhere by the time of the call.
 func (r *request) judgeConnect(a *address) error {
 	if err := r.n.mayReach(a.domain, a.kind, a.sockaddr); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (r *request) judgeConnect(a *address) error {
 	return nil
 }
 
-// reachPath does what judgeConnect does, for a supervisor: it finds the socket at
-// path as the other calls find what a path leads to.
+// reachPath is judgeConnect for a supervisor: it finds the socket at path in the
+// same way as the other calls.
 func (r *request) reachPath(a *address, path string) error {
 	p, err := r.find(unix.AT_FDCWD, path, fsops.FollowLast)
 	if err != nil {
@@ -114,8 +114,8 @@ func (r *request) reachPath(a *address, path string) error {
 }
 
 // unixPath returns the path in an address for a UNIX socket. pathname is false,
-// without an error, if the address is not of AF_UNIX: what to do with that one
-// is left to the kernel. An abstract name is EPERM.
+// without an error, if the address is not of AF_UNIX: the kernel decides about
+// it. An abstract name is EPERM.
 func unixPath(addr []byte) (path string, pathname bool, err error) {
 	const head = 2 // the family
 	if len(addr) < head || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX {
@@ -146,8 +146,8 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	}
 	a.object, err = unix.Openat2(dir, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC,
-		// A link of procfs, such as /proc/self/cwd, leads init elsewhere than
-		// the command.
+		// A link of procfs, such as /proc/self/cwd, leads init to another place
+		// than the command.
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
@@ -160,7 +160,7 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	return n.judge(a.object, canonical)
 }
 
-// judge decides whether the command may connect to the socket fd, which has that
+// judge decides whether the command may connect to the socket fd with that
 // canonical path.
 func (n *Notifier) judge(fd int, canonical string) error {
 	if !strings.HasPrefix(canonical, "/") || n.config.Policy.Access(canonical) != sandbox.Write || n.config.Policy.DeniesFile(canonical) {
@@ -179,9 +179,9 @@ func (n *Notifier) judge(fd int, canonical string) error {
 	return nil
 }
 
-// isNew tells whether a file was made since the command was started. It goes by
-// the time of birth, the only one that nobody can change. On a file system that
-// keeps no times of birth no file is new.
+// isNew reports whether a file was made after the command was started. It uses
+// the time of birth, the only time that cannot be changed. On a file system
+// without times of birth, no file is new.
 func (n *Notifier) isNew(st *unix.Statx_t) bool {
 	if st.Mask&unix.STATX_BTIME == 0 {
 		return false
@@ -189,9 +189,9 @@ func (n *Notifier) isNew(st *unix.Statx_t) bool {
 	return st.Btime.Sec > n.begun.Sec || st.Btime.Sec == n.begun.Sec && int64(st.Btime.Nsec) >= n.begun.Nsec
 }
 
-// isNonblocking tells whether calls on the socket return at once. The command
+// isNonblocking reports whether calls on the socket return at once. The command
 // shares the flag with the duplicate, and can clear it before the call is made
-// here: then it holds up its own calls, and nobody else's.
+// here: then it blocks only its own calls.
 func isNonblocking(fd int) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_NONBLOCK != 0

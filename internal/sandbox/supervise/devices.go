@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command may open the devices that tell nothing and keep nothing, and its own
+// A command may open devices that reveal nothing and store nothing, and its own
 // terminals: those at its descriptors 0 to 2, those that it makes with /dev/ptmx,
-// and its controlling one, which is /dev/tty. All others are EACCES. A device is
-// known by its number, whatever its path is.
+// and its controlling terminal, /dev/tty. All others are EACCES. A device is
+// identified by its number, whatever its path.
 
 // openDevice opens the device at the place.
 func (r *request) openDevice(p *place, o opening) callResult {
@@ -34,8 +34,8 @@ func (r *request) openDevice(p *place, o opening) callResult {
 	return opened(fd, err, o)
 }
 
-// openControlling opens the controlling terminal of the caller. The device itself
-// would be that of this process.
+// openControlling opens the controlling terminal of the caller. Opening /dev/tty
+// here would open the terminal of this process.
 func (r *request) openControlling(o opening) callResult {
 	device, err := controllingTerminal(r.thread())
 	if err = r.there(err); err != nil {
@@ -50,8 +50,8 @@ func (r *request) openControlling(o opening) callResult {
 	return opened(fd, err, o)
 }
 
-// openPTMX makes a new pair of terminals, and notes the one that the caller will
-// open by its path.
+// openPTMX makes a new pair of terminals, and notes the terminal that the caller
+// will open by its path.
 func (r *request) openPTMX(p *place, o opening) callResult {
 	fd, err := r.reopen(p.FD, o)
 	if err != nil {

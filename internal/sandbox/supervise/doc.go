@@ -1,8 +1,8 @@
-// Package supervise does system calls for a confined command. The command's
-// filter leaves them to a listener, and the [Notifier], which runs in the
-// command's init, does each of them itself or refuses it. Where namespaces confine
-// the command these are two calls, connect(2) and bind(2): no mount and no ruleset
-// can say what they may reach. A supervisor does all calls that package calls has.
+// Package supervise does system calls for a confined command. The command's filter
+// passes them to a listener, and the [Notifier] in the command's init does each of
+// them itself or refuses it. If namespaces confine the command, these are only
+// connect(2) and bind(2), because no mount and no ruleset can limit what these two
+// reach. A supervisor does all calls in the table of package calls.
 //
 //	command: connect(fd, addr)  ──► filter ──► listener: Notifier.Serve
 //	                                              │ take: a duplicate of fd, a copy of addr

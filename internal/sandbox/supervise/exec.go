@@ -14,10 +14,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Programs. A command runs what it may read. The kernel executes, and package
-// execcheck makes sure that it has executed what was judged.
+// Programs. A command may execute every program that it may read. The kernel
+// executes, and package execcheck makes sure that it executes the judged
+// program.
 
-// exec hands the call over to the checker.
+// exec passes the call to the checker.
 func (r *request) exec() callResult {
 	r.n.execs.Check(r.n.listener, r.call)
 	return callResult{how: postponed}
@@ -68,9 +69,9 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 	return fd, p.Path, err
 }
 
-// isNamed tells whether the path of a file is one by which this process finds it too. The directory
-// of the caller may be in a mount namespace that the command has made, in which it can give any
-// file any path. A file that has no path at all says so in the place of one.
+// isNamed reports whether this process finds a file by the file's path too. The directory of the
+// caller may be in a mount namespace that the command made, in which it can give any file any path.
+// A file without a path has another text instead.
 func isNamed(p *fsops.Place) bool {
 	if strings.HasSuffix(p.Path, " (deleted)") || !strings.HasPrefix(p.Path, "/") {
 		return true
@@ -79,10 +80,9 @@ func isNamed(p *fsops.Place) bool {
 	return unix.Lstat(p.Path, &st) == nil && st.Dev == p.Stat.Dev && st.Ino == p.Stat.Ino
 }
 
-// findQuickly finds a program as this process sees it, which is as the command does unless the path
-// leads through a descriptor or a directory of a process: these are links of another kind, and it
-// returns false. Where the kernel finds another one for the command, that is judged when it is
-// loaded.
+// findQuickly finds a program from this process. The command finds the same one, unless the path
+// leads through a descriptor or a directory of a process: for these links it returns false. If the
+// kernel finds another program for the command, that one is judged when it is loaded.
 func (n *Notifier) findQuickly(path string) (fd int, canonical string, ok bool) {
 	fd, err := unix.Openat2(n.paths.Base().FD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
@@ -96,8 +96,8 @@ func (n *Notifier) findQuickly(path string) (fd int, canonical string, ok bool) 
 	return fd, canonical, true
 }
 
-// decideProgram decides about an image. What was asked for was judged when it was
-// found; what the kernel has loaded in its place is judged by its path.
+// decideProgram decides about an image. The requested program was judged when it
+// was found; a program that the kernel loaded instead is judged by its path.
 func (n *Notifier) decideProgram(i execcheck.Image) error {
 	if i.Real {
 		if err := n.decideReal(&i); err != nil {
@@ -111,8 +111,8 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 		PID: i.Process, Parent: i.Parent, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
 		Final: i.Final, Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
 	}
-	// A thread that goes elsewhere meanwhile changes what is said of the program, not which one it
-	// is.
+	// If the thread changes its directory now, only the description of the program changes, not the
+	// program.
 	var err error
 	if p.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", i.Thread)); err != nil {
 		return unix.EPERM
@@ -120,7 +120,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	return n.config.Judge.Decide(&p)
 }
 
-// decideReal decides about what the kernel has loaded in the place of what was judged.
+// decideReal decides about a program that the kernel loaded instead of the judged one.
 func (n *Notifier) decideReal(i *execcheck.Image) error {
 	if n.config.Level == sandbox.NoLevel {
 		return nil // the kernel itself knows what the command may execute
@@ -133,7 +133,7 @@ func (n *Notifier) decideReal(i *execcheck.Image) error {
 }
 
 // Ended waits until a child of this process has ended, and returns its pid; see
-// [execcheck.Checker.Ended]. On nil it does the same.
+// [execcheck.Checker.Ended]. It also works on nil.
 func (n *Notifier) Ended() (pid int, err error) {
 	if n == nil {
 		return (*execcheck.Checker)(nil).Ended()
@@ -141,7 +141,7 @@ func (n *Notifier) Ended() (pid int, err error) {
 	return n.execs.Ended()
 }
 
-// Reaped tells the notifier that the child pid, which Ended has returned, was
+// Reaped tells the notifier that the child pid, which Ended returned, was
 // waited for.
 func (n *Notifier) Reaped(pid int) {
 	if n != nil {

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFIFO opens a FIFO as fifo(7) has it: for reading, the caller waits for
-// somebody who writes, and the other way round.
+// openFIFO opens a FIFO as in fifo(7): for reading, the caller waits for a
+// writer, and the other way round.
 func (r *request) openFIFO(p *place, o opening) callResult {
 	if o.flags&unix.O_ACCMODE != unix.O_RDONLY {
-		// With O_NONBLOCK this fails where it would have to wait.
+		// With O_NONBLOCK this fails instead of waiting.
 		fd, err := r.reopen(p.FD, o)
 		if err != unix.ENXIO {
 			return opened(fd, err, o)
@@ -19,8 +19,8 @@ func (r *request) openFIFO(p *place, o opening) callResult {
 	return r.openApart(p, o)
 }
 
-// openApart opens the object of the place on a thread of its own, since that may
-// take as long as somebody else likes.
+// openApart opens the object of the place on its own thread, because another
+// process decides how long that takes.
 func (r *request) openApart(p *place, o opening) callResult {
 	own, err := unix.FcntlInt(uintptr(p.FD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -43,13 +43,13 @@ func (r *request) openApart(p *place, o opening) callResult {
 	}, func() { unix.Close(own) })
 }
 
-// patience is how often a call that waits for an open is looked at.
+// patience is the interval between checks of a call that waits for an open.
 const patience = 200 * time.Millisecond
 
-// giveUp ends the waiting of an open of the FIFO fd whose caller is gone, until
-// opened is closed. A signal would not: Go has the kernel restart the call. So it
-// opens the other end, for a moment. Whoever else waits at the same end sees
-// somebody come and go.
+// giveUp ends a waiting open of the FIFO fd whose caller is gone, and repeats
+// that until opened is closed. A signal would not end it, because Go makes the
+// kernel restart the call. So giveUp opens the other end for a moment. Other
+// processes that wait at the same end see the other end open and close.
 func (r *request) giveUp(fd int, o opening, opened <-chan struct{}) {
 	other := unix.O_RDONLY
 	if o.flags&unix.O_ACCMODE == unix.O_RDONLY {

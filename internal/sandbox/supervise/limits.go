@@ -8,16 +8,16 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// A command may change the limits and the scheduling of its own processes. Those
-// of other processes of the same user it must not touch; neither Landlock nor a
-// lack of capabilities keeps it from that. All that decides is in numbers, which
-// the command cannot change once it has made the call, so the kernel goes on with
-// a call that is allowed. Should the process end in between, and one outside get its
-// number, that one's are changed: nothing is lost by it but some speed, so nobody does
-// these calls here as is done with signals.
+// A command may change the limits and the scheduling of its own processes. It must not
+// touch other processes of the same user, which neither Landlock nor a lack of
+// capabilities prevents. The decision depends only on numbers, which the command
+// cannot change once it has made the call, so the kernel continues an allowed call. If
+// the process ends in between, and an outside process gets its number, the limits of
+// the outside process are changed. That costs only some speed, so the supervisor does
+// not do these calls itself, as it does with signals.
 
 // limit judges a call whose first argument is a process or a thread: prlimit(2)
-// and those of sched(7). A caller that names itself by its number is one of them.
+// and those of sched(7). A caller may also name itself by its number.
 func (r *request) limit() callResult { return r.ofItsOwn(r.int(0)) }
 
 // setpriority judges setpriority(2): the priority of one process, and not that of
@@ -39,8 +39,8 @@ func (r *request) ioprioSet() callResult {
 	return r.ofItsOwn(r.int(1))
 }
 
-// ofItsOwn lets the kernel go on with a call about the process or thread id, if
-// that is one of the command's.
+// ofItsOwn lets the kernel continue a call about the process or thread id, if
+// id belongs to the command.
 func (r *request) ofItsOwn(id int) callResult {
 	if !isOfCommand(id) {
 		return fail(r.there(unix.EPERM))
@@ -48,13 +48,13 @@ func (r *request) ofItsOwn(id int) callResult {
 	return proceed()
 }
 
-// maxDepth bounds how many processes lie between one of the command and its
-// supervisor.
+// maxDepth bounds how many processes lie between a process of the command and
+// its supervisor.
 const maxDepth = 1 << 16
 
-// isOfCommand tells whether id is a process of the command, or a thread of one:
-// whether the supervisor is its ancestor. An orphan is too, since the supervisor
-// adopts it. The supervisor itself is none of them.
+// isOfCommand reports whether id is a process of the command, or a thread of
+// one: whether the supervisor is its ancestor. Orphans count, because the
+// supervisor adopts them. The supervisor itself does not.
 func isOfCommand(id int) bool {
 	self := os.Getpid()
 	for range maxDepth {
@@ -66,7 +66,7 @@ func isOfCommand(id int) bool {
 			return false
 		}
 		if parent == self {
-			// A thread of the supervisor has its process's parent.
+			// A thread of the supervisor has the parent of its process.
 			leader, err := linux.ThreadStatus(id, "Tgid", 10)
 			return err == nil && leader != self
 		}

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nothing confines a client of the agent, so no confined command may become one
-// by connecting to the agent's own listeners. There are many ways to write an
-// address of this host, so init does not compare addresses. It asks the kernel
-// for the route instead.
+// Clients of the agent are not confined, so no confined command may become a
+// client by connecting to the agent's own listeners. There are many ways to
+// write an address of this host, so init does not compare addresses, but asks
+// the kernel for the route.
 
-// isAgent tells whether a socket of that type would reach a listener of the agent:
-// the port is one of the agent's, and the address is one of this host. If the
-// kernel does not tell the latter the answer is yes.
+// isAgent reports whether a socket of that type would reach a listener of the
+// agent: the port is one of the agent's, and the address is one of this host. If
+// the kernel does not answer about the address, isAgent returns true.
 //
-// Only a socket of the type SOCK_STREAM can speak TCP. The type tells that, and not
-// the family: a socket of AF_SMC falls back to TCP.
+// Only a socket of the type SOCK_STREAM can speak TCP. The type matters, not the
+// family, because a socket of AF_SMC falls back to TCP.
 func (n *Notifier) isAgent(kind int, sockaddr []byte) bool {
 	to, zone, ok := inetAddress(sockaddr)
 	if !ok || !slices.Contains(n.config.Ports, to.Port()) || kind != unix.SOCK_STREAM {
@@ -28,9 +28,9 @@ func (n *Notifier) isAgent(kind int, sockaddr []byte) bool {
 	return here || err != nil
 }
 
-// inetAddress takes a struct sockaddr_in or sockaddr_in6 apart, ip(7), ipv6(7).
-// ok is false if the kernel would not take sockaddr for either of them. The
-// zone is the index of an interface, or 0.
+// inetAddress parses a struct sockaddr_in or sockaddr_in6, ip(7), ipv6(7). ok
+// is false if the kernel would accept sockaddr as neither of them. The zone is
+// the index of an interface, or 0.
 func inetAddress(sockaddr []byte) (addr netip.AddrPort, zone uint32, ok bool) {
 	const size4, size6, size6WithZone = 16, 24, 28
 	if len(sockaddr) < 2 {

@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command with a managed network connects to the listeners of its gate, and to nothing
-// else (network.md 9). The supervisor tells the gate each connection before it makes it:
-// the listeners are ports of the host, which everybody can connect to. The call returns
-// when the gate has the connection, also where the command would not wait for it.
+// A command with a managed network connects only to the listeners of its gate
+// (network.md 9). The supervisor announces each connection to the gate before it makes
+// it, because the listeners are ports of the host, which everybody can connect to. The
+// call returns when the gate has the connection, even if the command would not wait for
+// it.
 
 // mayReachManaged is mayReach for such a command. The errors are those of a namespace
-// with nothing but the loopback interface, where the gate's listeners are all there is.
+// with only a loopback interface and the gate's listeners.
 func (n *Notifier) mayReachManaged(family, kind int, sockaddr []byte) error {
 	inet := family == unix.AF_INET || family == unix.AF_INET6
 	switch {
@@ -44,11 +45,11 @@ func (n *Notifier) mayReachManaged(family, kind int, sockaddr []byte) error {
 	return unix.ENETUNREACH
 }
 
-// connectGate does the call of connect in a, which was judged, and tells the gate.
+// connectGate does the judged call of connect in a, and announces it to the gate.
 func (r *request) connectGate(a *address) callResult {
 	if a.family() == unix.AF_UNSPEC {
 		a.close()
-		return callResult{} // there is no connection that it would end
+		return callResult{} // it would end a connection, but there is none
 	}
 	return r.apart(func(r *request) callResult {
 		defer a.close()

@@ -8,11 +8,11 @@ import (
 
 // Calls that change an object and not its name: mode, owner, times, attributes,
 // size. Each opens the object without reading it, judges the object's own path,
-// and acts on what it holds open. The forms with a descriptor do so too: the
-// command could put another file under the number meanwhile.
+// and acts on the open object. The forms with a descriptor do so too, because
+// the command could put another file under the number in between.
 
-// change returns what judges the object that a path or a descriptor leads to, and changes it.
-// do gets a path that leads to the object, whatever its name belongs to by now.
+// change returns a func that judges the object of a path or a descriptor, and changes it. do gets a
+// path that leads to the object, even if its name now belongs to another object.
 func (r *request) change(do func(object string) error) func(place, error) callResult {
 	return func(p place, err error) callResult {
 		if err != nil {
@@ -119,7 +119,7 @@ func (r *request) futimesat() callResult {
 
 func (r *request) utimensat() callResult { return r.changeTimes(r.int(0), 1, 2, nanoseconds, r.int(3)) }
 
-// What utimensat(2) takes in the place of nanoseconds.
+// The special values of utimensat(2) for nanoseconds.
 const (
 	timeNow  = 1<<30 - 1 // UTIME_NOW
 	timeOmit = 1<<30 - 2 // UTIME_OMIT
@@ -129,8 +129,8 @@ func isTime(t unix.Timespec) bool {
 	return t.Nsec >= 0 && t.Nsec < 1e9 || t.Nsec == timeNow || t.Nsec == timeOmit
 }
 
-// changeTimes changes the times of what a path leads to, or without a path, of
-// what the descriptor is of.
+// changeTimes changes the times of the object of a path or, without a path, of
+// a descriptor.
 func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, flags int) callResult {
 	times, err := r.times(timesArg, layout)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *request) fremovexattr() callResult {
 	return r.removeAttribute(func() (place, error) { return r.opened(r.int(0)) })
 }
 
-// removeAttribute is as setAttribute.
+// removeAttribute is like setAttribute.
 func (r *request) removeAttribute(find func() (place, error)) callResult {
 	attribute, err := r.attributeName(1)
 	if err != nil {
@@ -253,8 +253,8 @@ func (r *request) truncate() callResult {
 	return r.change(func(object string) error { return unix.Truncate(object, length) })(p, err)
 }
 
-// withinFileSize fails with EFBIG where a file would grow over the caller's limit:
-// the supervisor has its own, which is another one.
+// withinFileSize fails with EFBIG if a file would grow beyond the caller's limit,
+// because the supervisor has a different limit.
 func (r *request) withinFileSize(length, size int64) error {
 	if length <= size {
 		return nil

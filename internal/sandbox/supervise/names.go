@@ -9,22 +9,22 @@ import (
 )
 
 // Calls that make, remove and move names. Each finds the directory of the name,
-// judges the canonical path, and acts on the name in the directory that it holds
-// open. A name that the policy protects cannot be made, so nothing on disk has to
-// hold it (supervised.md 6).
+// judges the canonical path, and acts on the name in the open directory. A
+// protected name cannot be made, so no placeholder on disk is needed
+// (supervised.md 6).
 
-// name is the last part of a path, which the call is about.
+// name is the last part of a path, the subject of the call.
 type name struct {
 	place
-	// slash tells that the path ended in a slash: only a directory will do.
+	// slash says that the path ended in a slash: the object must be a directory.
 	slash bool
-	// dots is "." or ".." where the path ends so, or "/" for the root: no call can
+	// dots is "." or ".." if the path ends so, or "/" for the root: no call can
 	// make, remove or move these.
 	dots string
 }
 
-// name finds the name that a path ends in. A link there is not followed, also
-// before a slash, as the kernel does it for these calls.
+// name finds the name that a path ends in. Like the kernel for these calls, it
+// does not follow a link there, even before a slash.
 func (r *request) name(dir, pathArg int, how fsops.Lookup) (name, error) {
 	path, err := r.path(pathArg)
 	if err != nil {
@@ -33,7 +33,7 @@ func (r *request) name(dir, pathArg int, how fsops.Lookup) (name, error) {
 	return r.nameAt(dir, path, how)
 }
 
-// nameAt does what name does, with a path that was read already.
+// nameAt is name for a path that was already read.
 func (r *request) nameAt(dir int, path string, how fsops.Lookup) (name, error) {
 	if path == "" {
 		return name{}, unix.ENOENT
@@ -51,8 +51,9 @@ func (r *request) nameAt(dir int, path string, how fsops.Lookup) (name, error) {
 	return n, err
 }
 
-// make judges the name at which the call makes something, and makes that. It only
-// looks whether the name exists if nothing may be made there: the kernel does.
+// make judges the name that the call creates, and creates it. It checks whether
+// the name exists only if nothing may be created there, because otherwise the
+// kernel checks it.
 func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name string) error) callResult {
 	p, err := r.name(dir, pathArg, fsops.Unopened)
 	if err != nil {
@@ -125,8 +126,8 @@ func (r *request) linkat() callResult {
 	return r.makeHardLink(r.int(0), 1, r.int(2), 3, r.int(4))
 }
 
-// makeHardLink gives a file one more name. The file has to be one that the
-// command may change: under the new name it could be.
+// makeHardLink gives a file one more name. The command must be allowed to
+// change the file, because under the new name it could.
 func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	if flags&^(unix.AT_SYMLINK_FOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return fail(unix.EINVAL)
@@ -143,7 +144,7 @@ func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) callRe
 		case err != nil:
 			return err
 		}
-		// The object and not its name, which may belong to another one by now.
+		// This links the object and not its name, which may now belong to another object.
 		return unix.Linkat(unix.AT_FDCWD, ownPath(from.FD), in, name, unix.AT_SYMLINK_FOLLOW)
 	})
 }
@@ -168,7 +169,7 @@ func (r *request) remove(dir, pathArg, flags int) callResult {
 	defer p.close()
 	policy := r.n.config.Policy
 	if p.dots == "" && !p.slash && len(policy.Globs) == 0 && !policy.Bound(p.Path) && r.n.paths.Removable(&p.Place) == nil {
-		return result(unix.Unlinkat(p.In.FD, p.Name, flags)) // the kernel looks whether it exists
+		return result(unix.Unlinkat(p.In.FD, p.Name, flags)) // the kernel checks whether it exists
 	}
 	if err := r.complete(&p.place, 0); err != nil {
 		return fail(err)
@@ -203,8 +204,8 @@ func (r *request) renameat2() callResult {
 	return r.move(r.int(0), 1, r.int(2), 3, r.int(4))
 }
 
-// move moves a name, or exchanges two. It runs alone: no other
-// call of the command stands in a directory that it moves.
+// move moves a name, or exchanges two. It runs alone: no other call of the
+// command uses a directory that it moves.
 func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	exchange, keep := flags&unix.RENAME_EXCHANGE != 0, flags&unix.RENAME_NOREPLACE != 0
 	switch {
@@ -232,7 +233,7 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 		return fail(unix.EBUSY)
 	}
 	if !keep && isSame(&from, &to) {
-		return callResult{} // nothing happens, also to what a rule is about
+		return callResult{} // nothing happens, even if a rule is about it
 	}
 	if err := r.movable(&from, &to, exchange, keep); err != nil {
 		return fail(err)
@@ -240,14 +241,14 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	return result(unix.Renameat2(from.In.FD, from.Name, to.In.FD, to.Name, uint(flags)))
 }
 
-// isSame tells whether two names, in directories that may be written, are of one
+// isSame reports whether two names, in writable directories, belong to one
 // object.
 func isSame(from, to *name) bool {
 	return from.Exists() && to.Exists() && from.Stat.Dev == to.Stat.Dev && from.Stat.Ino == to.Stat.Ino &&
 		from.In.Access == fsops.Write && to.In.Access == fsops.Write && (isDirectory(&from.Place) || !from.slash && !to.slash)
 }
 
-// movable says why from may not be moved to to, or nil.
+// movable returns the reason why from may not be moved to to, or nil.
 func (r *request) movable(from, to *name, exchange, keep bool) error {
 	if err := r.n.paths.Removable(&from.Place); err != nil {
 		return err
@@ -276,17 +277,18 @@ func (r *request) movable(from, to *name, exchange, keep bool) error {
 	return nil
 }
 
-// isBoundToTemporary tells whether p has to stay in a temporary directory, because it
-// is a socket or may hold some. A user's ssh-agents and terminals listen in such
-// directories, where a command may connect to new sockets only: in a workspace it
-// could connect to them too, and act through them outside of its sandbox. Where
-// mounts confine a command nothing can be moved between the two, and programs copy.
+// isBoundToTemporary reports whether p must stay in a temporary directory, because it
+// is a socket or may hold sockets. A user's ssh-agents and terminals listen in such
+// directories, where a command may connect only to new sockets. In a workspace it
+// could connect to moved sockets too, and act through them outside its sandbox. If
+// mounts confine a command, nothing can be moved between the two, and programs copy
+// instead.
 func (n *Notifier) isBoundToTemporary(p *fsops.Place) bool {
 	kind := p.Stat.Mode & unix.S_IFMT
 	return (kind == unix.S_IFSOCK || kind == unix.S_IFDIR) && n.config.Policy.Temporary(p.Path)
 }
 
-// placeable says why the object at from may not appear at the name to, or nil.
+// placeable returns the reason why the object at from may not appear at the name to, or nil.
 func (n *Notifier) placeable(from, to *fsops.Place) error {
 	directory := isDirectory(from)
 	if err := n.paths.Creatable(to, directory); err != nil {
@@ -298,7 +300,7 @@ func (n *Notifier) placeable(from, to *fsops.Place) error {
 	if !directory {
 		return nil
 	}
-	// What is in the directory would come where rules are about other things.
+	// The contents of the directory would come to paths with rules about other things.
 	if n.config.Policy.Bound(to.Path) {
 		return unix.EBUSY
 	}

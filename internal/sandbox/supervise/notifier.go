@@ -27,18 +27,18 @@ const (
 	// maxUnixAddr is the size of struct sockaddr_un, unix(7).
 	maxUnixAddr = 110
 	// MaxBlocked bounds the calls of one command that may block at the same
-	// time: each takes a thread of init. One more fails with EAGAIN.
+	// time: each takes a thread of init. Further ones fail with EAGAIN.
 	MaxBlocked = 256
 	// maxBinding bounds the processes that bind names in the file system at the
 	// same time. Further calls wait; they count among the MaxBlocked.
 	maxBinding = 4
 )
 
-// Notifier does the calls that the command's filter leaves to a listener: on copies
-// of paths and addresses, which the command cannot change any more, and on its own
-// descriptors of what they lead to. It lets the kernel continue a call only if
+// Notifier does the calls that the command's filter passes to a listener: with
+// copies of paths and addresses, which the command cannot change any more, and with
+// its own descriptors of the objects. It lets the kernel continue a call only if
 // nothing about contents depends on memory that the command could have changed
-// since ([proceed]): the kernel reads all arguments again.
+// since ([proceed]), because the kernel reads all arguments again.
 type Notifier struct {
 	config   Config
 	listener int
@@ -49,52 +49,51 @@ type Notifier struct {
 	closing  sync.Once     // the listener is closed
 	binding  chan struct{} // holds an element for each process of bindApart
 
-	// With a level there are also:
+	// With a level also:
 	paths     *fsops.Resolver
 	execs     *execcheck.Checker // nil in LevelWrites
 	shm       shm
 	memory    uint64 // the device of files that exist only in memory, memfd_create(2)
 	sticky    sticky
 	terminals knownTerminals
-	// names is held by each call while it is done, and alone by those that move
-	// names: what a call has found stays where it is until the call is done.
+	// names is held shared by each call while it is done, and exclusively by
+	// calls that move names: an object that a call has found stays in place
+	// until the call is done.
 	names  sync.RWMutex
 	umasks umasks
 	// sockets has the copies of the command's sockets.
 	sockets *sockfd.Copies
 }
 
-// Config is what a [Notifier] has to know of the command and of the agent.
+// Config has the facts about the command and the agent for a [Notifier].
 type Config struct {
 	// Policy is the command's, with canonical paths.
 	Policy *sandbox.Policy
-	// Level is that of the supervisor; with NoLevel the filter leaves connect(2)
-	// and bind(2) to it and nothing else.
+	// Level is the level of the supervisor; with NoLevel the filter passes only
+	// connect(2) and bind(2) to it.
 	Level sandbox.Level
-	// Shm is the directory that the command has in the place of /dev/shm; "" if
-	// it has none.
+	// Shm is the command's replacement for /dev/shm; "" if it has none.
 	Shm string
 	// Executed is called once, when the first program of the command was loaded and
-	// before its first instruction; after an error that program is killed. nil does
-	// nothing. In LevelWrites and NoLevel nobody calls it.
+	// before its first instruction; after an error that program is killed. It may
+	// be nil. In LevelWrites and NoLevel it is not called.
 	Executed func() error
-	// Judge decides about every program that the command executes, after the policy; nil: nobody.
-	// The filter then leaves execve(2) and execveat(2) to the notifier in every level.
+	// Judge decides about every program that the command executes, after the policy. With a Judge,
+	// the filter passes execve(2) and execveat(2) to the notifier in every level. It may be nil.
 	Judge *judge.Judge
-	// Ports are those of the agent's own listeners.
+	// Ports are the ports of the agent's own listeners.
 	Ports []uint16
-	// Proxy leads to the listeners of a managed network; nil where the network is
-	// another one.
+	// Proxy leads to the listeners of a managed network; nil for another network.
 	Proxy *gate.Teller
 	// Self is the argv[0] of this program, and the argument that makes it a
-	// helper. To bind a name a notifier starts the program anew with these and
-	// more arguments: the helper asks [IsBind], and then calls [BindMain].
+	// helper. To bind a name, a notifier starts the program again with these
+	// and more arguments: the helper calls [IsBind], and then [BindMain].
 	Self []string
 }
 
-// New returns a notifier for a command that is not started yet: it notes the
-// time, on the clock that file systems take times of birth from. After an error the
-// process has to end, since descriptors stay open; Serve gives everything back.
+// New returns a notifier for a command that is not started yet: it notes the time,
+// on the clock that file systems use for times of birth. After an error the process
+// must end, because descriptors stay open; otherwise Serve closes everything.
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{
 		config: c, handlers: byNumber(), umasks: umasks{pending: map[int]int{}},
@@ -138,7 +137,7 @@ func New(c Config) (*Notifier, error) {
 	return n, nil
 }
 
-// anything may be found: what the command may execute the kernel itself knows.
+// anything may be found, because the kernel itself knows what the command may execute.
 var anything = fsops.Rules{
 	Access: func(string) fsops.Access { return fsops.Write },
 	Leads:  func(string) bool { return true },
@@ -158,9 +157,8 @@ func memoryDevice() (uint64, error) {
 	return st.Dev, os.NewSyscallError("fstat", err)
 }
 
-// handlers has the method for each call that is left to a supervisor, by the name
-// that package calls has for it. On an architecture that lacks a call its method is
-// never used.
+// handlers has the method for each call that goes to a supervisor, by its name in
+// package calls. On an architecture without a call, its method is never used.
 var handlers = map[string]func(*request) callResult{
 	"open":   (*request).open,
 	"openat": (*request).openat,
@@ -247,9 +245,9 @@ var handlers = map[string]func(*request) callResult{
 	"sendmmsg": (*request).sendmmsg,
 }
 
-// moving are the calls that can move a directory, in which another call may be
-// about to do something; and bind, which has the kernel look up a path that was
-// judged before.
+// moving are the calls that can move a directory that another call may be
+// using; and bind, because the kernel looks up its path again after the
+// judgement.
 var moving = []string{"rename", "renameat", "renameat2", "bind"}
 
 // handler does one kind of call.
@@ -274,7 +272,7 @@ func byNumber() map[int32]handler {
 }
 
 // Serve answers the calls that come to listener, until the last process with the
-// command's filter has ended. It is called once. Nobody may use the notifier
+// command's filter has ended. It is called once. The notifier must not be used
 // afterwards.
 //
 // One worker receives the calls. For one busy program it is faster than several,
@@ -307,9 +305,9 @@ func (n *Notifier) Serve(listener int) {
 	}
 }
 
-// work receives calls and answers them, one after the other. One busy thread has
-// made its next call nearly always before work looks, and needs no second worker:
-// it wakes that one only when calls of several threads follow each other.
+// work receives calls and answers them, one after the other. It wakes the second
+// worker only when calls of several threads follow each other: one busy thread
+// needs none, because it has nearly always made its next call before work looks.
 func (n *Notifier) work() {
 	const several = 16
 	r := &request{n: n, callers: n.newCallers()}
@@ -326,8 +324,8 @@ func (n *Notifier) work() {
 	}
 }
 
-// help does what work does, while calls wait. To wait for more of them does not pay: each
-// call would wake both workers.
+// help is work while calls wait. It does not wait for more calls, because each call would
+// then wake both workers.
 func (n *Notifier) help() {
 	r := &request{n: n, callers: n.newCallers()}
 	defer r.forgetAll()
@@ -345,11 +343,11 @@ func (n *Notifier) serveOne(r *request) bool {
 		r.end(r.answer())
 		r.rest()
 	case unix.EINTR:
-	case unix.ENOENT: // the caller is gone, and maybe all other processes too
+	case unix.ENOENT: // the caller is gone, and perhaps all other processes too
 		return !usernotify.HungUp(n.listener)
 	default:
-		// Nobody receives calls any more, and those that wait would wait for
-		// good. Without a listener they fail with ENOSYS.
+		// No worker receives calls any more, and waiting calls would wait for
+		// ever. Without a listener they fail with ENOSYS.
 		n.closing.Do(func() { unix.Close(n.listener) })
 		return false
 	}
@@ -360,7 +358,7 @@ func (n *Notifier) serveOne(r *request) bool {
 func (r *request) answer() callResult {
 	h := r.n.handlers[r.call.Number]
 	switch {
-	case h.do == nil: // the filter asks about a call that nobody answers here
+	case h.do == nil: // the filter asks about a call without a handler
 		return fail(unix.ENOSYS)
 	case h.moves:
 		r.n.names.Lock()
@@ -372,9 +370,9 @@ func (r *request) answer() callResult {
 	return h.do(r)
 }
 
-// undisturbed calls do on a thread that blocks all signals. One that init gets
-// for the command, or sends itself for its runtime, would interrupt a call that
-// init does for the command; and a descriptor that was on its way to the command
+// undisturbed calls do on a thread that blocks all signals. A signal that init
+// gets for the command, or sends itself for its runtime, would interrupt a call
+// that init does for the command; and a descriptor on its way to the command
 // would be lost ([usernotify.Giver]).
 func undisturbed(do func()) {
 	runtime.LockOSThread()
@@ -392,7 +390,7 @@ func undisturbed(do func()) {
 	}
 }
 
-// errGone is the error for a call whose caller does not wait any more.
+// errGone is the error for a call whose caller no longer waits.
 var errGone = errors.New("the call is gone")
 
 // errOrNil returns the errno as an error; 0 is none.

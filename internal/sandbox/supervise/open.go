@@ -9,37 +9,37 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// A call that opens a file is judged by what its path leads to. Then the file is
-// opened here, that object and no other, and the caller gets the descriptor. What
-// is opened for reading only gets here where reads are judged too.
+// A call that opens a file is judged by the object of its path. Then exactly that
+// object is opened here, and the caller gets the descriptor. An open only for
+// reading comes here only if reads are judged too.
 //
-// Errors have the order of the kernel's: what is missing, a directory or there
-// already is told before what may not be written. Six things differ from an open
-// that the caller does itself: no terminal becomes its controlling one, an open of a
-// FIFO that blocks is interrupted by fatal signals only, a descriptor of /dev/shm
-// with O_PATH is one for reading, F_GETFL does not tell O_NOFOLLOW, EMFILE comes
-// after the file was made, and a lease of somebody else is waited for like a FIFO.
+// Errors have the kernel's order: missing objects, directories and existing names
+// come before a lack of write access. Six things differ from an open that the caller
+// does itself: no terminal becomes its controlling one, an open of a FIFO that
+// blocks is interrupted by fatal signals only, a descriptor of /dev/shm with O_PATH
+// is one for reading, F_GETFL does not show O_NOFOLLOW, EMFILE comes after the file
+// was made, and the open waits for another process's lease as for a FIFO.
 
-// opening is what a call asks for.
+// opening is the request of a call that opens a file.
 type opening struct {
-	dir   int // a descriptor of the caller, where a relative path begins
+	dir   int // the caller's descriptor at which a relative path begins
 	path  string
 	flags int
 	mode  uint32
-	// alone is for what must not be open here any more when the caller goes on: the
-	// caller may look whether anybody has the other end of a FIFO or terminal, or
-	// execute the program that it has written.
+	// alone says that the object must no longer be open here when the caller
+	// continues, because the caller may check whether the other end of a FIFO or
+	// terminal is open, or execute the program that it wrote.
 	alone bool
 }
 
-// Flags of open(2). knownFlags has all that the kernel knows; it ignores others.
+// Flags of open(2). knownFlags has all flags that the kernel knows; it ignores others.
 const (
 	knownFlags = 0x7fffc3
 	pathFlags  = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	tmpfile    = unix.O_TMPFILE &^ unix.O_DIRECTORY
 )
 
-// errAgain starts an open over.
+// errAgain restarts an open.
 var errAgain = errors.New("the name has appeared")
 
 // maxRaces is how often an open starts over because a name appeared or vanished
@@ -81,8 +81,8 @@ func (r *request) openPath(dir, arg, flags int, mode uint64) callResult {
 }
 
 // check refuses flags that do not go together, as the kernel does, and a file
-// with the set-user-ID or set-group-ID bit: whoever executed it outside would get
-// the ids of the agent's user.
+// with the set-user-ID or set-group-ID bit: executing it outside would give the
+// ids of the agent's user.
 func (o *opening) check() error {
 	switch {
 	case o.flags&unix.O_PATH != 0:
@@ -100,19 +100,19 @@ func (o *opening) check() error {
 	return nil
 }
 
-// writes tells whether the call opens an existing file to change it.
+// writes reports whether the call opens an existing file to change it.
 func (o *opening) writes() bool {
 	return o.flags&unix.O_ACCMODE != unix.O_RDONLY || o.flags&unix.O_TRUNC != 0
 }
 
-// creates tells whether the call makes a file under a name that is missing.
+// creates reports whether the call makes a file under a missing name.
 func (o *opening) creates() bool { return o.flags&unix.O_CREAT != 0 }
 
-// has tells whether all bits of flag are set.
+// has reports whether all bits of flag are set.
 func (o *opening) has(flag int) bool { return o.flags&flag == flag }
 
-// openOnce finds and opens the path. The error is errAgain if somebody made the
-// name meanwhile.
+// openOnce finds and opens the path. The error is errAgain if the name was made
+// in the meantime.
 func (r *request) openOnce(o opening) (callResult, error) {
 	how := fsops.FollowLast
 	if o.has(unix.O_NOFOLLOW) || o.has(unix.O_CREAT|unix.O_EXCL) {
@@ -120,7 +120,7 @@ func (r *request) openOnce(o opening) (callResult, error) {
 	}
 	path := o.path
 	slash := o.creates() && endsInSlash(path)
-	if slash { // a file cannot be made under such a name, whatever is there
+	if slash { // a file cannot be made under such a name
 		path, how = strings.TrimRight(path, "/"), 0
 	}
 	first := how
@@ -136,7 +136,7 @@ func (r *request) openOnce(o opening) (callResult, error) {
 	}
 	defer p.close()
 	if first == fsops.Unopened {
-		// Most calls that may make a file do, and nothing else needs fewer steps.
+		// Most calls that may make a file do make one, and this takes the fewest steps.
 		if a, made := r.createFirst(&p, o); made {
 			return a, nil
 		}
@@ -153,7 +153,7 @@ func (r *request) openOnce(o opening) (callResult, error) {
 		return fail(unix.EISDIR), nil
 	case p.Exists():
 		return r.openObject(&p, o), nil
-	case o.creates() && p.Slash: // a link that leads to such a name
+	case o.creates() && p.Slash: // a link whose target has such a name
 		return fail(unix.EISDIR), nil
 	case o.creates():
 		return r.create(&p, o)
@@ -161,8 +161,8 @@ func (r *request) openOnce(o opening) (callResult, error) {
 	return fail(unix.ENOENT), nil
 }
 
-// endsInSlash tells whether a slash comes after the last name of the path; "." and
-// ".." are no names.
+// endsInSlash reports whether a slash comes after the last name of the path; "."
+// and ".." are no names.
 func endsInSlash(path string) bool {
 	name := strings.TrimRight(path, "/")
 	if name == path {
@@ -172,10 +172,10 @@ func endsInSlash(path string) bool {
 	return name != "" && name != "." && name != ".."
 }
 
-// openNothing lets the kernel open what cannot be read through the descriptor, with
-// O_PATH: whatever is done with that later is judged again. The caller could make
-// the path lead elsewhere meanwhile, and learn the type and times of what it may
-// not see.
+// openNothing lets the kernel open an object with O_PATH. The object cannot be read
+// through such a descriptor, and later uses of it are judged again. The caller
+// could make the path lead elsewhere in between, and learn the type and times of an
+// object that it may not see.
 func (r *request) openNothing(p *place, o opening) callResult {
 	switch {
 	case !p.Exists():
@@ -183,15 +183,15 @@ func (r *request) openNothing(p *place, o opening) callResult {
 	case p.Access < fsops.Read && p.Stat.Mode&unix.S_IFMT != unix.S_IFDIR || p.Access == fsops.Denied:
 		return fail(unix.EACCES)
 	case within(p.Path, devShm) && r.n.shm.inUse():
-		// The kernel would open what is in the host's, and a descriptor with O_PATH
-		// cannot be given away.
+		// The kernel would open the object in the host's /dev/shm, and a descriptor
+		// with O_PATH cannot be given away.
 		o.flags = o.flags&^unix.O_PATH | unix.O_RDONLY
 		return r.openObject(p, o)
 	}
 	return proceed()
 }
 
-// openObject opens the object that is at the place.
+// openObject opens the object at the place.
 func (r *request) openObject(p *place, o opening) callResult {
 	kind := p.Stat.Mode & unix.S_IFMT
 	isDir := kind == unix.S_IFDIR
@@ -207,7 +207,7 @@ func (r *request) openObject(p *place, o opening) callResult {
 	case isDir && o.writes():
 		return fail(unix.EISDIR)
 	case p.Access < fsops.Read, strings.HasPrefix(p.Path, hostPrefix):
-		return fail(unix.EACCES) // a directory that leads to what may be read is not listed
+		return fail(unix.EACCES) // a directory that only leads to readable objects is not listed
 	case kind == unix.S_IFCHR, kind == unix.S_IFBLK:
 		return r.openDevice(p, o)
 	}
@@ -222,7 +222,7 @@ func (r *request) openObject(p *place, o opening) callResult {
 		return r.openFIFO(p, o)
 	}
 	fd, err := r.reopen(p.FD, o)
-	if err == unix.EAGAIN && !o.has(unix.O_NONBLOCK) { // somebody has a lease, fcntl(2)
+	if err == unix.EAGAIN && !o.has(unix.O_NONBLOCK) { // another process has a lease, fcntl(2)
 		return r.openApart(p, o)
 	}
 	if err != nil {
@@ -231,10 +231,10 @@ func (r *request) openObject(p *place, o opening) callResult {
 	return o.given(fd)
 }
 
-// refusal is the error of opening p for writing, which may only be read: EROFS as
-// on a mount that is read-only, unless the mode of the file does not allow it
-// either; O_TRUNC comes before that. On such a mount FIFOs and sockets can be
-// opened; that they are not here is a refusal of the policy.
+// refusal returns the error of opening the read-only object p for writing: EROFS
+// as on a read-only mount, unless the mode of the file forbids it too; O_TRUNC
+// comes before that. On a read-only mount, FIFOs and sockets can be opened; here
+// the policy refuses them.
 func refusal(p *place, o opening) error {
 	if p.Stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return unix.EACCES
@@ -245,7 +245,7 @@ func refusal(p *place, o opening) error {
 	return unix.EROFS
 }
 
-// reopen opens what the descriptor fd is of. It does not wait for anything.
+// reopen opens the object of the descriptor fd. It does not wait for anything.
 func (r *request) reopen(fd int, o opening) (int, error) {
 	const atFirst = unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	p := fsops.Place{Dir: fsops.Dir{FD: fd}}
@@ -257,7 +257,7 @@ func (r *request) reopen(fd int, o opening) (int, error) {
 }
 
 // block gives the descriptor fd, which was opened with O_NONBLOCK, the flags that
-// the caller has asked for. It closes fd if it cannot.
+// the caller asked for. It closes fd if it cannot.
 func (o *opening) block(fd int) error {
 	if o.has(unix.O_NONBLOCK) {
 		return nil
@@ -269,9 +269,9 @@ func (o *opening) block(fd int) error {
 	return nil
 }
 
-// createFirst makes a file at the place, where nobody has looked yet whether
-// something is there. It returns made as false if something is, or no file may be
-// made there.
+// createFirst makes a file at the place without first checking whether something
+// is there. It returns made as false if something is, or if no file may be made
+// there.
 func (r *request) createFirst(p *place, o opening) (a callResult, made bool) {
 	if p.Exists() || p.In.FD < 0 || p.Slash || r.n.paths.Creatable(&p.Place, false) != nil {
 		return callResult{}, false

@@ -9,16 +9,16 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// place is where a path of a call leads to. It owns its descriptors.
+// place is the place that a path of a call leads to. It owns its descriptors.
 type place struct {
 	fsops.Place
 	start  int         // the descriptor where a relative path began; -1: there is none
 	own    bool        // start belongs to the place
-	empty  bool        // the path was empty: this is what a descriptor is of
-	parent fsops.Place // that complete has replaced
+	empty  bool        // the path was empty: this is the object of a descriptor
+	parent fsops.Place // that complete replaced
 }
 
-// close gives the descriptors back.
+// close closes the descriptors.
 func (p *place) close() {
 	p.Close()
 	if p.parent.Name != "" {
@@ -30,14 +30,14 @@ func (p *place) close() {
 	}
 }
 
-// find finds what path leads to for the caller. A relative path begins in the
-// directory that the caller's descriptor dir is of, or in the working directory if
-// that is AT_FDCWD. It is no error when the last name is missing. An empty path is
-// ENOENT; where the call has AT_EMPTY_PATH it means [request.object]. The caller of
-// find holds the lock names, which [request.answer] takes, and closes the place.
+// find finds the place that path leads to for the caller. A relative path begins in
+// the directory of the caller's descriptor dir, or in the working directory if dir
+// is AT_FDCWD. A missing last name is no error. An empty path is ENOENT; with
+// AT_EMPTY_PATH it means [request.object]. The caller of find holds the lock names,
+// which [request.answer] takes, and closes the place.
 //
-// This is the last look at the caller's descriptors: find also tells, by errGone,
-// that the caller does not wait any more.
+// This is the last look at the caller's descriptors: find also returns errGone if
+// the caller no longer waits.
 func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 	switch {
 	case path == "":
@@ -71,7 +71,7 @@ func (r *request) find(dir int, path string, how fsops.Lookup) (place, error) {
 	return place{Place: found, start: own, own: true}, nil
 }
 
-// complete looks what is at a place that was found with Unopened.
+// complete finds the object at a place that was found with Unopened.
 func (r *request) complete(p *place, how fsops.Lookup) error {
 	if p.In.FD < 0 || p.Exists() && (how != fsops.FollowLast || p.Stat.Mode&unix.S_IFMT != unix.S_IFLNK) {
 		return nil
@@ -85,7 +85,7 @@ func (r *request) complete(p *place, how fsops.Lookup) error {
 	return nil
 }
 
-// findAt finds what the relative path leads to that begins at the descriptor at.
+// findAt finds the place of a relative path that begins at the descriptor at.
 func (r *request) findAt(at int, path string, how fsops.Lookup) (fsops.Place, error) {
 	o, err := r.n.origin(at)
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *request) findAt(at int, path string, how fsops.Lookup) (fsops.Place, er
 	return r.n.paths.Resolve((*reading)(r), o.Dir, path, how)
 }
 
-// object finds the object that the caller's descriptor fd is of, or, for AT_FDCWD,
-// the working directory. All else is as for find.
+// object finds the object of the caller's descriptor fd or, for AT_FDCWD, the
+// working directory. Otherwise it is like find.
 func (r *request) object(fd int) (place, error) {
 	own, err := r.hold(fd)
 	if err != nil {
@@ -120,8 +120,8 @@ func (r *request) object(fd int) (place, error) {
 	return place{Place: found, start: own, own: true}, nil
 }
 
-// opened is as object, for a call that works on an open descriptor: one with O_PATH
-// is EBADF.
+// opened is object for a call that works on an open descriptor: a descriptor with
+// O_PATH is EBADF.
 func (r *request) opened(fd int) (place, error) {
 	open, err := r.isOpen(fd)
 	if err != nil || !open {
@@ -130,8 +130,8 @@ func (r *request) opened(fd int) (place, error) {
 	return r.object(fd)
 }
 
-// hold opens what the caller's descriptor is of, or the working directory, with
-// O_PATH.
+// hold opens the object of the caller's descriptor, or the working directory,
+// with O_PATH.
 func (r *request) hold(fd int) (own int, err error) {
 	if fd == unix.AT_FDCWD {
 		own, err = r.cwd()
@@ -150,18 +150,18 @@ func (r *request) hold(fd int) (own int, err error) {
 // origin is an object of the caller in which a path may begin.
 type origin struct {
 	fsops.Dir
-	own  int // the descriptor that it was made of
+	own  int // the descriptor that it was made from
 	stat unix.Stat_t
-	text string // the path, or what the kernel says of an object without one
+	text string // the path, or the kernel's text for an object without a path
 }
 
-// origin returns the object that fd is of as one in which paths may begin.
+// origin returns the object of fd as an origin of paths.
 //
-// Of an object without a path, such as a pipe or a file that exists only in memory,
-// everything may be done: only its descriptor leads to it. An object that has been
-// removed has the suffix " (deleted)"; so may the name of one that has not. Both
-// readings are asked about, and nothing can be below a directory that has been
-// removed. A directory that no path leads to any more is denied.
+// Everything is allowed with an object without a path, such as a pipe or a file
+// that exists only in memory, because only its descriptor leads to it. The path of
+// a removed object has the suffix " (deleted)", but the name of an existing object
+// may have it too. So the rules are asked about both readings. Nothing can be below
+// a removed directory. A directory that no path leads to any more is denied.
 func (n *Notifier) origin(fd int) (origin, error) {
 	o := origin{own: fd}
 	var err error
@@ -182,7 +182,7 @@ func (n *Notifier) origin(fd int) (origin, error) {
 	}
 	path, foreign := n.shm.inside(o.text)
 	if path == devShm && n.shm.inUse() {
-		fd = n.shm.fd // the host's may be the caller's working directory
+		fd = n.shm.fd // the host's /dev/shm may be the caller's working directory
 	}
 	if o.Dir, err = n.paths.At(fd, path); err != nil {
 		return o, err
@@ -192,12 +192,12 @@ func (n *Notifier) origin(fd int) (origin, error) {
 	}
 	switch {
 	case foreign:
-		// Below it nothing can be named: those names mean the private directory.
+		// Nothing below it can be named, because such names mean the private directory.
 		o.Path, o.Access = hostPrefix+path, min(fsops.Access(n.config.Policy.Access(path)), fsops.Read)
 	case o.Kind == fsops.Procfs && isOfOthers(path):
-		// Where the kernel enters directories without asking here, the caller may
-		// stand in that of a process outside, also in the one of this process, which
-		// may read all of itself.
+		// If the kernel enters directories without asking here, the caller's working
+		// directory may be the directory of an outside process, or of this process,
+		// which may read everything about itself.
 		o.Path, o.Access = hostPrefix+path, fsops.Denied
 	}
 	if n.denies(path, o.stat.Mode) {
@@ -206,18 +206,18 @@ func (n *Notifier) origin(fd int) (origin, error) {
 	return o, nil
 }
 
-// hostPrefix comes before the path of what the command could not have found itself:
-// no path can begin there, and it is not opened.
+// hostPrefix comes before the path of an object that the command could not have
+// found itself: no path can begin there, and it is not opened.
 const hostPrefix = "host:"
 
-// denies tells whether a glob denies the object with that path and mode.
+// denies reports whether a glob denies the object with that path and mode.
 func (n *Notifier) denies(path string, mode uint32) bool {
 	return mode&unix.S_IFMT != unix.S_IFDIR && n.config.Policy.DeniesFile(strings.TrimSuffix(path, " (deleted)"))
 }
 
-// target finds what the path of an argument leads to, which has to exist. With
-// empty, an empty path or none is the object that the descriptor dir is of. follow
-// follows a link at the end.
+// target finds the object that the path of an argument leads to, which must exist.
+// With empty, an empty or missing path means the object of the descriptor dir.
+// follow follows a link at the end.
 func (r *request) target(dir, pathArg int, empty, follow bool) (place, error) {
 	path := ""
 	if !empty || r.pointer(pathArg) != 0 {

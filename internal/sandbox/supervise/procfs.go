@@ -13,16 +13,16 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// reading is a request as [fsops.Reading]: what it finds in procfs is what the
-// caller would find there, and the processes in it are those of the command.
+// reading is a request as [fsops.Reading]: in procfs it finds the objects that
+// the caller would find, and only the processes of the command.
 //
 //   - "self" and "thread-self" lead to the caller.
-//   - A process that does not descend from this one does not exist.
+//   - A process that does not descend from this process does not exist.
 //   - A magic link leads to an object, which is judged by its own path.
-//   - Only what a process may set about itself is written; nothing else on a file
-//     system of the kernel is.
-//   - Where reads are judged, what tells of the kernel's memory, keys and log is
-//     denied; so is the network, if the command has none.
+//   - Only the settings of a process for itself may be written, and nothing else
+//     on a file system of the kernel.
+//   - If reads are judged, files about the kernel's memory, keys and log are
+//     denied; so are files about the network, if the command has no network.
 //
 // A procfs that is mounted elsewhere is denied: it may show other processes.
 type reading request
@@ -42,12 +42,12 @@ func (r *reading) Name(_ fsops.Lookup, d fsops.Dir, name string) error {
 	return nil
 }
 
-// secrets are the names in the root of a procfs that are denied where reads are
+// secrets are the names in the root of a procfs that are denied if reads are
 // judged.
 var secrets = sandbox.ProcfsSecrets()
 
-// isSecret tells whether path, in procfs, is denied. A directory that holds it may
-// be the caller's working directory, so what matters is the whole path.
+// isSecret reports whether path, in procfs, is denied. It checks the whole path,
+// because a directory above it may be the caller's working directory.
 func (r *reading) isSecret(path string) bool {
 	if r.n.config.Level < sandbox.LevelReads {
 		return false
@@ -57,12 +57,12 @@ func (r *reading) isSecret(path string) bool {
 	case slices.Contains(secrets, name):
 		return true
 	case name == "net" || name == "sys" || r.n.config.Policy.Network == sandbox.NetworkEnabled:
-		return false // the link /proc/net leads to one of the next
+		return false // the link /proc/net leads to one of the following
 	}
 	return strings.Contains(path+"/", "/net/")
 }
 
-// Object says what may be done with p.
+// Object returns p with its access.
 func (r *reading) Object(_ fsops.Lookup, d fsops.Dir, p fsops.Place) (fsops.Place, error) {
 	switch {
 	case p.Path == devShm && r.n.shm.inUse():
@@ -89,10 +89,10 @@ func (r *reading) Object(_ fsops.Lookup, d fsops.Dir, p fsops.Place) (fsops.Plac
 	return p, nil
 }
 
-// belongs tells why p may not be looked at, or nil: ENOENT for what is of a
-// process of somebody else. What was found in the directory of a process is of
-// that process, and about that directory somebody has asked: this method, where a
-// walk came by, or [Notifier.origin], where it began.
+// belongs returns the reason why p may not be looked at, or nil: ENOENT if p
+// belongs to an outside process. An object in the directory of a process belongs
+// to that process. The directory itself was already judged: by this method if a
+// walk passed it, or by [Notifier.origin] if the walk began there.
 func (r *reading) belongs(d fsops.Dir, p *fsops.Place) error {
 	id, below := processOf(p.Path)
 	if id == 0 || below != "" && d.FD >= 0 || id == (*request)(r).thread() {
@@ -104,7 +104,7 @@ func (r *reading) belongs(d fsops.Dir, p *fsops.Place) error {
 	return unix.ENOENT
 }
 
-// isOfOthers tells whether a path in procfs is about a process outside.
+// isOfOthers reports whether a path in procfs is about an outside process.
 func isOfOthers(path string) bool {
 	id, _ := processOf(path)
 	return id != 0 && !isOfCommand(id)
@@ -125,11 +125,10 @@ func processOf(path string) (id int, rest string) {
 	return id, rest
 }
 
-// settings are the files of a process that say something about the process only,
-// and that it may write itself.
+// settings are the files about a process alone that it may itself write.
 var settings = []string{"comm", "oom_score_adj", "oom_adj", "coredump_filter", "timerslack_ns", "clear_refs"}
 
-// isOwnSetting tells whether p is such a file of the calling process.
+// isOwnSetting reports whether p is such a file of the calling process.
 func (r *reading) isOwnSetting(p *fsops.Place) bool {
 	id, rest := processOf(p.Path)
 	if id == 0 || p.Stat.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -147,7 +146,7 @@ func (r *reading) isOwnSetting(p *fsops.Place) bool {
 
 // process returns the process of the caller.
 func (r *request) process() (int, error) {
-	// A thread stays one of its process.
+	// A thread never changes its process.
 	known := r.caller()
 	if known != nil && known.process != 0 && r.isStill(known) {
 		return known.process, nil
@@ -163,8 +162,8 @@ func (r *request) process() (int, error) {
 }
 
 // Follow follows a link of procfs. A magic link leads to an object of another
-// process; here it is opened, and whether the caller may have that object depends
-// on the object's own path.
+// process; here it is opened, and the object's own path decides whether the
+// caller may have it.
 func (r *reading) Follow(d fsops.Dir, link fsops.Place) (text string, object fsops.Dir, err error) {
 	object.FD = -1
 	if !isMagic(link.Path) {
@@ -184,7 +183,7 @@ func (r *reading) Follow(d fsops.Dir, link fsops.Place) (text string, object fso
 		return "", object, err
 	}
 	found := o.Dir
-	if found.FD != fd { // the private directory in the place of the host's
+	if found.FD != fd { // the private directory instead of the host's
 		unix.Close(fd)
 		if found.FD, err = unix.FcntlInt(uintptr(found.FD), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			return "", object, err
@@ -193,7 +192,7 @@ func (r *reading) Follow(d fsops.Dir, link fsops.Place) (text string, object fso
 	return "", found, nil
 }
 
-// linkText returns the text of a link as the caller is to see it.
+// linkText returns the text of a link for the caller.
 func (r *request) linkText(link fsops.Place) (string, error) {
 	if link.Kind == fsops.Procfs && (link.Path == proc+"/self" || link.Path == proc+"/thread-self") {
 		pid, err := r.process()
@@ -213,8 +212,8 @@ func (r *request) linkText(link fsops.Place) (string, error) {
 	return string(text[:n]), nil
 }
 
-// isMagic tells whether a link at path in procfs leads to an object, and not where
-// its text says; proc(5).
+// isMagic reports whether a link at path in procfs leads directly to an object
+// instead of following its text; proc(5).
 func isMagic(path string) bool {
 	_, rest := processOf(path)
 	if after, ok := strings.CutPrefix(rest, "task/"); ok {

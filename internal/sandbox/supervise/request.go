@@ -12,27 +12,27 @@ import (
 )
 
 // request is one call under way. It belongs to the worker that received it, or to
-// the goroutine that [request.apart] has started: whichever has it answers it, once.
+// the goroutine that [request.apart] started. Its owner answers it, once.
 type request struct {
 	n    *Notifier
 	call usernotify.Call
-	// callers are those that the worker remembers; nil in a goroutine of apart.
+	// callers are the callers that the worker remembers; nil in a goroutine of apart.
 	callers callers
 	giver   usernotify.Giver
 	text    linux.PathBuffer // where paths are read to
 	left    []int            // descriptors to close when the call is done
-	met     bool             // something was found in the caller's directory that the worker remembers
+	met     bool             // a name was found in the caller's directory, which the worker remembers
 }
 
-// callResult says how a call ends. The zero value is success with the value 0.
+// callResult is the result of a call. The zero value is success with the value 0.
 type callResult struct {
 	how   outcome
 	value int64         // that the call returns
 	errno syscall.Errno // with which it fails
-	// fd is a descriptor that the caller gets. It is closed here afterwards.
+	// fd is a descriptor for the caller. It is closed here afterwards.
 	fd          int
 	closeOnExec bool
-	// alone has fd closed here before the caller goes on, which takes longer.
+	// alone closes fd here before the caller continues, which takes longer.
 	alone bool
 	after func(error) // called when the caller has fd, or gets an error instead; may be nil
 }
@@ -44,7 +44,7 @@ const (
 	failed                   // with errno
 	given                    // a descriptor
 	continued                // the kernel makes the call
-	postponed                // somebody else answers, or has answered
+	postponed                // another goroutine answers, or has answered
 )
 
 // fail ends a call with the errno of err; with EPERM if err has none. A call whose
@@ -70,8 +70,9 @@ func give(fd int, closeOnExec bool) callResult {
 }
 
 // proceed lets the kernel make the call, which reads all arguments again. Nothing about
-// contents may depend on what the command could have changed since it was judged;
-// metadata may (stat.go), and messages of sockets that may reach everybody (send.go).
+// contents may depend on memory that the command could have changed since the
+// judgement; metadata may (stat.go), and messages of sockets that may reach everybody
+// (send.go).
 func proceed() callResult { return callResult{how: continued} }
 
 // end answers the call.
@@ -100,10 +101,10 @@ func (r *request) end(a callResult) {
 	}
 }
 
-// apart goes on with the call in a goroutine of its own, on a thread that blocks
-// all signals, since do may block. If MaxBlocked calls do so already the call fails
-// with EAGAIN, and otherwise is called instead of do, to give back what do would
-// have.
+// apart continues the call in its own goroutine, on a thread that blocks all
+// signals, because do may block. If MaxBlocked calls already do so, the call fails
+// with EAGAIN, and otherwise is called instead of do, to release what do would have
+// released.
 func (r *request) apart(do func(*request) callResult, otherwise func()) callResult {
 	select {
 	case r.n.blocked <- struct{}{}:
@@ -111,7 +112,7 @@ func (r *request) apart(do func(*request) callResult, otherwise func()) callResu
 		otherwise()
 		return fail(unix.EAGAIN)
 	}
-	own := *r // the worker goes on with the next call in r
+	own := *r // the worker uses r for the next call
 	own.callers, own.left = nil, nil
 	go func() {
 		defer func() { <-r.n.blocked }()
@@ -120,7 +121,7 @@ func (r *request) apart(do func(*request) callResult, otherwise func()) callResu
 	return callResult{how: postponed}
 }
 
-// thread is the one that has made the call, as this process numbers it.
+// thread is the number of the calling thread, as seen by this process.
 func (r *request) thread() int { return int(r.call.Thread) }
 
 // int returns an argument that the kernel takes as int.
@@ -129,10 +130,10 @@ func (r *request) int(arg int) int { return int(int32(r.call.Args[arg])) }
 // pointer returns an argument that the kernel takes as an address or a long.
 func (r *request) pointer(arg int) uint64 { return r.call.Args[arg] }
 
-// there returns err, or errGone if the caller does not wait any more. Everything
-// that was read of the caller was read by its number, which could be another
-// thread's by now. If the caller still waits it has been there all the time. So
-// this has to be asked after the last such read, and before anything is done.
+// there returns err, or errGone if the caller no longer waits. All facts about
+// the caller were read by its number, which could now be another thread's. If
+// the caller still waits, it has been there all the time. So there must be
+// called after the last such read, and before anything is done.
 func (r *request) there(err error) error {
 	if !usernotify.Valid(r.n.listener, r.call.ID) {
 		return errGone
@@ -155,8 +156,8 @@ func (r *request) store(addr uint64, b []byte) error {
 	return linux.WriteMemory(r.thread(), addr, b, func() error { return r.there(nil) })
 }
 
-// descriptor opens what the caller's descriptor fd is of, with O_PATH. A number
-// that is not open there is EBADF.
+// descriptor opens the object of the caller's descriptor fd, with O_PATH. A
+// number that is not open there is EBADF.
 func (r *request) descriptor(fd int) (int, error) {
 	own, err := r.ofCaller("fd/"+strconv.Itoa(fd), unix.O_PATH)
 	if err == unix.ENOENT {
@@ -165,10 +166,10 @@ func (r *request) descriptor(fd int) (int, error) {
 	return own, err
 }
 
-// isOpen tells whether the caller's descriptor fd is open for reading or writing,
-// or for ioctl(2) alone, and not with O_PATH.
+// isOpen reports whether the caller's descriptor fd is open for reading or
+// writing, or for ioctl(2) alone, and not with O_PATH.
 func (r *request) isOpen(fd int) (bool, error) {
-	// The mode of the link tells of reading and writing, in one call.
+	// The mode of the link shows reading and writing, in one call.
 	if known := r.caller(); known != nil {
 		var st unix.Stat_t
 		err := unix.Fstatat(known.dir, "fd/"+strconv.Itoa(fd), &st, unix.AT_SYMLINK_NOFOLLOW)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routesLeadHere asks the kernel whether packets to addr arrive at this host: they do unless
-// the kernel's route to addr leads elsewhere, or there is no route at all. The
-// zone counts for link-local addresses only, as it does in the kernel.
+// routesLeadHere asks the kernel whether packets to addr arrive at this host: they do unless the
+// kernel's route to addr leads elsewhere, or there is no route at all. The zone counts only for
+// link-local addresses, as in the kernel.
 func routesLeadHere(addr netip.Addr, zone uint32) (bool, error) {
 	addr = addr.Unmap()
 	if addr.IsUnspecified() || addr.IsLoopback() {
@@ -25,14 +25,14 @@ func routesLeadHere(addr netip.Addr, zone uint32) (bool, error) {
 	switch err {
 	case nil:
 		return route != unix.RTN_UNICAST, nil
-	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL: // connect(2) will say so too
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL: // connect(2) will fail too
 		return false, nil
 	}
 	return false, err
 }
 
-// routeTo asks the kernel for the type of the route to addr, as ip-route(8) does
-// with "ip route get": rtnetlink(7), RTM_GETROUTE.
+// routeTo asks the kernel for the type of the route to addr, like "ip route get"
+// of ip-route(8): rtnetlink(7), RTM_GETROUTE.
 func routeTo(addr netip.Addr, zone uint32) (kind uint8, err error) {
 	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

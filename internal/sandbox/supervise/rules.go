@@ -8,10 +8,10 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// rules are the policy as [fsops.Resolver] asks for it. What a view of namespaces
-// shows whatever the policy says, these rules show too: devices that every process
-// may have, a private /dev/shm, and procfs, of which procfs.go decides. Nothing
-// below /sys is changed.
+// rules are the policy in the form of [fsops.Resolver]. Like a view of namespaces,
+// these rules show some things whatever the policy says: devices that every
+// process may have, a private /dev/shm, and procfs, about which procfs.go decides.
+// Nothing below /sys may be changed.
 func (n *Notifier) rules() fsops.Rules {
 	policy := n.config.Policy
 	r := fsops.Rules{
@@ -25,10 +25,10 @@ func (n *Notifier) rules() fsops.Rules {
 	return r
 }
 
-// access is what the command may do at path.
+// access returns the command's access to path.
 func (n *Notifier) access(path string) fsops.Access {
 	if n.config.Level == sandbox.NoLevel {
-		return fsops.Write // only programs are looked for, which the kernel judges itself
+		return fsops.Write // only programs are searched, which the kernel judges itself
 	}
 	access := fsops.Access(n.config.Policy.Access(path))
 	switch {
@@ -45,7 +45,7 @@ func (n *Notifier) access(path string) fsops.Access {
 	return access
 }
 
-// within tells whether path is dir, or below it.
+// within reports whether path is dir, or below it.
 func within(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == '/')
@@ -56,7 +56,7 @@ var ownDevices = []string{
 	"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "fd", "stdin", "stdout", "stderr",
 }
 
-// isOwnDevice tells whether path is one of ownDevices, or below one.
+// isOwnDevice reports whether path is one of ownDevices, or below one.
 func isOwnDevice(path string) bool {
 	name, ok := strings.CutPrefix(path, "/dev/")
 	name, _, _ = strings.Cut(name, "/")

@@ -9,16 +9,16 @@ import (
 )
 
 // A socket for datagrams can name another peer with each message. So the supervisor
-// sends such a message itself, on its copy of the socket, to an address that it has
-// read once. It sends no other message: a socket for connections has its peer from
-// connect(2), and the kernel ignores or refuses any name there. With such a socket
-// the kernel goes on.
+// sends such a message itself, on its copy of the socket, to an address that it
+// reads only once. It sends no other messages: a socket for connections has its
+// peer from connect(2), and the kernel ignores or refuses any name there. For such
+// a socket the kernel continues the call.
 //
-// That leaves a race. While the kernel goes on, another thread of the command can
-// put a socket for datagrams under the number, with dup2(2), and write a name into
-// the message: the supervisor has judged neither. So mayReach has two
-// choices for a family: every address of its sockets for datagrams may be reached, or
-// socket(2) refuses such sockets.
+// That leaves a race. While the kernel continues, another thread of the command can
+// put a datagram socket under the number, with dup2(2), and write a name into the
+// message: the supervisor has judged neither. So mayReach has two choices for a
+// family: its datagram sockets may reach every address, or socket(2) refuses such
+// sockets.
 
 // sendto does sendto(2) with an address.
 func (r *request) sendto() callResult {
@@ -56,7 +56,7 @@ func (r *request) sendmsg() callResult {
 }
 
 // sendmmsg does sendmmsg(2) on a socket for datagrams. It may send fewer messages
-// than it was given, and waits only where it has sent none.
+// than it was given, and waits only if it has sent none.
 func (r *request) sendmmsg() callResult {
 	flags := r.int(3)
 	c, err := r.datagrams(flags)
@@ -88,7 +88,7 @@ func (r *request) sendmmsg() callResult {
 	return r.sent(c, flags, &m, size, err, (*request).sentOne)
 }
 
-// sentBytes ends a call that says how many bytes it has sent.
+// sentBytes ends a call that returns the number of sent bytes.
 func (*request) sentBytes(size int) callResult { return callResult{value: int64(size)} }
 
 // sentOne ends a call of sendmmsg that has sent one message.
@@ -104,12 +104,12 @@ func (r *request) tell(at uint64, size int) error {
 	return r.store(at+sockfd.SizeOfSent, binary.NativeEndian.AppendUint32(nil, uint32(size)))
 }
 
-// datagrams returns the copy of the caller's socket if that is one for datagrams,
-// and otherwise errNoCopy. flags are those of the call.
+// datagrams returns the copy of the caller's socket if it is a datagram socket,
+// and otherwise errNoCopy. flags are the flags of the call.
 //
-// TCP Fast Open is refused. A send that opens a connection could be taken for the
-// connect that it is, but it would have to be done with its data, on a socket for
-// connections, for a gain that a host may switch off: with this error. So every
+// TCP Fast Open is refused. A send that opens a connection could be judged like
+// connect, but the supervisor would have to send its data too, on a socket for
+// connections. A host may switch Fast Open off, with this same error, so every
 // program falls back to connect. The filter refuses these flags too.
 func (r *request) datagrams(flags int) (*sockfd.Copy, error) {
 	if flags&unix.MSG_FASTOPEN != 0 {
@@ -124,7 +124,7 @@ func (r *request) datagrams(flags int) (*sockfd.Copy, error) {
 		return nil, errNoCopy
 	}
 	// The kernel would send from the memory of this process, long after the call.
-	// The error is that of a host where too much memory is locked for that.
+	// The error is the same as on a host where too much memory is locked.
 	if flags&unix.MSG_ZEROCOPY != 0 {
 		c.Release()
 		return nil, unix.ENOBUFS
@@ -132,8 +132,8 @@ func (r *request) datagrams(flags int) (*sockfd.Copy, error) {
 	return c, nil
 }
 
-// try sends m if it may be sent, and err, which reading m gave, is nil. Where the
-// socket is full the error is EAGAIN.
+// try sends m if m may be sent and err, the error of reading m, is nil. If the
+// socket is full, the error is EAGAIN.
 func (r *request) try(c *sockfd.Copy, flags int, m *sockfd.Message, err error) (size int, _ error) {
 	if err = r.judgeSend(c, m, err); err != nil {
 		return 0, err
@@ -141,9 +141,8 @@ func (r *request) try(c *sockfd.Copy, flags int, m *sockfd.Message, err error) (
 	return m.Send(c.FD, flags|unix.MSG_DONTWAIT)
 }
 
-// sent ends the call with what try has returned: with what success answers to the size,
-// or with the error. Where the socket is full and the caller would wait, it waits
-// apart. It releases the copy.
+// sent ends the call with the result of try: with success(size), or with the error. If
+// the socket is full and the caller would wait, it waits apart. It releases the copy.
 func (r *request) sent(c *sockfd.Copy, flags int, m *sockfd.Message, size int, err error, success func(*request, int) callResult) callResult {
 	if err != unix.EAGAIN || flags&unix.MSG_DONTWAIT != 0 || isNonblocking(c.FD) {
 		c.Release()
@@ -162,16 +161,16 @@ func (r *request) sent(c *sockfd.Copy, flags int, m *sockfd.Message, size int, e
 	}, c.Release)
 }
 
-// judgeSend tells why m may not be sent, or nil. err is what reading m gave.
+// judgeSend returns the reason why m may not be sent, or nil. err is the error of reading m.
 func (r *request) judgeSend(c *sockfd.Copy, m *sockfd.Message, err error) error {
 	if err = r.there(err); err != nil {
 		return err
 	}
 	if m.PassesDescriptors() {
-		return unix.EINVAL // their numbers would be those of this process
+		return unix.EINVAL // their numbers would be descriptors of this process
 	}
 	if len(m.Name) == 0 {
-		return nil // the peer is that of connect
+		return nil // the peer comes from connect
 	}
 	return r.n.mayReach(c.Family, c.Kind, m.Name)
 }

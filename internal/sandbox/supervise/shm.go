@@ -10,7 +10,7 @@ import (
 
 const devShm = "/dev/shm"
 
-// shm is the directory that a command has in the place of /dev/shm.
+// shm is a command's replacement for /dev/shm.
 type shm struct {
 	host string // its path; "": the command has the host's /dev/shm
 	fd   int    // O_PATH
@@ -30,9 +30,9 @@ func openShm(c *Config) (shm, error) {
 
 func (s *shm) inUse() bool { return s.host != "" }
 
-// inside returns the path that the command has for an object at path, the kernel's.
-// foreign tells that the object is one of the host's /dev/shm, which the command
-// does not have.
+// inside returns the command's path of an object at path, the kernel's path.
+// foreign reports that the object is in the host's /dev/shm, which the command does
+// not have.
 func (s *shm) inside(path string) (inside string, foreign bool) {
 	switch {
 	case !s.inUse() || path == devShm || !within(path, devShm):
@@ -43,7 +43,7 @@ func (s *shm) inside(path string) (inside string, foreign bool) {
 	return path, true
 }
 
-// enter returns p, the host's /dev/shm, with the private directory in its place.
+// enter replaces p, the host's /dev/shm, by the private directory.
 func (s *shm) enter(p fsops.Place) (fsops.Place, error) {
 	own, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

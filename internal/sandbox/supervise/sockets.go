@@ -25,7 +25,7 @@ var errNoCopy = errors.New("the supervisor has no copy of the socket")
 
 // socket makes a socket for the caller, and keeps a copy.
 func (r *request) socket() callResult {
-	const typeMask = 0xf // what the kernel takes for the type; flags are above it
+	const typeMask = 0xf // the bits of the type; flags are above them
 	family, kind := r.int(0), r.int(1)
 	if kind&^(typeMask|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK) != 0 {
 		return fail(unix.EINVAL)
@@ -43,7 +43,7 @@ func (r *request) socket() callResult {
 		return fail(err)
 	}
 	a := give(own, kind&unix.SOCK_CLOEXEC != 0)
-	a.alone, a.after = true, c.Given // the copy is the only descriptor here then
+	a.alone, a.after = true, c.Given // the copy is then the only descriptor here
 	return a
 }
 
@@ -68,10 +68,10 @@ func (r *request) copyOf(fd int) (*sockfd.Copy, error) {
 	return nil, errNoCopy
 }
 
-// listen does listen(2) on the copy. The socket can make no connection any more, so
-// it needs no copy, which would go on to listen when the command has closed its
-// own. Whether a socket may listen was decided when it was bound; so the kernel
-// goes on with a call on a socket without a copy, such as one that listens already.
+// listen does listen(2) on the copy. After that the socket can make no connection,
+// so it needs no copy, which would continue to listen after the command has closed
+// its own. bind already decided whether a socket may listen. So the kernel
+// continues a call on a socket without a copy, such as one that already listens.
 func (r *request) listen() callResult {
 	c, err := r.copyOf(r.int(0))
 	if err == errNoCopy && r.n.config.Proxy == nil {

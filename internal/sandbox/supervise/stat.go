@@ -8,12 +8,12 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// Calls that tell of a path without opening it. What they tell is written into the
-// caller's memory. Of a denied object they tell its type, device and inode number
-// and no more; of a directory that only leads to what may be read, that it can be
-// passed.
+// Calls that reveal something about a path without opening it. Their results are
+// written into the caller's memory. For a denied object they show only its type,
+// device and inode number. For a directory that only leads to readable objects,
+// they show that it can be passed.
 
-// statOf returns what the caller learns of p.
+// statOf returns the metadata of p for the caller.
 func statOf(p *fsops.Place) unix.Stat_t {
 	if p.Access >= fsops.Read {
 		return p.Stat
@@ -21,7 +21,7 @@ func statOf(p *fsops.Place) unix.Stat_t {
 	return unix.Stat_t{Dev: p.Stat.Dev, Ino: p.Stat.Ino, Nlink: 1, Mode: maskedMode(p), Blksize: p.Stat.Blksize}
 }
 
-// maskedMode is the mode of what is denied or only leads.
+// maskedMode is the mode of an object that is denied or only leads to others.
 func maskedMode(p *fsops.Place) uint32 {
 	mode := p.Stat.Mode & unix.S_IFMT
 	if p.Access == fsops.Hidden {
@@ -122,8 +122,9 @@ func (r *request) faccessat2() callResult {
 	return r.mayAccess(r.int(0), 1, 2, flags)
 }
 
-// mayAccess tells what the caller may do with a file. What may only be read says
-// EROFS to W_OK, as on a read-only mount, and only after its mode would allow it.
+// mayAccess checks what the caller may do with a file. For a read-only object,
+// W_OK fails with EROFS, as on a read-only mount, but only if the object's mode
+// would allow it.
 func (r *request) mayAccess(dir, pathArg, modeArg, flags int) callResult {
 	const rOK, wOK, xOK = 4, 2, 1
 	mode := r.int(modeArg)
@@ -153,7 +154,7 @@ func (r *request) mayAccess(dir, pathArg, modeArg, flags int) callResult {
 }
 
 // The calls below are judged, and then the kernel makes them: a command that
-// changes the path in between learns metadata of what is denied, and no content.
+// changes the path in between learns metadata of denied objects, but no content.
 
 func (r *request) chdir() callResult {
 	return r.look(true, func(p *fsops.Place) error {
@@ -170,10 +171,10 @@ func (r *request) lgetxattr() callResult  { return r.look(false, toldAbout) }
 func (r *request) listxattr() callResult  { return r.look(true, toldAbout) }
 func (r *request) llistxattr() callResult { return r.look(false, toldAbout) }
 
-// toldAbout refuses what the command may not know of.
+// toldAbout refuses objects that the command may not know about.
 func toldAbout(p *fsops.Place) error { return p.Access.Readable() }
 
-// look judges what the first argument leads to, and lets the kernel make the call.
+// look judges the object of the first argument, and lets the kernel make the call.
 func (r *request) look(follow bool, judge func(*fsops.Place) error) callResult {
 	return r.lookAt(0, follow, judge)
 }
@@ -197,7 +198,7 @@ func (r *request) inotifyAddWatch() callResult {
 	return r.lookAt(1, follow, toldAbout)
 }
 
-// faccessat2 is faccessat2(2), which package unix imitates where flags are given.
+// faccessat2 is faccessat2(2), which package unix imitates if there are flags.
 func faccessat2(path string, mode, flags int) error {
 	p, err := unix.BytePtrFromString(path)
 	if err != nil {

@@ -8,25 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sticky says what the kernel keeps a process from in directories such as /tmp,
-// where others may have put a file or FIFO in the place of one that the process is
-// about to make: protected_regular and protected_fifos of proc_sys_fs(5). The
-// kernel goes by the name that is opened. Here objects are opened without one, so
-// this process has to look.
+// sticky has the kernel's protections in directories such as /tmp, where others
+// may have put a file or FIFO in place of one that a process is about to make:
+// protected_regular and protected_fifos of proc_sys_fs(5). The kernel checks the
+// opened name. Here objects are opened without a name, so this process must check.
 type sticky struct{ regular, fifos int }
 
 func readSticky() sticky {
 	return sticky{regular: setting("protected_regular"), fifos: setting("protected_fifos")}
 }
 
-// setting returns the value of a file of /proc/sys/fs, 0 where there is none.
+// setting returns the value of a file of /proc/sys/fs, 0 if there is none.
 func setting(name string) int {
 	text, _ := os.ReadFile("/proc/sys/fs/" + name)
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return n
 }
 
-// isTrap tells whether the kernel would refuse to open the place with O_CREAT.
+// isTrap reports whether the kernel would refuse to open the place with O_CREAT.
 func (n *Notifier) isTrap(p *place) bool {
 	level := 0
 	switch p.Stat.Mode & unix.S_IFMT {

@@ -25,16 +25,16 @@ func controllingTerminal(thread int) (uint64, error) {
 	return unix.Mkdev(n>>8&0xfff, n&0xff|n>>12&0xfff00), nil
 }
 
-// ptyPath returns where the pseudoterminal with that number is; pts(4).
+// ptyPath returns the path of the pseudoterminal with that number; pts(4).
 func ptyPath(number int) string { return "/dev/pts/" + strconv.Itoa(number) }
 
 // maxTerminals bounds how many terminals are known at the same time.
 const maxTerminals = 512
 
-// knownTerminals are the terminals of one command: those that it was given, and those that it
-// has made. A new terminal may get the number of one that has ended, so a terminal is known by
-// its object, which is held without keeping the terminal in use. The zero value knows none. All
-// methods may run at once.
+// knownTerminals are the terminals of one command: those that it was given, and those that it made.
+// A new terminal may get the number of an ended one, so a terminal is identified by its object,
+// which is held without keeping the terminal in use. The zero value knows none. All methods may run
+// at once.
 type knownTerminals struct {
 	mu  sync.Mutex
 	fds []int // with O_PATH, which keeps no terminal in use
@@ -58,8 +58,8 @@ func (k *knownTerminals) noteStdio() error {
 	return nil
 }
 
-// note notes the terminal at path. Terminals that have ended are forgotten: a new
-// one may get the same number, and be somebody else's.
+// note notes the terminal at path. Ended terminals are forgotten, because a new
+// one may get the same number and belong to somebody else.
 func (k *knownTerminals) note(path string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -92,7 +92,7 @@ func (k *knownTerminals) has(st *unix.Stat_t) bool {
 	})
 }
 
-// open opens the terminal with that number, with O_PATH: one that is known or, as
+// open opens the terminal with that number, with O_PATH: a known one or, because
 // the controlling terminal may be another, a pseudoterminal.
 func (k *knownTerminals) open(device uint64) (int, error) {
 	k.mu.Lock()

@@ -6,18 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a call creates has the mode that the caller's umask leaves. The supervisor
-// creates it under the same umask, and does not subtract the umask from the mode:
-// a directory with a default ACL ignores the umask (acl(5)). An umask is that of a
-// whole process, so calls with different ones wait for each other.
+// The caller's umask applies to objects that a call creates. The supervisor
+// creates them under the same umask. It does not subtract the umask from the mode,
+// because a directory with a default ACL ignores the umask (acl(5)). An umask
+// belongs to a whole process, so calls with different umasks wait for each other.
 
-// umask is one that is in force for a while.
+// umask is an umask that applies for a while.
 type umask struct {
 	mu  sync.RWMutex // held while the umask counts, for writing while it changes
 	now int          // -1: unknown
 }
 
-// ownUmask is that of this process. There is one, whatever is supervised.
+// ownUmask is the umask of this process. There is only one, whatever is supervised.
 var ownUmask = umask{now: -1}
 
 // under calls do while the umask of this process is mask.

@@ -26,14 +26,14 @@ const (
 	// glob; each costs a descriptor on the way down.
 	maxGlobDepth = 256
 	// hiddenWeight is how many files a hidden directory counts as. The more there
-	// are, the longer it takes to tell whether a file lies in one.
+	// are, the longer it takes to find out whether a file lies in one.
 	hiddenWeight = 16
 )
 
-// globber searches for files that globs deny. Where there are too many to look at,
-// or to deny one by one, it hides the whole directory that they lie in. To refuse
-// instead would let one command, which can make as many files as it likes, keep
-// all later commands from running.
+// globber searches for files that globs deny. If there are too many to look at, or
+// to deny one by one, it hides their whole directory. It does not refuse, because
+// then one command, which can make any number of files, could prevent all later
+// commands from running.
 type globber struct {
 	policy *sandbox.Policy
 	most   int // maxGlobbed
@@ -44,9 +44,9 @@ type globber struct {
 // deniedFiles returns the files below root, the original root, that the globs of
 // the policy deny, and the targets of symlinks that the globs match, if covers
 // agrees: canonical, sorted (sandbox.md 6.5). It does not search directories of
-// other users that we cannot read, since the confined process cannot read them
-// either, and leaves out files that the policy does not show. The caller has to
-// hide the directories with all that is in them.
+// other users that we cannot read, because the confined process cannot read them
+// either, and leaves out files that the policy does not show. The caller must
+// hide the directories with their contents.
 func deniedFiles(root int, p *sandbox.Policy) (files, directories []string, err error) {
 	return atMost(maxGlobbed, root, p)
 }
@@ -82,18 +82,18 @@ func (g *globber) glob(root int, glob sandbox.Glob) error {
 }
 
 // directory searches fd, which it closes. It goes down depth names. If bounded,
-// the glob itself means nothing deeper; else directories that lie deeper are
-// hidden, as they may have files that the glob denies.
+// the glob itself matches nothing deeper; otherwise deeper directories are
+// hidden, because they may have files that the glob denies.
 func (g *globber) directory(fd int, name string, depth int, bounded bool) error {
 	defer unix.Close(fd)
 	if depth == 0 {
-		return nil // the glob is bounded, and means nothing deeper
+		return nil // the glob is bounded, and matches nothing deeper
 	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := unix.Getdents(fd, buf)
 		if err == unix.ENOENT {
-			return nil // it was removed meanwhile
+			return nil // it was removed in the meantime
 		}
 		if err != nil {
 			return &os.PathError{Op: "getdents", Path: pathname.Clip(name), Err: err}
@@ -152,7 +152,7 @@ func (g *globber) entry(dir int, entry string, kind byte, name string, depth int
 		return nil
 	case unix.EACCES:
 		// The confined process cannot read the directory either, unless its user
-		// owns it and can change the mode: then it has to be an error.
+		// owns it and can change the mode: then it must be an error.
 		var st unix.Stat_t
 		if unix.Fstatat(dir, entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) != os.Getuid() {
 			return nil
@@ -167,7 +167,7 @@ func (g *globber) file(name string, symlink bool) error {
 		return nil
 	}
 	if symlink {
-		// No mount can cover a symlink; what it leads to can.
+		// No mount can cover a symlink, but a mount can cover its target.
 		target, err := filepath.EvalSymlinks(name)
 		if err != nil {
 			return nil // the link leads to nothing
@@ -185,7 +185,7 @@ func (g *globber) file(name string, symlink bool) error {
 	return g.makeRoom()
 }
 
-// hide hides a directory instead of what is in it.
+// hide hides a directory instead of its contents.
 func (g *globber) hide(dir string) error {
 	if g.isHidden(dir) {
 		return nil
@@ -202,10 +202,10 @@ func (g *globber) replace(dir string) {
 	g.hidden[dir] = true
 }
 
-// weight returns what counts against most.
+// weight returns the weight that counts against most.
 func (g *globber) weight() int { return len(g.files) + hiddenWeight*len(g.hidden) }
 
-// isHidden tells whether name is or lies in a directory that is hidden.
+// isHidden reports whether name is, or lies in, a hidden directory.
 func (g *globber) isHidden(name string) bool {
 	if len(g.hidden) == 0 {
 		return false
@@ -221,7 +221,7 @@ func (g *globber) isHidden(name string) bool {
 // makeRoom hides directories if there is too much, until there is room again. It
 // begins with the directories that have many denied files, the deepest first, so
 // that as little else as possible is hidden with them. If that is not enough, it
-// goes on with those that have the most.
+// continues with the directories that have the most.
 func (g *globber) makeRoom() error {
 	if g.weight() <= g.most {
 		return nil
@@ -261,19 +261,19 @@ func (g *globber) makeRoom() error {
 	return nil
 }
 
-// mayHide tells whether a directory may be hidden: it lies at or below the base of
-// a glob, or a command can write there.
+// mayHide reports whether a directory may be hidden: it lies at or below the base
+// of a glob, or a command can write there.
 func (g *globber) mayHide(dir string) bool {
 	return dir != "/" && (g.policy.Access(dir) == sandbox.Write ||
 		slices.ContainsFunc(g.policy.Globs, func(glob sandbox.Glob) bool { return pathname.Within(dir, glob.Base) }))
 }
 
-// covers tells whether the target of a symlink that a glob matches is denied too.
-// A command could make a link that matches and leads to the shell, and so take the
-// shell from later commands. Therefore, if the link lies where commands can write,
-// its target is denied only if that is writable too or lies below the base of the
-// glob. A target in /proc is never denied: the view has another /proc, and the
-// target goes when its process does.
+// covers reports whether the target of a symlink that a glob matches is denied
+// too. A command could make a matching link to the shell, and so deny the shell to
+// later commands. So if the link lies where commands can write, its target is
+// denied only if the target is writable too or lies below the base of the glob. A
+// target in /proc is never denied, because the view has another /proc, and the
+// target disappears with its process.
 func (g *globber) covers(link, target string) bool {
 	switch {
 	case pathname.Within(target, "/proc"):

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what a view shows besides what the policy grants.
+// Options say what a view shows in addition to the policy.
 type Options struct {
 	// FreshProc mounts a procfs of the caller's pid namespace, which must be
 	// new. Without it, the view has the procfs of the old root, read-only.
@@ -22,7 +22,7 @@ type Options struct {
 	// Terminal is the path of the terminal to be shown as /dev/console; "" none.
 	Terminal string
 	// Sockets are the canonical paths of sockets that are covered where the
-	// policy lets them be read but not written. Those that are gone are skipped.
+	// policy makes them readable but not writable. Missing ones are skipped.
 	Sockets []string
 	// ShmBytes is the size of /dev/shm; 0 is 256 MiB.
 	ShmBytes int64
@@ -31,23 +31,23 @@ type Options struct {
 // Mounted is a mount that a view depends on: without it, the path would have
 // another access than the policy says.
 type Mounted struct {
-	Path string // where it is in the view, canonical
+	Path string // its path in the view, canonical
 	ID   uint64 // statx(2), STATX_MNT_ID; proc_pid_mountinfo(5)
 }
 
-// Enter gives the calling process, all threads of it, a root directory in
+// Enter gives the calling process, with all its threads, a root directory in
 // which every path has the access of the policy (sandbox.md 14.2 and 14.3), and
-// lets go of the old one. The working directory is "/" afterwards.
+// releases the old root. Afterwards the working directory is "/".
 //
-// It returns the mounts that have to stay. When somebody outside removes, replaces
-// or renames what a mount is on, the kernel takes the mount off or moves it along,
-// and that can happen as soon as the mount is made. So the caller looks whether
-// all of them are there before anything relies on the view, and goes on looking.
+// It returns the mounts that must stay. If an outside process removes, replaces or
+// renames the object that a mount is on, the kernel detaches the mount or moves it
+// along. That can happen as soon as the mount is made. So the caller checks that
+// all of them are in place before anything relies on the view, and keeps checking.
 //
 // The process must be alone in new user and mount namespaces, with
-// CAP_SYS_ADMIN, and CAP_DAC_OVERRIDE if what it owns may be closed to it. It
-// needs open_tree, move_mount and mount_setattr (Linux 5.12). After an error
-// the process is of no use: the root may be half made.
+// CAP_SYS_ADMIN, and CAP_DAC_OVERRIDE if its own files may be inaccessible to
+// it. It needs open_tree, move_mount and mount_setattr (Linux 5.12). After an
+// error the process is unusable, because the root may be half made.
 //
 // r must have been resolved in these namespaces, and placeholders must be held at
 // the names in r.Missing.
@@ -70,7 +70,7 @@ type builder struct {
 	resolved *resolve.Resolved
 	options  Options
 	original int            // the root as it was
-	found    map[string]int // O_PATH descriptors of what is there, by canonical path
+	found    map[string]int // O_PATH descriptors of the existing objects, by canonical path
 	view     int            // the mount that becomes the new root
 	masks    masks
 	made     []Mounted
@@ -119,7 +119,7 @@ func (b *builder) enter() error {
 	return b.pivot()
 }
 
-// look finds out what is at the paths of the policy, and makes the plan.
+// look finds the objects at the paths of the policy, and makes the plan.
 func (b *builder) look() (*viewPlan, error) {
 	s := sights{
 		kinds:      map[string]objectKind{},
@@ -166,8 +166,8 @@ func (b *builder) look() (*viewPlan, error) {
 	return planView(b.resolved, s)
 }
 
-// find opens what is at name in the original root, and notes its kind. A symlink
-// on the way is an error: name is canonical, so the link was put there since.
+// find opens the object at name in the original root, and notes its kind. A
+// symlink on the way is an error, because name is canonical, so the link is new.
 func (b *builder) find(name string, kinds map[string]objectKind) error {
 	if _, known := kinds[name]; known {
 		return nil
@@ -180,8 +180,8 @@ func (b *builder) find(name string, kinds map[string]objectKind) error {
 		return nil
 	case unix.EACCES:
 		// The confined process has fewer capabilities, so it cannot reach this
-		// either, unless the owner of a directory on the way lets it later. Where
-		// a rule needs a placeholder there, planning fails for the lack of one.
+		// either, unless the owner of a directory on the way lets it later. If a
+		// rule needs a placeholder there, planning fails because there is none.
 		return nil
 	default:
 		return mountError("the rule", name, "open", err)
@@ -199,8 +199,8 @@ func (b *builder) find(name string, kinds map[string]objectKind) error {
 	return nil
 }
 
-// sources makes the base and clones what is shown of the original root, before
-// anything is attached.
+// sources makes the base and clones the visible parts of the original root,
+// before anything is attached.
 func (b *builder) sources(plan *viewPlan) (map[string]mount, error) {
 	base, err := b.base(plan)
 	if err != nil {
@@ -290,7 +290,7 @@ func (b *builder) step(s *step, sources map[string]mount) error {
 	return mountError(s.do.String(), s.path, "move_mount", err)
 }
 
-// note adds a mount to those that have to stay.
+// note adds a mount to those that must stay.
 func (b *builder) note(path string, m mount) error {
 	id, err := mountID(int(m))
 	b.made = append(b.made, Mounted{path, id})
@@ -314,7 +314,7 @@ func (b *builder) pivot() error {
 	if err := unix.Fchdir(b.view); err != nil {
 		return mountError("the view", "/", "fchdir", err)
 	}
-	// The old root ends up on top of the new one; uncover takes it off.
+	// The old root ends up on top of the new one; uncover unmounts it.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return mountError("the view", "/", "pivot_root", err)
 	}
@@ -413,12 +413,11 @@ func attachAt(m mount, dir int, name string) error {
 	return nil
 }
 
-// isEmpty tells whether the directory that fd, an O_PATH descriptor, refers to
-// has nothing in it.
+// isEmpty reports whether the directory of the O_PATH descriptor fd is empty.
 func isEmpty(fd int) (bool, error) {
 	dir, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == unix.EACCES {
-		return false, nil // the confined process cannot see either what is in it
+		return false, nil // the confined process cannot see its contents either
 	}
 	if err != nil {
 		return false, err
@@ -462,8 +461,8 @@ func newFilesystem(kind string, attrs int, options ...string) (int, error) {
 	return fd, nil
 }
 
-// mountError adds to err what should have been mounted where; nil stays nil. An
-// empty step says that err names the failed call itself.
+// mountError adds the mount and its place to err; nil stays nil. An empty step
+// says that err names the failed call itself.
 func mountError(what, where, step string, err error) error {
 	switch {
 	case err == nil:

@@ -14,21 +14,21 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// objectKind is what was found at a path, symlinks not followed.
+// objectKind is the kind of object at a path, without following symlinks.
 type objectKind uint8
 
 const (
 	absent objectKind = iota
 	directory
-	emptyDirectory // told apart only at protected names
+	emptyDirectory // distinguished only at protected names
 	file           // anything else
 )
 
 // sights are the facts about the file system that a plan depends on.
 type sights struct {
-	// kinds tells what is at the paths of the rules and at the missing names.
-	// Where that is absent, it also has the directories above, up to the first
-	// that exists.
+	// kinds has the kinds of objects at the paths of the rules and at the
+	// missing names. For an absent object, it also has the directories above,
+	// up to the first existing one.
 	kinds      map[string]objectKind
 	globbed    []string // existing files that a glob denies, canonical
 	crowded    []string // directories with too many such files, denied as a whole
@@ -37,7 +37,7 @@ type sights struct {
 	runtimeDir string   // /run/user/N, covered as the sockets in it; "" none
 }
 
-// action is what a step does to make a path look as the policy says.
+// action is what a step does to give a path its access.
 type action uint8
 
 const (
@@ -46,12 +46,12 @@ const (
 	// access.
 	bindWrite action = iota
 	bindRead
-	// seal binds what the view shows at the path onto itself, read-only.
+	// seal binds the view's object at the path onto itself, read-only.
 	seal
-	// pin binds what the view shows at the path onto itself, and changes nothing
-	// but that the path is a mount point now. The kernel refuses to rename or
-	// remove a mount point (EBUSY), so nobody can move away a directory with a
-	// carve-out in it, and forge another (sandbox.md 14.2).
+	// pin binds the view's object at the path onto itself, only to make the path
+	// a mount point. The kernel refuses to rename or remove a mount point
+	// (EBUSY), so no process can move away a directory with a carve-out in it,
+	// and forge another (sandbox.md 14.2).
 	pin
 	// deny covers the object with an empty one of mode 0.
 	deny
@@ -69,15 +69,15 @@ const (
 type step struct {
 	path string
 	do   action
-	// optional steps are left out where the view has nothing at the path.
+	// optional steps are left out if the view has nothing at the path.
 	optional bool
-	// inside is what has to exist in the file system that this step mounts,
-	// for later steps to be mounted on.
+	// inside has the places that must exist in the file system of this step,
+	// for mounting later steps on them.
 	inside []spot
 }
 
-// keepsAccess tells whether the path has the access of the policy only as long
-// as the mount of the step is there. An optional step covers what no rule names.
+// keepsAccess reports whether the path has the access of the policy only while
+// the mount of the step exists. An optional step covers objects without a rule.
 func (s *step) keepsAccess() bool {
 	switch s.do {
 	case bindWrite, bindRead, seal, deny, hollow:
@@ -94,16 +94,17 @@ type spot struct {
 }
 
 // viewPlan is a root directory to be built: the base, then the steps from the
-// shallowest to the deepest, as each is mounted on what those before it made.
+// shallowest to the deepest, because each is mounted on the result of earlier
+// ones.
 type viewPlan struct {
 	// base is the access of the root. With Write and Read the root shows the
-	// original one; else it is empty but for inside.
+	// original one; otherwise it is empty except for inside.
 	base   sandbox.Access
 	inside []spot
 	steps  []step
 }
 
-// maskedSysfs is what is hidden of /sys (sandbox.md 14.3).
+// maskedSysfs are the hidden parts of /sys (sandbox.md 14.3).
 var maskedSysfs = []string{
 	"/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware",
 	"/sys/fs/bpf", "/sys/devices/virtual/powercap",
@@ -112,7 +113,7 @@ var maskedSysfs = []string{
 // accesses has the access of each path that has a rule.
 type accesses map[string]sandbox.Access
 
-// at returns the access of what is at name: the longest prefix decides.
+// at returns the access to name: the longest prefix decides.
 func (a accesses) at(name string) sandbox.Access {
 	for {
 		access, ok := a[name]
@@ -133,8 +134,8 @@ type planner struct {
 	accesses
 	sights
 	links   []sandbox.Link
-	missing map[string]bool // names that a placeholder keeps from coming into being
-	barred  map[string]bool // names that cannot come into being anyway
+	missing map[string]bool // names whose creation a placeholder prevents
+	barred  map[string]bool // names that cannot be created anyway
 	steps   map[string]*step
 }
 
@@ -173,9 +174,8 @@ func planView(r *resolve.Resolved, s sights) (*viewPlan, error) {
 	return p.plan(), nil
 }
 
-// effective returns the accesses of the rules, changed for what is the same in
-// every view whatever the policy says: it has a /dev of its own, and nothing in
-// /proc and /sys can be written.
+// effective returns the accesses of the rules, adapted to the parts that are
+// the same in every view: its own /dev, and nothing writable in /proc and /sys.
 func effective(rules []sandbox.Rule) accesses {
 	a := accesses{}
 	for _, rule := range rules {
@@ -217,8 +217,8 @@ func (p *planner) denyAliases() {
 }
 
 // denyCrowded denies the directories with too many files that globs deny. Rules
-// below such a directory are dropped: nobody has searched there for files that
-// the globs deny.
+// below such a directory are dropped: they were not searched for files that the
+// globs deny.
 func (p *planner) denyCrowded() {
 	for _, name := range p.crowded {
 		if pathname.IsPseudo(name) {
@@ -232,8 +232,8 @@ func (p *planner) denyCrowded() {
 }
 
 // coverRuntimeDir hides the directory with the sockets of the user's services if
-// it can be read and not written, and no rule names it. What rules grant below it
-// stays.
+// it is readable but not writable, and no rule names it. Paths below it that
+// rules grant stay.
 func (p *planner) coverRuntimeDir() {
 	name := p.runtimeDir
 	if _, ruled := p.accesses[name]; name == "" || ruled || p.at(name) != sandbox.Read {
@@ -259,8 +259,8 @@ func (p *planner) rule(name string, access sandbox.Access) error {
 		p.steps[name] = &step{path: name, do: seal, optional: true}
 		return nil
 	case pathname.Below(name, "/proc"):
-		// What was found in the old /proc may be missing in a fresh one, so the
-		// step is optional.
+		// An object of the old /proc may be missing in a fresh one, so the step
+		// is optional.
 		p.steps[name] = &step{path: name, do: deny, optional: true}
 		return nil
 	}
@@ -285,8 +285,8 @@ func (p *planner) rule(name string, access sandbox.Access) error {
 }
 
 // checkAbsent looks at a rule whose path does not exist. Such a rule needs no
-// step. But unless the rule lets the path be written, nothing must be able to come
-// into being there: it is an error if a process could make it.
+// step. But unless the rule makes the path writable, nothing may be created there:
+// it is an error if a process could create it.
 func (p *planner) checkAbsent(name string, access sandbox.Access) error {
 	if access == sandbox.Write {
 		return nil
@@ -317,7 +317,7 @@ func (p *planner) carveOut(name string) action {
 	return seal
 }
 
-// placeholder adds the step of a name that must not come into being.
+// placeholder adds the step of a name that must not be created.
 func (p *planner) placeholder(name string) error {
 	if p.kinds[name] == absent {
 		return fmt.Errorf("mounting over %s: its placeholder is gone", name)
@@ -325,8 +325,8 @@ func (p *planner) placeholder(name string) error {
 	if p.steps[name] == nil && p.at(name) == sandbox.Write {
 		p.steps[name] = &step{path: name, do: p.carveOut(name)}
 	}
-	// Else a rule has made a step for the name already, or it lies in what may not
-	// be written.
+	// Otherwise a rule has already made a step for the name, or the name lies in a
+	// read-only place.
 	return nil
 }
 
@@ -407,8 +407,8 @@ func (p *planner) holder(name string) *step {
 	return nil
 }
 
-// shown tells whether a step above name mounts something, which is the host's if
-// holder has found nothing. Then the host's directory has a place for the mount.
+// shown reports whether a step above name mounts something. If holder has found
+// nothing, that is a directory of the host, which has a place for the mount.
 func (p *planner) shown(name string) bool {
 	for name != "/" {
 		name = pathname.Parent(name)

@@ -17,7 +17,7 @@ const (
 	// defaultShm is the size of /dev/shm in bytes.
 	defaultShm = 256 << 20
 	// shmPerInode is how many bytes of the size allow one more file there. The
-	// number has to be bounded: an empty file takes memory of the kernel that the
+	// number must be bounded, because an empty file takes kernel memory that the
 	// size does not count.
 	shmPerInode = 4 << 10
 	// deviceInodes bounds the files in /dev: the process can make some there.
@@ -91,9 +91,9 @@ func (b *builder) devices(s *step, target int) error {
 }
 
 // device binds the character device at from in dir to the name to in dev. The
-// device must have that number, unless number is 0. The mount is read-only: else
-// the owner of the device could change its mode for the whole host. Read-only or
-// not, what is written to the device gets there.
+// device must have that number, unless number is 0. The mount is read-only,
+// because otherwise the owner of the device could change its mode for the whole
+// host. Writing to the device works on a read-only mount too.
 func (b *builder) device(dir int, from string, dev int, to string, number uint64) error {
 	fd, err := unix.Openat2(dir, from, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -224,16 +224,16 @@ func overlay(dir int, name string, make func(place int) (mount, error)) error {
 	return nil
 }
 
-// masks is a read-only file system of empty objects that others are covered with.
+// masks is a read-only file system of empty objects for covering others.
 type masks struct {
 	mount
 	// holders has the names of the objects for steps that have spots inside: they
-	// are empty but for places for the mounts of later steps.
+	// are empty except for places for the mounts of later steps.
 	holders map[*step]string
 }
 
 // makeMasks makes the masks of a plan and mounts them on the old root, so that
-// they go when that is taken off.
+// they disappear with it.
 func (b *builder) makeMasks(plan *viewPlan) error {
 	fd, err := b.keep(newFilesystem("tmpfs",
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "mode", "0700", "size", "1m"))
@@ -246,8 +246,8 @@ func (b *builder) makeMasks(plan *viewPlan) error {
 		mode uint32
 	}{
 		{"denied", unix.S_IFDIR}, {"empty", unix.S_IFDIR | 0o555},
-		// The mode of blank lets write: connect(2) to such a file says ECONNREFUSED,
-		// as it does where nobody listens, and not EACCES.
+		// The mode of blank allows writing, so that connect(2) to such a file fails
+		// with ECONNREFUSED, as without a listener, and not with EACCES.
 		{"secret", unix.S_IFREG}, {"blank", unix.S_IFREG | 0o666},
 	} {
 		if object.mode&unix.S_IFMT == unix.S_IFDIR {
@@ -275,7 +275,7 @@ func (b *builder) makeMasks(plan *viewPlan) error {
 	return mountError("masks", "/", "move_mount", attach(b.masks.mount, b.original))
 }
 
-// hold makes the directory for a step with nothing in it but the step's spots.
+// hold makes the directory for a step, which contains only the step's spots.
 func (m *masks) hold(s *step, name string) error {
 	if err := unix.Mkdirat(int(m.mount), name, 0o700); err != nil {
 		return fmt.Errorf("mkdirat: %w", err)
@@ -327,15 +327,15 @@ func (m *masks) cover(s *step, target int) (mount, error) {
 	return m.object("empty")
 }
 
-// makeSpots makes the spots in the file system fs. What is the path root in the
-// view is the directory at of fs ("" is its root), and the spots lie below. It
-// makes the directories that lead to them too, and gives these the mode.
+// makeSpots makes the spots in the file system fs. The directory at of fs (""
+// is its root) has the path root in the view, and the spots lie below it. It
+// also makes the directories on the way to them, with that mode.
 func makeSpots(fs int, at, root string, spots []spot, mode uint32) error {
 	var made []string
 	for _, s := range spots {
 		name := strings.Trim(strings.TrimPrefix(s.path, root), "/")
 		if name == "" {
-			continue // the root itself is there
+			continue // the root itself exists
 		}
 		for i := range name {
 			if name[i] != '/' {

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxUnixTable is how much of /proc/net/unix is read, in bytes.
+	// maxUnixTable is how many bytes of /proc/net/unix are read.
 	maxUnixTable = 4 << 20
-	// maxSockets is how many sockets are returned; to cover one costs a mount.
+	// maxSockets is how many sockets are returned, because covering one costs a mount.
 	maxSockets = 4096
 )
 
@@ -26,11 +26,11 @@ const (
 // sockets that were bound to a relative path.
 //
 // It reads 4 MiB of the kernel's table and returns 4096 sockets at most, and
-// leaves the others out. If that were an error, any process that may bind sockets
-// could keep every command from starting; and no policy depends on the covers.
-// Covered or not, with the network restricted
-// the filter refuses to connect, and with the network enabled the listener of
-// enforce.FilterEnabled refuses sockets outside the writable roots.
+// leaves the others out. That is no error, because otherwise any process that may
+// bind sockets could prevent every command from starting; and no policy depends
+// on the covers. Covered or not, with the network restricted the filter refuses
+// to connect, and with the network enabled the listener of enforce.FilterEnabled
+// refuses sockets outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {
@@ -91,7 +91,7 @@ func boundPaths(text []byte) []string {
 }
 
 // socketPath returns the canonical path of the socket that name leads to; "" if
-// there is none that we could reach.
+// we could reach none.
 func socketPath(name string) (string, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	switch err {

@@ -1,6 +1,6 @@
-// Package notice has the messages by which the servers of one registry tell each other
-// about executors, harnesses and their streams, as JSON over NATS. What a server does
-// when it gets one is the affair of package rendezvous.
+// Package notice has the messages that the servers of one registry send each other
+// about executors, harnesses and their streams, as JSON over NATS. Package rendezvous
+// says what a server does with a message.
 package notice
 
 import (

@@ -42,9 +42,9 @@ type Config struct {
 	Log    *limits.Log
 	Node   string // of this process
 
-	// Allows tells whether the operator lets an environment use the direct transport.
+	// Allows reports whether the operator lets an environment use the direct transport.
 	Allows func(environmentID string) bool
-	// Verify tells whether the request for a websocket is signed by a principal.
+	// Verify reports whether the request for a websocket is signed by a principal.
 	Verify SignedBy
 
 	Metrics Metrics
@@ -103,7 +103,7 @@ func (rs *Rooms) Close() {
 	rs.serving.Wait()
 }
 
-// HasExecutor tells whether the executor of a registration has a websocket here.
+// HasExecutor reports whether the executor of a registration has a websocket here.
 func (rs *Rooms) HasExecutor(registrationID string) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -111,7 +111,7 @@ func (rs *Rooms) HasExecutor(registrationID string) bool {
 	return rm != nil && rm.executors > 0
 }
 
-// Online tells whether a harness may find the executor of a registration: here, also if that has
+// Online reports whether a harness may find the executor of a registration: here, also if that has
 // gone just now and may be about to come back, or at another process.
 func (rs *Rooms) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
 	rs.mu.Lock()

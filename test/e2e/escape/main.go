@@ -1,15 +1,15 @@
 // Command escape runs inside a sandbox and tries to get out: the list of
-// sandbox.md 17 and more. It prints one line of JSON for each attempt and
-// judges nothing; the test that starts it knows what each has to end with. Linux
+// sandbox.md 17 and more. It prints one line of JSON for each attempt and judges
+// nothing; the test that starts it knows the expected result of each. Linux
 // only.
 //
-// It tries nothing unless it is confined: some attempts would harm a machine
-// on which they succeed, although each does the least that shows success. Where
-// things are is told in the environment, by the names of the fields of places.
-// With the argument "outside" it is what there is to reach, and with "count" it
-// only uses up numbers of processes: those that are used outside should mean
-// nobody inside.
-// The setting below keeps the runtime from opening files of its control group.
+// It tries nothing unless it is confined, because some attempts would harm a
+// machine on which they succeed, although each does the least that shows
+// success. Variables of the environment, named like the fields of places, say
+// where things are. With the argument "outside" it is the target of the
+// attempts. With "count" it only uses up process numbers, so that the numbers
+// of outside processes mean no process inside. The setting below keeps the
+// runtime from opening files of its control group.
 //
 //go:debug containermaxprocs=0
 package main

@@ -1,9 +1,9 @@
 // Command intruder is what runs inside a sandbox in the tests of test/hostile. Its first argument
 // says what it does:
 //
-//	calls BASE         makes the file calls of the sequences that it is asked for on stdin
+//	calls BASE         makes the file calls of the sequences that stdin asks for
 //	job BASE ROUNDS    writes in many processes, and tries to write where it must not
-//	race KIND BASE MS  makes calls while it changes what they are about
+//	race KIND BASE MS  makes calls while it changes their objects
 //	deaths BASE MS     kills processes in the middle of such calls
 //	flood KIND BASE N  makes calls that cost its supervisor much, from N threads
 //	pace BASE MS       prints how many files a second it can create and remove

@@ -1,7 +1,7 @@
 // Command guest is /init of the virtual machines of package kernels. It makes the
-// machine look like an ordinary host, takes away what its environment says, has
-// the agent diagnose the rest, makes the attempts, and powers the machine off.
-// All that it has to say goes to the serial console.
+// machine look like an ordinary host, takes away what its environment says, lets
+// the agent diagnose the rest, makes the attempts, and powers the machine off. It
+// prints to the serial console.
 package main
 
 import (

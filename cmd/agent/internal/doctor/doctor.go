@@ -52,7 +52,7 @@ type Layer struct {
 	Remedy string `json:"remedy"`
 }
 
-// Row reports whether this host can enforce one kind of policy.
+// Row says whether this host can enforce one kind of policy.
 type Row struct {
 	Name        string      `json:"name"`
 	Description string      `json:"description"`
@@ -60,8 +60,8 @@ type Row struct {
 	Files       Enforcement `json:"files"` // of file requests
 }
 
-// Enforcement says whether a policy is enforced. Otherwise requests with that policy
-// are refused.
+// Enforcement says whether a policy is enforced. Otherwise requests with that
+// policy are refused.
 type Enforcement struct {
 	OK bool `json:"ok"` // enforced
 	// Layers are those that sandboxLayers in the answer to process/start would
@@ -120,7 +120,7 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	return d, nil
 }
 
-// judgedNote reports whether rules about commands can be enforced for all that is executed.
+// judgedNote says whether rules about commands can be enforced for all that is executed.
 func judgedNote() Note {
 	n := Note{Name: "execPolicyTree", OK: true, Text: "rules about commands can be enforced for every program that a command executes (--exec-policy-enforce tree). " +
 		"Rules about names are only a guard rail: the security boundary is the sandbox"}

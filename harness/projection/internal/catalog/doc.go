@@ -1,5 +1,5 @@
-// Package catalog makes what a model sees of the skills of executors: a list, which is a section of
-// the state of the world, and the texts, which are read when the model needs them.
+// Package catalog shows the skills of executors to a model: a list, which is a section of the state
+// of the world, and their texts, which are read when the model needs them.
 //
 //	cache := New(Config{})
 //	var section Section
@@ -12,6 +12,6 @@
 // path of its folder. In a selected root that is shortened: e0/skills/deploy, where e0 is in
 // the table at the head of the list. Both are understood.
 //
-// Descriptions are texts of strangers: they are made one line, shortened, and cannot end the
-// section that they are in.
+// Descriptions come from strangers: each is joined to one line and shortened, and cannot end the
+// section it stands in.
 package catalog

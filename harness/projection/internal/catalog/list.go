@@ -90,7 +90,7 @@ type installation struct {
 	instructions *string // what SKILL.md contains, where that is known
 }
 
-// EnvironmentHas tells whether a skill of that name is there, with or without its namespace.
+// EnvironmentHas reports whether a skill of that name is there, with or without its namespace.
 func (l *List) EnvironmentHas(environmentID, name string) bool {
 	return slices.ContainsFunc(l.skills, func(s *Skill) bool {
 		return (s.Name == name || strings.HasSuffix(s.Name, ":"+name)) &&

@@ -73,7 +73,7 @@ func Configured(config *protocol.ConfigReadResult, variables bool) (Declarations
 	return d, nil
 }
 
-// allows tells whether a requirement is met by a server.
+// allows reports whether a requirement is met by a server.
 func allows(requirement any, at string) bool {
 	entry, _ := requirement.(map[string]any)
 	if identity, ok := entry["identity"].(map[string]any); ok {
@@ -163,7 +163,7 @@ func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, er
 	return servers, there, nil
 }
 
-// isFlat tells whether a text has no deeper tables and no longer keys than is allowed. It knows
+// isFlat reports whether a text has no deeper tables and no longer keys than is allowed. It knows
 // strings, comments, brackets, dots and what ends a key, and nothing else of TOML: the decoder
 // stops where the text is none.
 func isFlat(text string) bool {

@@ -2,5 +2,5 @@
 // and connectors. Nothing is opened or started, and nothing is expanded: a text such as
 // ${PLUGIN_ROOT} is handed on as it is (capabilities.md 6.2).
 //
-// What is wrong with one declaration is a warning, and the others count all the same.
+// An error in one declaration is a warning; the other declarations still count.
 package declared

@@ -35,10 +35,10 @@ type Declarations struct {
 	Warnings   []string
 }
 
-// IsEmpty tells whether nothing is declared.
+// IsEmpty reports whether nothing is declared.
 func (d *Declarations) IsEmpty() bool { return len(d.Servers) == 0 && len(d.Connectors) == 0 }
 
-// Equal tells whether the same is declared.
+// Equal reports whether the same is declared.
 func (d *Declarations) Equal(o *Declarations) bool {
 	return d == o || slices.Equal(d.Connectors, o.Connectors) &&
 		slices.EqualFunc(d.Servers, o.Servers, func(a, b mcpserver.Spec) bool { return a.Equal(&b) })
@@ -197,7 +197,7 @@ func isURL(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// isName tells whether a name may be that of a server.
+// isName reports whether a name may be that of a server.
 func isName(name string) bool {
 	for i := range len(name) {
 		c := name[i]

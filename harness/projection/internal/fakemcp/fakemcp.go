@@ -1,5 +1,5 @@
 // Package fakemcp is an MCP server for tests: a mode of the test binary, which counts its starts
-// and misbehaves as it is told.
+// and misbehaves on request.
 package fakemcp
 
 import (
@@ -65,7 +65,7 @@ func Gone(t testing.TB, pids ...int) {
 	}
 }
 
-// isGone tells whether there is no such process, or only what nobody has waited for: an orphan,
+// isGone reports whether there is no such process, or only what nobody has waited for: an orphan,
 // where nobody is responsible for those.
 func isGone(pid int) bool {
 	stat, err := linux.StatOf(pid)

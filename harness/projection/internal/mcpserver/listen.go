@@ -102,7 +102,7 @@ func (h *httpLink) hear(ctx context.Context, params protocol.HTTPRequestParams, 
 	return s.read(answer.Body)
 }
 
-// hasEvents tells whether an answer is a stream of events. The error says why there will be none;
+// hasEvents reports whether an answer is a stream of events. The error says why there will be none;
 // without one, a later answer may be.
 func hasEvents(answer *client.HTTPResponse) (bool, error) {
 	if answer.Status >= http.StatusInternalServerError || answer.Status == http.StatusTooManyRequests {

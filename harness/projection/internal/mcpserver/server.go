@@ -62,7 +62,7 @@ type Spec struct {
 	StartTimeout, CallTimeout time.Duration
 }
 
-// Equal tells whether two specs are of the same server.
+// Equal reports whether two specs are of the same server.
 func (s *Spec) Equal(t *Spec) bool {
 	if s.Name != t.Name || s.Plugin != t.Plugin || s.URL != t.URL || s.Dir != t.Dir || len(s.Env) != len(t.Env) ||
 		s.StartTimeout != t.StartTimeout || s.CallTimeout != t.CallTimeout {
@@ -306,7 +306,7 @@ func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts, maxRestarts), maxPause)
 }
 
-// isLost tells whether the executor is gone for good, and with it all that could be started.
+// isLost reports whether the executor is gone for good, and with it all that could be started.
 func (s *Server) isLost() bool { return s.cfg.Client != nil && s.cfg.Client.Err() != nil }
 
 // settle changes the state and tells of it. A server that was closed has not failed, so

@@ -166,7 +166,7 @@ func (t *session) list(ctx context.Context) (tools []*mcp.Tool, err error) {
 	}
 }
 
-// isToolName tells whether a name may be that of a tool: what the protocol recommends, and any
+// isToolName reports whether a name may be that of a tool: what the protocol recommends, and any
 // other text of one line that is no longer.
 func isToolName(name string) bool {
 	return name != "" && len(name) <= maxToolName && utf8.ValidString(name) &&

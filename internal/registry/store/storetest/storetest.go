@@ -1,7 +1,7 @@
 // Package storetest opens stores for the tests of packages that use one: on an embedded
 // server, beside another process, and on a NATS server of the test. It also reads and
-// writes what lies in them. Failures end the test. For tests that cannot have NATS there is a
-// [Fake], and [TestStore] says what it has in common with a store.
+// writes their contents. Failures end the test. For tests that cannot have NATS there is a [Fake],
+// and [TestStore] tests the promises that it shares with a store.
 package storetest
 
 import (

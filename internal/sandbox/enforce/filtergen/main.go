@@ -7,8 +7,8 @@
 //
 // With -check it writes nothing and fails if a committed program differs. If
 // another version of libseccomp is installed, filtergen exits with status 3 and
-// compiles nothing: that version may make other programs of the same meaning, so
-// a difference would prove nothing.
+// compiles nothing, because that version may make different programs with the
+// same meaning, so a difference would prove nothing.
 package main
 
 import (

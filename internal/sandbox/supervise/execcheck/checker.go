@@ -18,25 +18,27 @@ import (
 // each takes a thread. Further calls wait.
 const maxWindows = 64
 
-// Config is what a [Checker] has to know.
+// Config configures a [Checker].
 type Config struct {
 	// Find finds the program that a call names: path begins at the caller's
-	// descriptor dir, or with AT_FDCWD at its working directory, and flags are
-	// those of execveat(2). It returns an O_PATH descriptor, which the checker
-	// closes, and the canonical path; or the errno of the call. It refuses what the
-	// command may not execute: Decide is not asked about single files. It is called
-	// for the program, each interpreter and the loader, by several workers at once.
+	// descriptor dir, or with AT_FDCWD at its working directory, and flags are the
+	// flags of execveat(2). It returns an O_PATH descriptor, which the checker
+	// closes, and the canonical path; or the errno of the call. It refuses files
+	// that the command may not execute, because Decide does not judge single files.
+	// It is called for the program, each interpreter and the loader, by several
+	// workers at once.
 	Find func(call *usernotify.Call, dir int, path string, flags int) (fd int, canonical string, err error)
-	// Decide returns why an image may not run, or nil; the error's errno is that of
-	// the call, EPERM if it has none. It is called on one of maxWindows workers: as
-	// many slow decisions hold up every further execve of the command. Close waits
-	// for it, and nobody tells it that the caller was killed. For an image with Real
-	// it is called while the thread is stopped, and has to return at once.
+	// Decide returns the reason why an image may not run, or nil; the call fails
+	// with the error's errno, or EPERM if it has none. It is called on one of
+	// maxWindows workers, so maxWindows slow decisions delay every further execve
+	// of the command. Close waits for it, and it does not learn that the caller was
+	// killed. For an image with Real it is called while the thread is stopped, and
+	// must return at once.
 	Decide func(Image) error
-	// First is called once, when the first image has been found right, before its
+	// First is called once, when the first image has been verified, before its
 	// first instruction. Until then the process that calls execve may share the
-	// memory of this one, which therefore has to be traceable (PR_SET_DUMPABLE).
-	// After an error that image is killed. nil does nothing.
+	// memory of this process, which must therefore be traceable
+	// (PR_SET_DUMPABLE). After an error that image is killed. It may be nil.
 	First func() error
 }
 
@@ -59,7 +61,7 @@ func New(c Config) *Checker {
 	return &Checker{config: c, jobs: make(chan job), stop: make(chan struct{}), windows: map[int]chan struct{}{}, reaped: map[int]chan struct{}{}}
 }
 
-// Close ends the workers, once their windows are closed. The listener has hung up
+// Close ends the workers, once their windows are closed. The listener is closed
 // by then, so no call waits for an answer any more.
 func (c *Checker) Close() {
 	close(c.stop)
@@ -77,7 +79,7 @@ type job struct {
 func (c *Checker) Check(listener int, call usernotify.Call) {
 	j := job{listener: listener, call: call}
 	select {
-	case c.jobs <- j: // to a worker that waits
+	case c.jobs <- j: // to a waiting worker
 		return
 	default:
 	}
@@ -96,9 +98,9 @@ func (c *Checker) Check(listener int, call usernotify.Call) {
 	})
 }
 
-// work is a worker: a thread of its own, which never forks, so that all it waits
-// for is the thread that it traces. No signal may interrupt it. It is not the main
-// thread: to that one the kernel gives orphans as children.
+// work is a worker: a separate thread, which never forks, so that it waits only
+// for the thread that it traces. No signal may interrupt it. It is not the main
+// thread, because the kernel gives orphans to the main thread as children.
 func (c *Checker) work(j job) {
 	runtime.LockOSThread() // unlocked on the main thread only; another one ends with this func
 	if unix.Gettid() == os.Getpid() {
@@ -155,7 +157,7 @@ func (j *job) refuse(err error) {
 
 // judge reads the call, finds the program and its interpreters, and decides. The
 // files stay open until the call is answered. The order is the kernel's, so that a
-// call with two mistakes gets the same errno.
+// call with two errors gets the same errno.
 func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err error) {
 	a, err := readFile(call)
 	if err != nil {
@@ -225,14 +227,13 @@ func (c *Checker) find(call *usernotify.Call, dir int, path string, flags int) (
 }
 
 // Ended waits until a child of this process has ended, and returns its pid. It does
-// not reap the child, so the pid stays its own. Who calls it then waits for the
-// child and calls [Checker.Reaped]. There may be one such caller, and nobody else
-// may wait for children. On nil it does the same in a process that traces nobody.
+// not reap the child, so the pid stays its own. The caller then waits for the child
+// and calls [Checker.Reaped]. There may be only one such caller, and nothing else
+// may wait for children. On nil it does the same in a process that traces nothing.
 //
-// It passes over the stops and ends that belong to windows. A thread that is traced
-// shows them to everybody who waits in this process; if it is a child they can even
-// be taken away from the thread that traces it, and would then be waited for in
-// vain.
+// It skips the stops and ends that belong to windows. A traced thread shows them to
+// every waiter in this process. If it is a child, a waiter can even take them from
+// its tracer, which would then wait for them in vain.
 func (c *Checker) Ended() (pid int, err error) {
 	for {
 		s, err := look(unix.P_ALL, 0, 0)
@@ -248,8 +249,8 @@ func (c *Checker) Ended() (pid int, err error) {
 	}
 }
 
-// settle returns once no window is open for the process or thread pid, and tells
-// whether one was.
+// settle returns once no window is open for the process or thread pid, and
+// reports whether one was.
 func (c *Checker) settle(pid int) bool {
 	c.mu.Lock()
 	closed := c.windows[pid]
@@ -261,11 +262,11 @@ func (c *Checker) settle(pid int) bool {
 	return true
 }
 
-// isChild tells whether pid, which was seen to have ended, is a process whose
-// parent is this one. Otherwise it was the end of a traced thread, which has been
-// waited for meanwhile. In doubt it is a child: for a moment there may be no
-// descriptor to look it up with; and a procfs that hides what this process could not
-// trace (hidepid) does so also with a child that has died with capabilities.
+// isChild reports whether pid, which was seen to have ended, is a child process of
+// this one. Otherwise it was the end of a traced thread, which its tracer has waited
+// for in the meantime. In doubt it returns true: for a moment there may be no
+// descriptor for the look-up, and a procfs with hidepid also hides a child that died
+// with capabilities.
 func isChild(pid int) bool {
 	leader, parent, err := linux.ProcessOf(pid)
 	if err == unix.ENOENT || err == unix.ESRCH {
@@ -275,7 +276,7 @@ func isChild(pid int) bool {
 	return err != nil || leader == pid && parent == os.Getpid()
 }
 
-// Reaped tells that the child pid, which [Checker.Ended] has returned, was waited
+// Reaped notes that the child pid, which [Checker.Ended] returned, was waited
 // for.
 func (c *Checker) Reaped(pid int) {
 	if c == nil {

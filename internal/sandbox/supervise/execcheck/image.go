@@ -15,43 +15,43 @@ import (
 )
 
 // Image is a program with its arguments, as it is about to run or runs. Its environment
-// is not part of it: the kernel reads that again.
+// is not part of it, because the kernel reads the environment again.
 type Image struct {
-	// Path is the program as the caller has named it; "" if only the descriptor
+	// Path is the program as the caller named it; "" if only the descriptor
 	// names it, or if Real is set.
 	Path string
-	// Program is the canonical path of the file that was named. Interpreters are
-	// those of the files that run it, if it is a script; the last one becomes the
-	// process.
+	// Program is the canonical path of the named file. Interpreters are the
+	// canonical paths of the files that run it, if it is a script; the last one
+	// becomes the process.
 	Program      string
 	Interpreters []string
-	// Loader is the canonical path of the loader that the process becomes, too; "" if there is
-	// none. With Real it is set for a loader alone, which is Program then.
+	// Loader is the canonical path of the loader that is loaded too; "" if there is none. With Real
+	// it is set only if the program is a loader, which is then Program.
 	Loader string
-	// Identity tells the file of Program from others, also from what it is after it was written
-	// to; "" with Real.
+	// Identity distinguishes the file of Program from others, and from its later state after a
+	// write; "" with Real.
 	Identity string
-	// Heads are the beginnings of these files, in this order, as far as the kernel looks.
+	// Heads are the beginnings of these files, in this order, as far as the kernel examines them.
 	Heads [][]byte
-	// Thread is the one that has made the call, or, with Real, the process. Process is that of the
-	// thread, and Parent the parent of that.
+	// Thread is the calling thread or, with Real, the process. Process is the process of the
+	// thread, and Parent its parent.
 	Thread, Process, Parent int
-	// Argv are the arguments that the caller has passed. Final are those that the process
-	// gets, with the interpreters before them; nil with Real.
+	// Argv are the arguments that the caller passed. Final are the arguments that the
+	// process gets, with the interpreters before them; nil with Real.
 	Argv, Final []string
-	// Real tells that this is what the kernel has loaded, which is not what was
-	// judged before: the file was replaced, or the kernel knows another interpreter
-	// for it. Nobody can be asked about it any more. Program is then what /proc/PID/exe
-	// says, of a script its interpreter, or another file that is mapped into the process, its
-	// loader; Path and Interpreters are empty; Argv is what the process has got.
+	// Real says that this is the image that the kernel loaded, which differs from the judged one:
+	// the file was replaced, or the kernel knows another interpreter for it. It is too late to ask
+	// anybody about it. Program is then the file of /proc/PID/exe, for a script its interpreter, or
+	// another file that is mapped into the process, its loader. Path and Interpreters are empty;
+	// Argv has the arguments of the process.
 	Real bool
 }
 
-// identity tells files apart.
+// identity distinguishes files.
 type identity struct {
 	dev, ino     uint64
 	size         int64
-	mtime, ctime unix.Timespec // a file that was written to in between is another one
+	mtime, ctime unix.Timespec // a file that was written to in between counts as another one
 }
 
 func identityOf(st *unix.Stat_t) identity {
@@ -62,24 +62,24 @@ func (id *identity) String() string {
 	return fmt.Sprint(id.dev, id.ino, id.size, id.mtime.Nano(), id.ctime.Nano())
 }
 
-// expected is what the process has to be when the kernel has loaded the image.
+// expected is what the process must be after the kernel has loaded the image.
 type expected struct {
 	exe     identity
-	loader  string // the canonical path of what the kernel loads beside it; "" if nothing
+	loader  string // the canonical path of the loader; "" if there is none
 	cmdline []byte // each argument with a NUL behind it, as in /proc/PID/cmdline
-	// For a process that has become something else: how the program was named, what it
-	// was to get, and what the caller has passed.
+	// For a process that has become something else: the name of the program, its
+	// intended arguments, and the arguments of the caller.
 	name         string
 	argv, passed []string
-	// What the thread is a part of, and the parent of that.
+	// The process of the thread, and its parent.
 	process, parent int
 }
 
-// allows tells whether a process that is not what was expected may have these
-// arguments. They have to be known to the command: a script that has come into the
-// place of another names arguments of its own in its first line, and the command may
-// not be allowed to read it. The interpreter of a foreign format (binfmt_misc) gets the
-// name of the file before, or in place of, the first argument.
+// allows reports whether an unexpected process may have these arguments. The command
+// must already know them, because a script that replaced another one names its own
+// arguments in its first line, and the command may not be allowed to read it. The
+// interpreter of a foreign format (binfmt_misc) gets the name of the file before, or in
+// place of, the first argument.
 func (e *expected) allows(argv []string) bool {
 	if slices.Equal(argv, e.argv) || slices.Equal(argv, e.passed) {
 		return true
@@ -93,14 +93,14 @@ func (e *expected) allows(argv []string) bool {
 
 const (
 	// maxArguments bounds the arguments of a program, in bytes with a pointer for
-	// each. It is what the kernel takes at most (execve(2)): three quarters of
+	// each. It is the most that the kernel accepts (execve(2)): three quarters of
 	// 8 MiB.
 	maxArguments = 6 << 20
-	// maxInterpreters is how many interpreters a program may have: its own, that of
-	// its interpreter if this is a script too, and so on. The kernel gives up after
-	// as many.
+	// maxInterpreters is how many interpreters a program may have: its own, the
+	// interpreter of its interpreter if this is a script too, and so on. The kernel
+	// has the same limit.
 	maxInterpreters = 5
-	// headSize is how much of a file the kernel looks at to find out its format.
+	// headSize is how many bytes of a file the kernel examines to find out its format.
 	headSize = 256
 )
 
@@ -109,7 +109,7 @@ type asked struct {
 	dir   int // a descriptor of the caller, or AT_FDCWD
 	path  string
 	flags int
-	argv  uint64 // where the caller has its list of arguments
+	argv  uint64 // address of the caller's list of arguments
 }
 
 // readFile reads which file the call is about.
@@ -171,7 +171,7 @@ func (a *asked) scriptName() string {
 	return fmt.Sprintf("/dev/fd/%d/%s", a.dir, a.path)
 }
 
-// program is a file that was found.
+// program is a program file that was found.
 type program struct {
 	fd   int // O_PATH; its inode number is given to no other file while it is open
 	path string
@@ -187,9 +187,9 @@ func (p *program) open() (int, error) {
 	return fd, nil
 }
 
-// examine returns what the kernel looks at to find out the format of the file, and, of one that is
-// no script, the loader that it names. A file that cannot be read could not be compared
-// later, so its error is EACCES.
+// examine returns the bytes from which the kernel finds out the format of the file and, if the file
+// is no script, the loader that it names. A file that cannot be read could not be compared later,
+// so its error is EACCES.
 func (p *program) examine() (head [headSize]byte, loader string, err error) {
 	fd, err := p.open()
 	if err != nil {
@@ -205,13 +205,13 @@ func (p *program) examine() (head [headSize]byte, loader string, err error) {
 }
 
 // interpreter returns the interpreter that the head of a script names, with its
-// argument if there is one. A file that the kernel does not take for a script may
-// still be another kind of program.
+// argument if there is one. A file that is no script for the kernel may still be
+// another kind of program.
 //
-// Everything is as in the kernel. The line ends with a newline. Without one it goes
-// on to the end of the head, where the name must not be cut off, and a NUL ends the
-// name or the argument. All behind the name is one argument. It can be empty, if
-// blanks and a NUL follow the name.
+// Everything is as in the kernel. The line ends with a newline. Without one, it
+// continues to the end of the head, where the name must not be cut off, and a NUL
+// ends the name or the argument. Everything after the name is one argument. It can
+// be empty, if blanks and a NUL follow the name.
 func interpreter(head [headSize]byte) (with []string, script bool) {
 	const blanks, ends = " \t", " \t\x00"
 	text, found := bytes.CutPrefix(head[:], []byte("#!"))
@@ -243,8 +243,8 @@ func interpreter(head [headSize]byte) (with []string, script bool) {
 	return with, true
 }
 
-// is tells whether the process pid is what was expected. What cannot be read is
-// something else.
+// is reports whether the process pid is as expected. It returns false if
+// something cannot be read.
 func (e *expected) is(pid int) bool {
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/exe", pid), &st); err != nil || identityOf(&st) != e.exe {
@@ -271,9 +271,9 @@ func readCmdline(pid, limit int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// realImage describes the process pid as it is. A file that no path leads to any
-// more could not be judged, so it is an error, and so is one of another mount namespace:
-// the command has made that, and can give any file any path there.
+// realImage describes the process pid as it is. A file that no path leads to any more
+// could not be judged, so it is an error. So is a file of another mount namespace,
+// because the command made that namespace, and can give any file any path there.
 func realImage(pid, parent int) (Image, error) {
 	exe := fmt.Sprintf("/proc/%d/exe", pid)
 	path, err := os.Readlink(exe)
@@ -293,7 +293,7 @@ func realImage(pid, parent int) (Image, error) {
 	image := Image{Program: path, Argv: argv, Real: true, Thread: pid, Process: pid, Parent: parent}
 	head := make([]byte, headSize)
 	if f, err := os.Open(exe); err == nil {
-		n, _ := f.Read(head) // what cannot be read is no script
+		n, _ := f.Read(head) // an unreadable file is no script
 		_ = f.Close()
 		image.Heads = [][]byte{head[:n]}
 	}

@@ -115,7 +115,7 @@ func (w *window) stopped(s sighting) (done bool) {
 	return detach(s.pid, s.signal()) == nil // a signal came first
 }
 
-// mayMap tells whether the process, which has these arguments, may have the files that are mapped
+// mayMap reports whether the process, which has these arguments, may have the files that are mapped
 // into it beside its program. Before the kernel read that file it could have been changed to name
 // another loader than the one that was judged, or the name to lead to another one.
 func (w *window) mayMap(pid int, argv []string) bool {
@@ -139,7 +139,7 @@ func (w *window) mayMap(pid int, argv []string) bool {
 	return true
 }
 
-// right tells whether the process may run what it has become.
+// right reports whether the process may run what it has become.
 func (w *window) right(pid int) bool {
 	argv := w.want.argv
 	if !w.want.is(pid) {

@@ -21,7 +21,7 @@ type Call struct {
 	Args   [6]uint64 // as the caller gave them
 	Thread int       // that has made the call
 
-	// Own tells whether a process or thread is one of the command's.
+	// Own reports whether a process or thread is one of the command's.
 	Own func(id int) bool
 	// Still returns an error if the caller does not wait any more. It is asked
 	// before anything is sent.
@@ -301,8 +301,8 @@ type process struct{ parent, group int }
 // processes are those that procfs lists, by their numbers.
 type processes map[int]process
 
-// ofCommand tells whether the supervisor was an ancestor of a process when these
-// were listed. Other processes need not be looked at more closely.
+// ofCommand reports whether the supervisor was an ancestor of a process when
+// these were listed. Other processes need not be looked at more closely.
 func (all processes) ofCommand(id int) bool {
 	for range len(all) {
 		p, ok := all[id]

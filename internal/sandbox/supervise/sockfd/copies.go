@@ -179,8 +179,8 @@ func (c *Copy) endLocked() {
 	}
 }
 
-// Connects tells whether the socket is for connections, and so names its peer once
-// and not with every message.
+// Connects reports whether the socket is for connections, and so names its peer
+// once and not with every message.
 func (c *Copy) Connects() bool {
 	const dccp = 6 // SOCK_DCCP
 	return c.Kind == unix.SOCK_STREAM || c.Kind == unix.SOCK_SEQPACKET || c.Kind == dccp
@@ -207,7 +207,7 @@ func (c *Copy) Attempted(err error) {
 	}
 }
 
-// hasPeer tells whether the socket is connected.
+// hasPeer reports whether the socket is connected.
 func hasPeer(fd int) bool {
 	_, err := unix.Getpeername(fd)
 	return err == nil

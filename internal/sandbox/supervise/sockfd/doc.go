@@ -3,9 +3,10 @@
 // command has too. With it the supervisor can connect, bind or send for the
 // command, without being allowed to take a descriptor out of another process.
 //
-// A copy keeps the socket open when the command has closed it: a peer would see no
-// end of the connection, a port would stay taken, and an epoll(7) of the command
-// would still report the socket. So a copy is dropped as early as possible:
+// A copy keeps the socket open after the command has closed it: a peer would not
+// see the end of the connection, a port would stay taken, and an epoll(7) of the
+// command would still report the socket. So a copy is dropped as early as
+// possible:
 //
 //   - when the socket is connected or listens: after that the command needs no help
 //   - when no process of the command has the socket open: the descriptors in

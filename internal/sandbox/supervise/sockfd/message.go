@@ -92,8 +92,8 @@ func readParts(read func(addr uint64, n int) ([]byte, error), addr uint64, parts
 	return data, nil
 }
 
-// PassesDescriptors tells whether there are descriptors among the control messages,
-// or the kernel would not understand these.
+// PassesDescriptors reports whether there are descriptors among the control
+// messages, or the kernel would not understand these.
 func (m *Message) PassesDescriptors() bool {
 	if len(m.Control) == 0 {
 		return false

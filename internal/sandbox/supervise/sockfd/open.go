@@ -121,8 +121,8 @@ func findAt(thread string, wanted map[uint64]bool) error {
 	return nil
 }
 
-// hasEnded tells whether a thread is gone or a zombie, whose descriptors nobody but
-// uid 0 may list.
+// hasEnded reports whether a thread is gone or a zombie, whose descriptors nobody
+// but uid 0 may list.
 func hasEnded(thread string) bool {
 	stat, err := linux.ReadStat(thread)
 	return err != nil || stat.Dead()

@@ -1,8 +1,8 @@
 // Package seccomp says, as tables, what each filter of package enforce does with
 // each system call. filtergen compiles the tables into the programs that enforce
 // embeds, and the tests of enforce compare the programs with the tables. Nothing
-// that runs in the agent imports this package. It builds everywhere; nothing in
-// it is ever changed, so everything may be used at once.
+// that runs in the agent imports this package. It builds everywhere. It never
+// changes, so everything may be used at once.
 package seccomp
 
 import "github.com/execagent/execagent/sandbox"
