@@ -56,6 +56,7 @@ type containers struct{ repo string }
 // newContainers returns containers with a volume of their own.
 func newContainers(t *testing.T) *containers {
 	t.Helper()
+	rig.Tier(t, rig.Merge)
 	if os.Getuid() != 0 {
 		t.Skip("containers are run by root here")
 	}

@@ -85,7 +85,7 @@ func TestDay(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	tokenFile, wrongFile := file("token", token), file("wrong", wrong)
 	cmd := exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
-		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "2s",
+		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "100ms",
 		"--state-dir", in("state"))
 	cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+inEnv+"-key", "SECRET_OF_AGENT="+inEnv)
 	var out rig.Transcript

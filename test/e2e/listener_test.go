@@ -53,7 +53,7 @@ func TestPlainTokens(t *testing.T) {
 // command with the network must not use that to run something unconfined by way of the agent that
 // confines it; and the agent says at its start whom it lets in.
 func TestCommandIsNoClient(t *testing.T) {
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name, listen string
 		flags        []string
 		who          string
@@ -64,6 +64,9 @@ func TestCommandIsNoClient(t *testing.T) {
 		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who can reach", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i > 0 {
+				rig.Tier(t, rig.Merge)
+			}
 			work, err := filepath.EvalSymlinks(t.TempDir())
 			if err != nil {
 				t.Fatal(err)

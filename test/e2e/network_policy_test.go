@@ -145,7 +145,6 @@ func TestSandboxNetwork(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	launcher := rig.Launcher(t, t.TempDir())
 	var other atomic.Int64
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/direct" {
@@ -164,28 +163,25 @@ func TestSandboxNetwork(t *testing.T) {
 		curl -s -m 60 -o /dev/null -o /dev/null -w '%%{http_code}\n' http://other.invalid/ http://denied.invalid/
 		curl -s -m 60 --noproxy '*' http://%[1]s/direct || echo shut
 		(exec 3<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null || echo shut`, place, host, port)
-	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
-			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-			cmd.Env = []string{"PATH=/usr/bin:/bin"}
-			cmd.SysProcAttr.Setsid = true // without a terminal
-			var stdout, stderr strings.Builder
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			if err := cmd.Run(); err != nil {
-				t.Errorf("%v: %s", err, stderr.String())
-			}
-			if want := "here\n403\n403\nshut\nshut\n"; stdout.String() != want {
-				t.Errorf("printed %q, want %q", stdout.String(), want)
-			}
-			want := "agent: network: reached " + place + "\n" +
-				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
-			if stderr.String() != want {
-				t.Errorf("said %q, want %q", stderr.String(), want)
-			}
-		})
-	}
+	eachMeans(t, func(t *testing.T, launch []string) {
+		argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
+		cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		cmd.SysProcAttr.Setsid = true // without a terminal
+		var stdout, stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%v: %s", err, stderr.String())
+		}
+		if want := "here\n403\n403\nshut\nshut\n"; stdout.String() != want {
+			t.Errorf("printed %q, want %q", stdout.String(), want)
+		}
+		want := "agent: network: reached " + place + "\n" +
+			"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
+		if stderr.String() != want {
+			t.Errorf("said %q, want %q", stderr.String(), want)
+		}
+	})
 	t.Cleanup(func() {
 		if n := other.Load(); n != 0 {
 			t.Errorf("the destination was reached %d times past the proxy", n)

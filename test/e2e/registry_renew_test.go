@@ -89,6 +89,7 @@ func replace(t *testing.T, path string, text []byte) {
 // each client is served, the new one is shown, and what cannot be used is not. The log is JSON
 // all along.
 func TestRegistryRenewsCertificate(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

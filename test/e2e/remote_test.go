@@ -196,7 +196,7 @@ func TestRemoteStdin(t *testing.T) {
 	frame := func(token string, life time.Duration) string {
 		return fmt.Sprintf(`{"version":1,"environment_id":"ci-1","token":%q,"expires_at":%d}`+"\n", token, time.Now().Add(life).Unix())
 	}
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name         string
 		flags        []string
 		environ      string
@@ -208,14 +208,17 @@ func TestRemoteStdin(t *testing.T) {
 	}{
 		{name: "bearer", flags: []string{"--registration-bearer-stdin"}, first: s.Executor + "\nignored\n", stays: true},
 		{name: "bearer, until the end", flags: []string{"--registration-bearer-stdin", "--exit-on-stdin-close"}, first: s.Executor + "\n"},
+		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour),
+			then: frame("not-a-secret-but-expired", -time.Hour), code: 1, secretOfThen: "not-a-secret-but-expired"},
 		{name: "key, until the end", flags: []string{"--exit-on-stdin-close"}, environ: "CODEX_API_KEY=" + s.Executor},
 		{name: "key, until the end by variable", environ: "CODEX_API_KEY=" + s.Executor + "\x00CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true"},
 		{name: "older variable", environ: "CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN=" + s.Executor, stays: true},
 		{name: "frames", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour) + frame(s.Executor, time.Hour)},
-		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour),
-			then: frame("not-a-secret-but-expired", -time.Hour), code: 1, secretOfThen: "not-a-secret-but-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i > 2 {
+				rig.Tier(t, rig.Merge)
+			}
 			input, feed, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
@@ -440,6 +443,7 @@ func TestDemo(t *testing.T) {
 
 // TestManPages: a page for every command, without a complaint of groff.
 func TestManPages(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	for _, program := range []string{"help2man", "groff"} {
 		if _, err := exec.LookPath(program); err != nil {
