@@ -135,12 +135,10 @@ func TestAttachAsks(t *testing.T) {
 func TestServedRulesHidden(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
-	root := protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}
+	all := readOnly()
+	all.Permissions.FileSystem.Entries[0].Access = "write"
 	eachMeans(t, func(t *testing.T, launch []string) {
-		for writes, entries := range map[string][]protocol.SandboxEntry{
-			"folder": {{Path: root, Access: "read"}, {Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(filepath.Dir(dir)))}, Access: "write"}},
-			"all":    {{Path: root, Access: "write"}},
-		} {
+		for writes, box := range map[string]*protocol.Sandbox{"folder": readOnly(filepath.Dir(dir)), "all": all} {
 			t.Run(writes, func(t *testing.T) {
 				t.Parallel()
 				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
@@ -150,9 +148,6 @@ func TestServedRulesHidden(t *testing.T) {
 				}
 				defer c.Close()
 				beside := filepath.Join(t.TempDir(), "beside")
-				box := &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
-					Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
-						Type: protocol.FileSystemRestricted, Entries: entries}}}
 				p, err := c.Spawn(rig.Context(t), client.Spec{
 					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
 					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,

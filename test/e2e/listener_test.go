@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/execagent/execagent/transport"
 )
 
 // TestPlainTokens: a token that leaves the machine without TLS is a warning, at the start, and
@@ -82,9 +79,7 @@ func TestCommandIsNoClient(t *testing.T) {
 				}
 			})
 			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
-			c, err := client.Connect(rig.Context(t), client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
-				return transport.Dial(ctx, url, transport.DialConfig{})
-			}})
+			c, err := client.DialURL(rig.Context(t), url)
 			if err != nil {
 				t.Fatal(err)
 			}

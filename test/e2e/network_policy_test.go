@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -18,9 +17,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/execagent/execagent/transport"
 )
 
 // curlCode prints the status of a request that a command makes by way of its proxy.
@@ -39,21 +36,12 @@ func TestNetworkPolicy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	write := func(text string) {
 		t.Helper()
-		next := file + ".next"
-		if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, file); err != nil {
-			t.Fatal(err)
-		}
+		replace(t, file, []byte(text))
 	}
 	write(`allow = ["127.0.0.1"]`)
 	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
 	agent := rig.Start(t, cmd)
-	url := agent.Line(t)
-	c, err := client.Connect(rig.Context(t), client.Config{
-		Dial: func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, url, transport.DialConfig{}) },
-	})
+	c, err := client.DialURL(rig.Context(t), agent.Line(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +50,7 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Helper()
 		p, err := c.Spawn(rig.Context(t), client.Spec{
 			Argv: []string{"/bin/sh", "-c", text}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
-			Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
-				Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
-					Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{{
-						Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}, Access: "read"}}}}},
+			Sandbox: readOnly(),
 			NetworkProxy: &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 				Enabled: true, EnableSocks5: true, Mode: protocol.ProxyFull, Domains: map[string]string{"127.0.0.1": protocol.DomainAllow}}},
 		})

@@ -81,43 +81,6 @@ func TestRemoteExec(t *testing.T) {
 	}
 }
 
-// TestRemoteRefused: an agent or a command that the registry does not let in ends at once and
-// says why, in one line besides its log.
-func TestRemoteRefused(t *testing.T) {
-	t.Parallel()
-	s := rig.NewSite(t)
-	for _, tt := range []struct {
-		name, environment, key string
-	}{
-		{"unknown key", "ci-1", "xa_nobody"},
-		{"key of a harness", "ci-1", s.Harness},
-		{"another environment", "prod-1", s.Executor},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + tt.key}, nil, "--remote", s.URL(), "--environment-id", tt.environment)
-			if code := p.Exit(t); code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
-			if out := p.Printed.String(); strings.Count(out, "agent: ") != 1 || strings.Contains(out, tt.key) {
-				t.Errorf("it says\n%s", out)
-			}
-		})
-	}
-	t.Run("harness", func(t *testing.T) {
-		cmd := s.ExecWith(t, "ci-1", []string{"--log-level", "warn"}, "true")
-		cmd.Env = append(cmd.Env, "AGENT_REGISTRY_TOKEN="+s.Executor)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		err := cmd.Run()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
-			t.Errorf("%v with an executor's key, want exit code 125", err)
-		}
-		if strings.Contains(stderr.String(), "repeated") {
-			t.Errorf("it is tried again: %s", &stderr)
-		}
-	})
-}
-
 // TestRemoteRegistryKilled: when a registry is killed and started again on its data, its
 // executors come back by themselves, and probes of the executor see both.
 func TestRemoteRegistryKilled(t *testing.T) {

@@ -156,26 +156,21 @@ func TestExecResize(t *testing.T) {
 	u.ends(t, 6)
 }
 
-// TestExecTerminalInterrupt: control-C is for the command, not for exec.
-func TestExecTerminalInterrupt(t *testing.T) {
+// TestInterrupt: control-C reaches the command, once, and the agent waits for what the command makes
+// of it: with a terminal of its own it is for the command alone, else a signal that is passed on.
+func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "sh", "-c",
-		"trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done")
-	u.sees(t, "ready\r\n")
-	u.types(t, "\x03")
-	u.sees(t, "caught\r\n")
-	u.ends(t, 5)
-}
-
-// TestExecInterruptWithoutTTY: control-C is a signal to exec, which passes it on.
-func TestExecInterruptWithoutTTY(t *testing.T) {
-	t.Parallel()
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "--", "sh", "-c",
-		"trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done")
-	u.sees(t, "ready\r\n")
-	u.types(t, "\x03")
-	u.sees(t, "caught\r\n")
-	u.ends(t, 5)
+	for _, args := range [][]string{{"exec", "-t"}, {"exec"}, {"sandbox"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
+				"trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")...)
+			u.sees(t, "ready\r\n")
+			u.types(t, "\x03")
+			u.sees(t, "caught 1\r\n")
+			u.ends(t, 5)
+		})
+	}
 }
 
 // TestExecRestoresTerminal: agent exec restores the terminal, whether the command ends well, is
