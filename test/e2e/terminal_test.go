@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -45,8 +47,17 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 		u.Env = os.Environ()
 	}
 	u.Env = append(append(u.Env, "TERM=vt220", "PS1="), environ...)
-	ptmx, err := pty.StartWithSize(u.Cmd, size)
+	ptmx, tty, err := pty.Open()
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	if err := errors.Join(pty.Setsize(ptmx, size), keepOutput(tty)); err != nil {
+		t.Fatal(err)
+	}
+	u.Stdin, u.Stdout, u.Stderr = tty, tty, tty
+	u.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := u.Start(); err != nil {
 		t.Fatal(err)
 	}
 	u.ptmx = patient{ptmx}
@@ -58,6 +69,17 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 		u.ptmx.Close()
 	})
 	return u
+}
+
+// keepOutput has a key that sends a signal throw nothing away. Else the kernel sends the signal and
+// then drops what was written, with that which the program has written because of the signal.
+func keepOutput(tty *os.File) error {
+	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	mode.Lflag |= unix.NOFLSH
+	return unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, mode)
 }
 
 // sees reads the screen up to a text.
