@@ -299,6 +299,7 @@ func TestAttachWithoutTerminal(t *testing.T) {
 	u.sees(t, "Ctrl-C leaves it running\r\n")
 	u.types(t, "two\r")
 	u.sees(t, "got two\r\n")
+	u.keepOutput(t)
 	u.types(t, "\x03")
 	u.sees(t, runsOn)
 	u.ends(t, 128+2)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -47,17 +46,8 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 		u.Env = os.Environ()
 	}
 	u.Env = append(append(u.Env, "TERM=vt220", "PS1="), environ...)
-	ptmx, tty, err := pty.Open()
+	ptmx, err := pty.StartWithSize(u.Cmd, size)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer tty.Close()
-	if err := errors.Join(pty.Setsize(ptmx, size), keepOutput(tty)); err != nil {
-		t.Fatal(err)
-	}
-	u.Stdin, u.Stdout, u.Stderr = tty, tty, tty
-	u.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := u.Start(); err != nil {
 		t.Fatal(err)
 	}
 	u.ptmx = patient{ptmx}
@@ -72,14 +62,19 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 }
 
 // keepOutput has a key that sends a signal throw nothing away. Else the kernel sends the signal and
-// then drops what was written, with that which the program has written because of the signal.
-func keepOutput(tty *os.File) error {
-	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+// then drops what was written, with that which a program has written because of the signal.
+func (u *user) keepOutput(t *testing.T) {
+	t.Helper()
+	fd := int(u.ptmx.file.Fd())
+	mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	mode.Lflag |= unix.NOFLSH
-	return unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, mode)
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, mode); err != nil {
+		t.Fatal(err)
+	}
+	u.ptmx.heedDeadlines(t)
 }
 
 // sees reads the screen up to a text.
@@ -186,7 +181,7 @@ func TestInterrupt(t *testing.T) {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
-				"trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")...)
+				"stty noflsh 2>/dev/null; trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")...)
 			u.sees(t, "ready\r\n")
 			u.types(t, "\x03")
 			u.sees(t, "caught 1\r\n")
