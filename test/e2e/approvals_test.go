@@ -40,6 +40,9 @@ prefix_rule(["id"], "prompt")
 	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
 	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil, "no input": {"-n"}} {
 		t.Run(name, func(t *testing.T) {
+			if name == "no input" {
+				rig.Tier(t, rig.Merge)
+			}
 			t.Parallel()
 			run := func(argv ...string) *user {
 				t.Helper()

@@ -116,6 +116,7 @@ func TestDirectIsAskedFor(t *testing.T) {
 // TestDirectCut: a command outlives connections that are cut at either end, and a restart of the
 // registry. Nothing of its output is lost or there twice.
 func TestDirectCut(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t, "--direct", "*")
 	atExecutor, atHarness := rig.NewProxy(t, s.Address), rig.NewProxy(t, s.Address)
@@ -154,6 +155,7 @@ func TestDirectCut(t *testing.T) {
 // TestDirectSigned: an executor registers by AWS signatures with a key of our registry. Its
 // commands see nothing of the credentials, and wrong or revoked ones end it.
 func TestDirectSigned(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t, "--direct", "*")
 	var key struct {

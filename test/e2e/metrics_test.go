@@ -490,6 +490,7 @@ func TestMetricsInFlood(t *testing.T) {
 
 // TestMetricsRemote: the link to a registry is seen, and its end, and its return.
 func TestMetricsRemote(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	proxy := rig.NewProxy(t, s.Address)

@@ -183,6 +183,9 @@ func TestSignals(t *testing.T) {
 		{syscall.SIGSEGV, "exit status 2"},
 	} {
 		t.Run(tt.signal.String(), func(t *testing.T) {
+			if tt.signal != syscall.SIGTERM && tt.signal != syscall.SIGKILL {
+				rig.Tier(t, rig.Merge)
+			}
 			t.Parallel()
 			mark := fmt.Sprintf("signal-%d-%d", tt.signal, os.Getpid())
 			a := startAgent(t, mark, "--listen", "stdio")

@@ -84,6 +84,7 @@ func TestRemoteExec(t *testing.T) {
 // TestRemoteRegistryKilled: when a registry is killed and started again on its data, its
 // executors come back by themselves, and probes of the executor see both.
 func TestRemoteRegistryKilled(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	probes := rig.FreeAddress(t)
@@ -179,7 +180,7 @@ func TestRemoteStdin(t *testing.T) {
 		{name: "frames", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour) + frame(s.Executor, time.Hour)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if i > 2 {
+			if i > 0 {
 				rig.Tier(t, rig.Merge)
 			}
 			input, feed, err := os.Pipe()
@@ -221,6 +222,7 @@ func TestRemoteStdin(t *testing.T) {
 // TestForward: agent exec-server forward makes a server that only listens reachable through the
 // registry. When the server ends, the streams to it end.
 func TestForward(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	target := rig.FreeAddress(t)

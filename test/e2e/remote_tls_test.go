@@ -12,6 +12,7 @@ import (
 // TestRemoteTLS: agents reach a registry over https, both its API and the rendezvous. They trust
 // its certificate because either of two variables names a file with it.
 func TestRemoteTLS(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	cert, key := selfSigned(t)
 	s := &rig.Site{Pattern: "ci-*", Address: rig.FreeAddress(t), Data: filepath.Join(t.TempDir(), "data"), Log: &rig.Transcript{}}

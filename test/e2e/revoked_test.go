@@ -21,6 +21,9 @@ func TestRemoteRevoked(t *testing.T) {
 		"killed": {}, "kept": {args: []string{"--keep-revoked-sessions"}}, "direct": {byDirect, byDirect},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "killed" {
+				rig.Tier(t, rig.Merge)
+			}
 			t.Parallel()
 			s := rig.NewSite(t, "--direct", "*")
 			// With this TTL only the revocation can end a session during the test.
@@ -80,6 +83,7 @@ func TestRemoteRevoked(t *testing.T) {
 // its key is revoked: at once, or, if that happens while the registry is away, when the
 // executor is back.
 func TestRemoteRevokedLeft(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {

@@ -44,6 +44,9 @@ func TestSnapshots(t *testing.T) {
 	eachMeans(t, func(t *testing.T, launch []string) {
 		for n, network := range []string{"managed", "restricted", "restricted, rules"} {
 			t.Run(network, func(t *testing.T) {
+				if n > 0 {
+					rig.Tier(t, rig.Merge)
+				}
 				t.Parallel()
 				argv := slices.Concat(launch, []string{rig.Agent(t), "--listen", "ws://127.0.0.1:0"})
 				headCode := 0
