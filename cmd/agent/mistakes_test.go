@@ -402,7 +402,7 @@ func TestMistakes(t *testing.T) {
 				words[i] = strings.Replace(word, "$EMPTY", "", 1)
 			}
 			cmd := agentCommand(t, words...)
-			cmd.Env = append(strings.Fields(place.Replace(tt.env)), "HOME="+dir, "PATH="+os.Getenv("PATH"))
+			cmd.Env = append(strings.Fields(place.Replace(tt.env)), "HOME="+dir, "PATH="+os.Getenv("PATH"), "GOCOVERDIR="+os.Getenv("GOCOVERDIR")) // go test -cover
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // the exit code says it
