@@ -159,7 +159,7 @@ e2e: build $(BIN)/testrun ## run the end-to-end tests: scripts, the documents' c
 
 .PHONY: containers
 containers: build $(BIN)/testrun ## run what is tested in containers, with escapes in every kind of them (root, podman)
-	@TESTS=nightly $(TESTRUN) $(GOTEST) -v -run 'Container|DockerProfile|Images' ./test/e2e -kinds
+	@TESTS=nightly $(TESTRUN) $(GOTEST) -v -run 'Container|DockerProfile|Images' ./test/e2e
 
 .PHONY: conformance
 conformance: $(BIN)/testrun ## replay the contract's cases (docs/protocol/rpc.md) against a real agent

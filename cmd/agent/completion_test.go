@@ -258,18 +258,3 @@ func TestFishCompletion(t *testing.T) {
 		})
 	}
 }
-
-// TestZshCompletion: the script registers its function. The test does not see what
-// the function offers: that would take zsh's line editor at a terminal.
-func TestZshCompletion(t *testing.T) {
-	t.Parallel()
-	needShell(t, "zsh")
-	script := completionScript(t, "zsh")
-	cmd := exec.CommandContext(t.Context(), "zsh", "-f", "-c", `
-		autoload -U compinit && compinit -u -D
-		source $1
-		[[ $_comps[agent] == _agent ]] && (( $+functions[_agent] ))`, "zsh", script)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}

@@ -25,9 +25,11 @@ func TestMain(m *testing.M) {
 	if code, ok := helper.Dispatch(os.Args); ok {
 		os.Exit(code)
 	}
-	// Whoever runs the tests may have a current context.
-	if err := os.Setenv("AGENT_CONFIG", "/nonexistent/config.toml"); err != nil {
-		panic(err)
+	// Whoever runs the tests may have a current context, and a locale that shells complain of.
+	for name, value := range map[string]string{"AGENT_CONFIG": "/nonexistent/config.toml", "LC_ALL": "C"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }

@@ -276,6 +276,7 @@ func TestMistakes(t *testing.T) {
 		{"exec --registry $URL --environment-id e true", "CODEX_API_KEY=k", 125, "registry URL is not an absolute http or https URL", ""},
 		{"exec --registry http://$ADDRESS --environment-id e true", "CODEX_API_KEY=k", 125, "environment e: asking the registry for the executor: registry answered 404", ""},
 		{"exec --registry http://127.0.0.1:1 --environment-id e --registry-token-file $DIR/empty true", "", 125, "token file $DIR/empty is empty", ""},
+		{"exec --registry http://127.0.0.1:1 --environment-id e --registry-token-file $DIR/missing true", "", 125, "open $DIR/missing: no such file or directory", ""},
 		{"connect", "", 2, "which agent? name it with --context, --url or --registry", connect},
 		{"connect --url $URL", "", 1, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},
 		{"connect --url :1 --listen 7000", "", 1, "listen URL \"7000\" is not supported, want ws://IP:PORT, wss://IP:PORT or unix:///PATH", ""},
@@ -401,7 +402,7 @@ func TestMistakes(t *testing.T) {
 				words[i] = strings.Replace(word, "$EMPTY", "", 1)
 			}
 			cmd := agentCommand(t, words...)
-			cmd.Env = append(strings.Fields(place.Replace(tt.env)), "HOME="+dir, "PATH="+os.Getenv("PATH"))
+			cmd.Env = append(strings.Fields(place.Replace(tt.env)), "HOME="+dir, "PATH="+os.Getenv("PATH"), "GOCOVERDIR="+os.Getenv("GOCOVERDIR")) // go test -cover
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // the exit code says it

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestRemoteCommandLine goes through the table of remote.md 2. A wrong command line
+// TestRemoteCommandLine goes through the table of remote.md 2, but for what package executor refuses by
+// its flags alone and tests there. A wrong command line
 // ends with 2, one that asks for what cannot be done with 1. None of them connects
 // to the registry, and none prints a secret.
 func TestRemoteCommandLine(t *testing.T) {
@@ -37,7 +37,6 @@ func TestRemoteCommandLine(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"no environment id", []string{"--remote", "http://" + registry}, key, "", 2, "--remote needs --environment-id"},
 		{"transport without remote", []string{"--remote-transport", "noise"}, "", "", 2, "--remote-transport needs --remote"},
 		{"identity without remote", []string{"--use-agent-identity-auth"}, "", "", 2, "--use-agent-identity-auth needs --remote"},
 		{"bearer without remote", []string{"--registration-bearer-stdin"}, "", "", 2, "--registration-bearer-stdin needs --remote"},
@@ -45,29 +44,20 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"token without remote", []string{"--chatgpt-token-stdin"}, "", "", 2, "--chatgpt-token-stdin needs --remote"},
 		{"account without remote", []string{"--chatgpt-account-id", "a"}, "", "", 2, "--chatgpt-account-id needs --remote"},
 		{"sigv4 without remote", []string{"--aws-sigv4"}, "", "", 2, "--aws-sigv4 needs --remote"},
-		{"region without remote", []string{"--aws-region", "eu"}, "", "", 2, "--aws-region needs --remote"},
 		{"stdin close without remote", []string{"--exit-on-stdin-close"}, "", "", 2, "--exit-on-stdin-close needs --remote"},
 		{"kept sessions without remote", []string{"--keep-revoked-sessions"}, "", "", 2, "--keep-revoked-sessions needs --remote"},
 		{"the same by variable", nil, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true", "", 2, "--exit-on-stdin-close needs --remote"},
 		{"stdin close is no word", remote(), "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=maybe", "", 2, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"},
-		{"listen", remote("--listen", "ws://127.0.0.1:0"), key, "", 2, "--remote and --listen"},
 		{"listen, its default", remote("--listen", defaultListen), key, "", 2, "--remote and --listen"},
 		{"listen by variable: the flag counts", remote(), "AGENT_LISTEN=stdio", "", 1, "no credential"},
 		{"unknown transport", remote("--remote-transport", "carrier-pigeon"), key, "", 2, "--remote-transport"},
 		{"no requests at once", remote("--concurrent-requests", "0"), key, "", 2, "--concurrent-requests 0"},
-		{"direct", remote("--remote-transport", "direct"), key, "", 2, "--remote-transport direct needs --aws-sigv4"},
 		{"identity and sigv4", remote("--use-agent-identity-auth", "--aws-sigv4"), key, "", 2, "cannot be used together"},
 		{"bearer and sigv4", remote("--registration-bearer-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "cannot be used together"},
 		{"frames and sigv4", remote("--executor-credential-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "cannot be used together"},
 		{"token and sigv4", remote("--chatgpt-token-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "cannot be used together"},
-		{"sigv4 without environment id", []string{"--remote", "http://" + registry, "--aws-sigv4", "--remote-transport", "direct"}, key, "", 2, "--remote needs --environment-id"},
 		{"profile without remote", []string{"--aws-profile", "p"}, "", "", 2, "--aws-profile needs --remote"},
 		{"profile without sigv4", remote("--aws-profile", "p"), key, "", 2, "need --aws-sigv4"},
-		{"service without sigv4", remote("--aws-service", ""), key, "", 2, "need --aws-sigv4"},
-		{"ours without remote", []string{"--transport", "direct"}, "", "", 2, "--transport needs --remote"},
-		{"two transports", remote("--transport", "noise", "--remote-transport", "direct", "--aws-sigv4"), key, "", 2, "different transports"},
-		{"region without sigv4", remote("--aws-region", "eu"), key, "", 2, "need --aws-sigv4"},
-		{"account without token", remote("--chatgpt-account-id", "a"), key, "", 2, "--chatgpt-account-id needs --chatgpt-token-stdin"},
 		{"identity and bearer", remote("--use-agent-identity-auth", "--registration-bearer-stdin"), key, "", 2, "cannot be used together"},
 		{"identity and frames", remote("--use-agent-identity-auth", "--executor-credential-stdin"), key, "", 2, "cannot be used together"},
 		{"identity and token", remote("--use-agent-identity-auth", "--chatgpt-token-stdin"), key, "", 2, "cannot be used together"},
@@ -80,14 +70,11 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"forward to nowhere", forward("--remote", "http://"+registry, "--environment-id", "e"), key, "", 2, "--connect"},
 		{"forward without remote", forward("--connect", "ws://127.0.0.1:1"), key, "", 2, "forward needs --remote"},
 		{"the same, the long way", []string{"exec-server", "forward", "--connect", "ws://127.0.0.1:1"}, key, "", 2, "forward needs --remote"},
-		{"forward without environment id", forward("--connect", "ws://127.0.0.1:1", "--remote", "http://"+registry), key, "", 2, "--remote needs --environment-id"},
 
-		{"sigv4 and noise", remote("--aws-sigv4"), key, "", 1, "only requests of the direct transport"},
 		{"sigv4 without a region", remote("--remote-transport", "direct", "--aws-sigv4"), noAWS, "", 1, "AWS SDK config did not resolve a region"},
 		{"sigv4 with a blank region", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", ""), noAWS, "", 1, "AWS SDK config did not resolve a region"},
 		{"sigv4 without keys", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1"), noAWS, "", 1, "no AWS credentials"},
 		{"sigv4 and no such profile", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1", "--aws-profile", "p"), noAWS, "", 1, "no AWS credentials"},
-		{"sigv4 without a service", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1", "--aws-service", ""), noAWS, "", 1, "--aws-service must not be empty"},
 		{"sigv4 over plain http", []string{"--remote", "http://192.0.2.1", "--environment-id", "e", "--remote-transport", "direct", "--aws-sigv4", "--aws-region", "r"}, noAWS, "", 1, "plain http"},
 		{"direct with a key of ours, and none", remote("--transport", "direct"), "", "", 1, "no credential"},
 		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "forward cannot use the direct transport"},
@@ -98,14 +85,11 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"no credential", remote(), "", "", 1, "no credential"},
 		{"OPENAI_API_KEY does not count", remote(), "OPENAI_API_KEY=sk-secret-value", "", 1, "no credential"},
 		{"an access token does not count", remote(), "CODEX_ACCESS_TOKEN=sk-secret-value", "", 1, "no credential"},
-		{"identity without token", remote("--use-agent-identity-auth"), key, "", 1, "CODEX_ACCESS_TOKEN"},
 		{"environment id is empty", []string{"--remote", "http://" + registry, "--environment-id", ""}, key, "", 1, "--environment-id must be"},
 		{"environment id is blank", []string{"--remote", "http://" + registry, "--environment-id", " "}, key, "", 1, "--environment-id must be"},
-		{"environment id has a slash", []string{"--remote", "http://" + registry, "--environment-id", "a/b"}, key, "", 1, "--environment-id must be"},
 		{"URL is not absolute", []string{"--remote", "registry", "--environment-id", "e"}, key, "", 1, "absolute"},
 		{"URL is empty", []string{"--remote", "", "--environment-id", "e"}, key, "", 1, "absolute"},
 		{"URL has another scheme", []string{"--remote", "ftp://127.0.0.1", "--environment-id", "e"}, key, "", 1, "absolute"},
-		{"plain http elsewhere", []string{"--remote", "http://192.0.2.1", "--environment-id", "e"}, key, "", 1, "plain http"},
 		{"bearer over plain http elsewhere", []string{"--remote", "http://192.0.2.1", "--environment-id", "e", "--registration-bearer-stdin"}, "", "sk-secret-value\n", 1, "plain http"},
 		{"no bearer", remote("--registration-bearer-stdin"), "", "", 1, ""},
 		{"bearer without a newline", remote("--registration-bearer-stdin"), "", "sk-secret-value", 1, ""},
@@ -258,42 +242,6 @@ func askProbe(t *testing.T, address, method, path string) string {
 		t.Fatal(err)
 	}
 	return string(answer[len("HTTP/1.1 "):])
-}
-
-// TestExecRegistryCommandLine: the errors that agent exec finds before it connects
-// to a registry.
-func TestExecRegistryCommandLine(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		args []string
-		env  string
-		code int
-		want string
-	}{
-		{"two ways", []string{"--url", "ws://127.0.0.1:1", "--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 2, "cannot be used together"},
-		{"no environment id", []string{"--registry", "http://127.0.0.1:1"}, "", 2, "--registry needs --environment-id"},
-		{"token file alone", []string{"--registry-token-file", "f"}, "", 2, "--registry-token-file needs --registry"},
-		{"no token", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 125, "needs a token"},
-		{"no token file", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "e", "--registry-token-file", "/nonexistent"}, "", 125, "/nonexistent"},
-		{"plain http elsewhere", []string{"--registry", "http://192.0.2.1", "--environment-id", "e"}, "AGENT_REGISTRY_TOKEN=sk-secret-value", 125, "plain http"},
-		{"environment id", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "a/b"}, "CODEX_API_KEY=sk-secret-value", 125, "environment"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			cmd := agentCommand(t, append(append([]string{"exec"}, tt.args...), "--", "true")...)
-			cmd.Env = append(os.Environ(), tt.env)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			err := cmd.Run()
-			if _, ok := err.(*exec.ExitError); !ok || cmd.ProcessState.ExitCode() != tt.code {
-				t.Errorf("%v, want exit code %d", err, tt.code)
-			}
-			if !strings.Contains(stderr.String(), tt.want) || strings.Contains(stderr.String(), "sk-secret-value") {
-				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
-			}
-		})
-	}
 }
 
 // TestExposedSignIn: a remote agent warns of an auth.json that others can read, and refuses one

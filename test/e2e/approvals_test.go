@@ -40,6 +40,9 @@ prefix_rule(["id"], "prompt")
 	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
 	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil, "no input": {"-n"}} {
 		t.Run(name, func(t *testing.T) {
+			if name == "no input" {
+				rig.Tier(t, rig.Merge)
+			}
 			t.Parallel()
 			run := func(argv ...string) *user {
 				t.Helper()
@@ -135,14 +138,11 @@ func TestAttachAsks(t *testing.T) {
 func TestServedRulesHidden(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
-	launcher := rig.Launcher(t, t.TempDir())
-	root := protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}
-	for kind, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
-		for writes, entries := range map[string][]protocol.SandboxEntry{
-			"folder": {{Path: root, Access: "read"}, {Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(filepath.Dir(dir)))}, Access: "write"}},
-			"all":    {{Path: root, Access: "write"}},
-		} {
-			t.Run(kind+", "+writes, func(t *testing.T) {
+	all := readOnly()
+	all.Permissions.FileSystem.Entries[0].Access = "write"
+	eachMeans(t, func(t *testing.T, launch []string) {
+		for writes, box := range map[string]*protocol.Sandbox{"folder": readOnly(filepath.Dir(dir)), "all": all} {
+			t.Run(writes, func(t *testing.T) {
 				t.Parallel()
 				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
 				c, err := client.DialURL(rig.Context(t), startProgram(t, "none", argv...).line(t))
@@ -151,9 +151,6 @@ func TestServedRulesHidden(t *testing.T) {
 				}
 				defer c.Close()
 				beside := filepath.Join(t.TempDir(), "beside")
-				box := &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
-					Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
-						Type: protocol.FileSystemRestricted, Entries: entries}}}
 				p, err := c.Spawn(rig.Context(t), client.Spec{
 					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
 					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,
@@ -173,7 +170,7 @@ func TestServedRulesHidden(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 	t.Cleanup(func() {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 			t.Errorf("the folder has %v, %v", entries, err)
@@ -326,85 +323,72 @@ func TestSandboxAsks(t *testing.T) {
 	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "who")
 prefix_rule(["cat"], "forbidden")
 `)
-	everything := filepath.Join(t.TempDir(), "policy.json")
-	if err := os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	launcher := rig.Launcher(t, t.TempDir())
-	for name, tt := range map[string]struct{ launch, flags []string }{
-		"namespaces": {nil, nil}, "supervised": {[]string{launcher, "--"}, nil}, "none": {nil, []string{"--policy", everything}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			sandbox := func(enforce string, argv ...string) *exec.Cmd {
-				all := append(append([]string{}, tt.launch...), rig.Agent(t), "sandbox", "--exec-policy", dir, "--exec-policy-enforce", enforce)
-				all = append(append(append(all, tt.flags...), "--"), argv...)
-				return rig.Command(t, all[0], all[1:]...)
+	eachSandbox(t, func(t *testing.T, enforced func(...string) *exec.Cmd) {
+		sandbox := func(enforce string, argv ...string) *exec.Cmd {
+			return enforced(append([]string{"--exec-policy", dir, "--exec-policy-enforce", enforce, "--"}, argv...)...)
+		}
+		u := at(t, sandbox("start", "id", "-u"), wide)
+		u.sees(t, "who:")
+		u.sees(t, "agent:   id -u")
+		u.sees(t, asks)
+		u.types(t, "o\r")
+		u.sees(t, "0\r\n")
+		u.ends(t, 0)
+
+		u = at(t, sandbox("start", "id", "-u"), wide)
+		u.sees(t, asks)
+		u.types(t, "n\r")
+		u.sees(t, "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
+		u.ends(t, 126)
+
+		u = at(t, sandbox("start", "cat"), wide)
+		u.sees(t, "agent: sandbox: `cat` rejected")
+		u.ends(t, 126)
+
+		u = at(t, sandbox("tree", "sh", "-c", "i=id c=cat; $c /dev/null; echo code $?; $i -u; echo code $?; $i -u; $i -g; echo code $?; read x; echo got $x"), wide)
+		u.sees(t, "code 126\r\n")
+		u.sees(t, asks)
+		u.types(t, "a\r")
+		u.sees(t, "0\r\ncode 0\r\n0\r\n")
+		u.sees(t, asks)
+		u.types(t, "n\r")
+		u.sees(t, "code 126\r\n")
+		u.types(t, "mine\r")
+		u.sees(t, "got mine\r\n")
+		u.ends(t, 0)
+
+		// A shell whose jobs have the terminal in turn.
+		u = at(t, sandbox("tree", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i"), wide)
+		u.sees(t, "prompt>")
+		u.types(t, "id -u\r")
+		u.sees(t, asks)
+		u.types(t, "o\r")
+		u.sees(t, "\r\n0\r\n")
+		u.sees(t, "prompt>")
+		u.types(t, "exit 6\r")
+		u.ends(t, 6)
+
+		for enforce, want := range map[string]string{"start": "", "tree": "code 126\n"} {
+			cmd := sandbox(enforce, "sh", "-c", "i=id; $i; echo code $?")
+			if enforce == "start" {
+				cmd = sandbox(enforce, "id")
 			}
-			u := at(t, sandbox("start", "id", "-u"), wide)
-			u.sees(t, "who:")
-			u.sees(t, "agent:   id -u")
-			u.sees(t, asks)
-			u.types(t, "o\r")
-			u.sees(t, "0\r\n")
-			u.ends(t, 0)
-
-			u = at(t, sandbox("start", "id", "-u"), wide)
-			u.sees(t, asks)
-			u.types(t, "n\r")
-			u.sees(t, "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
-			u.ends(t, 126)
-
-			u = at(t, sandbox("start", "cat"), wide)
-			u.sees(t, "agent: sandbox: `cat` rejected")
-			u.ends(t, 126)
-
-			u = at(t, sandbox("tree", "sh", "-c", "i=id c=cat; $c /dev/null; echo code $?; $i -u; echo code $?; $i -u; $i -g; echo code $?; read x; echo got $x"), wide)
-			u.sees(t, "code 126\r\n")
-			u.sees(t, asks)
-			u.types(t, "a\r")
-			u.sees(t, "0\r\ncode 0\r\n0\r\n")
-			u.sees(t, asks)
-			u.types(t, "n\r")
-			u.sees(t, "code 126\r\n")
-			u.types(t, "mine\r")
-			u.sees(t, "got mine\r\n")
-			u.ends(t, 0)
-
-			// A shell whose jobs have the terminal in turn.
-			u = at(t, sandbox("tree", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i"), wide)
-			u.sees(t, "prompt>")
-			u.types(t, "id -u\r")
-			u.sees(t, asks)
-			u.types(t, "o\r")
-			u.sees(t, "\r\n0\r\n")
-			u.sees(t, "prompt>")
-			u.types(t, "exit 6\r")
-			u.ends(t, 6)
-
-			for enforce, want := range map[string]string{"start": "", "tree": "code 126\n"} {
-				cmd := sandbox(enforce, "sh", "-c", "i=id; $i; echo code $?")
-				if enforce == "start" {
-					cmd = sandbox(enforce, "id")
-				}
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
-				out, err := cmd.Output()
-				if string(out) != want || (err == nil) != (enforce == "tree") || enforce == "start" && cmd.ProcessState.ExitCode() != 126 {
-					t.Errorf("without a terminal, %s: %q, %v", enforce, out, err)
-				}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
+			out, err := cmd.Output()
+			if string(out) != want || (err == nil) != (enforce == "tree") || enforce == "start" && cmd.ProcessState.ExitCode() != 126 {
+				t.Errorf("without a terminal, %s: %q, %v", enforce, out, err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestRulesHidden: no confined command sees the folder with the rules, or changes it, wherever it
 // is.
 func TestRulesHidden(t *testing.T) {
 	t.Parallel()
-	launcher := rig.Launcher(t, t.TempDir())
-	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
+	eachMeans(t, func(t *testing.T, launch []string) {
 		for _, enforce := range []string{"start", "tree"} {
-			t.Run(name+" "+enforce, func(t *testing.T) {
+			t.Run(enforce, func(t *testing.T) {
 				t.Parallel()
 				workspace := t.TempDir()
 				dir := filepath.Join(workspace, "rules")
@@ -435,5 +419,5 @@ func TestRulesHidden(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }

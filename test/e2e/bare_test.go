@@ -26,7 +26,7 @@ func TestBareRepository(t *testing.T) {
 			cp planted/config config || echo planted >commondir
 		} 2>/dev/null
 		ls -A`
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name string
 		dir  string   // what is planted in
 		make []string // directories and files below the base
@@ -41,6 +41,9 @@ func TestBareRepository(t *testing.T) {
 		{"a bare repository", "bare", []string{"bare/HEAD", "bare/config", "bare/objects/", "bare/refs/"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i > 0 {
+				rig.Tier(t, rig.Merge)
+			}
 			base, err := filepath.EvalSymlinks(t.TempDir())
 			if err != nil {
 				t.Fatal(err)

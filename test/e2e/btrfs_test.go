@@ -14,6 +14,7 @@ import (
 // one of its workspace does not see in it what the policy denies. The file system is an image,
 // mounted in a namespace of its own.
 func TestSnapshot(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	missing := func(why any) {
 		t.Helper()
 		if os.Getenv("CI") != "" {

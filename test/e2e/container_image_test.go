@@ -78,6 +78,7 @@ func TestImages(t *testing.T) {
 // says what it is, where its state lies and what it listens at, and the engine finds its container
 // healthy, without anything in it but the program.
 func TestImageLists(t *testing.T) {
+	rig.Tier(t, rig.Nightly)
 	t.Parallel()
 	newContainers(t)
 	engine := filepath.Join(t.TempDir(), "podman")

@@ -1,11 +1,12 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const containerUser = 1000
@@ -85,17 +86,14 @@ func ownProfile(t *testing.T) string {
 	return path
 }
 
-// flagKinds has escapes tried in every kind of container.
-var flagKinds = flag.Bool("kinds", false, "try escapes in every kind of container, not only in those that differ most (make containers)")
-
-// kindsOfEscapes returns the kinds of containers that escapes are tried in: one for each means, and
-// for the supervisor one with uid 0 and one without.
-func kindsOfEscapes(t *testing.T) []containerKind {
+// triedKinds returns the kinds of containers that tests run in: all of them each night, else that of
+// a restricted pod, in which most agents run.
+func triedKinds(t *testing.T) []containerKind {
 	t.Helper()
-	if *flagKinds {
+	if rig.Runs(rig.Nightly) {
 		return containerKinds(t)
 	}
-	return kindsNamed(t, "hardened", "unmasked", "docker root", "docker hardened", "masked, without Landlock", "docker without listeners")
+	return kindsNamed(t, "docker hardened")
 }
 
 // kindsNamed returns some kinds of containers.

@@ -10,20 +10,32 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestMain removes what the tests of containers share.
+// TestMain has programs start as they do for everybody, whoever runs the tests, and removes what
+// the tests of containers share.
 func TestMain(m *testing.M) {
-	// Whoever runs the tests may have a current context.
-	if err := os.Setenv("AGENT_CONFIG", "/nonexistent/config.toml"); err != nil {
-		panic(err)
+	for name, value := range map[string]string{"AGENT_CONFIG": "/nonexistent/config.toml", "LC_ALL": "C"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	syscall.Umask(0o022)
+	// What is ignored here, as after nohup or in the background of a script, programs would ignore
+	// that are started. What is caught here has its default there.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	http.DefaultClient.Timeout = patience
 	code := m.Run()
@@ -56,6 +68,7 @@ type containers struct{ repo string }
 // newContainers returns containers with a volume of their own.
 func newContainers(t *testing.T) *containers {
 	t.Helper()
+	rig.Tier(t, rig.Merge)
 	if os.Getuid() != 0 {
 		t.Skip("containers are run by root here")
 	}

@@ -29,6 +29,7 @@ func TestExecThroughCuts(t *testing.T) {
 		runThroughCuts(t, proxy, exec.Command(rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo ready; "+numbers))
 	})
 	t.Run("registry", func(t *testing.T) {
+		rig.Tier(t, rig.Merge)
 		t.Parallel()
 		s := rig.NewSite(t)
 		s.Serve(t, "ci-0")
@@ -171,8 +172,11 @@ func TestExecAgentGone(t *testing.T) {
 func TestExecCutStart(t *testing.T) {
 	t.Parallel()
 	proxy, url := behindProxy(t)
-	lost := 0
-	for n := int64(300); n < 3000; n += 150 {
+	lost, step := 0, int64(900)
+	if rig.Runs(rig.Merge) {
+		step = 150
+	}
+	for n := int64(300); n < 3000; n += step {
 		ran := t.TempDir() + "/ran"
 		proxy.CutAfter(n, nil)
 		cmd := rig.Command(t, rig.Agent(t), "exec", "-n", "-e", "RAN="+ran, "--url", url, "--",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,33 +21,49 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/remote"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
 
 var (
 	flagCuts     = flag.Int("cuts", 0, "how many connections of TestCuts fail; 0: a few (make cuts)")
-	flagCutsSeed = flag.Uint64("cuts-seed", 0, "seed of TestCuts' choices; 0 takes one at random")
+	flagCutsSeed = flag.Uint64("cuts-seed", 0, "seed of the choices of TestCuts and TestSoak; 0: another one each night, else always the same")
 )
+
+// cutsSeed returns the seed of a test's choices.
+func cutsSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := *flagCutsSeed
+	switch {
+	case seed == 0 && (*flagCuts > 0 || *flagSoak > 0 || rig.Runs(rig.Nightly)):
+		seed = rand.Uint64()
+	case seed == 0:
+		seed = 1
+	}
+	t.Logf("repeat with -cuts-seed %d", seed)
+	return seed
+}
 
 // TestCuts: clients work while one connection after the other fails under them, at any message and
 // at any byte. Nothing of what processes print or are given is lost, comes twice or in another
 // order; no command runs twice; exit codes are right; in the end no goroutine and no command is
 // left.
 func TestCuts(t *testing.T) {
-	seed := *flagCutsSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("repeat with -cuts-seed %d", seed)
+	seed := cutsSeed(t)
 	t.Run("websocket", func(t *testing.T) {
+		wanted := 20
+		if rig.Runs(rig.Merge) {
+			wanted = 300
+		}
 		agent := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 		existing := goleak.IgnoreCurrent()
-		address := strings.TrimPrefix(agent.line(t), "ws://")
-		cuts(t, existing, seed, address, 6, max(*flagCuts, 300), 200_000, func(address string) (client.Config, error) {
-			return client.URL("ws://" + address), nil
-		})
+		c := &cutting{seed: seed, server: strings.TrimPrefix(agent.line(t), "ws://"), clients: 6, most: 200_000, config: byURL}
+		c.run(t, existing, c.until(max(*flagCuts, wanted)))
 	})
 	t.Run("relay", func(t *testing.T) {
+		if *flagCuts == 0 {
+			rig.Tier(t, rig.Merge)
+		}
 		s := rig.NewSite(t)
 		s.Serve(t, "ci-0")
 		existing := goleak.IgnoreCurrent()
@@ -55,82 +72,99 @@ func TestCuts(t *testing.T) {
 		if *flagCuts > 0 {
 			clients = 60
 		}
-		cuts(t, existing, seed, s.Address, clients, max(*flagCuts, 15), 2_000_000, func(address string) (client.Config, error) {
+		c := &cutting{seed: seed, server: s.Address, clients: clients, most: 2_000_000, config: func(address string) (client.Config, error) {
 			return remote.Registry("http://"+address, "ci-0", s.Harness)
-		})
+		}}
+		c.run(t, existing, c.until(max(*flagCuts, 15)))
 	})
 }
 
-// cuts has clients work behind a proxy each, until so many connections have failed in all.
-func cuts(t *testing.T, existing goleak.Option, seed uint64, server string, clients, wanted int, most int64, config func(address string) (client.Config, error)) {
+func byURL(address string) (client.Config, error) { return client.URL("ws://" + address), nil }
+
+// A cutting has clients work behind a proxy each, whose connections fail.
+type cutting struct {
+	seed    uint64
+	server  string // its address
+	clients int
+	most    int64 // bytes that a connection carries
+	config  func(address string) (client.Config, error)
+	mark    string // in the environment of commands
+
+	proxies []*rig.Faulty
+	jobs    int // in the end
+}
+
+// until returns a function that waits until so many connections have failed.
+func (c *cutting) until(wanted int) func(context.Context) {
+	return func(ctx context.Context) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for c.faults() < wanted && ctx.Err() == nil {
+			<-tick.C // the jobs have a bound
+		}
+	}
+}
+
+// faults returns how many connections have failed.
+func (c *cutting) faults() (total int) {
+	for _, p := range c.proxies {
+		n, _ := p.Faults()
+		total += n
+	}
+	return total
+}
+
+// run has the clients work until enough returns.
+func (c *cutting) run(t *testing.T, existing goleak.Option, enough func(context.Context)) {
 	t.Helper()
 	ctx, fail := context.WithCancelCause(t.Context())
 	defer fail(nil)
-	var proxies []*rig.Faulty
 	var workers []*cutWorker
 	var working sync.WaitGroup
-	var enough atomic.Bool
-	for i := range clients {
-		proxy := rig.NewFaulty(t, server, seed+uint64(i), most)
-		w := &cutWorker{
-			random: rand.New(rand.NewPCG(seed+uint64(i), 2)), dir: t.TempDir(),
-			connect: func() (client.Config, error) { return config(proxy.Address()) }, enough: &enough,
-		}
-		proxies, workers = append(proxies, proxy), append(workers, w)
+	var over atomic.Bool
+	for i := range c.clients {
+		seed := c.seed + uint64(i)
+		proxy := rig.NewFaulty(t, c.server, seed, c.most)
+		w := &cutWorker{cutting: c, random: rand.New(rand.NewPCG(seed, 2)), dir: t.TempDir(), proxy: proxy, over: &over}
+		c.proxies, workers = append(c.proxies, proxy), append(workers, w)
 		working.Go(func() {
-			if err := w.work(ctx, proxy); err != nil {
+			if err := w.work(ctx); err != nil {
 				fail(fmt.Errorf("client %d: %w", i, err))
 			}
 		})
 	}
-	sum := func() (total int, kinds []int) {
-		for _, p := range proxies {
-			n, of := p.Faults()
-			total += n
-			kinds = append(kinds, of[:]...)
-		}
-		each := make([]int, len(kinds)/len(proxies))
-		for i, n := range kinds {
-			each[i%len(each)] += n
-		}
-		return total, each
-	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for total := 0; total < wanted && ctx.Err() == nil; total, _ = sum() {
-		<-tick.C // the jobs have a bound
-	}
-	enough.Store(true)
+	enough(ctx)
+	over.Store(true)
 	working.Wait()
 	if err := context.Cause(ctx); err != nil {
 		t.Fatal(err)
 	}
-	total, kinds := sum()
-	jobs, lost, connections := 0, 0, 0
-	for _, w := range workers {
-		jobs, lost, connections = jobs+w.jobs, lost+w.lost, connections+w.connections
+	lost, connections := 0, 0
+	for i, w := range workers {
+		c.jobs, lost, connections = c.jobs+w.jobs, lost+w.lost, connections+w.connections
+		total, kinds := c.proxies[i].Faults()
+		t.Logf("client %d: %d connections have failed, by kind %v", i, total, kinds)
+		c.proxies[i].Close()
 	}
-	t.Logf("%d connections have failed, by kind %v; %d jobs, %d calls whose answer was lost, %d connections of sessions", total, kinds, jobs, lost, connections)
-	for _, p := range proxies {
-		p.Close()
-	}
+	t.Logf("%d jobs, %d calls whose answer was lost, %d connections of sessions", c.jobs, lost, connections)
 	goleak.VerifyNone(t, existing)
 }
 
 // A cutWorker is a client with one job after the other.
 type cutWorker struct {
-	random  *rand.Rand
-	dir     string
-	connect func() (client.Config, error)
-	enough  *atomic.Bool
+	*cutting
+	random *rand.Rand
+	dir    string
+	proxy  *rig.Faulty
+	over   *atomic.Bool
 
 	client                  *client.Client
 	jobs, lost, connections int
 }
 
-func (w *cutWorker) work(ctx context.Context, proxy *rig.Faulty) error {
+func (w *cutWorker) work(ctx context.Context) error {
 	for late := time.Now().Add(patience); ; {
-		cfg, err := w.connect()
+		cfg, err := w.config(w.proxy.Address())
 		if err != nil {
 			return err
 		}
@@ -143,17 +177,18 @@ func (w *cutWorker) work(ctx context.Context, proxy *rig.Faulty) error {
 		}
 	}
 	defer w.client.Close()
-	jobs := []func(context.Context) error{w.printed, w.echoed, w.files}
-	for !w.enough.Load() {
+	jobs := []func(context.Context) error{w.printed, w.printed, w.echoed, w.terminated, w.files, w.blocks}
+	for !w.over.Load() {
+		n := w.random.IntN(len(jobs))
 		job, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the job takes too long"))
-		err := jobs[w.random.IntN(len(jobs))](job)
+		err := jobs[n](job)
 		cancel()
 		if err != nil {
-			return err
+			return fmt.Errorf("job %d: %w", n, err)
 		}
 		w.jobs++
 	}
-	proxy.Heal()
+	w.proxy.Heal()
 	w.connections = w.client.Generation()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("what was started does not end"))
 	defer cancel()
@@ -185,11 +220,38 @@ func lostAnswer(err error) bool {
 	return ok && lost.Sent && lost.Resume == nil
 }
 
+// persist makes a call again while its answer is lost.
+func (w *cutWorker) persist(call func() error) error {
+	for {
+		err := call()
+		if !lostAnswer(err) {
+			return err
+		}
+		w.lost++
+	}
+}
+
+// name returns a path that nobody else uses.
+func (w *cutWorker) name(kind string) string {
+	return filepath.Join(w.dir, kind+"-"+strconv.FormatUint(w.random.Uint64(), 36))
+}
+
 // start starts a script, again while the answer is lost. Each script that was begun leaves a line
 // in a file of its own, so a second run of it shows.
-func (w *cutWorker) start(ctx context.Context, script string, stdin bool) (*client.Process, func() error, error) {
+func (w *cutWorker) start(ctx context.Context, script string, spec client.Spec) (p *client.Process, once func() error, err error) {
 	var files []string
-	once := func() error {
+	spec.Dir, spec.Env = "/", []string{"E2E_MARK=" + w.mark}
+	err = w.persist(func() (err error) {
+		file := w.name("ran")
+		files = append(files, file)
+		spec.Argv = []string{"sh", "-c", `echo x >>"$0"; ` + script, file}
+		p, err = w.client.Spawn(ctx, spec)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("starting: %w", err)
+	}
+	return p, func() error {
 		for i, file := range files {
 			text, err := os.ReadFile(file)
 			last := i == len(files)-1
@@ -198,50 +260,74 @@ func (w *cutWorker) start(ctx context.Context, script string, stdin bool) (*clie
 			}
 		}
 		return nil
-	}
-	for {
-		file := filepath.Join(w.dir, "ran-"+strconv.FormatUint(w.random.Uint64(), 36))
-		files = append(files, file)
-		p, err := w.client.Spawn(ctx, client.Spec{
-			Argv: []string{"sh", "-c", `echo x >>"$0"; ` + script, file}, Dir: "/", PipeStdin: stdin,
-		})
-		if !lostAnswer(err) {
-			return p, once, err
-		}
-		w.lost++
-	}
+	}, err
 }
 
+// ended waits for the end of a process, which has to be as it should.
+func ended(ctx context.Context, p *client.Process, code int, stdout, stderr []byte) error {
+	var out, errs bytes.Buffer
+	got, err := p.CopyOutput(ctx, &out, &errs)
+	if got != code {
+		err = errors.Join(err, fmt.Errorf("exit code %d, want %d", got, code))
+	}
+	return errors.Join(err, same(out.Bytes(), stdout), same(errs.Bytes(), stderr))
+}
+
+// same tells where bytes begin to differ.
+func same(got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	n := 0
+	for n < min(len(got), len(want)) && got[n] == want[n] {
+		n++
+	}
+	return fmt.Errorf("got %d bytes, want %d, different from byte %d", len(got), len(want), n)
+}
+
+// printed runs a script that writes numbered lines in bursts, sometimes to a terminal. It is less
+// than an agent retains, so nothing may be missing however long the connection was away.
 func (w *cutWorker) printed(ctx context.Context) error {
-	count, code := 1+w.random.IntN(2000), w.random.IntN(100)
-	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo $i; [ $((i%%37)) = 0 ] && sleep 0.00%d; done; exit %d", count, 1+w.random.IntN(9), code)
-	p, once, err := w.start(ctx, script, false)
+	var script strings.Builder
+	var spec client.Spec
+	var outputs [2][]byte
+	line, end := 0, "\n"
+	if w.random.IntN(4) == 0 {
+		spec.TTY, end = &client.TTY{}, "\r\n"
+	}
+	for range 1 + w.random.IntN(5) {
+		to, n := 0, 1+w.random.IntN([]int{3, 300, 5000}[w.random.IntN(3)])
+		if spec.TTY == nil && w.random.IntN(4) == 0 {
+			to = 1
+		}
+		fmt.Fprintf(&script, "seq %d %d >&%d; sleep 0.0%d; ", line+1, line+n, to+1, w.random.IntN(10))
+		for range n {
+			line++
+			outputs[to] = fmt.Append(outputs[to], line, end)
+		}
+	}
+	code := w.random.IntN(100)
+	p, once, err := w.start(ctx, fmt.Sprintf("%sexit %d", &script, code), spec)
 	if err != nil {
-		return fmt.Errorf("starting: %w", err)
+		return err
 	}
-	var got, want bytes.Buffer
-	for i := range count {
-		fmt.Fprintln(&want, i+1)
-	}
-	ended, err := p.CopyOutput(ctx, &got, &got)
-	if err != nil || ended != code || !bytes.Equal(got.Bytes(), want.Bytes()) {
-		return fmt.Errorf("%d lines and exit code %d: got %d bytes of %d, different from byte %d, exit code %d, %w",
-			count, code, got.Len(), want.Len(), firstDifference(got.Bytes(), want.Bytes()), ended, err)
+	if err := ended(ctx, p, code, outputs[0], outputs[1]); err != nil {
+		return fmt.Errorf("%s: %w", &script, err)
 	}
 	return once()
 }
 
+// echoed writes to a command that writes it back.
 func (w *cutWorker) echoed(ctx context.Context) error {
-	p, once, err := w.start(ctx, "cat; exit 3", true)
+	p, once, err := w.start(ctx, "cat; exit 3", client.Spec{PipeStdin: true})
 	if err != nil {
-		return fmt.Errorf("starting: %w", err)
+		return err
 	}
-	var want bytes.Buffer
+	var want []byte
 	var pieces [][]byte
 	for i := range 1 + w.random.IntN(100) {
-		piece := bytes.Repeat([]byte(strconv.Itoa(i)+"\n"), 1+w.random.IntN(200))
-		pieces = append(pieces, piece)
-		want.Write(piece)
+		pieces = append(pieces, bytes.Repeat([]byte(strconv.Itoa(i)+"\n"), 1+w.random.IntN(200)))
+		want = append(want, pieces[i]...)
 	}
 	written := make(chan error, 1)
 	go func() {
@@ -253,43 +339,117 @@ func (w *cutWorker) echoed(ctx context.Context) error {
 		}
 		written <- errors.Join(err, p.CloseStdin(ctx)) // or the command would wait for more
 	}()
-	var got bytes.Buffer
-	code, err := p.CopyOutput(ctx, &got, &got)
-	if err := errors.Join(err, <-written); err != nil || code != 3 || !bytes.Equal(got.Bytes(), want.Bytes()) {
-		return fmt.Errorf("echo of %d writes: got %d bytes of %d, different from byte %d, exit code %d, %w",
-			len(pieces), got.Len(), want.Len(), firstDifference(got.Bytes(), want.Bytes()), code, err)
+	err = ended(ctx, p, 3, want, nil)
+	if err := errors.Join(err, <-written); err != nil {
+		return fmt.Errorf("echo of %d writes: %w", len(pieces), err)
 	}
 	return once()
 }
 
-func (w *cutWorker) files(ctx context.Context) error {
-	path := filepath.Join(w.dir, "file-"+strconv.FormatUint(w.random.Uint64(), 36))
-	data := make([]byte, w.random.IntN(30_000))
+// terminated kills a command, with a child in its group, once it has said something.
+func (w *cutWorker) terminated(ctx context.Context) error {
+	p, once, err := w.start(ctx, "sleep 1000 & echo up; exec sleep 1000", client.Spec{})
+	if err != nil {
+		return err
+	}
+	for event, err := range p.Events(ctx) {
+		if err != nil {
+			return err
+		}
+		if event.Kind == client.Output {
+			if err := w.persist(func() error { return p.Terminate(ctx) }); err != nil {
+				return fmt.Errorf("terminating: %w", err)
+			}
+		}
+	}
+	if code, err := p.Wait(ctx); code != 128+9 || err != nil {
+		return fmt.Errorf("terminated, it ends with %d, %v", code, err)
+	}
+	return once()
+}
+
+func (w *cutWorker) bytes(most int) []byte {
+	data := make([]byte, w.random.IntN(most))
 	for i := range data {
 		data[i] = byte(w.random.Uint32())
 	}
-	files := w.client.FS(nil)
-	for {
-		err := files.WriteFile(ctx, path, data)
-		if err == nil {
-			break
-		}
-		if !lostAnswer(err) {
-			return fmt.Errorf("writing a file: %w", err)
-		}
-		w.lost++
+	return data
+}
+
+// files writes, reads, renames and removes a file.
+func (w *cutWorker) files(ctx context.Context) error {
+	var path string
+	data, files := w.bytes(30_000), w.client.FS(nil)
+	err := w.persist(func() error {
+		path = w.name("file") // what is lost may be carried out later
+		return files.WriteFile(ctx, path, data)
+	})
+	if err != nil {
+		return fmt.Errorf("writing a file: %w", err)
+	}
+	var got []byte
+	err = w.persist(func() (err error) {
+		got, err = files.ReadFile(ctx, path)
+		return err
+	})
+	if err := errors.Join(err, same(got, data)); err != nil {
+		return fmt.Errorf("reading a file: %w", err)
+	}
+	moved, before := path+"-moved", w.lost
+	err = w.persist(func() error { return files.Rename(ctx, path, moved, false) })
+	if err != nil && (!errors.Is(err, fs.ErrNotExist) || w.lost == before) { // then the first one was carried out
+		return fmt.Errorf("renaming a file: %w", err)
+	}
+	got, err = os.ReadFile(moved)
+	if err := errors.Join(err, same(got, data)); err != nil {
+		return fmt.Errorf("a renamed file: %w", err)
+	}
+	if err := w.persist(func() error { return files.RemoveAll(ctx, moved) }); err != nil {
+		return fmt.Errorf("removing a file: %w", err)
+	}
+	if _, err := os.Lstat(moved); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("a file that was removed: %w", err)
+	}
+	return nil
+}
+
+// blocks writes a file in blocks, another one each time that it is lost: an open file ends with
+// its connection.
+func (w *cutWorker) blocks(ctx context.Context) error {
+	var all []byte
+	blocks := make([][]byte, 1+w.random.IntN(8))
+	for i := range blocks {
+		blocks[i] = append(w.bytes(20_000), 'x')
+		all = append(all, blocks[i]...)
 	}
 	for {
-		got, err := files.ReadFile(ctx, path)
-		if err == nil && !bytes.Equal(got, data) {
-			return fmt.Errorf("a file has %d bytes, want %d, different from byte %d", len(got), len(data), firstDifference(got, data))
+		path := w.name("blocks")
+		err := w.write(ctx, path, blocks)
+		if _, lost := errors.AsType[*client.DisconnectedError](err); lost && w.client.Err() == nil {
+			w.lost++
+			continue
 		}
-		if err == nil {
-			return nil
+		got, readErr := os.ReadFile(path)
+		if err := errors.Join(err, readErr, same(got, all)); err != nil {
+			return fmt.Errorf("a file in %d blocks: %w", len(blocks), err)
 		}
-		if !lostAnswer(err) {
-			return fmt.Errorf("reading a file: %w", err)
-		}
-		w.lost++
+		return nil
 	}
+}
+
+func (w *cutWorker) write(ctx context.Context, path string, blocks [][]byte) error {
+	file, err := w.client.FS(nil).Open(ctx, path, protocol.OpenReplace)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	offset := int64(0)
+	for _, block := range blocks {
+		n, err := file.WriteAtContext(ctx, block, offset)
+		if err != nil {
+			return err
+		}
+		offset += int64(n)
+	}
+	return nil
 }

@@ -1,17 +1,8 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,49 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
-
-// certify writes a certificate for a name and its key into a folder, as NAME.crt and NAME.key,
-// signed by the one of another name, or by itself.
-func certify(t *testing.T, dir, name, by string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: name == by,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := template, any(key)
-	if name != by {
-		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, by+".crt"), filepath.Join(dir, by+".key"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		parent, signer = pair.Leaf, pair.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for end, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: private}} {
-		path := filepath.Join(dir, name+end)
-		if err := errors.Join(os.WriteFile(path+".new", pem.EncodeToMemory(block), 0o600), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // TestDay: what an agent with TLS, certificates of clients and a token says in a day with refused
 // and killed clients, sessions, a watch, an HTTP request and a renewal: each line of all that it
@@ -85,7 +38,7 @@ func TestDay(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	tokenFile, wrongFile := file("token", token), file("wrong", wrong)
 	cmd := exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
-		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "2s",
+		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "100ms",
 		"--state-dir", in("state"))
 	cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+inEnv+"-key", "SECRET_OF_AGENT="+inEnv)
 	var out rig.Transcript
@@ -156,16 +109,9 @@ func TestDay(t *testing.T) {
 	find("session ended", `"reason":"expired"`)
 
 	// A client of the library: a watch, a request, a confined command that looks for the keys.
-	roots := x509.NewCertPool()
-	ca, err := os.ReadFile(in("ca.crt"))
-	if err != nil || !roots.AppendCertsFromPEM(ca) {
-		t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(in("ci.crt"), in("ci.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.DialURL(rig.Context(t), url, client.Token(token), client.TLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
+	c, err := client.DialURL(rig.Context(t), url, client.Token(token), client.TLS(&tls.Config{
+		RootCAs: authority(t, dir, "ca"), Certificates: []tls.Certificate{certificate(t, dir, "ci")},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 // received yet. A command that uses up that number keeps no helper of the agent from handing
 // files over, and no other command from being started.
 func TestDescriptorsUnderWay(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	for _, site := range machineSites() {
 		for _, limit := range []string{"1024", "4096", "16384"} {
 			t.Run(site.name+"/"+limit, func(t *testing.T) {

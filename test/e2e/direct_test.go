@@ -116,6 +116,7 @@ func TestDirectIsAskedFor(t *testing.T) {
 // TestDirectCut: a command outlives connections that are cut at either end, and a restart of the
 // registry. Nothing of its output is lost or there twice.
 func TestDirectCut(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t, "--direct", "*")
 	atExecutor, atHarness := rig.NewProxy(t, s.Address), rig.NewProxy(t, s.Address)
@@ -151,51 +152,10 @@ func TestDirectCut(t *testing.T) {
 	executor.Terminate(t)
 }
 
-// TestDirectRevoked: when the key of a harness is revoked its commands end, and those of others go
-// on.
-func TestDirectRevoked(t *testing.T) {
-	t.Parallel()
-	s := rig.NewSite(t, "--direct", "*")
-	executor := s.Serve(t, "ci-1", "--transport", "direct")
-	other := s.ExecWith(t, "ci-1", byDirect, "cat")
-	in, out := mustPipes(t, other)
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	executor.Says(t, "session attached", 1)
-	key, id := s.CreateKey(t, "harness")
-	doomed := s.ExecWith(t, "ci-1", byDirect, "cat")
-	doomed.Env = append(doomed.Env, "AGENT_REGISTRY_TOKEN="+key)
-	stdin, err := doomed.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stdin.Close()
-	if err := doomed.Start(); err != nil {
-		t.Fatal(err)
-	}
-	executor.Says(t, "session attached", 2)
-	s.Ask(t, "keys", "revoke", id)
-	err = doomed.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
-		t.Errorf("%v, want exit code 125", err)
-	}
-	executor.Says(t, "the harness's key was revoked", 1) // which ends its session, not that of the other
-	if _, err := fmt.Fprintln(in, "still here"); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := out.ReadString('\n'); err != nil || line != "still here\n" {
-		t.Errorf("got %q, %v", line, err)
-	}
-	in.Close()
-	if err := other.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestDirectSigned: an executor registers by AWS signatures with a key of our registry. Its
 // commands see nothing of the credentials, and wrong or revoked ones end it.
 func TestDirectSigned(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t, "--direct", "*")
 	var key struct {

@@ -27,14 +27,18 @@ func TestRemoteEarlyCuts(t *testing.T) {
 		turns <- struct{}{}
 		return func() { <-turns }
 	}
-	for n := int64(100); n < most; n += 400 {
+	harness, executor := int64(5000), int64(14000) // the steps
+	if rig.Runs(rig.Merge) {
+		harness, executor = 400, 800
+	}
+	for n := int64(100); n < most; n += harness {
 		t.Run(fmt.Sprintf("harness after %d", n), func(t *testing.T) {
 			t.Parallel()
 			defer turn()()
 			execThroughCut(t, s, "ci-0", n, nil)
 		})
 	}
-	for n := int64(300); n < most; n += 800 {
+	for n := int64(300); n < most; n += executor {
 		t.Run(fmt.Sprintf("executor after %d", n), func(t *testing.T) {
 			t.Parallel()
 			defer turn()()

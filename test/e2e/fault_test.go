@@ -42,9 +42,7 @@ type fault struct {
 //
 // It does not run beside other tests, since it measures how long faults last.
 func TestFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes most of a minute")
-	}
+	rig.Tier(t, rig.Nightly)
 	existing := goleak.IgnoreCurrent()
 	t.Cleanup(func() { // after all others
 		http.DefaultClient.CloseIdleConnections() // of those that ask whether a registry is ready

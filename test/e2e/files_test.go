@@ -19,7 +19,7 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// byBothWays runs a test at an agent by its URL and at one behind a registry. environ names it for
+// byBothWays runs a test at an agent by its URL and, for a merge, at one behind a registry. environ names it for
 // agents of this test, which reach it by way of the proxy; there is its working directory.
 func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *rig.Proxy, there string)) {
 	t.Helper()
@@ -34,6 +34,7 @@ func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *r
 		test(t, append(environ, "AGENT_URL="+proxy.Address()), proxy, there)
 	})
 	t.Run("registry", func(t *testing.T) {
+		rig.Tier(t, rig.Merge)
 		t.Parallel()
 		s := rig.NewSite(t)
 		there := t.TempDir()
@@ -126,7 +127,7 @@ func forest(t *testing.T, dir string, size int) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 500 {
+	for i := range size >> 16 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("sub/", i)), large[i:2*i], 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +162,11 @@ func TestCopyThroughCuts(t *testing.T) {
 	t.Parallel()
 	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
 		here := t.TempDir()
-		forest(t, filepath.Join(here, "src"), 48<<20)
+		size, cut := 8<<20, int64(2_000_000)
+		if rig.Runs(rig.Merge) {
+			size, cut = 48<<20, 6_000_000
+		}
+		forest(t, filepath.Join(here, "src"), size)
 		want := sums(t, filepath.Join(here, "src"))
 		for _, step := range []struct{ line, tree string }{
 			{"agent cp src :up", there + "/up"},
@@ -171,7 +176,7 @@ func TestCopyThroughCuts(t *testing.T) {
 			{"mkdir cat && cp -a src/. cat && agent cat up/large >cat/large && touch -r src/large cat/large", here + "/cat"},
 		} {
 			before, _ := proxy.Seen()
-			stop := proxy.CutEach(6_000_000)
+			stop := proxy.CutEach(cut)
 			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = environ, here
 			out, err := cmd.CombinedOutput()
@@ -224,7 +229,7 @@ func TestCopyInterrupted(t *testing.T) {
 	t.Parallel()
 	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
 		here := t.TempDir()
-		large := bytes.Repeat([]byte("new content "), 4<<20)
+		large := bytes.Repeat([]byte("new content "), 700_000)
 		for _, tt := range []struct {
 			up     bool
 			signal syscall.Signal
@@ -244,7 +249,7 @@ func TestCopyInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			held := make(chan struct{})
-			proxy.CutAfter(20_000_000, func() {
+			proxy.CutAfter(3_000_000, func() {
 				if tt.up {
 					proxy.HoldUp()
 				} else {
@@ -295,13 +300,13 @@ func TestCopyProgress(t *testing.T) {
 	t.Parallel()
 	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
 		here := t.TempDir()
-		if err := os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 5<<20), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 1<<20), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		for _, args := range [][]string{{"cp", "file", ":file"}, {"cp", ":file", "back"}} {
 			// It goes on when the bar has been seen.
 			held := make(chan struct{})
-			proxy.CutAfter(20_000_000, func() {
+			proxy.CutAfter(3_000_000, func() {
 				proxy.HoldUp()
 				proxy.HoldDown()
 				close(held)
@@ -312,11 +317,11 @@ func TestCopyProgress(t *testing.T) {
 			rig.Until(t, "the copy is held up", isClosed(held))
 			u.sees(t, "[=")
 			u.sees(t, "% ")
-			u.sees(t, "of 41.9 MB")
+			u.sees(t, "of 8.4 MB")
 			u.sees(t, "/s")
 			u.sees(t, " left")
 			proxy.Pass()
-			u.sees(t, "] 100%  41.9 MB of 41.9 MB")
+			u.sees(t, "] 100%  8.4 MB of 8.4 MB")
 			u.sees(t, "\r\n")
 			u.ends(t, 0)
 		}

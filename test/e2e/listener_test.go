@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/execagent/execagent/transport"
 )
 
 // TestPlainTokens: a token that leaves the machine without TLS is a warning, at the start, and
@@ -53,7 +50,7 @@ func TestPlainTokens(t *testing.T) {
 // command with the network must not use that to run something unconfined by way of the agent that
 // confines it; and the agent says at its start whom it lets in.
 func TestCommandIsNoClient(t *testing.T) {
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name, listen string
 		flags        []string
 		who          string
@@ -64,6 +61,9 @@ func TestCommandIsNoClient(t *testing.T) {
 		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who can reach", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i > 0 {
+				rig.Tier(t, rig.Merge)
+			}
 			work, err := filepath.EvalSymlinks(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
@@ -79,9 +79,7 @@ func TestCommandIsNoClient(t *testing.T) {
 				}
 			})
 			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
-			c, err := client.Connect(rig.Context(t), client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
-				return transport.Dial(ctx, url, transport.DialConfig{})
-			}})
+			c, err := client.DialURL(rig.Context(t), url)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 // TestManagedNetwork: the escapes from a managed network that the tests of internal/sandbox/confine
 // try hold for an ordinary user too, and where nobody can make namespaces.
 func TestManagedNetwork(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	tools, err := os.MkdirTemp("", "managed") // an ordinary user can reach it
 	if err != nil {

@@ -151,6 +151,7 @@ func makeGroup(t *testing.T, memory int) string {
 // TestMemoryOfContainer puts an agent in 256 MiB under loads that must not end it. It does not
 // run beside other tests: it takes what memory there is.
 func TestMemoryOfContainer(t *testing.T) {
+	rig.Tier(t, rig.Nightly)
 	const memory = 256 << 20
 	url := inGroup(t, memory)
 
@@ -265,6 +266,7 @@ func unreadFiles(t *testing.T, url string) {
 // TestMemoryOfUnreadFiles: file content that clients do not read takes no more memory than its
 // own size.
 func TestMemoryOfUnreadFiles(t *testing.T) {
+	rig.Tier(t, rig.Nightly)
 	const most = 300 << 10 // KiB
 	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	url := a.line(t)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -159,15 +158,17 @@ func ran(t *testing.T, c *client.Client, params protocol.StartParams) *client.Pr
 	return p
 }
 
-// readOnly is a sandbox in which everything can be read, and dir written.
-func readOnly(dir string) *protocol.Sandbox {
-	uri := protocol.NewPathURI(dir)
-	rules := &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
-		{Access: "read", Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}},
-		{Access: "write", Path: protocol.SandboxPath{Type: "path", Path: &uri}},
-	}}
+// readOnly is a sandbox in which everything can be read, and some folders written.
+func readOnly(writable ...string) *protocol.Sandbox {
+	entries := []protocol.SandboxEntry{{Access: "read", Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}}}
+	for _, dir := range writable {
+		entries = append(entries, protocol.SandboxEntry{Access: "write", Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(dir))}})
+	}
 	return &protocol.Sandbox{
-		Permissions:         protocol.Permissions{Type: protocol.PermissionsManaged, FileSystem: rules, Network: protocol.NetworkRestricted},
+		Permissions: protocol.Permissions{
+			Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted,
+			FileSystem: &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: entries},
+		},
 		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
 	}
 }
@@ -294,14 +295,33 @@ func TestMetricsRefused(t *testing.T) {
 	})
 }
 
+// ask sends a request for the metrics of a listener with a token and an origin, if there are any.
+func ask(t *testing.T, by *http.Client, method, url, token, origin string) (response *http.Response, text []byte, err error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(rig.Context(t), method, "http"+strings.TrimPrefix(url, "ws")+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if origin != "" {
+		request.Header.Set("Origin", origin)
+	}
+	if response, err = by.Do(request); err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	text, err = io.ReadAll(response.Body)
+	return response, text, err
+}
+
 // TestMetricsOfListener: the listener has the page when it is asked to, for those who could
 // connect.
 func TestMetricsOfListener(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("let me in\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	replace(t, token, []byte("let me in\n"))
 	guarded := []string{"--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", token}
 	o := observe(t, append([]string{rig.Agent(t), "--metrics"}, guarded...)...)
 	silent := observe(t, append([]string{rig.Agent(t)}, guarded...)...)
@@ -317,24 +337,12 @@ func TestMetricsOfListener(t *testing.T) {
 		{"by a browser", o.url, "GET", "let me in", "null", 403},
 		{"where nobody asked for it", silent.url, "GET", "let me in", "", 404},
 	} {
-		request, err := http.NewRequestWithContext(rig.Context(t), tt.method, "http"+strings.TrimPrefix(tt.url, "ws")+"/metrics", nil)
+		response, text, err := ask(t, http.DefaultClient, tt.method, tt.url, tt.token, tt.origin)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tt.token != "" {
-			request.Header.Set("Authorization", "Bearer "+tt.token)
-		}
-		if tt.origin != "" {
-			request.Header.Set("Origin", tt.origin)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != tt.status {
-			t.Errorf("%s: status %d, %v, want %d", tt.name, response.StatusCode, err, tt.status)
+		if response.StatusCode != tt.status {
+			t.Errorf("%s: status %d, want %d", tt.name, response.StatusCode, tt.status)
 		}
 		if tt.status == 200 && tt.method == "GET" {
 			if len(readPage(t, text)) < 40 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
@@ -362,31 +370,21 @@ func TestMetricsOfListener(t *testing.T) {
 func TestMetricsOfSecureListener(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key, token := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte("let me in\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ca := newAuthority(t)
-	ca.renew(t, cert, key, 2)
+	cert, key, token := filepath.Join(dir, "agent.crt"), filepath.Join(dir, "agent.key"), filepath.Join(dir, "token")
+	replace(t, token, []byte("let me in\n"))
+	certify(t, dir, "ca", "ca")
+	certify(t, dir, "agent", "ca")
 	o := observe(t, rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--metrics",
 		"--ws-auth", "capability-token", "--ws-token-file", token)
 	const series = "agent_tls_certificate_not_after_timestamp_seconds"
-	ends := func() float64 {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return float64(pair.Leaf.NotAfter.Unix())
-	}
+	ends := func() float64 { return float64(certificate(t, dir, "agent").Leaf.NotAfter.Unix()) }
 	if got, want := o.was[series], ends(); got != want {
 		t.Errorf("%s is %v, want %v", series, got, want)
 	}
-	ca.renew(t, cert, key, 3)
+	certify(t, dir, "agent", "ca")
 	o.moved(t, map[string]float64{series: ends() - o.was[series]})
 
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	knowing := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	knowing := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority(t, dir, "ca"), MinVersion: tls.VersionTLS12}}}
 	defer knowing.CloseIdleConnections()
 	for _, tt := range []struct {
 		name, token string
@@ -398,14 +396,7 @@ func TestMetricsOfSecureListener(t *testing.T) {
 		{"with a wrong one", "x", knowing, 401},
 		{"by who does not know the authority", "let me in", http.DefaultClient, 0},
 	} {
-		request, err := http.NewRequestWithContext(rig.Context(t), http.MethodGet, "https"+strings.TrimPrefix(o.url, "wss")+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if tt.token != "" {
-			request.Header.Set("Authorization", "Bearer "+tt.token)
-		}
-		response, err := tt.client.Do(request)
+		response, text, err := ask(t, tt.client, http.MethodGet, o.url, tt.token, "")
 		if tt.status == 0 {
 			if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
 				t.Errorf("%s: %v", tt.name, err)
@@ -415,10 +406,8 @@ func TestMetricsOfSecureListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != tt.status {
-			t.Errorf("%s: status %d, %v, want %d", tt.name, response.StatusCode, err, tt.status)
+		if response.StatusCode != tt.status {
+			t.Errorf("%s: status %d, want %d", tt.name, response.StatusCode, tt.status)
 		}
 		if has := bytes.Contains(text, []byte(series)); has != (tt.status == 200) {
 			t.Errorf("%s: the page is there: %v", tt.name, has)
@@ -462,7 +451,10 @@ func TestMetricsHostile(t *testing.T) {
 // all of it.
 func TestMetricsInFlood(t *testing.T) {
 	t.Parallel()
-	const size = 256 << 20
+	size := 16 << 20
+	if rig.Runs(rig.Merge) {
+		size = 256 << 20
+	}
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
 	p, err := c.Start(rig.Context(t), protocol.StartParams{
@@ -492,12 +484,13 @@ func TestMetricsInFlood(t *testing.T) {
 			pages, last = pages+1, now
 		}
 	}
-	o.moved(t, map[string]float64{"agent_output_bytes_total stdout": size})
+	o.moved(t, map[string]float64{"agent_output_bytes_total stdout": float64(size)})
 	t.Logf("%d pages", pages)
 }
 
 // TestMetricsRemote: the link to a registry is seen, and its end, and its return.
 func TestMetricsRemote(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	proxy := rig.NewProxy(t, s.Address)

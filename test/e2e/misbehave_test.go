@@ -210,9 +210,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 // that are connected and those that connect meanwhile. The log has what it costs them and the
 // executor; the table in docs/remote.md says what bounds it.
 func TestMisbehavingHarness(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
+	rig.Tier(t, rig.Nightly)
 	for name, misbehave := range villainies {
 		t.Run(name, func(t *testing.T) {
 			s := rig.NewSite(t)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -18,9 +17,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/execagent/execagent/transport"
 )
 
 // curlCode prints the status of a request that a command makes by way of its proxy.
@@ -39,21 +36,12 @@ func TestNetworkPolicy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	write := func(text string) {
 		t.Helper()
-		next := file + ".next"
-		if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, file); err != nil {
-			t.Fatal(err)
-		}
+		replace(t, file, []byte(text))
 	}
 	write(`allow = ["127.0.0.1"]`)
 	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
 	agent := rig.Start(t, cmd)
-	url := agent.Line(t)
-	c, err := client.Connect(rig.Context(t), client.Config{
-		Dial: func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, url, transport.DialConfig{}) },
-	})
+	c, err := client.DialURL(rig.Context(t), agent.Line(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +50,7 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Helper()
 		p, err := c.Spawn(rig.Context(t), client.Spec{
 			Argv: []string{"/bin/sh", "-c", text}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
-			Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
-				Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
-					Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{{
-						Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}, Access: "read"}}}}},
+			Sandbox: readOnly(),
 			NetworkProxy: &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 				Enabled: true, EnableSocks5: true, Mode: protocol.ProxyFull, Domains: map[string]string{"127.0.0.1": protocol.DomainAllow}}},
 		})
@@ -145,7 +130,6 @@ func TestSandboxNetwork(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	launcher := rig.Launcher(t, t.TempDir())
 	var other atomic.Int64
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/direct" {
@@ -164,28 +148,25 @@ func TestSandboxNetwork(t *testing.T) {
 		curl -s -m 60 -o /dev/null -o /dev/null -w '%%{http_code}\n' http://other.invalid/ http://denied.invalid/
 		curl -s -m 60 --noproxy '*' http://%[1]s/direct || echo shut
 		(exec 3<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null || echo shut`, place, host, port)
-	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
-			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-			cmd.Env = []string{"PATH=/usr/bin:/bin"}
-			cmd.SysProcAttr.Setsid = true // without a terminal
-			var stdout, stderr strings.Builder
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			if err := cmd.Run(); err != nil {
-				t.Errorf("%v: %s", err, stderr.String())
-			}
-			if want := "here\n403\n403\nshut\nshut\n"; stdout.String() != want {
-				t.Errorf("printed %q, want %q", stdout.String(), want)
-			}
-			want := "agent: network: reached " + place + "\n" +
-				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
-			if stderr.String() != want {
-				t.Errorf("said %q, want %q", stderr.String(), want)
-			}
-		})
-	}
+	eachMeans(t, func(t *testing.T, launch []string) {
+		argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
+		cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		cmd.SysProcAttr.Setsid = true // without a terminal
+		var stdout, stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%v: %s", err, stderr.String())
+		}
+		if want := "here\n403\n403\nshut\nshut\n"; stdout.String() != want {
+			t.Errorf("printed %q, want %q", stdout.String(), want)
+		}
+		want := "agent: network: reached " + place + "\n" +
+			"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
+		if stderr.String() != want {
+			t.Errorf("said %q, want %q", stderr.String(), want)
+		}
+	})
 	t.Cleanup(func() {
 		if n := other.Load(); n != 0 {
 			t.Errorf("the destination was reached %d times past the proxy", n)

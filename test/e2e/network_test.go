@@ -15,6 +15,7 @@ import (
 // TestNetworkSupervised: programs that serve and connect print under a supervisor what they print
 // unconfined, where everything can be read and where a path is denied. An ordinary user's do too.
 func TestNetworkSupervised(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	tools := t.TempDir()
 	launcher := rig.Launcher(t, tools)

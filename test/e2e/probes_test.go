@@ -21,6 +21,7 @@ import (
 // another one. While the registry refuses the key that it has, it is not ready though it is
 // connected, and says why to who probes it; once the new one is written it is, without a client.
 func TestKeyFile(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	key, id := s.CreateKey(t, "executor")

@@ -183,6 +183,9 @@ func TestSignals(t *testing.T) {
 		{syscall.SIGSEGV, "exit status 2"},
 	} {
 		t.Run(tt.signal.String(), func(t *testing.T) {
+			if tt.signal != syscall.SIGTERM && tt.signal != syscall.SIGKILL {
+				rig.Tier(t, rig.Merge)
+			}
 			t.Parallel()
 			mark := fmt.Sprintf("signal-%d-%d", tt.signal, os.Getpid())
 			a := startAgent(t, mark, "--listen", "stdio")
@@ -276,38 +279,52 @@ func TestStdioBreach(t *testing.T) {
 	}
 }
 
-// TestExecPassesSignals: agent exec passes every signal on to its command.
-func TestExecPassesSignals(t *testing.T) {
+// TestPassesSignals: agent exec and agent sandbox pass signals on to their command, and end as it
+// does.
+func TestPassesSignals(t *testing.T) {
 	t.Parallel()
-	const script = `trap 'echo INT; exit 1' INT; trap 'echo TERM; exit 2' TERM; trap 'echo HUP; exit 3' HUP
-		trap 'echo QUIT; exit 4' QUIT; echo ready; while :; do sleep 0.05; done`
-	for _, tt := range []struct {
-		signal syscall.Signal
-		name   string
-		want   string
-	}{
-		{syscall.SIGINT, "INT", "exit status 1"},
-		{syscall.SIGTERM, "TERM", "exit status 2"},
-		{syscall.SIGHUP, "HUP", "exit status 3"},
-		{syscall.SIGQUIT, "QUIT", "exit status 4"},
+	for name, signal := range map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1,
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			a := startAgent(t, "none", "exec", "--", "sh", "-c", script)
-			if got := a.line(t); got != "ready" {
-				t.Fatal(got)
+		for _, command := range []string{"exec", "sandbox"} {
+			if command == "exec" && signal == syscall.SIGUSR1 {
+				continue // it is no signal of an interrupted user
 			}
-			if err := a.Process.Signal(tt.signal); err != nil {
-				t.Fatal(err)
-			}
-			if got := a.line(t); got != tt.name {
-				t.Errorf("the command got %s", got)
-			}
-			if got := a.ended(t); got != tt.want {
-				t.Errorf("exec ends with %s, want %s", got, tt.want)
-			}
-		})
+			t.Run(command+" "+name, func(t *testing.T) {
+				if name != "TERM" {
+					rig.Tier(t, rig.Merge)
+				}
+				t.Parallel()
+				for script, want := range map[string]string{
+					"trap 'echo caught; exit 5' " + name + "; echo ready; while :; do sleep 0.05; done": "exit status 5",
+					"echo ready; exec sleep 300": fmt.Sprintf("exit status %d", 128+int(signal)),
+				} {
+					a := withoutTerminal(t, "none", script, command)
+					if line := a.line(t); line != "ready" {
+						t.Fatal(line)
+					}
+					if err := a.Process.Signal(signal); err != nil {
+						t.Fatal(err)
+					}
+					if strings.Contains(script, "caught") {
+						if line := a.line(t); line != "caught" {
+							t.Error(line)
+						}
+					}
+					if got := a.ended(t); got != want {
+						t.Errorf("%s: it ends with %s, want %s", script, got, want)
+					}
+				}
+			})
+		}
 	}
+}
+
+// withoutTerminal runs a script by the agent as a service would.
+func withoutTerminal(t *testing.T, mark, script string, flags ...string) *running {
+	t.Helper()
+	argv := append(append([]string{"setsid", rig.Agent(t)}, flags...), "--", "sh", "-c", script)
+	return startProgram(t, mark, argv...)
 }
 
 func TestExecKilled(t *testing.T) {
@@ -326,7 +343,7 @@ func TestExecKilled(t *testing.T) {
 	noneLeft(t, mark)
 }
 
-// TestNoLeaks: fifty commands of fifty clients leave no descriptor behind.
+// TestNoLeaks: commands of many clients leave no descriptor behind.
 func TestNoLeaks(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "100ms")
@@ -354,7 +371,11 @@ func TestNoLeaks(t *testing.T) {
 	}
 	settled(16)
 	most := max(before, countFiles(t, a.Process.Pid))
-	for range 50 {
+	clients := 10
+	if rig.Runs(rig.Merge) {
+		clients = 50
+	}
+	for range clients {
 		run()
 	}
 	settled(most)

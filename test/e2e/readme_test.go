@@ -63,6 +63,9 @@ func TestDocs(t *testing.T) {
 					want = &blocks[i+1].text
 				}
 				t.Run(name, func(t *testing.T) {
+					if how == "tested root" {
+						rig.Tier(t, rig.Merge) // it builds a program
+					}
 					t.Parallel()
 					runBlock(t, b, want)
 				})

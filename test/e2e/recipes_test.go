@@ -18,6 +18,7 @@ import (
 // other in one folder: over a WebSocket and through the relay, while every connection is cut
 // after some bytes. needs= in the mark names the programs without which a block is left out.
 func TestRecipes(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Run("websocket", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()

@@ -86,6 +86,7 @@ func TestRegistries(t *testing.T) {
 		fetchFromRegistries(t, registryClients[client], enforcement)
 		return
 	}
+	rig.Tier(t, rig.Nightly)
 	missing := func(t *testing.T, why any) {
 		t.Helper()
 		if os.Getenv("CI") != "" {

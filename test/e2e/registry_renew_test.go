@@ -1,17 +1,9 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
-	"math/big"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,76 +16,21 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// authority signs certificates for 127.0.0.1.
-type authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{key, cert}
-}
-
-// renew puts a new certificate and its key in the place of two files, one after the other.
-func (a *authority) renew(t *testing.T, certFile, keyFile string, serial int64) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Duration(serial) * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replace(t, certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	replace(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
-}
-
-// replace puts a file in the place of another.
-func replace(t *testing.T, path string, text []byte) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestRegistryRenewsCertificate: while clients come without a pause, certificates are renewed:
 // each client is served, the new one is shown, and what cannot be used is not. The log is JSON
 // all along.
 func TestRegistryRenewsCertificate(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	ca := newAuthority(t)
-	ca.renew(t, cert, key, 2)
+	cert, key := filepath.Join(dir, "registry.crt"), filepath.Join(dir, "registry.key")
+	certify(t, dir, "ca", "ca")
+	renew := func() (serial int64) {
+		t.Helper()
+		certify(t, dir, "registry", "ca")
+		return certificate(t, dir, "registry").Leaf.SerialNumber.Int64()
+	}
+	renew()
 	address := rig.FreeAddress(t)
 	cmd := exec.Command(rig.Registry(t), "serve", "--listen", address, "--data", filepath.Join(dir, "data"),
 		"--tls-cert", cert, "--tls-key", key, "--log-format", "json")
@@ -101,8 +38,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	p := rig.Start(t, cmd)
 	p.Says(t, `"msg":"listening","url":"https://`+address+`","version":"`, 1)
 
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
+	roots := authority(t, dir, "ca")
 	shown := func() (serial int64, err error) {
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
 		if err != nil {
@@ -150,10 +86,10 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 			return serial == want
 		})
 	}
-	const last = 8
-	for serial := int64(3); serial <= last; serial++ {
-		ca.renew(t, cert, key, serial)
-		see(serial)
+	var last int64
+	for range 6 {
+		last = renew()
+		see(last)
 	}
 	before := strings.Count(p.Printed.String(), "cannot be read again")
 	replace(t, key, []byte("no key\n"))
@@ -165,8 +101,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	if n := strings.Count(p.Printed.String(), "cannot be read again"); n != before+1 {
 		t.Errorf("what is wrong with one key is logged %d times", n-before)
 	}
-	ca.renew(t, cert, key, last+1)
-	see(last + 1)
+	see(renew())
 	close(over)
 	load.Wait()
 	t.Logf("%d clients were served", served.Load())
@@ -174,7 +109,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	// Nobody comes now: a signal makes it look.
 	again := strings.Count(p.Printed.String(), "the certificate was read again")
 	time.Sleep(2 * time.Second) // until it has settled
-	ca.renew(t, cert, key, last+2)
+	renew()
 	if err := p.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

@@ -130,6 +130,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 
 // TestRegistryLosesNATS: an outage is three lines of the log, however many requests fail meanwhile.
 func TestRegistryLosesNATS(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	_, port, err := splitAddress(rig.FreeAddress(t))
 	if err != nil {

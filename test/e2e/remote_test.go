@@ -81,46 +81,10 @@ func TestRemoteExec(t *testing.T) {
 	}
 }
 
-// TestRemoteRefused: an agent or a command that the registry does not let in ends at once and
-// says why, in one line besides its log.
-func TestRemoteRefused(t *testing.T) {
-	t.Parallel()
-	s := rig.NewSite(t)
-	for _, tt := range []struct {
-		name, environment, key string
-	}{
-		{"unknown key", "ci-1", "xa_nobody"},
-		{"key of a harness", "ci-1", s.Harness},
-		{"another environment", "prod-1", s.Executor},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + tt.key}, nil, "--remote", s.URL(), "--environment-id", tt.environment)
-			if code := p.Exit(t); code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
-			if out := p.Printed.String(); strings.Count(out, "agent: ") != 1 || strings.Contains(out, tt.key) {
-				t.Errorf("it says\n%s", out)
-			}
-		})
-	}
-	t.Run("harness", func(t *testing.T) {
-		cmd := s.ExecWith(t, "ci-1", []string{"--log-level", "warn"}, "true")
-		cmd.Env = append(cmd.Env, "AGENT_REGISTRY_TOKEN="+s.Executor)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		err := cmd.Run()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
-			t.Errorf("%v with an executor's key, want exit code 125", err)
-		}
-		if strings.Contains(stderr.String(), "repeated") {
-			t.Errorf("it is tried again: %s", &stderr)
-		}
-	})
-}
-
 // TestRemoteRegistryKilled: when a registry is killed and started again on its data, its
 // executors come back by themselves, and probes of the executor see both.
 func TestRemoteRegistryKilled(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	probes := rig.FreeAddress(t)
@@ -196,7 +160,7 @@ func TestRemoteStdin(t *testing.T) {
 	frame := func(token string, life time.Duration) string {
 		return fmt.Sprintf(`{"version":1,"environment_id":"ci-1","token":%q,"expires_at":%d}`+"\n", token, time.Now().Add(life).Unix())
 	}
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name         string
 		flags        []string
 		environ      string
@@ -208,14 +172,17 @@ func TestRemoteStdin(t *testing.T) {
 	}{
 		{name: "bearer", flags: []string{"--registration-bearer-stdin"}, first: s.Executor + "\nignored\n", stays: true},
 		{name: "bearer, until the end", flags: []string{"--registration-bearer-stdin", "--exit-on-stdin-close"}, first: s.Executor + "\n"},
+		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour),
+			then: frame("not-a-secret-but-expired", -time.Hour), code: 1, secretOfThen: "not-a-secret-but-expired"},
 		{name: "key, until the end", flags: []string{"--exit-on-stdin-close"}, environ: "CODEX_API_KEY=" + s.Executor},
 		{name: "key, until the end by variable", environ: "CODEX_API_KEY=" + s.Executor + "\x00CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE=true"},
 		{name: "older variable", environ: "CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN=" + s.Executor, stays: true},
 		{name: "frames", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour) + frame(s.Executor, time.Hour)},
-		{name: "frames, a bad one", flags: []string{"--executor-credential-stdin"}, first: frame(s.Executor, time.Hour),
-			then: frame("not-a-secret-but-expired", -time.Hour), code: 1, secretOfThen: "not-a-secret-but-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i > 0 {
+				rig.Tier(t, rig.Merge)
+			}
 			input, feed, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
@@ -255,6 +222,7 @@ func TestRemoteStdin(t *testing.T) {
 // TestForward: agent exec-server forward makes a server that only listens reachable through the
 // registry. When the server ends, the streams to it end.
 func TestForward(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	s := rig.NewSite(t)
 	target := rig.FreeAddress(t)
@@ -440,6 +408,7 @@ func TestDemo(t *testing.T) {
 
 // TestManPages: a page for every command, without a complaint of groff.
 func TestManPages(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	for _, program := range []string{"help2man", "groff"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -1,19 +1,10 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -21,6 +12,7 @@ import (
 // TestRemoteTLS: agents reach a registry over https, both its API and the rendezvous. They trust
 // its certificate because either of two variables names a file with it.
 func TestRemoteTLS(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	cert, key := selfSigned(t)
 	s := &rig.Site{Pattern: "ci-*", Address: rig.FreeAddress(t), Data: filepath.Join(t.TempDir(), "data"), Log: &rig.Transcript{}}
@@ -81,38 +73,4 @@ func TestRemoteTLS(t *testing.T) {
 	if code := missing.Exit(t); code != 1 || !strings.Contains(missing.Printed.String(), "holds no certificate") {
 		t.Errorf("exit code %d with a file of another kind\n%s", code, missing.Printed)
 	}
-}
-
-// selfSigned writes a certificate for 127.0.0.1 and its key.
-func selfSigned(t *testing.T) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "registry"},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: encoded}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
 }

@@ -13,17 +13,22 @@ import (
 )
 
 // TestRemoteRevoked: when the key of a harness is revoked, its commands end, and those of other
-// harnesses go on. With --keep-revoked-sessions an agent keeps the commands as long as those of
+// harnesses go on, by either transport. With --keep-revoked-sessions an agent keeps the commands as long as those of
 // any client that is gone.
 func TestRemoteRevoked(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"killed": nil, "kept": {"--keep-revoked-sessions"}} {
+	for name, tt := range map[string]struct{ args, flags []string }{
+		"killed": {}, "kept": {args: []string{"--keep-revoked-sessions"}}, "direct": {byDirect, byDirect},
+	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "killed" {
+				rig.Tier(t, rig.Merge)
+			}
 			t.Parallel()
-			s := rig.NewSite(t)
+			s := rig.NewSite(t, "--direct", "*")
 			// With this TTL only the revocation can end a session during the test.
-			executor := s.Serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, args...)...)
-			other := s.Exec(t, "ci-1", "cat")
+			executor := s.Serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, tt.args...)...)
+			other := s.ExecWith(t, "ci-1", tt.flags, "cat")
 			stdin, err := other.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -35,7 +40,7 @@ func TestRemoteRevoked(t *testing.T) {
 			}
 			key, id := s.CreateKey(t, "harness")
 			mark := fmt.Sprintf("revoked-%s-%d", name, os.Getpid())
-			doomed := s.ExecWith(t, "ci-1", []string{"-e", "E2E_MARK=" + mark}, "sh", "-c", "sleep 600 & echo ready; wait")
+			doomed := s.ExecWith(t, "ci-1", append([]string{"-e", "E2E_MARK=" + mark}, tt.flags...), "sh", "-c", "sleep 600 & echo ready; wait")
 			doomed.Env = append(doomed.Env, "AGENT_REGISTRY_TOKEN="+key)
 			printed := &rig.Transcript{}
 			doomed.Stdout = printed
@@ -52,7 +57,7 @@ func TestRemoteRevoked(t *testing.T) {
 			}
 			executor.Says(t, "the harness's key was revoked", 1)
 			executor.Says(t, `msg="session detached"`, 1) // and its session is ended then, or never
-			if name == "killed" {
+			if name != "kept" {
 				noneLeft(t, mark)
 				t.Logf("killed after %v", time.Since(revoked))
 			}
@@ -78,6 +83,7 @@ func TestRemoteRevoked(t *testing.T) {
 // its key is revoked: at once, or, if that happens while the registry is away, when the
 // executor is back.
 func TestRemoteRevokedLeft(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -29,18 +28,6 @@ func TestSandboxTerminal(t *testing.T) {
 	u.sees(t, "ended 9\r\n")
 	u.types(t, "exit 6\r")
 	u.ends(t, 6)
-}
-
-// TestSandboxInterrupt: control-C reaches the command, once, and agent sandbox waits for what the
-// command makes of it.
-func TestSandboxInterrupt(t *testing.T) {
-	t.Parallel()
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "sandbox", "--", "sh", "-c",
-		"trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")
-	u.sees(t, "ready\r\n")
-	u.types(t, "\x03")
-	u.sees(t, "caught 1\r\n")
-	u.ends(t, 5)
 }
 
 // TestSandboxJob: a shell can stop and continue agent sandbox like any other job.
@@ -66,56 +53,13 @@ func TestSandboxJob(t *testing.T) {
 	u.ends(t, 7)
 }
 
-// withoutTerminal runs agent sandbox as a service would.
-func withoutTerminal(t *testing.T, mark, script string, flags ...string) *running {
-	t.Helper()
-	argv := append(append([]string{rig.Agent(t), "sandbox"}, flags...), "--", "sh", "-c", script)
-	return startProgram(t, mark, append([]string{"setsid"}, argv...)...)
-}
-
-// TestSandboxSignals: agent sandbox passes the signals that it gets on to its command.
-func TestSandboxSignals(t *testing.T) {
-	t.Parallel()
-	for name, sig := range map[string]syscall.Signal{
-		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			caught := withoutTerminal(t, "none", "trap 'echo caught; exit 5' "+name+"; echo ready; while :; do sleep 0.05; done")
-			if line := caught.line(t); line != "ready" {
-				t.Fatal(line)
-			}
-			if err := caught.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			if line := caught.line(t); line != "caught" {
-				t.Error(line)
-			}
-			if got := caught.ended(t); got != "exit status 5" {
-				t.Errorf("caught, it ends with %s", got)
-			}
-
-			deadly := withoutTerminal(t, "none", "echo ready; exec sleep 300")
-			if line := deadly.line(t); line != "ready" {
-				t.Fatal(line)
-			}
-			if err := deadly.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			if got, want := deadly.ended(t), fmt.Sprintf("exit status %d", 128+int(sig)); got != want {
-				t.Errorf("not caught, it ends with %s, want %s", got, want)
-			}
-		})
-	}
-}
-
 // TestSandboxKilled: when agent sandbox is killed, nothing of the command outlives it. Its
 // placeholders may stay, and the next agent sandbox removes them.
 func TestSandboxKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mark := fmt.Sprintf("sandbox-killed-%d", os.Getpid())
-	a := withoutTerminal(t, mark, "setsid sleep 300 & trap '' TERM HUP; echo ready; wait; sleep 300", "--workspace", dir)
+	a := withoutTerminal(t, mark, "setsid sleep 300 & trap '' TERM HUP; echo ready; wait; sleep 300", "sandbox", "--workspace", dir)
 	if line := a.line(t); line != "ready" {
 		t.Fatal(line)
 	}
@@ -140,7 +84,7 @@ func TestSandboxKilled(t *testing.T) {
 func TestSandboxOrphans(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("sandbox-orphans-%d", os.Getpid())
-	a := withoutTerminal(t, mark, "setsid sleep 300 & exit 3")
+	a := withoutTerminal(t, mark, "setsid sleep 300 & exit 3", "sandbox")
 	if got := a.ended(t); got != "exit status 3" {
 		t.Error(got)
 	}

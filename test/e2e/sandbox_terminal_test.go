@@ -9,39 +9,14 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
-
-	"github.com/execagent/execagent/test/rig"
 )
-
-// ownTerminals runs a test for each way in which agent sandbox -t starts a command: launch comes
-// before the agent's name, flags behind it.
-func ownTerminals(t *testing.T, test func(t *testing.T, sandbox func(args ...string) *exec.Cmd)) {
-	t.Helper()
-	everything := filepath.Join(t.TempDir(), "policy.json")
-	if err := os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	launcher := rig.Launcher(t, t.TempDir())
-	for name, tt := range map[string]struct{ launch, flags []string }{
-		"namespaces": {nil, nil}, "supervised": {[]string{launcher, "--"}, nil}, "none": {nil, []string{"--policy", everything}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, func(args ...string) *exec.Cmd {
-				all := append(append([]string{}, tt.launch...), rig.Agent(t), "sandbox", "-t")
-				all = append(append(all, tt.flags...), args...)
-				return exec.Command(all[0], all[1:]...)
-			})
-		})
-	}
-}
 
 // TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,
 // follows the size of the user's, and gets what is typed, also keys that send signals.
 func TestSandboxOwnTerminal(t *testing.T) {
 	t.Parallel()
-	ownTerminals(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
-		cmd := sandbox("--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		cmd := sandbox("-t", "--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
 		cmd.Args = append([]string{"sh", "-c", `USERS=$(tty) exec "$@"`, "sh"}, cmd.Args...)
 		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
 		u.sees(t, "33 101\r\nready\r\n")
@@ -61,8 +36,8 @@ func TestSandboxOwnTerminal(t *testing.T) {
 // leaves nothing behind.
 func TestSandboxOwnTerminalSignals(t *testing.T) {
 	t.Parallel()
-	ownTerminals(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
-		u := at(t, sandbox("--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"), wide)
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("-t", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"), wide)
 		u.sees(t, "ready\r\n")
 		if err := u.Process.Signal(syscall.SIGUSR1); err != nil {
 			t.Fatal(err)
@@ -70,7 +45,7 @@ func TestSandboxOwnTerminalSignals(t *testing.T) {
 		u.ends(t, 5)
 
 		mark := fmt.Sprintf("own-terminal-%d-%s", os.Getpid(), filepath.Base(t.Name()))
-		u = at(t, sandbox("--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
+		u = at(t, sandbox("-t", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
 		u.sees(t, "ready\r\n")
 		if err := u.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -85,14 +60,14 @@ func TestSandboxOwnTerminalAsks(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "who")
 `)
-	ownTerminals(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
-		u := at(t, sandbox("--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
 		u.sees(t, asks)
 		u.types(t, "o\r")
 		u.sees(t, "o\r\n0\r\n")
 		u.ends(t, 0)
 
-		u = at(t, sandbox("--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
+		u = at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
 			"sh", "-c", "i=id; $i -u; echo code $?; read x; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "who:")
 		u.sees(t, asks)

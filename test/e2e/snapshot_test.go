@@ -30,8 +30,6 @@ func TestSnapshots(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	tools := t.TempDir()
-	launcher := rig.Launcher(t, tools)
 	rules := t.TempDir()
 	if err := os.WriteFile(rules+"/my.rules", []byte("prefix_rule(pattern = [\"head\"], decision = \"forbidden\")\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -43,15 +41,12 @@ func TestSnapshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for name, launch := range map[string][]string{
-		"namespaces": nil,
-		"supervised": {launcher, "--"},
-	} {
-		for _, network := range []string{"managed", "restricted", "restricted, rules"} {
-			n++
-			n := n
-			t.Run(name+" "+network, func(t *testing.T) {
+	eachMeans(t, func(t *testing.T, launch []string) {
+		for n, network := range []string{"managed", "restricted", "restricted, rules"} {
+			t.Run(network, func(t *testing.T) {
+				if n > 0 {
+					rig.Tier(t, rig.Merge)
+				}
 				t.Parallel()
 				argv := slices.Concat(launch, []string{rig.Agent(t), "--listen", "ws://127.0.0.1:0"})
 				headCode := 0
@@ -69,7 +64,7 @@ func TestSnapshots(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) // as nobody else sleeps
+				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+10*len(launch)+n, os.Getpid()) // as nobody else sleeps
 				profile := fmt.Sprintf(`echo run >> ~/runs
 kill -9 $PPID 2>/dev/null
 (exec 3<>/dev/tcp/127.0.0.1/%[1]s) 2>/dev/null && echo connected >> ~/leaks
@@ -124,7 +119,7 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 				}
 			})
 		}
-	}
+	})
 }
 
 // sleeps tells whether a process sleeps for that long.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -58,6 +59,22 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 		u.ptmx.Close()
 	})
 	return u
+}
+
+// keepOutput has a key that sends a signal throw nothing away. Else the kernel sends the signal and
+// then drops what was written, with that which a program has written because of the signal.
+func (u *user) keepOutput(t *testing.T) {
+	t.Helper()
+	fd := int(u.ptmx.file.Fd())
+	mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode.Lflag |= unix.NOFLSH
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, mode); err != nil {
+		t.Fatal(err)
+	}
+	u.ptmx.heedDeadlines(t)
 }
 
 // sees reads the screen up to a text.
@@ -156,26 +173,21 @@ func TestExecResize(t *testing.T) {
 	u.ends(t, 6)
 }
 
-// TestExecTerminalInterrupt: control-C is for the command, not for exec.
-func TestExecTerminalInterrupt(t *testing.T) {
+// TestInterrupt: control-C reaches the command, once, and the agent waits for what the command makes
+// of it: with a terminal of its own it is for the command alone, else a signal that is passed on.
+func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "sh", "-c",
-		"trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done")
-	u.sees(t, "ready\r\n")
-	u.types(t, "\x03")
-	u.sees(t, "caught\r\n")
-	u.ends(t, 5)
-}
-
-// TestExecInterruptWithoutTTY: control-C is a signal to exec, which passes it on.
-func TestExecInterruptWithoutTTY(t *testing.T) {
-	t.Parallel()
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "--", "sh", "-c",
-		"trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done")
-	u.sees(t, "ready\r\n")
-	u.types(t, "\x03")
-	u.sees(t, "caught\r\n")
-	u.ends(t, 5)
+	for _, args := range [][]string{{"exec", "-t"}, {"exec"}, {"sandbox"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
+				"stty noflsh 2>/dev/null; trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")...)
+			u.sees(t, "ready\r\n")
+			u.types(t, "\x03")
+			u.sees(t, "caught 1\r\n")
+			u.ends(t, 5)
+		})
+	}
 }
 
 // TestExecRestoresTerminal: agent exec restores the terminal, whether the command ends well, is

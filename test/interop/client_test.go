@@ -90,7 +90,12 @@ func testClient(t *testing.T, s *server) {
 		{"retention", testRetention},
 		{"another program", testSession},
 	} {
-		t.Run(tt.name, func(t *testing.T) { tt.test(t, s) })
+		t.Run(tt.name, func(t *testing.T) {
+			if !s.reference && os.Getenv("CODEX_BIN") == "" {
+				rig.Tier(t, rig.Merge)
+			}
+			tt.test(t, s)
+		})
 	}
 }
 

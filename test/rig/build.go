@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Agent returns the path of the agent, built as it is released, once for all tests of a package.
@@ -22,19 +24,17 @@ func Registry(t T) string {
 	return filepath.Join(built(t), "registry")
 }
 
-// Launcher builds nouserns into a folder, and returns its path: what launches a program as a
-// container without user namespaces does.
+// Launcher puts nouserns into a folder, and returns its path: what launches a program as a
+// container without user namespaces does. It is built with the agent.
 func Launcher(t T, dir string) string {
 	t.Helper()
-	root, err := moduleRoot()
+	program, err := os.ReadFile(filepath.Join(built(t), "nouserns"))
+	launcher := filepath.Join(dir, "nouserns")
+	if err == nil {
+		err = WriteProgram(launcher, program)
+	}
 	if err != nil {
 		t.Fatalf("%v", err)
-	}
-	launcher := filepath.Join(dir, "nouserns")
-	build := Command(t, "go", "build", "-o", launcher, "./test/rig/nouserns")
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	return launcher
 }
@@ -48,11 +48,12 @@ func built(t T) string {
 	return bin
 }
 
-// Programs names the folder of programs that were built elsewhere, where there is no Go: the value
-// of E2E_PROGRAMS. It is empty where tests build their programs.
+// Programs names the folder of programs that were built before the tests: the value of
+// E2E_PROGRAMS. It is empty where tests build their programs.
 func Programs() string { return os.Getenv("E2E_PROGRAMS") }
 
-// Build builds both programs, once, and returns the folder that they are in.
+// Build builds the programs, once, and returns the folder that they are in. Tests of several
+// packages that run at once build one after the other.
 var Build = sync.OnceValues(func() (bin string, err error) {
 	if bin := Programs(); bin != "" {
 		return bin, nil
@@ -61,10 +62,18 @@ var Build = sync.OnceValues(func() (bin string, err error) {
 	if err != nil {
 		return "", err
 	}
+	lock, err := os.Open(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "make", "-C", root, "build").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make build: %w\n%s", err, out)
+	if out, err := exec.CommandContext(ctx, "make", "-C", root, "build", "nouserns").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make build nouserns: %w\n%s", err, out)
 	}
 	return filepath.Join(root, "bin"), nil
 })

@@ -136,7 +136,7 @@ func attempt() string {
 	fmt.Println("\nguest: doctor", line.String()) // what the firmware wrote has no end of line
 	tests := exec.Command(programs+"/e2e.test", "-test.v", "-test.run="+os.Getenv("E2E_TESTS"), "-test.timeout="+time.Hour.String())
 	tests.Env = []string{
-		"PATH=/usr/bin:/bin", "HOME=/root", "E2E_PROGRAMS=" + programs,
+		"PATH=/usr/bin:/bin", "HOME=/root", "TESTS=nightly", "E2E_PROGRAMS=" + programs,
 		"E2E_MEANS=" + os.Getenv("E2E_MEANS"),
 	}
 	tests.Stdout, tests.Stderr = os.Stdout, os.Stdout

@@ -290,7 +290,7 @@ func TestChangeTogether(t *testing.T) {
 	if err := errors.Join(os.WriteFile(real, []byte("# kept\n"), 0o644), os.Mkdir(filepath.Dir(link), 0o700), os.Symlink(real, link)); err != nil {
 		t.Fatal(err)
 	}
-	const each, writers = 8, 4
+	const each, writers = 4, 4
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	var reader sync.WaitGroup
