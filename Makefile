@@ -26,11 +26,11 @@ export GOFLAGS     = -trimpath
 GOTEST = $(GO) test -vet=off -ldflags '-s -w' -shuffle=on -count=1 -parallel $(PARALLEL) -timeout $(TIMEOUT)
 
 # Runs go test, kills what the tests leave running, and prints which tests were slow or left out.
-TESTRUN = $(BIN)/testrun
+TESTRUN = E2E_PROGRAMS=$(abspath $(BIN)) $(BIN)/testrun
 
 # The race detector needs a C compiler. Without one these tests run without it; .ci/run installs one.
 RACE    := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
-RACERUN = CGO_ENABLED=$(if $(RACE),1,0) $(BIN)/testrun
+RACERUN = CGO_ENABLED=$(if $(RACE),1,0) $(TESTRUN)
 
 # The packages whose tests run with the race detector on each merge: those with many goroutines.
 # Nightly all do.
@@ -81,16 +81,22 @@ flags: build ## write docs/flags.md, the reference of all flags
 nouserns: ## build bin/nouserns, which launches a program as Docker's default profile confines it
 	$(PRODUCT) -o $(BIN)/nouserns ./test/rig/nouserns
 
+# All that tests start.
+.PHONY: build-tests
+build-tests: build nouserns
+	$(PRODUCT) -o $(BIN)/escape ./test/e2e/escape
+	$(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun
+
 .PHONY: demo
 demo: build ## registry, agent and a command through the encrypted relay, on this machine
 	sh deploy/demo.sh $(BIN)/agent $(BIN)/registry
 
 .PHONY: test
-test: build $(BIN)/testrun ## run the tests of each push; TESTS=merge and TESTS=nightly run more
+test: build-tests ## run the tests of each push; TESTS=merge and TESTS=nightly run more
 	@$($(TESTS))
 
 .PHONY: test-race
-test-race: build $(BIN)/testrun ## the same tests, all with the race detector
+test-race: build-tests ## the same tests, all with the race detector
 	@$(RACERUN) $(GOTEST) $(RACE) $(PACKAGES)
 
 # How many runs of make test calm makes of each kind.
@@ -99,11 +105,6 @@ RUNS ?= 10
 .PHONY: calm
 calm: ## look for tests that depend on the machine: make test RUNS (10) times in each of five ways (tools/calm.sh)
 	status=0; for kind in plain busy one race odd; do sh tools/calm.sh $$kind $(RUNS) || status=1; done; exit $$status
-
-# Go itself knows whether it is up to date.
-.PHONY: $(BIN)/testrun
-$(BIN)/testrun:
-	$(GO) build -C tools -o $(abspath $@) ./testrun
 
 .PHONY: test-tools
 test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
@@ -154,15 +155,15 @@ cross: build-arm64 ## build for arm64 and check the agent, and compile what is n
 	GOOS=darwin GOARCH=arm64 $(GO) build ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
 
 .PHONY: e2e
-e2e: build $(BIN)/testrun ## run the end-to-end tests: scripts, the documents' commands, the binary itself
+e2e: build-tests ## run the end-to-end tests: scripts, the documents' commands, the binary itself
 	@$(TESTRUN) $(GOTEST) ./test/e2e/... ./cmd/...
 
 .PHONY: containers
-containers: build $(BIN)/testrun ## run what is tested in containers, with escapes in every kind of them (root, podman)
+containers: build-tests ## run what is tested in containers, with escapes in every kind of them (root, podman)
 	@TESTS=nightly $(TESTRUN) $(GOTEST) -v -run 'Container|DockerProfile|Images' ./test/e2e
 
 .PHONY: conformance
-conformance: $(BIN)/testrun ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
+conformance: build-tests ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
 	@TESTS=merge $(TESTRUN) $(GOTEST) ./test/conformance
 
 .PHONY: interop
