@@ -86,12 +86,12 @@ func TestSocketReset(t *testing.T) {
 	c := newRig(t, Config{}).raw(t)
 	c.call("o", "socket/open", object{"socketId": "s", "address": address})
 	c.call("w", "socket/write", object{"socketId": "s", "offset": 0, "chunk": []byte("x")})
-	said := ""
+	var said strings.Builder
 	for range 3 { // two answers, and the end
-		said += c.Next(t)
+		said.WriteString(c.Next(t))
 	}
-	if !strings.Contains(said, `"error":"Connection reset by peer (os error 104)"`) {
-		t.Errorf("it says %s", said)
+	if !strings.Contains(said.String(), `"error":"Connection reset by peer (os error 104)"`) {
+		t.Errorf("it says %s", said.String())
 	}
 }
 

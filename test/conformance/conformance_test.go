@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -122,6 +123,9 @@ func replay(t *testing.T, file string, want int, names map[string]bool) {
 				url = homeAgent(t, filepath.Join(dir, "w"), c.Before)
 			}
 			err = play(t.Context(), url, c.Steps)
+			for tries := 1; errors.Is(err, errSplit) && tries < 20; tries++ {
+				err = play(t.Context(), url, c.Steps)
+			}
 			for _, differs := range []map[string]string{notYet, ours} {
 				if reason := differs[c.Name]; reason != "" && *flagURL == "" {
 					if err == nil {

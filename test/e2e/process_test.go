@@ -355,22 +355,8 @@ func TestNoLeaks(t *testing.T) {
 		}
 	}
 	run() // the first one also starts the guard
-	var before int
-	settled := func(most int) {
-		t.Helper()
-		eventually(t, patience, func() error {
-			n := countFiles(t, a.Process.Pid)
-			if before == 0 || n < before {
-				before = n
-			}
-			if n > most {
-				return fmt.Errorf("%d descriptors are open, %d before", n, most)
-			}
-			return nil
-		})
-	}
-	settled(16)
-	most := max(before, countFiles(t, a.Process.Pid))
+	a.Says(t, "session ended", 1)
+	most := countFiles(t, a.Process.Pid)
 	clients := 10
 	if rig.Runs(rig.Merge) {
 		clients = 50
@@ -378,6 +364,12 @@ func TestNoLeaks(t *testing.T) {
 	for range clients {
 		run()
 	}
-	settled(most)
+	a.Says(t, "session ended", 1+clients)
+	eventually(t, patience, func() error {
+		if n := countFiles(t, a.Process.Pid); n > most {
+			return fmt.Errorf("%d descriptors are open, %d before", n, most)
+		}
+		return nil
+	})
 	a.Terminate(t)
 }

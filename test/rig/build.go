@@ -62,7 +62,7 @@ var Build = sync.OnceValues(func() (bin string, err error) {
 	if err != nil {
 		return "", err
 	}
-	lock, err := os.Open(filepath.Join(root, "go.mod"))
+	lock, err := os.Open(root) // not go.mod, which the go command locks
 	if err != nil {
 		return "", err
 	}
