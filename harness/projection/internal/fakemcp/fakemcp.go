@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/linux"
-	"github.com/execagent/execagent/test/rig"
 )
 
 // Variables that make a test binary a server.
@@ -61,9 +60,16 @@ func Gone(t testing.TB, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
 		// An agent tells of the end of a process group before the kernel has removed all of it.
-		rig.Until(t, fmt.Sprintf("process %d is gone", pid), func() bool { return isGone(pid) })
+		for end := time.Now().Add(patience); !isGone(pid); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("process %d is left", pid)
+			}
+		}
 	}
 }
+
+// patience is how long a process may take to end on a busy machine.
+const patience = 5 * time.Minute
 
 // isGone reports whether there is no such process, or only what nobody has waited for: an orphan,
 // where nobody is responsible for those.
