@@ -72,14 +72,6 @@ func TestUnixSocket(t *testing.T) {
 	if out, code := said(t, own, rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo here; exit 3"); out != "here\n" || code != 3 {
 		t.Errorf("exec: %q, %d", out, code)
 	}
-	// A child that the agent had just forked may hold the listener for a moment.
-	rig.Until(t, "nobody listens", func() bool {
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			conn.Close()
-		}
-		return errors.Is(err, syscall.ECONNREFUSED)
-	})
 	if out, code := said(t, own, rig.Agent(t), "health", "--url", url); out != "" || code != 0 {
 		t.Errorf("health: %q, %d", out, code)
 	}
@@ -90,6 +82,14 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatalf("one that is killed removes its socket: %v", err)
 	}
+	// A child that the agent had just forked may hold the listener for a moment.
+	rig.Until(t, "nobody listens", func() bool {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 	if out, code := said(t, own, rig.Agent(t), "health", "--url", url); out != "agent: "+url+": dial unix "+path+": connect: connection refused\n" || code != 1 {
 		t.Errorf("health without an agent: %q, %d", out, code)
 	}
