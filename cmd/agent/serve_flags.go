@@ -62,7 +62,7 @@ func (*serverFlags) Help() string {
 
 With --remote it registers with a registry and serves the clients that come through the registry. Their traffic is encrypted end to end unless --transport says otherwise. To sign in, it uses a flag below such as --api-key-file, else the first of these: CODEX_API_KEY, CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, auth.json in CODEX_HOME (~/.codex).
 
-Options can also be set in files (see agent config --help). AGENT_CONFIG names the user's file; the default is config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config. If commands can write that folder, set AGENT_CONFIG to a file that they cannot write, or to /dev/null for no file.
+Options can also be set in files (see agent config --help). $AGENT_CONFIG names the user's file; the default is config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config. If commands can write that folder, set AGENT_CONFIG to a file that they cannot write, or to /dev/null for no file.
 
 Examples:
 
