@@ -81,10 +81,11 @@ flags: build ## write docs/flags.md, the reference of all flags
 nouserns: ## build bin/nouserns, which launches a program as Docker's default profile confines it
 	$(PRODUCT) -o $(BIN)/nouserns ./test/rig/nouserns
 
-# All that tests start.
-.PHONY: build-tests
-build-tests: build nouserns
+# The programs that tests start, and what runs the tests.
+.PHONY: build-programs build-tests
+build-programs: build nouserns
 	$(PRODUCT) -o $(BIN)/escape ./test/e2e/escape
+build-tests: build-programs
 	$(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun
 
 .PHONY: demo
@@ -97,7 +98,7 @@ test: build-tests ## run the tests of each push; TESTS=merge and TESTS=nightly r
 
 .PHONY: test-race
 test-race: build-tests ## the same tests, all with the race detector
-	@$(RACERUN) $(GOTEST) $(RACE) $(PACKAGES)
+	@$(nightly)
 
 # How many runs of make test calm makes of each kind.
 RUNS ?= 10

@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
-	programs "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOperatorPolicy: what the rules of the operator forbid is not started, whatever the client's
@@ -23,9 +23,9 @@ func TestOperatorPolicy(t *testing.T) {
 prefix_rule(pattern=["ls"], decision="prompt")
 prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 `
-	programs.Must(t, os.WriteFile(filepath.Join(dir, "a.rules"), []byte(text), 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "a.rules"), []byte(text), 0o600))
 	rules, err := execpolicy.Load(dir)
-	programs.Must(t, err)
+	rig.Must(t, err)
 	allow := object{"execApproval": object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["touch"])`}}}}
 	for _, tt := range []struct {
 		name    string
@@ -49,7 +49,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 			t.Parallel()
 			policy := tt.policy
 			policy.Rules = rules
-			c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).attach("")
+			c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).attach("")
 			params := sh("p", "")
 			params["argv"] = tt.argv
 			maps.Copy(params, tt.change)
@@ -80,7 +80,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 // TestRefusalIsBounded: a refusal does not repeat a long command.
 func TestRefusalIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Unmatched: rule.Forbidden}, nil))}).attach("")
+	c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Unmatched: rule.Forbidden}, nil))}).attach("")
 	params := sh("p", "")
 	params["argv"] = []string{"true", strings.Repeat("x", 100_000)}
 	err := c.call("process/start", params, nil)
@@ -96,11 +96,11 @@ func TestHiddenProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, at := range []string{"first", "second"} {
-		programs.Must(t, errors.Join(os.Mkdir(dir+"/"+at, 0o755), programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"))))
+		rig.Must(t, errors.Join(os.Mkdir(dir+"/"+at, 0o755), rig.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"))))
 	}
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["` + dir + `/first/tool"])`}})
-	programs.Must(t, err)
-	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden}, nil))}).attach("")
+	rig.Must(t, err)
+	c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden}, nil))}).attach("")
 	for name, sandbox := range map[string]object{
 		"shown":  managed("restricted", special("minimal", "read"), at(dir, "read")),
 		"hidden": managed("restricted", special("minimal", "read"), at(dir+"/second", "read")),

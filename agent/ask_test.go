@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // asked puts a question to the client of a session, and returns what will become of it.
@@ -19,7 +19,7 @@ func asked(ctx context.Context, s *Session, answer *protocol.PolicyAnswer) <-cha
 }
 
 // asker returns a client with its session, which has been announced.
-func (r *rig) asker(t *testing.T, more object) (*raw, *Session, func()) {
+func (r *harness) asker(t *testing.T, more object) (*raw, *Session, func()) {
 	t.Helper()
 	c, id, lose := r.opens(t, more)
 	synctest.Wait()
@@ -30,7 +30,7 @@ func (r *rig) asker(t *testing.T, more object) (*raw, *Session, func()) {
 // answers no question is ignored.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		more := object{}
 		for range 2 {
 			c, s, drop := r.asker(t, more)
@@ -55,7 +55,7 @@ func TestAsk(t *testing.T) {
 			late := asked(ctx, s, &answers[0])
 			c.wantQuestion(3)
 			cancel()
-			testrig.Is(t, <-late, context.Canceled, "a question that was given up")
+			rig.Is(t, <-late, context.Canceled, "a question that was given up")
 			c.send(`{"id":3,"result":{"decision":{"type":"allow"}}}`)
 			malformed := asked(t.Context(), s, &answers[0])
 			c.wantQuestion(4) // so the connection lives
@@ -72,7 +72,7 @@ func TestAsk(t *testing.T) {
 // nobody is.
 func TestAskWithoutClient(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		c, s, drop := r.asker(t, nil)
 		var answer protocol.PolicyAnswer
 		waiting := asked(t.Context(), s, &answer)
@@ -90,14 +90,14 @@ func TestAskWithoutClient(t *testing.T) {
 // TestAskTaken: who has lost the session to another client decides nothing any more.
 func TestAskTaken(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		named := object{"sessionName": "n", "take": true}
 		first, s, _ := r.asker(t, named)
 		var answer protocol.PolicyAnswer
 		waiting := asked(t.Context(), s, &answer)
 		first.wantQuestion(1)
 		second, _, _ := r.asker(t, named)
-		testrig.Is(t, <-waiting, errNobody, "a question to a client that has lost the session")
+		rig.Is(t, <-waiting, errNobody, "a question to a client that has lost the session")
 		next := asked(t.Context(), s, &answer)
 		second.wantQuestion(1)
 		second.send(`{"id":1,"result":{"decision":{"type":"allow"}}}`)
@@ -110,7 +110,7 @@ func TestAskTaken(t *testing.T) {
 // TestManyQuestions: one more than may wait is not asked.
 func TestManyQuestions(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		c, s, _ := r.asker(t, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		var answer protocol.PolicyAnswer
@@ -123,7 +123,7 @@ func TestManyQuestions(t *testing.T) {
 				t.Fatalf("%+v, want a question", m)
 			}
 		}
-		testrig.Is(t, <-asked(t.Context(), s, &answer), errAsked, "one more question")
+		rig.Is(t, <-asked(t.Context(), s, &answer), errAsked, "one more question")
 		cancel()
 		for i, done := range all {
 			if err := <-done; !errors.Is(err, context.Canceled) {
@@ -140,7 +140,7 @@ func TestManyQuestions(t *testing.T) {
 }
 
 // resume returns a client that has resumed a session, and what loses its connection.
-func (r *rig) resume(t *testing.T, session string) (*raw, func()) {
+func (r *harness) resume(t *testing.T, session string) (*raw, func()) {
 	t.Helper()
 	c, _, lose := r.opens(t, object{"resumeSessionId": session})
 	r.session(session).announced(t)
@@ -149,7 +149,7 @@ func (r *rig) resume(t *testing.T, session string) (*raw, func()) {
 
 // announced waits until the session knows the client that has the answer to initialize.
 func (s *Session) announced(t *testing.T) {
-	eventually(t, "the client is announced", func() bool { return s.peer.Load() != nil })
+	rig.Until(t, "the client is announced", func() bool { return s.peer.Load() != nil })
 }
 
 func (c *raw) wantQuestion(id int) {

@@ -10,14 +10,14 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // All benchmarks go over rpc.Pipe: what they measure is the agent, not a
 // transport.
 
 func BenchmarkRoundTrip(b *testing.B) {
-	c := newRig(b, Config{}).attach("")
+	c := newHarness(b, Config{}).attach("")
 	params := &protocol.PathParams{Path: protocol.NewPathURI("/")}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -30,11 +30,11 @@ func BenchmarkConfinedStat(b *testing.B) {
 	dir := b.TempDir()
 	request, err := json.Marshal(object{"id": 1, "method": protocol.MethodFSGetMetadata, "params": object{"path": uri(dir), "sandbox": managed("restricted",
 		special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"), at(dir, "write"), at(dir+"/vault", "deny"), glob(dir+"/**/*.env"))}})
-	testrig.Must(b, err)
-	conn, _ := newRig(b, Config{}).dial()
+	rig.Must(b, err)
+	conn, _ := newHarness(b, Config{}).dial()
 	benchHello(b, conn)
 	send := func() {
-		testrig.Must(b, conn.Write(request))
+		rig.Must(b, conn.Write(request))
 		benchRead(b, conn)
 	}
 	send() // starts the helper
@@ -52,7 +52,7 @@ func BenchmarkStart(b *testing.B) {
 			`"dangerouslyAllowAllUnixSockets":false,"mode":"full","domains":{"a.org":"allow"},"allowLocalBinding":false}}`},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			r := newRig(b, Config{})
+			r := newHarness(b, Config{})
 			conn, _ := r.dial()
 			benchHello(b, conn)
 			b.ReportAllocs()
@@ -76,14 +76,14 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 	home := b.TempDir()
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\nsleep 0.1\n"
-	testrig.Must(b, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+	rig.Must(b, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
 	for _, tt := range []struct{ name, flag, more string }{
 		{"none", "-c", ""},
 		{"restored", "-lc", `,"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}}`},
 		{"login", "-lc", ""},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			r := newRig(b, Config{})
+			r := newHarness(b, Config{})
 			conn, _ := r.dial()
 			benchHello(b, conn)
 			id := 0
@@ -106,7 +106,7 @@ func BenchmarkSnapshot(b *testing.B) {
 // BenchmarkFlood measures 64 MiB of output, from the pipe to the client.
 func BenchmarkFlood(b *testing.B) {
 	const size = 64 << 20
-	r := newRig(b, Config{})
+	r := newHarness(b, Config{})
 	conn, _ := r.dial()
 	benchHello(b, conn)
 	b.SetBytes(size)
@@ -117,7 +117,7 @@ func BenchmarkFlood(b *testing.B) {
 		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/usr/bin/head","-c","%d","/dev/zero"],"cwd":"file:///","env":{},"tty":false}}`, id, size)
 		for closed := false; !closed; {
 			message, err := conn.Read()
-			testrig.Must(b, err)
+			rig.Must(b, err)
 			closed = hasMethod(string(message[:min(len(message), 64)]), protocol.MethodProcessClosed)
 			buffer.Recycle(message)
 		}
@@ -126,7 +126,7 @@ func BenchmarkFlood(b *testing.B) {
 
 // BenchmarkKeystroke measures one byte to a terminal and its echo back.
 func BenchmarkKeystroke(b *testing.B) {
-	r := newRig(b, Config{})
+	r := newHarness(b, Config{})
 	conn, _ := r.dial()
 	benchHello(b, conn)
 	benchSend(b, conn, `{"id":1,"method":"process/start","params":{"processId":"p","argv":["/bin/sleep","600"],"cwd":"file:///","env":{},"tty":true}}`)
@@ -152,8 +152,8 @@ func BenchmarkKeystroke(b *testing.B) {
 func BenchmarkReadBlock(b *testing.B) {
 	const size = 1 << 20
 	path := filepath.Join(b.TempDir(), "f")
-	testrig.Must(b, os.WriteFile(path, make([]byte, size), 0o666))
-	r := newRig(b, Config{})
+	rig.Must(b, os.WriteFile(path, make([]byte, size), 0o666))
+	r := newHarness(b, Config{})
 	conn, _ := r.dial()
 	benchHello(b, conn)
 	benchSend(b, conn, `{"id":1,"method":"fs/open","params":{"handleId":"h","path":%q}}`, uri(path))
@@ -175,12 +175,12 @@ func BenchmarkWalk(b *testing.B) {
 	root := b.TempDir()
 	for i := range 100 {
 		dir := filepath.Join(root, fmt.Sprint(i))
-		testrig.Must(b, os.Mkdir(dir, 0o777))
+		rig.Must(b, os.Mkdir(dir, 0o777))
 		for j := range 99 {
-			testrig.Must(b, os.WriteFile(filepath.Join(dir, fmt.Sprint(j)), nil, 0o666))
+			rig.Must(b, os.WriteFile(filepath.Join(dir, fmt.Sprint(j)), nil, 0o666))
 		}
 	}
-	r := newRig(b, Config{})
+	r := newHarness(b, Config{})
 	conn, _ := r.dial()
 	benchHello(b, conn)
 	b.ReportAllocs()
@@ -203,14 +203,14 @@ func benchHello(b *testing.B, conn rpc.Conn) {
 
 func benchSend(b *testing.B, conn rpc.Conn, format string, args ...any) {
 	b.Helper()
-	testrig.Must(b, conn.Write(fmt.Appendf(nil, format, args...)))
+	rig.Must(b, conn.Write(fmt.Appendf(nil, format, args...)))
 }
 
 // benchRead returns the next message, which must not be an error.
 func benchRead(b *testing.B, conn rpc.Conn) string {
 	b.Helper()
 	data, err := conn.Read()
-	testrig.Must(b, err)
+	rig.Must(b, err)
 	message := string(data)
 	buffer.Recycle(data)
 	if len(message) > 8 && message[:8] == `{"error"` {
@@ -219,7 +219,7 @@ func benchRead(b *testing.B, conn rpc.Conn) string {
 	return message
 }
 
-// hasMethod tells whether a message is a notification of that method.
+// hasMethod reports whether a message is a notification of that method.
 func hasMethod(message, method string) bool {
 	prefix := `{"method":"` + method + `"`
 	return len(message) >= len(prefix) && message[:len(prefix)] == prefix

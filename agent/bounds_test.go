@@ -13,7 +13,7 @@ import (
 // are refused.
 func TestStartBounds(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	many := make([]string, 5000)
 	for i := range many {
 		many[i] = "x"
@@ -51,7 +51,7 @@ func TestStartBounds(t *testing.T) {
 // TestListedArgv cuts what process/list shows of a long command.
 func TestListedArgv(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	params := sh("p", "exit 0")
 	params["argv"] = []string{"/bin/true", strings.Repeat("x", 100_000)}
 	c.must("process/start", params, nil)
@@ -69,7 +69,7 @@ func TestListedArgv(t *testing.T) {
 // TestManyWatches: the watches of a connection are bounded, and ended ones do not count.
 func TestManyWatches(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	dir := t.TempDir()
 	for i := range protocol.MaxWatches {
 		c.must("fs/watch", object{"watchId": fmt.Sprint(i), "path": uri(dir)}, nil)

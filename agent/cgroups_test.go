@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/procs"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFailedStartLeavesNoCgroup: a start that is refused after its control group was made takes
@@ -16,8 +16,8 @@ func TestFailedStartLeavesNoCgroup(t *testing.T) {
 	if errors.Is(err, procs.ErrNotDelegated) {
 		t.Skip(err)
 	}
-	testrig.Must(t, err)
-	c := newRig(t, Config{Cgroups: groups, RequireNetworkEnforcement: true, StateDir: t.TempDir() + "/state"}).attach("")
+	rig.Must(t, err)
+	c := newHarness(t, Config{Cgroups: groups, RequireNetworkEnforcement: true, StateDir: t.TempDir() + "/state"}).attach("")
 	params := sh("p", "true")
 	params["sandbox"] = managed("enabled", special("root", "read"))
 	if err := c.call("process/start", params, nil); err == nil {

@@ -27,7 +27,7 @@ type note struct {
 // are about that use raw.
 type client struct {
 	t       testing.TB
-	rig     *rig
+	rig     *harness
 	peer    *rpc.Peer
 	served  <-chan struct{} // closed when the agent is done with the connection
 	session string
@@ -40,10 +40,10 @@ type client struct {
 	bytes int  // of output and bodies so far
 }
 
-func (r *rig) client() *client { return r.clientOn(r.dial()) }
+func (r *harness) client() *client { return r.clientOn(r.dial()) }
 
 // clientOn returns a client on a connection that the agent serves.
-func (r *rig) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
+func (r *harness) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
 	c := &client{t: r.t, rig: r, served: served, ended: make(chan struct{})}
 	c.moved.L = &c.mu
 	c.peer = rpc.NewPeer(conn, rpc.Config{Notification: c.take})
@@ -56,7 +56,7 @@ func (r *rig) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
 
 // attach returns a client after its handshake, which has resumed a session if
 // one is named.
-func (r *rig) attach(session string) *client {
+func (r *harness) attach(session string) *client {
 	r.t.Helper()
 	c := r.client()
 	if err := c.hello(session); err != nil {

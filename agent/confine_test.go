@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // outcome is how a process with a sandbox ended.
@@ -42,7 +42,7 @@ func (c *client) runIn(id, script, dir string, sandbox any) outcome {
 func TestConfinedProcesses(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	c := newRig(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
+	c := newHarness(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
 	for _, tt := range []struct {
 		name, script string
 		sandbox      object
@@ -106,11 +106,11 @@ func TestProvidedTool(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	tool, err := ProvideTool()
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		testrig.Must(t, tool.Close())
+		rig.Must(t, tool.Close())
 	})
-	c := newRig(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
+	c := newHarness(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
 	var info protocol.EnvironmentInfo
 	c.must("environment/info", object{}, &info)
 	if len(info.PrependPathDirs) != 1 || info.PrependPathDirs[0] != protocol.NewPathURI(tool.folder().Dir()) {
@@ -137,7 +137,7 @@ func TestProvidedTool(t *testing.T) {
 	}
 	// Patches come from models, too.
 	script, put := b.repo+"/script", "*** Begin Patch\n*** Update File: script\n*** Move to: "+tool.folder().Dir()+"/apply_patch\n@@\n-a\n+b\n*** End Patch"
-	testrig.Must(t, os.WriteFile(script, []byte("a\n"), 0o700))
+	rig.Must(t, os.WriteFile(script, []byte("a\n"), 0o700))
 	for method, params := range map[string]object{
 		"fs/applyPatch": {"patch": put, "cwd": uri(b.repo)},
 		"fs/remove":     {"path": uri(tool.folder().Dir()), "recursive": true},
@@ -164,7 +164,7 @@ func TestProvidedTool(t *testing.T) {
 func TestNoHelpers(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	r := &rig{t: t, agent: New(Config{})}
+	r := &harness{t: t, agent: New(Config{})}
 	t.Cleanup(r.close)
 	c := r.attach("")
 	for method, params := range map[string]object{

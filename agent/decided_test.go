@@ -13,11 +13,11 @@ import (
 
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // lines is a log.
-type lines struct{ testrig.Transcript }
+type lines struct{ rig.Transcript }
 
 // decided returns the lines about commands, without what differs from run to run.
 func (l *lines) decided() (all []string) {
@@ -42,7 +42,7 @@ prefix_rule(["rm"], "allow")
 		t.Fatal(err)
 	}
 	rules, err := execpolicy.Load(dir)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	const secret = "hunter2"
 	start := func(argv ...string) object {
 		params := sh("p", "")
@@ -81,7 +81,7 @@ prefix_rule(["rm"], "allow")
 			t.Parallel()
 			var log lines
 			set := NewMetrics()
-			r := newRig(t, Config{
+			r := newHarness(t, Config{
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: set,
 				ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree, AllowUnasked: tt.unasked}, nil)),
 			})

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestEnvironmentInfo compares what initialize and environment/info report
@@ -16,7 +16,7 @@ import (
 func TestEnvironmentInfo(t *testing.T) {
 	t.Parallel()
 	home, temp := t.TempDir(), t.TempDir()
-	c := newRig(t, Config{
+	c := newHarness(t, Config{
 		Version: "0.169.0+execagent.1",
 		Environ: []string{"HOME=" + home, "TMPDIR=" + temp, "OPENAI_API_KEY=secret"},
 	}).attach("")
@@ -26,9 +26,9 @@ func TestEnvironmentInfo(t *testing.T) {
 		t.Errorf("a secret is in the answer: %s", text)
 	}
 	var got map[string]any
-	testrig.Must(t, json.Unmarshal(text, &got))
+	rig.Must(t, json.Unmarshal(text, &got))
 	cwd, err := os.Getwd()
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	if id, _ := got["providerId"].(string); len(id) != len("sha256:")+64 || !strings.HasPrefix(id, "sha256:") {
 		t.Errorf("providerId %q, want sha256: and 64 hex digits", id)
 	}
@@ -42,7 +42,7 @@ func TestEnvironmentInfo(t *testing.T) {
 		"executorVersion": "0.169.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
 	}
-	testrig.Same(t, "environment/info", want, got)
+	rig.Same(t, "environment/info", want, got)
 }
 
 // TestConfigRead reads parts of a configuration file (rpc.md 3.6).
@@ -50,8 +50,8 @@ func TestConfigRead(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	config := "model = \"m\"\nother = 1\n[table]\nkey = 2\n"
-	testrig.Must(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666))
-	c := newRig(t, Config{Environ: []string{"HOME=" + home, "CODEX_HOME=" + home}}).attach("")
+	rig.Must(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666))
+	c := newHarness(t, Config{Environ: []string{"HOME=" + home, "CODEX_HOME=" + home}}).attach("")
 	var got struct{ Config protocol.ConfigLayers }
 	params := object{"cwd": uri(t.TempDir()), "configPaths": [][]string{{"model"}, {"table", "key"}, {"absent"}}, "requirementsPaths": [][]string{}}
 	c.must("environmentConfig/read", params, &got)

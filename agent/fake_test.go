@@ -14,7 +14,7 @@ import (
 
 // inBubble runs a test of sessions in a bubble, with an agent that executes nothing: every start
 // makes a fake, whose part the test plays.
-func inBubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
+func inBubble(t *testing.T, cfg Config, test func(t *testing.T, r *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := rigOf(t, New(cfg))
@@ -45,7 +45,7 @@ type fake struct {
 const noProgram = "no-such-program"
 
 // fake is the start of an agent that executes nothing. It waits while starts are held.
-func (r *rig) fake(spec procs.Spec) (proc, error) {
+func (r *harness) fake(spec procs.Spec) (proc, error) {
 	r.mu.Lock()
 	held := r.held
 	r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *rig) fake(spec procs.Spec) (proc, error) {
 }
 
 // holdStarts keeps starts under way until release is called.
-func (r *rig) holdStarts() (release func()) {
+func (r *harness) holdStarts() (release func()) {
 	held := make(chan struct{})
 	r.mu.Lock()
 	r.held = held

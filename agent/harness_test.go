@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// rig is an agent under test and the connections to it.
-type rig struct {
+// harness is an agent under test and the connections to it.
+type harness struct {
 	t     testing.TB
 	agent *Agent
 
@@ -45,7 +45,7 @@ var (
 	hostJudges func() bool
 )
 
-func newRig(t testing.TB, cfg Config) *rig {
+func newHarness(t testing.TB, cfg Config) *harness {
 	t.Helper()
 	cfg.Confines = true // see TestMain
 	r := rigOf(t, New(cfg))
@@ -56,13 +56,13 @@ func newRig(t testing.TB, cfg Config) *rig {
 	return r
 }
 
-func rigOf(t testing.TB, a *Agent) *rig {
-	r := &rig{t: t, agent: a}
+func rigOf(t testing.TB, a *Agent) *harness {
+	r := &harness{t: t, agent: a}
 	t.Cleanup(r.close)
 	return r
 }
 
-func (r *rig) close() {
+func (r *harness) close() {
 	r.mu.Lock()
 	for _, c := range r.conns {
 		_ = c.Close()
@@ -76,13 +76,13 @@ func (r *rig) close() {
 
 // dial opens a connection. The channel is closed when the agent is done with
 // it.
-func (r *rig) dial() (rpc.Conn, <-chan struct{}) {
+func (r *harness) dial() (rpc.Conn, <-chan struct{}) {
 	ours, theirs := rpc.Pipe()
 	return ours, r.accept(ours, theirs)
 }
 
 // accept has the agent serve its end of a connection.
-func (r *rig) accept(ours, theirs rpc.Conn) <-chan struct{} {
+func (r *harness) accept(ours, theirs rpc.Conn) <-chan struct{} {
 	served := make(chan struct{})
 	r.mu.Lock()
 	r.conns = append(r.conns, ours)
@@ -95,14 +95,14 @@ func (r *rig) accept(ours, theirs rpc.Conn) <-chan struct{} {
 }
 
 // session returns the session of that id.
-func (r *rig) session(id string) *Session {
+func (r *harness) session(id string) *Session {
 	r.agent.mu.Lock()
 	defer r.agent.mu.Unlock()
 	return r.agent.sessions[id]
 }
 
 // process returns a process of a session, which must have started.
-func (r *rig) process(session, id string) *process {
+func (r *harness) process(session, id string) *process {
 	r.t.Helper()
 	s := r.session(session)
 	s.mu.Lock()
@@ -135,19 +135,6 @@ func sh(id, command string) object {
 }
 
 func uri(path string) string { return protocol.FormatPathURI(path) }
-
-// eventually asks until the answer is yes. It is for what the kernel does in
-// its own time without telling anybody.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
 
 // wantCode fails unless err is a wire error of that code.
 func wantCode(t testing.TB, what string, err error, code protocol.Code) {

@@ -16,16 +16,16 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTooManyHandles opens as many files as a connection may: one more is
 // refused, whatever its path, and one closed makes room (rpc.md 5.5).
 func TestTooManyHandles(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	path := filepath.Join(t.TempDir(), "f")
-	testrig.Must(t, os.WriteFile(path, []byte("x"), 0o666))
+	rig.Must(t, os.WriteFile(path, []byte("x"), 0o666))
 	for i := range fsops.MaxHandles {
 		mode := []string{"read", "replace"}[i%2]
 		c.must("fs/open", object{"handleId": fmt.Sprint(i), "path": uri(path), "mode": mode}, nil)
@@ -41,7 +41,7 @@ func TestTooManyHandles(t *testing.T) {
 // TestLongArguments starts what execve(2) refuses.
 func TestLongArguments(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	err := c.call("process/start", sh("p", strings.Repeat("x", 3<<20)), nil)
 	wantCode(t, "an argument of 3 MiB", err, protocol.CodeInternal)
 	if want := "Argument list too long (os error 7)"; err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -106,12 +106,12 @@ func TestAnswersOfAConnection(t *testing.T) {
 			s.Release()
 		}
 		synctest.Wait()
-		testrig.Must(t, <-firstDone)
+		rig.Must(t, <-firstDone)
 		if len(secondDone) > 0 {
 			t.Error("two large answers are held at once")
 		}
 		first.Release()
-		testrig.Must(t, <-secondDone)
+		rig.Must(t, <-secondDone)
 
 		other := &answers.Share{Own: semaphore.NewWeighted(answers.MaxAnswers), Total: total}
 		began := time.Now()
@@ -137,7 +137,7 @@ func TestProxy(t *testing.T) {
 	asked := make(chan string, 1)
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() }))
 	t.Cleanup(proxy.Close)
-	c := newRig(t, Config{Environ: []string{"http_proxy=" + proxy.URL}}).attach("")
+	c := newHarness(t, Config{Environ: []string{"http_proxy=" + proxy.URL}}).attach("")
 	const url = "http://target.invalid/x"
 	c.must("http/request", object{"method": "GET", "url": url, "requestId": "r"}, nil)
 	if got := <-asked; got != url {

@@ -11,14 +11,14 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRequestBeforeInitialized: a request that was sent before initialized is
 // refused, however late its handler runs.
 func TestRequestBeforeInitialized(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	for range 200 {
 		conn, _ := r.dial()
 		sent := make(chan error, 1)
@@ -38,14 +38,14 @@ func TestRequestBeforeInitialized(t *testing.T) {
 		}()
 		for range 3 {
 			answer, err := conn.Read()
-			testrig.Must(t, err)
+			rig.Must(t, err)
 			m, err := protocol.Decode(answer)
-			testrig.Must(t, err)
+			rig.Must(t, err)
 			if refused, want := m.Kind == protocol.KindError, m.ID == protocol.NumberID(2); refused != want {
 				t.Fatalf("answer %s", answer)
 			}
 		}
-		testrig.Must(t, <-sent)
+		rig.Must(t, <-sent)
 		_ = conn.Close()
 	}
 }
@@ -65,7 +65,7 @@ func TestBodyMemory(t *testing.T) {
 		return r, nil
 	}
 	small, err := read(2 << 20)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	large, err := read(2<<20 + 1)
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()
@@ -81,7 +81,7 @@ func TestBufferedBody(t *testing.T) {
 	body := strings.Repeat("0123456789abcdef", 3<<20/16)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 	t.Cleanup(server.Close)
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	var got protocol.HTTPResponse
 	c.must("http/request", object{"method": "GET", "url": server.URL, "requestId": "r"}, &got)
 	if string(got.BodyBase64) != body {

@@ -34,7 +34,7 @@ func TestOpenListener(t *testing.T) {
 			address, open := strings.CutSuffix(l, " open")
 			cfg.Listening = append(cfg.Listening, Listening{Addr: netip.MustParseAddrPort(address), Authenticated: !open})
 		}
-		c := newRig(t, cfg).attach("")
+		c := newHarness(t, cfg).attach("")
 		o := c.runIn("network", "echo ran", b.repo, network("enabled"))
 		if refused := o.exit == 101 && strings.Contains(o.output, "--ws-auth") && !strings.Contains(o.output, "ran"); refused != tt.refused {
 			t.Errorf("%v: exit %d, %q", tt.listening, o.exit, o.output)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestListingMemory runs out of the memory for what clients have not read yet:
@@ -18,15 +18,15 @@ import (
 // is given back.
 func TestListingMemory(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	r.agent.content.Wait = time.Millisecond
 	c := r.attach("")
 	b := newBox(t)
 	large := b.repo + "/large"
-	testrig.Must(t, os.Mkdir(large, 0o755))
+	rig.Must(t, os.Mkdir(large, 0o755))
 	const entries = 2000
 	for i := range entries {
-		testrig.Must(t, os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644))
+		rig.Must(t, os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644))
 	}
 	list := func(path string) object { return object{"path": uri(path)} }
 	walk := func(path string) object {
@@ -42,7 +42,7 @@ func TestListingMemory(t *testing.T) {
 		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
 	}
 	take := func() { // waits until it is free
-		testrig.Must(t, r.agent.content.Acquire(t.Context(), answers.DefaultBytes))
+		rig.Must(t, r.agent.content.Acquire(t.Context(), answers.DefaultBytes))
 	}
 	for _, q := range requests {
 		for name, sandbox := range map[string]object{"host": nil, "full read": b.readOnly(), "confined": b.view()} {

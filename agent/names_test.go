@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // opens is the handshake of a client that asks for a session of a name; "" is one without.
@@ -44,7 +44,7 @@ func (c *client) sessions() []protocol.ListedSession {
 // no session of another: it is told what it is told of an id that does not exist.
 func TestNamesOfPrincipals(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		owners := []string{"uid:1000", "uid:1001", "sub:uid:1000", ""}
 		var clients []*client
 		for _, owner := range owners {
@@ -117,7 +117,7 @@ func TestNamedExpiry(t *testing.T) {
 		open := func(c *connection, o opening) *Session {
 			t.Helper()
 			s, _, err := a.open(c, o)
-			testrig.Must(t, err)
+			rig.Must(t, err)
 			return s
 		}
 		first, second := &connection{}, &connection{}
@@ -168,7 +168,7 @@ func TestNamedExpiry(t *testing.T) {
 // TestNamedHeldByProcess: a running process holds a session with a name, and none without.
 func TestNamedHeldByProcess(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{SessionTTL: time.Hour}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{SessionTTL: time.Hour}, func(t *testing.T, r *harness) {
 		none := protocol.InitializeParams{RetainMs: new(uint64(0))}
 		a, b := r.client().named("n", none), r.client().named("", none)
 		p, q := a.starts("p"), b.starts("p")
@@ -191,7 +191,7 @@ func TestNamedHeldByProcess(t *testing.T) {
 // session, with their output and their exit code.
 func TestNamedKeepsEnded(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{SessionTTL: time.Minute}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{SessionTTL: time.Minute}, func(t *testing.T, r *harness) {
 		a := r.client().named("n", protocol.InitializeParams{})
 		p := a.starts("p")
 		p.prints("out")
@@ -255,7 +255,7 @@ func TestNamedBounds(t *testing.T) {
 // the first client does not read; what it still asks is refused.
 func TestTake(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		first := r.client().named("n", protocol.InitializeParams{})
 		p := first.starts("p")
 		unnamed := r.attach("")
@@ -302,7 +302,7 @@ func TestTake(t *testing.T) {
 // takes nothing along; who has the session then does.
 func TestTakenRevoked(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		first := r.by(known{revoked: true}).named("n", protocol.InitializeParams{})
 		p := first.starts("p")
 		second := r.by(known{revoked: true}).named("n", protocol.InitializeParams{Take: true})
@@ -324,7 +324,7 @@ func TestTakenRevoked(t *testing.T) {
 func TestEndSession(t *testing.T) {
 	t.Parallel()
 	for _, itself := range []bool{false, true} {
-		inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		inBubble(t, Config{}, func(t *testing.T, r *harness) {
 			own := r.client().named("n", protocol.InitializeParams{})
 			own.listen(false)
 			p := own.starts("p")
@@ -334,7 +334,7 @@ func TestEndSession(t *testing.T) {
 			}()
 			own.standsStill("p")
 			if itself {
-				testrig.Must(t, testrig.Err(own.peer.Begin("session/end", object{"sessionId": own.session})))
+				rig.Must(t, rig.Err(own.peer.Begin("session/end", object{"sessionId": own.session})))
 			} else {
 				r.attach("").must("session/end", object{"sessionId": own.session}, nil)
 			}
@@ -356,7 +356,7 @@ func TestEndSession(t *testing.T) {
 // another client at once.
 func TestEndSessionOfSocket(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	own := r.client().named("n", protocol.InitializeParams{})
 	own.must("socket/open", object{"socketId": "s", "address": "tcp://" + listenFor(t, flood)}, nil)
 	own.listen(false)

@@ -21,7 +21,7 @@ import (
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // proxied returns the params of a start with a proxy that allows these patterns, also on local
@@ -66,7 +66,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 	})
 	first, _, _ := strings.Cut(string(line), "\n")
 	u, err := url.Parse(first)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	return u
 }
 
@@ -78,14 +78,14 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	var blocked struct{ Reason string }
 	_ = json.Unmarshal(body, &blocked) // of a destination it is nothing of the kind
 	return resp.StatusCode, blocked.Reason
@@ -102,7 +102,7 @@ func wantThrough(t *testing.T, proxy *url.URL, target string, status int, refusa
 // forking has the socket, too, until it executes its program.
 func wantGone(t *testing.T, proxy *url.URL) {
 	t.Helper()
-	eventually(t, "nothing listens at "+proxy.Host, func() bool {
+	rig.Until(t, "nothing listens at "+proxy.Host, func() bool {
 		conn, err := net.Dial("tcp", proxy.Host)
 		if err == nil {
 			_ = conn.Close()
@@ -116,7 +116,7 @@ func TestNetworkAnswers(t *testing.T) {
 	t.Parallel()
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer destination.Close()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	proxy := c.proxyOf(t, proxied("p", printProxy, "localhost"))
 	session := c.session
@@ -188,7 +188,7 @@ func (c *raw) decision() (d protocol.PolicyDecision) {
 // TestMain would find what still runs of one.
 func TestNetworkLives(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	broken := proxied("p", "")
 	broken["argv"] = []string{"/nonexistent"}
@@ -224,7 +224,7 @@ func TestNetworkKeepsToItself(t *testing.T) {
 	defer own.Close()
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer other.Close()
-	r := newRig(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort(own.Listener.Addr().String()), Authenticated: true}}})
+	r := newHarness(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort(own.Listener.Addr().String()), Authenticated: true}}})
 	c := r.attach("")
 	proxy := c.proxyOf(t, proxied("p", printProxy, "*"))
 	next := c.proxyOf(t, proxied("q", printProxy, "*"))
@@ -246,10 +246,10 @@ func TestNetworkOperator(t *testing.T) {
 	defer destination.Close()
 	compile := func(r rules.Rules) *Network {
 		p, err := rules.Compile(r)
-		testrig.Must(t, err)
+		rig.Must(t, err)
 		return &Network{&egress.Operator{Ceiling: p}}
 	}
-	r := newRig(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
+	r := newHarness(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
 	c := r.attach("")
 	first := c.proxyOf(t, proxied("p", printProxy, "*"))
 	wantThrough(t, first, destination.URL, http.StatusOK, "")
@@ -263,7 +263,7 @@ func TestNetworkOperator(t *testing.T) {
 // TestRequireNetworkEnforcement: nothing is started that could reach the network without a proxy.
 func TestRequireNetworkEnforcement(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{RequireNetworkEnforcement: true})
+	r := newHarness(t, Config{RequireNetworkEnforcement: true})
 	c := r.attach("")
 	readAll := func(network string) object { return managed(network, special("root", "read")) }
 	for i, tt := range []struct {
@@ -315,7 +315,7 @@ func TestNetworkEnforced(t *testing.T) {
 	params["argv"].([]string)[0] = "/bin/bash"
 	params["enforceManagedNetwork"] = true
 	params["sandbox"] = managed("restricted", special("root", "read"))
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	var r protocol.StartResult
 	c.must("process/start", params, &r)
 	if r.Network != "" || !slices.ContainsFunc(r.SandboxLayers, func(l string) bool { return strings.HasPrefix(l, "proxy:") }) {
@@ -336,7 +336,7 @@ func TestNetworkEnforced(t *testing.T) {
 // TestNetworkTerminated: process/terminate refuses what waits for the client's answer.
 func TestNetworkTerminated(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	proxy := c.proxyOf(t, proxied("p", printProxy))
 	session := c.session
@@ -381,7 +381,7 @@ func TestNetworkMasks(t *testing.T) {
 		p["env"] = env
 		return p
 	}
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	for i, argv := range [][]string{{"/bin/sh", "-c", "env"}, {"/bin/sh", "-lc", "env"}, {"/usr/bin/env"}, {"/usr/bin/env", "sh", "-c", "env"}} {
 		id := fmt.Sprint("m", i)
 		params := masked(id, "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
@@ -400,11 +400,11 @@ func TestNetworkMasks(t *testing.T) {
 	c.awaitNote(protocol.MethodProcessClosed, "p")
 	placeholder := strings.Fields(c.output("p"))[1]
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+placeholder)
 	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	_ = resp.Body.Close()
 	mu.Lock()
 	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {
@@ -430,7 +430,7 @@ func TestNetworkHides(t *testing.T) {
 		"forge": {Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z]{20}"}, URLPrefixes: []string{"https://forge.example"}},
 	}}
 	secret := "fg_abcdefghijabcdefghij"
-	c := newRig(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
+	c := newHarness(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
 	plain := sh("plain", "env; echo end")
 	inSandbox := sh("sandbox", "env; echo end")
 	inSandbox["sandbox"] = managed("restricted", special("root", "read"))

@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // inForce is a policy without a folder.
@@ -22,11 +22,11 @@ func TestReadPolicy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	write := func(text string) {
-		testrig.Must(t, os.WriteFile(filepath.Join(folder, "a.rules"), []byte(text), 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(folder, "a.rules"), []byte(text), 0o600))
 	}
 	write(`prefix_rule(pattern=["id"], decision="forbidden")`)
 	p, err := ReadPolicy(Rules{Folder: folder, Enforce: "start"}, nil)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	decision := func() string { return p.inForce().Policy().Start([]string{"id"}, nil).Decision.String() }
 	if got := decision(); got != "forbidden" || p.folder()[0] != folder {
 		t.Errorf("id is %s, hidden is %q", got, p.folder())
@@ -65,7 +65,7 @@ func TestNewNetwork(t *testing.T) {
 		{"a proxy", &NetworkPolicy{Upstream: "http://other.example.org:1"}, nil, true, true},
 	} {
 		n, err := NewNetwork(tt.policy, tt.environ)
-		testrig.Must(t, err)
+		rig.Must(t, err)
 		if o := n.operator; (o.Upstream != nil) != tt.upstream || o.Through != tt.through || (o.Ceiling == nil) != (tt.policy == nil) {
 			t.Errorf("%s: %+v", tt.name, o)
 		}
@@ -73,7 +73,7 @@ func TestNewNetwork(t *testing.T) {
 	n, err := NewNetwork(&NetworkPolicy{
 		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
 	}, nil)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	for host, want := range map[string]rules.Action{
 		"packages.example.net": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
 	} {

@@ -15,7 +15,7 @@ import (
 func TestWritesKeepOrder(t *testing.T) {
 	t.Parallel()
 	const writes = 300
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	c.call("start", "process/start", sh("p", fmt.Sprintf("exec head -n %d", writes)))
 	var want bytes.Buffer
 	for i := range writes {
@@ -47,7 +47,7 @@ func TestWritesKeepOrder(t *testing.T) {
 // find the process.
 func TestReadBehindStart(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	for i := range 20 {
 		id := fmt.Sprint(i)
 		c.call("start", "process/start", sh(id, "read x; sleep 60"))
@@ -77,7 +77,7 @@ func TestReadBehindStart(t *testing.T) {
 func TestTerminatePassesBlockedWrite(t *testing.T) {
 	t.Parallel()
 	const writes = 40
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.raw(t)
 	c.call("start", "process/start", sh("p", "exec sleep 600"))
 	chunk := make([]byte, 64<<10)
@@ -132,7 +132,7 @@ func TestTerminatePassesBlockedWrite(t *testing.T) {
 // also for the same process (rpc.md 2.6).
 func TestWaitingReadDelaysNothing(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	c.call("start", "process/start", sh("p", "read x; exec sleep 600"))
 	c.call("wait", "process/read", object{"processId": "p", "waitMs": uint64(1) << 62})
 	others := []string{"read", "write", "signal", "list", "status", "meta"}
@@ -158,7 +158,7 @@ func TestWaitingReadDelaysNothing(t *testing.T) {
 // sees the mutations sent before it and none sent after it (rpc.md 2.6).
 func TestFilesKeepOrder(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	file := uri(filepath.Join(t.TempDir(), "f"))
 	const rounds = 100
 	for i := range rounds {
@@ -183,7 +183,7 @@ func TestFilesKeepOrder(t *testing.T) {
 // is always announced, and after the answer.
 func TestWatchBehindChange(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	dir := t.TempDir()
 	for i := range 60 {
 		path := uri(filepath.Join(dir, fmt.Sprint(i)))

@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/applypatch"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPatchLimits: at a limit a patch is applied, one beyond it is refused and changes nothing.
@@ -22,7 +22,7 @@ func TestPatchLimits(t *testing.T) {
 	frame := len(begin) + len(add("a", 0)) + len(end)
 	const patch, diff = 16 << 20, 16 << 20
 	files := 1024
-	if !testrig.Runs(testrig.Merge) {
+	if !rig.Runs(rig.Merge) {
 		files = 2 // each is written through to the disk
 	}
 	for _, tt := range []struct {
@@ -40,7 +40,7 @@ func TestPatchLimits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			testrig.Must(t, os.WriteFile(filepath.Join(dir, "large"), []byte(strings.Repeat("y", diff-100)), 0o600))
+			rig.Must(t, os.WriteFile(filepath.Join(dir, "large"), []byte(strings.Repeat("y", diff-100)), 0o600))
 			target := &applypatch.Target{Files: fsops.Host{}, Dir: dir}
 			r, err := patchFiles(t.Context(), target, &protocol.ApplyPatchParams{Patch: tt.patch, DryRun: tt.dryRun})
 			if tt.want == "" {

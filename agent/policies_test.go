@@ -10,16 +10,16 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // sandboxOf reads a sandbox as a request brings it.
 func sandboxOf(t testing.TB, s object) *protocol.Sandbox {
 	t.Helper()
 	raw, err := json.Marshal(object{"path": "file:///", "sandbox": s})
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	var p protocol.PathParams
-	testrig.Must(t, protocol.UnmarshalParams(raw, &p))
+	rig.Must(t, protocol.UnmarshalParams(raw, &p))
 	return p.Sandbox
 }
 
@@ -27,7 +27,7 @@ func sandboxOf(t testing.TB, s object) *protocol.Sandbox {
 // number and in bytes, and the policy that was not used for longest goes first.
 func TestPoliciesAreKept(t *testing.T) {
 	t.Parallel()
-	a := newRig(t, Config{}).agent
+	a := newHarness(t, Config{}).agent
 	compiled := 0
 	compile := func(s *protocol.Sandbox) (*sandbox.Policy, error) {
 		compiled++
@@ -122,7 +122,7 @@ func TestPoliciesAreKept(t *testing.T) {
 // TestKeptPolicyCostsNothing: to find a policy that is kept takes no memory, so it is neither
 // compiled nor hashed.
 func TestKeptPolicyCostsNothing(t *testing.T) {
-	a := newRig(t, Config{}).agent
+	a := newHarness(t, Config{}).agent
 	s := sandboxOf(t, managed("restricted", special("root", "read")))
 	var p policies
 	if n := testing.AllocsPerRun(100, func() { _, _ = p.of(s, a.filePolicy) }); n > 0 {
@@ -140,12 +140,12 @@ func wantsCwd(err error) bool {
 func TestKeptPolicySeesTheHost(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	link := b.root + "/shown"
 	show := func(target string) {
 		t.Helper()
 		_ = os.Remove(link) // the first time there is none
-		testrig.Must(t, os.Symlink(target, link))
+		rig.Must(t, os.Symlink(target, link))
 	}
 	policy := managed("restricted", at(link, "read"))
 	read := func(path string) error {
@@ -165,7 +165,7 @@ func TestKeptPolicySeesTheHost(t *testing.T) {
 
 // BenchmarkPolicy compares a policy that is kept with one that is compiled for the request.
 func BenchmarkPolicy(b *testing.B) {
-	a := newRig(b, Config{}).agent
+	a := newHarness(b, Config{}).agent
 	s := sandboxOf(b, managed("restricted", special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"),
 		at("/repo", "write"), at("/repo/vault", "deny"), glob("/repo/**/*.env")))
 	var kept policies
@@ -176,7 +176,7 @@ func BenchmarkPolicy(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				testrig.Must(b, testrig.Err(from().of(s, a.filePolicy)))
+				rig.Must(b, rig.Err(from().of(s, a.filePolicy)))
 			}
 		})
 	}

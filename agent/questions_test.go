@@ -12,11 +12,11 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
-	programs "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // asking returns a client that answers questions about commands, and the id of its session.
-func (r *rig) asking(t *testing.T, session string) (c *raw, id string, lose func()) {
+func (r *harness) asking(t *testing.T, session string) (c *raw, id string, lose func()) {
 	t.Helper()
 	more := object{"subcommandApprovals": true}
 	if session != "" {
@@ -136,7 +136,7 @@ func TestQuestion(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, Config{}).asking(t, "")
+			c, _, _ := newHarness(t, Config{}).asking(t, "")
 			q := c.asks(prompts("p", "read x; echo $x; exit 3", tt.change))
 			c.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("input\n")})
 			var echo strings.Builder
@@ -176,7 +176,7 @@ func TestQuestionEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, Config{}).asking(t, "")
+			c, _, _ := newHarness(t, Config{}).asking(t, "")
 			q := c.asks(prompts("p", "echo no", tt.change))
 			tt.end(c, q)
 			code, output, closed := c.ends()
@@ -194,7 +194,7 @@ func TestQuestionEnds(t *testing.T) {
 // not answer questions is not, and the question is refused.
 func TestQuestionAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c, session, lose := r.asking(t, "")
 	first := c.asks(prompts("p", "echo y''es", nil))
 	lose()
@@ -224,7 +224,7 @@ func TestQuestionTaken(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, Config{})
+			r := newHarness(t, Config{})
 			named := object{"subcommandApprovals": true, "sessionName": "n", "take": true}
 			first, _, _ := r.opens(t, named)
 			q := first.asks(prompts("p", "read go; exit 3", nil))
@@ -262,7 +262,7 @@ func TestQuestionTaken(t *testing.T) {
 // TestQuestionNobody: a client that answers no questions sees a refusal.
 func TestQuestionNobody(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	c.call("s", "process/start", prompts("p", "true", nil))
 	if h := c.hears(); h.Error == nil || h.Error.Code != protocol.CodeInvalidRequest {
 		t.Errorf("got %+v", h)
@@ -279,7 +279,7 @@ func TestQuestionReports(t *testing.T) {
 			if report != "" {
 				approval["report"] = report
 			}
-			c, _, _ := newRig(t, Config{}).asking(t, "")
+			c, _, _ := newHarness(t, Config{}).asking(t, "")
 			q := c.asks(prompts("p", "true", object{"execApproval": approval}))
 			c.replies(q, `"accept"`)
 			var got []string
@@ -309,7 +309,7 @@ func treeRules(t *testing.T) Config {
 prefix_rule(pattern=["id"], decision="prompt")
 prefix_rule(pattern=["uname"], decision="prompt")
 `}})
-	programs.Must(t, err)
+	rig.Must(t, err)
 	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
 }
 
@@ -320,7 +320,7 @@ func TestQuestionBelow(t *testing.T) {
 	for name, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, treeRules(t)).asking(t, "")
+			c, _, _ := newHarness(t, treeRules(t)).asking(t, "")
 			params := sh("p", `i=id c=cat; (exec $c /dev/null); echo $?
 n=0; while [ $n -lt 3 ]; do $i >/dev/null; echo $?; n=$((n+1)); done
 u=uname; bash -c "exec -a id $u" 2>/dev/null
@@ -372,12 +372,12 @@ func TestAcceptedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"tool", "linked"} {
-		programs.Must(t, programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
+		rig.Must(t, rig.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
 	}
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
 prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 `}})
-	programs.Must(t, err)
+	rig.Must(t, err)
 	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
 	for answer, script := range map[string]string{
 		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
@@ -385,7 +385,7 @@ prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 	} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(operator, nil))}).asking(t, "")
+			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(operator, nil))}).asking(t, "")
 			params := sh("p", script)
 			params["cwd"] = uri(dir)
 			c.call("s", "process/start", params)
@@ -425,13 +425,13 @@ func TestAcceptedProgram(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			tool := func(at string) {
-				programs.Check(t, programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")))
+				rig.Check(t, rig.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")))
 			}
 			for _, at := range []string{"first", "second"} {
-				programs.Must(t, os.Mkdir(dir+"/"+at, 0o700))
+				rig.Must(t, os.Mkdir(dir+"/"+at, 0o700))
 			}
 			tool("second")
-			c, _, _ := newRig(t, Config{}).asking(t, "")
+			c, _, _ := newHarness(t, Config{}).asking(t, "")
 			params := prompts("p", "", object{"argv": []string{"tool"}, "env": object{"PATH": dir + "/first:" + dir + "/second:/usr/bin:/bin"}})
 			if sandbox != nil {
 				params["sandbox"] = sandbox
@@ -453,7 +453,7 @@ func TestAcceptedProgram(t *testing.T) {
 // nothing open, and nothing running.
 func TestQuestionBelowEnds(t *testing.T) {
 	t.Parallel()
-	c, _, _ := newRig(t, treeRules(t)).asking(t, "")
+	c, _, _ := newHarness(t, treeRules(t)).asking(t, "")
 	c.call("s", "process/start", sh("p", "i=id; $i"))
 	c.until(protocol.MethodExecApproval)
 	c.call("t", "process/terminate", object{"processId": "p"})
@@ -465,7 +465,7 @@ func TestQuestionBelowEnds(t *testing.T) {
 // TestTreeWithoutQuestions: a client that answers none sees what it starts fail.
 func TestTreeWithoutQuestions(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, treeRules(t)).raw(t)
+	c := newHarness(t, treeRules(t)).raw(t)
 	c.call("s", "process/start", sh("p", "i=id c=cat; $i; echo $?; (exec $c); echo $?"))
 	if code, output, _ := c.ends(); code != 0 || strings.Count(output, "126\n") != 2 {
 		t.Errorf("code %d, output %q", code, output)
@@ -483,7 +483,7 @@ func TestClientRulesBelow(t *testing.T) {
 		for box, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
 			t.Run(name+", "+box, func(t *testing.T) {
 				t.Parallel()
-				c := newRig(t, config).raw(t)
+				c := newHarness(t, config).raw(t)
 				params := sh("p", "h=head c=cat; (exec $h /dev/null); echo head=$?; (exec $c /dev/null); echo cat=$?; (exec true); echo true=$?")
 				params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["head"], decision="forbidden")
 prefix_rule(pattern=["cat"])`}}}
@@ -509,7 +509,7 @@ func TestTreeUnasked(t *testing.T) {
 	t.Parallel()
 	policy := *treeRules(t).ExecPolicy.current.Policy()
 	policy.AllowUnasked = true
-	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).raw(t)
+	c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).raw(t)
 	params := sh("p", "i=id u=uname; $i >/dev/null; echo id=$?; $u >/dev/null; echo uname=$?")
 	params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["uname"], decision="prompt")`}}}
 	c.call("s", "process/start", params)
@@ -522,7 +522,7 @@ func TestTreeUnasked(t *testing.T) {
 // as it does without rules.
 func TestTreeNotFound(t *testing.T) {
 	t.Parallel()
-	with, without := newRig(t, treeRules(t)).attach(""), newRig(t, Config{}).attach("")
+	with, without := newHarness(t, treeRules(t)).attach(""), newHarness(t, Config{}).attach("")
 	for _, change := range []object{{"argv": []string{"no-such-program"}}, {"argv": []string{"./no"}}, {"argv": []string{"/etc/passwd"}}, {"cwd": "file:///no/such/dir"}} {
 		params := sh("p", "true")
 		maps.Copy(params, change)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rawclient"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // raw is a client that sends messages without waiting for their answers. Its
@@ -17,14 +17,14 @@ type raw struct {
 	t *testing.T
 }
 
-func (r *rig) raw(t *testing.T) *raw {
+func (r *harness) raw(t *testing.T) *raw {
 	c, _, _ := r.opens(t, nil)
 	return c
 }
 
 // opens returns a client that has sent initialize, with more params than it needs, the id of its
 // session, and what loses its connection.
-func (r *rig) opens(t *testing.T, more object) (c *raw, session string, lose func()) {
+func (r *harness) opens(t *testing.T, more object) (c *raw, session string, lose func()) {
 	t.Helper()
 	conn, served := r.dial()
 	c = &raw{rawclient.New(conn), t}
@@ -36,7 +36,7 @@ func (r *rig) opens(t *testing.T, more object) (c *raw, session string, lose fun
 		t.Fatal(m.Error)
 	}
 	var result struct{ SessionID string }
-	testrig.Must(t, json.Unmarshal(m.Result, &result))
+	rig.Must(t, json.Unmarshal(m.Result, &result))
 	c.send(`{"method":"initialized"}`)
 	return c, result.SessionID, func() {
 		_ = conn.Close()
@@ -52,7 +52,7 @@ func (c *raw) send(format string, args ...any) {
 func (c *raw) call(id any, method string, params object) {
 	c.t.Helper()
 	data, err := json.Marshal(object{"id": id, "method": method, "params": params})
-	testrig.Must(c.t, err)
+	rig.Must(c.t, err)
 	c.send("%s", data)
 }
 

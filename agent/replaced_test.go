@@ -8,14 +8,14 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // policyOf returns a policy with rules in a file of this text.
 func policyOf(t *testing.T, text string, change func(*execpolicy.Policy)) *execpolicy.Policy {
 	t.Helper()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: text}})
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	p := &execpolicy.Policy{Rules: rules}
 	if change != nil {
 		change(p)
@@ -46,7 +46,7 @@ func TestQuestionReplaced(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			current := execpolicy.NewCurrent(policyOf(t, tt.before, tt.change), nil)
-			c, _, _ := newRig(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
+			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 			c.call("s", "process/start", sh("p", tt.command))
 			first, _ := c.until(protocol.MethodExecApproval)
 			current.Set(policyOf(t, tt.after, tt.change))
@@ -75,7 +75,7 @@ func TestQuestionKilled(t *testing.T) {
 	for name, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, treeRules(t)).asking(t, "")
+			c, _, _ := newHarness(t, treeRules(t)).asking(t, "")
 			params := sh("p", "i=id; $i & read x; kill -9 $!; read y; echo end")
 			params["pipeStdin"] = true
 			if sandbox != nil {
@@ -127,7 +127,7 @@ func TestQuestionAmends(t *testing.T) {
 			var added []string
 			policy := policyOf(t, tt.rules, tt.change)
 			current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
-			c, _, _ := newRig(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
+			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 			params := sh("p", "")
 			params["argv"] = tt.argv
 			if tt.more != nil {
@@ -148,7 +148,7 @@ func TestQuestionAmends(t *testing.T) {
 		var added []string
 		policy := policyOf(t, `prefix_rule(["sh"])`, func(p *execpolicy.Policy) { p.Unmatched, p.Enforce = rule.Prompt, execpolicy.InTree })
 		current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
-		c, _, _ := newRig(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
+		c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 		c.call("s", "process/start", prompts("p", "i=/usr/bin/id; $i -u >/dev/null; $i -u", object{"execApproval": nil}))
 		q, _ := c.until(protocol.MethodExecApproval)
 		if q.Params.Kind == protocol.ApprovalStart {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/buffer"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRetention: of one process the newest output is kept, up to RetainBytes,
@@ -16,7 +16,7 @@ import (
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	const written = 3 << 20
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	c.must("process/start", sh("p", fmt.Sprintf("head -c %d /dev/zero", written)), nil)
 	closed := c.awaitNote("process/closed", "p")
@@ -44,7 +44,7 @@ func TestRetention(t *testing.T) {
 // is bounded too (rpc.md 4.8).
 func TestRetainTotal(t *testing.T) {
 	processes := 64
-	if testrig.Runs(testrig.Nightly) {
+	if rig.Runs(rig.Nightly) {
 		processes = 1000 // a gigabyte
 	}
 	const (
@@ -55,7 +55,7 @@ func TestRetainTotal(t *testing.T) {
 		over = atOnce * (64<<10 + 64)
 	)
 	// No process is forgotten, however long the test takes.
-	r := newRig(t, Config{RetainTotalBytes: total, SessionTTL: time.Hour})
+	r := newHarness(t, Config{RetainTotalBytes: total, SessionTTL: time.Hour})
 	a := r.attach("")
 	a.drop()
 	// Messages are not decoded: with the race detector that would take minutes.
@@ -90,7 +90,7 @@ func TestRetainTotal(t *testing.T) {
 		}
 	}()
 	send := func(format string, args ...any) {
-		testrig.Check(t, conn.Write(fmt.Appendf(nil, format, args...)))
+		rig.Check(t, conn.Write(fmt.Appendf(nil, format, args...)))
 	}
 	send(`{"id":"","method":"initialize","params":{"clientName":"t","resumeSessionId":%q}}`, a.session)
 	send(`{"method":"initialized"}`)

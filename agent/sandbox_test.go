@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // box is the fixture of sandbox.md 17: a workspace with a repository, a vault
@@ -17,18 +17,18 @@ type box struct{ root, repo, out string }
 func newBox(t *testing.T) box {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	b := box{root, root + "/repo", root + "/out"}
 	for path, text := range map[string]string{
 		"repo/a.env": "secret", "repo/a.txt": "a", "repo/.git/HEAD": "ref", "repo/.git/config": "c",
 		"repo/vault/x": "hidden", "repo/d/e/b.txt": "b", "repo/d/f": "f", "out/f": "out",
 	} {
 		file := filepath.Join(root, path)
-		testrig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)))
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)))
 	}
 	err = errors.Join(os.Symlink(b.out, b.repo+"/link"), os.Symlink(b.repo+"/a.txt", b.repo+"/inner"),
 		os.Symlink(b.repo+"/vault", b.repo+"/tovault"), syscall.Mkfifo(b.repo+"/fifo", 0o644))
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	return b
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestStateDirUnseen: a grant on the host's /dev/shm does not show the agent's
@@ -20,9 +20,9 @@ func TestStateDirUnseen(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(shm) })
-	testrig.Must(t, os.WriteFile(shm+"/beside", []byte("shown"), 0o644))
+	rig.Must(t, os.WriteFile(shm+"/beside", []byte("shown"), 0o644))
 	state := shm + "/state"
-	c := newRig(t, Config{StateDir: state}).attach("")
+	c := newHarness(t, Config{StateDir: state}).attach("")
 	root := special("root", "read")
 	for name, box := range map[string]object{
 		"read":   managed("restricted", root, at(shm, "read")),
@@ -63,12 +63,12 @@ func TestSecretWithTwoNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} {
-		testrig.Must(t, os.WriteFile(dir+"/"+name, []byte("token"), 0o600))
+		rig.Must(t, os.WriteFile(dir+"/"+name, []byte("token"), 0o600))
 	}
-	testrig.Must(t, os.Link(dir+"/two", dir+"/other"))
+	rig.Must(t, os.Link(dir+"/two", dir+"/other"))
 	var log bytes.Buffer
 	a := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Secrets: []string{dir + "/one", dir + "/two", dir + "/none"}, StateDir: t.TempDir() + "/state"})
-	testrig.Must(t, a.Close())
+	rig.Must(t, a.Close())
 	if said := log.String(); strings.Count(said, "hard links") != 1 || !strings.Contains(said, "file="+dir+"/two names=2") {
 		t.Errorf("%s", said)
 	}

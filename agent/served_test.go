@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRootBecomesLink: a command replaces a directory by a symbolic link. A later
@@ -14,17 +14,17 @@ import (
 func TestRootBecomesLink(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	c := newRig(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
+	c := newHarness(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
 	workspace := func(root string) object { return managed("restricted", special("root", "read"), at(root, "write")) }
 	for _, dir := range []string{b.repo + "/pkg", b.root + "/home", b.root + "/store"} {
-		testrig.Must(t, os.Mkdir(dir, 0o755))
+		rig.Must(t, os.Mkdir(dir, 0o755))
 	}
-	testrig.Must(t, os.Symlink(b.root+"/store", b.root+"/home/src"))
+	rig.Must(t, os.Symlink(b.root+"/store", b.root+"/home/src"))
 	write := func(path string, sandbox object) error {
 		return c.call("fs/writeFile", object{"path": uri(path), "dataBase64": "eA==", "sandbox": sandbox}, nil)
 	}
 	// Before: the directory itself, and a link of the user's own.
-	testrig.Must(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
+	rig.Must(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
 	plant := "mv pkg pkg.old && ln -s " + b.out + " pkg"
 	if o := c.runIn("plant", plant, b.repo, workspace(b.repo)); o.exit != 0 {
 		t.Fatalf("exit %d, %s", o.exit, o.output)

@@ -13,14 +13,14 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDetachWhileReading loses a connection while a process/read waits on it:
 // the session can be resumed at once (rpc.md 3.3).
 func TestDetachWhileReading(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		a := r.attach("")
 		p := a.starts("p")
 		waiting := a.later("process/read", object{"processId": "p", "waitMs": uint64(600_000)})
@@ -40,7 +40,7 @@ func TestDetachWhileReading(t *testing.T) {
 // TestTooManyReads: of one connection so many reads may wait; the next one is refused.
 func TestTooManyReads(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		a := r.attach("")
 		p := a.starts("p")
 		read := object{"processId": "p", "waitMs": 600_000}
@@ -52,7 +52,7 @@ func TestTooManyReads(t *testing.T) {
 		wantCode(t, "one more", a.call("process/read", read, nil), protocol.CodeInvalidRequest)
 		p.prints("x")
 		for _, done := range waiting {
-			testrig.Must(t, (<-done).err)
+			rig.Must(t, (<-done).err)
 		}
 	})
 }
@@ -62,11 +62,11 @@ func TestTooManyReads(t *testing.T) {
 func family(t *testing.T, c *client) (ended <-chan struct{}) {
 	t.Helper()
 	fifo := filepath.Join(t.TempDir(), "held")
-	testrig.Must(t, syscall.Mkfifo(fifo, 0o600))
+	rig.Must(t, syscall.Mkfifo(fifo, 0o600))
 	c.must("process/start", sh("both", "exec 3>"+fifo+"; sleep 600 & echo; wait"), nil)
 	c.must("process/start", sh("left", "exec 3>"+fifo+"; sleep 600 <&- >&- 2>&- & echo"), nil)
 	held, err := os.OpenFile(fifo, os.O_RDONLY, 0)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	c.awaitNote("process/output", "both")
 	c.awaitNote("process/closed", "left")
 	done := make(chan struct{})
@@ -82,17 +82,17 @@ func family(t *testing.T, c *client) (ended <-chan struct{}) {
 // leader has left behind.
 func TestSessionEndsProcesses(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(r *rig, c *client){
-		"expired": func(r *rig, c *client) {
+	for name, end := range map[string]func(r *harness, c *client){
+		"expired": func(r *harness, c *client) {
 			s := r.session(c.session)
 			c.drop()
 			r.agent.expire(s, 1)
 		},
-		"agent closed": func(r *rig, _ *client) { _ = r.agent.Close() },
+		"agent closed": func(r *harness, _ *client) { _ = r.agent.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, Config{})
+			r := newHarness(t, Config{})
 			c := r.attach("")
 			ended := family(t, c)
 			select {
@@ -110,7 +110,7 @@ func TestSessionEndsProcesses(t *testing.T) {
 // is made any more.
 func TestAgentClose(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		a, b := r.attach(""), r.attach("")
 		p, q := a.starts("p"), b.starts("q")
 		b.drop()
@@ -126,7 +126,7 @@ func TestAgentClose(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Minute
-	inBubble(t, Config{SessionTTL: ttl}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{SessionTTL: ttl}, func(t *testing.T, r *harness) {
 		a := r.attach("")
 		p := a.starts("p")
 		a.drop()
@@ -173,7 +173,7 @@ func (c known) Read() ([]byte, error) {
 }
 
 // by returns a client of such a connection, before its handshake.
-func (r *rig) by(who known) *client {
+func (r *harness) by(who known) *client {
 	ours, theirs := rpc.Pipe()
 	who.Conn = theirs
 	return r.clientOn(ours, r.accept(ours, who))
@@ -184,10 +184,10 @@ func (r *rig) by(who known) *client {
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
-		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *rig) {
+		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *harness) {
 			other := r.attach("").starts("p")
 			a := r.by(known{revoked: true})
-			testrig.Must(t, a.hello(""))
+			rig.Must(t, a.hello(""))
 			p := a.starts("p")
 			a.drop()
 			synctest.Wait()
@@ -207,7 +207,7 @@ func TestRevoked(t *testing.T) {
 func TestRevokedHolder(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
-		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *rig) {
+		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *harness) {
 			running := map[string]*fake{}
 			for _, s := range []struct{ name, maker, starter string }{
 				{"left", "bad", "bad"}, {"guest", "good", "bad"}, {"other", "good", "good"}, {"unknown", "", ""},
@@ -245,7 +245,7 @@ func TestRevokedHolder(t *testing.T) {
 func TestEndedProcess(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Minute
-	inBubble(t, Config{SessionTTL: ttl}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{SessionTTL: ttl}, func(t *testing.T, r *harness) {
 		c := r.attach("")
 		p := c.starts("p")
 		p.exit(0)
@@ -270,7 +270,7 @@ func TestEndedProcess(t *testing.T) {
 // TestManyEnded: of ended processes so many are kept, of all sessions together.
 func TestManyEnded(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{SessionTTL: time.Hour}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{SessionTTL: time.Hour}, func(t *testing.T, r *harness) {
 		a, b := r.attach(""), r.attach("")
 		first := a.starts("p")
 		first.exit(0)
@@ -289,7 +289,7 @@ func TestManyEnded(t *testing.T) {
 // nothing stays in the agent's list of ended processes.
 func TestForgetUnderLoad(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{SessionTTL: time.Millisecond}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{SessionTTL: time.Millisecond}, func(t *testing.T, r *harness) {
 		for range 30 {
 			c := r.attach("")
 			for i := range 4 {
@@ -312,7 +312,7 @@ func TestForgetUnderLoad(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
-		inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		inBubble(t, Config{}, func(t *testing.T, r *harness) {
 			slow, other := r.attach(""), r.attach("")
 			slow.listen(false)
 			p := slow.starts("p")
@@ -375,7 +375,7 @@ type reply struct {
 
 // loseStart begins to start a process, which the caller holds, loses the connection and resumes the
 // session on another one.
-func (r *rig) loseStart(start object) *client {
+func (r *harness) loseStart(start object) *client {
 	r.t.Helper()
 	a := r.attach("")
 	lost := a.later("process/start", start)
@@ -408,7 +408,7 @@ func TestStartUnderWay(t *testing.T) {
 		{"process/start", sh("p", ""), protocol.CodeInvalidRequest, ""},
 		{"process/list", object{}, 0, "processId:p"},
 	} {
-		inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		inBubble(t, Config{}, func(t *testing.T, r *harness) {
 			release := r.holdStarts()
 			c := r.loseStart(sh("p", ""))
 			done := c.later(tt.method, tt.params)
@@ -438,7 +438,7 @@ func TestStartUnderWay(t *testing.T) {
 // connection, too: the process is killed all the same.
 func TestTerminateUnderWay(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		release := r.holdStarts()
 		b := r.loseStart(sh("p", ""))
 		b.later("process/terminate", object{"processId": "p"})
@@ -458,7 +458,7 @@ func TestTerminateUnderWay(t *testing.T) {
 // first one fails, and the second one starts the process.
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
 		release := r.holdStarts()
 		c := r.loseStart(sh("p", noProgram))
 		again := c.later("process/start", sh("p", ""))
@@ -478,7 +478,7 @@ func TestStartThatFails(t *testing.T) {
 // is no such process.
 func TestLateStart(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{ConcurrentRequests: 1}, func(t *testing.T, r *rig) {
+	inBubble(t, Config{ConcurrentRequests: 1}, func(t *testing.T, r *harness) {
 		release := r.holdStarts()
 		a := r.attach("")
 		first, second := a.later("process/start", sh("p", "")), a.later("process/start", sh("q", ""))

@@ -15,7 +15,7 @@ import (
 
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // login returns the params of a start of a login shell with a snapshot.
@@ -59,19 +59,19 @@ func TestSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			home, err := filepath.EvalSymlinks(t.TempDir())
-			testrig.Must(t, err)
+			rig.Must(t, err)
 			outside := home + ".outside"
 			t.Cleanup(func() { _ = os.Remove(outside) })
 			profile := "echo run >> ~/runs; export A=1; f() { echo \"f$1\"; }; echo noise\necho x 2>/dev/null > " + outside + "\ntrue\n"
 			if name != "none" && name != "everything" { // there it would be the agent
 				profile = "kill -9 $PPID 2>/dev/null\n" + profile
 			}
-			testrig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+			rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
 			more := object{}
 			if policy := sandbox(home); policy != nil {
 				more["sandbox"] = policy
 			}
-			c := newRig(t, Config{}).attach("")
+			c := newHarness(t, Config{}).attach("")
 			for i, id := range []string{"a", "b"} {
 				if got := output(c, login(id, home, "f $A; wc -l < ~/runs", more)); got != "f1\n1\n" {
 					t.Errorf("start %d printed %q", i, got)
@@ -99,7 +99,7 @@ func TestSnapshotFails(t *testing.T) {
 			t.Log(err)
 			continue
 		}
-		if shell != "bash" && !testrig.Runs(testrig.Merge) {
+		if shell != "bash" && !rig.Runs(rig.Merge) {
 			continue // package snapshot tries all of them
 		}
 		for _, text := range []string{
@@ -108,8 +108,8 @@ func TestSnapshotFails(t *testing.T) {
 			t.Run(shell+" "+text, func(t *testing.T) {
 				t.Parallel()
 				home := t.TempDir()
-				testrig.Must(t, os.WriteFile(home+"/"+file, []byte("export A=1\n"+text+"\n"), 0o600))
-				c := newRig(t, Config{}).attach("")
+				rig.Must(t, os.WriteFile(home+"/"+file, []byte("export A=1\n"+text+"\n"), 0o600))
+				c := newHarness(t, Config{}).attach("")
 				start := func(id string, more object) string {
 					params := login(id, home, `echo "[$A]"; exit 7`, more)
 					params["argv"].([]string)[0] = path
@@ -132,9 +132,9 @@ func TestSnapshotEnds(t *testing.T) {
 		t.Skip(err)
 	}
 	home := t.TempDir()
-	testrig.Must(t, syscall.Mkfifo(home+"/begun", 0o600))
-	testrig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("trap '' TERM INT HUP\n: > ~/begun\nwhile :; do sleep 1000; done\n"), 0o600))
-	r := newRig(t, Config{})
+	rig.Must(t, syscall.Mkfifo(home+"/begun", 0o600))
+	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("trap '' TERM INT HUP\n: > ~/begun\nwhile :; do sleep 1000; done\n"), 0o600))
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	answered := make(chan struct{})
 	go func() {
@@ -144,7 +144,7 @@ func TestSnapshotEnds(t *testing.T) {
 	if _, err := os.ReadFile(home + "/begun"); err != nil { // the startup file runs
 		t.Fatal(err)
 	}
-	testrig.Must(t, r.agent.Close())
+	rig.Must(t, r.agent.Close())
 	waitFor(t, answered, "the answer")
 }
 
@@ -158,8 +158,8 @@ func TestSnapshotNetwork(t *testing.T) {
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer destination.Close()
 	home := t.TempDir()
-	testrig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs; echo $HTTP_PROXY >> ~/captured\n"), 0o600))
-	c := newRig(t, Config{}).attach("")
+	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs; echo $HTTP_PROXY >> ~/captured\n"), 0o600))
+	c := newHarness(t, Config{}).attach("")
 	var hosts []string
 	for _, id := range []string{"a", "b"} {
 		params := login(id, home, printProxy, object{"pipeStdin": true})
@@ -187,7 +187,7 @@ func TestSnapshotJudged(t *testing.T) {
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["tac"], decision="forbidden")
 prefix_rule(pattern=["uname"], decision="prompt")
 `}})
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	policy := execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil)
 	for name, sandbox := range map[string]func(home string) object{
 		"bare":    func(string) object { return nil },
@@ -197,14 +197,14 @@ prefix_rule(pattern=["uname"], decision="prompt")
 			t.Run(name+" "+program, func(t *testing.T) {
 				t.Parallel()
 				home, err := filepath.EvalSymlinks(t.TempDir())
-				testrig.Must(t, err)
+				rig.Must(t, err)
 				profile := "echo x >> ~/runs; p=" + program + "; export A=1\n/usr/bin/$p >/dev/null </dev/null && echo ran >> ~/ran\ntrue\n"
-				testrig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+				rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
 				more := object{}
 				if policy := sandbox(home); policy != nil {
 					more["sandbox"] = policy
 				}
-				c := newRig(t, Config{ExecPolicy: inForce(policy)}).attach("")
+				c := newHarness(t, Config{ExecPolicy: inForce(policy)}).attach("")
 				for _, id := range []string{"a", "b"} {
 					if got := output(c, login(id, home, "echo $A", more)); !strings.Contains(got, "1\n") {
 						t.Errorf("%s printed %q", id, got)
@@ -233,9 +233,9 @@ exec 3<>/dev/tcp/${p%:*}/${p#*:}
 printf 'GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n' >&3
 read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
 `
-	testrig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
 	var log bytes.Buffer
-	r := newRig(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r := newHarness(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	c, _, _ := r.asking(t, "")
 	params := login("a", home, "echo $A", nil)
 	params["networkProxy"] = proxied("a", "")["networkProxy"]
@@ -271,8 +271,8 @@ func TestSnapshotPending(t *testing.T) {
 		t.Skip(err)
 	}
 	home := t.TempDir()
-	testrig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs\n"), 0o600))
-	c, _, _ := newRig(t, Config{}).asking(t, "")
+	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs\n"), 0o600))
+	c, _, _ := newHarness(t, Config{}).asking(t, "")
 	for _, answer := range []string{`"decline"`, `"accept"`} {
 		params := login(answer, home, "wc -l < ~/runs", object{"execApproval": object{"unmatched": "prompt"}})
 		c.call("s"+answer[1:2], "process/start", params)

@@ -13,13 +13,13 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // listenFor calls serve with each connection that comes to the address it returns, until the
 // test ends.
 func listenFor(t testing.TB, serve func(net.Conn)) (address string) {
-	return testrig.Listen(t, "tcp", "127.0.0.1:0", serve).String()
+	return rig.Listen(t, "tcp", "127.0.0.1:0", serve).String()
 }
 
 // flood writes until the other end is gone.
@@ -45,7 +45,7 @@ func told(notes []note, id string) (bytes int) {
 // window, and other sockets and processes go on meanwhile; an acknowledgement opens it again.
 func TestSocketPressure(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	address := "tcp://" + listenFor(t, flood)
 	const window, n = 200_000, 8
@@ -55,7 +55,7 @@ func TestSocketPressure(t *testing.T) {
 	for i := range n {
 		c.await("the window", func(notes []note) bool { return told(notes, fmt.Sprint(i)) == window })
 	}
-	echo := "tcp://" + listenFor(t, testrig.Echo)
+	echo := "tcp://" + listenFor(t, rig.Echo)
 	for i := range 20 {
 		id := fmt.Sprint("echo ", i)
 		c.must("socket/open", object{"socketId": id, "address": echo}, nil)
@@ -81,9 +81,9 @@ func TestSocketReset(t *testing.T) {
 	t.Parallel()
 	address := "tcp://" + listenFor(t, func(conn net.Conn) {
 		_, err := conn.Read(make([]byte, 1))
-		testrig.Check(t, err, conn.(*net.TCPConn).SetLinger(0), conn.Close())
+		rig.Check(t, err, conn.(*net.TCPConn).SetLinger(0), conn.Close())
 	})
-	c := newRig(t, Config{}).raw(t)
+	c := newHarness(t, Config{}).raw(t)
 	c.call("o", "socket/open", object{"socketId": "s", "address": address})
 	c.call("w", "socket/write", object{"socketId": "s", "offset": 0, "chunk": []byte("x")})
 	var said strings.Builder
@@ -98,7 +98,7 @@ func TestSocketReset(t *testing.T) {
 // TestSocketDeaf: a client that reads nothing holds up nobody else.
 func TestSocketDeaf(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	address := "tcp://" + listenFor(t, flood)
 	deaf := r.attach("")
 	deaf.must("socket/open", object{"socketId": "s", "address": address}, nil)
@@ -121,7 +121,7 @@ func TestSocketLostWrite(t *testing.T) {
 		n, _ := io.Copy(io.Discard, conn)
 		came <- n
 	})
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	a := r.attach("")
 	a.must("socket/open", object{"socketId": "s", "address": address}, nil)
 	var sent uint64
@@ -141,7 +141,7 @@ func TestSocketLostWrite(t *testing.T) {
 	}()
 	// A request behind it shows that it waits: it was read, and is not answered.
 	var stuck uint64
-	eventually(t, "a write waits", func() bool {
+	rig.Until(t, "a write waits", func() bool {
 		before := stuck
 		stuck = written.Load()
 		return stuck > 0 && stuck == before
@@ -170,7 +170,7 @@ func TestSocketSession(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 		close(ended)
 	})
-	r := newRig(t, Config{SessionTTL: 300 * time.Millisecond})
+	r := newHarness(t, Config{SessionTTL: 300 * time.Millisecond})
 	a := r.attach("")
 	a.must("socket/open", object{"socketId": "s", "address": address}, nil)
 	select {
@@ -191,7 +191,7 @@ func TestSocketOwnListener(t *testing.T) {
 	t.Parallel()
 	own := listenFor(t, flood)
 	other := listenFor(t, flood)
-	r := newRig(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort(own)}}})
+	r := newHarness(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort(own)}}})
 	c := r.attach("")
 	box := managed("enabled", special("root", "read"))
 	_, port, _ := net.SplitHostPort(own)
@@ -213,10 +213,10 @@ func TestSocketOwnPath(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"own", "other"} {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
-		testrig.Must(t, err)
+		rig.Must(t, err)
 		t.Cleanup(func() { l.Close() })
 	}
-	c := newRig(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
+	c := newHarness(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
 	box := managed("enabled", special("root", "read"), at(dir, "write"))
 	open := func(name string, box any) error {
 		params := object{"socketId": name, "address": "unix://" + filepath.Join(dir, name), "sandbox": box}
@@ -238,7 +238,7 @@ func TestSocketCannotConfine(t *testing.T) {
 	t.Parallel()
 	address := "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") })
 	// Whoever can connect at an address that is not loopback would be a client.
-	r := newRig(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("0.0.0.0:7000")}}})
+	r := newHarness(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("0.0.0.0:7000")}}})
 	c := r.attach("")
 	err := c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("root", "read"))}, nil)
 	if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeInvalidRequest || !strings.HasPrefix(e.Message, "sandbox: this agent cannot enforce") {
@@ -246,7 +246,7 @@ func TestSocketCannotConfine(t *testing.T) {
 	}
 	err = c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("current_working_directory", "read"))}, nil)
 	wantCode(t, "a sandbox that needs a folder", err, protocol.CodeInvalidParams)
-	plain := &rig{t: t, agent: New(Config{})}
+	plain := &harness{t: t, agent: New(Config{})}
 	t.Cleanup(plain.close)
 	err = plain.attach("").call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("restricted", special("root", "read"))}, nil)
 	if err == nil || !strings.Contains(err.Error(), "cannot confine") {
@@ -257,7 +257,7 @@ func TestSocketCannotConfine(t *testing.T) {
 // TestSocketMany: a session has so many sockets, another one has room of its own.
 func TestSocketMany(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	c := r.attach("")
 	address := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	open := func(c *client, id int) error {
@@ -288,19 +288,19 @@ func TestSocketMany(t *testing.T) {
 func TestSocketConfinedDials(t *testing.T) {
 	t.Parallel()
 	address := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
-	r := newRig(t, Config{ConcurrentRequests: 2})
+	r := newHarness(t, Config{ConcurrentRequests: 2})
 	c := r.attach("")
 	box := managed("enabled", special("root", "read"))
 	open := func(c *client, id string) *rpc.Pending {
 		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
-		testrig.Must(t, err)
+		rig.Must(t, err)
 		return p
 	}
 	dials := r.agent.sandboxes.dials
 	if !dials.TryAcquire(maxConfinedDials - 1) {
 		t.Fatal("somebody connects already")
 	}
-	testrig.Must(t, open(c, "last").Wait(t.Context(), nil))
+	rig.Must(t, open(c, "last").Wait(t.Context(), nil))
 	// Its place is free again once the process has ended, which the answer waits for.
 	if !dials.TryAcquire(1) {
 		t.Fatal("more connect than there are sockets being opened")
@@ -320,7 +320,7 @@ func TestSocketConfinedDials(t *testing.T) {
 	}
 	dials.Release(maxConfinedDials)
 	for _, p := range append(waiting[1:], other) {
-		testrig.Must(t, p.Wait(t.Context(), nil))
+		rig.Must(t, p.Wait(t.Context(), nil))
 	}
 	if !dials.TryAcquire(maxConfinedDials) {
 		t.Error("a place was not given back")

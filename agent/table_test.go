@@ -18,14 +18,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // parsed returns the files of package protocol without its tests.
 func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob("../protocol/*.go")
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
@@ -33,7 +33,7 @@ func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 			continue
 		}
 		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		testrig.Must(t, err)
+		rig.Must(t, err)
 		files = append(files, f)
 	}
 	return fset, files
@@ -55,7 +55,7 @@ func methods(t *testing.T) map[string]string {
 				t.Fatalf("%s is no literal", spec.Names[0].Name)
 			}
 			value, err := strconv.Unquote(literal.Value)
-			testrig.Must(t, err)
+			rig.Must(t, err)
 			found[spec.Names[0].Name] = value
 			return true
 		})
@@ -90,7 +90,7 @@ func TestTableConfines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
-	testrig.Must(t, os.WriteFile(source, []byte("x"), 0o666))
+	rig.Must(t, os.WriteFile(source, []byte("x"), 0o666))
 	paths := object{
 		"path": uri(target), "sourcePath": uri(source), "destinationPath": uri(target),
 		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source), "address": "unix://" + source,
@@ -107,7 +107,7 @@ func TestTableConfines(t *testing.T) {
 	// Methods that take a path and no sandbox: what they read of it is fixed.
 	exempt := []string{protocol.MethodConfigRead}
 
-	c := newRig(t, Config{}).attach("")
+	c := newHarness(t, Config{}).attach("")
 	// ask makes a request of all members; the answer is its error.
 	ask := func(method string, members ...object) protocol.Error {
 		t.Helper()
@@ -157,7 +157,7 @@ func TestTableConfines(t *testing.T) {
 		t.Errorf("%d methods take a sandbox, want at least %d", confined, want)
 	}
 	entries, err := os.ReadDir(dir)
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	if len(entries) != 1 || entries[0].Name() != "source" {
 		t.Errorf("the folder holds %v, want the source alone", entries)
 	}
@@ -180,7 +180,7 @@ func TestDocsNameOurFlags(t *testing.T) {
 				line := fset.Position(field.Pos()).Line
 				if len(ours) > 0 || last > 0 && line > last+1 {
 					tag, err := strconv.Unquote(field.Tag.Value)
-					testrig.Must(t, err)
+					rig.Must(t, err)
 					ours = append(ours, reflect.StructTag(tag).Get("json"))
 				}
 				last = line
@@ -189,7 +189,7 @@ func TestDocsNameOurFlags(t *testing.T) {
 		})
 	}
 	page, err := os.ReadFile("../docs/compatibility.md")
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	_, table, found := strings.Cut(string(page), "| flag | adds |\n|---|---|\n")
 	if !found || len(ours) == 0 {
 		t.Fatalf("the page has a table of flags: %v; flags of ours: %v", found, ours)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/test/rawclient"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite what the server is expected to say in testdata/*.txtar")
@@ -51,7 +51,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
-			testrig.Must(t, err)
+			rig.Must(t, err)
 			head, script, ok := strings.Cut(string(data), "-- script --\n")
 			prose, config, _ := strings.Cut(head, "-- config --\n")
 			if !ok || strings.TrimSpace(prose) == "" {
@@ -59,7 +59,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			script = newPlayer(t, config).play(script)
 			if *update && !t.Failed() {
-				testrig.Must(t, os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666))
+				rig.Must(t, os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666))
 			}
 		})
 	}
@@ -68,7 +68,7 @@ func TestTranscripts(t *testing.T) {
 // player plays one transcript.
 type player struct {
 	t        *testing.T
-	rig      *rig
+	rig      *harness
 	dir      string
 	http     string
 	echo     string
@@ -90,10 +90,10 @@ func newPlayer(t *testing.T, config string) *player {
 	server := httptest.NewServer(webHandler())
 	t.Cleanup(server.Close)
 	p.http = strings.TrimPrefix(server.URL, "http://")
-	p.echo = listenFor(t, testrig.Echo)
+	p.echo = listenFor(t, rig.Echo)
 	cfg := Config{Version: "0.169.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
 	p.configure(&cfg, config)
-	p.rig = newRig(t, cfg)
+	p.rig = newHarness(t, cfg)
 	p.on("a")
 	return p
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -24,8 +24,8 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
 	big := filepath.Join(t.TempDir(), "big")
-	testrig.Must(t, os.WriteFile(big, nil, 0o600))
-	testrig.Must(t, os.Truncate(big, size))
+	rig.Must(t, os.WriteFile(big, nil, 0o600))
+	rig.Must(t, os.Truncate(big, size))
 	request := func(method string, length int) []byte {
 		return fmt.Appendf(nil, `{"id":7,"method":%q,"params":{"path":"file://%s"}%s}`, method, big, strings.Repeat(" ", length))
 	}
@@ -42,16 +42,16 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 			// is late.
 			const peerTimeout = time.Hour
 			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(8 << 20), PeerTimeout: peerTimeout})
-			testrig.Must(t, err)
-			r := newRig(t, Config{})
+			rig.Must(t, err)
+			r := newHarness(t, Config{})
 			served := make(chan error, 1)
 			go func() { served <- r.agent.Serve(t.Context(), l) }()
 			dial := func() rpc.Conn {
 				c, err := transport.Dial(t.Context(), l.URL(), transport.DialConfig{PeerTimeout: peerTimeout})
-				testrig.Must(t, err)
+				rig.Must(t, err)
 				t.Cleanup(func() { c.Close() })
 				ask(t, c, []byte(`{"id":7,"method":"initialize","params":{"clientName":"x"}}`))
-				testrig.Must(t, c.Write([]byte(`{"method":"initialized"}`)))
+				rig.Must(t, c.Write([]byte(`{"method":"initialized"}`)))
 				return c
 			}
 			var clients []rpc.Conn
@@ -84,7 +84,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 					}
 					buffer.Recycle(answer)
 				}
-				testrig.Must(t, <-written)
+				rig.Must(t, <-written)
 			}
 			for _, c := range clients {
 				c.Close()
@@ -98,9 +98,9 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 // ask sends a request and waits for its answer, which must not be an error.
 func ask(t *testing.T, c rpc.Conn, request []byte) {
 	t.Helper()
-	testrig.Must(t, c.Write(request))
+	rig.Must(t, c.Write(request))
 	answer, err := c.Read()
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	if m, err := protocol.Decode(answer); err != nil || m.Kind != protocol.KindResult {
 		t.Fatalf("%.200s, %v", answer, err)
 	}

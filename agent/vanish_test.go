@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/rpc"
-	testrig "github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestVanish lets a client disappear in the middle of things. The agent ends
@@ -26,7 +26,7 @@ func TestVanish(t *testing.T) {
 	for i := range 20 {
 		dir := filepath.Join(tree, fmt.Sprint(i))
 		for j := range 50 {
-			testrig.Must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777))
+			rig.Must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777))
 		}
 	}
 	chunk := object{"processId": "p", "chunk": make([]byte, 256<<10)}
@@ -92,7 +92,7 @@ func TestVanish(t *testing.T) {
 		}},
 	}
 	vanish := func(t *testing.T, do func(c *raw), read bool) {
-		r := newRig(t, Config{SessionTTL: 10 * time.Millisecond})
+		r := newHarness(t, Config{SessionTTL: 10 * time.Millisecond})
 		c, _, lose := r.opens(t, nil)
 		do(c)
 		if read { // give the last request time to begin
@@ -119,9 +119,9 @@ func TestVanish(t *testing.T) {
 				goroutines := goleak.IgnoreCurrent()
 				files := descriptors(t)
 				vanish(t, tt.do, read)
-				testrig.Must(t, goleak.Find(goroutines))
-				eventually(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
-				eventually(t, "no process is left", func() bool { return len(children(t)) == 0 })
+				rig.Must(t, goleak.Find(goroutines))
+				rig.Until(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
+				rig.Until(t, "no process is left", func() bool { return len(children(t)) == 0 })
 			})
 		}
 	}
@@ -130,7 +130,7 @@ func TestVanish(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	return len(entries)
 }
 
@@ -138,7 +138,7 @@ func descriptors(t *testing.T) int {
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
-	testrig.Must(t, err)
+	rig.Must(t, err)
 	for _, list := range lists {
 		data, _ := os.ReadFile(list) // the thread may have ended
 		pids = append(pids, strings.Fields(string(data))...)
@@ -148,7 +148,7 @@ func children(t *testing.T) (pids []string) {
 
 // TestVanishBeforeReading closes connections at once, without a word.
 func TestVanishBeforeReading(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newHarness(t, Config{})
 	for range 50 {
 		conn, served := r.dial()
 		_ = conn.Close()

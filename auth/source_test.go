@@ -45,7 +45,8 @@ func wantAuthorization(t *testing.T, what string, s TokenSource, want string) {
 	}
 }
 
-// failed tells whether err is one, which has to say so and tell no secret; "" is for none.
+// failed reports whether err is an error. The test fails unless the text of err has the words of says and
+// no secret. If says is empty, the test fails for any error.
 func failed(t *testing.T, what string, err error, says string) bool {
 	t.Helper()
 	if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {

@@ -280,7 +280,7 @@ func (f *fake) input(id string) string {
 	return f.processes[id].input.String()
 }
 
-// terminated tells whether a process was terminated or has exited.
+// terminated reports whether a process was terminated or has exited.
 func (f *fake) terminated(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

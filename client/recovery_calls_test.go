@@ -56,7 +56,7 @@ func background(t testing.TB, call func() error) (result func() error, over func
 	return result, over
 }
 
-// isSent tells whether err is the loss of a connection, after the request was sent.
+// isSent reports whether err is the loss of a connection, after the request was sent.
 func isSent(err error) bool {
 	lost, ok := errors.AsType[*client.DisconnectedError](err)
 	return ok && lost.Sent

@@ -28,7 +28,7 @@ type rule struct {
 	access fsops.Access
 }
 
-// covers tells whether path is dir or below it.
+// covers reports whether path is dir or below it.
 func covers(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == '/' || dir == "/")

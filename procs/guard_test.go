@@ -41,7 +41,7 @@ func gone(t *testing.T, pgid int) {
 	})
 }
 
-// zombies tells whether all members of a group are dead. A test cannot wait until
+// zombies reports whether all members of a group are dead. A test cannot wait until
 // they are reaped: that is up to the init of this machine.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
@@ -165,7 +165,7 @@ func TestGuardRestart(t *testing.T) {
 	gone(t, old.PID())
 }
 
-// isGuard tells whether pid is the guard that reads from pipe.
+// isGuard reports whether pid is the guard that reads from pipe.
 func isGuard(pid int, pipe os.FileInfo) bool {
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || !strings.HasSuffix(string(args), "\x00guard\x00") {

@@ -95,7 +95,7 @@ func TestKillGroup(t *testing.T) {
 // waitMs is patience in milliseconds.
 const waitMs = int(patience / time.Millisecond)
 
-// endsWithin tells whether the process of pidfd ends within so many
+// endsWithin reports whether the process of pidfd ends within so many
 // milliseconds.
 func endsWithin(t *testing.T, pidfd, ms int) bool {
 	t.Helper()

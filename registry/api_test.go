@@ -408,7 +408,7 @@ func TestStoreGone(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", tt.path, status, code, tt.wantStatus, tt.wantCode)
 		}
 	}
-	eventually(t, "readyz tells", func() bool { // the answer from before holds for a moment
+	rig.Until(t, "readyz tells", func() bool { // the answer from before holds for a moment
 		status, _, _ := s.do(t, "GET", "/readyz", "", nil)
 		return status == 503
 	})

@@ -107,7 +107,7 @@ func mustOpen(t *testing.T, link string, header http.Header) *transport.WebSocke
 func (s *testServer) executorOpens(t *testing.T, at wire.DirectResponse) *transport.WebSocket {
 	t.Helper()
 	c := mustOpen(t, at.URL, nil)
-	eventually(t, "the executor is there", func() bool { return s.direct.HasExecutor(at.RegistrationID) })
+	rig.Until(t, "the executor is there", func() bool { return s.direct.HasExecutor(at.RegistrationID) })
 	return c
 }
 

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,7 +115,7 @@ func TestStrangersLeave(t *testing.T) {
 	if status, over := v.ask("POST", api+"env/register", "Bearer wrong", register); status != 401 || !over {
 		t.Errorf("a stranger on a principal's connection: %d, connection ends: %v", status, over)
 	}
-	eventually(t, "nobody is left", func() bool { return front.lobby.Len() == 0 && front.taken() == 0 && s.kept() == 0 })
+	rig.Until(t, "nobody is left", func() bool { return front.lobby.Len() == 0 && front.taken() == 0 && s.kept() == 0 })
 }
 
 // TestAnsweredStrangersGo: when a request is answered before its body has come, the server
@@ -154,21 +153,6 @@ func (f *Front) taken() int {
 // kept returns how many HTTP connections are counted for principals.
 func (s *testServer) kept() int { return s.limits.Usage("").Kept }
 
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within %v: %s", soon, what)
-		case <-tick.C:
-		}
-	}
-}
-
 // TestKeptConnections: HTTP connections that stay open count for the principal whose
 // request was the last on them. Those of a proxy carry requests of many.
 func TestKeptConnections(t *testing.T) {
@@ -199,9 +183,9 @@ func TestKeptConnections(t *testing.T) {
 	}
 	ask(visit(t, address), few, false)
 	ask(second, few, true) // it counts for the other principal, and few may have no third one
-	eventually(t, "it is given back", func() bool { return count(manyID) == 0 })
+	rig.Until(t, "it is given back", func() bool { return count(manyID) == 0 })
 	first.conn.Close()
-	eventually(t, "it is given back", func() bool { return count(fewID) == 1 })
+	rig.Until(t, "it is given back", func() bool { return count(fewID) == 1 })
 	if n := front.lobby.Len(); n != 0 {
 		t.Errorf("%d seats are taken in the lobby", n)
 	}
@@ -230,7 +214,7 @@ func TestSlowBody(t *testing.T) {
 		return answered
 	}
 	kept := begin()
-	eventually(t, "the first is known", func() bool { return s.kept() == 1 })
+	rig.Until(t, "the first is known", func() bool { return s.kept() == 1 })
 	select {
 	case status := <-begin():
 		if status != http.StatusBadRequest {
@@ -239,7 +223,7 @@ func TestSlowBody(t *testing.T) {
 	case <-kept:
 		t.Error("the second waits for its body as long as the first")
 	}
-	eventually(t, "nobody is in the lobby", func() bool { return front.lobby.Len() == 0 })
+	rig.Until(t, "nobody is in the lobby", func() bool { return front.lobby.Len() == 0 })
 }
 
 // TestStrangersAreFew: the connections of thousands of strangers, in every state, are
@@ -286,13 +270,13 @@ func TestStrangersAreFew(t *testing.T) {
 	for dialed.Load() < int32(strangers/crowds*crowds) && !t.Failed() {
 		// The executor tries until it works, as real ones do: when strangers come
 		// this fast its connection may be closed before its request has come.
-		eventually(t, "an executor registers", func() bool {
+		rig.Until(t, "an executor registers", func() bool {
 			most = max(most, front.taken())
 			return try(address, executor, body) == 200
 		})
 	}
 	wg.Wait()
-	eventually(t, "an executor connects", func() bool {
+	rig.Until(t, "an executor connects", func() bool {
 		most = max(most, front.taken())
 		e, err := socket.Dial(t.Context(), signed.String(), nil, socket.Config{})
 		if err == nil {

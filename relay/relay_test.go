@@ -132,7 +132,7 @@ func prove(t *testing.T, r *router, a, b rpc.Conn) {
 	}
 }
 
-// acknowledged tells whether a stream's frames carried acknowledgements, both
+// acknowledged reports whether a stream's frames carried acknowledgements, both
 // ways.
 func (r *router) acknowledged(stream string) bool {
 	r.mu.Lock()

@@ -420,7 +420,7 @@ func (r *router) drop(executor bool) {
 	}
 }
 
-// saw tells whether marker was in any frame.
+// saw reports whether marker was in any frame.
 func (r *router) saw(marker string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -206,7 +206,7 @@ func naiveExpand(pattern string) []string {
 	return all
 }
 
-// naive tells whether the pattern matches the name; both are relative to the same
+// naive reports whether the pattern matches the name; both are relative to the same
 // directory.
 func naive(pattern, name string) bool {
 	for _, choice := range naiveExpand(pattern) {

@@ -44,7 +44,7 @@ func TestLobbyFull(t *testing.T) {
 	t.Error("upgrades wait until the crowd has had its time")
 }
 
-// lobbyFull has a crowd in the lobby. It tells whether upgrades succeed before
+// lobbyFull has a crowd in the lobby. It reports whether upgrades succeed before
 // the crowd has had its time, which on a busy machine is no proof.
 func lobbyFull(t *testing.T) bool {
 	t.Helper()

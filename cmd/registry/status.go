@@ -37,7 +37,7 @@ type statusFlags struct {
 }
 
 func (*statusFlags) Help() string {
-	return `With the store (--data or --nats-url), it shows all processes of the registry: their version and limits, who is online, and which keys there are. With --url, it shows what one process answers at /readyz and /metrics; then it needs neither the store nor a key.
+	return `With the store (--data or --nats-url), the command shows all processes of the registry, their versions and limits, the executors that are online, and the keys. With --url, the command shows the answers of one process at /readyz and /metrics, and needs neither the store nor a key.
 
 Examples:
 

@@ -33,7 +33,7 @@ var others = map[string]place{
 	"internet":   {outside: "198.51.100.7"},
 }
 
-// passes tells whether the policies of a set of objects let a connection through: what is selected
+// passes reports whether the policies of a set of objects let a connection through: what is selected
 // by no policy of a direction is free, and else one of them has to allow it.
 func passes(t *testing.T, r rendered, from, to place, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
@@ -73,7 +73,7 @@ func matches(t *testing.T, s *metav1.LabelSelector, l labels.Set) bool {
 	return selector.Matches(l)
 }
 
-// peer tells whether a rule is about a place. A rule without peers is about all.
+// peer reports whether a rule is about a place. A rule without peers is about all.
 func peer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, p place) bool {
 	t.Helper()
 	for _, rule := range peers {
@@ -93,7 +93,7 @@ func peer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, p place) bool {
 	return len(peers) == 0
 }
 
-// portOf tells whether a rule is about a port of the place.
+// portOf reports whether a rule is about a port of the place.
 func portOf(r rendered, ports []networkingv1.NetworkPolicyPort, p place, protocol corev1.Protocol, port int32) bool {
 	for _, rule := range ports {
 		number := int32(-1)
@@ -176,7 +176,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// equalJSON tells whether two values are the same to the API.
+// equalJSON reports whether two values are the same to the API.
 func equalJSON(t *testing.T, a, b any) bool {
 	t.Helper()
 	return asJSON(t, a) == asJSON(t, b)

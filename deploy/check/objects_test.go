@@ -257,7 +257,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// inSecret tells whether a file is one of a Secret that is mounted.
+// inSecret reports whether a file is one of a Secret that is mounted.
 func inSecret(w workload, c corev1.Container, file string) bool {
 	for _, m := range c.VolumeMounts {
 		for _, v := range w.pod.Spec.Volumes {

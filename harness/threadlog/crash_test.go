@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTornAnywhere cuts the file of a thread at every byte. Whole records stay, and what follows
@@ -23,13 +24,13 @@ func TestTornAnywhere(t *testing.T) {
 	note(t, th, "é1")
 	must[string](t)(th.StartTurn(json.RawMessage(`["b"]`)))
 	note(t, th, "2")
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	file := filepath.Join(dir, th.ID()+".jsonl")
 	whole := must[[]byte](t)(os.ReadFile(file))
 	first := bytes.IndexByte(whole, '\n') + 1
 
 	for n := range len(whole) + 1 {
-		check(t, os.WriteFile(file, whole[:n], 0o600))
+		rig.Must(t, os.WriteFile(file, whole[:n], 0o600))
 		again, err := s.Open(th.ID())
 		if n < first {
 			wantCorrupt(t, err, th.ID()+".jsonl", 1, "no whole first record")
@@ -37,10 +38,10 @@ func TestTornAnywhere(t *testing.T) {
 			wantCorrupt(t, err, th.ID()+".jsonl", 1, "no whole first record")
 			continue
 		}
-		check(t, err)
+		rig.Must(t, err)
 		lines := bytes.Count(whole[:n], []byte("\n"))
 		records, err := readAll(s, th.ID())
-		check(t, err)
+		rig.Must(t, err)
 		if len(records) != lines-1 {
 			t.Fatalf("of %d bytes %d records are read, want %d", n, len(records), lines-1)
 		}
@@ -52,7 +53,7 @@ func TestTornAnywhere(t *testing.T) {
 			t.Fatalf("of %d bytes the selection is %s, want %s", n, got, selected)
 		}
 		note(t, again, "3")
-		check(t, again.Close())
+		rig.Must(t, again.Close())
 		written := must[[]byte](t)(os.ReadFile(file))
 		kept := bytes.LastIndexByte(whole[:n], '\n') + 1
 		if !bytes.HasPrefix(written, whole[:kept]) || bytes.Count(written, []byte("\n")) != lines+1 {
@@ -71,10 +72,10 @@ func TestTornIsReadOnly(t *testing.T) {
 	s, dir := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
 	note(t, th, "1")
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	file := filepath.Join(dir, th.ID()+".jsonl")
 	torn := append(must[[]byte](t)(os.ReadFile(file)), `{"type":"no`...)
-	check(t, os.WriteFile(file, torn, 0o600))
+	rig.Must(t, os.WriteFile(file, torn, 0o600))
 	wantNotes(t, s, th.ID(), "1")
 	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
 	wantNotes(t, s, fork.ID(), "1")
@@ -84,9 +85,9 @@ func TestTornIsReadOnly(t *testing.T) {
 	// What takes the place of the torn line is not of the fork.
 	th = must[*threadlog.Thread](t)(s.Open(th.ID()))
 	note(t, th, "2")
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	note(t, fork, "3")
-	check(t, fork.Close())
+	rig.Must(t, fork.Close())
 	wantNotes(t, s, th.ID(), "1", "2")
 	wantNotes(t, s, fork.ID(), "1", "3")
 }
@@ -132,14 +133,14 @@ func TestCorrupt(t *testing.T) {
 			s, dir := open(t)
 			file := filepath.Join(dir, id+".jsonl")
 			text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
-			check(t, os.WriteFile(file, text, 0o600))
+			rig.Must(t, os.WriteFile(file, text, 0o600))
 			_, err := s.Open(id)
 			wantCorrupt(t, err, id+".jsonl", 3, test.want)
 			_, err = s.Fork(id, threadlog.AllTurns)
 			wantCorrupt(t, err, id+".jsonl", 3, test.want)
 			records, err := readAll(s, id)
 			if test.onlyOpen {
-				check(t, err)
+				rig.Must(t, err)
 			} else {
 				wantCorrupt(t, err, id+".jsonl", 3, test.want)
 				if len(records) != 1 {
@@ -179,7 +180,7 @@ func TestCorruptBeginning(t *testing.T) {
 		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":9223372036854775807}}}`, "payload: history_base.end_byte_offset: it is"},
 		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":1,"start":{"thread_id":1}}}}`, "payload: history_base.start.thread_id"},
 	} {
-		check(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(strings.ReplaceAll(test.line, "ID", id)+"\n"), 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(strings.ReplaceAll(test.line, "ID", id)+"\n"), 0o600))
 		_, err := s.Open(id)
 		wantCorrupt(t, err, id+".jsonl", 1, test.want)
 		_, err = readAll(s, id)
@@ -202,15 +203,15 @@ func TestOtherVersion(t *testing.T) {
 {"type":"turn_started","payload":{}}
 `
 	file := filepath.Join(dir, id+".jsonl")
-	check(t, os.WriteFile(file, []byte(text), 0o600))
+	rig.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	th := must[*threadlog.Thread](t)(s.Open(id))
 	if m := th.Meta(); m.SelectedCapabilityRoots != nil || !m.Timestamp.IsZero() || string(th.Environments()) != `["a"]` {
 		t.Errorf("%+v with %s", m, th.Environments())
 	}
 	note(t, th, "1")
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	records, err := readAll(s, id)
-	check(t, err)
+	rig.Must(t, err)
 	if len(records) != 5 || string(records[0].Payload) != `{"type":"task_started"}` || records[4].Ordinal != 5 {
 		t.Errorf("the records are %+v", records)
 	}
@@ -225,24 +226,24 @@ func TestKilled(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	told := map[string]bool{}
 	for range 3 {
 		p := start(t, "write", dir, th.ID())
 		for n := 0; p.out.Scan(); n++ {
 			told[p.out.Text()] = true
 			if n == 20 {
-				check(t, p.Process.Kill())
+				rig.Must(t, p.Process.Kill())
 			}
 		}
 		_ = p.Wait()
 		again := must[*threadlog.Thread](t)(s.Open(th.ID()))
-		check(t, again.Close())
+		rig.Must(t, again.Close())
 		for r, err := range s.History(th.ID()) {
-			check(t, err)
+			rig.Must(t, err)
 			if r.Type == threadlog.TypeTurnEnded {
 				var e threadlog.TurnEnded
-				check(t, json.Unmarshal(r.Payload, &e))
+				rig.Must(t, json.Unmarshal(r.Payload, &e))
 				delete(told, e.TurnID)
 			}
 		}
@@ -261,10 +262,10 @@ func TestNoRoom(t *testing.T) {
 	s, dir := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
 	note(t, th, "before")
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	p := start(t, "full", dir, th.ID())
 	p.say(t, "")
-	check(t, p.Wait())
+	rig.Must(t, p.Wait())
 	wantNotes(t, s, th.ID(), "before", "small")
 }
 
@@ -273,7 +274,7 @@ func TestUnfinishedCreate(t *testing.T) {
 	t.Parallel()
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	s, dir := open(t)
-	check(t, os.WriteFile(filepath.Join(dir, id+".new"), []byte(`{"type":"session_meta","payload":{"id":"`+id+`"}}`+"\n"), 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, id+".new"), []byte(`{"type":"session_meta","payload":{"id":"`+id+`"}}`+"\n"), 0o600))
 	if _, err := s.Open(id); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}

@@ -36,7 +36,7 @@ func TestFork(t *testing.T) {
 	}
 	// Each goes on by itself. The turn that runs in the parent does not run in the fork.
 	note(t, parent, "3")
-	check(t, parent.EndTurn(threadlog.TurnCompleted))
+	rig.Must(t, parent.EndTurn(threadlog.TurnCompleted))
 	turn(t, fork, "4")
 	wantNotes(t, s, parent.ID(), "0", "1", "2", "3")
 	wantNotes(t, s, fork.ID(), "0", "1", "2", "4")
@@ -46,7 +46,7 @@ func TestFork(t *testing.T) {
 	turn(t, fork, "6")
 	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5")
 	records, err := readAll(s, second.ID())
-	check(t, err)
+	rig.Must(t, err)
 	counts := map[string]int{}
 	for _, r := range records {
 		counts[r.ThreadID]++
@@ -60,14 +60,14 @@ func TestFork(t *testing.T) {
 
 	// A resumed fork has everything, and a resumed parent does not disturb it.
 	for _, th := range []*threadlog.Thread{parent, fork, second} {
-		check(t, th.Close())
+		rig.Must(t, th.Close())
 	}
 	again := must[*threadlog.Thread](t)(s.Open(second.ID()))
 	turn(t, again, "7")
 	if string(again.Environments()) != envs || string(again.Meta().SelectedCapabilityRoots) != roots {
 		t.Errorf("the fork resumes with %s and %s", again.Environments(), again.Meta().SelectedCapabilityRoots)
 	}
-	check(t, again.Close())
+	rig.Must(t, again.Close())
 	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5", "7")
 
 	// The reader may stop anywhere.
@@ -151,7 +151,7 @@ func TestGenerations(t *testing.T) {
 	for n := 2; n <= threadlog.MaxGenerations; n++ {
 		next := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
 		turn(t, next, fmt.Sprint(n))
-		check(t, th.Close())
+		rig.Must(t, th.Close())
 		th = next
 	}
 	if got := notes(t, s, th.ID()); len(got) != threadlog.MaxGenerations {
@@ -193,7 +193,7 @@ func put(t *testing.T, dir, id, base string, notes ...string) (size int) {
 		lines = append(lines, `{"type":"note","payload":"`+n+`"}`)
 	}
 	text := strings.Join(lines, "\n") + "\n"
-	check(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(text), 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(text), 0o600))
 	return len(text)
 }
 
@@ -218,7 +218,7 @@ func TestCycles(t *testing.T) {
 		_, err = s.Fork(id, 1)
 		wantCorrupt(t, err, in+".jsonl", 1, "ancestor of itself")
 		// What is in its own file can be read and continued.
-		check(t, must[*threadlog.Thread](t)(s.Open(id)).Close())
+		rig.Must(t, must[*threadlog.Thread](t)(s.Open(id)).Close())
 	}
 }
 
@@ -245,7 +245,7 @@ func TestMissingParent(t *testing.T) {
 	parent := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{Environments: json.RawMessage(`["a"]`)}))
 	turn(t, parent, "1")
 	fork := must[*threadlog.Thread](t)(s.Fork(parent.ID(), threadlog.AllTurns))
-	check(t, errors.Join(parent.Close(), fork.Close(), os.Remove(filepath.Join(dir, parent.ID()+".jsonl"))))
+	rig.Must(t, errors.Join(parent.Close(), fork.Close(), os.Remove(filepath.Join(dir, parent.ID()+".jsonl"))))
 	for what, err := range map[string]error{"history": second(readAll(s, fork.ID())), "fork": second(s.Fork(fork.ID(), 1))} {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), parent.ID()) {
 			t.Errorf("%s: %v", what, err)
@@ -256,7 +256,7 @@ func TestMissingParent(t *testing.T) {
 		t.Errorf("in effect is %s", again.Environments())
 	}
 	turn(t, again, "2")
-	check(t, again.Close())
+	rig.Must(t, again.Close())
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -297,7 +297,7 @@ func TestReferences(t *testing.T) {
 		put(t, dir, idB, test.base, "3")
 		_, err := readAll(s, idB)
 		if test.want == "" {
-			check(t, err)
+			rig.Must(t, err)
 			continue
 		}
 		t.Log(test.name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOnlyFiles: links, also those that stay in the folder, FIFOs and folders are refused, and
@@ -18,9 +19,9 @@ func TestOnlyFiles(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	outside := filepath.Join(t.TempDir(), "outside")
-	check(t, os.WriteFile(outside, nil, 0o600))
+	rig.Must(t, os.WriteFile(outside, nil, 0o600))
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	for _, name := range []string{id + ".jsonl", "session_index.jsonl"} {
 		file := filepath.Join(dir, name)
@@ -31,7 +32,7 @@ func TestOnlyFiles(t *testing.T) {
 			"a FIFO":                   func() error { return syscall.Mkfifo(file, 0o600) },
 			"a folder":                 func() error { return os.Mkdir(file, 0o700) },
 		} {
-			check(t, put())
+			rig.Must(t, put())
 			errs := map[string]error{}
 			if name == "session_index.jsonl" {
 				_, errs["Names"] = s.Names()
@@ -48,7 +49,7 @@ func TestOnlyFiles(t *testing.T) {
 					t.Errorf("%s of %s: %v", method, what, err)
 				}
 			}
-			check(t, os.Remove(file))
+			rig.Must(t, os.Remove(file))
 		}
 	}
 	if len(must[[]byte](t)(os.ReadFile(outside))) != 0 {

@@ -22,36 +22,36 @@ func TestTwoOpeners(t *testing.T) {
 		}
 		p := start(t, "hold", dir, id)
 		p.say(t, "in use")
-		check(t, p.Wait())
+		rig.Must(t, p.Wait())
 	}
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
 	refused("created", th.ID())
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	th = must[*threadlog.Thread](t)(s.Open(th.ID()))
 	refused("opened", th.ID())
 	note(t, th, "1")
 	wantNotes(t, s, th.ID(), "1") // readers need no lock
 	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
 	refused("forked", fork.ID())
-	check(t, fork.Close())
-	check(t, s.SetName(th.ID(), "x"))
-	check(t, s.Close())
+	rig.Must(t, fork.Close())
+	rig.Must(t, s.SetName(th.ID(), "x"))
+	rig.Must(t, s.Close())
 	s = openIn(t, dir)
 	refused("the folder closed", th.ID())
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 
 	other := start(t, "hold", dir, th.ID())
 	other.say(t, "open")
 	refused("open in another program", th.ID())
-	check(t, other.in.Close())
-	check(t, other.Wait())
-	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+	rig.Must(t, other.in.Close())
+	rig.Must(t, other.Wait())
+	rig.Must(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 
 	killed := start(t, "hold", dir, th.ID())
 	killed.say(t, "open")
-	check(t, killed.Process.Kill())
+	rig.Must(t, killed.Process.Kill())
 	_ = killed.Wait()
-	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+	rig.Must(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 }
 
 // TestManyOpeners: of those who come at once, one at a time has the thread.
@@ -59,7 +59,7 @@ func TestManyOpeners(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	var group sync.WaitGroup
 	const each = 10
 	for i := range 8 {
@@ -112,7 +112,7 @@ func TestManyWriters(t *testing.T) {
 		})
 	}
 	group.Wait()
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	if got := notes(t, s, th.ID()); len(got) != 200 {
 		t.Errorf("%d notes were written", len(got))
 	}

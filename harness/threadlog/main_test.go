@@ -133,15 +133,10 @@ func must[T any](t *testing.T) func(v T, err error) T {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	rig.Must(t, err)
-}
-
 // note appends a record of the tests' own.
 func note(t *testing.T, th *threadlog.Thread, text string) {
 	t.Helper()
-	check(t, th.Append("note", text))
+	rig.Must(t, th.Append("note", text))
 }
 
 // turn appends a turn with one note.
@@ -149,7 +144,7 @@ func turn(t *testing.T, th *threadlog.Thread, text string) {
 	t.Helper()
 	must[string](t)(th.StartTurn(nil))
 	note(t, th, text)
-	check(t, th.EndTurn(threadlog.TurnCompleted))
+	rig.Must(t, th.EndTurn(threadlog.TurnCompleted))
 }
 
 // notes returns the notes of a history.
@@ -157,7 +152,7 @@ func notes(t *testing.T, s *threadlog.Store, id string) []string {
 	t.Helper()
 	var all []string
 	for r, err := range s.History(id) {
-		check(t, err)
+		rig.Must(t, err)
 		if r.Type == "note" {
 			all = append(all, strings.Trim(string(r.Payload), `"`))
 		}

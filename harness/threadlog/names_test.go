@@ -23,7 +23,7 @@ const index = "session_index.jsonl"
 func create(t *testing.T, s *threadlog.Store) (id string) {
 	t.Helper()
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	check(t, th.Close())
+	rig.Must(t, th.Close())
 	return th.ID()
 }
 
@@ -56,7 +56,7 @@ func TestNames(t *testing.T) {
 	wantFound(t, s, "x", "")
 	a, b := create(t, s), create(t, s)
 	before := time.Now().Add(-time.Second)
-	check(t, s.SetName(a, " \tthe flaky tést <&>\u00a0\n"))
+	rig.Must(t, s.SetName(a, " \tthe flaky tést <&>\u00a0\n"))
 	wantFound(t, s, "the flaky tést <&>", a)
 	wantFound(t, s, "  the flaky tést <&>", a)
 	wantFound(t, s, "The flaky tést <&>", "")
@@ -67,35 +67,35 @@ func TestNames(t *testing.T) {
 	}
 
 	// The name that was given last wins, on both sides.
-	check(t, s.SetName(a, "one"))
+	rig.Must(t, s.SetName(a, "one"))
 	wantFound(t, s, "the flaky tést <&>", "")
-	check(t, s.SetName(strings.ToUpper(b), "one"))
+	rig.Must(t, s.SetName(strings.ToUpper(b), "one"))
 	wantFound(t, s, "one", b)
 	wantNames(t, s, b, "one", a, "one")
-	check(t, s.SetName(a, "one"))
+	rig.Must(t, s.SetName(a, "one"))
 	wantFound(t, s, "one", a)
-	check(t, s.SetName(a, "two"))
+	rig.Must(t, s.SetName(a, "two"))
 	wantFound(t, s, "one", b)
 	wantNames(t, s, a, "two", b, "one")
 
 	// By name to a thread that goes on.
 	th := must[*threadlog.Thread](t)(s.Open(must[string](t)(openIn(t, dir).Find("two"))))
 	note(t, th, "1")
-	check(t, s.SetName(a, "three")) // it is open
-	check(t, th.Close())
+	rig.Must(t, s.SetName(a, "three")) // it is open
+	rig.Must(t, th.Close())
 	wantNotes(t, s, must[string](t)(s.Find("three")), "1")
 
 	// A thread whose file is gone is not found; an older one of that name is.
-	check(t, s.SetName(b, "three"))
+	rig.Must(t, s.SetName(b, "three"))
 	wantFound(t, s, "three", b)
-	check(t, os.Remove(filepath.Join(dir, b+".jsonl")))
+	rig.Must(t, os.Remove(filepath.Join(dir, b+".jsonl")))
 	wantFound(t, s, "three", a)
 	wantNames(t, s, a, "three")
 
 	// A fork has a name of its own.
 	fork := must[*threadlog.Thread](t)(s.Fork(a, threadlog.AllTurns))
 	wantNames(t, s, a, "three")
-	check(t, s.SetName(fork.ID(), "three"))
+	rig.Must(t, s.SetName(fork.ID(), "three"))
 	wantFound(t, s, "three", fork.ID())
 }
 
@@ -118,7 +118,7 @@ func TestNamesRefused(t *testing.T) {
 	}
 	rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, index))), fs.ErrNotExist, "a name was written")
 	for _, name := range []string{strings.Repeat("x", threadlog.MaxName), strings.Repeat(`"`, threadlog.MaxName), "x" + strings.Repeat("\u2028", 100) + "x", "../../etc"} {
-		check(t, s.SetName(id, name))
+		rig.Must(t, s.SetName(id, name))
 		wantFound(t, s, name, id)
 	}
 }
@@ -129,20 +129,20 @@ func TestNamesTorn(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	a, b := create(t, s), create(t, s)
-	check(t, s.SetName(a, "one"))
+	rig.Must(t, s.SetName(a, "one"))
 	file := filepath.Join(dir, index)
 	kept := len(must[[]byte](t)(os.ReadFile(file)))
-	check(t, s.SetName(b, "two"))
+	rig.Must(t, s.SetName(b, "two"))
 	whole := must[[]byte](t)(os.ReadFile(file))
 	for n := range len(whole) {
-		check(t, os.WriteFile(file, whole[:n], 0o600))
+		rig.Must(t, os.WriteFile(file, whole[:n], 0o600))
 		first := a
 		if n < kept {
 			first = ""
 		}
 		wantFound(t, s, "one", first)
 		wantFound(t, s, "two", "")
-		check(t, s.SetName(b, "three"))
+		rig.Must(t, s.SetName(b, "three"))
 		wantFound(t, s, "one", first)
 		wantFound(t, s, "three", b)
 	}
@@ -166,7 +166,7 @@ func TestNamesCorrupt(t *testing.T) {
 		{`{"id":"` + strings.Repeat("x", 5000) + `"}`, "the line has more than 4096 bytes"},
 	} {
 		text := []byte(begin + "\n" + test.line + "\n" + begin + "\n")
-		check(t, os.WriteFile(file, text, 0o600))
+		rig.Must(t, os.WriteFile(file, text, 0o600))
 		_, err := s.Names()
 		wantCorrupt(t, err, index, 2, test.want)
 		_, err = s.Find("one")
@@ -178,24 +178,24 @@ func TestNamesCorrupt(t *testing.T) {
 
 	// What somebody else may have written.
 	text := begin + "\n" + `{"more":1}` + "\n" + `{"id":"` + strings.ToUpper(b) + `","thread_name":" two ","more":[]}` + "\n"
-	check(t, os.WriteFile(file, []byte(text), 0o600))
+	rig.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	wantNames(t, s, b, "two", a, "one")
-	check(t, os.WriteFile(file, []byte(text+`{"id":"`+b+`","thread_name":null}`+"\n"), 0o600))
+	rig.Must(t, os.WriteFile(file, []byte(text+`{"id":"`+b+`","thread_name":null}`+"\n"), 0o600))
 	wantNames(t, s, a, "one")
 
 	// A last line that none of us can have begun is not cut off.
-	check(t, os.WriteFile(file, []byte(strings.Repeat("x", 5000)), 0o600))
+	rig.Must(t, os.WriteFile(file, []byte(strings.Repeat("x", 5000)), 0o600))
 	if err := s.SetName(a, "x"); err == nil || !strings.Contains(err.Error(), "more than 4096 bytes") {
 		t.Errorf("the error is %v", err)
 	}
-	check(t, os.Truncate(file, threadlog.MaxIndex+1))
+	rig.Must(t, os.Truncate(file, threadlog.MaxIndex+1))
 	for what, err := range map[string]error{"SetName": s.SetName(a, "x"), "Names": second(s.Names())} {
 		if !errors.Is(err, threadlog.ErrTooLarge) {
 			t.Errorf("%s with a file that is too large: %v", what, err)
 		}
 	}
 	// Nothing more has room.
-	check(t, os.WriteFile(file, []byte(strings.Repeat(" ", threadlog.MaxIndex-1)+"\n"), 0o600))
+	rig.Must(t, os.WriteFile(file, []byte(strings.Repeat(" ", threadlog.MaxIndex-1)+"\n"), 0o600))
 	rig.Is(t, s.SetName(a, "x"), threadlog.ErrTooLarge, "SetName in a file that is full")
 }
 

@@ -35,11 +35,11 @@ func TestRoundTrip(t *testing.T) {
 	first := must[string](t)(th.StartTurn(nil))
 	code := 3
 	process := threadlog.ProcessRef{ProcessID: "7", EnvironmentID: "w", Argv: []string{"sh", "-c", "exit 3"}, Status: threadlog.Exited, ExitCode: &code, Output: "out\n"}
-	check(t, th.AppendProcess(process))
-	check(t, th.EndTurn(threadlog.TurnFailed))
+	rig.Must(t, th.AppendProcess(process))
+	rig.Must(t, th.EndTurn(threadlog.TurnFailed))
 	second := must[string](t)(th.StartTurn(json.RawMessage(` [ {"environmentId" : "local"} ] `)))
-	check(t, th.Append("decision", map[string]string{"what": "<allowed> & \u2028"}))
-	check(t, th.Close())
+	rig.Must(t, th.Append("decision", map[string]string{"what": "<allowed> & \u2028"}))
+	rig.Must(t, th.Close())
 
 	again := must[*threadlog.Thread](t)(s.Open(strings.ToUpper(th.ID())))
 	if diff := cmp.Diff(th.Meta(), again.Meta()); diff != "" {
@@ -65,10 +65,10 @@ func TestRoundTrip(t *testing.T) {
 		t.Error("a turn of the past was ended")
 	}
 	third := must[string](t)(again.StartTurn(nil))
-	check(t, again.Close())
+	rig.Must(t, again.Close())
 
 	records, err := readAll(s, m.ID)
-	check(t, err)
+	rig.Must(t, err)
 	processText := must[[]byte](t)(json.Marshal(process))
 	want := []struct{ kind, payload string }{
 		{"turn_started", `{"turn_id":"` + first + `","environments":` + envs + `}`},
@@ -100,14 +100,14 @@ func TestNoChoice(t *testing.T) {
 	s, _ := open(t)
 	for _, test := range []struct{ given, want string }{{"", "nil"}, {"null", "nil"}, {" [ ] ", "[]"}} {
 		th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{SelectedCapabilityRoots: json.RawMessage(test.given), Environments: json.RawMessage(test.given)}))
-		check(t, th.Close())
+		rig.Must(t, th.Close())
 		th = must[*threadlog.Thread](t)(s.Open(th.ID()))
 		for _, got := range []json.RawMessage{th.Meta().SelectedCapabilityRoots, th.Environments()} {
 			if got == nil && test.want != "nil" || got != nil && string(got) != test.want {
 				t.Errorf("%q is read as %q, want %s", test.given, got, test.want)
 			}
 		}
-		check(t, th.Close())
+		rig.Must(t, th.Close())
 	}
 }
 
@@ -115,7 +115,7 @@ func TestModes(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	check(t, s.SetName(th.ID(), "x"))
+	rig.Must(t, s.SetName(th.ID(), "x"))
 	for _, name := range []string{dir, filepath.Dir(dir)} {
 		if mode := must[fs.FileInfo](t)(os.Stat(name)).Mode(); mode != fs.ModeDir|0o700 {
 			t.Errorf("%s has the mode %v", name, mode)
@@ -198,15 +198,15 @@ func TestRefused(t *testing.T) {
 	if err := th.EndTurn("done"); err == nil {
 		t.Error("a turn ended with a status of its own")
 	}
-	check(t, th.Append(strings.Repeat("x", 64), nil))
-	check(t, th.EndTurn(threadlog.TurnInterrupted))
-	check(t, th.Close())
+	rig.Must(t, th.Append(strings.Repeat("x", 64), nil))
+	rig.Must(t, th.EndTurn(threadlog.TurnInterrupted))
+	rig.Must(t, th.Close())
 	for name, err := range map[string]error{"Close": th.Close(), "Append": th.Append("note", 1), "Sync": th.Sync()} {
 		if !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("%s of a closed thread: %v", name, err)
 		}
 	}
-	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+	rig.Must(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 }
 
 // TestLargestRecord: a record has exactly as many bytes as are allowed, or one more.
@@ -222,8 +222,8 @@ func TestLargestRecord(t *testing.T) {
 	overhead := len(must[[]byte](t)(os.ReadFile(file))) - begin
 	note(t, th, strings.Repeat("x", threadlog.MaxRecord-overhead-4))
 	rig.Is(t, th.Append("note", strings.Repeat("x", threadlog.MaxRecord-overhead+5)), threadlog.ErrTooLarge, "a record beyond the bound")
-	check(t, th.Close())
-	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+	rig.Must(t, th.Close())
+	rig.Must(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 }
 
 // TestLargeFile: a file beyond the bound is not read.
@@ -231,7 +231,7 @@ func TestLargeFile(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	id := create(t, s)
-	check(t, os.Truncate(filepath.Join(dir, id+".jsonl"), threadlog.MaxThread+1)) // a hole
+	rig.Must(t, os.Truncate(filepath.Join(dir, id+".jsonl"), threadlog.MaxThread+1)) // a hole
 	for what, err := range map[string]error{"open": second(s.Open(id)), "fork": second(s.Fork(id, 0)), "history": second(readAll(s, id))} {
 		if !errors.Is(err, threadlog.ErrTooLarge) {
 			t.Errorf("%s: %v", what, err)
@@ -243,8 +243,8 @@ func TestIDs(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	check(t, th.Close())
-	check(t, os.WriteFile(filepath.Join(dir, "x.jsonl"), nil, 0o600))
+	rig.Must(t, th.Close())
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "x.jsonl"), nil, 0o600))
 	id := th.ID()
 	for _, bad := range []string{"", "x", "../x", "..", "/etc/passwd", id + "/", "./" + id, "{" + id + "}", "urn:uuid:" + id, strings.ReplaceAll(id, "-", ""), id + "\x00", strings.Repeat("a", 1<<20)} {
 		_, opened := s.Open(bad)

@@ -18,7 +18,7 @@ import (
 // Amendments is the file of a folder to which approved commands are added.
 const Amendments = "default" + ruleFiles
 
-// Amend adds to a file a rule that allows the commands with this beginning, and tells whether it
+// Amend adds to a file a rule that allows the commands with this beginning, and reports whether it
 // was not there yet. Whoever reads the file finds it as it was or as it is then, and several may
 // amend it at once: they take turns by a lock on a file beside it. A file that has an error is not
 // changed.

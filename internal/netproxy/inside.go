@@ -21,7 +21,7 @@ import (
 // An inside is a tunnel that is looked into: its requests go to one place, which was judged when
 // the tunnel was made.
 type inside struct {
-	q     request // of the tunnel; encrypt tells whether it is spoken with TLS
+	q     request // of the tunnel; encrypt reports whether it is spoken with TLS
 	place string
 	addrs []netip.Addr
 }

@@ -78,7 +78,7 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]net
 	return addrs, nil
 }
 
-// judge gives the verdict on a name, by the policy or by whoever is asked, and tells whether
+// judge gives the verdict on a name, by the policy or by whoever is asked, and reports whether
 // an answer has allowed what the policy would not.
 func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override bool) {
 	v = p.cfg.Policy.Judge(q.Request)

@@ -15,6 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/execagent/execagent/test/rig"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -23,15 +25,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must come.
 const patience = 2 * time.Minute
 
-// rig is a set, and the other ends of its sockets.
-type rig struct {
+// harness is a set, and the other ends of its sockets.
+type harness struct {
 	t      testing.TB
 	budget *Budget
 	set    *Set
 }
 
-func newRig(t testing.TB, budget int64) *rig {
-	r := &rig{t: t, budget: &Budget{Max: budget}}
+func newHarness(t testing.TB, budget int64) *harness {
+	r := &harness{t: t, budget: &Budget{Max: budget}}
 	r.set = NewSet(r.budget)
 	t.Cleanup(func() {
 		r.set.CloseAll()
@@ -45,7 +47,7 @@ func newRig(t testing.TB, budget int64) *rig {
 func noWait() error { return nil }
 
 // open makes a socket, and returns its other end.
-func (r *rig) open(id string, window uint64) (*Socket, *net.TCPConn) {
+func (r *harness) open(id string, window uint64) (*Socket, *net.TCPConn) {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,18 +122,11 @@ func (s *sink) await(t testing.TB, n int) []byte {
 	return bytes.Clone(s.bytes)
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestWindow: no more than the window is told without an acknowledgement, and none of it is lost.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	for _, window := range []uint64{1, 1000, pieceSize, pieceSize + 1, 1 << 20} {
-		r := newRig(t, DefaultBudget)
+		r := newHarness(t, DefaultBudget)
 		s, conn := r.open("s", window)
 		sent := make([]byte, 3*window+5)
 		random := rand.NewChaCha8([32]byte{1})
@@ -148,7 +143,7 @@ func TestWindow(t *testing.T) {
 			if have := got.await(t, n); len(have) != n {
 				t.Fatalf("window %d: %d bytes were told, %d may be", window, len(have), n)
 			}
-			must(t, s.Ack(uint64(n)))
+			rig.Must(t, s.Ack(uint64(n)))
 		}
 		writing.Wait()
 		rest := got.await(t, len(sent))
@@ -173,7 +168,7 @@ func (s *sink) awaitEnd(t testing.TB) error {
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	const n = 100_000
-	r := newRig(t, pieceSize) // for one of them
+	r := newHarness(t, pieceSize) // for one of them
 	var trips sync.WaitGroup
 	for _, id := range []string{"a", "b", "c", "d"} {
 		s, conn := r.open(id, 1<<20)
@@ -201,7 +196,7 @@ func TestBudget(t *testing.T) {
 // TestRewind: random cuts, after which the client says what it has. Each byte comes once.
 func TestRewind(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, DefaultBudget)
+	r := newHarness(t, DefaultBudget)
 	s, conn := r.open("s", 200_000)
 	const n = 3_000_000
 	sent := sha256.New()
@@ -233,15 +228,15 @@ func TestRewind(t *testing.T) {
 		came.Write(part)
 		have += uint64(len(part))
 		if acked = max(acked, have-min(have, uint64(random.IntN(50_000)))); random.IntN(2) == 0 {
-			must(t, s.Ack(acked))
+			rig.Must(t, s.Ack(acked))
 		}
 		got.mu.Lock()
 		got.err = errors.New("cut")
 		got.mu.Unlock()
 		var err error
 		turn, _, err = s.Rewind(t.Context(), have)
-		must(t, err)
-		must(t, s.Ack(acked))
+		rig.Must(t, err)
+		rig.Must(t, s.Ack(acked))
 	}
 	writing.Wait()
 	if !bytes.Equal(sent.Sum(nil), came.Sum(nil)) {
@@ -261,15 +256,15 @@ func TestRewind(t *testing.T) {
 // TestTurns: who was told of an earlier turn is told nothing any more.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, DefaultBudget)
+	r := newHarness(t, DefaultBudget)
 	s, conn := r.open("s", 1000)
 	turn, _, err := s.Rewind(t.Context(), 0)
-	must(t, err)
+	rig.Must(t, err)
 	late, now := newSink(0), newSink(0)
 	s.Tell(turn, now.take)
 	s.Tell(turn-1, late.take)
 	_, err = conn.Write([]byte("x"))
-	must(t, err)
+	rig.Must(t, err)
 	now.await(t, 1)
 	if len(late.bytes) != 0 {
 		t.Error("the earlier one was told")
@@ -279,7 +274,7 @@ func TestTurns(t *testing.T) {
 // TestWrite: offsets make repeats harmless; a gap, and bytes behind the end, are refused.
 func TestWrite(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, DefaultBudget)
+	r := newHarness(t, DefaultBudget)
 	s, conn := r.open("s", 1000)
 	write := func(offset uint64, text string, eof bool, want uint64) {
 		t.Helper()
@@ -314,7 +309,7 @@ func TestWrite(t *testing.T) {
 // was passed on by then is counted exactly.
 func TestWriteWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, DefaultBudget)
+	r := newHarness(t, DefaultBudget)
 	s, conn := r.open("s", 1000)
 	sent := make([]byte, 30<<20)
 	random := rand.NewChaCha8([32]byte{5})
@@ -341,7 +336,7 @@ func TestWriteWaits(t *testing.T) {
 		}
 		cancel()
 		turn, written, err := s.Rewind(t.Context(), 0)
-		must(t, err)
+		rig.Must(t, err)
 		if written < done || turn == 0 {
 			t.Fatalf("%d bytes are written, after %d", written, done)
 		}
@@ -367,10 +362,10 @@ func TestWriteWaits(t *testing.T) {
 // TestErrors: the errors of the system come to both sides, and stay.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, DefaultBudget)
+	r := newHarness(t, DefaultBudget)
 	s, conn := r.open("s", 1000)
-	must(t, conn.SetLinger(0))
-	must(t, conn.Close())
+	rig.Must(t, conn.SetLinger(0))
+	rig.Must(t, conn.Close())
 	got := newSink(0)
 	s.Tell(0, got.take)
 	if end := got.awaitEnd(t); !errors.Is(end, unix.ECONNRESET) {
@@ -400,7 +395,7 @@ func blockedDial(ctx context.Context) (Conn, error) {
 // the dial; an end of the caller does not.
 func TestOpening(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, DefaultBudget)
+	r := newHarness(t, DefaultBudget)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := r.set.Open(ctx, "s", 1, blockedDial, func() error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {

@@ -501,7 +501,7 @@ func (o *Object) atMost(n int) bool {
 // In reads a required member that is an object.
 func (o *Object) In(name string, read func(*Object)) { o.inside(name, o.Require(name), read) }
 
-// OptIn reads an object that may be absent or null, and tells whether it was
+// OptIn reads an object that may be absent or null, and reports whether it was
 // there.
 func (o *Object) OptIn(name string, read func(*Object)) bool {
 	if !o.Has(name) {

@@ -98,7 +98,7 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// aead tells whether a connection authenticates what it encrypts.
+// aead reports whether a connection authenticates what it encrypts.
 func aead(state tls.ConnectionState) bool {
 	return state.Version == tls.VersionTLS13 || state.Version == tls.VersionTLS12 && slices.Contains(suites, state.CipherSuite)
 }

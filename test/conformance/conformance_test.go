@@ -55,16 +55,14 @@ func run(m *testing.M) (code int, err error) {
 	}
 	syscall.Umask(0o022) // the cases were recorded with it
 	err = rig.Outside(context.Background(), func(t rig.T) {
-		// Not rig.Agent: with -race it is an agent of another kind.
-		program = filepath.Join(t.TempDir(), "agent")
-		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program)
+		program = rig.Agent(t)
 		if raceEnabled() {
-			build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
-		}
-		build.Args = append(build.Args, "./cmd/agent")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building the agent: %w\n%s", err, out)
+			program = filepath.Join(t.TempDir(), "agent") // of another kind: a race ends it with status 66
+			build := exec.Command("go", "build", "-race", "-o", program, "./cmd/agent")
+			build.Dir = "../.."
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("building the agent: %w\n%s", err, out)
+			}
 		}
 		cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
 		cmd.Stderr = os.Stderr

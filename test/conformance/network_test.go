@@ -161,7 +161,7 @@ func (p *player) networkStep(ctx context.Context, s step, d *destinations) error
 	return p.step(ctx, s)
 }
 
-// about tells whether a message is a notification of a method about a process.
+// about reports whether a message is a notification of a method about a process.
 func about(m map[string]any, method, process string) bool {
 	params, _ := m["params"].(map[string]any)
 	return m["method"] == method && params["processId"] == process

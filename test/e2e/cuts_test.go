@@ -214,7 +214,7 @@ func (w *cutWorker) work(ctx context.Context) error {
 	}
 }
 
-// lostAnswer tells whether a call failed because its connection did after it was sent.
+// lostAnswer reports whether a call failed because its connection did after it was sent.
 func lostAnswer(err error) bool {
 	lost, ok := errors.AsType[*client.DisconnectedError](err)
 	return ok && lost.Sent && lost.Resume == nil

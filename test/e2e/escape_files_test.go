@@ -140,7 +140,7 @@ func within(t *testing.T, name string, try func() error) error {
 	return try()
 }
 
-// refusedWith tells whether err has the code and the text, or one of them.
+// refusedWith reports whether err has the code and the text, or one of them.
 func refusedWith(err error, want string) bool {
 	refusal, ok := errors.AsType[*client.ServerError](err)
 	if !ok {

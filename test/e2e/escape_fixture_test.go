@@ -6,14 +6,12 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -188,26 +186,8 @@ func (r *escapeRig) start(t *testing.T, mode string, args ...string) *client.Pro
 	return p
 }
 
-// escapeBinary returns the program of attempts, built once for all tests.
+// escapeBinary returns the program of attempts, which is built with the agent.
 func escapeBinary(t *testing.T) string {
 	t.Helper()
-	path, err := buildEscape()
-	rig.Must(t, err)
-	return path
+	return filepath.Join(filepath.Dir(rig.Agent(t)), "escape")
 }
-
-var buildEscape = sync.OnceValues(func() (string, error) {
-	if bin := rig.Programs(); bin != "" {
-		return bin + "/escape", nil
-	}
-	path, err := filepath.Abs("../../bin/escape")
-	if err != nil {
-		return "", err
-	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./escape")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building escape: %w\n%s", err, out)
-	}
-	return path, nil
-})

@@ -72,7 +72,7 @@ func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 	}
 }
 
-// writes tells whether the workspace is writable in a mode.
+// writes reports whether the workspace is writable in a mode.
 func writes(mode string) bool { return slices.Contains([]string{"ww", "net", "tty", "work"}, mode) }
 
 // protected returns one text about everything that nobody inside may change, to be compared with

@@ -25,16 +25,16 @@ func BenchmarkCopy(b *testing.B) {
 	dir, url := benchAgent(b)
 	from := filepath.Join(dir, "from")
 	f, err := os.Create(from)
-	must(b, err)
+	rig.Must(b, err)
 	random, block := rand.NewChaCha8([32]byte{1}), make([]byte, 1<<20)
 	for range copySize / len(block) {
 		_, _ = random.Read(block) // it never fails
 		_, err = f.Write(block)
-		must(b, err)
+		rig.Must(b, err)
 	}
-	must(b, f.Close())
+	rig.Must(b, f.Close())
 	c, err := client.DialURL(b.Context(), url)
-	must(b, err)
+	rig.Must(b, err)
 	defer c.Close()
 	var up, down, stream time.Duration
 	for b.Loop() {
@@ -60,8 +60,8 @@ func BenchmarkCopySmall(b *testing.B) {
 	from := filepath.Join(dir, "from")
 	for i := range 10_000 {
 		path := filepath.Join(from, fmt.Sprint(i/100), fmt.Sprint(i))
-		must(b, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(b, os.WriteFile(path, make([]byte, i%4096), 0o644))
+		rig.Must(b, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(b, os.WriteFile(path, make([]byte, i%4096), 0o644))
 	}
 	var up, down, here time.Duration
 	to := filepath.Join(dir, "to")
@@ -93,13 +93,6 @@ func benchAgent(b *testing.B) (dir, url string) {
 	return dir, rig.Start(b, exec.Command(rig.Agent(b), "--listen", "ws://127.0.0.1:0")).Line(b)
 }
 
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
 func run(b *testing.B, name string, args ...string) {
 	b.Helper()
 	if out, err := exec.CommandContext(b.Context(), name, args...).CombinedOutput(); err != nil {
@@ -118,7 +111,7 @@ func took(b *testing.B, do func()) time.Duration {
 func streamFile(b *testing.B, c *client.Client, path string) {
 	b.Helper()
 	f, err := c.FS(nil).Open(b.Context(), path, protocol.OpenRead)
-	must(b, err)
+	rig.Must(b, err)
 	defer f.Close()
 	var next, got atomic.Int64
 	var readers sync.WaitGroup

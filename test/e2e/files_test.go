@@ -283,7 +283,7 @@ func TestCopyInterrupted(t *testing.T) {
 	})
 }
 
-// isClosed returns what tells whether a channel is.
+// isClosed returns a function that reports whether the channel is closed.
 func isClosed(c <-chan struct{}) func() bool {
 	return func() bool {
 		select {

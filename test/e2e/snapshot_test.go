@@ -122,7 +122,7 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 	})
 }
 
-// sleeps tells whether a process sleeps for that long.
+// sleeps reports whether a process sleeps for that long.
 func sleeps(t *testing.T, seconds string) bool {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -142,7 +142,7 @@ func (a *agent) inits() (outer, inner int) {
 	return outer, inner
 }
 
-// isInit tells whether a process is an init of a command.
+// isInit reports whether a process is an init of a command.
 func isInit(pid int) bool {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return bytes.Contains(line, []byte("sandbox-init"))

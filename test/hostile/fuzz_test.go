@@ -248,7 +248,7 @@ func (f *fuzz) count(a, b made) {
 	f.calls[a.Call] += n
 }
 
-// failed tells whether a result is an error alone.
+// failed reports whether a result is an error alone.
 func failed(result string) bool {
 	return strings.HasPrefix(result, "E") && !strings.Contains(result, " ")
 }

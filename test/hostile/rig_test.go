@@ -75,21 +75,21 @@ func installAll(agent string) (err error) {
 	}
 	in := func(name string) string { return filepath.Join(installed.dir, name) }
 	installed.programs = programs{in("agent"), in("nouserns"), in("intruder")}
-	for _, argv := range [][]string{
-		// If this process wrote it, a child that is forked meanwhile would have it open, and nobody
-		// could execute it.
-		{"cp", agent, installed.agent},
-		{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.nouserns, "../rig/nouserns"},
-		{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.intruder, "./intruder"},
-		{"chmod", "755", installed.dir, installed.agent, installed.nouserns, installed.intruder}, // the agent was perhaps built under another umask
-	} {
-		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w\n%s", argv, err, out)
+	for _, name := range []string{"agent", "nouserns"} {
+		program, err := os.ReadFile(filepath.Join(filepath.Dir(agent), name))
+		if err == nil {
+			err = rig.WriteProgram(in(name), program)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.intruder, "./intruder")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the intruder: %w\n%s", err, out)
+	}
+	return errors.Join(os.Chmod(installed.dir, 0o755), os.Chmod(installed.intruder, 0o755)) // whatever the umask
 }
 
 // openDir is a folder that every user may enter. It goes with the test.
@@ -204,7 +204,7 @@ func (g ground) policy() *protocol.Sandbox {
 	}
 }
 
-// kept tells whether nothing may become of a path below the ground, besides what the command may
+// kept reports whether nothing may become of a path below the ground, besides what the command may
 // do to its metadata.
 func (g ground) kept(path string) bool {
 	switch path {

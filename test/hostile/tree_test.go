@@ -144,7 +144,7 @@ func (g ground) reset() error {
 	return errors.Join(append(errs, g.make())...)
 }
 
-// closed tells whether a command can change nothing at or below a path.
+// closed reports whether a command can change nothing at or below a path.
 func (g ground) closed(path string) bool {
 	if root, name := filepath.Split(path); root == "repo/" || root == "repo/a/b/locked/open/" {
 		if name == ".git" || name == ".codex" || name == ".agents" || name == ".aws" {

@@ -48,14 +48,11 @@ func built(t T) string {
 	return bin
 }
 
-// Programs names the folder of programs that were built before the tests: the value of
-// E2E_PROGRAMS. It is empty where tests build their programs.
-func Programs() string { return os.Getenv("E2E_PROGRAMS") }
-
-// Build builds the programs, once, and returns the folder that they are in. Tests of several
-// packages that run at once build one after the other.
+// Build returns the folder of the programs. The variable E2E_PROGRAMS names it where they were built
+// before the tests; otherwise Build builds them, once. Tests of several packages that run at once
+// build one after the other.
 var Build = sync.OnceValues(func() (bin string, err error) {
-	if bin := Programs(); bin != "" {
+	if bin := os.Getenv("E2E_PROGRAMS"); bin != "" {
 		return bin, nil
 	}
 	root, err := moduleRoot()
@@ -72,8 +69,8 @@ var Build = sync.OnceValues(func() (bin string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "make", "-C", root, "build", "nouserns").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make build nouserns: %w\n%s", err, out)
+	if out, err := exec.CommandContext(ctx, "make", "-C", root, "build-programs").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make build-programs: %w\n%s", err, out)
 	}
 	return filepath.Join(root, "bin"), nil
 })

@@ -52,3 +52,12 @@ func Same(t failer, what string, want, got any, options ...cmp.Option) {
 
 // Err returns the error of a call whose result does not matter.
 func Err[R any](_ R, err error) error { return err }
+
+// Value returns v, and panics with err: for a step of a test that is not its subject and cannot
+// fail unless something is broken.
+func Value[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

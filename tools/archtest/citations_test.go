@@ -194,7 +194,7 @@ func remarks(t *testing.T) []remark {
 // oneLine joins the lines of a text: a citation may be broken over two.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// exists tells whether a file is in the tree.
+// exists reports whether a file is in the tree.
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil

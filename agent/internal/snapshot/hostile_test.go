@@ -138,7 +138,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// running tells whether a process is there, and no zombie.
+// running reports whether a process is there, and no zombie.
 func running(pid string) bool {
 	stat, err := linux.ReadStat("/proc/" + pid)
 	return err == nil && !stat.Dead()

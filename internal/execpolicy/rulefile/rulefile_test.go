@@ -99,7 +99,7 @@ func TestLanguage(t *testing.T) {
 	}
 }
 
-// hasRule tells whether the words of the one rule, joined by blanks, are want.
+// hasRule reports whether the words of the one rule, joined by blanks, are want.
 func hasRule(rules *rule.Set, want string) bool {
 	words := strings.Split(want, " ")
 	var try func(argv []string, rest []string) bool

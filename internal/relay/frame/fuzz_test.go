@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// wrongType tells whether a known field of b, or of a message in b, has another
+// wrongType reports whether a known field of b, or of a message in b, has another
 // wire type than md says, or a group one with too large a number. The generated
 // code takes such a field for an unknown one; the reference and we refuse the
 // frame.
@@ -51,7 +51,7 @@ func wrongType(md protoreflect.MessageDescriptor, b []byte) bool {
 	return false
 }
 
-// largeNumber tells whether a field of a group has a number that no field may
+// largeNumber reports whether a field of a group has a number that no field may
 // have.
 func largeNumber(group []byte) bool {
 	for len(group) > 0 {

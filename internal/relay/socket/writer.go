@@ -46,7 +46,7 @@ func (s *Socket) drain() {
 }
 
 // finishLocked gives up the role of the writer if nothing is left to write, and
-// tells whether it has.
+// reports whether it has.
 func (s *Socket) finishLocked() bool {
 	if s.err == nil && !s.sched.isEmpty() {
 		return false

@@ -49,7 +49,7 @@ func access(o op) int {
 
 // checkFile makes sure that fd is as the helper says: a regular file that
 // is open for what was asked and for nothing else. On anything else the agent
-// could hang, or write where it must not. It tells whether the file is one of
+// could hang, or write where it must not. It reports whether the file is one of
 // the kernel.
 func checkFile(fd int, o op) (pseudo bool, err error) {
 	var st unix.Stat_t

@@ -32,7 +32,7 @@ type result struct {
 	size      int // of entries or items, as the bounds count it
 }
 
-// take adds the body of one answer to a request for o. It tells whether that
+// take adds the body of one answer to a request for o. It reports whether that
 // was the last one, and which error the helper tells then. The other error is
 // an answer that o cannot have. A descriptor that o is to return is taken from
 // fd, which is -1 then.

@@ -35,7 +35,7 @@ type Gate struct {
 // listener yields connections of the command.
 type listener struct {
 	addr  *net.TCPAddr
-	admit func(*net.TCPConn) bool // tells whether the connection is the command's
+	admit func(*net.TCPConn) bool // reports whether the connection is the command's
 	ready chan struct{}           // closed once inner or err is there
 	inner *net.TCPListener
 	err   error

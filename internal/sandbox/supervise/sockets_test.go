@@ -84,7 +84,7 @@ func listening(port int) (fd int, addr *unix.SockaddrInet4, err error) {
 	return fd, name.(*unix.SockaddrInet4), nil
 }
 
-// waits tells whether the socket cannot be read, after a long time.
+// waits reports whether the socket cannot be read, after a long time.
 func waits(fd int) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(sandboxtest.Enough/time.Millisecond))
 	return n != 1 || err != nil

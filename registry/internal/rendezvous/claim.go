@@ -63,7 +63,7 @@ func (m *meeting) claimLocked(principal string) *claim {
 	return c
 }
 
-// mayOpenLocked tells whether a principal may have one more route.
+// mayOpenLocked reports whether a principal may have one more route.
 func (m *meeting) mayOpenLocked(principal string) bool {
 	return len(m.routes) < maxMeetingStreams && m.claimLocked(principal).streams < maxPrincipalStreams
 }
@@ -81,7 +81,7 @@ func (m *meeting) assignLocked(rt *route, principal string) {
 	}
 }
 
-// mayOwnLocked tells whether a principal may have the stream, by what the executor here has
+// mayOwnLocked reports whether a principal may have the stream, by what the executor here has
 // said of it: a server that was started anew remembers no stream, and another harness may
 // come for one before its own does.
 func (m *meeting) mayOwnLocked(stream, principal string) bool {

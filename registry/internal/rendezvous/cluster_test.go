@@ -308,7 +308,7 @@ func (p pipes) Close() error {
 }
 
 // take registers another key for an environment at a server, as its API does, and
-// tells whether the environment has an executor that is in the way.
+// reports whether the environment has an executor that is in the way.
 func (ts *relayServer) take(environmentID string, key *wire.PublicKey) (reg store.Registration, conflict bool, err error) {
 	return ts.c.st.Register(ts.c.t.Context(), environmentID, key, "key:another", always, ts.HasExecutor)
 }
@@ -322,7 +322,7 @@ func (ts *relayServer) wantOnline(want bool) {
 	}
 }
 
-// isThere tells whether the executor is at any server, as far as this one knows.
+// isThere reports whether the executor is at any server, as far as this one knows.
 func (ts *relayServer) isThere() bool {
 	m := ts.find(ts.c.registration.ID)
 	if m == nil {
@@ -332,7 +332,7 @@ func (ts *relayServer) isThere() bool {
 	return m.online()
 }
 
-// isHeardBy tells whether another server knows that this one lives.
+// isHeardBy reports whether another server knows that this one lives.
 func (ts *relayServer) isHeardBy(other *relayServer) bool {
 	other.hop.mu.Lock()
 	defer other.hop.mu.Unlock()

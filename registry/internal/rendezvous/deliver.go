@@ -80,7 +80,7 @@ func (rs *Routes) offer(lane *socket.Lane, message *socket.Message) {
 	}
 }
 
-// tryLane tells whether the lane has taken the message, at once. If it has not, the
+// tryLane reports whether the lane has taken the message, at once. If it has not, the
 // caller still holds the message.
 func tryLane(lane *socket.Lane, message *socket.Message) bool {
 	message.Retain()
@@ -91,7 +91,7 @@ func tryLane(lane *socket.Lane, message *socket.Message) bool {
 	return false
 }
 
-// sendPatiently tells whether the lane has taken the message within the server's
+// sendPatiently reports whether the lane has taken the message within the server's
 // patience. If it has not, sendPatiently closes the lane.
 func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool {
 	late := time.AfterFunc(defaultPatience, lane.Close)
@@ -182,7 +182,7 @@ func (m *meeting) dataPathLocked(rt *route, to side) path {
 	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}
 }
 
-// reserve tells whether n more bytes may go to the other server. For a stream that does
+// reserve reports whether n more bytes may go to the other server. For a stream that does
 // not acknowledge, reserve waits for room in the window, as send waits for a lane. One
 // goroutine at a time calls it for a route.
 func (m *meeting) reserve(rt *route, n int) bool {

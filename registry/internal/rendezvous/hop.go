@@ -166,7 +166,7 @@ func (h *hop) fromAll(message store.Letter) {
 	h.rs.noticed(from, n)
 }
 
-// hear notes that a server lives, and tells whether it was unknown until now.
+// hear notes that a server lives, and reports whether it was unknown until now.
 func (h *hop) hear(node string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

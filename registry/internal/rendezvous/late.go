@@ -89,7 +89,7 @@ func (e *executor) late(rt *route, message *socket.Message) {
 	}
 }
 
-// isAloneLocked tells whether no harness other than that of rt has a stream. Of
+// isAloneLocked reports whether no harness other than that of rt has a stream. Of
 // harnesses at another server each stream counts as one of another harness.
 func (m *meeting) isAloneLocked(rt *route) bool {
 	for _, other := range m.routes {
@@ -139,7 +139,7 @@ func (m *meeting) catchUp(rt *route) {
 	rt.late, rt.behind = nil, 0
 }
 
-// isReset tells whether a frame, which was valid when it came, is a reset.
+// isReset reports whether a frame, which was valid when it came, is a reset.
 func isReset(message *socket.Message) bool {
 	f, ok := frame.Inspect(message.Bytes)
 	return ok && f.Body == frame.Reset

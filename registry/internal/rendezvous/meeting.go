@@ -50,7 +50,7 @@ func (m *meeting) online() bool {
 	return m.onlineLocked()
 }
 
-// onlineLocked tells whether the executor is connected, as far as is known.
+// onlineLocked reports whether the executor is connected, as far as is known.
 func (m *meeting) onlineLocked() bool { return m.executor != nil || m.node != "" }
 
 // addLocked makes a route without a harness. It leads to the executor if that is here.

@@ -56,7 +56,7 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	m.arriveLocked(rt, to, from, message)
 }
 
-// isOverLocked tells whether the executor's websocket of this revision is not here, or
+// isOverLocked reports whether the executor's websocket of this revision is not here, or
 // not any more. Frames that were sent to an older websocket are dropped: the newer one
 // must not get them before, between or after its own.
 func (m *meeting) isOverLocked(revision uint64) bool {

@@ -73,7 +73,7 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 	}
 }
 
-// Online tells whether a harness that gets a URL for this registration will find the
+// Online reports whether a harness that gets a URL for this registration will find the
 // executor connected, here or at the server that the store knows of. An error comes
 // from the store; an executor here needs no store.
 func (rs *Routes) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
@@ -84,7 +84,7 @@ func (rs *Routes) Online(ctx context.Context, environmentID, registrationID stri
 	return online && p.RegistrationID == registrationID, err
 }
 
-// isHere tells whether the registration's executor is connected to this server and all
+// isHere reports whether the registration's executor is connected to this server and all
 // other servers can find out. A harness may come to any of them with its URL, so a
 // websocket that the store has not noted yet does not count, unless this server is
 // alone.
@@ -93,7 +93,7 @@ func (rs *Routes) isHere(registrationID string) bool {
 	return ok && (revision != 0 || rs.store.Alone())
 }
 
-// HasExecutor tells whether the executor of a registration has a websocket here, even
+// HasExecutor reports whether the executor of a registration has a websocket here, even
 // one that the store has not noted yet or has forgotten.
 func (rs *Routes) HasExecutor(registrationID string) bool {
 	_, ok := rs.executorOf(registrationID)
@@ -116,7 +116,7 @@ func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	return m.executor.revision, true
 }
 
-// seats tells whether e is the meeting's executor. With nil it tells whether no
+// seats reports whether e is the meeting's executor. With nil it reports whether no
 // executor is here.
 func (m *meeting) seats(e *executor) bool {
 	m.mu.Lock()

@@ -78,7 +78,7 @@ type route struct {
 	taken    int               // bytes passed on or lost that no taken has told of yet
 }
 
-// thereLocked tells whether the harness is connected, as far as is known.
+// thereLocked reports whether the harness is connected, as far as is known.
 func (rt *route) thereLocked() bool { return rt.harness != nil || rt.node != "" }
 
 // billLocked lets the route, and the bytes that wait for its ends, count for a
@@ -128,7 +128,7 @@ func (rt *route) observeLocked(f *frame.Frame, from side) {
 	}
 }
 
-// mayTakeLocked tells whether another websocket of a harness of the principal may have
+// mayTakeLocked reports whether another websocket of a harness of the principal may have
 // the route. A stream that acknowledges can be taken from a websocket that is still
 // open: the harness may know long before the server that its websocket is dead.
 func (rt *route) mayTakeLocked(principal string) bool {

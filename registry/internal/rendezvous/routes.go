@@ -135,7 +135,7 @@ func (rs *Routes) Close() error {
 	return err
 }
 
-// Draining tells whether Drain or Close has begun, so that no websocket is opened any
+// Draining reports whether Drain or Close has begun, so that no websocket is opened any
 // more.
 func (rs *Routes) Draining() bool { return rs.draining.Load() }
 

@@ -102,7 +102,7 @@ func (rs *Routes) admit(r *http.Request) (*store.Principal, ticket.Ticket, store
 	return p, t, reg, nil
 }
 
-// validSubject tells whether a registration id may be a part of a NATS subject: letters
+// validSubject reports whether a registration id may be a part of a NATS subject: letters
 // between servers have it there.
 func validSubject(id string) bool {
 	return 0 < len(id) && len(id) <= 128 && !strings.ContainsFunc(id, func(c rune) bool {

@@ -10,7 +10,7 @@ import (
 // NATS. Errors that wrap [store.ErrUnavailable] say nothing about the value; the rendezvous asks
 // again then.
 type Store interface {
-	// Alone tells whether no other process can have websockets on the store.
+	// Alone reports whether no other process can have websockets on the store.
 	Alone() bool
 
 	// Announce notes that a server lives, Heartbeat repeats that until ctx ends, and Withdraw

@@ -31,7 +31,7 @@ var Path = []string{"mcp_servers"}
 
 // Configured reads the servers of an executor's own configuration: those with a URL
 // (capabilities.md 6.3). With requirements that speak of servers, only those count that they name
-// with the same URL. variables tells whether the executor fills variables into headers; without
+// with the same URL. variables reports whether the executor fills variables into headers; without
 // that, a server that needs it is left out.
 func Configured(config *protocol.ConfigReadResult, variables bool) (Declarations, error) {
 	var d Declarations
@@ -143,7 +143,7 @@ func texts(entry map[string]any, key string) (map[string]string, error) {
 }
 
 // table merges the tables of servers of all layers, the later ones over the earlier ones. there
-// tells whether a layer has one.
+// reports whether a layer has one.
 func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, err error) {
 	merged, size := map[string]any{}, 0
 	for _, layer := range layers.Layers {

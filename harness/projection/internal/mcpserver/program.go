@@ -167,7 +167,7 @@ func (p *program) take(line []byte) (jsonrpc.Message, error) {
 	return msg, p.unaskedFor(len(line))
 }
 
-// answered notes an answer. It tells whether there is a call that waits for it.
+// answered notes an answer. It reports whether there is a call that waits for it.
 func (p *program) answered(id jsonrpc.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

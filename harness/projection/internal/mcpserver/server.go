@@ -237,7 +237,7 @@ func (s *Server) Call(ctx context.Context, tool string, arguments any) (*mcp.Cal
 }
 
 // Restart starts a server again that has failed, in the background, once nothing is left of it
-// from before. It tells whether it does: a server that is starting or ready is left alone, and
+// from before. It reports whether it does: a server that is starting or ready is left alone, and
 // so is one that was closed. Whoever calls Wait or Call afterwards waits for the new start.
 func (s *Server) Restart() bool {
 	if !s.revive() {

@@ -99,7 +99,7 @@ func (f *Fake) Hold() (release func()) {
 	})
 }
 
-// Forget removes a presence, as when a store that keeps presences in memory was started anew.
+// Forget removes a presence, because a store that keeps presences in memory loses them when it restarts.
 func (f *Fake) Forget(environmentID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

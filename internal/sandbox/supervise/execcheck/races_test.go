@@ -181,7 +181,7 @@ func TestSupervisorKilled(t *testing.T) {
 	t.Logf("killed %d times; %d right programs had run", rounds, allRight)
 }
 
-// hasCommand tells whether a child of the process pid runs another program.
+// hasCommand reports whether a child of the process pid runs another program.
 func hasCommand(pid int) bool {
 	own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

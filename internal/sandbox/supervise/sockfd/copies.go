@@ -214,7 +214,7 @@ func hasPeer(fd int) bool {
 }
 
 // Sweep drops the copies of sockets that no process of the command has open. It
-// tells whether it has dropped any. A socket that is under way in a message between
+// reports whether it has dropped any. A socket that is under way in a message between
 // two processes (SCM_RIGHTS) counts as closed.
 func (s *Copies) Sweep() bool { return s.sweep(true) }
 

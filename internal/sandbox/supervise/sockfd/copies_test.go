@@ -38,7 +38,7 @@ func made(t *testing.T, s *Copies, family, kind int) (c *Copy, own *os.File) {
 	return c, own
 }
 
-// has tells whether the table has the copy, and whether that is found.
+// has reports whether the table has the copy, and whether that is found.
 func has(s *Copies, c *Copy) bool {
 	found := s.Of(c.inode)
 	if found != nil {
