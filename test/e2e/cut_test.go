@@ -119,6 +119,7 @@ func TestExecTellsOfLoss(t *testing.T) {
 func TestExecGivesUp(t *testing.T) {
 	t.Parallel()
 	t.Run("signal", func(t *testing.T) {
+		rig.Tier(t, rig.Merge) // exec itself waits for six seconds
 		t.Parallel()
 		proxy, url := behindProxy(t)
 		p := connect(t, exec.Command(rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo ready; sleep 300"))
