@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/test/rig"
@@ -19,18 +21,28 @@ func testGuard() *Guard {
 	return &Guard{Path: selfPath, Argv: []string{os.Args[0], "guard"}}
 }
 
-// guardedAgent starts a process, prints the pids and waits to be killed.
-func guardedAgent(guard *Guard, argv []string) error {
+// guardedAgent starts a process, prints the line that the process prints, and waits to be killed. If
+// the process is to end first, the line comes after its end.
+func guardedAgent(guard *Guard, argv []string, ends bool) error {
+	line := make(chan []byte, 1)
 	p, err := Start(Spec{
 		Argv: argv, Dir: "/", Env: os.Environ(), Guard: guard,
-		Sink: func(ev Event) { os.Stdout.Write(ev.Data) },
+		Sink: func(ev Event) {
+			if len(ev.Data) > 0 {
+				line <- slices.Clone(ev.Data)
+			}
+		},
 	})
 	if err != nil {
 		return err
 	}
 	p.Begin()
-	<-p.Done()
-	return errors.New("the process ended before the agent")
+	if ends {
+		<-p.Done()
+	}
+	os.Stdout.Write(<-line)
+	time.Sleep(time.Minute)
+	return errors.New("nobody has killed the agent")
 }
 
 // gone waits until a group has no members but zombies.

@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	case "guard":
 		err = GuardMain(os.Stdin, os.Stdout)
 	case "guarded-agent":
-		err = guardedAgent(testGuard(), sh("sleep 61 & sleep 62 & (trap '' HUP TERM INT; sleep 63) & echo $$ ready; wait"))
+		err = guardedAgent(testGuard(), sh("sleep 61 & sleep 62 & (trap '' HUP TERM INT; sleep 63) & echo $$ ready; wait"), false)
 	case "unguarded-agent":
-		err = guardedAgent(nil, sh("trap '' HUP TERM INT; echo $$ ready; exec sleep 64"))
+		err = guardedAgent(nil, sh("trap '' HUP TERM INT; echo $$ ready; exec sleep 64"), false)
 	case "guarded-jobs":
-		err = guardedAgent(testGuard(), []string{selfPath, "jobs", os.Args[2]})
+		err = guardedAgent(testGuard(), []string{selfPath, "jobs", os.Args[2]}, os.Args[2] == "exit")
 	case "jobs":
 		err = startJobs(os.Args[2])
 	case "reaping-agent":
