@@ -57,9 +57,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 			refused, ok := errors.AsType[*protocol.Error](err)
 			switch {
 			case tt.refused == "":
-				if err != nil {
-					t.Errorf("got %v", err)
-				}
+				rig.Check(t, err)
 				return
 			case !ok || refused.Code != protocol.CodeInvalidRequest || !strings.Contains(refused.Message, tt.refused):
 				t.Fatalf("got %v, want %s", err, tt.refused)

@@ -126,16 +126,12 @@ func TestManyQuestions(t *testing.T) {
 		rig.Is(t, <-asked(t.Context(), s, &answer), errAsked, "one more question")
 		cancel()
 		for i, done := range all {
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Errorf("question %d: %v", i, err)
-			}
+			rig.Is(t, <-done, context.Canceled, "question %d", i)
 		}
 		next := asked(t.Context(), s, &answer)
 		c.wantQuestion(maxAsked + 1)
 		c.send(`{"id":%d,"result":{"decision":{"type":"allow"}}}`, maxAsked+1)
-		if err := <-next; err != nil {
-			t.Errorf("after the others: %v", err)
-		}
+		rig.Check(t, <-next)
 	})
 }
 

@@ -88,9 +88,7 @@ func TestConfinedProcesses(t *testing.T) {
 	var started protocol.StartResult
 	c.must("process/start", object{"processId": "gone", "argv": []string{"no-such-program"}, "cwd": uri(b.repo),
 		"env": object{"PATH": "/bin"}, "tty": false, "arg0": nil, "sandbox": b.readOnly()}, &started)
-	if n := c.awaitNote("process/exited", "gone"); n.exit != 101 {
-		t.Errorf("missing program: exit %d", n.exit)
-	}
+	rig.Is(t, c.awaitNote("process/exited", "gone").exit, 101, "missing program: exit")
 	foreign := b.readOnly()
 	foreign["cwd"] = "file://host/x"
 	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),

@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/applypatch"
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestWireError(t *testing.T) {
@@ -65,9 +66,7 @@ func TestStartError(t *testing.T) {
 		}
 	}
 	own := protocol.InvalidRequest("exists")
-	if got := WireError(startError(own)); got != own {
-		t.Errorf("start with a protocol error: %v, want it as it is", got)
-	}
+	rig.Is(t, WireError(startError(own)), own, "start with a protocol error")
 }
 
 // TestPatchErrorIsCut: what a client reads of an error with all lines of a patch is bounded, and

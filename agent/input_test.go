@@ -116,14 +116,10 @@ func TestAnswersOfAConnection(t *testing.T) {
 		other := &answers.Share{Own: semaphore.NewWeighted(answers.MaxAnswers), Total: total}
 		began := time.Now()
 		wantCode(t, "no memory", other.Answer(t.Context(), 12<<20), protocol.CodeInternal)
-		if waited := time.Since(began); waited != answers.Patience {
-			t.Errorf("refused after %v, want %v", waited, answers.Patience)
-		}
+		rig.Is(t, time.Since(began), answers.Patience, "refused after")
 		began = time.Now()
 		wantCode(t, "more than there is", other.Answer(t.Context(), 21<<20), protocol.CodeInternal)
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("refused after %v, want at once", waited)
-		}
+		rig.Is(t, time.Since(began), 0, "refused after")
 		second.Release()
 		if !total.TryAcquire(20<<20) || !own.TryAcquire(answers.MaxAnswers) || !other.Own.TryAcquire(answers.MaxAnswers) {
 			t.Error("memory was not given back")
@@ -140,9 +136,7 @@ func TestProxy(t *testing.T) {
 	c := newHarness(t, Config{Environ: []string{"http_proxy=" + proxy.URL}}).attach("")
 	const url = "http://target.invalid/x"
 	c.must("http/request", object{"method": "GET", "url": url, "requestId": "r"}, nil)
-	if got := <-asked; got != url {
-		t.Errorf("the proxy was asked for %s, want %s", got, url)
-	}
+	rig.Is(t, <-asked, url, "the proxy was asked for")
 }
 
 // TestTooManyStreams streams as many bodies as a connection may.
@@ -157,7 +151,5 @@ func TestTooManyStreams(t *testing.T) {
 	}
 	wantCode(t, "one stream too many", c.beginStream("more"), protocol.CodeInvalidRequest)
 	c.endStream("0")
-	if err := c.beginStream("more"); err != nil {
-		t.Errorf("a stream after another has ended: %v", err)
-	}
+	rig.Check(t, c.beginStream("more"))
 }

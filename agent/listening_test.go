@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOpenListener: a listener without authentication that is not on a loopback
@@ -44,9 +45,7 @@ func TestOpenListener(t *testing.T) {
 		}
 		var started protocol.StartResult
 		c.must("process/start", object{"processId": "free", "argv": []string{"true"}, "cwd": uri("/"), "env": object{}, "tty": false, "arg0": nil}, &started)
-		if n := c.awaitNote("process/exited", "free"); n.exit != 0 {
-			t.Errorf("%v, without a sandbox: exit %d", tt.listening, n.exit)
-		}
+		rig.Is(t, c.awaitNote("process/exited", "free").exit, 0, "%v, without a sandbox: exit", tt.listening)
 	}
 }
 

@@ -57,9 +57,7 @@ func TestListingMemory(t *testing.T) {
 			r.agent.content.Release(answers.DefaultBytes)
 			var got struct{ Entries []struct{} }
 			c.must(q.method, params, &got)
-			if len(got.Entries) != entries {
-				t.Errorf("%s: %d entries, want %d", what, len(got.Entries), entries)
-			}
+			rig.Is(t, len(got.Entries), entries, "%s: entries", what)
 		}
 	}
 	take()

@@ -95,9 +95,7 @@ func TestNamesOfPrincipals(t *testing.T) {
 		// A session without a name is for whoever knows its id, as it was before there were names.
 		a := r.by(known{principal: "uid:1000"}).named("", protocol.InitializeParams{})
 		a.drop()
-		if err := r.by(known{principal: "uid:1001"}).hello(a.session); err != nil {
-			t.Errorf("resume of a session without a name: %v", err)
-		}
+		rig.Check(t, r.by(known{principal: "uid:1001"}).hello(a.session))
 	})
 }
 
@@ -127,9 +125,7 @@ func TestNamedExpiry(t *testing.T) {
 			t.Fatal("it has ended under its client")
 		}
 		s.detach(first)
-		if at := *s.listed().ExpiresAtMs; at != time.Now().Add(time.Hour).UnixMilli() {
-			t.Errorf("it is said to end at %d", at)
-		}
+		rig.Is(t, *s.listed().ExpiresAtMs, time.Now().Add(time.Hour).UnixMilli(), "it is said to end at")
 		time.Sleep(time.Hour - time.Second)
 		if again := open(second, opening{name: "n", retain: new(2 * time.Hour)}); again != s || s.listed().ExpiresAtMs != nil {
 			t.Fatal("the name has not opened the session")
@@ -290,9 +286,7 @@ func TestTake(t *testing.T) {
 		}
 		third := r.client().named("n", protocol.InitializeParams{Take: true})
 		third.await("the last word", func(notes []note) bool { return len(notes) > 0 && notes[len(notes)-1].seq == 10 })
-		if third.session != second.session {
-			t.Error("it is another session")
-		}
+		rig.Is(t, third.session, second.session, "it is another session")
 		second.listen(true)
 		waitFor(t, second.ended, "the end of the connection of the second client")
 	})

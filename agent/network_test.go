@@ -51,9 +51,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 	t.Helper()
 	var r protocol.StartResult
 	c.must("process/start", params, &r)
-	if r.Network != protocol.NetworkAdvisory {
-		t.Errorf("the network is %q, want %s", r.Network, protocol.NetworkAdvisory)
-	}
+	rig.Is(t, r.Network, protocol.NetworkAdvisory, "the network")
 	var line []byte
 	c.await("the address of the proxy", func(notes []note) bool {
 		line = nil
@@ -418,9 +416,7 @@ func TestNetworkMasks(t *testing.T) {
 	params["cwd"] = "file:///usr"
 	c.must("process/start", params, nil)
 	c.awaitNote(protocol.MethodProcessClosed, "s")
-	if out := c.output("s"); out != "the certificate is there\nand stays\n" {
-		t.Errorf("in a sandbox: %q", out)
-	}
+	rig.Is(t, c.output("s"), "the certificate is there\nand stays\n", "in a sandbox")
 }
 
 // TestNetworkHides: what the operator masks no process sees, also none that has no proxy.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestWritesKeepOrder sends a start and many writes, all at once: the writes
@@ -122,9 +124,7 @@ func TestTerminatePassesBlockedWrite(t *testing.T) {
 	}
 	const accepted = `{"status":"accepted"}`
 	for i := range before + 1 {
-		if statuses[i] != accepted {
-			t.Errorf("write %d of %d before terminate: %s, want %s", i, before+1, statuses[i], accepted)
-		}
+		rig.Is(t, statuses[i], accepted, "write %d of %d before terminate", i, before+1)
 	}
 }
 

@@ -200,9 +200,7 @@ func TestQuestionAgain(t *testing.T) {
 	lose()
 	c, _, lose = r.asking(t, session)
 	second, _ := c.until(protocol.MethodExecApproval)
-	if second.Params.ApprovalID != first.Params.ApprovalID {
-		t.Errorf("asked as %s, and again as %s", first.Params.ApprovalID, second.Params.ApprovalID)
-	}
+	rig.Is(t, second.Params.ApprovalID, first.Params.ApprovalID, "asked as %s, and again as", first.Params.ApprovalID)
 	lose()
 	old, _ := r.resume(t, session)
 	if code, output, _ := old.ends(); code != 126 || strings.Contains(output, "yes\n") {
@@ -236,9 +234,7 @@ func TestQuestionTaken(t *testing.T) {
 			first.until(protocol.MethodSessionTaken)
 			if tt.first == "" {
 				again, _ := second.until(protocol.MethodExecApproval)
-				if again.Params.ApprovalID != q.Params.ApprovalID {
-					t.Errorf("asked as %s and %s", q.Params.ApprovalID, again.Params.ApprovalID)
-				}
+				rig.Is(t, again.Params.ApprovalID, q.Params.ApprovalID, "asked as %s and", q.Params.ApprovalID)
 				_ = first.Write(fmt.Appendf(nil, `{"id":%s,"result":{"decision":"accept"}}`, q.ID)) // the agent may have hung up
 				second.replies(again, `"decline"`)
 			}
@@ -248,9 +244,7 @@ func TestQuestionTaken(t *testing.T) {
 				case protocol.MethodExecApproval:
 					t.Error("the second client is asked once more")
 				case protocol.MethodProcessExited:
-					if h.Params.ExitCode != tt.code {
-						t.Errorf("code %d, want %d", h.Params.ExitCode, tt.code)
-					}
+					rig.Is(t, h.Params.ExitCode, tt.code, "code")
 				case protocol.MethodProcessClosed:
 					return
 				}
@@ -353,9 +347,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 				}
 			}
 			lines := strings.Fields(output.String())
-			if got := strings.Join(asked, ";"); got != "id;id;id;id -g" {
-				t.Errorf("asked %q", got)
-			}
+			rig.Is(t, strings.Join(asked, ";"), "id;id;id;id -g", "asked")
 			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule client;forbidden approval client;allow approval client;forbidden approval client;allow approval client" {
 				t.Errorf("told %q", got)
 			}

@@ -138,9 +138,7 @@ func TestQuestionAmends(t *testing.T) {
 			if code, output, _ := c.ends(); code != 0 {
 				t.Errorf("code %d, output %q", code, output)
 			}
-			if got := strings.Join(added, ";"); got != tt.added {
-				t.Errorf("added %q, want %q", got, tt.added)
-			}
+			rig.Is(t, strings.Join(added, ";"), tt.added, "added")
 		})
 	}
 	t.Run("below", func(t *testing.T) {

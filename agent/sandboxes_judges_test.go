@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestUntilTrue: that something failed once does not hold for good, and that it worked does.
@@ -22,12 +24,8 @@ func TestUntilTrue(t *testing.T) {
 			return tries == 3
 		})
 		for i, want := range tt.want {
-			if got := can(); got != want {
-				t.Errorf("again after %v: call %d is %v", tt.while, i, got)
-			}
+			rig.Is(t, can(), want, "again after %v: call %d", tt.while, i)
 		}
-		if tries != tt.tries {
-			t.Errorf("again after %v: %d tries", tt.while, tries)
-		}
+		rig.Is(t, tries, tt.tries, "again after %v: tries", tt.while)
 	}
 }

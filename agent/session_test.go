@@ -147,9 +147,7 @@ func TestExpiry(t *testing.T) {
 		}
 		c := r.client()
 		wantCode(t, "resume of an expired session", c.hello(a.session), protocol.CodeInvalidRequest)
-		if err := c.hello(""); err != nil {
-			t.Errorf("initialize after a refused resume: %v", err)
-		}
+		rig.Check(t, c.hello(""))
 	})
 }
 
@@ -220,9 +218,7 @@ func TestRevokedHolder(t *testing.T) {
 				running[s.name] = c.starts("p")
 				c.drop()
 			}
-			if got := len(r.agent.Holders()); got != 2 {
-				t.Errorf("%d holders have something, want 2", got)
-			}
+			rig.Is(t, len(r.agent.Holders()), 2, "holders have something")
 			r.agent.Revoke("nobody")
 			r.agent.Revoke("bad")
 			synctest.Wait()

@@ -73,15 +73,11 @@ func TestSnapshots(t *testing.T) {
 			}
 			c := newHarness(t, Config{}).attach("")
 			for i, id := range []string{"a", "b"} {
-				if got := output(c, login(id, home, "f $A; wc -l < ~/runs", more)); got != "f1\n1\n" {
-					t.Errorf("start %d printed %q", i, got)
-				}
+				rig.Is(t, output(c, login(id, home, "f $A; wc -l < ~/runs", more)), "f1\n1\n", "start %d printed", i)
 			}
 			var listed protocol.ListResult
 			c.must("process/list", object{}, &listed)
-			if got := strings.Join(listed.Processes[0].Argv, "|"); got != "/bin/bash|-lc|f $A; wc -l < ~/runs" {
-				t.Errorf("listed as %q", got)
-			}
+			rig.Is(t, strings.Join(listed.Processes[0].Argv, "|"), "/bin/bash|-lc|f $A; wc -l < ~/runs", "listed as")
 			if _, err := os.Stat(outside); (err == nil) != (name == "none" || name == "everything") {
 				t.Errorf("the startup file has written outside: %v", err)
 			}
@@ -168,9 +164,7 @@ func TestSnapshotNetwork(t *testing.T) {
 		wantThrough(t, proxy, destination.URL, http.StatusOK, "")
 		hosts = append(hosts, proxy.Host)
 	}
-	if got := output(c, login("c", home, `echo "[$HTTP_PROXY]"`, nil)); got != "[]\n" {
-		t.Errorf("without a proxy: %q", got)
-	}
+	rig.Is(t, output(c, login("c", home, `echo "[$HTTP_PROXY]"`, nil)), "[]\n", "without a proxy")
 	captured, err := os.ReadFile(home + "/captured")
 	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 2 || !strings.HasSuffix(string(captured), "\n\n") {
 		t.Errorf("the proxies are %q, of the capture %q, %v", hosts, captured, err)

@@ -222,15 +222,11 @@ func TestSocketOwnPath(t *testing.T) {
 		params := object{"socketId": name, "address": "unix://" + filepath.Join(dir, name), "sandbox": box}
 		return c.call("socket/open", params, nil)
 	}
-	if err := open("other", box); err != nil {
-		t.Errorf("another one in the same folder: %v", err)
-	}
+	rig.Check(t, open("other", box))
 	if e, ok := open("own", box).(*protocol.Error); !ok || !strings.Contains(e.Message, "os error") {
 		t.Errorf("the agent's own: %v", e)
 	}
-	if err := open("own", nil); err != nil {
-		t.Errorf("without a sandbox: %v", err)
-	}
+	rig.Check(t, open("own", nil))
 }
 
 // TestSocketCannotConfine: a sandbox that cannot be enforced connects nothing.
@@ -273,13 +269,9 @@ func TestSocketMany(t *testing.T) {
 	if n != 256 {
 		t.Errorf("a session has %d sockets", n)
 	}
-	if err := open(r.attach(""), 0); err != nil {
-		t.Errorf("another session: %v", err)
-	}
+	rig.Check(t, open(r.attach(""), 0))
 	c.must("socket/close", object{"socketId": "7"}, nil)
-	if err := open(c, 7); err != nil {
-		t.Errorf("where there is room: %v", err)
-	}
+	rig.Check(t, open(c, 7))
 }
 
 // TestSocketConfinedDials: so many processes connect for sockets at once, of all

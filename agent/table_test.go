@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -77,9 +75,7 @@ func TestTableIsComplete(t *testing.T) {
 	want := slices.Sorted(maps.Values(methods(t)))
 	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })
 	got := slices.Sorted(maps.Keys(new(connection).table()))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the table differs from the constants (-constants +table):\n%s", diff)
-	}
+	rig.Same(t, "the table differs from the constants", want, got)
 }
 
 // TestTableConfines: every method that takes a path takes a sandbox too, and in
@@ -199,7 +195,5 @@ func TestDocsNameOurFlags(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
 		named = append(named, row[1])
 	}
-	if diff := cmp.Diff(ours, named); diff != "" {
-		t.Errorf("the page differs (-flags +table):\n%s", diff)
-	}
+	rig.Same(t, "the page differs", ours, named)
 }

@@ -58,9 +58,7 @@ func TestAssertionVector(t *testing.T) {
 	public, private := testKeys(t)
 	at := rig.Value(time.Parse(time.RFC3339, v.Assertion.Timestamp))
 	a := &Assertion{RuntimeID: v.RuntimeID, TaskID: v.Assertion.TaskID, Time: at.Add(999 * time.Millisecond)}
-	if got := string(a.text()); got != v.Assertion.Text {
-		t.Errorf("signed text = %q, want %q", got, v.Assertion.Text)
-	}
+	rig.Is(t, string(a.text()), v.Assertion.Text, "signed text")
 	header, err := a.header(private)
 	if err != nil || header != v.Assertion.Header {
 		t.Errorf("header = %q, %v, want %q", header, err, v.Assertion.Header)
@@ -69,9 +67,7 @@ func TestAssertionVector(t *testing.T) {
 	if parsed.RuntimeID != v.RuntimeID || parsed.TaskID != v.Assertion.TaskID || !parsed.Time.Equal(at) {
 		t.Errorf("parsed %+v", parsed)
 	}
-	if err := parsed.Verify(public); err != nil {
-		t.Errorf("Verify: %v", err)
-	}
+	rig.Check(t, parsed.Verify(public))
 }
 
 func TestVerifyAssertion(t *testing.T) {
@@ -161,9 +157,7 @@ func TestParseAssertionStrict(t *testing.T) {
 	}
 	// The sender may order the members as it likes, and put blanks between them.
 	// The reference's registry may be as lenient.
-	if _, err := ParseAssertion(encode(" " + strings.Replace(v.Assertion.JSON, ",", ", ", 1))); err != nil {
-		t.Errorf("with blanks: %v", err)
-	}
+	rig.Check(t, rig.Err(ParseAssertion(encode(" "+strings.Replace(v.Assertion.JSON, ",", ", ", 1)))))
 }
 
 func FuzzParseAssertion(f *testing.F) {

@@ -88,9 +88,7 @@ func TestCredentialsRotate(t *testing.T) {
 	write(t, w, frameLine("tok2")+frameLine(long)+frameLine("tok3"))
 	w.Close()
 	<-c.Done() // everything has been read
-	if err := c.Err(); err != nil {
-		t.Errorf("Err after an orderly end: %v", err)
-	}
+	rig.Check(t, c.Err())
 	wantAuthorization(t, "the last frame", c, "Bearer tok3")
 }
 
@@ -134,9 +132,7 @@ func TestCredentialsWithoutFirst(t *testing.T) {
 	cause := errors.New("told to end")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if _, err := ReadCredentials(ctx, pipe(t, "", false), "env-1"); !errors.Is(err, cause) {
-		t.Errorf("interrupted: error %v, want %v", err, cause)
-	}
+	rig.Is(t, rig.Err(ReadCredentials(ctx, pipe(t, "", false), "env-1")), cause, "interrupted: error")
 	_, err := readCredentials(t.Context(), pipe(t, "", false), "env-1", time.Millisecond)
 	failed(t, "late", err, "within 1ms")
 }
@@ -147,9 +143,7 @@ func TestCredentialsClose(t *testing.T) {
 	c.Close()
 	c.Close()
 	<-c.Done()
-	if err := c.Err(); err != nil {
-		t.Errorf("Err after Close = %v", err)
-	}
+	rig.Check(t, c.Err())
 	write(t, w, "{}\n")
 	wantAuthorization(t, "after Close", c, "Bearer tok1")
 }

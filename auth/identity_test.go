@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -42,9 +40,7 @@ func newRecorder(t *testing.T, answer func(n int, w http.ResponseWriter, r *http
 	rec := new(recorder)
 	rec.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("reading a request: %v", err)
-		}
+		rig.Check(t, err)
 		rec.mu.Lock()
 		n := len(rec.asked)
 		rec.asked = append(rec.asked, asked{r.Method, r.URL.EscapedPath(), r.Header, string(body)})
@@ -106,18 +102,10 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	for i, want := range []string{"GET /backend-api/wham/agent-identities/jwks", "POST /accounts/v1/agent/agent-rt-1/task/register"} {
 		r := requests[i]
-		if got := r.method + " " + r.path; got != want {
-			t.Errorf("request %d is %s, want %s", i, got, want)
-		}
-		if got := r.header.Get("Originator"); got != "codex_cli_rs" {
-			t.Errorf("request %d: originator %q", i, got)
-		}
-		if got := r.header.Get("User-Agent"); got != "codex_cli_rs/0.169.0 (Test)" {
-			t.Errorf("request %d: user agent %q", i, got)
-		}
-		if got := r.header.Get("Authorization"); got != "" {
-			t.Errorf("request %d: authorization %q, want none", i, got)
-		}
+		rig.Is(t, r.method+" "+r.path, want, "request %d", i)
+		rig.Is(t, r.header.Get("Originator"), "codex_cli_rs", "request %d: originator", i)
+		rig.Is(t, r.header.Get("User-Agent"), "codex_cli_rs/0.169.0 (Test)", "request %d: user agent", i)
+		rig.Is(t, r.header.Get("Authorization"), "", "request %d: authorization", i)
 	}
 	var registration struct{ Timestamp, Signature string }
 	rig.Must(t, json.Unmarshal([]byte(requests[1].body), &registration))
@@ -133,9 +121,7 @@ func TestAgentIdentity(t *testing.T) {
 		t.Errorf("assertion %+v", a)
 	}
 	delete(h, "Authorization")
-	if diff := cmp.Diff(http.Header{"Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}, h); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "headers", http.Header{"Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}, h)
 }
 
 func TestTaskRegistrationVector(t *testing.T) {
@@ -151,9 +137,7 @@ func TestTaskRegistrationVector(t *testing.T) {
 		t.Errorf("registerTask = %q, %v", task, err)
 	}
 	want := `{"timestamp":"` + v.Task.Timestamp + `","signature":"` + v.Task.Signature + `"}`
-	if got := service.requests()[0].body; got != want {
-		t.Errorf("body = %s, want %s", got, want)
-	}
+	rig.Is(t, service.requests()[0].body, want, "body")
 	if got := service.requests()[0].header.Get("User-Agent"); !strings.HasPrefix(got, "codex_cli_rs/0.169.0 (") {
 		t.Errorf("user agent %q", got)
 	}
@@ -214,17 +198,11 @@ func TestAgentIdentityTries(t *testing.T) {
 		})
 		failed(t, tt.name, err, tt.wantErr)
 		requests := service.requests()
-		if got := len(requests) - 1; got != tt.wantTries {
-			t.Errorf("%s: %d tries, want %d", tt.name, got, tt.wantTries)
-		}
+		rig.Is(t, len(requests)-1, tt.wantTries, "%s: tries", tt.name)
 		for _, r := range requests[1:] {
-			if r.body != requests[1].body {
-				t.Errorf("%s: body changed to %s", tt.name, r.body)
-			}
+			rig.Is(t, r.body, requests[1].body, "%s: body changed to", tt.name)
 		}
-		if got := requests[0].path; got != "/agent-identities/jwks" {
-			t.Errorf("%s: key set at %s", tt.name, got)
-		}
+		rig.Is(t, requests[0].path, "/agent-identities/jwks", "%s: key set at", tt.name)
 	}
 }
 

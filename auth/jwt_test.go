@@ -179,9 +179,7 @@ func TestJWTClaims(t *testing.T) {
 		`{"aud":"a"}`: true, `{"aud":["b","a"]}`: true, `{"aud":"b"}`: false, `{"aud":["b"]}`: false, `{"aud":[1,"a"]}`: false,
 		`{}`: false, `{"aud":null}`: false, `{"aud":{"a":"a"}}`: false, `{"Aud":"a"}`: false,
 	} {
-		if got := parse(claims).audience("a"); got != want {
-			t.Errorf("audience of %s = %v, want %v", claims, got, want)
-		}
+		rig.Is(t, parse(claims).audience("a"), want, "audience of %s", claims)
 	}
 	for claims, want := range map[string]account{
 		`{"chatgpt_account_id":"x","chatgpt_account_is_fedramp":true}`:   {"x", true},
@@ -190,9 +188,7 @@ func TestJWTClaims(t *testing.T) {
 		`{"chatgpt_account_id":1,"chatgpt_account_is_fedramp":true}`:     {},
 		`[]`: {},
 	} {
-		if got := parse(fmt.Sprintf(`{%q:%s}`, claimAuth, claims)).account(); got != want {
-			t.Errorf("account of %s = %+v, want %+v", claims, got, want)
-		}
+		rig.Is(t, parse(fmt.Sprintf(`{%q:%s}`, claimAuth, claims)).account(), want, "account of %s", claims)
 	}
 }
 

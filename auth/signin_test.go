@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -130,9 +128,7 @@ func TestOpenSignInFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, home := range []string{"", dir, filepath.Join(dir, "missing")} {
-		if _, err := OpenSignIn(home, SignInConfig{}); !errors.Is(err, ErrNoCredential) {
-			t.Errorf("OpenSignIn(%q): error %v, want ErrNoCredential", home, err)
-		}
+		rig.Is(t, rig.Err(OpenSignIn(home, SignInConfig{})), ErrNoCredential, "OpenSignIn(%q): error", home)
 	}
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "auth.json"), 0o700))
 	if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || !strings.Contains(err.Error(), "regular file") {
@@ -160,9 +156,7 @@ func TestDue(t *testing.T) {
 		{"opaque, old", tokens{lastRefresh: now.Add(-8*24*time.Hour - time.Minute)}, "scheduled"},
 		{"opaque, unknown age", tokens{}, "scheduled"},
 	} {
-		if got := tt.tokens.due(now); got != tt.want {
-			t.Errorf("%s: due = %q, want %q", tt.name, got, tt.want)
-		}
+		rig.Is(t, tt.tokens.due(now), tt.want, "%s: due", tt.name)
 	}
 }
 
@@ -219,9 +213,7 @@ func TestRefresh(t *testing.T) {
 			wantFile := before
 			wantFile["last_refresh"] = after["last_refresh"]
 			maps.Copy(wantFile["tokens"].(map[string]any), map[string]any{"access_token": newToken, "refresh_token": "ref2"})
-			if diff := cmp.Diff(wantFile, after); diff != "" {
-				t.Errorf("auth.json (-want +got):\n%s", diff)
-			}
+			rig.Same(t, "auth.json", wantFile, after)
 			info, err := os.Stat(path)
 			if err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("auth.json has mode %v, %v, want 0600", info.Mode(), err)
@@ -265,9 +257,7 @@ func TestRefreshOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got := len(service.requests()); got != 1 {
-			t.Errorf("%s: %d refreshes, want 1", name, got)
-		}
+		rig.Is(t, len(service.requests()), 1, "%s: refreshes", name)
 	}
 }
 
@@ -284,9 +274,7 @@ func TestRefreshByAnother(t *testing.T) {
 		t.Fatalf("Unauthorized = %v, %v", retry, err)
 	}
 	wantAuthorization(t, "of the other program", s, "Bearer "+theirs)
-	if got := len(service.requests()); got != 0 {
-		t.Errorf("%d refreshes, want none", got)
-	}
+	rig.Is(t, len(service.requests()), 0, "refreshes")
 	stranger := home(t, map[string]any{"tokens.account_id": "acct-2"})
 	rig.Must(t, os.Rename(filepath.Join(stranger, "auth.json"), filepath.Join(dir, "auth.json")))
 	fresh := open(t, home(t, nil), service).(*signIn)
@@ -333,9 +321,7 @@ func TestRefreshFails(t *testing.T) {
 			for range 3 {
 				wantAuthorization(t, "the old token", s, "Bearer "+stale)
 			}
-			if got := len(service.requests()); got != 1 {
-				t.Errorf("%d refreshes, want 1", got)
-			}
+			rig.Is(t, len(service.requests()), 1, "refreshes")
 			if !strings.Contains(log.String(), "cannot be refreshed") || strings.Contains(log.String(), "s3cret") {
 				t.Errorf("log: %s", log.String())
 			}
@@ -344,12 +330,8 @@ func TestRefreshFails(t *testing.T) {
 				errors.Is(err, ErrTemporary) != tt.temporary {
 				t.Errorf("Unauthorized = %v, %v, want an error with %q, temporary %v", retry, err, tt.wantErr, tt.temporary)
 			}
-			if got := len(service.requests()); got != 2 {
-				t.Errorf("%d refreshes after a 401, want 2", got)
-			}
-			if diff := cmp.Diff(before, readJSON(t, filepath.Join(dir, "auth.json"))); diff != "" {
-				t.Errorf("auth.json changed:\n%s", diff)
-			}
+			rig.Is(t, len(service.requests()), 2, "refreshes after a 401")
+			rig.Same(t, "auth.json changed", before, readJSON(t, filepath.Join(dir, "auth.json")))
 		})
 	}
 }

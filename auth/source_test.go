@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,18 +24,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func headersOf(t *testing.T, s TokenSource) http.Header {
 	t.Helper()
 	h := http.Header{}
-	if err := s.Authorize(t.Context(), h); err != nil {
-		t.Fatalf("Authorize: %v", err)
-	}
+	rig.Must(t, s.Authorize(t.Context(), h))
 	return h
 }
 
 // wantHeaders compares what a source sets.
 func wantHeaders(t *testing.T, what string, s TokenSource, want http.Header) {
 	t.Helper()
-	if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
-		t.Errorf("%s: headers (-want +got):\n%s", what, diff)
-	}
+	rig.Same(t, fmt.Sprintf("%s: headers", what), want, headersOf(t, s))
 }
 
 func wantAuthorization(t *testing.T, what string, s TokenSource, want string) {

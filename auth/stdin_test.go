@@ -13,8 +13,6 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -79,9 +77,7 @@ func TestReadBearerInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	stdin := pipe(t, "", false)
-	if _, err := ReadBearer(ctx, stdin); !errors.Is(err, cause) {
-		t.Errorf("ReadBearer: error %v, want %v", err, cause)
-	}
+	rig.Is(t, rig.Err(ReadBearer(ctx, stdin)), cause, "ReadBearer: error")
 }
 
 func TestReadBearerOfFile(t *testing.T) {
@@ -160,15 +156,11 @@ func TestLines(t *testing.T) {
 			}
 			got = append(got, string(line))
 		}
-		if diff := cmp.Diff([]string{"12345678\n", "\n", "ab\n", "1234567\n"}, got); diff != "" {
-			t.Errorf("lines (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "lines", []string{"12345678\n", "\n", "ab\n", "1234567\n"}, got)
 		if err != errLineLong {
 			t.Errorf("end of lines: %v, want %v", err, errLineLong)
 		}
 	}
 	l := &lines{r: iotest.ErrReader(net.ErrClosed), buf: make([]byte, 9)}
-	if _, err := l.next(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("next: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Is(t, rig.Err(l.next()), net.ErrClosed, "next")
 }

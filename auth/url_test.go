@@ -15,9 +15,7 @@ func TestIsLoopback(t *testing.T) {
 		"": false, "example.com": false, "localhost.example.com": false, "127.0.0.1.example.com": false, "10.0.0.1": false,
 		"0.0.0.0": false, "::": false, "127.1": false, "2130706433": false, "localhost.": false, "[::1]": false,
 	} {
-		if got := IsLoopback(host); got != want {
-			t.Errorf("IsLoopback(%q) = %v, want %v", host, got, want)
-		}
+		rig.Is(t, IsLoopback(host), want, "IsLoopback(%q)", host)
 	}
 }
 

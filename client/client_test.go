@@ -169,9 +169,7 @@ func TestResume(t *testing.T) {
 	}
 	rig.Must(t, err)
 	defer second.Close()
-	if second.SessionID() != first.SessionID() {
-		t.Errorf("resumed %s as %s", first.SessionID(), second.SessionID())
-	}
+	rig.Is(t, second.SessionID(), first.SessionID(), "resumed %s as", first.SessionID())
 	processes, err := second.Processes(t.Context())
 	if err != nil || len(processes) != 1 || processes[0].ProcessID != p.ID() || processes[0].Exited {
 		t.Errorf("the session has %+v, %v", processes, err)
@@ -219,9 +217,7 @@ func TestClose(t *testing.T) {
 				t.Errorf("after Close %s gives %v", name, err)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Errorf("closing twice: %v", err)
-		}
+		rig.Check(t, c.Close())
 	})
 }
 
@@ -231,9 +227,7 @@ func TestErrNotExist(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		_, err := c.FS(nil).ReadFile(t.Context(), t.TempDir()+"/missing")
-		if !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a missing file gives %v", err)
-		}
+		rig.Is(t, err, fs.ErrNotExist, "a missing file")
 		if _, ok := errors.AsType[*protocol.Error](err); !ok {
 			t.Errorf("%v does not wrap the error of the wire", err)
 		}

@@ -69,8 +69,6 @@ func TestFeedFails(t *testing.T) {
 				break
 			}
 		}
-		if !errors.Is(err, reason) {
-			t.Errorf("got %v", err)
-		}
+		rig.Is(t, err, reason, "")
 	})
 }

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNetwork: a client answers what its server asks, however many questions wait, and hears of
@@ -45,16 +44,12 @@ func TestNetwork(t *testing.T) {
 			Protocol: "http", Host: "b.org", Port: 80, Method: "GET", Client: "127.0.0.1:1", PolicyOverride: true}
 		f.current().notify(protocol.MethodNetworkPolicyDecision, d)
 		synctest.Wait()
-		if diff := cmp.Diff([]protocol.PolicyDecision{d}, heard); diff != "" {
-			t.Error(diff)
-		}
+		rig.Same(t, "the result", []protocol.PolicyDecision{d}, heard)
 		close(release)
 		synctest.Wait()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.answers) != 202 {
-			t.Errorf("%d answers, want 202", len(f.answers))
-		}
+		rig.Is(t, len(f.answers), 202, "answers")
 		for _, want := range []string{
 			`{"id":9,"result":{"decision":{"type":"allow"}}}`,
 			`{"id":1,"result":{"decision":{"type":"ask","reason":"p to b.org"}}}`,

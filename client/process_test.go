@@ -24,9 +24,7 @@ func TestCopyOutput(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p := start(t, c, shell("echo out; echo err >&2; exit 3"))
-		if got := p.Started().SandboxType; got != protocol.SandboxNone {
-			t.Errorf("SandboxType is %q", got)
-		}
+		rig.Is(t, p.Started().SandboxType, protocol.SandboxNone, "SandboxType")
 		var stdout, stderr bytes.Buffer
 		code, err := p.CopyOutput(t.Context(), &stdout, &stderr)
 		if code != 3 || err != nil || stdout.String() != "out\n" || stderr.String() != "err\n" {
@@ -76,18 +74,14 @@ func TestEventsGoOn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, err := range p.Events(ctx) {
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("with a context that has ended: %v", err)
-			}
+			rig.Is(t, err, context.Canceled, "with a context that has ended")
 		}
 		rig.Must(t, p.Write(t.Context(), []byte("\n")))
 		for e, err := range p.Events(t.Context()) {
 			rig.Must(t, err)
 			got.Write(e.Data)
 		}
-		if got.String() != "1\n2\n" {
-			t.Errorf("got %q", got.String())
-		}
+		rig.Is(t, got.String(), "1\n2\n", "")
 	})
 }
 
@@ -167,9 +161,7 @@ func TestTerminal(t *testing.T) {
 				rig.Must(t, p.Write(t.Context(), []byte("\n")))
 			}
 		}
-		if want := "33 101\r\n\r\n7 9\r\n"; got.String() != want {
-			t.Errorf("got %q, want %q", got.String(), want)
-		}
+		rig.Is(t, got.String(), "33 101\r\n\r\n7 9\r\n", "")
 	})
 }
 
@@ -194,9 +186,7 @@ func TestPressure(t *testing.T) {
 		if _, err := p.Wait(t.Context()); err == nil {
 			t.Error("Wait after Close gives no error")
 		}
-		if _, err := c.Status(t.Context()); err != nil {
-			t.Errorf("the connection is stopped: %v", err)
-		}
+		rig.Check(t, rig.Err(c.Status(t.Context())))
 	})
 }
 

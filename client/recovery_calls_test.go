@@ -108,9 +108,7 @@ func TestCandidateLost(t *testing.T) {
 		time.Sleep(100 * ms)
 		wants(t, c, client.Connected)
 		f.dialled(time.Second, 0, 100*ms)
-		if c.Generation() != 2 {
-			t.Errorf("the generation is %d", c.Generation())
-		}
+		rig.Is(t, c.Generation(), 2, "the generation")
 		f.exit("p", 3)
 		p.Discard()
 		if code, err := p.Wait(t.Context()); code != 3 || err != nil {
@@ -173,12 +171,8 @@ func TestCallsWait(t *testing.T) {
 				t.Errorf("then call %d gives %v", i, result())
 			}
 		}
-		if n := f.count("a"); n != 1 {
-			t.Errorf("%d requests were sent, want 1", n)
-		}
-		if _, err := c.Status(fast); err != nil {
-			t.Errorf("after the recovery Status gives %v", err)
-		}
+		rig.Is(t, f.count("a"), 1, "requests were sent")
+		rig.Check(t, rig.Err(c.Status(fast)))
 	})
 }
 
@@ -255,9 +249,7 @@ func TestStartLost(t *testing.T) {
 		if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil || got.String() != "new" {
 			t.Errorf("the new process gives %q, %d, %v", got.String(), code, err)
 		}
-		if n := f.count(protocol.MethodProcessStart); n != 2 {
-			t.Errorf("%d starts were sent, want 2", n)
-		}
+		rig.Is(t, f.count(protocol.MethodProcessStart), 2, "starts were sent")
 	})
 }
 
@@ -371,9 +363,7 @@ func TestWriteLost(t *testing.T) {
 		for _, text := range []string{"one,", "two,", "three"} {
 			rig.Must(t, p.Write(t.Context(), []byte(text)))
 		}
-		if got := f.input("p"); got != "one,two,three" {
-			t.Errorf("the process got %q", got)
-		}
+		rig.Is(t, f.input("p"), "one,two,three", "the process")
 		var ids []string
 		for _, r := range f.requests {
 			if r.Method == protocol.MethodProcessWrite {
@@ -394,9 +384,7 @@ func TestCloseStdinOfOthers(t *testing.T) {
 		c := f.connect(t)
 		p := start(t, c, named("p"))
 		f.lose(protocol.MethodProcessCloseStdin)
-		if err := p.CloseStdin(t.Context()); err != nil {
-			t.Errorf("the request that was lost gives %v", err)
-		}
+		rig.Check(t, p.CloseStdin(t.Context()))
 		err := p.CloseStdin(t.Context())
 		if refused, ok := errors.AsType[*client.WriteError](err); !ok || refused.Status != protocol.WriteStdinClosed {
 			t.Errorf("closing again gives %v", err)

@@ -173,17 +173,13 @@ func TestRetentionGap(t *testing.T) {
 		if !strings.HasPrefix(err.Error(), text) {
 			t.Errorf("the text is %s, want %s", err, text)
 		}
-		if got.String() != "0\n1\n" {
-			t.Errorf("it printed %q", got.String())
-		}
+		rig.Is(t, got.String(), "0\n1\n", "it printed")
 		if !f.terminated("bad") || f.terminated("good") || f.count(protocol.MethodProcessTerminate) != 1 {
 			t.Errorf("%d were terminated", f.count(protocol.MethodProcessTerminate))
 		}
 		f.exit("good", 4)
 		ends(t, good, want, 4)
-		if c.Generation() != 2 {
-			t.Errorf("the generation is %d", c.Generation())
-		}
+		rig.Is(t, c.Generation(), 2, "the generation")
 		again := start(t, c, named("bad"))
 		f.exit("bad", 0)
 		ends(t, again, "", 0)
@@ -325,9 +321,7 @@ func TestAttachAnew(t *testing.T) {
 					t.Errorf("Attach gives %v", err)
 				}
 			}
-			if n := f.count(protocol.MethodProcessTerminate); n != 0 {
-				t.Errorf("%d requests to terminate", n)
-			}
+			rig.Is(t, f.count(protocol.MethodProcessTerminate), 0, "requests to terminate")
 		})
 	})
 }
@@ -381,9 +375,7 @@ func TestReplace(t *testing.T) {
 		time.Sleep(time.Second)
 		rig.Must(t, c.Replace(f.handed(t)))
 		wants(t, c, client.Connected)
-		if c.Generation() != 2 {
-			t.Errorf("the generation is %d", c.Generation())
-		}
+		rig.Is(t, c.Generation(), 2, "the generation")
 		want += f.printed("p", 3, 6)
 		f.cut()
 		want += f.printed("p", 6, 9)
@@ -413,9 +405,7 @@ func TestReplace(t *testing.T) {
 		f.on(protocol.MethodInitialize, nil)
 		time.Sleep(11 * time.Second) // the handshake takes too long
 		wants(t, c, client.Recovering)
-		if err := c.Replace(f.handed(t)); err != nil {
-			t.Errorf("after a failed handshake Replace gives %v", err)
-		}
+		rig.Check(t, c.Replace(f.handed(t)))
 		wants(t, c, client.Connected)
 		f.exit("p", 2)
 		ends(t, p, want, 2)
@@ -474,9 +464,7 @@ func TestRetire(t *testing.T) {
 				if isSent(call()) == recovering {
 					t.Errorf("the call fails with %#v", call())
 				}
-				if n := f.count("b"); n != 0 {
-					t.Error("a call was sent afterwards")
-				}
+				rig.Is(t, f.count("b"), 0, "a call was sent afterwards")
 			})
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const ms = time.Millisecond
@@ -120,9 +121,7 @@ func TestAttempts(t *testing.T) {
 				if !slices.Equal(asked, tt.asked) {
 					t.Errorf("asked at %v, want %v", asked, tt.asked)
 				}
-				if c.Generation() != 2 {
-					t.Errorf("the generation is %d", c.Generation())
-				}
+				rig.Is(t, c.Generation(), 2, "the generation")
 			})
 		})
 	}
@@ -220,9 +219,7 @@ func TestNoWayBack(t *testing.T) {
 				tt.set(f)
 				f.cut()
 				wants(t, c, client.Failed)
-				if f.since() != time.Second {
-					t.Errorf("it took %v", f.since())
-				}
+				rig.Is(t, f.since(), time.Second, "it took")
 				want := "exec-server transport disconnected; failed to resume exec-server session: " + tt.want
 				if c.Err().Error() != want {
 					t.Errorf("failed with %v, want %s", c.Err(), want)

@@ -121,9 +121,7 @@ func TestNamedSession(t *testing.T) {
 		rig.Must(t, err)
 		n += len(r.Chunks)
 	}
-	if n != 1 {
-		t.Errorf("%d chunks are kept after the second", n)
-	}
+	rig.Is(t, n, 1, "chunks are kept after the second")
 	if running, err := o.Terminate(t.Context(), "p"); running || err != nil {
 		t.Errorf("Terminate: %v, %v", running, err)
 	}
@@ -190,20 +188,14 @@ func TestTakenAtOnce(t *testing.T) {
 			err = c.Err()
 			c.Close()
 		}
-		if !errors.Is(err, client.ErrTaken) {
-			t.Errorf("Connect gives %v", err)
-		}
+		rig.Is(t, err, client.ErrTaken, "Connect")
 		c = f.connect(t)
 		f.on(protocol.MethodInitialize, taken)
 		f.cut()
 		<-c.Done()
-		if !errors.Is(c.Err(), client.ErrTaken) {
-			t.Errorf("the client has failed with %v", c.Err())
-		}
+		rig.Is(t, c.Err(), client.ErrTaken, "the client has failed with")
 		synctest.Wait()
-		if n := f.count(protocol.MethodInitialize); n != 3 {
-			t.Errorf("%d handshakes", n)
-		}
+		rig.Is(t, f.count(protocol.MethodInitialize), 3, "handshakes")
 	})
 }
 

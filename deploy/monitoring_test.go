@@ -88,9 +88,7 @@ func TestAlertCases(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile("../docs/operation.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, group := range alerts(t).Groups {
 		for _, rule := range group.Rules {
 			if !fires[rule.Alert] || !rests[rule.Alert] {
@@ -114,9 +112,7 @@ var names = regexp.MustCompile(`\b(?:agent|registry|process|go)_[a-z0-9_]+`)
 func TestMetricNames(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	known := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (gauge|counter|histogram|summary) \\|").FindAllStringSubmatch(string(page), -1) {
 		known[row[1]] = true
@@ -162,13 +158,9 @@ func dashboard(t *testing.T) []panel {
 		t.Fatalf("%q: %v", files, err)
 	}
 	data, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var board struct{ Panels []panel }
-	if err := json.Unmarshal(data, &board); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(data, &board))
 	return board.Panels
 }
 
@@ -190,9 +182,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "panels.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, []byte(text.String()), 0o600))
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", file).CombinedOutput(); err != nil || n < 40 {
 		t.Errorf("%d expressions: %v\n%s", n, err, out)
 	}

@@ -140,9 +140,7 @@ func checkErr(t testing.TB, got, want error) {
 		}
 		return
 	}
-	if !errors.Is(got, want) {
-		t.Errorf("error %v, want %v", got, want)
-	}
+	rig.Is(t, got, want, "error")
 	if _, ok := want.(unix.Errno); ok {
 		if _, ok := errors.AsType[*fs.PathError](got); !ok {
 			t.Errorf("error %T, want a *fs.PathError", got)

@@ -218,9 +218,7 @@ func TestDirStackMoved(t *testing.T) {
 				open++
 			}
 		}
-		if open != maxOpenDirs+1 {
-			t.Errorf("%d directories are open, want %d", open, maxOpenDirs+1)
-		}
+		rig.Is(t, open, maxOpenDirs+1, "directories are open")
 		if move {
 			// The fourth directory is moved, with all below it.
 			p := filepath.Join(root, "d/d/d")
@@ -255,9 +253,7 @@ func TestLossy(t *testing.T) {
 		"\xf5\x80":               "\ufffd\ufffd",
 		"ok\x80\xe4\xb8\x96\xe4": "ok\ufffd世\ufffd",
 	} {
-		if got := lossy(in); got != want {
-			t.Errorf("lossy(%q) = %q, want %q", in, got, want)
-		}
+		rig.Is(t, lossy(in), want, "lossy(%q)", in)
 	}
 }
 

@@ -119,9 +119,7 @@ func TestResolver(t *testing.T) {
 			got = describe(r, &p, root)
 			p.Close()
 		}
-		if got != tt.want {
-			t.Errorf("%q at %s: %s, want %s", tt.name, tt.at, got, tt.want)
-		}
+		rig.Is(t, got, tt.want, "%q at %s", tt.name, tt.at)
 		for _, at := range []fsops.Dir{d, r.Base()} {
 			name := tt.name
 			if at != d && !strings.HasPrefix(name, "/") {

@@ -41,9 +41,7 @@ func TestStat(t *testing.T) {
 		t.Run(tt.path+"/"+strconv.Itoa(int(tt.links)), func(t *testing.T) {
 			m, err := host.Stat(t.Context(), filepath.Join(root, tt.path), tt.links)
 			checkErr(t, err, tt.err)
-			if got := (meta{m.IsDirectory, m.IsFile, m.IsSymlink, m.Size}); got != tt.want {
-				t.Errorf("got %+v, want %+v", got, tt.want)
-			}
+			rig.Is(t, (meta{m.IsDirectory, m.IsFile, m.IsSymlink, m.Size}), tt.want, "the result")
 		})
 	}
 	for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
@@ -113,9 +111,7 @@ func TestCanonicalize(t *testing.T) {
 		if tt.err == nil {
 			want = filepath.Join(root, tt.want)
 		}
-		if got != want {
-			t.Errorf("Canonicalize(%q) = %q, want %q", tt.path, got, want)
-		}
+		rig.Is(t, got, want, "Canonicalize(%q)", tt.path)
 	}
 	if got, err := host.Canonicalize(t.Context(), "/"); got != "/" || err != nil {
 		t.Errorf("Canonicalize(/) = %q, %v", got, err)

@@ -198,9 +198,7 @@ func TestViewMountedElsewhere(t *testing.T) {
 		"write one": unix.EROFS, "cp f p/1/comm": unix.EROFS, "mv f s/f": unix.EROFS,
 	} {
 		_, err := operation(t.Context(), v, root, line)
-		if !errors.Is(err, want) {
-			t.Errorf("%s: error %v, want %v", line, err, want)
-		}
+		rig.Is(t, err, want, "%s: error", line)
 	}
 	if got, err := operation(t.Context(), v, root, "read p/version"); err != nil || !strings.HasPrefix(got, "Linux") {
 		t.Errorf("version: %q, %v", got, err)
@@ -266,9 +264,7 @@ func TestViewBounds(t *testing.T) {
 		"read " + strings.Repeat("x/", 2048): unix.ENAMETOOLONG, "read " + strings.Repeat("x", 256): unix.ENAMETOOLONG,
 	} {
 		_, err := operation(t.Context(), v, root, line)
-		if !errors.Is(err, want) {
-			t.Errorf("%.40s: error %v, want %v", line, err, want)
-		}
+		rig.Is(t, err, want, "%.40s: error", line)
 	}
 	// Deeper than the descriptors that a removal holds open at once.
 	deep := "deep" + strings.Repeat("/d", 150)

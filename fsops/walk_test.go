@@ -2,7 +2,6 @@ package fsops_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -175,9 +174,7 @@ func TestWalkSize(t *testing.T) {
 			t.Errorf("room for %d: %v\n got %s\nwant %s", most, err, got, want)
 		}
 		all := []string{"afalse", "b\ufffdtrue", "cfalse", "dfalse", "efalse"}
-		if got, want := strings.Join(calls, " "), strings.Join(all[:min(most+1, 5)], " "); got != want {
-			t.Errorf("room for %d: Size was called for %s, want %s", most, got, want)
-		}
+		rig.Is(t, strings.Join(calls, " "), strings.Join(all[:min(most+1, 5)], " "), "room for %d: Size was called for", most)
 	}
 }
 
@@ -195,9 +192,7 @@ func TestWalkCancelled(t *testing.T) {
 		}
 		return 1
 	}
-	if _, err := host.Walk(ctx, root, o); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(host.Walk(ctx, root, o)), context.Canceled, "error")
 }
 
 func TestWalkNoPermission(t *testing.T) {

@@ -273,9 +273,7 @@ func TestWatchRace(t *testing.T) {
 		made := make(chan error, 1)
 		go func() { made <- os.MkdirAll(dir+"/a", 0o755) }()
 		w, err := fsops.WatchMissing(&inotifies, []string{dir + "/a/f"}, "")
-		if merr := <-made; merr != nil {
-			t.Fatal(merr)
-		}
+		rig.Must(t, <-made)
 		rig.Must(t, err)
 		// Either the call saw the directories, or the watch sees them.
 		select {

@@ -81,9 +81,7 @@ func TestTooLong(t *testing.T) {
 		{"more together", list(48), list(49), true},
 		{"many empty", make([]string, maxStrings/9+1), nil, true},
 	} {
-		if got := tooLong(tt.argv, tt.env); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
+		rig.Is(t, tooLong(tt.argv, tt.env), tt.want, "%s", tt.name)
 	}
 	// The kernel takes strings that are just not too long.
 	run(t, Spec{Argv: []string{"true", full}, Env: []string{"A=" + full[2:], "PATH=/bin:/usr/bin"}})

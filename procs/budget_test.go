@@ -3,6 +3,8 @@ package procs
 import (
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestBudgetOrder(t *testing.T) {
@@ -67,9 +69,7 @@ func TestBudgetOfProcesses(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			p, rec := run(t, Spec{Argv: sh("head -c 200000 /dev/zero"), Budget: b})
-			if len(rec.data) != 200_000 {
-				t.Errorf("%d bytes announced, want all", len(rec.data))
-			}
+			rig.Is(t, len(rec.data), 200_000, "bytes announced")
 			p.Read(0, nil)
 		})
 	}

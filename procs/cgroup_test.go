@@ -161,9 +161,7 @@ func cgroupDaemon(t rig.T) {
 func TestCgroupOldKernel(t *testing.T) {
 	t.Parallel()
 	out, _ := runInCgroup(t, "members")
-	if out != "killed\n" {
-		t.Error(out)
-	}
+	rig.Is(t, out, "killed\n", "out")
 }
 
 func cgroupMembers(t rig.T) {
@@ -437,9 +435,7 @@ func TestCgroupClose(t *testing.T) {
 	var none *Cgroup
 	rig.Check(t, errors.Join(none.kill(), none.Close()))
 	out, _ := runInCgroup(t, "close-held")
-	if out != "closed\n" {
-		t.Error(out)
-	}
+	rig.Is(t, out, "closed\n", "out")
 }
 
 func cgroupClose(t rig.T) {
@@ -494,9 +490,7 @@ func TestOwnCgroup(t *testing.T) {
 func TestCgroupLimitFiles(t *testing.T) {
 	t.Parallel()
 	values, controllers := CgroupLimits{PIDs: 4096, MemoryMax: 1 << 30, MemoryHigh: 1 << 29, CPUMax: "50000 100000"}.files()
-	if got, want := fmt.Sprint(values, controllers), "map[cpu.max:50000 100000 memory.high:536870912 memory.max:1073741824 pids.max:4096] [pids memory cpu]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	rig.Is(t, fmt.Sprint(values, controllers), "map[cpu.max:50000 100000 memory.high:536870912 memory.max:1073741824 pids.max:4096] [pids memory cpu]", "the result")
 	if values, controllers := (CgroupLimits{}).files(); len(values)+len(controllers) != 0 {
 		t.Errorf("without limits: %v %v", values, controllers)
 	}

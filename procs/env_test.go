@@ -110,9 +110,7 @@ func TestDenied(t *testing.T) {
 		"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE": true, "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": true,
 		"PATH": false, "": false, "OPENAI_API_KEY2": false, "AZURE_CLIENT_ID": false,
 	} {
-		if got := Denied(name); got != want {
-			t.Errorf("Denied(%q) = %v, want %v", name, got, want)
-		}
+		rig.Is(t, Denied(name), want, "Denied(%q)", name)
 	}
 }
 

@@ -106,13 +106,9 @@ func TestGuardTable(t *testing.T) {
 	}
 	slot := left.slot
 	left.Close()
-	if got := guard.slots[slot-1].Load(); got != 0 {
-		t.Errorf("slot of a closed group is %#x, want 0", got)
-	}
+	rig.Is(t, guard.slots[slot-1].Load(), 0, "slot of a closed group")
 	ended, _ := run(t, Spec{Argv: []string{"true"}, Guard: guard})
-	if ended.slot != 0 {
-		t.Errorf("an ended process without group keeps slot %d", ended.slot)
-	}
+	rig.Is(t, ended.slot, 0, "an ended process without group keeps slot")
 	if _, err := Start(Spec{Argv: []string{"/no/such"}, Dir: "/", Guard: guard}); err == nil {
 		t.Error("a missing program was started")
 	}

@@ -181,9 +181,7 @@ func TestExitCode(t *testing.T) {
 				if !exited || code != tt.want || !closed || next != 3 {
 					t.Errorf("State() = %v, %d, %v, %d, want true, %d, true, 3", exited, code, closed, next, tt.want)
 				}
-				if got := rec.order(); got != "exited closed" {
-					t.Errorf("events %q, want exited closed", got)
-				}
+				rig.Is(t, rec.order(), "exited closed", "events")
 				if got := rec.events[0].ExitCode; got != tt.want {
 					t.Errorf("exit code %d in the event, want %d", got, tt.want)
 				}
@@ -195,12 +193,8 @@ func TestExitCode(t *testing.T) {
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	_, rec := run(t, Spec{Argv: sh("echo out; echo err >&2; cat")})
-	if got := rec.text(Stdout); got != "out\n" {
-		t.Errorf("stdout %q, want %q", got, "out\n")
-	}
-	if got := rec.text(Stderr); got != "err\n" {
-		t.Errorf("stderr %q, want %q", got, "err\n")
-	}
+	rig.Is(t, rec.text(Stdout), "out\n", "stdout")
+	rig.Is(t, rec.text(Stderr), "err\n", "stderr")
 }
 
 func TestChildSetup(t *testing.T) {
@@ -215,18 +209,14 @@ func TestChildSetup(t *testing.T) {
 		{true, "0 1 2 3 ids 1 1 tty 1"},
 	} {
 		_, rec := run(t, Spec{Argv: sh(show), TTY: tt.tty})
-		if got := strings.TrimSpace(rec.text(0)); got != tt.want {
-			t.Errorf("tty %v: child has %q, want %q", tt.tty, got, tt.want)
-		}
+		rig.Is(t, strings.TrimSpace(rec.text(0)), tt.want, "tty %v: child has", tt.tty)
 	}
 }
 
 func TestTerminalSize(t *testing.T) {
 	t.Parallel()
 	_, rec := run(t, Spec{Argv: sh("stty size"), TTY: true})
-	if got := rec.text(PTY); got != "24 80\r\n" {
-		t.Errorf("size %q, want 24 80", got)
-	}
+	rig.Is(t, rec.text(PTY), "24 80\r\n", "size")
 
 	p, rec := launch(t, Spec{
 		Argv: sh("trap 'stty size; exit' WINCH; stty size; while :; do sleep 0.02; done"),
@@ -236,9 +226,7 @@ func TestTerminalSize(t *testing.T) {
 	waitFor(t, p, "3 333\r\n")
 	rig.Must(t, p.Resize(Winsize{Rows: 50, Cols: 132}))
 	finish(t, p)
-	if got := rec.text(PTY); got != "3 333\r\n50 132\r\n" {
-		t.Errorf("sizes %q, want 3 333 and 50 132", got)
-	}
+	rig.Is(t, rec.text(PTY), "3 333\r\n50 132\r\n", "sizes")
 	rig.Check(t, p.Resize(Winsize{Rows: 1, Cols: 1}))
 	p, _ = run(t, Spec{Argv: []string{"true"}})
 	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != ErrNotTTY {
@@ -363,9 +351,7 @@ func TestGrandchild(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
-			if err := p.Wait(ctx, after); err != nil {
-				t.Fatalf("no exit while a grandchild writes: %v", err)
-			}
+			rig.Must(t, p.Wait(ctx, after))
 			_, _, _, next := p.State()
 			after = next - 1
 		}
@@ -375,9 +361,7 @@ func TestGrandchild(t *testing.T) {
 	t.Run("hangup ends a terminal", func(t *testing.T) {
 		t.Parallel()
 		_, rec := run(t, Spec{Argv: sh("sleep 60 & exit 0"), TTY: true})
-		if got := rec.order(); got != "exited closed" {
-			t.Errorf("events %q", got)
-		}
+		rig.Is(t, rec.order(), "exited closed", "events")
 	})
 }
 
@@ -496,9 +480,7 @@ func TestStartedProcess(t *testing.T) {
 	t.Parallel()
 	before := time.Now()
 	p, rec := run(t, Spec{Argv: sh("echo $$")})
-	if got := strings.TrimSpace(rec.text(0)); got != strconv.Itoa(p.PID()) {
-		t.Errorf("pid %d, the child says %s", p.PID(), got)
-	}
+	rig.Is(t, strings.TrimSpace(rec.text(0)), strconv.Itoa(p.PID()), "pid %d, the child says", p.PID())
 	if at := p.StartedAt(); at.Before(before) || at.After(time.Now()) {
 		t.Errorf("started at %v, want after %v", at, before)
 	}

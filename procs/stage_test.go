@@ -97,9 +97,7 @@ func TestStageErrors(t *testing.T) {
 	}
 	spec, stage := staged(t, "", 0)
 	stage.Path = "/no/such/stage"
-	if _, err := Start(spec); !errors.Is(err, syscall.ENOENT) {
-		t.Errorf("%v", err)
-	}
+	rig.Is[error](t, rig.Err(Start(spec)), syscall.ENOENT, "")
 	for _, f := range []*os.File{stage.Files[0], stage.Leash} {
 		rig.Is(t, rig.Err(f.Stat()), os.ErrClosed, "%s is still open", f.Name())
 	}
@@ -134,9 +132,7 @@ func TestStageFlagsRefused(t *testing.T) {
 	p, output := launch(t, spec)
 	p.Begin()
 	finish(t, p)
-	if out := output.text(Stdout); out != "1 invalid argument\n" {
-		t.Errorf("%q", out)
-	}
+	rig.Is(t, output.text(Stdout), "1 invalid argument\n", "out")
 }
 
 // TestStageKeepsSignals: a signal waits until the stage takes it, and none is

@@ -168,12 +168,8 @@ func TestArg0(t *testing.T) {
 		p, rec := run(t, Spec{
 			Argv: []string{"cat", "/proc/self/cmdline"}, Arg0: &arg0, TTY: tty,
 		})
-		if got, want := rec.text(0), "another name\x00/proc/self/cmdline\x00"; got != want {
-			t.Errorf("tty %v: command line %q, want %q", tty, got, want)
-		}
-		if got := p.Argv()[0]; got != "cat" {
-			t.Errorf("tty %v: Argv()[0] = %q, want cat", tty, got)
-		}
+		rig.Is(t, rec.text(0), "another name\x00/proc/self/cmdline\x00", "tty %v: command line", tty)
+		rig.Is(t, p.Argv()[0], "cat", "tty %v: Argv()[0]", tty)
 	}
 }
 
@@ -181,14 +177,10 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, rec := run(t, Spec{Argv: []string{"/usr/bin/env"}, Dir: dir, Env: []string{"B=2", "A=1", "=x", "nothing"}})
-	if got, want := rec.text(Stdout), "B=2\nA=1\n=x\nnothing\n"; got != want {
-		t.Errorf("environment %q, want %q", got, want)
-	}
+	rig.Is(t, rec.text(Stdout), "B=2\nA=1\n=x\nnothing\n", "environment")
 	script(t, dir, "tool", "#!/bin/sh\npwd\n", 0o755)
 	_, rec = run(t, Spec{Argv: []string{"./tool"}, Dir: dir})
-	if got := strings.TrimSpace(rec.text(Stdout)); got != dir {
-		t.Errorf("ran in %q, want %q", got, dir)
-	}
+	rig.Is(t, strings.TrimSpace(rec.text(Stdout)), dir, "ran in")
 }
 
 // TestBusyProgram: a start waits, but not for ever, for a program that is open for
@@ -203,7 +195,7 @@ func TestBusyProgram(t *testing.T) {
 		return f
 	}
 	f := busy()
-	rig.Is(t, rig.Err(Start(spec)), syscall.ETXTBSY, "a program that stays open for writing")
+	rig.Is[error](t, rig.Err(Start(spec)), syscall.ETXTBSY, "a program that stays open for writing")
 	f.Close()
 	for range 20 { // on a busy machine it may be closed too late
 		f := busy()

@@ -95,9 +95,7 @@ func TestWriteStatus(t *testing.T) {
 		check(t, p, "stdin closed", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
 		finish(t, p)
 		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
-		if got := rec.text(0); got != "x\nx\n" {
-			t.Errorf("the child read %q, want each id once", got)
-		}
+		rig.Is(t, rec.text(0), "x\nx\n", "the child read")
 	})
 	t.Run("exited", func(t *testing.T) {
 		t.Parallel()
@@ -117,9 +115,7 @@ func TestWriteStatus(t *testing.T) {
 		p.TryWrite("end", []byte{4})
 		finish(t, p)
 		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
-		if got := rec.text(PTY); got != "x\r\nx\r\n" {
-			t.Errorf("output %q, want the echo and what cat read", got)
-		}
+		rig.Is(t, rec.text(PTY), "x\r\nx\r\n", "output")
 	})
 	t.Run("child closed its stdin", func(t *testing.T) {
 		t.Parallel()
@@ -378,9 +374,7 @@ func TestSeenIDs(t *testing.T) {
 		id   int
 		want bool
 	}{{0, false}, {2*maxSeen - 1, false}, {2 * maxSeen, true}, {3*maxSeen - 1, true}, {3 * maxSeen, false}} {
-		if got := s.has(keyOf(strconv.Itoa(tt.id))); got != tt.want {
-			t.Errorf("after %d ids %d is known: %v, want %v", 3*maxSeen, tt.id, got, tt.want)
-		}
+		rig.Is(t, s.has(keyOf(strconv.Itoa(tt.id))), tt.want, "after %d ids %d is known", 3*maxSeen, tt.id)
 	}
 	if len(s.known) != maxSeen || len(s.ring) != maxSeen {
 		t.Errorf("%d and %d ids remembered, want %d", len(s.known), len(s.ring), maxSeen)

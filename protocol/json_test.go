@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestAppendJSON compares every hand-written encoder with encoding/json.
@@ -176,9 +177,7 @@ func TestAppendMessages(t *testing.T) {
 		{string(AppendError(nil, NoID, &Error{Code: 1, Message: "m", Data: []byte(`{"reason":"r"}`)})), `{"error":{"code":1,"message":"m","data":{"reason":"r"}},"id":-1}`},
 		{string(AppendError([]byte("x"), StringID("i"), &Error{})), `x{"error":{"code":0,"message":""},"id":"i"}`},
 	} {
-		if tt.got != tt.want {
-			t.Errorf("got %s, want %s", tt.got, tt.want)
-		}
+		rig.Is(t, tt.got, tt.want, "")
 	}
 	if _, err := AppendResult(nil, NumberID(1), func() {}); err == nil {
 		t.Error("a function was encoded")
@@ -209,8 +208,6 @@ func TestSizeHint(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/a", "/a b/\xff", "/" + strings.Repeat("x%", 300)} {
-		if got, want := PathURISize(path), len(FormatPathURI(path)); got != want {
-			t.Errorf("PathURISize(%q) = %d, want %d", path, got, want)
-		}
+		rig.Is(t, PathURISize(path), len(FormatPathURI(path)), "PathURISize(%q)", path)
 	}
 }

@@ -169,9 +169,7 @@ func TestIDString(t *testing.T) {
 		{StringID("5"), `"5"`, 0, false},
 		{StringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
 	} {
-		if got := tt.id.String(); got != tt.want {
-			t.Errorf("%#v.String() = %s, want %s", tt.id, got, tt.want)
-		}
+		rig.Is(t, tt.id.String(), tt.want, "%#v.String()", tt.id)
 		if n, ok := tt.id.Number(); n != tt.number || ok != tt.ok {
 			t.Errorf("%#v.Number() = %d, %v, want %d, %v", tt.id, n, ok, tt.number, tt.ok)
 		}
@@ -184,7 +182,5 @@ func TestIDString(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	t.Parallel()
 	var err error = InvalidParams("%s is bad", "x")
-	if got, want := err.Error(), "x is bad (code -32602)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	rig.Is(t, err.Error(), "x is bad (code -32602)", "the result")
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNetworkBounds: what a client asks of a proxy is refused one beyond each bound, and
@@ -89,7 +91,5 @@ func TestPolicyDecisionStamp(t *testing.T) {
 	t.Parallel()
 	var d PolicyDecision
 	d.Stamp(time.Date(2026, 11, 22, 18, 8, 48, 893_999_999, time.FixedZone("", 3600)))
-	if want := "2026-11-22T17:08:48.893Z"; d.Timestamp != want {
-		t.Errorf("%s, want %s", d.Timestamp, want)
-	}
+	rig.Is(t, d.Timestamp, "2026-11-22T17:08:48.893Z", "")
 }

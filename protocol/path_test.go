@@ -217,12 +217,8 @@ func TestFormatPathURI(t *testing.T) {
 		{"/c|/d", "file:///c|/d"},
 		{"/" + strings.Repeat("\xff", 300), "file:///" + strings.Repeat("%FF", 300)},
 	} {
-		if got := FormatPathURI(tt.path); got != tt.want {
-			t.Errorf("FormatPathURI(%q) = %q, want %q", tt.path, got, tt.want)
-		}
-		if got := string(appendPathURI([]byte("x"), tt.path)); got != "x"+tt.want {
-			t.Errorf("AppendPathURI(x, %q) = %q, want %q", tt.path, got, "x"+tt.want)
-		}
+		rig.Is(t, FormatPathURI(tt.path), tt.want, "FormatPathURI(%q)", tt.path)
+		rig.Is(t, string(appendPathURI([]byte("x"), tt.path)), "x"+tt.want, "AppendPathURI(x, %q)", tt.path)
 	}
 }
 

@@ -3,6 +3,8 @@ package protocol
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSandboxWords: all words of sandbox.md 2 and 3 are taken, and the refusal of
@@ -129,8 +131,6 @@ func TestUnrestrictedFiles(t *testing.T) {
 		{"disabled", Permissions{PermissionsManaged, restricted, NetworkRestricted}, false},
 	} {
 		s := &Sandbox{Permissions: tt.in, WindowsSandboxLevel: tt.level}
-		if got := s.UnrestrictedFiles(); got != tt.want {
-			t.Errorf("%s, %+v: %v, want %v", tt.level, tt.in, got, tt.want)
-		}
+		rig.Is(t, s.UnrestrictedFiles(), tt.want, "%s, %+v", tt.level, tt.in)
 	}
 }

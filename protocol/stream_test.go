@@ -63,7 +63,5 @@ func TestResultPartsEnd(t *testing.T) {
 			break
 		}
 	}
-	if taken != 3 {
-		t.Errorf("%d parts, want 3", taken)
-	}
+	rig.Is(t, taken, 3, "parts")
 }

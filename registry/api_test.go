@@ -161,9 +161,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("the executor's URL does not lead back to where it came from")
 	}
 	again, link2 := two.mustRegister(t, executor, "env-1", executorKey)
-	if again != id {
-		t.Errorf("registration %q, then %q", id, again)
-	}
+	rig.Is(t, again, id, "registration %q, then", id)
 	if !strings.HasPrefix(link2, "wss://registry.example/base"+ticket.RendezvousPath) {
 		t.Errorf("the executor's URL does not lead to the public one")
 	}
@@ -413,9 +411,7 @@ func TestStoreGone(t *testing.T) {
 		return status == 503
 	})
 	families, _ := metricsPage(t, s)
-	if up := value(t, families, "registry_store_up"); up != 0 {
-		t.Errorf("registry_store_up is %v", up)
-	}
+	rig.Is(t, value(t, families, "registry_store_up"), 0, "registry_store_up")
 	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
@@ -613,9 +609,7 @@ func TestExecutorURL(t *testing.T) {
 			rig.Must(t, err)
 			ws.Close()
 		}
-		if got != want {
-			t.Errorf("the URL of %s: %+v, want %+v", what, got, want)
-		}
+		rig.Is(t, got, want, "the URL of %s", what)
 	}
 	opens("a key", oldLink, socket.RefusedError{})
 	opens("another key", strings.Replace(oldLink, oldID, nextID, 1), socket.RefusedError{Status: 401, Reason: ticket.RejectInvalidSignature})

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"crypto/ed25519"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -55,9 +54,7 @@ func TestAgentIdentity(t *testing.T) {
 		{"newer", two, assertionHeader(t, private, "agent-rt-1", "task-1", now.Add(8*time.Second)), "env-1", 200},
 		{"replayed at the other server", one, good, "env-1", 401},
 	} {
-		if got := register(tt.server, tt.header, tt.path); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
+		rig.Is(t, register(tt.server, tt.header, tt.path), tt.want, "%s", tt.name)
 	}
 	if status, code, _ := one.post(t, assertionHeader(t, private, "agent-rt-1", "task-9", now), "/cloud/environment/env-1/connect", body); status != http.StatusForbidden {
 		t.Errorf("an agent connects: %d %s", status, code)
@@ -66,12 +63,8 @@ func TestAgentIdentity(t *testing.T) {
 		t.Error("the log holds an assertion")
 	}
 	rig.Must(t, st.RemoveIdentity(t.Context(), "agent-rt-1"))
-	if got := register(two, assertionHeader(t, private, "agent-rt-1", "task-4", time.Now()), "env-1"); got != 401 {
-		t.Errorf("a removed agent: %d", got)
-	}
-	if err := st.RemoveIdentity(t.Context(), "agent-rt-1"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("removed again: %v", err)
-	}
+	rig.Is(t, register(two, assertionHeader(t, private, "agent-rt-1", "task-4", time.Now()), "env-1"), 401, "a removed agent")
+	rig.Is(t, st.RemoveIdentity(t.Context(), "agent-rt-1"), store.ErrNotFound, "removed again")
 }
 
 // TestAgentFloodIsNotRemembered: the store remembers nothing of requests above the limit
@@ -88,12 +81,8 @@ func TestAgentFloodIsNotRemembered(t *testing.T) {
 	for i := range 5 {
 		header := assertionHeader(t, private, "agent", "task-"+strconv.Itoa(i), now)
 		status, _, _ := s.post(t, header, "/cloud/environment/other/register", "{}")
-		if want := map[bool]int{true: http.StatusForbidden, false: http.StatusTooManyRequests}[i < limits.RequestBurst]; status != want {
-			t.Errorf("request %d: %d, want %d", i, status, want)
-		}
+		rig.Is(t, status, map[bool]int{true: http.StatusForbidden, false: http.StatusTooManyRequests}[i < limits.RequestBurst], "request %d", i)
 	}
 	remembered := storetest.Keys(t, storetest.Bucket(t, storetest.Connect(t, dir), "replay"))
-	if len(remembered) != limits.RequestBurst {
-		t.Errorf("%d tasks are remembered, want %d", len(remembered), limits.RequestBurst)
-	}
+	rig.Is(t, len(remembered), limits.RequestBurst, "tasks are remembered")
 }

@@ -312,9 +312,7 @@ func TestDirectOrNoise(t *testing.T) {
 	// An executor of the same principal gets the same registration, while no websocket is open.
 	status, code, again := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	want("register again", status, code, 200, "")
-	if again.RegistrationID != first.RegistrationID {
-		t.Error("the same principal has another registration")
-	}
+	rig.Is(t, again.RegistrationID, first.RegistrationID, "the same principal has another registration")
 	s.executorOpens(t, first)
 	status, code, _ = s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	want("a second executor of the principal", status, code, 503, wire.CodeConflict)
@@ -398,9 +396,7 @@ func TestDirectPairs(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		message := fmt.Sprint(i)
 		rig.Must(t, c.Write([]byte(message)))
-		if got := mustRead(t, c); got != message {
-			t.Errorf("got %s, want %s", got, message)
-		}
+		rig.Is(t, mustRead(t, c), message, "the result")
 	}
 
 	// One more harness comes before its websocket of the executor.
@@ -418,9 +414,7 @@ func TestDirectPairs(t *testing.T) {
 	rig.Must(t, err)
 	defer last.Close()
 	came := <-opened
-	if came.err != nil {
-		t.Fatalf("the harness that came early is refused: %v", came.err)
-	}
+	rig.Must(t, came.err)
 	early := came.c
 	defer early.Close()
 	large := strings.Repeat("x", 1<<20)
@@ -438,9 +432,7 @@ func TestDirectPairs(t *testing.T) {
 		t.Errorf("the executor is told %q", told)
 	}
 	early.Close()
-	if _, err := last.Read(); !errors.Is(err, io.EOF) {
-		t.Errorf("the executor's websocket goes on: %v", err)
-	}
+	rig.Is(t, rig.Err(last.Read()), io.EOF, "the executor's websocket goes on")
 }
 
 // TestDirectStorm: harnesses that come and go at once each get an answer from a websocket that is

@@ -138,9 +138,7 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	// Reading would tell at once if it had ended. The deadline is a little in the
 	// future, since with one in the past nothing would be read.
 	rig.Must(t, silent.conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	if _, err := silent.r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("who has said nothing since has ended before: %v", err)
-	}
+	rig.Is(t, rig.Err(silent.r.ReadByte()), os.ErrDeadlineExceeded, "who has said nothing since has ended before")
 }
 
 // taken returns how many connections the front knows of.
@@ -186,9 +184,7 @@ func TestKeptConnections(t *testing.T) {
 	rig.Until(t, "it is given back", func() bool { return count(manyID) == 0 })
 	first.conn.Close()
 	rig.Until(t, "it is given back", func() bool { return count(fewID) == 1 })
-	if n := front.lobby.Len(); n != 0 {
-		t.Errorf("%d seats are taken in the lobby", n)
-	}
+	rig.Is(t, front.lobby.Len(), 0, "seats are taken in the lobby")
 }
 
 // TestSlowBody: a principal that has all connections that it may have cannot occupy places
@@ -217,9 +213,7 @@ func TestSlowBody(t *testing.T) {
 	rig.Until(t, "the first is known", func() bool { return s.kept() == 1 })
 	select {
 	case status := <-begin():
-		if status != http.StatusBadRequest {
-			t.Errorf("the second got %d", status)
-		}
+		rig.Is(t, status, http.StatusBadRequest, "the second")
 	case <-kept:
 		t.Error("the second waits for its body as long as the first")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestValidationsAreApart: however often harnesses make an executor ask about them, its key
@@ -49,9 +50,7 @@ func TestNewEnvironments(t *testing.T) {
 	a.Created.SetLimit(0) // nothing is given back meanwhile
 	for _, key := range []*wire.PublicKey{public, public, storetest.Key(t), public} {
 		s.mustRegister(t, busy, "first", key)
-		if left := a.Created.Tokens(); left != limits.MaxNewEnvironments-1 {
-			t.Errorf("%v are left after the first", left)
-		}
+		rig.Is(t, a.Created.Tokens(), limits.MaxNewEnvironments-1, "are left after the first")
 	}
 	a.Created.AllowN(time.Now(), limits.MaxNewEnvironments-1)
 	if status, code, _ := s.post(t, "Bearer "+busy, "/cloud/environment/more/register", registerBody(public)); status != http.StatusTooManyRequests || code != codeRateLimited {
@@ -88,9 +87,7 @@ func TestLines(t *testing.T) {
 	lines, old := register("busy")
 	_, oldOfOther := register("other")
 	const linesPerConnection = 3 // the constant of package limits
-	if n := strings.Count(refused(old, 10), message); n != 2*linesPerConnection-2 {
-		t.Errorf("%d of 10 lines are there", n)
-	}
+	rig.Is(t, strings.Count(refused(old, 10), message), 2*linesPerConnection-2, "of 10 lines are there")
 	if text := refused(oldOfOther, 1); strings.Count(text, message) != 1 || strings.Contains(text, "lines_left_out") {
 		t.Errorf("the other's line is %q", text)
 	}

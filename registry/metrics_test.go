@@ -89,9 +89,7 @@ func TestMetrics(t *testing.T) {
 		{"registry_limit", []string{"streams"}, 20_000},
 		{"registry_tls_certificate_not_after_timestamp_seconds", nil, float64(until.Unix())},
 	} {
-		if got := value(t, families, tt.name, tt.labels...); got != tt.want {
-			t.Errorf("%s%q is %v, want %v", tt.name, tt.labels, got, tt.want)
-		}
+		rig.Is(t, value(t, families, tt.name, tt.labels...), tt.want, "%s%q", tt.name, tt.labels)
 	}
 	for _, operation := range []string{"read", "write"} {
 		if value(t, families, "registry_store_duration_seconds", operation) == 0 {

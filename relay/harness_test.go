@@ -276,9 +276,7 @@ func TestRefusals(t *testing.T) {
 			{time.Second - 1, refused, true}, {1, refused, false}, {time.Minute, lost, true},
 		} {
 			time.Sleep(tt.after)
-			if got := r.again(tt.err); got != tt.again {
-				t.Errorf("%v later, %v: again %v, want %v", tt.after, tt.err, got, tt.again)
-			}
+			rig.Is(t, r.again(tt.err), tt.again, "%v later, %v: again", tt.after, tt.err)
 		}
 	})
 }
@@ -294,9 +292,7 @@ func TestDialPatience(t *testing.T) {
 			dialed <- err
 		}()
 		p := x.s.next()
-		if err := <-dialed; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Dial: got %v, want a timeout", err)
-		}
+		rig.Is(t, <-dialed, context.DeadlineExceeded, "Dial")
 		p.ends()
 	})
 	t.Run("the caller's", func(t *testing.T) {
@@ -377,9 +373,7 @@ func TestHarnessCloseFreesTheStream(t *testing.T) {
 	x := newAnswering(t, timing{})
 	c, p, stream, keys := x.open()
 	rig.Must(t, c.Write([]byte(`"last words"`)))
-	if err := c.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	rig.Check(t, c.Close())
 	if text, err := keys.Open(p.read().GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
 		t.Errorf("record: got %q, %v", text, err)
 	}

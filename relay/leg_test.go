@@ -549,9 +549,7 @@ func TestLinkClosesBusyStream(t *testing.T) {
 	}()
 	// One frame has come; the writer is soon where the socket takes no more.
 	x.p.read()
-	if err := c.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	rig.Check(t, c.Close())
 	select {
 	case <-written:
 	case <-time.After(patience):

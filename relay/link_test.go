@@ -35,15 +35,11 @@ func startLink(t *testing.T, s *service, timing timing) *Link {
 		cancel()
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			rig.Check(t, err)
 		case <-time.After(patience):
 			t.Error("Run did not return")
 		}
-		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Accept after Run: got %v, want net.ErrClosed", err)
-		}
+		rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Run")
 		s.log.checkSecrets(t)
 	})
 	return l
@@ -244,9 +240,7 @@ func TestLinkRegistration(t *testing.T) {
 				if registers, _ := s.counts(); registers != later+1 {
 					t.Errorf("got %d registrations, want %d", registers, later+1)
 				}
-				if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-					t.Errorf("Accept: got %v, want net.ErrClosed", err)
-				}
+				rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept")
 				s.log.checkSecrets(t)
 			})
 		}
@@ -274,9 +268,7 @@ func TestLinkEnd(t *testing.T) {
 		t.Errorf("record: got %q, %v", text, err)
 	}
 	x.p.ends()
-	if err := <-done; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	rig.Check(t, <-done)
 	wantEnd(t, c, nil)
 	if err := c.Write([]byte(`1`)); err == nil {
 		t.Error("Write after Run: got nil")
@@ -326,9 +318,7 @@ func TestLinkClose(t *testing.T) {
 	x.answered("unaccepted", x.begin("unaccepted", testAuthority))
 	x.l.Close()
 	x.wantReset("unaccepted")
-	if _, err := x.l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: got %v, want net.ErrClosed", err)
-	}
+	rig.Is(t, rig.Err(x.l.Accept()), net.ErrClosed, "Accept")
 	x.say(keys, "stream", 0, `"goes on"`)
 	wantMessage(t, c, `"goes on"`)
 	x.answered("new", x.begin("new", testAuthority))
@@ -365,9 +355,7 @@ func TestLinkRenews(t *testing.T) {
 	})
 	await(t, "the answer to it", func() bool { return strings.Contains(s.log.String(), "registration renewed") })
 	first.ws.Close()
-	if n := s.next().query.Get("n"); n != "2" {
-		t.Errorf("the next websocket has the URL of registration %s", n)
-	}
+	rig.Is(t, s.next().query.Get("n"), "2", "the next websocket has the URL of registration")
 	if _, upgrades := s.counts(); upgrades != 2 {
 		t.Errorf("it took %d attempts", upgrades)
 	}

@@ -84,9 +84,7 @@ func TestProof(t *testing.T) {
 			r := newRemote(t, false)
 			r.write("0", "1", "2")
 			rig.Must(t, r.stream.receive(&tt.frame))
-			if got := r.stream.provenPeer(); got != tt.proven {
-				t.Errorf("proven: %v", got)
-			}
+			rig.Is(t, r.stream.provenPeer(), tt.proven, "proven")
 		})
 	}
 }

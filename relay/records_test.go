@@ -440,9 +440,7 @@ func TestReserveOfImpatientInput(t *testing.T) {
 	for _, s := range senders {
 		_ = s.to.Close()
 	}
-	if used := waiting.used.Load(); used != 0 {
-		t.Errorf("%d bytes are not given back", used)
-	}
+	rig.Is(t, waiting.used.Load(), 0, "bytes are not given back")
 }
 
 // TestRevokedBesideFullOrder: the Peer of a stream hears that the stream was

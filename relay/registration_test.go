@@ -48,9 +48,7 @@ func newTestRegistry(t *testing.T, cfg RegistryConfig) *Registry {
 		cfg.Tokens = auth.Bearer(registryToken)
 	}
 	r, err := NewRegistry(cfg)
-	if err != nil {
-		t.Fatalf("NewRegistry: %v", err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -133,9 +131,7 @@ func TestNewRegistry(t *testing.T) {
 			t.Errorf("NewRegistry(%q, %q): %v", tt.base, tt.id, err)
 			continue
 		}
-		if got := r.environmentID; got != strings.TrimSpace(cfg.EnvironmentID) {
-			t.Errorf("EnvironmentID = %q", got)
-		}
+		rig.Is(t, r.environmentID, strings.TrimSpace(cfg.EnvironmentID), "EnvironmentID")
 	}
 	rig.Is(t, rig.Err(NewRegistry(RegistryConfig{BaseURL: "http://127.0.0.1", EnvironmentID: "env-1"})), auth.ErrNoCredential, "NewRegistry without tokens")
 }
@@ -189,12 +185,8 @@ func TestRegistryOnTheWire(t *testing.T) {
 	if err != nil || registration.URL != "ws://127.0.0.1:7270/rv?sig=s3cret" || registration.ID != "reg-1" {
 		t.Fatalf("Register = %v, %v", registration, err)
 	}
-	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670")); err != nil {
-		t.Fatalf("Validate: %v", err)
-	}
-	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
-		t.Fatalf("Validate: %v", err)
-	}
+	rig.Must(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670"))))
+	rig.Must(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid"))))
 	connection, err := askUntil(t.Context(), r)
 	rig.Must(t, err)
 	if connection.URL != "ws://127.0.0.1:7274/rv/h?role=harness&sig=s3cret" || connection.RegistrationID != "reg-h" ||
@@ -228,18 +220,14 @@ func TestRegistryOnTheWire(t *testing.T) {
 		if want.streamID != "" {
 			wantLines = append(wantLines, "x-codex-noise-stream-id: "+want.streamID)
 		}
-		if first := "POST /cloud/environment/env-1/" + want.path + " HTTP/1.1"; lines[0] != first {
-			t.Errorf("request %d begins %q, want %q", i, lines[0], first)
-		}
+		rig.Is(t, lines[0], "POST /cloud/environment/env-1/"+want.path+" HTTP/1.1", "request %d begins", i)
 		var headers []string
 		for _, line := range lines[1:] {
 			name, value, _ := strings.Cut(line, ":")
 			headers = append(headers, strings.ToLower(name)+":"+value)
 		}
 		slices.Sort(headers)
-		if diff := cmp.Diff(wantLines, headers); diff != "" {
-			t.Errorf("headers of request %d (-want +got):\n%s", i, diff)
-		}
+		rig.Same(t, fmt.Sprintf("headers of request %d", i), wantLines, headers)
 		wantBody, err := json.Marshal(want.body)
 		rig.Must(t, err)
 		if !sameJSON(t, wantBody, []byte(body)) {
@@ -271,9 +259,7 @@ func TestCanonicalUUID(t *testing.T) {
 		"{4faa9b06-fef2-463f-8e45-a01233809670}":        "",
 		"urn:uuid:4faa9b06-fef2-463f-8e45-a01233809670": "",
 	} {
-		if got := canonicalUUID([]byte(id)); got != want {
-			t.Errorf("canonicalUUID(%q) = %q, want %q", id, got, want)
-		}
+		rig.Is(t, canonicalUUID([]byte(id)), want, "canonicalUUID(%q)", id)
 	}
 }
 
@@ -321,9 +307,7 @@ func TestRegisterIsFinal(t *testing.T) {
 			if ok != (tt.wantStatus != 0) || ok && refused.Status != tt.wantStatus {
 				t.Errorf("Register: error %#v, want status %d", err, tt.wantStatus)
 			}
-			if got := asked.Load(); got != 1 {
-				t.Errorf("%d requests, want 1", got)
-			}
+			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
 }
@@ -554,9 +538,7 @@ func TestUnauthorized(t *testing.T) {
 			if wantOK := tt.refusals > 1; ok != wantOK || ok && refused.Status != 401 || tt.wantErr != nil && !errors.Is(err, tt.wantErr) {
 				t.Errorf("Register: error %v", err)
 			}
-			if got := asked.Load(); got != tt.wantAsked {
-				t.Errorf("%d requests, want %d", got, tt.wantAsked)
-			}
+			rig.Is(t, asked.Load(), tt.wantAsked, "requests")
 			if len(bodies) == 2 && (bodies[0] != bodies[1] || tokens[0] != "Bearer token-1" || tokens[1] != "Bearer token-2") {
 				t.Errorf("the repeated request is not the same with another token: %v", tokens)
 			}
@@ -636,9 +618,7 @@ func TestValidate(t *testing.T) {
 			if errors.Is(err, ErrNotValid) != (tt.want == "does not let") {
 				t.Errorf("Validate: error %v, ErrNotValid or not", err)
 			}
-			if got := asked.Load(); got != 1 {
-				t.Errorf("%d requests, want 1", got)
-			}
+			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
 }
@@ -651,9 +631,7 @@ func TestValidateExpired(t *testing.T) {
 	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
 		t.Errorf("Validate: error %v after %d requests, want ErrExpired after none", err, asked.Load())
 	}
-	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
-		t.Errorf("Validate with a new credential: %v", err)
-	}
+	rig.Check(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream"))))
 }
 
 // TestValidateOnDyingConnection repeats the question when the registry closes a
@@ -688,15 +666,11 @@ func TestValidateOnDyingConnection(t *testing.T) {
 	}()
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
 	for range 3 {
-		if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
-			t.Errorf("Validate: %v", err)
-		}
+		rig.Check(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream"))))
 	}
 	r.Close()
 	l.Close()
-	if got := <-served; got != 3 {
-		t.Errorf("%d connections, want 3", got)
-	}
+	rig.Is(t, <-served, 3, "connections")
 }
 
 func TestConnectRepeats(t *testing.T) {
@@ -784,9 +758,7 @@ func TestConnectIsFinal(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("Connect: error %v, want one with %q", err, tt.wantErr)
 			}
-			if got := asked.Load(); got != 1 {
-				t.Errorf("%d requests, want 1", got)
-			}
+			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
 }

@@ -45,13 +45,9 @@ func (j *meeting) pair(t *testing.T) (harness, executor rpc.Conn) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	harness, err := j.d.Dial(ctx)
-	if err != nil {
-		t.Fatalf("Dial: %v", err)
-	}
+	rig.Must(t, err)
 	executor, err = j.l.Accept()
-	if err != nil {
-		t.Fatalf("Accept: %v", err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
 		harness.Close()
 		executor.Close()
@@ -213,15 +209,11 @@ func TestRelayCutHandshake(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				c, err := j.d.Dial(ctx)
-				if err != nil {
-					t.Fatalf("Dial: %v", err)
-				}
+				rig.Must(t, err)
 				defer c.Close()
 				for i := range 10 {
 					want := fmt.Sprintf(`"%d %s"`, i, strings.Repeat("x", 100*i))
-					if err := c.Write([]byte(want)); err != nil {
-						t.Fatalf("Write: %v", err)
-					}
+					rig.Must(t, c.Write([]byte(want)))
 					wantMessage(t, c, want)
 					if got := <-heard; got != want {
 						t.Errorf("the executor heard %.20q, want %.20q", got, want)

@@ -133,9 +133,7 @@ func TestUnread(t *testing.T) {
 	}
 	r.wantRead("{}")
 	rig.Must(t, r.data(maxUnread, r.record(framed("last"))))
-	if err := r.data(maxUnread+1, r.record(framed("{}")[:5])); err != nil {
-		t.Fatalf("part of a message: %v", err)
-	}
+	rig.Must(t, r.data(maxUnread+1, r.record(framed("{}")[:5])))
 	if err := r.data(maxUnread+2, r.record("}")); err != errUnread {
 		t.Fatalf("129 unread: %v", err)
 	}
@@ -226,9 +224,7 @@ func TestPatientPeer(t *testing.T) {
 		for _, want := range all {
 			r.wantRead(want)
 		}
-		if r.stream.in.taken != 2 {
-			t.Errorf("%d records are taken", r.stream.in.taken)
-		}
+		rig.Is(t, r.stream.in.taken, 2, "records are taken")
 	})
 	t.Run("violation in the backlog", func(t *testing.T) {
 		t.Parallel()

@@ -75,9 +75,7 @@ func TestReserveOfOutput(t *testing.T) {
 			s.Close()
 		}
 		writing.Wait()
-		if used := kept.used.Load(); used != 0 {
-			t.Errorf("%d bytes are not given back", used)
-		}
+		rig.Is(t, kept.used.Load(), 0, "bytes are not given back")
 	})
 }
 
@@ -127,8 +125,6 @@ func TestReserveOfInput(t *testing.T) {
 		for _, s := range append(streams[:], innocent) {
 			s.Close()
 		}
-		if used := waiting.used.Load(); used != 0 {
-			t.Errorf("%d bytes are not given back", used)
-		}
+		rig.Is(t, waiting.used.Load(), 0, "bytes are not given back")
 	})
 }

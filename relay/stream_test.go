@@ -285,9 +285,7 @@ func TestPeerEnds(t *testing.T) {
 			}
 			r.wantEnd(tt.read)
 			rig.Is(t, r.stream.Write([]byte("{}")), tt.write, "Write")
-			if err := r.data(3, []byte("nothing")); err != nil {
-				t.Errorf("a frame after the end: %v", err)
-			}
+			rig.Check(t, r.data(3, []byte("nothing")))
 			r.stream.Close()
 			r.wantEnd(net.ErrClosed)
 			if ends := r.told(); len(ends) != 0 {
@@ -412,9 +410,7 @@ func TestTurns(t *testing.T) {
 		write := func(size, n int) {
 			wg.Go(func() {
 				for range n {
-					if err := s.Write(make([]byte, size)); err != nil {
-						t.Errorf("Write: %v", err)
-					}
+					rig.Check(t, s.Write(make([]byte, size)))
 				}
 			})
 			synctest.Wait()

@@ -168,9 +168,7 @@ func TestStreamsWithoutAWebsocket(t *testing.T) {
 	s := table()
 	lost := s.leg
 	waits, ends := activate(t, s, "waits"), activate(t, s, "ends")
-	if got := len(s.detach()); got != 2 {
-		t.Errorf("detach: got %d streams, want 2", got)
-	}
+	rig.Is(t, len(s.detach()), 2, "detach: streams")
 	if m, g := s.endedHere("ends", ends.stream); m != ends || g != nil {
 		t.Errorf("remove: got %v on %v, want it without a websocket", m, g)
 	}
@@ -183,9 +181,7 @@ func TestStreamsWithoutAWebsocket(t *testing.T) {
 	if got := s.clear(lost); len(got) != 1 || got[0] != waits {
 		t.Errorf("clear: got %v, want the stream that waits", got)
 	}
-	if len(s.active) != 0 {
-		t.Errorf("%d streams are left", len(s.active))
-	}
+	rig.Is(t, len(s.active), 0, "streams are left")
 }
 
 func TestLabel(t *testing.T) {
@@ -201,8 +197,6 @@ func TestLabel(t *testing.T) {
 		{strings.Repeat("y", 5000), strings.Repeat("y", 64) + "..."},
 	}
 	for _, tt := range tests {
-		if got := label([]byte(tt.id)); got != tt.want {
-			t.Errorf("label(%.20q): got %s, want %s", tt.id, got, tt.want)
-		}
+		rig.Is(t, label([]byte(tt.id)), tt.want, "label(%.20q)", tt.id)
 	}
 }

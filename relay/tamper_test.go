@@ -177,13 +177,9 @@ func TestRelayImpostor(t *testing.T) {
 	message2 := func(t *testing.T, id string, message1 []byte) []byte {
 		t.Helper()
 		r, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), message1)
-		if err != nil {
-			t.Fatalf("readInitiation: %v", err)
-		}
+		rig.Must(t, err)
 		answer, _, err := r.Respond()
-		if err != nil {
-			t.Fatalf("respond: %v", err)
-		}
+		rig.Must(t, err)
 		return answer
 	}
 	t.Run("answers in the executor's place", func(t *testing.T) {

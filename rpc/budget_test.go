@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -73,9 +72,7 @@ func TestBudgetWaits(t *testing.T) {
 	<-granted
 	mustFill(t, first, left)
 	first.Recycle(first.Message())
-	if used := b.used(); used != 0 {
-		t.Errorf("%d bytes are not given back", used)
-	}
+	rig.Is(t, b.used(), 0, "bytes are not given back")
 }
 
 // TestBudgetOldest fills the budget with messages that have all begun, so that each
@@ -107,9 +104,7 @@ func TestBudgetOldest(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	if used := b.used(); used != 0 {
-		t.Errorf("%d bytes are not given back", used)
-	}
+	rig.Is(t, b.used(), 0, "bytes are not given back")
 }
 
 // TestBudgetProperties lets messages of any size come in any pieces, be given
@@ -367,9 +362,7 @@ func TestBudgetOverdue(t *testing.T) {
 				asked := time.Now()
 				waits := NewIntake(b, patience, nil)
 				waitFill(t, waits, 100<<10)
-				if waited := time.Since(asked); waited != patience {
-					t.Errorf("another one has waited for %v", waited)
-				}
+				rig.Is(t, time.Since(asked), patience, "another one has waited for")
 				waits.Recycle(waits.Message())
 				holding.Wait()
 				if b.used() != 0 || len(b.holders) > 0 || b.overdue != nil {
@@ -437,9 +430,7 @@ func TestBudgetClose(t *testing.T) {
 		waits.Close()
 		other.Close()
 		for range 2 {
-			if err := <-done; !errors.Is(err, net.ErrClosed) {
-				t.Errorf("%v, want that it is closed", err)
-			}
+			rig.Is(t, <-done, net.ErrClosed, "")
 		}
 		first.Drop()
 		if used := b.used(); used != 0 || len(b.queue) > 0 {
@@ -462,9 +453,7 @@ func TestBudgetGivenUp(t *testing.T) {
 	first.Drop()
 	<-granted
 	waits.Drop()
-	if used := b.used(); used != 0 {
-		t.Errorf("%d bytes are not given back", used)
-	}
+	rig.Is(t, b.used(), 0, "bytes are not given back")
 }
 
 // TestBudgetGate: nothing more of a connection is read while too many small
@@ -545,7 +534,5 @@ func TestSuspended(t *testing.T) {
 	if !other.suspend(maxSmall+1) || !third.suspend(maxSmall+1) {
 		t.Error("what was given back cannot be had")
 	}
-	if b.large.suspended != ownSuspended+2*(maxSmall+1) {
-		t.Errorf("%d bytes are suspended", b.large.suspended)
-	}
+	rig.Is(t, b.large.suspended, ownSuspended+2*(maxSmall+1), "bytes are suspended")
 }

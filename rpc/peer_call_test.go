@@ -96,9 +96,7 @@ func TestCall(t *testing.T) {
 				if _, wire := errors.AsType[*protocol.Error](err); wire != tt.wire {
 					t.Errorf("Call: %T, the answer of the other side: %v, want %v", err, wire, tt.wire)
 				}
-				if got, want := fmt.Sprint(tt.result), fmt.Sprint(tt.want); got != want {
-					t.Errorf("result %s, want %s", got, want)
-				}
+				rig.Is(t, fmt.Sprint(tt.result), fmt.Sprint(tt.want), "result")
 			})
 		})
 	}
@@ -178,9 +176,7 @@ func TestManyAbandonedCalls(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if err := p.Notify("m", nil); err != nil {
-			t.Fatalf("after 1024 calls: %v", err)
-		}
+		rig.Must(t, p.Notify("m", nil))
 		if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
 			t.Fatalf("the last call: %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestConcurrency(t *testing.T) {
@@ -18,14 +19,10 @@ func TestConcurrency(t *testing.T) {
 			s := newStage(t)
 			_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: tt.configured}, true)
 			f.flood(tt.want+2, "free", "")
-			if got := s.count(); got != tt.want {
-				t.Errorf("%d requests run at once, want %d", got, tt.want)
-			}
+			rig.Is(t, s.count(), tt.want, "requests run at once")
 			s.release("free1")
 			f.answers("1")
-			if got := s.count(); got != tt.want+1 {
-				t.Errorf("%d requests ran, want %d", got, tt.want+1)
-			}
+			rig.Is(t, s.count(), tt.want+1, "requests ran")
 		})
 	}
 }
@@ -90,9 +87,7 @@ func TestUnreadAnswersStopReading(t *testing.T) {
 					close(s.gate(fmt.Sprint(method, i)))
 				}
 				_, f := serve(t, rpc.Config{Table: s.table()}, false)
-				if got := f.flood(500, method, ""); got != want {
-					t.Errorf("%d requests were taken, want %d", got, want)
-				}
+				rig.Is(t, f.flood(500, method, ""), want, "requests were taken")
 			})
 		})
 	}
@@ -107,9 +102,7 @@ func TestReadingResumes(t *testing.T) {
 		for i := range 500 {
 			close(s.gate(fmt.Sprint("free", i)))
 		}
-		if got := s.count(); got != 500 {
-			t.Errorf("%d of 500 requests ran", got)
-		}
+		rig.Is(t, s.count(), 500, "of 500 requests ran")
 	})
 }
 
@@ -171,9 +164,7 @@ func TestAnsweredWithoutASlot(t *testing.T) {
 		s.release("u", "i")
 		f.answers(`"u"`, `"i"`)
 		f.send(`{"id":1,"result":{}}`)
-		if err := <-called; err != nil {
-			t.Errorf("Call: %v", err)
-		}
+		rig.Check(t, <-called)
 	})
 }
 
@@ -221,9 +212,7 @@ func TestStrictPeerNoticesTheEnd(t *testing.T) {
 		closing := false
 		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 1, Closing: func(error) { closing = true }}, true)
 		f.request("poll", "a", "q")
-		if got := f.flood(500, "free", ""); got != 500 {
-			t.Errorf("%d of 500 requests were read behind one that waits", got)
-		}
+		rig.Is(t, f.flood(500, "free", ""), 500, "of 500 requests were read behind one that waits")
 		f.conn.Close()
 		synctest.Wait()
 		if !closing {

@@ -64,12 +64,8 @@ func TestServe(t *testing.T) {
 				synctest.Wait()
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				if got := f.got[0]; got != tt.want {
-					t.Errorf("got %s, want %s", got, tt.want)
-				}
-				if got, want := f.got[len(f.got)-1], `{"id":"probe","result":{}}`; got != want {
-					t.Errorf("afterwards: got %s, want %s", got, want)
-				}
+				rig.Is(t, f.got[0], tt.want, "the result")
+				rig.Is(t, f.got[len(f.got)-1], `{"id":"probe","result":{}}`, "afterwards")
 			})
 		})
 	}

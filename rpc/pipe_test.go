@@ -22,18 +22,14 @@ func TestPipeIsSynchronous(t *testing.T) {
 		a, b := rpc.Pipe()
 		written := false
 		go func() {
-			if err := a.Write([]byte(`{}`)); err != nil {
-				t.Errorf("Write: %v", err)
-			}
+			rig.Check(t, a.Write([]byte(`{}`)))
 			written = true
 		}()
 		synctest.Wait()
 		if written {
 			t.Fatal("Write returned before the message was read")
 		}
-		if _, err := b.Read(); err != nil {
-			t.Fatalf("Read: %v", err)
-		}
+		rig.Must(t, rig.Err(b.Read()))
 		synctest.Wait()
 		if !written {
 			t.Fatal("Write still blocks after the message was read")

@@ -234,9 +234,7 @@ func TestCompileNetwork(t *testing.T) {
 	} {
 		p, err := tt.profile.Compile()
 		rig.Must(t, err)
-		if p.Network != tt.want {
-			t.Errorf("%+v: network %v, want %v", tt.profile, p.Network, tt.want)
-		}
+		rig.Is(t, p.Network, tt.want, "%+v: network", tt.profile)
 	}
 }
 
@@ -258,9 +256,7 @@ func TestCompileFullRead(t *testing.T) {
 	} {
 		p, err := tt.profile.Compile()
 		rig.Must(t, err)
-		if p.FullRead != tt.want {
-			t.Errorf("%s: %v", tt.name, p.FullRead)
-		}
+		rig.Is(t, p.FullRead, tt.want, "%s", tt.name)
 	}
 }
 

@@ -134,9 +134,7 @@ func TestGlobChoices(t *testing.T) {
 		strings.Repeat("{a,b}", 100): 1000,
 		strings.Repeat("{a,", 1000) + strings.Repeat("}", 1000): 1000,
 	} {
-		if got := countChoices(pattern, 1000); got != want {
-			t.Errorf("%.40q: %d, want %d", pattern, got, want)
-		}
+		rig.Is(t, countChoices(pattern, 1000), want, "%.40q", pattern)
 	}
 }
 

@@ -24,9 +24,7 @@ func TestCompileManaged(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 		for path, want := range map[string]Access{"/": Write, "/etc/x": Write, "/repo/.git": Write, "/run/agent/key": Denied} {
-			if got := p.Access(path); got != want {
-				t.Errorf("%s: %s: %v", name, path, got)
-			}
+			rig.Is(t, p.Access(path), want, "%s: %s", name, path)
 		}
 	}
 	narrower, err := Profile{Network: NetworkManaged, Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Read, "/etc")}}.Compile()

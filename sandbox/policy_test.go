@@ -70,23 +70,15 @@ func TestPolicyAccess(t *testing.T) {
 		{"usr", Hidden, false, false},
 	} {
 		path := tt.path
-		if got := p.Access(path); got != tt.access {
-			t.Errorf("Access(%q) = %v, want %v", path, got, tt.access)
-		}
+		rig.Is(t, p.Access(path), tt.access, "Access(%q)", path)
 		if !strings.HasPrefix(path, "/") || len(path) > 1 && strings.HasSuffix(path, "/") {
 			continue // the caller's mistake: Access still grants nothing, the others promise nothing
 		}
-		if got := p.Leads(path); got != tt.leads {
-			t.Errorf("Leads(%q) = %v, want %v", path, got, tt.leads)
-		}
-		if got := p.Bound(path); got != tt.bound {
-			t.Errorf("Bound(%q) = %v, want %v", path, got, tt.bound)
-		}
+		rig.Is(t, p.Leads(path), tt.leads, "Leads(%q)", path)
+		rig.Is(t, p.Bound(path), tt.bound, "Bound(%q)", path)
 	}
 	for path, grants := range map[string]bool{"/repo": true, "/repo/x": false, "/repo/a": true, "/repo/a/c": false, "/usr": true, "/usr/bin": false, "/opt": true} {
-		if got := p.Grants(path); got != grants {
-			t.Errorf("Grants(%q) = %v, want %v", path, got, grants)
-		}
+		rig.Is(t, p.Grants(path), grants, "Grants(%q)", path)
 	}
 	rig.Same(t, "what came of it", []string{"/repo", "/repo/a/b"}, p.WritableRoots())
 }
@@ -97,9 +89,7 @@ func TestPolicyUnconfined(t *testing.T) {
 	if p.Access("/x") != Write || !p.Leads("/x") || p.Bound("/x") || p.DeniesFile("/x") || p.WritableRoots() != nil {
 		t.Error("the zero policy restricts files")
 	}
-	if p.Network != NetworkRestricted {
-		t.Error("the zero policy does not restrict the network")
-	}
+	rig.Is(t, p.Network, NetworkRestricted, "the zero policy does not restrict the network")
 }
 
 // drawPath draws a path of names that are prefixes of each other.
@@ -199,9 +189,7 @@ func TestPolicyText(t *testing.T) {
 	var got envelope
 	rig.Must(t, json.Unmarshal(data, &got))
 	rig.Same(t, "what came of it", p, got.Policy)
-	if got.Policy.Key() != p.Key() {
-		t.Error("the key has changed on the way")
-	}
+	rig.Is(t, got.Policy.Key(), p.Key(), "the key has changed on the way")
 }
 
 // TestPolicyKey changes one thing at a time.

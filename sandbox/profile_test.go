@@ -1,6 +1,10 @@
 package sandbox
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
 
 func TestTmpDir(t *testing.T) {
 	t.Parallel()
@@ -15,8 +19,6 @@ func TestTmpDir(t *testing.T) {
 		{[]string{"TMPDIR=/a", "TMPDIR=/b"}, "/a"},
 		{[]string{"XTMPDIR=/a"}, ""},
 	} {
-		if got := TmpDir(tt.environ); got != tt.want {
-			t.Errorf("%q: %q, want %q", tt.environ, got, tt.want)
-		}
+		rig.Is(t, TmpDir(tt.environ), tt.want, "%q", tt.environ)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"hash"
 	"net/http"
@@ -76,9 +75,7 @@ func TestCapabilityToken(t *testing.T) {
 		{"not ASCII", []string{"Bearer \xe9"}, "invalid authorization header"},
 	} {
 		for source, a := range map[string]*Authenticator{"file": fromFile, "digest": lower, "upper case digest": upper} {
-			if got := errText(check(a, tt.values...)); got != tt.want {
-				t.Errorf("%s, by %s: got %q, want %q", tt.name, source, got, tt.want)
-			}
+			rig.Is(t, errText(check(a, tt.values...)), tt.want, "%s, by %s", tt.name, source)
 		}
 	}
 	if got := check(&Authenticator{}, "Bearer tok en1"); got == nil {
@@ -191,9 +188,7 @@ func TestSignedBearer(t *testing.T) {
 		{"empty", plain, ``, invalid},
 	} {
 		token := sign(hs256, tt.payload, testSecret, sha256.New)
-		if got := errText(check(tt.a, "Bearer "+token)); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		rig.Is(t, errText(check(tt.a, "Bearer "+token)), tt.want, "%s", tt.name)
 	}
 
 	const good = `{"exp":1700000100}`
@@ -228,24 +223,16 @@ func TestSignedBearer(t *testing.T) {
 		{"not a token", "abc", invalid},
 		{"too large", sign(hs256, `{"exp":1700000100,"q":"`+strings.Repeat("x", maxJWT)+`"}`, testSecret, sha256.New), invalid},
 	} {
-		if got := errText(check(plain, "Bearer "+tt.token)); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		rig.Is(t, errText(check(plain, "Bearer "+tt.token)), tt.want, "%s", tt.name)
 	}
-	if got := errText(verdict(plain.jwt, parts[0]+"."+parts[1]+"."+parts[2][:9]+"\n"+parts[2][9:], now)); got != invalid {
-		t.Errorf("line break in the signature: got %q, want %q", got, invalid)
-	}
+	rig.Is(t, errText(verdict(plain.jwt, parts[0]+"."+parts[1]+"."+parts[2][:9]+"\n"+parts[2][9:], now)), invalid, "line break in the signature")
 	for value, want := range map[string]string{
 		"Basic x": "invalid authorization header",
 		"Bearer":  "invalid authorization header",
 	} {
-		if got := errText(check(plain, value)); got != want {
-			t.Errorf("%q: got %q, want %q", value, got, want)
-		}
+		rig.Is(t, errText(check(plain, value)), want, "%q", value)
 	}
-	if got := check(plain); !errors.Is(got, errTokenMissing) {
-		t.Errorf("no header: got %v, want %v", got, errTokenMissing)
-	}
+	rig.Is(t, check(plain), errTokenMissing, "no header")
 }
 
 // nextLetter changes a last base64 letter in the two bits that 32 bytes leave
@@ -306,7 +293,5 @@ func TestAuthOptions(t *testing.T) {
 	}
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()
 	rig.Must(t, err)
-	if got := time.Duration(a.jwt.skew) * time.Second; got != DefaultClockSkew {
-		t.Errorf("skew that was not given: got %v, want %v", got, DefaultClockSkew)
-	}
+	rig.Is(t, time.Duration(a.jwt.skew)*time.Second, DefaultClockSkew, "skew that was not given")
 }

@@ -104,9 +104,7 @@ func TestCommandRoundTrip(t *testing.T) {
 	if _, err := c.Read(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Read after Close: %v, want an error other than io.EOF", err)
 	}
-	if got, want := c.String(), "command "+os.Args[0]; got != want {
-		t.Errorf("String: got %q, want %q", got, want)
-	}
+	rig.Is(t, c.String(), "command "+os.Args[0], "String")
 }
 
 func TestCommandSettings(t *testing.T) {
@@ -179,9 +177,7 @@ func TestCommandClose(t *testing.T) {
 			readLine(t, c)
 			c.Close()
 			status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
-			if got := max(status.Signal(), 0); got != tt.want {
-				t.Errorf("ended by %v, want %v", got, tt.want)
-			}
+			rig.Is(t, max(status.Signal(), 0), tt.want, "ended by")
 		})
 	}
 }
@@ -231,9 +227,7 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited
-	if got := readLine(t, c); got != "last" {
-		t.Errorf("got %q, want the last line", got)
-	}
+	rig.Is(t, readLine(t, c), "last", "the result")
 	if _, err := c.Read(); err != io.EOF {
 		t.Errorf("Read: %v, want io.EOF", err)
 	}

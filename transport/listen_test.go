@@ -253,9 +253,7 @@ func TestHTTP(t *testing.T) {
 	}
 
 	got, _ := ask(t, open, "GET / HTTP/1.0\r\n"+upgradeHeaders+"\r\n")
-	if got.Status != http.StatusUpgradeRequired {
-		t.Errorf("upgrade over HTTP/1.0: got status %d, want %d", got.Status, http.StatusUpgradeRequired)
-	}
+	rig.Is(t, got.Status, http.StatusUpgradeRequired, "upgrade over HTTP/1.0: got status")
 	_, header := ask(t, open, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+
 		"Sec-WebSocket-Protocol: a, b\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
 	for _, name := range []string{"Sec-Websocket-Protocol", "Sec-Websocket-Extensions"} {
@@ -264,9 +262,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	got, _ = ask(t, open, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 2*maxHeader)+"\r\n\r\n")
-	if got.Status != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("header of %d bytes: got status %d, want %d", 2*maxHeader, got.Status, http.StatusRequestHeaderFieldsTooLarge)
-	}
+	rig.Is(t, got.Status, http.StatusRequestHeaderFieldsTooLarge, "header of %d bytes: got status", 2*maxHeader)
 }
 
 // Close ends everything but what Accept has returned.

@@ -131,9 +131,7 @@ func TestStdioWrites(t *testing.T) {
 	}
 	c.Close()
 	rig.Is(t, c.Write([]byte("{}")), net.ErrClosed, "Write after Close")
-	if c.String() != "stdio" {
-		t.Errorf("String: got %q", c.String())
-	}
+	rig.Is(t, c.String(), "stdio", "String")
 }
 
 // After a write that failed half way, no other line may follow it.

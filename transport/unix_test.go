@@ -130,9 +130,7 @@ func TestPrincipal(t *testing.T) {
 				header.Set("Authorization", "Bearer "+tt.token)
 			}
 			_, server := webSocketPair(t, Config{URL: url, Auth: tt.auth}, DialConfig{Header: header})
-			if got := server.Principal(); got != want {
-				t.Errorf("%s at %s: %q, want %q", tt.name, url, got, want)
-			}
+			rig.Is(t, server.Principal(), want, "%s at %s", tt.name, url)
 		}
 	}
 }
@@ -179,9 +177,7 @@ func TestAllowUIDs(t *testing.T) {
 		t.Fatal("nobody came")
 	}
 	t.Cleanup(func() { server.Close() })
-	if got := server.(rpc.Identified).Principal(); got != "uid:65533" {
-		t.Errorf("the client is %q", got)
-	}
+	rig.Is(t, server.(rpc.Identified).Principal(), "uid:65533", "the client")
 }
 
 // TestForeignServer: a server that is somebody else's is told nothing, no token above all.

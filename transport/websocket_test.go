@@ -300,9 +300,7 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: 150 * time.Millisecond})
 	began := time.Now()
 	err := <-readAsync(server)
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read: %v, want %v", err, os.ErrDeadlineExceeded)
-	}
+	rig.Is(t, err, os.ErrDeadlineExceeded, "Read")
 	if took := time.Since(began); took < 100*time.Millisecond {
 		t.Errorf("dropped after %v, before its time", took)
 	}
@@ -380,9 +378,7 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 				err = server.Write(message)
 			}
 			close(over)
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
-			}
+			rig.Is(t, err, os.ErrDeadlineExceeded, "Write")
 			rig.Is(t, server.Write([]byte("{}")), net.ErrClosed, "Write again")
 		})
 	}
@@ -535,7 +531,5 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 func TestWebSocketString(t *testing.T) {
 	t.Parallel()
 	p, server := rawPair(t, Config{})
-	if got, want := server.String(), "websocket "+p.LocalAddr().String(); got != want {
-		t.Errorf("String: got %q, want %q", got, want)
-	}
+	rig.Is(t, server.String(), "websocket "+p.LocalAddr().String(), "String")
 }

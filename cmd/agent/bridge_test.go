@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // offers is a listener whose Accept returns the connections that a test sends to
@@ -56,13 +57,9 @@ func TestBound(t *testing.T) {
 				_ = far.Close()
 			}
 		}
-		if taken != maxConnections {
-			t.Errorf("%d connections were taken, want %d", taken, maxConnections)
-		}
+		rig.Is(t, taken, maxConnections, "connections were taken")
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-done)
 	})
 }
 
@@ -86,9 +83,7 @@ func TestJoin(t *testing.T) {
 				joinConns(ctx, a, b)
 			}()
 			for _, way := range [][2]rpc.Conn{{near, far}, {far, near}} {
-				if err := way[0].Write([]byte(`{"id":1}`)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, way[0].Write([]byte(`{"id":1}`)))
 				if got, err := way[1].Read(); string(got) != `{"id":1}` || err != nil {
 					t.Fatalf("got %q, %v", got, err)
 				}

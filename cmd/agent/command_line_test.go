@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -18,9 +19,7 @@ import (
 func TestDefaultsInTags(t *testing.T) {
 	t.Parallel()
 	flags, _, err := parse(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	f := flags.(*serverFlags)
 	if f.ConcurrentRequests != rpc.DefaultConcurrency || f.RetainBytes != agent.DefaultRetainBytes || f.SessionTTL != agent.DefaultSessionTTL ||
 		f.NamedSessionTTL != agent.DefaultNamedSessionTTL {
@@ -69,9 +68,7 @@ func TestVariables(t *testing.T) {
 		if line, err := read(strings.Fields(tt.line), nil); err == nil {
 			got = fmt.Sprint(reflect.Indirect(reflect.ValueOf(line.Flags).Elem().FieldByName(tt.field)))
 		}
-		if got != tt.want {
-			t.Errorf("%s=%q agent %s: %s is %q, want %q", tt.variable, tt.value, tt.line, tt.field, got, tt.want)
-		}
+		rig.Is(t, got, tt.want, "%s=%q agent %s: %s", tt.variable, tt.value, tt.line, tt.field)
 		os.Unsetenv(tt.variable)
 	}
 }

@@ -18,9 +18,7 @@ import (
 func completionScript(t *testing.T, shell string) string {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "agent."+shell), os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer file.Close()
 	if code := (&completionFlags{Shell: shell}).run(program.System{Stdout: file}); code != program.ExitOK {
 		t.Fatalf("exit code %d", code)
@@ -44,13 +42,9 @@ func TestBashCompletion(t *testing.T) {
 	script := completionScript(t, "bash")
 	dir := t.TempDir()
 	for _, name := range []string{"file-1", "file-2"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "file-dir"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(dir, "file-dir"), 0o755))
 	known := knownWords(t)
 	const levels = "debug info warn error"
 	files := "file-1 file-2 file-dir"
@@ -118,9 +112,7 @@ func TestBashCompletion(t *testing.T) {
 			cmd.Env = append(os.Environ(), "PATH="+pathOf(t, "true", "truncate", "grep")+":"+known)
 			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got, want := strings.Fields(string(out)), strings.Fields(tt.want)
 			slices.Sort(got)
 			slices.Sort(want)
@@ -147,16 +139,10 @@ commands) echo exec ;;
 environments) echo "environments-of-$*" | tr ' ' - ;;
 esac
 `
-	if err := rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)))
 	tr, err := exec.LookPath("tr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(tr, filepath.Join(dir, "tr")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.Symlink(tr, filepath.Join(dir, "tr")))
 	return dir
 }
 
@@ -166,9 +152,7 @@ func TestHostileWords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := "#!/bin/sh\nprintf '%s\\n' '$(touch ran)' '`touch ran`' '*' '~root'\n"
-	if err := rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)))
 	for shell, command := range map[string]string{
 		"bash": `source "$1"; COMP_WORDS=(agent context use "") COMP_CWORD=3; _agent; printf '%s\n' "${COMPREPLY[@]}"`,
 		"fish": `source $argv[1]; complete -C "agent context use "`,
@@ -185,9 +169,7 @@ func TestHostileWords(t *testing.T) {
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+dir+":"+os.Getenv("PATH"))
 			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if !strings.Contains(string(out), "$(touch ran)") || !strings.Contains(string(out), "`touch ran`") {
 				t.Errorf("offered are\n%s", out)
 			}
@@ -204,12 +186,8 @@ func pathOf(t *testing.T, programs ...string) string {
 	dir := t.TempDir()
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, os.Symlink(path, filepath.Join(dir, name)))
 	}
 	return dir
 }
@@ -248,9 +226,7 @@ func TestFishCompletion(t *testing.T) {
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+known+":"+os.Getenv("PATH"))
 			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
 			if got != want {
 				t.Errorf("got %q, want %q", out, want)

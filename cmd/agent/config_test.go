@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTables: a file can have a table for each command with options that a file can set, and for
@@ -32,17 +33,11 @@ func TestTables(t *testing.T) {
 func filedBy(t *testing.T, text, command string, required bool) cli.Values {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	files, err := cli.ReadFiles("agent", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l, err := files.Of(command, commands.Find(command).Of(commands.Find(command).New()).Options(), cli.Shared{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	values := l.Merge(nil, func(string) (string, bool) { return "", false })
 	for name, v := range values {
 		v.Required = required
@@ -156,18 +151,14 @@ func TestPlaceOfServer(t *testing.T) {
 		{"", "AGENT_REMOTE=https://reg AGENT_ENVIRONMENT_ID=e AGENT_TRANSPORT=direct"},
 	} {
 		path := filepath.Join(t.TempDir(), "config.toml")
-		if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(path, []byte(tt.file), 0o600))
 		t.Setenv("AGENT_CONFIG", path)
 		for variable := range strings.FieldsSeq(tt.variables) {
 			name, value, _ := strings.Cut(variable, "=")
 			t.Setenv(name, value)
 		}
 		flags, _, err := parse([]string{"--listen", "unix:///s"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if f := flags.(*serverFlags); f.Remote != nil || f.Transport != "" {
 			t.Errorf("%+v: %v, %s", tt, f.Remote, f.Transport)
 		}
@@ -201,9 +192,7 @@ func TestPlace(t *testing.T) {
 	} {
 		t.Run(tt.variable+" "+tt.line, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.toml")
-			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(path, []byte(tt.file), 0o600))
 			for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT"} {
 				t.Setenv(name, "")
 				_ = os.Unsetenv(name)
@@ -213,9 +202,7 @@ func TestPlace(t *testing.T) {
 			}
 			t.Setenv("AGENT_CONFIG", path)
 			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			f := flags.(*execFlags)
 			words := []string{f.URL, f.Registry}
 			if f.EnvironmentID != nil {
@@ -223,9 +210,7 @@ func TestPlace(t *testing.T) {
 			}
 			words = append(words, f.TokenFile, f.RegistryTokenFile, f.TLSCA)
 			words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
-			if got := strings.Join(words, " "); got != tt.want {
-				t.Errorf("%s, want %s", got, tt.want)
-			}
+			rig.Is(t, strings.Join(words, " "), tt.want, "the result")
 		})
 	}
 }
@@ -235,9 +220,7 @@ func TestPlace(t *testing.T) {
 func TestClientTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.toml")
 	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_LOG_LEVEL", "AGENT_EXEC_LOG_LEVEL"} {
 		t.Setenv(name, "")
@@ -246,18 +229,14 @@ func TestClientTable(t *testing.T) {
 	t.Setenv("AGENT_CONFIG", path)
 	write("[client]\nurl = 'wss://c:1'\nlog-level = 'debug'\n[logs]\nurl = 'wss://logs:1'\n")
 	for line, want := range map[string]string{"logs -f ": "wss://logs:1", "ps ": "wss://c:1", "attach --url wss://x:1 ": "wss://x:1", "--listen ": ""} {
-		if got := atLine(append(strings.Fields(line), "")).URL; got != want {
-			t.Errorf("%s: %s, want %s", line, got, want)
-		}
+		rig.Is(t, atLine(append(strings.Fields(line), "")).URL, want, "%s", line)
 	}
 	flags, _, err := parse([]string{"--listen", "unix:///s"})
 	if err != nil || flags.(*serverFlags).LogLevel == "debug" {
 		t.Errorf("a server: %+v, %v", flags, err)
 	}
 	all, err := grammar.Explain(nil, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	at := map[string]string{}
 	for _, s := range all {
 		if s.Option == "url" {

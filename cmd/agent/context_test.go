@@ -11,6 +11,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/execagent/execagent/cmd/agent/internal/target"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPrecedence: where the agent is, by what the line and the variables say.
@@ -31,9 +32,7 @@ registry = "https://direct"
 environment_id = "e"
 transport = "direct"
 `
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(config, []byte(text), 0o600))
 	names := []string{"AGENT_CONTEXT", "AGENT_URL", "AGENT_TOKEN_FILE", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT", "AGENT_CONFIG"}
 	for _, tt := range []struct{ line, env, want string }{
 		{"", "", "ws://current:1"},
@@ -102,15 +101,11 @@ transport = "direct"
 				os.Setenv(name, value)
 			}
 			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			f := &flags.(*execFlags).Flags
 			elsewhere := f.Elsewhere()
 			got := f.URL + f.Registry
-			if elsewhere != (tt.want != "") {
-				t.Errorf("elsewhere is %v", elsewhere)
-			}
+			rig.Is(t, elsewhere, (tt.want != ""), "elsewhere")
 			if elsewhere && got == "" {
 				got = "error"
 			}
@@ -119,9 +114,7 @@ transport = "direct"
 					got += " " + more
 				}
 			}
-			if got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			rig.Is(t, got, tt.want, "the result")
 		})
 	}
 }
@@ -137,16 +130,12 @@ func environmentOf(f *target.Flags) string {
 func TestLoginTerminal(t *testing.T) {
 	t.Parallel()
 	ptmx, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer ptmx.Close()
 	cmd := agentCommand(t, "login", "http://127.0.0.1:1", "--name", "x")
 	cmd.Env = []string{"HOME=" + t.TempDir()}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	var shown bytes.Buffer
 	buffer := make([]byte, 1024)
 	for !strings.Contains(shown.String(), "key for http://127.0.0.1:1: ") {
@@ -156,17 +145,13 @@ func TestLoginTerminal(t *testing.T) {
 		}
 		shown.Write(buffer[:n])
 	}
-	if _, err := io.WriteString(ptmx, "s3cret\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(ptmx, "s3cret\n")))
 	err = cmd.Wait()
 	if cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("%v", err)
 	}
 	// The terminal echoes again.
-	if _, err := io.WriteString(ptmx, "after\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(ptmx, "after\n")))
 	for !strings.Contains(shown.String(), "after") {
 		n, err := ptmx.Read(buffer)
 		if err != nil {
@@ -187,9 +172,7 @@ func TestComplete(t *testing.T) {
 	for name, text := range map[string]string{
 		"good": "[contexts.b]\nurl = 'x'\n[contexts.a]\nregistry = 'http://127.0.0.1:1'\ntoken = 't'\n", "bad": "x",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for _, tt := range []struct{ line, config, want string }{
 		{"contexts", "good", "a\nb\n"},

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // checkCase is a recorded run of the reference's execpolicy check.
@@ -33,37 +34,27 @@ type checkCase struct {
 // exit code, and what is wrong with a file is said in the same words.
 func TestExecpolicyCheck(t *testing.T) {
 	f, err := os.Open("../../internal/execpolicy/testdata/rules.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer f.Close()
 	n := 0
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for ; lines.Scan(); n++ {
 		var c checkCase
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(lines.Bytes(), &c))
 		t.Run(c.Name, func(t *testing.T) { c.run(t) })
 	}
-	if n != 259 {
-		t.Errorf("%d cases", n)
-	}
+	rig.Is(t, n, 259, "cases")
 }
 
 func (c *checkCase) run(t *testing.T) {
 	root := t.TempDir()
 	dir, home := filepath.Join(root, "w"), filepath.Join(root, "home")
 	for _, d := range []string{dir, home} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(d, 0o755))
 	}
 	put := func(file string, text []byte) {
-		if err := os.WriteFile(file, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(file, text, 0o644))
 	}
 	place := strings.NewReplacer("{ROOT}", root, "{CWD}", dir, "{HOME}", home)
 	places := func(words []string) (list []string) {
@@ -107,9 +98,7 @@ func (c *checkCase) run(t *testing.T) {
 		t.Errorf("standard error is %s, want %s", stderr, c.Expect.Error)
 	}
 	if code != 0 {
-		if stdout != "" {
-			t.Errorf("standard output has %s", stdout)
-		}
+		rig.Is(t, stdout, "", "standard output has")
 		return
 	}
 	var got any

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // asAgent is the first argument that makes the test binary run as the agent.
@@ -38,9 +39,7 @@ func TestMain(m *testing.M) {
 func agentCommand(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cmd := exec.CommandContext(t.Context(), self, append([]string{asAgent}, args...)...)
 	cmd.Stderr = t.Output()
 	return cmd
@@ -55,20 +54,12 @@ func TestEnvironHidesKeys(t *testing.T) {
 	cmd.Env = append(os.Environ(), "BEFORE=stays", "OPENAI_API_KEY=hidden-1", "aws_Secret_Access_Key=hidden-2",
 		"MY_API_KEY=stays too", "CODEX_API_KEY=", "AFTER=stays")
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	url, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, want := range []string{"BEFORE=stays", "MY_API_KEY=stays too", "AFTER=stays"} {
 		if !bytes.Contains(environ, []byte("\x00"+want+"\x00")) {
 			t.Errorf("%s is not in environ", want)
@@ -81,18 +72,12 @@ func TestEnvironHidesKeys(t *testing.T) {
 	}
 
 	out, err := agentCommand(t, "exec", "--url", strings.TrimSpace(url), "--", "env").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if bytes.Contains(out, []byte("hidden")) || bytes.Contains(out, []byte("stays")) {
 		t.Errorf("the environment of a command of a client is\n%s", out)
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
-	}
+	rig.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	rig.Check(t, cmd.Wait())
 }
 
 // TestExecPassesKeysByName: a command of agent exec gets a key of the agent only if

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMistakes: what users get wrong, with the exact first line that says so and the exit code.
@@ -25,9 +27,7 @@ func TestMistakes(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none", "token": "right", "wrong": "wrong",
 		"broken": "[contexts.a]\nurl = 'x'\ntokn = 'topsecret'\n",
 		"right":  "[contexts.a]\nurl = '127.0.0.1:1'\n[contexts.r]\nregistry = 'http://127.0.0.1:1'\ntoken_command = ['false']\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	url := tokenAgent(t, dir+"/token")
 	place := strings.NewReplacer("$DIR", dir, "$URL", url, "$ADDRESS", strings.TrimPrefix(url, "ws://"),
@@ -406,9 +406,7 @@ func TestMistakes(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // the exit code says it
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit code %d, want %d", code, tt.code)
-			}
+			rig.Is(t, cmd.ProcessState.ExitCode(), tt.code, "exit code")
 			want := "agent: " + place.Replace(tt.want) + "\n"
 			if tt.help != "" {
 				want += "agent: " + tt.help + "\n"
@@ -430,13 +428,9 @@ func tokenAgent(t *testing.T, file string) string {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = cmd.Wait() }) // the context of the test ends it
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return strings.TrimSpace(line)
 }

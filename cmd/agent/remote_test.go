@@ -104,14 +104,10 @@ func TestRemoteCommandLine(t *testing.T) {
 			cmd := agentCommand(t, tt.args...)
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), tt.env)
 			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, cmd.Start())
 			// The program may have ended without reading its input.
 			_, _ = stdin.Write([]byte(tt.stdin))
 			stdin.Close()
@@ -141,9 +137,7 @@ func TestRemoteCommandLine(t *testing.T) {
 func silentRegistry(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -167,9 +161,7 @@ func silentRegistry(t *testing.T) string {
 func TestEnvironmentIDAlone(t *testing.T) {
 	t.Parallel()
 	cmd := agentCommand(t, "--environment-id", "", "--name", "", "--listen", "stdio")
-	if err := cmd.Run(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, cmd.Run())
 }
 
 // TestEmptyPaths: a variable for a file that is empty is not given, also where the whole parser
@@ -198,17 +190,11 @@ func TestHealthOfListener(t *testing.T) {
 	address := rig.FreeAddress(t)
 	cmd := agentCommand(t, "--health-listen", address)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, cmd.Wait())
 	}()
 	if _, err := stdout.Read(make([]byte, 64)); err != nil { // the URL
 		t.Fatal(err)
@@ -220,9 +206,7 @@ func TestHealthOfListener(t *testing.T) {
 		{"GET", "/healthz", "200"}, {"GET", "/readyz", "200"}, {"HEAD", "/readyz", "200"}, {"GET", "/", "404"},
 		{"POST", "/readyz", "405"},
 	} {
-		if got := askProbe(t, address, tt.method, tt.path); got != tt.want {
-			t.Errorf("%s %s is answered with %s, want %s", tt.method, tt.path, got, tt.want)
-		}
+		rig.Is(t, askProbe(t, address, tt.method, tt.path), tt.want, "%s %s is answered with", tt.method, tt.path)
 	}
 }
 
@@ -230,17 +214,11 @@ func TestHealthOfListener(t *testing.T) {
 func askProbe(t *testing.T, address, method, path string) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer conn.Close()
-	if _, err := conn.Write([]byte(method + " " + path + " HTTP/1.1\r\nHost: probe\r\n\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(conn.Write([]byte(method+" "+path+" HTTP/1.1\r\nHost: probe\r\n\r\n"))))
 	answer := make([]byte, len("HTTP/1.1 200"))
-	if _, err := conn.Read(answer); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(conn.Read(answer)))
 	return string(answer[len("HTTP/1.1 "):])
 }
 
@@ -249,13 +227,9 @@ func askProbe(t *testing.T, address, method, path string) string {
 func TestExposedSignIn(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	if err := os.WriteFile(filepath.Join(home, "auth.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(home, "auth.json"), []byte("{}"), 0o600))
 	for _, mode := range []os.FileMode{0o600, 0o644, 0o666} {
-		if err := os.Chmod(filepath.Join(home, "auth.json"), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(filepath.Join(home, "auth.json"), mode))
 		var log bytes.Buffer
 		s := &server{sys: program.System{Environ: []string{"CODEX_HOME=" + home}}, flags: &serverFlags{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s.flags.Remote = new("http://127.0.0.1:1")
@@ -276,9 +250,7 @@ func TestSecretsAreAbsolute(t *testing.T) {
 	s := &server{flags: &serverFlags{}, remote: &executor.Remote{Flags: &executor.Flags{APIKeyFile: "key"}, SignIn: &executor.SignIn{}}}
 	s.flags.WSTokenFile = "token"
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "key")}
 	if got, folders := s.secrets(); !slices.Equal(got, want) || folders != nil {
 		t.Errorf("secrets %q and %q, want %q", got, folders, want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestReadPolicy(t *testing.T) {
@@ -31,9 +32,7 @@ func TestReadPolicy(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "policy.json")
-			if err := os.WriteFile(path, []byte(tt.raw), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(path, []byte(tt.raw), 0o600))
 			_, fromFile := readPolicy(path, nil)
 			_, fromStdin := readPolicy("-", strings.NewReader(tt.raw))
 			for _, err := range []error{fromFile, fromStdin} {
@@ -74,13 +73,9 @@ func TestSandboxProfile(t *testing.T) {
 	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
 		t.Helper()
 		profile, err := flags.profile(sys, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		policy, err := profile.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return policy.Access(path)
 	}
 	workspace := sandboxFlags{Workspace: []string{dir}}
@@ -98,17 +93,13 @@ func TestSandboxProfile(t *testing.T) {
 		{"workspace: /tmp", workspace, "/tmp/file", sandbox.Write},
 		{"workspace: TMPDIR", workspace, dir + "/tmp/file", sandbox.Write},
 	} {
-		if got := access(t, tt.flags, tt.path); got != tt.want {
-			t.Errorf("%s: access to %s is %v, want %v", tt.name, tt.path, got, tt.want)
-		}
+		rig.Is(t, access(t, tt.flags, tt.path), tt.want, "%s: access to %s", tt.name, tt.path)
 	}
 	for network, want := range map[string]sandbox.Network{
 		"": sandbox.NetworkRestricted, "off": sandbox.NetworkRestricted, "on": sandbox.NetworkEnabled,
 	} {
 		flags := sandboxFlags{Network: []string{network}, Command: []string{"true"}}
-		if err := flags.Check(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, flags.Check())
 		profile, err := flags.profile(sys, dir)
 		if err != nil || profile.Network != want {
 			t.Errorf("--network %q: %v, %v", network, profile.Network, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPlan: all parts together are no more than the limit, and where there is
@@ -42,9 +43,7 @@ func TestPlan(t *testing.T) {
 func TestLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	limitGoMemory([]string{"A=b", "GOMEMLIMIT=1GiB"})
-	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
-		t.Errorf("%d although GOMEMLIMIT was set", got)
-	}
+	rig.Is(t, debug.SetMemoryLimit(-1), math.MaxInt64, "although GOMEMLIMIT was set")
 	limitGoMemory([]string{"A=b", "XGOMEMLIMIT=1"})
 	if got, all := debug.SetMemoryLimit(-1), linux.MemoryLimit(); got > all/4*3 || got < all/2 {
 		t.Errorf("%d of %d bytes", got, all)

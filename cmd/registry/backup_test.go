@@ -80,9 +80,7 @@ func TestBackup(t *testing.T) {
 		}
 		other := start(t, "--listen=127.0.0.1:0", "--data", in(there))
 		for text, want := range map[string]int{key: 200, rotated: 200, gone: 401} {
-			if got := accepted(t, other.url, text); got != want {
-				t.Errorf("%s: a key is answered %d, want %d", there, got, want)
-			}
+			rig.Is(t, accepted(t, other.url, text), want, "%s: a key is answered", there)
 		}
 		if list := mustRun(t, "identities", "list", "--data", in(there)); !strings.Contains(list, "agent-1") {
 			t.Errorf("%s: identities are\n%s", there, list)

@@ -38,9 +38,7 @@ func TestConfigShow(t *testing.T) {
 	for option, want := range map[string]string{
 		"streams": "3 REGISTRY_STREAMS", "bytes": "10 --bytes", "allow-uid": "1,2 " + path + ":4", "connections": "10000 default",
 	} {
-		if got[option] != want {
-			t.Errorf("%s: %s, want %s", option, got[option], want)
-		}
+		rig.Is(t, got[option], want, "%s", option)
 	}
 	code, out, said, path = withFile(t, text, "config", "show")
 	if code != exitOK || said != "" || strings.Contains(out, "s3cret") || !strings.Contains(out, "keys create") || !strings.Contains(out, path+":7") || strings.Contains(out, "connections") {

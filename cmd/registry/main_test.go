@@ -103,9 +103,7 @@ func TestServeAndCommands(t *testing.T) {
 		key, operation string
 		want           int
 	}{{before, "register", 400}, {after, "connect", 400}, {before, "connect", 403}, {"xa_", "connect", 401}} {
-		if got := status(tt.key, tt.operation); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.operation, got, tt.want)
-		}
+		rig.Is(t, status(tt.key, tt.operation), tt.want, "%s", tt.operation)
 	}
 
 	var keys []store.Key
@@ -122,9 +120,7 @@ func TestServeAndCommands(t *testing.T) {
 		t.Errorf("keys are %+v", keys)
 	}
 	mustRun(t, "keys", "revoke", executor.ID, "--data", data)
-	if got := status(before, "register"); got != 401 {
-		t.Errorf("a revoked key: %d", got)
-	}
+	rig.Is(t, status(before, "register"), 401, "a revoked key")
 	list := mustRun(t, "keys", "list", "--data", data)
 	if !strings.Contains(list, "revoked ") || !strings.Contains(list, "valid until ") || !strings.HasPrefix(list, "ID ") {
 		t.Errorf("keys are\n%s", list)
@@ -151,9 +147,7 @@ func TestServeAndCommands(t *testing.T) {
 	if code, _, _ := command(t, "identities", "remove", "agent-1", "--data", data); code != exitFailure {
 		t.Errorf("removing what is not there: %d", code)
 	}
-	if got := mustRun(t, "environments", "--json", "--data", data); got != "[]\n" {
-		t.Errorf("environments are %q", got)
-	}
+	rig.Is(t, mustRun(t, "environments", "--json", "--data", data), "[]\n", "environments")
 	if got := mustRun(t, "environments", "--data", data); !strings.HasPrefix(got, "ENVIRONMENT ") || strings.Count(got, "\n") != 1 {
 		t.Errorf("environments are %q", got)
 	}
@@ -369,9 +363,7 @@ func TestMetricsListen(t *testing.T) {
 	} {
 		response := rig.Value(http.Get(tt.url))
 		response.Body.Close()
-		if response.StatusCode != tt.want {
-			t.Errorf("%s: %d, want %d", tt.url, response.StatusCode, tt.want)
-		}
+		rig.Is(t, response.StatusCode, tt.want, "%s", tt.url)
 	}
 	if told := mustRun(t, "status", "--url", server.url); !strings.Contains(told, "state: ready\nthis address has no /metrics") {
 		t.Errorf("status tells\n%s", told)
@@ -393,17 +385,13 @@ func TestKeyFiles(t *testing.T) {
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
 	status := func(key string) int { return accepted(t, server.url, key) }
 	create := []string{"keys", "create", "--role=harness", "--environment=env-*", "--out", out, "--data", data}
-	if printed := mustRun(t, create...); printed != "" {
-		t.Errorf("it prints %q", printed)
-	}
+	rig.Is(t, mustRun(t, create...), "", "it prints")
 	text := rig.Value(os.ReadFile(out))
 	if info, err := os.Stat(out); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
 	first := strings.TrimSpace(string(text))
-	if status(first) != 200 {
-		t.Error("the key in the file is not valid")
-	}
+	rig.Is(t, status(first), 200, "the key in the file is not valid")
 	if code, _, stderr := command(t, create...); code != exitFailure || !strings.Contains(stderr, "already exists") {
 		t.Errorf("a second time: %d, %s", code, stderr)
 	}

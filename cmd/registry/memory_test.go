@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMemoryLimit: the flag counts, else three quarters of what there is, and the garbage
@@ -18,11 +19,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	f := serveFlags{MemoryLimit: 100 << 20}
 	limitMemory(f.memoryLimit(), "1GiB")
-	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
-		t.Errorf("%d although GOMEMLIMIT was set", got)
-	}
+	rig.Is(t, debug.SetMemoryLimit(-1), math.MaxInt64, "although GOMEMLIMIT was set")
 	limitMemory(f.memoryLimit(), "")
-	if got := debug.SetMemoryLimit(-1); got != 100<<20 {
-		t.Errorf("the limit of the garbage collector is %d", got)
-	}
+	rig.Is(t, debug.SetMemoryLimit(-1), 100<<20, "the limit of the garbage collector")
 }

@@ -27,9 +27,7 @@ func TestListenUnix(t *testing.T) {
 	rig.Must(t, os.Chmod(dir, 0o755))
 	path, data := filepath.Join(dir, "socket"), filepath.Join(dir, "data")
 	server := start(t, "--listen=unix://"+path, "--trust-proxy", "--data", data)
-	if server.url != "unix://"+path {
-		t.Errorf("it listens at %q", server.url)
-	}
+	rig.Is(t, server.url, "unix://"+path, "it listens at")
 	proxy := &http.Server{Handler: &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: "registry"})
@@ -43,9 +41,7 @@ func TestListenUnix(t *testing.T) {
 	go proxy.Serve(front)
 	t.Cleanup(func() { proxy.Close() })
 	key := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=*", "--data", data))
-	if got := accepted(t, "http://"+front.Addr().String(), key); got != 200 {
-		t.Errorf("by a proxy a key is answered %d", got)
-	}
+	rig.Is(t, accepted(t, "http://"+front.Addr().String(), key), 200, "by a proxy a key is answered")
 	if told := mustRun(t, "status", "--url=unix://"+path); !strings.Contains(told, "state: ready\n") || !strings.Contains(told, "limit streams: 20000\n") {
 		t.Errorf("status tells\n%s", told)
 	}

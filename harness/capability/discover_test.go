@@ -133,9 +133,7 @@ func TestKept(t *testing.T) {
 				}
 			}
 		}
-		if again := discover(t, set, thread, "a", "b"); again != v {
-			t.Error("nothing has changed, and the view is another")
-		}
+		rig.Is(t, discover(t, set, thread, "a", "b"), v, "nothing has changed, and the view is another")
 		if narrow := discover(t, set, thread, "a"); narrow == v || len(narrow.Roots) != 3 {
 			t.Errorf("in another turn the view is %+v", narrow)
 		}

@@ -211,9 +211,7 @@ func TestSlowRoots(t *testing.T) {
 			rig.Must(t, err)
 			begin := time.Now()
 			v := discover(t, set, thread, "slow", "silent", "good")
-			if took := time.Since(begin); took != want {
-				t.Errorf("it takes %v, want %v", took, want)
-			}
+			rig.Is(t, time.Since(begin), want, "it takes")
 			for _, r := range v.Roots {
 				told := r.ID == "0" || r.ID == "good"
 				late, ok := errors.AsType[*client.TimeoutError](r.Err)
@@ -278,9 +276,7 @@ func TestRoom(t *testing.T) {
 	const room = 3*6<<20 + 5<<10 // three of an answer, and four that were asked for alone
 	thread.Room(room)
 	v := discover(t, set, thread, "a")
-	if seen := f.takeSeen(protocol.MethodDiscoverRoots); len(seen) != 1+6 {
-		t.Errorf("%d requests", len(seen))
-	}
+	rig.Is(t, len(f.takeSeen(protocol.MethodDiscoverRoots)), 1+6, "requests")
 	kept := 0
 	for i, r := range v.Roots {
 		for _, m := range r.Namespaces {

@@ -79,9 +79,7 @@ func TestFailedStartup(t *testing.T) {
 				if _, ok := errors.AsType[*environment.AttemptError](err); !ok || !errors.Is(err, errRefused) || text(err) != refused {
 					t.Errorf("the error is %v", err)
 				}
-				if callers != 100 {
-					t.Errorf("%d callers have the error", callers)
-				}
+				rig.Is(t, callers, 100, "callers have the error")
 			}
 			n.dialled(attempts)
 			state(t, e, environment.Failed, refused)
@@ -217,9 +215,7 @@ func TestTimeouts(t *testing.T) {
 		start := time.Now()
 		e := get(t, n.set(one(environment.URL{URL: "ws://h", ConnectTimeout: 250 * time.Millisecond})), "a")
 		rig.Is(t, rig.Err(e.Client(t.Context())), context.DeadlineExceeded, "Client")
-		if took := time.Since(start); took != 250*time.Millisecond {
-			t.Errorf("the attempt took %v", took)
-		}
+		rig.Is(t, time.Since(start), 250*time.Millisecond, "the attempt took")
 
 		silent := func(environment.Transport) (client.Config, error) {
 			return client.Config{Dial: func(context.Context) (rpc.Conn, error) {
@@ -402,14 +398,10 @@ func TestRecovering(t *testing.T) {
 		if again, err := e.Client(t.Context()); again != c || err != nil {
 			t.Errorf("Client gives %p, %v, want %p", again, err, c)
 		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("asking took %v", took)
-		}
+		rig.Is(t, time.Since(start), 0, "asking took")
 		changed := e.Changed()
 		<-changed // the client gives up
-		if took := time.Since(start); took != client.DefaultRecoveryTimeout {
-			t.Errorf("recovery took %v", took)
-		}
+		rig.Is(t, time.Since(start), client.DefaultRecoveryTimeout, "recovery took")
 		n.refuse(nil)
 		if again, err := e.Client(t.Context()); err != nil || again == c {
 			t.Errorf("after the recovery has failed Client gives %p, %v", again, err)

@@ -75,9 +75,7 @@ func TestRefresh(t *testing.T) {
 		if err := e.Refresh(t.Context()); text(err) != refused {
 			t.Errorf("Refresh gives %v", err)
 		}
-		if !errors.Is(second.Err(), client.ErrReplaced) {
-			t.Errorf("the client was kept: %v", second.Err())
-		}
+		rig.Is(t, second.Err(), client.ErrReplaced, "the client was kept")
 		n.refuse(nil)
 		third := now()
 
@@ -121,9 +119,7 @@ func TestRefreshWhileConnecting(t *testing.T) {
 			}
 			synctest.Wait()
 			waiting.Go(func() {
-				if err := e.Refresh(t.Context()); err != nil {
-					t.Errorf("Refresh gives %v", err)
-				}
+				rig.Check(t, e.Refresh(t.Context()))
 			})
 			synctest.Wait()
 			n.aborts(i + 1)

@@ -124,9 +124,7 @@ func TestStringsHoldNoSecrets(t *testing.T) {
 			RegistryURL: "https://r?secret", EnvironmentID: "e", AuthToken: "secret",
 		}.String(),
 	} {
-		if got != want {
-			t.Errorf("String is %q, want %q", got, want)
-		}
+		rig.Is(t, got, want, "String")
 	}
 }
 
@@ -249,12 +247,8 @@ func TestProvision(t *testing.T) {
 		status(t, s, "p", environment.StatusPending, "")
 		synctest.Wait()
 		n.dialled(1) // nobody has selected it
-		if get(t, s, "p") != e {
-			t.Error("the handle is another")
-		}
-		if err := e.Ready(server); err != nil {
-			t.Errorf("Ready again gives %v", err)
-		}
+		rig.Is(t, get(t, s, "p"), e, "the handle is another")
+		rig.Check(t, e.Ready(server))
 		if err := e.Ready(program); text(err) != withPrefix("environment `p` is already ready with another transport") {
 			t.Errorf("Ready with another transport gives %v", err)
 		}
@@ -360,9 +354,7 @@ func TestConflict(t *testing.T) {
 			t.Errorf("%s: the error is %v", id, err)
 		}
 	}
-	if get(t, s, "p") != pending {
-		t.Error("a conflict has replaced the environment")
-	}
+	rig.Is(t, get(t, s, "p"), pending, "a conflict has replaced the environment")
 	if _, err := s.Provision("local", environment.Skills{}); text(err) != withPrefix("environment id `local` is reserved for EnvironmentManager") {
 		t.Errorf("Provision of local gives %v", err)
 	}
@@ -395,8 +387,6 @@ func TestConnectorOnce(t *testing.T) {
 			t.Fatalf("connected %d times, want 2", len(names))
 		}
 		want := `{"id":1,"method":"initialize","params":{"clientName":"codex-environment","resumeSessionId":null}}`
-		if got := <-names; got != want {
-			t.Errorf("the handshake is %s, want %s", got, want)
-		}
+		rig.Is(t, <-names, want, "the handshake")
 	})
 }

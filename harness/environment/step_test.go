@@ -225,7 +225,5 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check gives %v, want %q", err, want)
 		}
 	}
-	if err := s.Check(nil); err != nil {
-		t.Errorf("Check of nothing gives %v", err)
-	}
+	rig.Check(t, s.Check(nil))
 }

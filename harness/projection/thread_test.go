@@ -75,15 +75,11 @@ func TestRuntime(t *testing.T) {
 	fakemcp.Gone(t, slices.Concat(w.starts("one"), w.starts("two"))...)
 	captured, view := w.capture("a")
 	defer captured.Release()
-	if _, err := w.Step(t.Context(), captured, view); !errors.Is(err, projection.ErrClosed) {
-		t.Errorf("after Close the error is %v", err)
-	}
+	rig.Is(t, rig.Err(w.Step(t.Context(), captured, view)), projection.ErrClosed, "after Close the error")
 	if _, ok := w.Current(); ok {
 		t.Error("after Close there is a projection")
 	}
-	if _, err := say(t, last, "one"); !errors.Is(err, mcpserver.ErrClosed) {
-		t.Errorf("after Close the error is %v", err)
-	}
+	rig.Is(t, rig.Err(say(t, last, "one")), mcpserver.ErrClosed, "after Close the error")
 }
 
 // w2 are the files of a plugin whose servers are declared later.
@@ -457,9 +453,7 @@ func TestAtOnce(t *testing.T) {
 				s, err := w.Step(t.Context(), captured, view)
 				if err != nil {
 					captured.Release()
-					if !errors.Is(err, projection.ErrClosed) {
-						t.Error(err)
-					}
+					rig.Is(t, err, projection.ErrClosed, "")
 					continue
 				}
 				for _, status := range s.Statuses() {

@@ -3,7 +3,6 @@ package threadlog_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -143,9 +142,7 @@ func TestCorrupt(t *testing.T) {
 				rig.Must(t, err)
 			} else {
 				wantCorrupt(t, err, id+".jsonl", 3, test.want)
-				if len(records) != 1 {
-					t.Errorf("%d records come before the error", len(records))
-				}
+				rig.Is(t, len(records), 1, "records come before the error")
 			}
 			if !bytes.Equal(must[[]byte](t)(os.ReadFile(file)), text) {
 				t.Error("the file was changed")
@@ -275,7 +272,5 @@ func TestUnfinishedCreate(t *testing.T) {
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	s, dir := open(t)
 	rig.Must(t, os.WriteFile(filepath.Join(dir, id+".new"), []byte(`{"type":"session_meta","payload":{"id":"`+id+`"}}`+"\n"), 0o600))
-	if _, err := s.Open(id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, rig.Err(s.Open(id)), fs.ErrNotExist, "the error")
 }

@@ -45,9 +45,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if m, err := decodeMeta(r); err == nil {
-			if m.ID != fuzzID {
-				t.Errorf("the meta of thread %q", m.ID)
-			}
+			rig.Is(t, m.ID, fuzzID, "the meta of thread")
 			if again, err := decodeMeta(encoded(t, TypeSessionMeta, m)); err != nil || !reflect.DeepEqual(m, again) {
 				t.Errorf("%+v became %+v, %v", m, again, err)
 			}

@@ -115,9 +115,7 @@ func TestBoundedFork(t *testing.T) {
 		wantNotes(t, s, fork.ID(), test.want...)
 		start := ""
 		if base := fork.Meta().HistoryBase; base == nil {
-			if test.turns != 0 {
-				t.Errorf("%d turns: there is no base", test.turns)
-			}
+			rig.Is(t, test.turns, 0, "turns: there is no base")
 		} else if base.Start != nil {
 			start = base.Start.ThreadID
 		}
@@ -154,9 +152,7 @@ func TestGenerations(t *testing.T) {
 		rig.Must(t, th.Close())
 		th = next
 	}
-	if got := notes(t, s, th.ID()); len(got) != threadlog.MaxGenerations {
-		t.Errorf("%d turns", len(got))
-	}
+	rig.Is(t, len(notes(t, s, th.ID())), threadlog.MaxGenerations, "turns")
 	before := len(entries(t, dir))
 	// 64 turns would begin in the first file and so need all of them, too.
 	for _, turns := range []int{threadlog.AllTurns, threadlog.MaxForkTurns, threadlog.MaxGenerations} {
@@ -166,9 +162,7 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("%d files were made", after-before)
 	}
 	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.MaxGenerations-1))
-	if got := notes(t, s, fork.ID()); len(got) != threadlog.MaxGenerations-1 {
-		t.Errorf("%d turns", len(got))
-	}
+	rig.Is(t, len(notes(t, s, fork.ID())), threadlog.MaxGenerations-1, "turns")
 	rig.Is(t, rig.Err(s.Fork(fork.ID(), threadlog.AllTurns)), threadlog.ErrTooLarge, "a fork of it")
 	fork = must[*threadlog.Thread](t)(s.Fork(th.ID(), 0))
 	wantNotes(t, s, fork.ID())
@@ -231,9 +225,7 @@ func TestChain(t *testing.T) {
 	for n := 1; n <= threadlog.MaxGenerations; n++ {
 		size = put(t, dir, id(n), base(id(n-1), 2, size, ""), "x")
 	}
-	if got := notes(t, s, id(threadlog.MaxGenerations-1)); len(got) != threadlog.MaxGenerations {
-		t.Errorf("%d notes", len(got))
-	}
+	rig.Is(t, len(notes(t, s, id(threadlog.MaxGenerations-1))), threadlog.MaxGenerations, "notes")
 	_, err := readAll(s, id(threadlog.MaxGenerations))
 	wantCorrupt(t, err, id(1)+".jsonl", 1, "history_base: thread_id: too large: the history is spread over more than 64 threads")
 }
@@ -315,7 +307,5 @@ func TestReferences(t *testing.T) {
 	put(t, dir, idA, "", "1")
 	records, err := readAll(s, idB)
 	wantCorrupt(t, err, idB+".jsonl", 1, none)
-	if len(records) != 1 {
-		t.Errorf("%d records come before the error", len(records))
-	}
+	rig.Is(t, len(records), 1, "records come before the error")
 }

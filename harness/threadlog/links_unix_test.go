@@ -52,9 +52,7 @@ func TestOnlyFiles(t *testing.T) {
 			rig.Must(t, os.Remove(file))
 		}
 	}
-	if len(must[[]byte](t)(os.ReadFile(outside))) != 0 {
-		t.Error("the file outside was written")
-	}
+	rig.Is(t, len(must[[]byte](t)(os.ReadFile(outside))), 0, "the file outside was written")
 	if _, err := os.Stat(filepath.Join(dir, "nothing")); err == nil {
 		t.Error("what a link names was made")
 	}

@@ -81,9 +81,7 @@ func TestManyOpeners(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if got := notes(t, s, th.ID()); len(got) != 8*each {
-		t.Errorf("%d notes were written", len(got))
-	}
+	rig.Is(t, len(notes(t, s, th.ID())), 8*each, "notes were written")
 }
 
 // TestManyWriters: goroutines that share a thread, with readers beside them.
@@ -113,7 +111,5 @@ func TestManyWriters(t *testing.T) {
 	}
 	group.Wait()
 	rig.Must(t, th.Close())
-	if got := notes(t, s, th.ID()); len(got) != 200 {
-		t.Errorf("%d notes were written", len(got))
-	}
+	rig.Is(t, len(notes(t, s, th.ID())), 200, "notes were written")
 }

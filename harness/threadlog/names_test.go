@@ -190,9 +190,7 @@ func TestNamesCorrupt(t *testing.T) {
 	}
 	rig.Must(t, os.Truncate(file, threadlog.MaxIndex+1))
 	for what, err := range map[string]error{"SetName": s.SetName(a, "x"), "Names": second(s.Names())} {
-		if !errors.Is(err, threadlog.ErrTooLarge) {
-			t.Errorf("%s with a file that is too large: %v", what, err)
-		}
+		rig.Is(t, err, threadlog.ErrTooLarge, "%s with a file that is too large", what)
 	}
 	// Nothing more has room.
 	rig.Must(t, os.WriteFile(file, []byte(strings.Repeat(" ", threadlog.MaxIndex-1)+"\n"), 0o600))

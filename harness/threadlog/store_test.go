@@ -57,9 +57,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s is no UUIDv7", id)
 		}
 	}
-	if got := string(again.Environments()); got != `[{"environmentId":"local"}]` {
-		t.Errorf("in effect is %s", got)
-	}
+	rig.Is(t, string(again.Environments()), `[{"environmentId":"local"}]`, "in effect")
 	// The turn that the program did not end no longer runs.
 	if err := again.EndTurn(threadlog.TurnCompleted); err == nil {
 		t.Error("a turn of the past was ended")
@@ -117,15 +115,11 @@ func TestModes(t *testing.T) {
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
 	rig.Must(t, s.SetName(th.ID(), "x"))
 	for _, name := range []string{dir, filepath.Dir(dir)} {
-		if mode := must[fs.FileInfo](t)(os.Stat(name)).Mode(); mode != fs.ModeDir|0o700 {
-			t.Errorf("%s has the mode %v", name, mode)
-		}
+		rig.Is(t, must[fs.FileInfo](t)(os.Stat(name)).Mode(), fs.ModeDir|0o700, "%s has the mode", name)
 	}
 	files := entries(t, dir)
 	for _, e := range files {
-		if mode := must[fs.FileInfo](t)(e.Info()).Mode(); mode != 0o600 {
-			t.Errorf("%s has the mode %v", e.Name(), mode)
-		}
+		rig.Is(t, must[fs.FileInfo](t)(e.Info()).Mode(), 0o600, "%s has the mode", e.Name())
 	}
 	if len(files) != 2 {
 		t.Errorf("there are %v", files)
@@ -188,9 +182,7 @@ func TestRefused(t *testing.T) {
 	if _, err := th.StartTurn(json.RawMessage(`1`)); err == nil {
 		t.Error("a selection that is a number was written")
 	}
-	if size() != begin {
-		t.Error("something was written that was refused")
-	}
+	rig.Is(t, size(), begin, "something was written that was refused")
 	must[string](t)(th.StartTurn(nil))
 	if _, err := th.StartTurn(nil); err == nil {
 		t.Error("a turn began in a turn")
@@ -202,9 +194,7 @@ func TestRefused(t *testing.T) {
 	rig.Must(t, th.EndTurn(threadlog.TurnInterrupted))
 	rig.Must(t, th.Close())
 	for name, err := range map[string]error{"Close": th.Close(), "Append": th.Append("note", 1), "Sync": th.Sync()} {
-		if !errors.Is(err, fs.ErrClosed) {
-			t.Errorf("%s of a closed thread: %v", name, err)
-		}
+		rig.Is(t, err, fs.ErrClosed, "%s of a closed thread", name)
 	}
 	rig.Must(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 }
@@ -233,9 +223,7 @@ func TestLargeFile(t *testing.T) {
 	id := create(t, s)
 	rig.Must(t, os.Truncate(filepath.Join(dir, id+".jsonl"), threadlog.MaxThread+1)) // a hole
 	for what, err := range map[string]error{"open": second(s.Open(id)), "fork": second(s.Fork(id, 0)), "history": second(readAll(s, id))} {
-		if !errors.Is(err, threadlog.ErrTooLarge) {
-			t.Errorf("%s: %v", what, err)
-		}
+		rig.Is(t, err, threadlog.ErrTooLarge, "%s", what)
 	}
 }
 
@@ -261,9 +249,7 @@ func TestIDs(t *testing.T) {
 	_, forked := s.Fork(missing, 0)
 	_, read := readAll(s, missing)
 	for what, err := range map[string]error{"open": opened, "fork": forked, "history": read, "name": s.SetName(missing, "x")} {
-		if !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s of a thread that is missing: %v", what, err)
-		}
+		rig.Is(t, err, fs.ErrNotExist, "%s of a thread that is missing", what)
 	}
 }
 

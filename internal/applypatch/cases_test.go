@@ -117,12 +117,8 @@ func (c *testCase) run(t *testing.T) {
 	}
 	var stdout, stderr strings.Builder
 	getwd := func() (string, error) { return b.cwd, nil }
-	if got := runTool(getwd, args, strings.NewReader(stdin), &stdout, &stderr); got != c.Expect.Exit {
-		t.Errorf("exit code %d, want %d", got, c.Expect.Exit)
-	}
-	if got := b.unfill(stdout.String()); got != c.Expect.Stdout {
-		t.Errorf("stdout %q, want %q", got, c.Expect.Stdout)
-	}
+	rig.Is(t, runTool(getwd, args, strings.NewReader(stdin), &stdout, &stderr), c.Expect.Exit, "exit code")
+	rig.Is(t, b.unfill(stdout.String()), c.Expect.Stdout, "stdout")
 	if got := b.unfill(stderr.String()); got != c.Expect.Stderr {
 		// Ours tells the cause on a second line where the reference tells none.
 		cause, ok := strings.CutPrefix(got, c.Expect.Stderr)

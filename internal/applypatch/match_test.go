@@ -141,12 +141,8 @@ func TestEqual(t *testing.T) {
 		v, err := s.newSieve(t.Context(), 0)
 		rig.Must(t, err)
 		for p := range passes {
-			if got := p.equal([]byte(tt.a), []byte(tt.b)); got != (p >= tt.from) {
-				t.Errorf("%q and %q are equal in pass %d: %v", tt.a, tt.b, p, got)
-			}
-			if same := p.hash(v.seed, []byte(tt.a)) == p.hash(v.seed, []byte(tt.b)); same != (p >= tt.from) {
-				t.Errorf("%q and %q have one hash in pass %d: %v", tt.a, tt.b, p, same)
-			}
+			rig.Is(t, p.equal([]byte(tt.a), []byte(tt.b)), (p >= tt.from), "%q and %q are equal in pass %d", tt.a, tt.b, p)
+			rig.Is(t, p.hash(v.seed, []byte(tt.a)) == p.hash(v.seed, []byte(tt.b)), (p >= tt.from), "%q and %q have one hash in pass %d", tt.a, tt.b, p)
 		}
 	}
 }
@@ -194,8 +190,6 @@ func TestUpdate(t *testing.T) {
 		}
 		var got strings.Builder
 		rig.Must(t, u.content(&got))
-		if got.String() != want.String() {
-			t.Errorf("%q became %q, want %q", text, got.String(), want.String())
-		}
+		rig.Is(t, got.String(), want.String(), "%q became", text)
 	})
 }

@@ -83,9 +83,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v in what was printed:\n%s", err, printed)
 		}
-		if got := again.print(); got != printed {
-			t.Errorf("printed %q, and then %q", printed, got)
-		}
+		rig.Is(t, again.print(), printed, "printed %q, and then", printed)
 	})
 }
 

@@ -2,7 +2,6 @@ package applypatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -212,9 +211,7 @@ func TestWholeFails(t *testing.T) {
 		if err != nil {
 			failed++
 			after = before
-			if !errors.Is(err, syscall.EIO) {
-				t.Errorf("step %d: %v", step, err)
-			}
+			rig.Is[error](t, err, syscall.EIO, "step %d", step)
 		}
 		wantFiles(t, dir, after)
 		if n >= 0 {
@@ -289,9 +286,7 @@ func TestWholeRefuses(t *testing.T) {
 			before := look(t, dir)
 			p := parse(t, "*** Begin Patch\n"+tt.hunks+"*** End Patch")
 			_, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
-			if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
-				t.Errorf("%q, want %q", got, tt.want)
-			}
+			rig.Is(t, strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"), tt.want, "the result")
 			wantFiles(t, dir, before)
 		})
 	}
@@ -338,9 +333,7 @@ func TestWholeView(t *testing.T) {
 	} {
 		p := parse(t, "*** Begin Patch\n*** Add File: real/x/y\n+y\n*** Delete File: real/e\n*** Add File: real/e\n+six\n"+tt.hunk+"*** End Patch")
 		_, err := target.Whole(t.Context(), p)
-		if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
-		}
+		rig.Is(t, strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"), tt.want, "the result")
 		wantFiles(t, dir, before)
 	}
 	p := parse(t, "*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch")

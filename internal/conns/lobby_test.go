@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // enter lets a new connection enter. If it has entered, a goroutine calls Leave
@@ -57,9 +59,7 @@ func TestTurn(t *testing.T) {
 			for i := range 3 {
 				come()
 				synctest.Wait()
-				if waited, want := time.Since(begin), turn+time.Duration(i)*turn/10; waited != want {
-					t.Errorf("newcomer %d was let in after %v, want %v", i, waited, want)
-				}
+				rig.Is(t, time.Since(begin), turn+time.Duration(i)*turn/10, "newcomer %d was let in after", i)
 				for j := range gone {
 					if got, want := isClosed(gone[j]), j <= i; got != want {
 						t.Errorf("connection %d is closed: %v, want %v, with newcomer %d", j, got, want, i)
@@ -126,14 +126,10 @@ func TestAttended(t *testing.T) {
 		// Close does not close connections that are attended to.
 		l.Close()
 		synctest.Wait()
-		if l.Len() != 2 {
-			t.Errorf("%d seats are taken, want those of two who are attended to", l.Len())
-		}
+		rig.Is(t, l.Len(), 2, "seats are taken")
 		third.Close()
 		fourth.Close()
 		synctest.Wait()
-		if l.Len() != 0 {
-			t.Errorf("%d seats are taken in the end", l.Len())
-		}
+		rig.Is(t, l.Len(), 0, "seats are taken in the end")
 	})
 }

@@ -68,9 +68,7 @@ func TestRead(t *testing.T) {
 	for _, s := range r.Skills {
 		skills = append(skills, strings.TrimPrefix(s.Instructions.Path, root)+fmt.Sprint(s.Metadata != nil))
 	}
-	if got := strings.Join(skills, " "); got != "/.git/x/SKILL.mdfalse /n/t/SKILL.mdfalse /s/SKILL.mdtrue" {
-		t.Errorf("skills %s", got)
-	}
+	rig.Is(t, strings.Join(skills, " "), "/.git/x/SKILL.mdfalse /n/t/SKILL.mdfalse /s/SKILL.mdtrue", "skills")
 	if len(r.Namespaces) != 2 || !slices.Equal(troubles(r), []discovery.Trouble{discovery.NotDotSlash}) {
 		t.Errorf("%d namespaces, %+v", len(r.Namespaces), r.Warnings)
 	}

@@ -29,9 +29,7 @@ func asking(t *testing.T, ms uint64, ask func(context.Context, *protocol.PolicyR
 	plan, err := Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true}, PolicyDecisionTimeoutMs: &ms}, "p")
 	rig.Must(t, err)
 	return &Network{plan: plan, client: Client{Ask: func(ctx context.Context, method string, params, result any) error {
-		if method != protocol.MethodNetworkPolicyRequest {
-			t.Errorf("method %s", method)
-		}
+		rig.Is(t, method, protocol.MethodNetworkPolicyRequest, "method")
 		return ask(ctx, params.(*protocol.PolicyRequestParams), result.(*protocol.PolicyAnswer))
 	}}}
 }
@@ -53,9 +51,7 @@ func TestDecide(t *testing.T) {
 	} {
 		w := asking(t, 1, func(_ context.Context, asked *protocol.PolicyRequestParams, answer *protocol.PolicyAnswer) error {
 			want := protocol.PolicyRequestParams{ProcessID: "p", Request: protocol.PolicyRequest{Protocol: "https_connect", Host: "a.org", Port: 443}}
-			if *asked != want {
-				t.Errorf("asked %+v, want %+v", *asked, want)
-			}
+			rig.Is(t, *asked, want, "asked")
 			answer.Decision = tt.answer
 			return tt.err
 		})
@@ -94,9 +90,7 @@ func TestOwn(t *testing.T) {
 		{"127.0.0.1:7000", true}, {"127.1.2.3:7000", true}, {"[::1]:7000", true}, {"0.0.0.0:7000", true}, {"[::]:7000", true},
 		{"[::ffff:127.0.0.1]:7000", true}, {"127.0.0.1:31001", true}, {"127.0.0.1:7001", false}, {"192.0.2.1:7000", false}, {"192.0.2.1:8000", true}, {"[2001:db8::1]:31000", false},
 	} {
-		if got := n.own(netip.MustParseAddrPort(tt.addr)); got != tt.own {
-			t.Errorf("%s: %v, want %v", tt.addr, got, tt.own)
-		}
+		rig.Is(t, n.own(netip.MustParseAddrPort(tt.addr)), tt.own, "%s", tt.addr)
 	}
 	release()
 	if n.own(netip.MustParseAddrPort("127.0.0.1:31000")) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // disk is what look finds: at a path, the real path and the head, separated by a blank.
@@ -81,9 +82,7 @@ func TestNameless(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Rules: rulesOf("allow x", "allow /tmp/x", "forbidden y"), Unmatched: rule.Prompt}
 	for name, want := range map[string]rule.Decision{"/tmp/x": rule.Prompt, "/tmp/y": rule.Forbidden} {
-		if v := p.Exec(Command{Argv: []string{name}, Path: name, Nameless: true}); v.Decision != want {
-			t.Errorf("%s: got %v, want %v", name, v.Decision, want)
-		}
+		rig.Is(t, p.Exec(Command{Argv: []string{name}, Path: name, Nameless: true}).Decision, want, "%s", name)
 	}
 }
 

@@ -53,12 +53,8 @@ func TestLoad(t *testing.T) {
 	for _, m := range rules.Match([]string{"x"}) {
 		got = append(got, m.Justification)
 	}
-	if text := strings.Join(got, " "); text != "hidden a b high" {
-		t.Errorf("got %s", text)
-	}
-	if m := rules.Match([]string{"x"}); m[3].Origin != filepath.Join(high, "a.rules")+":1:12" {
-		t.Errorf("the origin is %s", m[3].Origin)
-	}
+	rig.Is(t, strings.Join(got, " "), "hidden a b high", "text")
+	rig.Is(t, rules.Match([]string{"x"})[3].Origin, filepath.Join(high, "a.rules")+":1:12", "the origin")
 }
 
 // TestLoadRefuses: one file that cannot be used is enough, and the error names it, and the line if
@@ -210,9 +206,7 @@ func TestTooWide(t *testing.T) {
 		"python3 -I -c": true, "python3 -u": true, "python3 -m pytest": false, "perl -we": true, "git -C /srv": true, "git -C /srv log": false, "git -c a.b=c": true,
 		"git --no-pager": true, "git --no-pager log": true, "git --git-dir=x log": false,
 	} {
-		if got := TooWide(strings.Fields(line)); got != want {
-			t.Errorf("%q: got %v, want %v", line, got, want)
-		}
+		rig.Is(t, TooWide(strings.Fields(line)), want, "%q", line)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // rulesOf makes rules of lines such as "forbidden git push".
@@ -106,13 +107,9 @@ func TestOpaqueEvasions(t *testing.T) {
 		"(probe x)", "probe > f", "X=1 probe", `probe "$HOME"`, "if true; then probe; fi", "! probe", "{ probe; }", "probe &", "time probe", "x=$(probe)",
 		"f() { probe; }; f", "cat <<E\n$(probe)\nE\n", `"probe" x`, `/usr/bin/pro"be"`, "coproc probe", "while probe; do :; done",
 	} {
-		if v := p.Start([]string{"bash", "-lc", text}, find); v.Decision != rule.Forbidden {
-			t.Errorf("%q: %v", text, v.Decision)
-		}
+		rig.Is(t, p.Start([]string{"bash", "-lc", text}, find).Decision, rule.Forbidden, "%q", text)
 	}
-	if v := p.Start([]string{"bash", "-lc", `"$X" probe; echo "$(echo probe)"`}, find); v.Decision != rule.Allow {
-		t.Errorf("arguments: %v", v.Decision)
-	}
+	rig.Is(t, p.Start([]string{"bash", "-lc", `"$X" probe; echo "$(echo probe)"`}, find).Decision, rule.Allow, "arguments")
 }
 
 // TestHostExecutable: a program at another path than the defined one is allowed by no rule that
@@ -127,9 +124,7 @@ func TestHostExecutable(t *testing.T) {
 		"/x/git status": rule.Prompt, "/x/git push": rule.Forbidden,
 	} {
 		argv := strings.Fields(line)
-		if v := p.Start(argv, find); v.Decision != want {
-			t.Errorf("%s: got %v, want %v", line, v.Decision, want)
-		}
+		rig.Is(t, p.Start(argv, find).Decision, want, "%s", line)
 		if path := find(argv[0]); p.Exec(Command{Argv: slices.Concat([]string{path}, argv[1:]), Path: path}).Decision != want {
 			t.Errorf("exec of %s: want %v", line, want)
 		}
@@ -151,9 +146,7 @@ func TestExec(t *testing.T) {
 		{[]Command{program("/bin/sh", "-c", "vim.basic -s")}, rule.Allow},
 		{nil, rule.Allow},
 	} {
-		if v := p.Exec(tt.candidates...); v.Decision != tt.want {
-			t.Errorf("%v: got %v, want %v", tt.candidates, v.Decision, tt.want)
-		}
+		rig.Is(t, p.Exec(tt.candidates...).Decision, tt.want, "%v", tt.candidates)
 	}
 }
 
@@ -163,16 +156,12 @@ func TestWith(t *testing.T) {
 	operator := &Policy{Rules: rulesOf("forbidden x", "prompt y", "allow z"), Enforce: InTree}
 	both := operator.With(&Policy{Rules: rulesOf("allow x", "allow y", "forbidden z w a"), Unmatched: rule.Prompt})
 	for line, want := range map[string]rule.Decision{"x": rule.Forbidden, "y": rule.Prompt, "z": rule.Prompt, "z w a": rule.Forbidden, "q": rule.Prompt} {
-		if v := both.Start(strings.Fields(line), nil); v.Decision != want {
-			t.Errorf("%s: got %v, want %v", line, v.Decision, want)
-		}
+		rig.Is(t, both.Start(strings.Fields(line), nil).Decision, want, "%s", line)
 	}
 	if both.Words() != 3 || operator.Words() != 1 || both.Enforce != InTree {
 		t.Errorf("got %d and %d words, %v", both.Words(), operator.Words(), both.Enforce)
 	}
-	if v := operator.Start([]string{"q"}, nil); v.Decision != rule.Allow {
-		t.Errorf("the operator's own: %v", v.Decision)
-	}
+	rig.Is(t, operator.Start([]string{"q"}, nil).Decision, rule.Allow, "the operator's own")
 }
 
 // TestReason: of several rules that decide the same, the longest says why, and of those the last.
@@ -188,9 +177,7 @@ func TestReason(t *testing.T) {
 		rules.Add(&r)
 	}
 	v := (&Policy{Rules: rules}).Start([]string{"a", "b", "c"}, nil)
-	if got, want := v.Reason(), "`a b c` rejected: last"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	rig.Is(t, v.Reason(), "`a b c` rejected: last", "the result")
 	long := (&Policy{Unmatched: rule.Prompt}).Start([]string{strings.Repeat("é", 1000)}, nil).Reason()
 	if len(long) > maxShown+100 || !strings.Contains(long, "…` requires approval") {
 		t.Errorf("got %q", long)

@@ -217,14 +217,10 @@ func TestTargets(t *testing.T) {
 			err := transfer(s, Receiver{Target: dir + "/dst/" + tt.target, Many: len(s.Sources) > 1, Names: Names(s.Sources)})
 			got := strings.Join(slices.DeleteFunc(harvest(t, filepath.Join(dir, "dst")), func(line string) bool { return slices.Contains(before, line) }), " ")
 			if err != nil {
-				if got != "" {
-					t.Errorf("it fails, and there is %s", got)
-				}
+				rig.Is(t, got, "", "it fails, and there")
 				got = err.Error()
 			}
-			if want := strings.NewReplacer("$SRC", dir+"/src", "$DST", dir+"/dst").Replace(tt.want); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			rig.Is(t, got, strings.NewReplacer("$SRC", dir+"/src", "$DST", dir+"/dst").Replace(tt.want), "the result")
 		})
 	}
 	for _, tt := range []struct{ target, want string }{
@@ -249,9 +245,7 @@ func TestLeftOut(t *testing.T) {
 	note := func(path string, err error) { noted = append(noted, strings.TrimPrefix(path, dir)+": "+err.Error()) }
 	for _, source := range []string{"/src", "/src/fifo"} {
 		err := transfer(Sender{Sources: []string{dir + source}, Note: note}, Receiver{Target: dir + "/dst"})
-		if !errors.Is(err, ErrIncomplete) {
-			t.Errorf("%s: %v", source, err)
-		}
+		rig.Is(t, err, ErrIncomplete, "%s", source)
 	}
 	if want := []string{"/src/fifo: " + errSpecial.Error(), "/src/fifo: " + errSpecial.Error()}; !slices.Equal(noted, want) {
 		t.Errorf("noted %q", noted)
@@ -275,9 +269,7 @@ func TestShrinks(t *testing.T) {
 	var noted []error
 	shrink := func(n, _ int64) { rig.Must(t, os.Truncate(dir+"/src/big", 3*buffered)) }
 	s := Sender{Sources: []string{dir + "/src/."}, Progress: shrink, Note: func(_ string, err error) { noted = append(noted, err) }}
-	if err := transfer(s, Receiver{Target: dir + "/dst"}); !errors.Is(err, ErrIncomplete) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, transfer(s, Receiver{Target: dir + "/dst"}), ErrIncomplete, "")
 	if got, want := harvest(t, dir+"/dst"), []string{"big old", "small s"}; !slices.Equal(got, want) || len(noted) != 1 || noted[0] != errShrunk {
 		t.Errorf("there is %q, noted %v", got, noted)
 	}
@@ -307,8 +299,6 @@ func TestQuote(t *testing.T) {
 	for name, want := range map[string]string{
 		"/a/b c": "/a/b c", "ü": "ü", "": `""`, "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, "\xff": `"\xff"`, " a": `" a"`, "a\u202eb": `"a\u202eb"`,
 	} {
-		if got := Quote(name); got != want {
-			t.Errorf("%q is written %s, want %s", name, got, want)
-		}
+		rig.Is(t, Quote(name), want, "%q is written", name)
 	}
 }

@@ -245,9 +245,7 @@ func TestBroken(t *testing.T) {
 		for n := 0; n < end; n += 307 {
 			root, target := site(t)
 			err := (&Receiver{Target: target}).Receive(context.Background(), bytes.NewReader(good[:n]))
-			if !errors.Is(err, ErrCut) {
-				t.Errorf("cut after %d bytes: %v", n, err)
-			}
+			rig.Is(t, err, ErrCut, "cut after %d bytes", n)
 			unharmed(t, root)
 			noTemporary(t, target)
 			got := harvest(t, target)
@@ -392,9 +390,7 @@ func TestNoRoom(t *testing.T) {
 	// Nor is there any where nothing may be written.
 	rig.Must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	err = (&Receiver{Target: dir}).Receive(context.Background(), bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
-	if !errors.Is(err, unix.EROFS) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is[error](t, err, unix.EROFS, "")
 	if got := harvest(t, dir); !slices.Equal(got, []string{"file old", "small s"}) {
 		t.Errorf("there is %q", got)
 	}

@@ -250,13 +250,11 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	watcher := &Watcher{Group: &group}
 	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: "/proc/sys"})), ErrNotOrdinary, "a directory of procfs")
-	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)})), unix.ENAMETOOLONG, "a long path")
+	rig.Is[error](t, rig.Err(watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)})), unix.ENAMETOOLONG, "a long path")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	rig.Is(t, rig.Err(watcher.Watch(ended, Options{Root: root(t)})), context.Canceled, "with an ended context")
-	if n := watcher.dirs.Load(); n != 0 {
-		t.Errorf("%d directories are still counted", n)
-	}
+	rig.Is(t, watcher.dirs.Load(), 0, "directories are still counted")
 }
 
 // TestManyDirectories: of a tree with too many directories, every batch says that there is more.
@@ -272,9 +270,7 @@ func TestManyDirectories(t *testing.T) {
 	w, err := watcher.Watch(t.Context(), Options{Root: dir, Recursive: true})
 	rig.Must(t, err)
 	defer w.Close()
-	if n := watcher.dirs.Load(); n != maxDirs {
-		t.Errorf("%d directories are watched", n)
-	}
+	rig.Is(t, watcher.dirs.Load(), maxDirs, "directories are watched")
 	if b := next(t, w); !b.Overflow {
 		t.Errorf("the first batch is %v", b)
 	}
@@ -283,9 +279,7 @@ func TestManyDirectories(t *testing.T) {
 		t.Errorf("a later batch is %v", b)
 	}
 	w.Close()
-	if n := watcher.dirs.Load(); n != 0 {
-		t.Errorf("%d directories are still counted", n)
-	}
+	rig.Is(t, watcher.dirs.Load(), 0, "directories are still counted")
 }
 
 // mirror is what whoever watches knows of the tree: whether each path is a directory.
@@ -515,9 +509,7 @@ func TestBounds(t *testing.T) {
 		}
 		sum += len(b.Changes)
 	}
-	if sum != maxChanges {
-		t.Errorf("%d changes", sum)
-	}
+	rig.Is(t, sum, maxChanges, "changes")
 	for i := range maxChanges + 1 {
 		c.add(Change{Path: fmt.Sprint("/", i)})
 	}

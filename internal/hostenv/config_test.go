@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -108,9 +106,7 @@ func TestReadConfigLayers(t *testing.T) {
 		}},
 		Requirements: ConfigStack{CloudInsertionIndex: 1, Layers: []ConfigLayer{layer("ROOT/etc/codex/requirements.toml", "etc/codex")}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	rig.Same(t, "the result", want, got)
 }
 
 func TestReadConfigWithoutFiles(t *testing.T) {
@@ -143,9 +139,7 @@ func TestReadConfigParams(t *testing.T) {
 	long := []string{strings.Repeat("k", maxConfigKeyBytes)}
 	for _, paths := range [][][]string{{many, many}, {slices.Concat(many, many)}, {long}} {
 		q = h.query(paths...)
-		if _, err := ReadConfig(t.Context(), q); err != nil {
-			t.Errorf("as many keys as may be: got %v", err)
-		}
+		rig.Check(t, rig.Err(ReadConfig(t.Context(), q)))
 		q.RequirementsPaths = [][]string{{"k"}}
 		rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), ErrManyConfigKeys, "one key more than may be")
 	}
@@ -155,7 +149,7 @@ func TestReadConfigParams(t *testing.T) {
 		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
 	}
 	q.Cwd += "b"
-	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), syscall.ENAMETOOLONG, "cwd of %d bytes", len(q.Cwd))
+	rig.Is[error](t, rig.Err(ReadConfig(t.Context(), q)), syscall.ENAMETOOLONG, "cwd of %d bytes", len(q.Cwd))
 	q.Cwd = ""
 	if _, err := ReadConfig(t.Context(), q); err == nil {
 		t.Error("empty cwd: no error")
@@ -343,9 +337,7 @@ func TestProjectKeys(t *testing.T) {
 	if n := strings.Count(got.Config.Layers[0].TOML, "\n"); n != len(paths) {
 		t.Errorf("system layer has %d keys, want %d", n, len(paths))
 	}
-	if project := got.Config.Layers[1].TOML; project != "model = 1\n" {
-		t.Errorf("project layer is %q, want only the model", project)
-	}
+	rig.Is(t, got.Config.Layers[1].TOML, "model = 1\n", "project layer")
 }
 
 func TestImpliedRequirements(t *testing.T) {

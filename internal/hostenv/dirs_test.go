@@ -32,9 +32,7 @@ func TestHomeDir(t *testing.T) {
 		{map[string]string{"HOME": ""}, database},
 		{nil, database},
 	} {
-		if got := HomeDir(lookup(tt.env)); got != tt.want {
-			t.Errorf("HomeDir(%v) = %q, want %q", tt.env, got, tt.want)
-		}
+		rig.Is(t, HomeDir(lookup(tt.env)), tt.want, "HomeDir(%v)", tt.env)
 	}
 }
 
@@ -52,9 +50,7 @@ func TestCodexHomeOfUser(t *testing.T) {
 		{map[string]string{"CODEX_HOME": "", "HOME": "/h"}, "/h/.codex"},
 		{map[string]string{"HOME": "rel"}, ""},
 	} {
-		if got := CodexHome(lookup(tt.env)); got != tt.want {
-			t.Errorf("CodexHome(%v) = %q, want %q", tt.env, got, tt.want)
-		}
+		rig.Is(t, CodexHome(lookup(tt.env)), tt.want, "CodexHome(%v)", tt.env)
 	}
 }
 
@@ -74,9 +70,7 @@ func TestTempDir(t *testing.T) {
 		{map[string]string{"TMPDIR": "/a//b/../c"}, "/a/c", []string{"/a/c"}},
 		{map[string]string{"TMPDIR": "rel"}, filepath.Join(cwd, "rel"), []string{filepath.Join(cwd, "rel")}},
 	} {
-		if got := TempDir(lookup(tt.env)); got != tt.want {
-			t.Errorf("TempDir(%v) = %q, want %q", tt.env, got, tt.want)
-		}
+		rig.Is(t, TempDir(lookup(tt.env)), tt.want, "TempDir(%v)", tt.env)
 		rig.Same(t, fmt.Sprintf("TemporaryDirectories(%v)", tt.env), tt.list, TemporaryDirectories(lookup(tt.env)))
 	}
 }

@@ -29,14 +29,10 @@ func TestFindAccount(t *testing.T) {
 		{8, account{}},
 		{9, account{}},
 	} {
-		if got := findAccount(strings.NewReader(passwd), tt.uid); got != tt.want {
-			t.Errorf("findAccount(%d) = %+v, want %+v", tt.uid, got, tt.want)
-		}
+		rig.Is(t, findAccount(strings.NewReader(passwd), tt.uid), tt.want, "findAccount(%d)", tt.uid)
 	}
 	endless := strings.Repeat("x:x:1:1::/:/bin/sh\n", maxPasswdSize/10) + "far:x:7:7::/far:/bin/sh\n"
-	if got := findAccount(strings.NewReader(endless), 7); got != (account{}) {
-		t.Errorf("beyond the bound: got %+v, want nothing", got)
-	}
+	rig.Is(t, findAccount(strings.NewReader(endless), 7), (account{}), "beyond the bound")
 }
 
 func TestChooseShell(t *testing.T) {

@@ -425,9 +425,7 @@ func TestCancelledContext(t *testing.T) {
 	resp, err := newClient(t, Config{}).Do(ctx, get(s.URL))
 	rig.Must(t, err)
 	cancel()
-	if _, err := resp.ReadBody(anyBuffer); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that the context was cancelled", err)
-	}
+	rig.Is(t, rig.Err(resp.ReadBody(anyBuffer)), context.Canceled, "")
 }
 
 func TestConnectionsAreReused(t *testing.T) {
@@ -454,9 +452,7 @@ func TestConnectionsAreReused(t *testing.T) {
 			t.Fatalf("got %q, %v, want no cookie", body, err)
 		}
 	}
-	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections for ten requests in a row, want 1", n)
-	}
+	rig.Is(t, conns.Load(), 1, "connections for ten requests in a row")
 }
 
 func TestHTTPS(t *testing.T) {

@@ -95,8 +95,6 @@ func TestProxyFromEnv(t *testing.T) {
 		if u := ProxyFromEnv(env(tt.env...)).forURL(target); u != nil {
 			got = u.String()
 		}
-		if got != tt.want {
-			t.Errorf("%q: proxy for %s is %q, want %q", tt.env, tt.target, got, tt.want)
-		}
+		rig.Is(t, got, tt.want, "%q: proxy for %s", tt.env, tt.target)
 	}
 }

@@ -47,9 +47,7 @@ func TestRedirectMethods(t *testing.T) {
 			continue
 		}
 		if tt.want == "" {
-			if resp.Status != tt.code {
-				t.Errorf("%s %d: got status %d, want the redirect itself", tt.method, tt.code, resp.Status)
-			}
+			rig.Is(t, resp.Status, tt.code, "%s %d: got status", tt.method, tt.code)
 			continue
 		}
 		method, length, _ := strings.Cut(tt.want, " ")
@@ -103,13 +101,9 @@ func TestRedirectCredentials(t *testing.T) {
 			continue
 		}
 		for _, name := range secrets {
-			if got := strings.Contains(body, name+": "); got != tt.kept {
-				t.Errorf("to %s: %s sent: %v, want %v", tt.to, name, got, tt.kept)
-			}
+			rig.Is(t, strings.Contains(body, name+": "), tt.kept, "to %s: %s sent", tt.to, name)
 		}
-		if got := strings.Contains(body, "host=virtual.example"); got != tt.kept {
-			t.Errorf("to %s: host kept: %v, want %v", tt.to, got, tt.kept)
-		}
+		rig.Is(t, strings.Contains(body, "host=virtual.example"), tt.kept, "to %s: host kept", tt.to)
 		for _, name := range []string{"X-Trace", "Idempotency-Key", "Mcp-Session-Id"} {
 			if !strings.Contains(body, name+": k\r\n") {
 				t.Errorf("to %s: %s is lost in %q", tt.to, name, body)
@@ -201,9 +195,7 @@ func TestSecretNames(t *testing.T) {
 		"Idempotency-Key": false, "Mcp-Session-Id": false, "Mcp-Protocol-Version": false, "X-Auth-User": false, "Accept": false, "Content-Type": false,
 		"X-Author": false, "User-Agent": false, "X-Request-Id": false, "Traceparent": false,
 	} {
-		if got := isSecret(name); got != want {
-			t.Errorf("%s: %v", name, got)
-		}
+		rig.Is(t, isSecret(name), want, "%s", name)
 	}
 }
 

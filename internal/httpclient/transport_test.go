@@ -227,9 +227,7 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 	all()
 	cancel()
 	<-cancelled // the server has been told
-	if _, err := hanging.ReadBody(anyBuffer); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled body ends with %v", err)
-	}
+	rig.Is(t, rig.Err(hanging.ReadBody(anyBuffer)), context.Canceled, "a cancelled body ends with")
 	all()
 	const buffers = 64 << 10 // buffers of the server and the sockets
 	if n := sent.Load(); n > maxUnread+buffers {
@@ -237,9 +235,7 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 	}
 	flood.Body.Close()
 	all()
-	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
+	rig.Is(t, conns.Load(), 1, "connections")
 }
 
 // TestHTTP2IdleConnections: a client that asks many servers leaves no more

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestURLs(t *testing.T) {
@@ -76,8 +78,6 @@ func TestHostPort(t *testing.T) {
 		{"evil/../ x", false}, {"a b", false}, {"a/b", false}, {"a\\b", false}, {"u@a", false}, {"a?b", false}, {"a#b", false}, {"a%4", false},
 		{"a%zz", false}, {"\u00e9", false}, {"a\tb", false}, {"a\x00", false}, {"a]", false}, {"a,b", true},
 	} {
-		if got := isHostPort(tt.host); got != tt.want {
-			t.Errorf("isHostPort(%q) = %v, want %v", tt.host, got, tt.want)
-		}
+		rig.Is(t, isHostPort(tt.host), tt.want, "isHostPort(%q)", tt.host)
 	}
 }

@@ -34,9 +34,7 @@ func TestAddHearsNothingOld(t *testing.T) {
 	var g Group
 	defer g.Close()
 	first := &heard{came: make(chan struct{}, 1000)}
-	if _, err := g.Add(dir, unix.IN_CREATE, first); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(g.Add(dir, unix.IN_CREATE, first)))
 	for range 200 {
 		old, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "new")
 		rig.Must(t, os.WriteFile(old, nil, 0o600))

@@ -128,9 +128,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("the site has got %q", got)
 	}
 	for _, head := range got {
-		if head != "GET / HTTP/1.1\r\nHost: "+s.addr {
-			t.Errorf("the site has got %q", head)
-		}
+		rig.Is(t, head, "GET / HTTP/1.1\r\nHost: "+s.addr, "the site has")
 	}
 }
 

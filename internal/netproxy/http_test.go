@@ -341,9 +341,7 @@ func TestRefusedBody(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if a.Close != (name == "long" || name == "expected") {
-			t.Errorf("%s: the answer says that the connection ends: %v", name, a.Close)
-		}
+		rig.Is(t, a.Close, (name == "long" || name == "expected"), "%s: the answer says that the connection ends", name)
 		if rest, _ := io.ReadAll(a.Body); a.StatusCode != 403 || !strings.Contains(string(rest), "blocked") {
 			t.Errorf("%s: %d %s", name, a.StatusCode, rest)
 		}

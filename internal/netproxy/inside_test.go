@@ -404,9 +404,7 @@ func TestPlaceholderOfAnother(t *testing.T) {
 			t.Errorf("%q arrived", h)
 		}
 	}
-	if len(seen) != 4 {
-		t.Errorf("%d requests arrived", len(seen))
-	}
+	rig.Is(t, len(seen), 4, "requests arrived")
 }
 
 // TestInsideWebSocket: a request for WebSocket changes the protocol, and what else asks for a

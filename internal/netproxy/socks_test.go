@@ -291,9 +291,7 @@ func (a *associated) receive(t testing.TB) (from, data string) {
 	b := make([]byte, 2*maxDatagram)
 	n, at, err := a.udp.ReadFromUDPAddrPort(b)
 	rig.Must(t, err)
-	if at != a.relay {
-		t.Errorf("a datagram comes from %s", at)
-	}
+	rig.Is(t, at, a.relay, "a datagram comes from")
 	to, rest, ok := parseDatagram(b[:n])
 	if !ok {
 		t.Fatalf("%x", b[:n])
@@ -415,9 +413,7 @@ func TestDatagramsBounded(t *testing.T) {
 	if _, back := a.receive(t); back != "first" {
 		t.Errorf("%q", back)
 	}
-	if n := len(g.reports(maxFlows)); n != maxFlows {
-		t.Errorf("%d reports", n)
-	}
+	rig.Is(t, len(g.reports(maxFlows)), maxFlows, "reports")
 	for range maxAssociations - 1 {
 		associate(t, g, 0)
 	}

@@ -29,9 +29,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, text, err)
 		}
 	}
-	if _, err := ReadRegular(filepath.Join(dir, "missing"), 4); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
+	rig.Is(t, rig.Err(ReadRegular(filepath.Join(dir, "missing"), 4)), fs.ErrNotExist, "")
 	if _, _, err := OpenRegular(link, syscall.O_NOFOLLOW); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("a link that is not to be followed: %v", err)
 	}

@@ -28,9 +28,7 @@ func TestChanged(t *testing.T) {
 		rig.Must(t, write(path, "text"))
 		state := Look(path)
 		rig.Must(t, change(path))
-		if got := state.Changed(); got != (name != "") {
-			t.Errorf("%q: changed %v", name, got)
-		}
+		rig.Is(t, state.Changed(), (name != ""), "%q: changed", name)
 	}
 
 	path := filepath.Join(t.TempDir(), "file")

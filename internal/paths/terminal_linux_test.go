@@ -18,9 +18,7 @@ import (
 func TestTerminal(t *testing.T) {
 	const variable = "PATHS_TERMINAL"
 	if terminal := os.Getenv(variable); terminal != "" {
-		if _, err := ReadRegular(terminal, 4); !errors.Is(err, ErrNotRegular) {
-			t.Error(err)
-		}
+		rig.Is(t, rig.Err(ReadRegular(terminal, 4)), ErrNotRegular, "")
 		if f, err := os.Open("/dev/tty"); !errors.Is(err, syscall.ENXIO) {
 			t.Errorf("there is a controlling terminal: %v, %v", f, err)
 		}

@@ -47,9 +47,7 @@ func TestVectors(t *testing.T) {
 		if got := r.Header.Get("Authorization"); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.method, got, want)
 		}
-		if got := r.Header.Get("X-Amz-Date"); got != "20261122T170444Z" {
-			t.Errorf("%s: date %s", tt.method, got)
-		}
+		rig.Is(t, r.Header.Get("X-Amz-Date"), "20261122T170444Z", "%s: date", tt.method)
 	}
 }
 
@@ -187,8 +185,6 @@ func FuzzParseClaim(f *testing.F) {
 		// What is taken can be spelled in one way.
 		again := scheme + "Credential=" + claim.AccessKeyID + "/" + claim.day + "/" + claim.Scope.Region + "/" + claim.Scope.Service + "/" + terminator +
 			", SignedHeaders=" + strings.Join(claim.signed, ";") + ", Signature=" + claim.signature
-		if again != header {
-			t.Errorf("%q is read as %q", header, again)
-		}
+		rig.Is(t, again, header, "%q is read as", header)
 	})
 }

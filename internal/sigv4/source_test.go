@@ -2,7 +2,6 @@ package sigv4
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -153,9 +152,7 @@ func TestWhichRegion(t *testing.T) {
 			s, err := Open(t.Context(), Config{Region: tt.region, Profile: tt.profile, Lookup: e.lookup})
 			switch {
 			case tt.want == "":
-				if !errors.Is(err, ErrNoRegion) {
-					t.Errorf("got %v", err)
-				}
+				rig.Is(t, err, ErrNoRegion, "")
 			case err != nil:
 				t.Error(err)
 			case s.scope != Scope{tt.want, defaultService}:
@@ -284,9 +281,7 @@ func TestEndpoints(t *testing.T) {
 			}
 			rig.Must(t, err)
 			i.do(func() {
-				if last := i.requests[len(i.requests)-1]; last != tt.asked {
-					t.Errorf("asked %s, want %s", last, tt.asked)
-				}
+				rig.Is(t, i.requests[len(i.requests)-1], tt.asked, "asked")
 			})
 			if k.AccessKeyID != "ASIA1" || k.SecretAccessKey != "hidden" || k.SessionToken != "session" || k.Expires.IsZero() {
 				t.Error("the keys are other ones")
@@ -318,9 +313,7 @@ func TestRenewal(t *testing.T) {
 	s.fetched.Expires = time.Now().Add(early / 2)
 	want("ASIA2")
 	s.fetched.Expires = time.Now().Add(-time.Second)
-	if _, err := s.keys(t.Context()); !errors.Is(err, auth.ErrTemporary) {
-		t.Errorf("got %v, want one that may pass", err)
-	}
+	rig.Is(t, rig.Err(s.keys(t.Context())), auth.ErrTemporary, "")
 	i.do(func() { i.down = false })
 	want("ASIA3")
 }

@@ -181,16 +181,12 @@ func TestBudget(t *testing.T) {
 			s.Tell(0, got.take)
 			for have := 0; have < n; {
 				have = len(got.await(t, have+1))
-				if err := s.Ack(uint64(have)); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, s.Ack(uint64(have)))
 			}
 		})
 	}
 	trips.Wait()
-	if used := r.budget.used.Load(); used != 0 {
-		t.Errorf("%d bytes are held for sockets whose bytes are all acknowledged", used)
-	}
+	rig.Is(t, r.budget.used.Load(), 0, "bytes are held for sockets whose bytes are all acknowledged")
 }
 
 // TestRewind: random cuts, after which the client says what it has. Each byte comes once.
@@ -266,9 +262,7 @@ func TestTurns(t *testing.T) {
 	_, err = conn.Write([]byte("x"))
 	rig.Must(t, err)
 	now.await(t, 1)
-	if len(late.bytes) != 0 {
-		t.Error("the earlier one was told")
-	}
+	rig.Is(t, len(late.bytes), 0, "the earlier one was told")
 }
 
 // TestWrite: offsets make repeats harmless; a gap, and bytes behind the end, are refused.
@@ -297,9 +291,7 @@ func TestWrite(t *testing.T) {
 	write(7, "!", true, 8)
 	write(7, "!", true, 8)
 	write(8, "", true, 8)
-	if _, err := s.Write(t.Context(), 8, []byte("x"), false, noWait); !errors.Is(err, ErrInputEnded) {
-		t.Errorf("behind the end: %v", err)
-	}
+	rig.Is(t, rig.Err(s.Write(t.Context(), 8, []byte("x"), false, noWait)), ErrInputEnded, "behind the end")
 	if got, err := io.ReadAll(conn); string(got) != "one two!" || err != nil {
 		t.Errorf("%q has come, %v", got, err)
 	}
@@ -368,13 +360,9 @@ func TestErrors(t *testing.T) {
 	rig.Must(t, conn.Close())
 	got := newSink(0)
 	s.Tell(0, got.take)
-	if end := got.awaitEnd(t); !errors.Is(end, unix.ECONNRESET) {
-		t.Errorf("reading: %v", end)
-	}
+	rig.Is[error](t, got.awaitEnd(t), unix.ECONNRESET, "reading")
 	for range 2 {
-		if _, err := s.Write(t.Context(), 0, []byte("x"), false, noWait); !errors.Is(err, unix.EPIPE) {
-			t.Errorf("writing: %v", err)
-		}
+		rig.Is[error](t, rig.Err(s.Write(t.Context(), 0, []byte("x"), false, noWait)), unix.EPIPE, "writing")
 	}
 	for name, address := range map[string]Address{"ECONNREFUSED": {"tcp", conn.LocalAddr().String()}, "ENOENT": {"unix", "/nowhere/at/all"}} {
 		_, err := r.set.Open(t.Context(), "other", 1, func(ctx context.Context) (Conn, error) { return Dial(ctx, address) }, noWait)
@@ -401,9 +389,7 @@ func TestOpening(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, noWait); !errors.Is(err, ErrExists) {
-		t.Errorf("a second one: %v", err)
-	}
+	rig.Is(t, rig.Err(r.set.Open(t.Context(), "s", 1, blockedDial, noWait)), ErrExists, "a second one")
 	asked := make(chan error, 1)
 	waiting := make(chan struct{})
 	go func() {
@@ -412,17 +398,11 @@ func TestOpening(t *testing.T) {
 	}()
 	<-waiting
 	r.set.Close("s")
-	if err := <-asked; !errors.Is(err, ErrUnknown) {
-		t.Errorf("of one that was closed: %v", err)
-	}
-	if _, err := r.set.Open(ctx, "s", 1, blockedDial, noWait); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that has gone: %v", err)
-	}
+	rig.Is(t, <-asked, ErrUnknown, "of one that was closed")
+	rig.Is(t, rig.Err(r.set.Open(ctx, "s", 1, blockedDial, noWait)), context.Canceled, "a caller that has gone")
 	// Closed from within wait, as a request does that passes the one that opens.
 	_, err = r.set.Open(t.Context(), "s", 1, blockedDial, func() error { r.set.Close("s"); return nil })
-	if !errors.Is(err, ErrClosed) {
-		t.Errorf("closed while it is opened: %v", err)
-	}
+	rig.Is(t, err, ErrClosed, "closed while it is opened")
 	refused := errors.New("no more may wait")
 	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, func() error { return refused }); err != refused {
 		t.Errorf("one that may not wait: %v", err)
@@ -431,9 +411,7 @@ func TestOpening(t *testing.T) {
 		_, _ = r.set.Open(t.Context(), "t", 1, blockedDial, noWait)
 	}()
 	r.set.CloseAll()
-	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, noWait); !errors.Is(err, ErrClosed) {
-		t.Errorf("after CloseAll: %v", err)
-	}
+	rig.Is(t, rig.Err(r.set.Open(t.Context(), "s", 1, blockedDial, noWait)), ErrClosed, "after CloseAll")
 }
 
 // TestBounds: sockets of a set and of all sets are bounded, and room is given back.
@@ -453,25 +431,17 @@ func TestBounds(t *testing.T) {
 			})
 			<-taken
 		}
-		if _, err := s.Open(t.Context(), "more", 1, refuse, noWait); !errors.Is(err, ErrTooMany) {
-			t.Errorf("one more: %v", err)
-		}
+		rig.Is(t, rig.Err(s.Open(t.Context(), "more", 1, refuse, noWait)), ErrTooMany, "one more")
 	}
 	other := NewSet(budget)
-	if _, err := other.Open(t.Context(), "s", 1, refuse, noWait); !errors.Is(err, ErrTooMany) {
-		t.Errorf("one more of all: %v", err)
-	}
+	rig.Is(t, rig.Err(other.Open(t.Context(), "s", 1, refuse, noWait)), ErrTooMany, "one more of all")
 	sets[0].Close("")
-	if _, err := other.Open(t.Context(), "s", 1, refuse, noWait); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("where there is room again: %v", err)
-	}
+	rig.Is[error](t, rig.Err(other.Open(t.Context(), "s", 1, refuse, noWait)), unix.ECONNREFUSED, "where there is room again")
 	for _, s := range append(sets, other) {
 		s.CloseAll()
 	}
 	opening.Wait()
-	if budget.open != 0 {
-		t.Errorf("%d sockets are left", budget.open)
-	}
+	rig.Is(t, budget.open, 0, "sockets are left")
 }
 
 func TestParseAddress(t *testing.T) {

@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestParseMap(t *testing.T) {
 	t.Parallel()
 	text := []byte(` {"a":"x","\u0062":[1, {}],"c":null} `)
 	m, err := ParseMap(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	clear(text) // the values are copies
 	got, err := json.Marshal(m)
 	if want := `{"a":"x","b":[1,{}],"c":null}`; err != nil || string(got) != want {
@@ -57,9 +57,7 @@ func TestMapMembers(t *testing.T) {
 			text = `{"m":` + tt.value + `}`
 		}
 		m, err := ParseMap([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		s, err := m.Text("m")
 		if err != nil {
 			s += "!"

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNesting: brackets and dots count that are outside of strings and comments.
@@ -33,9 +35,7 @@ func TestNesting(t *testing.T) {
 		"a = [\"\"\"x\"\"\"\", [[[1]]]":    4,
 		"a = \"x\n[b]":                     1,
 	} {
-		if got := Nesting(text); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
+		rig.Is(t, Nesting(text), want, "%q", text)
 	}
 }
 
@@ -46,9 +46,7 @@ func TestStringEnd(t *testing.T) {
 		`"""a"b""c"""d`: `"""a"b""c"""`, `'''a''''b`: `'''a''''`, `'''a'''''b`: `'''a'''''`, `'''a''''''b`: `'''a'''''`,
 		"'''a\n'": "'''a\n'", `""""""a`: `""""""`, `"""\""""a`: `"""\""""`,
 	} {
-		if got := text[:StringEnd(text, 0)]; got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
+		rig.Is(t, text[:StringEnd(text, 0)], want, "%s", text)
 	}
 }
 

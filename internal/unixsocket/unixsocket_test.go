@@ -91,9 +91,7 @@ func TestPath(t *testing.T) {
 		if err != nil {
 			got = "error: " + err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", url, got, want)
-		}
+		rig.Is(t, got, want, "%q", url)
 	}
 }
 
@@ -132,9 +130,7 @@ func TestListenRefuses(t *testing.T) {
 		} else if err := l.Close(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if want := strings.ReplaceAll(want, "DIR", dir); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		rig.Is(t, got, strings.ReplaceAll(want, "DIR", dir), "%s", name)
 	}
 	rig.Check(t, rig.Err(os.Lstat(dir+"/link")))
 }
@@ -285,18 +281,14 @@ func TestPeer(t *testing.T) {
 	}
 	own, open := mustListen(t, dir+"/own", false), mustListen(t, dir+"/open", true)
 	rig.Must(t, dial(dir+"/own"))
-	if uid := peer(own); uid != os.Geteuid() {
-		t.Errorf("uid %d", uid)
-	}
+	rig.Is(t, peer(own), os.Geteuid(), "uid")
 	as(t, stranger, func() {
 		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: the socket belongs to uid 0, who does not let other users connect", dir) {
 			t.Errorf("another user: %v", err)
 		}
 		rig.Check(t, dial(dir+"/open"))
 	})
-	if uid := peer(open); uid != stranger {
-		t.Errorf("uid %d", uid)
-	}
+	rig.Is(t, peer(open), stranger, "uid")
 
 	// A server that is neither this user nor root. See also TestGiven.
 	shared := dir + "/shared"
@@ -358,9 +350,7 @@ func TestGiven(t *testing.T) {
 		mustListen(t, top+"/sticky/theirs/s", true)
 	})
 	conn, err := Dial(t.Context(), top+"/root/theirs/s")
-	if err != nil {
-		t.Fatalf("a server of another user in a folder that root has given to them: %v", err)
-	}
+	rig.Must(t, err)
 	_ = conn.Close()
 	conn, err = Dial(t.Context(), top+"/sticky/theirs/s")
 	if _, refused := errors.AsType[*ServerError](err); !refused {

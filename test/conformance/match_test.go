@@ -99,9 +99,7 @@ func TestMatch(t *testing.T) {
 			rig.Must(t, err)
 			got, err := decode([]byte(tt.got))
 			rig.Must(t, err)
-			if ok := match(want, got); ok != tt.ok {
-				t.Errorf("match(%s, %s) = %v, want %v", tt.want, tt.got, ok, tt.ok)
-			}
+			rig.Is(t, match(want, got), tt.ok, "match(%s, %s)", tt.want, tt.got)
 		})
 	}
 }

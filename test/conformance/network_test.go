@@ -54,9 +54,7 @@ func TestNetworkCasesSupervised(t *testing.T) {
 func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
 	lines, err := loadScripts("network-cases.jsonl")
 	rig.Must(t, err)
-	if want := 147; len(lines) != want {
-		t.Errorf("%d cases, want %d", len(lines), want)
-	}
+	rig.Is(t, len(lines), 147, "cases")
 	names := map[string]bool{}
 	for _, line := range lines {
 		var c struct{ Name string }

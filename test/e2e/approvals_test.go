@@ -20,9 +20,7 @@ import (
 func rules(t *testing.T, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600))
 	return dir
 }
 
@@ -146,18 +144,14 @@ func TestServedRulesHidden(t *testing.T) {
 				t.Parallel()
 				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
 				c, err := client.DialURL(rig.Context(t), startProgram(t, "none", argv...).line(t))
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				defer c.Close()
 				beside := filepath.Join(t.TempDir(), "beside")
 				p, err := c.Spawn(rig.Context(t), client.Spec{
 					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
 					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				var out strings.Builder
 				if _, err := p.CopyOutput(rig.Context(t), &out, io.Discard); err != nil || out.String() != "end\n" {
 					t.Errorf("printed %q, %v", out.String(), err)
@@ -270,13 +264,9 @@ func TestExecAsksAgain(t *testing.T) {
 	u := atTerminal(t, wide, "exec", "--url", url, "--", "id", "-u")
 	reread := func(text, says string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600))
 		before := strings.Count(agent.Printed.String(), says)
-		if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, agent.Process.Signal(syscall.SIGHUP))
 		agent.Says(t, says, before+1)
 	}
 	u.sees(t, "old:")
@@ -392,13 +382,9 @@ func TestRulesHidden(t *testing.T) {
 				t.Parallel()
 				workspace := t.TempDir()
 				dir := filepath.Join(workspace, "rules")
-				if err := os.Mkdir(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Mkdir(dir, 0o700))
 				const text = "prefix_rule([\"cat\"], \"prompt\")\n"
-				if err := os.WriteFile(dir+"/my.rules", []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.WriteFile(dir+"/my.rules", []byte(text), 0o600))
 				const script = `grep -c prefix rules/my.rules; ls rules; echo > rules/new.rules; echo > rules/my.rules; rm -f rules/my.rules; mv rules gone
 					ln rules/my.rules mine; touch fine; exit 3`
 				argv := append(append([]string{}, launch...), rig.Agent(t), "sandbox", "--workspace", workspace, "--exec-policy", dir, "--exec-policy-enforce", enforce,
@@ -409,9 +395,7 @@ func TestRulesHidden(t *testing.T) {
 				if cmd.ProcessState.ExitCode() != 3 || strings.TrimSpace(string(out)) != "" {
 					t.Errorf("code %d, printed %q", cmd.ProcessState.ExitCode(), out)
 				}
-				if _, err := os.Stat(workspace + "/fine"); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, rig.Err(os.Stat(workspace+"/fine")))
 				entries, err := os.ReadDir(dir)
 				got, _ := os.ReadFile(dir + "/my.rules")
 				if err != nil || len(entries) != 1 || string(got) != text {

@@ -45,9 +45,7 @@ func TestBareRepository(t *testing.T) {
 				rig.Tier(t, rig.Merge)
 			}
 			base, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			for _, name := range tt.make {
 				path := filepath.Join(base, name)
 				if strings.HasSuffix(name, "/") {
@@ -55,9 +53,7 @@ func TestBareRepository(t *testing.T) {
 				} else if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 					err = os.WriteFile(path, []byte("ref: refs/heads/main\n"), 0o644)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 			}
 			if tt.name == "a part of a repository" {
 				git(t, base+"/mono", "init", "-q")
@@ -67,9 +63,7 @@ func TestBareRepository(t *testing.T) {
 			if tt.env != "" {
 				environ, workspace = append(environ, "TMPDIR="+filepath.Join(base, tt.env)), base+"/work"
 			}
-			if err := os.Mkdir(dir+"/sub", 0o755); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Mkdir(dir+"/sub", 0o755))
 			cmd := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
 			cmd.Env = environ
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "planted") {
@@ -84,9 +78,7 @@ func TestBareRepository(t *testing.T) {
 				}
 			}
 			if tt.name == "a part of a repository" {
-				if top := git(t, dir, "rev-parse", "--show-toplevel"); top != base+"/mono\n" {
-					t.Errorf("the repository is %q", top)
-				}
+				rig.Is(t, git(t, dir, "rev-parse", "--show-toplevel"), base+"/mono\n", "the repository")
 			}
 		})
 	}
@@ -97,13 +89,9 @@ func TestBareRepository(t *testing.T) {
 // its own either, whatever later commands add.
 func TestPartOfRepository(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir, mark := base+"/mono/pkg", t.TempDir()+"/mark"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(dir, 0o755))
 	git(t, base+"/mono", "init", "-q")
 	git(t, base+"/mono", "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x")
 	environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
@@ -136,12 +124,8 @@ func TestPartOfRepository(t *testing.T) {
 		}
 	}
 	finish := start("git diff HEAD && git log --oneline HEAD && git status --short")
-	if said := git(t, dir, "diff", "HEAD"); said != "" {
-		t.Errorf("%q", said)
-	}
-	if said := git(t, dir, "status", "--short"); said != "" {
-		t.Errorf("git sees %q", said)
-	}
+	rig.Is(t, git(t, dir, "diff", "HEAD"), "", "said")
+	rig.Is(t, git(t, dir, "status", "--short"), "", "git sees")
 	if said := finish(); !strings.HasSuffix(said, " x\n") {
 		t.Errorf("inside: %s", said)
 	}
@@ -155,9 +139,7 @@ func TestPartOfRepository(t *testing.T) {
 		finish()
 		unharmed("after what was " + when)
 	}
-	if top := git(t, dir, "rev-parse", "--show-toplevel"); top != base+"/mono\n" {
-		t.Errorf("the repository is %q", top)
-	}
+	rig.Is(t, git(t, dir, "rev-parse", "--show-toplevel"), base+"/mono\n", "the repository")
 }
 
 // git runs git without the configuration of the user.

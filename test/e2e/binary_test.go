@@ -37,13 +37,9 @@ func TestBinary(t *testing.T) {
 		t.Fatalf("there is no release for %q", arch)
 	}
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer f.Close()
-	if f.Machine != want {
-		t.Errorf("machine %v, want %v", f.Machine, want)
-	}
+	rig.Is(t, f.Machine, want, "machine")
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
 			t.Errorf("not static: it has a program header %v", p.Type)
@@ -53,9 +49,7 @@ func TestBinary(t *testing.T) {
 		t.Error("not stripped: it has a symbol table")
 	}
 	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	// Where methods are looked up by names that the linker does not know, it keeps those of all
 	// types (docs/adr/0001-libraries.md).
 	if bytes.Contains(program, []byte("reflect.Value.MethodByName")) {
@@ -90,9 +84,7 @@ func TestIdleHelper(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
 	a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`)
-	if _, err := fmt.Fprintln(a.stdin, `{"method":"initialized"}`); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(fmt.Fprintln(a.stdin, `{"method":"initialized"}`)))
 	dir := t.TempDir()
 	sandbox := `{"windowsSandboxLevel":"disabled","permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[` +
 		`{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"},{"path":{"type":"path","path":"file://` + dir + `"},"access":"write"}]}}}`
@@ -134,24 +126,18 @@ func helperMemory(t *testing.T, agent int) int {
 		more, _ := os.ReadFile(task)
 		children = append(children, more...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for pid := range strings.FieldsSeq(string(children)) {
 		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		if !strings.Contains(string(args), "fs-helper") {
 			continue
 		}
 		rollup, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		sum := 0
 		for _, m := range regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`).FindAllSubmatch(rollup, -1) {
 			n, err := strconv.Atoi(string(m[1]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			sum += n
 		}
 		return sum
@@ -165,9 +151,7 @@ func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	rig.Agent(t)
 	context, err := os.ReadFile("../../.dockerignore")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, file := range []string{"../../Dockerfile", "../../deploy/registry.Dockerfile"} {
 		checkDockerfile(t, file, string(context))
 	}
@@ -176,9 +160,7 @@ func TestDockerfile(t *testing.T) {
 func checkDockerfile(t *testing.T, file, context string) {
 	t.Helper()
 	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	copied := 0
 	for line := range strings.Lines(string(page)) {
 		words := strings.Fields(line)

@@ -31,9 +31,7 @@ func TestSnapshot(t *testing.T) {
 		}
 	}
 	base, err := os.MkdirTemp("", "btrfs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
 	image, repo := base+"/image", base+"/repo"
 	policy, err := json.Marshal(map[string]any{
@@ -70,9 +68,7 @@ func TestSnapshot(t *testing.T) {
 	if err == nil {
 		err = os.Truncate(image, 256<<20)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	// Without the sandbox first, as the owner of the subvolume, to see that the program can take
 	// a snapshot here at all.
 	const script = `
@@ -85,16 +81,12 @@ func TestSnapshot(t *testing.T) {
 		umount "$2"`
 	// free takes a snapshot without being confined.
 	const free = "#!/bin/sh\nbtrfs subvolume snapshot \"$1\" \"$1/snapshot\" >/dev/null 2>&1; cat \"$1/snapshot/vault/secret\"\n"
-	if err := rig.WriteProgram(base+"/free", []byte(free)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(base+"/free", []byte(free)))
 	for _, uid := range []string{"0", "65534"} {
 		if out, err := rig.Command(t, "mkfs.btrfs", "-q", "-f", image).CombinedOutput(); err != nil {
 			t.Fatalf("mkfs.btrfs: %v\n%s", err, out)
 		}
-		if err := os.Mkdir(base+"/state-"+uid, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(base+"/state-"+uid, 0o700))
 		if out, err := rig.Command(t, "chown", uid+":"+uid, base+"/state-"+uid).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // certificates counts those that certify has made. Each has another number, and is valid for an
@@ -27,9 +29,7 @@ var certificates atomic.Int64
 func certify(t *testing.T, dir, name, by string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	number := certificates.Add(1)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(number), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Duration(number) * time.Hour),
@@ -42,13 +42,9 @@ func certify(t *testing.T, dir, name, by string) {
 		parent, signer = pair.Leaf, pair.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	replace(t, filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	replace(t, filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
@@ -65,9 +61,7 @@ func selfSigned(t *testing.T) (certFile, keyFile string) {
 func certificate(t *testing.T, dir, name string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return pair
 }
 
@@ -82,10 +76,6 @@ func authority(t *testing.T, dir, name string) *x509.CertPool {
 // replace puts a file in the place of another.
 func replace(t *testing.T, path string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path+".new", text, 0o600))
+	rig.Must(t, os.Rename(path+".new", path))
 }

@@ -55,9 +55,7 @@ func (h *configured) write(t *testing.T, files map[string]string) {
 		if in, ok := strings.CutPrefix(name, "etc/"); ok {
 			path = filepath.Join(h.etc, in)
 		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
 }
 
@@ -105,9 +103,7 @@ func TestConfigOrder(t *testing.T) {
 	for _, want := range []string{"exec +wait +3s +AGENT_WAIT", "exec +timeout +1h +--timeout", "exec +env +\\(not shown\\) +" + h.home + "/" + userFile + ":2", "exec +detach-keys +- +default"} {
 		matches(t, out, want)
 	}
-	if code != 0 {
-		t.Error(code)
-	}
+	rig.Is(t, code, 0, "code")
 
 	h.write(t, map[string]string{"etc/requirements.toml": layer("required")})
 	expect("required", "", nil)
@@ -180,17 +176,13 @@ func TestConfigHelpers(t *testing.T) {
 	})
 	cmd := h.command(t, nil, rig.Agent(t))
 	c, err := client.Connect(rig.Context(t), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	h.write(t, map[string]string{"etc/requirements.toml": "broken", "etc/config.toml": "broken", userFile: "broken"})
 	p, err := c.Start(rig.Context(t), protocol.StartParams{
 		ProcessID: "p", Argv: []string{"echo", "ran"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: readOnly(h.home),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var out, said bytes.Buffer
 	if code, err := p.CopyOutput(rig.Context(t), &out, &said); code != 0 || err != nil || out.String() != "ran\n" || said.String() != "" {
 		t.Errorf("%d, %v: %s%s", code, err, &out, &said)

@@ -30,16 +30,12 @@ func TestConnectStdio(t *testing.T) {
 	s.Serve(t, "ci-1")
 	cmd := connectTo(t, s, "ci-1")
 	c, err := client.Connect(rig.Context(t), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("through both"))
 	if err != nil || string(r.Stdout) != "through both" {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, c.Close())
 
 	// An environment without an executor.
 	var stderr bytes.Buffer
@@ -68,9 +64,7 @@ func TestConnectWebSocket(t *testing.T) {
 		t.Fatalf("the token is in %q: %v, %v", stderr.String(), info, err)
 	}
 	token, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if c, err := client.DialURL(rig.Context(t), url); err == nil {
 		_ = c.Close()
 		t.Error("a client without the token comes in")
@@ -78,9 +72,7 @@ func TestConnectWebSocket(t *testing.T) {
 	ids := map[string]bool{}
 	for range 3 {
 		c, err := client.DialURL(rig.Context(t), url, client.Token(strings.TrimSpace(string(token))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer c.Close()
 		ids[c.SessionID()] = true
 		r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "here"}, Dir: "/"}, nil)
@@ -95,12 +87,8 @@ func TestConnectWebSocket(t *testing.T) {
 	if err != nil || withoutWaits(string(out)) != "by exec\n" {
 		t.Errorf("%v: %s", err, out)
 	}
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := p.Exit(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	rig.Must(t, p.Process.Signal(syscall.SIGTERM))
+	rig.Is(t, p.Exit(t), 0, "exit code")
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the token stays: %v", err)
 	}

@@ -60,15 +60,11 @@ func TestImages(t *testing.T) {
 
 	// A folder of the host must belong to that user; the registry refuses others.
 	folder := filepath.Join(t.TempDir(), "data")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(folder, 0o755))
 	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code == 0 || !strings.Contains(out, "permission denied") {
 		t.Errorf("in a folder of root: exit code %d, %q", code, out)
 	}
-	if err := os.Chown(folder, imageUser, imageUser); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chown(folder, imageUser, imageUser))
 	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code != 0 {
 		t.Errorf("in a folder of its own: exit code %d, %q", code, out)
 	}
@@ -82,9 +78,7 @@ func TestImageLists(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
 	engine := filepath.Join(t.TempDir(), "podman")
-	if err := rig.WriteProgram(engine, []byte(podmanScript(nil))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(engine, []byte(podmanScript(nil))))
 	if out, err := rig.Command(t, "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {
 		t.Fatalf("make images: %v\n%s", err, out)
 	}
@@ -120,9 +114,7 @@ func TestImageLists(t *testing.T) {
 		inspected(t, &running, "inspect", container)
 		inspected(t, &details, "image", "inspect", running[0].Image)
 		d := details[0]
-		if d.Architecture != runtime.GOARCH {
-			t.Errorf("%s: the container has an image for %s", image, d.Architecture)
-		}
+		rig.Is(t, d.Architecture, runtime.GOARCH, "%s: the container has an image for", image)
 		if _, ok := d.Config.ExposedPorts[want.port]; !ok || len(d.Config.ExposedPorts) != 1 {
 			t.Errorf("%s exposes %v, want %s", image, d.Config.ExposedPorts, want.port)
 		}

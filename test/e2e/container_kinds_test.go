@@ -80,9 +80,7 @@ func containerKinds(t *testing.T) []containerKind {
 func ownProfile(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../deploy/seccomp-agent.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return path
 }
 

@@ -52,9 +52,7 @@ echo started`
 				t.Errorf("left in the volume: %v, %v", left, err)
 			}
 			a.stdin.Close()
-			if got := a.ended(t); got != "exit status 0" {
-				t.Errorf("the agent ends with %s", got)
-			}
+			rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 		})
 	}
 }

@@ -20,19 +20,13 @@ func TestDocsContainer(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
 	dir, path := t.TempDir(), t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	program, err := os.ReadFile(rig.Agent(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	write(t, filepath.Join(dir, "bin", "agent"), string(program))
 	// Docker is podman under Docker's profile. The commands of the page drop all capabilities.
 	for engine, flags := range map[string][]string{"podman": nil, "docker": {seccompFlag(t, dockerProfile(t, nil, nil))}} {
-		if err := rig.WriteProgram(filepath.Join(path, engine), []byte(podmanScript(flags))); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.WriteProgram(filepath.Join(path, engine), []byte(podmanScript(flags))))
 	}
 	images, commands := 0, 0
 	blocks := fenced(t, "../../docs/containers.md")

@@ -78,9 +78,7 @@ func newContainers(t *testing.T) *containers {
 	if err := static(busybox); err != nil {
 		t.Skipf("no static busybox for the image: %v", err)
 	}
-	if err := buildImages(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, buildImages())
 	return &containers{repo: t.TempDir()}
 }
 
@@ -242,7 +240,5 @@ func archiveRoot(to io.Writer) error {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(content), 0o644))
 }

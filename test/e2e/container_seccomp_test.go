@@ -12,6 +12,8 @@ import (
 	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // dockerProfile is the filter that Docker puts on a container with these capabilities, on this
@@ -22,9 +24,7 @@ func dockerProfile(t *testing.T, capabilities, refused []string) *specs.LinuxSec
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{
 		Capabilities: &specs.LinuxCapabilities{Bounding: capabilities},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if profile.DefaultAction != specs.ActErrno {
 		t.Fatalf("what the profile does not know has the action %s: it is another profile than it was", profile.DefaultAction)
 	}
@@ -64,13 +64,9 @@ func withoutListeners(profile *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 func seccompFlag(t *testing.T, filter *specs.LinuxSeccomp) string {
 	t.Helper()
 	encoded, err := json.Marshal(filter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	path := filepath.Join(t.TempDir(), "seccomp.json")
-	if err := os.WriteFile(path, encoded, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, encoded, 0o644))
 	return "--security-opt=seccomp=" + path
 }
 
@@ -92,9 +88,7 @@ func TestDockerProfile(t *testing.T) {
 		"seccomp landlock_restrict_self process_vm_readv ptrace pidfd_open openat2":                               true,
 	} {
 		for name := range strings.FieldsSeq(names) {
-			if allowed[name] != want {
-				t.Errorf("%s is allowed: %v, want %v", name, allowed[name], want)
-			}
+			rig.Is(t, allowed[name], want, "%s is allowed", name)
 		}
 	}
 	if less := fmt.Sprint(dockerProfile(t, nil, landlockCalls).Syscalls); strings.Contains(less, "landlock") {

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestContainer compares what agent doctor says in a container with what agent sandbox
@@ -36,9 +38,7 @@ func TestContainer(t *testing.T) {
 			if strings.HasPrefix(kind.name, "docker") {
 				want += " pidfd" // which nothing needs there
 			}
-			if got := strings.Join(missing, " "); got != want {
-				t.Errorf("missing %q, want %q", got, want)
-			}
+			rig.Is(t, strings.Join(missing, " "), want, "missing")
 			enforceable := true
 			for _, p := range d.Policies {
 				want := layers[kind.means][p.Name]
@@ -50,9 +50,7 @@ func TestContainer(t *testing.T) {
 					t.Errorf("%s is refused for file requests: %s", p.Name, p.Files.Error)
 				}
 			}
-			if d.Enforceable != enforceable {
-				t.Errorf("enforceable: %v, want %v", d.Enforceable, enforceable)
-			}
+			rig.Is(t, d.Enforceable, enforceable, "enforceable")
 			c.trySandbox(t, kind, d)
 		})
 	}
@@ -97,9 +95,7 @@ func (c *containers) diagnose(t *testing.T, kind containerKind) *doctorReport {
 	if err := json.Unmarshal([]byte(r.stdout), d); err != nil {
 		t.Fatalf("%v: %+v", err, r)
 	}
-	if want := map[bool]int{true: 0, false: 1}[d.Enforceable]; r.code != want {
-		t.Errorf("agent doctor: exit code %d, want %d", r.code, want)
-	}
+	rig.Is(t, r.code, map[bool]int{true: 0, false: 1}[d.Enforceable], "agent doctor: exit code")
 	return d
 }
 
@@ -159,9 +155,7 @@ var tries = []struct {
 // trySandbox runs agent sandbox under the policies that the doctor has judged.
 func (c *containers) trySandbox(t *testing.T, kind containerKind, d *doctorReport) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(c.repo, "dir"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(c.repo, "dir"), 0o755))
 	for name, content := range map[string]string{
 		"file": "content\n", "secret": "secret\n", "a.env": "hidden\n", "dir/b.env": "hidden\n", "dir/file": "content\n",
 		"view.json": viewPolicy, "deny.json": writePolicy, "glob.json": globPolicy, "only.json": onlyPolicy,
@@ -184,9 +178,7 @@ func (c *containers) trySandbox(t *testing.T, kind containerKind, d *doctorRepor
 		was, after, _ := strings.Cut(after, "\n")
 		rest = after
 		name := fmt.Sprintf("%s (%s)", try.policy, try.flags)
-		if was != kept {
-			t.Errorf("%s: left in the volume: %q", name, was)
-		}
+		rig.Is(t, was, kept, "%s: left in the volume", name)
 		if refusal := d.refusal(try.policy); refusal != "" {
 			if lack := lacking[kind.means]; try.policy != "network-only" && !strings.Contains(refusal, lack.first+" is missing: ") || !strings.Contains(refusal, lack.remedy) && try.policy != "network-only" {
 				t.Errorf("%s: %q, want the layer %s, and %q as a remedy", name, refusal, lack.first, lack.remedy)
@@ -215,9 +207,7 @@ func TestContainerFiles(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
 			c := newContainers(t)
-			if err := os.MkdirAll(filepath.Join(c.repo, ".git"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.MkdirAll(filepath.Join(c.repo, ".git"), 0o755))
 			write(t, filepath.Join(c.repo, "file"), "content")
 			write(t, filepath.Join(c.repo, "secret"), "secret")
 			write(t, filepath.Join(c.repo, ".git", "config"), "content")
@@ -238,9 +228,7 @@ func TestContainerFiles(t *testing.T) {
 					t.Errorf("%s %s: %s, want %q", ask.method, ask.path, answer, ask.want)
 				}
 			}
-			if got := a.runs(t, "", "cat new; cat secret; id -u"); got != fmt.Sprintf("newsecret%d\n", kind.uid) {
-				t.Errorf("a command without a sandbox says %q", got)
-			}
+			rig.Is(t, a.runs(t, "", "cat new; cat secret; id -u"), fmt.Sprintf("newsecret%d\n", kind.uid), "a command without a sandbox says")
 			want := "new"
 			if layers[kind.means]["deny"] == "" {
 				want = lacking[kind.means].remedy
@@ -252,9 +240,7 @@ func TestContainerFiles(t *testing.T) {
 				t.Errorf(".git/config holds %q, %v", raw, err)
 			}
 			a.stdin.Close()
-			if got := a.ended(t); got != "exit status 0" {
-				t.Errorf("the agent ends with %s", got)
-			}
+			rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 		})
 	}
 }
@@ -266,9 +252,7 @@ func (c *containers) serve(t *testing.T, kind containerKind) *running {
 	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
 		t.Fatal(answer)
 	}
-	if _, err := io.WriteString(a.stdin, `{"method":"initialized"}`+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(a.stdin, `{"method":"initialized"}`+"\n")))
 	return a
 }
 
@@ -306,16 +290,12 @@ func (a *running) output(t *testing.T, id string) string {
 			Method string
 			Params struct{ ProcessID, Chunk string }
 		}
-		if err := json.Unmarshal([]byte(a.line(t)), &note); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal([]byte(a.line(t)), &note))
 		switch {
 		case note.Params.ProcessID != id:
 		case note.Method == "process/output":
 			chunk, err := base64.StdEncoding.DecodeString(note.Params.Chunk)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			said.Write(chunk)
 		case note.Method == "process/closed":
 			return said.String()

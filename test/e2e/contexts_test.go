@@ -166,9 +166,7 @@ func TestContextTLS(t *testing.T) {
 	certify(t, dir, "me", "ca")
 	in := func(name string) string { return filepath.Join(dir, name) }
 	const token = "opensesame-token"
-	if err := os.WriteFile(in("token"), []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(in("token"), []byte(token), 0o600))
 	url := connect(t, exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
 		"--ws-auth", "capability-token", "--ws-token-file", in("token"))).line(t)
 	address := strings.TrimPrefix(url, "wss://")
@@ -203,14 +201,10 @@ func TestContextToken(t *testing.T) {
 	u := newAccount(t)
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(secret, []byte(token+"\n"), 0o600))
 	ran := filepath.Join(dir, "ran")
 	script := filepath.Join(dir, "get-token")
-	if err := rig.WriteProgram(script, []byte("#!/bin/sh\necho \"$# $*\" >>"+ran+"\ncat "+secret+"\n")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(script, []byte("#!/bin/sh\necho \"$# $*\" >>"+ran+"\ncat "+secret+"\n")))
 	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", secret))
 	url := agent.Line(t)
 	for _, args := range [][]string{

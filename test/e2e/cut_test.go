@@ -73,12 +73,8 @@ func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
 	if err != nil || string(output) != input {
 		t.Errorf("the command has got %d bytes of input of %d, %v", len(output), len(input), err)
 	}
-	if code := p.Exit(t); code != 7 {
-		t.Errorf("exit code %d, want 7", code)
-	}
-	if said := withoutWaits(stderr.String()); said != "" {
-		t.Errorf("agent writes into the command's standard error: %s", said)
-	}
+	rig.Is(t, p.Exit(t), 7, "exit code")
+	rig.Is(t, withoutWaits(stderr.String()), "", "agent writes into the command's standard error")
 	after, _ := proxy.Seen()
 	if after-before < 3 {
 		t.Errorf("the connection was cut %d times", after-before)
@@ -100,9 +96,7 @@ func TestExecTellsOfLoss(t *testing.T) {
 	proxy.HoldUp()
 	proxy.Cut()
 	rig.Until(t, "the loss is told", func() bool { return strings.Contains(stderr.String(), lostLine) })
-	if _, err := io.WriteString(p.stdin, "typed meanwhile\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(p.stdin, "typed meanwhile\n")))
 	_ = p.stdin.Close()
 	proxy.Pass()
 	output, err := io.ReadAll(p.stdout)
@@ -127,12 +121,8 @@ func TestExecGivesUp(t *testing.T) {
 		proxy.HoldUp()
 		proxy.Cut()
 		p.Says(t, lostLine, 1)
-		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		if code := p.Exit(t); code != 128+int(syscall.SIGTERM) {
-			t.Errorf("exit code %d", code)
-		}
+		rig.Must(t, p.Process.Signal(syscall.SIGTERM))
+		rig.Is(t, p.Exit(t), 128+int(syscall.SIGTERM), "exit code")
 	})
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()

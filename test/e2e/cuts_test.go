@@ -136,9 +136,7 @@ func (c *cutting) run(t *testing.T, existing goleak.Option, enough func(context.
 	enough(ctx)
 	over.Store(true)
 	working.Wait()
-	if err := context.Cause(ctx); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, context.Cause(ctx))
 	lost, connections := 0, 0
 	for i, w := range workers {
 		c.jobs, lost, connections = c.jobs+w.jobs, lost+w.lost, connections+w.connections

@@ -30,9 +30,7 @@ func TestDay(t *testing.T) {
 	file := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -112,27 +110,19 @@ func TestDay(t *testing.T) {
 	c, err := client.DialURL(rig.Context(t), url, client.Token(token), client.TLS(&tls.Config{
 		RootCAs: authority(t, dir, "ca"), Certificates: []tls.Certificate{certificate(t, dir, "ci")},
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
-	if _, err := c.HTTP(rig.Context(t), protocol.HTTPRequestParams{Method: "GET", URL: service.URL + "/?" + inURL}); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(c.HTTP(rig.Context(t), protocol.HTTPRequestParams{Method: "GET", URL: service.URL + "/?" + inURL})))
 	watch, err := c.FS(nil).Watch(rig.Context(t), dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_ = watch
 	for _, name := range []string{"agent.key", "ca.crt", "token"} {
 		p, err := c.Start(rig.Context(t), protocol.StartParams{
 			Argv: []string{"cat", in(name)}, Cwd: protocol.NewPathURI(dir), Sandbox: (&escapeRig{repo: dir}).policy("work"),
 			Env: map[string]string{"PATH": os.Getenv("PATH")},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if code, text, complaint := outcome(t, p); code == 0 || text != "" {
 			t.Errorf("a confined command reads %s: %d, %q, %q", name, code, text, complaint)
 		}
@@ -160,9 +150,7 @@ func TestDay(t *testing.T) {
 		}
 	}
 	private, err := os.ReadFile(in("agent.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, secret := range []string{token, inEnv, inArgv, inURL, wrong, id, strings.Split(string(private), "\n")[1]} {
 		if strings.Contains(text, secret) {
 			t.Errorf("%s is in the log", secret)

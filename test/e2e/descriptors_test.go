@@ -18,17 +18,13 @@ func TestDescriptorsUnderWay(t *testing.T) {
 		for _, limit := range []string{"1024", "4096", "16384"} {
 			t.Run(site.name+"/"+limit, func(t *testing.T) {
 				prlimit, err := exec.LookPath("prlimit")
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				site.through = []string{prlimit, "--nofile=" + limit, "--"}
 				r := newEscapeRig(t, site)
 				p := r.start(t, "ww", "descriptors")
 				var said strings.Builder
 				for ev, err := range p.Events(rig.Context(t)) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, err)
 					if said.Write(ev.Data); strings.HasSuffix(said.String(), "\n") {
 						break
 					}

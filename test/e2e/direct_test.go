@@ -24,13 +24,9 @@ var byDirect = []string{"--transport", "direct"}
 func mustPipes(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, *bufio.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return in, bufio.NewReader(out)
 }
 
@@ -49,20 +45,14 @@ func TestDirect(t *testing.T) {
 	for i := range cats {
 		cats[i] = s.ExecWith(t, "ci-1", byDirect, "cat")
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		inputs[i], cats[i].Stdin, cats[i].Stdout = w, r, &outputs[i]
-		if err := cats[i].Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cats[i].Start())
 		r.Close()
 	}
 	executor.Says(t, "session attached", len(cats)) // all of them at once
 	for i, w := range inputs {
-		if _, err := w.Write(sent); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(w.Write(sent)))
 		w.Close()
 		if err := cats[i].Wait(); err != nil || !bytes.Equal(outputs[i].Bytes(), sent) {
 			t.Errorf("%d of %d bytes come back, or others: %v\n%s", outputs[i].Len(), len(sent), err, s.Log)
@@ -102,14 +92,10 @@ func TestDirectIsAskedFor(t *testing.T) {
 	// The variable of the executor's flag is not that of the harness's.
 	cmd := s.Exec(t, "ci-noise", "true")
 	cmd.Env = append(cmd.Env, "AGENT_TRANSPORT=direct")
-	if err := cmd.Run(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, cmd.Run())
 	p := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil,
 		"--remote", s.URL(), "--environment-id", "ci-other", "--transport", "direct")
-	if code := p.Exit(t); code != 1 {
-		t.Errorf("exit code %d", code)
-	}
+	rig.Is(t, p.Exit(t), 1, "exit code")
 	p.Says(t, "does not offer the direct transport", 1)
 }
 
@@ -124,14 +110,10 @@ func TestDirectCut(t *testing.T) {
 	executor := s.At(atExecutor.Address()).Serve(t, "ci-1", "--transport", "direct")
 	cmd := s.At(atHarness.Address()).ExecWith(t, "ci-1", byDirect, "cat")
 	in, out := mustPipes(t, cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	say := func(text string) {
 		t.Helper()
-		if _, err := fmt.Fprintln(in, text); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(fmt.Fprintln(in, text)))
 		if line, err := out.ReadString('\n'); err != nil || line != text+"\n" {
 			t.Fatalf("got %q, %v, want %q\n%s", line, err, text, s.Log)
 		}
@@ -178,13 +160,9 @@ func TestDirectSigned(t *testing.T) {
 	executor := start("ci-1", key.Secret)
 	executor.Says(t, "connected to the rendezvous", 1)
 	out, err := s.ExecWith(t, "ci-1", byDirect, "sh", "-c", `env; tr '\0' '\n' </proc/$PPID/environ`).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	environ, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(executor.Process.Pid), "environ"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for what, where := range map[string]string{"a command sees": string(out), "the environment of the agent has": string(environ), "the agent prints": executor.Printed.String()} {
 		for _, secret := range []string{key.Secret, "hidden", "Signature="} {
 			if strings.Contains(where, secret) {

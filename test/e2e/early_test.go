@@ -76,9 +76,7 @@ func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, inst
 	if text, err := os.ReadFile(ran); string(text) != "once\n" {
 		t.Errorf("the command ran %q, %v; want once", text, err)
 	}
-	if said := withoutWaits(stderr.String()); said != "" {
-		t.Errorf("agent writes into the command's standard error:\n%s", said)
-	}
+	rig.Is(t, withoutWaits(stderr.String()), "", "agent writes into the command's standard error:\n")
 	if !harnesses.Struck() {
 		t.Errorf("nothing was cut: the websocket has carried less than %d bytes", n)
 	}

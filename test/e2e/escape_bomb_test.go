@@ -72,9 +72,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 	}
 	p.Discard()
 	for range 10 {
-		if _, err := r.client.Status(late); err != nil {
-			t.Fatalf("the agent: %v", err)
-		}
+		rig.Must(t, rig.Err(r.client.Status(late)))
 		if n := len(marked(mark)); n > limit {
 			t.Errorf("%d processes, more than %d", n, limit)
 		}

@@ -136,9 +136,7 @@ func (o *outside) read(t *testing.T, into any) {
 	if err == nil {
 		err = json.Unmarshal(line, into)
 	}
-	if err != nil {
-		t.Fatalf("the process outside: %v", err)
-	}
+	rig.Must(t, err)
 }
 
 // unreached ends the process and fails if a connection, a datagram or a signal has reached it.

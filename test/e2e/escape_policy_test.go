@@ -142,9 +142,7 @@ func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 func sameState(t *testing.T, before, after map[string]string) {
 	t.Helper()
 	for _, key := range slices.Sorted(maps.Keys(before)) {
-		if after[key] != before[key] {
-			t.Errorf("%s was\n%s\nand is\n%s", key, before[key], after[key])
-		}
+		rig.Is(t, after[key], before[key], "%s was\n%s\nand is\n", key, before[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(after)) {
 		if _, ok := before[key]; !ok {

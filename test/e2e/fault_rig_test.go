@@ -108,24 +108,16 @@ func TestNATSServer(t *testing.T) {
 		t.Skip("this is a program of TestFaults")
 	}
 	host, port, err := splitAddress(args[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	own, err := url.Parse(args[2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, clusterPort, err := splitAddress(own.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s, err := server.NewServer(&server.Options{
 		ServerName: args[0], Host: host, Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: args[4],
 		Cluster: server.ClusterOpts{Name: "faults", Host: host, Port: clusterPort}, Routes: server.RoutesFromStr(args[3]),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.Start()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -156,14 +148,10 @@ func (f *fabric) natsURLs() string {
 func (f *fabric) leader(t *testing.T) int {
 	t.Helper()
 	conn, err := nats.Connect(f.natsURLs(), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	began := time.Now()
 	for time.Since(began) < faultBound { // there may be an election
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -198,9 +186,7 @@ func (f *fabric) startRegistries(t *testing.T) {
 func harness(t *testing.T, s *rig.Site, environment string, settings ...remote.Option) client.Config {
 	t.Helper()
 	cfg, err := remote.Registry(s.URL(), environment, s.Harness, settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(cfg.Release)
 	return cfg
 }

@@ -111,9 +111,7 @@ func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
 	defer cancel()
-	if _, err := c.client.Status(ctx); err != nil {
-		t.Errorf("asking over the same connection: %v", err)
-	}
+	rig.Check(t, rig.Err(c.client.Status(ctx)))
 	c.flood.check(t)
 }
 
@@ -127,9 +125,7 @@ func (c *crew) replaceAgent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
 	defer cancel()
 	p, err := c.connect(t).Start(ctx, protocol.StartParams{Argv: []string{"/bin/echo", "again"}, Cwd: protocol.NewPathURI("/")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var out bytes.Buffer
 	if code, err := p.CopyOutput(ctx, &out, &out); code != 0 || err != nil || out.String() != "again\n" {
 		t.Errorf("exit code %d, output %q, %v", code, &out, err)
@@ -170,9 +166,7 @@ func (c *crew) connect(t *testing.T) *client.Client {
 	t.Helper()
 	dial := harness(t, c.At(c.harnesses.Address()), c.environment, remote.Logger(slog.New(slog.NewTextHandler(c.Log, nil)))).Dial
 	connected, err := client.Connect(rig.Context(t), client.Config{Dial: dial, Single: true, ConnectTimeout: faultBound})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = connected.Close() }) // its executor may be gone
 	return connected
 }
@@ -203,9 +197,7 @@ func (c *crew) startFlow(t *testing.T, name, script string) *flow {
 		Argv: []string{"/bin/bash", "-c", script}, Cwd: protocol.NewPathURI("/"),
 		Env: map[string]string{"PATH": os.Getenv("PATH"), "LC_ALL": "C", "E2E_MARK": c.mark()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	f := &flow{process: p}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
@@ -281,9 +273,7 @@ func (f *flow) check(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil {
-		t.Fatal(f.err)
-	}
+	rig.Must(t, f.err)
 }
 
 func (f *flow) count() int {

@@ -120,17 +120,11 @@ func forest(t *testing.T, dir string, size int) {
 	_, _ = random.Read(large) // it never fails
 	for name, content := range map[string][]byte{"large": large, "sub/a": large[:100], "sub/zero": nil, "name with\nnew line": large[:300_000]} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o640); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, content, 0o640))
 	}
 	for i := range size >> 16 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("sub/", i)), large[i:2*i], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("sub/", i)), large[i:2*i], 0o600))
 	}
 }
 
@@ -150,9 +144,7 @@ func sums(t *testing.T, dir string) string {
 		fmt.Fprintf(&all, "%q %v %d %x\n", strings.TrimPrefix(path, dir), info.Mode(), info.ModTime().UnixNano(), sha256.Sum256(content))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return all.String()
 }
 
@@ -242,12 +234,8 @@ func TestCopyInterrupted(t *testing.T) {
 			if !tt.up {
 				from, to, args = to, from, []string{"cp", ":file", "file"}
 			}
-			if err := os.WriteFile(from, large, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(to, []byte("old"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(from, large, 0o644))
+			rig.Must(t, os.WriteFile(to, []byte("old"), 0o644))
 			held := make(chan struct{})
 			proxy.CutAfter(3_000_000, func() {
 				if tt.up {
@@ -263,9 +251,7 @@ func TestCopyInterrupted(t *testing.T) {
 			cmd.Stderr = &stderr
 			p := rig.Start(t, cmd)
 			p.Until(t, "the copy is held up", isClosed(held))
-			if err := p.Process.Signal(tt.signal); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, p.Process.Signal(tt.signal))
 			proxy.Pass()
 			if code := p.Exit(t); code != tt.code || withoutWaits(stderr.String()) != "" {
 				t.Errorf("%v, up %v: exit code %d: %s", tt.signal, tt.up, code, &stderr)
@@ -300,9 +286,7 @@ func TestCopyProgress(t *testing.T) {
 	t.Parallel()
 	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
 		here := t.TempDir()
-		if err := os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 1<<20), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 1<<20), 0o644))
 		for _, args := range [][]string{{"cp", "file", ":file"}, {"cp", ":file", "back"}} {
 			// It goes on when the bar has been seen.
 			held := make(chan struct{})
@@ -328,9 +312,7 @@ func TestCopyProgress(t *testing.T) {
 		cmd := exec.Command(rig.Agent(t), "cp", "-q", "file", ":file")
 		cmd.Env, cmd.Dir = environ, here
 		u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
-		if rest := withoutWaits(u.exits(t)); rest != "" {
-			t.Errorf("--quiet shows %q", rest)
-		}
+		rig.Is(t, withoutWaits(u.exits(t)), "", "--quiet shows")
 		u.ends(t, 0)
 	})
 }

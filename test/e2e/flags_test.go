@@ -11,14 +11,8 @@ import (
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	want, err := rig.Command(t, "sh", "../../tools/flags.sh", rig.Agent(t), rig.Registry(t)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	got, err := os.ReadFile("../../docs/flags.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Error("docs/flags.md differs from the help of the programs: run make flags")
-	}
+	rig.Must(t, err)
+	rig.Same(t, "docs/flags.md is not what the help of the programs says (make flags)", string(want), string(got))
 }

@@ -107,9 +107,7 @@ func TestPortForward(t *testing.T) {
 		}
 		trips.Wait()
 		stop()
-		if text := withoutWaits(stderr.String()); text != "" {
-			t.Errorf("it says %s", text)
-		}
+		rig.Is(t, withoutWaits(stderr.String()), "", "it says")
 		// Nobody is there: the connection is reset, and the reason told.
 		if conn, err := dial("tcp", local[3]); err == nil { // it may be reset already
 			if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
@@ -125,13 +123,9 @@ func TestPortForward(t *testing.T) {
 		}
 		// One that is open ends with the program, on both sides.
 		conn, err := dial("tcp", local[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
-		if code := p.Stop(t); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		rig.Is(t, p.Stop(t), 0, "exit code")
 		if _, err := os.Stat(here); err == nil {
 			t.Error("the socket is left behind")
 		}
@@ -152,9 +146,7 @@ func TestProxyCommand(t *testing.T) {
 			cmd.Stderr = &stderr
 			p := connect(t, cmd)
 			proxy.CutAfter(1_000_000, nil)
-			if err := throughUpper(p.stdin, p.stdin.Close, p.stdout); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, throughUpper(p.stdin, p.stdin.Close, p.stdout))
 			if code := p.Exit(t); code != 0 || withoutWaits(stderr.String()) != "" {
 				t.Errorf("exit code %d, %s", code, &stderr)
 			}

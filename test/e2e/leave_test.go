@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestExecEscapes: ~ at the start of a line is for exec.
@@ -29,9 +31,7 @@ func TestExecLeavesFrozenServer(t *testing.T) {
 	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", server.line(t), "--", "sh", "-c", "echo ready; cat")
 	u.sees(t, "ready\r\n")
-	if err := server.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, server.Process.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = server.Process.Signal(syscall.SIGCONT) }) // so that it can end
 	u.types(t, "typed\r~.")
 	u.sees(t, "agent: ended by ~. at the terminal")

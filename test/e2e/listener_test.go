@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -20,9 +19,7 @@ func TestPlainTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte("let me in\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(token, []byte("let me in\n"), 0o600))
 	cert, key := selfSigned(t)
 	secure := []string{"--tls-cert", cert, "--tls-key", key}
 	for _, tt := range []struct {
@@ -65,9 +62,7 @@ func TestCommandIsNoClient(t *testing.T) {
 				rig.Tier(t, rig.Merge)
 			}
 			work, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			var complaints rig.Transcript
 			cmd := exec.Command(rig.Agent(t), append([]string{"--listen", tt.listen, "--state-dir", t.TempDir() + "/state"}, tt.flags...)...)
 			cmd.Stderr = &complaints
@@ -80,14 +75,10 @@ func TestCommandIsNoClient(t *testing.T) {
 			})
 			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
 			c, err := client.DialURL(rig.Context(t), url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			other, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer other.Close()
 
 			r := &escapeRig{repo: work}
@@ -97,22 +88,16 @@ func TestCommandIsNoClient(t *testing.T) {
 					Argv: argv, Cwd: protocol.NewPathURI(work), Sandbox: r.policy("net"),
 					Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": work},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				code, out, stderr := outcome(t, p)
 				return code, out + stderr
 			}
 			_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "ws://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			mark := t.TempDir() + "/ran"
 			for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
 				code, said := run(rig.Agent(t), "exec", "--url", "ws://"+host+":"+port, "--", "touch", mark)
-				if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("by way of %s it ran something: %v", host, err)
-				}
+				rig.Is(t, rig.Err(os.Stat(mark)), os.ErrNotExist, "by way of %s it ran something", host)
 				want, text := 125, "operation not permitted"
 				if tt.refused {
 					want, text = 101, "--ws-auth"

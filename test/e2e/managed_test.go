@@ -18,13 +18,9 @@ func TestManagedNetwork(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	tools, err := os.MkdirTemp("", "managed") // an ordinary user can reach it
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(tools) })
-	if err := os.Chmod(tools, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(tools, 0o755))
 	launcher, escapes := rig.Launcher(t, tools), filepath.Join(tools, "escapes")
 	build := rig.Command(t, "go", "test", "-c", "-o", escapes, "../../internal/sandbox/confine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

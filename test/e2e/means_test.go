@@ -41,9 +41,7 @@ func eachSandbox(t *testing.T, test func(t *testing.T, sandbox func(args ...stri
 		rig.Tier(t, rig.Merge)
 		t.Parallel()
 		everything := filepath.Join(t.TempDir(), "policy.json")
-		if err := os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600))
 		run(t, nil, "--policy", everything)
 	})
 }

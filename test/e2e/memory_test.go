@@ -25,9 +25,7 @@ import (
 func dialAgent(t *testing.T, url string) rpc.Conn {
 	t.Helper()
 	conn, err := transport.Dial(rig.Context(t), url, transport.DialConfig{HandshakeTimeout: patience, PeerTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	// An agent that answers nothing may still answer pings.
 	late := time.AfterFunc(2*patience, func() {
@@ -38,9 +36,7 @@ func dialAgent(t *testing.T, url string) rpc.Conn {
 	if answer := request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); answer == nil {
 		t.Fatal("no session")
 	}
-	if err := conn.Write([]byte(`{"method":"initialized"}`)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, conn.Write([]byte(`{"method":"initialized"}`)))
 	return conn
 }
 
@@ -165,9 +161,7 @@ func TestMemoryOfContainer(t *testing.T) {
 		var read protocol.ReadResult
 		for !read.Closed {
 			read = protocol.ReadResult{}
-			if err := json.Unmarshal(request(t, conn, `{"id":4,"method":"process/read","params":{"processId":"env","waitMs":100}}`), &read); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, json.Unmarshal(request(t, conn, `{"id":4,"method":"process/read","params":{"processId":"env","waitMs":100}}`), &read))
 		}
 		var output []byte
 		for _, chunk := range read.Chunks {
@@ -236,17 +230,13 @@ func TestMemoryOfContainer(t *testing.T) {
 func unreadFiles(t *testing.T, url string) {
 	const clients, requests, size = 20, 8, 12_000_000
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, make([]byte, size), 0o600))
 	conns := dialAgents(t, url, clients)
 	stillServes(t, url, func() {
 		for _, conn := range conns {
 			defer conn.Close()
 			for range requests {
-				if err := conn.Write([]byte(`{"id":7,"method":"fs/readFile","params":{"path":"file://` + path + `"}}`)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, conn.Write([]byte(`{"id":7,"method":"fs/readFile","params":{"path":"file://`+path+`"}}`)))
 			}
 		}
 		// After one answer the agent has begun the next on each, or refused to. All are read at
@@ -254,9 +244,7 @@ func unreadFiles(t *testing.T, url string) {
 		var reading sync.WaitGroup
 		for _, conn := range conns {
 			reading.Go(func() {
-				if _, err := conn.Read(); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, rig.Err(conn.Read()))
 			})
 		}
 		reading.Wait()

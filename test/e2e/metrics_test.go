@@ -40,9 +40,7 @@ type page map[string]*dto.MetricFamily
 func scrape(t testing.TB, url string) page {
 	t.Helper()
 	response, err := http.Get(url) //nolint:noctx // the client has a bound, see TestMain
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -59,9 +57,7 @@ func readPage(t testing.TB, text []byte) page {
 		t.Fatalf("%v:\n%s", err, text)
 	}
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -135,9 +131,7 @@ func (o *observed) connect(t *testing.T, cfg client.Config) *client.Client {
 	t.Helper()
 	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, o.url, transport.DialConfig{}) }
 	c, err := client.Connect(rig.Context(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -147,13 +141,9 @@ func ran(t *testing.T, c *client.Client, params protocol.StartParams) *client.Pr
 	t.Helper()
 	params.Cwd, params.Env = protocol.NewPathURI("/"), map[string]string{"PATH": "/usr/bin:/bin"}
 	p, err := c.Start(rig.Context(t), params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if !params.PipeStdin {
-		if _, err := p.Wait(rig.Context(t)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(p.Wait(rig.Context(t))))
 	}
 	return p
 }
@@ -177,9 +167,7 @@ func readOnly(writable ...string) *protocol.Sandbox {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
 	o.moved(t, map[string]float64{"agent_connections websocket": 1, "agent_sessions attached": 1, "agent_request_duration_seconds initialize": 1})
@@ -199,9 +187,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	cat := ran(t, c, protocol.StartParams{ProcessID: "cat", Argv: []string{"cat"}, PipeStdin: true})
-	if err := cat.Write(rig.Context(t), []byte("123456789")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cat.Write(rig.Context(t), []byte("123456789")))
 	o.moved(t, map[string]float64{"agent_input_bytes_total": 9, "agent_processes running": 1, "agent_output_bytes_total stdout": 9})
 
 	box := readOnly(dir)
@@ -215,12 +201,8 @@ func TestMetrics(t *testing.T) {
 	}
 	o.moved(t, map[string]float64{"agent_processes_started_total " + means: 1, "agent_process_start_seconds " + means: 1})
 
-	if err := c.FS(box).WriteFile(rig.Context(t), dir+"/f", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.FS(box).Stat(rig.Context(t), dir+"/f"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.FS(box).WriteFile(rig.Context(t), dir+"/f", []byte("x")))
+	rig.Must(t, rig.Err(c.FS(box).Stat(rig.Context(t), dir+"/f")))
 	o.moved(t, map[string]float64{
 		"agent_helpers idle": 1, "agent_helpers busy": 0, "agent_helper_starts_total": 1, "agent_helper_lookups_total miss": 1,
 	})
@@ -243,28 +225,18 @@ func TestMetrics(t *testing.T) {
 	})
 
 	watch, err := c.FS(nil).Watch(rig.Context(t), dir, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	file, err := c.FS(nil).Open(rig.Context(t), dir+"/f", protocol.OpenRead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer server.Close()
 	socket, err := c.DialSocket(rig.Context(t), "tcp://"+server.Addr().String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	o.moved(t, map[string]float64{"agent_watches": 1, "agent_file_handles": 1, "agent_sockets": 1})
 	_, _, _ = watch.Close(), file.Close(), socket.Close()
 	o.moved(t, map[string]float64{"agent_watches": -1, "agent_file_handles": -1, "agent_sockets": -1})
-	if err := c.FS(nil).Copy(rig.Context(t), dir+"/f", dir+"/g"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.FS(nil).Copy(rig.Context(t), dir+"/f", dir+"/g"))
 	o.moved(t, map[string]float64{"agent_request_duration_seconds fs/copy": 1})
 
 	named := o.connect(t, client.Config{SessionName: "n"})
@@ -299,9 +271,7 @@ func TestMetricsRefused(t *testing.T) {
 func ask(t *testing.T, by *http.Client, method, url, token, origin string) (response *http.Response, text []byte, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(rig.Context(t), method, "http"+strings.TrimPrefix(url, "ws")+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -338,12 +308,8 @@ func TestMetricsOfListener(t *testing.T) {
 		{"where nobody asked for it", silent.url, "GET", "let me in", "", 404},
 	} {
 		response, text, err := ask(t, http.DefaultClient, tt.method, tt.url, tt.token, tt.origin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if response.StatusCode != tt.status {
-			t.Errorf("%s: status %d, want %d", tt.name, response.StatusCode, tt.status)
-		}
+		rig.Must(t, err)
+		rig.Is(t, response.StatusCode, tt.status, "%s: status", tt.name)
 		if tt.status == 200 && tt.method == "GET" {
 			if len(readPage(t, text)) < 40 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
 				t.Errorf("it is %s:\n%s", response.Header.Get("Content-Type"), text)
@@ -378,9 +344,7 @@ func TestMetricsOfSecureListener(t *testing.T) {
 		"--ws-auth", "capability-token", "--ws-token-file", token)
 	const series = "agent_tls_certificate_not_after_timestamp_seconds"
 	ends := func() float64 { return float64(certificate(t, dir, "agent").Leaf.NotAfter.Unix()) }
-	if got, want := o.was[series], ends(); got != want {
-		t.Errorf("%s is %v, want %v", series, got, want)
-	}
+	rig.Is(t, o.was[series], ends(), "%s", series)
 	certify(t, dir, "agent", "ca")
 	o.moved(t, map[string]float64{series: ends() - o.was[series]})
 
@@ -403,15 +367,9 @@ func TestMetricsOfSecureListener(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if response.StatusCode != tt.status {
-			t.Errorf("%s: status %d, want %d", tt.name, response.StatusCode, tt.status)
-		}
-		if has := bytes.Contains(text, []byte(series)); has != (tt.status == 200) {
-			t.Errorf("%s: the page is there: %v", tt.name, has)
-		}
+		rig.Must(t, err)
+		rig.Is(t, response.StatusCode, tt.status, "%s: status", tt.name)
+		rig.Is(t, bytes.Contains(text, []byte(series)), (tt.status == 200), "%s: the page is there", tt.name)
 	}
 	o.moved(t, map[string]float64{"agent_refused_clients_total token": 2, "agent_refused_clients_total tls": 1})
 }
@@ -422,9 +380,7 @@ func TestMetricsHostile(t *testing.T) {
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
 	conn, err := rawclient.Dial(rig.Context(t), o.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer conn.Close()
 	raw := rawclient.New(conn)
 	const n = 200
@@ -460,9 +416,7 @@ func TestMetricsInFlood(t *testing.T) {
 	p, err := c.Start(rig.Context(t), protocol.StartParams{
 		Argv: []string{"/usr/bin/head", "-c", fmt.Sprint(size), "/dev/zero"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := p.CopyOutput(rig.Context(t), io.Discard, io.Discard)
@@ -472,9 +426,7 @@ func TestMetricsInFlood(t *testing.T) {
 	for over := false; !over; {
 		select {
 		case err := <-ended:
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			over = true
 		default:
 			now := scrape(t, o.metrics).values()["agent_output_bytes_total stdout"]
@@ -510,9 +462,7 @@ func TestMetricsRemote(t *testing.T) {
 	}
 	hold := s.Exec(t, "ci-1", "cat")
 	stdin, err := hold.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	harness := rig.Start(t, hold)
 	o.moved(t, map[string]float64{"agent_relay_streams": 1, "agent_connections relay": 1})
 	proxy.Refuse(1 << 20)
@@ -521,9 +471,7 @@ func TestMetricsRemote(t *testing.T) {
 	proxy.Refuse(0)
 	o.moved(t, map[string]float64{"agent_relay_link_up": 1, "agent_relay_reconnects_total": 1, "agent_relay_streams": 0})
 	_ = stdin.Close()
-	if code := harness.Exit(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	rig.Is(t, harness.Exit(t), 0, "exit code")
 	o.moved(t, map[string]float64{"agent_relay_streams": -1})
 }
 
@@ -562,9 +510,7 @@ var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|hist
 func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	section, _, _ := strings.Cut(string(text), "\n## Registry")
 	listening := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	s := rig.NewSite(t, "--direct", "ci-3")
@@ -600,9 +546,7 @@ func TestMetricsInDocs(t *testing.T) {
 			t.Errorf("no page has %s", name)
 			continue
 		}
-		if got := strings.ToLower(family.GetType().String()); got != kind {
-			t.Errorf("%s is a %s", name, got)
-		}
+		rig.Is(t, strings.ToLower(family.GetType().String()), kind, "%s is a", name)
 		if got, want := forwarded[name] != nil, strings.HasPrefix(meaning, "F; ") || !strings.HasPrefix(name, "agent_"); got != want && name != "agent_refused_clients_total" {
 			t.Errorf("%s is on the page of forward: %v, want %v", name, got, want)
 		}

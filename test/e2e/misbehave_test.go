@@ -218,23 +218,15 @@ func TestMisbehavingHarness(t *testing.T) {
 			served := time.Now()
 			cat := s.Exec(t, "ci-1", "cat")
 			stdin, err := cat.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			stdout, err := cat.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cat.Start(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, cat.Start())
 			answers := bufio.NewReader(stdout)
 			echo := func(text string) time.Duration {
 				t.Helper()
 				began := time.Now()
-				if _, err := io.WriteString(stdin, text+"\n"); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, rig.Err(io.WriteString(stdin, text+"\n")))
 				if line, err := answers.ReadString('\n'); err != nil || line != text+"\n" {
 					t.Fatalf("the innocent's command answers %q, %v", line, err)
 				}
@@ -291,9 +283,7 @@ func TestMisbehavingHarness(t *testing.T) {
 			cancel()
 			misbehaving.Wait()
 			stdin.Close()
-			if err := cat.Wait(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, cat.Wait())
 		})
 	}
 }

@@ -42,9 +42,7 @@ func TestNetworkPolicy(t *testing.T) {
 	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
 	agent := rig.Start(t, cmd)
 	c, err := client.DialURL(rig.Context(t), agent.Line(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	script := func(text string) string {
 		t.Helper()
@@ -54,16 +52,12 @@ func TestNetworkPolicy(t *testing.T) {
 			NetworkProxy: &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 				Enabled: true, EnableSocks5: true, Mode: protocol.ProxyFull, Domains: map[string]string{"127.0.0.1": protocol.DomainAllow}}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if answer := p.Started(); answer.Network == protocol.NetworkAdvisory || !slices.ContainsFunc(answer.SandboxLayers, isProxyLayer) {
 			t.Errorf("nothing enforces the network: %+v", answer)
 		}
 		var out strings.Builder
-		if _, err := p.CopyOutput(rig.Context(t), &out, &out); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(p.CopyOutput(rig.Context(t), &out, &out)))
 		return out.String()
 	}
 	run := func() string {
@@ -74,26 +68,16 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Helper()
 		write(text)
 		before := strings.Count(agent.Printed.String(), says)
-		if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, agent.Process.Signal(syscall.SIGHUP))
 		agent.Says(t, says, before+1)
 	}
-	if got := run(); got != "200" {
-		t.Errorf("allowed: %s", got)
-	}
+	rig.Is(t, run(), "200", "allowed")
 	hangUp(`deny = ["127.0.0.1"]`, `changes="allow -127.0.0.1; deny +127.0.0.1"`)
-	if got := run(); got != "403" {
-		t.Errorf("after SIGHUP: %s", got)
-	}
+	rig.Is(t, run(), "403", "after SIGHUP")
 	hangUp("allow = [\"127.0.0.1\"]\nalow = 1", file+":2: unknown key alow")
-	if got := run(); got != "403" {
-		t.Errorf("after a mistake: %s", got)
-	}
+	rig.Is(t, run(), "403", "after a mistake")
 	hangUp(`allow = ["127.0.0.1"]`, `changes="allow +127.0.0.1; deny -127.0.0.1"`)
-	if got := run(); got != "200" {
-		t.Errorf("allowed again: %s", got)
-	}
+	rig.Is(t, run(), "200", "allowed again")
 	if got := script("cat " + file); strings.Contains(got, "allow") {
 		t.Errorf("a confined command reads the policy: %s", got)
 	}
@@ -109,13 +93,9 @@ func isProxyLayer(layer string) bool { return strings.HasPrefix(layer, "proxy:")
 func TestNetworkPolicyMistake(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policy.toml")
-	if err := os.WriteFile(file, []byte("allow = [\n  \"a{b\"\n]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, []byte("allow = [\n  \"a{b\"\n]\n"), 0o600))
 	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file))
-	if code := agent.Exit(t); code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
+	rig.Is(t, agent.Exit(t), 1, "exit code")
 	if want := "agent: --network-policy: " + file + ":1: allow: unsupported domain pattern syntax: a{b"; !strings.Contains(agent.Printed.String(), want) {
 		t.Errorf("%s, want %s", agent.Printed.String(), want)
 	}
@@ -140,9 +120,7 @@ func TestSandboxNetwork(t *testing.T) {
 	t.Cleanup(destination.Close)
 	place := strings.TrimPrefix(destination.URL, "http://")
 	host, port, err := net.SplitHostPort(place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	script := fmt.Sprintf(`
 		curl -s -m 60 http://%[1]s/; echo
 		curl -s -m 60 -o /dev/null -o /dev/null -w '%%{http_code}\n' http://other.invalid/ http://denied.invalid/
@@ -158,14 +136,10 @@ func TestSandboxNetwork(t *testing.T) {
 		if err := cmd.Run(); err != nil {
 			t.Errorf("%v: %s", err, stderr.String())
 		}
-		if want := "here\n403\n403\nshut\nshut\n"; stdout.String() != want {
-			t.Errorf("printed %q, want %q", stdout.String(), want)
-		}
+		rig.Is(t, stdout.String(), "here\n403\n403\nshut\nshut\n", "printed")
 		want := "agent: network: reached " + place + "\n" +
 			"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
-		if stderr.String() != want {
-			t.Errorf("said %q, want %q", stderr.String(), want)
-		}
+		rig.Is(t, stderr.String(), want, "said")
 	})
 	t.Cleanup(func() {
 		if n := other.Load(); n != 0 {

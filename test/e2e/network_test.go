@@ -21,12 +21,8 @@ func TestNetworkSupervised(t *testing.T) {
 	launcher := rig.Launcher(t, tools)
 	agent := filepath.Join(tools, "agent")
 	program, err := os.ReadFile(rig.Agent(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rig.WriteProgram(agent, program); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, rig.WriteProgram(agent, program))
 	for dir := tools; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil { // TempDir makes some private
 			t.Fatal(err)
@@ -90,9 +86,7 @@ kill $pid`
 func networkWorkspace(t *testing.T) string {
 	t.Helper()
 	work, err := os.MkdirTemp("", "network")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	if err := errors.Join(os.CopyFS(work, os.DirFS("testdata/network")), os.Chmod(work, 0o777), os.Mkdir(work+"/vault", 0o700),
 		os.WriteFile(work+"/file", []byte("content\n"), 0o644),

@@ -125,20 +125,14 @@ func TestOperationTLS(t *testing.T) {
 	g.run(t, g.find(t, "openssl req -x509", "openssl req -newkey", "echo subjectAltName", "openssl x509", "echo extendedKeyUsage", "(umask 077; head")...)
 	token := g.start(t, g.find(t, "agent --listen wss://")[0])
 	ready(token)
-	if out := g.run(t, g.find(t, "agent health --url wss://")[0]); out != "" {
-		t.Errorf("health says %s", out)
-	}
+	rig.Is(t, g.run(t, g.find(t, "agent health --url wss://")[0]), "", "health says")
 	execs := g.find(t, "agent exec --url wss://")
 	if len(execs) != 2 {
 		t.Fatalf("the commands are %q", execs)
 	}
-	if out := g.run(t, execs[0]); out != "served\n" {
-		t.Errorf("%s: %s", execs[0], out)
-	}
+	rig.Is(t, g.run(t, execs[0]), "served\n", "%s", execs[0])
 	page, err := os.ReadFile(operation)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, shown, _ := strings.Cut(string(page), "**See what is shown:** `")
 	shown, _, _ = strings.Cut(shown, "`")
 	if out := g.run(t, g.place.Replace(shown)); !strings.Contains(out, "serial=") || !strings.Contains(out, "notAfter=") {
@@ -147,9 +141,7 @@ func TestOperationTLS(t *testing.T) {
 	token.Terminate(t)
 
 	ready(g.start(t, g.find(t, "agent --listen 0.0.0.0:7000")[0]+" --health-listen "+health))
-	if out := g.run(t, execs[1]); out != "served\n" {
-		t.Errorf("%s: %s", execs[1], out)
-	}
+	rig.Is(t, g.run(t, execs[1]), "served\n", "%s", execs[1])
 	if out, err := g.command(t, execs[0]).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate required (see --tls-cert)") {
 		t.Errorf("without a certificate: %v, %s", err, out)
 	}

@@ -23,9 +23,7 @@ type kin struct {
 func children(t *testing.T, parent int) []kin {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var found []kin
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
@@ -40,9 +38,7 @@ func children(t *testing.T, parent int) []kin {
 			continue
 		}
 		pid, err := strconv.Atoi(head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		found = append(found, kin{pid, rest[:end], fields[0]})
 	}
 	return found
@@ -97,9 +93,7 @@ func TestPID1(t *testing.T) {
 	if len(adopted) == 0 {
 		t.FailNow()
 	}
-	if err := syscall.Kill(adopted[0].pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Kill(adopted[0].pid, syscall.SIGKILL))
 	eventually(t, patience, func() error {
 		if found := sleepers(t, agent); len(found) != 2 {
 			return fmt.Errorf("the agent has not reaped one of %v", found)
@@ -107,11 +101,7 @@ func TestPID1(t *testing.T) {
 		return nil
 	})
 
-	if err := syscall.Kill(agent, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.ended(t); got != "exit status 0" {
-		t.Errorf("the agent ends with %s", got)
-	}
+	rig.Must(t, syscall.Kill(agent, syscall.SIGTERM))
+	rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 	noneLeft(t, mark)
 }

@@ -27,9 +27,7 @@ func TestKeyFile(t *testing.T) {
 	key, id := s.CreateKey(t, "executor")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "key")
-	if err := os.WriteFile(file, []byte(key+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, []byte(key+"\n"), 0o600))
 	address := rig.FreeAddress(t)
 	p := s.Start(t, rig.Agent(t), nil, nil, "--remote", s.URL(), "--environment-id", "ci-1", "--api-key-file", file, "--health-listen", address)
 	p.Says(t, "connected to the rendezvous", 1)
@@ -39,14 +37,10 @@ func TestKeyFile(t *testing.T) {
 	if out, code := health(); out != "" || code != 0 {
 		t.Errorf("health says %q, exit code %d", out, code)
 	}
-	if out := s.Run(t, "ci-1", "echo", "here"); out != "here\n" {
-		t.Errorf("it prints %q", out)
-	}
+	rig.Is(t, s.Run(t, "ci-1", "echo", "here"), "here\n", "it prints")
 
 	next := s.Ask(t, "keys", "rotate", id, "--grace=0")
-	if rig.Status("http://"+address+"/readyz") != http.StatusOK {
-		t.Error("it is not ready before anybody has come")
-	}
+	rig.Is(t, rig.Status("http://"+address+"/readyz"), http.StatusOK, "it is not ready before anybody has come")
 	if out, err := s.ExecWith(t, "ci-1", []string{"--wait=0"}, "true").Output(); err == nil {
 		t.Errorf("a client is let in: %s", out)
 	}
@@ -64,15 +58,11 @@ func TestKeyFile(t *testing.T) {
 	if out, code := health(); out != "" || code != 0 {
 		t.Errorf("with the new key health says %q, exit code %d", out, code)
 	}
-	if out := s.Run(t, "ci-1", "echo", "here again"); out != "here again\n" {
-		t.Errorf("with the new key it prints %q", out)
-	}
+	rig.Is(t, s.Run(t, "ci-1", "echo", "here again"), "here again\n", "with the new key it prints")
 	p.Says(t, "the API key was read again", 1)
 
 	// One that is nobody's key any more, or that others may write, is not used.
-	if err := os.Chmod(file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(file, 0o666))
 	if out, err := s.ExecWith(t, "ci-1", nil, "echo", "still").Output(); err != nil || string(out) != "still\n" {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -113,9 +103,7 @@ func TestHealthSocket(t *testing.T) {
 		return dialer.DialContext(ctx, "unix", socket)
 	}}}
 	response, err := scraper.Get("http://agent/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	text, err := io.ReadAll(response.Body)
 	response.Body.Close()
 	if err != nil || readPage(t, text)["agent_build_info"] == nil {
@@ -125,17 +113,13 @@ func TestHealthSocket(t *testing.T) {
 		t.Errorf("another user gets %q, exit code %d", out, code)
 	}
 	c, err := client.DialURL(rig.Context(t), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	command, err := c.Start(rig.Context(t), protocol.StartParams{
 		Argv: []string{dir + "/agent", "health", "--probe", "unix://" + socket}, Cwd: protocol.NewPathURI(dir),
 		Sandbox: (&escapeRig{repo: dir}).policy("net"), Env: map[string]string{"PATH": os.Getenv("PATH")},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if code, _, complaint := outcome(t, command); code != 1 || !strings.Contains(complaint, "connect: ") {
 		t.Errorf("a confined command gets %q, exit code %d", complaint, code)
 	}

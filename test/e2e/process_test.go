@@ -48,9 +48,7 @@ func (p patient) Close() error { return p.file.Close() }
 // heedDeadlines is for a file whose descriptor a package has used as a number: then it has none.
 func (p patient) heedDeadlines(t *testing.T) {
 	t.Helper()
-	if err := syscall.SetNonblock(int(p.file.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.SetNonblock(int(p.file.Fd()), true))
 }
 
 // startAgent starts the agent, which is killed at the end of the test if it still runs. The mark
@@ -73,9 +71,7 @@ func connect(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { _ = errors.Join(r.Close(), w.Close()) }) // most are closed already
 		return r, w
 	}
@@ -100,9 +96,7 @@ func (a *running) line(t *testing.T) string {
 // ask sends a line and returns the next one that comes.
 func (a *running) ask(t *testing.T, request string) string {
 	t.Helper()
-	if _, err := io.WriteString(a.stdin, request+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(a.stdin, request+"\n")))
 	return a.line(t)
 }
 
@@ -148,9 +142,7 @@ func (a *running) occupy(t *testing.T) {
 	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
 		t.Fatal(answer)
 	}
-	if _, err := io.WriteString(a.stdin, `{"method":"initialized"}`+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(a.stdin, `{"method":"initialized"}`+"\n")))
 	for i, script := range []string{
 		"sleep 300 & echo ready; wait",
 		"trap '' HUP INT TERM QUIT; echo ready; sleep 300 & while :; do wait; done",
@@ -197,13 +189,9 @@ func TestSignals(t *testing.T) {
 				}
 				return nil
 			})
-			if err := a.Process.Signal(tt.signal); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, a.Process.Signal(tt.signal))
 			// The agent ends although its standard input is still open (rpc.md 1.5).
-			if got := a.ended(t); got != tt.want {
-				t.Errorf("the agent ends with %s, want %s", got, tt.want)
-			}
+			rig.Is(t, a.ended(t), tt.want, "the agent ends with")
 			noneLeft(t, mark)
 		})
 	}
@@ -221,19 +209,11 @@ func TestListenEndsOnSignals(t *testing.T) {
 			if got := client.line(t); got != "ready" {
 				t.Fatal(got)
 			}
-			if err := a.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			if got := a.ended(t); got != "exit status 0" {
-				t.Errorf("the agent ends with %s", got)
-			}
+			rig.Must(t, a.Process.Signal(sig))
+			rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 			// It would try to come back for 45 s.
-			if err := client.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			if got := client.ended(t); got != fmt.Sprintf("exit status %d", 128+sig) {
-				t.Errorf("the client ends with %s", got)
-			}
+			rig.Must(t, client.Process.Signal(sig))
+			rig.Is(t, client.ended(t), fmt.Sprintf("exit status %d", 128+sig), "the client ends with")
 			noneLeft(t, mark)
 		})
 	}
@@ -244,12 +224,8 @@ func TestStdioEnds(t *testing.T) {
 	mark := fmt.Sprintf("stdio-%d", os.Getpid())
 	a := startAgent(t, mark, "--listen", "stdio")
 	a.occupy(t)
-	if err := a.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.ended(t); got != "exit status 0" {
-		t.Errorf("the agent ends with %s", got)
-	}
+	rig.Must(t, a.stdin.Close())
+	rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 	noneLeft(t, mark)
 }
 
@@ -265,18 +241,10 @@ func TestStdioBreach(t *testing.T) {
 		t.Errorf("then there is %q, %v", rest, err)
 	}
 	// More than a pipe holds, which blocks unless the program still reads.
-	if _, err := a.stdin.Write(bytes.Repeat([]byte("x\n"), 1<<20)); err != nil {
-		t.Errorf("writing to the program: %v", err)
-	}
-	if err := a.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the program has ended: %v", err)
-	}
-	if err := a.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.ended(t); got != "exit status 0" {
-		t.Errorf("the agent ends with %s", got)
-	}
+	rig.Check(t, rig.Err(a.stdin.Write(bytes.Repeat([]byte("x\n"), 1<<20))))
+	rig.Check(t, a.Process.Signal(syscall.Signal(0)))
+	rig.Must(t, a.stdin.Close())
+	rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 }
 
 // TestPassesSignals: agent exec and agent sandbox pass signals on to their command, and end as it
@@ -303,17 +271,11 @@ func TestPassesSignals(t *testing.T) {
 					if line := a.line(t); line != "ready" {
 						t.Fatal(line)
 					}
-					if err := a.Process.Signal(signal); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, a.Process.Signal(signal))
 					if strings.Contains(script, "caught") {
-						if line := a.line(t); line != "caught" {
-							t.Error(line)
-						}
+						rig.Is(t, a.line(t), "caught", "line")
 					}
-					if got := a.ended(t); got != want {
-						t.Errorf("%s: it ends with %s, want %s", script, got, want)
-					}
+					rig.Is(t, a.ended(t), want, "%s: it ends with", script)
 				}
 			})
 		}
@@ -334,12 +296,8 @@ func TestExecKilled(t *testing.T) {
 	if got := a.line(t); got != "ready" {
 		t.Fatal(got)
 	}
-	if err := a.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.ended(t); got != "signal: killed" {
-		t.Errorf("exec ends with %s", got)
-	}
+	rig.Must(t, a.Process.Kill())
+	rig.Is(t, a.ended(t), "signal: killed", "exec ends with")
 	noneLeft(t, mark)
 }
 

@@ -80,9 +80,7 @@ func TestDocs(t *testing.T) {
 func fenced(t *testing.T, page string) []block {
 	t.Helper()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var blocks []block
 	open := false
 	line := 0
@@ -134,9 +132,7 @@ func runBlock(t *testing.T, b block, want *string) {
 func checkTargets(t *testing.T, text string) {
 	t.Helper()
 	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for line := range strings.Lines(text) {
 		command, _, _ := strings.Cut(line, "#")
 		if strings.TrimSpace(command) == "export PATH=$PWD/bin:$PATH" {

@@ -101,9 +101,7 @@ func TestRegistries(t *testing.T) {
 	}
 	tools := t.TempDir()
 	hosts := registriesAddress + " npm.example.com pypi.example.com files.example.com goproxy.example.com git.example.com other.example.com\n"
-	if err := os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644))
 	launcher := rig.Launcher(t, tools)
 	for name, client := range registryClients {
 		for enforcement, launch := range map[string]string{"namespaces": "", "supervised": launcher} {
@@ -137,9 +135,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	var strays atomic.Int64
 	served := registries(t)
 	listener, err := net.Listen("tcp", registriesAddress+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == other {
 			strays.Add(1)
@@ -149,9 +145,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if err := errors.Join(os.Mkdir(work, 0o755), os.Mkdir(tmp, 0o755), os.WriteFile(filepath.Join(work, "ca.pem"), ca, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.Mkdir(work, 0o755), os.Mkdir(tmp, 0o755), os.WriteFile(filepath.Join(work, "ca.pem"), ca, 0o644)))
 	argv := []string{rig.Agent(t), "sandbox", "--workspace", work, "--network", "allow=" + strings.Join(client.allow, ","), "--",
 		"sh", "-ec", strings.ReplaceAll(client.script, "OTHER", "https://"+other)}
 	if launcher != "" {
@@ -162,12 +156,8 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	cmd.SysProcAttr.Setsid = true // without a terminal
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Errorf("%v", err)
-	}
-	if stdout.String() != client.prints {
-		t.Errorf("printed %q, want %q", stdout.String(), client.prints)
-	}
+	rig.Check(t, cmd.Run())
+	rig.Is(t, stdout.String(), client.prints, "printed")
 	var want strings.Builder
 	for _, place := range client.allow {
 		want.WriteString("agent: network: reached " + place + "\n")
@@ -201,9 +191,7 @@ func npmRegistry(t *testing.T) http.Handler {
 	publish := func(name string, dependencies map[string]string) {
 		about := map[string]any{"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dependencies}
 		file, err := json.Marshal(about)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		tarball := tarballOf(t, map[string][]byte{"package/package.json": file, "package/index.js": []byte(`module.exports = "here"`)})
 		sum := sha512.Sum512(tarball)
 		about["dist"] = map[string]string{
@@ -212,9 +200,7 @@ func npmRegistry(t *testing.T) http.Handler {
 		}
 		document, err := json.Marshal(map[string]any{
 			"name": name, "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": about}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		documents["/"+name], tarballs["/"+name+"/-/"+name+"-1.0.0.tgz"] = document, tarball
 	}
 	parts := map[string]string{}
@@ -319,14 +305,10 @@ func tarballOf(t *testing.T, files map[string][]byte) []byte {
 		if err == nil {
 			_, err = w.Write(content)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 	for _, c := range []io.Closer{w, zipped} {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Close())
 	}
 	return packed.Bytes()
 }
@@ -340,12 +322,8 @@ func zipOf(t *testing.T, files map[string]string) []byte {
 		if err == nil {
 			_, err = io.WriteString(f, content)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, w.Close())
 	return packed.Bytes()
 }

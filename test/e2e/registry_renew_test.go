@@ -80,9 +80,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 		t.Helper()
 		p.Until(t, "the new certificate is shown", func() bool {
 			serial, err := shown()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return serial == want
 		})
 	}
@@ -110,9 +108,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	again := strings.Count(p.Printed.String(), "the certificate was read again")
 	time.Sleep(2 * time.Second) // until it has settled
 	renew()
-	if err := p.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Process.Signal(syscall.SIGHUP))
 	p.Says(t, "the certificate was read again", again+1)
 	p.Terminate(t)
 	lines := strings.Split(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
@@ -139,9 +135,7 @@ func TestRegistryLogJSON(t *testing.T) {
 			cmd := exec.Command(rig.Registry(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
 			cmd.Env = []string{}
 			p := rig.Start(t, cmd)
-			if code := p.Exit(t); code != 1 {
-				t.Errorf("exit code %d", code)
-			}
+			rig.Is(t, p.Exit(t), 1, "exit code")
 			var line struct{ Level, Msg, Error string }
 			if err := json.Unmarshal([]byte(p.Printed.String()), &line); err != nil || line.Level != "ERROR" || line.Error == "" || strings.Contains(line.Error, "sesame") {
 				t.Errorf("it says %s, %v", p.Printed, err)

@@ -32,9 +32,7 @@ func startNATS(t *testing.T, options server.Options) *server.Server {
 		options.StoreDir = t.TempDir()
 	}
 	s, err := server.NewServer(&options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.Start()
 	t.Cleanup(func() { stopNATS(t, s) })
 	if !s.ReadyForConnections(rig.Patience) {
@@ -74,9 +72,7 @@ func TestRegistryWithoutNATS(t *testing.T) {
 			t.Parallel()
 			address := strings.TrimPrefix(startNATS(t, tt.nats).ClientURL(), "nats://")
 			p := startRegistry(t, "nats://"+tt.login+address, tt.args...)
-			if code := p.Exit(t); code != 1 {
-				t.Errorf("exit code %d", code)
-			}
+			rig.Is(t, p.Exit(t), 1, "exit code")
 			said := p.Printed.String()
 			if strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "registry: NATS at nats://"+address+": ") || !strings.HasSuffix(said, tt.want+"\n") {
 				t.Errorf("it says\n%swant one line that ends in %s", said, tt.want)
@@ -95,15 +91,11 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 	for i := range waiting {
 		waiting[i] = startRegistry(t, with.String())
 		waiting[i].Says(t, `msg="waiting for NATS" servers=nats://`+at+` reason="nobody answers: connection refused"`, 1)
-		if err := waiting[i].Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, waiting[i].Process.Signal(syscall.SIGHUP))
 	}
 	for i, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		p := waiting[i]
-		if err := p.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.Process.Signal(signal))
 		if code := p.Exit(t); code != 0 {
 			t.Errorf("exit code %d after %v", code, signal)
 		}
@@ -112,9 +104,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 		}
 	}
 	_, port, err := splitAddress(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	startNATS(t, server.Options{Port: port, JetStream: true, Username: "me", Password: "sesame"})
 	last := waiting[2]
 	if line := last.Line(t); !strings.HasPrefix(line, "http://") {
@@ -133,9 +123,7 @@ func TestRegistryLosesNATS(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
 	_, port, err := splitAddress(rig.FreeAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	options := server.Options{Port: port, JetStream: true, StoreDir: t.TempDir()}
 	nats := startNATS(t, options)
 	site := &rig.Site{Pattern: "ci-*", Environ: []string{"REGISTRY_NATS_URL=" + nats.ClientURL()}}
@@ -148,14 +136,10 @@ func TestRegistryLosesNATS(t *testing.T) {
 	site.Registry.Until(t, "it is not ready", ready(http.StatusServiceUnavailable))
 	for range 30 {
 		request, err := http.NewRequestWithContext(rig.Context(t), "POST", site.URL()+"/cloud/environment/ci-1/connect", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		request.Header.Set("Authorization", "Bearer "+site.Harness)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		response.Body.Close()
 		if response.StatusCode != http.StatusServiceUnavailable || !ready(http.StatusServiceUnavailable)() {
 			t.Fatalf("without NATS a harness is answered %d", response.StatusCode)

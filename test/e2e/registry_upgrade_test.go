@@ -41,12 +41,8 @@ func TestUpgrade(t *testing.T) {
 		t.Helper()
 		cmd := newer.At(harnesses.Address()).Exec(t, "ci-1", "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done; exit 7", lines))
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, cmd.Start())
 		text := bufio.NewScanner(out)
 		n := 0
 		next = func() string {
@@ -91,9 +87,7 @@ func TestUpgrade(t *testing.T) {
 		key, _ := maker.CreateKey(t, "harness")
 		with := *user.At(harnesses.Address())
 		with.Harness = key
-		if out := with.Run(t, "ci-1", "echo", "hello"); out != "hello\n" {
-			t.Errorf("it prints %q", out)
-		}
+		rig.Is(t, with.Run(t, "ci-1", "echo", "hello"), "hello\n", "it prints")
 	}
 	executor.Terminate(t)
 }

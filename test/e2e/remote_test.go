@@ -33,12 +33,8 @@ func TestRemoteExecWaits(t *testing.T) {
 		return strings.HasSuffix(stderr.String(), "agent: waiting for environment ci-1: no executor is connected\n")
 	})
 	s.Serve(t, "ci-1")
-	if line := p.Line(t); line != "here" {
-		t.Errorf("the command says %q", line)
-	}
-	if code := p.Exit(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	rig.Is(t, p.Line(t), "here", "the command says")
+	rig.Is(t, p.Exit(t), 0, "exit code")
 }
 
 // TestRemoteExec runs commands on an agent behind a registry. All are real programs.
@@ -93,24 +89,16 @@ func TestRemoteRegistryKilled(t *testing.T) {
 		return func() bool { return rig.Status("http://"+probes+"/readyz") == want }
 	}
 	executor.Until(t, "it is ready", ready(http.StatusOK))
-	if got := rig.Status("http://" + probes + "/healthz"); got != http.StatusOK {
-		t.Errorf("/healthz is answered with %d", got)
-	}
+	rig.Is(t, rig.Status("http://"+probes+"/healthz"), http.StatusOK, "/healthz is answered with")
 	s.Run(t, "ci-1", "true")
 
-	if err := s.Registry.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Registry.Process.Kill())
 	s.Registry.Exit(t)
 	executor.Until(t, "it is not ready", ready(http.StatusServiceUnavailable))
-	if got := rig.Status("http://" + probes + "/healthz"); got != http.StatusOK {
-		t.Errorf("/healthz is answered with %d", got)
-	}
+	rig.Is(t, rig.Status("http://"+probes+"/healthz"), http.StatusOK, "/healthz is answered with")
 	s.StartRegistry(t)
 	executor.Until(t, "it is ready again", ready(http.StatusOK))
-	if out := s.Run(t, "ci-1", "echo", "again"); out != "again\n" {
-		t.Errorf("the output is %q", out)
-	}
+	rig.Is(t, s.Run(t, "ci-1", "echo", "again"), "again\n", "the output")
 	executor.Terminate(t)
 }
 
@@ -122,22 +110,14 @@ func TestRemoteSessionSurvives(t *testing.T) {
 	executor := s.Serve(t, "ci-1")
 	cmd := s.Exec(t, "ci-1", "sh", "-c", "seq 1000; read go; seq 1001 2000")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	stdout := &rig.Transcript{}
 	cmd.Stdout = stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	executor.Until(t, "the first half is there", func() bool { return strings.HasSuffix(stdout.String(), "\n1000\n") })
-	if err := s.Registry.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Registry.Process.Kill())
 	s.Registry.Exit(t)
-	if _, err := io.WriteString(stdin, "go\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(stdin, "go\n")))
 	s.StartRegistry(t)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, s.Log)
@@ -184,14 +164,10 @@ func TestRemoteStdin(t *testing.T) {
 				rig.Tier(t, rig.Merge)
 			}
 			input, feed, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer feed.Close()
 			defer input.Close()
-			if _, err := io.WriteString(feed, tt.first); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(io.WriteString(feed, tt.first)))
 			var environ []string
 			if tt.environ != "" {
 				environ = strings.Split(tt.environ, "\x00")
@@ -200,9 +176,7 @@ func TestRemoteStdin(t *testing.T) {
 			input.Close()
 			p.Says(t, "connected to the rendezvous", 1)
 			s.Run(t, "ci-1", "true")
-			if _, err := io.WriteString(feed, tt.then); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(io.WriteString(feed, tt.then)))
 			if tt.then == "" {
 				feed.Close()
 			}
@@ -232,9 +206,7 @@ func TestForward(t *testing.T) {
 		"exec-server", "forward", "--connect", "ws://"+target, "--remote", s.URL(), "--environment-id", "ci-1")
 	forwarder.Says(t, "connected to the rendezvous", 1)
 
-	if out := s.Run(t, "ci-1", "echo", "forwarded"); out != "forwarded\n" {
-		t.Errorf("the output is %q", out)
-	}
+	rig.Is(t, s.Run(t, "ci-1", "echo", "forwarded"), "forwarded\n", "the output")
 	cmd := s.Exec(t, "ci-1", "cat")
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	cmd.Stdin = bytes.NewReader(sent)
@@ -246,18 +218,14 @@ func TestForward(t *testing.T) {
 	cmd = s.Exec(t, "ci-1", "sh", "-c", "echo up; sleep 60")
 	stdout := &rig.Transcript{}
 	cmd.Stdout = stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	forwarder.Until(t, "the command runs", func() bool { return stdout.String() == "up\n" })
 	listening.Terminate(t)
 	// It would try to come back for 45 s.
 	forwarder.Until(t, "the client misses the server", func() bool {
 		return strings.Contains(s.Log.String(), "the connection is lost, waiting for it to come back")
 	})
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err == nil || err.Error() != "exit status 143" {
 		t.Errorf("%v after the end of the server, want the exit status of SIGTERM", err)
 	}
@@ -290,17 +258,13 @@ func TestRemoteSecrets(t *testing.T) {
 	}
 	cmd := s.Exec(t, "ci-1", "sleep", "60")
 	cmd.Stdout = s.Log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	executor.Says(t, "stream opened", 2)
 	var shown bytes.Buffer
 	for _, pid := range []int{s.Registry.Process.Pid, executor.Process.Pid, cmd.Process.Pid} {
 		for _, file := range []string{"cmdline", "environ"} {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			shown.Write(text)
 		}
 	}
@@ -308,24 +272,16 @@ func TestRemoteSecrets(t *testing.T) {
 	refused := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Harness}, nil, "--remote", s.URL(), "--environment-id", "ci-1", "--log-level", "debug")
 	refused.Exit(t)
 	_ = s.ExecWith(t, "ci-2", []string{"--wait", "0"}, "true").Run() // offline
-	if err := s.Registry.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Registry.Process.Kill())
 	s.Registry.Exit(t)
 	s.StartRegistry(t)
 	executor.Says(t, "connected to the rendezvous", 2)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait()
 	response, err := http.Get(s.URL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer response.Body.Close()
-	if _, err := io.Copy(&shown, response.Body); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.Copy(&shown, response.Body)))
 	if !strings.Contains(shown.String(), "registry_") {
 		t.Error("there are no metrics: the search is broken")
 	}
@@ -439,9 +395,7 @@ func TestManPages(t *testing.T) {
 		"registry-keys": {"registry-keys - API keys of executors and harnesses"},
 	} {
 		text, err := rig.Command(t, "groff", "-man", "-Tascii", "-P-cbou", "-rLL=200n", filepath.Join(dir, page+".1")).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for _, want := range wants {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s lacks %q:\n%s", page, want, text)

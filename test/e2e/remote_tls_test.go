@@ -42,9 +42,7 @@ func TestRemoteTLS(t *testing.T) {
 	if code := strict.Exit(t); code != 1 || !strings.Contains(strict.Printed.String(), "certificate signed by unknown authority") {
 		t.Errorf("exit code %d with another authority\n%s", code, strict.Printed)
 	}
-	if err := os.Chmod(other, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(other, 0o666))
 	open := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1", "--tls-ca", other)
 	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "is refused") {
 		t.Errorf("exit code %d with authorities that others can change\n%s", code, open.Printed)
@@ -56,9 +54,7 @@ func TestRemoteTLS(t *testing.T) {
 	}
 	// So it is with clients, which are told of the variable.
 	key2 := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key2, []byte(s.Harness), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(key2, []byte(s.Harness), 0o600))
 	for _, line := range [][]string{
 		{"login", "https://" + s.Address, "--key-file", key2, "--config", filepath.Join(t.TempDir(), "config.toml")},
 		{"environments", "--registry", "https://" + s.Address, "--registry-token-file", key2},

@@ -21,32 +21,22 @@ func TestAgentRestarted(t *testing.T) {
 	proxy := rig.NewProxy(t, strings.TrimPrefix(first.line(t), "ws://"), strings.TrimPrefix(second.line(t), "ws://"))
 	home := t.TempDir()
 	file := "include_local = false\n[[environments]]\nid = \"box\"\nurl = \"ws://" + proxy.Address() + "\"\n"
-	if err := os.WriteFile(home+"/"+environment.FileName, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(home+"/"+environment.FileName, []byte(file), 0o600))
 	plan, err := environment.Load(home, func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	set, err := environment.New(environment.Config{Connect: func(to environment.Transport) (client.Config, error) {
 		return client.URL(to.(environment.URL).URL), nil
 	}}, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer set.Close()
 	box, ok := set.Get("box")
 	if !ok {
 		t.Fatal("there is no box")
 	}
 	c, err := box.Client(rig.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	p, err := c.Spawn(rig.Context(t), client.Spec{Argv: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	begun := make([]byte, 6)
 	if n, err := p.Stdout().Read(begun); err != nil || n != 6 {
 		t.Fatalf("got %q, %v", begun[:n], err)
@@ -93,18 +83,12 @@ func TestAgentReplaced(t *testing.T) {
 	set, err := environment.New(environment.Config{Connect: connect}, environment.Plan{Default: "box", Entries: []environment.Entry{{
 		ID: "box", Transport: environment.Noise{RegistryURL: s.URL(), EnvironmentID: "ci-0", AuthToken: s.Harness},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer set.Close()
 	box, _ := set.Get("box")
 	old, err := box.Client(rig.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := box.Refresh(rig.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, box.Refresh(rig.Context(t)))
 	if c, err := box.Client(rig.Context(t)); c != old || err != nil {
 		t.Fatalf("the client has changed with the same agent: %v", err)
 	}
@@ -116,9 +100,7 @@ func TestAgentReplaced(t *testing.T) {
 		t.Errorf("the old client ends with %v", old.Err())
 	}
 	c, err := box.Client(rig.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "new"}}, nil); err != nil || string(r.Stdout) != "new\n" {
 		t.Errorf("the new agent gives %+v, %v", r, err)
 	}

@@ -30,23 +30,17 @@ func TestRemoteRevoked(t *testing.T) {
 			executor := s.Serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, tt.args...)...)
 			other := s.ExecWith(t, "ci-1", tt.flags, "cat")
 			stdin, err := other.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			echoed := &rig.Transcript{}
 			other.Stdout = echoed
-			if err := other.Start(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, other.Start())
 			key, id := s.CreateKey(t, "harness")
 			mark := fmt.Sprintf("revoked-%s-%d", name, os.Getpid())
 			doomed := s.ExecWith(t, "ci-1", append([]string{"-e", "E2E_MARK=" + mark}, tt.flags...), "sh", "-c", "sleep 600 & echo ready; wait")
 			doomed.Env = append(doomed.Env, "AGENT_REGISTRY_TOKEN="+key)
 			printed := &rig.Transcript{}
 			doomed.Stdout = printed
-			if err := doomed.Start(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, doomed.Start())
 			executor.Until(t, "the command runs", func() bool { return printed.String() == "ready\n" && len(marked(mark)) == 2 })
 
 			s.Ask(t, "keys", "revoke", id)
@@ -62,14 +56,10 @@ func TestRemoteRevoked(t *testing.T) {
 				t.Logf("killed after %v", time.Since(revoked))
 			}
 
-			if _, err := io.WriteString(stdin, "still here\n"); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(io.WriteString(stdin, "still here\n")))
 			executor.Until(t, "the other command answers", func() bool { return echoed.String() == "still here\n" })
 			stdin.Close()
-			if err := other.Wait(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, other.Wait())
 			if found := marked(mark); name == "kept" && len(found) != 2 {
 				t.Errorf("%v run, want two", found)
 			}
@@ -98,12 +88,8 @@ func TestRemoteRevokedLeft(t *testing.T) {
 			key, id := s.CreateKey(t, "harness")
 			left := s.ExecWith(t, "ci-1", []string{"-d", "--name", "left"}, "sleep", bad)
 			left.Env = append(left.Env, "AGENT_REGISTRY_TOKEN="+key)
-			if err := left.Run(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.ExecWith(t, "ci-1", []string{"-d", "--name", "another"}, "sleep", good).Run(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, left.Run())
+			rig.Must(t, s.ExecWith(t, "ci-1", []string{"-d", "--name", "another"}, "sleep", good).Run())
 			running := func(seconds string) string {
 				return s.Run(t, "ci-1", "sh", "-c", "pgrep -f '^sleep "+seconds+"$' || true")
 			}

@@ -63,12 +63,8 @@ func TestSandboxKilled(t *testing.T) {
 	if line := a.line(t); line != "ready" {
 		t.Fatal(line)
 	}
-	if _, err := os.Lstat(filepath.Join(dir, ".git")); err != nil {
-		t.Errorf("nothing keeps .git from coming into being: %v", err)
-	}
-	if err := a.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, rig.Err(os.Lstat(filepath.Join(dir, ".git"))))
+	rig.Must(t, a.Process.Kill())
 	noneLeft(t, mark)
 	if out, err := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -85,9 +81,7 @@ func TestSandboxOrphans(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("sandbox-orphans-%d", os.Getpid())
 	a := withoutTerminal(t, mark, "setsid sleep 300 & exit 3", "sandbox")
-	if got := a.ended(t); got != "exit status 3" {
-		t.Error(got)
-	}
+	rig.Is(t, a.ended(t), "exit status 3", "the result")
 	noneLeft(t, mark)
 }
 
@@ -96,9 +90,7 @@ func TestSandboxStdin(t *testing.T) {
 	t.Parallel()
 	cmd := rig.Command(t, rig.Agent(t), "sandbox", "--", "wc", "-c")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	go func() {
 		_, _ = io.WriteString(stdin, strings.Repeat("x", 1<<20)) // wc says if it did not come
 		stdin.Close()

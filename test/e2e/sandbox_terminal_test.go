@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,
@@ -21,9 +23,7 @@ func TestSandboxOwnTerminal(t *testing.T) {
 		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
 		u.sees(t, "33 101\r\nready\r\n")
 		for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
-			if err := pty.Setsize(u.ptmx.file, &size); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, pty.Setsize(u.ptmx.file, &size))
 			u.ptmx.heedDeadlines(t)
 			u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
 		}
@@ -39,17 +39,13 @@ func TestSandboxOwnTerminalSignals(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
 		u := at(t, sandbox("-t", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"), wide)
 		u.sees(t, "ready\r\n")
-		if err := u.Process.Signal(syscall.SIGUSR1); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, u.Process.Signal(syscall.SIGUSR1))
 		u.ends(t, 5)
 
 		mark := fmt.Sprintf("own-terminal-%d-%s", os.Getpid(), filepath.Base(t.Name()))
 		u = at(t, sandbox("-t", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
 		u.sees(t, "ready\r\n")
-		if err := u.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, u.Process.Kill())
 		noneLeft(t, mark)
 	})
 }

@@ -23,9 +23,7 @@ func TestSecretRenewal(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	put := func(t *testing.T, path string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(token+"\n"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(token+"\n"), 0o600)))
 	}
 	for name, renewal := range map[string]struct {
 		path  string
@@ -33,16 +31,12 @@ func TestSecretRenewal(t *testing.T) {
 	}{
 		"link": {"cur/k", func(t *testing.T, dir string) {
 			put(t, dir+"/g2/k")
-			if err := errors.Join(os.Symlink("g2", dir+"/new"), os.Rename(dir+"/new", dir+"/cur")); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, errors.Join(os.Symlink("g2", dir+"/new"), os.Rename(dir+"/new", dir+"/cur")))
 		}},
 		"rename": {"key", func(t *testing.T, dir string) {
 			for range 20 {
 				put(t, dir+"/key.new")
-				if err := os.Rename(dir+"/key.new", dir+"/key"); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, os.Rename(dir+"/key.new", dir+"/key"))
 				time.Sleep(5 * time.Millisecond)
 			}
 		}},
@@ -52,24 +46,18 @@ func TestSecretRenewal(t *testing.T) {
 			dir, work := filepath.Join(t.TempDir(), "secrets"), t.TempDir()
 			put(t, dir+"/key")
 			put(t, dir+"/g1/k")
-			if err := os.Symlink("g1", dir+"/cur"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink("g1", dir+"/cur"))
 			agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token",
 				"--ws-token-file", filepath.Join(dir, renewal.path)))
 			c, err := client.DialURL(rig.Context(t), agent.Line(t), client.Token(token))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer c.Close()
 			start := func(script string) *client.Process {
 				p, err := c.Start(rig.Context(t), protocol.StartParams{
 					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: (&escapeRig{repo: work}).policy("work"),
 					Env: map[string]string{"PATH": os.Getenv("PATH")},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				return p
 			}
 			const read = `for f in cur/k g1/k g2/k key key.new; do { read -r x <"$1/$f" && echo "$f: $x"; } 2>/dev/null; done`

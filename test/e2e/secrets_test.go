@@ -34,9 +34,7 @@ func TestKeysLeaveMemory(t *testing.T) {
 func inMemory(t *testing.T, pid int, text string) bool {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	if err != nil {
 		t.Skipf("the memory of another process cannot be read here: %v", err)

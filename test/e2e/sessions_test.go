@@ -78,20 +78,14 @@ func (w *way) must(t *testing.T, command string, args ...string) string {
 func gate(t *testing.T) (path string, open func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Mkfifo(path, 0o600))
 	// Who can read, too, waits for nobody to come to the other end; and what was written stays
 	// there for who comes later.
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 	return path, func() {
-		if _, err := file.WriteString("go\n"); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(file.WriteString("go\n")))
 	}
 }
 
@@ -124,9 +118,7 @@ func TestSessionsThroughCuts(t *testing.T) {
 			}
 			open()
 		}
-		if code := waited.Exit(t); code != 3 {
-			t.Errorf("wait ends with %d", code)
-		}
+		rig.Is(t, waited.Exit(t), 3, "wait ends with")
 		if code := followed.Exit(t); code != 0 || withoutWaits(complaints.String()) != "err 0\nerr 1\nerr 2\n" {
 			t.Errorf("logs -f ends with %d, and has written on standard error %q", code, complaints.String())
 		}
@@ -147,12 +139,8 @@ func TestSessionsThroughCuts(t *testing.T) {
 			t.Errorf("wait ends with %d: %s", code, stderr)
 		}
 		w.proxy.CutAfter(2000, nil)
-		if names := w.must(t, "end", "job", "long"); names != "job\nlong\n" {
-			t.Errorf("ended are %q", names)
-		}
-		if names := w.must(t, "ps", "-q"); names != "" {
-			t.Errorf("there is still %q", names)
-		}
+		rig.Is(t, w.must(t, "end", "job", "long"), "job\nlong\n", "ended")
+		rig.Is(t, w.must(t, "ps", "-q"), "", "there is still")
 	})
 }
 
@@ -247,33 +235,21 @@ func TestAttachPipes(t *testing.T) {
 	eachWay(t, func(t *testing.T, w *way) {
 		w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "echo before; cat; exit 7")
 		first := connect(t, w.command(t, "attach", "--wait", "5m", "--logs", "job"))
-		if line := first.line(t); line != "before" {
-			t.Errorf("kept is %q", line)
-		}
-		if _, err := fmt.Fprintln(first.stdin, "one"); err != nil {
-			t.Fatal(err)
-		}
-		if line := first.line(t); line != "one" {
-			t.Errorf("the command says %q", line)
-		}
+		rig.Is(t, first.line(t), "before", "kept")
+		rig.Must(t, rig.Err(fmt.Fprintln(first.stdin, "one")))
+		rig.Is(t, first.line(t), "one", "the command says")
 		first.Kill(t)
 
 		// Through a registry the agent does not know yet that the client is gone.
 		p := connect(t, w.command(t, "attach", "--take", "job"))
 		for i := range 3 {
 			text := fmt.Sprint("line ", i)
-			if _, err := fmt.Fprintln(p.stdin, text); err != nil {
-				t.Fatal(err)
-			}
-			if line := p.line(t); line != text {
-				t.Errorf("the command says %q", line)
-			}
+			rig.Must(t, rig.Err(fmt.Fprintln(p.stdin, text)))
+			rig.Is(t, p.line(t), text, "the command says")
 			w.proxy.Cut()
 		}
 		_ = p.stdin.Close()
-		if code := p.Exit(t); code != 7 {
-			t.Errorf("exit code %d", code)
-		}
+		rig.Is(t, p.Exit(t), 7, "exit code")
 	})
 }
 
@@ -310,9 +286,7 @@ func TestAttachWithoutTerminal(t *testing.T) {
 	u.sees(t, "got three\r\n")
 	u.ptmx.Close()
 	u.exits(t)
-	if code := u.ProcessState.ExitCode(); code != 128+1 {
-		t.Errorf("without its window it ends with %d", code)
-	}
+	rig.Is(t, u.ProcessState.ExitCode(), 128+1, "without its window it ends with")
 
 	u = w.user(t, size, "attach", "job")
 	u.types(t, "four\r")
@@ -339,9 +313,7 @@ func TestTailOfMuch(t *testing.T) {
 	eachWay(t, func(t *testing.T, w *way) {
 		w.must(t, "exec", "--name", "job", "-n", "--", "sh", "-c", "seq 200000; echo END")
 		w.proxy.CutAfter(3000, nil)
-		if last := w.must(t, "logs", "--tail", "1", "job"); last != "END\n" {
-			t.Errorf("the last line is %q", last)
-		}
+		rig.Is(t, w.must(t, "logs", "--tail", "1", "job"), "END\n", "the last line")
 	})
 }
 
@@ -359,9 +331,7 @@ func TestOnDisconnect(t *testing.T) {
 	}
 	p, _ := begin()
 	proxy.Cut()
-	if _, err := fmt.Fprintln(p.stdin); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(fmt.Fprintln(p.stdin)))
 	if line, code := p.line(t), p.Exit(t); line != "end" || code != 7 {
 		t.Errorf("over a cut: %q, exit code %d", line, code)
 	}
@@ -390,9 +360,7 @@ func TestNamedSessionTTL(t *testing.T) {
 		pid = cmp.Or(pid, strings.TrimSpace(w.must(t, "logs", "held")))
 		return pid != ""
 	})
-	if code := server.Stop(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	rig.Is(t, server.Stop(t), 0, "exit code")
 	rig.Until(t, "the command is killed", func() bool {
 		_, err := os.Stat("/proc/" + pid)
 		return os.IsNotExist(err)

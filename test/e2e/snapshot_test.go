@@ -31,16 +31,12 @@ func TestSnapshots(t *testing.T) {
 		}
 	}
 	rules := t.TempDir()
-	if err := os.WriteFile(rules+"/my.rules", []byte("prefix_rule(pattern = [\"head\"], decision = \"forbidden\")\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(rules+"/my.rules", []byte("prefix_rule(pattern = [\"head\"], decision = \"forbidden\")\n"), 0o600))
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	t.Cleanup(destination.Close)
 	place := strings.TrimPrefix(destination.URL, "http://")
 	_, port, err := net.SplitHostPort(place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	eachMeans(t, func(t *testing.T, launch []string) {
 		for n, network := range []string{"managed", "restricted", "restricted, rules"} {
 			t.Run(network, func(t *testing.T) {
@@ -56,14 +52,10 @@ func TestSnapshots(t *testing.T) {
 				}
 				url := rig.Start(t, exec.Command(argv[0], argv[1:]...)).Line(t)
 				c, err := client.DialURL(rig.Context(t), url)
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				t.Cleanup(func() { _ = c.Close() })
 				home, err := filepath.EvalSymlinks(t.TempDir())
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+10*len(launch)+n, os.Getpid()) // as nobody else sleeps
 				profile := fmt.Sprintf(`echo run >> ~/runs
 kill -9 $PPID 2>/dev/null
@@ -99,9 +91,7 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 				for _, id := range []string{"a", "b"} {
 					params["processId"] = id
 					var started protocol.StartResult
-					if err := c.Call(rig.Context(t), protocol.MethodProcessStart, params, &started); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, c.Call(rig.Context(t), protocol.MethodProcessStart, params, &started))
 					if got := outputOf(t, c, id); got != want {
 						t.Errorf("printed %q, want %q, in %v", got, want, started.SandboxLayers)
 					}
@@ -141,9 +131,7 @@ func outputOf(t *testing.T, c *client.Client, id string) string {
 	var text strings.Builder
 	for after := uint64(0); ; {
 		var r protocol.ReadResult
-		if err := c.Call(rig.Context(t), protocol.MethodProcessRead, map[string]any{"processId": id, "afterSeq": after, "waitMs": 60_000}, &r); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Call(rig.Context(t), protocol.MethodProcessRead, map[string]any{"processId": id, "afterSeq": after, "waitMs": 60_000}, &r))
 		for _, chunk := range r.Chunks {
 			text.Write(chunk.Chunk)
 		}

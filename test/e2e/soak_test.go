@@ -93,9 +93,7 @@ func watchMemory(ctx context.Context, pid int, duration time.Duration) (peaks [3
 func countFiles(t *testing.T, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatalf("the agent is gone: %v", err)
-	}
+	rig.Must(t, err)
 	return len(entries)
 }
 

@@ -83,9 +83,7 @@ func TestWithoutPidfd(t *testing.T) {
 			Processes struct{ Layers []string }
 		}
 	}
-	if err := json.Unmarshal([]byte(run("doctor", "--json")), &found); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(run("doctor", "--json")), &found))
 	for _, l := range found.Layers {
 		switch {
 		case l.Name == "pidfd" && (l.Error != "taking a descriptor: operation not permitted" || !strings.Contains(l.Remedy, "allows pidfd_open and pidfd_getfd")):
@@ -101,12 +99,8 @@ func TestWithoutPidfd(t *testing.T) {
 	}
 	server := rig.Listen(t, "tcp", "127.0.0.1:0", rig.Echo)
 	host, port, err := net.SplitHostPort(server.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out := run("sandbox", "--workspace", t.TempDir(), "--network", "on", "--", "bash", "-c",
 		"exec 3<>/dev/tcp/"+host+"/"+port+" && echo back >&3 && head -n 1 <&3")
-	if out != "back\n" {
-		t.Errorf("it says %q", out)
-	}
+	rig.Is(t, out, "back\n", "it says")
 }

@@ -47,9 +47,7 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 	}
 	u.Env = append(append(u.Env, "TERM=vt220", "PS1="), environ...)
 	ptmx, err := pty.StartWithSize(u.Cmd, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	u.ptmx = patient{ptmx}
 	u.ptmx.heedDeadlines(t)
 	u.screen = bufio.NewReader(u.ptmx)
@@ -67,13 +65,9 @@ func (u *user) keepOutput(t *testing.T) {
 	t.Helper()
 	fd := int(u.ptmx.file.Fd())
 	mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	mode.Lflag |= unix.NOFLSH
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, mode); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.IoctlSetTermios(fd, unix.TCSETS, mode))
 	u.ptmx.heedDeadlines(t)
 }
 
@@ -93,17 +87,13 @@ func (u *user) sees(t *testing.T, text string) {
 
 func (u *user) types(t *testing.T, text string) {
 	t.Helper()
-	if _, err := io.WriteString(u.ptmx, text); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(u.ptmx, text)))
 }
 
 func (u *user) ends(t *testing.T, want int) {
 	t.Helper()
 	u.exits(t)
-	if got := u.ProcessState.ExitCode(); got != want {
-		t.Errorf("exit code %d, want %d", got, want)
-	}
+	rig.Is(t, u.ProcessState.ExitCode(), want, "exit code")
 }
 
 // exits waits for the end of the program and returns what is on the screen then.
@@ -163,9 +153,7 @@ func TestExecResize(t *testing.T) {
 		"trap 'stty size' WINCH; trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done")
 	u.sees(t, "ready\r\n")
 	for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
-		if err := pty.Setsize(u.ptmx.file, &size); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, pty.Setsize(u.ptmx.file, &size))
 		u.ptmx.heedDeadlines(t)
 		u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
 	}

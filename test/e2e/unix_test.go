@@ -21,17 +21,13 @@ import (
 func socketFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	program, err := os.ReadFile(rig.Agent(t))
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/agent", program))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return dir
 }
 
@@ -79,9 +75,7 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("a second agent: %q, %d", out, code)
 	}
 	first.Kill(t)
-	if _, err := os.Lstat(path); err != nil {
-		t.Fatalf("one that is killed removes its socket: %v", err)
-	}
+	rig.Must(t, rig.Err(os.Lstat(path)))
 	// A child that the agent had just forked may hold the listener for a moment.
 	rig.Until(t, "nobody listens", func() bool {
 		conn, err := net.Dial("unix", path)
@@ -95,18 +89,14 @@ func TestUnixSocket(t *testing.T) {
 	}
 	second := listenAt(t, path)
 	c, err := client.DialURL(rig.Context(t), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"cat"}, Dir: "/"}, bytes.Repeat([]byte("\u0888"), 1<<20))
 	if err != nil || len(r.Stdout) != 3<<20 {
 		t.Errorf("%d bytes come back, %v", len(r.Stdout), err)
 	}
 	second.Terminate(t)
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after SIGTERM: %v", err)
-	}
+	rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "after SIGTERM")
 }
 
 // TestUnixSocketOfOthers: who may connect and who may not, and what they are told.
@@ -164,9 +154,7 @@ func TestUnixSocketChain(t *testing.T) {
 	cmd := connectTo(t, s, "ci-1", "--listen", "unix://"+dir+"/near.sock")
 	cmd.Stderr = &stderr
 	near := rig.Start(t, cmd)
-	if url := near.Line(t); url != "unix://"+dir+"/near.sock" {
-		t.Errorf("it prints %q", url)
-	}
+	rig.Is(t, near.Line(t), "unix://"+dir+"/near.sock", "it prints")
 	if out, code := said(t, os.Geteuid(), rig.Agent(t), "exec", "--url", "unix://"+dir+"/near.sock", "--", "echo", "through all"); out != "through all\n" || code != 0 {
 		t.Errorf("exec: %q, %d", out, code)
 	}

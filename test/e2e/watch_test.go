@@ -19,15 +19,11 @@ func TestOneInotify(t *testing.T) {
 	url, dir := agent.line(t), t.TempDir()
 	for range 3 {
 		c, err := client.DialURL(rig.Context(t), url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer c.Close()
 		for _, path := range []string{dir, "/", filepath.Join(dir, "missing")} {
 			w, err := c.FS(nil).Watch(rig.Context(t), path, path == dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer w.Close()
 		}
 		var missing protocol.WatchMissingResult
@@ -37,9 +33,7 @@ func TestOneInotify(t *testing.T) {
 		}
 	}
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", agent.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	instances := 0
 	for _, link := range links {
 		if to, _ := os.Readlink(link); to == "anon_inode:inotify" { // it may be closed meanwhile

@@ -237,8 +237,6 @@ func smallPrograms(t testing.TB) string {
 			}
 		}
 	})
-	if smallErr != nil {
-		t.Fatal(smallErr)
-	}
+	rig.Must(t, smallErr)
 	return dir
 }

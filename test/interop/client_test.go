@@ -54,9 +54,7 @@ func (s *server) connect(t *testing.T, options ...client.Option) *client.Client 
 	for client.Retryable(err) {
 		c, err = client.DialURL(t.Context(), "ws://"+s.proxy.Address(), options...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -124,12 +122,8 @@ func testTTY(t *testing.T, s *server, c *client.Client) {
 		tty = &client.TTY{} // its terminals have one size
 	}
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "stty size; read x; echo got $x"}, TTY: tty, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(p.Stdin(), "word\n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, rig.Err(io.WriteString(p.Stdin(), "word\n")))
 	output, err := io.ReadAll(p.Stdout())
 	want := "30 90\r\n"
 	if s.reference {
@@ -144,29 +138,21 @@ func testTree(t *testing.T, s *server, c *client.Client) {
 	dir := t.TempDir()
 	files := c.FS(nil)
 	data := bytes.Repeat([]byte("0123456789abcde\n"), 1<<17)
-	if err := files.WriteFile(t.Context(), filepath.Join(dir, "large"), data); err != nil {
-		t.Fatal(err)
-	}
-	if err := files.Mkdir(t.Context(), filepath.Join(dir, "a/b"), true); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, files.WriteFile(t.Context(), filepath.Join(dir, "large"), data))
+	rig.Must(t, files.Mkdir(t.Context(), filepath.Join(dir, "a/b"), true))
 	tree := files.Tree(t.Context(), dir)
 	got, err := fs.ReadFile(tree, "large")
 	if err != nil || !bytes.Equal(got, data) {
 		t.Errorf("read %d bytes, %v", len(got), err)
 	}
 	f, err := files.Open(t.Context(), filepath.Join(dir, "large"), protocol.OpenRead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer f.Close()
 	part := make([]byte, 100)
 	if n, err := f.ReadAt(part, 16); n != 100 || err != nil || !bytes.Equal(part, data[16:116]) {
 		t.Errorf("ReadAt gives %d, %v", n, err)
 	}
-	if _, err := files.Stat(t.Context(), filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing file gives %v", err)
-	}
+	rig.Is(t, rig.Err(files.Stat(t.Context(), filepath.Join(dir, "missing"))), fs.ErrNotExist, "a missing file")
 	names, err := fs.Glob(tree, "*")
 	if err != nil || strings.Join(names, " ") != "a large" {
 		t.Errorf("got %q, %v", names, err)
@@ -200,9 +186,7 @@ func testDifferences(t *testing.T, s *server, c *client.Client) {
 	}
 
 	file, files := filepath.Join(t.TempDir(), "file"), c.FS(nil)
-	if err := files.WriteFile(t.Context(), file, []byte("content")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, files.WriteFile(t.Context(), file, []byte("content")))
 	info, err := files.Stat(t.Context(), file)
 	if err != nil || (info.CreatedAtMs == 0) != s.reference {
 		t.Errorf("the file was created at %+v, %v", info, err)
@@ -231,9 +215,7 @@ func testRefusals(t *testing.T, _ *server, c *client.Client) {
 // testPressure: a process that nobody listens to for a while loses nothing.
 func testPressure(t *testing.T, s *server, c *client.Client) {
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"seq", "500000"}, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got bytes.Buffer
 	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil {
 		t.Fatal(code, err)
@@ -258,9 +240,7 @@ func lines(t *testing.T, text string, n int) {
 func testCutOutput(t *testing.T, s *server) {
 	c := s.connect(t)
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "for i in $(seq 500); do echo $i; sleep 0.005; done; exit 9"}, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	stop := s.proxy.CutEach(6000)
 	var got bytes.Buffer
 	code, err := p.CopyOutput(t.Context(), &got, io.Discard)
@@ -278,9 +258,7 @@ func testCutOutput(t *testing.T, s *server) {
 func testCutInput(t *testing.T, s *server) {
 	c := s.connect(t)
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "while read x; do test $x = end && exit 4; echo $x; done"}, PipeStdin: true, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	stop := s.proxy.CutEach(3000)
@@ -292,9 +270,7 @@ func testCutInput(t *testing.T, s *server) {
 				return
 			}
 		}
-		if err := p.Write(t.Context(), []byte("end\n")); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, p.Write(t.Context(), []byte("end\n")))
 	})
 	var got bytes.Buffer
 	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 4 || err != nil {
@@ -333,17 +309,13 @@ func testCutStart(t *testing.T, s *server) {
 			}
 		}
 		if p != nil {
-			if err := p.Terminate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, p.Terminate(t.Context()))
 			p.Discard()
 			if code, err := p.Wait(t.Context()); code != 137 || err != nil {
 				t.Fatalf("cut after %d bytes: %d, %v", bytes, code, err)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Close())
 	}
 }
 
@@ -353,16 +325,10 @@ func testRetention(t *testing.T, s *server) {
 	c := s.connect(t)
 	dir := t.TempDir()
 	quiet, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat"}, PipeStdin: true, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	loud, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "read x; head -c 6000000 /dev/zero; touch done; read x"}, PipeStdin: true, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := loud.Write(t.Context(), []byte("go\n")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, loud.Write(t.Context(), []byte("go\n")))
 	stop := s.proxy.CutEach(1) // nobody comes through
 	rig.Until(t, "all is printed", func() bool { _, err := os.Stat(filepath.Join(dir, "done")); return err == nil })
 	stop()
@@ -378,9 +344,7 @@ func testRetention(t *testing.T, s *server) {
 	if _, err := loud.Wait(t.Context()); err == nil {
 		t.Error("a process whose output is missing ends well")
 	}
-	if err := quiet.Write(t.Context(), []byte("word\n")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, quiet.Write(t.Context(), []byte("word\n")))
 	for e, err := range quiet.Events(t.Context()) {
 		if err != nil || string(e.Data) != "word\n" {
 			t.Errorf("the quiet process has %q, %v", e.Data, err)
@@ -393,31 +357,21 @@ func testRetention(t *testing.T, s *server) {
 func testSession(t *testing.T, s *server) {
 	first := s.connect(t)
 	p, err := first.Spawn(t.Context(), client.Spec{ID: "job", Argv: []string{"sh", "-c", "seq 100; read x; seq 101 200; exit 6"}, PipeStdin: true, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var before bytes.Buffer
 	var seen uint64
 	for e, err := range p.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		before.Write(e.Data)
 		if seen = e.Seq; strings.HasSuffix(before.String(), "\n100\n") {
 			break
 		}
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, first.Close())
 	second := s.connect(t, client.Session(first.SessionID()))
 	again, err := second.AttachAfter(t.Context(), "job", seen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Write(t.Context(), []byte("go\n")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, again.Write(t.Context(), []byte("go\n")))
 	code, err := again.CopyOutput(t.Context(), &before, io.Discard)
 	if code != 6 || err != nil {
 		t.Fatal(code, err)

@@ -55,9 +55,7 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 	t.Cleanup(web.Close)
 	echo, err := filepath.Abs("mcp_echo.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	root := t.TempDir()
 	for path, text := range map[string]string{
 		filepath.Join(home, "config.toml"):                         fmt.Sprintf("[mcp_servers.web]\nurl=%q\nbearer_token_env_var='EXEC_TOKEN'\n", web.URL),
@@ -66,12 +64,8 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 		filepath.Join(root, "skills", "s1", "SKILL.md"):            "---\nname: s1\ndescription: D\n---\nBody.\n",
 		filepath.Join(root, "skills", "s1", "references", "a.txt"): strings.Repeat("é", 100<<10),
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home, "EXEC_TOKEN=secret"}
 	proxy := rig.NewProxy(t, strings.TrimPrefix(rig.Start(t, cmd).Line(t), "ws://"))
@@ -79,33 +73,21 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 	set, err := environment.New(environment.Config{Connect: func(to environment.Transport) (client.Config, error) {
 		return client.URL(to.(environment.URL).URL), nil
 	}}, environment.Plan{Entries: []environment.Entry{{ID: "e", Transport: environment.URL{URL: "ws://" + proxy.Address()}}}, Default: "e"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer set.Close()
 	e, _ := set.Default()
-	if _, err := e.Client(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(e.Client(t.Context())))
 	roots, err := capability.New(capability.Config{Roots: []capability.Root{{ID: "demo@1", EnvironmentID: "e", Path: protocol.NewPathURI(root)}}, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	thread := projection.New(projection.Config{StartTimeout: patience})
 	defer thread.Close()
 	for i := range 3 {
 		step := set.Step("s", []environment.Selection{{ID: "e", Cwd: protocol.NewPathURI(root)}})
 		view, err := roots.Discover(t.Context(), step)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		p, err := thread.Step(t.Context(), step, view)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, p.Wait(t.Context()))
 		var names []string
 		for _, tool := range p.Tools() {
 			names = append(names, tool.Namespace+"."+tool.Name)
@@ -133,9 +115,7 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 		text, request := "", projection.SkillReadRequest{Package: "e0/skills/s1", Resource: "references/a.txt"}
 		for request.Cursor == "" || text != "" && len(text) < 200<<10 {
 			page, err := p.Skills().Read(t.Context(), request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			text += page.Contents
 			if page.NextCursor == nil {
 				break
@@ -150,9 +130,7 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 		proxy.Cut()
 		// What only reads is asked again, so afterwards the connection is there for calls of HTTP
 		// servers, which are not.
-		if _, err := must(t, e).FS(nil).Stat(t.Context(), root); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(must(t, e).FS(nil).Stat(t.Context(), root)))
 	}
 	list, err := must(t, e).Processes(t.Context())
 	if err == nil && (len(list) != 1 || !strings.HasPrefix(list[0].ProcessID, "mcp-stdio-")) { // the reference has no list
@@ -163,8 +141,6 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 func must(t *testing.T, e *environment.Environment) *client.Client {
 	t.Helper()
 	c, err := e.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return c
 }

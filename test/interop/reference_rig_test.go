@@ -35,20 +35,12 @@ func codexHome(t *testing.T) string {
 	// The reference puts helpers of its own into CODEX_HOME, but refuses to where that is in the
 	// folder for temporary files.
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(cache, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.MkdirAll(cache, 0o700))
 	home, err := os.MkdirTemp(cache, "execagent-interop-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := os.RemoveAll(home); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.RemoveAll(home))
 	})
 	return home
 }
@@ -71,9 +63,7 @@ func (r *reference) serve(t *testing.T, environment, address string) *rig.Progra
 func (r *reference) harness(t *testing.T, environment, address string) client.Config {
 	t.Helper()
 	cfg, err := remote.Registry("http://"+address, environment, r.Harness)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(cfg.Release)
 	return cfg
 }
@@ -93,8 +83,6 @@ func connect(t *testing.T, d client.Config, sessionID string) (*client.Client, e
 func (r *reference) mustConnect(t *testing.T, environment, address string) *client.Client {
 	t.Helper()
 	c, err := connect(t, r.harness(t, environment, address), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return c
 }

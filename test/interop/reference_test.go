@@ -70,9 +70,7 @@ func sh(script string) protocol.StartParams {
 func mustStart(t *testing.T, c *client.Client, params protocol.StartParams) *client.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 
@@ -89,9 +87,7 @@ func output(t *testing.T, c *client.Client, script string) (stdout, stderr strin
 
 func testInfo(t *testing.T, c *client.Client) {
 	info, err := c.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Logf("executor version %s, shell %s, capabilities %+v", info.ExecutorVersion, info.Shell, info.Capabilities)
 	if strings.Contains(info.ExecutorVersion, "execagent") {
 		t.Errorf("version %q: that is our own executor", info.ExecutorVersion)
@@ -177,24 +173,18 @@ func testTerminal(t *testing.T, c *client.Client) {
 	var text strings.Builder
 	typed := false
 	for event, err := range p.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		text.Write(event.Data)
 		if !typed && strings.Contains(text.String(), "is a terminal") {
 			typed = true
-			if err := p.Write(t.Context(), []byte("word\n")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, p.Write(t.Context(), []byte("word\n")))
 		}
 		if event.Kind == client.Exited && event.ExitCode != 7 {
 			t.Errorf("exit code %d, want 7", event.ExitCode)
 		}
 	}
 	// The terminal's echo, then what the command makes of it.
-	if got, want := text.String(), "is a terminal\r\nword\r\ngot <word>\r\n"; got != want {
-		t.Errorf("the terminal shows %q, want %q", got, want)
-	}
+	rig.Is(t, text.String(), "is a terminal\r\nword\r\ngot <word>\r\n", "the terminal shows")
 }
 
 func testFiles(t *testing.T, c *client.Client) {
@@ -204,9 +194,7 @@ func testFiles(t *testing.T, c *client.Client) {
 	for i := range data {
 		data[i] = byte(rand.Uint32())
 	}
-	if err := files.WriteFile(ctx, path, data); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, files.WriteFile(ctx, path, data))
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes were written, others than were sent: %v", len(got), err)
 	}
@@ -214,9 +202,7 @@ func testFiles(t *testing.T, c *client.Client) {
 		t.Errorf("%d bytes are read, others than there are: %v", len(got), err)
 	}
 	f, err := files.Open(ctx, path, protocol.OpenRead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	block := make([]byte, 1<<20)
 	for _, offset := range []int{2 << 20, 1, 0} {
 		n, err := f.ReadAt(block, int64(offset))
@@ -227,12 +213,8 @@ func testFiles(t *testing.T, c *client.Client) {
 	if n, err := f.ReadAt(block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
 		t.Errorf("block at the end: %d bytes, %v", n, err)
 	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := files.ReadFile(ctx, path+".missing"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
-	}
+	rig.Check(t, f.Close())
+	rig.Is(t, rig.Err(files.ReadFile(ctx, path+".missing")), os.ErrNotExist, "a file that is not there")
 }
 
 func testTwoClients(t *testing.T, r *reference) {
@@ -274,9 +256,7 @@ func startSession(t *testing.T, c *client.Client) *session {
 	p := mustStart(t, c, sh(fmt.Sprintf("for i in $(seq %d); do echo $i; sleep 0.01; done", numbered)))
 	s := &session{client: c, processID: p.ID()}
 	for event, err := range p.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		s.seq, s.text = event.Seq, append(s.text, event.Data...)
 		if len(s.text) > 60 {
 			break
@@ -311,9 +291,7 @@ func (s *session) resume(t *testing.T, d client.Config) {
 		if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
 			return false // the executor is still losing its own connection
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return true
 	})
 	t.Logf("back after %v", time.Since(began))
@@ -326,9 +304,7 @@ func (s *session) resume(t *testing.T, d client.Config) {
 	for {
 		params := protocol.ReadParams{ProcessID: s.processID, AfterSeq: &s.seq, WaitMs: &wait}
 		var got protocol.ReadResult
-		if err := c.Call(ctx, protocol.MethodProcessRead, &params, &got); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Call(ctx, protocol.MethodProcessRead, &params, &got))
 		for _, chunk := range got.Chunks {
 			if chunk.Seq != s.seq+1 {
 				t.Fatalf("chunk %d after %d", chunk.Seq, s.seq)
@@ -353,9 +329,7 @@ func testHarnessCut(t *testing.T, r *reference) {
 	p := rig.NewProxy(t, r.Address)
 	d := r.harness(t, "harness-cut", p.Address())
 	c, err := connect(t, d, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s := startSession(t, c)
 	p.Cut()
 	s.resume(t, d)
@@ -366,9 +340,7 @@ func testExecutorCut(t *testing.T, r *reference) {
 	r.serve(t, "executor-cut", p.Address())
 	d := r.harness(t, "executor-cut", r.Address)
 	c, err := connect(t, d, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s := startSession(t, c)
 	p.Cut()
 	s.resume(t, d)
@@ -427,9 +399,7 @@ func testDirect(t *testing.T, r *reference) {
 		Secret string `json:"secret_access_key"`
 	}
 	text := r.Ask(t, "keys", "create", "--role", "executor", "--environment", "direct", "--aws", "-o", "json")
-	if err := json.Unmarshal([]byte(text), &key); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(text), &key))
 	at := rig.NewProxy(t, r.Address)
 	cmd := exec.Command(r.codex, "exec-server", "--remote", "http://"+at.Address(), "--environment-id", "direct", "--remote-transport", "direct", "--aws-sigv4")
 	cmd.Env = []string{
@@ -446,22 +416,14 @@ func testDirect(t *testing.T, r *reference) {
 	}
 	cat := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "sh", "-c", "echo begun; read line; echo $line")
 	in, err := cat.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	p := rig.Start(t, cat)
 	if line := p.Line(t); line != "begun" {
 		t.Fatalf("it says %q", line)
 	}
 	at.Cut()
-	if _, err := fmt.Fprintln(in, "after the cut"); err != nil {
-		t.Fatal(err)
-	}
-	if line := p.Line(t); line != "after the cut" {
-		t.Errorf("it says %q", line)
-	}
+	rig.Must(t, rig.Err(fmt.Fprintln(in, "after the cut")))
+	rig.Is(t, p.Line(t), "after the cut", "it says")
 	in.Close()
-	if code := p.Exit(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	rig.Is(t, p.Exit(t), 0, "exit code")
 }

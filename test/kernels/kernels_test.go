@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 var (
@@ -126,9 +128,7 @@ func judgeDoctor(t *testing.T, said []byte, missing string, abi int) {
 			t.Errorf("Landlock ABI %d, want %d", l.ABI, abi)
 		}
 	}
-	if got := strings.Join(got, " "); got != missing {
-		t.Errorf("missing %q, want %q", got, missing)
-	}
+	rig.Is(t, strings.Join(got, " "), missing, "missing")
 	for _, p := range d.Policies {
 		t.Logf("%s: %v %v", p.Name, p.Processes.OK, p.Processes.Layers)
 	}
@@ -167,9 +167,7 @@ func vmlinuz(t *testing.T, name string) string {
 	if err != nil || len(packages) != 1 {
 		t.Fatalf("%s was downloaded as %v, %v", image, packages, err)
 	}
-	if err := os.MkdirAll(*flagCache, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(*flagCache, 0o755))
 	run(t, dir, nil, "dpkg-deb", "-x", packages[0], root)
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
@@ -183,9 +181,7 @@ func buildPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	module, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	static := append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
 	files := []file{}
 	for _, p := range []struct {
@@ -202,9 +198,7 @@ func buildPrograms(t *testing.T) string {
 		files = append(files, file{p.name, path})
 	}
 	image := filepath.Join(dir, "initramfs")
-	if err := writeImage(image, files); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, writeImage(image, files))
 	return image
 }
 

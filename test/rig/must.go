@@ -2,6 +2,8 @@ package rig
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -34,12 +36,28 @@ func Check(t failer, errs ...error) {
 	}
 }
 
-// Is fails a test that has got another error than it wants, in a step that the format names.
-func Is(t failer, err, want error, format string, args ...any) {
+// Is fails a test if got is not want. Of errors, [errors.Is] reports whether they are. The format
+// says what was looked at.
+func Is[V comparable](t failer, got, want V, format string, args ...any) {
 	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf(format+": %v, want %v", append(args, err, want)...)
+	is := false
+	if err, ok := any(&got).(*error); ok {
+		is = errors.Is(*err, *any(&want).(*error))
+	} else {
+		is = got == want
 	}
+	if is {
+		return
+	}
+	what := fmt.Sprintf(format, args...)
+	if what != "" {
+		what += ": "
+	}
+	verb := "%v"
+	if reflect.TypeFor[V]().Kind() == reflect.String {
+		verb = "%q"
+	}
+	t.Errorf("%s"+verb+", want "+verb, what, got, want)
 }
 
 // Same fails a test in which what it has got is not what it wants, and tells the difference.

@@ -37,9 +37,7 @@ func TestOutside(t *testing.T) {
 	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "one thing") {
 		t.Errorf("%v", err)
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
-	}
+	Is(t, Err(os.Stat(dir)), os.ErrNotExist, "the folder is left")
 	if !program.Gone() {
 		t.Error("the program is left")
 	}
@@ -64,9 +62,7 @@ func TestProxy(t *testing.T) {
 
 	for _, path := range []string{"/environment/x/register", "/environment/x/connect"} { // on one connection
 		response, err := client.Post(url+path, "text/plain", strings.NewReader("some"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		text, err := io.ReadAll(response.Body)
 		response.Body.Close()
 		if string(text) != "some" {
@@ -77,9 +73,7 @@ func TestProxy(t *testing.T) {
 	get := func() (status, size int, err error) {
 		client.CloseIdleConnections()
 		response, err := client.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		return response.StatusCode, len(text), err
@@ -120,17 +114,11 @@ func TestFreeAddress(t *testing.T) {
 	fewPorts(t, ports)
 	address := FreeAddress(t)
 	for range 2 {
-		if _, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("before anybody listens: %v", err)
-		}
+		Is[error](t, Err(net.Dial("tcp", address)), syscall.ECONNREFUSED, "before anybody listens")
 		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		conn.Close()
 		l.Close()
 	}
@@ -152,9 +140,7 @@ func TestFreeAddress(t *testing.T) {
 func fewPorts(t *testing.T, n int) {
 	t.Helper()
 	before, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
@@ -172,7 +158,5 @@ func fewPorts(t *testing.T, n int) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "40000 %d", 40000+n-1), 0); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "40000 %d", 40000+n-1), 0))
 }

@@ -41,9 +41,7 @@ func TestLines(t *testing.T) {
 level=INFO msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
 level=INFO msg="session ended" session=abcd reason=expired
 `
-	if got := told(slog.LevelInfo); got != works {
-		t.Errorf("at info:\n%s", got)
-	}
+	rig.Is(t, told(slog.LevelInfo), works, "at info:\n")
 	x := strings.Repeat("x", maxProgram) + "..."
 	attached, rest, _ := strings.Cut(works, "\n")
 	want := attached + `

@@ -92,9 +92,7 @@ func TestChanges(t *testing.T) {
 	}
 	first, _ := d.Installed(t.Context(), nil)
 	second, _ := d.Installed(t.Context(), nil)
-	if &first[0] != &second[0] {
-		t.Error("nothing has changed, and the answer was made again")
-	}
+	rig.Is(t, &first[0], &second[0], "nothing has changed, and the answer was made again")
 	writeSkill(t, dir+"/home/.agents/skills/a", "d")
 	deadline := time.Now().Add(time.Minute)
 	for len(installed(t, d, nil).Skills) == 0 {
@@ -120,9 +118,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if len(d.entries) != maxContexts {
-		t.Errorf("%d answers are kept", len(d.entries))
-	}
+	rig.Is(t, len(d.entries), maxContexts, "answers are kept")
 	refused := errors.New("refused")
 	d = open(t, dir, refused)
 	rig.Is(t, rig.Err(d.Installed(t.Context(), confined(0))), refused, "a sandbox that cannot be had")

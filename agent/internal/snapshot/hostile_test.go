@@ -2,7 +2,6 @@ package snapshot_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,9 +99,7 @@ func TestWhole(t *testing.T) {
 				if strings.Contains(tt.text, "set -x") {
 					return // what a command prints is traced then
 				}
-				if got := restored(t, state, sh, spec, `\printf %s "$A$LAST ${B-} $HOME"`, nil, nil); got != "1a\nb  "+spec.Dir {
-					t.Errorf("got %q", got)
-				}
+				rig.Is(t, restored(t, state, sh, spec, `\printf %s "$A$LAST ${B-} $HOME"`, nil, nil), "1a\nb  "+spec.Dir, "the result")
 			})
 		}
 	}
@@ -158,9 +155,7 @@ func TestLoops(t *testing.T) {
 					cancel() // as the end of the time would
 					return start(spec)
 				})
-				if !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
+				rig.Is(t, err, context.Canceled, "")
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestCollector: only what is between marks is kept, however it comes in, and what somebody
@@ -130,9 +131,7 @@ func TestKept(t *testing.T) {
 	}
 	set.Close()
 	other.Close()
-	if n := budget.used.Load(); n != 0 {
-		t.Errorf("%d bytes are still taken", n)
-	}
+	rig.Is(t, budget.used.Load(), 0, "bytes are still taken")
 	if state, err := set.Get(t.Context(), "0", nil, nil); state != nil || err != nil {
 		t.Errorf("after Close: %v, %v", state, err)
 	}

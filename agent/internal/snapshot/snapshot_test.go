@@ -137,9 +137,7 @@ func TestEnvironment(t *testing.T) {
 		{&procs.EnvPolicy{Inherit: procs.InheritNone, Exclude: []string{"X*"}}, "mine 2 no no no 1\n"},
 		{&procs.EnvPolicy{IncludeOnly: []string{"B", "PATH"}, Set: map[string]string{"B": "set"}}, "mine set no no no 0\n"},
 	} {
-		if got := restored(t, state, sh, spec, command, tt.policy, map[string]string{"A": "mine"}); got != tt.want {
-			t.Errorf("%+v: got %q, want %q", tt.policy, got, tt.want)
-		}
+		rig.Is(t, restored(t, state, sh, spec, command, tt.policy, map[string]string{"A": "mine"}), tt.want, "%+v", tt.policy)
 	}
 }
 
@@ -161,9 +159,7 @@ func TestGiven(t *testing.T) {
 	})
 	rig.Must(t, err)
 	policy := &procs.EnvPolicy{IgnoreDefaultExcludes: true}
-	if got := restored(t, state, sh, spec, "echo ${SECRET-no} ${SAME-no} ${PROXY-no} ${CHANGED-no}", policy, nil); got != "real 1 no given:more\n" {
-		t.Errorf("got %q", got)
-	}
+	rig.Is(t, restored(t, state, sh, spec, "echo ${SECRET-no} ${SAME-no} ${PROXY-no} ${CHANGED-no}", policy, nil), "real 1 no given:more\n", "the result")
 }
 
 // TestOnce: who asks while a state is captured shares it.

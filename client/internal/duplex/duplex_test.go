@@ -46,9 +46,7 @@ func TestServerLies(t *testing.T) {
 		if err := tt.lie(s); err == nil {
 			t.Errorf("%s: no error", tt.name)
 		}
-		if s.Received() != 5 {
-			t.Errorf("%s: %d bytes have come", tt.name, s.Received())
-		}
+		rig.Is(t, s.Received(), 5, "%s: bytes have come", tt.name)
 	}
 }
 
@@ -103,18 +101,14 @@ func TestDeadlines(t *testing.T) {
 	rig.Is(t, rig.Err(s.Read(make([]byte, 1))), os.ErrDeadlineExceeded, "Read")
 	for {
 		if _, err := s.Write(make([]byte, 1<<20)); err != nil {
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("Write: %v", err)
-			}
+			rig.Is(t, err, os.ErrDeadlineExceeded, "Write")
 			break
 		}
 	}
 	rig.Must(t, errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))))
 	rig.Is(t, rig.Err(s.Write(make([]byte, 2<<20))), os.ErrDeadlineExceeded, "Write that waits")
 	rig.Must(t, s.Accept(0, []byte("x"), nil))
-	if _, err := s.Read(make([]byte, 1)); err != nil {
-		t.Errorf("Read without a deadline: %v", err)
-	}
+	rig.Check(t, rig.Err(s.Read(make([]byte, 1))))
 	s.Fail(io.ErrClosedPipe)
 	if _, err := s.Read(make([]byte, 1)); err != io.ErrClosedPipe {
 		t.Errorf("after Fail: %v", err)

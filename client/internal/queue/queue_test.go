@@ -21,9 +21,7 @@ func TestQueueHoldsItsWriter(t *testing.T) {
 			q.Fail(errors.New("end"))
 		}()
 		synctest.Wait()
-		if put != 4 {
-			t.Errorf("%d items of a quarter each fit, want 4", put)
-		}
+		rig.Is(t, put, 4, "items of a quarter each fit")
 		for want := 1; want <= 10; want++ {
 			if got, err := q.Take(t.Context()); got != want || err != nil {
 				t.Fatalf("took %d and %v, want %d", got, err, want)

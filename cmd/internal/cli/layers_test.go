@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // options are of every type that an option has.
@@ -46,18 +45,14 @@ type site struct{ folder, user string }
 func newSite(t *testing.T, requirements, user, host string) site {
 	t.Helper()
 	s := site{filepath.Join(t.TempDir(), "etc"), filepath.Join(t.TempDir(), "config.toml")}
-	if err := os.Mkdir(s.folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(s.folder, 0o755))
 	for path, text := range map[string]string{
 		filepath.Join(s.folder, "requirements.toml"): requirements, s.user: user, filepath.Join(s.folder, "config.toml"): host,
 	} {
 		if text == "" {
 			continue
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return s
 }
@@ -93,9 +88,7 @@ file = "~/keys"
 files = ["a", "../b", "/c", "-"]
 `, "")
 	l, err := s.of("exec")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	got := map[string]any{}
 	for name, v := range l.Merge(nil, nothing) {
 		for _, o := range options() {
@@ -118,9 +111,7 @@ files = ["a", "../b", "/c", "-"]
 		"time": 90 * time.Minute, "maybe": 5 * time.Second, "size": program.Size(65536), "words": []string{"x", "y,z"}, "users": []uint32{0, 33},
 		"file": filepath.Join(home, "keys"), "files": []string{filepath.Join(dir, "a"), filepath.Join(filepath.Dir(dir), "b"), "/c", "-"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	rig.Same(t, "the result", want, got)
 }
 
 // TestErrors: what is wrong is told with the file, the line and what was expected.
@@ -172,9 +163,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	// What belongs to another command is not looked at, and contexts are a user's.
-	if _, err := newSite(t, "", "[cp]\nwrong = 1\n[registry.serve]\nx = 1\n[contexts.a]\nurl = 'x'", "").of("exec"); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(newSite(t, "", "[cp]\nwrong = 1\n[registry.serve]\nx = 1\n[contexts.a]\nurl = 'x'", "").of("exec")))
 	if _, err := newSite(t, "", "", "current = 'x'").of("exec"); err == nil || !strings.Contains(err.Error(), ":1: current cannot be set here, because contexts") {
 		t.Error(err)
 	}
@@ -211,17 +200,13 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "[exec]\nwords = ['r']", "[exec]\nwords = ['u']\ntext = 'u'", "[exec]\nwords = ['h']\ntext = 'h'\nmode = 'b'")
 	l, err := s.of("exec")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	got := l.Merge(nil, nothing)
 	for name, want := range map[string]string{
 		"words": s.folder + "/requirements.toml:2 r true", "text": s.user + ":3 u false", "mode": s.folder + "/config.toml:4 b false",
 	} {
 		v := got[name]
-		if said := strings.Join([]string{v.place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "); said != want {
-			t.Errorf("%s: %s, want %s", name, said, want)
-		}
+		rig.Is(t, strings.Join([]string{v.place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "), want, "%s", name)
 	}
 	if required := l.Required(); len(required) != 1 || len(got) != 3 {
 		t.Errorf("%v, %v", required, got)
@@ -257,9 +242,7 @@ func TestGroups(t *testing.T) {
 				return "[exec]\n" + text
 			}
 			l, err := newSite(t, table(tt.required), table(tt.user), table(tt.host)).of("exec")
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			values := l.Merge(groups, func(name string) (string, bool) { text, ok := tt.given[name]; return text, ok })
 			var got []string
 			for _, name := range []string{"count", "file", "mode", "pointer", "text"} {
@@ -267,9 +250,7 @@ func TestGroups(t *testing.T) {
 					got = append(got, name+"="+v.Texts[0])
 				}
 			}
-			if said := strings.Join(got, " "); said != tt.want {
-				t.Errorf("%s, want %s", said, tt.want)
-			}
+			rig.Is(t, strings.Join(got, " "), tt.want, "said")
 		})
 	}
 }
@@ -295,34 +276,24 @@ func TestShared(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, tt.required, tt.user, tt.host)
 			files, err := readFiles("agent", s.folder, s.user)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			with := shared
 			with.Options = append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"A"}})
 			own := append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"B"}})
 			l, err := files.Of("exec", own, with)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			var got []string
 			for name, v := range l.Merge(shared.Groups, nothing) {
 				got = append(got, fmt.Sprintf("%s=%s:%d", name, v.Texts[0], v.Line))
 			}
 			slices.Sort(got)
-			if said := strings.Join(got, " "); said != tt.want {
-				t.Errorf("%s, want %s", said, tt.want)
-			}
+			rig.Is(t, strings.Join(got, " "), tt.want, "said")
 		})
 	}
 	s := newSite(t, "", "[client]\nnope = 1", "")
 	files, err := readFiles("agent", s.folder, s.user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := files.Of("exec", options(), Shared{}); err != nil {
-		t.Errorf("a command that shares nothing: %v", err)
-	}
+	rig.Must(t, err)
+	rig.Check(t, rig.Err(files.Of("exec", options(), Shared{})))
 	if _, err := files.Of("exec", options(), shared); err == nil || !strings.HasPrefix(err.Error(), s.user+`:2: unknown key "nope": the commands that connect to an agent share no option`) {
 		t.Error(err)
 	}
@@ -378,9 +349,7 @@ func TestNoUser(t *testing.T) {
 	s := newSite(t, "[exec]\ncount = 1\n", "[exec]\ntext = 'user'\n", "[exec]\ntext = 'host'\ncount = 2\n")
 	s.user = os.DevNull
 	l, err := s.of("exec")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	values := l.Merge(nil, nothing)
 	if text, count := values["text"].Texts, values["count"].Texts; !slices.Equal(text, []string{"host"}) || !slices.Equal(count, []string{"1"}) {
 		t.Errorf("text is %q and count %q", text, count)
@@ -414,9 +383,7 @@ func TestExplain(t *testing.T) {
 		"exec a d default", "exec b v LAYERS_TEST_SET", "exec c flag --c", "exec d r /r:3 (required)",
 		"exec e nats://(not shown)@host,nats://(not shown)@other:1?(not shown) /f:4", "exec f (not shown) /f:5", "exec g - default",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	rig.Same(t, "the result", want, got)
 }
 
 // FuzzFile: whatever a file has, its values can be set, and each error and value names a line of
@@ -474,8 +441,6 @@ func TestHarmless(t *testing.T) {
 		"wss://h/?a=b#c":                   "wss://h/?(not shown)",
 		"a word":                           "a word",
 	} {
-		if got := harmless(text, false); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
+		rig.Is(t, harmless(text, false), want, "%s", text)
 	}
 }

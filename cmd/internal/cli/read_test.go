@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // testCommands have a flag or an argument of every kind that the programs have.
@@ -280,12 +281,8 @@ More:
 			c = testProgram().Find(path)
 		}
 		var got strings.Builder
-		if err := c.Help(&got); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got.String()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		rig.Must(t, c.Help(&got))
+		rig.Same(t, path, want, got.String())
 	}
 }
 
@@ -335,9 +332,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is taken, and %q not: %v", args, plain, err)
 		}
-		if diff := cmp.Diff(r.flags, again.Flags, cmp.Comparer(func(a, b float64) bool { return a == b || a != a && b != b })); diff != "" {
-			t.Errorf("%q and %q:\n%s", args, plain, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%q and %q", args, plain), r.flags, again.Flags, cmp.Comparer(func(a, b float64) bool { return a == b || a != a && b != b }))
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestComplain: whatever an agent has said, a terminal only prints it.
@@ -19,8 +21,6 @@ func TestComplain(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		Complain(&out, errors.New(what))
-		if out.String() != want {
-			t.Errorf("%q is told as %q, want %q", what, out.String(), want)
-		}
+		rig.Is(t, out.String(), want, "%q is told as", what)
 	}
 }

@@ -3,6 +3,8 @@ package program
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestHarmless: a terminal acts upon nothing, however the text is cut.
@@ -19,8 +21,6 @@ func TestHarmless(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
-		if out.String() != want {
-			t.Errorf("in pieces of %d: %q", size, out.String())
-		}
+		rig.Is(t, out.String(), want, "in pieces of %d", size)
 	}
 }

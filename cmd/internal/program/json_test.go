@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPrintJSON: what a terminal could act upon is an escape, and means the same.
@@ -11,13 +13,9 @@ func TestPrintJSON(t *testing.T) {
 	t.Parallel()
 	const text = "a\x1b[2J\x7f\u009b2J\u202e\U000e0001\n<é🙂>"
 	var b strings.Builder
-	if err := PrintJSON(&b, []string{text}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, PrintJSON(&b, []string{text}))
 	const want = "[\n  \"a\\u001b[2J\\u007f\\u009b2J\\u202e\\udb40\\udc01\\n<é🙂>\"\n]\n"
-	if b.String() != want {
-		t.Errorf("got %q, want %q", b.String(), want)
-	}
+	rig.Is(t, b.String(), want, "")
 	var back []string
 	if err := json.Unmarshal([]byte(b.String()), &back); err != nil || len(back) != 1 || back[0] != text {
 		t.Errorf("read again it is %q, %v", back, err)

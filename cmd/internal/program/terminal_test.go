@@ -5,16 +5,15 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	ptmx, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer ptmx.Close()
 	defer tty.Close()
 	term := NewTerminal(tty)
@@ -24,46 +23,34 @@ func TestTerminal(t *testing.T) {
 	if _, _, ok := term.Size(); ok {
 		t.Error("a terminal without a size has one")
 	}
-	if err := pty.Setsize(ptmx, &pty.Winsize{Rows: 33, Cols: 101}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, pty.Setsize(ptmx, &pty.Winsize{Rows: 33, Cols: 101}))
 	if rows, cols, ok := term.Size(); rows != 33 || cols != 101 || !ok {
 		t.Errorf("size is %d, %d, %v", rows, cols, ok)
 	}
 	before := termios(t, term)
-	if err := term.Raw(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, term.Raw())
 	if raw := termios(t, term); raw.Lflag&(unix.ECHO|unix.ICANON|unix.ISIG) != 0 || raw.Oflag&unix.OPOST != 0 {
 		t.Errorf("raw is %+v", raw)
 	}
 	for range 2 {
 		term.Restore()
-		if diff := cmp.Diff(before, termios(t, term)); diff != "" {
-			t.Errorf("restored (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "restored", before, termios(t, term))
 	}
 }
 
 func termios(t *testing.T, term *Terminal) unix.Termios {
 	t.Helper()
 	got, err := unix.IoctlGetTermios(term.fd, unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return *got
 }
 
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	closed, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer null.Close()
 	closed.Close()
 	for _, f := range []*os.File{null, closed} {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRead: only what nobody else can have written is read, and not more than the limit.
@@ -16,15 +18,11 @@ func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)))
 		return path
 	}
 	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
-	if err := errors.Join(os.Symlink("own", link), syscall.Mkfifo(fifo, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.Symlink("own", link), syscall.Mkfifo(fifo, 0o600)))
 	for _, tt := range []struct{ path, others, want string }{
 		{write("own", "text", 0o600), "", ""},
 		{write("readable", "text", 0o644), "has mode 0644", ""},
@@ -76,9 +74,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	d, values, err := Parse("file", "[t]\nx = 1\n\n[t.u]\ny = [1,\n2]\nz = 'z'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	table := d.Table("t", values["t"])
 	inner := d.Table("u", table["u"])
 	if d.Err() != nil || d.Line(table["x"]) != 2 || d.Line(inner["z"]) != 7 {

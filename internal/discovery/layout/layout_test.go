@@ -48,9 +48,7 @@ func TestSort(t *testing.T) {
 	if got := slices.Collect(layout.Above("/a/b/c")); !slices.Equal(got, []string{"/a/b", "/a", "/"}) {
 		t.Errorf("Above: %q", got)
 	}
-	if got := layout.Metadata("/r/a/SKILL.md"); got != "/r/a/agents/openai.yaml" {
-		t.Errorf("Metadata: %s", got)
-	}
+	rig.Is(t, layout.Metadata("/r/a/SKILL.md"), "/r/a/agents/openai.yaml", "Metadata")
 }
 
 func FuzzDeclare(f *testing.F) {

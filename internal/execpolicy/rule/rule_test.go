@@ -3,6 +3,8 @@ package rule
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // set makes a Set of lines such as "forbidden git push|fetch"; ~ in front of a decision makes the
@@ -76,13 +78,9 @@ func TestMatchProgram(t *testing.T) {
 			s.DefineHost(words[0], words[1:])
 		}
 		got := render(s.MatchProgram(strings.Fields(tt.command), func(p string) string { return Absolute(p, "/dir", "/home") }))
-		if got != tt.want {
-			t.Errorf("%q with %q: got %q, want %q", tt.command, tt.hosts, got, tt.want)
-		}
+		rig.Is(t, got, tt.want, "%q with %q", tt.command, tt.hosts)
 	}
-	if got := render(set(rules...).Restrictive([]string{"/x/git", "push", "-f"}, "/x/git")); got != "forbidden git push -f@/x/git, prompt git push@/x/git" {
-		t.Errorf("restrictive: got %q", got)
-	}
+	rig.Is(t, render(set(rules...).Restrictive([]string{"/x/git", "push", "-f"}, "/x/git")), "forbidden git push -f@/x/git, prompt git push@/x/git", "restrictive")
 }
 
 // TestAppend: what is appended counts behind what was there, and replaces definitions.
@@ -94,12 +92,8 @@ func TestAppend(t *testing.T) {
 	other.AddNetwork(Network{Host: "h"})
 	s.Append(other)
 	abs := func(p string) string { return p }
-	if got := render(s.MatchProgram([]string{"/2/a", "b"}, abs)); got != "allow a@/2/a, prompt a b@/2/a" {
-		t.Errorf("got %q", got)
-	}
-	if got := render(s.MatchProgram([]string{"/1/a", "b"}, abs)); got != "" {
-		t.Errorf("got %q", got)
-	}
+	rig.Is(t, render(s.MatchProgram([]string{"/2/a", "b"}, abs)), "allow a@/2/a, prompt a b@/2/a", "the result")
+	rig.Is(t, render(s.MatchProgram([]string{"/1/a", "b"}, abs)), "", "the result")
 	if s.Len() != 2 || s.LongestPattern() != 2 || len(s.Networks()) != 1 {
 		t.Errorf("got %d rules, %d words, %v", s.Len(), s.LongestPattern(), s.Networks())
 	}
@@ -125,7 +119,5 @@ func TestHosts(t *testing.T) {
 // TestQuote: a shell reads the words again.
 func TestQuote(t *testing.T) {
 	t.Parallel()
-	if got, want := Quote([]string{"a-b/c", "", "d e", "it's", "é"}), `a-b/c '' 'd e' 'it'\''s' 'é'`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	rig.Is(t, Quote([]string{"a-b/c", "", "d e", "it's", "é"}), `a-b/c '' 'd e' 'it'\''s' 'é'`, "the result")
 }

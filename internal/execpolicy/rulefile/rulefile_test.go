@@ -13,6 +13,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var bounds = Bounds{FileBytes: 1 << 20, Rules: 20_000}
@@ -53,9 +54,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %q", tt.name, rules, err, tt.want)
 		}
 	}
-	if _, err := parse("\xff"); !errors.Is(err, ErrNotText) {
-		t.Errorf("no UTF-8: got %v", err)
-	}
+	rig.Is(t, rig.Err(parse("\xff")), ErrNotText, "no UTF-8")
 }
 
 // languageTable has what files compute, as the words of a rule joined by blanks.
@@ -243,9 +242,7 @@ func BenchmarkParse(b *testing.B) {
 	text := []byte(plainFile(1_000))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Parse(&rule.Set{}, "f.rules", text, bounds); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(Parse(&rule.Set{}, "f.rules", text, bounds)))
 	}
 }
 

@@ -83,9 +83,7 @@ func TestForcedRmTable(t *testing.T) {
 		t.Fatalf("%d cases", len(all))
 	}
 	for _, c := range all {
-		if got := ForcedRm([]string{"/bin/bash", "-lc", c.Script}); got != c.ForcedRm {
-			t.Errorf("%q: forced rm is %v, want %v", c.Script, got, c.ForcedRm)
-		}
+		rig.Is(t, ForcedRm([]string{"/bin/bash", "-lc", c.Script}), c.ForcedRm, "%q: forced rm", c.Script)
 	}
 }
 

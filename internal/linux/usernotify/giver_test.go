@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A caller gets a descriptor for the file, in each way: the call ends at once or waits for
@@ -28,16 +30,12 @@ func TestGive(t *testing.T) {
 			defer runtime.UnlockOSThread()
 			listener, result := callAndWait(t)
 			var call Call
-			if err := Receive(listener, &call); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, Receive(listener, &call))
 			if !Valid(listener, call.ID) || Waiting(listener) {
 				t.Error("the call is gone, or there is a second one")
 			}
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer r.Close()
 			g := Giver{near: way.together, last: call.Thread}
 			number, ended, err := g.Give(listener, &call, int(w.Fd()), true, way.wait)
@@ -52,9 +50,7 @@ func TestGive(t *testing.T) {
 			if got != number {
 				t.Fatalf("the caller got %d, not %d", got, number)
 			}
-			if _, err := unix.Write(got, []byte("hello")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(unix.Write(got, []byte("hello"))))
 			var b [8]byte
 			if n, err := r.Read(b[:]); string(b[:n]) != "hello" {
 				t.Errorf("read %q (%v)", b[:n], err)
@@ -73,9 +69,7 @@ func TestGiveToNobody(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	listener, result := callAndWait(t)
 	var call Call
-	if err := Receive(listener, &call); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, Receive(listener, &call))
 	Respond(listener, call.ID, unix.EPERM)
 	<-result
 	for _, g := range []Giver{{}, {near: 1, last: call.Thread}} {

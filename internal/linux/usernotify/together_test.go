@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A thread that waits has the CPU of the test from begin to end, and what it had again
@@ -35,9 +37,7 @@ func TestTogetherGivesWay(t *testing.T) {
 			other.Set(cpu)
 		}
 	}
-	if err := unix.SchedSetaffinity(pid, &other); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.SchedSetaffinity(pid, &other))
 	both.end(pid)
 	if his, mine := cpus(t, pid), cpus(t, 0); his != other || mine != all {
 		t.Errorf("the other one lost the CPU that it was given, or the test has not got back its %d CPUs but %d", all.Count(), mine.Count())
@@ -71,9 +71,7 @@ func waiting(t *testing.T) (pid int, all unix.CPUSet) {
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	c := exec.Command("sleep", "1000")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Start())
 	t.Cleanup(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
@@ -83,8 +81,6 @@ func waiting(t *testing.T) (pid int, all unix.CPUSet) {
 
 func cpus(t *testing.T, thread int) (set unix.CPUSet) {
 	t.Helper()
-	if err := unix.SchedGetaffinity(thread, &set); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.SchedGetaffinity(thread, &set))
 	return set
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRequest: what is accepted, and as what.
@@ -30,9 +32,7 @@ func TestRequest(t *testing.T) {
 			for _, f := range q.Fields {
 				fields = append(fields, fmt.Sprintf("%q=%q", f.Name, f.Value))
 			}
-			if got := fmt.Sprintf("%s %q %d %v %d", q.Method, q.Target, q.Minor, fields, q.Length); got != c.want {
-				t.Errorf("%q: got %s, want %s", c.in, got, c.want)
-			}
+			rig.Is(t, fmt.Sprintf("%s %q %d %v %d", q.Method, q.Target, q.Minor, fields, q.Length), c.want, "%q", c.in)
 		}
 	}
 }
@@ -122,9 +122,7 @@ func TestRoom(t *testing.T) {
 	large := "GET / HTTP/1.1\r\nA: " + strings.Repeat("a", 2*room) + "\r\n\r\n"
 	shared := NewRoom(3 * room) // for one head in a buffer of 4 times the usual size
 	a := NewReader(strings.NewReader(large + small)).Within(shared)
-	if _, err := a.Request(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(a.Request()))
 	for in, want := range map[string]error{small: nil, large: ErrTooLarge} {
 		b := NewReader(strings.NewReader(in)).Within(shared)
 		if _, err := b.Request(); err != want {
@@ -132,17 +130,13 @@ func TestRoom(t *testing.T) {
 		}
 		b.Release()
 	}
-	if _, err := a.Request(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(a.Request()))
 	a.Trim()
 	if left := shared.left.Load(); left != 3*room || len(a.Buffered()) > 0 {
 		t.Errorf("%d bytes of %d are left", left, 3*room)
 	}
 	c := NewReader(strings.NewReader(large)).Within(shared)
-	if _, err := c.Request(); err != nil {
-		t.Errorf("after a large head: %v", err)
-	}
+	rig.Check(t, rig.Err(c.Request()))
 	c.Release()
 	if left := shared.left.Load(); left != 3*room {
 		t.Errorf("%d bytes of %d are left after all", left, 3*room)
@@ -273,9 +267,7 @@ func TestTarget(t *testing.T) {
 		if err != nil {
 			got = "error"
 		}
-		if got != want {
-			t.Errorf("%s: got %s, want %s", in, got, want)
-		}
+		rig.Is(t, got, want, "%s", in)
 	}
 }
 
@@ -291,9 +283,7 @@ func TestSplitAuthority(t *testing.T) {
 		if err != nil {
 			got = "error"
 		}
-		if got != want {
-			t.Errorf("%q: got %s, want %s", in, got, want)
-		}
+		rig.Is(t, got, want, "%q", in)
 	}
 }
 

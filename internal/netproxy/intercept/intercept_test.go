@@ -215,9 +215,7 @@ func TestUntrusted(t *testing.T) {
 			t.Errorf("%s: %s %q", name, a.Status, body)
 		}
 	}
-	if arrived.Load() != 0 {
-		t.Error("requests have arrived")
-	}
+	rig.Is(t, arrived.Load(), 0, "requests have arrived")
 }
 
 // TestOtherName: a greeting with another name than that of the tunnel is refused.
@@ -305,9 +303,7 @@ func TestLargeHeads(t *testing.T) {
 			t.Error(a.Status)
 		}
 	}
-	if arrived.Load() != 1 {
-		t.Error("the request has arrived")
-	}
+	rig.Is(t, arrived.Load(), 1, "the request has arrived")
 }
 
 // TestEnd: a connection ends with the context while a request is under way.

@@ -61,9 +61,7 @@ func TestEnviron(t *testing.T) {
 		"URL=https://x:" + github + "@github.com/a", "OTHER_KEY=" + openai, "ANTHROPIC=sk-ant-" + strings.Repeat("x", 40), "TASK=task-" + strings.Repeat("x", 30),
 		"SSL_CERT_FILE=/old", "ENCODED=x%3A" + github + "%40", "QUERY=a%3Dsk-" + strings.Repeat("Ab1", 10), "LONG=task-" + strings.Repeat("x", 30) + "-" + openai,
 	}, Providers: mine}, secret, github, openai)
-	if log != "" {
-		t.Error(log)
-	}
+	rig.Is(t, log, "", "log")
 	for name, want := range map[string]string{
 		"PATH": `/bin`, "TOK": `tok_[a-z]{20}`, "OTHER": `a tok_[a-z]{20} b`, "EMPTY": ``, "GITHUB_TOKEN": `ghp_masked[A-Za-z0-9]{30}`, "OPENAI_API_KEY": `sk-proj-masked[A-Za-z0-9]{42}`,
 		"URL": `https://x:ghp_masked[A-Za-z0-9]{30}@github.com/a`, "ANTHROPIC": `sk-ant-x{40}`, "TASK": `task-x{30}`,
@@ -78,9 +76,7 @@ func TestEnviron(t *testing.T) {
 		t.Errorf("one value has the placeholders %q and %q", env["OTHER_KEY"], env["OPENAI_API_KEY"])
 	}
 	for _, name := range bundles {
-		if env[name] != bundle {
-			t.Errorf("%s is %q", name, env[name])
-		}
+		rig.Is(t, env[name], bundle, "%s", name)
 	}
 	tok, hub, key := env["TOK"], env["GITHUB_TOKEN"], env["OPENAI_API_KEY"]
 	query := strings.TrimPrefix(env["QUERY"], "a%3D")
@@ -134,13 +130,9 @@ func TestNotMasked(t *testing.T) {
 	_, env, log := masked(t, Config{Environ: environ, Providers: mine})
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if env[name] != value {
-			t.Errorf("%s is %q", name, env[name])
-		}
+		rig.Is(t, env[name], value, "%s", name)
 	}
-	if log != "" {
-		t.Error(log)
-	}
+	rig.Is(t, log, "", "log")
 	// Of two values of one name each is masked.
 	b, err := New(Config{Environ: []string{"TOK=" + secret, "TOK=tok_" + strings.Repeat("z", 20)}, Providers: mine})
 	rig.Must(t, err)
@@ -175,12 +167,8 @@ func TestScope(t *testing.T) {
 	}
 	without, _, _ := masked(t, Config{Providers: mine, Scope: []byte("one")})
 	bearer := "Bearer " + envA["TOK"]
-	if got := a.Restore(at("/api"), "Authorization", bearer); got != "Bearer "+secret {
-		t.Error(got)
-	}
-	if got := without.Restore(at("/api"), "Authorization", bearer); got != bearer {
-		t.Errorf("a command without the credential has it put in: %s", got)
-	}
+	rig.Is(t, a.Restore(at("/api"), "Authorization", bearer), "Bearer "+secret, "the result")
+	rig.Is(t, without.Restore(at("/api"), "Authorization", bearer), bearer, "a command without the credential has it put in")
 	if without.Bound(false, "127.0.0.1", 7310) || !a.Bound(false, "127.0.0.1", 7310) {
 		t.Error("what is bound does not follow from what is masked")
 	}
@@ -233,9 +221,7 @@ func TestRestore(t *testing.T) {
 		if want == "" {
 			want = test.value
 		}
-		if got := b.Restore(here, test.field, test.value); got != want {
-			t.Errorf("%s: %s: %q, want %q", test.field, test.value, got, want)
-		}
+		rig.Is(t, b.Restore(here, test.field, test.value), want, "%s: %s", test.field, test.value)
 		value := strings.ReplaceAll(test.value, place, fewEnv["TOK"])
 		if !test.bearer {
 			want = value
@@ -529,9 +515,7 @@ func FuzzPlaceholder(f *testing.F) {
 			}
 			if name == "TOK" {
 				got := b.Restore(Destination{true, "d.test", 443, "/"}, "Authorization", "Bearer "+text)
-				if got != "Bearer "+value {
-					t.Errorf("%q comes back as %q", value, got)
-				}
+				rig.Is(t, got, "Bearer "+value, "%q comes back as", value)
 			}
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestHost has the spellings of hosts: one form each, or none.
@@ -94,9 +96,7 @@ func TestSpecial(t *testing.T) {
 		"2606:4700:4700::1111": false, "2a00:1450::1": false,
 	} {
 		addr := netip.MustParseAddr(text)
-		if got := special(addr); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
+		rig.Is(t, special(addr), want, "%s", text)
 		if addr.Is4() {
 			if mapped := netip.AddrFrom16(addr.As16()); special(mapped) != want {
 				t.Errorf("%s: %v", mapped, !want)

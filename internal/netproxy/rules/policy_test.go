@@ -105,20 +105,14 @@ func TestPatterns(t *testing.T) {
 			denies = compile(t, Rules{Domains: map[string]Action{"*": Allow, test.pattern: Deny}})
 		}
 		for host := range strings.FieldsSeq(test.allowed) {
-			if v := p.Judge(Request{HTTP, host, 80, "GET"}); v != allowed {
-				t.Errorf("%s, %s: %+v", test.pattern, host, v)
-			}
-			if v := asks.Judge(Request{HTTP, host, 80, "GET"}); v != notAllowed {
-				t.Errorf("review of %s, %s: %+v", test.pattern, host, v)
-			}
+			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), allowed, "%s, %s", test.pattern, host)
+			rig.Is(t, asks.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "review of %s, %s", test.pattern, host)
 			if v := denies.Judge(Request{HTTP, host, 80, "GET"}); denies != p && v != denied {
 				t.Errorf("deny of %s, %s: %+v", test.pattern, host, v)
 			}
 		}
 		for host := range strings.FieldsSeq(test.other) {
-			if v := p.Judge(Request{HTTP, host, 80, "GET"}); v != notAllowed {
-				t.Errorf("%s, %s: %+v", test.pattern, host, v)
-			}
+			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "%s, %s", test.pattern, host)
 		}
 	}
 }
@@ -140,9 +134,7 @@ func TestWideGlobs(t *testing.T) {
 		"ads.test": denied, "ads1.a.test": denied, "bads.test": allowed,
 		"xay.test": allowed, "a.xay.test": denied, "a.x.y.test": denied,
 	} {
-		if v := p.Judge(Request{HTTP, host, 80, "GET"}); v != want {
-			t.Errorf("%s: %+v", host, v)
-		}
+		rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), want, "%s", host)
 	}
 }
 
@@ -205,9 +197,7 @@ func TestJudge(t *testing.T) {
 		{"limited, UDP", Rules{Limited: true, Domains: star}, Request{SOCKS5UDP, "a.test", 443, ""}, methodDenied},
 		{"limited, HTTP", Rules{Limited: true, Domains: star}, Request{HTTP, "a.test", 80, "POST"}, allowed},
 	} {
-		if v := compile(t, test.rules).Judge(test.r); v != test.want {
-			t.Errorf("%s: %+v, want %+v", test.name, v, test.want)
-		}
+		rig.Is(t, compile(t, test.rules).Judge(test.r), test.want, "%s", test.name)
 	}
 }
 
@@ -245,17 +235,13 @@ func TestAddresses(t *testing.T) {
 		for text := range strings.FieldsSeq(test.addrs) {
 			addrs = append(addrs, netip.MustParseAddr(text))
 			v, refused := p.JudgeDial(r, addrs[len(addrs)-1])
-			if v != (Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonPolicyDenied}) {
-				t.Errorf("%s: %+v", test.name, v)
-			}
+			rig.Is(t, v, (Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonPolicyDenied}), "%s", test.name)
 			dialled = dialled || refused
 		}
 		if v, refused := p.JudgeAddresses(r, addrs); v != local || refused != test.resolved {
 			t.Errorf("%s: %+v, %v", test.name, v, refused)
 		}
-		if dialled != test.dialled {
-			t.Errorf("%s: refused at the dial: %v", test.name, dialled)
-		}
+		rig.Is(t, dialled, test.dialled, "%s: refused at the dial", test.name)
 	}
 }
 
@@ -312,9 +298,7 @@ func TestCeiling(t *testing.T) {
 		{Request{HTTP, "other.test", 80, "GET"}, ceilingSays},
 		{Request{HTTP, "127.0.0.1", 80, "GET"}, local},
 	} {
-		if v := client.Judge(test.r); v != test.want {
-			t.Errorf("%+v: %+v, want %+v", test.r, v, test.want)
-		}
+		rig.Is(t, client.Judge(test.r), test.want, "%+v", test.r)
 	}
 	r := Request{HTTP, "a.ok.test", 80, "GET"}
 	if _, refused := client.JudgeAddresses(r, []netip.Addr{netip.MustParseAddr("10.0.0.1")}); !refused {
@@ -326,7 +310,5 @@ func TestCeiling(t *testing.T) {
 	if !compile(t, Rules{Limited: true}).Limited() || client.Limited() {
 		t.Error("the mode is not that of both")
 	}
-	if v := compile(t, Rules{}).Under(operator).Judge(r); v != notAllowed {
-		t.Errorf("a client that lists nothing: %+v", v)
-	}
+	rig.Is(t, compile(t, Rules{}).Under(operator).Judge(r), notAllowed, "a client that lists nothing")
 }

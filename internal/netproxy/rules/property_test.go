@@ -178,9 +178,7 @@ func FuzzPattern(f *testing.F) {
 		s := set{wide: wide}
 		s.add(p)
 		want := (p.port == 0 || p.port == port) && expression(p, wide).MatchString(host)
-		if got := s.matches(host, port); got != want {
-			t.Errorf("%q and %s:%d: %v", text, host, port, got)
-		}
+		rig.Is(t, s.matches(host, port), want, "%q and %s:%d", text, host, port)
 	})
 }
 

@@ -93,17 +93,13 @@ func TestLimitBytes(t *testing.T) {
 		if took := time.Since(start); took < 3*time.Second-time.Millisecond || took > 3*time.Second+time.Millisecond {
 			t.Errorf("4 MiB at 1 MiB/s after a burst of 1 MiB took %v", took)
 		}
-		if err := l.Bytes(nil, p, 5<<20); err != nil {
-			t.Errorf("more than the burst at once: %v", err)
-		}
+		rig.Check(t, l.Bytes(nil, p, 5<<20))
 		done := make(chan struct{})
 		time.AfterFunc(time.Millisecond, func() { close(done) })
 		if err := l.Bytes(done, p, 1<<20); err == nil {
 			t.Error("it does not end with its websocket")
 		}
-		if err := l.Bytes(nil, &store.Principal{ID: "key:2", Limits: store.Limits{Bytes: -1}}, 1<<40); err != nil {
-			t.Errorf("without a limit: %v", err)
-		}
+		rig.Check(t, l.Bytes(nil, &store.Principal{ID: "key:2", Limits: store.Limits{Bytes: -1}}, 1<<40))
 	})
 }
 
@@ -132,9 +128,7 @@ func TestLimiterBounded(t *testing.T) {
 		if _, ok := l.Request(&store.Principal{ID: "more"}); !ok || len(l.allowances) != 2 {
 			t.Errorf("allowed %v with %d allowances after a while", ok, len(l.allowances))
 		}
-		if l.allowances["open"].connections != 1 {
-			t.Error("what is open was forgotten")
-		}
+		rig.Is(t, l.allowances["open"].connections, 1, "what is open was forgotten")
 		busy := &store.Principal{ID: "busy"}
 		l.Created(busy)
 		l.allowances["busy"].Lines.AllowN(time.Now(), 10_000)
@@ -147,9 +141,7 @@ func TestLimiterBounded(t *testing.T) {
 			t.Error("it was not forgotten once all is back")
 		}
 		release()
-		if l.allowances["open"].connections != 0 {
-			t.Error("what was released is still open")
-		}
+		rig.Is(t, l.allowances["open"].connections, 0, "what was released is still open")
 	})
 }
 

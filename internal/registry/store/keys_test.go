@@ -42,9 +42,7 @@ func TestKeys(t *testing.T) {
 	if _, ok, err := st.put(ctx, st.keys, created.ID, record, entry.Revision()); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if _, err := other.AuthenticateKey(ctx, text); !errors.Is(err, ErrUnauthorized) {
-		t.Errorf("with another hash: %v", err)
-	}
+	rig.Is(t, rig.Err(other.AuthenticateKey(ctx, text)), ErrUnauthorized, "with another hash")
 
 	revoked, err := other.RevokeKey(ctx, created.ID)
 	if err != nil || revoked.Revoked.IsZero() {
@@ -57,9 +55,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("a revoked key is found: %v, %v", found, err)
 	}
 	for _, id := range []string{"", "0123456789abcdef", "xyz", "..", strings.ToUpper(created.ID), ">"} {
-		if _, err := st.RevokeKey(ctx, id); !errors.Is(err, ErrNotFound) {
-			t.Errorf("revoking %q: %v", id, err)
-		}
+		rig.Is(t, rig.Err(st.RevokeKey(ctx, id)), ErrNotFound, "revoking %q", id)
 		if _, found, err := st.Principal(ctx, KeyPrefix+id); found || err != nil {
 			t.Errorf("principal %q: %v, %v", id, found, err)
 		}
@@ -112,9 +108,7 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	st.embedded.setFailure(errors.New("the disk is full"))
-	if err := st.RemoveIdentity(ctx, "a"); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("removing one from a store that cannot be written: %v", err)
-	}
+	rig.Is(t, st.RemoveIdentity(ctx, "a"), ErrUnavailable, "removing one from a store that cannot be written")
 	st.embedded.setFailure(nil)
 	// An identity can be added again after its removal.
 	for range 2 {
@@ -139,9 +133,7 @@ func TestRotateKey(t *testing.T) {
 		t.Helper()
 		p, err := other.AuthenticateKey(ctx, text)
 		if !valid {
-			if !errors.Is(err, ErrUnauthorized) {
-				t.Errorf("a text that is over: %v", err)
-			}
+			rig.Is(t, err, ErrUnauthorized, "a text that is over")
 			return
 		}
 		if want := (Principal{ID: KeyPrefix + created.ID, Role: ticket.Executor, Environments: "ci-*", Limits: Limits{Streams: 3}}); err != nil || *p != want {
@@ -194,9 +186,7 @@ func TestRotateKey(t *testing.T) {
 		if id == created.ID {
 			continue
 		}
-		if _, err := st.RevokeKey(ctx, id); !errors.Is(err, ErrNotFound) {
-			t.Errorf("a record of a text is revoked as a key: %v", err)
-		}
+		rig.Is(t, rig.Err(st.RevokeKey(ctx, id)), ErrNotFound, "a record of a text is revoked as a key")
 		if _, _, err := st.RotateKey(ctx, id, 0); !errors.Is(err, ErrNotFound) {
 			t.Errorf("a record of a text is rotated as a key: %v", err)
 		}

@@ -3,6 +3,8 @@ package store
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMatchEnvironment(t *testing.T) {
@@ -34,9 +36,7 @@ func TestMatchEnvironment(t *testing.T) {
 		{"a**b", "ab", true},
 		{"", "a", false},
 	} {
-		if got := Matches(tt.pattern, tt.id); got != tt.want {
-			t.Errorf("%q matches %q: %v", tt.pattern, tt.id, got)
-		}
+		rig.Is(t, Matches(tt.pattern, tt.id), tt.want, "%q matches %q", tt.pattern, tt.id)
 	}
 	for pattern, want := range map[string]bool{"ci-*": true, "*": true, "a_B-9": true, "": false, "a.b": false, "a b": false, "ä": false, strings.Repeat("a", 257): false} {
 		if err := CheckPattern(pattern); (err == nil) != want {
@@ -63,9 +63,7 @@ func TestMatchEnvironmentPlainly(t *testing.T) {
 	patterns, ids := texts("ab*", 6), texts("ab", 7)
 	for _, pattern := range patterns {
 		for _, id := range ids {
-			if got, want := Matches(pattern, id), plain(pattern, id); got != want {
-				t.Errorf("%q matches %q: %v, want %v", pattern, id, got, want)
-			}
+			rig.Is(t, Matches(pattern, id), plain(pattern, id), "%q matches %q", pattern, id)
 		}
 	}
 }

@@ -65,13 +65,9 @@ func TestStoreFolder(t *testing.T) {
 	_, dir := openTestStore(t)
 	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
 		info := rig.Value(os.Stat(path))
-		if got := info.Mode().Perm(); got != want {
-			t.Errorf("%s has mode %v, want %v", path, got, want)
-		}
+		rig.Is(t, info.Mode().Perm(), want, "%s has mode", path)
 	}
-	if _, err := Open(t.Context(), Config{Dir: dir}); !errors.Is(err, errInUse) {
-		t.Errorf("a second store in the folder: %v, want %v", err, errInUse)
-	}
+	rig.Is(t, rig.Err(Open(t.Context(), Config{Dir: dir})), errInUse, "a second store in the folder")
 	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
 		if _, err := Open(t.Context(), cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
@@ -105,9 +101,7 @@ func TestStoreIsPrivate(t *testing.T) {
 		t.Logf("%d: %s", uid, out)
 		return err
 	}
-	if err := dial(0); err != nil {
-		t.Errorf("the user of the registry cannot connect: %v", err)
-	}
+	rig.Check(t, dial(0))
 	if err := dial(65534); err == nil {
 		t.Error("another user can connect")
 	}
@@ -137,9 +131,7 @@ func TestStoreLongPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
 	t.Cleanup(func() {
-		if _, err := os.Stat(filepath.Join(dir, besideFile)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the socket is left behind: %v", err)
-		}
+		rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, besideFile))), fs.ErrNotExist, "the socket is left behind")
 	})
 	openWith(t, Config{Dir: dir})
 	if _, _, err := openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"}); err != nil {
@@ -184,9 +176,7 @@ func TestRedacted(t *testing.T) {
 		"nats://me:1,hunter2://x@a":                 "server 1 of the list,server 2 of the list",
 		"":                                          "server 1 of the list",
 	} {
-		if got := redacted(servers); got != want {
-			t.Errorf("%q: got %q, want %q", servers, got, want)
-		}
+		rig.Is(t, redacted(servers), want, "%q", servers)
 	}
 	failed := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hunter2"}}
 	if cause, _ := connectCause(failed); strings.Contains(cause.Error(), "hunter2") {

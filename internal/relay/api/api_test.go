@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestErrorText(t *testing.T) {
@@ -26,17 +26,13 @@ func TestErrorText(t *testing.T) {
 		{"what was sent, as text", "Bearer tok-s3cret", "", "Bearer [redacted]"},
 	} {
 		got := newError(403, []byte(tt.body), "tok-s3cret")
-		if diff := cmp.Diff(&Error{403, tt.wantCode, tt.wantMessage}, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, &Error{403, tt.wantCode, tt.wantMessage}, got)
 	}
 	for want, e := range map[string]*Error{
 		"registry answered 403": {403, "", ""}, "registry answered 403 c": {403, "c", ""},
 		"registry answered 403: m": {403, "", "m"}, "registry answered 403 c: m": {403, "c", "m"},
 	} {
-		if got := e.Error(); got != want {
-			t.Errorf("Error = %q, want %q", got, want)
-		}
+		rig.Is(t, e.Error(), want, "Error")
 	}
 }
 

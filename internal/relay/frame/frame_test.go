@@ -4,16 +4,17 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/internal/relay/relaypb"
-	"github.com/execagent/execagent/test/rig"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // vectorFrames are what the frames of relay-frames.json mean.
@@ -65,9 +66,7 @@ func TestVectors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s means (-want +got)\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s means", name), want, got, cmpopts.EquateEmpty())
 		if b := got.Append(nil); !bytes.Equal(b, message) && name != "data with trace" { // we pass no traces on
 			t.Errorf("%s is encoded as\n\t%x, want\n\t%x", name, b, message)
 		}
@@ -201,9 +200,7 @@ func TestDecode(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, got, cmpopts.EquateEmpty())
 	}
 }
 

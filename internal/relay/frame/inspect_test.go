@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestInspect(t *testing.T) {
@@ -58,9 +59,7 @@ func FuzzInspect(f *testing.F) {
 			return
 		}
 		var want relaypb.RelayMessageFrame
-		if err := proto.Unmarshal(b, &want); err != nil {
-			t.Fatalf("let through what does not decode: %v", err)
-		}
+		rig.Must(t, proto.Unmarshal(b, &want))
 		if string(got.StreamID) != want.GetStreamId() || len(got.StreamID) > MaxStreamID {
 			t.Fatalf("stream %q, want %q", got.StreamID, want.GetStreamId())
 		}

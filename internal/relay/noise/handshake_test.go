@@ -71,9 +71,7 @@ func TestHandshake(t *testing.T) {
 		rig.Must(t, err)
 		equal(t, "message 1 after it was read", m1, sent)
 		clear(m1) // what was read may be reused
-		if r.Authorization != authorization {
-			t.Errorf("the authorization of %d bytes arrives as %q", len(authorization), r.Authorization)
-		}
+		rig.Is(t, r.Authorization, authorization, "the authorization of %d bytes arrives as", len(authorization))
 		if !r.HarnessKey.Equal(h.PublicKey()) {
 			t.Error("the harness's key arrives as another")
 		}
@@ -133,9 +131,7 @@ func TestTampering(t *testing.T) {
 	t.Run("message 1", func(t *testing.T) {
 		t.Parallel()
 		id := identityOf(v.ExecutorStatic.ephemeral(t))
-		if _, err := ReadInitiation(id, v.Prologue, v.Message1); err != nil {
-			t.Fatalf("the message as it is: %v", err)
-		}
+		rig.Must(t, rig.Err(ReadInitiation(id, v.Prologue, v.Message1)))
 		for n := rand.N(stride); n < len(v.Message1); n += stride {
 			m := bytes.Clone(v.Message1)
 			m[n] ^= 1 << (n % 8)
@@ -154,9 +150,7 @@ func TestTampering(t *testing.T) {
 				t.Errorf("byte %d of message 2 may be changed", n)
 			}
 		}
-		if _, err := harness().Finish(v.Message2); err != nil {
-			t.Fatalf("the message as it is: %v", err)
-		}
+		rig.Must(t, rig.Err(harness().Finish(v.Message2)))
 	})
 	t.Run("record", func(t *testing.T) {
 		t.Parallel()
@@ -167,13 +161,9 @@ func TestTampering(t *testing.T) {
 			_, rx := pairOfSessions()
 			r := bytes.Clone(record)
 			r[n] ^= 1 << (n % 8)
-			if _, err := rx.Open(r); !errors.Is(err, ErrRecord) {
-				t.Errorf("byte %d of a record may be changed: %v", n, err)
-			}
+			rig.Is(t, rig.Err(rx.Open(r)), ErrRecord, "byte %d of a record may be changed", n)
 		}
-		if _, err := rx.Open(record); err != nil {
-			t.Fatalf("the record as it is: %v", err)
-		}
+		rig.Must(t, rig.Err(rx.Open(record)))
 	})
 }
 
@@ -223,9 +213,7 @@ func TestWrongLengths(t *testing.T) {
 	}
 	harness := waiting(t, v)
 	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize, kemSize, TagSize}) {
-		if _, err := harness().Finish(m); !errors.Is(err, errMessage2) {
-			t.Errorf("message 2 may be %d instead of %d bytes: %v", len(m), len(v.Message2), err)
-		}
+		rig.Is(t, rig.Err(harness().Finish(m)), errMessage2, "message 2 may be %d instead of %d bytes", len(m), len(v.Message2))
 		if err := harness().hs.readResponse(m); err == nil {
 			t.Errorf("the parts of message 2 may be %d instead of %d bytes", len(m), len(v.Message2))
 		}
@@ -245,9 +233,7 @@ func TestPayloadOfMessage2(t *testing.T) {
 	m = r.encryptAndHash(m, []byte("x"))
 	harness := waiting(t, v)
 	rig.Is(t, rig.Err(harness().Finish(m)), errMessage2, "message 2 with a payload")
-	if err := harness().hs.readResponse(m); err != nil {
-		t.Errorf("the test's message is wrong in another way: %v", err)
-	}
+	rig.Check(t, harness().hs.readResponse(m))
 }
 
 // TestWrongContext: both sides must mean the same, and the initiator the right
@@ -277,9 +263,7 @@ func TestWrongContext(t *testing.T) {
 			t.Errorf("message 1 is accepted in spite of another %s", tt.name)
 		}
 	}
-	if _, err := ReadInitiation(e, p, m1); err != nil {
-		t.Fatalf("message 1 as it was meant: %v", err)
-	}
+	rig.Must(t, rig.Err(ReadInitiation(e, p, m1)))
 
 	// The answer to another harness's message 1, or to another one of this harness's.
 	i, _, err := Initiate(h, e.PublicKey(), p, nil)
@@ -393,9 +377,7 @@ func FuzzReadInitiation(f *testing.F) {
 		if got := err == nil; got != bytes.Equal(m, v.Message1) {
 			t.Errorf("a message of %d bytes: %v", len(m), err)
 		}
-		if (r == nil) != (err != nil) {
-			t.Error("neither a responder nor an error, or both")
-		}
+		rig.Is(t, r == nil, err != nil, "neither a responder nor an error, or both")
 	})
 }
 
@@ -414,9 +396,7 @@ func FuzzFinish(f *testing.F) {
 		if got := err == nil; got != bytes.Equal(m, v.Message2) {
 			t.Errorf("a message of %d bytes: %v", len(m), err)
 		}
-		if (s == nil) != (err != nil) {
-			t.Error("neither a session nor an error, or both")
-		}
+		rig.Is(t, s == nil, err != nil, "neither a session nor an error, or both")
 	})
 }
 

@@ -19,9 +19,7 @@ func TestIdentity(t *testing.T) {
 	text, err := json.Marshal(a.PublicKey())
 	rig.Must(t, err)
 	var key wire.PublicKey
-	if err := json.Unmarshal(text, &key); err != nil {
-		t.Fatalf("the key is not what a registry takes: %v", err)
-	}
+	rig.Must(t, json.Unmarshal(text, &key))
 	if !key.Equal(a.PublicKey()) {
 		t.Error("the key is another after JSON")
 	}

@@ -88,9 +88,7 @@ func TestPlainIK(t *testing.T) {
 		ourI1, ourI2 := i.split()
 		ourR1, ourR2 := r.split()
 		for _, state := range [][2]*noise.CipherState{{ourI1, i1}, {ourI1, r1}, {ourR1, r1}, {ourI2, i2}, {ourI2, r2}, {ourR2, r2}} {
-			if state[0].UnsafeKey() != state[1].UnsafeKey() {
-				t.Error("the keys differ")
-			}
+			rig.Is(t, state[0].UnsafeKey(), state[1].UnsafeKey(), "the keys differ")
 		}
 		exchange(t, newSession(ourI1, ourI2), newSession(r2, r1))
 		exchange(t, newSession(i1, i2), newSession(ourR2, ourR1))

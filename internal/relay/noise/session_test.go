@@ -46,9 +46,7 @@ func TestSealInPlace(t *testing.T) {
 	got, err := rx.Open(out[7:])
 	rig.Must(t, err)
 	equal(t, "plaintext", got, text)
-	if &got[0] != &out[7] {
-		t.Error("opened somewhere else")
-	}
+	rig.Is(t, &got[0], &out[7], "opened somewhere else")
 }
 
 // TestSessionFailure: a record that cannot be opened ends its direction, and not
@@ -69,12 +67,8 @@ func TestSessionFailure(t *testing.T) {
 		rig.Must(t, err)
 		second, err := tx.Seal(nil, []byte("second"))
 		rig.Must(t, err)
-		if _, err := rx.Open(spoil(bytes.Clone(first), bytes.Clone(second))); !errors.Is(err, ErrRecord) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := rx.Open(bytes.Clone(first)); !errors.Is(err, ErrRecord) {
-			t.Errorf("%s: the direction lives on: %v", name, err)
-		}
+		rig.Is(t, rig.Err(rx.Open(spoil(bytes.Clone(first), bytes.Clone(second)))), ErrRecord, "%s", name)
+		rig.Is(t, rig.Err(rx.Open(bytes.Clone(first))), ErrRecord, "%s: the direction lives on", name)
 		if record, err := rx.Seal(nil, []byte("other way")); err != nil {
 			t.Errorf("%s: the other direction died: %v", name, err)
 		} else if _, err := tx.Open(record); err != nil {

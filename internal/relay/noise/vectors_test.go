@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/flynn/noise"
+
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/flynn/noise"
 )
 
 // hexBytes are bytes that a vector holds in hexadecimal.
@@ -233,9 +234,7 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 			}
 			equal(t, "handshake frame's payload", f.Payload, message)
 		case "data":
-			if f.Seq != want.Seq {
-				t.Errorf("frame %d has seq %d, want %d", n, f.Seq, want.Seq)
-			}
+			rig.Is(t, f.Seq, want.Seq, "frame %d has seq", n)
 			records++
 			if want.From == self {
 				h := frame.DataHeader{StreamID: f.StreamID, Seq: f.Seq, PayloadSize: len(want.Plaintext) + TagSize}

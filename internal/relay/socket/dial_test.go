@@ -35,9 +35,7 @@ func answering(t *testing.T, answer string) (l *pipeListener, asked <-chan strin
 			return
 		}
 		var request bytes.Buffer
-		if _, err := http.ReadRequest(bufio.NewReader(io.TeeReader(conn, &request))); err != nil {
-			t.Errorf("request: %v", err)
-		}
+		rig.Check(t, rig.Err(http.ReadRequest(bufio.NewReader(io.TeeReader(conn, &request)))))
 		requests <- request.String()
 		_, _ = io.WriteString(conn, answer) // fails if Dial has hung up
 		if answer != "" {
@@ -64,9 +62,7 @@ func TestRequest(t *testing.T) {
 			l, asked := answering(t, "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
 			_, _ = Dial(t.Context(), "ws://relay.test/rendezvous/e?role=environment&sig=a%2Fb", tt.header, Config{DialContext: l.dial})
 			lines := strings.Split(strings.TrimSuffix(<-asked, "\r\n\r\n"), "\r\n")
-			if lines[0] != "GET /rendezvous/e?role=environment&sig=a%2Fb HTTP/1.1" {
-				t.Errorf("request line %q", lines[0])
-			}
+			rig.Is(t, lines[0], "GET /rendezvous/e?role=environment&sig=a%2Fb HTTP/1.1", "request line")
 			got := slices.Sorted(slices.Values(lines[1:]))
 			for i, line := range got {
 				if strings.HasPrefix(line, "Sec-WebSocket-Key: ") {
@@ -278,9 +274,7 @@ func TestProxy(t *testing.T) {
 			conn, err := l.dial(t.Context(), "", "")
 			rig.Must(t, err)
 			through, err := throughProxy(t.Context(), conn, &url.URL{Host: "proxy.test", User: url.UserPassword("me", "secret")}, "relay.test:443")
-			if want := "CONNECT relay.test:443 HTTP/1.1\r\nHost: relay.test:443\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n"; <-asked != want {
-				t.Error("another request")
-			}
+			rig.Is(t, <-asked, "CONNECT relay.test:443 HTTP/1.1\r\nHost: relay.test:443\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n", "another request")
 			if tt.want == "" {
 				if err != nil || through != conn {
 					t.Fatalf("got %v", err)

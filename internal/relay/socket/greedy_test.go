@@ -2,7 +2,6 @@ package socket
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -64,9 +63,7 @@ func TestNoise(t *testing.T) {
 			}
 			select {
 			case err := <-ended:
-				if !errors.Is(err, errNoise) {
-					t.Errorf("it ended by %v", err)
-				}
+				rig.Is(t, err, errNoise, "it ended by")
 			case <-time.After(time.Minute):
 				t.Error("it goes on")
 			}
@@ -179,9 +176,7 @@ func TestLarge(t *testing.T) {
 		t.Errorf("a message of %d bytes was read from a closed socket", n)
 	}
 	third.Close()
-	if len(large) != 0 {
-		t.Error("a place is still taken")
-	}
+	rig.Is(t, len(large), 0, "a place is still taken")
 }
 
 // The messages that wait in lanes of many sockets are bounded together: beyond the
@@ -223,9 +218,7 @@ func TestBudget(t *testing.T) {
 			t.Fatal("there is no end")
 		}
 	}
-	if n := fill(l); n != 0 {
-		t.Errorf("%d large messages are taken", n)
-	}
+	rig.Is(t, fill(l), 0, "large messages are taken")
 	blocked := make(chan error, 1)
 	go func() { blocked <- l.Send(sized(60_000)) }()
 	// Another budget with the same parent has room of its own.
@@ -306,15 +299,11 @@ func TestBudgetOfWrites(t *testing.T) {
 	written()
 	go io.Copy(io.Discard, p.In)
 	rig.Must(t, s.Flush(t.Context()))
-	if n := b.Used(); n != 0 {
-		t.Errorf("%d bytes are counted of what was written", n)
-	}
+	rig.Is(t, b.Used(), 0, "bytes are counted of what was written")
 	p, s = rawPipe(t, Config{})
 	l = s.NewLane(0)
 	l.Share(b)
 	written()
 	s.Close()
-	if n := b.Used(); n != 0 {
-		t.Errorf("%d bytes are counted of a socket that has ended", n)
-	}
+	rig.Is(t, b.Used(), 0, "bytes are counted of a socket that has ended")
 }

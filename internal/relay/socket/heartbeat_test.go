@@ -25,9 +25,7 @@ func TestNoPong(t *testing.T) {
 		if _, _, err := p.frame(); !errors.Is(err, io.EOF) {
 			t.Errorf("after the ping: %v, want the end", err)
 		}
-		if d := time.Since(start); d != 90*time.Second {
-			t.Errorf("ended after %v", d)
-		}
+		rig.Is(t, time.Since(start), 90*time.Second, "ended after")
 		if err := <-reading; !errors.Is(err, errNoPong) || s.Err() != err {
 			t.Errorf("Read: %v, Err: %v", err, s.Err())
 		}

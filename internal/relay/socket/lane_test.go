@@ -192,14 +192,10 @@ func TestLimit(t *testing.T) {
 			go func() { blocked <- lane.Send(m) }()
 			synctest.Wait()
 		}
-		if len(blocked) != 0 {
-			t.Error("Send beyond the limit did not wait")
-		}
+		rig.Is(t, len(blocked), 0, "Send beyond the limit did not wait")
 		texts(t, server, 6+3)
 		synctest.Wait()
-		if len(blocked) != 3 {
-			t.Errorf("%d of 3 senders went on", len(blocked))
-		}
+		rig.Is(t, len(blocked), 3, "of 3 senders went on")
 		if client.NewLane(0).TrySend(sized(MaxMessage + 1)) {
 			t.Error("TrySend of too large a message")
 		}
@@ -330,9 +326,7 @@ func TestFlush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
-		if err := client.Flush(t.Context()); err != nil {
-			t.Errorf("Flush of nothing: %v", err)
-		}
+		rig.Check(t, client.Flush(t.Context()))
 		for range 3 {
 			client.NewLane(0).TrySend(sized(recordSize))
 		}

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A text message is reported, and the next message is read as ever.
@@ -36,9 +38,7 @@ func TestText(t *testing.T) {
 		}
 		m.Release()
 	}
-	if s.Err() != nil {
-		t.Error(s.Err())
-	}
+	rig.Check(t, s.Err())
 }
 
 // Whatever breaks RFC 6455 ends the socket, and the peer never sees a frame

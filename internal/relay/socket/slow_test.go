@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSlow: a message that the network does not take counts as slow with the time, and one
@@ -55,7 +57,5 @@ func TestSlow(t *testing.T) {
 	p.Send(t, append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0}, make([]byte, 70_000)...))
 	slow(270_000)
 	s.Close()
-	if budget.Used() != 0 {
-		t.Errorf("%d bytes are held in the end", budget.Used())
-	}
+	rig.Is(t, budget.Used(), 0, "bytes are held in the end")
 }

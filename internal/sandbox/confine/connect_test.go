@@ -519,9 +519,7 @@ func TestConnectTemporary(t *testing.T) {
 	}
 	// If the policy names the directory itself it does not count as temporary.
 	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: tmp, Access: sandbox.Write})
-	if got := start(profile, Limits{}).ask("unix", tmp+"/old"); got != "ok" {
-		t.Errorf("in a directory that was named: %s", got)
-	}
+	rig.Is(t, start(profile, Limits{}).ask("unix", tmp+"/old"), "ok", "in a directory that was named")
 }
 
 // TestConnectLimited: the second init of a command with limits hands its
@@ -623,9 +621,7 @@ func TestConnectUndumpable(t *testing.T) {
 		{"name", "own", "EPERM"},
 		{"take", "127.0.0.1:0 1", "EPERM"},
 	} {
-		if got := a.ask(tt.what, tt.arg); got != tt.want {
-			t.Errorf("%s %s: %s, want %s", tt.what, tt.arg, got, tt.want)
-		}
+		rig.Is(t, a.ask(tt.what, tt.arg), tt.want, "%s %s", tt.what, tt.arg)
 	}
 }
 

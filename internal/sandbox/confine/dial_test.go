@@ -129,13 +129,9 @@ func testDial(t *testing.T, c confined, root string, turn int) {
 	}
 	// A name is looked up where there is a network, and nobody is asked where there is none.
 	if c.policy.Network == sandbox.NetworkEnabled {
-		if got := dial(t, c, Endpoint{"tcp", fmt.Sprintf("localhost:%d", tcp)}); got != "ok" {
-			t.Errorf("localhost: %s", got)
-		}
+		rig.Is(t, dial(t, c, Endpoint{"tcp", fmt.Sprintf("localhost:%d", tcp)}), "ok", "localhost")
 		return
 	}
 	want := dial(t, c, inet(tcp))
-	if got := dial(t, c, Endpoint{"tcp", "name.invalid:80"}); got != want {
-		t.Errorf("a name: %s, want %s", got, want)
-	}
+	rig.Is(t, dial(t, c, Endpoint{"tcp", "name.invalid:80"}), want, "a name")
 }

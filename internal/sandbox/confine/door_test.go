@@ -57,9 +57,7 @@ func TestDoorFailsClosed(t *testing.T) {
 		if err == nil || held != nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, %v, want %q", tt.name, held, err, tt.want)
 		}
-		if got := strings.Join(steps, " "); got != tt.steps {
-			t.Errorf("%s: steps %q, want %q", tt.name, got, tt.steps)
-		}
+		rig.Is(t, strings.Join(steps, " "), tt.steps, "%s: steps", tt.name)
 	}
 
 	// A policy that restricts nothing needs none of the steps.

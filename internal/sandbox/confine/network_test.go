@@ -55,9 +55,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 			{[]any{"open", "/proc/self/mem"}, "ok"},
 			{[]any{"shell", "sleep 1000 & test -r /proc/$!/mem && kill $!"}, "ok"},
 		} {
-			if got := a.ask(tt.what...); got != tt.want {
-				t.Errorf("Landlock %d: %v: %s, want %s", abi, tt.what, got, tt.want)
-			}
+			rig.Is(t, a.ask(tt.what...), tt.want, "Landlock %d: %v", abi, tt.what)
 		}
 		ours.Close()
 	}

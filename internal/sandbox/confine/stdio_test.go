@@ -166,9 +166,7 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			if out != "" || code != 0 {
 				t.Errorf("%s: %s as %d: %q, code %d", row.name, tt.name, tt.place, out, code)
 			}
-			if after := inode(t, tt.file.Name()); after != before {
-				t.Errorf("%s: %s was %+v, is %+v", row.name, tt.name, before, after)
-			}
+			rig.Is(t, inode(t, tt.file.Name()), before, "%s: %s was %+v", row.name, tt.name, before)
 		}
 		for place, script := range []string{"tty; stty size", "tty <&1 >&2; stty size <&1 >&2", "tty <&2; stty size <&2"} {
 			if !tried(j, place+4) {

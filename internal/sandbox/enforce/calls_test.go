@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/sandbox/calls"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestCallNumbers holds the numbers in package calls against those of x/sys. A
@@ -22,9 +23,7 @@ func TestCallNumbers(t *testing.T) {
 			if number, ok := numbers[arch][call.Name]; ok {
 				want = int(number)
 			}
-			if got != want {
-				t.Errorf("%s on %s is %d, want %d", call.Name, arch, got, want)
-			}
+			rig.Is(t, got, want, "%s on %s", call.Name, arch)
 		}
 	}
 }

@@ -132,9 +132,7 @@ func TestFiltersFor(t *testing.T) {
 			rig.Is(t, rig.Err(f.programFor(asked)), nil, "%v", c)
 		}
 	}
-	if seen != 768 {
-		t.Errorf("%d combinations", seen)
-	}
+	rig.Is(t, seen, 768, "combinations")
 	for i, row := range rows {
 		if !used[i] {
 			t.Errorf("no combination has the row %v", row)

@@ -16,10 +16,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/internal/sandbox/enforce/internal/seccomp"
-	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/enforce/internal/seccomp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // architectures are the ones with committed programs, with their value in struct
@@ -96,9 +97,7 @@ func TestFilterTables(t *testing.T) {
 					}
 				}
 				for _, number := range []uint32{x32Bit, x32Bit | 41, x32Bit | 520, 1 << 31, 0xffffffff} {
-					if got := machine.run(t, number, [6]uint64{}); got != errno(unix.ENOSYS) {
-						t.Errorf("call %#x: %v, want ENOSYS", number, got)
-					}
+					rig.Is(t, machine.run(t, number, [6]uint64{}), errno(unix.ENOSYS), "call %#x", number)
 				}
 			})
 		}

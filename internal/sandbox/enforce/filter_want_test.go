@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // The filters of processes, grouped by what they have in common.
@@ -347,9 +349,7 @@ func TestFilterWants(t *testing.T) {
 						t.Errorf("%s has no system call %s", arch, call)
 						continue
 					}
-					if got := machines[filter].run(t, number, w.args); got != w.want {
-						t.Errorf("%s/%s: %s(%#x): %v, want %v", arch, filter, call, w.args, got, w.want)
-					}
+					rig.Is(t, machines[filter].run(t, number, w.args), w.want, "%s/%s: %s(%#x)", arch, filter, call, w.args)
 				}
 			}
 		}

@@ -159,10 +159,10 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 		t.Errorf("walk: %+v, %v", walk, err)
 	}
 	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
-		rig.Is(t, rig.Err(f.OpenRead(t.Context(), path, fsops.FollowLinks)), syscall.EACCES, "reading %s", path)
+		rig.Is[error](t, rig.Err(f.OpenRead(t.Context(), path, fsops.FollowLinks)), syscall.EACCES, "reading %s", path)
 	}
 	children.check(t, 0)
-	rig.Is(t, write(t, pool, policy, dir+"/x"), syscall.EROFS, "writing")
+	rig.Is[error](t, write(t, pool, policy, dir+"/x"), syscall.EROFS, "writing")
 	pool.Close()
 	children.check(t, 1)
 }
@@ -270,8 +270,8 @@ func TestPathTooLong(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	f := rig.Value(pool.Files(t.Context(), workspace(t, t.TempDir())))
 	long := strings.Repeat("/x", maxPath)
-	rig.Is(t, rig.Err(f.Stat(t.Context(), long, fsops.FollowLinks)), syscall.ENAMETOOLONG, "stat")
-	rig.Is(t, f.Rename(t.Context(), "/x", long, true), syscall.ENAMETOOLONG, "rename")
+	rig.Is[error](t, rig.Err(f.Stat(t.Context(), long, fsops.FollowLinks)), syscall.ENAMETOOLONG, "stat")
+	rig.Is[error](t, f.Rename(t.Context(), "/x", long, true), syscall.ENAMETOOLONG, "rename")
 	children.check(t, 0)
 }
 

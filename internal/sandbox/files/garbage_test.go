@@ -276,9 +276,7 @@ func FuzzPackets(f *testing.F) {
 				t.Errorf("answered, and error %v, %d slots taken", err, len(w.slots))
 			}
 		default:
-			if len(w.slots) != 1 {
-				t.Error("not answered, and its slot is free")
-			}
+			rig.Is(t, len(w.slots), 1, "not answered, and its slot is free")
 		}
 	})
 }

@@ -145,9 +145,7 @@ func TestOneHelperForAPolicy(t *testing.T) {
 	// Neither serves what only the other may do.
 	for i, dir := range dirs {
 		err := write(t, pool, workspace(t, dir), dirs[1-i]+"/x")
-		if !errors.Is(err, syscall.EROFS) {
-			t.Errorf("writing the other workspace: %v", err)
-		}
+		rig.Is[error](t, err, syscall.EROFS, "writing the other workspace")
 	}
 	pool.Close()
 	children.check(t, 2)
@@ -161,9 +159,7 @@ func TestLeastRecentlyUsedHelperGoes(t *testing.T) {
 	for i, step := range steps {
 		rig.Must(t, write(t, pool, workspace(t, dirs[step.dir]), dirs[step.dir]+"/x"))
 		children.mu.Lock()
-		if children.forked != step.helpers {
-			t.Errorf("step %d: %d helpers were started, want %d", i, children.forked, step.helpers)
-		}
+		rig.Is(t, children.forked, step.helpers, "step %d: helpers were started", i)
 		children.mu.Unlock()
 	}
 	sandboxtest.Eventually(t, "two helpers are left", func() bool {
@@ -363,9 +359,7 @@ func TestKilledHelperFailsItsOwn(t *testing.T) {
 		rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	}
 	cancel()
-	if err := <-failed[1]; !errors.Is(err, context.Canceled) {
-		t.Errorf("the other's request got %v", err)
-	}
+	rig.Is(t, <-failed[1], context.Canceled, "the other's request")
 	pool.Close()
 	children.check(t, 3)
 }

@@ -109,9 +109,7 @@ func TestErrorsCross(t *testing.T) {
 			t.Errorf("%s: packet of %d bytes", tt.name, len(packet))
 		}
 		d := newDecoder(packet)
-		if id := d.Uint32(); id != 7 {
-			t.Errorf("%s: number %d", tt.name, id)
-		}
+		rig.Is(t, d.Uint32(), 7, "%s: number", tt.name)
 		none := -1
 		r := result{fd: -1}
 		last, got, err := r.take(opStat, status(d.Byte()), d.Rest(), &none)

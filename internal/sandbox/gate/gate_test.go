@@ -64,9 +64,7 @@ func TestOwned(t *testing.T) {
 	go greet(g.HTTP())
 	go greet(g.SOCKS5())
 	for _, l := range g.listeners {
-		if got := read(t, l.Addr()); got != "hello" {
-			t.Errorf("our own connection: %q", got)
-		}
+		rig.Is(t, read(t, l.Addr()), "hello", "our own connection")
 	}
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process of another user")
@@ -145,12 +143,8 @@ func TestTold(t *testing.T) {
 		for range 3 {
 			fd := socket(t, family)
 			rig.Must(t, teller.Connect(fd, family, ports[1]))
-			if got := text(fd); got != "hello" {
-				t.Errorf("what was told: %q", got)
-			}
-			if got := read(t, g.HTTP().Addr()); got != "" {
-				t.Errorf("what was not told: %q", got)
-			}
+			rig.Is(t, text(fd), "hello", "what was told")
+			rig.Is(t, read(t, g.HTTP().Addr()), "", "what was not told")
 			if err := teller.Connect(fd, family, ports[1]); err != unix.EISCONN && err != unix.EINVAL {
 				t.Errorf("once more: %v", err)
 			}
@@ -169,13 +163,9 @@ func TestToldOthers(t *testing.T) {
 	rig.Must(t, err)
 	rig.Must(t, teller.send(packet{coming, 7, at, g.Ports()[0]}))
 	teller.number = 7
-	if got := read(t, g.HTTP().Addr()); got != "" {
-		t.Errorf("from another port: %q", got)
-	}
+	rig.Is(t, read(t, g.HTTP().Addr()), "", "from another port")
 	rig.Must(t, c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
-	if got := text(fd); got != "hello" {
-		t.Errorf("what was told, after others: %q", got)
-	}
+	rig.Is(t, text(fd), "hello", "what was told, after others")
 	rig.Check(t, teller.await(time.Now().Add(sandboxtest.Enough)))
 	rig.Must(t, teller.send(packet{coming, 8, loopback(1), g.Ports()[0]}))
 	other := from(t, loopback(0), g.SOCKS5().Addr())
@@ -194,7 +184,7 @@ func TestToldFails(t *testing.T) {
 	at, err := connection{fd, unix.AF_INET}.source()
 	rig.Must(t, err)
 	// The gate is told of the connection, which goes to a port where nobody listens.
-	rig.Is(t, teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}), unix.ECONNREFUSED, "the error")
+	rig.Is[error](t, teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}), unix.ECONNREFUSED, "the error")
 	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
 		t.Errorf("after an attempt that failed the socket has %v, and had %v: %v", again, at, err)
 	}
@@ -203,9 +193,7 @@ func TestToldFails(t *testing.T) {
 		t.Error("after an attempt that failed the port is free")
 	}
 	rig.Must(t, teller.Connect(fd, unix.AF_INET, g.Ports()[0]))
-	if got := text(fd); got != "hello" {
-		t.Errorf("after an attempt that failed: %q", got)
-	}
+	rig.Is(t, text(fd), "hello", "after an attempt that failed")
 	fd = socket(t, unix.AF_INET)
 	rig.Must(t, teller.Connect(fd, unix.AF_INET, g.Ports()[0]))
 	at = connection{fd, unix.AF_INET}.name()
@@ -229,7 +217,7 @@ func TestToldClosed(t *testing.T) {
 	g, teller := told(t)
 	g.Close()
 	g.Close()
-	rig.Is(t, teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]), unix.ECONNREFUSED, "the error")
+	rig.Is[error](t, teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]), unix.ECONNREFUSED, "the error")
 	rig.Is(t, rig.Err(g.HTTP().Accept()), net.ErrClosed, "the error")
 	var none *Gate
 	none.Close()
@@ -255,13 +243,9 @@ func TestToldGone(t *testing.T) {
 			return text(c.socket)
 		}
 		if unread {
-			if got := connected(func() {}); got != "hello" {
-				t.Errorf("before the end: %q", got)
-			}
+			rig.Is(t, connected(func() {}), "hello", "before the end")
 		}
-		if got := connected(func() { _ = theirs.Close() }); got != "" {
-			t.Errorf("an answer unread: %v; after the end: %q", unread, got)
-		}
+		rig.Is(t, connected(func() { _ = theirs.Close() }), "", "an answer unread: %v; after the end", unread)
 	}
 }
 
@@ -414,9 +398,7 @@ func TestBridge(t *testing.T) {
 	if text, err := io.ReadAll(client); err != nil || string(text) != "answer" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if got := read(t, g.SOCKS5().Addr()); got != "" {
-		t.Errorf("where nobody listens: %q", got)
-	}
+	rig.Is(t, read(t, g.SOCKS5().Addr()), "", "where nobody listens")
 	// A connection that goes on ends with the gate.
 	client = rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
 	defer client.Close()

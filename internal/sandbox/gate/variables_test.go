@@ -36,9 +36,7 @@ func TestProxies(t *testing.T) {
 	if got := p.Rewrite([]uint16{1, 2, 3, 4, 5}); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if environ[1] != "HTTP_PROXY=http://127.0.0.1:3128" {
-		t.Error("the environment that was passed has changed")
-	}
+	rig.Is(t, environ[1], "HTTP_PROXY=http://127.0.0.1:3128", "the environment that was passed has changed")
 }
 
 func TestProxiesRefused(t *testing.T) {

@@ -1,6 +1,10 @@
 package pathname
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
 
 func TestBelow(t *testing.T) {
 	t.Parallel()
@@ -27,9 +31,7 @@ func TestBelow(t *testing.T) {
 func TestParent(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"/": "/", "/a": "/", "/a/b": "/a", "/a/b.c/d": "/a/b.c"} {
-		if got := Parent(name); got != want {
-			t.Errorf("the parent of %s is %s", name, got)
-		}
+		rig.Is(t, Parent(name), want, "the parent of %s", name)
 	}
 }
 

@@ -127,12 +127,8 @@ func TestRaces(t *testing.T) {
 			}
 			hold(t, p, Missing{Parent: root, Name: "x", Dir: tt.dir})()
 			p.ledger.step = nil
-			if got := contentOf(path); got != tt.want {
-				t.Errorf("the name has %q, want %q", got, tt.want)
-			}
-			if got := contentOf(path + "-kept"); got != tt.kept {
-				t.Errorf("what was exchanged has %q, want %q", got, tt.kept)
-			}
+			rig.Is(t, contentOf(path), tt.want, "the name has")
+			rig.Is(t, contentOf(path+"-kept"), tt.kept, "what was exchanged has")
 			hold(t, p)()
 			if got := contentOf(path); got != tt.want {
 				t.Errorf("the name has %q later, want %q", got, tt.want)

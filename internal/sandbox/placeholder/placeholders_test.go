@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // four returns the protected names of root, which get directories, and a denied
@@ -60,9 +61,7 @@ func listing(t *testing.T, dir string) string {
 
 func wantListing(t *testing.T, dir, want string) {
 	t.Helper()
-	if got := listing(t, dir); got != want {
-		t.Errorf("%s has %q, want %q", dir, got, want)
-	}
+	rig.Is(t, listing(t, dir), want, "%s has", dir)
 }
 
 const allFour = ".agents/ .aws/ .codex/ .git/ secret"
@@ -79,9 +78,7 @@ func TestHold(t *testing.T) {
 		if m.Dir {
 			want = os.ModeDir | 0o555
 		}
-		if info.Mode() != want {
-			t.Errorf("%s has mode %v, want %v", m.Name, info.Mode(), want)
-		}
+		rig.Is(t, info.Mode(), want, "%s has mode", m.Name)
 		st := info.Sys().(*syscall.Stat_t)
 		if !IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}) {
 			t.Errorf("%s is no placeholder", m.Name)
@@ -98,9 +95,7 @@ func TestHold(t *testing.T) {
 func TestHoldUmask(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if got, want := sandboxtest.RunChild(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--"; got != want {
-		t.Errorf("modes are %q, want %q", got, want)
-	}
+	rig.Is(t, sandboxtest.RunChild(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--", "modes")
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/umask", func(args []string) error {
@@ -483,9 +478,7 @@ func TestTwoAgents(t *testing.T) {
 			release()
 			wantListing(t, root, "")
 			hold(t, sweeper)()
-			if left := len(sweeper.left); left != 0 {
-				t.Errorf("%d are still remembered", left)
-			}
+			rig.Is(t, len(sweeper.left), 0, "are still remembered")
 		})
 	}
 }

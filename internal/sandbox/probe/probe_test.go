@@ -82,9 +82,7 @@ func TestProbeEnded(t *testing.T) {
 	cause := errors.New("the agent ends")
 	cancel(cause)
 	host, err := Host(ctx, os.Args[0])
-	if !errors.Is(err, cause) {
-		t.Errorf("error %v, want %v", err, cause)
-	}
+	rig.Is(t, err, cause, "error")
 	if host.Has(sandbox.UserNS) || host.Landlock != 0 || host.Has(sandbox.Seccomp) {
 		t.Errorf("%+v may be relied on", host)
 	}
@@ -162,9 +160,7 @@ func TestCloneFlags(t *testing.T) {
 		sandbox.IPCNS: unix.CLONE_NEWIPC, sandbox.NetNS: unix.CLONE_NEWNET,
 	}
 	for _, layer := range sandbox.AllLayers() {
-		if got := layer.CloneFlag(); got != flags[layer] {
-			t.Errorf("%s: %#x, want %#x", layer, got, flags[layer])
-		}
+		rig.Is(t, layer.CloneFlag(), flags[layer], "%s", layer)
 	}
 }
 
@@ -224,9 +220,7 @@ func TestNote(t *testing.T) {
 	if r.note(sandbox.Landlock, "three", nil) || r.Done[sandbox.Landlock] || r.Failed[sandbox.Landlock].Step != "two" {
 		t.Errorf("a step after a failed one: %+v", r)
 	}
-	if got := r.Failed[sandbox.Landlock].Errno; got != unix.EPERM {
-		t.Errorf("errno %v", got)
-	}
+	rig.Is(t, r.Failed[sandbox.Landlock].Errno, unix.EPERM, "errno")
 }
 
 // TestRemedy has a row for each cause that is told apart.

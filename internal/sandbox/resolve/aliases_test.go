@@ -1,9 +1,8 @@
 package resolve
 
 import (
+	"fmt"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -33,8 +32,6 @@ func TestAliases(t *testing.T) {
 		{"/var", 99, nil},
 	}
 	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, aliases(mounts, tt.name, tt.id)); diff != "" {
-			t.Errorf("%s in mount %d: %s", tt.name, tt.id, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s in mount %d", tt.name, tt.id), tt.want, aliases(mounts, tt.name, tt.id))
 	}
 }

@@ -83,9 +83,7 @@ func TestFresh(t *testing.T) {
 				t.Fatal("not fresh at first")
 			}
 			rig.Must(t, tt.change(base))
-			if got := r.Fresh(); got != tt.fresh {
-				t.Errorf("fresh: %v", got)
-			}
+			rig.Is(t, r.Fresh(), tt.fresh, "fresh")
 		})
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // TestResolveIsBounded: the bound of steps is for all paths together, not for
@@ -28,12 +29,8 @@ func TestResolveIsBounded(t *testing.T) {
 	sandboxtest.Tree(t, base, "d/one -> "+walk+"10")
 
 	r, err := resolve(t, asked(base, "write $/plain", "read $/d/one"))
-	if err != nil {
-		t.Fatalf("one long way: %v", err)
-	}
-	if got := r.Policy.Access(base + "/d/10"); got != sandbox.Read {
-		t.Errorf("the long way leads to %v", got)
-	}
+	rig.Must(t, err)
+	rig.Is(t, r.Policy.Access(base+"/d/10"), sandbox.Read, "the long way leads to")
 	var lines []string
 	for i := range 1000 {
 		lines = append(lines, fmt.Sprintf("read $/d/0/%d", i))
@@ -52,13 +49,9 @@ func TestResolveMany(t *testing.T) {
 	}
 	r, err := resolve(t, asked(base, lines...))
 	rig.Must(t, err)
-	if got := r.Descriptors(); got != len(lines) {
-		t.Errorf("%d descriptors", got)
-	}
+	rig.Is(t, r.Descriptors(), len(lines), "descriptors")
 	r.Close()
-	if got := r.Descriptors(); got != 0 {
-		t.Errorf("%d descriptors after Close", got)
-	}
+	rig.Is(t, r.Descriptors(), 0, "descriptors after Close")
 }
 
 func TestResolveWithin(t *testing.T) {
@@ -84,7 +77,7 @@ func TestResolveLongPath(t *testing.T) {
 	sandboxtest.Tree(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
 	for _, last := range []string{name, "missing"} {
 		long := "$/far/" + strings.Join(repeat(last, 12*250/len(last)), "/")
-		rig.Is(t, rig.Err(resolve(t, asked(base, "read "+long))), unix.ENAMETOOLONG, "%s...", last)
+		rig.Is[error](t, rig.Err(resolve(t, asked(base, "read "+long))), unix.ENAMETOOLONG, "%s...", last)
 	}
 }
 

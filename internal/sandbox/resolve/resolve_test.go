@@ -8,12 +8,13 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // asked makes a profile of lines such as "write $/repo", "skip read $/x",
@@ -405,13 +406,9 @@ func TestResolveMinimal(t *testing.T) {
 	r, err := resolve(t, asked("", "minimal"))
 	rig.Must(t, err)
 	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
-		if got := r.Policy.Access(name); got != sandbox.Read {
-			t.Errorf("%s is %v", name, got)
-		}
+		rig.Is(t, r.Policy.Access(name), sandbox.Read, "%s", name)
 	}
-	if got := r.Policy.Access("/root"); got != sandbox.Hidden {
-		t.Errorf("/root is %v", got)
-	}
+	rig.Is(t, r.Policy.Access("/root"), sandbox.Hidden, "/root")
 	for _, rule := range r.Policy.Rules {
 		rig.Check(t, rig.Err(os.Lstat(rule.Path)))
 		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {

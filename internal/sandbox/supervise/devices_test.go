@@ -38,9 +38,7 @@ func TestTerminals(t *testing.T) {
 	}
 	defer unix.Close(other)
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
-		if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "terminals", ptyPath(number)); out != "" {
-			t.Errorf("level %s: %s", level, out)
-		}
+		rig.Is(t, supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "terminals", ptyPath(number)), "", "level %s", level)
 	}
 }
 
@@ -90,9 +88,7 @@ func TestShm(t *testing.T) {
 	c := Config{Policy: workspace(t, t.TempDir()), Shm: private}
 	c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: host, Access: sandbox.Denied, Origin: sandbox.Private})
 	slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
-	if out := supervised(t, c, sandbox.LevelMetadata, "shm", host); out != "" {
-		t.Error(out)
-	}
+	rig.Is(t, supervised(t, c, sandbox.LevelMetadata, "shm", host), "", "out")
 	entries, err := os.ReadDir(private)
 	if err != nil || len(entries) != 2 || entries[0].Name() != "d" || entries[1].Name() != "x" {
 		t.Errorf("the private directory has %v, %v", entries, err)
@@ -133,9 +129,7 @@ var _ = child("shm", func(args []string) error {
 // TestMemory: what has no path may be opened again, in whatever way.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "memory"); out != "" {
-		t.Error(out)
-	}
+	rig.Is(t, supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "memory"), "", "out")
 }
 
 var _ = child("memory", func([]string) error {

@@ -22,12 +22,8 @@ func TestFIFO(t *testing.T) {
 	fifo := filepath.Join(dir, "fifo")
 	rig.Must(t, unix.Mkfifo(fifo, 0o600))
 	c := Config{Policy: workspace(t, dir)}
-	if out := supervised(t, c, sandbox.LevelMetadata, "fifo", fifo); out != "" {
-		t.Error(out)
-	}
-	if out := supervised(t, c, sandbox.LevelMetadata, "fifo-left", fifo); out != "" {
-		t.Error(out)
-	}
+	rig.Is(t, supervised(t, c, sandbox.LevelMetadata, "fifo", fifo), "", "out")
+	rig.Is(t, supervised(t, c, sandbox.LevelMetadata, "fifo-left", fifo), "", "out")
 	// Nobody is left who reads.
 	sandboxtest.Eventually(t, "nobody reads", func() bool {
 		fd, err := unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

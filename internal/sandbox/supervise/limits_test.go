@@ -19,9 +19,7 @@ import (
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelWrites, "limits", strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()))
-	if out != "" {
-		t.Error(out)
-	}
+	rig.Is(t, out, "", "out")
 }
 
 var _ = child("limits", func(args []string) error {
@@ -89,9 +87,7 @@ var _ = child("limits", func(args []string) error {
 // supervisor keeps its callers on one meanwhile.
 func TestCPUs(t *testing.T) {
 	t.Parallel()
-	if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "cpus"); out != "" {
-		t.Error(out)
-	}
+	rig.Is(t, supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "cpus"), "", "out")
 }
 
 var _ = child("cpus", func([]string) error {

@@ -307,9 +307,7 @@ func TestRefusals(t *testing.T) {
 		}
 		got := supervised(t, Config{Policy: policy}, level, "calls", append([]string{dir}, calls...)...)
 		rig.Same(t, fmt.Sprintf("level %s", level), lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n"))
-		if after := tree(t, filepath.Join(root, "outside")); after != before {
-			t.Errorf("level %s: outside was\n%sand is\n%s", level, before, after)
-		}
+		rig.Is(t, tree(t, filepath.Join(root, "outside")), before, "level %s: outside was\n%sand is\n", level, before)
 	}
 }
 

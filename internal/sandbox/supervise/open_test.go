@@ -296,9 +296,7 @@ func TestOpenRefusals(t *testing.T) {
 	}
 	got := supervised(t, Config{Policy: policy}, sandbox.LevelMetadata, "open", append([]string{dir}, calls...)...)
 	rig.Same(t, "what came of it", want, strings.Split(strings.TrimSuffix(got, "\n"), "\n"))
-	if after := tree(t, filepath.Join(root, "outside")); after != before {
-		t.Errorf("outside was\n%sand is\n%s", before, after)
-	}
+	rig.Is(t, tree(t, filepath.Join(root, "outside")), before, "outside was\n%sand is\n", before)
 }
 
 // The child opens what each line says in a directory, and reads the first byte.

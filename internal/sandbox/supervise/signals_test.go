@@ -28,9 +28,7 @@ func TestSignals(t *testing.T) {
 	rig.Must(t, err)
 	out := supervisedUnder(t, abi, Config{Policy: workspace(t, t.TempDir())}, sandbox.UnscopedLevel, "signals",
 		strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()), strconv.Itoa(group))
-	if out != "" {
-		t.Error(out)
-	}
+	rig.Is(t, out, "", "out")
 	if len(reached) > 0 {
 		t.Errorf("%d signals have reached the supervisor", len(reached))
 	}

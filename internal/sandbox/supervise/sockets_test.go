@@ -45,9 +45,7 @@ func TestSockets(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			c := Config{Policy: online(t, dir), Ports: []uint16{uint16(port)}}
-			if out := supervised(t, c, sandbox.LevelWrites, name, dir, strconv.Itoa(port)); out != "" {
-				t.Error(out)
-			}
+			rig.Is(t, supervised(t, c, sandbox.LevelWrites, name, dir, strconv.Itoa(port)), "", "out")
 		})
 	}
 }
@@ -469,9 +467,7 @@ func TestSocketPaths(t *testing.T) {
 				c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: denied, Access: sandbox.Denied})
 			}
 			slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
-			if out := supervised(t, c, level, "sockets/paths", dir, outside, denied, level.String()); out != "" {
-				t.Error(out)
-			}
+			rig.Is(t, supervised(t, c, level, "sockets/paths", dir, outside, denied, level.String()), "", "out")
 			for _, dir := range []string{outside, dir + "/.git", denied} {
 				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 					t.Errorf("%s: %v, %v", dir, entries, err)
@@ -580,12 +576,8 @@ func TestSocketRaces(t *testing.T) {
 	}()
 	port := agent.Addr().(*net.TCPAddr).Port
 	c := Config{Policy: online(t, ws), Ports: []uint16{uint16(port)}}
-	if out := supervised(t, c, sandbox.LevelWrites, "sockets/races", ws, strconv.Itoa(port)); out != "" {
-		t.Error(out)
-	}
-	if n := hits.Load(); n != 0 {
-		t.Errorf("%d connections where the command may not go", n)
-	}
+	rig.Is(t, supervised(t, c, sandbox.LevelWrites, "sockets/races", ws, strconv.Itoa(port)), "", "out")
+	rig.Is(t, hits.Load(), 0, "connections where the command may not go")
 }
 
 var _ = child("sockets/races", func(args []string) error {

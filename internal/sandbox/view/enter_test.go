@@ -16,13 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // viewCase is what a child needs to know.
@@ -151,9 +152,7 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 				t.Fatalf("EnterView: %s", got)
 			}
 			for i, a := range vc.Attempts {
-				if got[i] != a.Want {
-					t.Errorf("%s: got %q, want %q", a.Call, got[i], a.Want)
-				}
+				rig.Is(t, got[i], a.Want, "%s", a.Call)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var kinds = []Kind{
@@ -69,9 +70,7 @@ func FuzzNotice(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, ok := Decode(text)
 		if !ok {
-			if got != (Notice{}) {
-				t.Errorf("%q is refused, but for %+v", text, got)
-			}
+			rig.Is(t, got, (Notice{}), "%q is refused, but for", text)
 			return
 		}
 		if len(text) > maxSize || len(got.Stream) > frame.MaxStreamID {

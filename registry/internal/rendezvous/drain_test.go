@@ -52,15 +52,11 @@ func TestDrain(t *testing.T) {
 func TestDrainTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		if got := spread(t.Context()); got != drainTime {
-			t.Errorf("without a deadline it is spread over %v", got)
-		}
+		rig.Is(t, spread(t.Context()), drainTime, "without a deadline it is spread over")
 		for has, want := range map[time.Duration]time.Duration{time.Minute: drainTime, 5 * time.Second: 4 * time.Second} {
 			ctx, cancel := context.WithTimeout(t.Context(), has)
 			defer cancel()
-			if got := spread(ctx); got != want {
-				t.Errorf("with %v it is spread over %v, want %v", has, got, want)
-			}
+			rig.Is(t, spread(ctx), want, "with %v it is spread over", has)
 		}
 	})
 }

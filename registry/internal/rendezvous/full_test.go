@@ -149,9 +149,7 @@ func TestDiskFull(t *testing.T) {
 			for n := 0; err == nil && n < 100; n++ {
 				_, _, err = beside.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
 			}
-			if !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("creating a key beside the registry: %v", err)
-			}
+			rig.Is[error](t, err, syscall.ENOSPC, "creating a key beside the registry")
 			rig.Check(t, beside.Close())
 		}
 		empty()
@@ -163,9 +161,7 @@ func TestDiskFull(t *testing.T) {
 		})
 		c.settles("it is ready", func() bool { return ready() })
 		t.Logf("ready %v after there was room", time.Since(began))
-		if err := register(strings.Repeat("n", round+1)); err != nil {
-			t.Errorf("registering: %v", err)
-		}
+		rig.Check(t, register(strings.Repeat("n", round+1)))
 		if again, _, err := s.take("known", known); err != nil || again.ID != registered.ID {
 			t.Errorf("registration %s is %s now, %v", registered.ID, again.ID, err)
 		}

@@ -2,7 +2,6 @@ package rooms
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -141,9 +140,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d", name, status, err, tt.status)
 			continue
 		}
-		if reason := <-s.refused; reason != tt.reason {
-			t.Errorf("%s: %s, want %s", name, reason, tt.reason)
-		}
+		rig.Is(t, <-s.refused, tt.reason, "%s", name)
 	}
 }
 
@@ -172,9 +169,7 @@ func TestJoined(t *testing.T) {
 	})
 	second := s.open(ticket.Executor)
 	got := <-waiting
-	if got.err != nil {
-		t.Fatal(got.err)
-	}
+	rig.Must(t, got.err)
 	for _, pair := range [][2]*websocket.Conn{{first, taken}, {got.ws, second}} {
 		rig.Must(t, pair[0].WriteMessage(websocket.TextMessage, []byte("hello")))
 		if _, text, err := pair[1].ReadMessage(); err != nil || string(text) != "hello" {
@@ -228,18 +223,12 @@ func TestManyWait(t *testing.T) {
 		return len(s.rooms.rooms["r"].wanting)
 	}
 	s.until("all wait", func() bool { return waiting() == maxWanting })
-	if _, err := s.rooms.find(ctx, "r"); !errors.Is(err, errAbsent) {
-		t.Errorf("one too many: %v", err)
-	}
+	rig.Is(t, rig.Err(s.rooms.find(ctx, "r")), errAbsent, "one too many")
 	cancel()
 	for range maxWanting {
-		if err := <-over; !errors.Is(err, errAbsent) {
-			t.Error(err)
-		}
+		rig.Is(t, <-over, errAbsent, "")
 	}
-	if n := waiting(); n != 0 {
-		t.Errorf("%d still wait", n)
-	}
+	rig.Is(t, waiting(), 0, "still wait")
 }
 
 // TestClosed: Close ends what is open, and waits; an executor that comes then is sent away.

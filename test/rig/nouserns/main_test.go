@@ -100,18 +100,14 @@ func TestLaunch(t *testing.T) {
 				if name == "landlock" && errno == "" {
 					continue // the kernel's own answer
 				}
-				if got.Refused[name] != errno {
-					t.Errorf("%s: %q, want %q", name, got.Refused[name], errno)
-				}
+				rig.Is(t, got.Refused[name], errno, "%s", name)
 			}
 			for _, set := range []string{"CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd"} {
 				if got.Status[set] != none && (set != "CapBnd" || os.Getuid() == 0) {
 					t.Errorf("%s is %s", set, got.Status[set])
 				}
 			}
-			if got.Status["NoNewPrivs"] != "1" {
-				t.Errorf("no_new_privs is %q", got.Status["NoNewPrivs"])
-			}
+			rig.Is(t, got.Status["NoNewPrivs"], "1", "no_new_privs")
 			if got.UID != tt.uid || tt.uid == 1000 && got.Status["Groups"] != "" {
 				t.Errorf("uid %d with the groups %q, want %d", got.UID, got.Status["Groups"], tt.uid)
 			}

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestQuote: what a command is made of does nothing to a terminal, and cannot look like something
@@ -25,9 +26,7 @@ func TestQuote(t *testing.T) {
 		{[]string{"a\nagent: fine", "\x1b[2J", "\r", "\t", "it's\x7f", `\`}, `"a\nagent: fine" "\x1b[2J" "\r" "\t" "it's\x7f" '\'`},
 		{[]string{"\u202egnp", "e\u0301", "\u200b", "\u2028", "a\xffb", "\ufffd", "a\u3164", "\u2800"}, `"\u202egnp" "e\u0301" "\u200b" "\u2028" "a\xffb" "\ufffd" "a\u3164" "\u2800"`},
 	} {
-		if got := quote(maxShown, tt.argv...); got != tt.want {
-			t.Errorf("%q is shown as %s, want %s", tt.argv, got, tt.want)
-		}
+		rig.Is(t, quote(maxShown, tt.argv...), tt.want, "%q is shown as", tt.argv)
 	}
 	long := quote(maxShown, []string{"echo", strings.Repeat("é", maxShown)}...)
 	if !strings.HasSuffix(long, "… and 2055 bytes more") || len(long) > maxShown+50 {

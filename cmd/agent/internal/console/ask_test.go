@@ -10,6 +10,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // asks returns a console whose user can be asked, what is typed for its command, and the side of
@@ -31,9 +32,7 @@ func asks(t *testing.T) (c *Console, typed <-chan []byte, ptmx *os.File) {
 	input := make(chan []byte, 16)
 	c.typist = &typist{Console: c, typed: input}
 	close(c.ready)
-	if err := c.stdin.Raw(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.stdin.Raw())
 	return c, input, ptmx
 }
 
@@ -58,9 +57,7 @@ func TestTypedOn(t *testing.T) {
 	}
 	why := errors.New("another question")
 	cancel(why)
-	if err := <-done; !errors.Is(err, why) {
-		t.Errorf("the question has ended with %v", err)
-	}
+	rig.Is(t, <-done, why, "the question has ended with")
 }
 
 // TestPastedAtConsole: no line answers behind which more was typed already, nor is that for the command.
@@ -78,9 +75,7 @@ func TestPastedAtConsole(t *testing.T) {
 	types(t, ptmx, "yes\rno\rrm\r")
 	sees(t, ptmx, "yes? ")
 	types(t, ptmx, "no\r")
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, <-done)
 	if got := <-answers; got != "no" || len(answers) > 0 || len(typed) > 0 {
 		t.Errorf("%q was the answer, and %d more, and %d reads were for the command", got, len(answers), len(typed))
 	}

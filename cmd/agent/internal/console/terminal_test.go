@@ -13,6 +13,8 @@ import (
 	"github.com/creack/pty"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,9 +34,7 @@ func atTerminal(t *testing.T) (terminal *Terminal, ptmx, tty *os.File) {
 
 func types(t *testing.T, ptmx *os.File, text string) {
 	t.Helper()
-	if _, err := ptmx.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(ptmx.WriteString(text)))
 }
 
 // sees reads what is on the screen up to a text.
@@ -68,35 +68,21 @@ func TestTypedForTheCommand(t *testing.T) {
 			sees(t, ptmx, "yes? ")
 			types(t, ptmx, text)
 		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-done)
 		return line
 	}
 	types(t, ptmx, "yes\n")
 	for n := 0; n < len("yes\n"); n, _ = unix.IoctlGetInt(int(tty.Fd()), unix.TIOCINQ) {
 	}
 	sees(t, ptmx, "\n") // the echo
-	if got := asked("no\n"); got != "no" {
-		t.Errorf("what was typed before the question: %s", got)
-	}
+	rig.Is(t, asked("no\n"), "no", "what was typed before the question")
 	raw, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	raw.Lflag &^= unix.ICANON | unix.ECHO
-	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, raw); err != nil {
-		t.Fatal(err)
-	}
-	if got := asked("append\n", "no\r"); got != "no" {
-		t.Errorf("letters without Enter: %s", got)
-	}
-	if got := asked("yes\n"); got != "yes" {
-		t.Errorf("an answer: %s", got)
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, raw))
+	rig.Is(t, asked("append\n", "no\r"), "no", "letters without Enter")
+	rig.Is(t, asked("yes\n"), "yes", "an answer")
+	rig.Check(t, a.Close())
 }
 
 // TestPastedAtTerminal: a line behind which more was typed answers nothing.
@@ -118,9 +104,7 @@ func TestPastedAtTerminal(t *testing.T) {
 	if err := <-done; err != nil || !slices.Equal(lines, []string{"no\n"}) {
 		t.Errorf("the answers are %q, %v", lines, err)
 	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, a.Close())
 }
 
 // TestPause: what is typed while a question cannot have been read yet answers nothing.
@@ -141,12 +125,8 @@ func TestPause(t *testing.T) {
 	sees(t, ptmx, "yes\r\n") // the echo
 	why := errors.New("another question")
 	cancel(why)
-	if err := <-done; !errors.Is(err, why) {
-		t.Errorf("the question has ended with %v", err)
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Is(t, <-done, why, "the question has ended with")
+	rig.Check(t, a.Close())
 }
 
 // TestRows: nothing that is asked about begins a row, whatever fills the one before.
@@ -188,23 +168,15 @@ func TestWithdrawn(t *testing.T) {
 	types(t, ptmx, "yes") // without Enter
 	sees(t, ptmx, "yes")  // the echo
 	cancel(why)
-	if err := <-done; !errors.Is(err, why) {
-		t.Errorf("the question has ended with %v", err)
-	}
+	rig.Is(t, <-done, why, "the question has ended with")
 	sees(t, ptmx, strings.TrimSpace(questionWithdrawn))
 	go ask(t.Context())
 	sees(t, ptmx, "yes? ")
 	types(t, ptmx, "\n")
 	sees(t, ptmx, "yes? ") // it is no answer, and asked again
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-done; !errors.Is(err, errNobody) {
-		t.Errorf("the question has ended with %v", err)
-	}
-	if err := a.Ask(t.Context(), nil, nil); !errors.Is(err, errNobody) {
-		t.Errorf("a question at a closed terminal: %v", err)
-	}
+	rig.Check(t, a.Close())
+	rig.Is(t, <-done, errNobody, "the question has ended with")
+	rig.Is(t, a.Ask(t.Context(), nil, nil), errNobody, "a question at a closed terminal")
 }
 
 // TestCalm: a question is seen whatever a command has told the terminal before, and a terminal that

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // everything is a host on which nothing is missing.
@@ -64,9 +65,7 @@ func TestProcessEnforcement(t *testing.T) {
 					t.Errorf("%s: %+v, want the layer and the remedy", e.name, got)
 				}
 			}
-			if got := strings.Join(enforced, " "); got != tt.enforced {
-				t.Errorf("enforced %q, want %q", got, tt.enforced)
-			}
+			rig.Is(t, strings.Join(enforced, " "), tt.enforced, "enforced")
 		})
 	}
 }
@@ -76,13 +75,9 @@ func TestDiagnosisKeys(t *testing.T) {
 	t.Parallel()
 	d := Diagnosis{Layers: layersOf(everything()), Policies: []Row{{}}, Proxies: []Proxy{{}}, Notes: []Note{{}}}
 	encoded, err := json.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var top map[string]any
-	if err := json.Unmarshal(encoded, &top); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(encoded, &top))
 	keys := func(v any) string { return strings.Join(slices.Sorted(maps.Keys(v.(map[string]any))), " ") }
 	first := func(name string) any { return top[name].([]any)[0] }
 	for _, tt := range []struct {
@@ -97,17 +92,13 @@ func TestDiagnosisKeys(t *testing.T) {
 		{first("policies").(map[string]any)["processes"], "error layers ok remedy"},
 		{first("notes"), "name ok text"},
 	} {
-		if got := keys(tt.of); got != tt.want {
-			t.Errorf("keys %q, want %q", got, tt.want)
-		}
+		rig.Is(t, keys(tt.of), tt.want, "keys")
 	}
 	var names []string
 	for _, l := range d.Layers {
 		names = append(names, l.Name)
 	}
-	if got, want := strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify pidfd"; got != want {
-		t.Errorf("layers %q, want %q", got, want)
-	}
+	rig.Is(t, strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify pidfd", "layers")
 }
 
 // TestDiagnosisPage: each remedy stands on the page once, below all layers that it
@@ -134,9 +125,7 @@ func TestDiagnosisPage(t *testing.T) {
 		Notes: []Note{{Name: "cgroups", Text: "none"}},
 	}
 	var page strings.Builder
-	if err := d.Print(&page); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, d.Print(&page))
 	for _, want := range []string{
 		"userns: clone: refused\nmountns: no user namespace\nTo get that: allow it.\n", "landlock: not there\nTo get that: boot it.\n",
 		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n",

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestProxiesMissing: what a way to confine a command to its proxy lacks is told, with the
@@ -24,9 +25,7 @@ func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{"tcp4", "udp4"} {
 		e, err := listenElsewhere()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if e.reached() {
 			t.Errorf("%s: nothing has arrived", network)
 		}
@@ -35,12 +34,8 @@ func TestElsewhere(t *testing.T) {
 			addr = e.udp.LocalAddr().String()
 		}
 		conn, err := net.Dial(network, addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, rig.Err(conn.Write([]byte("x"))))
 		if network == "tcp4" {
 			_, _ = conn.Read(make([]byte, 1)) // it was accepted and closed
 		}

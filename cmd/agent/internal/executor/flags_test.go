@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // right returns flags that are complete, with a change.
@@ -76,13 +77,9 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	shared := filepath.Join(home, ".aws")
-	if err := os.Mkdir(shared, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(shared, 0o700))
 	shared = filepath.Join(shared, "credentials")
-	if err := os.WriteFile(shared, []byte("[p]\naws_access_key_id = a\naws_secret_access_key = b\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(shared, []byte("[p]\naws_access_key_id = a\naws_secret_access_key = b\n"), 0o600))
 	signed := func(f *Flags) { f.AWSSigV4, f.Transport = true, "direct" }
 	for name, tt := range map[string]struct {
 		change  func(*Flags)
@@ -103,8 +100,6 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := strings.Join(s.Secrets(f), " "); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
+		rig.Is(t, strings.Join(s.Secrets(f), " "), tt.want, "%s", name)
 	}
 }

@@ -18,28 +18,20 @@ func BenchmarkForward(b *testing.B) {
 	const size = 64 << 20
 	url := rig.Start(b, exec.CommandContext(b.Context(), rig.Agent(b), "--listen", "ws://127.0.0.1:0")).Line(b)
 	c, err := client.DialURL(b.Context(), url)
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer c.Close()
 	there, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer there.Close()
 	f := &Forwarder{Client: c, Say: func(text string) { b.Log(text) }}
 	here, err := f.Listen(b.Context(), Spec{"tcp", "127.0.0.1:0", "tcp://" + there.Addr().String()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	served := make(chan error, 1)
 	go func() { served <- f.Serve(ctx) }()
 	defer func() {
 		cancel()
-		if err := <-served; err != nil {
-			b.Error(err)
-		}
+		rig.Check(b, <-served)
 	}()
 	buf := make([]byte, 1<<20)
 	pass := func(b *testing.B, to, from net.Conn) {
@@ -50,21 +42,15 @@ func BenchmarkForward(b *testing.B) {
 				}
 			}
 		}()
-		if _, err := io.CopyN(io.Discard, from, size); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(io.CopyN(io.Discard, from, size)))
 	}
 	for _, up := range []bool{false, true} {
 		b.Run(map[bool]string{false: "down", true: "up"}[up], func(b *testing.B) {
 			local, err := net.Dial("tcp", here.String())
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			defer local.Close()
 			remote, err := there.Accept()
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			defer remote.Close()
 			b.SetBytes(size)
 			for b.Loop() {
@@ -80,9 +66,7 @@ func BenchmarkForward(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
 			p, err := c.Spawn(b.Context(), client.Spec{Argv: []string{"dd", "if=/dev/zero", "bs=64k", fmt.Sprint("count=", size>>16), "status=none"}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			if code, err := p.CopyOutput(b.Context(), io.Discard, io.Discard); code != 0 || err != nil {
 				b.Fatal(code, err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestParse(t *testing.T) {
@@ -82,13 +83,9 @@ func TestAsker(t *testing.T) {
 		params := &protocol.PolicyRequestParams{Request: protocol.PolicyRequest{Protocol: tt.protocol, Host: tt.host, Port: 1}}
 		go func() { answered <- a.answer(t.Context(), "", params, &answer) }()
 		for _, text := range tt.types {
-			if _, err := screen.ReadString('N'); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(screen.ReadString('N')))
 			asked++
-			if _, err := ptmx.WriteString(text + "\n"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(ptmx.WriteString(text+"\n")))
 			if _, err := screen.ReadString('\n'); err != nil { // the echo
 				t.Fatal(err)
 			}
@@ -108,9 +105,7 @@ func TestAsker(t *testing.T) {
 	if err := a.answer(ctx, "", nobody, &answer); err == nil {
 		t.Error("answered by nobody")
 	}
-	if err := terminal.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, terminal.Close())
 	if err := a.answer(t.Context(), "", nobody, &answer); err == nil {
 		t.Error("answered by nobody at a terminal that is closed")
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFollowNetwork: each signal reads the file again; a file with a mistake changes nothing.
@@ -16,9 +17,7 @@ func TestFollowNetwork(t *testing.T) {
 	t.Parallel()
 	path := write(t, `allow = ["a.org"]`)
 	p, err := ReadNetwork(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	said, log := io.Pipe()
 	lines := make(chan string)
 	go func() {
@@ -48,9 +47,7 @@ func TestFollowNetwork(t *testing.T) {
 		{`allow = 5`, "the old one stays in force", 1},
 		{`allow = ["b.org"]`, "nothing has changed", 1},
 	} {
-		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(path, []byte(tt.text), 0o600))
 		signals <- syscall.SIGHUP
 		if line := <-lines; !strings.Contains(line, tt.says) || len(got) != tt.sets {
 			t.Errorf("%s: %s and %d policies, want %s and %d", tt.text, line, len(got), tt.says, tt.sets)

@@ -1,18 +1,16 @@
 package policyfile
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const example = `
@@ -34,18 +32,14 @@ header = "x-token"
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func TestRead(t *testing.T) {
 	t.Parallel()
 	got, err := ReadNetwork(write(t, example))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want := &agent.NetworkPolicy{
 		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
 		Ports: []uint16{80, 443}, Local: true, Upstream: "http://proxy.example.org:3128",
@@ -54,9 +48,7 @@ func TestRead(t *testing.T) {
 			Auth: []string{"bearer", "header"}, Header: new("x-token"),
 		}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "the result", want, got)
 	if empty, err := ReadNetwork(write(t, "")); err != nil || empty.Upstream != "environment" {
 		t.Errorf("an empty file: %+v, %v", empty, err)
 	}
@@ -103,21 +95,15 @@ func TestReadErrors(t *testing.T) {
 func TestReadPipe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.toml")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadNetwork(path); !errors.Is(err, paths.ErrNotRegular) {
-		t.Error(err)
-	}
+	rig.Must(t, syscall.Mkfifo(path, 0o600))
+	rig.Is(t, rig.Err(ReadNetwork(path)), paths.ErrNotRegular, "")
 }
 
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	read := func(text string) *agent.NetworkPolicy {
 		p, err := parse("policy", text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return p
 	}
 	old := read(example)
@@ -128,9 +114,7 @@ func TestChanges(t *testing.T) {
 		{strings.Replace(example, "proxy.", "other.", 1), "another upstream"},
 		{strings.Replace(example, "x-token", "y-token", 1), "other masking"},
 	} {
-		if got := changes(old, read(tt.next)); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
-		}
+		rig.Is(t, changes(old, read(tt.next)), tt.want, "the result")
 	}
 	var many strings.Builder
 	for i := range 30 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTold: the log says how many rules were read, and warns of none.
@@ -25,14 +26,10 @@ func TestTold(t *testing.T) {
 		{"b.rule", true, "level=INFO msg=\"the rules about commands were read\" rules=0"},
 		{"a.rules", false, "level=INFO msg=\"the rules about commands were read\" rules=1"},
 	} {
-		if err := os.WriteFile(filepath.Join(folder, tt.file), []byte("prefix_rule(pattern = [\"a\"])"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(folder, tt.file), []byte("prefix_rule(pattern = [\"a\"])"), 0o600))
 		var said bytes.Buffer
 		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyAmend: tt.amend}
-		if _, err := f.ReadHere(slog.New(slog.NewTextHandler(&said, nil))); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(f.ReadHere(slog.New(slog.NewTextHandler(&said, nil)))))
 		if !strings.HasSuffix(said.String(), tt.want+"\n") {
 			t.Errorf("%s: %s", tt.file, &said)
 		}
@@ -49,16 +46,12 @@ func TestAmended(t *testing.T) {
 		folder := t.TempDir()
 		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyUnmatched: "prompt", ExecPolicyAmend: amend}
 		o, err := f.ReadHere(slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		o.Current().Amend(command, command, judge)
 		entries, err := os.ReadDir(folder)
 		if (len(entries) > 0) != amend || err != nil {
 			t.Errorf("amend %v: the folder has %v, %v", amend, entries, err)
 		}
-		if allowed := judge(o.Current().Policy()).Decision == rule.Allow; allowed != amend {
-			t.Errorf("amend %v: the command is allowed: %v", amend, allowed)
-		}
+		rig.Is(t, judge(o.Current().Policy()).Decision == rule.Allow, amend, "amend %v: the command is allowed", amend)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestLastLines: what is cut down to n lines is what tail(1) prints, however it came in pieces.
@@ -71,9 +72,7 @@ func TestMissing(t *testing.T) {
 			for _, seq := range r.seqs {
 				answer.Chunks = append(answer.Chunks, protocol.OutputChunk{Seq: seq})
 			}
-			if got := l.note(&answer); got != r.missing {
-				t.Errorf("%s: result %d: missing %v", name, i, got)
-			}
+			rig.Is(t, l.note(&answer), r.missing, "%s: result %d: missing", name, i)
 		}
 	}
 }
@@ -86,9 +85,7 @@ func TestWrite(t *testing.T) {
 	l := Logs{Stdout: &stdout, Stderr: &stderr, Timestamps: true, Since: time.UnixMilli(2000), Missing: func() { missing++ }, missing: true}
 	for i, piece := range []string{"stdout old\n", "stdout a", "stderr e\n", "stdout b\nc", "pty \n\n", "stderr f", "stderr g\n"} {
 		stream, text, _ := strings.Cut(piece, " ")
-		if err := l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text), AtMs: new(int64(1000 + 1000*i))}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text), AtMs: new(int64(1000 + 1000*i))}))
 		if i == 2 {
 			l.missing = true
 		}
@@ -109,9 +106,7 @@ func TestBroken(t *testing.T) {
 	l := Logs{Stdout: &stdout, Stderr: &stderr, Missing: func() {}, missing: true}
 	for _, piece := range []string{"stdout 07\n8\n", "stderr no line", "stdout 9\n"} {
 		stream, text, _ := strings.Cut(piece, " ")
-		if err := l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text)}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text)}))
 	}
 	if stdout.String() != "8\n9\n" || stderr.String() != "no line" {
 		t.Errorf("printed was %q and %q", &stdout, &stderr)

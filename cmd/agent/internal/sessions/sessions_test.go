@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestNames(t *testing.T) {
@@ -23,9 +24,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("%d names of 1000 are different", len(seen))
 	}
 	for _, name := range []string{"a", "A.b_c-9", "0", strings.Repeat("a", 128)} {
-		if err := CheckName(name); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, CheckName(name))
 	}
 	for _, name := range []string{"", "-a", ".a", "_a", "a b", "a/b", "a\n", "ä", strings.Repeat("a", 129)} {
 		if err := CheckName(name); err == nil {
@@ -100,9 +99,7 @@ func TestPick(t *testing.T) {
 			if err != nil {
 				text = err.Error()
 			}
-			if text != want[1:] {
-				t.Errorf("%q of %d processes: %q, want %q", tt.id, len(tt.found.Processes), text, want[1:])
-			}
+			rig.Is(t, text, want[1:], "%q of %d processes", tt.id, len(tt.found.Processes))
 		}
 	}
 }
@@ -132,9 +129,7 @@ job | 3 | exited 0, children running (attached) | now | ` + strings.Repeat("x", 
 		t.Errorf("the table is\n%swant\n%s", &table, want)
 	}
 	out, err := json.MarshalIndent(JSON(all), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, part := range []string{
 		`"name": "empty"`, `"processes": []`, `"retain": "1m0s"`, `"argv": [`, `"\u001b[2J"`, `"exitCode": 3`, `"running": false`,
 		`"exited": "` + at(ms(time.Hour)).Format(time.RFC3339) + `"`,

@@ -1,6 +1,10 @@
 package target
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
@@ -21,11 +25,7 @@ func TestAddresses(t *testing.T) {
 		"unix:///run/agent.sock": {"unix:///run/agent.sock", "unix:///run/agent.sock"},
 		"":                       {"", ""},
 	} {
-		if got := ListenURL(address); got != want[0] {
-			t.Errorf("listening on %q is %q, want %q", address, got, want[0])
-		}
-		if got := DialURL(address); got != want[1] {
-			t.Errorf("dialling %q is %q, want %q", address, got, want[1])
-		}
+		rig.Is(t, ListenURL(address), want[0], "listening on %q", address)
+		rig.Is(t, DialURL(address), want[1], "dialling %q", address)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -18,16 +19,12 @@ func TestTokenRenewed(t *testing.T) {
 	secret, ran, config := filepath.Join(dir, "secret"), filepath.Join(dir, "ran"), filepath.Join(dir, "config.toml")
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	runs := func() int {
 		t.Helper()
 		text, err := os.ReadFile(ran)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return len(text)
 	}
 	listen := func(url, token string) *transport.Listener {
@@ -35,13 +32,9 @@ func TestTokenRenewed(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		write(file, token)
 		auth, err := (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		l, err := transport.Listen(transport.Config{URL: url, Auth: auth})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
@@ -52,9 +45,7 @@ func TestTokenRenewed(t *testing.T) {
 	sys := program.System{Environ: os.Environ(), Stderr: os.Stderr}
 	f := &Flags{Context: new("a"), Config: config}
 	cfg, err := f.config(t.Context(), sys, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dial := func() error {
 		conn, err := cfg.Dial(t.Context())
 		if err == nil {
@@ -63,24 +54,18 @@ func TestTokenRenewed(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		if err := dial(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, dial())
 	}
 	if runs() != 1 {
 		t.Errorf("for the same token it ran %d times", runs())
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 	l = listen(url, "two")
 	write(secret, "two")
 	if err := dial(); err != nil || runs() != 2 {
 		t.Errorf("with another token: %v, after %d runs", err, runs())
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 	listen(url, "three")
 	for range 2 { // the command has no better one
 		if err := dial(); err == nil || !strings.Contains(err.Error(), "401") || runs() != 3 {
@@ -94,9 +79,7 @@ func TestTokenRenewed(t *testing.T) {
 func TestTokenOfOther(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(config, []byte("[contexts.other]\nregistry = 'https://other'\nenvironment_id = 'e'\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(config, []byte("[contexts.other]\nregistry = 'https://other'\nenvironment_id = 'e'\n"), 0o600))
 	const none, elsewhere = "context other has no token: give it a token_file or a token_command",
 		"--registry needs a token: name a file with --registry-token-file, because the tokens in variables are for AGENT_REGISTRY"
 	for _, key := range []string{RegistryTokenName, "CODEX_API_KEY"} {
@@ -118,9 +101,7 @@ func TestTokenOfOther(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != tt.want {
-				t.Errorf("%s, AGENT_REGISTRY=%s, registry %s: %q, want %q", key, tt.variable, tt.flags.Registry, got, tt.want)
-			}
+			rig.Is(t, got, tt.want, "%s, AGENT_REGISTRY=%s, registry %s", key, tt.variable, tt.flags.Registry)
 			if _, err := tt.flags.Environments(t.Context(), sys); tt.want == none && (err == nil || err.Error() != none) {
 				t.Errorf("environments: %v", err)
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // answers is a registry or an agent that gives one answer after the other, and the last one
@@ -118,9 +119,7 @@ func TestConnectTells(t *testing.T) {
 func TestConnectSilence(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer l.Close()
 	f := registryFlags("http://" + l.Addr().String())
 	wait := 50 * time.Millisecond
@@ -156,9 +155,7 @@ func registryFlags(url string) *Flags {
 func system(t *testing.T) program.System {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return program.System{Environ: []string{RegistryTokenName + "=key"}, Stderr: f}
 }

@@ -13,15 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // written writes a file of contexts and returns its path.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -40,9 +39,7 @@ url = '127.0.0.1:7000'
 token = "tok"
 `)
 	f, err := ReadContexts(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want := []Context{
 		{Name: "box.local", URL: "127.0.0.1:7000", token: "tok"},
 		{Name: "prod", Registry: "https://r", EnvironmentID: "e", Transport: "noise", TokenCommand: []string{"pass", "show", "a b"}},
@@ -62,9 +59,7 @@ func TestNoFile(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	err := ChangeContexts(os.DevNull, func(*ContextFile) error { return errors.New("changed") })
-	if !errors.Is(err, errNoFile) {
-		t.Error(err)
-	}
+	rig.Is(t, err, errNoFile, "")
 }
 
 // TestErrors: what is wrong in a file, with the line of the first fault. No error shows a
@@ -152,13 +147,9 @@ func TestOwner(t *testing.T) {
 			continue
 		}
 		path := written(t, tt.text)
-		if err := errors.Join(os.Chown(path, tt.owner, -1), os.Chmod(path, tt.mode)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.Chown(path, tt.owner, -1), os.Chmod(path, tt.mode)))
 		link := path + ".link"
-		if err := os.Symlink(path, link); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(path, link))
 		for _, name := range []string{path, link} {
 			_, err := ReadContexts(name)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -241,9 +232,7 @@ token_command = ["q\"\\", "ä"]
 			t.Fatalf("%s: %v", step.name, err)
 		}
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if diff := cmp.Diff(step.want, string(text)); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", step.name, diff)
 		}
@@ -287,9 +276,7 @@ func TestChangeTogether(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "dotfiles"), filepath.Join(dir, "new", "config.toml")
-	if err := errors.Join(os.WriteFile(real, []byte("# kept\n"), 0o644), os.Mkdir(filepath.Dir(link), 0o700), os.Symlink(real, link)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.WriteFile(real, []byte("# kept\n"), 0o644), os.Mkdir(filepath.Dir(link), 0o700), os.Symlink(real, link)))
 	const each, writers = 4, 4
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -310,9 +297,7 @@ func TestChangeTogether(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				if err := ChangeContexts(link, func(f *ContextFile) error { return f.Put(Context{Name: fmt.Sprintf("c%d-%d", w, i), URL: "x"}) }); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, ChangeContexts(link, func(f *ContextFile) error { return f.Put(Context{Name: fmt.Sprintf("c%d-%d", w, i), URL: "x"}) }))
 			}
 		})
 	}
@@ -359,9 +344,7 @@ func FuzzChange(f *testing.F) {
 					want = append(want, c)
 				}
 			}
-			if diff := cmp.Diff(want, after.Contexts, same); diff != "" {
-				t.Errorf("removing %s (-want +got):\n%s", name, diff)
-			}
+			rig.Same(t, fmt.Sprintf("removing %s", name), want, after.Contexts, same)
 		}
 	})
 }

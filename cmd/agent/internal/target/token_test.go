@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestToken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"good": "tok\n", "empty": " \n", "two": "a b", "long": strings.Repeat("x", maxToken+1)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	f := &ContextFile{Path: filepath.Join(dir, "config.toml")}
 	sys := program.System{Environ: append(os.Environ(), "FROM=variable"), Stderr: os.Stderr}
@@ -59,20 +58,14 @@ func TestToken(t *testing.T) {
 func TestTokenCommandHangs(t *testing.T) {
 	t.Parallel()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer null.Close()
 	sys := program.System{Environ: os.Environ(), Stderr: null}
-	if _, err := runCommand(t.Context(), sys, []string{"sleep", "1000"}, time.Millisecond); !errors.Is(err, errTooSlow) {
-		t.Errorf("a command that hangs: %v", err)
-	}
+	rig.Is(t, rig.Err(runCommand(t.Context(), sys, []string{"sleep", "1000"}, time.Millisecond)), errTooSlow, "a command that hangs")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("a signal")
 	cancel(why)
-	if _, err := runCommand(ctx, sys, []string{"sleep", "1000"}, commandPatience); !errors.Is(err, why) {
-		t.Errorf("a command of somebody who has gone: %v", err)
-	}
+	rig.Is(t, rig.Err(runCommand(ctx, sys, []string{"sleep", "1000"}, commandPatience)), why, "a command of somebody who has gone")
 	if token, err := runCommand(t.Context(), sys, []string{"sh", "-c", "sleep 20 & echo tok"}, commandPatience); err != nil || token != "tok" {
 		t.Errorf("a command that leaves something behind: %q, %v", token, err)
 	}
@@ -83,9 +76,7 @@ func TestSaveKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.toml")
 	for _, key := range []string{"first", "second"} {
 		file, err := SaveKey(path, "prod", key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c := &Context{Name: "prod", Registry: "r", TokenFile: file}
 		f := &ContextFile{Path: path}
 		if token, err := f.Token(t.Context(), program.System{Stderr: os.Stderr}, c); token != key || err != nil {
@@ -97,9 +88,7 @@ func TestSaveKey(t *testing.T) {
 			}
 		}
 		if key == "second" {
-			if err := errors.Join(ForgetKey(path, c), ForgetKey(path, c)); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, errors.Join(ForgetKey(path, c), ForgetKey(path, c)))
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), file)); !os.IsNotExist(err) {
 				t.Errorf("the key stays: %v", err)
 			}
@@ -109,13 +98,7 @@ func TestSaveKey(t *testing.T) {
 		t.Error("a key is saved anywhere")
 	}
 	elsewhere := filepath.Join(t.TempDir(), "mine")
-	if err := os.WriteFile(elsewhere, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := ForgetKey(path, &Context{Name: "prod", TokenFile: elsewhere}); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(elsewhere); err != nil {
-		t.Errorf("a file of the user's is removed: %v", err)
-	}
+	rig.Must(t, os.WriteFile(elsewhere, nil, 0o600))
+	rig.Check(t, ForgetKey(path, &Context{Name: "prod", TokenFile: elsewhere}))
+	rig.Check(t, rig.Err(os.Stat(elsewhere)))
 }

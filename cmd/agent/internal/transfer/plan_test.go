@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestPlan(t *testing.T) {
@@ -25,9 +25,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		if diff := cmp.Diff(want, *got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", line, diff)
-		}
+		rig.Same(t, line, want, *got)
 	}
 	for _, tt := range []struct {
 		args []string
@@ -53,9 +51,7 @@ func TestAt(t *testing.T) {
 	for name, want := range map[string]string{
 		"": "/w/.", ".": "/w/.", "./": "/w/", "a": "/w/a", "a/": "/w/a/", "a/.": "/w/a/.", "a/..": "/w/.", "..": "/", "/": "/", "/a/../b": "/b", "/.": "/", "a//b": "/w/a/b",
 	} {
-		if got := at("/w", name); got != want {
-			t.Errorf("%q is %q, want %q", name, got, want)
-		}
+		rig.Is(t, at("/w", name), want, "%q", name)
 	}
 }
 
@@ -63,12 +59,8 @@ func TestAt(t *testing.T) {
 func TestLine(t *testing.T) {
 	t.Parallel()
 	const half = "[====================                    ]  50%  500.0 MB of 1.0 GB  50.0 MB/s  0:10 left"
-	if got := line(5e8, 1e9, 10*time.Second, 100, false); got != half {
-		t.Errorf("got %q", got)
-	}
-	if got, want := line(1e9, 1e9, time.Hour, 40, false), "100%  1.0 GB of 1.0 GB  277.8 kB/s  in "; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	rig.Is(t, line(5e8, 1e9, 10*time.Second, 100, false), half, "the result")
+	rig.Is(t, line(1e9, 1e9, time.Hour, 40, false), "100%  1.0 GB of 1.0 GB  277.8 kB/s  in ", "the result")
 	if got := line(5e8, 1e9, 10*time.Second, 100, true); strings.NewReplacer("\x1b[32m", "", "\x1b[0m", "").Replace(got) != half {
 		t.Errorf("got %q", got)
 	}
@@ -82,8 +74,6 @@ func TestLine(t *testing.T) {
 		}
 	}
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 1 << 62: "4611.7 PB"} {
-		if got := size(n); got != want {
-			t.Errorf("%d is %q, want %q", n, got, want)
-		}
+		rig.Is(t, size(n), want, "%d", n)
 	}
 }

@@ -131,9 +131,7 @@ func TestRender(t *testing.T) {
 	if l, err := list.List(catalog.ListRequest{Authority: &catalog.Authority{Kind: "host"}}); err != nil || len(l.Skills) != 0 {
 		t.Errorf("the list is %+v, %v", l, err)
 	}
-	if text := catalog.New(catalog.Config{}).List(view(hidden)).Render(); text != "" {
-		t.Errorf("a hidden skill gives %q", text)
-	}
+	rig.Is(t, catalog.New(catalog.Config{}).List(view(hidden)).Render(), "", "a hidden skill")
 }
 
 // TestHostile: texts of strangers cannot break out of their line or of the section, nor make the
@@ -168,9 +166,7 @@ func TestHostile(t *testing.T) {
 		}
 		cursor = *page.NextCursor
 	}
-	if len(seen) != 300 {
-		t.Errorf("%d skills are listed", len(seen))
-	}
+	rig.Is(t, len(seen), 300, "skills are listed")
 	for _, cursor := range []string{"-1", "x", "1x"} {
 		if _, err := list.List(catalog.ListRequest{Cursor: cursor}); err == nil {
 			t.Errorf("cursor %q is taken", cursor)

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/declared"
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var root = protocol.NewPathURI("/r")
@@ -72,9 +73,7 @@ func TestPlugin(t *testing.T) {
 			got := declared.Plugin("p", root, test.files)
 			warnings := got.Warnings
 			got.Warnings = nil
-			if diff := cmp.Diff(test.want, got, comparePaths); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
+			rig.Same(t, "the result", test.want, got, comparePaths)
 			if len(warnings) != len(test.warnings) {
 				t.Fatalf("the warnings are %q", warnings)
 			}
@@ -111,9 +110,7 @@ func TestManyMistakes(t *testing.T) {
 		fmt.Fprintf(&servers, `,"%d":0`, i)
 	}
 	d := declared.Plugin("p", root, files(`{}`, `{"mcpServers":{`+servers.String()[1:]+`}}`, `{"apps":{`+servers.String()[1:]+`}}`))
-	if len(d.Warnings) != maxWarnings {
-		t.Errorf("%d warnings", len(d.Warnings))
-	}
+	rig.Is(t, len(d.Warnings), maxWarnings, "warnings")
 }
 
 // TestCostOfKeys: what a decoder of TOML keeps of a configuration has bounds.

@@ -81,8 +81,6 @@ func TestAllowance(t *testing.T) {
 		{0, maxUnasked, true}, {0, 0, true}, {time.Second, unaskedRate, true}, {0, 1, false}, {time.Hour, maxUnasked, true}, {0, 1, false},
 	} {
 		now = now.Add(spend.after)
-		if ok := a.spend(spend.n, now); ok != spend.ok {
-			t.Errorf("%d: %v", i, ok)
-		}
+		rig.Is(t, a.spend(spend.n, now), spend.ok, "%d", i)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestStream: of the events of a server those are handed on that matter, in whatever pieces they
@@ -84,7 +85,5 @@ func TestStreamFlood(t *testing.T) {
 	gone := errors.New("gone")
 	_ = r.CloseWithError(gone)
 	s = &stream{w: w, begun: true}
-	if err := s.read(endless("\n")); !errors.Is(err, gone) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, s.read(endless("\n")), gone, "the error")
 }

@@ -56,20 +56,14 @@ func TestProgram(t *testing.T) {
 					t.Errorf("after a cut the tool says %q, %v", text, err)
 				}
 			}
-			if states := told.states(); states != "starting ready" {
-				t.Errorf("the states are %s", states)
-			}
+			rig.Is(t, told.states(), "starting ready", "the states")
 			if n := len(fakemcp.Started(t, s.pids)); mode != "stubborn" && n != 1 {
 				t.Errorf("there were %d starts", n)
 			}
 			server.Close()
 			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
-			if _, err := say(t, server, "hello"); !errors.Is(err, mcpserver.ErrClosed) {
-				t.Errorf("after Close the error is %v", err)
-			}
-			if states := told.states(); states != "starting ready" {
-				t.Errorf("after Close the states are %s", states)
-			}
+			rig.Is(t, rig.Err(say(t, server, "hello")), mcpserver.ErrClosed, "after Close the error")
+			rig.Is(t, told.states(), "starting ready", "after Close the states")
 		})
 	}
 }
@@ -146,15 +140,11 @@ func TestMute(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	server := s.start(t, "mute", mcpserver.Config{CallTimeout: 50 * time.Millisecond})
-	if _, err := say(t, server, "hello"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, rig.Err(say(t, server, "hello")), context.DeadlineExceeded, "the error")
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := server.Call(ctx, "echo", nil); !errors.Is(err, why) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, rig.Err(server.Call(ctx, "echo", nil)), why, "the error")
 	if st := server.Status(); st.State != mcpserver.Ready {
 		t.Errorf("the status is %+v", st)
 	}
@@ -167,9 +157,7 @@ func TestMute(t *testing.T) {
 		called <- err
 	}()
 	endless.Close()
-	if err := <-called; !errors.Is(err, mcpserver.ErrClosed) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, <-called, mcpserver.ErrClosed, "the error")
 }
 
 // TestListChanged: a server that says that its tools have changed is asked again.

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -203,9 +202,7 @@ func TestCloseFailed(t *testing.T) {
 					r.Restart()
 				}
 				r.Close()
-				if err := r.Wait(context.Background()); !errors.Is(err, ErrClosed) {
-					t.Errorf("the error is %v", err)
-				}
+				rig.Is(t, r.Wait(context.Background()), ErrClosed, "the error")
 				if at, _ := r.starts(); len(at) > 2 || !ask && len(at) != 1 {
 					t.Errorf("the starts were at %v", at)
 				}

@@ -288,9 +288,7 @@ func TestAllows(t *testing.T) {
 		{&program, "/bin/sh", false},                // as before
 		{&program, "/bin/sh q", false},              // as before
 	} {
-		if got := tt.of.allows(strings.Fields(tt.argv)); got != tt.want {
-			t.Errorf("%q for %q: %v", tt.argv, tt.of.argv, got)
-		}
+		rig.Is(t, tt.of.allows(strings.Fields(tt.argv)), tt.want, "%q for %q", tt.argv, tt.of.argv)
 	}
 }
 

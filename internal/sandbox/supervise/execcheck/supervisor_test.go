@@ -332,9 +332,7 @@ func supervise(t testing.TB, s setup, marks *os.File) (report, string) {
 		t.Fatalf("the supervisor of %q: %v\n%s", s.Argv, err, out.String())
 	}
 	r := readReport()
-	if r.Leaked != "" {
-		t.Errorf("the supervisor of %q has left: %s", s.Argv, r.Leaked)
-	}
+	rig.Is(t, r.Leaked, "", "the supervisor of %q has left", s.Argv)
 	return r, out.String()
 }
 
