@@ -27,7 +27,7 @@ func appendRequest(to []byte, r *head.Request, d destination, hop *hop) []byte {
 	}
 	// Proxy.restore has already put credentials in place of the placeholders in these fields.
 	to = appendFields(to, r.Fields, false)
-	if hop != nil && !d.encrypt && r.Method != http.MethodTrace { // the hop may answer TRACE itself, and its answer would contain the credentials
+	if hop != nil && !d.encrypt && r.Method != http.MethodTrace { // the hop may answer TRACE with the fields it got
 		to = append(to, hop.credentials()...)
 	}
 	return append(to, "\r\n"...)

@@ -18,7 +18,7 @@ import (
 type request struct {
 	rules.Request
 	client  string // address of the command's end of the connection
-	encrypt bool   // the proxy itself speaks TLS with the destination: for a plain request for an https URL, or in a tunnel that it looks into
+	encrypt bool   // the proxy itself speaks TLS with the destination
 }
 
 // A refusal says why a request was not forwarded.
@@ -27,7 +27,7 @@ type refusal struct {
 	failed        bool // the request was allowed, but the destination could not be reached
 }
 
-// reach makes every connection to a TCP destination of a new request: it admits the request, and
+// reach is the only way for a new request to get a TCP connection: it admits the request, and
 // connects to one of the judged addresses. If have is a live link to the same place from an earlier
 // request, its addresses are judged in the same way, and reach returns have. Otherwise reach does
 // not touch have.
