@@ -53,7 +53,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 			all = append(all, Command{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last)})
 		}
 		within := inside(last, name, args, dir)
-		if len(within) == 0 && last != program { // a symbolic link may have the name of a multi-call program or a loader even if the file has not
+		if len(within) == 0 && last != program { // the link may have the name of such a program
 			within = inside(program, name, args, dir)
 		}
 		all = append(all, within...)
