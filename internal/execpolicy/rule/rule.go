@@ -95,8 +95,8 @@ type Match struct {
 	// Prefix are the words of the command that were compared. If the rule names the program and the
 	// command has its path, the first word is the name.
 	Prefix []string
-	// Program is the absolute path in that case; "" if the first word of the command matches the rule
-	// as it is.
+	// Program is the absolute path of the program if Prefix has its name instead of its path; ""
+	// otherwise.
 	Program string
 }
 
