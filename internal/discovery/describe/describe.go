@@ -1,7 +1,7 @@
 // Package describe interprets the contents of the files of skills and plugins: the front matter of
-// a SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so both the agent
-// and the client use it. The work is bounded by the bytes of a file, because aliases of YAML are
-// refused. The rules are those of capabilities.md 3.2.
+// a SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so that both the
+// agent and its clients can use it. The work is bounded by the bytes of a file, because aliases of
+// YAML are refused. The rules are those of capabilities.md 3.2.
 package describe
 
 import (
