@@ -18,37 +18,38 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// Bounds of locations. That of their number is the contract's.
+// Bounds of locations. The bound of their number is part of the interface.
 const (
-	// maxLocations is how many locations are looked at, in their order.
+	// maxLocations is the number of locations that are read, in their order.
 	maxLocations = 512
 
-	maxCacheNames  = 20_000 // looked at in the folders of installed plugins, all together
+	maxCacheNames  = 20_000 // entries read in the folders of installed plugins, all together
 	maxInstallFile = 16 << 10
 	maxRemoteID    = 1024 // bytes
 )
 
-// Ids of the locations of skills that belong to no plugin.
+// IDs of the locations of skills that belong to no plugin.
 const (
 	codexHomeSkills = "codex-home-skills"
 	userAgentSkills = "user-agent-skills"
 	systemSkills    = "system-skills"
 )
 
-// Places are where locations are looked for. An empty one is not there.
+// Places are the folders in which locations are searched. An empty path means that there is no such
+// folder.
 type Places struct {
 	CodexHome, Home string
-	// System is where skills for all users are.
+	// System is the folder of skills for all users.
 	System string
 }
 
 // SystemFolder is the usual [Places.System].
 const SystemFolder = "/etc/codex/skills"
 
-// Plugins is the folder of installed plugins, "" where there can be none.
+// Plugins returns the folder of installed plugins, or "" if there can be none.
 func (p Places) Plugins() string { return below(p.CodexHome, "plugins/cache") }
 
-// Skills are the folders of skills by their ids, in order.
+// Skills returns the folders of skills with their IDs, in order.
 func (p Places) Skills() []Location {
 	all := []Location{
 		{ID: codexHomeSkills, Path: below(p.CodexHome, "skills")},
@@ -65,19 +66,19 @@ func below(folder, name string) string {
 	return path.Join(folder, name)
 }
 
-// Location is a folder in which something may be installed.
+// A Location is a folder in which a plugin or skills may be installed.
 type Location struct {
-	// ID is that of a plugin, plugin@marketplace, or one of the ids of skills.
+	// ID is the ID of a plugin, plugin@marketplace, or one of the IDs of skills.
 	ID   string
 	Path string
-	// Version is that of a plugin; "" for skills.
+	// Version is the version of a plugin; "" for skills.
 	Version  string
-	RemoteID string // of a plugin; "" where it has none
+	RemoteID string // ID of a plugin at a remote service; "" if it has none
 }
 
-// Locations lists the locations in their order: plugins by their ids, then skills, which
-// need not exist. incomplete tells that something could not be looked at, or that there
-// are too many.
+// Locations lists the locations in their order: plugins by their IDs, then skills. Folders of
+// skills need not exist. incomplete says that a folder or file could not be read, or that there are
+// too many locations.
 func (p Places) Locations() (all []Location, incomplete bool) {
 	c := cache{left: maxCacheNames}
 	if folder := p.Plugins(); folder != "" {
@@ -90,8 +91,8 @@ func (p Places) Locations() (all []Location, incomplete bool) {
 	return all, c.incomplete
 }
 
-// isMarketplace, isPlugin and isVersion tell which names of folders count. Others are
-// passed over.
+// isMarketplace, isPlugin and isVersion report whether a name of a folder is valid. Other folders
+// are skipped.
 func isMarketplace(name string) bool { return hasOnly(name, "_-") }
 
 func isPlugin(name string) bool {
@@ -105,8 +106,7 @@ func isPlugin(name string) bool {
 
 func isVersion(name string) bool { return hasOnly(name, "._+-") && name != "." && name != ".." }
 
-// hasOnly reports whether a name is made of ASCII letters, digits and the marks, and
-// not empty.
+// hasOnly reports whether a name has only ASCII letters, digits and the marks, and is not empty.
 func hasOnly(name, marks string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -119,9 +119,9 @@ func hasOnly(name, marks string) bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// cache lists MARKETPLACE/PLUGIN/VERSION.
+// cache lists the folders MARKETPLACE/PLUGIN/VERSION.
 type cache struct {
-	left       int // names that may still be looked at
+	left       int // number of names that may still be read
 	found      []Location
 	incomplete bool
 }
@@ -133,7 +133,7 @@ func (c *cache) list(folder string) {
 			at := path.Join(market, plugin.Name())
 			var versions []string
 			for _, version := range c.names(at, isVersion) {
-				// A link to a version is none; links above it are followed.
+				// A symbolic link does not count as a version, but links above it are followed.
 				if version.IsDir() {
 					versions = append(versions, version.Name())
 				}
@@ -150,10 +150,10 @@ func (c *cache) list(folder string) {
 	slices.SortFunc(c.found, func(a, b Location) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// names are the folders and links of a folder that are named like that, sorted. A folder
-// that is missing, or no folder, has none.
+// names returns the folders and symbolic links in a folder whose names satisfy like, sorted. A
+// missing folder, or a file that is not a folder, has none.
 func (c *cache) names(folder string, like func(string) bool) (all []fs.DirEntry) {
-	f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY, 0) // a link may lead to a fifo, whose open(2) would wait
+	f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY, 0) // O_DIRECTORY, because a link may lead to a fifo, on which open(2) would wait
 	if err == nil {
 		defer f.Close()
 	}
@@ -185,7 +185,7 @@ func isNoDirectory(folder string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// installed is the file that says under which id a plugin is known elsewhere.
+// installed is the content of the file that has the ID of a plugin at a remote service.
 type installed struct{ id string }
 
 func (i *installed) UnmarshalObject(o *strictjson.Object) {
@@ -198,7 +198,7 @@ func (i *installed) UnmarshalObject(o *strictjson.Object) {
 	}
 }
 
-// remoteID reads that file of a plugin.
+// remoteID reads the remote ID of a plugin.
 func (c *cache) remoteID(plugin string) string {
 	text, err := readHead(path.Join(plugin, ".codex-remote-plugin-install.json"), maxInstallFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -212,7 +212,7 @@ func (c *cache) remoteID(plugin string) string {
 	return i.id
 }
 
-// activeVersion is the one of several versions that counts.
+// activeVersion returns the version that is used.
 func activeVersion(versions []string) string {
 	if slices.Contains(versions, "local") {
 		return "local"
@@ -220,7 +220,8 @@ func activeVersion(versions []string) string {
 	return slices.MaxFunc(versions, compareVersions)
 }
 
-// compareVersions compares as semantic versions do, if both are, else as bytes do.
+// compareVersions compares semantic versions. If one of the two is not a semantic version, it
+// compares bytes.
 func compareVersions(a, b string) int {
 	va, oka := parseVersion(a)
 	vb, okb := parseVersion(b)
@@ -277,7 +278,8 @@ func areIdentifiers(s string) bool {
 	return true
 }
 
-// compareIdentifiers compares dotted identifiers: numbers by value and before words.
+// compareIdentifiers compares dotted identifiers. Numbers are compared by value and come before
+// words.
 func compareIdentifiers(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {
@@ -301,7 +303,7 @@ func compareIdentifiers(a, b string) int {
 	return cmp.Compare(len(as), len(bs))
 }
 
-// readHead reads a regular file that has at most that many bytes.
+// readHead reads a regular file. A file of more than most bytes is an error.
 func readHead(name string, most int) ([]byte, error) {
 	fd, err := fsops.Host{}.OpenRead(context.Background(), name, fsops.FollowLinks)
 	if err != nil {

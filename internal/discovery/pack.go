@@ -11,11 +11,11 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// MaxPacked bounds what [Root.Pack] makes, in bytes: the files, which are at most that many
-// in a walk, and a warning for whatever else is in it.
+// MaxPacked bounds the result of [Root.Pack], in bytes: the files, of which a walk reads at most
+// MaxBundle bytes, and room for all else, such as warnings.
 const MaxPacked = MaxBundle + 16<<20
 
-// Pack appends r to b, for another process of ours.
+// Pack appends r to b, for another process of this program.
 func (r *Root) Pack(b []byte) []byte {
 	b = slices.Grow(b, r.Size()+256*(len(r.Skills)+len(r.Namespaces)+len(r.Warnings)+4))
 	b = appendOptional(b, r.Failure, appendWarning)
@@ -32,7 +32,7 @@ func (r *Root) Pack(b []byte) []byte {
 	return appendList(b, r.Warnings, appendWarning)
 }
 
-// Unpack is the reverse of Pack. Nothing of b is trusted.
+// Unpack is the reverse of Pack. It does not trust b.
 func Unpack(b []byte) (*Root, error) {
 	d := pack.NewDecoder(b)
 	r := &Root{Failure: readOptional(&d, readWarning)}
@@ -44,7 +44,7 @@ func Unpack(b []byte) (*Root, error) {
 	})
 	r.Namespaces = readList(&d, readFile)
 	r.Warnings = readList(&d, readWarning)
-	d.Require(r.Size() <= 2*MaxBundle) // the root's manifest is there twice
+	d.Require(r.Size() <= 2*MaxBundle) // the root's manifest is counted twice
 	if err := d.End(); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,8 @@ func readFile(d *pack.Decoder) File {
 	return File{Path: d.String(MaxPacked), Contents: d.String(MaxFile)}
 }
 
-// appendWarning packs an errno, or 0 for fsops.ErrNotUTF8 and for none.
+// appendWarning encodes a warning. Its errno is 0 if there is none, or if the error is
+// fsops.ErrNotUTF8.
 func appendWarning(b []byte, w Warning) []byte {
 	errno, _ := errors.AsType[unix.Errno](w.Err)
 	b = append(b, byte(w.Trouble), pack.Bool(errors.Is(w.Err, fsops.ErrNotUTF8)))

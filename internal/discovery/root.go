@@ -16,37 +16,39 @@ import (
 
 // Bounds of one root (capabilities.md 2.2).
 const (
-	// MaxFile is how large a file may be, in bytes. Nothing of a larger one is read.
+	// MaxFile is the largest size of a file, in bytes. A larger file is not read.
 	MaxFile = layout.MaxFile
-	// MaxBundle is what the files of a root may have together, in bytes.
+	// MaxBundle bounds the files of a root together, in bytes.
 	MaxBundle = layout.MaxBundle
 )
 
-// File is a file as it was read.
+// File is a file with its content.
 type File = describe.File
 
-// Plugin is the manifest of a root and the files that it declares; nil: there is none.
+// Plugin has the manifest of a root and the files that the manifest declares. A file is nil if
+// there is none.
 type Plugin struct {
 	Manifest  File
 	MCP, Apps *File
 }
 
-// Skill is a SKILL.md and, if there is one, its openai.yaml.
+// Skill is a SKILL.md and its openai.yaml, if there is one.
 type Skill = describe.Skill
 
-// Root is what was found in one folder.
+// A Root is the result of reading one folder.
 type Root struct {
-	// Failure says why nothing was looked for; the rest is empty then.
+	// Failure says why the folder was not searched. If it is set, the other fields are empty.
 	Failure *Warning
 	Plugin  *Plugin
 	Skills  []Skill
-	// Namespaces are the manifests that name skills: that of the root or, without one, of
-	// the nearest folder above it; then those below, sorted.
+	// Namespaces are the manifests that give skills their namespaces. The first is that of the root
+	// or, if the root has none, of the nearest folder above it. The manifests below the root follow,
+	// sorted.
 	Namespaces []File
 	Warnings   []Warning
 }
 
-// Describe reads the manifest, the front matter and the metadata of what was found in a folder.
+// Describe interprets the manifest, the front matter and the metadata of the files found in folder.
 func (r *Root) Describe(folder string) describe.Described {
 	var own *File
 	if r.Plugin != nil {
@@ -57,7 +59,7 @@ func (r *Root) Describe(folder string) describe.Described {
 	return d
 }
 
-// Size is how many bytes the contents of r have. The root's manifest counts twice.
+// Size returns the total length of the file contents in bytes. The root's manifest counts twice.
 func (r *Root) Size() int {
 	n := 0
 	for file := range r.files {
@@ -66,7 +68,7 @@ func (r *Root) Size() int {
 	return n
 }
 
-// files calls yield for each file of r; that of the root's manifest comes twice.
+// files calls yield for each file of r. The root's manifest comes twice.
 func (r *Root) files(yield func(*File) bool) {
 	if p := r.Plugin; p != nil {
 		for _, file := range []*File{&p.Manifest, p.MCP, p.Apps} {
@@ -90,36 +92,37 @@ func (r *Root) files(yield func(*File) bool) {
 	}
 }
 
-// Trouble is what kept something from being read.
+// A Trouble is a reason why a file or folder could not be read.
 type Trouble uint8
 
 // The kinds of trouble.
 const (
-	// NoRoot, NotDirectory: the root itself cannot be inspected, or is no directory.
+	// NoRoot, NotDirectory: the root itself cannot be inspected, or is not a directory.
 	NoRoot Trouble = iota
 	NotDirectory
-	// NotScanned: a directory or name below the root cannot be looked at.
+	// NotScanned: a directory or name below the root cannot be inspected.
 	NotScanned
-	// Truncated: the root has more than is looked at.
+	// Truncated: the root has more entries than the walk reads.
 	Truncated
 	// NotInspected, NotRead: a file cannot be inspected, or read.
 	NotInspected
 	NotRead
-	// TooLarge: a file has more than MaxFile bytes. NoRoom: more than is left of MaxBundle.
+	// TooLarge: a file has more than MaxFile bytes. NoRoom: a file has more bytes than are left of
+	// MaxBundle.
 	TooLarge
 	NoRoom
 	// NotText: a file is not UTF-8.
 	NotText
-	// NotDotSlash, Outside: Path is that of a manifest, in which the member Member names a
-	// file in another way than by ./, or outside the root.
+	// NotDotSlash, Outside: Path is the path of a manifest. Its member Member names a file without ./
+	// at the beginning, or outside the root.
 	NotDotSlash
 	Outside
 
-	troubles // how many kinds there are
+	troubles // number of kinds
 )
 
-// Warning is one trouble. Err is an errno, or [fsops.ErrNotUTF8], where the system was the
-// cause, else nil.
+// A Warning is one trouble. Err is an errno or [fsops.ErrNotUTF8] if the system caused the trouble,
+// else nil.
 type Warning struct {
 	Trouble Trouble
 	Path    string
@@ -127,9 +130,9 @@ type Warning struct {
 	Err     error
 }
 
-// Read looks through the folder root. Links are followed as in a walk that follows them:
-// to folders, and to files where the rules open a file directly. The error is that of the
-// context, or one of the file system as a whole, such as a helper that has died.
+// Read searches the folder root. The walk follows symbolic links to folders. Links to files are
+// followed where the rules open a file directly. The error is that of the context, or of the file
+// system as a whole, for instance if a helper process has died.
 func Read(ctx context.Context, files fsops.FS, root string) (*Root, error) {
 	r := reader{files: files, root: root, out: &Root{}}
 	err := r.read(ctx)
@@ -146,15 +149,15 @@ func Read(ctx context.Context, files fsops.FS, root string) (*Root, error) {
 type reader struct {
 	files fsops.FS
 	root  string
-	used  int // bytes of MaxBundle
+	used  int // bytes used of MaxBundle
 	out   *Root
-	err   error // of the file system as a whole
+	err   error // error of the file system as a whole
 
-	// metadata has the folders of metadata that the walk has come by, unless partial tells that
-	// there can be others. Most skills have none, and each open that is saved counts.
+	// metadata has the folders of metadata that the walk has found. If partial is true, there may be
+	// others. Most skills have no metadata, and looking in metadata saves an open for each of them.
 	metadata map[string]bool
 	partial  bool
-	text     []byte // of the last file
+	text     []byte // content of the last file; the buffer is reused
 }
 
 func (r *reader) read(ctx context.Context) error {
@@ -207,7 +210,7 @@ func (r *reader) walk(ctx context.Context) (layout.Tree, error) {
 		FollowDirectoryLinks: true, AlsoNamed: layout.MetadataFolder,
 	})
 	if err != nil {
-		// The root has gone meanwhile, or cannot be walked.
+		// The root was removed meanwhile, or cannot be walked.
 		errno, err := systemError(err)
 		if err == nil {
 			r.warn(NotScanned, r.root, errno)
@@ -232,14 +235,14 @@ func (r *reader) walk(ctx context.Context) (layout.Tree, error) {
 	}), nil
 }
 
-// note notes a name that the walk has come by.
+// note records a name that the walk has found.
 func (r *reader) note(name string) {
 	if path.Base(name) == layout.MetadataFolder {
 		r.metadata[name] = true
 	}
 }
 
-// manifestIn returns the best manifest of a folder that can be read; nil: none.
+// manifestIn returns the best readable manifest of a folder, or nil if there is none.
 func (r *reader) manifestIn(ctx context.Context, folder string) *File {
 	for _, path := range layout.Manifests(folder) {
 		if file := r.file(ctx, path); file != nil {
@@ -249,7 +252,7 @@ func (r *reader) manifestIn(ctx context.Context, folder string) *File {
 	return nil
 }
 
-// namespaces collects the manifests that name skills.
+// namespaces collects the manifests that give skills their namespaces.
 func (r *reader) namespaces(ctx context.Context, own *File, found layout.Tree) {
 	if own == nil {
 		for above := range layout.Above(r.root) {
@@ -268,8 +271,8 @@ func (r *reader) namespaces(ctx context.Context, own *File, found layout.Tree) {
 	}
 }
 
-// file reads a file. It returns nil where there is none, and also warns where there is
-// one that cannot be had.
+// file reads a file. It returns nil if there is no file, and returns nil and adds a warning if the
+// file cannot be read.
 func (r *reader) file(ctx context.Context, path string) *File {
 	if r.err != nil || ctx.Err() != nil {
 		return nil
@@ -299,9 +302,10 @@ func (r *reader) file(ctx context.Context, path string) *File {
 	return &File{Path: path, Contents: string(r.text)}
 }
 
-// contents reads a file of that size into r.text.
+// contents reads a file of this size into r.text.
 func (r *reader) contents(path string, fd, size int) bool {
-	// A file may grow while it is read, and those of the kernel say that they are empty.
+	// A file may grow while it is read, and files of the kernel (such as those in /proc) have the size
+	// 0.
 	r.text = slices.Grow(r.text[:0], size+1)
 	for {
 		n, err := unix.Read(fd, r.text[len(r.text):cap(r.text)])
@@ -315,7 +319,7 @@ func (r *reader) contents(path string, fd, size int) bool {
 		r.text = r.text[:len(r.text)+n]
 		full := len(r.text) == cap(r.text)
 		if n == 0 || size > 0 && len(r.text) == size && !full {
-			return true // there was room for more
+			return true // the buffer had room for more, so this is the end
 		}
 		if !r.fits(path, int64(len(r.text))) {
 			return false
@@ -326,7 +330,7 @@ func (r *reader) contents(path string, fd, size int) bool {
 	}
 }
 
-// fits warns of a file that has more bytes than it may.
+// fits reports whether a file has an allowed size, and adds a warning if not.
 func (r *reader) fits(path string, size int64) bool {
 	switch {
 	case size > MaxFile:
@@ -339,8 +343,8 @@ func (r *reader) fits(path string, size int64) bool {
 	return false
 }
 
-// cannotOpen says why a file cannot be opened. What is missing, and what is no regular
-// file, is no trouble.
+// cannotOpen adds a warning about a file that cannot be opened. A missing file, or a path that is
+// not a regular file, causes no warning.
 func (r *reader) cannotOpen(ctx context.Context, path string, err error) {
 	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
 		return
@@ -366,7 +370,8 @@ func (r *reader) warn(t Trouble, path string, err error) {
 	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: t, Path: path, Err: err})
 }
 
-// ignore warns of what the manifest of the root names in a way that is not allowed.
+// ignore adds a warning about a member of the root's manifest that names a file in a way that is
+// not allowed.
 func (r *reader) ignore(manifest string, ignored layout.Ignored) {
 	trouble := NotDotSlash
 	if ignored.Outside {
@@ -375,8 +380,8 @@ func (r *reader) ignore(manifest string, ignored layout.Ignored) {
 	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: trouble, Path: manifest, Member: ignored.Member})
 }
 
-// systemError returns the errno of an error about one path. Any other error is one of the
-// file system as a whole, and returned as it is.
+// systemError returns the errno of an error about one path. Any other error is about the file
+// system as a whole, and is returned unchanged as other.
 func systemError(err error) (errno, other error) {
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno, nil

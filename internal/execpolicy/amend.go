@@ -15,13 +15,14 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rulefile"
 )
 
-// Amendments is the file of a folder to which approved commands are added.
+// Amendments is the name of the file in a folder of rules to which Amend adds rules for approved
+// commands.
 const Amendments = "default" + ruleFiles
 
-// Amend adds to a file a rule that allows the commands with this beginning, and reports whether it
-// was not there yet. Whoever reads the file finds it as it was or as it is then, and several may
-// amend it at once: they take turns by a lock on a file beside it. A file that has an error is not
-// changed.
+// Amend adds a rule to a file. The rule allows the commands that begin with prefix. Amend reports
+// whether the rule was new. A reader of the file sees either the old or the new content. Several
+// processes may call Amend at once, because a lock on a file beside it (.lock) makes them take
+// turns. A file that has an error is not changed.
 func Amend(file string, prefix []string) (added bool, err error) {
 	line, err := amendment(prefix)
 	if err != nil {
@@ -31,11 +32,11 @@ func Amend(file string, prefix []string) (added bool, err error) {
 	if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	lock, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600) // nobody else can hold it up
+	lock, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600) // 0600: no other user can lock it
 	if err != nil {
 		return false, err
 	}
-	defer lock.Close() // and with it the lock
+	defer lock.Close() // closing the file also releases the lock
 	if err := flock(lock); err != nil {
 		return false, &fs.PathError{Op: "flock", Path: lock.Name(), Err: err}
 	}
@@ -78,7 +79,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// replace puts a text in the place of a file, in one step, and waits until the disk has it.
+// replace replaces the content of a file atomically, and waits until the disk has stored it.
 func replace(file, text string, mode fs.FileMode) (err error) {
 	next, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.new")
 	if err != nil {
@@ -107,8 +108,8 @@ func replace(file, text string, mode fs.FileMode) (err error) {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// amendment is the line of a rule that allows the commands with a beginning, as the reference
-// writes it.
+// amendment returns the line of a rule that allows the commands that begin with prefix, in the
+// format of the reference.
 func amendment(prefix []string) (string, error) {
 	if len(prefix) == 0 {
 		return "", errors.New("the beginning of the commands is empty")
@@ -123,8 +124,8 @@ func amendment(prefix []string) (string, error) {
 	return "prefix_rule(pattern=[" + strings.Join(words, ", ") + `], decision="allow")`, nil
 }
 
-// quoteWord writes a word as a string of JSON, with no more escapes than it needs, which is a
-// string of Starlark, too.
+// quoteWord writes a word as a JSON string with as few escapes as possible. The result is also a
+// valid Starlark string.
 func quoteWord(word string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -148,19 +149,19 @@ func quoteWord(word string) string {
 	return b.String()
 }
 
-// runners are programs that run what their arguments say: a rule that allows them, alone or with
-// the flag behind which a program stands, allows everything.
+// runners are programs that run commands from their arguments. A rule that allows a runner, alone
+// or with a flag that takes a program, allows every command.
 var runners = []string{
 	"ash", "awk", "bash", "bun", "busybox", "cmd", "csh", "dash", "deno", "doas", "docker", "env", "eval", "exec", "find", "fish", "gawk", "git", "ksh", "lua",
 	"make", "mawk", "nice", "node", "nohup", "npx", "osascript", "perl", "php", "podman", "powershell", "pwsh", "python", "ruby", "sh", "ssh", "stdbuf", "su",
 	"sudo", "tclsh", "tcsh", "time", "timeout", "toybox", "uv", "uvx", "xargs", "zsh",
 }
 
-// programFlags are flags behind which a program or a script stands.
+// programFlags are flags that a program or a script may follow.
 var programFlags = []string{"-c", "-lc", "-ic", "-ec", "-e", "--eval", "-E", "-r", "-p", "--print", "-m", "-Command", "-command", "/c", "-", "--", "-i", "-s", "-l"}
 
-// TooWide reports whether a rule that allows the commands with this beginning would allow
-// everything: nobody can have meant that by approving one command.
+// TooWide reports whether a rule that allows the commands that begin with prefix would allow every
+// command. Nobody can have meant such a rule by the approval of one command.
 func TooWide(prefix []string) bool {
 	if len(prefix) == 0 {
 		return true
@@ -172,7 +173,7 @@ func TooWide(prefix []string) bool {
 	if !slices.Contains(runners, name) {
 		return false
 	}
-	program := false // the next word is one, or what one is told to do
+	program := false // the next word is a program, a script, or an argument for one
 	for i := 1; i < len(prefix); i++ {
 		word := prefix[i]
 		isFlag := strings.HasPrefix(word, "-") || strings.HasPrefix(word, "/c") || word == "-Command"
@@ -181,10 +182,10 @@ func TooWide(prefix []string) bool {
 			program = true
 		case isFlag:
 			if program = false; !strings.Contains(word, "=") {
-				i++ // what may belong to the flag
+				i++ // skips the next word, because it may be the value of the flag
 			}
 		case isAssignment(word) && (!program || name == "env" || name == "git"):
-		case !program && isNumber(word): // of timeout and nice
+		case !program && isNumber(word): // the number of timeout and nice
 		default:
 			return false
 		}
@@ -192,7 +193,8 @@ func TooWide(prefix []string) bool {
 	return true
 }
 
-// isProgramFlag reports whether a program or a script may stand behind a flag, as behind -euc.
+// isProgramFlag reports whether a program or a script may follow a flag. It also accepts groups of
+// flags such as -euc.
 func isProgramFlag(word string) bool {
 	group := len(word) > 2 && word[0] == '-' && word[1] != '-' && (strings.HasSuffix(word, "c") || strings.HasSuffix(word, "e"))
 	return group || slices.Contains(programFlags, word)
@@ -200,7 +202,7 @@ func isProgramFlag(word string) bool {
 
 func isNumber(word string) bool { return word != "" && '0' <= word[0] && word[0] <= '9' }
 
-// isAssignment reports whether env and the like take a word for a variable.
+// isAssignment reports whether env and similar programs read a word as an assignment to a variable.
 func isAssignment(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	return ok && !strings.Contains(name, "/")

@@ -10,28 +10,30 @@ import (
 )
 
 const (
-	// maxInterpreters is how many interpreters of interpreters the kernel starts for one script.
+	// maxInterpreters is the depth up to which the kernel starts interpreters that are scripts
+	// themselves.
 	maxInterpreters = 4
-	// headBytes is how much of a file the kernel looks at for the line that names its interpreter.
+	// headBytes is the number of bytes in which the kernel looks for the line that names the
+	// interpreter.
 	headBytes = 256
 )
 
-// A File is what an execve finds at a path.
+// A File describes the file that an execve finds at a path.
 type File struct {
-	// Real is the path of the file, without links; with " (deleted)" behind it, or below /memfd:,
-	// as the kernel names a file without a path.
+	// Real is the path of the file without symbolic links. For a file without a path it has the form
+	// of the kernel: with " (deleted)" at the end, or below /memfd:.
 	Real string
 	// Head is the first 256 bytes of its content.
 	Head []byte
 }
 
-// Candidates returns all that a program may be taken for that is about to be executed, for
-// [Policy.Exec] (docs/protocol/execpolicy.md 8.3): its path, and the real one; the interpreters of
-// a script; the tool of a program that is many; what a loader loads. Program is the absolute path
-// that was given, argv what the program is to find, its first word included, and dir the working
-// directory. Look says what is at a path, and false if it cannot.
+// Candidates returns all commands that an execve may mean, for [Policy.Exec]
+// (docs/protocol/execpolicy.md 8.3): the program by its path and by its real path, the interpreters
+// of a script, the tool of a multi-call program, and the program that a loader loads. program is
+// the absolute path of the execve, argv has all words including the first, and dir is the working
+// directory. look describes the file at a path, and returns false if it cannot.
 //
-// What argv calls the program counts only where the program itself goes by it.
+// The first word of argv counts only for programs that read it themselves.
 func Candidates(program string, argv []string, dir string, look func(path string) (File, bool)) (all []Command) {
 	args := argv[min(1, len(argv)):]
 	name := ""
@@ -42,7 +44,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 		all = append(all, Command{Argv: slices.Concat([]string{program}, args), Path: program})
 		file, ok := look(program)
 		if !ok {
-			all[len(all)-1].Nameless = true // nobody can say what will run
+			all[len(all)-1].Nameless = true // it is unknown what will run
 			return all
 		}
 		last := program
@@ -51,7 +53,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 			all = append(all, Command{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last)})
 		}
 		within := inside(last, name, args, dir)
-		if len(within) == 0 && last != program { // a link may have the name that the file has not
+		if len(within) == 0 && last != program { // the link may have the name of such a program
 			within = inside(program, name, args, dir)
 		}
 		all = append(all, within...)
@@ -68,12 +70,13 @@ func Candidates(program string, argv []string, dir string, look func(path string
 	return all
 }
 
-// nameless reports whether a path of the kernel is that of a file which has none.
+// nameless reports whether the kernel's path for a file says that the file has no path.
 func nameless(real string) bool {
 	return !path.IsAbs(real) || strings.HasSuffix(real, " (deleted)") || strings.HasPrefix(real, "/memfd:")
 }
 
-// shebang returns the interpreter of a script and its argument, as the kernel reads them.
+// shebang returns the interpreter of a script and its argument. It reads the line in the same way
+// as the kernel.
 func shebang(head []byte) (interpreter string, argument []string, ok bool) {
 	line, ok := bytes.CutPrefix(head[:min(len(head), headBytes)], []byte("#!"))
 	if !ok {
@@ -92,10 +95,11 @@ func shebang(head []byte) (interpreter string, argument []string, ok bool) {
 	return interpreter, argument, interpreter != ""
 }
 
-// many are programs that are many tools: which one, their first word says, or else the second.
+// many are multi-call programs. The first word of a command selects the tool, or else the second
+// word.
 var many = []string{"busybox", "toybox", "coreutils"}
 
-// kindOf returns the usual name of a program that is many, without what some builds have behind it:
+// kindOf returns the usual name of a multi-call program, without the suffix of some builds:
 // busybox.static, toybox-x86_64.
 func kindOf(base string) string {
 	if i := strings.IndexAny(base, ".-"); i > 0 && slices.Contains(many, base[:i]) {
@@ -104,12 +108,12 @@ func kindOf(base string) string {
 	return base
 }
 
-// inside returns the programs that a program runs by itself instead of an execve.
+// inside returns the programs that a program runs itself, without an execve.
 func inside(real, name string, args []string, dir string) []Command {
 	base := kindOf(strings.TrimSuffix(path.Base(real), " (deleted)"))
 	switch {
 	case slices.Contains(many, base):
-		// A login shell has a hyphen before its name; and the tool may be the program itself again.
+		// The name of a login shell begins with a hyphen. The tool may be the multi-call program again.
 		words := slices.Concat([]string{strings.TrimPrefix(path.Base(name), "-")}, args)
 		for len(words) > 0 && (slices.Contains(many, path.Base(words[0])) || words[0] == ".") {
 			if words = words[1:]; len(words) > 0 {
@@ -126,18 +130,18 @@ func inside(real, name string, args []string, dir string) []Command {
 	return nil
 }
 
-// IsLoader reports whether a program with this name is the dynamic loader, which programs name as
-// theirs, and which can be started with a program as its argument.
+// IsLoader reports whether this is a name of the dynamic loader. ELF programs name the loader as
+// their interpreter, and the loader can also be started with a program as its argument.
 func IsLoader(base string) bool {
-	// That of musl is the C library.
+	// The loader of musl is also its C library.
 	return base == "ld.so" || base == "libc.so" || strings.HasPrefix(base, "libc.musl-") ||
 		strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so")
 }
 
-// loaderValues are the options of the loader that have a value.
+// loaderValues are the options of the loader that take a value.
 var loaderValues = []string{"--library-path", "--preload", "--audit", "--inhibit-rpath", "--argv0", "--glibc-hwcaps-prepend", "--glibc-hwcaps-mask"}
 
-// loaderFlags are those that have none.
+// loaderFlags are the options of the loader that take no value.
 var loaderFlags = []string{"--list", "--verify", "--inhibit-cache", "--list-tunables", "--list-diagnostics", "--help", "--version"}
 
 // loaded returns the program that the loader loads.
@@ -149,7 +153,7 @@ func loaded(args []string, dir string) []Command {
 			args = args[min(2, len(args)):]
 		case slices.Contains(loaderValues, option) || slices.Contains(loaderFlags, option):
 			args = args[1:]
-		default: // it may have a value or not: nobody can say what is loaded
+		default: // an unknown option may take a value, so it is unknown what is loaded
 			return []Command{{Argv: args, Nameless: true}}
 		}
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 )
 
-// Current is the policy of an operator, which can be replaced while it is asked. Nil is none. Its
-// methods may be called at once.
+// A Current holds the policy of an operator, and can replace it at any time. A nil Current has no
+// policy. Its methods may be called concurrently.
 type Current struct {
-	add func(prefix []string) // nil: only the operator adds rules
+	add func(prefix []string) // nil: clients cannot add rules
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	policy   *Policy
 	watching map[*func()]struct{}
 }
 
-// NewCurrent returns a Current with a policy in force. Add adds a rule to the files of the operator
-// that allows the commands with a beginning, and has it put into force; nil where what clients
-// accept is not to be added.
+// NewCurrent returns a Current with a policy in force. add adds a rule to the operator's files that
+// allows the commands that begin with prefix, and puts the rule into force. add is nil if commands
+// that clients accept must not add rules.
 func NewCurrent(p *Policy, add func(prefix []string)) *Current {
 	return &Current{policy: p, add: add, watching: map[*func()]struct{}{}}
 }
 
-// Set puts another policy into force.
+// Set puts another policy into force, and calls the functions of Replaced.
 func (c *Current) Set(p *Policy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *Current) Set(p *Policy) {
 	clear(c.watching)
 }
 
-// Policy returns the policy in force, nil for none.
+// Policy returns the policy in force, or nil if there is none.
 func (c *Current) Policy() *Policy {
 	if c == nil {
 		return nil
@@ -47,8 +47,8 @@ func (c *Current) Policy() *Policy {
 	return c.policy
 }
 
-// Replaced has f called once, as soon as p is not in force any more, or at once if it is not now.
-// f must return at once, and not call c. Stop ends that.
+// Replaced calls f once when p is no longer in force, or immediately if p is not in force now. f
+// must return quickly and must not call c. stop cancels the call.
 func (c *Current) Replaced(p *Policy, f func()) (stop func()) {
 	if c == nil {
 		return func() {}
@@ -67,10 +67,10 @@ func (c *Current) Replaced(p *Policy, f func()) (stop func()) {
 	}
 }
 
-// Amend adds a rule that allows the commands with a beginning, since a client has accepted one of
-// them with that; verdict judges this command. It does nothing where that is not wanted, where the
-// operator's policy would not have asked about this command, and where the rule could lift what
-// another one says.
+// Amend adds a rule that allows the commands that begin with prefix, after a client has accepted
+// command and proposed this rule. verdict judges command. Amend does nothing if no rules may be
+// added, or if the operator's policy would not have asked about command. It also does nothing if
+// the rule would be too wide or could override another rule.
 func (c *Current) Amend(command, prefix []string, verdict func(*Policy) Verdict) {
 	if c == nil || c.add == nil {
 		return
@@ -82,7 +82,7 @@ func (c *Current) Amend(command, prefix []string, verdict func(*Policy) Verdict)
 	if len(prefix) > len(command) || !slices.Equal(prefix, command[:len(prefix)]) || TooWide(prefix) {
 		return
 	}
-	// A rule for the path of a program hides those for its name.
+	// A rule for the path of a program has priority over rules for its name.
 	if strings.Contains(prefix[0], "/") && p.Rules != nil && p.Rules.Restricts(path.Base(prefix[0])) {
 		return
 	}

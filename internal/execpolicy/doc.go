@@ -10,10 +10,10 @@
 //	policy := &Policy{Rules: rules, Unmatched: rule.Prompt}
 //	verdict := policy.Start([]string{"bash", "-lc", "git status && rm x"}, find)
 //
-// [Policy.With] puts the policy of a client on top. The stricter decision holds, so a client can
-// tighten the policy and never loosen it.
+// [Policy.With] adds the policy of a client. The stricter decision holds, so a client can tighten
+// the policy and never loosen it.
 //
-// [AppendPacked] and [ReadPacked] carry a policy to another process of ours.
+// [AppendPacked] and [ReadPacked] carry a policy to another process of this program.
 //
 // Rules about names are a guard rail, not a boundary, because a copy of a program has another name,
 // and an interpreter does what its script says. The sandbox is the boundary

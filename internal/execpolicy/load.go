@@ -14,27 +14,27 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// What the rules of an operator, and those of a client, may be.
+// Limits for the rules of an operator and of a client.
 const (
 	maxFiles       = 256
 	maxFileBytes   = 1 << 20
 	maxRules       = 20_000
-	maxClientBytes = 256 << 10 // of all files of a client together
+	maxClientBytes = 256 << 10 // all files of a client together
 	maxClientRules = 1_000
 )
 
-// ruleFiles is how the name of a file with rules ends.
+// ruleFiles is the suffix of the names of files with rules.
 const ruleFiles = ".rules"
 
-// OperatorBounds are those of the files of an operator.
+// OperatorBounds returns the bounds for the files of an operator.
 func OperatorBounds() rulefile.Bounds {
 	return rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules}
 }
 
-// Load reads the rules in folders, the milder layer first. Of a folder those files count whose
-// names end in .rules, in the order of their names. All rules add up: no folder can take back what
-// another forbids. If one file cannot be read, is a link or no file, or has an error, Load fails,
-// and the error names the file and the line.
+// Load reads the rules in folders, the milder layer first. It reads the files whose names end in
+// .rules, in the order of their names. All rules add up: no folder can take back a prohibition of
+// another folder. Load fails if one file cannot be read, is not a regular file, or has an error.
+// The error names the file and the line.
 func Load(folders ...string) (*rule.Set, error) {
 	all := &rule.Set{}
 	files := 0
@@ -55,7 +55,7 @@ func Load(folders ...string) (*rule.Set, error) {
 				continue
 			}
 			name := filepath.Join(folder, entry.Name())
-			if !entry.Type().IsRegular() { // to pass it over would be to allow what it forbids
+			if !entry.Type().IsRegular() { // skipping the file could allow a command that the file forbids
 				return nil, fmt.Errorf("%s is not a regular file: put a copy of its target there, or give it another name", name)
 			}
 			if files++; files > maxFiles {
@@ -81,7 +81,7 @@ func Load(folders ...string) (*rule.Set, error) {
 // A ClientFile is a file of rules that a client sends.
 type ClientFile struct{ Name, Text string }
 
-// ofClient is the [rule.Rule.Origin] of all rules of clients.
+// ofClient is the [rule.Rule.Origin] of all rules from clients.
 const ofClient = "client"
 
 // ParseClient returns the rules of a client.
@@ -96,7 +96,7 @@ func ParseClient(files []ClientFile) (*rule.Set, error) {
 			return nil, fmt.Errorf("rules of the client: %w", err)
 		}
 		for _, r := range rules.Rules() {
-			r.Origin = ofClient // its files are called as it likes, also as those of the operator
+			r.Origin = ofClient // a client chooses the names of its files, and could choose a name of an operator's file
 		}
 		left -= len(f.Text)
 		all.Append(rules)
@@ -104,7 +104,7 @@ func ParseClient(files []ClientFile) (*rule.Set, error) {
 	return all, nil
 }
 
-// readRegular reads a regular file that not everybody can write.
+// readRegular reads a regular file. It refuses a file that everybody can write.
 func readRegular(name string) ([]byte, error) {
 	f, info, err := paths.OpenRegular(name, syscall.O_NOFOLLOW)
 	if err != nil {
@@ -117,10 +117,10 @@ func readRegular(name string) ([]byte, error) {
 	return paths.ReadAll(f, maxFileBytes)
 }
 
-// everybodyWrites is the bit of a mode with which everybody may write.
+// everybodyWrites is the mode bit that lets everybody write.
 const everybodyWrites fs.FileMode = 0o002
 
-// unshared refuses what everybody can change.
+// unshared returns an error for a file or folder that everybody can change.
 func unshared(name string, info fs.FileInfo) error {
 	if info.Mode().Perm()&everybodyWrites != 0 {
 		return fmt.Errorf("%s is refused: it has mode %04o, so everybody can change it (run chmod o-w)", name, info.Mode().Perm())

@@ -12,7 +12,7 @@ import (
 // maxText bounds each string of a packed policy, in bytes.
 const maxText = 16 << 20
 
-// AppendPacked appends a policy, for [ReadPacked] in another process of ours.
+// AppendPacked appends an encoded policy, for [ReadPacked] in another process of this program.
 func AppendPacked(b []byte, p *Policy) []byte {
 	for ; p != nil; p = p.Client() {
 		b = append(b, 1, byte(p.Unmatched), byte(p.Opaque), byte(p.ForcedRm), pack.Bool(p.AllowUnasked))
@@ -38,7 +38,7 @@ func AppendPacked(b []byte, p *Policy) []byte {
 	return append(b, 0)
 }
 
-// ReadPacked reads what [AppendPacked] has appended.
+// ReadPacked decodes a policy that [AppendPacked] has encoded.
 func ReadPacked(b []byte) (*Policy, error) {
 	d := pack.NewDecoder(b)
 	var layers []*Policy

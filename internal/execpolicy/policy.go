@@ -10,17 +10,17 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/script"
 )
 
-// Enforce is where a policy is asked.
+// Enforce says for which commands a policy is asked.
 type Enforce uint8
 
 const (
-	// AtStart: when a client starts a process, and not for what the process executes.
+	// AtStart: when a client starts a process, but not for programs that the process executes.
 	AtStart Enforce = iota
-	// InTree: also for each program that is executed below it.
+	// InTree: also for each program that the process and its descendants execute.
 	InTree
 )
 
-// ParseEnforce returns the Enforce with the name start or tree.
+// ParseEnforce parses the name of an Enforce: start or tree.
 func ParseEnforce(name string) (Enforce, error) {
 	switch name {
 	case "start":
@@ -38,45 +38,45 @@ func (e Enforce) String() string {
 	return "start"
 }
 
-// A Policy says which commands may run. It is not changed while it is asked; any number of
-// goroutines may ask. The zero Policy allows everything.
+// A Policy says which commands may run. It must not be changed while it is in use; any number of
+// goroutines may use it. The zero Policy allows everything.
 type Policy struct {
-	Rules *rule.Set // nil for none
-	// Unmatched is the decision about commands that no rule matches.
+	Rules *rule.Set // nil: no rules
+	// Unmatched is the decision about a command that no rule matches.
 	Unmatched rule.Decision
-	// Opaque is the decision about scripts of a shell that cannot be taken apart, if no rule
-	// matches the shell.
+	// Opaque is the decision about a shell whose script cannot be split into plain commands, if no
+	// rule matches the shell.
 	Opaque rule.Decision
-	// ForcedRm is the decision about rm with -f or --force, if no rule matches it. It counts if it
-	// is stricter than the other two.
+	// ForcedRm is the decision about rm with -f or --force, if no rule matches it. It counts only if
+	// it is stricter than Unmatched or Opaque.
 	ForcedRm rule.Decision
-	// AllowUnasked lets a command run that prompts, where nobody can be asked.
+	// AllowUnasked lets a command with the decision prompt run if there is nobody to ask.
 	AllowUnasked bool
 	Enforce      Enforce
 
-	client *Policy // on top; nil for none
+	client *Policy // additional policy of a client; nil if there is none
 }
 
-// With returns the policy with that of a client on top. The stricter decision of both holds, and
-// where it is asked the one of p says.
+// With returns the policy with the additional policy of a client. The stricter decision of both
+// holds. Enforce is taken from p.
 func (p *Policy) With(client *Policy) *Policy {
 	both := *p
 	both.client = client
 	return &both
 }
 
-// Client returns the policy of the client that is on top, nil for none.
+// Client returns the additional policy of the client, or nil if there is none.
 func (p *Policy) Client() *Policy { return p.client }
 
-// layers calls f with each policy of p.
+// layers calls f with p and then with the policies of clients on it.
 func (p *Policy) layers(f func(*Policy)) {
 	for ; p != nil; p = p.client {
 		f(p)
 	}
 }
 
-// Words is how many words of a command have to be known before a decision, at least: no rule looks
-// at more. Of rm, sudo, env, multi-call programs and shells all have to be known.
+// Words returns the number of words of a command that must be known before a decision, because no
+// rule compares more. Of rm, sudo, env, multi-call programs and shells, all words must be known.
 func (p *Policy) Words() (n int) {
 	p.layers(func(p *Policy) {
 		if p.Rules != nil {
@@ -89,16 +89,17 @@ func (p *Policy) Words() (n int) {
 // A Command is a command that is about to be executed.
 type Command struct {
 	Argv []string
-	// Path is the absolute path of the program; "" if it is not known, as of a word of a shell.
+	// Path is the absolute path of the program; "" if the path is unknown, for instance for a word in
+	// a script.
 	Path string
-	// Nameless says that its name means nothing, as that of a file that was deleted: no rule can
-	// allow it.
+	// Nameless says that the name of the program means nothing, as for a deleted file. Then no rule
+	// can allow the command.
 	Nameless bool
 }
 
 // Start decides about a command that a client wants to start. If it is a shell with a script, the
-// commands of the script are judged. Find returns the absolute path of a program, given by a name
-// or by a path, in the environment of the process, and "" if there is none; it may be nil.
+// commands of the script are judged. find resolves the name or path of a program in the environment
+// of the process. It returns the absolute path, or "" if there is none. find may be nil.
 func (p *Policy) Start(argv []string, find func(program string) string) Verdict {
 	v := Verdict{Argv: argv}
 	paths := map[string]string{}
@@ -130,8 +131,8 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 			v.add(p.judge(shell, p.Unmatched))
 			return
 		}
-		// The reference forgets the shell when it takes the script apart, and the rules when it
-		// cannot.
+		// This is stricter than the reference. If the reference can split the script, it does not judge
+		// the shell. If it cannot, it does not apply rules to the script's commands.
 		if v.Plain {
 			v.add(restrictive(p.matches(shell)))
 			for _, command := range v.Commands {
@@ -147,10 +148,9 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 	return v
 }
 
-// Exec decides about a program that a process is about to execute. The candidates are all that it
-// may be taken for: its path and the real one, the interpreter of a script, the tool of a program
-// that is many. Each is judged, and the strictest decision holds. Scripts of shells are not taken
-// apart: their commands are executed, too.
+// Exec decides about a program that a process is about to execute. The candidates are all commands
+// that the execve may mean (see [Candidates]). Each is judged, and the strictest decision holds.
+// Scripts of shells are not split, because Exec is asked about their commands too.
 func (p *Policy) Exec(candidates ...Command) Verdict {
 	v := Verdict{}
 	if len(candidates) > 0 {
@@ -163,7 +163,7 @@ func (p *Policy) Exec(candidates ...Command) Verdict {
 	return v
 }
 
-// judge returns what the policy, without that of a client, finds about one command.
+// judge returns the findings of this layer of the policy about one command.
 func (p *Policy) judge(c Command, otherwise rule.Decision) []Finding {
 	matches := p.matches(c)
 	if c.Nameless {
@@ -181,10 +181,11 @@ func (p *Policy) judge(c Command, otherwise rule.Decision) []Finding {
 
 // matches returns the rules that match one command.
 //
-// A rule matches the program as the command spells it, its path, or, if no rule has either, its
-// last name. Two things are stricter than in the reference: a rule that prompts or forbids and
-// names the program counts at every path, whatever host_executable says; and a program that is
-// given by its name is allowed only by a rule that allows its path.
+// A rule matches the program as the command spells it, or its path. If no rule matches these, a
+// rule matches the last element of the path. Two things are stricter than in the reference. First,
+// a rule that prompts or forbids and names the program counts at every path, whatever
+// host_executable says. Second, a program that is given by its name is allowed only by a rule that
+// allows its path.
 func (p *Policy) matches(c Command) []rule.Match {
 	if p.Rules == nil || len(c.Argv) == 0 {
 		return nil
@@ -202,7 +203,7 @@ func (p *Policy) matches(c Command) []rule.Match {
 		argv = slices.Concat([]string{c.Path}, argv[1:])
 	}
 	byPath := p.Rules.MatchProgram(argv, func(path string) string { return path })
-	if len(byPath) == 0 || byPath[0].Program != "" { // no rule has the path itself
+	if len(byPath) == 0 || byPath[0].Program != "" { // no rule matches the path itself
 		byPath = union(byPath, p.Rules.Restrictive(argv, c.Path))
 	}
 	if !isPath {
@@ -212,7 +213,7 @@ func (p *Policy) matches(c Command) []rule.Match {
 	return byPath
 }
 
-// union appends the matches of other whose rules list has not.
+// union appends the matches of other whose rules are not yet in list.
 func union(list, other []rule.Match) []rule.Match {
 	for _, m := range other {
 		if !slices.ContainsFunc(list, func(n rule.Match) bool { return n.Rule == m.Rule }) {
@@ -222,7 +223,7 @@ func union(list, other []rule.Match) []rule.Match {
 	return list
 }
 
-// restrictive returns the findings of those matches that do not allow.
+// restrictive returns the findings of the matches that prompt or forbid.
 func restrictive(matches []rule.Match) []Finding {
 	return findings(slices.DeleteFunc(matches, func(m rule.Match) bool { return m.Decision == rule.Allow }))
 }
@@ -235,8 +236,9 @@ func findings(matches []rule.Match) []Finding {
 	return list
 }
 
-// compareReasons says which of two findings of one decision is the better reason: that of a rule,
-// then that of the longer rule. Of equal ones the later is.
+// compareReasons compares two findings with the same decision, and returns a positive number if a
+// is the better reason. A rule is better than no rule, and a longer rule better than a shorter one.
+// Of equal findings the caller takes the later.
 func compareReasons(a, b *Finding) int {
 	if a.Match.Rule == nil || b.Match.Rule == nil {
 		return cmp.Compare(btoi(a.Match.Rule != nil), btoi(b.Match.Rule != nil))

@@ -8,36 +8,36 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 )
 
-// A Verdict is what a policy decides about a command, and why.
+// A Verdict is the decision of a policy about a command, with its reasons.
 type Verdict struct {
 	Decision rule.Decision
-	Argv     []string // that was judged
-	// Commands are those that were judged one by one: those of a script, else Argv.
+	Argv     []string // the judged command
+	// Commands are the commands that were judged one by one: the commands of a script, or else Argv.
 	Commands [][]string
-	// Plain says that they are all that a script does.
+	// Plain says that the script consists of Commands and nothing else.
 	Plain bool
-	// Findings are what the decision is made of, the first maxFindings in their order.
+	// Findings are the reasons for the decision: the first maxFindings, in their order.
 	Findings []Finding
 
-	deciding Finding // if something was found
+	deciding Finding // valid if found is true
 	found    bool
 	ruled    bool // a rule prompts or forbids
 	proposed []string
 }
 
-// maxFindings bounds the findings that a verdict keeps: a script can have many commands, and each
-// can match many rules.
+// maxFindings bounds the findings that a verdict keeps, because a script can have many commands,
+// and each can match many rules.
 const maxFindings = 1_000
 
-// A Finding is a rule that matches, or what holds where no rule does.
+// A Finding is a rule that matches a command, or the default for a command that no rule matches.
 type Finding struct {
 	Decision rule.Decision
-	Match    rule.Match // without a Rule where no rule matches
-	Command  []string   // that no rule matches
-	ForcedRm bool       // and which would remove files by force
+	Match    rule.Match // Rule is nil if no rule matches
+	Command  []string   // set if no rule matches
+	ForcedRm bool       // no rule matches, and the command removes files by force
 }
 
-// add takes the findings of a layer about a command.
+// add adds the findings of a layer about a command.
 func (v *Verdict) add(findings []Finding) {
 	for _, f := range findings {
 		if !v.found || f.Decision > v.Decision || f.Decision == v.Decision && compareReasons(&f, &v.deciding) >= 0 {
@@ -53,10 +53,10 @@ func (v *Verdict) add(findings []Finding) {
 	v.Findings = append(v.Findings, findings[:min(len(findings), maxFindings-len(v.Findings))]...)
 }
 
-// maxShown is how much of a command a reason shows, in bytes.
+// maxShown bounds the part of a command that a reason shows, in bytes.
 const maxShown = 512
 
-// shown renders a command for a reason.
+// shown formats a command for a reason.
 func shown(argv []string) string {
 	text := rule.Quote(argv)
 	if len(text) <= maxShown {
@@ -69,9 +69,9 @@ func shown(argv []string) string {
 	return "`" + text[:end] + "…`"
 }
 
-// Reason says why the command is not simply allowed, in the words of the reference: of several
-// rules that decide the same, in those of the longest, and of these of the last. It is "" where it
-// is.
+// Reason says why the command is not simply allowed, in the words of the reference. If several
+// rules have the same decision, the longest gives the reason, and the last of the longest. Reason
+// is "" if the command is allowed.
 func (v Verdict) Reason() string {
 	if !v.found {
 		return ""
@@ -98,14 +98,14 @@ func (v Verdict) Reason() string {
 	}
 }
 
-// What decides where no rule does, as the flags are called.
+// Results of Decider if no rule decides. They are the names of the flags.
 const (
 	Unmatched = "unmatched"
 	ForcedRm  = "forcedRm"
 )
 
-// Decider names what has decided, and nothing of the command: the [rule.Rule.Origin] of the rule of
-// which [Verdict.Reason] tells, or [Unmatched] or [ForcedRm].
+// Decider names the origin of the decision, and nothing of the command: the [rule.Rule.Origin] of
+// the rule that [Verdict.Reason] describes, or [Unmatched] or [ForcedRm].
 func (v Verdict) Decider() string {
 	switch f := &v.deciding; {
 	case f.Match.Rule != nil:
@@ -116,9 +116,9 @@ func (v Verdict) Decider() string {
 	return Unmatched
 }
 
-// Proposed is the beginning of a command that a rule could allow, so that it is not asked about
-// again: the first command that no rule matches and that is to be asked about. It is nil if a rule
-// prompts or forbids.
+// Proposed returns the words of a command for which a rule could be added, so that the command is
+// not asked about again. This is the first command with the decision prompt that no rule matches.
+// It is nil if a rule prompts or forbids.
 func (v Verdict) Proposed() []string {
 	if v.ruled {
 		return nil
@@ -126,7 +126,7 @@ func (v Verdict) Proposed() []string {
 	return v.proposed
 }
 
-// MarshalJSON renders a finding as the reference does.
+// MarshalJSON encodes a finding in the format of the reference.
 func (f Finding) MarshalJSON() ([]byte, error) {
 	type prefix struct {
 		MatchedPrefix   []string `json:"matchedPrefix"`

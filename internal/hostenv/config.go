@@ -13,9 +13,8 @@ import (
 // (path_resolution(7)).
 const maxCwd = 4095
 
-// maxConfigKeys bounds how many keys the paths of a ConfigQuery have together,
-// and maxConfigKeyBytes the bytes of those keys. Each key is looked up in every
-// layer; clients ask for a handful.
+// maxConfigKeys bounds the keys of all paths of a ConfigQuery together, and maxConfigKeyBytes the
+// bytes of those keys. Each key is looked up in every layer. Clients usually ask for a few keys.
 const (
 	maxConfigKeys     = 4096
 	maxConfigKeyBytes = 1 << 20
@@ -30,17 +29,17 @@ const (
 
 // ConfigQuery asks for parts of the configuration of this host.
 type ConfigQuery struct {
-	// Cwd is the directory whose project layers count: absolute and clean, at most
-	// 4095 bytes. It need not exist.
+	// Cwd is the directory whose project layers are used: absolute and clean, at most 4095 bytes. It
+	// need not exist.
 	Cwd string
 	// ConfigPaths are paths of keys to select from each layer of configuration,
 	// RequirementsPaths from each layer of requirements. Together they have at most
 	// 4096 keys and 1 MiB.
 	ConfigPaths, RequirementsPaths [][]string
-	// Home is that of the user. It may be empty when CodexHome is given.
+	// Home is the home directory of the user. It may be empty if CodexHome is set.
 	Home string
-	// CodexHome is the content of CODEX_HOME, a directory that has to exist. Empty
-	// means .codex in Home, which need not exist.
+	// CodexHome is the content of CODEX_HOME, a directory that must exist. Empty means .codex in Home,
+	// which need not exist.
 	CodexHome string
 	// SystemDir has the files of the administrator; empty means /etc/codex.
 	SystemDir string
@@ -58,16 +57,16 @@ type ConfigResult struct {
 // ConfigStack holds the layers that have any of the selected keys, weakest first.
 type ConfigStack struct {
 	Layers []ConfigLayer
-	// CloudInsertionIndex is where in Layers the client inserts the layers that
-	// it gets from its account server: after the administrator's layer, if that
-	// is among them, and before all others.
+	// CloudInsertionIndex is the index in Layers at which the client inserts the layers that it gets
+	// from its account server: after the administrator's layer, if there is one, and before all
+	// others.
 	CloudInsertionIndex int
 }
 
 // ConfigLayer is the selected part of one file.
 type ConfigLayer struct {
-	Source  string // for people to read: the kind of layer and its file
-	BaseDir string // the directory of the file: relative paths in it start there
+	Source  string // kind of layer and its file, for people to read
+	BaseDir string // directory of the file; relative paths in the file start there
 	TOML    string // a document with only the selected keys
 }
 
@@ -80,22 +79,21 @@ var (
 	ErrManyConfigKeys  = fmt.Errorf("configPaths and requirementsPaths have over %d keys or %d bytes", maxConfigKeys, maxConfigKeyBytes)
 )
 
-// ReadConfig returns the selected keys of every layer of configuration on this
-// host (rpc.md 3.6). The layers of Config, weakest first:
+// ReadConfig returns the selected keys of every layer of configuration on this host (rpc.md 3.6).
+// The layers of Config, weakest first:
 //
 //   - config.toml in SystemDir, the administrator's;
 //   - config.toml in CodexHome, the user's;
 //   - .codex/config.toml of each trusted directory from the root of the project down to Cwd;
 //   - managed_config.toml in SystemDir, which overrides all others.
 //
-// Those of Requirements are requirements.toml in SystemDir, and what the
-// managed file implies.
+// The layers of Requirements are requirements.toml in SystemDir, and the requirements that
+// managed_config.toml implies.
 //
-// A missing file is no layer. A file over 1 MiB, one that is not regular, and
-// one that cannot be read or is no TOML are errors, even when nothing of the file
-// was selected: a client that ran without it would ignore rules that its author
-// believes to be in force. Project layers over 4 MiB together are an error too, and
-// so is an answer over 16 MiB. Between files ReadConfig looks at ctx.
+// A missing file is no layer. A file is an error if it is over 1 MiB, is not regular, cannot be
+// read or is not TOML, even if nothing of it was selected. Otherwise a client could run without
+// rules that their author believes to be in force. Project layers over 4 MiB together are an error
+// too, and so is an answer over 16 MiB. ReadConfig checks ctx between files.
 func ReadConfig(ctx context.Context, q ConfigQuery) (ConfigResult, error) {
 	if err := q.check(); err != nil {
 		return ConfigResult{}, err
@@ -194,7 +192,7 @@ func (q *ConfigQuery) codexHome() (string, error) {
 	return dir, nil
 }
 
-// configFiles are the files of all layers; nil stands for a missing one.
+// configFiles are the files of all layers; nil means that a file is missing.
 type configFiles struct {
 	system, user, managed, requirements *tomlFile
 	projects                            []*tomlFile // root first
@@ -234,7 +232,7 @@ func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (con
 		}
 		dir = filepath.Join(dir, ".codex")
 		if dir == codexHome {
-			continue // this file is the user's layer already
+			continue // this file is already the user's layer
 		}
 		file, err := readTOML(filepath.Join(dir, "config.toml"))
 		if err != nil {
@@ -254,9 +252,9 @@ func readConfigFiles(ctx context.Context, systemDir, codexHome, cwd string) (con
 	return files, nil
 }
 
-// notForProjects lists the keys that the file of a project cannot set. They
-// would send the credentials of the user elsewhere or start programs in his
-// name, and trust in a repository does not go that far.
+// notForProjects returns the keys that the file of a project cannot set. They would send the
+// credentials of the user elsewhere or start programs in the user's name, and trust in a repository
+// does not include this.
 func notForProjects() []string {
 	return []string{
 		"model_provider", "model_providers", "openai_base_url", "chatgpt_base_url", "apps_mcp_product_sku",
@@ -265,8 +263,8 @@ func notForProjects() []string {
 	}
 }
 
-// impliedRequirements translates what managed_config.toml pins, the older way to
-// restrict users, into keys of requirements.toml.
+// impliedRequirements converts managed_config.toml to keys of requirements.toml.
+// managed_config.toml is the older way to restrict users.
 func impliedRequirements(managed *tomlFile) (*tomlFile, error) {
 	if managed == nil {
 		return nil, nil
@@ -290,12 +288,12 @@ func impliedRequirements(managed *tomlFile) (*tomlFile, error) {
 // stackBuilder collects layers and keeps the first error.
 type stackBuilder struct {
 	stack ConfigStack
-	left  int // bytes that further layers may have
+	left  int // bytes that are left for further layers
 	err   error
 }
 
-// add appends a layer with what paths select from file. If they select nothing, it
-// appends none. source is a format for the path of the file.
+// add appends a layer with the keys that paths select from file. If they select nothing, it appends
+// no layer. source is a format for the path of the file.
 func (b *stackBuilder) add(source string, file *tomlFile, paths [][]string) {
 	if file == nil || b.err != nil {
 		return

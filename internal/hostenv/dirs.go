@@ -9,12 +9,11 @@ import (
 	"runtime/debug"
 )
 
-// LookupEnv reads one environment variable, as os.LookupEnv does.
+// A LookupEnv reads one environment variable, as os.LookupEnv does.
 type LookupEnv func(name string) (value string, ok bool)
 
-// HomeDir returns the home of the user, clean and absolute. That is HOME, or the
-// home of the user database when HOME is unset or empty. HomeDir returns "" when
-// there is none, and when the one that counts is relative.
+// HomeDir returns the home of the user, clean and absolute. This is HOME, or the home in the user
+// database if HOME is unset or empty. HomeDir returns "" if there is no home, or if it is relative.
 func HomeDir(env LookupEnv) string {
 	home, _ := env("HOME")
 	if home == "" {
@@ -26,8 +25,8 @@ func HomeDir(env LookupEnv) string {
 	return filepath.Clean(home)
 }
 
-// CodexHome returns the folder of the Codex CLI, with links resolved: CODEX_HOME, or .codex
-// in the home of the user. It need not exist; "" where there is no home either.
+// CodexHome returns the folder of the Codex CLI, with links resolved: CODEX_HOME, or .codex in the
+// home of the user. The folder need not exist. CodexHome returns "" if there is no home either.
 func CodexHome(env LookupEnv) string {
 	dir, _ := env("CODEX_HOME")
 	if dir == "" {
@@ -47,7 +46,7 @@ func CodexHome(env LookupEnv) string {
 	return abs
 }
 
-// TempDir returns TMPDIR, clean and absolute, or /tmp when it is unset or empty.
+// TempDir returns TMPDIR, clean and absolute, or /tmp if TMPDIR is unset or empty.
 func TempDir(env LookupEnv) string {
 	if dirs := TemporaryDirectories(env); len(dirs) > 0 {
 		return dirs[0]
@@ -55,8 +54,8 @@ func TempDir(env LookupEnv) string {
 	return "/tmp"
 }
 
-// TemporaryDirectories returns the directory that the user chose for temporary
-// files, TMPDIR, clean and absolute; nothing when TMPDIR is unset or empty.
+// TemporaryDirectories returns the directory that the user chose for temporary files, TMPDIR, clean
+// and absolute. It returns nothing if TMPDIR is unset or empty.
 func TemporaryDirectories(env LookupEnv) []string {
 	dir, _ := env("TMPDIR")
 	if dir == "" {
@@ -76,10 +75,9 @@ func ProviderID(executable string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		io.WriteString(sum, info.String()) // a hash returns no error
 	}
-	// The first page of an ELF file is enough to tell builds apart: it holds the
-	// sizes of all segments and the build id, which the linker makes from the
-	// contents. To hash the whole file would take longer than the program needs
-	// to start.
+	// The first page of an ELF file is enough to tell builds apart: it holds the sizes of all segments
+	// and the build id, which the linker makes from the contents. Hashing the whole file would take
+	// longer than the program needs to start.
 	if f, err := os.Open(executable); err == nil {
 		_, _ = io.CopyN(sum, f, 4096) // a file shorter than a page is hashed whole
 		f.Close()

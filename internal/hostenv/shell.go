@@ -14,18 +14,17 @@ import (
 // passwdFile is the user database; passwd(5).
 const passwdFile = "/etc/passwd"
 
-// maxPasswdSize is how much of the user database is read, in bytes.
+// maxPasswdSize bounds the bytes of the user database that are read.
 const maxPasswdSize = 1 << 20
 
-// account is what the user database says about a user. The zero value is a user
-// without an entry.
+// account is the entry of a user in the user database. The zero value is a user without an entry.
 type account struct {
 	home  string
 	shell string
 }
 
-// currentUser returns the entry of the user that this process runs as. Only the
-// file is read: the name service (nsswitch.conf(5)) would need cgo.
+// currentUser returns the entry of the user that this process runs as. It reads only the file,
+// because the name service (nsswitch.conf(5)) would need cgo.
 func currentUser() account {
 	f, err := os.Open(passwdFile)
 	if err != nil {
@@ -50,9 +49,8 @@ func findAccount(passwd io.Reader, uid int) account {
 	return account{}
 }
 
-// LoginShell returns the path of the shell that the user database names for the
-// user, even if clients do not know its kind, or /bin/sh when there is no entry or
-// the shell cannot be run.
+// LoginShell returns the path of the user's shell in the user database, even if clients do not know
+// its kind. It returns /bin/sh if there is no entry or the shell cannot be run.
 func LoginShell() string {
 	if shell := currentUser().shell; runnable(shell) {
 		return shell
@@ -60,11 +58,10 @@ func LoginShell() string {
 	return "/bin/sh"
 }
 
-// Shell returns the kind and the path of the shell that clients run commands
-// with. That is the login shell of the user database when clients know its kind
-// (zsh, bash, sh, powershell, cmd) and it can be run; else a shell of that kind
-// from PATH, else bash, else zsh, else /bin/sh, even where that is missing.
-// The variable SHELL does not count (rpc.md 3.4).
+// Shell returns the kind and the path of the shell with which clients run commands. It is the login
+// shell of the user database if clients know its kind (zsh, bash, sh, powershell, cmd) and it can
+// be run. Otherwise it is a shell of that kind from PATH, else bash, else zsh, else /bin/sh, even
+// if /bin/sh is missing. The variable SHELL is ignored (rpc.md 3.4).
 func Shell(env LookupEnv) (name, path string) {
 	return chooseShell(currentUser().shell, env)
 }
@@ -82,8 +79,8 @@ func chooseShell(login string, env LookupEnv) (name, path string) {
 	return "sh", "/bin/sh"
 }
 
-// shellKind returns the wire's word for a shell by the name of its program
-// without suffix, or "" for one that the wire has no word for.
+// shellKind returns the protocol's name for the kind of a shell. It uses the name of the program
+// without suffix. It returns "" if the protocol has no name for it.
 func shellKind(path string) string {
 	base := filepath.Base(path)
 	switch stem := strings.TrimSuffix(base, filepath.Ext(base)); stem {
@@ -95,8 +92,8 @@ func shellKind(path string) string {
 	return ""
 }
 
-// findShell looks for a shell of a kind on PATH and then in /bin, since PATH
-// may be empty.
+// findShell looks for a shell of a kind on PATH and then in /bin, because PATH may be empty. It
+// returns "" if there is none.
 func findShell(kind string, env LookupEnv) string {
 	program := kind
 	switch kind {
@@ -117,7 +114,7 @@ func findShell(kind string, env LookupEnv) string {
 	return ""
 }
 
-// runnable reports whether path is absolute and a file that this user may execute.
+// runnable reports whether path is absolute and names a regular file that this user may execute.
 func runnable(path string) bool {
 	if !filepath.IsAbs(path) {
 		return false

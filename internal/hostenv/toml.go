@@ -17,14 +17,14 @@ import (
 // maxConfigSize bounds a configuration file, in bytes.
 const maxConfigSize = 1 << 20
 
-// maxConfigDepth is how deep tables, arrays and dotted keys may nest. The
-// decoder takes time that is quadratic in the depth, and nobody writes more.
+// maxConfigDepth bounds the nesting of tables, arrays and dotted keys. The time of the decoder is
+// quadratic in the depth, and real files are not deeper.
 const maxConfigDepth = 32
 
-// maxConfigKeySum bounds the keys of a file together, in bytes, each counted with
-// the names of the tables around it. The decoder and the encoder join those names
-// for each key: a table with a long name and many short keys would cost time, and
-// rendered text, that is quadratic in the size of the file.
+// maxConfigKeySum bounds the keys of a file together, in bytes. Each key counts with the names of
+// the tables around it, because the decoder and the encoder join those names for each key. A table
+// with a long name and many short keys would need time, and rendered text, that is quadratic in the
+// size of the file.
 const maxConfigKeySum = 16 << 20
 
 type tomlFile struct {
@@ -60,8 +60,8 @@ func parseTOML(text []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// readBounded reads a file of at most maxConfigSize bytes. What is wrong with it is told on the
-// wire, in these words.
+// readBounded reads a file of at most maxConfigSize bytes. The texts of its errors are sent to the
+// client.
 func readBounded(path string) ([]byte, error) {
 	text, err := paths.ReadRegular(path, maxConfigSize)
 	if errors.Is(err, paths.ErrNotRegular) {
@@ -73,10 +73,9 @@ func readBounded(path string) ([]byte, error) {
 	return text, err
 }
 
-// checkShape refuses documents that nest too deep, or whose keys are too long
-// together, before the decoder sees them. For that it has to recognize only
-// comments, the four kinds of strings, brackets, and keys with their dots. Text
-// that is no TOML may pass; the decoder refuses it.
+// checkShape refuses documents with too deep nesting, or with keys that are too long together,
+// before the decoder reads them. It recognizes only comments, the four kinds of strings, brackets,
+// and keys with their dots. Text that is not TOML may pass; the decoder refuses it.
 func checkShape(text string) error {
 	if tomltext.Nesting(text) > maxConfigDepth {
 		return fmt.Errorf("nested deeper than %d", maxConfigDepth)
@@ -84,7 +83,7 @@ func checkShape(text string) error {
 	var (
 		keys                 keyCount
 		depth                int
-		start                int // where a key, or the name in a table's header, may begin
+		start                int // index at which a key, or the name in a table's header, may begin
 		isHeader, isAssigned bool
 	)
 	for i := 0; i < len(text); i++ {
@@ -126,17 +125,17 @@ func checkShape(text string) error {
 	return nil
 }
 
-// keyCount adds up the lengths of all keys of a document, each with the names of
-// the tables around it, as the decoder and the encoder join them.
+// keyCount adds up the lengths of all keys of a document. Each key counts with the names of the
+// tables around it, because the decoder and the encoder join them.
 type keyCount struct {
 	total int
-	// Both are lengths, for each depth of brackets. around is that of the names
-	// of all tables around this depth. assigned adds the key whose value is being
-	// read at this depth: it becomes the next depth's around.
+	// Both are lengths for each depth of brackets. around is the length of the names of all tables
+	// around this depth. assigned adds the length of the key whose value is being read at this depth;
+	// it becomes around of the next depth.
 	around, assigned [maxConfigDepth + 1]int
 }
 
-// open begins a table or an array at depth.
+// open begins a table or an array at a depth.
 func (k *keyCount) open(depth int, isTable bool) {
 	k.around[depth] = k.assigned[depth-1]
 	k.assigned[depth] = k.around[depth]
@@ -150,15 +149,15 @@ func (k *keyCount) assign(depth, length int) {
 	k.total += k.assigned[depth]
 }
 
-// header begins a table at the top.
+// header begins a table at the top level.
 func (k *keyCount) header(length int) {
 	k.around[0], k.assigned[0] = length, length
 	k.total += length
 }
 
-// selectKeys copies into dst what path leads to in src. A value that ends the
-// path early, because it is no table, is copied whole. A table on the way is
-// copied without contents when the path leads no further.
+// selectKeys copies into dst the value in src to which path leads. If a value on the path is not a
+// table, it ends the path early and is copied whole. If the path leads no further inside a table,
+// the table is copied without its contents.
 func selectKeys(dst, src map[string]any, path []string) {
 	for i, key := range path {
 		value, ok := src[key]

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// trust knows which directories the configuration files declare trusted. Project
-// layers are read from trusted directories only. Where two files declare something
-// about one directory, the stronger file wins.
+// trust knows which directories the configuration files declare trusted. Project layers are read
+// from trusted directories only. If two files declare a level for one directory, the stronger file
+// wins.
 type trust struct {
 	levels  map[string]string // directory → "trusted" or "untrusted"
 	markers []string          // names that mark the root of a project
@@ -71,9 +71,9 @@ func (t *trust) merge(tree map[string]any) error {
 	return nil
 }
 
-// trustedDirs returns the trusted directories from the root of cwd's project
-// down to cwd. A directory is trusted by its own entry; without one by that of
-// the root; without that by the entry of the main worktree of its repository.
+// trustedDirs returns the trusted directories from the root of cwd's project down to cwd. The entry
+// of a directory decides whether it is trusted. Without an entry, that of the root decides, and
+// without that, the entry of the main worktree of its repository.
 func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	way, err := wayTo(ctx, cwd)
 	if err != nil {
@@ -101,13 +101,13 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	return dirs, nil
 }
 
-// trustFolder is a directory: its name as the query spells it, and its real name, with
-// all links resolved. real is empty where that fails.
+// trustFolder is a directory: its name in the spelling of the query, and its real name with all
+// links resolved. real is empty if the links cannot be resolved.
 type trustFolder struct{ name, real string }
 
-// wayTo returns the directories from / to dir, which is absolute and clean. It
-// resolves links step by step, each from the real name of the directory above: to
-// resolve every name from / would look up the upper components again each time.
+// wayTo returns the directories from / to dir, which is absolute and clean. It resolves links step
+// by step, each from the real name of the directory above. Resolving every name from / would look
+// up the upper components again each time.
 func wayTo(ctx context.Context, dir string) ([]trustFolder, error) {
 	way := []trustFolder{{"/", "/"}}
 	if dir == "/" {
@@ -129,8 +129,8 @@ func wayTo(ctx context.Context, dir string) ([]trustFolder, error) {
 	return way, nil
 }
 
-// realName resolves a path of which only the last component may be a link. It
-// returns "" if the link leads nowhere.
+// realName resolves a path in which only the last component may be a link. It returns "" if the
+// path does not exist, or if the link leads nowhere.
 func realName(path string) string {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -142,8 +142,8 @@ func realName(path string) string {
 	return path
 }
 
-// level returns what the files say about p by its name, or else by its real name.
-// It returns "" if they say nothing.
+// level returns the trust level of p in the files, by its name or else by its real name. It returns
+// "" if the files have no entry.
 func (t *trust) level(p trustFolder) string {
 	if level, ok := t.levels[p.name]; ok || p.real == "" {
 		return level
@@ -151,8 +151,8 @@ func (t *trust) level(p trustFolder) string {
 	return t.levels[p.real]
 }
 
-// fromRoot cuts way off above the root of the project: the last directory that
-// holds a marker, or the last of way if none does.
+// fromRoot removes the directories above the root of the project. The root is the deepest directory
+// that holds a marker, or the last directory of way if none does.
 func (t *trust) fromRoot(ctx context.Context, way []trustFolder) ([]trustFolder, error) {
 	for i, p := range slices.Backward(way) {
 		for _, name := range t.markers {
@@ -167,8 +167,8 @@ func (t *trust) fromRoot(ctx context.Context, way []trustFolder) ([]trustFolder,
 	return way[len(way)-1:], nil
 }
 
-// isMarker reports whether path exists. A .git directory counts only if it holds a
-// HEAD: an empty one is no repository.
+// isMarker reports whether path exists. A .git directory counts only if it holds a HEAD, because an
+// empty one is not a repository.
 func isMarker(path, name string) bool {
 	info, err := os.Stat(path)
 	if err == nil && name == ".git" && info.IsDir() {
@@ -177,11 +177,10 @@ func isMarker(path, name string) bool {
 	return err == nil
 }
 
-// mainWorktree returns the directory of the main worktree when root is a linked
-// one, else "". A linked worktree has a file .git with "gitdir:
-// <main>/.git/worktrees/<name>", and a file in that directory names the .git
-// file in turn. Both are looked at: a .git file alone could claim the trust of
-// any repository (gitrepository-layout(5)).
+// mainWorktree returns the directory of the main worktree if root is a linked worktree, else "". A
+// linked worktree has a file .git with "gitdir: <main>/.git/worktrees/<name>", and a file in that
+// directory names the .git file. Both are checked, because a .git file alone could claim the trust
+// of any repository (gitrepository-layout(5)).
 func mainWorktree(root string) string {
 	gitFile := filepath.Join(root, ".git")
 	gitDir, ok := strings.CutPrefix(readLine(gitFile), "gitdir:")
@@ -207,8 +206,8 @@ func joinPath(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// readLine returns the contents of a file without blanks around it, "" if it
-// cannot be read.
+// readLine returns the contents of a file without surrounding blanks, or "" if the file cannot be
+// read.
 func readLine(path string) string {
 	text, err := readBounded(path)
 	if err != nil {

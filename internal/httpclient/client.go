@@ -10,44 +10,44 @@ import (
 	"sync"
 )
 
-// maxRedirects is how many redirects are followed, as in the reference; one
-// more is an error (rpc.md 6).
+// maxRedirects is the number of redirects that are followed, as in the reference. One more is an
+// error (rpc.md 6).
 const maxRedirects = 10
 
-// Config is what a Client takes from its surroundings. The zero value sends no
-// environment variable, uses no proxy and trusts the roots of the system.
+// Config configures a Client. The zero value sends no environment variable, uses no proxy and
+// trusts the roots of the system.
 type Config struct {
 	// Env reads a variable of this process for Header.ValueEnvVar.
 	Env func(name string) (string, bool)
 	// Denied reports whether a variable must never leave the process, whatever
 	// the case of its name.
 	Denied func(name string) bool
-	// Proxy tells which requests go through which proxy; see ProxyFromEnv.
+	// Proxy selects the proxy of each request; see ProxyFromEnv.
 	Proxy Proxy
 	// RootCAs, if set, replaces the trusted roots.
 	RootCAs *x509.CertPool
 }
 
-// Client sends requests. It keeps idle connections for later requests; Close
-// drops them. All methods may run at once.
+// A Client sends requests. It keeps idle connections for later requests; Close drops them. All
+// methods may be called concurrently.
 type Client struct {
 	config Config
 	plain  *http.Transport
 
 	mu sync.Mutex
-	// Both are for requests that need TLS, to the server or to the proxy: secure
-	// offers HTTP/2, secure1 only HTTP/1.1. Each is built for the first request
-	// that needs it, since reading the roots takes milliseconds.
+	// Both are for requests that need TLS, to the server or to the proxy: secure offers HTTP/2,
+	// secure1 only HTTP/1.1. Each is built for the first request that needs it, because reading the
+	// roots takes milliseconds.
 	secure, secure1 *http.Transport
 }
 
-// New returns a client; the caller closes it.
+// New returns a client. The caller must close it.
 func New(config Config) *Client {
 	return &Client{config: config, plain: newTransport(config.Proxy)}
 }
 
-// Close drops the idle connections. Requests and bodies under way go on until
-// their own end or context.
+// Close drops the idle connections. Running requests and bodies continue until they end or their
+// context ends.
 func (c *Client) Close() {
 	c.plain.CloseIdleConnections()
 	c.mu.Lock()
@@ -59,7 +59,7 @@ func (c *Client) Close() {
 	}
 }
 
-// transport returns the transport that carries a request to its next stop.
+// transport returns the transport for one request of a chain of redirects.
 func (c *Client) transport(h *hop) *http.Transport {
 	proxy := c.config.Proxy.forURL(h.url)
 	// In its TLS handshake with a proxy, net/http offers the same protocols as
@@ -86,9 +86,9 @@ func (c *Client) transport(h *hop) *http.Transport {
 	return c.secure
 }
 
-// tls returns the configuration of a transport for TLS. The two transports for
-// TLS share their roots, so that they are read once: other is the one that may
-// have been built already, or nil.
+// tls returns the configuration of a transport for TLS. The two transports for TLS share their
+// roots, so that the roots are read once. other is the other transport if it was already built, or
+// nil.
 func (c *Client) tls(other *http.Transport) *tls.Config {
 	roots := c.config.RootCAs
 	switch {
@@ -103,11 +103,10 @@ func (c *Client) tls(other *http.Transport) *tls.Config {
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 }
 
-// Do sends a request, and follows redirects if req.FollowRedirects is set. It
-// returns once the headers of the final answer are there; the caller closes the
-// body.
-// Any status is a success. Errors are *ParamError or *TransportError. The
-// timeout of the request, and ctx, cover the body too.
+// Do sends a request, and follows redirects if req.FollowRedirects is set. It returns after the
+// headers of the final answer have arrived. The caller closes the body. Every status is a success.
+// Errors are *ParamError or *TransportError. The timeout of the request, and ctx, cover the body
+// too.
 func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	first, err := c.prepare(req)
 	if err != nil {
@@ -129,7 +128,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 
 var errTimeout = errors.New("timed out")
 
-// follow sends h, and then the requests that the answers redirect to.
+// follow sends h, and then the requests to which the answers redirect.
 func (c *Client) follow(ctx context.Context, h *hop, redirects bool) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.send(ctx, h)
@@ -176,8 +175,8 @@ func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
 	return resp, nil
 }
 
-// discard closes an answer that nobody reads. A short body is read to its end
-// first: net/http uses a connection again only after the whole body was read.
+// discard closes an answer that is not used. It first reads a short body to its end, because
+// net/http uses a connection again only after the whole body was read.
 func discard(resp *http.Response) {
 	const little = 2 << 10
 	if resp.ContentLength <= little {

@@ -1,10 +1,9 @@
 // Package httpclient sends the HTTP requests of http/request (rpc.md 6).
 //
-// A request goes out as the caller wrote it: no cookies, no user agent, no
-// compression, and no default but Accept. net/http makes the connections and the
-// framing. This package decides which redirects are followed, what they carry
-// along and which proxy a request takes, because net/http would decide
-// otherwise.
+// A request goes out as the caller wrote it: no cookies, no user agent, no compression, and no
+// default except Accept. net/http makes the connections and the framing. This package decides which
+// redirects are followed, what they carry along and which proxy a request takes, because net/http
+// would decide otherwise.
 //
-// All methods of a [Client] may run at once.
+// All methods of a [Client] may be called concurrently.
 package httpclient

@@ -2,9 +2,9 @@ package httpclient
 
 import "fmt"
 
-// ParamError says which parameter of a request is wrong and why. The agent
-// refuses it as invalid parameters, -32602. It never holds the content of an
-// environment variable.
+// ParamError says which parameter of a request is wrong and why. The agent answers with the error
+// for invalid parameters, -32602. A ParamError never contains the content of an environment
+// variable.
 type ParamError struct{ text string }
 
 func (e *ParamError) Error() string { return e.text }
@@ -13,10 +13,10 @@ func paramErrorf(format string, args ...any) error {
 	return &ParamError{text: fmt.Sprintf(format, args...)}
 }
 
-// TransportError says that no usable answer came: no connection, no TLS, a
-// timeout, garbage, too many redirects. The agent answers with -32603.
+// TransportError says that no usable answer came: no connection, no TLS, a timeout, an invalid
+// answer, or too many redirects. The agent answers with -32603.
 type TransportError struct {
-	URL string // of the request that failed, without credentials
+	URL string // URL of the failed request, without credentials
 	Err error
 }
 

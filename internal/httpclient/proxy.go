@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Proxy tells which requests go through which proxy. Unlike that of net/http it
-// makes no exception for loopback targets: only NO_PROXY does (rpc.md 6). The
-// zero value is no proxy.
+// A Proxy selects the proxy of each request. Unlike net/http it makes no exception for loopback
+// targets; only NO_PROXY makes exceptions (rpc.md 6). The zero value uses no proxy.
 type Proxy struct {
 	http, https *url.URL
 	bypass      []bypass
@@ -23,11 +22,11 @@ type bypass struct {
 	port   string       // empty is every port
 }
 
-// ProxyFromEnv reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY through env,
-// each in upper case, or in lower case if that is unset or empty. A proxy counts
-// only if it is a URL, or a host, with the scheme http, https, socks5 or socks5h;
-// without one, http. Under CGI, which sets REQUEST_METHOD, HTTP_PROXY is ignored:
-// there it may hold the Proxy header of a request.
+// ProxyFromEnv reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY through env. The name in lower
+// case is used if the name in upper case is unset or empty. A value counts only if it is a URL or a
+// host. The scheme must be http, https, socks5 or socks5h; without a scheme it is http. Under CGI,
+// which sets REQUEST_METHOD, HTTP_PROXY is ignored, because it may hold the Proxy header of a
+// request.
 func ProxyFromEnv(env func(name string) (string, bool)) Proxy {
 	get := func(name string) string {
 		if v, _ := env(name); v != "" {
@@ -93,7 +92,7 @@ func parseBypass(entry string) bypass {
 	return bypass{domain: strings.ToLower(strings.TrimPrefix(host, ".")), port: port}
 }
 
-// forURL returns the proxy for a target, nil for none.
+// forURL returns the proxy for a target, or nil if there is none.
 func (p Proxy) forURL(target *url.URL) *url.URL {
 	proxy := p.http
 	if target.Scheme == "https" {

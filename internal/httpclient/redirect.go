@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// redirect returns the request that an answer redirects to. It returns nil for a
-// final answer, which has another status or no usable Location. A target that is
-// neither http nor https is an error.
+// redirect returns the request to which an answer redirects. It returns nil for a final answer,
+// which has another status or no usable Location. A target that is neither http nor https is an
+// error.
 func (h *hop) redirect(resp *http.Response) (*hop, error) {
 	next := &hop{method: h.method, header: maps.Clone(h.header), host: h.host, body: h.body, secret: h.secret}
 	switch resp.StatusCode {
@@ -59,16 +59,15 @@ func (h *hop) dropBody() {
 	}
 }
 
-// upgraded reports whether a redirect leads from http to https on the same host,
-// both at their usual ports. That is how a site answers which has moved from http
-// to https.
+// upgraded reports whether a redirect leads from http to https on the same host, both at their
+// usual ports. A site that has moved to https answers like this.
 func upgraded(from, to *url.URL) bool {
 	return from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname() && port(from) == "80" && port(to) == "443"
 }
 
-// dropCredentials removes what was meant for one origin only: the usual
-// headers, all that hold the content of a variable, and the Host header. Unless
-// the host is the same, headers whose names sound like secrets are removed too.
+// dropCredentials removes headers that were meant for one origin only: the usual headers with
+// credentials, all headers that hold the content of a variable, and the Host header. Unless the
+// host is the same, it also removes headers whose names sound like secrets.
 func (h *hop) dropCredentials(sameHost bool) {
 	for _, name := range []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"} {
 		h.header.Del(name)
@@ -82,8 +81,8 @@ func (h *hop) dropCredentials(sameHost bool) {
 	h.host = ""
 }
 
-// isSecret reports whether a header's name sounds like a secret, as X-Api-Key,
-// Private-Token and X-Amz-Security-Token do.
+// isSecret reports whether a header's name sounds like a secret, such as X-Api-Key, Private-Token
+// and X-Amz-Security-Token.
 func isSecret(name string) bool {
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
 	for _, end := range []string{
@@ -96,8 +95,8 @@ func isSecret(name string) bool {
 	return false
 }
 
-// setReferer tells the next server which URL redirected to it, but only within
-// one origin: another origin learns nothing of that URL, as with curl.
+// setReferer sets the Referer header to the redirecting URL, but only within one origin. Another
+// origin must not learn the URL. curl does the same.
 func (h *hop) setReferer(from *url.URL, sameOrigin bool) {
 	h.header.Del("Referer")
 	if sameOrigin {
@@ -105,7 +104,7 @@ func (h *hop) setReferer(from *url.URL, sameOrigin bool) {
 	}
 }
 
-// port returns the port of u, or the usual one of its scheme.
+// port returns the port of u, or the default port of its scheme.
 func port(u *url.URL) string {
 	if p := u.Port(); p != "" {
 		return p

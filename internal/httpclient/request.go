@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Request is one HTTP request. Do does not change it, and keeps nothing of it
-// once the body of the answer is closed.
+// A Request is one HTTP request. Do does not change it, and keeps no reference to it after the body
+// of the answer is closed.
 type Request struct {
-	Method  string // any token; case is kept
+	Method  string // any token; the case is kept
 	URL     string // absolute, http or https
 	Headers []Header
-	Body    []byte // empty is no body
-	// Timeout is for headers and body together; nil is none, zero fails at once.
+	Body    []byte // empty means no body
+	// Timeout covers headers and body together. Nil means no timeout; zero fails immediately.
 	Timeout         *time.Duration
 	FollowRedirects bool
 }
@@ -28,9 +28,8 @@ type Request struct {
 type Header struct {
 	Name  string
 	Value string
-	// ValueEnvVar, if set, names a variable of this process whose content is
-	// appended to Value. Such a header does not follow a redirect to another
-	// origin. Headers of answers have none.
+	// ValueEnvVar, if set, names a variable of this process whose content is appended to Value. Such a
+	// header does not follow a redirect to another origin. In headers of answers it is nil.
 	ValueEnvVar *string
 }
 
@@ -116,9 +115,8 @@ func (c *Client) headerValue(f Header) (string, error) {
 	return value, nil
 }
 
-// request makes a request for net/http. The body is a bytes.Reader, which can be
-// read anew: so net/http repeats the request on a new connection when the one
-// that it reused turns out to be dead.
+// request makes a request for net/http. The body is a bytes.Reader, which can be read again. So
+// net/http can repeat the request on a new connection if a reused connection turns out to be dead.
 func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
 	if err != nil {
@@ -138,9 +136,9 @@ func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
-// needsHTTP1 reports whether the request has headers about the connection.
-// HTTP/2 has no place for such headers: net/http would leave out some of them
-// and refuse the request for others. HTTP/1.1 sends them as they are.
+// needsHTTP1 reports whether the request has headers about the connection. HTTP/2 does not allow
+// such headers: net/http would leave out some of them and refuse the request for others. HTTP/1.1
+// sends them unchanged.
 func (h *hop) needsHTTP1() bool {
 	for _, name := range []string{"Upgrade", "Keep-Alive", "Proxy-Connection"} {
 		if len(h.header[name]) > 0 {
@@ -154,9 +152,8 @@ func (h *hop) needsHTTP1() bool {
 	return !only("Connection", "close", "keep-alive") || !only("Te", "trailers")
 }
 
-// actedOn are the headers that net/http looks up in requests, by these names:
-// whether the connection can be used again, whether the request may be
-// repeated, and what goes to a proxy.
+// actedOn are the headers that net/http looks up in requests by these names. They say whether the
+// connection can be used again, whether the request may be repeated, and what goes to a proxy.
 var actedOn = map[string]bool{
 	"Connection": true, "Expect": true, "Idempotency-Key": true, "X-Idempotency-Key": true, "Proxy-Authorization": true,
 }

@@ -12,21 +12,20 @@ import (
 	"strings"
 )
 
-// MaxBufferedBody bounds the body that ReadBody takes, in bytes.
+// MaxBufferedBody bounds the body that ReadBody accepts, in bytes.
 const MaxBufferedBody = 512 << 20
 
-// Response is the final answer to a request.
+// A Response is the final answer to a request.
 type Response struct {
 	Status int
-	// Headers are sorted by name, which is in lower case; those of the same
-	// name keep their order. Values that are not visible ASCII are left out.
+	// Headers are sorted by name, and names are in lower case. Headers of the same name keep their
+	// order. Values that are not visible ASCII are left out.
 	Headers []Header
-	// Body is what came over the wire, without any decoding but that of chunks.
-	// It is never nil; the caller closes it. Read returns io.EOF or a
-	// *BodyError.
+	// Body is the received body, without any decoding except that of chunks. It is never nil. The
+	// caller closes it. Read returns io.EOF or a *BodyError.
 	Body io.ReadCloser
 
-	length int64 // as announced, -1 if unknown
+	length int64 // announced length, -1 if unknown
 }
 
 func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Response) *Response {
@@ -36,8 +35,8 @@ func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Resp
 		resp.Body.Close()
 		resp.Body = http.NoBody
 	case http.StatusNoContent, http.StatusNotModified:
-		// Neither has a body, even when its headers announce a length. With
-		// HTTP/2, net/http takes that length for real, and reading would fail.
+		// Neither has a body, even if its headers announce a length. With HTTP/2, net/http expects a body
+		// of that length, and reading would fail.
 		resp.Body.Close()
 		resp.Body = http.NoBody
 	}
@@ -53,20 +52,19 @@ func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Resp
 	}
 }
 
-// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a
-// *BodyError, and so is one that breaks. ReadBody reads into slices from alloc,
-// which returns an empty slice with room for at least n bytes, or an error that
-// ReadBody passes on. When the body turns out to be longer than the slice,
-// ReadBody calls alloc again, copies, and uses the earlier slice no more.
+// ReadBody reads the whole body and closes it. A body over MaxBufferedBody is a *BodyError, and so
+// is a body that breaks. ReadBody reads into slices from alloc. alloc returns an empty slice with
+// room for at least n bytes, or an error that ReadBody returns. If the body turns out to be longer
+// than the slice, ReadBody calls alloc again, copies, and no longer uses the earlier slice.
 func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 	defer r.Body.Close()
 	tooLong := &BodyError{Err: fmt.Errorf("over %d bytes", MaxBufferedBody)}
 	if r.length > MaxBufferedBody {
 		return nil, tooLong
 	}
-	// At first the announced length gets at most 1 MiB, and all that it asks for
-	// only when that megabyte has arrived: else a server could make us take any
-	// amount of memory by a header alone.
+	// At first ReadBody allocates at most 1 MiB for the announced length, and the whole length only
+	// after that megabyte has arrived. Otherwise a server could make this process allocate any amount
+	// of memory by a header alone.
 	const first = 1 << 20
 	body, err := alloc(int(min(max(r.length, bytes.MinRead), first)))
 	if err != nil {
@@ -83,7 +81,7 @@ func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 				return nil, err
 			}
 		}
-		// Full: often the body ends here, and then the slice need not grow.
+		// The slice is full. Often the body ends here, and then the slice need not grow.
 		var more [1]byte
 		switch _, err := io.ReadFull(r.Body, more[:]); {
 		case err == io.EOF:
@@ -107,7 +105,7 @@ func (r *Response) ReadBody(alloc func(n int) ([]byte, error)) ([]byte, error) {
 
 func responseHeaders(resp *http.Response) []Header {
 	fields := resp.Header
-	// net/http takes these two out of the headers; the caller gets them too.
+	// net/http removes these two from the headers, but the caller gets them too.
 	if len(resp.TransferEncoding) > 0 {
 		fields["Transfer-Encoding"] = resp.TransferEncoding
 	}
@@ -138,8 +136,7 @@ func isVisible(s string) bool {
 	return true
 }
 
-// body turns the errors of a body into *BodyError. Close ends the timer of the
-// request, too.
+// body converts the errors of a body to *BodyError. Close also ends the timer of the request.
 type body struct {
 	cancel context.CancelFunc
 	cause  func() error // why the request's context has ended
@@ -159,9 +156,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, &BodyError{Err: err}
 }
 
-// Close cancels the request first and closes the body then. With HTTP/2, to
-// close a body that was not read to its end sends a frame: without the cancel,
-// Close would wait for that frame on a connection that takes nothing more.
+// Close first cancels the request and then closes the body. With HTTP/2, closing a body that was
+// not read to its end sends a frame. Without the cancel, Close would wait for that frame on a
+// connection that accepts no more data.
 func (b *body) Close() error {
 	b.cancel()
 	return b.ReadCloser.Close()

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// TrustedRoots returns the roots of the system, or those compiled in when the
-// system has none, as in a container made from scratch. To read or parse them takes
-// milliseconds, so the caller keeps the pool.
+// TrustedRoots returns the roots of the system, or the compiled-in roots if the system has none, as
+// in a container made from scratch. Reading or parsing them takes milliseconds, so the caller
+// should keep the pool.
 //
-// The compiled-in roots come from x509roots/fallback/bundle and not from
-// x509roots/fallback, which would parse them at every start of the program.
+// The compiled-in roots come from x509roots/fallback/bundle and not from x509roots/fallback,
+// because the latter would parse them at every start of the program.
 func TrustedRoots() *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err == nil && !pool.Equal(x509.NewCertPool()) {

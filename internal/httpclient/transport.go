@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Bounds of a pool of connections, and of what a server may send before the
-// body.
+// Bounds of a pool of connections, and of the data that a server may send before the body.
 const (
 	maxIdleConns        = 64
 	maxIdleConnsPerHost = 8
@@ -19,31 +18,28 @@ const (
 	maxResponseHeader   = 512 << 10 // bytes
 )
 
-// More bounds, for HTTP/2 only. With HTTP/1.1 an unread body stays in the
-// socket; with HTTP/2 it is buffered in this process. And a dead connection shows
-// only to those who probe it, since no request ends it.
+// More bounds, for HTTP/2 only. With HTTP/1.1 an unread body stays in the socket; with HTTP/2 it is
+// buffered in this process. A dead HTTP/2 connection is found only by a ping, because no request
+// ends it.
 const (
-	// maxUnread is how much of a body a server may send ahead of its reader, in
-	// bytes: one piece of a streamed body. With less, a connection with a round
-	// trip of 50 ms would bring less than 5 MB/s.
+	// maxUnread bounds the bytes of a body that a server may send ahead of its reader: one piece of a
+	// streamed body. With less, a connection with a round trip of 50 ms would reach less than 5 MB/s.
 	maxUnread = 256 << 10
-	// maxUnreadOfAll bounds the unread bodies of one connection together, in
-	// bytes. It is too large to be reached, on purpose. If unread bodies could use
-	// it up, the other requests on the connection, which may be those of other
-	// clients, would get nothing more.
+	// maxUnreadOfAll bounds the unread bodies of one connection together, in bytes. It is so large on
+	// purpose that it is never reached. If unread bodies could use it up, the other requests on the
+	// connection would get no more data, and they may belong to other clients.
 	maxUnreadOfAll = 1 << 30
-	// maxFrame is how much of a body comes in one frame, in bytes; each
-	// connection keeps a buffer of that size. Most clients use the same value.
+	// maxFrame bounds the bytes of a body in one frame. Each connection keeps a buffer of that size.
+	// Most clients use the same value.
 	maxFrame = 16 << 10
-	// silence is how long a connection may be silent before a ping asks whether
-	// it still works; the answer has to come within pingTimeout. With HTTP/1.1 a
-	// request that times out or is cancelled takes its connection along. With
-	// HTTP/2 it does not, and the next request would go out on the dead one.
+	// silence is the time without data after which a ping checks whether a connection still works. The
+	// answer must come within pingTimeout. With HTTP/1.1 a request that times out or is cancelled also
+	// ends its connection. With HTTP/2 it does not, and the next request would go out on the dead
+	// connection.
 	silence     = 30 * time.Second
 	pingTimeout = 15 * time.Second
-	// writeTimeout is how long a server may read nothing from a connection. To be
-	// slow with the body of one request does not count, as long as it reads the
-	// frames of the others.
+	// writeTimeout is the time for which a server may read nothing from a connection. A server that is
+	// slow with the body of one request is not affected as long as it reads the frames of the others.
 	writeTimeout = 30 * time.Second
 )
 

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// parseURL reads an absolute http or https URL as leniently as the WHATWG URL
-// standard, which was made for what people paste: blanks around the URL are
-// dropped, tabs and line ends anywhere in it; `\` separates like `/`; any number
-// of slashes may follow the scheme; bytes that a URL cannot hold are encoded. Dot
-// segments are resolved. The result has a path and no fragment.
+// parseURL parses an absolute http or https URL as leniently as the WHATWG URL standard, which was
+// made for URLs that people paste. Blanks around the URL are dropped, and tabs and line ends
+// anywhere in it. `\` separates like `/`. Any number of slashes may follow the scheme. Bytes that
+// are not allowed in a URL are encoded. Dot segments are resolved. The result has a path and no
+// fragment.
 func parseURL(text string) (*url.URL, error) {
 	text = clean(text)
 	scheme, rest, ok := strings.Cut(text, ":")
@@ -32,8 +32,7 @@ func parseURL(text string) (*url.URL, error) {
 	return finish(u)
 }
 
-// resolveURL reads the target of a redirect as parseURL reads a URL, except that
-// it may be relative to base.
+// resolveURL parses the target of a redirect like parseURL, but the target may be relative to base.
 func resolveURL(base *url.URL, text string) (*url.URL, error) {
 	text = clean(text)
 	if scheme, _, ok := strings.Cut(text, ":"); ok && isScheme(scheme) {
@@ -61,8 +60,8 @@ func finish(u *url.URL) (*url.URL, error) {
 	return u.ResolveReference(u), nil // ResolveReference removes the dot segments
 }
 
-// clean prepares the text of a URL for net/url, which refuses or keeps some bytes
-// that the WHATWG standard encodes or removes.
+// clean prepares the text of a URL for net/url. net/url refuses or keeps some bytes that the WHATWG
+// standard encodes or removes.
 func clean(text string) string {
 	text = strings.TrimFunc(text, func(r rune) bool { return r <= ' ' })
 	text, _, _ = strings.Cut(text, "#")
@@ -98,9 +97,8 @@ func isEscape(s string) bool {
 	return err == nil
 }
 
-// isHostPort reports whether s is what a Host header may hold: a name, an IPv4
-// address or an IPv6 address in brackets, and perhaps a port (RFC 9110, section
-// 7.2; RFC 3986, section 3.2.2).
+// isHostPort reports whether s is a valid Host header: a name, an IPv4 address or an IPv6 address
+// in brackets, and optionally a port (RFC 9110, section 7.2; RFC 3986, section 3.2.2).
 func isHostPort(s string) bool {
 	host := s
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
@@ -139,8 +137,8 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-// plainURLError takes the URL out of an error. A URL may hold a password, and the
-// caller knows which URL it sent.
+// plainURLError removes the URL from an error, because a URL may hold a password, and the caller
+// knows which URL it sent.
 func plainURLError(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err

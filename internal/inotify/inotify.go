@@ -1,6 +1,6 @@
-// Package inotify shares one instance of inotify(7) among all watchers of files,
-// because a user has few instances, usually 128, and closing one takes milliseconds.
-// A watcher adds a watch to a [Group] and removes it again. Linux only.
+// Package inotify shares one instance of inotify(7) among all watchers of files, because a user may
+// have few instances, usually 128, and closing an instance takes milliseconds. A watcher adds a
+// watch to a [Group] and removes it again. Linux only.
 package inotify
 
 import (
@@ -13,27 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is what the kernel tells of a watched object, as in inotify(7).
+// An Event is an event of a watched object, as in inotify(7).
 type Event struct {
-	// WD is the watch, -1 with IN_Q_OVERFLOW: then events of any watch were lost.
+	// WD is the number of the watch. With IN_Q_OVERFLOW it is -1, and events of any watch were lost.
 	WD     int32
 	Mask   uint32
 	Cookie uint32 // the same in both halves of a rename
-	Name   string // in the directory; empty when the object itself is meant
+	Name   string // name in the directory; empty if the event is about the watched object itself
 }
 
-// Subscriber is told of events. Values are compared, so pointers serve best.
+// A Subscriber receives events. Values are compared, so pointers are best.
 type Subscriber interface {
-	// Notice takes an event of one of the subscriber's watches. It neither blocks nor
-	// calls the group: all subscribers wait for it.
+	// Notice receives an event of one of the subscriber's watches. It must neither block nor call the
+	// group, because all subscribers wait for it.
 	Notice(Event)
 }
 
-// Group is one instance, made by the first Add. The kernel numbers watches by object:
-// two watches of one object have one number, whoever asks for them. The zero value is
-// ready for use; all methods may run at once.
+// A Group is one instance of inotify, which the first Add makes. The kernel numbers watches by
+// object: two watches of one object have the same number, even for different subscribers. The zero
+// value is ready for use. All methods may be called concurrently.
 type Group struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	file    *os.File   // nil before the first Add
 	fd      int
 	closed  bool
@@ -42,35 +42,36 @@ type Group struct {
 	done    chan struct{} // closed when the reader has ended
 }
 
-// bufferSize is how much is read at once, in bytes.
+// bufferSize is the size of the buffer for reading, in bytes.
 const bufferSize = 64 << 10
 
-// maxDrained bounds how often [Group.Add] reads: the kernel keeps 16,384 events as a rule
-// (inotify(7), max_queued_events), which are fewer bytes.
+// maxDrained bounds the reads of one [Group.Add]. The kernel usually keeps up to 16,384 events
+// (inotify(7), max_queued_events). These are fewer bytes than maxDrained reads return.
 const maxDrained = 128
 
-// share is the part of a subscriber in a watch: the events that it asked for.
+// share is the part of one subscriber in a watch: the events that it has asked for.
 type share struct {
 	subscriber Subscriber
 	mask       uint32
 }
 
-// always are the events that every subscriber is told, asked for or not: the watch is
-// over, or something was lost.
+// always are the events that every subscriber gets without asking: the watch has ended, or events
+// were lost.
 const always = unix.IN_IGNORED | unix.IN_UNMOUNT | unix.IN_Q_OVERFLOW
 
-// Add watches the object at path and returns the number of the watch. A subscriber that
-// adds an object again has the events of both masks. An event may be told before Add
-// returns, but none that came before the call. The number stands for this object until
-// Remove or IN_IGNORED, and for nothing else after that.
+// Add watches the object at path and returns the number of the watch. A subscriber that adds an
+// object again gets the events of both masks. The subscriber may get an event before Add returns,
+// but no event from before the call. The number means this object until Remove or IN_IGNORED, and
+// nothing after that.
 func (g *Group) Add(path string, mask uint32, s Subscriber) (wd int32, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.openLocked(); err != nil {
 		return -1, err
 	}
-	// What is in the kernel's queue is told to those who are there now: if the object is
-	// watched already, it may be about that. A flood has to be cut short.
+	// Events in the kernel's queue go to the present subscribers first, because they may be about this
+	// object if it is already watched. The number of reads is bounded, so that a flood of events
+	// cannot block Add.
 	for range maxDrained {
 		if !g.takeLocked() {
 			break
@@ -107,8 +108,8 @@ func (g *Group) openLocked() error {
 	return nil
 }
 
-// Remove takes the part of s in a watch away. Unknown numbers are ignored. Events that
-// the kernel has already queued are not told any more.
+// Remove ends the part of s in a watch. Unknown numbers are ignored. Events that the kernel has
+// already queued are not passed on.
 func (g *Group) Remove(wd int32, s Subscriber) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,7 +127,7 @@ func (g *Group) Remove(wd int32, s Subscriber) {
 	}
 }
 
-// Close ends all watches and waits for the reader. Nothing is told any more, and Add
+// Close ends all watches and waits for the reader. After it, no events are passed on, and Add
 // fails. It may be called more than once.
 func (g *Group) Close() {
 	g.mu.Lock()
@@ -134,12 +135,12 @@ func (g *Group) Close() {
 	g.closed = true
 	g.mu.Unlock()
 	if file != nil {
-		_ = file.Close() // not with the mutex: it waits for the reader
+		_ = file.Close() // without the mutex, because it waits for the reader
 		<-done
 	}
 }
 
-// read passes events on until the instance is closed.
+// read passes events to the subscribers until the instance is closed.
 func (g *Group) read() {
 	defer close(g.done)
 	defer g.file.Close()
@@ -147,20 +148,20 @@ func (g *Group) read() {
 	if err != nil {
 		return // closed
 	}
-	// The events are read with the mutex, so that what is not in the kernel's queue has
-	// been told. The error says that the file is closed.
+	// Events are read while the mutex is held, so that every event that has left the kernel's queue
+	// was passed on. An error says that the file is closed.
 	_ = conn.Read(func(uintptr) bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for g.takeLocked() {
-			g.mu.Unlock() // others get their turn
+			g.mu.Unlock() // lets other callers take the mutex
 			g.mu.Lock()
 		}
 		return g.closed
 	})
 }
 
-// takeLocked tells what one read gives. The result is false when there was nothing.
+// takeLocked reads once and passes the events on. It returns false if there were none.
 func (g *Group) takeLocked() bool {
 	if g.closed {
 		return false
@@ -173,8 +174,8 @@ func (g *Group) takeLocked() bool {
 	case unix.EAGAIN:
 		return false
 	default:
-		// This cannot happen. All are told that they have missed something, and nobody can
-		// watch any more.
+		// This should not happen. All subscribers learn that events were lost, and no watch can be added
+		// after it.
 		g.tellLocked(Event{WD: -1, Mask: unix.IN_Q_OVERFLOW})
 		g.closed = true
 		return false
@@ -190,8 +191,8 @@ func (g *Group) takeLocked() bool {
 	return true
 }
 
-// tellLocked passes an event on to the subscribers of its watch, and the loss of events
-// to all.
+// tellLocked passes an event to the subscribers of its watch, and the loss of events to all
+// subscribers.
 func (g *Group) tellLocked(e Event) {
 	if e.Mask&unix.IN_Q_OVERFLOW != 0 {
 		told := map[Subscriber]bool{}
@@ -215,9 +216,9 @@ func (g *Group) tellLocked(e Event) {
 	}
 }
 
-// parse takes one inotify_event (inotify(7)) off b: watch, mask, cookie and name length
-// of 4 bytes each, name up to a NUL. The length n is 0 when b does not hold a whole
-// event.
+// parse decodes one inotify_event (inotify(7)) at the start of b: watch, mask, cookie and name
+// length of 4 bytes each, then the name up to a NUL. n is its length, or 0 if b does not hold a
+// whole event.
 func parse(b []byte) (e Event, n int) {
 	if len(b) < unix.SizeofInotifyEvent {
 		return Event{}, 0

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCapability is one more than the highest capability that there can be.
+// maxCapability is one more than the highest possible capability.
 const maxCapability = 64
 
-// DropCaps takes all capabilities away from the calling thread, with its bounding
-// set, and those that they hold from all other threads.
+// DropCaps drops all capabilities of the calling thread and its bounding set. It also drops the
+// capabilities of all other threads.
 //
-// The other threads keep their bounding sets, so a program that one of them
-// executes as uid 0 would get capabilities again. A thread that executes a
-// program later sets no_new_privs and calls [DropThreadCaps] first.
+// The other threads keep their bounding sets, so a program that one of them executes as uid 0 would
+// get capabilities again. A thread that executes a program later must first set no_new_privs and
+// call [DropThreadCaps].
 //
 // In a build with cgo the other threads keep their capabilities too.
 func DropCaps() error {
-	// All calls below have to hit one thread.
+	// All calls below must run on one thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := DropBoundingCaps(); err != nil {
@@ -35,10 +35,10 @@ func DropCaps() error {
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
 	if errno == unix.ENOTSUP {
-		// This is a build with cgo, as for the race detector: the runtime does
-		// not know all threads. Package psx, which does this with cgo, finds
-		// them in /proc, which the view may hide. So only this thread drops its
-		// capabilities: it is the one that starts the command.
+		// This is a build with cgo, as for the race detector: the runtime does not know all threads.
+		// Package psx, which can do this with cgo, finds the threads in /proc, but the view may hide
+		// /proc. So only this thread drops its capabilities, because it is the thread that starts the
+		// command.
 		return DropThreadCaps()
 	}
 	if errno != 0 {
@@ -47,8 +47,7 @@ func DropCaps() error {
 	return CheckCaps()
 }
 
-// DropThreadCaps takes the capabilities of the calling thread away. Its bounding set
-// stays.
+// DropThreadCaps drops the capabilities of the calling thread. Its bounding set stays.
 func DropThreadCaps() error {
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if err := unix.Capset(&header, &none[0]); err != nil {
@@ -57,9 +56,9 @@ func DropThreadCaps() error {
 	return CheckCaps()
 }
 
-// DropBoundingCaps empties the bounding set of the calling thread. If the thread
-// lacks CAP_SETPCAP the set stays, which is no error: the caller sets
-// no_new_privs, which keeps executed programs from getting anything out of it.
+// DropBoundingCaps empties the bounding set of the calling thread. If the thread lacks CAP_SETPCAP,
+// the set stays. This is not an error, because the caller sets no_new_privs, and then executed
+// programs cannot get capabilities from the set.
 func DropBoundingCaps() error {
 	may, err := capability(unix.CAP_SETPCAP)
 	if err != nil || !may {
@@ -77,14 +76,14 @@ func DropBoundingCaps() error {
 	return nil
 }
 
-// capability reports whether the calling thread has c in effect.
+// capability reports whether the calling thread has the effective capability c.
 func capability(c uint) (bool, error) {
 	sets, err := capabilities()
 	return sets[c/32].Effective&(1<<(c%32)) != 0, err
 }
 
-// capabilities returns the sets of the calling thread: the first element has
-// the capabilities 0 to 31, the second the others.
+// capabilities returns the capability sets of the calling thread: the first element has the
+// capabilities 0 to 31, the second the others.
 func capabilities() (sets [2]unix.CapUserData, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	if err := unix.Capget(&header, &sets[0]); err != nil {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// FindCgroup finds the directory of the group of this process in the hierarchy of
-// a controller of v1, or in that of v2 if controller is empty. It also returns where
-// the hierarchy is mounted: that is dir itself or a directory above it. The files are those
-// of cgroups(7) and proc_pid_mountinfo(5).
+// FindCgroup finds the directory of the control group of this process: in the hierarchy of a
+// controller of v1, or in that of v2 if controller is empty. It also returns the mount point of the
+// hierarchy, which is dir itself or a directory above it. The files are those of cgroups(7) and
+// proc_pid_mountinfo(5).
 func FindCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string, err error) {
 	lines, err := os.ReadFile(cgroupFile)
 	if err != nil {
@@ -51,8 +51,8 @@ func FindCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string
 	return "", "", fmt.Errorf("no cgroup file system with %s is mounted", group)
 }
 
-// mountsCgroup reports whether a mount is that of a hierarchy, from the end of
-// its line in mountinfo: type, source and options.
+// mountsCgroup reports whether a mount is the mount of a hierarchy. mount is the end of its line in
+// mountinfo: type, source and options.
 func mountsCgroup(mount, controller string) bool {
 	fields := strings.Fields(mount)
 	if len(fields) == 0 {
@@ -64,7 +64,7 @@ func mountsCgroup(mount, controller string) bool {
 	return len(fields) == 3 && fields[0] == "cgroup" && slices.Contains(strings.Split(fields[2], ","), controller)
 }
 
-// unescapeMount undoes the escapes of mountinfo.
+// unescapeMount decodes the escapes of mountinfo.
 func unescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s // the usual case: making the replacer costs more than the rest of a line

@@ -1,4 +1,4 @@
-// Package linux asks the kernel for what the standard library does not offer: about control
+// Package linux asks the kernel for facts that the standard library does not offer: about control
 // groups, processes and threads, and about the rights of this program's own threads.
 //
 //	FindCgroup, MemoryLimit          the control group of this process; how much memory it may have
@@ -13,13 +13,14 @@
 //	DropBoundingCaps, CheckCaps
 //	ErrnoText                        the text of an error number
 //
-// For descriptors and memory this process must be allowed to trace the other one (ptrace(2)).
+// For descriptors and memory this process must be allowed to trace the other process (ptrace(2)).
 // Errors about a thread are errnos: ENOENT or ESRCH if the thread is gone, EPERM if it may not be
 // traced, EFAULT for memory. The kernel may give the number of a thread that has ended to a new
-// one, so the caller makes sure that the thread existed all the time before it uses the result.
+// thread. So the caller must make sure that the thread existed all the time before it uses the
+// result.
 //
-// Capabilities belong to threads (capabilities(7)): a caller that means its own thread alone locks
-// the goroutine to it first. All functions may run at once.
+// Capabilities belong to threads (capabilities(7)): a caller that wants to change only its own
+// thread must first lock the goroutine to the thread. All functions may be called concurrently.
 //
 // Code that only reads text or files builds on every system; files named _linux.go are for Linux
 // only.

@@ -14,7 +14,7 @@ func ErrnoText(errno syscall.Errno) string {
 	return fmt.Sprintf("%s (os error %d)", text, int(errno))
 }
 
-// texts are those of strerror(3) in musl; some of the texts of glibc and of Go differ.
+// texts are the texts of strerror(3) in musl. Some texts of glibc and of Go differ.
 var texts = map[syscall.Errno]string{
 	syscall.EPERM:        "Operation not permitted",
 	syscall.ENOENT:       "No such file or directory",

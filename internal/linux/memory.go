@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// cgroupMemory returns the least limit of the control groups, or the largest
-// number where there is none. The files are those of [FindCgroup].
+// cgroupMemory returns the lowest limit of the control groups in bytes, or the largest number if
+// there is no limit. The files are those of [FindCgroup].
 func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
 	limit := int64(math.MaxInt64)
 	for _, version := range []struct{ controller, file string }{
@@ -21,8 +21,7 @@ func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
 			continue // there is no such hierarchy, or it cannot be seen
 		}
 		for {
-			// A text that is no number is no limit: v2 writes "max", and its
-			// root has no such file.
+			// A text that is not a number means no limit: v2 writes "max", and its root has no such file.
 			if text, err := os.ReadFile(filepath.Join(dir, version.file)); err == nil {
 				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
 					limit = min(limit, n)

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryLimit returns how much memory this process and its children can have
-// together, in bytes: the least limit of its control group and of those above,
-// as far as they can be seen from here, or the memory of the machine.
+// MemoryLimit returns the memory in bytes that this process and its children can have together.
+// This is the lowest limit of its control group and of the visible groups above it, or the memory
+// of the machine.
 func MemoryLimit() int64 {
 	limit := int64(math.MaxInt64)
 	var info unix.Sysinfo_t

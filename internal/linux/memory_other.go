@@ -4,5 +4,5 @@ package linux
 
 import "math"
 
-// MemoryLimit returns the largest number: nothing is known of a limit.
+// MemoryLimit returns the largest number, because the limit is not known.
 func MemoryLimit() int64 { return math.MaxInt64 }

@@ -35,10 +35,10 @@ var uidMap = sync.OnceValue(func() string {
 			return "0 0 4294967295" // a kernel without user namespaces
 		}
 	}
-	return string(text) // if it cannot be read nothing counts as mapped
+	return string(text) // if the file cannot be read, no uid counts as mapped
 })
 
-// mapped reports whether a map in the format of /proc/self/uid_map has a uid.
+// mapped reports whether a map in the format of /proc/self/uid_map contains a uid.
 func mapped(uid uint32, text string) bool {
 	for line := range strings.Lines(text) {
 		var first, outside, count uint64

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// A Stat has the fields of a stat file, proc_pid_stat(5), from the third one on.
+// A Stat has the fields of a stat file, proc_pid_stat(5), beginning with the third.
 type Stat []string
 
-// A statField is the number of a field as in proc_pid_stat(5). Times are in units of USER_HZ, a
+// A statField is the number of a field in proc_pid_stat(5). Times are in units of USER_HZ, a
 // hundredth of a second.
 type statField int
 
@@ -20,7 +20,7 @@ const (
 	StatParent       statField = 4
 	StatGroup        statField = 5
 	StatSession      statField = 6
-	StatTerminal     statField = 7 // the controlling one: major<<8 and minor, as the old dev_t
+	StatTerminal     statField = 7 // controlling terminal: major<<8 and minor, as the old dev_t
 	StatUserTime     statField = 14
 	StatSystemTime   statField = 15
 	StatStart        statField = 22 // since boot
@@ -32,13 +32,13 @@ const (
 // os.ReadFile: fs.ErrNotExist or ESRCH if it is gone.
 func StatOf(id int) (Stat, error) { return ReadStat("/proc/" + strconv.Itoa(id)) }
 
-// ReadStat does the same for the process or thread that has this folder in procfs.
+// ReadStat is like StatOf for the process or thread with this folder in procfs.
 func ReadStat(dir string) (Stat, error) {
 	text, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		return nil, err
 	}
-	// The name before, in parentheses, may have anything in it.
+	// The name in parentheses comes before the other fields and may contain any character.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) <= int(StatStart-firstStatField) {
 		return nil, fmt.Errorf("%s/stat has too few fields", dir)
@@ -61,7 +61,8 @@ func (s Stat) Number(f statField) int {
 	return n
 }
 
-// PIDs returns the numbers of the processes in /proc: those read before an error.
+// PIDs returns the numbers of the processes in /proc. If reading fails, it returns the numbers read
+// before the error.
 func PIDs() []int {
 	dir, err := os.Open("/proc")
 	if err != nil {

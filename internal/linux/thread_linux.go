@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DuplicateFD returns a new descriptor of this process for the open file that fd
-// is in the thread. The caller closes it.
+// DuplicateFD returns a new descriptor of this process for the open file that is descriptor fd in
+// the thread. The caller must close it.
 func DuplicateFD(thread, fd int) (int, error) {
 	const ofThread = unix.O_EXCL // PIDFD_THREAD, Linux 6.9
 	pidfd, err := unix.PidfdOpen(thread, ofThread)
 	if err == unix.EINVAL {
-		// An older kernel opens processes only. The threads of a process nearly
-		// always share their descriptors. If this one does not, fd is another
-		// file of the same program, and the caller judges that one.
+		// Older kernels can open only processes. The threads of a process nearly always share their
+		// descriptors. If this thread does not, fd is another file of the same program, and the caller
+		// judges that file.
 		var leader int
 		if leader, err = leaderOf(thread); err == nil {
 			pidfd, err = unix.PidfdOpen(leader, 0)
@@ -34,12 +34,12 @@ func DuplicateFD(thread, fd int) (int, error) {
 // leaderOf returns the process that a thread belongs to.
 func leaderOf(thread int) (pid int, err error) { return ThreadStatus(thread, "Tgid", 10) }
 
-// maxStatus bounds what is read of a status, in bytes. The numbers that are asked
-// for are in its first lines.
+// maxStatus bounds the bytes of a status file that are read. The needed numbers are in its first
+// lines.
 const maxStatus = 4096
 
-// ProcessOf returns the process that a thread belongs to, and the parent of that. A
-// parent that this process cannot see is 0.
+// ProcessOf returns the process of a thread, and the parent of this process. parent is 0 if this
+// process cannot see the parent.
 func ProcessOf(thread int) (pid, parent int, err error) {
 	status, err := readStatus(thread)
 	if err != nil {
@@ -51,9 +51,9 @@ func ProcessOf(thread int) (pid, parent int, err error) {
 	return pid, parent, err
 }
 
-// ThreadStatus returns the number, written in base, that the line name of the
-// thread's /proc/PID/status has; proc_pid_status(5). If there is no such number
-// the error is ESRCH.
+// ThreadStatus returns a number from the thread's /proc/PID/status (proc_pid_status(5)). The number
+// stands in the line with this name and is written in base. If there is no such number, the error
+// is ESRCH.
 func ThreadStatus(thread int, name string, base int) (int, error) {
 	status, err := readStatus(thread)
 	if err != nil {
@@ -73,7 +73,7 @@ func readStatus(thread int) (string, error) {
 	return string(status[:max(n, 0)]), err
 }
 
-// number returns the number that the line name of a status has.
+// number returns the number in the line with this name of a status.
 func number(status, name string, base int) (int, error) {
 	_, rest, _ := strings.Cut(status, "\n"+name+":")
 	line, _, _ := strings.Cut(rest, "\n")
@@ -84,8 +84,8 @@ func number(status, name string, base int) (int, error) {
 	return int(n), nil
 }
 
-// ReadMemory returns a copy of the n bytes at addr in the memory of the thread; the caller
-// bounds n. If some of them cannot be read the error is EFAULT.
+// ReadMemory returns a copy of the n bytes at addr in the memory of the thread. The caller must
+// bound n. If some of the bytes cannot be read, the error is EFAULT.
 func ReadMemory(thread int, addr uint64, n int) ([]byte, error) {
 	b := make([]byte, n)
 	if n == 0 {
@@ -101,20 +101,19 @@ func ReadMemory(thread int, addr uint64, n int) ([]byte, error) {
 	return b, nil
 }
 
-// readOnce reads from addr on into b, which is not empty, and returns how many bytes it has read.
+// readOnce reads from addr into b, which must not be empty, and returns the number of bytes read.
 func readOnce(thread int, addr uint64, b []byte) (int, error) {
 	local := unix.Iovec{Base: &b[0]}
 	local.SetLen(len(b))
 	return unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
 }
 
-// PathBuffer is where [ReadString] reads to. It can be used again.
+// A PathBuffer is a buffer for [ReadString]. It can be reused.
 type PathBuffer [unix.PathMax]byte
 
-// ReadString returns a copy of the string at addr in the memory of the thread, up to
-// the NUL that ends it. A string of PATH_MAX bytes or more is ENAMETOOLONG; one
-// that runs into memory which cannot be read is EFAULT. What else is in buf
-// afterwards is of no use.
+// ReadString returns a copy of the NUL-terminated string at addr in the memory of the thread. The
+// error is ENAMETOOLONG for a string of PATH_MAX bytes or more, and EFAULT if a part of the string
+// cannot be read. After the call, the content of buf is undefined.
 func ReadString(thread int, addr uint64, buf *PathBuffer) (string, error) {
 	n, found, err := readString(thread, addr, buf[:])
 	if err == nil && !found {
@@ -126,16 +125,17 @@ func ReadString(thread int, addr uint64, buf *PathBuffer) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// MemoryPages reads the memory of a thread page by page, and holds the page that it has read last.
-// It is for one goroutine.
+// MemoryPages reads the memory of a thread page by page, and keeps the last page that it has read.
+// It must be used by one goroutine.
 type MemoryPages struct {
 	Thread int
 
-	at   uint64 // the page that is held; only if held has something
+	at   uint64 // address of the kept page; valid if held is not nil
 	held []byte
 }
 
-// Rest returns what is in the memory from addr on to the end of that page, until the next call.
+// Rest returns the memory from addr to the end of its page. The result is valid until the next
+// call.
 func (p *MemoryPages) Rest(addr uint64) ([]byte, error) {
 	size := uint64(os.Getpagesize())
 	page := addr - addr%size
@@ -149,8 +149,8 @@ func (p *MemoryPages) Rest(addr uint64) ([]byte, error) {
 	return p.held[addr-page:], nil
 }
 
-// String does what [ReadString] does, for a string of at most limit bytes with its NUL; a longer one
-// is E2BIG.
+// String is like [ReadString] for a string of at most limit bytes including its NUL. For a longer
+// string the error is E2BIG.
 func (p *MemoryPages) String(addr uint64, limit int) (string, error) {
 	var b []byte
 	for {
@@ -171,8 +171,8 @@ func (p *MemoryPages) String(addr uint64, limit int) (string, error) {
 	}
 }
 
-// readString fills buf from addr on, until it has found a NUL, and returns how many
-// bytes lie before that. It goes on page by page: the next one may not be mapped.
+// readString reads from addr into buf until it finds a NUL, and returns the number of bytes before
+// the NUL. It reads page by page, because the next page may not be mapped.
 func readString(thread int, addr uint64, buf []byte) (n int, found bool, err error) {
 	page := uint64(os.Getpagesize())
 	for n < len(buf) {
@@ -192,9 +192,9 @@ func readString(thread int, addr uint64, buf []byte) (n int, found bool, err err
 	return n, false, nil
 }
 
-// WriteMemory writes b to addr in the memory of the thread. It calls still once that
-// memory is open, and writes only if still confirms, by a nil error, that the thread
-// is the one that the caller means. What cannot be written is EFAULT.
+// WriteMemory writes b to addr in the memory of the thread. It calls still after it has opened the
+// memory, and writes only if still returns nil. still must check that the thread is the one that
+// the caller means. If b cannot be written completely, the error is EFAULT.
 func WriteMemory(thread int, addr uint64, b []byte, still func() error) error {
 	mem, err := unix.Open(fmt.Sprintf("/proc/%d/mem", thread), unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UserNamespaceCaps returns the ambient capabilities that a process in a new user namespace
-// is started with: those that it needs to build a view of the file system, and
-// afterwards to give all of its capabilities up.
+// UserNamespaceCaps returns the ambient capabilities for starting a process in a new user
+// namespace. The process needs them to build a view of the file system, and afterwards to drop all
+// of its capabilities.
 func UserNamespaceCaps() []uintptr {
 	return []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE, unix.CAP_SETPCAP}
 }
 
-// MapIDs maps uid and gid, the ids of the agent, onto themselves in the user
-// namespace of this process, in which no id is mapped yet. A user needs no
-// privilege for that as long as only the own ids are mapped and setgroups(2) is
-// forbidden before; user_namespaces(7).
+// MapIDs maps uid and gid, the ids of the agent, to themselves in the user namespace of this
+// process. No id may be mapped yet. A user needs no privilege for this if only the user's own ids
+// are mapped and setgroups(2) is forbidden before; user_namespaces(7).
 func MapIDs(uid, gid int) error {
 	line := func(id int) string { n := strconv.Itoa(id); return n + " " + n + " 1\n" }
 	for _, m := range []struct{ file, content string }{
@@ -37,7 +36,7 @@ func MapIDs(uid, gid int) error {
 	return nil
 }
 
-// writeProcFile writes to a file, which has to exist: os.WriteFile would create it.
+// writeProcFile writes to a file that must exist. os.WriteFile would create it.
 func writeProcFile(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

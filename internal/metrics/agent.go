@@ -9,20 +9,20 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// other is the value of a label for all that has none of its own.
+// other is the value of a label for everything that has no value of its own.
 const other = "other"
 
 const ms = time.Millisecond
 
 var (
-	// requestBounds are the upper bounds of the buckets for requests: from a look at a file to
-	// a command that is waited for.
+	// requestBounds are the upper bounds of the buckets for requests: from a read of a file to a
+	// command that is waited for.
 	requestBounds = []time.Duration{ms / 2, ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, time.Second, 5 * time.Second, 30 * time.Second}
-	// startBounds are those for starts of processes.
+	// startBounds are the upper bounds of the buckets for starts of processes.
 	startBounds = []time.Duration{ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, time.Second, 2500 * ms, 5 * time.Second, 10 * time.Second}
 )
 
-// Agent has the metrics of one agent in a [Set].
+// An Agent has the metrics of one agent in a [Set].
 type Agent struct {
 	starts, refusals, exits map[string]*Counter
 	startTimes              map[string]*durations
@@ -31,28 +31,28 @@ type Agent struct {
 	errors                  map[protocol.Code]*Counter
 	otherErrors             *Counter
 	input                   *Counter
-	decided                 map[[2]string]*Counter // by kind and outcome
+	decided                 map[[2]string]*Counter // by kind of approval and outcome
 }
 
-// What confines a process.
+// Values of the label sandbox: the means that confine a process.
 const (
 	none       = "none"
 	namespaces = "namespaces" // a view of the file system
-	supervised = "supervised" // the layer of that name of agent doctor
-	landlock   = "landlock"   // the layer of that name and a filter alone
-	refused    = "refused"    // nothing is run
+	supervised = "supervised" // the layer with this name in agent doctor
+	landlock   = "landlock"   // only the layer with this name and a filter
+	refused    = "refused"    // no program is run
 )
 
-// Why a sandbox is refused.
+// Values of the label reason: why a sandbox was refused.
 const (
-	RefusedByHost     = "host"     // it lacks a layer
+	RefusedByHost     = "host"     // the host lacks a layer
 	RefusedByListener = "listener" // a command could become a client
 	RefusedByCgroup   = "cgroup"   // no control group could be made
 	RefusedByRequest  = "request"  // the policy is wrong
 	RefusedByOther    = other      // paths that cannot be looked up, names that cannot be held
 )
 
-// How a process exits.
+// Values of the label kind: how a process has exited.
 const (
 	exitZero    = "code0"
 	exitCode    = "code"
@@ -60,8 +60,8 @@ const (
 	exitUnknown = "unknown"
 )
 
-// NewAgent adds the metrics of an agent to s that has these methods, and whose rules about commands
-// have these outcomes.
+// NewAgent adds the metrics of an agent to s. methods are the agent's methods, and outcomes are the
+// possible outcomes of its rules about commands.
 func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	a := &Agent{
 		starts: map[string]*Counter{}, startTimes: map[string]*durations{}, refusals: map[string]*Counter{}, exits: map[string]*Counter{},
@@ -100,8 +100,8 @@ func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	return a
 }
 
-// Answered counts a request that was answered, and its error if that is not nil. A message that
-// was no request has no method.
+// Answered counts an answered request, and its error if err is not nil. method is empty for a
+// message that was not a request.
 func (a *Agent) Answered(method string, took time.Duration, err *protocol.Error) {
 	if method != "" {
 		h := a.requests[method]
@@ -119,7 +119,7 @@ func (a *Agent) Answered(method string, took time.Duration, err *protocol.Error)
 	}
 }
 
-// Started counts a process that was started in a sandbox, which is nil if there is none.
+// Started counts a process that was started in a sandbox. box is nil if there is no sandbox.
 func (a *Agent) Started(box *confine.Held, took time.Duration) {
 	means := meansOf(box)
 	a.starts[means].Inc()
@@ -145,18 +145,18 @@ func meansOf(box *confine.Held) string {
 // Refused counts a sandbox that was refused.
 func (a *Agent) Refused(reason string) { a.refusals[reason].Inc() }
 
-// Decided counts a command that rules have not simply allowed. Kind is one of a question, and
-// outcome one of those that NewAgent was given.
+// Decided counts a command that rules have not simply allowed. kind is the kind of a question, and
+// outcome one of the outcomes given to NewAgent.
 func (a *Agent) Decided(kind, outcome string) { a.decided[[2]string{kind, outcome}].Inc() }
 
-// Input counts input.
+// Input counts n bytes of input for processes.
 func (a *Agent) Input(n int) { a.input.Add(n) }
 
 // maxSignal is the highest number of a signal.
 const maxSignal = 64
 
-// Exited counts the exit of a process that was started in such a sandbox. Of the code, 128 and a
-// signal stand for a death of it, and -1 for an exit that nobody has seen.
+// Exited counts the exit of a process that was started in the sandbox box. A code of 128+n means
+// that signal n has killed the process. A code of -1 means that the exit was not observed.
 func (a *Agent) Exited(code int, box *confine.Held) {
 	kind := exitCode
 	switch {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ofProcess returns the metrics of the Go runtime and of the process, as they are now, under the
-// names that all Prometheus clients give them. The agent may not read all of /proc/self (it is not
-// dumpable); what it may not read is left out.
+// ofProcess returns the present metrics of the Go runtime and of the process, under the names that
+// all Prometheus clients use. The agent may not read all of /proc/self, because it is not dumpable.
+// Metrics that it may not read are left out.
 func ofProcess(started time.Time) []*family {
 	var all []*family
 	add := func(name, help string, k kind, value float64, labels ...string) {
@@ -46,7 +46,7 @@ func ofProcess(started time.Time) []*family {
 	add("go_memstats_mallocs_total", "Objects allocated.", counter, float64(m.Mallocs))
 	add("go_memstats_last_gc_time_seconds", "When the last garbage collection ended, in seconds since 1970.", gauge, float64(m.LastGC)/1e9)
 	add("go_goroutines", "Goroutines that exist.", gauge, float64(runtime.NumGoroutine()))
-	threads, _ := runtime.ThreadCreateProfile(nil) // with no room it tells only how many there are
+	threads, _ := runtime.ThreadCreateProfile(nil) // without room it returns only the number of threads
 	add("go_threads", "Threads created.", gauge, float64(threads))
 	add("go_info", "The Go environment: the version is in the label.", gauge, 1, "version", runtime.Version())
 	all = append(all, pauses())
@@ -61,7 +61,7 @@ func ofProcess(started time.Time) []*family {
 		add("process_max_fds", "Descriptors that the agent may have open.", gauge, float64(limit.Cur))
 	}
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
-		add("process_open_fds", "Descriptors that the agent has open.", gauge, float64(len(open)-1)) // but for that of ReadDir
+		add("process_open_fds", "Descriptors that the agent has open.", gauge, float64(len(open)-1)) // without the descriptor of ReadDir
 	}
 	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
 		pages := strings.Fields(string(statm))
@@ -74,8 +74,7 @@ func ofProcess(started time.Time) []*family {
 	return all
 }
 
-// pauses returns the pauses of the garbage collector, of which the quantiles are those of the
-// last ones.
+// pauses returns the pauses of the garbage collector. The quantiles cover only the latest pauses.
 func pauses() *family {
 	const name = "go_gc_duration_seconds"
 	stats := debug.GCStats{PauseQuantiles: make([]time.Duration, 5)}

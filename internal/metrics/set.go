@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Counter counts up.
+// A Counter is a number that only grows.
 type Counter struct{ n atomic.Uint64 }
 
-// Add adds n, which is not negative.
+// Add adds n, which must not be negative.
 func (c *Counter) Add(n int) { c.n.Add(uint64(n)) }
 
 // Inc adds one.
 func (c *Counter) Inc() { c.n.Add(1) }
 
-// durations is a histogram: it counts them in buckets.
+// durations is a histogram that counts durations in buckets.
 type durations struct {
-	bounds []time.Duration // the greatest of each bucket but the last one
+	bounds []time.Duration // the upper bound of each bucket except the last
 	counts []atomic.Uint64
 	sum    atomic.Int64 // ns
 }
@@ -49,27 +49,27 @@ const (
 	summary   kind = "summary"
 )
 
-// family has all metrics of one name.
+// family has all metrics with the same name.
 type family struct {
 	name, help string
 	kind       kind
 	write      []func(p *page) // one for each metric
 }
 
-// Set has the metrics of one agent, and makes the page of them and of the process. All methods
-// may run at once, but for those that add metrics: they come before the first page.
+// A Set has the metrics of one agent, and makes a page of them and of the metrics of the process.
+// All methods may be called concurrently, except that metrics must be added before the first page.
 type Set struct {
 	started  time.Time
 	families map[string]*family
 	before   []func()
 
-	// mu is held while metrics are added and while a page is made: many scrapes keep one
-	// processor busy, not all.
+	// mu is held while metrics are added and while a page is made, so that many scrapes keep only one
+	// processor busy.
 	mu sync.Mutex
 }
 
-// NewSet returns a set that has the metrics of the process only. It is made when the program
-// starts.
+// NewSet returns a set that has only the metrics of the process. Its time becomes
+// process_start_time_seconds, so it must be called when the program starts.
 func NewSet() *Set { return &Set{started: time.Now(), families: map[string]*family{}} }
 
 // Counter adds a counter. Its labels are names and values in turn.
@@ -79,7 +79,7 @@ func (s *Set) Counter(name, help string, labels ...string) *Counter {
 	return c
 }
 
-// CountedBy adds a counter that somebody else counts.
+// CountedBy adds a counter whose value comes from a function.
 func (s *Set) CountedBy(name, help string, value func() uint64, labels ...string) {
 	s.add(name, help, counter, func(p *page) { p.sample(name, float64(value()), labels...) })
 }
@@ -96,7 +96,7 @@ func (s *Set) histogram(name, help string, bounds []time.Duration, labels ...str
 	return h
 }
 
-// Before has f called before each page is made, never twice at once.
+// Before makes the set call f before each page. Calls never overlap.
 func (s *Set) Before(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,12 +114,12 @@ func (s *Set) add(name, help string, k kind, write func(*page)) {
 	f.write = append(f.write, write)
 }
 
-// ServeHTTP answers with the page. Who may ask was found out before.
+// ServeHTTP answers with the page. The caller has already checked who may ask.
 func (s *Set) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	text := s.page()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	_, _ = io.Copy(w, bytes.NewReader(text)) // a scraper that is gone needs no answer
+	_, _ = io.Copy(w, bytes.NewReader(text)) // an error means that the scraper is gone
 }
 
 func (s *Set) page() []byte {

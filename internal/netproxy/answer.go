@@ -9,10 +9,12 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// words are what a refusal says to the command, by its reason.
+// words are the texts that tell the command why its request was refused: a code for the header
+// X-Proxy-Error, and a message.
 type words struct{ header, message string }
 
-// refusals has the words of each reason, whoever gave it; others have those of refused.
+// refusals maps a reason to its words, whether the policy or a decider gave the reason. All other
+// reasons get the words of refused.
 var (
 	refusals = map[string]words{
 		rules.ReasonNotAllowed:       {"blocked-by-allowlist", "Domain not in allowlist."},
@@ -33,11 +35,11 @@ func wordsOf(reason string) words {
 	return refused
 }
 
-// An ownResponse is one that the proxy gives itself.
+// An ownResponse is a response that the proxy itself writes.
 type ownResponse struct {
-	status string // with its words
+	status string // status code and reason phrase
 	kind   string // Content-Type, if there is a body
-	header string // X-Proxy-Error, of a refusal
+	header string // value of X-Proxy-Error; set only in a refusal
 	body   []byte
 }
 
@@ -52,12 +54,12 @@ func failure() ownResponse {
 	return ownResponse{status: "502 Bad Gateway", kind: plainText, body: []byte(upstreamFailure)}
 }
 
-// malformed is the answer to what is no request that could be judged.
+// malformed is the answer to input that is not a valid request, so that the proxy cannot judge it.
 func malformed(text string) ownResponse {
 	return ownResponse{status: "400 Bad Request", kind: plainText, body: []byte(text)}
 }
 
-// refusedTunnel is the answer to a CONNECT that leads nowhere.
+// refusedTunnel is the answer to a CONNECT that was refused or whose destination cannot be reached.
 func refusedTunnel(r *refusal) ownResponse {
 	if r.failed {
 		return failure()
@@ -66,7 +68,8 @@ func refusedTunnel(r *refusal) ownResponse {
 	return ownResponse{"403 Forbidden", plainText, w.header, []byte(w.message)}
 }
 
-// refusedRequest is the answer to a plain request that leads nowhere.
+// refusedRequest is the answer to a plain request that was refused or whose destination cannot be
+// reached.
 func refusedRequest(q request, r *refusal) ownResponse {
 	if r.failed {
 		return failure()
@@ -84,8 +87,8 @@ func refusedRequest(q request, r *refusal) ownResponse {
 	}{"blocked", q.Host, r.Reason, r.Decision, r.Source, q.Protocol, q.Port, w.message})
 }
 
-// refusedSocket is the answer to a request for a UNIX socket with a method that limited mode
-// does not let through.
+// refusedSocket is the answer to a request for a UNIX socket if limited mode forbids the method of
+// the request.
 func refusedSocket(q request) ownResponse {
 	return blocked(wordsOf(rules.ReasonMethodNotAllowed), struct {
 		Status string `json:"status"`
@@ -98,11 +101,12 @@ func blocked(w words, body any) ownResponse {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(body) // texts and a number always have an encoding
+	_ = e.Encode(body) // strings and a number can always be encoded
 	return ownResponse{"403 Forbidden", jsonText, w.header, bytes.TrimSuffix(text.Bytes(), []byte("\n"))}
 }
 
-// append appends the answer as it goes out. The body of one to HEAD is only announced.
+// append appends the encoded answer. The answer to a HEAD request has the length of the body, but
+// no body.
 func (a ownResponse) append(to []byte, method string, keep bool) []byte {
 	to = append(to, "HTTP/1.1 "+a.status+"\r\n"...)
 	if len(a.body) > 0 {

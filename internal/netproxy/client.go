@@ -12,15 +12,15 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// A client is one connection of the command to the proxy for HTTP.
+// A client serves one connection of the command to the HTTP proxy.
 type client struct {
 	p    *Proxy
 	conn stream
 	in   *head.Reader
-	name string // its address
-	to   *link  // of the last plain request, if it can be used again
+	name string // the address of the command's end of the connection
+	to   *link  // the link of the last plain request, if the link can be used again
 
-	inside *inside // the tunnel whose requests these are; nil outside of one
+	inside *inside // the tunnel that carries the requests; nil outside of a tunnel
 }
 
 // serveHTTP answers the requests of a connection until it ends.
@@ -38,14 +38,14 @@ func (c *client) serveAll() {
 	}
 }
 
-// serve answers the next request. It returns false if no other can follow.
+// serve answers the next request. It reports whether another request may follow.
 func (c *client) serve() bool {
 	q, err := c.read()
 	if err != nil {
 		if _, ok := errors.AsType[head.MalformedError](err); ok || err == head.ErrTooLarge {
 			c.dismiss("", malformed(""))
 		}
-		return false // gone, too slow, or HTTP/2
+		return false // the command has hung up, is too slow, or speaks HTTP/2
 	}
 	var d destination
 	if c.inside != nil {
@@ -82,9 +82,10 @@ func (c *client) read() (*head.Request, error) {
 	return q, c.conn.SetReadDeadline(time.Time{})
 }
 
-// connect makes a tunnel, and serves it to its end. It is answered when there is a connection
-// to its destination, so that the command learns of a failure. Nothing follows a tunnel that
-// was refused: the command may have sent what is meant for its other end.
+// connect makes a tunnel, and serves the tunnel to its end. It answers the CONNECT only after the
+// connection to the destination stands, so that the command learns of a failure. After a refused
+// CONNECT the connection ends, because the command may have sent bytes that are meant for the
+// destination.
 func (c *client) connect(r *head.Request, d destination) {
 	if r.Length != 0 {
 		c.dismiss(r.Method, malformed(""))
@@ -103,12 +104,13 @@ func (c *client) connect(r *head.Request, d destination) {
 	c.p.tunnel(q, c.conn, c.in, l)
 }
 
-// request returns what the funnel is asked.
+// request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
 	return request{rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, c.name, d.encrypt}
 }
 
-// exchange answers a plain request, from its destination or with a refusal.
+// exchange answers a plain request with the answer of the destination or with a refusal. It reports
+// whether another request may follow.
 func (c *client) exchange(r *head.Request, d destination) bool {
 	q := c.request(rules.HTTP, r, d)
 	body := c.in.Body(r.Length)
@@ -143,10 +145,11 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	return x.run(out)
 }
 
-// outgoing is room for the usual head on its way out.
+// outgoing is the size of a buffer for an outgoing head, in bytes. It is enough for the usual head.
 const outgoing = 4 << 10
 
-// refuseSocket refuses a request for a UNIX socket: the proxy never speaks to one.
+// refuseSocket refuses a request for a UNIX socket, because the proxy never connects to UNIX
+// sockets.
 func (p *Proxy) refuseSocket(q request) ownResponse {
 	q.Host, q.Port = "unix-socket", 0
 	v := rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceProxy, Reason: rules.ReasonUnixSocket}
@@ -158,7 +161,7 @@ func (p *Proxy) refuseSocket(q request) ownResponse {
 	return ownResponse{status: "501 Not Implemented", kind: plainText, body: []byte("unix sockets unsupported")}
 }
 
-// keep has the next request use the link, and cuts the one before.
+// keep stores the link for the next request, and cuts the link that was stored before.
 func (c *client) keep(l *link) {
 	if c.to != nil && c.to != l {
 		c.p.cut(c.to)
@@ -166,8 +169,9 @@ func (c *client) keep(l *link) {
 	c.to = l
 }
 
-// turnAway answers a request that goes nowhere. Another may follow if the body of this one has
-// an end within bounds: its bytes never become a request.
+// turnAway answers a request that the proxy does not forward. It reports whether another request
+// may follow: only if the body of this request ends within maxUnread. The body is read and
+// discarded, so that its bytes are never read as a request.
 func (c *client) turnAway(r *head.Request, body *head.Body, a ownResponse) bool {
 	if r.Minor == 0 || closes(r.Fields) || has(r.Fields, "expect") || r.Length > maxUnread {
 		c.dismiss(r.Method, a)
@@ -194,8 +198,8 @@ func (c *client) dismiss(method string, a ownResponse) {
 	}
 }
 
-// hangUp ends the connection so that the last answer arrives: a socket that is closed with
-// unread bytes resets the connection, and the answer would be lost with it.
+// hangUp ends the connection in a way that the last answer arrives. If a socket is closed while
+// bytes are unread, the kernel resets the connection and the answer is lost.
 func (c *client) hangUp() {
 	_ = c.conn.CloseWrite()
 	if c.conn.SetReadDeadline(time.Now().Add(c.p.times.drain)) == nil {
@@ -206,7 +210,7 @@ func (c *client) hangUp() {
 // gone reports whether the command has hung up.
 func (c *client) gone() bool { return ended(c.conn) }
 
-// has reports whether there is a field of this name, which is in lower case.
+// has reports whether the fields contain a field of this name. The name is in lower case.
 func has(fields []head.Field, name string) bool {
 	return slices.ContainsFunc(fields, func(f head.Field) bool { return f.Is(name) })
 }

@@ -14,33 +14,33 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// An association passes datagrams on for a command (UDP ASSOCIATE), as long as its connection
-// lasts. The first datagram says where the command sends from; others from elsewhere are
-// dropped, and so are fragments. Each destination is judged once, with its first datagram: if
-// it is refused, the association ends.
+// An association forwards datagrams for a command (UDP ASSOCIATE). It ends with the connection on
+// which the command has asked for it. The first datagram fixes the address that the command sends
+// from. Datagrams from other addresses are dropped, and so are fragments. Each destination is
+// judged once, with its first datagram. If a destination is refused, the association ends.
 type association struct {
 	p      *Proxy
-	ctx    context.Context // of the association
+	ctx    context.Context // ends with the association
 	cancel context.CancelFunc
-	socket net.PacketConn // on which the command speaks
+	socket net.PacketConn // the command sends its datagrams to this socket
 	client string
 
-	wg sync.WaitGroup // of flows
+	wg sync.WaitGroup // counts the goroutines of flows
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	from  netip.AddrPort
-	flows map[string]*flow // by HOST:PORT, as the command says it
+	flows map[string]*flow // by HOST:PORT
 }
 
 // A flow is one destination of an association.
 type flow struct {
 	key    string
-	conn   *net.UDPConn // nil: it leads nowhere
-	header []byte       // before each datagram that comes back
+	conn   *net.UDPConn // nil: no address could be reached, and datagrams are dropped
+	header []byte       // precedes each datagram that goes back to the command
 }
 
-// associate serves UDP ASSOCIATE. A port, if it is not 0, is where the command says that it will
-// send from.
+// associate serves UDP ASSOCIATE. If port is not 0, it is the port that the command has announced
+// to send from.
 func (p *Proxy) associate(conn stream, in *head.Reader, port uint16) {
 	if p.associations.Add(1) > maxAssociations {
 		p.associations.Add(-1)
@@ -55,7 +55,7 @@ func (p *Proxy) associate(conn stream, in *head.Reader, port uint16) {
 	}
 	a := &association{p: p, socket: socket, client: conn.RemoteAddr().String(), flows: map[string]*flow{}}
 	a.ctx, a.cancel = context.WithCancel(p.ctx)
-	// Whatever ends the association ends both of its loops.
+	// The end of the context ends both loops of the association.
 	stop := context.AfterFunc(a.ctx, func() {
 		_ = socket.Close()
 		_ = conn.Close()
@@ -70,7 +70,7 @@ func (p *Proxy) associate(conn stream, in *head.Reader, port uint16) {
 	if _, err := conn.Write(reply(replySucceeded, addrPort(socket.LocalAddr()))); err == nil {
 		in.Release()
 		for b := make([]byte, maxName); await(conn) == nil; { // until the command hangs up
-			if _, err := conn.Read(b); err != nil { // what else it says is lost
+			if _, err := conn.Read(b); err != nil { // bytes after the request are discarded
 				break
 			}
 		}
@@ -81,7 +81,7 @@ func (p *Proxy) associate(conn stream, in *head.Reader, port uint16) {
 	_ = socket.Close()
 }
 
-// receive passes on what the command sends, until the association ends.
+// receive forwards the datagrams of the command until the association ends.
 func (a *association) receive(host netip.Addr, port uint16) {
 	b := buffer.Get(maxDatagram)[:maxDatagram]
 	defer buffer.Recycle(b)
@@ -102,13 +102,14 @@ func (a *association) receive(host netip.Addr, port uint16) {
 			return
 		}
 		if f != nil && f.conn != nil {
-			_, _ = f.conn.Write(data) // lost, as datagrams may be
+			_, _ = f.conn.Write(data) // an error is ignored, because datagrams may be lost
 		}
 	}
 }
 
-// pin reports whether a datagram comes from the command: from where the first one came, which is
-// the host of its connection, and the port that it has said.
+// pin reports whether a datagram comes from the command. The first datagram must come from the host
+// of the command's connection and, if the command has announced a port, from that port. Later
+// datagrams must come from the same address as the first.
 func (a *association) pin(from netip.AddrPort, host netip.Addr, port uint16) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,14 +119,14 @@ func (a *association) pin(from netip.AddrPort, host netip.Addr, port uint16) boo
 	return a.from == from
 }
 
-// An endpoint is where a datagram is to go.
+// An endpoint is the destination of a datagram.
 type endpoint struct {
 	host string // as package rules judges it
 	port uint16
 }
 
-// parseDatagram takes a datagram of the command apart. It refuses fragments, which nobody
-// sends.
+// parseDatagram parses a datagram of the command. It refuses fragments, because no client sends
+// them in practice.
 func parseDatagram(b []byte) (to endpoint, data []byte, ok bool) {
 	if len(b) < 3 || b[0] != 0 || b[1] != 0 || b[2] != 0 {
 		return endpoint{}, nil, false
@@ -141,8 +142,8 @@ func parseDatagram(b []byte) (to endpoint, data []byte, ok bool) {
 	return endpoint{host, port}, b[len(b)-r.Len():], true
 }
 
-// flow returns the flow to a destination, which is judged if it is new. It returns nil if there
-// are too many, and false if it is refused.
+// flow returns the flow to a destination, and judges a new destination. It returns a nil flow if
+// there are too many flows, and false if the destination is refused.
 func (a *association) flow(to endpoint) (*flow, bool) {
 	key := net.JoinHostPort(to.host, strconv.Itoa(int(to.port)))
 	a.mu.Lock()
@@ -164,12 +165,13 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	return f, true
 }
 
-// open makes a flow to the first of these addresses to which there is a way. Without one the flow
-// leads nowhere, so that there is one verdict for all that is sent there for some time.
+// open makes a flow to the first of these addresses for which a socket can be connected. If there
+// is none, the flow drops all datagrams. Such a flow still exists for some time, so that one
+// verdict covers the datagrams of this time.
 func (a *association) open(key string, addrs []netip.Addr, port uint16) *flow {
 	for _, addr := range addrs[:min(len(addrs), maxTries)] {
 		at := netip.AddrPortFrom(addr, port)
-		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at)) // only that end is heard
+		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at)) // a connected socket receives from this address only
 		if err == nil && a.p.hold(conn) {
 			return &flow{key: key, conn: conn, header: appendAddressOf([]byte{0, 0, 0}, at)}
 		}
@@ -177,7 +179,7 @@ func (a *association) open(key string, addrs []netip.Addr, port uint16) *flow {
 	return &flow{key: key}
 }
 
-// answer passes on what comes back on a flow, until nothing has come for some time.
+// answer forwards the datagrams that come back on a flow. It ends when none has come for some time.
 func (a *association) answer(f *flow) {
 	defer func() {
 		a.mu.Lock()
@@ -208,14 +210,15 @@ func (a *association) answer(f *flow) {
 	}
 }
 
-// pass passes one datagram on to the command. Memory for it is taken when it is there.
+// pass forwards one datagram to the command. It is called when a datagram has arrived, because
+// memory is not held while a flow waits.
 func (a *association) pass(f *flow) bool {
 	b := buffer.Get(maxDatagram + len(f.header))
 	defer func() { buffer.Recycle(b) }()
 	b = append(b, f.header...)
 	n, err := f.conn.Read(b[len(b):cap(b)])
 	if err != nil {
-		return a.ctx.Err() == nil && !isTimeout(err) // nobody listens there, for now
+		return a.ctx.Err() == nil && !isTimeout(err) // after ECONNREFUSED for instance: no process listens there at the moment
 	}
 	a.mu.Lock()
 	to := a.from

@@ -6,21 +6,21 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// A destination is where a request of HTTP is to go.
+// A destination is the host, port and path that an HTTP request is for.
 type destination struct {
-	host    string // as package rules judges it
+	host    string // in the form that package rules judges
 	port    uint16
-	encrypt bool   // to be reached with TLS, by the proxy
-	path    []byte // for the destination
+	encrypt bool   // the proxy itself must speak TLS with the destination
+	path    []byte // path and query, as the destination gets them
 	named   bool   // the request has a Host field
 }
 
-// A misdirected error is why a request has no destination, as the command is told.
+// A misdirected error says why a request has no valid destination. The command reads its text.
 type misdirected string
 
 func (m misdirected) Error() string { return string(m) }
 
-// Texts of a contract: programs may look for them.
+// These texts are part of an interface: programs may compare them.
 const (
 	missingHost   misdirected = "missing host"
 	multipleHosts misdirected = "multiple Host headers"
@@ -29,11 +29,12 @@ const (
 	nothingToSay  misdirected = ""
 )
 
-// destinationOf finds out where a request goes: to its target, if that has an authority, else
-// to its Host. Both have to agree, since servers differ in which of the two they heed.
+// destinationOf returns the destination of a request: the authority of its target, if the target
+// has an authority, else its Host field. If the request has both, they must agree, because some
+// servers obey the target and others obey Host.
 func destinationOf(q *head.Request) (destination, error) { return destinationAt(q, 80) }
 
-// destinationAt is destinationOf where requests without a port go to the given one.
+// destinationAt is like destinationOf, but uses the given port for requests that name no port.
 func destinationAt(q *head.Request, port uint16) (destination, error) {
 	named, field, err := hostField(q.Fields)
 	if err != nil {
@@ -43,7 +44,7 @@ func destinationAt(q *head.Request, port uint16) (destination, error) {
 	authority := field
 	if q.Method == "CONNECT" {
 		authority = string(q.Target)
-		d.port = 0 // a tunnel to a port that nobody has named is none
+		d.port = 0 // a CONNECT without a port is invalid
 	} else {
 		target, err := head.ParseTarget(q.Target)
 		if err != nil {
@@ -65,7 +66,7 @@ func destinationAt(q *head.Request, port uint16) (destination, error) {
 	}
 	if named {
 		if q.Method == "CONNECT" {
-			usual = d.port // a Host without a port names the same one
+			usual = d.port // a Host without a port means the port of the target
 		}
 		host, port, err := parseAuthority(field, usual)
 		if err != nil {
@@ -78,7 +79,7 @@ func destinationAt(q *head.Request, port uint16) (destination, error) {
 	return d, nil
 }
 
-// hostField returns the value of the only Host field.
+// hostField returns the value of the Host field. More than one Host field is an error.
 func hostField(fields []head.Field) (named bool, value string, err error) {
 	for _, f := range fields {
 		if !f.Is("host") {
@@ -100,7 +101,8 @@ func hostField(fields []head.Field) (named bool, value string, err error) {
 	return named, value, nil
 }
 
-// parseAuthority returns the host as it is judged, and the port, or the usual one.
+// parseAuthority returns the host in the form that package rules judges, and the port. If authority
+// has no port, the port is usual.
 func parseAuthority(authority string, usual uint16) (host string, port uint16, err error) {
 	host, port, err = head.SplitAuthority(authority)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package netproxy is the way out for one command: proxies for HTTP (plain requests, and tunnels by
-// CONNECT) and for SOCKS5 (streams, and datagrams) that let through what a policy allows, or what
-// an asker allows. It knows no RPC and no sandbox. Another package makes sure that the command has
-// no other way out.
+// Package netproxy gives one command access to the network through proxies: one for HTTP (plain
+// requests, and tunnels by CONNECT) and one for SOCKS5 (streams, and datagrams). The proxies let
+// through requests that a policy or an asker allows. The package knows neither RPC nor sandboxes.
+// Another package makes sure that the command has no other access to the network.
 //
 //	p := New(Config{Policy: policy, Decide: ask, Report: tell})
 //	go p.Serve(HTTP, listener)
 //	...
 //	p.Close()
 //
-// Proxy.admit admits every request, of whatever protocol, and Proxy.connect makes the connections
-// of requests by TCP:
+// Proxy.admit judges every request, whatever its protocol. Proxy.connect makes the TCP connections
+// of requests:
 //
 //	Policy.Judge        the name: denied, allowed, or to be asked about (Config.Decide)
 //	Proxy.resolve       once
@@ -17,7 +17,7 @@
 //	Config.Report       each verdict, in the words of package rules
 //	dial                one of exactly these addresses
 //
-// Answers are not remembered: the next request on the same connection is judged again.
+// Verdicts are not remembered: the next request on the same connection is judged again.
 //
 //	command ──► head.Reader ──► client.serve ┬ client.exchange   plain: its head is written again (outgoing),
 //	                                         │                   bodies are passed on as they come
@@ -26,13 +26,14 @@
 //	command ──► Proxy.serveSOCKS ┬ the same tunnels
 //	                             └ association     datagrams: one verdict for each destination
 //
-// With [Config.Credentials], the proxy looks into tunnels to destinations of the command's
-// credentials (Proxy.look), in limited mode into all tunnels. It speaks TLS with the command in the
-// destination's place, judges the requests inside by their method, and puts their credentials back.
-// HTTP/1 goes through the same client.serve there; HTTP/2 goes through package intercept.
+// With [Config.Credentials], the proxy looks into tunnels to destinations that may receive a
+// credential of the command (Proxy.look). In limited mode it looks into all tunnels. It speaks TLS
+// with the command in place of the destination, judges the requests inside by their method, and
+// puts credentials in place of their placeholders. Inside a tunnel, HTTP/1 goes through the same
+// client.serve, and HTTP/2 goes through package intercept.
 //
-// If the TLS name in a tunnel differs from the tunnel's name, the tunnel ends. Otherwise an allowed
-// name would lead to all other names behind the same addresses.
+// If the server name in the TLS greeting differs from the host of the tunnel, the tunnel ends.
+// Otherwise an allowed name would give access to all other names that have the same addresses.
 //
 // The proxy reports only the host, port and method of a request, and logs nothing.
 //

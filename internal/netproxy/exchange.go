@@ -11,29 +11,29 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// An exchange is one plain request that may go out, and its answer. What is needed of the
-// request's head is copied: the head itself is gone when its body is read.
+// An exchange is one plain request that was allowed, and its answer. The exchange copies the parts
+// of the request's head that it needs, because reading the body overwrites the head.
 type exchange struct {
 	*client
 	q         request
 	method    string
-	minor     int   // of the command's version
-	last      bool  // the command's connection ends with it
-	length    int64 // of the request's body
+	minor     int   // minor HTTP version of the command
+	last      bool  // the command's connection ends after this exchange
+	length    int64 // length of the request's body
 	body      *head.Body
 	link      *link
-	switching bool // the request asks for another protocol, which the command may have
+	switching bool // the request asks for another protocol, and the proxy permits the change
 
-	sent chan error // of the body, while it is sent beside the answer
+	sent chan error // result of sending the body in parallel with the answer; nil if nothing is sent in parallel
 }
 
-// run sends the head and has the answer go back. It returns whether another request may follow.
+// run sends the head and forwards the answer. It reports whether another request may follow.
 func (x *exchange) run(out []byte) bool {
 	defer func() { buffer.Recycle(out) }()
 	out = append(out, x.body.Ahead()...)
 	a, err := x.ask(out)
 	if err != nil && x.link.used && x.length == 0 && rules.Reads(x.method) && isHungUp(err) {
-		// The destination has hung up just when the request went out.
+		// The destination closed the connection at the moment when the request was sent.
 		if again, err2 := x.p.connect(x.p.ctx, x.q, x.link.place, x.link.addrs); err2 == nil {
 			x.keep(again)
 			x.link = again
@@ -87,8 +87,9 @@ var (
 	errInterim  = errors.New("reading an answer: too many before it")
 )
 
-// send sends the rest of the request's body. If the command fails to send it, the exchange is
-// over. If the destination does not take it, there may still be an answer.
+// send sends the rest of the request's body. If the body cannot be read from the command, send
+// closes the link, which ends the exchange. If the destination does not take the body, the
+// destination may still answer.
 func (x *exchange) send() {
 	err := x.body.Forward(x.link.conn, x.length == head.Chunked)
 	if _, ok := errors.AsType[*head.WriteError](err); err != nil && !ok {
@@ -97,8 +98,8 @@ func (x *exchange) send() {
 	x.sent <- err
 }
 
-// wait reads the head of the next answer. Now and then it looks whether the command is still
-// there.
+// wait reads the head of the next answer. From time to time it checks whether the command has hung
+// up.
 func (x *exchange) wait() (*head.Response, error) {
 	for {
 		if err := x.link.conn.SetReadDeadline(time.Now().Add(x.p.times.patience)); err != nil {
@@ -115,8 +116,8 @@ func (x *exchange) wait() (*head.Response, error) {
 	}
 }
 
-// settle waits until the request's body is sent, which takes no time after an answer, as a
-// rule. It returns the error of sending.
+// settle waits until the request's body is sent, and returns the error of sending. After an answer
+// this normally takes no time. If patient is false or the time is over, settle ends the sending.
 func (x *exchange) settle(patient bool) error {
 	if x.sent == nil {
 		return nil
@@ -130,12 +131,13 @@ func (x *exchange) settle(patient bool) error {
 		case <-timer.C:
 		}
 	}
-	_ = x.conn.SetReadDeadline(time.Now()) // both ends a send that waits
+	_ = x.conn.SetReadDeadline(time.Now()) // each of these two calls ends a send that is blocked
 	_ = x.link.raw.Close()
 	return <-x.sent
 }
 
-// fail answers a request that its destination does not answer.
+// fail answers a request if the destination does not answer. It reports whether another request may
+// follow.
 func (x *exchange) fail() bool {
 	err := x.settle(false)
 	x.keep(nil)
@@ -151,10 +153,10 @@ func (x *exchange) fail() bool {
 	return err == nil
 }
 
-// answer passes on the answer.
+// answer forwards the answer to the command. It reports whether another request may follow.
 func (x *exchange) answer(a *head.Response) bool {
 	chunked := a.Length == head.Chunked && x.minor > 0
-	again := a.Minor > 0 && x.minor > 0 && !closes(a.Fields) && a.Length != head.UntilClose // on the link
+	again := a.Minor > 0 && x.minor > 0 && !closes(a.Fields) && a.Length != head.UntilClose // whether the link can be used again
 	keep := !x.last && a.Length >= 0
 	if a.Length == head.Chunked {
 		keep = !x.last && chunked
@@ -178,7 +180,7 @@ func (x *exchange) answer(a *head.Response) bool {
 		x.keep(nil)
 	}
 	if err != nil {
-		return false // what is missing of the answer is noticed by the end of the connection
+		return false // the command notices a truncated answer by the end of the connection
 	}
 	if !keep || !x.body.Done() {
 		x.hangUp()
@@ -187,7 +189,7 @@ func (x *exchange) answer(a *head.Response) bool {
 	return true
 }
 
-// isHungUp reports whether the other end had hung up before it has said anything.
+// isHungUp reports whether the other end closed the connection before it sent a byte.
 func isHungUp(err error) bool {
 	return err == io.EOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

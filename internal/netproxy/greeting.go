@@ -11,7 +11,8 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/head"
 )
 
-// recordHandshake is the first byte of TLS. The second is the major version, 3 of all.
+// recordHandshake is the first byte of a TLS connection. The second byte is the major version,
+// which is 3 in all versions of TLS.
 const recordHandshake = 22
 
 var (
@@ -19,28 +20,29 @@ var (
 	errOtherName  = errors.New("reading a greeting: it names another host")
 )
 
-// A greeter reads what a client says first in a tunnel, and keeps it to be passed on. To
-// package tls it looks like a connection, on which what is written is lost.
+// A greeter reads the first bytes that a client sends in a tunnel, and keeps them so that they can
+// be forwarded. Package tls uses a greeter as a connection; bytes that package tls writes are
+// discarded.
 type greeter struct {
-	net.Conn // nil: nothing else is called
+	net.Conn // nil, because package tls calls only the methods below
 	from     *head.Reader
 	said     []byte
-	read     int   // how much of said package tls has
-	lost     error // of the connection
+	read     int   // number of bytes of said that package tls has read
+	lost     error // the error that ended reading from the connection
 }
 
 func newGreeter(from *head.Reader) *greeter { return &greeter{from: from, said: buffer.Get(1 << 10)} }
 
 func (g *greeter) release() { buffer.Recycle(g.said) }
 
-// name reads the greeting of TLS (ClientHello) as a whole, or something of whatever else is
-// spoken. It returns the name of the server that is in the greeting, empty if there is none. A
-// greeting that cannot be understood is an error: the other end might find a name in it.
+// name reads the whole TLS greeting (ClientHello), or the first bytes of another protocol. It
+// returns the server name in the greeting, or an empty string if there is none. A greeting that
+// cannot be parsed is an error, because the destination might find a name in it.
 func (g *greeter) name() (string, error) {
 	for i, want := range []byte{recordHandshake, 3} {
 		if len(g.said) == i {
 			if err := g.more(); err == io.EOF {
-				return "", nil // the end is passed on
+				return "", nil // not an error here: the end of the stream is forwarded
 			} else if err != nil {
 				return "", err
 			}
@@ -62,12 +64,12 @@ func (g *greeter) name() (string, error) {
 	return name, err
 }
 
-// encrypted reports whether what was read is the greeting of TLS.
+// encrypted reports whether the bytes that were read begin a TLS greeting.
 func (g *greeter) encrypted() bool {
 	return len(g.said) > 1 && g.said[0] == recordHandshake && g.said[1] == 3
 }
 
-// more reads what comes, up to maxGreeting in all.
+// more reads the bytes that are available. It keeps at most maxGreeting bytes in total.
 func (g *greeter) more() error {
 	if len(g.said) == maxGreeting {
 		return head.ErrTooLarge

@@ -18,17 +18,18 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// An inside is a tunnel that is looked into: its requests go to one place, which was judged when
-// the tunnel was made.
+// An inside is a tunnel that the proxy looks into. All its requests go to one place, which was
+// judged when the tunnel was made.
 type inside struct {
-	q     request // of the tunnel; encrypt reports whether it is spoken with TLS
+	q     request // the request that made the tunnel; encrypt is true if the tunnel carries TLS
 	place string
 	addrs []netip.Addr
 }
 
-// intercepts reports whether a tunnel has to be looked into: in limited mode each, otherwise those
-// to where a credential of the command may go. Without credentials there is no authority that the
-// command trusts.
+// intercepts reports whether the proxy has to look into a tunnel. In limited mode it looks into
+// each tunnel, otherwise into tunnels to destinations that may receive a credential of the command.
+// Without Credentials and Authority it looks into none, because the command trusts no certificate
+// of the proxy.
 func (p *Proxy) intercepts(q request) bool {
 	if p.cfg.Credentials == nil || p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
 		return false
@@ -40,9 +41,9 @@ func (p *Proxy) bound(q request, encrypted bool) bool {
 	return p.cfg.Credentials.Bound(encrypted, q.Host, q.Port)
 }
 
-// look serves a tunnel that is to be looked into. What the command says first shows whether it
-// can be: HTTP in TLS, or plain where a credential may go without. Other protocols pass, but
-// not in limited mode.
+// look serves a tunnel that the proxy has to look into. The first bytes of the command show the
+// protocol. The proxy can look into HTTP in TLS, and into plain HTTP if a credential may go there
+// without TLS. Other protocols pass, but not in limited mode.
 func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	g, ok := p.hear(q, t, from)
 	if !ok {
@@ -72,11 +73,11 @@ func (p *Proxy) lookPlain(q request, conn stream, l *link) {
 	c.serveAll()
 }
 
-// lookEncrypted speaks TLS with the command, and then serves its requests.
+// lookEncrypted speaks TLS with the command, and then serves the requests inside.
 func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
 	config := p.cfg.Authority.Config(q.Host)
 	if p.http2.Add(1) > maxHTTP2 {
-		config.NextProtos = []string{"http/1.1"} // which needs less memory
+		config.NextProtos = []string{"http/1.1"} // because HTTP/1 needs less memory
 	}
 	defer p.http2.Add(-1)
 	secure := tls.Server(conn, config)
@@ -93,14 +94,14 @@ func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
 	defer cancel()
 	if l.encrypt(ctx, q.Host, p.cfg.Roots()) != nil {
 		p.cut(l)
-		l = nil // the first request tries again, and has an answer if that fails too
+		l = nil // the first request connects again, and is answered if that fails too
 	}
 	s := secured{secure, conn}
 	c := &client{p: p, conn: s, in: head.NewReader(s).Within(p.heads), name: q.client, to: l, inside: in}
 	c.serveAll()
 }
 
-// lookHTTP2 serves the requests of a connection on which HTTP/2 was agreed.
+// lookHTTP2 serves the requests of a connection that has negotiated HTTP/2.
 func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 	var first atomic.Pointer[link]
 	if len(l.in.Buffered()) == 0 {
@@ -116,7 +117,7 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 				return l.raw, nil
 			}
 			q := in.q
-			q.encrypt = false // package intercept speaks it
+			q.encrypt = false // because package intercept speaks TLS itself
 			l, err := p.connect(ctx, q, in.place, in.addrs)
 			if err != nil {
 				return nil, err
@@ -129,7 +130,7 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 			w.Header().Set("Content-Type", a.kind)
 			w.Header().Set("X-Proxy-Error", a.header)
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write(a.body) // whoever has gone does not need it
+			_, _ = w.Write(a.body) // an error means that the command has hung up
 		},
 		Restore: func(path, field, value string) string {
 			return p.cfg.Credentials.Restore(mask.Destination{TLS: true, Host: in.q.Host, Port: in.q.Port, Path: path}, field, value)
@@ -137,7 +138,7 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 	})
 }
 
-// refuseMethod refuses a request in a tunnel that limited mode does not let through.
+// refuseMethod refuses a request in a tunnel if limited mode forbids its method.
 func (p *Proxy) refuseMethod(in *inside, method string) ownResponse {
 	q := in.q
 	q.Method = method
@@ -146,8 +147,8 @@ func (p *Proxy) refuseMethod(in *inside, method string) ownResponse {
 	return refusedTunnel(&refusal{Verdict: v})
 }
 
-// destination finds out where a request in the tunnel goes: to the tunnel's destination, or
-// nowhere.
+// destination returns the destination of a request in the tunnel. A request for any other place
+// than the tunnel's destination is an error.
 func (in *inside) destination(r *head.Request) (destination, error) {
 	if r.Method == "CONNECT" {
 		return destination{}, otherPlace
@@ -159,7 +160,7 @@ func (in *inside) destination(r *head.Request) (destination, error) {
 	d, err := destinationAt(r, usual)
 	switch {
 	case err == missingHost && !d.named && r.Target[0] == '/':
-		d.host, d.port = in.q.Host, in.q.Port // of HTTP/1.0
+		d.host, d.port = in.q.Host, in.q.Port // HTTP/1.0 does not require a Host field
 	case err != nil:
 		return d, err
 	case d.host != in.q.Host || d.port != in.q.Port:
@@ -171,7 +172,8 @@ func (in *inside) destination(r *head.Request) (destination, error) {
 
 const otherPlace misdirected = "host mismatch"
 
-// reach returns a link to the tunnel's destination: the given one, if it can be used again.
+// reach returns a link to the tunnel's destination. It returns the given link if that can be used
+// again.
 func (in *inside) reach(p *Proxy, have *link) (*link, *refusal) {
 	if have != nil && have.alive() {
 		return have, nil
@@ -183,8 +185,9 @@ func (in *inside) reach(p *Proxy, have *link) (*link, *refusal) {
 	return l, nil
 }
 
-// restore puts credentials into the fields of a request that goes to where they belong. One that
-// has its own fields as the answer gets none.
+// restore puts credentials in place of their placeholders in the fields of a request, if the
+// credentials belong to the destination. TRACE gets no credentials, because the answer to TRACE
+// contains the fields of the request.
 func (p *Proxy) restore(method string, fields []head.Field, d destination) {
 	if p.cfg.Credentials == nil || method == http.MethodTrace {
 		return
@@ -199,7 +202,8 @@ func (p *Proxy) restore(method string, fields []head.Field, d destination) {
 	}
 }
 
-// replayed is a connection of which something has been read already.
+// replayed is a connection of which some bytes have been read already. Its reads return these bytes
+// first.
 type replayed struct {
 	stream
 	from io.Reader
@@ -207,7 +211,8 @@ type replayed struct {
 
 func (r *replayed) Read(b []byte) (int, error) { return r.from.Read(b) }
 
-// secured is TLS on a connection, whose end is looked for below it.
+// secured is a TLS connection. SyscallConn returns the connection below TLS, on which the proxy
+// checks for the end.
 type secured struct {
 	*tls.Conn
 	raw stream
@@ -215,7 +220,7 @@ type secured struct {
 
 func (s secured) SyscallConn() (syscall.RawConn, error) { return s.raw.SyscallConn() }
 
-// held is a connection that the proxy forgets when it is closed.
+// held is a connection that Close also removes from the connections of the proxy.
 type held struct {
 	net.Conn
 	p *Proxy

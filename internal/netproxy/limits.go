@@ -6,67 +6,73 @@ import (
 	"time"
 )
 
-// Limits of one proxy. Those on heads are in package head.
+// Limits of one proxy. Limits on heads are in package head.
 const (
-	// maxConnections bounds the connections of a command to its proxies. Each may have one more on
-	// its other side. More are closed as they come.
+	// maxConnections bounds the connections of a command to its proxies. Each of them may have one
+	// more connection to a destination. Connections above the limit are closed when they arrive.
 	maxConnections = 10_240
-	// descriptorShare is the share of the process's descriptors that the connections of a command
-	// may have, and that of all commands together: they could take those of all others else.
+	// descriptorShare and totalShare are divisors. The connections of one command may use
+	// 1/descriptorShare of the process's descriptors, and those of all commands together 1/totalShare.
+	// Without these limits the connections could use up the descriptors that the rest of the process
+	// needs.
 	descriptorShare, totalShare = 4, 2
-	// perConnection is how many descriptors a connection has at most: its own, that of its other
-	// side, and a pipe for each direction in which bytes move.
+	// perConnection is the highest number of descriptors for one connection: its own, that of the
+	// connection to its destination, and a pipe (two descriptors) for each direction in which bytes
+	// move.
 	perConnection = 6
 
-	lookupTime = 5 * time.Second  // for the addresses of a name
-	dialTime   = 30 * time.Second // for a connection, over all addresses
-	tryTime    = 5 * time.Second  // for one address, while there are others
+	lookupTime = 5 * time.Second  // for resolving a name
+	dialTime   = 30 * time.Second // for making a connection, over all addresses
+	tryTime    = 5 * time.Second  // for one address, if there are more addresses to try
 
-	// maxHeads bounds the heads that are larger than usual, of all connections together, in bytes.
+	// maxHeads bounds the memory for heads that are larger than usual, in bytes, for all connections
+	// together.
 	maxHeads = 32 << 20
 
-	// maxLookups bounds the names that are resolved at once. Each takes descriptors and goroutines
-	// of the resolver, and may have been made up to tell somebody's name server something.
+	// maxLookups bounds the names that are resolved at once. Each lookup takes descriptors and
+	// goroutines of the resolver. A command may also invent names in order to send data to a name
+	// server.
 	maxLookups = 32
 
-	maxTries   = 8 // addresses of one name that are dialled; all are judged
-	maxInterim = 8 // answers before the answer (100 Continue)
+	maxTries   = 8 // number of addresses of one name that are dialled; all addresses are judged
+	maxInterim = 8 // number of interim answers (such as 100 Continue) before the final answer
 
-	// maxGreeting bounds what is kept of a tunnel until the name in the greeting of TLS is known.
+	// maxGreeting bounds the bytes of a tunnel that are kept until the name in the TLS greeting is
+	// known.
 	maxGreeting = 16 << 10
-	// maxUnread bounds what is read of a request that was refused, so that the answer arrives
+	// maxUnread bounds the bytes that are read of a refused request, in order that the answer arrives
 	// and the next request can follow.
 	maxUnread = 256 << 10
 
-	// maxHTTP2 bounds the tunnels in which HTTP/2 is offered while they are looked into: each may
-	// have many requests and their bodies under way. In further ones HTTP/1 is spoken.
+	// maxHTTP2 bounds the tunnels that are looked into and in which HTTP/2 is offered, because each
+	// may carry many requests and bodies at once. Further tunnels use HTTP/1.
 	maxHTTP2 = 32
 
-	maxAssociations = 32      // for datagrams; each has a buffer for the largest
-	maxFlows        = 32      // destinations of each, at once
+	maxAssociations = 32      // of UDP ASSOCIATE; each has a buffer for the largest datagram
+	maxFlows        = 32      // destinations of one association at the same time
 	maxDatagram     = 1 << 16 // bytes
-	maxName         = 255     // bytes of a name, in SOCKS5
+	maxName         = 255     // bytes of a name in SOCKS5
 
-	// maxMethod bounds what a report has of a method, in bytes: a command may make one up that
-	// is as long as a head, and reports wait in memory.
+	// maxMethod bounds the bytes of a method in a report. A command may invent a method that is as
+	// long as a head, and reports wait in memory.
 	maxMethod = 64
 )
 
-// timing has the limits of time that the command's side of a connection sets off.
+// timing has the time limits for the command's side of a connection.
 type timing struct {
-	idle     time.Duration // between two requests on a connection
-	head     time.Duration // for a head, from its first byte on; for the greeting of TLS in a tunnel
-	tunnel   time.Duration // without a byte in either direction of a tunnel
-	patience time.Duration // after which who waits for an answer looks whether the command still does
-	drain    time.Duration // for what is read of a request that was refused
-	flow     time.Duration // without a datagram from a destination
+	idle     time.Duration // between two requests of one connection
+	head     time.Duration // for a head, counted from its first byte; also for the TLS greeting in a tunnel
+	tunnel   time.Duration // for a tunnel in which no byte moves in either direction
+	patience time.Duration // interval at which a waiting exchange checks whether the command has hung up
+	drain    time.Duration // for reading the rest of a refused request
+	flow     time.Duration // for a flow on which no datagram comes from the destination
 }
 
-// usual is the timing outside of tests.
+// usual is the timing; only tests use another.
 var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second, flow: 2 * time.Minute}
 
-// connections returns how many connections the command may have, from what the process may
-// have open.
+// connections returns how many connections the command may have. The number depends on the
+// process's limit of open descriptors (RLIMIT_NOFILE).
 func connections() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
@@ -75,16 +81,16 @@ func connections() int {
 	return int(min(maxConnections, max(limit.Cur/(perConnection*descriptorShare), 16)))
 }
 
-// places are for the connections of many commands.
+// places counts connections of many commands against one limit.
 type places struct {
 	limit int32
 	taken atomic.Int32
 }
 
-// together are for those of this program.
+// together counts the connections of all commands of this process.
 var together = &places{limit: int32(connections() * descriptorShare / totalShare)}
 
-// take takes a place, if there is one.
+// take reserves a place. It reports whether there was a free one.
 func (s *places) take() bool {
 	if s.taken.Add(1) <= s.limit {
 		return true

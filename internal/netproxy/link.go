@@ -13,25 +13,25 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/head"
 )
 
-// A link is a connection to a destination, or to a hop before it. A client keeps one from one
-// plain request to the next, if the next one goes to the same place.
+// A link is a connection to a destination, or to an upstream proxy (hop). A client uses the link
+// again for its next plain request if that request goes to the same place.
 type link struct {
 	raw   net.Conn // the connection itself
-	conn  net.Conn // raw, or TLS on it
+	conn  net.Conn // raw, or a TLS connection over raw
 	in    *head.Reader
-	place string       // where it leads
-	addrs []netip.Addr // of the destination, as they were judged
-	hop   *hop         // that it leads to, if it leads not to the destination itself
-	used  bool         // by an earlier request
+	place string       // HOST:PORT of the destination
+	addrs []netip.Addr // addresses of the destination that were judged
+	hop   *hop         // the upstream proxy at the other end; nil if the other end is the destination
+	used  bool         // an earlier request was sent on the link
 }
 
-// cut ends a link.
+// cut closes a link.
 func (p *Proxy) cut(l *link) {
 	p.drop(l.raw)
 	l.in.Release()
 }
 
-// open has the hop make a tunnel to the place.
+// open asks the hop to make a tunnel to the place.
 func (l *link) open(place string) error {
 	if _, err := io.WriteString(l.conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n"+l.hop.credentials()+"\r\n"); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (l *link) open(place string) error {
 
 var errRefusedByHop = errors.New("connecting: the upstream proxy makes no tunnel")
 
-// encrypt speaks TLS on the link, to a host of this name.
+// encrypt starts TLS on the link. The server must have a certificate for host.
 func (l *link) encrypt(ctx context.Context, host string, roots *x509.CertPool) error {
 	if len(l.in.Buffered()) > 0 {
 		return errTooEarly
@@ -64,7 +64,7 @@ func (l *link) encrypt(ctx context.Context, host string, roots *x509.CertPool) e
 
 var errTooEarly = errors.New("connecting: the other end speaks before TLS has begun")
 
-// alive reports whether the other end has neither hung up nor said anything out of turn.
+// alive reports whether the other end has neither hung up nor sent unexpected bytes.
 func (l *link) alive() bool {
 	s, ok := l.raw.(stream)
 	if !ok || len(l.in.Buffered()) > 0 {
@@ -74,14 +74,15 @@ func (l *link) alive() bool {
 	return err == syscall.EAGAIN
 }
 
-// ended reports whether the other end of a connection will send nothing more.
+// ended reports whether the other end of a connection has closed its direction, so that no more
+// bytes will come.
 func ended(s stream) bool {
 	n, err := peek(s)
 	return n == 0 && err != syscall.EAGAIN
 }
 
-// peek looks without waiting for the next byte: it returns 1, or 0 at the end, or EAGAIN if
-// there is nothing yet.
+// peek looks for the next byte without waiting. It returns 1 if there is a byte, 0 at the end of
+// the stream, and EAGAIN if there is no byte yet.
 func peek(s stream) (int, error) {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -105,8 +106,8 @@ func peekAt(fd uintptr) (int, error) {
 	}
 }
 
-// await returns when there is a byte to be read, the end, or an error, and uses no memory
-// until then. The read deadline holds.
+// await waits until there is a byte to read, the end of the stream, or an error. It uses no buffer
+// while it waits. The read deadline applies.
 func await(s interface {
 	net.Conn
 	syscall.Conn

@@ -8,9 +8,8 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/head"
 )
 
-// appendRequest appends the head of a request as it goes to its destination, or to a hop
-// before that: with its fields in their order and spelling, but for those that are about the
-// connection.
+// appendRequest appends the head of a request in the form for its destination or for a hop. The
+// fields keep their order and spelling; fields that concern only the connection are left out.
 func appendRequest(to []byte, r *head.Request, d destination, hop *hop) []byte {
 	to = append(to, r.Method...)
 	to = append(to, ' ')
@@ -26,15 +25,15 @@ func appendRequest(to []byte, r *head.Request, d destination, hop *hop) []byte {
 		to = appendAuthority(to, d)
 		to = append(to, "\r\n"...)
 	}
-	// Whoever puts credentials in place of their placeholders does it with these fields.
+	// Proxy.restore has already put credentials in place of the placeholders in these fields.
 	to = appendFields(to, r.Fields, false)
-	if hop != nil && !d.encrypt && r.Method != http.MethodTrace { // which the hop itself may answer with what it got
+	if hop != nil && !d.encrypt && r.Method != http.MethodTrace { // the hop may answer TRACE with the fields it got
 		to = append(to, hop.credentials()...)
 	}
 	return append(to, "\r\n"...)
 }
 
-// appendAuthority appends host and port, as a URL has them.
+// appendAuthority appends host and port in the form of a URL. A default port is left out.
 func appendAuthority(to []byte, d destination) []byte {
 	if bytes.IndexByte([]byte(d.host), ':') >= 0 {
 		to = append(to, '[')
@@ -49,8 +48,9 @@ func appendAuthority(to []byte, d destination) []byte {
 	return strconv.AppendUint(append(to, ':'), uint64(d.port), 10)
 }
 
-// appendResponse appends the head of an answer as it goes to the command. Its chunks are taken
-// away, if it is for HTTP/1.0. Without keep, the connection ends with it.
+// appendResponse appends the head of an answer in the form for the command. If old is true, the
+// command speaks HTTP/1.0, and the head announces no chunks. If keep is false, the head says that
+// the connection ends.
 func appendResponse(to []byte, a *head.Response, keep, old bool) []byte {
 	to = append(to, "HTTP/1.1 "...)
 	to = strconv.AppendInt(to, int64(a.Status), 10)
@@ -64,9 +64,10 @@ func appendResponse(to []byte, a *head.Response, keep, old bool) []byte {
 	return append(to, "\r\n"...)
 }
 
-// appendFields appends fields, but for those that are about the connection on which they came:
-// some, and those that Connection names. How long the body is stays said, whatever Connection
-// says, since the body is passed on in that way; chunks are left out, if they are taken away.
+// appendFields appends fields, but leaves out fields that concern only the connection on which they
+// came: those of ofConnection, and those that Connection names. Fields about the length of the body
+// stay even if Connection names them, because the body is forwarded in that encoding. If unchunked
+// is true, Transfer-Encoding is left out.
 func appendFields(to []byte, fields []head.Field, unchunked bool) []byte {
 	for _, f := range fields {
 		framing := f.Is("content-length") || f.Is("transfer-encoding") || f.Is("host")
@@ -81,7 +82,7 @@ func appendFields(to []byte, fields []head.Field, unchunked bool) []byte {
 	return to
 }
 
-// ofConnection reports whether a field is about one connection and not passed on.
+// ofConnection reports whether a field concerns one connection, so that it is not forwarded.
 func ofConnection(f head.Field) bool {
 	switch len(f.Name) {
 	case 2:
@@ -98,7 +99,7 @@ func ofConnection(f head.Field) bool {
 	return false
 }
 
-// named reports whether Connection names something.
+// named reports whether the field Connection or Proxy-Connection contains the name.
 func named(fields []head.Field, name []byte) bool {
 	for _, f := range fields {
 		if !f.Is("connection") && !f.Is("proxy-connection") {
@@ -113,5 +114,5 @@ func named(fields []head.Field, name []byte) bool {
 	return false
 }
 
-// closes reports whether who sent these fields ends the connection after the message.
+// closes reports whether the sender of these fields ends the connection after the message.
 func closes(fields []head.Field) bool { return named(fields, []byte("close")) }

@@ -19,62 +19,67 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// A Kind is what is spoken at a listener.
+// A Kind is the protocol of a listener.
 type Kind int
 
 // The kinds of listeners.
 const (
 	HTTP   Kind = iota // plain requests, and CONNECT
-	SOCKS5             // connections, and datagrams if Config has them
+	SOCKS5             // connections; also datagrams if Config.Datagrams is set
 )
 
-// Config says what a proxy lets through, and whom it tells. Only Policy has to be set.
+// Config says which requests a proxy allows, and where it reports verdicts. Only Policy is
+// required.
 type Config struct {
 	Policy *rules.Hosts
-	// Decide is asked about what the policy does not decide. Without it, that is refused.
+	// Decide is asked about a request if the policy returns rules.Ask. If Decide is nil, such requests
+	// are refused.
 	Decide Decider
-	// Report is told each verdict. It must not block.
+	// Report is called with each verdict. It must not block.
 	Report func(Report)
-	// Upstream has the proxies through which plain requests and tunnels to names go out. Nil:
-	// all go directly.
+	// Upstream has the proxies of the host, through which plain requests and tunnels go out if their
+	// host is a name. Nil: all connections are direct.
 	Upstream *Upstream
 	// Resolver looks names up, once for each request. Nil: Go's resolver, with the system's
 	// configuration.
 	Resolver *net.Resolver
-	// Own reports whether a connection to an address would arrive at the program itself, at a
-	// listener of this proxy for instance: nobody is to reach these from inside. Nil: none would.
+	// Own reports whether a connection to an address would arrive at this program itself, for instance
+	// at a listener of this proxy. A command must not reach such addresses through the proxy. Nil:
+	// there are none.
 	Own func(netip.AddrPort) bool
-	// Datagrams makes a socket for UDP ASSOCIATE of SOCKS5, where only the command can reach it.
-	// Nil: that is refused.
+	// Datagrams makes the socket for UDP ASSOCIATE of SOCKS5, at an address that only the command can
+	// reach. Nil: UDP ASSOCIATE is refused.
 	Datagrams func() (net.PacketConn, error)
-	// Credentials has those that the command uses and does not see. With them, requests inside
-	// some tunnels are looked into. Nil: none is.
+	// Credentials has the credentials that the command uses but cannot see. If it is set, the proxy
+	// looks into some tunnels. Nil: it looks into none.
 	Credentials *mask.Broker
-	// Authority is whom the command trusts for that. It is set together with Credentials.
+	// Authority makes the certificates that the command trusts inside tunnels. It is set together with
+	// Credentials.
 	Authority *intercept.Authority
-	// Roots returns whom the proxy trusts where it speaks TLS itself: for requests for https
-	// URLs, and in tunnels that are looked into. It is called each time. Nil: the system's.
+	// Roots returns the certificate authorities that the proxy trusts when it speaks TLS itself: for
+	// requests for https URLs, and in tunnels that it looks into. It is called for each connection.
+	// Nil: the system's authorities.
 	Roots func() *x509.CertPool
 }
 
-// A Question is put to the Decider: may the command reach this?
+// A Question asks the Decider whether the command may reach a host.
 type Question struct {
 	Protocol, Host string
 	Port           uint16
 }
 
-// An Answer allows or refuses. The reason of a refusal is told to the command and in the
-// report; empty, it is policy_denied.
+// An Answer allows or refuses. The reason of a refusal is sent to the command and stands in the
+// report. An empty reason means policy_denied.
 type Answer struct {
 	Decision rules.Action
 	Reason   string
 }
 
-// A Decider answers questions, many at once. The context ends with the proxy. An error is a
-// refusal.
+// A Decider answers questions, many at the same time. The context ends with the proxy. An error is
+// a refusal.
 type Decider func(ctx context.Context, q Question) (Answer, error)
 
-// A Report is one verdict about one request, with members as on the wire.
+// A Report is one verdict about one request. Its members have the values that go on the wire.
 type Report struct {
 	Time           time.Time
 	Scope          string
@@ -83,37 +88,37 @@ type Report struct {
 	Protocol, Host string
 	Port           uint16
 	Method         string // empty for SOCKS5
-	Client         string // the command's side of the connection
-	Override       bool   // the Decider has allowed what the policy would not
+	Client         string // address of the command's end of the connection
+	Override       bool   // the Decider has allowed a request that the policy does not allow
 }
 
-// A stream is a connection whose directions end one by one, by TCP or at a UNIX socket.
+// A stream is a TCP or UNIX connection whose two directions can be closed separately.
 type stream interface {
 	net.Conn
 	syscall.Conn
 	CloseWrite() error
 }
 
-// Proxy is the way out of one command. Its methods may be called at once.
+// A Proxy connects one command to the network. Its methods may be called concurrently.
 type Proxy struct {
 	cfg    Config
-	ctx    context.Context // of all connections: it ends with Close
+	ctx    context.Context // context of all connections; Close ends it
 	cancel context.CancelFunc
-	limit  int // of clients; twice as many connections of both sides
+	limit  int // highest number of clients; conns may have twice as many elements
 	places *places
 	times  timing
 	heads  *head.Room
-	asking chan struct{} // has an element for each name that is being resolved
+	asking chan struct{} // semaphore: one element for each name that is being resolved
 
-	wg           sync.WaitGroup // of connections
-	associations atomic.Int32   // of SOCKS5, for datagrams
-	http2        atomic.Int32   // connections that may speak it
+	wg           sync.WaitGroup // counts connections and Serve calls
+	associations atomic.Int32   // number of associations
+	http2        atomic.Int32   // number of connections that may speak HTTP/2
 
 	mu        sync.Mutex // protects the fields below
 	closed    bool
 	listeners map[net.Listener]struct{}
-	conns     map[net.Conn]struct{} // of both sides
-	clients   int                   // connections of the command
+	conns     map[net.Conn]struct{} // connections to the command and to destinations
+	clients   int                   // number of connections to the command
 }
 
 // New returns a proxy without listeners.
@@ -133,9 +138,9 @@ func New(cfg Config) *Proxy {
 	return p
 }
 
-// Serve accepts the command's connections at l, which gives [net.TCPConn] or [net.UnixConn],
-// and closes it at the end. It returns nil after Close or when l is closed, and the error
-// if l has failed for good.
+// Serve accepts the command's connections at l, which must return [net.TCPConn] or [net.UnixConn].
+// It closes l at the end. It returns nil after Close or when l is closed, and an error if l has
+// failed permanently.
 func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 	defer l.Close()
 	p.mu.Lock()
@@ -162,7 +167,7 @@ func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 			return nil
 		case !passing(err):
 			return err
-		default: // descriptors are short, or the like
+		default: // a temporary error: for instance, descriptors are short
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(pause):
@@ -172,7 +177,7 @@ func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 	}
 }
 
-// passing reports whether accepting may succeed later.
+// passing reports whether the error is temporary, so that Accept may succeed later.
 func passing(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return ok && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR}, errno)
@@ -197,7 +202,8 @@ func (p *Proxy) welcome(kind Kind, conn net.Conn) {
 	}()
 }
 
-// enter makes room for a connection of the command. After true, leave is called, and wg.Done.
+// enter registers a connection of the command. If it returns true, the caller must call leave and
+// wg.Done.
 func (p *Proxy) enter(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,8 +224,9 @@ func (p *Proxy) leave(conn net.Conn) {
 	p.places.give()
 }
 
-// hold has Close end a connection to a destination. It closes it if that has been called, or if
-// there are too many, since a command may have several for one of its own.
+// hold registers a connection to a destination, so that Close ends it. If the proxy is closed or
+// has too many connections, hold closes the connection and returns false. The limit is needed
+// because one connection of a command may cause several connections to destinations.
 func (p *Proxy) hold(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,7 +238,7 @@ func (p *Proxy) hold(conn net.Conn) bool {
 	return true
 }
 
-// drop closes a connection of either side.
+// drop closes and unregisters a connection to the command or to a destination.
 func (p *Proxy) drop(conn net.Conn) {
 	_ = conn.Close()
 	p.mu.Lock()
@@ -239,8 +246,8 @@ func (p *Proxy) drop(conn net.Conn) {
 	delete(p.conns, conn)
 }
 
-// Close refuses what waits for an answer, ends all connections, and waits until nothing of the
-// proxy runs any more.
+// Close refuses requests that wait for an answer, ends all connections, and waits until all
+// goroutines of the proxy have ended.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true

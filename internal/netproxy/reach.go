@@ -14,22 +14,23 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// A request is something that the command wants to reach, by whatever protocol.
+// A request is an attempt of the command to reach a host, over any protocol.
 type request struct {
 	rules.Request
-	client  string // the command's side of the connection
-	encrypt bool   // the proxy itself speaks TLS: a plain request for an https URL
+	client  string // address of the command's end of the connection
+	encrypt bool   // the proxy itself speaks TLS with the destination
 }
 
-// A refusal is why a request leads nowhere.
+// A refusal says why a request was not forwarded.
 type refusal struct {
-	rules.Verdict      // if failed is false
-	failed        bool // it was allowed, but the destination could not be reached
+	rules.Verdict      // valid if failed is false
+	failed        bool // the request was allowed, but the destination could not be reached
 }
 
-// reach is the one way to a destination of TCP: it admits the request, and connects to one of the
-// addresses that it may go to. If have leads there already, from an earlier request, it is judged
-// in the same way and returned; otherwise it is left alone.
+// reach is the only way for a new request to get a TCP connection: it admits the request, and
+// connects to one of the judged addresses. If have is a live link to the same place from an earlier
+// request, its addresses are judged in the same way, and reach returns have. Otherwise reach does
+// not touch have.
 func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refusal) {
 	place := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
 	var known []netip.Addr
@@ -50,9 +51,9 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 	return l, nil
 }
 
-// admit judges a request, asks about it if need be, resolves the name once unless its addresses
-// are known, and judges all of them: it returns where the request may go, and nowhere else. Each
-// verdict is reported.
+// admit judges a request, asks the Decider if the policy says so, and resolves the name once unless
+// known has its addresses. It judges all addresses and returns them. The request may go only to the
+// returned addresses. Each verdict is reported.
 func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]netip.Addr, *refusal) {
 	v, override := p.judge(ctx, q)
 	if v.Decision != rules.Allow {
@@ -78,8 +79,8 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]net
 	return addrs, nil
 }
 
-// judge gives the verdict on a name, by the policy or by whoever is asked, and reports whether
-// an answer has allowed what the policy would not.
+// judge returns the verdict on a name, from the policy or from the Decider. It also reports whether
+// the Decider has allowed a request that the policy does not allow.
 func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override bool) {
 	v = p.cfg.Policy.Judge(q.Request)
 	if v.Decision != rules.Ask {
@@ -103,7 +104,7 @@ func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override
 	return v, false
 }
 
-// refuse reports a verdict that is a refusal.
+// refuse reports a verdict that refuses a request.
 func (p *Proxy) refuse(q request, v rules.Verdict) *refusal {
 	p.report(q, v, false)
 	return &refusal{Verdict: v}
@@ -111,7 +112,7 @@ func (p *Proxy) refuse(q request, v rules.Verdict) *refusal {
 
 func (p *Proxy) report(q request, v rules.Verdict, override bool) {
 	if len(q.Method) > maxMethod {
-		q.Method = strings.Clone(q.Method[:maxMethod]) // not the rest with it
+		q.Method = strings.Clone(q.Method[:maxMethod]) // a copy, so that the report does not keep the rest in memory
 	}
 	p.cfg.Report(Report{
 		Time: time.Now(), Scope: v.Scope, Decision: v.Decision, Source: v.Source, Reason: v.Reason,
@@ -119,7 +120,8 @@ func (p *Proxy) report(q request, v rules.Verdict, override bool) {
 	})
 }
 
-// resolve returns the addresses of a host: itself if it is one, none if it cannot be resolved.
+// resolve returns the addresses of a host. If the host is an address, the result is this address.
+// If the host cannot be resolved, the result is empty.
 func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{reached(addr)}
@@ -142,8 +144,8 @@ func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	return addrs
 }
 
-// reached returns the address that a connection to an address arrives at, since that is what
-// has to be judged: of the address that is none (0.0.0.0, ::), it is the loopback address.
+// reached returns the address that a connection to addr arrives at, because this address has to be
+// judged. For an unspecified address (0.0.0.0, ::) it is the loopback address.
 func reached(addr netip.Addr) netip.Addr {
 	switch addr = addr.Unmap(); addr {
 	case netip.IPv4Unspecified():
@@ -154,7 +156,7 @@ func reached(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// connect makes the connection for a request that may go out.
+// connect makes the connection for a request that was allowed.
 func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []netip.Addr) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -174,10 +176,10 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 	}
 	l := &link{raw: conn, conn: conn, in: head.NewReader(conn).Within(p.heads), place: place, addrs: addrs, hop: hop}
 	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline) // it fails only if conn is closed, and then so does what follows
+	_ = conn.SetDeadline(deadline) // it fails only if conn is closed, and then the calls below fail too
 	if hop != nil && (q.encrypt || q.Protocol == rules.Connect) {
 		err = l.open(place)
-		l.hop = nil // it is only passed through
+		l.hop = nil // after open, the other end of the link is the destination
 	}
 	if err == nil && q.encrypt {
 		err = l.encrypt(ctx, q.Host, p.cfg.Roots())
@@ -190,7 +192,8 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 	return l, nil
 }
 
-// dial connects to the first of these addresses that answers.
+// dial connects to the first of these addresses that accepts. If none accepts, it returns the error
+// of the first address.
 func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error) {
 	var dialer net.Dialer
 	first := errNoAddress
@@ -199,7 +202,8 @@ func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error
 		if i < len(addrs)-1 {
 			try, done = context.WithTimeout(ctx, tryTime)
 		}
-		// Not DialTCP, which binds a port first: there are few, shared by all destinations.
+		// DialTCP is not used, because it binds a local port first. Local ports are few, and all
+		// destinations would share them.
 		conn, err := dialer.DialContext(try, "tcp", netip.AddrPortFrom(addr, port).String())
 		done()
 		if err == nil {

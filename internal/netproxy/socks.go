@@ -30,9 +30,9 @@ const (
 	replySucceeded  = 0
 	replyFailure    = 1
 	replyNotAllowed = 2
-	replyRefused    = 5 // no connection, for whatever reason
-	replyCommand    = 7 // not supported
-	replyType       = 8 // of address, not supported
+	replyRefused    = 5 // no connection could be made, for any reason
+	replyCommand    = 7 // command not supported
+	replyType       = 8 // address type not supported
 )
 
 var (
@@ -41,7 +41,8 @@ var (
 	errAddressType = errors.New("reading SOCKS5: an address is of a type that there is not")
 )
 
-// serveSOCKS serves one connection: a greeting, one request, and what follows from it.
+// serveSOCKS serves one connection: a greeting, one request, and the tunnel or the association for
+// the request.
 func (p *Proxy) serveSOCKS(conn stream) {
 	in := head.NewReader(conn)
 	defer in.Release()
@@ -70,7 +71,8 @@ func (p *Proxy) serveSOCKS(conn stream) {
 		p.farewell(conn, reply(replyCommand, netip.AddrPort{}))
 		return
 	case command == commandAssociate && err == nil:
-		// 0.0.0.0 and a name alike: where the datagrams come from is not known yet.
+		// Any address is accepted, also 0.0.0.0 or a name: the address that the datagrams come from is
+		// not known yet.
 	case errors.Is(err, errAddressType):
 		p.farewell(conn, reply(replyType, netip.AddrPort{}))
 		return
@@ -104,8 +106,8 @@ func (p *Proxy) serveSOCKS(conn stream) {
 	p.tunnel(q, conn, in, l)
 }
 
-// farewell sends the last bytes on a connection, and waits a little for the other end to have
-// them.
+// farewell sends the last bytes on a connection, and waits up to times.drain for the other end to
+// receive them.
 func (p *Proxy) farewell(conn stream, last []byte) {
 	if _, err := conn.Write(last); err != nil {
 		return
@@ -116,7 +118,7 @@ func (p *Proxy) farewell(conn stream, last []byte) {
 	}
 }
 
-// readGreeting reads which methods of authentication a client offers.
+// readGreeting reads the authentication methods that a client offers.
 func readGreeting(r io.Reader) error {
 	var b [2 + 255]byte
 	if _, err := io.ReadFull(r, b[:2]); err != nil {
@@ -135,7 +137,8 @@ func readGreeting(r io.Reader) error {
 	return errMethod
 }
 
-// readSOCKS reads a request. The command is returned also with an error of what comes after it.
+// readSOCKS reads a request. If the part after the command is invalid, it returns the command and
+// an error.
 func readSOCKS(r io.Reader) (command byte, host string, port uint16, err error) {
 	var b [3]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -151,7 +154,7 @@ func readSOCKS(r io.Reader) (command byte, host string, port uint16, err error) 
 	return b[1], host, port, err
 }
 
-// readAddress reads an address and a port, as requests and datagrams have them.
+// readAddress reads an address and a port in the form of requests and datagrams.
 func readAddress(r io.Reader) (host string, port uint16, err error) {
 	var b [1 + maxName + 2]byte
 	if _, err := io.ReadFull(r, b[:1]); err != nil {
@@ -178,16 +181,16 @@ func readAddress(r io.Reader) (host string, port uint16, err error) {
 	if kind == typeName {
 		return string(b[:length]), port, nil
 	}
-	addr, _ := netip.AddrFromSlice(b[:length]) // it has one of the two lengths
+	addr, _ := netip.AddrFromSlice(b[:length]) // the length is always valid
 	return addr.String(), port, nil
 }
 
-// reply returns an answer to a request, with an address of this end.
+// reply returns an answer to a request. The address at is one of this end.
 func reply(code byte, at netip.AddrPort) []byte {
 	return appendAddressOf([]byte{socksVersion, code, 0}, at)
 }
 
-// appendAddressOf appends an address and a port. None is that of IPv4 with nothing but zeros.
+// appendAddressOf appends an address and a port. An invalid address is written as 0.0.0.0.
 func appendAddressOf(to []byte, at netip.AddrPort) []byte {
 	addr := at.Addr().Unmap()
 	switch {
@@ -201,7 +204,8 @@ func appendAddressOf(to []byte, at netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(to, at.Port())
 }
 
-// addrPort returns the address of one end of a connection, and none of one without.
+// addrPort returns the address of one end of a connection. The result is invalid if that end has no
+// IP address.
 func addrPort(addr net.Addr) netip.AddrPort {
 	switch a := addr.(type) {
 	case *net.TCPAddr:

@@ -10,9 +10,9 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/head"
 )
 
-// maySwitch reports whether a request in a tunnel may change the protocol on its connection: to
-// that of WebSocket, which services speak to whom a credential was shown. In limited mode it may
-// not: nobody looks at what follows.
+// maySwitch reports whether a request in a tunnel may change the protocol on its connection. Only
+// WebSocket is allowed, because services that need a credential use it. In limited mode no change
+// is allowed, because the proxy does not look at the bytes after the change.
 func (p *Proxy) maySwitch(in *inside, r *head.Request) bool {
 	if !in.q.encrypt || p.cfg.Policy.Limited() || r.Method != "GET" || r.Minor == 0 || r.Length != 0 || !named(r.Fields, []byte("upgrade")) {
 		return false
@@ -29,13 +29,13 @@ func (p *Proxy) maySwitch(in *inside, r *head.Request) bool {
 	return found == 1
 }
 
-// appendSwitch puts the fields that belong to one connection back into a head that was made
-// without them.
+// appendSwitch adds the fields of a protocol change to a head. appendFields leaves out these fields
+// because they concern only one connection.
 func appendSwitch(to []byte) []byte {
 	return append(bytes.TrimSuffix(to, []byte("\r\n")), "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 }
 
-// relay passes on that the protocol has changed, and then what either end says.
+// relay forwards the answer that changes the protocol, and then the bytes of both ends.
 func (x *exchange) relay(a *head.Response) {
 	defer x.keep(nil)
 	out := appendSwitch(appendResponse(buffer.Get(outgoing), a, true, false))
@@ -54,11 +54,12 @@ func (x *exchange) relay(a *head.Response) {
 	<-down
 }
 
-// piece is how much of a relay is passed on at once: a record of TLS.
+// piece is the size of the buffer of a relay, in bytes: one TLS record.
 const piece = 16 << 10
 
-// pass moves one direction to its end, and passes the end on. Other than move it cannot wait
-// for the socket: what is to be read may have been decrypted already.
+// pass moves the bytes of one direction until the stream ends, and then closes the other side for
+// writing. Unlike move, pass cannot wait for the socket, because the next bytes may have been
+// decrypted already.
 func (t *tunnel) pass(to, from stream, r io.Reader) {
 	b := buffer.Get(piece)[:piece]
 	defer buffer.Recycle(b)

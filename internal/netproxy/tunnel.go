@@ -10,14 +10,14 @@ import (
 )
 
 // A tunnel moves bytes between the command and a destination until both directions have ended.
-// While nothing moves, it uses no memory but the stacks of its two goroutines.
+// While no bytes move, it uses no memory except the stacks of its two goroutines.
 type tunnel struct {
 	here, there stream
-	idle        time.Duration // after which it ends
-	moves       atomic.Int64  // how often something has moved
+	idle        time.Duration // the tunnel ends after this time without a byte in either direction
+	moves       atomic.Int64  // number of reads that moved bytes
 }
 
-// tunnel serves a tunnel to its end. What the command has sent already is in from.
+// tunnel serves a tunnel to its end. from has the bytes that the command has already sent.
 func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 	t := &tunnel{here: here, there: l.raw.(stream), idle: p.times.tunnel} // a tunnel is never encrypted by us
 	if p.intercepts(q) {
@@ -36,7 +36,8 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 	})
 }
 
-// serve moves bytes both ways. What the command has said first is passed on by begin.
+// serve moves bytes in both directions. begin forwards the first bytes of the command, and reports
+// whether the tunnel may go on.
 func (t *tunnel) serve(l *link, begin func() bool) {
 	down := make(chan struct{})
 	go func() {
@@ -56,8 +57,9 @@ func (t *tunnel) serve(l *link, begin func() bool) {
 	<-down
 }
 
-// hear reads what the command says first in a tunnel, with all that from has. If that is the
-// greeting of TLS with the name of another host, the verdict is reported.
+// hear reads the first bytes of the command in a tunnel, including all bytes that from has
+// buffered. If they are a TLS greeting with the name of another host, hear reports a refusal and
+// returns false.
 func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if len(from.Buffered()) == 0 {
 		from.Release()
@@ -88,10 +90,12 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	return nil, false
 }
 
-// burst is how long a direction that moves keeps what it moves bytes with: two descriptors.
+// burst is the longest time that one io.Copy runs. io.Copy holds a pipe (two descriptors), which is
+// given back before move waits for the socket again.
 const burst = time.Second
 
-// move moves one direction to its end, and passes the end on. An error ends both.
+// move moves the bytes of one direction until the stream ends, and then closes the other side for
+// writing. An error ends both directions.
 func (t *tunnel) move(to, from stream) {
 	for t.await(from) && from.SetReadDeadline(time.Now().Add(burst)) == nil {
 		n, err := io.Copy(to, from)
@@ -111,8 +115,8 @@ func (t *tunnel) move(to, from stream) {
 	t.end()
 }
 
-// await waits until there is something to move. It returns false if the tunnel is idle for too
-// long in both directions, or broken.
+// await waits until there is something to read. It returns false if the tunnel has been idle in
+// both directions for too long, or if the connection is broken.
 func (t *tunnel) await(from stream) bool {
 	for {
 		before := t.moves.Load()
@@ -129,7 +133,7 @@ func (t *tunnel) await(from stream) bool {
 	}
 }
 
-// end ends both directions. The connections are closed by who has them.
+// end ends both directions. The owners of the connections also close them.
 func (t *tunnel) end() {
 	_ = t.here.Close()
 	_ = t.there.Close()

@@ -11,21 +11,21 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// An Upstream is the proxies that this host has to go through to reach others.
+// An Upstream has the proxies through which this host has to connect to other hosts.
 type Upstream struct {
-	plain, tunnel *hop // nil: directly
+	plain, tunnel *hop // nil: connect directly
 }
 
-// A hop is one such proxy, which is spoken to in HTTP.
+// A hop is one proxy of an Upstream. The protocol with it is HTTP.
 type hop struct {
 	address string // HOST:PORT
-	basic   string // what Proxy-Authorization has behind "Basic ", or empty
+	basic   string // value of Proxy-Authorization after "Basic ", or empty
 }
 
-// UpstreamOf returns the upstream proxies that an environment names, and nil if it names
-// none: HTTP_PROXY for plain requests, HTTPS_PROXY for tunnels, ALL_PROXY for whichever of
-// these is missing, also in lower case. Proxies that speak anything but HTTP do not count, and
-// NO_PROXY is not looked at.
+// UpstreamOf returns the upstream proxies that an environment names: HTTP_PROXY for plain requests,
+// HTTPS_PROXY for tunnels, ALL_PROXY if the specific variable is missing. Names in lower case count
+// too. It returns nil if there is none. Proxies of other protocols than HTTP are ignored, and so is
+// NO_PROXY.
 func UpstreamOf(getenv func(string) string) *Upstream {
 	first := func(names ...string) *hop {
 		for _, name := range names {
@@ -45,7 +45,8 @@ func UpstreamOf(getenv func(string) string) *Upstream {
 	return u
 }
 
-// parseHop returns the proxy of a URL, or of HOST:PORT, and nil if that is none of HTTP.
+// parseHop returns the proxy of a URL or of HOST:PORT. It returns nil if the text names no HTTP
+// proxy.
 func parseHop(text string) *hop {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -64,8 +65,8 @@ func parseHop(text string) *hop {
 	return h
 }
 
-// hop returns the proxy that a request goes through: none if its host is an address or localhost,
-// which are not on the other side of the proxy, and none for SOCKS5.
+// hop returns the proxy for a request. It returns nil for SOCKS5. It returns nil if the host is an
+// address or localhost, because the proxy does not lead to them.
 func (u *Upstream) hop(q request) *hop {
 	if u == nil || q.Protocol != rules.HTTP && q.Protocol != rules.Connect {
 		return nil
@@ -79,7 +80,8 @@ func (u *Upstream) hop(q request) *hop {
 	return u.plain
 }
 
-// credentials returns the field with which a request to the proxy signs in.
+// credentials returns the header field that authenticates requests at the proxy, or an empty
+// string.
 func (h *hop) credentials() string {
 	if h.basic == "" {
 		return ""

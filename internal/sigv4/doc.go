@@ -1,5 +1,5 @@
 // Package sigv4 signs requests as AWS does (Signature Version 4), checks such signatures, and finds
-// the credentials where AWS's own programs find them. A signature covers the method, path, query,
+// credentials in the same places as AWS's own programs. A signature covers the method, path, query,
 // host, time and body of a request. So, unlike a bearer token, it cannot be used for another
 // request.
 //
@@ -8,5 +8,5 @@
 //	Source   auth.RequestSigner: keys from the environment, shared files, and the endpoints of
 //	         containers and instances, fetched again before they expire
 //
-// Wire facts are in capabilities.md 7 and remote.md 10.
+// The protocol is described in capabilities.md 7 and remote.md 10.
 package sigv4

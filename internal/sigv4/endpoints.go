@@ -16,7 +16,8 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// The endpoints of containers and instances: plain HTTP to addresses that no router passes on.
+// The endpoints of containers and instances: plain HTTP to link-local addresses, which no router
+// forwards.
 const (
 	containerBase = "http://169.254.170.2"
 	instanceBase  = "http://169.254.169.254"
@@ -31,19 +32,19 @@ const (
 	instanceTokenTTL       = "21600"
 )
 
-// Bounds of one request to an endpoint. Those that are there answer at once; where there is none
-// nobody may answer at all.
+// Bounds of one request to an endpoint. An existing endpoint answers immediately. If there is no
+// endpoint, there may be no answer at all.
 const (
 	endpointTimeout = 2 * time.Second
 	maxEndpoint     = 64 << 10 // bytes of an answer
 	maxRole         = 256      // bytes of the name of a role
 )
 
-// containerHosts are the addresses besides those of this machine to which a request for the
-// credentials of a container may go by plain HTTP: whoever answers elsewhere could be anybody.
+// containerHosts are the addresses, besides those of this machine, to which a request for the
+// credentials of a container may go by plain HTTP. At any other address, anybody could answer.
 var containerHosts = []string{"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}
 
-// endpoints asks the endpoint of the container, and that of the instance.
+// endpoints asks the endpoints of the container and of the instance.
 type endpoints struct {
 	cfg       Config
 	transport http.RoundTripper
@@ -57,7 +58,7 @@ func newEndpoints(cfg Config) *endpoints {
 	return e
 }
 
-// keys asks the endpoint of the container if there is one, else that of the instance.
+// keys asks the endpoint of the container if there is one, otherwise that of the instance.
 func (e *endpoints) keys(ctx context.Context) (Keys, error) {
 	target, err := e.container()
 	switch {
@@ -80,7 +81,7 @@ func (e *endpoints) keys(ctx context.Context) (Keys, error) {
 	return k, nil
 }
 
-// container returns the URL of the container's credentials, "" if there is none.
+// container returns the URL of the container's credentials, or "" if there is none.
 func (e *endpoints) container() (string, error) {
 	if path := e.cfg.value(varRelativeURI); path != "" {
 		if path[0] != '/' {
@@ -115,9 +116,9 @@ func allowed(host string) bool {
 	return false
 }
 
-// endpointCredentials is what both endpoints say of credentials.
+// endpointCredentials is the answer of both endpoints about credentials.
 type endpointCredentials struct {
-	Code            string // of the instance; Success
+	Code            string // only from the instance; Success means that there are credentials
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
 	Token           string
@@ -128,7 +129,7 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 	header := http.Header{}
 	token := e.cfg.value(varToken)
 	if path := e.cfg.value(varTokenFile); path != "" {
-		text, err := paths.ReadRegular(path, maxToken) // each time, because the token is short-lived
+		text, err := paths.ReadRegular(path, maxToken) // read each time, because the token is short-lived
 		if err != nil {
 			return Keys{}, fmt.Errorf("%s: %w", varTokenFile, err)
 		}
@@ -150,7 +151,7 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 func parseAnswer(text []byte) (Keys, error) {
 	defer clear(text)
 	var a endpointCredentials
-	if json.Unmarshal(text, &a) != nil { // the cause may quote it
+	if json.Unmarshal(text, &a) != nil { // the cause may quote the answer
 		return Keys{}, errors.New("the answer is not the JSON object that was expected")
 	}
 	if a.Code != "" && a.Code != "Success" {
@@ -163,7 +164,7 @@ func parseAnswer(text []byte) (Keys, error) {
 	return k, k.check("the answer")
 }
 
-// instance returns the base URL of the instance's endpoint, "" if it must not be asked.
+// instance returns the base URL of the instance's endpoint, or "" if it must not be asked.
 func (e *endpoints) instance() string {
 	if strings.EqualFold(e.cfg.value("AWS_EC2_METADATA_DISABLED"), "true") {
 		return ""
@@ -197,7 +198,7 @@ func (e *endpoints) instanceKeys(ctx context.Context) (Keys, error) {
 	return parseAnswer(text)
 }
 
-// region asks the instance where it is; "" if nobody knows.
+// region asks the instance for its region. It returns "" if the region is unknown.
 func (e *endpoints) region(ctx context.Context) string {
 	if e.instance() == "" {
 		return ""
@@ -213,8 +214,8 @@ func (e *endpoints) region(ctx context.Context) string {
 	return strings.TrimSpace(string(text))
 }
 
-// session begins a conversation with the instance's endpoint. Its token is asked for anew for
-// each: credentials are fetched a few times a day.
+// session begins a session with the instance's endpoint, and returns the header for its requests.
+// Each session gets a new token, because credentials are fetched only a few times a day.
 func (e *endpoints) session(ctx context.Context) (http.Header, error) {
 	token, err := e.ask(ctx, http.MethodPut, e.instance()+instanceToken, http.Header{headerInstanceTokenTTL: {instanceTokenTTL}})
 	if err != nil {
@@ -233,7 +234,7 @@ func (e *endpoints) ask(ctx context.Context, method, target string, header http.
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
-		return nil, errors.New("its URL is not valid") // the cause quotes it
+		return nil, errors.New("its URL is not valid") // the cause quotes the URL
 	}
 	r.Header = header.Clone()
 	resp, err := e.transport.RoundTrip(r)

@@ -12,10 +12,10 @@ import (
 // maxFile bounds a shared file, in bytes.
 const maxFile = 1 << 20
 
-// sections are the settings of a shared file, by section and by name, which is in lower case.
+// sections are the settings of a shared file, by section and then by name in lower case.
 type sections map[string]map[string]string
 
-// readSections reads a shared file. One that is not there has no sections.
+// readSections reads a shared file. A missing file has no sections.
 func readSections(path string) (sections, error) {
 	text, err := paths.ReadRegular(path, maxFile)
 	defer clear(text)
@@ -32,11 +32,11 @@ func readSections(path string) (sections, error) {
 	return s, nil
 }
 
-// parseSections reads the format of AWS's shared files: sections in brackets, lines NAME =
-// VALUE, comments after # or ; at the start of a line or after a blank. An indented line goes on
-// with the setting before it: what we look for has no such lines, so they are passed over. A
-// section or a setting that is there twice counts as the later one says. Errors tell the line,
-// and nothing of what is in it.
+// parseSections parses the format of AWS's shared files: sections in brackets, lines NAME = VALUE,
+// comments after # or ; at the start of a line or after a blank. An indented line continues the
+// setting before it. Indented lines are skipped, because no setting that is used here has them. If
+// a section or a setting is repeated, the later value counts. Errors name the line, but do not
+// quote it.
 func parseSections(text string) (sections, error) {
 	all := make(sections)
 	var section map[string]string
@@ -67,7 +67,7 @@ func parseSections(text string) (sections, error) {
 	return all, nil
 }
 
-// uncommented cuts off what follows a blank and # or ;.
+// uncommented removes a comment, which begins with a blank and # or ;.
 func uncommented(value string) string {
 	for i := 1; i < len(value); i++ {
 		if (value[i] == '#' || value[i] == ';') && (value[i-1] == ' ' || value[i-1] == '\t') {
@@ -77,9 +77,9 @@ func uncommented(value string) string {
 	return value
 }
 
-// profile returns the settings of a profile in a file: in the file of credentials its section
-// has the name alone, in that of settings "profile" is before it, except for default, which may
-// have both.
+// profile returns the settings of a profile in a file. In the file of credentials, the section has
+// only the name. In the file of settings (prefixed), "profile " stands before the name; the section
+// of the profile default may have either form.
 func (s sections) profile(name string, prefixed bool) map[string]string {
 	if !prefixed {
 		return s[name]

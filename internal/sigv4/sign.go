@@ -23,27 +23,27 @@ const (
 	headerContentType   = "Content-Type"
 )
 
-// Keys are credentials of AWS, or of a registry that takes signed requests. No verb of fmt and
-// no handler of slog prints them.
+// Keys are credentials of AWS, or of a registry that accepts signed requests. No verb of fmt and no
+// handler of slog prints them.
 type Keys struct {
-	AccessKeyID     string // no secret
+	AccessKeyID     string // not secret
 	SecretAccessKey string
-	SessionToken    string    // of temporary credentials; else empty
+	SessionToken    string    // set for temporary credentials, else empty
 	Expires         time.Time // zero: never
 }
 
 // Format prints the same word for every verb.
 func (Keys) Format(f fmt.State, _ rune) {
-	_, _ = io.WriteString(f, "[redacted]") // fmt has nowhere to tell an error
+	_, _ = io.WriteString(f, "[redacted]") // fmt cannot report an error
 }
 
-// LogValue is the same for slog.
+// LogValue returns the same word for slog.
 func (Keys) LogValue() slog.Value { return slog.StringValue("[redacted]") }
 
-// Scope is what a signature counts for.
+// Scope is the region and service for which a signature is valid.
 type Scope struct{ Region, Service string }
 
-// Sign signs a request with its body: Content-Type, if it is there, host, date and session
+// Sign signs a request with its body. It signs Content-Type, if present, host, date and session
 // token, and no other header. It sets the headers Authorization, X-Amz-Date and
 // X-Amz-Security-Token, and the host.
 func (k Keys) Sign(ctx context.Context, r *http.Request, body []byte, scope Scope, now time.Time) error {
@@ -60,12 +60,12 @@ func (k Keys) Sign(ctx context.Context, r *http.Request, body []byte, scope Scop
 			r.Header.Set(name, value)
 		}
 	}
-	r.Host = bare.Host // without the usual port of its scheme, as it is signed
+	r.Host = bare.Host // without the default port of its scheme, as it was signed
 	return nil
 }
 
-// bareOf returns a request with the method, URL and host of r and no headers. The signer signs
-// every header that it finds, and writes to the URL.
+// bareOf returns a request with the method, URL and host of r and no headers. The copy is needed
+// because the signer signs every header that it finds, and writes to the URL.
 func bareOf(r *http.Request) *http.Request {
 	u := *r.URL
 	host := cmp.Or(r.Host, u.Host)
@@ -75,7 +75,8 @@ func bareOf(r *http.Request) *http.Request {
 func (k Keys) sign(ctx context.Context, bare *http.Request, body []byte, scope Scope, now time.Time) error {
 	sum := sha256.Sum256(body)
 	credentials := aws.Credentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.SessionToken}
-	// A signer remembers keys that it has derived. It is made anew, so that no old key stays.
+	// A signer caches derived keys. Each request gets a new signer, so that no old key stays in
+	// memory.
 	err := v4.NewSigner().SignHTTP(ctx, credentials, bare, hex.EncodeToString(sum[:]), scope.Service, scope.Region, now.UTC())
 	if err != nil {
 		return fmt.Errorf("signing the request: %w", err)

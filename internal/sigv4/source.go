@@ -16,13 +16,13 @@ import (
 
 const defaultProfile = "default"
 
-// defaultService is the service that requests are signed for where none is named.
+// defaultService is the service for which requests are signed if no service is named.
 const defaultService = "execute-api"
 
-// early is how long before their end temporary keys are fetched anew.
+// early is the time before the end of temporary keys at which new keys are fetched.
 const early = 5 * time.Minute
 
-// Variables with credentials, or with what credentials can be had by.
+// Variables that hold credentials, or the means to get them.
 const (
 	varAccessKeyID  = "AWS_ACCESS_KEY_ID"
 	varSecretKey    = "AWS_SECRET_ACCESS_KEY"
@@ -33,52 +33,53 @@ const (
 	varTokenFile    = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
 )
 
-// Secret reports whether a variable holds credentials that a [Source] may use, or is what they can
-// be had by. With a profile named, variables hold none.
+// Secret reports whether a variable holds credentials that a [Source] may use, or the means to get
+// them. If a profile is named, a Source ignores the keys in variables. If the profile has no keys,
+// it still uses the variables for the container endpoint.
 func Secret(name string) bool {
 	return slices.Contains([]string{varAccessKeyID, varSecretKey, varSessionToken, varRelativeURI, varFullURI, varToken, varTokenFile}, name)
 }
 
 var (
-	// ErrNoRegion says that neither a flag nor anything else names a region, in the words of
-	// the reference.
+	// ErrNoRegion says that neither a flag nor any other source names a region, in the words of the
+	// reference.
 	ErrNoRegion = errors.New("AWS SDK config did not resolve a region: give --aws-region, or set AWS_REGION")
-	// ErrNoKeys says that there are no credentials anywhere.
+	// ErrNoKeys says that no source has credentials.
 	ErrNoKeys = errors.New("no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with --aws-profile; no container and no instance endpoint has any")
 )
 
-// Config says where credentials are looked for. Lookup is needed.
+// Config says where to look for credentials. Lookup is required.
 type Config struct {
-	Profile string // of the shared files; then the keys of the environment do not count
-	Region  string // before that of the environment, of the profile and of the instance
+	Profile string // profile of the shared files; if it is set, keys in the environment are ignored
+	Region  string // has priority over the region of the environment, the profile and the instance
 	Service string // empty: defaultService
 
-	// Lookup finds a variable. Nothing else of the environment is used.
+	// Lookup returns a variable. A Source uses nothing else of the environment.
 	Lookup func(name string) (string, bool)
-	// Transport reaches the endpoints of containers and instances; nil: directly, and by no
+	// Transport reaches the endpoints of containers and instances. Nil: direct connections without a
 	// proxy.
 	Transport http.RoundTripper
-	// Check refuses a file that must not be used; nil: none is refused.
+	// Check returns an error for a file that must not be used. Nil: every file may be used.
 	Check func(path string) error
 }
 
-// Source is an [auth.RequestSigner]: it signs each request anew with the keys that count at the
-// time. Keys are looked for in the environment, in the profile of the shared files, at the
-// endpoint of the container and at that of the instance: the first that has any counts. Files
-// are read each time, so that keys may be renewed there; what an endpoint has said is kept until
-// shortly before it expires. All methods may run at once.
+// A Source is an [auth.RequestSigner]: it signs each request with the keys that are valid at the
+// time. It uses the first keys that it finds: in the environment, in the profile of the shared
+// files, at the endpoint of the container, or at that of the instance. Files are read each time, so
+// that keys may be renewed there. Keys from an endpoint are kept until shortly before they expire.
+// All methods may be called concurrently.
 type Source struct {
 	cfg       Config
 	scope     Scope
-	fixed     *Keys // of the environment
+	fixed     *Keys // keys of the environment
 	endpoints *endpoints
 
-	turn    chan struct{} // holds a value while a call fetches; only that one uses the field below
-	fetched *Keys         // the last that an endpoint has said
+	turn    chan struct{} // holds a value while a call fetches; only this call uses the field below
+	fetched *Keys         // last keys from an endpoint
 }
 
-// Open returns a source whose region is known. It reads files and may ask the endpoint of the
-// instance for the region. It does not look for keys yet.
+// Open returns a source with a known region. It reads files and may ask the endpoint of the
+// instance for the region. It does not look for keys.
 func Open(ctx context.Context, cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg, endpoints: newEndpoints(cfg), turn: make(chan struct{}, 1)}
 	s.scope = Scope{Region: strings.TrimSpace(cfg.Region), Service: cfg.Service}
@@ -100,13 +101,13 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	return s, nil
 }
 
-// value returns a variable without the blanks around it.
+// value returns a variable without surrounding blanks.
 func (cfg *Config) value(name string) string {
 	text, _ := cfg.Lookup(name)
 	return strings.TrimSpace(text)
 }
 
-// environmentKeys returns the keys in the environment, none if a profile is named.
+// environmentKeys returns the keys in the environment, or none if a profile is named.
 func environmentKeys(cfg Config) (Keys, error) {
 	k := Keys{AccessKeyID: cfg.value(varAccessKeyID), SecretAccessKey: cfg.value(varSecretKey), SessionToken: cfg.value(varSessionToken)}
 	switch {
@@ -118,7 +119,7 @@ func environmentKeys(cfg Config) (Keys, error) {
 	return k, k.check("the environment")
 }
 
-// check refuses keys that fit into no header. where names their source.
+// check returns an error for keys that do not fit into a header. where names their source.
 func (k Keys) check(where string) error {
 	for _, part := range []struct{ name, text string }{{"access key id", k.AccessKeyID}, {"session token", k.SessionToken}} {
 		if len(part.text) > maxToken || strings.ContainsFunc(part.text, func(c rune) bool { return c <= ' ' || c > '~' }) {
@@ -131,7 +132,7 @@ func (k Keys) check(where string) error {
 	return nil
 }
 
-// region looks for a region in the environment, the profile and at the instance.
+// region looks for a region in the environment, in the profile and at the instance, in this order.
 func (s *Source) region(ctx context.Context) (string, error) {
 	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
 		if region := s.cfg.value(name); region != "" {
@@ -151,18 +152,18 @@ func (s *Source) region(ctx context.Context) (string, error) {
 	return "", ErrNoRegion
 }
 
-// profile is what the shared files say of a profile.
+// profile has the settings of a profile in the shared files.
 type profile struct {
 	name     string
-	settings map[string]string // those of the file of credentials before the others
-	file     string            // which has the keys; empty: none has
+	settings map[string]string // the file of credentials has priority
+	file     string            // the file that has the keys; empty: none has
 }
 
-// elsewhere are settings by which a profile says that its credentials have to be fetched in a
-// way that is not built: each takes a service, a program or a browser of its own.
+// elsewhere are settings that name other ways to fetch the credentials of a profile. These ways are
+// not supported: each needs a service, a program or a browser of its own.
 var elsewhere = []string{"role_arn", "credential_process", "sso_session", "sso_start_url", "web_identity_token_file"}
 
-// files returns the paths of the shared files, empty where they are not known.
+// files returns the paths of the shared files. A path is empty if it is not known.
 func (cfg *Config) files() (credentials, settings string) {
 	at := func(variable, name string) string {
 		path := cfg.value(variable)
@@ -203,7 +204,7 @@ func (s *Source) profile() (profile, error) {
 	return p, nil
 }
 
-// profileKeys returns the keys of the profile, none if it has none.
+// profileKeys returns the keys of the profile, or none if it has none.
 func (s *Source) profileKeys() (Keys, error) {
 	p, err := s.profile()
 	if err != nil {
@@ -229,7 +230,7 @@ func (s *Source) profileKeys() (Keys, error) {
 	return k, k.check("the AWS profile")
 }
 
-// File returns the shared file whose keys a [Source] of cfg would use, or "".
+// File returns the shared file whose keys a [Source] of cfg would use, or "" if it would use none.
 func File(cfg Config) string {
 	if k, err := environmentKeys(cfg); err != nil || k.AccessKeyID != "" {
 		return ""
@@ -241,7 +242,7 @@ func File(cfg Config) string {
 	return p.file
 }
 
-// keys returns the keys that count now.
+// keys returns the keys that are valid now.
 func (s *Source) keys(ctx context.Context) (Keys, error) {
 	if s.fixed != nil {
 		return *s.fixed, nil
@@ -266,7 +267,7 @@ func (s *Source) keys(ctx context.Context) (Keys, error) {
 		s.fetched = &k
 		return k, nil
 	case last != nil && now.Before(last.Expires):
-		return *last, nil // the endpoint may answer by the time that these are over
+		return *last, nil // the endpoint may answer again before these keys expire
 	case last != nil:
 		return Keys{}, fmt.Errorf("%w: %w", auth.ErrTemporary, err)
 	}
@@ -282,10 +283,12 @@ func (s *Source) SignRequest(ctx context.Context, r *http.Request, body []byte) 
 	return k.Sign(ctx, r, body, s.scope, time.Now())
 }
 
-// Authorize is for requests of which only the headers are known, which cannot be signed.
+// Authorize always fails: it is for requests of which only the headers are known, and such requests
+// cannot be signed.
 func (s *Source) Authorize(context.Context, http.Header) error {
 	return errors.New("AWS signatures are for whole requests, those of the direct transport")
 }
 
-// Unauthorized has nothing fresher to offer: keys are looked for before each request.
+// Unauthorized returns false because it has no newer keys: a Source looks for keys before each
+// request.
 func (s *Source) Unauthorized(context.Context) (bool, error) { return false, nil }

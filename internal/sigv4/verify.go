@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Window is how far the time of a signed request may be from that of who checks it, in either
-// direction. A signature can be used again for the same request until it is over.
+// Window is the largest difference, in either direction, between the time of a signed request and
+// the time of the server that checks it. Until the window is over, a signature can be used again
+// for the same request.
 const Window = 15 * time.Minute
 
 // Parts of an Authorization header.
@@ -27,14 +28,14 @@ const (
 	signatureSz = 64 // hexadecimal digits
 )
 
-// ErrNotSigned says that a signature does not prove what it claims. It does not say why: that
-// would help who guesses.
+// ErrNotSigned says that a signature does not prove its claim. It does not say why, because the
+// reason would help an attacker who guesses.
 var ErrNotSigned = errors.New("the request is not signed by its access key")
 
-// IsClaim reports whether an Authorization header is one that [ParseClaim] is for.
+// IsClaim reports whether an Authorization header has the scheme of [ParseClaim].
 func IsClaim(header string) bool { return strings.HasPrefix(header, scheme) }
 
-// Claim is what an Authorization header says. It proves nothing until [Claim.Verify] has
+// A Claim is the content of an Authorization header. It proves nothing until [Claim.Verify] has
 // returned nil.
 type Claim struct {
 	AccessKeyID string
@@ -45,9 +46,9 @@ type Claim struct {
 	signature string
 }
 
-// ParseClaim reads an Authorization header. It is strict and bounded. The headers that are
-// signed have to be host, date, session token and content type, at most: those alone prove
-// anything here.
+// ParseClaim parses an Authorization header. It is strict and bounded. The signed headers may only
+// be host, date, session token and content type, because only these prove anything here. Host and
+// date are required.
 func ParseClaim(header string) (*Claim, error) {
 	malformed := errors.New("authorization is no AWS4-HMAC-SHA256 signature")
 	rest, ok := strings.CutPrefix(header, scheme)
@@ -87,7 +88,8 @@ func ParseClaim(header string) (*Claim, error) {
 	return c, nil
 }
 
-// isWord accepts letters, digits, _ and -, which no part of a claim needs more of.
+// isWord reports whether text has only letters, digits, _ and -, and at most maxPart bytes. No part
+// of a claim needs other characters.
 func isWord(text string) bool {
 	for _, c := range []byte(text) {
 		switch {
@@ -108,9 +110,9 @@ func isHex(text string) bool {
 	return len(text) == signatureSz
 }
 
-// Verify signs the request anew with the secret and compares. at are the hosts and paths by
-// which clients may know this server; without any it is what the request itself says. A body
-// has to have its content type signed, and a session token has to be signed if it is there.
+// Verify signs the request again with the secret and compares the signatures. at has the hosts and
+// paths under which clients may know this server; without any, Verify uses those of the request. If
+// there is a body, its content type must be signed. If there is a session token, it must be signed.
 func (c *Claim) Verify(ctx context.Context, r *http.Request, body []byte, secret string, now time.Time, at ...*url.URL) error {
 	date, ok := one(r.Header, headerDate, len(dateFormat))
 	when, err := time.Parse(dateFormat, date)
@@ -146,7 +148,8 @@ func (c *Claim) Verify(ctx context.Context, r *http.Request, body []byte, secret
 	return ErrNotSigned
 }
 
-// one returns the value of a header that is there exactly once and not too long.
+// one returns the value of a header. It returns false unless the header is present exactly once,
+// not empty and not too long.
 func one(h http.Header, name string, limit int) (string, bool) {
 	values := h.Values(name)
 	if len(values) != 1 || values[0] == "" || len(values[0]) > limit {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxHost is how long a name of a host is, in bytes (RFC 1035).
+	// maxHost bounds the name of a host, in bytes (RFC 1035).
 	maxHost = 253
-	// maxPath is how long the path of a UNIX socket is, in bytes (unix(7)).
+	// maxPath bounds the path of a UNIX socket, in bytes (unix(7)).
 	maxPath = 107
 )
 
-// Address is what a socket connects to.
+// An Address is the address to which a socket connects.
 type Address struct {
 	Network string // tcp or unix
 	Target  string // HOST:PORT, or an absolute path
@@ -25,8 +25,8 @@ type Address struct {
 
 func (a Address) String() string { return a.Network + "://" + a.Target }
 
-// ParseAddress reads tcp://HOST:PORT or unix:///PATH. The path is taken as it is, without
-// percent signs that stand for something.
+// ParseAddress parses tcp://HOST:PORT or unix:///PATH. Percent signs in the path have no special
+// meaning.
 func ParseAddress(text string) (Address, error) {
 	network, target, _ := strings.Cut(text, "://")
 	var err error
@@ -44,13 +44,13 @@ func ParseAddress(text string) (Address, error) {
 	return Address{network, target}, nil
 }
 
-// Dial connects to the address. The error has the errno in it, if there is one.
+// Dial connects to the address. If the cause is an errno, the error wraps it.
 func Dial(ctx context.Context, a Address) (Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, a.Network, a.Target)
 	if err != nil {
 		return nil, err
 	}
-	return conn.(Conn), nil // those of both networks are
+	return conn.(Conn), nil // the connections of both networks implement Conn
 }
 
 func checkHostPort(target string) error {

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// DefaultBudget is what all sockets of an agent keep together, in bytes.
+	// DefaultBudget bounds the bytes that all sockets of an agent keep together.
 	DefaultBudget = 64 << 20
-	// pieceSize is how much of that is taken at a time, and how much is told at once.
+	// pieceSize is the number of bytes that is taken from the budget at a time. It also bounds the
+	// bytes of one Data.
 	pieceSize = 64 << 10
-	// maxOpen is how many sockets of all sets that share a [Budget] are open at
-	// once: each takes a descriptor, and may keep 8 KiB whatever
-	// others do.
+	// maxOpen bounds the sockets of all sets that share a [Budget], because each socket takes a
+	// descriptor, and may keep 8 KiB even if the budget is used up.
 	maxOpen = 2048
 )
 
-// Budget bounds what the sockets of several sets keep, and how many there are.
+// A Budget bounds the bytes that the sockets of several sets keep, and the number of these sockets.
 type Budget struct {
 	Max int64 // bytes
 
@@ -25,7 +25,7 @@ type Budget struct {
 	open int
 }
 
-// take takes n bytes, or nothing.
+// take takes n bytes, or none. It reports whether it took them.
 func (b *Budget) take(n int64) bool {
 	if b.used.Add(n) <= b.Max {
 		return true
@@ -36,7 +36,7 @@ func (b *Budget) take(n int64) bool {
 
 func (b *Budget) give(n int64) { b.used.Add(-n) }
 
-// enter counts one more socket, if there may be one.
+// enter counts one more socket. It reports whether one more was allowed.
 func (b *Budget) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +47,7 @@ func (b *Budget) enter() bool {
 	return true
 }
 
-// Open returns how many sockets are open or being connected.
+// Open returns the number of sockets that are open or being connected.
 func (b *Budget) Open() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxSockets is how many sockets a [Set] has.
+	// maxSockets bounds the sockets of one [Set].
 	maxSockets = 256
-	// DialTimeout is how long connecting may take.
+	// DialTimeout is the time limit for connecting.
 	DialTimeout = 30 * time.Second
 )
 
@@ -23,29 +23,29 @@ var (
 	errLate    = fmt.Errorf("no answer within %v", DialTimeout)
 )
 
-// Set has the sockets of one client, by ids that the client has chosen. Its methods
-// may be called at once.
+// A Set has the sockets of one client, by ids that the client has chosen. Its methods may be called
+// concurrently.
 type Set struct {
 	budget *Budget
 	ctx    context.Context // ends with the set
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries map[string]*slot
 	closed  bool
 
-	running sync.WaitGroup // dials
+	running sync.WaitGroup // counts dials
 }
 
-// slot is a socket, or one that is being connected.
+// slot is a socket that is connected or being connected.
 type slot struct {
 	cancel context.CancelFunc // ends the dial
-	done   chan struct{}      // closed when the dial has ended; then what follows is set
+	done   chan struct{}      // closed when the dial has ended; then the fields below are set
 	socket *Socket
 	err    error
 }
 
-// NewSet makes a set. CloseAll ends it.
+// NewSet makes a set. The caller ends it with CloseAll.
 func NewSet(budget *Budget) *Set {
 	s := &Set{budget: budget, entries: map[string]*slot{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -55,10 +55,10 @@ func NewSet(budget *Budget) *Set {
 // Dialer opens a connection.
 type Dialer func(context.Context) (Conn, error)
 
-// Open makes a socket of a connection that dial opens. The window is how many bytes are
-// read from it that are not acknowledged. It calls wait once the id is taken, before it
-// waits for dial, and gives up if that fails. If ctx ends before it is connected, dial goes
-// on: Get finds the outcome.
+// Open opens a connection with dial, and makes a socket of it. window is the highest number of
+// bytes that are read from the connection and not yet acknowledged. Open reserves the id and calls
+// wait, then waits for dial. If wait fails, Open closes the socket. If ctx ends before the
+// connection is made, dial continues, and Get returns the outcome.
 func (s *Set) Open(ctx context.Context, id string, window uint64, dial Dialer, wait func() error) (*Socket, error) {
 	e, dialing, err := s.reserve(ctx, id)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Set) Open(ctx context.Context, id string, window uint64, dial Dialer, w
 	return e.await(ctx)
 }
 
-// reserve takes an id for a socket that is about to be connected. It fails when ctx
-// has ended: whoever asks for the id afterwards has to find it free.
+// reserve takes an id for a socket that is about to be connected. It fails if ctx has ended,
+// because the id must then stay free for the next request.
 func (s *Set) reserve(ctx context.Context, id string) (*slot, context.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,11 +99,11 @@ func (s *Set) reserve(ctx context.Context, id string) (*slot, context.Context, e
 	dialing, give := context.WithCancelCause(inTime)
 	e.cancel = func() { give(ErrClosed); cancel() }
 	s.entries[id] = e
-	s.running.Add(1) // until settle: CloseAll waits for the socket, too
+	s.running.Add(1) // until settle, because CloseAll also waits for the socket
 	return e, dialing, nil
 }
 
-// settle notes how a dial has ended.
+// settle stores the outcome of a dial.
 func (s *Set) settle(id string, e *slot, conn Conn, err error, window uint64) {
 	defer s.running.Done()
 	s.mu.Lock()
@@ -136,8 +136,8 @@ func (e *slot) await(ctx context.Context) (*Socket, error) {
 	}
 }
 
-// Get returns the socket of an id. It calls wait before it waits for one that is
-// being connected, and returns ErrUnknown when that fails.
+// Get returns the socket of an id. If the socket is being connected, Get calls wait and then waits
+// for the connection. If connecting fails, Get returns ErrUnknown.
 func (s *Set) Get(ctx context.Context, id string, wait func() error) (*Socket, error) {
 	s.mu.Lock()
 	e := s.entries[id]
@@ -159,8 +159,8 @@ func (s *Set) Get(ctx context.Context, id string, wait func() error) (*Socket, e
 	return socket, err
 }
 
-// Close closes the socket of an id, also one that is being connected. Nothing is
-// told of it any more, but see [Socket]. What was written before is still sent.
+// Close closes the socket of an id, even if it is being connected. After Close the sink gets
+// nothing more, but see Socket.close. Bytes written before are still sent.
 func (s *Set) Close(id string) {
 	s.mu.Lock()
 	e := s.entries[id]
@@ -183,8 +183,8 @@ func (s *Set) end(e *slot) {
 	s.budget.leave()
 }
 
-// CloseAll closes all sockets and the set, and waits until nothing of them runs. No
-// sink may block by then.
+// CloseAll closes all sockets and the set, and waits until none of their goroutines runs. The
+// caller must make sure that no sink blocks.
 func (s *Set) CloseAll() {
 	s.mu.Lock()
 	s.closed = true

@@ -16,71 +16,71 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// Conn is a connection that can be closed in one direction: *net.TCPConn and *net.UnixConn.
+// A Conn is a connection that can be closed in one direction: *net.TCPConn and *net.UnixConn.
 type Conn interface {
 	net.Conn
 	syscall.Conn
 	CloseWrite() error
 }
 
-// Sink takes what has come from the other end of a socket, in order. It may block.
-// The bytes are its own only until it returns. After an error it gets nothing more.
+// A Sink receives the data from the other end of a socket, in order. It may block. It must not use
+// the bytes after it has returned. After it has returned an error, it gets nothing more.
 type Sink func(Data) error
 
-// Data is what has come. Offset is how many bytes came before.
+// Data is received data. Offset is the number of bytes received before it.
 type Data struct {
 	Offset uint64
 	Bytes  []byte
-	// End is io.EOF when nothing more comes, or why nothing more can be read.
+	// End is io.EOF at the end of the stream, or the error that ended reading; nil if more may come.
 	End error
 }
 
 // Errors of a [Socket].
 var (
-	// ErrClosed: the socket was closed here.
+	// ErrClosed: this side has closed the socket.
 	ErrClosed = errors.New("the socket is closed")
-	// ErrInputEnded: bytes are written after the end.
+	// ErrInputEnded: a write has bytes after the end of the input.
 	ErrInputEnded = errors.New("bytes after the end of what is written")
 )
 
-// GapError says that a write does not begin where the last one ended, or before that.
+// A GapError says that a write begins after the end of the bytes received so far.
 type GapError struct{ Offset, Received uint64 }
 
 func (e *GapError) Error() string {
 	return fmt.Sprintf("%d is beyond the %d bytes that have come", e.Offset, e.Received)
 }
 
-// ReceivedError says that somebody acknowledges what was not sent, or wants to go on at what was
-// dropped.
+// A ReceivedError says that the client acknowledges bytes that were not sent, or wants to continue
+// at bytes that were dropped.
 type ReceivedError struct{ Received, From, To uint64 }
 
 func (e *ReceivedError) Error() string {
 	return fmt.Sprintf("%d is not between %d and %d", e.Received, e.From, e.To)
 }
 
-// Socket is one connection. Its methods may be called at once.
+// A Socket is one connection. Its methods may be called concurrently.
 type Socket struct {
 	conn   Conn
 	raw    syscall.RawConn
 	window uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed sync.Cond
-	kept    buffer.Backlog // what has come
-	acked   uint64         // up to here it counts no longer for the window
-	dropped uint64         // up to here nobody wants it again
-	sent    uint64         // up to here it was given to the sink
-	filling bool           // the goroutine that reads has space of kept
-	end     error          // what follows the last byte; nil while more may come
-	told    bool           // the sink knows the end
-	turn    int            // how often Rewind was called
-	sink    Sink           // nil: nobody takes anything
+	kept    buffer.Backlog // received bytes
+	acked   uint64         // offset up to which bytes no longer count for the window
+	dropped uint64         // offset up to which bytes are not needed again
+	sent    uint64         // offset up to which bytes were given to the sink
+	filling bool           // the reading goroutine uses space of kept
+	end     error          // the end after the last byte; nil while more may come
+	told    bool           // the sink was given the end
+	turn    int            // number of Rewind calls
+	sink    Sink           // nil: no data is passed on
 	closed  bool
 
-	writing chan struct{} // holds an element while somebody writes, who has what follows
+	writing chan struct{} // holds an element during a write; its holder owns the fields below
 	written uint64
 	ended   bool  // nothing more may be written
-	failed  error // why nothing more can be written
+	failed  error // the error after which nothing more can be written
 
 	running sync.WaitGroup
 }
@@ -102,7 +102,7 @@ func newSocket(conn Conn, window uint64, budget *Budget) (*Socket, error) {
 	return s, nil
 }
 
-// read reads while there is room.
+// read reads while there is room, until the end or an error.
 func (s *Socket) read() {
 	for s.awaitRoom() {
 		if err := s.readOnce(); err != nil {
@@ -115,8 +115,8 @@ func (s *Socket) read() {
 	}
 }
 
-// awaitRoom waits until there is room in the window and in the budget. The result
-// is false when the socket is closed.
+// awaitRoom waits until there is room in the window and in the budget. It returns false if the
+// socket is closed.
 func (s *Socket) awaitRoom() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +127,8 @@ func (s *Socket) awaitRoom() bool {
 	return !s.closed
 }
 
-// spaceLocked returns room for the next bytes, nil if there is none now.
-// settleLocked says how much of it was used.
+// spaceLocked returns space for the next bytes, or nil if there is none now. settleLocked must then
+// say how many bytes of the space were used.
 func (s *Socket) spaceLocked() []byte {
 	room := s.window - (s.kept.End() - s.acked)
 	if room == 0 || s.closed {
@@ -146,8 +146,8 @@ func (s *Socket) settleLocked(n int) {
 	}
 }
 
-// readOnce reads what has come. Memory is taken only when something has: a socket
-// on which nothing happens holds none.
+// readOnce waits for data and reads it. It takes memory only when data has arrived, so that an idle
+// socket holds no memory.
 func (s *Socket) readOnce() error {
 	var n int
 	var err error
@@ -157,7 +157,7 @@ func (s *Socket) readOnce() error {
 		s.mu.Unlock()
 		if space == nil {
 			n, err = 0, nil
-			return true // others have used up the budget, or the socket is closed
+			return true // other sockets have used up the budget, or this socket is closed
 		}
 		n, err = ignoringEINTR(func() (int, error) { return unix.Read(int(fd), space) })
 		s.mu.Lock()
@@ -184,7 +184,7 @@ func ignoringEINTR(call func() (int, error)) (n int, err error) {
 	}
 }
 
-// tell gives the sink what was read, until the socket is closed.
+// tell passes the read bytes to the sink, until the socket is closed.
 func (s *Socket) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Socket) tell() {
 	}
 }
 
-// Ack notes that the client has that many bytes in all, which makes room for more.
+// Ack records that the client has received this many bytes in total, which makes room for more.
 func (s *Socket) Ack(received uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,10 +234,11 @@ func (s *Socket) dropLocked(before uint64) {
 	s.kept.Drop(before)
 }
 
-// Rewind notes that the client has that many bytes in all, and none of those that
-// were sent behind them. They go on to count for the window: the client may not
-// have room for more. It returns how many bytes were written for the client, once a
-// write that is under way is over, and a turn for Tell: nothing is told until then.
+// Rewind records that the client has received this many bytes in total, and has lost all later
+// bytes that were sent. The lost bytes still count for the window, because the client may not have
+// room for more. Rewind waits for a running write, and returns the total number of bytes that were
+// written for the client. It also returns a turn for Tell; until Tell is called, the sink gets
+// nothing.
 func (s *Socket) Rewind(ctx context.Context, received uint64) (turn int, written uint64, err error) {
 	if err := s.lockWriting(ctx, nil); err != nil {
 		return 0, 0, err
@@ -255,8 +256,8 @@ func (s *Socket) Rewind(ctx context.Context, received uint64) (turn int, written
 	return s.turn, written, nil
 }
 
-// Tell gives the sink what has come and will come. It has no effect when Rewind was
-// called since the one that has returned this turn; the turn of a new socket is 0.
+// Tell sets the sink that gets the kept and all later bytes. It has no effect if Rewind was called
+// after the Rewind that returned this turn. The turn of a new socket is 0.
 func (s *Socket) Tell(turn int, sink Sink) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +267,7 @@ func (s *Socket) Tell(turn int, sink Sink) {
 	}
 }
 
-// lockWriting takes the right to write. It calls wait before it waits for it.
+// lockWriting takes the right to write. If it has to wait, it first calls wait.
 func (s *Socket) lockWriting(ctx context.Context, wait func() error) error {
 	select {
 	case s.writing <- struct{}{}:
@@ -283,19 +284,19 @@ func (s *Socket) lockWriting(ctx context.Context, wait func() error) error {
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		// The client has gone, and will ask how much was written. Nothing may be
-		// written after the answer.
+		// The client is gone, and will ask how many bytes were written. Nothing may be written after the
+		// answer.
 		<-s.writing
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// Write passes bytes on that begin at an offset of all that is written, but none
-// that it has passed on before, and returns how many those are in all. With eof
-// nothing may follow. It calls wait before it waits for the other end to read, and
-// gives up with the cause of ctx, or the error of wait. If it fails on the way, it
-// has passed some bytes on.
+// Write sends bytes. offset is the position of p in all bytes that are written to the socket. Bytes
+// that Write has sent before are skipped. Write returns the total number of bytes sent. After a
+// write with eof, nothing may follow. Before Write waits for the other end to read, it calls wait.
+// It fails with the cause of ctx, or with the error of wait. If it fails, it may have sent some of
+// the bytes.
 func (s *Socket) Write(ctx context.Context, offset uint64, p []byte, eof bool, wait func() error) (written uint64, err error) {
 	if err := s.lockWriting(ctx, wait); err != nil {
 		return 0, err
@@ -325,7 +326,7 @@ func (s *Socket) Write(ctx context.Context, offset uint64, p []byte, eof bool, w
 	return s.written, nil
 }
 
-// pass gives the kernel all of p.
+// pass gives all of p to the kernel.
 func (s *Socket) pass(ctx context.Context, p []byte, wait func() error) error {
 	n, err := s.try(p)
 	s.written += uint64(n)
@@ -341,7 +342,7 @@ func (s *Socket) pass(ctx context.Context, p []byte, wait func() error) error {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(interrupted)
-		_ = s.conn.SetWriteDeadline(time.Unix(1, 0)) // of a closed one it does not matter
+		_ = s.conn.SetWriteDeadline(time.Unix(1, 0)) // an error means that it is closed already
 	})
 	n, err = s.conn.Write(p)
 	s.written += uint64(n)
@@ -358,7 +359,7 @@ func (s *Socket) pass(ctx context.Context, p []byte, wait func() error) error {
 	return s.fail(err)
 }
 
-// try gives the kernel as much of p as it takes at once.
+// try gives as much of p to the kernel as it accepts without waiting.
 func (s *Socket) try(p []byte) (n int, err error) {
 	waitErr := s.raw.Write(func(fd uintptr) bool {
 		n, err = ignoringEINTR(func() (int, error) { return unix.Write(int(fd), p) })
@@ -373,7 +374,7 @@ func (s *Socket) try(p []byte) (n int, err error) {
 	return max(n, 0), err
 }
 
-// fail notes that nothing more can be written.
+// fail records that nothing more can be written.
 func (s *Socket) fail(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		err = ErrClosed
@@ -382,18 +383,17 @@ func (s *Socket) fail(err error) error {
 	return err
 }
 
-// close ends the connection. Nothing is told once it has returned, but for what the
-// sink has been given and not returned from: the caller ends that, if it does not
-// want to wait in wait.
+// close ends the connection. After it returns, no call of the sink begins, but a running call may
+// continue. The caller must end a running call if wait must not wait for it.
 func (s *Socket) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.changed.Broadcast()
 	s.mu.Unlock()
-	_ = s.conn.Close() // what the kernel has of it, it still sends
+	_ = s.conn.Close() // the kernel still sends the bytes that it has
 }
 
-// wait waits for the goroutines of a closed socket, and gives back what it holds.
+// wait waits for the goroutines of a closed socket, and gives back its memory.
 func (s *Socket) wait() {
 	s.running.Wait()
 	s.mu.Lock()

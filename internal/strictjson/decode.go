@@ -1,12 +1,12 @@
 package strictjson
 
-// Unmarshaler is a record that reads itself from an Object.
+// An Unmarshaler is a record that reads itself from an Object.
 type Unmarshaler interface {
 	UnmarshalObject(o *Object)
 }
 
-// Unmarshal reads one JSON object, with nothing after it but white space, into v.
-// The text is checked by the rules of [Members], and names are compared exactly.
+// Unmarshal reads one JSON object into v. Only white space may follow the object. The text is
+// checked by the rules of [Members], and names are compared exactly.
 func Unmarshal(text []byte, v Unmarshaler) error {
 	s := scanners.Get().(*scanner)
 	defer s.recycle()
@@ -30,11 +30,10 @@ func Unmarshal(text []byte, v Unmarshaler) error {
 	return nil
 }
 
-// Members checks a text that should be one JSON object, and calls visit for each of
-// its members as soon as the member is checked. name and value are slices of data,
-// but for a name with escapes. isObject is false for a text that is some other JSON
-// value. An error says what breaks the rules, with line and column; the caller must
-// then forget the members that it has been given.
+// Members checks a text that should be one JSON object, and calls visit for each of its members as
+// soon as the member is checked. name and value are slices of data; a name with escapes is a copy.
+// isObject is false if the text is another JSON value. An error says which rule the text breaks,
+// with line and column. After an error the caller must discard the members that visit has received.
 func Members(data []byte, visit func(name, value []byte)) (isObject bool, err error) {
 	s := scanners.Get().(*scanner)
 	defer s.recycle()

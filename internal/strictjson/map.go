@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The errors of a Map repeat nothing of the text, which may be secret.
+// The errors of a Map quote nothing of the text, because it may be secret.
 var (
 	errNotObject = errors.New("is not a JSON object")
 	errNotText   = errors.New("is not a string")
@@ -15,8 +15,8 @@ var (
 	errNotTexts  = errors.New("is neither a string nor an array of strings")
 )
 
-// A Map is an object of which a reader wants some members, each for itself: in a Map,
-// unlike in an [Object], a wrong member spoils no other. A Map can be encoded again.
+// A Map is an object for a reader that reads only some members. Unlike in an [Object], an invalid
+// member has no effect on other members. A Map can be encoded again.
 type Map map[string]json.RawMessage
 
 // ParseMap reads a text that should be one JSON object, by the rules of [Members].
@@ -30,10 +30,10 @@ func ParseMap(text []byte) (Map, error) {
 	return m, nil
 }
 
-// Has reports whether the member is there and not null.
+// Has reports whether the member exists and is not null.
 func (m Map) Has(name string) bool { return len(m[name]) > 0 && m[name][0] != 'n' }
 
-// Text returns a string, "" when the member is absent or null.
+// Text returns a string. It returns "" if the member is absent or null.
 func (m Map) Text(name string) (string, error) {
 	switch {
 	case !m.Has(name):
@@ -44,8 +44,8 @@ func (m Map) Text(name string) (string, error) {
 	return Text(m[name]), nil
 }
 
-// Int64 returns an integer, written without fraction and exponent, 0 when the member
-// is absent or null.
+// Int64 returns an integer that is written without fraction and exponent. It returns 0 if the
+// member is absent or null.
 func (m Map) Int64(name string) (int64, error) {
 	if !m.Has(name) {
 		return 0, nil
@@ -57,8 +57,8 @@ func (m Map) Int64(name string) (int64, error) {
 	return n, nil
 }
 
-// Texts returns the strings of a member that is one string or an array of strings,
-// none when the member is absent or null.
+// Texts returns the strings of a member that is one string or an array of strings. It returns none
+// if the member is absent or null.
 func (m Map) Texts(name string) ([]string, error) {
 	if !m.Has(name) {
 		return nil, nil

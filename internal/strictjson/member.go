@@ -2,8 +2,7 @@ package strictjson
 
 import "bytes"
 
-// The functions below take apart values that a scanner has accepted, and check
-// nothing.
+// The functions below split values that a scanner has accepted, and check nothing.
 
 // eachMember calls visit for the members of a checked object until visit returns
 // false.
@@ -32,7 +31,7 @@ func eachMember(raw []byte, visit func(name, value []byte) bool) {
 	}
 }
 
-// skip passes over one value of a checked text.
+// skip skips one value of a checked text.
 func (s *scanner) skip() {
 	depth := 0
 	for {
@@ -59,8 +58,8 @@ func (s *scanner) skip() {
 	}
 }
 
-// skipString passes over a string that has been checked: it ends at the first
-// quote behind an even number of backslashes.
+// skipString skips a checked string. The string ends at the first quote after an even number of
+// backslashes.
 func (s *scanner) skipString() {
 	s.pos++
 	start := s.pos
@@ -88,8 +87,8 @@ func stringContent(raw []byte) []byte {
 // Text returns the content of a checked string. raw is the string with its quotes.
 func Text(raw []byte) string { return string(stringContent(raw)) }
 
-// TypeOf names the type of a value that has been checked, for an error text:
-// map, sequence, string, boolean, number or null, and "nothing" for no value.
+// TypeOf returns the name of a checked value's type for an error text: map, sequence, string,
+// boolean, number or null. It returns "nothing" if there is no value.
 func TypeOf(raw []byte) string {
 	if len(raw) == 0 {
 		return "nothing"
@@ -110,8 +109,7 @@ func TypeOf(raw []byte) string {
 	}
 }
 
-// StringMember looks up one string member of params that have been checked, without
-// taking the other members apart.
+// StringMember looks up one string member of checked params, without parsing the other members.
 func StringMember(params []byte, member string) (content string, ok bool) {
 	if len(params) == 0 || params[0] != '{' {
 		return "", false

@@ -9,21 +9,19 @@ import (
 	"sync"
 )
 
-// Object reads the members of a JSON object that [Members] has checked. It compares
-// names exactly and ignores unknown members, as the wire asks; encoding/json would
-// take names in other capitals too. The first member that is missing or of the
-// wrong type is kept as the error, so that a record is read member by member and
-// checked once:
+// An Object reads the members of a JSON object that [Members] has checked. It compares names
+// exactly and ignores unknown members, as the protocol requires; encoding/json would also accept
+// names with other capitals. The Object keeps the first error about a missing member or a wrong
+// type, so that a record is read member by member and checked once:
 //
 //	o.String("processId")
 //	o.Bool("tty")
 //	return o.Err()
 //
-// Accessors come in three forms: the plain one requires the member. With Opt in its
-// name the member may be absent or null, with Default it may be absent, but not
-// null.
+// Accessors come in three forms. The plain form requires the member. With Opt in its name the
+// member may be absent or null. With Default it may be absent, but not null.
 type Object struct {
-	path    string // of this object inside params, for error texts
+	path    string // path of this object inside params, for error texts
 	members []member
 	err     *Error
 }
@@ -41,9 +39,8 @@ func (e *Error) Error() string { return e.Message }
 
 func errorf(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
-// UnmarshalPooled is [Unmarshal] for raw that was checked as a part of a larger
-// text: the params or result of a message. The Object is used again afterwards, so
-// v must not keep it.
+// UnmarshalPooled is like [Unmarshal], but raw was already checked as a part of a larger text: it
+// is the params or result of a message. The Object is reused afterwards, so v must not keep it.
 func UnmarshalPooled(raw []byte, v Unmarshaler) *Error {
 	o := objects.Get().(*Object)
 	defer o.recycle()
@@ -58,15 +55,14 @@ func UnmarshalPooled(raw []byte, v Unmarshaler) *Error {
 // objects is a pool of Objects, each with its memory for members.
 var objects = sync.Pool{New: func() any { return new(Object) }}
 
-// recycle gives an object back.
+// recycle returns an object to the pool.
 func (o *Object) recycle() {
 	if cap(o.members) <= keptMembers {
 		objects.Put(o)
 	}
 }
 
-// ParseObject takes apart a JSON object that has been checked. Members are
-// slices of raw.
+// ParseObject parses a checked JSON object. Members are slices of raw.
 func ParseObject(raw []byte) (*Object, *Error) {
 	o := new(Object)
 	if err := o.parse(raw); err != nil {
@@ -86,7 +82,7 @@ func (o *Object) parse(raw []byte) *Error {
 	return nil
 }
 
-// Only refuses members with other names than these; a name in other capitals is
+// Only records an error if a member has another name than these. A name with other capitals is
 // another name.
 func (o *Object) Only(names ...string) {
 	for _, m := range o.members {
@@ -96,17 +92,17 @@ func (o *Object) Only(names ...string) {
 	}
 }
 
-// Err returns the first error, nil if all members were fine.
+// Err returns the first error, or nil if there was none.
 func (o *Object) Err() *Error { return o.err }
 
-// Fail records an error about a member, unless the Object has an error already.
+// Fail records an error about a member. If the Object already has an error, it keeps that error.
 func (o *Object) Fail(name, format string, args ...any) {
 	if o.err == nil {
 		o.err = errorf("%s%s: %s", o.path, name, fmt.Sprintf(format, args...))
 	}
 }
 
-// raw returns a member's value, nil if the member is absent.
+// raw returns the text of a member's value, or nil if the member is absent.
 func (o *Object) raw(name string) []byte {
 	for i := range o.members {
 		if string(o.members[i].name) == name {
@@ -116,8 +112,7 @@ func (o *Object) raw(name string) []byte {
 	return nil
 }
 
-// Require returns a member's value as it stands in the text. A missing member is an
-// error.
+// Require returns the text of a member's value. A missing member is an error.
 func (o *Object) Require(name string) []byte {
 	raw := o.raw(name)
 	if raw == nil && o.err == nil {
@@ -135,10 +130,10 @@ func (o *Object) First() (name []byte, ok bool) {
 	return o.members[0].name, true
 }
 
-// Present reports whether the member is there, even if it is null.
+// Present reports whether the member exists, even if it is null.
 func (o *Object) Present(name string) bool { return o.raw(name) != nil }
 
-// Has reports whether the member is there and not null.
+// Has reports whether the member exists and is not null.
 func (o *Object) Has(name string) bool {
 	raw := o.raw(name)
 	return raw != nil && raw[0] != 'n'
@@ -162,7 +157,7 @@ func (o *Object) asString(name string, raw []byte) string {
 // String reads a required string.
 func (o *Object) String(name string) string { return o.asString(name, o.Require(name)) }
 
-// OptString reads a string, nil when absent or null.
+// OptString reads a string. It returns nil if the member is absent or null.
 func (o *Object) OptString(name string) *string {
 	if !o.Has(name) {
 		return nil
@@ -183,7 +178,7 @@ func (o *Object) asBool(name string, raw []byte) bool {
 // Bool reads a required boolean.
 func (o *Object) Bool(name string) bool { return o.asBool(name, o.Require(name)) }
 
-// BoolDefault reads a boolean that may be absent, and is value then.
+// BoolDefault reads a boolean. It returns value if the member is absent.
 func (o *Object) BoolDefault(name string, value bool) bool {
 	if raw := o.raw(name); raw != nil {
 		return o.asBool(name, raw)
@@ -191,7 +186,7 @@ func (o *Object) BoolDefault(name string, value bool) bool {
 	return value
 }
 
-// OptBool reads a boolean that may be absent or null, and is value then.
+// OptBool reads a boolean. It returns value if the member is absent or null.
 func (o *Object) OptBool(name string, value bool) bool {
 	if !o.Has(name) {
 		return value
@@ -233,7 +228,7 @@ func (o *Object) notInteger(name string, raw []byte) {
 	o.Fail(name, "invalid number %.32s, expected an integer in range", raw)
 }
 
-// OptUint64 reads an unsigned integer, nil when absent or null.
+// OptUint64 reads an unsigned integer. It returns nil if the member is absent or null.
 func (o *Object) OptUint64(name string) *uint64 {
 	if !o.Has(name) {
 		return nil
@@ -241,7 +236,7 @@ func (o *Object) OptUint64(name string) *uint64 {
 	return new(o.Uint64(name))
 }
 
-// OptUint16 reads an unsigned 16-bit integer, nil when absent or null.
+// OptUint16 reads an unsigned 16-bit integer. It returns nil if the member is absent or null.
 func (o *Object) OptUint16(name string) *uint16 {
 	n := o.OptUint64(name)
 	if n == nil {
@@ -253,7 +248,7 @@ func (o *Object) OptUint16(name string) *uint16 {
 	return new(uint16(*n))
 }
 
-// OneOf reads a required string that has to be one of words.
+// OneOf reads a required string that must be one of words.
 func (o *Object) OneOf(name string, words ...string) string {
 	s := o.String(name)
 	if o.err != nil {
@@ -266,7 +261,7 @@ func (o *Object) OneOf(name string, words ...string) string {
 	return s
 }
 
-// OneOfDefault reads a string that has to be one of words, the first of them when
+// OneOfDefault reads a string that must be one of words. It returns the first word if the member is
 // absent.
 func (o *Object) OneOfDefault(name string, words ...string) string {
 	if o.raw(name) == nil {
@@ -289,9 +284,8 @@ func quoteAll(words []string) string {
 // Base64 reads and decodes a required string of strict base64.
 func (o *Object) Base64(name string) []byte { return o.base64(name, false) }
 
-// Base64InPlace is Base64 without a copy: the bytes replace their text in the
-// message. So they are good only as long as the message, and the member can be read
-// only once.
+// Base64InPlace is Base64 without a copy: the bytes overwrite their text in the message. They are
+// valid only as long as the message, and the member can be read only once.
 func (o *Object) Base64InPlace(name string) []byte { return o.base64(name, true) }
 
 func (o *Object) base64(name string, inPlace bool) []byte {
@@ -317,8 +311,8 @@ func (o *Object) base64(name string, inPlace bool) []byte {
 	return b
 }
 
-// Base64Apart is Base64InPlace for a record that has an error of its own for bad
-// base64: it returns that error as err instead of recording it in the Object.
+// Base64Apart is like Base64InPlace, for a record that has its own error for bad base64. It returns
+// an error of decoding as err and does not record it in the Object.
 func (o *Object) Base64Apart(name string) (b []byte, err error) {
 	raw := o.Require(name)
 	if raw == nil {
@@ -332,7 +326,7 @@ func (o *Object) Base64Apart(name string) (b []byte, err error) {
 	return decodeBase64(content, content)
 }
 
-// OptBase64 reads base64, nil when absent or null.
+// OptBase64 reads base64. It returns nil if the member is absent or null.
 func (o *Object) OptBase64(name string) []byte {
 	if !o.Has(name) {
 		return nil
@@ -340,13 +334,13 @@ func (o *Object) OptBase64(name string) []byte {
 	return o.Base64(name)
 }
 
-// Parse reads a required string and gives it to parse, whose error becomes the
-// error about the member.
+// Parse reads a required string and passes it to parse. An error of parse becomes the error about
+// the member.
 func (o *Object) Parse(name string, parse func(string) error) {
 	o.parseString(name, o.Require(name), parse)
 }
 
-// ParseEach gives each string of a required array to parse, as [Object.Parse] does.
+// ParseEach passes each string of a required array to parse, as [Object.Parse] does.
 func (o *Object) ParseEach(name string, parse func(string) error) {
 	o.each(name, o.Require(name), func(name string, raw []byte) { o.parseString(name, raw, parse) })
 }
@@ -371,7 +365,7 @@ func (o *Object) Strings(name string) []string {
 	return out
 }
 
-// Words reads a required array of at most most strings, each of which has to be one of words.
+// Words reads a required array of at most most strings. Each string must be one of words.
 func (o *Object) Words(name string, most int, words ...string) []string {
 	out := []string{}
 	o.each(name, o.Require(name), func(name string, raw []byte) {
@@ -457,8 +451,8 @@ func (o *Object) StringMap(name string) map[string]string {
 	return out
 }
 
-// EachIn reads a required object whose members are objects, of which there are at most most.
-// The order is that of the text.
+// EachIn reads a required object with at most most members, which must be objects. It calls read in
+// the order of the text.
 func (o *Object) EachIn(name string, most int, read func(key string, o *Object)) {
 	o.In(name, func(inner *Object) {
 		if !inner.atMost(most) {
@@ -470,7 +464,7 @@ func (o *Object) EachIn(name string, most int, read func(key string, o *Object))
 	})
 }
 
-// WordMap reads a required object whose members are words, of which there are at most most.
+// WordMap reads a required object with at most most members. Each value must be one of words.
 func (o *Object) WordMap(name string, most int, words ...string) map[string]string {
 	out := map[string]string{}
 	o.In(name, func(inner *Object) {
@@ -490,7 +484,8 @@ func (o *Object) WordMap(name string, most int, words ...string) map[string]stri
 	return out
 }
 
-// atMost refuses an object with more than n members.
+// atMost records an error if the object has more than n members. It reports whether the Object has
+// no error.
 func (o *Object) atMost(n int) bool {
 	if len(o.members) > n && o.err == nil {
 		o.err = errorf("%s: has %d members, at most %d", strings.TrimSuffix(o.path, "."), len(o.members), n)
@@ -501,8 +496,7 @@ func (o *Object) atMost(n int) bool {
 // In reads a required member that is an object.
 func (o *Object) In(name string, read func(*Object)) { o.inside(name, o.Require(name), read) }
 
-// OptIn reads an object that may be absent or null, and reports whether it was
-// there.
+// OptIn reads an object that may be absent or null, and reports whether the member was an object.
 func (o *Object) OptIn(name string, read func(*Object)) bool {
 	if !o.Has(name) {
 		return false

@@ -11,15 +11,14 @@ import (
 
 // Limits of one message (rpc.md 2.4).
 const (
-	// MaxDepth is the number of containers that may be open at once, the
-	// message itself included.
+	// MaxDepth is the number of containers that may be nested, including the message itself.
 	MaxDepth = 127
-	// MaxValues is the number of JSON values in one message, containers and
-	// scalars; member names do not count.
+	// MaxValues is the number of JSON values in one message: containers and scalars. Member names do
+	// not count.
 	MaxValues = 262_144
 )
 
-// syntaxError says why a text is not a JSON value within the limits, and where.
+// syntaxError says why a text is not a JSON value within the limits, with the position.
 type syntaxError struct {
 	reason       string
 	line, column int
@@ -29,35 +28,35 @@ func (e *syntaxError) Error() string {
 	return fmt.Sprintf("%s at line %d column %d", e.reason, e.line, e.column)
 }
 
-// scanner checks a text against RFC 8259 and this protocol's stricter rules: valid
-// UTF-8, no lone surrogate, no duplicate member name at any depth, and the limits
-// above. It finds out where values end, and builds none.
+// scanner checks a text against RFC 8259 and this protocol's stricter rules: valid UTF-8, no lone
+// surrogate, no duplicate member name at any depth, and the limits above. It finds the ends of
+// values, but does not decode them.
 type scanner struct {
 	data   []byte
 	pos    int
 	depth  int
 	values int
-	// names holds the member names of all open objects; each object knows
-	// where its own begin.
+	// names holds the member names of all open objects. Each call of object knows where the names of
+	// its object begin.
 	names [][]byte
 }
 
 // scanners is a pool of scanners, each with its memory for names.
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// keptMembers is how many names or members a scanner or Object may have room for
-// and still go back to its pool. Every honest message has fewer.
+// keptMembers is the highest capacity for names or members with which a scanner or Object goes back
+// to its pool. Every usual message has fewer.
 const keptMembers = 256
 
-// recycle gives a scanner back.
+// recycle returns a scanner to the pool.
 func (s *scanner) recycle() {
 	if cap(s.names) <= keptMembers {
 		scanners.Put(s)
 	}
 }
 
-// manyNames is the number of members from which on an object's names are looked up
-// in a map. With fewer, comparing with each name costs less than hashing.
+// manyNames is the number of members from which an object's names are looked up in a map. Below it,
+// comparing with each name costs less than hashing.
 const manyNames = 24
 
 func (s *scanner) fail(format string, args ...any) error {
@@ -78,7 +77,7 @@ func (s *scanner) space() {
 	}
 }
 
-// end checks that nothing but white space is left.
+// end checks that only white space is left.
 func (s *scanner) end() error {
 	if s.space(); s.pos < len(s.data) {
 		return s.fail("trailing characters")
@@ -155,7 +154,7 @@ func (s *scanner) array() error {
 	}
 }
 
-// object checks and skips an object, whose brace is next. It gives each member to
+// object checks and skips an object. The next byte must be its brace. It passes each member to
 // visit, which may be nil.
 func (s *scanner) object(visit func(name, value []byte)) error {
 	if err := s.open(); err != nil {
@@ -209,9 +208,8 @@ func (s *scanner) object(visit func(name, value []byte)) error {
 	}
 }
 
-// remember notes a name of an object, and refuses one that the object has already.
-// first is where the object's names begin in s.names; seen has them too, once there
-// are many.
+// remember stores a name of an object, and refuses a name that the object already has. first is the
+// index in s.names where the object's names begin. Once there are many names, seen has them too.
 func (s *scanner) remember(name []byte, first int, seen map[string]struct{}) (map[string]struct{}, error) {
 	if seen == nil {
 		for _, other := range s.names[first:] {
@@ -281,23 +279,22 @@ func (s *scanner) number() error {
 	return nil
 }
 
-// Eight bytes in a word, for looking at them together.
+// Constants for looking at eight bytes in a word together.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// special marks, in their highest bits, the bytes of a word that need a closer
-// look inside a string: a quote, a backslash, a control character or a byte of
-// a multi-byte character. Only the lowest mark is exact: a subtraction borrows
-// from the bytes above one that it makes negative.
+// special sets the highest bit of each byte of a word that needs a closer look inside a string: a
+// quote, a backslash, a control character or a byte of a multi-byte character. Only the lowest mark
+// is exact, because a subtraction that underflows borrows from the bytes above.
 func special(w uint64) uint64 {
 	quote := w ^ ones*'"'
 	slash := w ^ ones*'\\'
 	return (w | (w - ones*0x20) | (quote - ones) | (slash - ones)) & highs
 }
 
-// plainEnd returns the index of the first special byte from pos on.
+// plainEnd returns the index of the first special byte at or after pos.
 func plainEnd(data []byte, pos int) int {
 	for pos+8 <= len(data) {
 		if hit := special(binary.LittleEndian.Uint64(data[pos:])); hit != 0 {
@@ -314,11 +311,11 @@ func plainEnd(data []byte, pos int) int {
 	return pos
 }
 
-// plainStart returns an index up to which data from pos on has no special byte, as
-// far as that can be found out fast: strings carry whole files. First the library
-// looks for a quote or a backslash, many bytes at a time; up to there plainStart
-// looks for the other special bytes, four words at a time. It is called only once
-// for each string, since each call may look at the whole string.
+// plainStart skips bytes that are not special, as far as it can do so fast, because strings carry
+// whole files. It returns the index of the first byte that it has not checked. First the library
+// looks for a quote or a backslash, many bytes at a time. Up to there plainStart looks for the
+// other special bytes, four words at a time. It is called only once for each string, because each
+// call may look at the whole string.
 func plainStart(data []byte, pos int) int {
 	end := bytes.IndexByte(data[pos:], '"')
 	if end < 64 {
@@ -340,8 +337,8 @@ func plainStart(data []byte, pos int) int {
 	return pos
 }
 
-// str checks and skips the string whose quote is next, and returns its content: a
-// slice of the text, or a decoded copy where there are escapes.
+// str checks and skips the string whose quote is next, and returns its content: a slice of the
+// text, or a decoded copy if the string has escapes.
 func (s *scanner) str() ([]byte, error) {
 	s.pos++
 	start := s.pos
@@ -377,7 +374,7 @@ func (s *scanner) str() ([]byte, error) {
 	}
 }
 
-// escape checks and skips one escape sequence; a surrogate pair is one.
+// escape checks and skips one escape sequence. A surrogate pair counts as one.
 func (s *scanner) escape() error {
 	if s.pos+1 >= len(s.data) {
 		return s.fail("end of input inside a string")

@@ -12,42 +12,38 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Limits, in bytes, of the memory that answers hold until they are sent: files,
-// listings and HTTP bodies, which are read whole. Counted is the content of a file
-// or body, since its message is made piece by piece while it is sent. The message
-// of a listing is made whole, and counted too.
+// Limits, in bytes, of the memory that answers hold until they are sent: files, listings and HTTP
+// bodies, which are read whole. The content of a file or body is counted, because its message is
+// made piece by piece while it is sent. The message of a listing is made whole and counted too.
 const (
-	// An answer of Least bytes or more counts for its connection. The
-	// number of requests that run at once bounds the smaller ones.
+	// An answer of Least bytes or more counts for its connection. Smaller answers are bounded by the
+	// number of requests that run at once.
 	Least = 64 << 10
-	// MaxAnswers is what the answers of one connection hold together. A larger
-	// answer waits until it is the only one. That delays nothing, since answers
-	// are sent one after the other anyway.
+	// MaxAnswers bounds the answers of one connection together. A larger answer waits until it is the
+	// only one. This delays nothing, because answers are sent one after the other anyway.
 	MaxAnswers = 2 << 20
-	// An answer of Large bytes or more counts for all connections, too.
-	// The largest block, and the largest answer of process/read, are smaller.
+	// An answer of Large bytes or more counts for all connections, too. The largest block of a file,
+	// and the largest answer of process/read, are smaller.
 	Large = 1<<20 + 1
-	// MaxListings bounds the listings of one connection, and MaxBodies its
-	// bodies; the largest listing and the largest body fit. A listing counts once
-	// it has been read, a body as it grows.
+	// MaxListings bounds the listings of one connection, and MaxBodies its bodies. The largest listing
+	// and the largest body fit. A listing counts once it has been read, a body as it grows.
 	MaxListings = 256 << 20
 	MaxBodies   = httpclient.MaxBufferedBody + 256<<20
 )
 
-// DefaultBytes is the default of the bytes of a [Memory]: twice the largest
-// file.
+// DefaultBytes is the default size of a [Memory]: twice the largest file.
 const DefaultBytes = 2 * fsops.MaxFileSize
 
-// Patience is how long an answer waits for memory that the answers to other
-// clients hold. A client that reads its answers gives memory back sooner than that;
-// a client that does not must not hold up all others.
+// Patience is the time for which an answer waits for memory that answers to other clients hold. A
+// client that reads its answers gives memory back sooner, and a client that does not read must not
+// block all others.
 const Patience = 10 * time.Second
 
-// Memory is counted for the answers of all connections.
+// Memory is the memory for the answers of all connections.
 type Memory struct {
 	*semaphore.Weighted
 	size int64
-	Wait time.Duration // for the memory of others
+	Wait time.Duration // time to wait for memory that other answers hold
 }
 
 // NewMemory returns the memory of one agent.
@@ -55,17 +51,17 @@ func NewMemory(size int64) *Memory {
 	return &Memory{semaphore.NewWeighted(size), size, Patience}
 }
 
-// Share is the memory that one answer holds.
+// A Share is the memory that one answer holds.
 type Share struct {
-	Own   *semaphore.Weighted // of the connection
-	Total *Memory             // of the agent
+	Own   *semaphore.Weighted // memory of the connection
+	Total *Memory             // memory of the agent
 
 	ownHeld, held int64
 }
 
-// Answer takes n bytes for an answer, before the answer is read. It waits until
-// enough other answers of the connection have been sent, and fails if the agent
-// stays short of memory for Patience.
+// Answer takes n bytes for an answer, before the answer is read. It waits until enough other
+// answers of the connection have been sent. It fails if the agent stays short of memory for
+// Patience.
 func (s *Share) Answer(ctx context.Context, n int64) error {
 	if n < Least {
 		return nil
@@ -80,7 +76,7 @@ func (s *Share) Answer(ctx context.Context, n int64) error {
 	return s.await(ctx, n)
 }
 
-// List takes the cost of a listing that has been read, if it is large.
+// List takes cost bytes for a listing that has been read, if the listing is large.
 func (s *Share) List(ctx context.Context, cost int64) error {
 	if cost < Large {
 		return nil
@@ -92,13 +88,13 @@ func (s *Share) List(ctx context.Context, cost int64) error {
 	return s.await(ctx, cost)
 }
 
-// ListedCost is what a name of n bytes costs in a listing: the name as it was
-// read and in the message, the entries of both lists, and the 50 bytes or so
-// around it in the message.
+// ListedCost returns the cost in bytes of a name of n bytes in a listing. It counts the name as
+// read and in the message, the entries of both lists, and about 50 bytes around the name in the
+// message.
 func ListedCost(n int) int64 { return 2*int64(n) + 128 }
 
-// Body takes n bytes for a body that is being read, or fails at once. If bodies
-// waited for more, each would hold what the others wait for.
+// Body takes n bytes for a body that is being read, or fails immediately. It does not wait, because
+// bodies that wait for more memory would each hold the memory that the others wait for.
 func (s *Share) Body(n int64) error {
 	if !s.Own.TryAcquire(n) {
 		return errShortOfMemory(n)
@@ -112,15 +108,15 @@ func (s *Share) Body(n int64) error {
 	return nil
 }
 
-// await takes n bytes of the agent's memory. When it fails, it has given back
-// all that the answer holds.
+// await takes n bytes of the agent's memory. If it fails, it releases all memory that the answer
+// holds.
 func (s *Share) await(ctx context.Context, n int64) error {
 	if n > s.Total.size {
 		s.Release()
 		return protocol.Errorf(protocol.CodeInternal,
 			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.Total.size)
 	}
-	if !s.Total.TryAcquire(n) { // Acquire could find its time over before it looks
+	if !s.Total.TryAcquire(n) { // first try, because Acquire may find its context done before it looks
 		soon, cancel := context.WithTimeout(ctx, s.Total.Wait)
 		defer cancel()
 		if s.Total.Acquire(soon, n) != nil {
@@ -135,7 +131,7 @@ func (s *Share) await(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Release gives everything back.
+// Release gives all memory of the answer back.
 func (s *Share) Release() {
 	if s.ownHeld > 0 {
 		s.Own.Release(s.ownHeld)

@@ -1,7 +1,8 @@
 // Package audit logs who uses an agent and for what: which client has which session, from where,
 // and which programs run in it. It logs nothing that could be secret. A session is named by the
-// beginning of its id, which opens nothing. A command is named by its program, without arguments
-// and variables: by the program's name, or by its path where rules decided about the path.
+// beginning of its id, which is not enough to resume the session. A command is named by its
+// program, without arguments and variables: by the program's name, or by its path if rules decided
+// about the path.
 //
 //	level  message            fields
 //	info   session attached   session, client, principal, remote, resumed
@@ -14,7 +15,7 @@
 //	debug  snapshot started   session, program, pid, sandbox
 //	debug  snapshot ended     session, program, pid, seconds
 //
-// A client counts as attached with its first request for more than the agent's status. Clients that
+// A client counts as attached from its first request for more than the agent's status. Clients that
 // only ask every few seconds whether the agent serves are logged at the level debug, and so are
 // their sessions.
 package audit
@@ -30,19 +31,19 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxProgram is how much of a program's name is logged, in bytes.
+// maxProgram bounds the logged part of a program's name, in bytes.
 const maxProgram = 64
 
-// SessionLog is a session in the log.
+// A SessionLog logs the events of one session.
 type SessionLog struct {
 	Log  *slog.Logger
-	Name string // that opens nothing
+	Name string // beginning of the id, see Label
 
-	used    atomic.Bool // by a client that has wanted more than the status
+	used    atomic.Bool // a client has asked for more than the status
 	decided decided
 }
 
-// level is that of lines about the session.
+// level returns the level of lines about the session.
 func (s *SessionLog) level() slog.Level {
 	if s.used.Load() {
 		return slog.LevelInfo
@@ -50,18 +51,18 @@ func (s *SessionLog) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// Ended says that the session has ended, and why.
+// Ended logs that the session has ended, and why.
 func (s *SessionLog) Ended(reason string) {
 	s.decided.flush(s)
 	s.Log.Log(context.Background(), s.level(), "session ended", "session", s.Name, "reason", reason)
 }
 
-// Label names a session. The whole id does not belong into a log: whoever has it can resume the
-// session.
+// Label returns a name for a session. The whole id must not be logged, because it is enough to
+// resume the session.
 func Label(id string) string { return id[:8] }
 
-// Place is where the other end of a connection is, see [rpc.Located]; else what the connection is
-// called, as a stream of the relay.
+// Place returns the place of the other end of a connection, see [rpc.Located], or else the name of
+// the connection, as for a stream of the relay.
 func Place(conn rpc.Conn) string {
 	switch known := conn.(type) {
 	case rpc.Located:
@@ -72,7 +73,7 @@ func Place(conn rpc.Conn) string {
 	return ""
 }
 
-// ClientLog is a client that has a session.
+// A ClientLog logs the events of one client of a session.
 type ClientLog struct {
 	session *SessionLog
 	attrs   []any
@@ -81,7 +82,8 @@ type ClientLog struct {
 	used    atomic.Bool
 }
 
-// Attach notes that a client has got the session. name is how it calls itself.
+// Attach records that a client has the session. name is the name that the client gives itself.
+// Nothing is logged before Use or Detach.
 func (s *SessionLog) Attach(name, principal, remote string, resumed bool) *ClientLog {
 	return &ClientLog{
 		session: s, resumed: resumed, since: time.Now(),
@@ -89,8 +91,8 @@ func (s *SessionLog) Attach(name, principal, remote string, resumed bool) *Clien
 	}
 }
 
-// Use notes a request for more than the status of the agent. The first one makes the client one of
-// the log.
+// Use records a request for more than the status of the agent. The first such request logs the
+// client as attached.
 func (c *ClientLog) Use() {
 	if c.used.Load() || c.used.Swap(true) {
 		return
@@ -99,7 +101,8 @@ func (c *ClientLog) Use() {
 	c.session.Log.Info("session attached", append(c.attrs, "resumed", c.resumed)...)
 }
 
-// Detach notes that the client has lost the session, in which so many processes run.
+// Detach logs that the client has lost the session. running is the number of processes that run in
+// the session.
 func (c *ClientLog) Detach(running int) {
 	level := slog.LevelInfo
 	if !c.used.Load() {
@@ -108,7 +111,7 @@ func (c *ClientLog) Detach(running int) {
 	c.session.Log.Log(context.Background(), level, "session detached", append(c.attrs, "seconds", seconds(c.since), "running", running)...)
 }
 
-// ProcessLog is a process in the log. A nil *Process is in none.
+// A ProcessLog logs the events of one process. A nil *ProcessLog logs nothing.
 type ProcessLog struct {
 	session *SessionLog
 	what    string
@@ -117,12 +120,12 @@ type ProcessLog struct {
 	ended   atomic.Bool
 }
 
-// Started notes that a program runs, with those layers of a sandbox.
+// Started logs the start of a program, with the layers of its sandbox.
 func (s *SessionLog) Started(program string, pid int, tty bool, layers []string) *ProcessLog {
 	return s.started("process", program, pid, "tty", tty, "sandbox", layers)
 }
 
-// Capturing notes that a shell runs startup files, for a snapshot.
+// Capturing logs that a shell runs startup files for a snapshot.
 func (s *SessionLog) Capturing(shell string, pid int, layers []string) *ProcessLog {
 	return s.started("snapshot", shell, pid, "sandbox", layers)
 }
@@ -139,14 +142,14 @@ func (s *SessionLog) started(what, program string, pid int, more ...any) *Proces
 	return p
 }
 
-// Exited notes the exit code, which is 128+n after signal n.
+// Exited logs the exit code, which is 128+n after signal n.
 func (p *ProcessLog) Exited(code int) { p.end("exit_code", code) }
 
-// Killed notes that the agent has killed the process, with its session.
+// Killed logs that the agent has killed the process, with its session.
 func (p *ProcessLog) Killed() { p.end("killed", true) }
 
-// Captured notes that the startup files run no more. Whether there is a snapshot is for who has
-// wanted it to say.
+// Captured logs that the startup files have ended. It does not log whether there is a snapshot; the
+// caller that wanted the snapshot reports the result.
 func (p *ProcessLog) Captured() { p.end() }
 
 func (p *ProcessLog) end(how ...any) {
@@ -156,5 +159,5 @@ func (p *ProcessLog) end(how ...any) {
 	p.session.Log.Debug(p.what+" ended", append(append(p.attrs, how...), "seconds", seconds(p.since))...)
 }
 
-// seconds is how long ago something was, in milliseconds' steps.
+// seconds returns the time since an event in seconds, rounded to milliseconds.
 func seconds(since time.Time) float64 { return time.Since(since).Round(time.Millisecond).Seconds() }

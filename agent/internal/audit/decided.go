@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// maxDecided is how many commands with one outcome are in the log in each decidedInterval, of
-	// one session. The others are counted.
+	// maxDecided is the number of commands with one outcome that a session logs in each
+	// decidedInterval. Further commands are only counted.
 	maxDecided      = 20
 	decidedInterval = 10 * time.Second
 )
 
-// decided bounds the lines about commands of a session, so that no command can fill the disk by
-// being refused. Each outcome has its own share, so that refusals hide no acceptance. The zero
-// value has written nothing.
+// decided bounds the log lines about commands of a session, so that a command cannot fill the disk
+// by being refused again and again. Each outcome has its own limit, so that refusals do not hide
+// acceptances. The zero value is ready for use.
 type decided struct {
-	mu    sync.Mutex     // guards what follows
-	seen  map[string]int // by outcome, in this interval
-	timer *time.Timer    // ends it; nil: none has begun
+	mu    sync.Mutex     // guards the fields below
+	seen  map[string]int // number of commands of this interval, by outcome
+	timer *time.Timer    // ends the interval; nil: no interval has begun
 }
 
-// Decided notes what became of a command that rules have not simply allowed.
+// Decided logs the outcome for a command that rules have not simply allowed.
 func (s *SessionLog) Decided(outcome string, attrs ...any) {
 	d := &s.decided
 	d.mu.Lock()
@@ -36,7 +36,7 @@ func (s *SessionLog) Decided(outcome string, attrs ...any) {
 	}
 }
 
-// flush ends an interval: it writes how many commands of each outcome were left out.
+// flush ends an interval. For each outcome, it logs how many commands were left out.
 func (d *decided) flush(s *SessionLog) {
 	d.mu.Lock()
 	seen := d.seen

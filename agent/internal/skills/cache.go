@@ -14,56 +14,57 @@ import (
 )
 
 const (
-	// maxContexts is how many answers are remembered; the oldest goes first.
+	// maxContexts is the number of answers that are cached. The oldest is dropped first.
 	maxContexts = 17 // one without a sandbox, 16 with
-	// calm is how often an answer is made again at most, however often files change.
+	// calm is the shortest time between two renewals of an answer, however often files change.
 	calm = 10 * time.Second
 )
 
-// Config is what a Discovery works with.
+// Config configures a Discovery.
 type Config struct {
 	// Files returns the file system that a request with this sandbox may use.
 	Files func(context.Context, *protocol.Sandbox) (fsops.FS, error)
-	// ErrorText is what a client reads of an error.
+	// ErrorText returns the text of an error for a client.
 	ErrorText func(error) string
-	// Places returns where things are installed. It is called once, when that is needed.
+	// Places returns the places where skills and plugins are installed. It is called once, at the
+	// first request that needs it.
 	Places func() discovery.Places
-	// Watcher watches them. It ends after Close.
+	// Watcher watches these places. The caller closes it after Discovery.Close.
 	Watcher *fswatch.Watcher
 }
 
-// Discovery finds capabilities, and remembers what is installed as long as nothing changes
-// there. Its methods may be called at once, Close last. It looks at nothing before it is
-// asked.
+// Discovery finds capabilities. It caches the list of installed capabilities as long as no file
+// there changes. Its methods may be called concurrently, except that Close must be the last call.
+// It reads nothing before the first request.
 type Discovery struct {
 	cfg Config
 
-	ctx     context.Context // of the watches
+	ctx     context.Context // context of the watches
 	stop    context.CancelFunc
 	begin   sync.Once
-	places  discovery.Places // after begin
-	telling sync.WaitGroup   // one for each watch
+	places  discovery.Places // set by begin
+	telling sync.WaitGroup   // one goroutine for each watch
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	watches []*fswatch.Watch
-	// changes counts what the watches have told. blind: there may be changes that nobody
-	// tells.
+	// changes counts the changes that the watches report. blind is true if there may be changes that
+	// no watch reports.
 	changes uint64
 	blind   bool
 	entries []*cached // oldest first
 }
 
-// cached is the answer for one sandbox.
+// cached is the cached answer for one sandbox.
 type cached struct {
 	key string
-	// turn is held by who reads or makes the answer; it guards what follows.
+	// turn is held by the goroutine that reads or makes the answer. It guards the fields below.
 	turn    chan struct{}
 	answer  Encoded // nil: none yet
-	changes uint64  // of Discovery, when the answer was begun
+	changes uint64  // value of Discovery.changes when the answer was begun
 	renewed time.Time
 }
 
-// New returns a Discovery, which the caller closes.
+// New returns a Discovery. The caller must close it.
 func New(cfg Config) *Discovery {
 	d := &Discovery{cfg: cfg}
 	d.ctx, d.stop = context.WithCancel(context.Background())
@@ -73,16 +74,16 @@ func New(cfg Config) *Discovery {
 // Close ends the watches.
 func (d *Discovery) Close() {
 	d.stop()
-	d.begin.Do(func() {}) // nobody begins to watch any more, and who has begun is done
+	d.begin.Do(func() {}) // after this, no watches are begun, and a running begin has ended
 	d.telling.Wait()
 	for _, w := range d.watches {
 		w.Close()
 	}
 }
 
-// Installed tells what is installed for the user, as it can be read under a sandbox. After
-// a change it is found out anew, but at most once in 10 seconds: the first change after
-// an answer of that age or older shows at once.
+// Installed returns the capabilities that are installed for the user and that can be read under a
+// sandbox. After a change the list is made anew, but at most once in 10 seconds. If the answer is
+// at least 10 seconds old, the first change shows immediately.
 func (d *Discovery) Installed(ctx context.Context, s *protocol.Sandbox) (Encoded, error) {
 	d.begin.Do(d.watch)
 	e, err := d.entry(s)
@@ -113,7 +114,7 @@ func (d *Discovery) Installed(ctx context.Context, s *protocol.Sandbox) (Encoded
 	return answer, nil
 }
 
-// entry returns the entry of a sandbox, and makes it.
+// entry returns the entry of a sandbox. It makes the entry if there is none.
 func (d *Discovery) entry(s *protocol.Sandbox) (*cached, error) {
 	key := ""
 	if s != nil && !s.UnrestrictedFiles() {
@@ -136,7 +137,7 @@ func (d *Discovery) entry(s *protocol.Sandbox) (*cached, error) {
 	return e, nil
 }
 
-// watch begins to watch all places. What cannot be watched makes the Discovery blind.
+// watch begins to watch all places. If a place cannot be watched, the Discovery is blind.
 func (d *Discovery) watch() {
 	d.places = d.cfg.Places()
 	folders := []string{}
@@ -163,8 +164,8 @@ func (d *Discovery) watch() {
 	}
 }
 
-// count counts the changes that a watch tells. After an overflow there may be folders that
-// are not watched, as there are too many.
+// count counts the changes that a watch reports. After an overflow the Discovery is blind, because
+// there may be too many folders to watch them all.
 func (d *Discovery) count(w *fswatch.Watch) {
 	for w.Wait(d.ctx) == nil {
 		overflow := w.Take().Overflow

@@ -14,33 +14,33 @@ import (
 
 // Bounds of an answer (capabilities.md 3.3).
 const (
-	maxFound     = 2048 // plugins, and skills of plugins or none
+	maxFound     = 2048 // plugins and skills together; skills count with or without a plugin
 	maxInstalled = 4 << 20
 	maxWarnings  = 64
 
-	// maxRead is how many bytes all locations together may have. What they say is parsed, and
-	// 512 locations of 16 MiB would take most of an hour.
+	// maxRead bounds the bytes of the files in all locations together. The files are parsed, and 512
+	// locations of 16 MiB would take most of an hour.
 	maxRead = 128 << 20
 )
 
-// Texts of warnings. None has a path: what may be told of a path depends on the sandbox.
+// Texts of warnings. They contain no path, because the sandbox decides which paths a client may
+// learn.
 const (
 	warnLocations = "some capability locations could not be resolved; discovery may be incomplete"
 	warnMetadata  = "some capability metadata could not be loaded; discovery may be incomplete"
 	warnLimit     = "capability discovery size limit reached"
 )
 
-// Encoded is an answer as the JSON that it is remembered as.
+// Encoded is an answer in JSON.
 type Encoded []byte
 
-// AppendJSON appends the answer.
+// AppendJSON appends the JSON of the answer.
 func (e Encoded) AppendJSON(dst []byte) []byte { return append(dst, e...) }
 
-// SizeHint is how many bytes the JSON takes.
+// SizeHint returns the length of the JSON in bytes.
 func (e Encoded) SizeHint() int { return len(e) }
 
-// find reads all that is installed. Locations are found outside the sandbox, and read
-// inside.
+// find reads all installed capabilities. Locations are found outside the sandbox, and read inside.
 func (d *Discovery) find(ctx context.Context, s *protocol.Sandbox) (Encoded, error) {
 	fs, err := d.cfg.Files(ctx, s)
 	if err != nil {
@@ -75,8 +75,8 @@ func (d *Discovery) find(ctx context.Context, s *protocol.Sandbox) (Encoded, err
 	return a.encode(), nil
 }
 
-// tells reports whether a location that cannot be inspected is worth a warning. One that
-// is missing is none, and neither is one that the policy denies.
+// tells reports whether a location that cannot be inspected causes a warning. A missing location
+// causes none, and neither does a location that the policy denies.
 func tells(failure *discovery.Warning, fs fsops.FS) bool {
 	switch failure.Err {
 	case nil, syscall.ENOENT, syscall.ENOTDIR:
@@ -87,23 +87,23 @@ func tells(failure *discovery.Warning, fs fsops.FS) bool {
 	return true
 }
 
-// installedList grows entry by entry, within its bounds.
+// installedList collects an answer entry by entry, within its bounds.
 type installedList struct {
 	plugins, skills list
-	found           int // plugins and skills
+	found           int // number of plugins and skills
 	bytes           int
-	incomplete      bool // of the locations
-	unread          int  // locations of which something could not be read
+	incomplete      bool // not all locations could be resolved
+	unread          int  // number of locations that could not be read completely
 	full            bool // an entry was left out
 }
 
-// list is the entries of a member, encoded.
+// list has the encoded entries of one member of the answer.
 type list struct {
 	open string
 	bytes.Buffer
 }
 
-// add adds what is in a location.
+// add adds the capabilities of one location.
 func (a *installedList) add(l *discovery.Location, found *discovery.Root) {
 	d := found.Describe(l.Path)
 	isPlugin := l.Version != ""
@@ -135,7 +135,7 @@ func (a *installedList) add(l *discovery.Location, found *discovery.Root) {
 	a.put(&a.plugins, plugin, 1+len(plugin.Skills))
 }
 
-// room returns how many of n more may be found.
+// room returns how many of n more plugins and skills may be added.
 func (a *installedList) room(n int) int {
 	if n > maxFound-a.found {
 		a.full = true
@@ -144,7 +144,7 @@ func (a *installedList) room(n int) int {
 	return n
 }
 
-// put adds an entry with n plugins and skills, if it fits.
+// put adds an entry that counts as n plugins and skills, if it fits.
 func (a *installedList) put(to *list, entry any, n int) {
 	before := to.Len()
 	if before > 0 {
@@ -152,7 +152,7 @@ func (a *installedList) put(to *list, entry any, n int) {
 	}
 	enc := json.NewEncoder(to)
 	enc.SetEscapeHTML(false)
-	if enc.Encode(entry) != nil { // no value of these types fails
+	if enc.Encode(entry) != nil { // values of these types can always be encoded
 		to.Truncate(before)
 		return
 	}
@@ -218,7 +218,7 @@ func installedSkill(s *describe.DescribedSkill) protocol.InstalledSkill {
 	return out
 }
 
-// optional is a text, null where it is empty.
+// optional returns nil for an empty text, which is null in JSON.
 func optional(s string) *string {
 	if s == "" {
 		return nil

@@ -12,11 +12,11 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxAnswer is how many bytes the files of all roots of one answer may take in JSON. The
-// roots behind that get an error (capabilities.md 2.2).
+// maxAnswer bounds the bytes that the files of all roots of one answer take in JSON. The roots
+// after the limit get an error (capabilities.md 2.2).
 const maxAnswer = 48 << 20
 
-// read reads a root. A helper does it in one request.
+// read reads a root. In a sandbox, a helper process reads it in one request.
 func read(ctx context.Context, fs fsops.FS, root string) (*discovery.Root, error) {
 	if confined, ok := fs.(*files.FS); ok {
 		return confined.Discover(ctx, root)
@@ -24,8 +24,9 @@ func read(ctx context.Context, fs fsops.FS, root string) (*discovery.Root, error
 	return discovery.Read(ctx, fs, root)
 }
 
-// Roots tells what is in folders, one after the other, each under its own sandbox. size is
-// about how many bytes the answer takes. Only the end of the context is an error.
+// Roots returns the capabilities in folders. It reads one folder after the other, each under its
+// own sandbox. size is the approximate length of the answer in bytes. Roots returns an error only
+// if the context ends.
 func (d *Discovery) Roots(ctx context.Context, asked []protocol.CapabilityRoot) (r protocol.DiscoverRootsResult, size int, err error) {
 	r.Roots = make([]protocol.DiscoveredRoot, len(asked))
 	for i, root := range asked {
@@ -67,7 +68,7 @@ func (d *Discovery) root(ctx context.Context, root *protocol.CapabilityRoot) (*d
 	return read(ctx, fs, path)
 }
 
-// found puts a root into the words of the wire, and counts the bytes of its JSON.
+// found converts a root to the records of the protocol, and counts the bytes of its JSON.
 func (d *Discovery) found(r *discovery.Root) (out protocol.DiscoveredRoot, size int) {
 	file := func(f discovery.File) protocol.DiscoveredFile {
 		size += jsonSize(f.Contents) + 2*len(f.Path)
@@ -98,27 +99,27 @@ func (d *Discovery) found(r *discovery.Root) (out protocol.DiscoveredRoot, size 
 	return out, size
 }
 
-// jsonSize is how many bytes a text has as a string of JSON, at most.
+// jsonSize returns an upper bound for the bytes of a text as a JSON string.
 func jsonSize(s string) int {
 	n := len(s) + 2
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
 			n++
-		case c < ' ' || c == 0xe2: // U+2028 and U+2029 begin with that byte
+		case c < ' ' || c == 0xe2: // U+2028 and U+2029 begin with this byte
 			n += len(`\u0000`) - 1
 		}
 	}
 	return n
 }
 
-// warning is what a client reads of a trouble. Package capability of the client, which reads roots
-// of agents without discovery, uses the same words; a test of it compares.
+// warning returns the text of a warning for a client. Package capability of the client reads roots
+// of agents without discovery and uses the same texts. A test compares the two.
 func (d *Discovery) warning(w *discovery.Warning) string {
 	uri, why := protocol.FormatPathURI(w.Path), ""
 	switch {
 	case errors.Is(w.Err, fsops.ErrNotUTF8):
-		why = d.cfg.ErrorText(syscall.ENOENT) // what the reference says of such a name
+		why = d.cfg.ErrorText(syscall.ENOENT) // the error of the reference for such a name
 	case w.Err != nil:
 		why = d.cfg.ErrorText(w.Err)
 	}

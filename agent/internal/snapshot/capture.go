@@ -13,25 +13,25 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// maxOutput is how many bytes a capture may print, whatever they are.
+// maxOutput bounds the total output of a capture, in bytes.
 const maxOutput = 16 << 20
 
 // Shell is the shell of a request: its name for the client, and its path.
 type Shell struct{ Name, Path string }
 
-// Known reports whether there are snapshots of such a shell.
+// Known reports whether this package can capture the state of such a shell.
 func (s Shell) Known() bool {
 	_, ok := kinds(s.Name)
 	return ok
 }
 
-// Start starts the program of a spec. It returns the environment that the process has, which
-// need not be that of the spec, and what has to be called after the end of the process.
+// Start starts the program of a spec. env is the environment of the process, which may differ from
+// that of the spec. The caller must call release after the end of the process.
 type Start func(procs.Spec) (p *procs.Process, env []string, release func(), err error)
 
-// Capture runs the startup files of a shell and returns the state that they leave; none if ctx
-// ends before they do. spec has the directory and the environment; its program and its input and
-// output are set here.
+// Capture runs the startup files of a shell and returns the state that they leave. It fails if ctx
+// ends before the startup files do. spec has the directory and the environment; Capture sets its
+// program, its input and its output.
 func Capture(ctx context.Context, shell Shell, spec procs.Spec, start Start) (*State, error) {
 	k, ok := kinds(shell.Name)
 	if !ok {
@@ -48,12 +48,12 @@ func Capture(ctx context.Context, shell Shell, spec procs.Spec, start Start) (*S
 		return nil, err
 	}
 	defer release()
-	defer p.Close() // kills what startup files have left in its group
+	defer p.Close() // kills the processes that startup files have left in its process group
 	p.Begin()
 	select {
 	case err = <-c.done:
 		if err == nil {
-			err = context.Cause(ctx) // it may have ended before the shell did
+			err = context.Cause(ctx) // ctx may have ended before the shell did
 		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -68,15 +68,15 @@ func Capture(ctx context.Context, shell Shell, spec procs.Spec, start Start) (*S
 	return s, err
 }
 
-// collector keeps what a capture prints from the first mark to the third.
+// collector keeps the output of a capture between the first mark and the third.
 type collector struct {
 	mark string
-	done chan error // gets one value
+	done chan error // receives one value
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	total int
 	kept  []byte
-	from  int // of kept: where to look for the next mark
+	from  int // offset in kept from which to search the next mark
 	marks int
 	over  bool
 }
@@ -114,7 +114,7 @@ func (c *collector) keepLocked(data []byte) {
 			break
 		}
 		if c.marks++; c.marks == 1 {
-			// What was printed before is none of ours.
+			// The output before the first mark comes from startup files.
 			c.kept, c.from = append([]byte(nil), c.kept[c.from+at+len(c.mark):]...), 0
 			continue
 		}
@@ -124,7 +124,7 @@ func (c *collector) keepLocked(data []byte) {
 			return
 		}
 	}
-	// A mark may have come in part.
+	// The end of the data may be a part of a mark.
 	if tail := len(c.kept) - len(c.mark) + 1; tail > c.from {
 		if c.from = tail; c.marks == 0 {
 			c.kept, c.from = append(c.kept[:0], c.kept[tail:]...), 0

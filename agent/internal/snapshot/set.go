@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxStates is how many states a session has; who was not used for longest goes.
+	// maxStates is the number of states of a session. The least recently used state is dropped.
 	maxStates = 16
-	// maxTries is how often a capture is tried that fails, and pause what has to pass
-	// before the next try.
+	// maxTries is the number of attempts for a capture that fails, and pause is the shortest time
+	// between two attempts.
 	maxTries = 3
 	pause    = time.Second
-	// maxTime is how long a capture may take.
+	// maxTime is the time limit of a capture.
 	maxTime = 10 * time.Second
 )
 
-// maxBytes is what the states of all sets of a Budget may have together.
+// maxBytes bounds the memory of all states that share a Budget.
 const maxBytes = 64 << 20
 
 // Budget bounds the memory of the states of all sessions. The zero value is ready for use.
@@ -43,35 +43,35 @@ func (b *Budget) give(s *State) {
 	}
 }
 
-// Set is the states of one session. All methods may be called at once.
+// A Set has the states of one session. All methods may be called concurrently.
 type Set struct {
-	// Budget bounds the set, together with others.
+	// Budget bounds the memory of this set and of others.
 	Budget *Budget
-	// Time is how long a capture may take. If zero, 10 s.
+	// Time is the time limit of a capture. If it is zero, the limit is 10 s.
 	Time time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closed  bool
 	stop    context.CancelFunc
-	ctx     context.Context // of captures; ends with the set
-	entries []*cachedState  // used last: at the end
+	ctx     context.Context // context of captures; ends with the set
+	entries []*cachedState  // the most recently used is at the end
 
 	capturing sync.WaitGroup
 }
 
-// cachedState is one state, or why there is none.
+// cachedState is one state, or the failed attempts to capture it.
 type cachedState struct {
 	key    string
 	state  *State
-	tries  int // that have failed
+	tries  int // number of failed attempts
 	failed time.Time
-	under  chan struct{} // closed when the capture that is under way is over; nil: none is
+	under  chan struct{} // closed when the running capture ends; nil: no capture runs
 }
 
-// Get returns the state of a key. Where there is none, capture makes it, for all who ask
-// meanwhile, even if ctx ends for the one who asked first. The context of capture ends with the
-// set, and after its Time. nil: there is none to be had, or not now. wait is called before Get
-// waits; where it fails, Get does not wait.
+// Get returns the state of a key. If there is none, capture makes it for all callers that ask
+// meanwhile, even if ctx of the first caller ends. The context of capture ends with the set, and
+// after Time. A nil state means that there is none, or none yet. wait is called before Get waits;
+// if wait fails, Get returns nil instead of waiting.
 func (s *Set) Get(ctx context.Context, key string, wait func() error, capture func(context.Context) (*State, error)) (*State, error) {
 	e, under := s.begin(key, capture)
 	if under == nil {
@@ -93,7 +93,8 @@ func (s *Set) Get(ctx context.Context, key string, wait func() error, capture fu
 	return nil, nil
 }
 
-// begin returns the state that there is, or what is closed when it may be there.
+// begin returns the state if there is one. Otherwise it returns a channel that is closed when a
+// capture has ended, or nil if no capture runs.
 func (s *Set) begin(key string, capture func(context.Context) (*State, error)) (*State, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +133,7 @@ func (s *Set) begin(key string, capture func(context.Context) (*State, error)) (
 	return nil, under
 }
 
-// keepLocked gives an entry its state, if the set still has the entry.
+// keepLocked stores the state in an entry if the set still has the entry.
 func (s *Set) keepLocked(e *cachedState, state *State) error {
 	if s.closed || !slices.Contains(s.entries, e) {
 		return nil
@@ -148,7 +149,8 @@ func (s *Set) indexLocked(key string) int {
 	return slices.IndexFunc(s.entries, func(e *cachedState) bool { return e.key == key })
 }
 
-// entryLocked returns the entry of a key as the one that was used last.
+// entryLocked returns the entry of a key, and marks it as most recently used. It makes the entry if
+// there is none.
 func (s *Set) entryLocked(key string) *cachedState {
 	e := &cachedState{key: key}
 	if i := s.indexLocked(key); i >= 0 {
@@ -163,7 +165,7 @@ func (s *Set) entryLocked(key string) *cachedState {
 	return e
 }
 
-// Close ends captures that are under way and waits for them. Nothing is captured any more.
+// Close ends running captures and waits for them. After Close nothing is captured.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true

@@ -4,24 +4,24 @@ import "strings"
 
 // kind is a shell whose state can be captured.
 type kind struct {
-	// dump is the script that prints the state, with MARK in the place of a random text. It
-	// prints, twice: MARK, the parts of code, and the variables, a NUL behind each; then
-	// MARK. Traps are taken off before: what they print would be taken for a part of it. So
-	// would what the shell tells of itself, where its errors go to its output.
+	// dump is the script that prints the state, with MARK in place of a random text. It prints twice:
+	// MARK, the parts of code, and the variables, with a NUL after each; then MARK. It removes traps
+	// first, because the output of traps would be read as a part of the state. Diagnostics of the
+	// shell are discarded for the same reason, if its errors go to its output.
 	dump string
-	// parts is how many parts of code there are, and code makes one text of them.
+	// parts is the number of parts of code. code joins the parts to one text.
 	parts int
 	code  func(parts []string) string
-	// restore is the flag of a shell that runs one command and no startup files.
+	// restore is the flag with which the shell runs one command and no startup files.
 	restore string
-	// command is what keeps a builtin from ending the shell where it fails.
+	// command is the prefix that keeps a builtin from ending the shell if the builtin fails.
 	command string
-	// whole: the shell reads the whole command line before it runs the first line, so that
-	// what is restored counts only for what is read afterwards.
+	// whole is true if the shell parses the whole command line before it runs the first line. Restored
+	// aliases and options then apply only to text that is parsed later.
 	whole bool
 }
 
-// kinds are the shells by the names that clients have for them.
+// kinds returns the kind of a shell by the name that clients use for it.
 func kinds(name string) (kind, bool) {
 	switch name {
 	case "bash":
@@ -50,9 +50,9 @@ done 2>/dev/null
 builtin printf '%s\0' MARK 2>/dev/null
 `
 
-// bashCode puts functions behind all that they could take the place of, and what changes how
-// code is read or when a shell ends behind everything else: aliases would be expanded once more
-// in functions.
+// bashCode orders the parts. Functions come after all commands that they could replace. Options
+// that change how code is read, or when the shell ends, come last, because otherwise aliases would
+// be expanded again in functions.
 func bashCode(parts []string) string {
 	var last, first strings.Builder
 	for line := range strings.Lines(parts[0]) {
@@ -63,7 +63,7 @@ func bashCode(parts []string) string {
 		switch words[2] {
 		case "noexec", "monitor", "history", "emacs", "vi":
 		case "errexit", "nounset", "xtrace", "verbose":
-			if words[1] == "-o" { // else it is off anyway
+			if words[1] == "-o" { // an option that is off is off in a new shell anyway
 				last.WriteString("builtin " + line)
 			}
 		case "posix":
@@ -126,7 +126,7 @@ func zshCode(parts []string) string {
 	return first.String() + parts[2] + "\n" + parts[1] + "\n" + last.String()
 }
 
-// shDump has no functions: no shell of POSIX has a way to print them.
+// shDump has no functions, because POSIX shells have no way to print them.
 const shDump = `if [ -n "${ENV-}" ] && [ -r "$ENV" ]; then . "$ENV"; fi >/dev/null 2>&1 </dev/null
 for __name in EXIT DEBUG ERR; do command trap - $__name || :; done 2>/dev/null
 for _ in 1 2; do
@@ -148,7 +148,7 @@ func shCode(parts []string) string {
 		switch words[2] {
 		case "noexec", "interactive", "stdin", "monitor", "emacs", "vi", "privileged":
 		case "errexit", "nounset", "xtrace", "verbose":
-			if words[1] == "-o" { // else it is off anyway
+			if words[1] == "-o" { // an option that is off is off in a new shell anyway
 				last.WriteString(line)
 			}
 		default:

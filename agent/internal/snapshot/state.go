@@ -10,27 +10,27 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// Bounds of a state. That of the environment is the reference's; what is kept as code has
-// to pass to a shell in its environment, of which a kernel takes 2 MiB as a rule.
+// Bounds of a state. The bound of the environment is that of the reference. The code is passed to a
+// shell in its environment, for which a kernel usually allows 2 MiB.
 const (
 	maxCode    = 1 << 20   // bytes
 	maxEnviron = 512 << 10 // bytes
 	maxPassed  = 7 << 18   // bytes of code, environment and command together
 
-	chunk = 120_000 // bytes of code in one variable; the kernel takes 128 KiB
+	chunk = 120_000 // bytes of code in one variable; the kernel allows 128 KiB
 )
 
-// variable is the name of the variables that the code is in, before their numbers.
+// variable is the prefix of the names of the variables that hold the code. A number follows it.
 const variable = "AGENT_SHELL_SNAPSHOT_"
 
-// State is what startup files have left. It does not change.
+// A State is the state of a shell after its startup files. It is immutable.
 type State struct {
 	kind    kind
 	code    string
 	environ []string // sorted
 }
 
-// size is about how many bytes a state takes.
+// size returns the approximate memory of a state in bytes.
 func (s *State) size() int64 {
 	n := len(s.code)
 	for _, record := range s.environ {
@@ -39,14 +39,14 @@ func (s *State) size() int64 {
 	return int64(n)
 }
 
-// errDiffers says that the two states that a capture has printed are not the same.
+// errDiffers is the error if the two printed copies of the state differ.
 var errDiffers = errors.New("the state was printed twice and differs: something else has printed too")
 
-// errGarbled says that what was printed for the variables is none, or not all of them.
+// errGarbled is the error if the printed variables are invalid or incomplete.
 var errGarbled = errors.New("the variables were printed in another way than they should")
 
-// parse reads what is between the first mark and the last one. inherited is the environment
-// that the shell had: names in it that no shell takes for a variable are kept.
+// parse reads the output between the first mark and the last. inherited is the environment that the
+// shell had. Its records are kept if shells do not treat their names as variables.
 func parse(k kind, output, mark string, inherited []string) (*State, error) {
 	copies := strings.Split(output, mark+"\x00")
 	if len(copies) != 2 || copies[0] != copies[1] {
@@ -72,7 +72,7 @@ func parse(k kind, output, mark string, inherited []string) (*State, error) {
 		}
 	}
 	if len(s.environ) == 0 {
-		return nil, errGarbled // every shell has some
+		return nil, errGarbled // every shell has exported variables
 	}
 	for _, record := range inherited {
 		if name, _, _ := strings.Cut(record, "="); !isVariable(name) && !strings.HasPrefix(name, "BASH_FUNC_") {
@@ -89,11 +89,12 @@ func parse(k kind, output, mark string, inherited []string) (*State, error) {
 	return s, nil
 }
 
-// undo takes out of a state what was given to the process that printed it in place of the
-// variables that were asked for, where startup files have not changed it: the addresses of its
-// proxy, and placeholders for what it must not see. Each process is given its own.
+// undo reverts changes that the agent made to the environment of the capturing process: the
+// addresses of its proxy, and placeholders for credentials. It puts back the requested values
+// unless startup files have changed the given ones. This is needed because each process gets its
+// own addresses and placeholders.
 func (s *State) undo(given, asked []string) {
-	own := map[string]string{} // what was asked for in the place of a record
+	own := map[string]string{} // the requested record for each given record
 	for _, record := range given {
 		if !slices.Contains(asked, record) {
 			own[record] = ""
@@ -121,7 +122,7 @@ func (s *State) undo(given, asked []string) {
 	s.environ = environ
 }
 
-// isVariable reports whether a shell takes a name for that of a variable.
+// isVariable reports whether a shell treats a name as the name of a variable.
 func isVariable(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -133,7 +134,7 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// isOwn reports whether a variable is about the one shell that has it.
+// isOwn reports whether a variable describes only the shell that has it.
 func isOwn(name string) bool {
 	switch name {
 	case "_", "PWD", "OLDPWD", "SHELLOPTS", "BASHOPTS":
@@ -142,10 +143,11 @@ func isOwn(name string) bool {
 	return strings.HasPrefix(name, variable)
 }
 
-// Apply returns the command line and the environment of a shell that restores the state and
-// then does what argv, SHELL -lc COMMAND ARGUMENT..., asks for. The captured environment
-// passes the policy of the request as if it were the agent's own, which also takes out what
-// must reach no child; overlay comes last. ok is false where they are too large together.
+// Apply returns the command line and the environment of a shell that restores the state and then
+// runs argv, which is SHELL -lc COMMAND ARGUMENT... The captured environment passes the policy of
+// the request like the agent's own environment. The policy also removes variables that no child may
+// get. overlay is applied last. ok is false if the command line and the environment are too large
+// together.
 func (s *State) Apply(argv []string, policy *procs.EnvPolicy, overlay map[string]string) (_, env []string, ok bool) {
 	all := procs.EnvPolicy{IgnoreDefaultExcludes: true}
 	if policy != nil {
@@ -176,7 +178,7 @@ func (s *State) Apply(argv []string, policy *procs.EnvPolicy, overlay map[string
 	total := 0
 	for _, list := range [][]string{restored, env} {
 		for _, text := range list {
-			total += len(text) + 1 + 8 // its NUL, and the pointer to it
+			total += len(text) + 1 + 8 // a NUL and a pointer for each string
 		}
 	}
 	return restored, env, total <= maxPassed

@@ -1,7 +1,7 @@
-// Package describe reads the contents of the files of skills and plugins: the front matter of a
-// SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so both ends use it.
-// The work is bounded by the bytes of a file, because aliases of YAML are refused. The rules are
-// those of capabilities.md 3.2.
+// Package describe interprets the contents of the files of skills and plugins: the front matter of
+// a SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so that both the
+// agent and its clients can use it. The work is bounded by the bytes of a file, because aliases of
+// YAML are refused. The rules are those of capabilities.md 3.2.
 package describe
 
 import (
@@ -12,22 +12,22 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// File is a file as it was read.
+// A File is a file with its content.
 type File struct{ Path, Contents string }
 
-// Skill is a SKILL.md and, if there is one, its openai.yaml.
+// A Skill is a SKILL.md and its openai.yaml, if there is one.
 type Skill struct {
 	Instructions File
 	Metadata     *File
 }
 
-// manifest is what a plugin.json says of the plugin.
+// manifest has the members of a plugin.json that describe the plugin.
 type manifest struct {
 	name        string
-	displayName string // without white space around it
+	displayName string // without surrounding white space
 }
 
-// UnmarshalObject reads the members that count; the others may be anything.
+// UnmarshalObject reads the known members. Other members may have any value.
 func (m *manifest) UnmarshalObject(o *strictjson.Object) {
 	if name := o.OptString("name"); name != nil {
 		m.name = *name
@@ -39,29 +39,30 @@ func (m *manifest) UnmarshalObject(o *strictjson.Object) {
 	})
 }
 
-// maxQualifiedName is how long NAMESPACE:NAME may be, in characters.
+// maxQualifiedName bounds NAMESPACE:NAME, in characters.
 const maxQualifiedName = 2*maxName + 1
 
-// Described is what the files of a folder say.
+// Described is the meaning of the files of a folder.
 type Described struct {
-	// DisplayName is how the plugin calls itself, or its folder.
+	// DisplayName is the name that the plugin gives itself, or the name of its folder.
 	DisplayName string
-	// IsPlugin: the root has a manifest that decodes.
+	// IsPlugin says that the root has a manifest that can be decoded.
 	IsPlugin bool
 	Skills   []DescribedSkill
-	// Incomplete: a skill was refused.
+	// Incomplete says that a skill was refused.
 	Incomplete bool
 }
 
-// DescribedSkill is a skill with its qualified name. A text that it does not have is empty.
+// A DescribedSkill is a skill with its qualified name. A missing text is empty.
 type DescribedSkill struct {
 	Name, Description, ShortDescription string
 	Path                                string
 	Metadata
 }
 
-// Root reads the manifest, the front matter and the metadata of what was found in a folder.
-// Without own it has no manifest. Namespaces are the manifests that name skills.
+// Root interprets the manifest, the front matter and the metadata of the files found in a folder.
+// own is the manifest of the root, or nil if it has none. namespaces are the manifests that give
+// skills their namespaces.
 func Root(folder string, own *File, skills []Skill, namespaces []File) Described {
 	var d Described
 	var m manifest
@@ -69,7 +70,7 @@ func Root(folder string, own *File, skills []Skill, namespaces []File) Described
 		d.IsPlugin = true
 		d.DisplayName = firstText(m.displayName, m.name, path.Base(folder))
 	}
-	named := map[string]string{} // namespaces by folders
+	named := map[string]string{} // namespaces by folder
 	for _, file := range namespaces {
 		var m manifest
 		if strictjson.Unmarshal([]byte(file.Contents), &m) != nil {
@@ -89,7 +90,7 @@ func Root(folder string, own *File, skills []Skill, namespaces []File) Described
 	return d
 }
 
-// firstText returns the first text that is not blank, as it is.
+// firstText returns the first text that is not blank, unchanged.
 func firstText(texts ...string) string {
 	for _, text := range texts {
 		if strings.TrimSpace(text) != "" {
@@ -99,7 +100,7 @@ func firstText(texts ...string) string {
 	return ""
 }
 
-// describe returns false for a skill that is refused.
+// describe interprets a skill. It returns false if the skill is refused.
 func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 	h, err := parseHeader(s.Instructions.Contents)
 	if err != nil {

@@ -10,38 +10,38 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of what YAML may say. The length of a name is the contract's; the others are ours.
+// Bounds of the YAML texts. The length of a name is part of the interface; the other bounds are our
+// choice.
 const (
 	maxName = 64 // characters
-	// maxFrontMatter bounds the lines between the marks, in bytes, and maxMetadata an
-	// openai.yaml: the parser takes a hundred times the memory of a text.
+	// maxFrontMatter bounds the lines between the marks, and maxMetadata an openai.yaml, in bytes,
+	// because the parser needs a hundred times the memory of a text.
 	maxFrontMatter = 64 << 10
 	maxMetadata    = 64 << 10
-	// maxTried is how many values of a front matter are parsed alone, to find out whether they
-	// need quotes.
+	// maxTried bounds the values of a front matter that are parsed separately, to find out whether
+	// they need quotes.
 	maxTried = 256
-	// maxYAMLDepth bounds how deep a text may be nested. The parser has a bound of its own,
-	// 10,000.
+	// maxYAMLDepth bounds the nesting of a text. The parser's own bound is 10,000.
 	maxYAMLDepth = 64
 )
 
 // header is the front matter of a SKILL.md (capabilities.md 3.2).
 type header struct {
-	name             string // "" where it has none
+	name             string // "" if there is none
 	description      string
-	shortDescription string // "" where it has none
+	shortDescription string // "" if there is none
 }
 
-// Errors of texts. They never reach a client: a skill that is refused is one warning for its
-// whole location.
+// Errors of texts. They never reach a client, because a refused skill causes only one warning for
+// its whole location.
 var (
 	errNoFrontMatter = errors.New("no front matter")
 	errAlias         = errors.New("aliases are refused")
 	errNested        = errors.New("nested too deep")
 )
 
-// parseHeader reads the front matter at the head of a SKILL.md; it looks at nothing behind
-// the closing mark.
+// parseHeader reads the front matter at the beginning of a SKILL.md. It reads nothing after the
+// closing mark.
 func parseHeader(text string) (header, error) {
 	block, err := frontMatter(text)
 	if err != nil {
@@ -49,7 +49,7 @@ func parseHeader(text string) (header, error) {
 	}
 	top, err := parseYAML(block)
 	if err != nil {
-		// Once more, with values in quotes that people forget to quote.
+		// Try again with quotes around values that people forget to quote.
 		repaired, ok := repair(block)
 		if !ok {
 			return header{}, err
@@ -62,7 +62,8 @@ func parseHeader(text string) (header, error) {
 	return readHeader(top)
 }
 
-// frontMatter returns the lines between the first line and the next one that is a mark.
+// frontMatter returns the lines between the first line, which must be a mark (---), and the next
+// mark.
 func frontMatter(text string) (string, error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	if strings.TrimSpace(first) != "---" {
@@ -83,7 +84,7 @@ func frontMatter(text string) (string, error) {
 	return "", errNoFrontMatter
 }
 
-// parseYAML returns the mapping that a text is.
+// parseYAML parses a text that must be a mapping.
 func parseYAML(text string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
@@ -95,7 +96,8 @@ func parseYAML(text string) (*yaml.Node, error) {
 	return doc.Content[0], check(&doc, maxYAMLDepth)
 }
 
-// check refuses aliases: a few bytes of them could stand for gigabytes.
+// check refuses aliases, because a few bytes of aliases could expand to gigabytes. It also refuses
+// deep nesting.
 func check(n *yaml.Node, levels int) error {
 	if levels == 0 {
 		return errNested
@@ -111,7 +113,7 @@ func check(n *yaml.Node, levels int) error {
 	return nil
 }
 
-// members are those of a mapping by their names. A name that is there twice is an error.
+// members returns the members of a mapping by name. A repeated name is an error.
 func members(n *yaml.Node) (map[string]*yaml.Node, error) {
 	found := make(map[string]*yaml.Node, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -127,7 +129,7 @@ func members(n *yaml.Node) (map[string]*yaml.Node, error) {
 	return found, nil
 }
 
-// text is a scalar as one line; "" where it is missing or null.
+// text returns a scalar as one line; "" if it is missing or null.
 func text(n *yaml.Node) (string, error) {
 	switch {
 	case n == nil || isNull(n):
@@ -140,7 +142,7 @@ func text(n *yaml.Node) (string, error) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// fold makes one line of a text: runs of white space become one blank.
+// fold converts a text to one line: each run of white space becomes one blank.
 func fold(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func readHeader(top *yaml.Node) (h header, err error) {
@@ -175,15 +177,15 @@ func readHeader(top *yaml.Node) (h header, err error) {
 	return h, nil
 }
 
-// repair puts values in quotes that are no YAML without: those in which a colon follows a
-// word, and those that begin like a list, a mapping or something reserved and are none.
-// Block scalars are left as they are. ok is false where there are too many to try.
+// repair puts quotes around values that are invalid YAML without quotes. These are values in which
+// a colon follows a word, and values that only begin like a list, a mapping or reserved syntax.
+// Block scalars are not changed. ok is false if there are too many values to try.
 func repair(block string) (repaired string, ok bool) {
 	tried := 0
 	var out strings.Builder
 	out.Grow(len(block) + 64)
 	const none = -1
-	scalar := none // indentation of the key of the block scalar that a line may be in
+	scalar := none // indentation of the key of the current block scalar
 	for line := range strings.Lines(block) {
 		body := strings.TrimRight(line, "\r\n")
 		ending := line[len(body):]
@@ -220,7 +222,7 @@ func repair(block string) (repaired string, ok bool) {
 	return out.String(), true
 }
 
-// cutKey cuts a line behind the blanks that follow its key.
+// cutKey splits a line after the key and the blanks that follow it.
 func cutKey(line string) (key, value string, ok bool) {
 	trimmed := strings.TrimLeft(line, " \t")
 	if trimmed == "" || trimmed[0] == '#' {
@@ -234,7 +236,7 @@ func cutKey(line string) (key, value string, ok bool) {
 	return line[:len(line)-len(value)], value, value != ""
 }
 
-// isReserved reports whether a value begins like a list, a mapping or something reserved.
+// isReserved reports whether a value begins like a list, a mapping or reserved syntax.
 func isReserved(value string) bool { return value != "" && strings.IndexByte("[{@`", value[0]) >= 0 }
 
 func needsQuotes(value string) bool {
@@ -248,10 +250,10 @@ func needsQuotes(value string) bool {
 	return yaml.Unmarshal([]byte(value), &doc) != nil
 }
 
-// Metadata is what the openai.yaml of a skill says (capabilities.md 3.2).
+// Metadata is the content of the openai.yaml of a skill (capabilities.md 3.2).
 type Metadata struct {
-	Tools  []Tool       // the skill depends on; none: nil
-	Policy *SkillPolicy // nil: none
+	Tools  []Tool       // tools that the skill depends on; nil if there are none
+	Policy *SkillPolicy // nil if there is none
 }
 
 // SkillPolicy says who may use a skill.
@@ -260,20 +262,20 @@ type SkillPolicy struct {
 	Products                []string
 }
 
-// Tool is something that a skill depends on. Texts that are missing are empty.
+// A Tool is a tool that a skill depends on. Missing texts are empty.
 type Tool struct {
 	Type, Value, Description, Transport, Command, URL string
 	OAuthCallbackPort                                 *uint16
 }
 
-// maxToolText is how long a text of a tool may be, in characters. A tool with a longer one
-// is dropped.
+// maxToolText bounds the length of a text of a tool, in characters. A tool with a longer text is
+// dropped.
 const maxToolText = 1024
 
-// products are the words that Policy.Products may have.
+// products are the allowed values of Policy.Products.
 var products = []string{"codex", "chatgpt", "atlas"}
 
-// parseMetadata reads an openai.yaml. Any error in it makes it say nothing.
+// parseMetadata parses an openai.yaml. If the file has any error, the result is empty.
 func parseMetadata(contents string) Metadata {
 	m, err := metadata(contents)
 	if err != nil {
@@ -319,7 +321,7 @@ func metadata(contents string) (m Metadata, err error) {
 	return m, err
 }
 
-// mapping returns the members of a mapping; none where it is missing or null.
+// mapping returns the members of a mapping, or nil if it is missing or null.
 func mapping(n *yaml.Node) (map[string]*yaml.Node, error) {
 	switch {
 	case n == nil || isNull(n):
@@ -360,7 +362,7 @@ func readTool(n *yaml.Node) (t Tool, err error) {
 	return t, nil
 }
 
-// kept reports whether a tool says enough, and not too much.
+// kept reports whether a tool has the required texts, and no text that is too long.
 func (t *Tool) kept() bool {
 	for _, s := range []string{t.Type, t.Value, t.Description, t.Transport, t.Command, t.URL} {
 		if utf8.RuneCountInString(s) > maxToolText {

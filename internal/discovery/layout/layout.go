@@ -1,6 +1,6 @@
 // Package layout says where skills and plugins are in a folder: names of files, the bounds of the
-// search, and which other files a manifest declares. It opens nothing. An agent that searches its
-// own files and a client that searches through an agent's file calls follow the same rules
+// search, and which other files a manifest declares. It opens no files. An agent searches its own
+// files, and a client searches through an agent's file calls; both follow these rules
 // (capabilities.md 2.1 and 2.2).
 package layout
 
@@ -16,12 +16,12 @@ import (
 
 // Bounds of one root.
 const (
-	// MaxFile is how large a file may be, in bytes. Nothing of a larger one is read.
+	// MaxFile is the largest size of a file, in bytes. A larger file is not read.
 	MaxFile = 1 << 20
-	// MaxBundle is what the files of a root may have together, in bytes.
+	// MaxBundle bounds the files of a root together, in bytes.
 	MaxBundle = 16 << 20
 
-	// MaxDepth, MaxDirectories and MaxEntries bound the walk. It follows links to directories.
+	// MaxDepth, MaxDirectories and MaxEntries bound the walk. The walk follows links to directories.
 	MaxDepth       = 6
 	MaxDirectories = 2000
 	MaxEntries     = 20_000
@@ -39,10 +39,10 @@ const (
 // MetadataFolder is the folder beside a SKILL.md that has its metadata.
 const MetadataFolder = "agents"
 
-// manifestFolders hold a manifest, best first.
+// manifestFolders are the folders that may hold a manifest, best first.
 var manifestFolders = [...]string{".codex-plugin", ".claude-plugin", ".cursor-plugin"}
 
-// Manifests returns where the manifest of a folder may be, best first.
+// Manifests returns the paths at which the manifest of a folder may be, best first.
 func Manifests(folder string) []string {
 	var all []string
 	for _, name := range manifestFolders {
@@ -51,10 +51,10 @@ func Manifests(folder string) []string {
 	return all
 }
 
-// Metadata returns where the metadata of a SKILL.md is.
+// Metadata returns the path of the metadata of a SKILL.md.
 func Metadata(skill string) string { return path.Join(path.Dir(skill), metadataFile) }
 
-// Above returns the folders above one, the nearest first, up to the root of the file system.
+// Above returns the folders above a folder, the nearest first, up to the root of the file system.
 func Above(folder string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for folder != "/" && folder != "." {
@@ -65,21 +65,21 @@ func Above(folder string) iter.Seq[string] {
 	}
 }
 
-// Tree is what matters of the files of a walk.
+// A Tree has the skills and manifests among the files of a walk.
 type Tree struct {
 	// Skills are the SKILL.md files.
 	Skills []string
-	// Manifests are the best one of each folder but the root. One that cannot be read hides the
-	// others of its folder.
+	// Manifests has the best manifest of each folder except the root. If the best manifest cannot be
+	// read, the others of its folder are not used instead.
 	Manifests []string
 }
 
-// Sort finds what matters among the files below root. Both lists are sorted by the texts of URIs,
-// as the wire has them (in it é is %C3%A9, and comes before A): of the skills, and of the folders
-// that have a manifest.
+// Sort finds the skills and manifests among the files below root. Skills are sorted by their URIs,
+// and manifests by the URIs of their folders, in the form of the protocol (there é is %C3%A9, and
+// comes before A).
 func Sort(root string, files iter.Seq[string]) Tree {
 	var t Tree
-	best := map[string]int{} // of a folder: the index in manifestFolders
+	best := map[string]int{} // by folder: index in manifestFolders
 	var folders []string
 	for file := range files {
 		dir, name := path.Split(file)
@@ -117,22 +117,22 @@ func sortURIs(paths []string) {
 	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(uris[a], uris[b]) })
 }
 
-// Declared is where the files are that a manifest declares. "" stands for no file.
+// Declared has the paths of the files that a manifest declares. "" means no file.
 type Declared struct {
 	MCP, Apps string
 	Ignored   []Ignored
 }
 
-// Ignored is a member of a manifest that names a file in a way that is not allowed.
+// An Ignored is a member of a manifest that names a file in a way that is not allowed.
 type Ignored struct {
 	Member string
-	// Outside: it leads out of the root, or is the root itself. Otherwise it does not begin
-	// with "./".
+	// Outside says that the path leads out of the root, or is the root itself. Otherwise the path does
+	// not begin with "./".
 	Outside bool
 }
 
-// Declare returns what the manifest of a root declares: by its members, or by the usual names. One
-// that does not decode declares nothing.
+// Declare returns the files that the manifest of a root declares. If a member names no file, the
+// usual name is used. If the manifest cannot be decoded, all usual names are used.
 func Declare(root, manifest string) Declared {
 	var members declarations
 	if strictjson.Unmarshal([]byte(manifest), &members) != nil {
@@ -146,8 +146,8 @@ func Declare(root, manifest string) Declared {
 	return d
 }
 
-// below returns the path of the file that a member of a manifest declares. The text is
-// taken as it is: only the names . and .. mean something in it.
+// below returns the path of the file that a member of a manifest declares. In the text, only the
+// names . and .. have a special meaning.
 func (d *Declared) below(root, member string, declared *string, usual string) string {
 	usual = path.Join(root, usual)
 	if declared == nil {
@@ -166,9 +166,8 @@ func (d *Declared) below(root, member string, declared *string, usual string) st
 	return usual
 }
 
-// declarations are what a plugin.json says of other files: where they are, by members
-// that are texts; members of other types are nil. With inlineMCP the servers are in the
-// manifest itself.
+// declarations are the members of a plugin.json that name other files. A member that is not a
+// string is nil. inlineMCP says that the manifest itself has the MCP servers.
 type declarations struct {
 	mcp, apps *string
 	inlineMCP bool

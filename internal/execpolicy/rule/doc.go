@@ -1,5 +1,5 @@
 // Package rule has the rules about commands as values, and finds the rules that match a command. It
-// reads no files and knows no shell.
+// reads no files and does not parse scripts.
 //
 // A [Rule] matches the beginning of a command, word by word:
 //
@@ -7,6 +7,6 @@
 //	set.Add(rule.New([][]string{{"git"}, {"push", "fetch"}}, rule.Prompt))
 //	set.Match([]string{"git", "push", "origin"}) // [git push] prompt
 //
-// All rules that match count, wherever they stand, and the strictest decides: neither a longer nor
-// a later rule wins against another (docs/protocol/execpolicy.md 3).
+// All rules that match count, regardless of their order, and the strictest decides: neither a
+// longer nor a later rule has priority (docs/protocol/execpolicy.md 3).
 package rule

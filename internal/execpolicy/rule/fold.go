@@ -9,10 +9,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fold returns s without differences of case and of canonical spelling: fold makes the same of two
-// texts exactly if they are canonically and caselessly equal, in the sense of Unicode. Package
-// cases of golang.org/x/text folds, too, but brings its languages along and sets them up at every
-// start.
+// fold returns s without differences of case and of canonical form. Two texts have the same fold
+// exactly if they are canonical caseless matches in the sense of Unicode. Package cases of
+// golang.org/x/text could do this too, but it brings tables of languages and initializes them at
+// every start.
 func fold(s string) string {
 	lower := true
 	for i := range len(s) {
@@ -47,8 +47,8 @@ func foldUnicode(s string) string {
 	return norm.NFD.String(b.String())
 }
 
-// foldRune returns the one of the characters that differ from r by case alone which stands for all:
-// a letter of ASCII if there is one, else the first of them in lower case.
+// foldRune returns the representative of the characters that differ from r only by case: an ASCII
+// letter if there is one, else the first of them in lower case.
 func foldRune(r rune) rune {
 	best := r
 	for n := unicode.SimpleFold(r); n != r; n = unicode.SimpleFold(n) {

@@ -1,7 +1,7 @@
 package rule
 
-// fullFold has the characters that without their case are several, in their order (the status F of
-// Unicode's CaseFolding.txt). TestFold compares them with golang.org/x/text/cases.
+// fullFold has the characters that become several characters when folded, in their order (status F
+// of Unicode's CaseFolding.txt). TestFold compares them with golang.org/x/text/cases.
 var fullFold = [...]struct {
 	from rune
 	to   string

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Network is a rule about a host and a way to it. It never matches a command.
+// Network is a rule about a host and a protocol. It never matches a command.
 type Network struct {
 	Host          string // without a port, in lower case
 	Protocol      string // one of the names that ParseProtocol returns
@@ -29,8 +29,8 @@ func ParseProtocol(name string) (string, error) {
 	return "", fmt.Errorf("network_rule protocol must be one of %s (got %s)", strings.Join(protocols, ", "), name)
 }
 
-// ParseHost returns the host of a rule without what does not matter: blanks around it, a port,
-// brackets, dots at its end, capitals.
+// ParseHost returns the normalized host of a rule: in lower case, without surrounding blanks, port,
+// brackets and trailing dots.
 func ParseHost(text string) (string, error) {
 	host := strings.TrimFunc(text, unicode.IsSpace)
 	switch {

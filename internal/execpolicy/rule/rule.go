@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Decision is what a rule says about a command. A stricter one is greater, so that the decision of
-// several rules is their maximum.
+// Decision is the decision of a rule about a command. A stricter decision is greater, so that the
+// decision of several rules is their maximum.
 type Decision uint8
 
-// The decisions, from the mildest on.
+// The decisions, from the mildest to the strictest.
 const (
 	Allow Decision = iota
 	Prompt
@@ -21,7 +21,7 @@ var decisions = [...]string{Allow: "allow", Prompt: "prompt", Forbidden: "forbid
 
 func (d Decision) String() string { return decisions[d] }
 
-// ParseDecision returns the decision with this name. The case counts.
+// ParseDecision returns the decision with this name. Names are case-sensitive.
 func ParseDecision(name string) (Decision, error) {
 	if i := slices.Index(decisions[:], name); i >= 0 {
 		return Decision(i), nil
@@ -29,23 +29,25 @@ func ParseDecision(name string) (Decision, error) {
 	return Forbidden, fmt.Errorf("invalid decision: %s (allow, prompt or forbidden)", name)
 }
 
-// A Rule decides about the commands that begin as its pattern does. It is not changed once its
-// [Set] is asked.
+// A Rule decides about the commands that begin with its pattern. It must not be changed once its
+// [Set] is in use.
 type Rule struct {
-	// Pattern has for each place the words that may stand there. The first place has one.
+	// Pattern has, for each position, the words that match there. The first position has exactly one
+	// word.
 	Pattern  [][]string
 	Decision Decision
-	// Justification is why, in the words of who wrote the rule; "" if they said nothing.
+	// Justification is the reason for the rule, in the words of its author; "" if the author gave
+	// none.
 	Justification string
-	// Origin is where the rule was written, as FILE:LINE:COLUMN; "" for nowhere.
+	// Origin is the position of the rule, as FILE:LINE:COLUMN; "" if the rule comes from no file.
 	Origin string
 
-	// folded is Pattern without differences of case, for a rule to which these do not matter.
+	// folded is Pattern without differences of case; nil for a case-sensitive rule.
 	folded [][]string
 }
 
-// Caseless makes the words of the pattern match every spelling that is canonically and but for case
-// the same: "git" matches "GIT", "é" an e with an accent of its own.
+// Caseless makes the words of the pattern match every spelling that differs only in case or
+// canonical form: "git" matches "GIT", and a composed "é" matches an e with a combining accent.
 func (r *Rule) Caseless() {
 	r.folded = make([][]string, len(r.Pattern))
 	for i, words := range r.Pattern {
@@ -55,8 +57,8 @@ func (r *Rule) Caseless() {
 	}
 }
 
-// matches reports whether a command begins as the pattern does. Its first word is compared by
-// whoever has looked the rule up.
+// matches reports whether a command begins with the pattern. The caller has compared the first
+// word, because rules are looked up by it.
 func (r *Rule) matches(c *command) bool {
 	if len(c.argv) < len(r.Pattern) {
 		return false
@@ -76,7 +78,7 @@ func (r *Rule) matches(c *command) bool {
 // command is a command that is compared with many rules.
 type command struct {
 	argv   []string
-	folded []string // of argv, as far as it was needed
+	folded []string // the first words of argv, folded when needed
 }
 
 // fold returns a word without differences of case.
@@ -90,14 +92,15 @@ func (c *command) fold(i int) string {
 // A Match is a rule that matches a command.
 type Match struct {
 	*Rule
-	// Prefix are the words of the command that were compared. The first is the name of the program
-	// if the rule names it, and the command its path.
+	// Prefix are the words of the command that were compared. If the rule names the program and the
+	// command has its path, the first word is the name.
 	Prefix []string
-	// Program is that path, made absolute; "" if the rule has the program as the command has it.
+	// Program is the absolute path of the program if Prefix has its name instead of its path; ""
+	// otherwise.
 	Program string
 }
 
-// Strictest returns the decision of all matches, and whether there is one.
+// Strictest returns the strictest decision of the matches, and reports whether there is a match.
 func Strictest(matches []Match) (d Decision, ok bool) {
 	for _, m := range matches {
 		d = max(d, m.Decision)
@@ -105,10 +108,11 @@ func Strictest(matches []Match) (d Decision, ok bool) {
 	return d, len(matches) > 0
 }
 
-// quoteSafe are the characters, besides letters and digits, that mean nothing to a shell.
+// quoteSafe are the characters, besides letters and digits, that have no special meaning in a
+// shell.
 const quoteSafe = "_@%+=:,./-"
 
-// Quote renders a command as a shell would read it.
+// Quote formats a command so that a shell reads the same words.
 func Quote(argv []string) string {
 	var b strings.Builder
 	for i, word := range argv {
@@ -127,5 +131,5 @@ func Quote(argv []string) string {
 	return b.String()
 }
 
-// IsCaseless reports whether case does not matter to the rule.
+// IsCaseless reports whether the rule ignores case.
 func (r *Rule) IsCaseless() bool { return r.folded != nil }

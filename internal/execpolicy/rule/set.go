@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A Set has rules in their order, and the definitions that belong to them. The zero Set is empty
-// and ready. Any number of goroutines may ask a Set that nobody changes.
+// A Set has rules in their order, and the definitions of host_executable. The zero Set is empty and
+// ready to use. Any number of goroutines may read a Set that nobody changes.
 type Set struct {
 	rules    []*Rule
 	byName   map[string][]*Rule // by the first word of the pattern
-	caseless map[string][]*Rule // those of them for which case does not matter, by that word folded
+	caseless map[string][]*Rule // the rules of byName that ignore case, by the folded first word
 
-	hosts       map[string][]string // the paths at which a program may be, by its name
-	hostsFolded map[string][]string // names in hosts, by the name folded
+	hosts       map[string][]string // by name: the paths at which a program may be
+	hostsFolded map[string][]string // names in hosts, by folded name
 
 	networks []Network
 }
@@ -35,11 +35,11 @@ func (s *Set) Add(rules ...*Rule) {
 	}
 }
 
-// Len is the number of rules.
+// Len returns the number of rules.
 func (s *Set) Len() int { return len(s.rules) }
 
-// DefineHost says at which paths a program may be, for rules that name it, and forgets what was
-// said about it earlier. Without a path, rules with the name match no path at all.
+// DefineHost defines the paths at which a program may be, for rules that name the program. It
+// replaces an earlier definition. If paths is empty, rules with the name match no path at all.
 func (s *Set) DefineHost(name string, paths []string) {
 	if s.hosts == nil {
 		s.hosts, s.hostsFolded = map[string][]string{}, map[string][]string{}
@@ -56,7 +56,7 @@ func (s *Set) AddNetwork(n Network) { s.networks = append(s.networks, n) }
 // Networks returns the rules about hosts, in their order. They say nothing about commands.
 func (s *Set) Networks() []Network { return slices.Clone(s.networks) }
 
-// Append adds all of other, as if it had been written behind s.
+// Append adds all of other, as if it had been written after s.
 func (s *Set) Append(other *Set) {
 	s.Add(other.rules...)
 	for name, paths := range other.hosts {
@@ -65,7 +65,7 @@ func (s *Set) Append(other *Set) {
 	s.networks = append(s.networks, other.networks...)
 }
 
-// Hosts returns a Set with the definitions of programs of s, and with nothing else.
+// Hosts returns a Set that has only the definitions of programs of s.
 func (s *Set) Hosts() *Set {
 	hosts := &Set{}
 	for name, paths := range s.hosts {
@@ -74,11 +74,12 @@ func (s *Set) Hosts() *Set {
 	return hosts
 }
 
-// ShareHosts makes the definitions of programs of other those of s, which must not get more.
+// ShareHosts makes s use the definitions of programs of other. After the call, s must not define
+// more.
 func (s *Set) ShareHosts(other *Set) { s.hosts, s.hostsFolded = other.hosts, other.hostsFolded }
 
-// Match returns the rules that match a command as it is spelled, in their order. If the first word
-// of a rule differs in case, the rule comes behind the others.
+// Match returns the rules that match a command as it is spelled, in their order. Rules whose first
+// word differs in case come after the others.
 func (s *Set) Match(argv []string) []Match {
 	if len(argv) == 0 {
 		return nil
@@ -87,10 +88,10 @@ func (s *Set) Match(argv []string) []Match {
 	return s.named(c, argv[0], "", nil)
 }
 
-// MatchProgram is Match, and for a program given by its path it also looks at the rules that name
-// the program: if no rule matches the path, those match that have its last name, unless a
-// definition says that this program is elsewhere. absolute makes a path absolute without looking at
-// any file.
+// MatchProgram is like Match, but for a program given by its path it also uses the rules that name
+// the program. If no rule matches the path, the rules match that have the last element of the path
+// as the name. A definition that gives other paths for the name prevents this match. absolute makes
+// a path absolute without looking at any file.
 func (s *Set) MatchProgram(argv []string, absolute func(string) string) []Match {
 	matches := s.Match(argv)
 	if len(matches) > 0 || len(argv) == 0 {
@@ -103,28 +104,27 @@ func (s *Set) MatchProgram(argv []string, absolute func(string) string) []Match 
 	return s.nameOf(argv, program, func(r *Rule) bool { return s.isAt(r, program) })
 }
 
-// Restrictive returns the rules that prompt or forbid, and that name the program at this absolute
-// path. A definition that says that the program is elsewhere does not matter: whoever forbids git
-// means every git.
+// Restrictive returns the rules that prompt or forbid and that name the program at this absolute
+// path. Definitions of other paths do not matter: a rule that forbids git means every git.
 func (s *Set) Restrictive(argv []string, program string) []Match {
 	return s.nameOf(argv, program, func(r *Rule) bool { return r.Decision != Allow })
 }
 
-// Restricts reports whether some rule that prompts or forbids is about the program with this name.
+// Restricts reports whether a rule that prompts or forbids names the program.
 func (s *Set) Restricts(name string) bool {
 	strict := func(r *Rule) bool { return r.Decision != Allow }
 	return slices.ContainsFunc(s.byName[name], strict) || len(s.caseless) > 0 && slices.ContainsFunc(s.caseless[fold(name)], strict)
 }
 
-// nameOf returns the rules that match a command in which the last name of program is the first
-// word.
+// nameOf returns the rules that match a command whose first word is replaced by the last element of
+// program.
 func (s *Set) nameOf(argv []string, program string, want func(*Rule) bool) []Match {
 	name := path.Base(program)
 	if name == "/" || len(argv) == 0 {
 		return nil
 	}
 	if len(s.byName[name]) == 0 && (len(s.caseless) == 0 || len(s.caseless[fold(name)]) == 0) {
-		return nil // nearly always
+		return nil // the usual case
 	}
 	c := &command{argv: slices.Concat([]string{name}, argv[1:])}
 	return s.named(c, name, program, want)
@@ -150,7 +150,8 @@ func (s *Set) named(c *command, name, program string, want func(*Rule) bool) (ma
 	return matches
 }
 
-// isAt reports whether a rule that names a program may match the program at this path.
+// isAt reports whether the definitions let a rule that names a program match the program at this
+// path.
 func (s *Set) isAt(r *Rule, program string) bool {
 	names := []string{path.Base(program)}
 	if r.folded != nil {
@@ -167,8 +168,8 @@ func (s *Set) isAt(r *Rule, program string) bool {
 	return !defined
 }
 
-// Absolute makes a path absolute by its text alone: ~/ stands for home, and a relative path is
-// below dir. It returns "" where that leads to no program's path.
+// Absolute makes a path absolute by its text alone: ~/ means home, and a relative path is below
+// dir. It returns "" if the result is not an absolute path.
 func Absolute(program, dir, home string) string {
 	if rest, ok := strings.CutPrefix(program, "~/"); ok && home != "" {
 		program = home + "/" + rest
@@ -185,7 +186,8 @@ func Absolute(program, dir, home string) string {
 	return program
 }
 
-// LongestPattern is the number of words of the longest pattern: of a command no more is compared.
+// LongestPattern returns the number of words of the longest pattern. No more words of a command are
+// compared.
 func (s *Set) LongestPattern() (n int) {
 	for _, r := range s.rules {
 		n = max(n, len(r.Pattern))
@@ -196,5 +198,5 @@ func (s *Set) LongestPattern() (n int) {
 // Rules returns the rules in their order.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 
-// Programs returns where programs may be, by their names.
+// Programs returns the paths at which programs may be, by name.
 func (s *Set) Programs() map[string][]string { return maps.Clone(s.hosts) }

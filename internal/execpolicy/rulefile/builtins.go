@@ -13,23 +13,24 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 )
 
-// evaluation is one file that is being evaluated: what its calls have made so far.
+// evaluation is the state of the evaluation of one file: the rules and examples that its calls have
+// made so far.
 type evaluation struct {
 	file     string
 	earlier  *rule.Set
 	rules    *rule.Set
 	maxRules int
 	meter    *meter
-	others   int // host_executable and network_rule
+	others   int // number of calls of host_executable and network_rule
 	examples []examples
 }
 
-// errBlank is the error for a justification that says nothing.
+// errBlank is the error for a justification that is empty or blank.
 var errBlank = errors.New("invalid rule: justification cannot be empty")
 
 func isBlank(s string) bool { return strings.TrimFunc(s, unicode.IsSpace) == "" }
 
-// prefixRule is prefix_rule of a file.
+// prefixRule implements prefix_rule.
 func (e *evaluation) prefixRule(thread *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var (
 		pattern, match, notMatch *starlark.List
@@ -82,8 +83,8 @@ func (e *evaluation) prefixRule(thread *starlark.Thread, b *starlark.Builtin, ar
 	return starlark.None, nil
 }
 
-// payRules pays for the rules that one call makes: each first word makes one, which has all else of
-// the call, and with which each example is compared.
+// payRules pays for the rules that one call makes. Each first word makes one rule with all other
+// data of the call, and each example is compared with each rule.
 func (e *evaluation) payRules(places [][]string, weight, tried int) error {
 	n, words := len(places[0]), 0
 	if n > e.maxRules-e.rules.Len() {
@@ -98,7 +99,7 @@ func (e *evaluation) payRules(places [][]string, weight, tried int) error {
 	return e.meter.payTimes(tried*n, words)
 }
 
-// decisionOf returns the decision that a call names, or otherwise.
+// decisionOf returns the decision that a call names, or otherwise if it names none.
 func decisionOf(v starlark.Value, otherwise rule.Decision) (rule.Decision, error) {
 	if v == nil {
 		return otherwise, nil
@@ -110,7 +111,7 @@ func decisionOf(v starlark.Value, otherwise rule.Decision) (rule.Decision, error
 	return rule.ParseDecision(string(name))
 }
 
-// justificationOf returns the justification that a call gives, or "".
+// justificationOf returns the justification of a call, or "".
 func justificationOf(v starlark.Value) (string, error) {
 	if v == nil {
 		return "", nil
@@ -125,7 +126,7 @@ func justificationOf(v starlark.Value) (string, error) {
 	return string(text), nil
 }
 
-// patternOf returns the words of a pattern, place by place.
+// patternOf returns the words of a pattern for each position.
 func patternOf(list *starlark.List) (places [][]string, err error) {
 	for v := range list.Elements() {
 		switch v := v.(type) {
@@ -154,7 +155,7 @@ func patternOf(list *starlark.List) (places [][]string, err error) {
 	return places, nil
 }
 
-// typeOf is the name of a value's type as the reference has it.
+// typeOf returns the name of a value's type in the words of the reference.
 func typeOf(v starlark.Value) string {
 	if t := v.Type(); t != "builtin_function_or_method" {
 		return t
@@ -162,7 +163,7 @@ func typeOf(v starlark.Value) string {
 	return "function"
 }
 
-// hostExecutable is host_executable of a file.
+// hostExecutable implements host_executable.
 func (e *evaluation) hostExecutable(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var (
 		name string
@@ -207,7 +208,7 @@ func (e *evaluation) hostExecutable(_ *starlark.Thread, b *starlark.Builtin, arg
 
 var errMany = errors.New("too many rules")
 
-// another counts a call that makes no rule about commands.
+// another counts a call that makes no rule about commands. It fails if there are too many.
 func (e *evaluation) another() error {
 	if e.others++; e.others > e.maxRules {
 		return errMany
@@ -215,7 +216,7 @@ func (e *evaluation) another() error {
 	return nil
 }
 
-// networkRule is network_rule of a file.
+// networkRule implements network_rule.
 func (e *evaluation) networkRule(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var (
 		host, protocol, decision string

@@ -10,15 +10,15 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 )
 
-// examples are the commands that a call gives with its rules: those that one of them has to match,
-// and those that none may match.
+// examples are the commands that a call gives with its rules. At least one rule of the call must
+// match each command of match, and no rule may match a command of notMatch.
 type examples struct {
 	rules           rule.Set
 	match, notMatch [][]string
 	line, column    int
 }
 
-// examplesOf returns the examples of a list, which may be nil.
+// examplesOf returns the examples in a list. The list may be nil.
 func examplesOf(list *starlark.List) (commands [][]string, err error) {
 	if list == nil {
 		return nil, nil
@@ -52,8 +52,8 @@ func examplesOf(list *starlark.List) (commands [][]string, err error) {
 	return commands, nil
 }
 
-// tryExamples checks the examples of a file, call by call. Only the rules of the call count, with
-// the definitions of programs in earlier files and in the whole of this one.
+// tryExamples checks the examples of a file, call by call. Only the rules of the same call count,
+// with the definitions of programs in earlier files and in the whole of this file.
 func (e *evaluation) tryExamples() error {
 	hosts := e.earlier.Hosts()
 	hosts.Append(e.rules.Hosts())
@@ -81,7 +81,7 @@ func (e *evaluation) tryExamples() error {
 	return nil
 }
 
-// splitWords splits an example as a shell would, without looking at what it might expand.
+// splitWords splits an example into words like a shell, but without expansions.
 func splitWords(text string) (words []string, err error) {
 	var (
 		word   strings.Builder

@@ -4,7 +4,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// The calls that instrument puts into a file. No file can have such names itself.
+// The names of the calls that instrument inserts into a file. A file cannot use the names that
+// contain a space. The other names are valid identifiers, so a file can call or redefine them.
 const (
 	callBinary = "binary operator"    // (operator, x, y)
 	callUpdate = "augmented operator" // (operator, x, y), of x += y
@@ -13,12 +14,12 @@ const (
 	callCopied = "copied"             // (x) returns x, which is about to be copied
 )
 
-// maxDepth is how deep the expressions and statements of a file may be nested. The parser has such
-// a bound, too, but not for a + b + c and the like.
+// maxDepth bounds the nesting of expressions and statements of a file. The parser has a bound too,
+// but not for expressions such as a + b + c.
 const maxDepth = 2_000
 
-// instrument replaces in a file what can make large values, or takes long with them, by calls of
-// the meter, which does the same after it has weighed the operands. Positions stay.
+// instrument replaces operations that can make large values or take long by calls of the meter.
+// Such a call first weighs the operands and then does the operation. Positions stay unchanged.
 func instrument(tree *syntax.File) (err error) {
 	in := &instrumenter{file: tree.Path}
 	defer func() {
@@ -34,7 +35,7 @@ func instrument(tree *syntax.File) (err error) {
 	return nil
 }
 
-// instrumenter walks through a tree. It panics with an [*Error].
+// instrumenter walks through a tree. It panics with an [*Error] if it finds an error.
 type instrumenter struct {
 	file  string
 	depth int
@@ -45,10 +46,10 @@ func (in *instrumenter) refuse(n syntax.Node, text string) {
 	panic(&Error{in.file, int(p.Line), int(p.Col), text})
 }
 
-// enter counts one level more of nesting; the caller defers leave.
+// enter counts one more level of nesting. The caller must defer leave.
 func (in *instrumenter) enter(n syntax.Node) {
 	if in.depth++; in.depth > maxDepth {
-		panic(&Error{in.file, 1, 1, "excessive nesting"}) // to find out where would take as deep a walk
+		panic(&Error{in.file, 1, 1, "excessive nesting"}) // no position, because finding it would need an equally deep walk
 	}
 	_ = n
 }
@@ -96,8 +97,8 @@ func (in *instrumenter) statement(s syntax.Stmt) {
 	}
 }
 
-// update returns the new value of x in x += y. Since it names x twice, x has to be something that
-// can be evaluated twice.
+// update returns the new value of x in x += y. The result contains x twice, so x must be an
+// expression that can be evaluated twice.
 func (in *instrumenter) update(s *syntax.AssignStmt) syntax.Expr {
 	x := s.LHS
 	for {
@@ -120,7 +121,7 @@ func (in *instrumenter) update(s *syntax.AssignStmt) syntax.Expr {
 	return call(s.OpPos, callUpdate, literal(s.OpPos, operator.String()), again, s.RHS)
 }
 
-// copyOf returns another expression for a name or a literal, and nil for anything else.
+// copyOf returns a copy of the expression if it is a name or a literal, and nil otherwise.
 func (in *instrumenter) copyOf(x syntax.Expr) syntax.Expr {
 	switch x := x.(type) {
 	case *syntax.Ident:
@@ -131,7 +132,7 @@ func (in *instrumenter) copyOf(x syntax.Expr) syntax.Expr {
 	return nil
 }
 
-// target walks through the left side of an assignment.
+// target instruments the left side of an assignment.
 func (in *instrumenter) target(x syntax.Expr) {
 	in.enter(x)
 	defer in.leave()
@@ -164,7 +165,8 @@ func (in *instrumenter) parameters(list []syntax.Expr) {
 	}
 }
 
-// key returns the expression of a key, weighed: a key is hashed, with all that is in it.
+// key returns the expression of a key with a call that weighs it, because a key is hashed with all
+// values in it.
 func (in *instrumenter) key(x syntax.Expr) syntax.Expr {
 	if _, ok := x.(*syntax.Literal); ok {
 		return x
@@ -179,7 +181,7 @@ func (in *instrumenter) expressions(list []syntax.Expr) {
 	}
 }
 
-// expression returns what stands for x in the instrumented file.
+// expression returns the instrumented form of x.
 func (in *instrumenter) expression(x syntax.Expr) syntax.Expr {
 	in.enter(x)
 	defer in.leave()

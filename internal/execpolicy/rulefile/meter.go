@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// maxWeight bounds what the evaluation of one file may do beyond its steps: about as many bytes
-	// it may make, copy and compare.
+	// maxWeight bounds the work of the evaluation of one file beyond its steps. It is about the number
+	// of bytes that the evaluation may make, copy and compare.
 	maxWeight = 16 << 20
-	// maxIntBits is how long an integer may get.
+	// maxIntBits bounds an integer, in bits.
 	maxIntBits = 4096
-	// maxIntText is how long a text may be that becomes an integer. The time grows with its square.
+	// maxIntText bounds the length of a text that is converted to an integer, in bytes, because the
+	// time of the conversion grows with the square of the length.
 	maxIntText = 2048
-	// maxNesting is how deep lists in lists may be nested where one is looked at as a whole.
+	// maxNesting bounds the depth of lists in lists when a list is visited with all its elements.
 	maxNesting = 100
-	// itemWeight is the weight of a value without what is in it.
+	// itemWeight is the weight of a value without its elements.
 	itemWeight = 16
 )
 
@@ -29,15 +30,15 @@ var (
 	errLong   = errors.New("the integer is too large")
 )
 
-// meter bounds the values of one evaluation. The library bounds steps; but one step can double a
-// text, make a list of a range of any length, or compare two values in which the same list is found
-// a million times. So each operation of this kind first pays for its operands, counted as often as
-// they are found.
+// meter bounds the values of one evaluation. The library bounds only steps. But one step can double
+// a text, make a list from a range of any length, or compare two values that contain the same list
+// a million times. So each such operation first pays for its operands. A value counts each time it
+// occurs.
 type meter struct {
 	left int
 }
 
-// pay takes n from what is left.
+// pay subtracts n from the rest.
 func (m *meter) pay(n int) error {
 	if n < 0 || n > m.left {
 		m.left = 0
@@ -47,7 +48,7 @@ func (m *meter) pay(n int) error {
 	return nil
 }
 
-// payTimes is pay for n times each.
+// payTimes pays n times the amount each.
 func (m *meter) payTimes(n, each int) error {
 	if n > 0 && each > m.left/n {
 		return m.pay(-1)
@@ -55,7 +56,7 @@ func (m *meter) payTimes(n, each int) error {
 	return m.pay(n * each)
 }
 
-// weigh pays for values with all that is in them.
+// weigh pays for values including all their elements.
 func (m *meter) weigh(values ...starlark.Value) error {
 	for _, v := range values {
 		if err := m.value(v, 0); err != nil {
@@ -98,7 +99,7 @@ func (m *meter) value(v starlark.Value, depth int) error {
 		}
 	case starlark.Sequence:
 		return m.payTimes(v.Len(), itemWeight)
-	case starlark.Iterable: // the code points of a text: their number is not known
+	case starlark.Iterable: // the code points of a text: their number is unknown
 		for range starlark.Elements(v) {
 			if err := m.pay(itemWeight); err != nil {
 				return err
@@ -108,7 +109,7 @@ func (m *meter) value(v starlark.Value, depth int) error {
 	return nil
 }
 
-// shallow pays for a copy of a value that copies nothing that is in it.
+// shallow pays for a copy of a value that does not copy its elements.
 func (m *meter) shallow(v starlark.Value) error {
 	switch v := v.(type) {
 	case starlark.String:
@@ -126,8 +127,8 @@ func (m *meter) shallow(v starlark.Value) error {
 	return m.pay(itemWeight)
 }
 
-// names returns what a file finds under the names of the language, and what its instrumented form
-// calls.
+// names returns the functions of the language that a file may use, and the functions that its
+// instrumented form calls.
 func (m *meter) names() starlark.StringDict {
 	names := starlark.StringDict{
 		callBinary: starlark.NewBuiltin(callBinary, m.callBinary),
@@ -140,7 +141,7 @@ func (m *meter) names() starlark.StringDict {
 			return args[0], m.shallow(args[0])
 		}),
 	}
-	for _, name := range []string{"len", "range", "type", "bool", "hasattr", "dir", "chr", "ord"} { // look at no more than one value
+	for _, name := range []string{"len", "range", "type", "bool", "hasattr", "dir", "chr", "ord"} { // these look at one value without its elements
 		names[name] = starlark.Universe[name]
 	}
 	for name, times := range functions {
@@ -160,14 +161,14 @@ func (m *meter) names() starlark.StringDict {
 	return names
 }
 
-// functions are those of the language that look at all of their arguments, with the factor by which
-// what they do may exceed what they are given.
+// functions are the functions of the language that visit all of their arguments. The value is a
+// factor: their work is at most this factor times the weight of the arguments.
 var functions = map[string]int{
 	"abs": 1, "all": 1, "any": 1, "dict": 3, "enumerate": 4, "fail": 4, "float": 1, "hash": 1, "int": 1, "list": 2, "max": 1, "min": 1,
 	"repr": 6, "reversed": 2, "sorted": 20, "str": 6, "tuple": 2, "zip": 4,
 }
 
-// around returns a function of the language behind what it has to pay.
+// around returns a function of the language that first pays its price.
 func (m *meter) around(name string, price func(starlark.Tuple, []starlark.Tuple) error) *starlark.Builtin {
 	function := starlark.Universe[name].(*starlark.Builtin)
 	return starlark.NewBuiltin(name, func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
@@ -183,7 +184,7 @@ func (m *meter) around(name string, price func(starlark.Tuple, []starlark.Tuple)
 	})
 }
 
-// arguments pays for all arguments of a call, a number of times. It returns their weight.
+// arguments pays times times for all arguments of a call. It returns their weight.
 func (m *meter) arguments(args starlark.Tuple, kwargs []starlark.Tuple, times int) (weight int, err error) {
 	before := m.left
 	if err := m.weigh(args...); err != nil {
@@ -198,7 +199,7 @@ func (m *meter) arguments(args starlark.Tuple, kwargs []starlark.Tuple, times in
 	return weight, m.payTimes(weight, times-1)
 }
 
-// token returns the operator that is spelled like this.
+// token returns the operator with this spelling.
 func token(spelling string) syntax.Token {
 	for t := syntax.PLUS; t <= syntax.NOT_IN; t++ {
 		if t.String() == spelling {
@@ -208,7 +209,7 @@ func token(spelling string) syntax.Token {
 	return syntax.ILLEGAL
 }
 
-// callBinary is x OPERATOR y.
+// callBinary implements x OPERATOR y.
 func (m *meter) callBinary(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
 	return m.binary(string(args[0].(starlark.String)), args[1], args[2])
 }
@@ -249,7 +250,7 @@ func (m *meter) binary(operator string, x, y starlark.Value) (starlark.Value, er
 	return z, err
 }
 
-// product pays for x * y: a number, or a text or a list many times.
+// product pays for x * y. The product is a number, or a text or list repeated many times.
 func (m *meter) product(x, y starlark.Value) error {
 	if _, ok := x.(starlark.Int); ok {
 		x, y = y, x
@@ -259,7 +260,7 @@ func (m *meter) product(x, y starlark.Value) error {
 	}
 	n, ok := y.(starlark.Int)
 	if _, isInt := x.(starlark.Int); !ok || isInt {
-		return nil // the result is looked at
+		return nil // binary checks the result
 	}
 	times, ok := n.Int64()
 	switch {
@@ -283,7 +284,7 @@ func (m *meter) product(x, y starlark.Value) error {
 	return m.payTimes(int(times), units)
 }
 
-// format pays for a text into which values are put at any number of places.
+// format pays for inserting values into a text at any number of places.
 func (m *meter) format(text starlark.Value, values ...starlark.Value) error {
 	before := m.left
 	if err := m.weigh(append(values, text)...); err != nil {
@@ -296,7 +297,7 @@ func (m *meter) format(text starlark.Value, values ...starlark.Value) error {
 	return m.payTimes(6*places, before-m.left)
 }
 
-// callUpdate is x OPERATOR= y; it returns the new x. A list and a dict stay the same one.
+// callUpdate implements x OPERATOR= y, and returns the new x. A list or dict is changed in place.
 func (m *meter) callUpdate(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
 	operator, x, y := string(args[0].(starlark.String)), args[1], args[2]
 	switch list, ok := x.(*starlark.List); {
@@ -308,7 +309,7 @@ func (m *meter) callUpdate(_ *starlark.Thread, _ *starlark.Builtin, args starlar
 		if err := m.shallow(y); err != nil {
 			return nil, err
 		}
-		var values []starlark.Value // first, because other may be the list
+		var values []starlark.Value // collected first, because other may be the same list
 		for v := range starlark.Elements(other) {
 			values = append(values, v)
 		}
@@ -335,7 +336,7 @@ func (m *meter) callUpdate(_ *starlark.Thread, _ *starlark.Builtin, args starlar
 	return m.binary(operator, x, y)
 }
 
-// callAttr is x.NAME.
+// callAttr implements x.NAME.
 func (m *meter) callAttr(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
 	x, name := args[0], string(args[1].(starlark.String))
 	if x, ok := x.(starlark.HasAttrs); ok {
@@ -346,7 +347,7 @@ func (m *meter) callAttr(_ *starlark.Thread, _ *starlark.Builtin, args starlark.
 	return nil, fmt.Errorf("%s has no .%s attribute", x.Type(), name)
 }
 
-// method returns a method behind what it has to pay, and any other value as it is.
+// method returns a method that first pays its price. It returns any other value unchanged.
 func (m *meter) method(v starlark.Value) starlark.Value {
 	method, ok := v.(*starlark.Builtin)
 	if !ok || method.Receiver() == nil {
@@ -388,7 +389,7 @@ func (m *meter) methodPrice(method *starlark.Builtin, args starlark.Tuple, kwarg
 			}
 			return m.payTimes(1+strings.Count(string(x), before), len(after))
 		}
-		if err := m.payTimes(itemWeight, len(x)); err != nil { // it may become a list of letters
+		if err := m.payTimes(itemWeight, len(x)); err != nil { // the result may be a list of letters
 			return err
 		}
 	case starlark.Bytes:
@@ -398,7 +399,7 @@ func (m *meter) methodPrice(method *starlark.Builtin, args starlark.Tuple, kwarg
 		case "append", "pop", "clear":
 			return m.pay(itemWeight)
 		case "insert":
-			return m.payTimes(1+x.Len(), itemWeight/4) // moved, not copied
+			return m.payTimes(1+x.Len(), itemWeight/4) // the elements are moved, not copied
 		case "index", "remove":
 			if err := m.weigh(x); err != nil {
 				return err

@@ -16,24 +16,24 @@ import (
 
 func init() { quiet.Loud() }
 
-// Bounds are how much the files of one policy may have.
+// Bounds limits the files of one policy.
 type Bounds struct {
 	FileBytes int
 	Rules     int
 }
 
 const (
-	// maxSteps is how many instructions the evaluation of one file may take. A plain rule takes
-	// less than ten.
+	// maxSteps bounds the instructions of the evaluation of one file. A plain rule takes less than
+	// ten.
 	maxSteps = 50_000
-	// maxCalls is how deep calls in a file may be nested.
+	// maxCalls bounds the depth of calls in a file.
 	maxCalls = 49
 )
 
-// Error is what is wrong with a file, and where.
+// Error is an error in a file, with its position.
 type Error struct {
 	File         string
-	Line, Column int // from 1 on
+	Line, Column int // counted from 1
 	Text         string
 }
 
@@ -41,12 +41,12 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
 }
 
-// ErrNotText is the error for a file that is no UTF-8.
+// ErrNotText is the error for a file that is not UTF-8.
 var ErrNotText = errors.New("stream did not contain valid UTF-8")
 
-// Parse returns the rules of one file behind those of earlier files: programs that these define are
-// known when the examples are tried. Earlier itself is not changed. Parse returns an [*Error], or
-// [ErrNotText].
+// Parse returns the rules of one file. earlier has the rules of earlier files: their definitions of
+// programs are used when the examples are checked. Parse does not change earlier. It returns an
+// [*Error], or [ErrNotText].
 func Parse(earlier *rule.Set, file string, text []byte, bounds Bounds) (*rule.Set, error) {
 	if len(text) > bounds.FileBytes {
 		return nil, &Error{file, 1, 1, fmt.Sprintf("the file has %d bytes; %d are allowed", len(text), bounds.FileBytes)}
@@ -90,7 +90,7 @@ func Parse(earlier *rule.Set, file string, text []byte, bounds Bounds) (*rule.Se
 			thread.Cancel("call stack overflow")
 		}
 	}
-	thread.SetMaxExecutionSteps(1) // so that the function is called for each
+	thread.SetMaxExecutionSteps(1) // so that OnMaxSteps is called at each step
 	if _, err := program.Init(thread, names); err != nil {
 		return nil, located(file, err)
 	}
@@ -100,10 +100,11 @@ func Parse(earlier *rule.Set, file string, text []byte, bounds Bounds) (*rule.Se
 	return e.rules, nil
 }
 
-// constants are the names of the language, besides those that the meter has, that a file may use.
+// constants are the names of the language that a file may use, besides the names of the meter.
 var constants = []string{"None", "True", "False"}
 
-// unknownNames finds names that the library of the language has and the reference does not.
+// unknownNames returns an error for names that the Starlark library defines and the reference does
+// not.
 func unknownNames(tree *syntax.File) (err error) {
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		id, ok := n.(*syntax.Ident)
@@ -118,7 +119,7 @@ func unknownNames(tree *syntax.File) (err error) {
 	return err
 }
 
-// located makes an [*Error] of an error of the library.
+// located converts an error of the Starlark library to an [*Error].
 func located(file string, err error) error {
 	at := func(p syntax.Position, text string) error {
 		return &Error{file, max(int(p.Line), 1), max(int(p.Col), 1), text}

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// source makes of the text of a file what the parser takes. The parser knows no f-strings: source
-// writes f"a{x}" as ("a" + __text(x)), where __text is the function str. Lines keep their numbers.
-// Source refuses what the parser would take and the reference does not: a mark of byte order, and
-// tabs that indent.
+// source converts the text of a file to a text that the parser accepts. The parser knows no
+// f-strings: source writes f"a{x}" as ("a" + __text(x)), where __text is the function str. Line
+// numbers do not change. source refuses two things that the parser accepts and the reference does
+// not: a byte-order mark, and tabs in indentation.
 func source(file string, text []byte) (string, error) {
 	if bytes.HasPrefix(text, []byte("\ufeff")) {
 		return "", &Error{file, 1, 1, "a byte-order mark is not allowed"}
@@ -23,31 +23,31 @@ func source(file string, text []byte) (string, error) {
 	return s.out.String(), nil
 }
 
-// textOf is the name under which f-strings call str.
+// textOf is the name under which converted f-strings call str.
 const textOf = "__text"
 
-// scanner walks through a file as far as it takes to know what is a string.
+// scanner scans a file just far enough to find its strings.
 type scanner struct {
 	file   string
 	text   string
 	next   int
-	copied int // so much of text is in out
+	copied int // number of bytes of text that were copied to out
 	out    strings.Builder
 
 	line      int
 	lineStart int
-	word      int // where the word begins that next stands behind; next if it stands behind none
+	word      int // begin of the word that ends at next; equal to next if no word ends there
 }
 
-// refuse returns the error for what stands at next.
+// refuse returns an error at the position next.
 func (s *scanner) refuse(text string) error {
 	return &Error{s.file, s.line, s.next - s.lineStart + 1, text}
 }
 
-// newline is called behind a newline.
+// newline is called after a newline.
 func (s *scanner) newline() { s.line, s.lineStart = s.line+1, s.next }
 
-// token passes over one token that is no part of a string, or over a whole string.
+// token skips one token outside of strings, or a whole string.
 func (s *scanner) token() error {
 	c := s.text[s.next]
 	switch {
@@ -74,7 +74,7 @@ func (s *scanner) token() error {
 	return nil
 }
 
-// quoted passes over a string; prefix is the word in front of it.
+// quoted skips a string, and converts an f-string. prefix is the word directly before the string.
 func (s *scanner) quoted(prefix string) error {
 	start, quote := s.next, s.text[s.next:s.next+1]
 	if strings.HasPrefix(s.text[s.next:], strings.Repeat(quote, 3)) {
@@ -143,11 +143,11 @@ func (s *scanner) quoted(prefix string) error {
 	return nil
 }
 
-// notInHole are what an expression in an f-string may not have: with them it could end elsewhere
-// than it seems to, or be a format.
+// notInHole are the characters that an expression in an f-string may not have. With them, the
+// expression could end at another place than it seems to, or have a format.
 const notInHole = "\"'\\{#\r\n:!"
 
-// hole passes over an expression in an f-string, and returns it.
+// hole skips an expression in an f-string, and returns it.
 func (s *scanner) hole(c byte) (string, error) {
 	if c == '}' {
 		return "", s.refuse("a single } in an f-string")

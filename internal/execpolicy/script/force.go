@@ -7,15 +7,16 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxShells is how deep scripts in scripts are looked into.
+// maxShells bounds the depth of scripts in scripts.
 const maxShells = 16
 
-// ForcedRm reports whether a command removes files and asks nothing: rm with -f or --force, also
-// behind sudo and env, in the script of a shell, or somewhere in a script that argv runs. It finds
-// what is written there plainly; who wants to hide it can.
+// ForcedRm reports whether a command removes files without asking: rm with -f or --force, also
+// after sudo and env, in the script of a shell, or somewhere in a script that argv runs. It finds
+// only literal words, so a command can hide it on purpose.
 func ForcedRm(argv []string) bool { return forcedRm(argv, nil, 0) }
 
-// forcedRm is ForcedRm of words, of which those are text that known says; nil says that all are.
+// forcedRm is ForcedRm for words of which some may be unknown. known says for each word whether it
+// is literal; nil means that all words are.
 func forcedRm(argv []string, known []bool, depth int) bool {
 	if len(argv) == 0 || depth > maxShells {
 		return len(argv) > 0
@@ -66,15 +67,15 @@ func forcedRm(argv []string, known []bool, depth int) bool {
 			return forcedRmIn(argv[2], depth+1)
 		}
 	case "trap":
-		if len(argv) > 1 && known != nil && isKnown(1) { // a word of the shell, no program
+		if len(argv) > 1 && known != nil && isKnown(1) { // in a script, trap is a builtin of the shell and not a program
 			return forcedRmIn(argv[1], depth+1)
 		}
 	}
 	return false
 }
 
-// forcedRmIn reports whether a forced rm is among the commands of a script. A script that is too
-// large to be looked into may have one.
+// forcedRmIn reports whether a forced rm is among the commands of a script. It also returns true
+// for a script that is too large to be parsed.
 func forcedRmIn(text string, depth int) bool {
 	if len(text) > maxBytes || tooDeep(text) {
 		return true

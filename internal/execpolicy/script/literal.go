@@ -7,16 +7,16 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A Command is a command that is found in a script. A word that the script computes is not Known.
+// A Command is a command in a script. Known is false for a word that the script computes.
 type Command struct {
 	Words []string
 	Known []bool
-	// Behind says that it stands behind time or coproc, which are there as commands of their own,
-	// too: to the reference they are programs, and the rest their arguments.
+	// Behind says that the command follows time or coproc. time and coproc are listed as commands of
+	// their own too, because the reference treats them as programs and the rest as their arguments.
 	Behind bool
 }
 
-// Prefix returns the words up to the first that is not known.
+// Prefix returns the words before the first word that is not known.
 func (c Command) Prefix() []string {
 	if i := slices.Index(c.Known, false); i >= 0 {
 		return c.Words[:i]
@@ -24,9 +24,9 @@ func (c Command) Prefix() []string {
 	return c.Words
 }
 
-// Literal returns the commands in a script whose first word can be read, wherever they are: in
-// pipes, loops, functions, substitutions, and behind time, which counts as the program here. It
-// returns false if the script cannot be read, and may do anything.
+// Literal returns the commands in a script whose first word is literal, wherever they are: in
+// pipes, loops, functions, substitutions, and after time, which counts as a program here. It
+// returns false if the script cannot be parsed. Such a script may do anything.
 func Literal(text string) (commands []Command, ok bool) {
 	file, ok := parse(text)
 	if !ok {
@@ -50,8 +50,8 @@ func Literal(text string) (commands []Command, ok bool) {
 	return commands, true
 }
 
-// wrapped returns the command of s with a word of the shell in front of it, and notes that it is
-// behind that.
+// wrapped returns the command of s with word (time or coproc) as its first word, and marks the
+// command of s in behind.
 func wrapped(word string, s *syntax.Stmt, behind map[*syntax.CallExpr]bool) Command {
 	c := Command{Words: []string{word}, Known: []bool{true}}
 	if s == nil {
@@ -77,7 +77,7 @@ func literal(n *syntax.CallExpr) (c Command, ok bool) {
 	return c, len(c.Words) > 0
 }
 
-// literalWord returns a word of which every part is text.
+// literalWord returns the text of a word, and reports whether all parts of the word are literal.
 func literalWord(w *syntax.Word) (string, bool) {
 	var b strings.Builder
 	for _, part := range w.Parts {

@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	// maxBytes is how long a script may be that is looked into. The kernel takes 128 KiB.
+	// maxBytes bounds the length of a script that is parsed. The kernel accepts arguments of up to 128
+	// KiB.
 	maxBytes = 64 << 10
-	// maxNested bounds how deep things in a script can be nested, and so the stack of the parser:
-	// it is how often something may begin that can hold another such thing.
+	// maxNested bounds the nesting in a script, and so the stack of the parser. It is compared with
+	// the number of tokens that can begin a nested construct.
 	maxNested = 1_000
-	// MaxCommands is how many commands a plain script may have.
+	// MaxCommands is the highest number of commands in a plain script.
 	MaxCommands = 1_000
 )
 
-// shells are the programs whose scripts are taken apart, by name or by their usual paths.
+// shells are the programs whose scripts are parsed, by name or by their usual paths.
 var shells = []string{"bash", "sh", "zsh"}
 
 var folders = []string{"/bin/", "/usr/bin/", "/usr/local/bin/"}
 
-// Of returns the script of a shell's command: argv is the shell, -c or -lc, and the script, and
-// nothing else.
+// Of returns the script of a shell's command. argv must be exactly the shell, -c or -lc, and the
+// script.
 func Of(argv []string) (script string, ok bool) {
 	if len(argv) != 3 || argv[1] != "-c" && argv[1] != "-lc" {
 		return "", false
@@ -40,19 +41,19 @@ func Of(argv []string) (script string, ok bool) {
 	return argv[2], slices.Contains(shells, name)
 }
 
-// openers are what can hold more of a script, and operators those of which many may stand before
+// openers begin constructs that can contain more of a script. operators may stand many times before
 // one number.
 var (
 	openers   = []string{"(", "{", "[", "`", "if", "while", "until", "for", "case", "select", "function", "time", "coproc"}
 	operators = []string{"-", "+", "?", "~", "!"}
 )
 
-// tooDeep reports whether things in a script may be nested deeper than the parser should go. A word
-// counts whatever it is part of; so this is more than there are.
+// tooDeep reports whether a script may be nested deeper than the parser should go. It counts
+// openers also inside other words, so its count is at least the real depth.
 func tooDeep(text string) bool {
 	n := count(text, openers)
 	if strings.Contains(text, "((") || strings.ContainsAny(text, "[:") {
-		n = max(n, count(text, operators)) // in arithmetic
+		n = max(n, count(text, operators)) // the script may contain arithmetic
 	}
 	return n > maxNested
 }
@@ -64,7 +65,7 @@ func count(text string, all []string) (n int) {
 	return n
 }
 
-// parse returns the tree of a script, and false if it has an error or is too large.
+// parse returns the syntax tree of a script, and false if the script has an error or is too large.
 func parse(text string) (*syntax.File, bool) {
 	if len(text) > maxBytes || tooDeep(text) || strings.ContainsAny(text, "\r\x00") {
 		return nil, false
@@ -75,10 +76,10 @@ func parse(text string) (*syntax.File, bool) {
 	return file, err == nil
 }
 
-// parsers can be used again, and are large.
+// parsers has parsers for reuse, because they are large.
 var parsers = sync.Pool{New: func() any { return syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)) }}
 
-// base is the last name of a program's path.
+// base returns the last element of a program's path.
 func base(program string) string {
 	if program == "" {
 		return ""

@@ -6,8 +6,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Split returns the commands of a script, if it is plain: commands of literal words, joined by &&,
-// ||, ;, | and newlines. Of every other script it returns false: it is opaque.
+// Split returns the commands of a plain script: commands of literal words, joined by &&, ||, ;, |
+// and newlines. It returns false for every other script (an opaque script).
 func Split(text string) (commands [][]string, ok bool) {
 	file, ok := parse(text)
 	if !ok || len(file.Stmts) == 0 || len(file.Last) > 0 {
@@ -39,7 +39,7 @@ func plain(commands [][]string, s *syntax.Stmt) ([][]string, bool) {
 			}
 		}
 		if words[0] == "unset" {
-			return nil, false // an assignment to the reference
+			return nil, false // the reference treats unset as an assignment
 		}
 		return append(commands, words), len(commands) < MaxCommands
 	case *syntax.BinaryCmd:
@@ -56,14 +56,14 @@ func plain(commands [][]string, s *syntax.Stmt) ([][]string, bool) {
 }
 
 const (
-	// notUnquoted are the characters that may mean something outside of quotes.
+	// notUnquoted are the characters that may have a special meaning outside of quotes.
 	notUnquoted = "{}*?[]\\~^#$`"
-	// escapable are those before which a backslash means something in double quotes.
+	// escapable are the characters before which a backslash is special in double quotes.
 	escapable = "$`\"\\\n"
 )
 
-// plainWord returns a word that means what is written there. The first word of a command has no
-// quotes either, and is no number.
+// plainWord returns a word that has exactly its literal text. The first word of a command must also
+// have no quotes and must not be a number.
 func plainWord(w *syntax.Word, first bool) (string, bool) {
 	var b strings.Builder
 	for _, part := range w.Parts {
@@ -95,7 +95,7 @@ func plainWord(w *syntax.Word, first bool) (string, bool) {
 	return word, true
 }
 
-// quoted returns the text between double quotes, if nothing in it means anything else.
+// quoted returns the text between double quotes, if no character in it is special.
 func quoted(p *syntax.DblQuoted) (string, bool) {
 	if p.Dollar || len(p.Parts) == 0 {
 		return "", !p.Dollar

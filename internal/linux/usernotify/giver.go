@@ -7,34 +7,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Giver gives callers descriptors. The zero value is ready. Every thread that gives
-// has its own, to which the goroutine has to be locked.
+// A Giver installs descriptors in callers, which are threads whose system calls wait for an answer.
+// The zero value is ready for use. Every thread that gives descriptors needs its own Giver, and its
+// goroutine must be locked to the thread.
 //
-// To install a descriptor the kernel wakes the caller, and the caller the giver, each
-// on an idle CPU if there is one, whatever [WakeHere] has asked for. A giver that has
-// seen this take long keeps both on one CPU, if the caller is the one that it gave to
-// last: when several threads are busy, another CPU may be the better one for this one.
+// To install a descriptor, the kernel wakes the caller, and then the caller wakes the giver. Each
+// wake uses an idle CPU if there is one, even after [WakeHere]. If a Giver has measured that this
+// takes long, it keeps both threads on one CPU for the next descriptors to the same caller. It does
+// so only for the caller of the previous descriptor: if several threads are busy, another CPU may
+// be better for this caller.
 type Giver struct {
-	near int    // how many descriptors may be given so before it measures again without
-	last uint32 // the thread that it gave to
+	near int    // number of descriptors to give on one CPU before the time is measured again
+	last uint32 // the thread that got the last descriptor
 }
 
 const (
-	// long is more than two wakes take on a host that is not virtual.
+	// long is more than two wakes take on a host that is not a virtual machine.
 	long = 20 * time.Microsecond
-	// often is how many descriptors are given on one CPU once one took long.
+	// often is the number of descriptors that are given on one CPU after one took long.
 	often = 128
 )
 
-// Give gives the caller a new descriptor for the open file that fd is here, under the
-// lowest free number there. Either this ends the call, or ended is false: the call
-// waits for [Return] with the number, and in between this process can close its own
-// descriptor. With wait, ended is always false. The error is an errno: ENOENT if the
-// caller is gone, or EMFILE at the caller's limit of open files; but for ENOENT the call
-// waits for [Respond] then.
+// Give gives the caller a new descriptor for the open file of fd, with the lowest free number in
+// the caller. If ended is true, the call has ended. If ended is false, the call waits for [Return]
+// with the number; before that, this process can close its own descriptor. If wait is true, ended
+// is always false. The error is an errno: ENOENT if the caller is gone, or EMFILE at the caller's
+// limit of open files. After any error except ENOENT, the call waits for [Respond].
 //
-// All signals have to be blocked on the calling thread. The kernel answers an
-// interrupted Give with success and the value 0, whether or not 0 is a descriptor.
+// All signals must be blocked on the calling thread. If a signal interrupts Give, the kernel
+// returns success and the value 0, whether or not 0 is a descriptor.
 func (g *Giver) Give(listener int, call *Call, fd int, closeOnExec, wait bool) (number int, ended bool, err error) {
 	a := addFD{id: call.ID, src: uint32(fd)}
 	if closeOnExec {

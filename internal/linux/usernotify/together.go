@@ -7,39 +7,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// together keeps the thread of a call that waits, and the calling one, on the same CPU.
-// The zero value is ready. The calling thread has to be locked to its goroutine.
+// together keeps two threads on the same CPU: the thread of a call that waits, and the calling
+// thread. The zero value is ready for use. The goroutine must be locked to the calling thread.
 //
-// The other one sees nothing of it: it waits from begin to end. Others can see that it
-// has one CPU. If somebody gives it other CPUs meanwhile it keeps those.
+// The waiting thread cannot see the change, because it waits from begin to end. Other threads can
+// see that it has only one CPU. If another program sets its CPUs meanwhile, they stay.
 type together struct {
 	both        bool
 	here        affinity
-	mine, other affinity // before
+	mine, other affinity // CPUs before begin
 }
 
-// affinity is a set of CPUs as the kernel has it. One with more CPUs than fit in is
-// not read.
+// affinity is a set of CPUs in the format of the kernel. A larger set cannot be read.
 type affinity struct {
 	size uintptr // in bytes
 	set  unix.CPUSet
 }
 
-// get reads the CPUs of a thread; 0 is the calling one.
+// get reads the CPUs of a thread, where 0 is the calling thread. It reports whether this succeeded.
 func (a *affinity) get(thread int) bool {
 	n, _, errno := syscall.RawSyscall(unix.SYS_SCHED_GETAFFINITY, uintptr(thread), unsafe.Sizeof(a.set), uintptr(unsafe.Pointer(&a.set)))
 	a.size = n
 	return errno == 0
 }
 
-// give has a thread run on these CPUs only.
+// give makes a thread run only on these CPUs. It reports whether this succeeded.
 func (a *affinity) give(thread int) bool {
 	_, _, errno := syscall.RawSyscall(unix.SYS_SCHED_SETAFFINITY, uintptr(thread), a.size, uintptr(unsafe.Pointer(&a.set)))
 	return errno == 0
 }
 
-// begin keeps the thread here, and returns false if nothing has changed: there is one CPU
-// only, or the kernel refuses.
+// begin moves both threads to the current CPU. It returns false if nothing has changed, because
+// there is only one CPU or the kernel refuses.
 func (t *together) begin(thread int) bool {
 	var cpu uint32
 	_, _, errno := syscall.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
@@ -55,7 +54,7 @@ func (t *together) begin(thread int) bool {
 	return t.both
 }
 
-// end lets both run where they did.
+// end restores the CPUs of both threads.
 func (t *together) end(thread int) {
 	if !t.both {
 		return

@@ -1,7 +1,6 @@
-// Package usernotify speaks to the listener of a seccomp filter: it receives
-// system calls that wait for an answer, and answers them (seccomp_unotify(2)).
-// It does not know what a call does or whether it is allowed. All functions may
-// run at once. Linux only.
+// Package usernotify speaks to the listener of a seccomp filter: it receives system calls that wait
+// for an answer, and answers them (seccomp_unotify(2)). It does not know the meaning of a call or
+// whether it is allowed. All functions may be called concurrently. Linux only.
 package usernotify
 
 import (
@@ -11,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that waits for an answer. It is laid out as struct
-// seccomp_notif.
+// A Call is a system call that waits for an answer. It has the layout of struct seccomp_notif.
 type Call struct {
 	ID     uint64 // for the answers, and for Valid
-	Thread uint32 // the one that made the call, as this process numbers it
+	Thread uint32 // the thread that made the call, by its number in the pid namespace of this process
 	_      uint32
 	// struct seccomp_data
 	Number  int32
@@ -24,7 +22,7 @@ type Call struct {
 	Args    [6]uint64
 }
 
-// response answers a call. It is laid out as struct seccomp_notif_resp.
+// response is the answer to a call. It has the layout of struct seccomp_notif_resp.
 type response struct {
 	id    uint64
 	val   int64
@@ -32,11 +30,10 @@ type response struct {
 	flags uint32
 }
 
-// Receive waits for a call, which it puts into call. The error is an errno:
-// ENOENT if the thread that made the call went away meanwhile, EINTR if a signal
-// came.
+// Receive waits for a call, and stores it in call. The error is an errno: ENOENT if the calling
+// thread has ended meanwhile, EINTR if a signal arrived.
 func Receive(listener int, call *Call) error {
-	*call = Call{} // the kernel refuses one that is not zero
+	*call = Call{} // the kernel refuses a struct that is not zero
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(call)))
 	if errno != 0 {
 		return errno
@@ -44,10 +41,10 @@ func Receive(listener int, call *Call) error {
 	return nil
 }
 
-// WakeHere lets a call wake its receiver on the caller's CPU, where the caller sleeps
-// until the answer, and the answer wakes the caller on the CPU of who answered. In a
-// virtual machine it can take ten times as long to wake a CPU that is idle. Linux
-// before 6.6 cannot do so, and nothing changes there.
+// WakeHere makes a call wake its receiver on the caller's CPU, where the caller sleeps until the
+// answer. The answer wakes the caller on the CPU of the answering thread. In a virtual machine,
+// waking an idle CPU can take ten times as long. Linux before 6.6 does not support this, and
+// nothing changes there.
 func WakeHere(listener int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 }
@@ -58,20 +55,20 @@ func Valid(listener int, id uint64) bool {
 	return errno == 0
 }
 
-// Respond ends a call: with errno or, if that is 0, with success. Errors are
-// ignored, since the thread that made the call may be gone.
+// Respond ends a call with errno, or with success if errno is 0. Errors are ignored, because the
+// thread that made the call may be gone.
 func Respond(listener int, id uint64, errno syscall.Errno) {
 	_ = send(listener, &response{id: id, error: -int32(errno)})
 }
 
-// Return ends a call with success and the value that it returns.
+// Return ends a call with success and the return value.
 func Return(listener int, id uint64, value int64) {
 	_ = send(listener, &response{id: id, val: value})
 }
 
-// Continue lets the kernel make the call. The kernel reads the arguments behind
-// pointers again, so the caller may have changed them since somebody looked.
-// The error is ENOENT if the thread that made the call is gone.
+// Continue makes the kernel execute the call. The kernel reads the arguments behind pointers again,
+// so the calling process may have changed them since they were checked. The error is ENOENT if the
+// thread that made the call is gone.
 func Continue(listener int, id uint64) error {
 	return send(listener, &response{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
 }
@@ -85,9 +82,8 @@ func send(listener int, r *response) error {
 	return nil
 }
 
-// HungUp waits until a call can be received, or no process with the filter of
-// listener is left, and returns true for the latter. If it cannot wait it
-// returns true too.
+// HungUp waits until a call can be received, or until no process with the filter of listener is
+// left. It returns true in the second case, and also if it cannot wait.
 func HungUp(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	for {

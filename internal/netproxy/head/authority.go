@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A Target is the target of a request, taken apart. What is missing is empty.
+// A Target is the parsed target of a request. Missing parts are empty.
 type Target struct {
 	Scheme    string // in lower case; empty in origin form
 	Authority string // without user information
 	Path      []byte // with the query; "/" where an absolute target has no path
 }
 
-// ParseTarget takes a target apart that is either in origin form ("/path") or in absolute form
+// ParseTarget parses a target in origin form ("/path") or in absolute form
 // ("scheme://authority/path").
 func ParseTarget(target []byte) (Target, error) {
 	if target[0] == '/' {
@@ -61,9 +61,8 @@ func isScheme(text []byte) bool {
 	return len(text) > 0
 }
 
-// SplitAuthority returns host and port of an authority without user information, such as the
-// value of a Host field. A host that is an IPv6 address comes in its brackets. Without a port
-// it returns 0.
+// SplitAuthority returns host and port of an authority without user information, such as the value
+// of a Host field. An IPv6 address keeps its brackets. If there is no port, the port is 0.
 func SplitAuthority(authority string) (host string, port uint16, err error) {
 	malformed := MalformedError("an authority is not HOST or HOST:PORT")
 	host = authority

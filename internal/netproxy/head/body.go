@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// copySize is the size of the buffer through which a body is copied: so much of it is in
-	// memory.
+	// copySize is the size of the buffer through which a body is copied, in bytes. So at most this
+	// much of a body is in memory.
 	copySize = 32 << 10
-	// sparse is the length from which on it pays to move the rest of a body inside the kernel.
+	// sparse is the length in bytes from which Move moves the rest of a body inside the kernel. Below
+	// it, this does not pay.
 	sparse = 256 << 10
 )
 
@@ -19,12 +20,12 @@ const (
 type Body struct {
 	r      *Reader
 	length int64 // as in the head
-	left   int64 // bytes of it, or of its chunk, that are still to come
-	begun  bool  // chunks only: there was one, and its CRLF has to follow
+	left   int64 // bytes of the body, or of the current chunk, that are still to be read
+	begun  bool  // chunks only: a chunk was read, and its CRLF is still to be read
 	done   bool
 }
 
-// Body returns the body of this length, which follows the head. It has to be read to its end
+// Body returns the body of this length, which follows the head. The body has to be read to its end
 // before the next head.
 func (r *Reader) Body(length int64) *Body {
 	return &Body{r: r, length: length, left: max(length, 0), done: length == 0}
@@ -33,20 +34,20 @@ func (r *Reader) Body(length int64) *Body {
 // Done reports whether the body was read to its end, so that the next head follows.
 func (b *Body) Done() bool { return b.done }
 
-// Ahead takes what has been read ahead of a body without chunks, so that it can be sent together
-// with a head. It is valid until anything more is read.
+// Ahead takes the bytes of a body without chunks that were read ahead, so that they can be sent
+// together with a head. The result is valid until the next read.
 func (b *Body) Ahead() []byte {
 	ahead := b.r.Buffered()
-	ahead = ahead[:min(int64(len(ahead)), b.left)] // nothing, if the length is not known
+	ahead = ahead[:min(int64(len(ahead)), b.left)] // empty if the length is not known
 	b.r.r += len(ahead)
 	b.left -= int64(len(ahead))
 	b.done = b.done || b.length >= 0 && b.left == 0
 	return ahead
 }
 
-// Read reads the body without the lines between its chunks. It returns io.EOF at the end of
-// the body, and io.ErrUnexpectedEOF if the connection ends before that. What is behind the
-// last chunk (trailers) is dropped.
+// Read reads the body without the lines between its chunks. It returns io.EOF at the end of the
+// body, and io.ErrUnexpectedEOF if the connection ends earlier. Trailers (fields after the last
+// chunk) are dropped.
 func (b *Body) Read(p []byte) (int, error) {
 	if b.done {
 		return 0, io.EOF
@@ -56,7 +57,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		b.done = err == io.EOF
 		return n, err
 	}
-	if b.left == 0 { // of a chunk
+	if b.left == 0 { // the current chunk is complete
 		if err := b.chunk(); err != nil {
 			return 0, err
 		}
@@ -71,12 +72,13 @@ func (b *Body) Read(p []byte) (int, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if n > 0 {
-		err = nil // it comes again
+		err = nil // the next call returns the error again
 	}
 	return n, err
 }
 
-// chunk reads the line before the next chunk, and everything behind the last one.
+// chunk reads the line before the next chunk. After the last chunk it reads the trailers and
+// returns io.EOF.
 func (b *Body) chunk() error {
 	if b.begun {
 		if line, err := b.r.line(len(crlf)); err != nil {
@@ -107,8 +109,8 @@ func (b *Body) chunk() error {
 	return io.EOF
 }
 
-// chunkSize returns the size that the line before a chunk says: hexadecimal digits, which may
-// be followed by extensions.
+// chunkSize returns the size in the line before a chunk: hexadecimal digits. Extensions after the
+// digits are ignored.
 func chunkSize(line []byte) (int64, error) {
 	n, i := int64(0), 0
 	for ; i < len(line); i++ {
@@ -137,9 +139,9 @@ func chunkSize(line []byte) (int64, error) {
 	return n, nil
 }
 
-// Forward copies the rest of the body to w, as chunks if that is asked for. A chunk is passed
-// on as soon as it comes, in parts if it is large. Forward returns nil only after all of the
-// body; an error of w is a [WriteError].
+// Forward copies the rest of the body to w, in chunks if chunked is true. It forwards a chunk as
+// soon as bytes of it arrive, and a large chunk in parts. It returns nil only if the whole body was
+// copied. An error of w is a [WriteError].
 func (b *Body) Forward(w io.Writer, chunked bool) error {
 	const margin = 16 // room for the size of a chunk
 	buf := buffer.Get(copySize)
@@ -172,9 +174,9 @@ func (b *Body) Forward(w io.Writer, chunked bool) error {
 	return nil
 }
 
-// Move is Forward of a body to a connection that is not to have chunks. A long one is moved
-// inside the kernel, if both ends are TCP connections. It does not tell apart whose error an
-// error is.
+// Move copies the rest of the body to a connection, without chunks. A long body is moved inside the
+// kernel if both ends are TCP connections. Unlike the error of Forward, the error does not tell
+// which of the two ends has failed.
 func (b *Body) Move(w io.Writer) error {
 	known := b.length != UntilClose
 	if b.length == Chunked || known && b.left < sparse {
@@ -202,7 +204,7 @@ func (b *Body) Move(w io.Writer) error {
 	return err
 }
 
-// A WriteError is the error of the writer that a body is copied to.
+// A WriteError is an error of the writer to which a body is copied.
 type WriteError struct{ Err error }
 
 func (e *WriteError) Error() string { return "passing a body on: " + e.Err.Error() }

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// A Field is a field of a head. Its value has no white space around it.
+// A Field is a field of a head. Its value has no surrounding white space.
 type Field struct {
 	Name, Value []byte
 }
 
-// Is reports whether the field has this name, which is in lower case.
+// Is reports whether the field has this name. The name is in lower case.
 func (f Field) Is(name string) bool {
 	if len(f.Name) != len(name) {
 		return false
@@ -26,36 +26,36 @@ func (f Field) Is(name string) bool {
 	return true
 }
 
-// Lengths of bodies that are no number of bytes.
+// Special values for the length of a body.
 const (
 	Chunked    = -1
-	UntilClose = -2 // only of an answer
+	UntilClose = -2 // only of an answer: the body ends with the connection
 )
 
 // A Request is the head of a request.
 type Request struct {
 	Method string
-	Target []byte  // as it was sent
-	Minor  int     // of the version: 1.0 or 1.1
-	Fields []Field // in the order in which they came
-	Length int64   // of the body: bytes, or Chunked
+	Target []byte  // as the client sent it
+	Minor  int     // minor version of HTTP/1: 0 or 1
+	Fields []Field // in the order of the message
+	Length int64   // length of the body in bytes, or Chunked
 }
 
 // A Response is the head of an answer.
 type Response struct {
-	Minor  int // of the version: 1.0 or 1.1
+	Minor  int // minor version of HTTP/1: 0 or 1
 	Status int
-	Reason []byte // the words after the status
+	Reason []byte // the text after the status
 	Fields []Field
-	Length int64 // of the body: bytes, Chunked or UntilClose
+	Length int64 // length of the body in bytes, Chunked or UntilClose
 }
 
-// Request reads the head of a request. It returns io.EOF if the connection ends before the
-// first byte. The slices of the request are valid until anything more is read.
+// Request reads the head of a request. It returns io.EOF if the connection ends before the first
+// byte. The slices of the request are valid until the next read.
 func (r *Reader) Request() (*Request, error) {
 	lines, err := r.lines()
 	if err == nil && len(lines) == 0 {
-		lines, err = r.lines() // one empty line may come before a request: old clients end a body with it
+		lines, err = r.lines() // one empty line may precede a request, because old clients send one after a body
 	}
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (r *Reader) Request() (*Request, error) {
 	return q, err
 }
 
-// Response reads the head of an answer to a request with this method. The slices of it are
-// valid until anything more is read.
+// Response reads the head of an answer to a request with this method. The slices of the answer are
+// valid until the next read.
 func (r *Reader) Response(method string) (*Response, error) {
 	lines, err := r.lines()
 	if err != nil {
@@ -134,7 +134,7 @@ func minor(version []byte) (int, error) {
 	return 0, ErrVersion
 }
 
-// parse appends the fields of the lines, all of which end with CRLF.
+// parse appends the fields of the lines. All lines end with CRLF.
 func parse(lines []byte, fields []Field) ([]Field, error) {
 	named := 0
 	for len(lines) > 0 {
@@ -162,7 +162,7 @@ func parse(lines []byte, fields []Field) ([]Field, error) {
 	return fields, nil
 }
 
-// parse returns the fields of a head, in memory that the next head uses again.
+// parse returns the fields of a head. The next head uses their memory again.
 func (r *Reader) parse(lines []byte) ([]Field, error) {
 	fields, err := parse(lines, r.fields[:0])
 	if cap(fields) <= usualFields {
@@ -171,8 +171,8 @@ func (r *Reader) parse(lines []byte) ([]Field, error) {
 	return fields, err
 }
 
-// length returns the length of the body that the fields announce, UntilClose if they say
-// nothing of it.
+// length returns the length of the body that the fields announce. It returns UntilClose if the
+// fields announce none.
 func length(fields []Field, minor int) (int64, error) {
 	n, found := int64(UntilClose), false
 	for _, f := range fields {
@@ -199,8 +199,8 @@ func length(fields []Field, minor int) (int64, error) {
 	return n, nil
 }
 
-// number returns the value of decimal digits, at most 18 of them, and no 0 in front: some
-// would take that for another base.
+// number returns the value of decimal digits. It accepts at most 18 digits and no leading 0,
+// because some programs read a leading 0 as another base.
 func number(text []byte) (int64, bool) {
 	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
 		return 0, false
@@ -215,7 +215,7 @@ func number(text []byte) (int64, bool) {
 	return n, true
 }
 
-// name returns the method as a string, without an allocation for the usual ones.
+// name returns the method as a string, without an allocation for the usual methods.
 func name(method []byte) string {
 	switch string(method) {
 	case "GET":
@@ -249,7 +249,8 @@ var token = func() (t [256]bool) {
 	return t
 }()
 
-// isText reports whether text may be the value of a field: no control characters but the tab.
+// isText reports whether text may be the value of a field: it has no control characters except the
+// tab.
 func isText(text []byte) bool {
 	for _, c := range text {
 		if c < ' ' && c != '\t' || c == 0x7f {

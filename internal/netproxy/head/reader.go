@@ -12,16 +12,17 @@ import (
 const (
 	// maxHead bounds a head in bytes: its first line, its fields and the empty line.
 	maxHead = 128 << 10
-	// maxFields bounds the fields of a head.
+	// maxFields bounds the number of fields of a head.
 	maxFields = 1024
-	// maxNamed bounds what the Connection fields of a head name.
+	// maxNamed bounds the names in the Connection fields of a head.
 	maxNamed = 64
-	// usualFields is how many fields a reader keeps memory for between two heads.
+	// usualFields is the number of fields for which a reader keeps memory between two heads.
 	usualFields = 64
-	// maxChunkLine bounds the line before a chunk: its size, and extensions that are dropped.
+	// maxChunkLine bounds the line before a chunk, in bytes: its size, and extensions that are
+	// dropped.
 	maxChunkLine = 1 << 10
 
-	// room is the size of the buffer that a reader begins with: most heads fit.
+	// room is the first size of a reader's buffer, in bytes. Most heads fit.
 	room = 4 << 10
 )
 
@@ -29,54 +30,57 @@ var (
 	// ErrTooLarge is the error of a head that is longer than maxHead, has too many fields, or
 	// needs more room than the heads of all readers may have.
 	ErrTooLarge = errors.New("reading a head: too large")
-	// ErrVersion is the error of a message that is not of HTTP/1, such as the preface of
+	// ErrVersion is the error of a message of another version than HTTP/1, such as the preface of
 	// HTTP/2.
 	ErrVersion = errors.New("reading a head: not HTTP/1")
 )
 
-// A MalformedError says what is wrong with a message, in words of this package.
+// A MalformedError says what is wrong with a message. Its text never quotes the message.
 type MalformedError string
 
 func (e MalformedError) Error() string { return "reading a message: " + string(e) }
 
-// A Reader reads the messages of one direction of one connection. Its methods are for one
-// goroutine.
+// A Reader reads the messages of one direction of one connection. Its methods must be called from
+// one goroutine at a time.
 type Reader struct {
 	src io.Reader
-	buf []byte // buf[r:w] has been read from src, and is still to be taken
+	buf []byte // buf[r:w] was read from src and is not yet taken
 	r   int
 	w   int
 
-	fields []Field // of the last head, used again for the next one
-	shared *Room   // for a buffer that is larger than usual; nil: there is enough
+	fields []Field // fields of the last head; the next head uses the memory again
+	shared *Room   // limit for buffers that are larger than room; nil: no limit
 }
 
-// NewReader returns a reader of src. Release gives its memory back.
+// NewReader returns a reader of src. The caller frees its memory with Release.
 func NewReader(src io.Reader) *Reader { return &Reader{src: src} }
 
-// Within has the reader share the room for heads that are larger than usual, and returns it.
+// Within makes the reader share the limit for heads that are larger than usual, and returns the
+// reader.
 func (r *Reader) Within(shared *Room) *Reader {
 	r.shared = shared
 	return r
 }
 
-// Reset has the reader go on with src, without what was read ahead.
+// Reset makes the reader continue with src. Bytes that were read ahead are dropped.
 func (r *Reader) Reset(src io.Reader) {
 	r.Release()
 	r.src = src
 }
 
-// A Room is what the buffers of many readers may have together, above what each has anyway.
+// A Room limits the memory that the buffers of many readers use together, beyond the first room
+// bytes of each.
 type Room struct{ left atomic.Int64 }
 
-// NewRoom returns room for so many bytes.
+// NewRoom returns a Room of so many bytes.
 func NewRoom(bytes int64) *Room {
 	m := &Room{}
 	m.left.Store(bytes)
 	return m
 }
 
-// take takes bytes, if there are so many, or gives them back, if the number is negative.
+// take takes bytes from the room, and reports whether there were enough. A negative number gives
+// bytes back.
 func (m *Room) take(bytes int) bool {
 	if m == nil || m.left.Add(-int64(bytes)) >= 0 || bytes <= 0 {
 		return true
@@ -85,7 +89,7 @@ func (m *Room) take(bytes int) bool {
 	return false
 }
 
-// Release gives the reader's memory back, with what was read ahead ([Reader.Buffered]).
+// Release frees the reader's memory, including the bytes that were read ahead ([Reader.Buffered]).
 func (r *Reader) Release() {
 	if r.buf != nil {
 		r.shared.take(room - len(r.buf))
@@ -94,18 +98,18 @@ func (r *Reader) Release() {
 	r.buf, r.r, r.w, r.fields = nil, 0, 0, nil
 }
 
-// Trim gives back what an unusual head has taken, between two messages.
+// Trim frees the buffer between two messages if a large head has enlarged it.
 func (r *Reader) Trim() {
 	if len(r.buf) > room && r.r == r.w {
 		r.Release()
 	}
 }
 
-// Buffered returns what has been read from the connection and belongs to nothing yet. It is
-// valid until the next call.
+// Buffered returns the bytes that were read ahead and not yet taken. The result is valid until the
+// next call.
 func (r *Reader) Buffered() []byte { return r.buf[r.r:r.w] }
 
-// Wait returns when a byte can be taken.
+// Wait waits until a byte can be taken.
 func (r *Reader) Wait() error {
 	if r.r < r.w {
 		return nil
@@ -115,7 +119,7 @@ func (r *Reader) Wait() error {
 	return r.fill()
 }
 
-// Read takes bytes: first those that were read ahead, then those of the connection.
+// Read takes bytes: first those that were read ahead, then bytes of the connection.
 func (r *Reader) Read(p []byte) (int, error) {
 	if r.r == r.w {
 		return r.src.Read(p)
@@ -125,8 +129,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads at least one more byte. A buffer that is full gets larger, up to maxHead, as far as
-// the room of all readers lasts.
+// fill reads at least one more byte. It enlarges a full buffer, up to maxHead and within the shared
+// room.
 func (r *Reader) fill() error {
 	if r.w == len(r.buf) {
 		if r.r > 0 {
@@ -161,10 +165,10 @@ func (r *Reader) fill() error {
 	return io.ErrNoProgress
 }
 
-// lines takes a head: lines that end with CRLF, up to and with an empty one. It returns them
-// without the empty one, and io.EOF only if there is no byte before the end.
+// lines takes a head: lines that end with CRLF, up to and including an empty line. It returns the
+// lines without the empty line. It returns io.EOF only if the stream ends before the first byte.
 func (r *Reader) lines() ([]byte, error) {
-	line, scanned := 0, 0 // where a line begins, and what has no end of it, both behind r.r
+	line, scanned := 0, 0 // both relative to r.r: the begin of the current line, and the end of the bytes without a line end
 	for {
 		i := bytes.IndexByte(r.buf[r.r+scanned:r.w], '\n')
 		if i < 0 {
@@ -194,7 +198,7 @@ func (r *Reader) lines() ([]byte, error) {
 	}
 }
 
-// line takes one line of at most limit bytes, and returns it without its CRLF. It is valid
+// line takes one line of at most limit bytes, and returns it without its CRLF. The result is valid
 // until the next call.
 func (r *Reader) line(limit int) ([]byte, error) {
 	for {

@@ -20,31 +20,33 @@ import (
 )
 
 const (
-	// authorityYears is how long an authority lasts. It ends with the process, which may run
-	// for long.
+	// authorityYears is the validity of an authority. An authority ends with the process, and a
+	// process may run for long.
 	authorityYears = 10
 	leafTime       = 30 * 24 * time.Hour
-	// leafRenewal is how much of its time a certificate has left when the next one is made.
+	// leafRenewal is the rest of the validity below which a new certificate is made.
 	leafRenewal = leafTime / 2
-	// skew is how far the clock of a command may be behind.
+	// skew is the tolerance for a command's clock that is behind.
 	skew = 24 * time.Hour
-	// maxLeaves is how many certificates are kept. Which of more goes is left to chance.
+	// maxLeaves is the number of certificates that are kept. Above this number an arbitrary
+	// certificate is dropped.
 	maxLeaves = 256
 )
 
-// An Authority makes certificates for any host. Its methods may be called at once.
+// An Authority makes certificates for any host. Its methods may be called concurrently.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	bundle      []byte
 
-	leafKey *ecdsa.PrivateKey // of all certificates
+	leafKey *ecdsa.PrivateKey // the key of all certificates
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate // by host
 }
 
-// NewAuthority makes an authority. Those whom the command trusts besides are given in PEM.
+// NewAuthority makes an authority. trusted has the other certificates that the command trusts, in
+// PEM.
 func NewAuthority(trusted []byte) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -81,12 +83,13 @@ func NewAuthority(trusted []byte) (*Authority, error) {
 	return &Authority{certificate: certificate, key: key, bundle: bundle, leafKey: leafKey, leaves: map[string]*tls.Certificate{}}, nil
 }
 
-// Bundle returns whom a command has to trust, in PEM: those given to [NewAuthority], and the
-// authority. The caller writes it where the command can read it, and does not change it.
+// Bundle returns the certificates that a command has to trust, in PEM: those given to
+// [NewAuthority], and the authority's. The caller writes the bundle to a place that the command can
+// read, and must not modify the returned slice.
 func (a *Authority) Bundle() []byte { return a.bundle }
 
-// Config returns how TLS is spoken with a command that wants to reach a host: as that host, for
-// whom a command that names another one in its greeting is refused.
+// Config returns the TLS configuration of a server in place of host. A greeting that names another
+// host fails.
 func (a *Authority) Config(host string) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,
@@ -105,7 +108,7 @@ func (a *Authority) Config(host string) *tls.Config {
 
 var errOtherName = errors.New("intercepting: the greeting of TLS names another host than the tunnel")
 
-// leaf returns a certificate of a host.
+// leaf returns a certificate for a host.
 func (a *Authority) leaf(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +148,7 @@ func (a *Authority) leaf(host string) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// maxCommonName is the bound of X.509.
+// maxCommonName is the limit of X.509 for a common name.
 const maxCommonName = 64
 
 func serial() *big.Int {

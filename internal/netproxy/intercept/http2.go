@@ -20,36 +20,36 @@ import (
 
 // Limits of one connection of the command.
 const (
-	maxHeader     = 64 << 10 // of a request, or of an answer, in bytes
-	maxStreams    = 100      // requests at once
-	maxConns      = 16       // to a destination that speaks HTTP/1
+	maxHeader     = 64 << 10 // bytes of the header of a request, or of an answer
+	maxStreams    = 100      // concurrent requests
+	maxConns      = 16       // connections to a destination that speaks HTTP/1
 	idleTime      = 5 * time.Minute
 	handshakeTime = 30 * time.Second
-	frame         = 64 << 10   // bytes of a frame that we take
-	window        = 1 << 20    // bytes of a stream that may be under way, and of all from the command
-	windows       = 2 << 20    // of all from the destination
-	chunk         = 16<<10 - 9 // bytes that are moved at once: with the head of a frame, one record of TLS
+	frame         = 64 << 10   // highest size of a received frame, in bytes
+	window        = 1 << 20    // receive buffer in bytes: of one stream, and of all streams from the command together
+	windows       = 2 << 20    // receive buffer in bytes, of all streams from the destination together
+	chunk         = 16<<10 - 9 // size of a copy buffer in bytes: with the frame header, it fills one TLS record
 )
 
-// A Stream is a connection of the command, on which HTTP/2 was agreed.
+// A Stream is a connection of the command that has negotiated HTTP/2.
 type Stream struct {
 	Conn *tls.Conn
-	Host string // as rules.Host returns it
+	Host string // in the form that rules.Host returns
 	Port uint16
-	// Dial connects to the destination. It is called more than once if that speaks HTTP/1.
+	// Dial connects to the destination. It is called more than once if the destination speaks HTTP/1.
 	Dial func(context.Context) (net.Conn, error)
-	// Roots are whom the destination has to be known to. Nil: the system's.
+	// Roots are the certificate authorities for the destination's certificate. Nil: the system's.
 	Roots *x509.CertPool
-	// Judge reports whether a request of this method may go on; nil: each may.
+	// Judge reports whether a request with this method is allowed. Nil: each method is.
 	Judge func(method string) bool
-	// Restore returns what the value of a field is at the destination; nil: the same.
+	// Restore returns the value of a field that is sent to the destination. Nil: no value is changed.
 	Restore func(path, field, value string) string
-	// Refuse is what a request gets that Judge does not let go on.
+	// Refuse answers a request that Judge does not allow.
 	Refuse http.HandlerFunc
 }
 
-// Serve answers the requests on a connection until it ends, or ctx does. Nothing of it runs any
-// more when it returns.
+// Serve answers the requests on a connection until the connection ends or ctx is done. When it
+// returns, none of its goroutines runs.
 func Serve(ctx context.Context, s Stream) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,7 +61,7 @@ func Serve(ctx context.Context, s Stream) {
 		TLSHandshakeTimeout:    handshakeTime,
 		IdleConnTimeout:        idleTime,
 		MaxConnsPerHost:        maxConns,
-		DisableCompression:     true, // bodies are passed on as they are
+		DisableCompression:     true, // bodies are forwarded unchanged
 		MaxResponseHeaderBytes: maxHeader,
 		WriteBufferSize:        chunk,
 		ReadBufferSize:         chunk,
@@ -76,12 +76,12 @@ func Serve(ctx context.Context, s Stream) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "https", destination
 			r.Out.URL.RawQuery = r.In.URL.RawQuery
 			r.Out.Host = r.In.Host
-			for _, name := range forwarded { // which the package takes away
+			for _, name := range forwarded { // package httputil removes these fields
 				if values, ok := r.In.Header[name]; ok {
 					r.Out.Header[name] = slices.Clone(values)
 				}
 			}
-			if s.Restore == nil || r.In.Method == http.MethodTrace { // which has its fields as the answer
+			if s.Restore == nil || r.In.Method == http.MethodTrace { // the answer to TRACE contains the fields
 				return
 			}
 			path := r.Out.URL.EscapedPath()
@@ -93,7 +93,7 @@ func Serve(ctx context.Context, s Stream) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, _ error) {
 			if r.Context().Err() != nil {
-				panic(http.ErrAbortHandler) // nobody waits: an empty answer would be a wrong one
+				panic(http.ErrAbortHandler) // the command has gone; an empty answer would look complete, so the stream is aborted
 			}
 			answer(w, http.StatusBadGateway, "upstream failure")
 		},
@@ -132,20 +132,20 @@ func Serve(ctx context.Context, s Stream) {
 	requests.wait()
 }
 
-// forwarded are fields about proxies, of which the command may say what it likes.
+// forwarded are fields about proxies. The command may set them to any value.
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// silent is a log for nobody: what package http logs may have paths in it.
+// silent discards the log, because package http may log paths.
 var silent = log.New(io.Discard, "", 0)
 
-// answer gives an answer of our own.
+// answer writes an answer of the proxy itself.
 func answer(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // whoever has gone does not need it
+	_, _ = io.WriteString(w, text) // an error means that the command has hung up
 }
 
-// sameHost reports whether the Host of a request is that of its tunnel.
+// sameHost reports whether the Host of a request names the host and port of its tunnel.
 func sameHost(named, host string, port uint16) bool {
 	name, p := named, "443"
 	if i := strings.LastIndexByte(named, ':'); i >= 0 && !strings.HasSuffix(named, "]") {
@@ -155,7 +155,7 @@ func sameHost(named, host string, port uint16) bool {
 	return err == nil && name == host && p == strconv.Itoa(int(port))
 }
 
-// requests counts those under way, and has no more begin once they are waited for.
+// requests counts the requests under way. Once wait is called, no request may begin.
 type requests struct {
 	handler http.Handler
 	running sync.WaitGroup
@@ -213,7 +213,7 @@ func (o *once) Close() error {
 
 func (o *once) Addr() net.Addr { return o.conn.LocalAddr() }
 
-// chunks are what bodies are moved with.
+// chunks has the buffers through which bodies are copied.
 var chunks pool
 
 type pool struct{ free sync.Pool }

@@ -15,54 +15,55 @@ import (
 	"strings"
 )
 
-// Config says what a broker masks.
+// Config configures a broker.
 type Config struct {
-	// Environ is the environment that the command would have, as in os.Environ.
+	// Environ is the environment of the command before masking, in the form of os.Environ.
 	Environ []string
-	// Operator are providers, by name, that come before those that are built in, and Providers
-	// those that come after: of a variable that more than one names, the first one counts. A
-	// value of the operator's that matches no pattern, or whose provider is no use, is removed.
+	// Operator and Providers are providers by name. Those of Operator come before the built-in
+	// providers, and those of Providers come after. If several providers name a variable, the first
+	// one counts. If a variable of an Operator provider has a value that matches no pattern, or if
+	// that provider is invalid, the value is removed.
 	Operator, Providers map[string]Provider
-	// Scope is a secret: in one scope equal credentials have equal placeholders, so that
-	// commands of a session may hand them to each other. None: a scope of its own.
+	// Scope is a secret. Within one scope equal credentials have equal placeholders, so that commands
+	// of a session can pass placeholders to each other. If it is empty, New makes a random scope.
 	Scope []byte
-	// Log is told which providers are ignored, and which variables are removed. nil: nobody is.
+	// Log records the providers that are ignored and the variables that are removed. Nil: nothing is
+	// logged.
 	Log *slog.Logger
 }
 
-// A Broker has the credentials of one command. It does not change, and may be used by many at
-// once.
+// A Broker has the credentials of one command. It is immutable and may be used concurrently.
 type Broker struct {
 	environ       []string
 	byPlaceholder map[string]*credential
 	marker        string
 }
 
-// A credential is a value that the command does not get to see.
+// A credential is a value that the command does not see.
 type credential struct {
 	value, placeholder string
 	bindings           []*binding
 }
 
-// minReplaced is how long a credential has to be, in bytes, to be replaced also inside longer
-// texts: a shorter one would be found in words that only have the same letters.
+// minReplaced is the length in bytes from which a credential is also replaced inside longer texts.
+// A shorter credential might occur by chance inside other words.
 const minReplaced = 8
 
-// New finds the credentials of an environment, and makes a placeholder for each. What is a
-// credential and cannot be masked is removed from the environment.
+// New finds the credentials of an environment, and makes a placeholder for each. A credential that
+// cannot be masked is removed from the environment.
 func New(c Config) (*Broker, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if len(c.Scope) == 0 {
 		c.Scope = make([]byte, sha256.Size)
 		_, _ = rand.Read(c.Scope) // it never fails
 	}
-	values := map[string][]string{} // a name may come more than once
+	values := map[string][]string{} // a name may occur more than once
 	for _, entry := range c.Environ {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			values[name] = append(values[name], value)
 		}
 	}
-	lookup := func(name string) string { return strings.Join(values[name], "\x00") } // two are none
+	lookup := func(name string) string { return strings.Join(values[name], "\x00") } // several values give a text that is no valid destination
 	taken := map[string]bool{}
 	families := custom(c.Operator, true, taken, lookup, c.Log)
 	for _, f := range builtin(lookup) {
@@ -96,15 +97,15 @@ func New(c Config) (*Broker, error) {
 	return b, err
 }
 
-// bundles are the variables by which programs find the roots of TLS that they trust.
+// bundles are the variables that tell programs which file of trusted TLS roots to use.
 var bundles = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
 	"CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT", "NPM_CONFIG_CAFILE", "npm_config_cafile", "CODEX_CA_CERTIFICATE",
 }
 
 // Environ returns the environment of the command: that of [Config] with placeholders, and with
-// the variables that point to a file of trusted roots, which the caller has written where the
-// command can read it (network.md 8.4).
+// variables that name the file of trusted roots. The caller has written bundle to a path that the
+// command can read (network.md 8.4).
 func (b *Broker) Environ(bundle string) []string {
 	added := []string{
 		"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1",
@@ -121,8 +122,8 @@ func (b *Broker) Environ(bundle string) []string {
 	return append(out, added...)
 }
 
-// Bound reports whether a credential of the command may go to a host and port, so that requests
-// there have to be looked into.
+// Bound reports whether a credential of the command may go to a host and port, so that the proxy
+// has to look into requests there.
 func (b *Broker) Bound(tls bool, host string, port uint16) bool {
 	for _, c := range b.byPlaceholder {
 		for _, bound := range c.bindings {
@@ -136,14 +137,14 @@ func (b *Broker) Bound(tls bool, host string, port uint16) bool {
 	return false
 }
 
-// masking is the work of New.
+// masking is the state of New.
 type masking struct {
 	scope []byte
 	log   *slog.Logger
 	known map[string]*credential // by value
-	names map[string]*credential // what variables of families hold
-	all   []string               // values, also those without a placeholder
-	forms []string               // in which they are not to stand in longer texts
+	names map[string]*credential // by variable: the credentials in variables of families
+	all   []string               // all secret values, including those without a placeholder
+	forms []string               // encodings of secret values that no longer text may contain
 }
 
 // variable masks the value of a variable that belongs to a family.
@@ -174,7 +175,8 @@ func (m *masking) variable(f *family, name, value string) {
 	}
 }
 
-// anywhere masks what looks like a credential of ours, in whichever variable.
+// anywhere masks the values in a variable that look like a credential of a built-in family,
+// whatever the name of the variable.
 func (m *masking) anywhere(families []*family, entry string) {
 	name, text, ok := strings.Cut(entry, "=")
 	if !ok || enterprise[name] {
@@ -195,8 +197,8 @@ func (m *masking) anywhere(families []*family, entry string) {
 	}
 }
 
-// built returns a placeholder of a family of ours: prefix, the word masked, and chance, as long
-// as the value.
+// built returns a placeholder of a built-in family: the prefix, the word "masked", and random
+// characters. It is as long as the value, but has at least minBuilt random characters.
 func built(prefix, value string, r *mathrand.Rand) string {
 	text := []byte(prefix + placeholderWord)
 	for n := max(len(value), len(text)+minBuilt); len(text) < n; {
@@ -207,14 +209,15 @@ func built(prefix, value string, r *mathrand.Rand) string {
 
 const placeholderWord = "masked"
 
-// isPlaceholder reports whether a value was made here, for another command: it is no secret.
+// isPlaceholder reports whether a value is a placeholder that a broker has made for another
+// command. Such a value is no secret.
 func isPlaceholder(value, prefix string) bool {
 	return strings.HasPrefix(value, prefix+placeholderWord)
 }
 
-// add binds a value to where a family's credentials go, and makes its placeholder if it has
-// none. Where none can be made, as when placeholder is nil, the value is a secret that is
-// removed wherever it stands.
+// add binds a value to the destinations of a family, and makes a placeholder unless the value has
+// one. If no placeholder can be made, or if placeholder is nil, the value is a secret that is
+// removed from all variables. add reports whether the value has a placeholder.
 func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) string) bool {
 	if c := m.known[value]; c != nil {
 		c.bindings = append(c.bindings, f.bound)
@@ -222,7 +225,7 @@ func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) 
 	}
 	m.all = append(m.all, value)
 	if placeholder == nil || !isFieldValue(value) || strings.TrimSpace(value) != value {
-		return false // no header could carry it
+		return false // no header can carry the value
 	}
 	for attempt := range attempts {
 		text := placeholder(m.chance(value, attempt))
@@ -235,7 +238,7 @@ func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) 
 	return false
 }
 
-// fits reports whether a placeholder looks like a credential of the family.
+// fits reports whether a placeholder has the shape of the family's credentials.
 func (f *family) fits(text string) bool {
 	return f.built || slices.ContainsFunc(f.shapes, func(s *shape) bool { return s.whole.MatchString(text) })
 }
@@ -249,17 +252,17 @@ func (m *masking) isTaken(placeholder string) bool {
 	return false
 }
 
-// chance returns random numbers that only the scope and a value determine.
+// chance returns random numbers that depend only on the scope, the value and the attempt.
 func (m *masking) chance(value string, attempt int) *mathrand.Rand {
 	sum := hmac.New(sha256.New, m.scope)
 	_, _ = fmt.Fprintf(sum, "%d %s", attempt, value) // it never fails
 	return mathrand.New(mathrand.NewChaCha8([sha256.Size]byte(sum.Sum(nil))))
 }
 
-// environ returns an environment with placeholders for credentials, and without the variables
-// that would still have one.
+// environ returns an environment with placeholders in place of credentials, and without the
+// variables that would still contain a credential.
 func (m *masking) environ(environ []string) []string {
-	known := slices.SortedFunc(maps.Values(m.known), func(a, b *credential) int { // the longest first, which may contain others
+	known := slices.SortedFunc(maps.Values(m.known), func(a, b *credential) int { // the longest first, because a long value may contain a shorter one
 		return cmp.Or(cmp.Compare(len(b.value), len(a.value)), cmp.Compare(a.value, b.value))
 	})
 	for _, value := range m.all {
@@ -297,8 +300,8 @@ func (m *masking) environ(environ []string) []string {
 	return out
 }
 
-// shows reports whether a text still has a credential in it, also in base64, as prepared headers
-// have it: nothing is put in the place of that.
+// shows reports whether a text still contains a credential, or its base64 form, which prepared
+// headers have. Credentials in base64 are not replaced.
 func (m *masking) shows(text string) bool {
 	if text == "" {
 		return false
@@ -306,19 +309,19 @@ func (m *masking) shows(text string) bool {
 	return slices.Contains(m.all, text) || slices.ContainsFunc(m.forms, func(form string) bool { return strings.Contains(text, form) })
 }
 
-// encoded returns the letters of base64 that a value always has inside a longer text, wherever it
-// begins there, in both alphabets.
+// encoded returns the base64 characters that a value always gives inside a longer text. There is
+// one form for each of the three alignments and each of the two alphabets.
 func encoded(value string) []string {
 	var forms []string
 	for before := range 3 {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), value...))
-		text = text[(before*8+5)/6 : (before+len(value))*8/6] // what is of the value alone
+		text = text[(before*8+5)/6 : (before+len(value))*8/6] // only the characters that depend on the value alone
 		forms = append(forms, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
 	}
 	return forms
 }
 
-// nameOf returns the name of a variable for the log.
+// nameOf returns the name of a variable for the log, unless the name contains a credential.
 func (m *masking) nameOf(name string) string {
 	if m.shows(name) {
 		return "(its name has it)"
@@ -326,8 +329,8 @@ func (m *masking) nameOf(name string) string {
 	return name
 }
 
-// marker returns the list of what was masked, for programs that want to know: each variable
-// with a placeholder in it, and each that a family names.
+// marker returns the list of masked variables for programs that read it, as JSON. It has each
+// variable that contains a placeholder, and each variable of a family.
 func (m *masking) marker(environ []string) (string, error) {
 	list := [][2]string{}
 	for _, entry := range environ {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// minBuilt is how long a value of a variable of ours has to be that does not look like a
-// credential, to be taken for one nevertheless: what is shorter is a word such as "none".
+// minBuilt is the length in bytes from which any value of a variable of a built-in family counts as
+// a credential. A shorter value without a known prefix is a word such as "none".
 const minBuilt = 16
 
-// builtin returns the families that need no provider. Their destinations are taken from the
-// environment once, and are at the one port that they name, or 443.
+// builtin returns the families that need no provider. Their destinations are read from the
+// environment once. A destination has the port that it names, or 443.
 func builtin(lookup func(string) string) []*family {
 	https := func(hosts ...string) []destination {
 		var places []destination
@@ -38,8 +38,7 @@ func builtin(lookup func(string) string) []*family {
 		openai.bound.places = []destination{p}
 	}
 	families := []*family{github, openai}
-	// Tokens of an enterprise's server are those of no known host without this variable, and
-	// stay as they are.
+	// Without GH_HOST, the host of enterprise tokens is not known, and the tokens stay unmasked.
 	if places := https(lookup("GH_HOST")); len(places) > 0 && !places[0].wildcard {
 		families = append(families, &family{
 			env:    []string{"GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"},
@@ -53,20 +52,20 @@ func builtin(lookup func(string) string) []*family {
 	return families
 }
 
-// enterprise are the variables of tokens of an enterprise's server.
+// enterprise are the variables for tokens of a GitHub Enterprise server.
 var enterprise = map[string]bool{"GH_ENTERPRISE_TOKEN": true, "GITHUB_ENTERPRISE_TOKEN": true}
 
-// builtShape finds what looks like a credential of ours in any text: one of the prefixes, and
-// enough behind it.
+// builtShape finds values in any text that look like a credential of a built-in family: one of the
+// prefixes, and at least 20 characters after it.
 var builtShape = regexp.MustCompile(`(?:github_pat_|gh[pousr]_)[A-Za-z0-9_]{20,}|sk-[A-Za-z0-9_-]{20,}`)
 
-// escaped is the end of a text in which the next letter does not go on with a word.
+// escaped matches a percent-encoded byte at the end of a text. A letter after it begins a new word.
 var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}$`)
 
-// found returns the credentials of ours that stand in a text.
+// found returns the credentials of built-in families in a text.
 func found(text string) []string {
 	if !strings.Contains(text, "sk-") && !strings.Contains(text, "gh") && !strings.Contains(text, "github_pat_") {
-		return nil // as most variables: to search them all takes longer
+		return nil // a shortcut for most variables, because the regular expression is slower
 	}
 	var values []string
 	for at := 0; ; {
@@ -77,14 +76,14 @@ func found(text string) []string {
 		begin, end := at+span[0], at+span[1]
 		at = end
 		if strings.HasPrefix(text[begin:], "sk-") && begin > 0 && strings.IndexByte(alphanumeric+"_-", text[begin-1]) >= 0 && !escaped.MatchString(text[max(begin-3, 0):begin]) {
-			at = begin + 1 // the end of a longer word, such as task-, in which there may be one
+			at = begin + 1 // "sk-" ends a longer word such as task-; a credential may follow later in it
 			continue
 		}
 		values = append(values, text[begin:end])
 	}
 }
 
-// has reports whether a value has the shape of the family, and with which prefix.
+// has reports whether a value has the shape of the family, and returns the prefix of the value.
 func (f *family) has(value string) (prefix string, ok bool) {
 	for _, other := range f.without {
 		if strings.HasPrefix(value, other) {

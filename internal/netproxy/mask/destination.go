@@ -9,26 +9,26 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
-// A Destination is where a request of the command goes.
+// A Destination is the destination of one request of the command.
 type Destination struct {
 	TLS  bool
-	Host string // as rules.Host returns it
+	Host string // in the form that rules.Host returns
 	Port uint16
-	Path string // as it is written in the request, without query
+	Path string // as written in the request, without the query
 }
 
-// A destination is where a credential may go.
+// A destination is a set of URLs that may receive a credential.
 type destination struct {
 	tls      bool
 	host     string
-	wildcard bool // only what is below host
+	wildcard bool // only names below host
 	port     uint16
-	path     string // without a slash at its end; "": every path
+	path     string // without a trailing slash; "": every path
 }
 
 var errDestination = errors.New("a destination is not https://HOST[:PORT][/PATH], or http:// for loopback")
 
-// parsePlace reads a destination of a provider. Without a scheme, it is reached by TLS unless
+// parsePlace parses a destination of a provider. Without a scheme the destination uses TLS, unless
 // it is a loopback address.
 func parsePlace(text string) (destination, error) {
 	var p destination
@@ -70,7 +70,7 @@ func parsePlace(text string) (destination, error) {
 		return p, errDestination
 	}
 	if !p.tls && !p.loopback() {
-		return p, errDestination // it would be readable on the way
+		return p, errDestination // without TLS, the credential would be readable on the network
 	}
 	if p.port == 0 {
 		p.port = 80
@@ -86,7 +86,7 @@ func (p *destination) loopback() bool {
 	return !p.wildcard && (p.host == "localhost" || err == nil && addr.IsLoopback())
 }
 
-// at reports whether the place is at a host and port.
+// at reports whether the destination includes a host and port.
 func (p *destination) at(tls bool, host string, port uint16) bool {
 	if p.tls != tls || p.port != port {
 		return false
@@ -108,12 +108,13 @@ func (p *destination) contains(d Destination) bool {
 	return ok && (rest == "" || rest[0] == '/') && plainPath(d.Path)
 }
 
-// plainPath reports whether a path leads where its text says: a server that resolves dots, also
-// encoded or behind an encoded slash, would otherwise go from below a prefix to elsewhere.
+// plainPath reports whether a path means what its text says, without dot segments. Some servers
+// resolve dots even if they are encoded or follow an encoded slash. Such a path could begin with
+// the prefix of a destination and lead elsewhere.
 func plainPath(path string) bool {
 	text := strings.ToLower(path)
-	for range 3 { // encoded once, twice and three times
-		for _, dot := range []string{"%2e", "%c0", "%e0%80", "%u"} { // also as old servers take them for one
+	for range 3 { // decodes up to three levels of encoding
+		for _, dot := range []string{"%2e", "%c0", "%e0%80", "%u"} { // also the encodings that old servers accept for a dot
 			if strings.Contains(text, dot) {
 				return false
 			}
@@ -121,7 +122,7 @@ func plainPath(path string) bool {
 		text = strings.NewReplacer("%2f", "/", "%5c", "/", "%25", "%", "\\", "/").Replace(text)
 	}
 	for segment := range strings.SplitSeq(text, "/") {
-		segment, _, _ = strings.Cut(segment, ";") // some servers cut parameters first
+		segment, _, _ = strings.Cut(segment, ";") // some servers remove parameters before they resolve dots
 		if segment == "." || segment == ".." {
 			return false
 		}

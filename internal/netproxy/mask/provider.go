@@ -10,46 +10,48 @@ import (
 	"strings"
 )
 
-// A Provider says of a kind of credential which variables hold it, what it looks like, and where
-// and how it is shown (network.md 8.2).
+// A Provider describes one kind of credential: which variables hold it, its shape, which
+// destinations may receive it, and in which header (network.md 8.2).
 type Provider struct {
 	Env              []string // names of variables
-	Patterns         []string // regular expressions, each for the whole of a value
+	Patterns         []string // regular expressions; each must match a whole value
 	URLPrefixes      []string
-	URLPrefixFromEnv string   // the variable with one more URL prefix, or ""
-	Auth             []string // bearer, token, basic, header; none: bearer
-	Header, Prefix   string   // of Auth header: what has the credential behind a prefix
+	URLPrefixFromEnv string   // a variable that has one more URL prefix, or ""
+	Auth             []string // bearer, token, basic, header; empty: bearer
+	Header, Prefix   string   // for Auth header: the header, and the text before the credential in it
 }
 
-// Check returns why the provider is no use, whatever is in the environment.
+// Check returns an error if the provider is invalid in every environment.
 func (p Provider) Check() error {
 	anywhere := func(string) string { return "https://localhost" } // for URLPrefixFromEnv
 	_, err := newFamily("provider", p, nil, anywhere)
 	return err
 }
 
-// A binding says where credentials of one provider are put back, and how.
+// A binding says to which destinations, and in which header, credentials of one provider are
+// restored.
 type binding struct {
 	places               []destination
 	bearer, token, basic bool
 	header, prefix       string
 }
 
-// A family is a provider, checked, with the variables that hold its credentials.
+// A family is a checked provider with the variables that hold its credentials.
 type family struct {
 	env    []string
 	shapes []*shape
 	bound  *binding
-	// built tells that the family is one of ours: values of its shape are masked wherever they
-	// are, and have their prefix before the placeholder.
+	// built is true for a built-in family. Its values are masked in all variables, and their
+	// placeholders begin with the prefix of the value.
 	built   bool
 	hide    bool // values that cannot be masked are removed
 	prefix  []string
-	without []string // prefixes of values that belong to others
+	without []string // prefixes of values that belong to other services
 }
 
-// custom checks providers. One that is no use is ignored, and a line in the log says why. If hide
-// is set nobody sees what its variables, and those of the others, hold where that cannot be masked.
+// custom checks providers. It ignores an invalid provider, and logs the reason. If hide is true,
+// values that cannot be masked are removed from the environment, also those in the variables of an
+// invalid provider.
 func custom(providers map[string]Provider, hide bool, taken map[string]bool, lookup func(string) string, log *slog.Logger) []*family {
 	var families []*family
 	for _, name := range slices.Sorted(maps.Keys(providers)) {
@@ -120,7 +122,7 @@ func newFamily(name string, p Provider, taken map[string]bool, lookup func(strin
 	return f, f.bound.show(p)
 }
 
-// show takes over how a credential is shown.
+// show copies from a provider how a credential is sent.
 func (b *binding) show(p Provider) error {
 	if len(p.Auth) == 0 {
 		b.bearer = true
@@ -148,7 +150,7 @@ func (b *binding) show(p Provider) error {
 	return nil
 }
 
-// framing are fields that say where a message ends or goes, and cookies, which are never
+// framing are fields that control where a message ends or goes, and cookies. These fields are never
 // rewritten.
 var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Upgrade", "Expect", "Cookie"}
 

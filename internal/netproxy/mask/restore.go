@@ -8,10 +8,10 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// Restore returns the value of one field of a request to a destination, with the credential in
-// the place of its placeholder if it belongs there: in the field, behind the scheme or prefix,
-// that its provider names, and as the whole of it. Every other value comes back as it is, as
-// does a credential that the command has itself.
+// Restore returns the value of one field of a request to a destination. It puts a credential in
+// place of its placeholder if the provider of the credential allows the destination, the field, and
+// the scheme or prefix before it. The placeholder must be the whole rest of the value. Every other
+// value is returned unchanged, and so is a credential that the command has itself.
 func (b *Broker) Restore(to Destination, field, value string) string {
 	field = textproto.CanonicalMIMEHeaderKey(field)
 	if field == "Authorization" {
@@ -46,7 +46,7 @@ func (b *Broker) Restore(to Destination, field, value string) string {
 	return value
 }
 
-// basic restores user and password of Basic.
+// basic restores placeholders in the user and password of Basic authentication.
 func (b *Broker) basic(to Destination, text string) (string, bool) {
 	decoded, err := strictjson.StdBase64.Decode(text)
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *Broker) basic(to Destination, text string) (string, bool) {
 	}
 	changed := false
 	for _, part := range []*string{&user, &password} {
-		// A credential with a colon would end as the user.
+		// A credential with a colon cannot be the user, because the user ends at the colon.
 		if c := b.credential(to, *part, func(p *binding) bool { return p.basic }); c != nil && (part == &password || !strings.Contains(c.value, ":")) {
 			*part, changed = c.value, true
 		}
@@ -66,8 +66,8 @@ func (b *Broker) basic(to Destination, text string) (string, bool) {
 	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password)), changed
 }
 
-// credential returns what a placeholder stands for, if one of its bindings shows it so and has
-// the destination.
+// credential returns the credential of a placeholder, if one of its bindings satisfies shown and
+// contains the destination.
 func (b *Broker) credential(to Destination, placeholder string, shown func(*binding) bool) *credential {
 	c := b.byPlaceholder[placeholder]
 	if c == nil {

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// maxProgram is how many instructions the program of a pattern may have.
+	// maxProgram bounds the instructions of the program of a pattern.
 	maxProgram = 20_000
-	// maxSecret is how long a credential may be, in bytes: what is longer is no token.
+	// maxSecret bounds the length of a credential, in bytes. A longer value is not a token.
 	maxSecret = 4096
-	// attempts is how often a placeholder is made anew that is no use.
+	// attempts bounds how often a placeholder is made again if the previous one is not usable.
 	attempts = 32
 )
 
-// A shape is what credentials look like: a pattern that matches the whole of each.
+// A shape is a pattern that matches a whole credential.
 type shape struct {
 	whole   *regexp.Regexp
 	program *syntax.Prog
 }
 
-// newShape compiles a pattern. One that matches the empty text, or a single text, is refused:
-// it has no placeholders.
+// newShape compiles a pattern. It refuses a pattern that matches the empty text or only one text,
+// because no placeholder could match it.
 func newShape(pattern string) (*shape, error) {
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -72,8 +72,8 @@ func single(e *syntax.Regexp) bool {
 	return !slices.ContainsFunc(e.Sub, func(sub *syntax.Regexp) bool { return !single(sub) })
 }
 
-// texts returns what makes texts of n bytes that the shape matches, or nil if there is none that
-// a header can carry.
+// texts returns a function that makes texts of n bytes that the shape matches. It returns nil if
+// there is no such text that a header can carry.
 func (s *shape) texts(n int) func(*rand.Rand) string {
 	ends := s.ends(n)
 	if ends == nil || !ends[n][s.program.Start] {
@@ -82,13 +82,13 @@ func (s *shape) texts(n int) func(*rand.Rand) string {
 	return func(r *rand.Rand) string { return s.text(ends, r) }
 }
 
-// text walks through the pattern's program and takes, at each fork, one of the ways that can
-// still end after the bytes that are left. It returns "" if it has lost its way.
+// text walks through the pattern's program. At each fork it takes a branch that can still end after
+// exactly the remaining bytes. It returns "" if it finds no way to the end.
 func (s *shape) text(ends [][]bool, r *rand.Rand) string {
 	n := len(ends) - 1
 	out := make([]byte, 0, n)
 	pc := uint32(s.program.Start)
-	for range len(s.program.Inst)*2 + n*len(s.program.Inst) { // loops that match nothing end by chance
+	for range len(s.program.Inst)*2 + n*len(s.program.Inst) { // a loop that consumes no byte ends by chance
 		inst := &s.program.Inst[pc]
 		left := n - len(out)
 		switch inst.Op {
@@ -113,14 +113,14 @@ func (s *shape) text(ends [][]bool, r *rand.Rand) string {
 	return ""
 }
 
-// ends returns, for each number of bytes that may be left and each instruction, whether the
-// program can come to its end from there with exactly these bytes.
+// ends returns, for each number of remaining bytes and each instruction, whether the program can
+// reach its end from there with exactly these bytes.
 func (s *shape) ends(n int) [][]bool {
 	insts := s.program.Inst
 	if n > maxSecret || n*len(insts) > maxSecret*maxProgram/4 {
 		return nil
 	}
-	letters := make([]bool, len(insts)) // instructions that can match a character of ours
+	letters := make([]bool, len(insts)) // instructions that can match a character of the two sets below
 	for pc := range insts {
 		letters[pc] = len(characters(&insts[pc])) > 0
 	}
@@ -151,7 +151,7 @@ func (s *shape) ends(n int) [][]bool {
 					switch op := syntax.EmptyOp(inst.Arg); {
 					case op&(syntax.EmptyBeginText|syntax.EmptyBeginLine) != 0 && left != n,
 						op&(syntax.EmptyEndText|syntax.EmptyEndLine) != 0 && left != 0:
-					default: // boundaries of words are left to the check of the whole
+					default: // word boundaries are checked later, when the whole text is matched
 						now[pc] = now[inst.Out]
 					}
 				}
@@ -164,10 +164,11 @@ func (s *shape) ends(n int) [][]bool {
 
 const (
 	alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-	punctuation  = "-_.~+/=!#$%&*^|,;:?@()[]{}<>'`\"\\" // what else can stand in a header, without space
+	punctuation  = "-_.~+/=!#$%&*^|,;:?@()[]{}<>'`\"\\" // the other characters that a header may have, without the space
 )
 
-// characters returns those that an instruction matches: letters and digits, if there are any.
+// characters returns the characters that an instruction matches: letters and digits if it matches
+// any, else punctuation.
 func characters(inst *syntax.Inst) []byte {
 	switch inst.Op {
 	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:

@@ -4,16 +4,16 @@ import "slices"
 
 import "net/netip"
 
-// blocks have no addresses of hosts on the internet: they are those of IANA's registries of
-// special-purpose addresses for IPv4 and IPv6, multicast, and what is reserved (RFC 6890, as of
-// 2026), and one that only looks public. Of IPv6 only those inside 2000::/3 are here: outside
-// there is nothing else.
+// blocks have no addresses of hosts on the internet. They are the blocks of IANA's registries of
+// special-purpose addresses for IPv4 and IPv6, multicast, and reserved blocks (RFC 6890, as of
+// 2026). One more block only looks public (168.63.129.16). The list has only those IPv6 blocks that
+// are inside 2000::/3, because everything outside is special anyway.
 var blocks = prefixes(
 	"0.0.0.0/8",        // this network
 	"10.0.0.0/8",       // private
 	"100.64.0.0/10",    // shared, of carriers
 	"127.0.0.0/8",      // loopback
-	"168.63.129.16/32", // Azure's service of a virtual machine, which only that machine reaches
+	"168.63.129.16/32", // Azure's service for a virtual machine; only that machine can reach it
 	"169.254.0.0/16",   // link-local, with the metadata services of clouds
 	"172.16.0.0/12",    // private
 	"192.0.0.0/24",     // IETF protocols
@@ -37,8 +37,9 @@ var blocks = prefixes(
 
 var (
 	globalUnicast = netip.MustParsePrefix("2000::/3")
-	// nat64 is the well-known prefix of translators: a resolver of a network without IPv4
-	// gives such addresses for public names. Other networks cannot be told from public ones.
+	// nat64 is the well-known prefix of translators: in a network without IPv4, a resolver returns
+	// such addresses for public names. Translators with other prefixes cannot be told from public
+	// addresses.
 	nat64      = netip.MustParsePrefix("64:ff9b::/96")
 	nat64Local = netip.MustParsePrefix("64:ff9b:1::/48")
 	sixToFour  = netip.MustParsePrefix("2002::/16")
@@ -55,9 +56,9 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// special reports whether an address is no public one: local, private, multicast,
-// reserved, for documentation or a protocol, or an IPv6 address that leads to such an
-// IPv4 address through a translator or a tunnel (network.md 3.3).
+// special reports whether an address is not public: local, private, multicast, reserved, for
+// documentation or a protocol, or an IPv6 address that leads to such an IPv4 address through a
+// translator or a tunnel (network.md 3.3).
 func special(addr netip.Addr) bool {
 	addr = plain(addr)
 	if !addr.IsValid() {
@@ -77,12 +78,13 @@ func special(addr netip.Addr) bool {
 	return slices.ContainsFunc(embedded(addr), special)
 }
 
-// plain returns an address without its zone, and the IPv4 address of one that is mapped.
+// plain returns an address without its zone. An IPv4 address that is mapped into IPv6 becomes the
+// IPv4 address.
 func plain(addr netip.Addr) netip.Addr {
 	return addr.WithZone("").Unmap()
 }
 
-// embedded returns the IPv4 addresses that a plain IPv6 address stands for.
+// embedded returns the IPv4 addresses that are encoded in a plain IPv6 address.
 func embedded(addr netip.Addr) []netip.Addr {
 	if !addr.Is6() {
 		return nil
@@ -93,12 +95,12 @@ func embedded(addr netip.Addr) []netip.Addr {
 	case nat64.Contains(addr), compatible.Contains(addr), translated.Contains(addr):
 		return []netip.Addr{at(12)}
 	case nat64Local.Contains(addr):
-		// RFC 6052: behind a prefix of 48 bits the address goes round the byte 8.
+		// RFC 6052: after a prefix of 48 bits, the address is split around byte 8.
 		return []netip.Addr{at(12), netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]})}
 	case sixToFour.Contains(addr):
 		return []netip.Addr{at(2)}
 	case teredo.Contains(addr):
-		// The server, and the client with all its bits turned over.
+		// The server, and the client with all its bits inverted.
 		return []netip.Addr{at(4), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	}
 	return nil

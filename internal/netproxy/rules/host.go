@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// Bounds of the DNS, for hosts and patterns.
+// Limits of the DNS for hosts and patterns, in bytes.
 const (
 	maxHost  = 253
 	maxLabel = 63
 )
 
-// Errors of [Host]. They do not repeat the host, which may be anything.
+// Errors of [Host]. They do not quote the host, because it may be any text.
 var (
 	ErrHostLength = errors.New("host is empty or longer than 253 bytes")
 	ErrHostSyntax = errors.New("host is neither an ASCII name nor an IP address")
 )
 
-// Host returns the one form of a host in which it is judged, asked about, and reported:
-// without space around it, in lower case, without dots at the end, and an address as package
-// netip writes it, without brackets; an IPv4 address that is mapped into IPv6 as IPv4. It
-// refuses what is no host: user information, a port, a zone, letters outside ASCII, an
-// empty label.
+// Host returns the form of a host in which it is judged, asked about, and reported: without
+// surrounding white space, in lower case, and without trailing dots. An address has the form of
+// package netip, without brackets; an IPv4 address that is mapped into IPv6 becomes the IPv4
+// address. Host refuses user information, a port, a zone, letters outside ASCII, and an empty
+// label.
 func Host(text string) (string, error) {
 	host := strings.TrimRight(strings.Trim(text, " \t"), ".")
-	if host == "" || len(host) > maxHost+2 { // an address may have its brackets
+	if host == "" || len(host) > maxHost+2 { // an address may have brackets
 		return "", ErrHostLength
 	}
 	if strings.HasPrefix(host, "[") || strings.Contains(host, ":") {
@@ -52,8 +52,8 @@ func Host(text string) (string, error) {
 	return host, nil
 }
 
-// lower is strings.ToLower for ASCII alone: Unicode has letters outside ASCII whose lower
-// case is inside, such as the Kelvin sign, and no host may become another.
+// lower is strings.ToLower for ASCII only. Unicode has letters outside ASCII whose lower case is in
+// ASCII, such as the Kelvin sign, and no host may be changed into another host.
 func lower(s string) string {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {
@@ -69,8 +69,8 @@ func lower(s string) string {
 	return s
 }
 
-// isName reports whether a text consists of labels of letters, digits, hyphens and low
-// lines, and of what else is given.
+// isName reports whether a text consists of labels of letters, digits, hyphens, underscores, and
+// the characters of extra.
 func isName(s, extra string) bool {
 	label := 0
 	for i := range len(s) {
@@ -92,15 +92,15 @@ func isName(s, extra string) bool {
 	return label > 0
 }
 
-// literal returns the address that a host is, if it is one.
+// literal returns the address if the host is an IP address.
 func literal(host string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(host)
 	return addr, err == nil
 }
 
-// endsInNumber reports whether a name ends in a number, as 127.1, 0x7f000001 and
-// 0177.0.0.1 do: no name of the DNS does, but old resolvers, and proxies behind us, take
-// it for an IPv4 address.
+// endsInNumber reports whether a name ends in a number, such as 127.1, 0x7f000001 and 0177.0.0.1.
+// No name of the DNS ends in a number, but old resolvers, and proxies behind us, read such a name
+// as an IPv4 address.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// A pattern matches hosts by one of its kinds, and either all ports or one.
+// A pattern matches hosts according to its kind, and either all ports or one port.
 type pattern struct {
 	kind kind
-	text string // the host of exact, the parent of below and from, the glob
+	text string // the host of exact, the parent of below and from, or the glob
 	port uint16 // 0: every port
 }
 
@@ -25,15 +25,15 @@ const (
 	below           // *.d: every name below d, but not d
 	from            // **.d: d and every name below
 	everything      // *
-	glob            // a star or a question mark elsewhere
+	glob            // a star or a question mark at another place
 	globBelow       // *.glob
 	globFrom        // **.glob
 )
 
 var errEmpty = errors.New("domain pattern is empty")
 
-// parse returns the pattern of a text (network.md 3.2). Its errors are those of the
-// contract (2.4), which name the text as it came.
+// parse parses a pattern (network.md 3.2). Its errors are those of network.md 2.4, and quote the
+// unchanged text.
 func parse(text string) (pattern, error) {
 	unsupported := fmt.Errorf("unsupported domain pattern syntax: %s", text)
 	host := strings.TrimSpace(text)
@@ -73,7 +73,7 @@ func parse(text string) (pattern, error) {
 		return p, unsupported
 	}
 	if trimmed := strings.TrimRight(host, "."); trimmed != host && (trimmed == "*" || trimmed == "**") {
-		return p, errEmpty // not everything, but what is below nothing
+		return p, errEmpty // not the pattern "everything": it means names below an empty name
 	}
 	host, err := ascii(strings.TrimRight(host, "."))
 	if err != nil {
@@ -102,7 +102,7 @@ func parse(text string) (pattern, error) {
 	return p, nil
 }
 
-// parsePort returns the port of a pattern, or 0 if it is none.
+// parsePort returns the port of a pattern, or 0 if the text is not a port.
 func parsePort(text string) uint16 {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0
@@ -114,8 +114,8 @@ func parsePort(text string) uint16 {
 	return uint16(n)
 }
 
-// ascii returns a pattern in lower case, with A-labels for those labels that have other
-// letters than ASCII. Such a label has no wildcard.
+// ascii returns a pattern in lower case. Labels with letters outside ASCII become A-labels; such a
+// label cannot have a wildcard.
 func ascii(text string) (string, error) {
 	labels := strings.Split(text, ".")
 	for i, label := range labels {
@@ -132,7 +132,7 @@ func ascii(text string) (string, error) {
 	return strings.Join(labels, "."), nil
 }
 
-// ports are those that the patterns for one host have.
+// ports are the ports of all patterns for one host.
 type ports struct {
 	every bool
 	some  []uint16
@@ -149,14 +149,14 @@ func (p ports) with(port uint16) ports {
 
 func (p ports) has(port uint16) bool { return p.every || slices.Contains(p.some, port) }
 
-// A set is the patterns of one action. A host is looked up in its maps, once for each of its
-// labels; only globs are tried one after the other.
+// A set has the patterns of one action. A host is looked up in the maps, once for each of its
+// labels. Only globs are tried one by one.
 type set struct {
 	everything         ports
 	exact, below, from map[string]ports
 	globs              []pattern
-	// wide has stars of globs go over dots, otherwise they stay in their label. The contract
-	// does not say which: the patterns of each action are read so that they allow less.
+	// wide: stars of globs match dots too; otherwise a star matches inside one label. The interface
+	// does not specify it, so each action uses the reading that allows less.
 	wide bool
 }
 
@@ -212,8 +212,8 @@ func (s *set) globMatches(g pattern, host string) bool {
 		return g.kind != globBelow && wildcard(g.text, host, true) ||
 			g.kind != glob && wildcard("?*."+g.text, host, true)
 	}
-	// Stars stay in their labels, so a pattern of n labels matches the last n of the host
-	// or none.
+	// Stars match inside one label, so a pattern of n labels can only match the last n labels of the
+	// host.
 	if spare := strings.Count(host, ".") - strings.Count(g.text, "."); spare > 0 && g.kind != glob {
 		for range spare {
 			_, host, _ = strings.Cut(host, ".")
@@ -223,9 +223,9 @@ func (s *set) globMatches(g pattern, host string) bool {
 	return g.kind != globBelow && wildcard(g.text, host, false)
 }
 
-// wildcard matches a text against a pattern in which * is any text and ? one character. In
-// narrow ones neither is a dot. It goes back to the last star only, so it takes time in
-// proportion to the product of the lengths at most.
+// wildcard reports whether a text matches a pattern in which * is any text and ? is one character.
+// If wide is false, neither matches a dot. It backtracks only to the last star, so its time is at
+// most proportional to the product of the two lengths.
 func wildcard(pattern, text string, wide bool) bool {
 	p, t := 0, 0
 	star, mark := -1, 0

@@ -7,29 +7,30 @@ import (
 	"slices"
 )
 
-// Rules is what a client or an operator says of the network.
+// Rules is a network policy as a client or an operator writes it.
 type Rules struct {
-	Limited bool // only reading, and nothing that cannot be looked into (mode "limited")
-	Local   bool // local and private addresses are like any others (allowLocalBinding)
+	Limited bool // mode "limited": only methods that read, and only connections that the proxy can look into
+	Local   bool // local and private addresses are treated like other addresses (allowLocalBinding)
 
-	// Domains has what patterns say: Allow, Deny, or Ask, which is as if it stood in Review.
+	// Domains has an action for each pattern: Allow, Deny, or Ask. Ask has the same effect as an
+	// element of Review.
 	Domains map[string]Action
-	// Review are the patterns whose hosts the client is asked about although they are allowed.
+	// Review are patterns. The client is asked about their hosts even if the hosts are allowed.
 	Review []string
 
-	// Ports are the only ports that may be reached. None: every port.
+	// Ports are the only ports that may be reached. If it is empty, every port may be reached.
 	Ports []uint16
 }
 
-// A Request is what a command wants to reach.
+// A Request is one attempt of a command to reach a host.
 type Request struct {
 	Protocol string
-	Host     string // as Host returns it
+	Host     string // in the form that Host returns
 	Port     uint16
-	Method   string // of HTTP; CONNECT for tunnels; empty for SOCKS5
+	Method   string // HTTP method; CONNECT for tunnels; empty for SOCKS5
 }
 
-// A Hosts judges requests. It does not change, and may be used by many at once.
+// A Hosts judges requests. It is immutable and may be used concurrently.
 type Hosts struct {
 	limited, local      bool
 	allow, deny, review set
@@ -37,7 +38,7 @@ type Hosts struct {
 	ceiling             *Hosts
 }
 
-// Compile returns the policy of some rules. Its errors are the texts of the contract, without
+// Compile compiles rules. The texts of its errors are part of the protocol; the caller adds
 // "invalid network proxy config: " before them (network.md 2.4).
 func Compile(r Rules) (*Hosts, error) {
 	p := &Hosts{limited: r.Limited, local: r.Local, ports: slices.Clone(r.Ports)}
@@ -71,17 +72,18 @@ func Compile(r Rules) (*Hosts, error) {
 	return p, nil
 }
 
-// Under returns the policy under a ceiling: what either denies is denied, and what either
-// asks about is asked. A name that the ceiling does not list is denied, since an answer of the
-// client cannot lift it. A nil ceiling is none.
+// Under returns the policy under a ceiling: a request that either policy denies is denied, and a
+// request that either asks about is asked about. A name that the ceiling does not list is denied,
+// because an answer of the client cannot override the ceiling. A nil ceiling has no effect.
 func (p *Hosts) Under(ceiling *Hosts) *Hosts {
 	under := *p
 	under.ceiling = ceiling
 	return &under
 }
 
-// Judge gives the verdict before a name is resolved. Whether a verdict to Ask is put to a
-// client is the caller's to know: where there is none, it is a denial for the same reason.
+// Judge returns the verdict before a name is resolved. The caller decides whether it can ask a
+// client about the verdict Ask. If there is no client to ask, Ask means a denial with the same
+// reason.
 func (p *Hosts) Judge(r Request) Verdict {
 	v := p.judge(r)
 	if p.ceiling == nil {
@@ -96,7 +98,7 @@ func (p *Hosts) Judge(r Request) Verdict {
 
 func (p *Hosts) judge(r Request) Verdict {
 	if host, err := Host(r.Host); err != nil || host != r.Host {
-		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed} // not from Host: never looked up
+		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed} // the host did not come from Host, so it is never looked up
 	}
 	if p.limited && (r.Protocol == SOCKS5UDP || r.Protocol == SOCKS5TCP && r.Port != portTLS) {
 		return Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
@@ -127,9 +129,9 @@ const (
 	portTLS   = 443
 )
 
-// JudgeAddresses judges where a name leads: refused, if any of its addresses is local and
-// that is not allowed, or if it has none. It is asked also after the client has allowed the
-// name.
+// JudgeAddresses judges the addresses of a name. The request is refused if an address is local and
+// not allowed, or if there is no address and local addresses are not allowed. JudgeAddresses is
+// called even if the client has allowed the name.
 func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refused bool) {
 	for q := p; q != nil; q = q.ceiling {
 		refused = refused || !q.local && len(addrs) == 0
@@ -140,8 +142,8 @@ func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refuse
 	return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}, refused
 }
 
-// reaches reports whether a request that passed Judge may go to an address. An entry
-// for localhost is also one for the loopback addresses, and one for an address for it.
+// reaches reports whether a request that passed Judge may go to an address. An entry for localhost
+// covers the loopback addresses, and an entry for an address covers that address.
 func (p *Hosts) reaches(r Request, addr netip.Addr) bool {
 	if p.local || !special(addr) {
 		return true
@@ -153,8 +155,8 @@ func (p *Hosts) reaches(r Request, addr netip.Addr) bool {
 	return r.Host == localhost && addr.IsLoopback() || r.Host == addr.String()
 }
 
-// JudgeMethod judges what is done, in limited mode: plain requests only read, and a tunnel
-// has to be intercepted, so that its requests can be judged in their turn.
+// JudgeMethod judges the method in limited mode. Plain requests may only read. A tunnel must be
+// intercepted, so that its requests can be judged one by one.
 func (p *Hosts) JudgeMethod(r Request, intercepted bool) (v Verdict, refused bool) {
 	v = Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
 	switch {
@@ -172,13 +174,13 @@ func (p *Hosts) Limited() bool {
 	return p.limited || p.ceiling != nil && p.ceiling.Limited()
 }
 
-// Reads reports whether a method of HTTP changes nothing, so that limited mode lets it pass.
+// Reads reports whether an HTTP method only reads, so that limited mode allows it.
 func Reads(method string) bool {
 	return method == "GET" || method == "HEAD" || method == "OPTIONS"
 }
 
-// JudgeDial judges the address that is dialled: a local one where these are not allowed, or
-// one that an entry denies, whatever the name.
+// JudgeDial judges the address that is dialled. It refuses a local address if local addresses are
+// not allowed, and an address that an entry denies, whatever the name of the host.
 func (p *Hosts) JudgeDial(r Request, addr netip.Addr) (v Verdict, refused bool) {
 	addr = plain(addr)
 	texts := []string{addr.String()}

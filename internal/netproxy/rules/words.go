@@ -1,14 +1,13 @@
 package rules
 
-// An Action is what a pattern says of the hosts that it matches, and what a verdict says of
-// a request.
+// An Action is the effect of a pattern on its hosts, and the decision of a verdict.
 type Action string
 
 // The actions, in the words of the wire.
 const (
 	Allow Action = "allow"
 	Deny  Action = "deny"
-	Ask   Action = "ask" // the client decides; a denial where there is no client to ask
+	Ask   Action = "ask" // the client decides; a denial if there is no client to ask
 )
 
 // The protocols of a request.
@@ -19,13 +18,13 @@ const (
 	SOCKS5UDP = "socks5_udp"
 )
 
-// What a verdict is about: a name, or something else of the request.
+// The scope of a verdict: the name, or another part of the request.
 const (
 	ScopeDomain    = "domain"
 	ScopeNonDomain = "non_domain"
 )
 
-// Who gave a verdict.
+// The source of a verdict.
 const (
 	SourceBaseline = "baseline_policy"
 	SourceDecider  = "decider"
@@ -33,7 +32,7 @@ const (
 	SourceProxy    = "proxy_state"
 )
 
-// Why a verdict is what it is. A client that decides may give other reasons.
+// The reason of a verdict. A client that decides may give other reasons.
 const (
 	ReasonAllow            = "allow"
 	ReasonDenied           = "denied"
@@ -51,7 +50,7 @@ type Verdict struct {
 	Scope, Source, Reason string
 }
 
-// rank orders verdicts: the higher is the stricter.
+// rank orders verdicts: a higher rank is stricter.
 func (v Verdict) rank() int {
 	switch v.Decision {
 	case Allow:
@@ -63,7 +62,7 @@ func (v Verdict) rank() int {
 	}
 }
 
-// stricter returns that of two verdicts which allows less, and the first of equals.
+// stricter returns the verdict that allows less, and a if both allow the same.
 func stricter(a, b Verdict) Verdict {
 	if b.rank() > a.rank() {
 		return b
