@@ -4,14 +4,14 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// The names of the calls that instrument inserts into a file. A file cannot use the names that
-// contain a space. The other names are valid identifiers, so a file can call or redefine them.
+// The names of the calls that instrument inserts into a file. A file can neither call nor redefine
+// them, because a name with a space is no identifier of the language.
 const (
 	callBinary = "binary operator"    // (operator, x, y)
 	callUpdate = "augmented operator" // (operator, x, y), of x += y
-	callAttr   = "attribute"          // (x, name)
-	callKey    = "key"                // (x) returns x, which is about to be hashed
-	callCopied = "copied"             // (x) returns x, which is about to be copied
+	callAttr   = "attribute of"       // (x, name)
+	callKey    = "key of"             // (x) returns x, which is about to be hashed
+	callCopied = "copy of"            // (x) returns x, which is about to be copied
 )
 
 // maxDepth bounds the nesting of expressions and statements of a file. The parser has a bound too,
