@@ -6,15 +6,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// failer is what the functions of this file need of a test: less than a [T], so that a
-// *rapid.T is one too.
+// failer has the methods of a test that this file needs. These are fewer than those of a [T], so
+// that a *rapid.T is a failer too.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// Must ends a test of which a step failed that is not its subject.
+// Must ends a test if an error is not nil. It is for steps that are not the subject of the test.
 func Must(t failer, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
@@ -24,7 +24,7 @@ func Must(t failer, errs ...error) {
 	}
 }
 
-// Check is as Must, but the test goes on. Goroutines of a test may call it too.
+// Check does what Must does, but the test continues. Goroutines of a test may call it too.
 func Check(t failer, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
@@ -34,7 +34,7 @@ func Check(t failer, errs ...error) {
 	}
 }
 
-// Is fails a test that has got another error than it wants, in a step that the format names.
+// Is fails a test if err is not the wanted error. The format names the step.
 func Is(t failer, err, want error, format string, args ...any) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -42,7 +42,7 @@ func Is(t failer, err, want error, format string, args ...any) {
 	}
 }
 
-// Same fails a test in which what it has got is not what it wants, and tells the difference.
+// Same fails a test if got differs from want, and prints the difference.
 func Same(t failer, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
@@ -53,8 +53,8 @@ func Same(t failer, what string, want, got any, options ...cmp.Option) {
 // Err returns the error of a call whose result does not matter.
 func Err[R any](_ R, err error) error { return err }
 
-// Value returns v, and panics with err: for a step of a test that is not its subject and cannot
-// fail unless something is broken.
+// Value returns v, and panics with err if err is not nil. It is for steps that are not the subject
+// of a test, and that cannot fail unless something is broken.
 func Value[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
