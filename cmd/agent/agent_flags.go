@@ -16,8 +16,8 @@ import (
 // agentFlags name the agent of a command that is a client.
 type agentFlags struct{ target.Flags }
 
-// Check finds flags that contradict each other. A command that embeds these flags and has a Check of
-// its own calls it there, because its own hides it from the parser.
+// Check finds flags that contradict each other. A command that embeds these flags and has its own
+// Check calls this Check there, because its own Check hides this one from the parser.
 func (f *agentFlags) Check() error {
 	if !f.Elsewhere() {
 		return f.Nowhere()
@@ -38,9 +38,9 @@ func (f *agentFlags) validNames(names ...string) error {
 	return f.Check()
 }
 
-// on connects to the agent and calls do. A signal or --timeout ends its context. If the connection is
-// lost for long, on tells the user. The result is the exit code: that of do, failure after an error,
-// or that of the signal or the timeout.
+// on connects to the agent and calls do. A signal or --timeout ends its context. If the connection
+// is lost for long, on tells the user. The result is the exit code: the code that do returns,
+// failure after an error, or the code of the signal or the timeout.
 func (f *agentFlags) on(sys program.System, failure int, do func(context.Context, *client.Client) (int, error)) int {
 	code := 0
 	lost := func(lost bool) {
@@ -58,7 +58,7 @@ func (f *agentFlags) on(sys program.System, failure int, do func(context.Context
 		err = ended
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		err = console.SignalError{Signal: syscall.SIGPIPE} // by which a program dies that ignores the error
+		err = console.SignalError{Signal: syscall.SIGPIPE} // this signal kills a program that writes to a closed pipe
 	}
 	if err != nil {
 		return failed(sys, err, failure)
@@ -66,8 +66,8 @@ func (f *agentFlags) on(sys program.System, failure int, do func(context.Context
 	return code
 }
 
-// serve is on for a command that is itself a server, see [serveUntilSignal]. lost, which may be nil,
-// is called when the connection is lost for long, and when it is back.
+// serve does what on does, for a command that is itself a server, see [serveUntilSignal]. lost is
+// called when the connection is lost for long, and when it is back. lost may be nil.
 func (f *agentFlags) serve(sys program.System, lost func(bool), do func(context.Context, *client.Client) error) int {
 	return serveUntilSignal(sys, f.Timeout, func(ctx context.Context) error {
 		return unlessEnded(ctx, f.use(ctx, sys, lost, do))

@@ -15,7 +15,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// attachFlags say which command is joined, and how.
+// attachFlags name the command to join, and say how.
 type attachFlags struct {
 	agentFlags
 	Take       bool   `help:"Take over from the client that is attached, if there is one. That client ends."`
@@ -144,6 +144,6 @@ func join(ctx context.Context, c *client.Client, flags *attachFlags) (joined, er
 		if _, gap := errors.AsType[*client.GapError](err); !gap {
 			return j, err
 		}
-		// It has printed more since than is kept.
+		// Since then the process has printed more than the agent keeps.
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxConnections bounds the connections that are passed on, including those that are
-// still being opened. Otherwise a client that connects and disconnects in a loop could
-// leave any number of attempts behind, while the other end does not answer.
+// maxConnections bounds the connections that are passed on, including those that are still being
+// opened. Otherwise, if the other server does not answer, a client that connects and disconnects in
+// a loop could leave any number of attempts behind.
 const maxConnections = 128
 
 // bridge passes connections of clients on to another server, message for message.
@@ -27,7 +27,7 @@ type bridge struct {
 func (b *bridge) serve(ctx context.Context, l rpc.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	defer l.Close() // again, to wait until it is closed: its socket is gone then
+	defer l.Close() // again, to wait until it is closed and its socket is removed
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -7,7 +7,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// catFlags say what to print.
+// catFlags name the files to print.
 type catFlags struct {
 	agentFlags
 	Paths []string `arg:"" sep:"none" name:"path" help:"Files to print."`

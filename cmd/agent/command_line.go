@@ -15,16 +15,16 @@ import (
 	"github.com/execagent/execagent/internal/build"
 )
 
-// command is a command with its flags, as a command line gives them. Package cli calls two more
-// methods, if there are such: Help, for the help below the line of the grammar, and Check, which
-// finds flags that contradict each other.
+// command is a command with the flags of a command line. Package cli calls two more methods if the
+// command has them: Help, for the help below the line of the grammar, and Check, which finds flags
+// that contradict each other.
 type command interface {
-	// run does what the flags say, and returns the exit code.
+	// run executes the command and returns the exit code.
 	run(program.System) int
 }
 
-// commandLine is the grammar of the command line, and lists all commands. The name of a field is that
-// of its command, Cp of agent cp. Its type is a [command], or a struct of commands.
+// commandLine is the grammar of the command line, and lists all commands. The name of a field is
+// the name of its command: Cp is agent cp. Its type is a [command], or a struct of commands.
 type commandLine struct {
 	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
@@ -85,8 +85,8 @@ var commands = &cli.App{
 	Hide:   func(command string, flag *cli.Field) bool { return command == "forward" && refusedByForward(flag) },
 }
 
-// refusedByForward reports whether forward takes a flag only to refuse it, so that its help does not
-// list it: the flags about clients, and those of the direct transport.
+// refusedByForward reports whether forward accepts a flag only to refuse it, so that its help does
+// not list the flag. These are the flags about clients, and those of the direct transport.
 func refusedByForward(flag *cli.Field) bool {
 	return flag.Section() == "auth" || strings.HasPrefix(flag.Name, "aws-") || strings.HasSuffix(flag.Name, "transport")
 }
@@ -139,7 +139,7 @@ func parse(args []string) (flags command, overrides []string, err error) {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	args, wrong := commands.Here(args)
-	named, _ := commands.Command(args) // read tells of a mistake in it
+	named, _ := commands.Command(args) // read reports a mistake in it
 	if wrong != nil {
 		return nil, nil, &wrongLine{command: named.Path, err: wrong}
 	}
@@ -161,11 +161,11 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	case "version":
 		return printed(func(w io.Writer) error { return build.This("agent").Print(w, false) }), nil, nil
 	}
-	if broken != nil { // --help was for another program
+	if broken != nil { // --help is an argument of another program
 		return nil, nil, &wrongLine{"config", broken, false}
 	}
 	if exec, ok := line.Flags.(*execFlags); ok && given.Has("environment-id") && !exec.Elsewhere() {
-		// The command must not run here instead.
+		// The command must not run on this machine instead.
 		return nil, nil, &wrongLine{command: named.Path, err: cli.UsageError("--environment-id needs --registry")}
 	}
 	return line.Flags.(command), line.Overrides, nil
@@ -190,16 +190,16 @@ func read(args []string, values cli.Values) (*cli.Line, error) {
 // grammar adds variables and files to a line, see [settings.Grammar].
 var grammar = settings.Grammar{Program: commands, Client: new(target.Flags)}
 
-// printed is a command for a flag of the program itself, which prints something.
+// printed is a command that prints something, for a flag of the program itself.
 type printed func(io.Writer) error
 
 func (p printed) run(sys program.System) int { return sys.Exit(p(sys.Stdout)) }
 
 // wrongLine is the error of a wrong command line.
 type wrongLine struct {
-	command string // whose help to name; "" for none
+	command string // the command whose help to name; "" for none
 	err     error
-	filed   bool // files set options of it
+	filed   bool // files set options of the command
 }
 
 func (e *wrongLine) Error() string { return e.err.Error() }

@@ -14,17 +14,17 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// completeTime bounds the wait of a user who has pressed Tab.
+// completeTime bounds how long a user who has pressed Tab waits.
 const completeTime = 2 * time.Second
 
-// completeFlags say which words a completion script asks for.
+// completeFlags say which words a completion script requests.
 type completeFlags struct {
 	Kind string   `arg:"" help:"What the words are: contexts, environments or sessions."`
 	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
 }
 
-// kinds returns the words of each kind that scripts ask for, see [cli.App.Completion]. at has the
-// flags of the line so far that name the agent.
+// kinds has a function for each kind of words that scripts request, see [cli.App.Completion]. at
+// has the flags of the line so far that name the agent.
 var kinds = map[string]func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error){
 	"contexts": func(_ context.Context, _ program.System, at *target.Flags) ([]string, error) {
 		return at.Contexts(), nil
@@ -76,7 +76,7 @@ func (f *completeFlags) run(sys program.System) int {
 	}()
 	select {
 	case words := <-done:
-		// Nothing can be done for a script that has gone.
+		// An error does not matter, because the script is gone then.
 		_, _ = fmt.Fprint(loud, strings.Join(append(words, ""), "\n"))
 	case <-ctx.Done():
 	}
@@ -96,8 +96,8 @@ func atLine(line []string) *target.Flags {
 	var words []string
 	for i, word := range line {
 		switch last := len(words) - 1; {
-		case word == "": // nothing is said by it
-		case i > 0 && last >= 0 && (word == "=" || line[i-1] == "="): // as bash takes --flag=value apart
+		case word == "": // it has no meaning
+		case i > 0 && last >= 0 && (word == "=" || line[i-1] == "="): // bash splits --flag=value into three words
 			words[last] += word
 		default:
 			words = append(words, word)
@@ -109,7 +109,7 @@ func atLine(line []string) *target.Flags {
 	given, _ := fields.Given(words)
 	if command := first(line); command == "" || command[0] == '-' || settings.Serves(command) {
 		settings.Line(given).Prefer(false)
-	} else if values, err := grammar.Values(line, given); err == nil { // else the command itself will say so
+	} else if values, err := grammar.Values(line, given); err == nil { // otherwise the command itself reports the error
 		fields.Take(values)
 	}
 	_ = fields.Settle()

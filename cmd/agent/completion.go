@@ -4,7 +4,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// completionFlags say for which shell the script is.
+// completionFlags name the shell of the script.
 type completionFlags struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }

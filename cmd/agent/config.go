@@ -30,7 +30,7 @@ In a file each command has a table. The keys of the table are the names of the c
 --url, --registry and --context exclude each other. The last of the places above that sets one of them also decides the options that belong to it, such as the token.`
 }
 
-// configShowFlags say of which options to tell.
+// configShowFlags name the options to show.
 type configShowFlags struct {
 	listFlags
 

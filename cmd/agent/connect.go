@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// connectFlags say which agent is offered, and where.
+// connectFlags name the agent that is offered, and the place.
 type connectFlags struct {
 	target.Flags
 	Listen string `default:"stdio" env:"AGENT_CONNECT_LISTEN" placeholder:"URL" help:"Where to accept clients: stdio for one client; ws://IP:PORT (port 0 takes a free one) or unix:///PATH for many. The bound URL is printed on one line. Default: ${default}."`
@@ -51,7 +51,7 @@ func (f *connectFlags) Check() error {
 	return f.Flags.Check()
 }
 
-// run passes connections on until a signal.
+// run passes connections on until a signal comes.
 func (f *connectFlags) run(sys program.System) int {
 	return serveUntilSignal(sys, f.Timeout, func(ctx context.Context) error {
 		return unlessEnded(ctx, connect(ctx, sys, f))
@@ -68,7 +68,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 		return err
 	}
 	url := target.ListenURL(flags.Listen)
-	token := "" // the file with a token that is made here
+	token := "" // the name of a file with a new token
 	if auth == nil && !isUnix(url) {
 		file, err := newToken()
 		if err != nil {
@@ -116,10 +116,10 @@ func connectStdio(ctx context.Context, sys program.System, flags *connectFlags, 
 	return context.Cause(ctx)
 }
 
-// watched is a connection that records that its other end has closed it.
+// watched is a connection that records whether its peer has closed it.
 type watched struct {
 	rpc.Conn
-	ended bool // read after the connection has been joined
+	ended bool // read after joinConns has returned
 }
 
 func (c *watched) Read() ([]byte, error) {

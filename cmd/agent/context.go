@@ -49,8 +49,8 @@ func (f *configFlags) read() (*target.ContextFile, error) {
 	return target.ReadContexts(path)
 }
 
-// inForce returns the name of the context that commands use, "" for none. It tells the user if a
-// variable comes before the current one.
+// inForce returns the name of the context that commands use, or "" for none. It tells the user if a
+// variable overrides the current context.
 func inForce(sys program.System, file *target.ContextFile) string {
 	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT"} {
 		value, set := sys.Lookup(name)
@@ -218,7 +218,7 @@ func (f *contextUseFlags) run(sys program.System) int {
 		_, err = fmt.Fprintf(sys.Stdout, "current context: %s\n", cmp.Or(f.Name, "none"))
 	}
 	if file, broken := f.read(); err == nil && broken == nil {
-		inForce(sys, file) // which says that it is not this one
+		inForce(sys, file) // it tells the user if this context is overridden
 	}
 	return sys.Exit(err)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// cpFlags say what to copy, and where to.
+// cpFlags say what to copy, and to which place.
 type cpFlags struct {
 	agentFlags
 	Recursive bool `short:"r" name:"recursive" help:"Accepted, but not needed: directories are always copied with everything below them."`
@@ -54,8 +54,8 @@ func (f *cpFlags) Check() error {
 	return f.agentFlags.Check()
 }
 
-// asOfScp is the error of paths that agent cp does not take. If scp would, it says how they are
-// written here.
+// asOfScp returns the error for paths that agent cp does not accept. If scp would accept them, the
+// error says how to write them here.
 func (f *cpFlags) asOfScp(err error) error {
 	known := f.Contexts()
 	context, paths := transfer.SCPPaths(f.Paths, func(name, there string) bool {
@@ -73,7 +73,7 @@ func (f *cpFlags) asOfScp(err error) error {
 func (f *cpFlags) run(sys program.System) int {
 	plan, err := transfer.NewPlan(f.Paths)
 	if err != nil {
-		return sys.Fail(err) // Check has seen it
+		return sys.Fail(err) // Check has found the error before
 	}
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		dir, err := workingDir(ctx, c)

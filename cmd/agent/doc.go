@@ -9,12 +9,18 @@
 // several commands share are embedded structs: agent_flags.go (which agent), serve_flags.go (a listener),
 // list_flags.go (how to print a list), host_flags.go (the sandbox of this host).
 //
-// bridge.go passes connections on, for connect and forward. until_signal.go and exit.go are how a
-// command ends, shares.go divides memory, paths.go is for the commands about files, habits.go has the
-// words of other programs.
+// bridge.go passes connections on, for connect and forward. until_signal.go and exit.go end a
+// command, shares.go divides memory, paths.go is for the commands about files, and habits.go has
+// the words of other programs.
 //
-// Below internal are the rooms that do the work: target is the agent that a command works on, console
-// the user's terminal, local a command on this machine, transfer files, sessions, forwarding and
-// doctor what their commands do; executor is remote mode, health probes, policyfile the policies of
-// the operator, settings where options are set.
+// The folder internal has the packages that do the work:
+//   - target: the agent that a command works on
+//   - console: the user's terminal
+//   - local: a command on this machine
+//   - transfer, sessions, forwarding, doctor: the work of the commands about files, sessions,
+//     forwarding and diagnosis
+//   - executor: remote mode
+//   - health: health probes
+//   - policyfile: the policies of the operator
+//   - settings: the places where options are set
 package main

@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// doctorFlags say how to print, and for which agent to look.
+// doctorFlags say how to print the diagnosis, and for which agent to make it.
 type doctorFlags struct {
 	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print the result as a JSON object."`
 	hostFlags
@@ -20,8 +20,8 @@ func (*doctorFlags) Help() string {
 Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }
 
-// run prints what can be enforced on this host. The exit code is 0 only if
-// everything can.
+// run prints which policies can be enforced on this host. The exit code is 0 only if everything can
+// be enforced.
 func (f *doctorFlags) run(sys program.System) int {
 	_, noState := f.stateDir()
 	d, err := doctor.Diagnose(context.Background(), doctor.Config{

@@ -22,7 +22,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// execFlags say what to run, where and how.
+// execFlags name the command to run, and say where and how.
 type execFlags struct {
 	target.Flags
 
@@ -67,11 +67,10 @@ Examples:
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// errUser says why there is no --user.
+// errUser says why --user is refused.
 var errUser = errors.New("-u, --user is not supported, because a command runs as the user of its agent: start an agent as that user")
 
-// Check finds flags that contradict each other, and a command that is none. The parser
-// calls it.
+// Check finds flags that contradict each other, and an invalid command. The parser calls it.
 func (f *execFlags) Check() error {
 	switch {
 	case f.User != "":
@@ -122,12 +121,12 @@ type execution struct {
 	console *console.Console
 
 	client *client.Client
-	name   string // of the session; "": it has none
+	name   string // of the session; "": the command has no named session
 	info   *protocol.EnvironmentInfo
 }
 
-// run returns the exit code of the command. With an error the code is
-// exitCannotExecute or exitNotFound where one of them fits, else 0.
+// run returns the exit code of the command. With an error, the code is exitCannotExecute or
+// exitNotFound if one of them applies, else 0.
 func (e *execution) run() (code int, err error) {
 	e.console = console.Open(e.sys)
 	defer e.console.Close()
@@ -168,7 +167,7 @@ func (e *execution) run() (code int, err error) {
 	return code, leftNamed(e.sys, e.name, err)
 }
 
-// answers returns an option by which the user answers questions about commands, at a terminal.
+// answers returns an option with which the user answers questions about commands at a terminal.
 func answers(con *console.Console) func(*client.Config) {
 	return func(cfg *client.Config) {
 		if con.CanAsk() {
@@ -177,7 +176,7 @@ func answers(con *console.Console) func(*client.Config) {
 	}
 }
 
-// params makes the request to start.
+// params makes the parameters of process/start.
 func (e *execution) params() (protocol.StartParams, error) {
 	p := protocol.StartParams{
 		Argv:      e.flags.Command,
@@ -241,9 +240,9 @@ func (e *execution) variables() ([]string, error) {
 	return append(all, e.flags.Env...), nil
 }
 
-// dir returns the absolute directory that the command runs in. A relative -C is
-// below the working directory of the agent. An embedded agent has that of this
-// process. For an agent elsewhere that does not report its own it is the home of the
+// dir returns the absolute path of the directory in which the command runs. A relative -C starts at
+// the working directory of the agent. The working directory of an embedded agent is that of this
+// process. For another agent that does not report its working directory, it is the home of the
 // user.
 func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
@@ -252,9 +251,9 @@ func (e *execution) dir() (string, error) {
 	return below(e.info, e.flags.dir())
 }
 
-// hasStdin reports whether there is standard input to pass on. /dev/null counts as
-// none: without a pipe the command reads the end of input at once, whereas a pipe
-// would stay open at a server that cannot close it.
+// hasStdin reports whether there is standard input to pass on. /dev/null counts as no input.
+// Without a pipe, the command reads the end of input at once, but a pipe would stay open at a
+// server that cannot close it.
 func (e *execution) hasStdin() bool {
 	if e.flags.Detach {
 		return e.flags.Interactive // for a client that attaches later
@@ -272,8 +271,8 @@ func hasStdin(sys program.System) bool {
 	return err != nil || !os.SameFile(in, null)
 }
 
-// meant returns a hint for a command that was not found: ssh and docker exec take the host first, and
-// ssh takes a line of shell.
+// meant returns a hint for a command that was not found, because users of ssh and docker exec write
+// the host first, and users of ssh write a line of shell.
 func (e *execution) meant(argv []string) string {
 	switch {
 	case slices.Contains(e.flags.Contexts(), argv[0]):
@@ -284,9 +283,9 @@ func (e *execution) meant(argv []string) string {
 	return ""
 }
 
-// startFailed finds the exit code and the error for a command that was not
-// started. The server's text does not tell a missing program from a missing
-// directory, so startFailed asks for the directory.
+// startFailed finds the exit code and the error for a command that was not started. The server's
+// text does not distinguish a missing program from a missing directory, so startFailed requests the
+// metadata of the directory.
 func (e *execution) startFailed(ctx context.Context, params protocol.StartParams, err error) (int, error) {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	if !ok {
@@ -295,7 +294,7 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	if refused.Err.Reason() == protocol.ReasonExecPolicy {
 		return exitCannotExecute, errors.New(refused.Err.Message)
 	}
-	dir, _ := params.Cwd.Native() // params made it of a native path
+	dir, _ := params.Cwd.Native() // params made it from a native path
 	info, statErr := e.client.FS(nil).Stat(ctx, dir)
 	switch {
 	case errors.Is(statErr, fs.ErrNotExist) && e.flags.dir() == "":

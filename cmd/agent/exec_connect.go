@@ -12,9 +12,8 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// connect returns a client of the agent at --url, of the one behind --registry, or
-// else of an agent that it starts in this process. The caller calls disconnect, which
-// also ends an agent in this process.
+// connect returns a client of the agent at --url or behind --registry, or else of an agent that it
+// starts in this process. The caller calls disconnect, which also ends an agent in this process.
 func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect func(), err error) {
 	if e.flags.Elsewhere() {
 		if e.flags.named() {
@@ -25,7 +24,7 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 		if err != nil {
 			return nil, nil, err
 		}
-		return c, func() { _ = c.Close() }, nil // the exit code of the command counts
+		return c, func() { _ = c.Close() }, nil // the exit code is that of the command
 	}
 	e.flags.Logger(e.sys).Debug("no agent is named, so one is embedded in this process")
 	embedded := e.embed()
@@ -68,18 +67,17 @@ func (m *embedded) dial(context.Context) (rpc.Conn, error) {
 	ours, theirs := rpc.Pipe()
 	go func() {
 		defer close(m.ended)
-		// The error needs no report: the client sees the connection end and reports
-		// that.
+		// The error needs no report, because the client sees the connection end and reports that.
 		_ = m.agent.ServeConn(context.Background(), theirs)
 	}()
 	return ours, nil
 }
 
-// close waits until the client has closed the connection, then kills what is left
-// of the command. Without an earlier dial it would wait for ever.
+// close waits until the client has closed the connection, and then kills the processes that the
+// command has left. Without an earlier dial it would wait for ever.
 func (m *embedded) close() {
 	<-m.ended
-	// There is nothing left to do about an error, and the command's exit code counts.
+	// An error cannot be handled any more, and the exit code is that of the command.
 	_ = errors.Join(m.agent.Close(), m.guard.Close())
 	m.reaper.Close()
 }

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// defaultKeys are those of docker.
+	// defaultKeys are the keys of docker.
 	defaultKeys = "ctrl-p,ctrl-q"
-	// killAfter is how long after the loss of its client a command of --on-disconnect kill
-	// ends. The client looks for its session as long.
+	// killAfter is how long after the loss of its client a command of --on-disconnect kill ends.
+	// The client tries to recover its session for the same time.
 	killAfter = 5 * time.Second
-	// forgetPatience is how long the request to end an unwanted session may take.
+	// forgetPatience is the timeout of the request to end an unwanted session.
 	forgetPatience = 2 * time.Second
 )
 
-// namedFlags say how long a command outlives its client, and under which name.
+// namedFlags say how long a command outlives its client, and under which session name.
 type namedFlags struct {
 	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave the command running. The agent must not be an embedded one (see --context)."`
 	SessionName  string         `name:"name" placeholder:"NAME" help:"Name of the session. Default with -d: a random name."`
@@ -73,15 +73,15 @@ func parseKeys(text string) []byte {
 	return parsed
 }
 
-// onDisconnect makes the session end with its client, if that is wanted.
+// onDisconnect makes the session end with its client, if --on-disconnect kill is given.
 func (f *namedFlags) onDisconnect(cfg *client.Config) {
 	if f.OnDisconnect == "kill" {
 		cfg.Retain, cfg.RecoveryTimeout = new(killAfter), killAfter
 	}
 }
 
-// connectNamed connects to an empty session with the name of the flags, or with a new one. It ends a
-// session of that name in which nothing runs.
+// connectNamed connects to an empty session with the name of the flags, or with a new name. It ends
+// a session of that name if nothing runs in it.
 func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 	for {
 		name := e.flags.SessionName
@@ -106,7 +106,7 @@ func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 				e.name = name
 				return c, nil
 			}
-			_ = c.Close() // it has done nothing
+			_ = c.Close() // the client has done nothing
 			if err != nil {
 				return nil, err
 			}
@@ -133,7 +133,7 @@ func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (
 		}
 		return false, err
 	case e.flags.SessionName == "":
-		return false, nil // somebody has made up the same name
+		return false, nil // another client has made up the same name
 	}
 	return false, fmt.Errorf("something runs in session %s: agent attach %s joins it, agent end --force %s ends it", name, name, name)
 }
@@ -161,7 +161,7 @@ func (e *execution) startDetached(ctx context.Context, params protocol.StartPara
 	}
 }
 
-// notStarted is startFailed, and forgets the session if there is one.
+// notStarted does what startFailed does, and then calls forget.
 func (e *execution) notStarted(ctx context.Context, params protocol.StartParams, err error) (int, error) {
 	code, err := e.startFailed(ctx, params, err)
 	e.forget()
@@ -175,12 +175,12 @@ func (e *execution) forget() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetPatience)
 	defer cancel()
-	// An error changes nothing: the agent ends the session by itself some time.
+	// An error changes nothing, because the agent ends the session by itself later.
 	_ = e.client.EndSession(ctx, e.client.SessionID())
 }
 
-// leftNamed tells the user how to come back to a command whose console has ended before it, and
-// returns the error that remains to be reported.
+// leftNamed tells the user how to return to a command that outlives its console. It returns the
+// error that remains to be reported.
 func leftNamed(sys program.System, name string, err error) error {
 	_, late := errors.AsType[timeoutError](err)
 	switch {

@@ -23,7 +23,7 @@ Example:
     agent execpolicy check --rules default.rules -- git push origin`
 }
 
-// execpolicyCheckFlags say which rules are asked about which command.
+// execpolicyCheckFlags name the rules, and the command to check.
 type execpolicyCheckFlags struct {
 	Rules   []string `short:"r" sep:"none" required:"" placeholder:"FILE" help:"File of rules. Can be repeated; the rules of all files apply."`
 	Pretty  bool     `help:"Print the answer on several lines."`
@@ -44,9 +44,9 @@ Examples:
 Exit codes: 0 whatever the decision, 1 when a file cannot be read or has an error, 2 for a wrong command line.`
 }
 
-// Check finds a command that is empty, or a wrong flag. The parser calls it.
+// Check finds an empty command, or a wrong flag. The parser calls it.
 func (f *execpolicyCheckFlags) Check() error {
-	if len(f.Rules) == 0 && len(f.Command) > 0 { // --rules is mistyped, or else the parser misses it
+	if len(f.Rules) == 0 && len(f.Command) > 0 { // --rules may be mistyped; otherwise the parser reports that it is missing
 		return validCommand("execpolicy check", f.Command)
 	}
 	if first(f.Command) == "--" {
@@ -68,7 +68,7 @@ func (f *execpolicyCheckFlags) run(sys program.System) int {
 	}
 	check := policyfile.RuleCheck{Files: f.Rules, Command: f.Command, Resolve: f.Resolve, Pretty: f.Pretty}
 	if err := check.Run(sys.Stdout); err != nil {
-		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") { // as the reference has it
+		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") { // as in the reference
 			fmt.Fprintln(sys.Stderr, program.Plain(line))
 		}
 		return program.ExitFailure

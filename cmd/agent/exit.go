@@ -21,8 +21,8 @@ const (
 	exitSignal        = 128 // plus the number
 )
 
-// failed prints an error, unless it is a signal, and returns the exit code: that of the signal or of
-// the timeout, else code.
+// failed prints an error, unless it is a signal. It returns the exit code of the signal or of the
+// timeout, else code.
 func failed(sys program.System, err error, code int) int {
 	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)

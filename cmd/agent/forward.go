@@ -17,7 +17,7 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// forwardFlags name an exec-server, and the registry that offers it (remote.md 11).
+// forwardFlags name an exec-server, and the registry at which it is offered (remote.md 11).
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"URL of the exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
 	health.ListenFlags
@@ -43,7 +43,7 @@ func (f *forwardFlags) Check() error {
 	return errors.Join(f.CheckHealth(), f.Flags.Usage())
 }
 
-// run forwards until a signal.
+// run forwards until a signal comes.
 func (f *forwardFlags) run(sys program.System) int {
 	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return forward(ctx, sys, f) })
 }
@@ -82,7 +82,7 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	b := &bridge{logger: logger, dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, address, transport.DialConfig{TLS: secure})
 		if err != nil {
-			return nil, fmt.Errorf("the exec-server cannot be reached: %w", err) // not conn, which is nil
+			return nil, fmt.Errorf("the exec-server cannot be reached: %w", err) // not conn, because a nil conn makes an rpc.Conn that is not nil
 		}
 		return conn, nil
 	}}

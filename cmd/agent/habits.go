@@ -2,7 +2,7 @@ package main
 
 import "github.com/execagent/execagent/cmd/internal/cli"
 
-// habits maps words that users of docker, kubectl, ssh and others type to ours.
+// habits maps words of docker, kubectl, ssh and others to the words of this program.
 var habits = cli.Habits{
 	Commands: map[string]string{
 		"run": "exec", "ssh": "exec -t", "shell": "exec -t", "attach": "attach",
@@ -15,7 +15,7 @@ var habits = cli.Habits{
 		"context current": "show", "context inspect": "show", "context get": "list", "context create": "add", "context update": "add --replace",
 		"context delete": "remove", "context switch": "use", "context use-context": "use", "context current-context": "show",
 	},
-	// Of the replacements, the first that the command has counts.
+	// The first replacement that the command has is used.
 	Flags: map[string][]string{
 		"-p": {"--listen 127.0.0.1:PORT"}, "--port": {"--listen 127.0.0.1:PORT"}, "--bind": {"--listen IP:PORT"}, "--socket": {"--listen unix:///PATH", "--url unix:///PATH"},
 		"-H": {"--url"}, "--host": {"--url", "--listen IP:PORT"}, "--server": {"--url"}, "--addr": {"--url", "--listen IP:PORT"}, "--address": {"--url", "--listen IP:PORT"},

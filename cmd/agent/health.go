@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// healthPatience is how long agent health takes at most, unless --timeout says otherwise.
+// healthPatience bounds how long agent health takes, unless --timeout is given.
 const healthPatience = 10 * time.Second
 
 // healthFlags name the agent to ask.
@@ -67,7 +67,7 @@ func (f *healthFlags) run(sys program.System) int {
 
 func ask(ctx context.Context, sys program.System, flags *healthFlags) error {
 	if flags.Wait == nil {
-		flags.Wait = new(time.Duration) // a prober asks again anyway
+		flags.Wait = new(time.Duration) // a prober repeats its probes anyway
 	}
 	if flags.Probe != "" {
 		return flags.Repeat(ctx, func() error { return health.Ask(ctx, flags.Probe) })

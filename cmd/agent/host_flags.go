@@ -5,8 +5,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// hostFlags are settings of a host, which exec-server, sandbox and doctor have. They have
-// to be the same for all of them on a host.
+// hostFlags are settings of a host, which exec-server, sandbox and doctor have. On one host, they
+// must be the same for all three.
 type hostFlags struct {
 	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that this host can confine only without namespaces, even if it can do so exactly."`
 	SandboxMetadata string `default:"hidden" enum:"hidden,visible" env:"AGENT_SANDBOX_METADATA" group:"sandbox" placeholder:"hidden|visible" help:"For hosts without namespaces: visible lets a command see size and times of files that it may not read. This makes looking at files faster."`
@@ -21,7 +21,7 @@ func (f *hostFlags) stateDir() (string, error) {
 	return placeholder.StateDir(placeholder.StateDirs()...)
 }
 
-// operator returns the layers of the sandbox that the operator accepts.
+// operator returns the operator's requirements for the layers of the sandbox.
 func (f *hostFlags) operator() sandbox.Operator {
 	return sandbox.Operator{RequireNamespaces: f.SandboxMinimum == "full", VisibleMetadata: f.SandboxMetadata == "visible"}
 }

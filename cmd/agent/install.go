@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// installFlags say where the program goes.
+// installFlags name the place for the program.
 type installFlags struct {
 	Path string `arg:"" name:"path" help:"Folder, or file to create or replace."`
 }
@@ -30,8 +30,8 @@ func (f *installFlags) run(sys program.System) int {
 	return sys.Exit(install("/proc/self/exe", f.Path))
 }
 
-// install copies the file at source to path, or into the folder at path as agent. What is there
-// stays until all of it is copied, and goes on to run if it is a program that does.
+// install copies the file at source to path, or into the folder at path under the name agent. An
+// existing file stays until all of source is copied. If it is a running program, it goes on to run.
 func install(source, path string) (err error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "agent")

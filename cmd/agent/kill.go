@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// killFlags say which sessions get a signal.
+// killFlags name the signal, and the sessions that get it.
 type killFlags struct {
 	agentFlags
 	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2 or TERM, or the signal's number. Default: ${default}."`
@@ -57,11 +57,11 @@ func (f *killFlags) run(sys program.System) int {
 	})
 }
 
-// send signals a process. If the connection is lost before the answer it does so again, because a
-// second signal does less harm than none.
+// send signals a process. If the connection is lost before the answer, it sends the signal again,
+// because a second signal does less harm than no signal.
 func send(ctx context.Context, o *client.Observer, processID string, signal protocol.Signal) error {
 	if signal == protocol.SignalKill {
-		_, err := o.Terminate(ctx, processID) // which reaches more
+		_, err := o.Terminate(ctx, processID) // which reaches more processes
 		return err
 	}
 	for {
@@ -72,8 +72,8 @@ func send(ctx context.Context, o *client.Observer, processID string, signal prot
 	}
 }
 
-// eachNamed calls do for each of the sessions, and prints the names of those where it succeeds. It
-// reports an error and goes on.
+// eachNamed calls do for each of the sessions, and prints the names of the sessions for which do
+// succeeds. It reports an error and goes on.
 func eachNamed(ctx context.Context, sys program.System, c *client.Client, names []string, do func(*sessions.Found) error) (int, error) {
 	code := program.ExitOK
 	for _, name := range names {

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// askRegistry is how long a registry may take to answer a command.
+	// askRegistry bounds how long a command waits for the answer of a registry.
 	askRegistry = 30 * time.Second
-	// maxKey is how long a key may be that is typed or piped in, in bytes.
+	// maxKey bounds a key that is typed or piped in, in bytes.
 	maxKey = 64 << 10
 )
 
@@ -47,7 +47,7 @@ Examples:
     agent exec --context prod -- make test`
 }
 
-// Check finds what cannot be right. The parser calls it.
+// Check finds wrong values. The parser calls it.
 func (f *loginFlags) Check() error {
 	if f.Registry == "" {
 		return errors.New("which registry? give its URL")
@@ -68,7 +68,7 @@ func (f *loginFlags) Check() error {
 	return target.CheckEnvironment(f.EnvironmentID)
 }
 
-// name is that of the context.
+// name returns the name of the context.
 func (f *loginFlags) name() string {
 	if f.Name != "" {
 		return f.Name
@@ -152,7 +152,7 @@ func (f *loginFlags) key(ctx context.Context, sys program.System) (string, error
 		if err := terminal.Hide(); err != nil {
 			return "", err
 		}
-		defer fmt.Fprintln(sys.Stderr) // the one that was typed is hidden too
+		defer fmt.Fprintln(sys.Stderr) // the terminal also hides the newline that the user types
 		defer terminal.Restore()
 		if _, err := fmt.Fprintf(sys.Stderr, "key for %s: ", f.Registry); err != nil {
 			return "", err
@@ -163,7 +163,7 @@ func (f *loginFlags) key(ctx context.Context, sys program.System) (string, error
 		err  error
 	}
 	done := make(chan read, 1)
-	// The goroutine may last until the program ends: a read of a terminal cannot be
+	// The goroutine may last until the program ends, because a read of a terminal cannot be
 	// interrupted.
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(sys.Stdin, maxKey)).ReadString('\n')

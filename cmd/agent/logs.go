@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// logsFlags say whose output is printed, and how much of it.
+// logsFlags name the process whose output is printed, and say how much of it.
 type logsFlags struct {
 	agentFlags
 	Follow     bool   `short:"f" help:"Also print new output, until the command has ended."`
@@ -56,9 +56,9 @@ func (f *logsFlags) since() (time.Time, error) {
 	return since, nil
 }
 
-// tail is how many lines are wanted, nil for all.
+// tail returns the number of lines to print, nil for all.
 func (f *logsFlags) tail() (*uint64, error) {
-	if f.Tail == "" || f.Tail == "all" || f.Tail == "-1" { // as docker and kubectl have it
+	if f.Tail == "" || f.Tail == "all" || f.Tail == "-1" { // as with docker and kubectl
 		return nil, nil
 	}
 	n, err := strconv.ParseUint(f.Tail, 10, 64)

@@ -7,7 +7,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// lsFlags say what to list, and how.
+// lsFlags name the files to list, and say how.
 type lsFlags struct {
 	agentFlags
 	Long   bool   `short:"l" name:"long" help:"Also print the kind (- file, d directory, l link), the size in bytes and the time of the last change."`

@@ -22,12 +22,12 @@ func main() {
 	if err := procs.CloseOnExec(); err != nil {
 		program.Complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
 	}
-	// Commands do not get the variable exitOnStdinClose, but it is no secret, and
-	// the parser of the flags has yet to read it. So it stays in this process.
+	// Commands do not get the variable exitOnStdinClose, but it is no secret, and the parser of the
+	// flags reads it later. So it stays in this process.
 	environ, keys, err := secretenv.Take(procs.Denied, exitOnStdinClose)
 	if err != nil {
-		// The keys stay where the kernel put them, but no command inherits them.
-		// A warning will do.
+		// The keys stay where the kernel put them, but no command inherits them. So a warning is
+		// enough.
 		program.Complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 	}
 	os.Exit(run(program.System{
@@ -65,10 +65,10 @@ func run(sys program.System) int {
 	return command.run(sys)
 }
 
-// newGuard returns the guard, which kills the commands of this agent when the agent
-// itself is killed, and the reaper, which reaps orphans whose parent is the agent: all
-// of them if it is PID 1, and those of confined commands. The caller closes the guard,
-// then the reaper.
+// newGuard returns the guard, which kills the commands of this agent when the agent itself is
+// killed. It also returns the reaper, which reaps orphans whose parent is the agent: all orphans if
+// the agent is PID 1, and the orphans of confined commands. The caller closes the guard, then the
+// reaper.
 func newGuard() (*procs.Guard, *procs.Reaper) {
 	guard := &procs.Guard{
 		Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg},

@@ -7,7 +7,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// mkdirFlags say which directories to make.
+// mkdirFlags name the directories to make.
 type mkdirFlags struct {
 	agentFlags
 	Parents bool `short:"p" name:"parents" help:"Also make the parent directories. An existing directory is no error."`

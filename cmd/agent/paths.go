@@ -38,7 +38,7 @@ func (f *agentFlags) onFiles(sys program.System, do func(context.Context, *trans
 	})
 }
 
-// workingDir returns the directory of an agent that relative paths are below.
+// workingDir returns the directory of an agent at which relative paths start.
 func workingDir(ctx context.Context, c *client.Client) (string, error) {
 	info, err := c.Info(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func workingDir(ctx context.Context, c *client.Client) (string, error) {
 	return below(info, "")
 }
 
-// below returns the absolute path of name at an agent. A relative one is below the agent's working
-// directory, or below the home of its user if the agent does not report its directory.
+// below returns the absolute path of name at an agent. A relative path starts at the agent's
+// working directory, or at the home of its user if the agent does not report its directory.
 func below(info *protocol.EnvironmentInfo, name string) (string, error) {
 	if path.IsAbs(name) {
 		return path.Clean(name), nil

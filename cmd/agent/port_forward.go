@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// portForwardFlags say what is forwarded, and where to.
+// portForwardFlags name the forwards, and the address to listen at.
 type portForwardFlags struct {
 	agentFlags
 	Address string `default:"127.0.0.1" env:"AGENT_FORWARD_ADDRESS" placeholder:"IP" help:"Address of this machine to listen at. With another address than ${default}, other machines may be able to connect too."`
@@ -39,8 +39,7 @@ Examples:
 Exit codes: 0 after a signal, 1 when the agent cannot be reached or is lost for good, when a port here is taken, or after --timeout, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other, and forwards that are none. The
-// parser calls it.
+// Check finds flags that contradict each other, and invalid forwards. The parser calls it.
 func (f *portForwardFlags) Check() error {
 	if _, err := f.specs(); err != nil {
 		return err
@@ -66,7 +65,7 @@ func (f *portForwardFlags) specs() ([]forwarding.Spec, error) {
 	return specs, nil
 }
 
-// run forwards until a signal.
+// run forwards until a signal comes.
 func (f *portForwardFlags) run(sys program.System) int {
 	say := func(text string) { program.Complain(sys.Stderr, text) }
 	lost := func(lost bool) {

@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// proxyCommandFlags say what to connect to.
+// proxyCommandFlags name the address to connect to.
 type proxyCommandFlags struct {
 	agentFlags
 
@@ -32,11 +32,10 @@ Examples:
 Exit codes: 0 when the other end has closed the connection, 1 when it cannot be made or is lost, or after --timeout, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other, and addresses that are none. The
-// parser calls it.
+// Check finds flags that contradict each other, and invalid addresses. The parser calls it.
 func (f *proxyCommandFlags) Check() error {
 	if len(f.Address) == 0 {
-		return nil // the parser says that it is missing
+		return nil // the parser reports the missing address
 	}
 	if _, err := f.remote(); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (f *proxyCommandFlags) remote() (string, error) {
 		text = fmt.Sprintf("[%s]:%s", strings.Trim(text, "[]"), f.Address[1])
 	case len(f.Address) == 2:
 		text += ":" + f.Address[1]
-	case len(f.Address) == 1 && strings.Contains(text, ":"): // as ssh -W has it
+	case len(f.Address) == 1 && strings.Contains(text, ":"): // as with ssh -W
 	case len(f.Address) > 2 || !strings.HasPrefix(text, "/"):
 		return "", errors.New("want HOST PORT, or the path of a UNIX socket")
 	}
@@ -62,7 +61,7 @@ func (f *proxyCommandFlags) remote() (string, error) {
 	return remote, nil
 }
 
-// run passes bytes on until the other end has no more.
+// run passes bytes on until the other end has closed its side.
 func (f *proxyCommandFlags) run(sys program.System) int {
 	return f.serve(sys, nil, func(ctx context.Context, c *client.Client) error {
 		remote, err := f.remote()

@@ -7,7 +7,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// rmFlags say what to remove.
+// rmFlags name the files to remove.
 type rmFlags struct {
 	agentFlags
 	Recursive bool `short:"r" name:"recursive" help:"Also remove directories, with everything below them."`

@@ -19,14 +19,14 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// exitSandbox is the exit code when the sandbox kept the command from running. A
-// client sees the same code of its process (sandbox.md 9.2).
+// exitSandbox is the exit code when the sandbox kept the command from running. A client sees the
+// same code for its process (sandbox.md 9.2).
 const exitSandbox = 101
 
 // maxPolicy bounds a policy file, in bytes.
 const maxPolicy = 1 << 20
 
-// sandboxFlags say what to run, and what it may do.
+// sandboxFlags name the command to run, and say what it may do.
 type sandboxFlags struct {
 	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
 	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
@@ -41,7 +41,7 @@ type sandboxFlags struct {
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 
-	network local.NetworkWords // what Network says; Check sets it
+	network local.NetworkWords // the parsed form of Network; Check sets it
 }
 
 func (*sandboxFlags) Help() string {
@@ -69,7 +69,8 @@ Examples:
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other, and reads those of the network. The parser calls it.
+// Check finds flags that contradict each other, and parses the flag for the network. The parser
+// calls it.
 func (f *sandboxFlags) Check() (err error) {
 	switch {
 	case f.ReadOnly && len(f.Workspace) > 0:
@@ -102,8 +103,8 @@ func (f *sandboxFlags) run(sys program.System) int {
 	return code
 }
 
-// confined runs the command and returns its exit code, or returns why it did not
-// run, with the code of a shell for that or with 0.
+// confined runs the command and returns its exit code. If the command did not run, err says why,
+// and code is the exit code of a shell for this error, or 0.
 func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
 	c := local.Command{Sys: sys, Argv: f.argv(), TTY: f.TTY, Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
@@ -122,8 +123,8 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	return c.Run()
 }
 
-// enterDir makes the directory of -C that of this program, too. What else the flags name is
-// relative to the directory before it.
+// enterDir makes the directory of -C the working directory of this program, too. All other paths in
+// flags are relative to the directory before that.
 func (f *sandboxFlags) enterDir(dir string) error {
 	if f.Dir == "" {
 		return nil
@@ -146,7 +147,7 @@ func (f *sandboxFlags) argv() []string {
 	return f.Command
 }
 
-// profile returns what the flags ask for, for a command that runs in dir.
+// profile returns the profile that the flags describe, for a command that runs in dir.
 func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile, error) {
 	tmp := sandbox.TmpDir(sys.Environ)
 	if f.Policy != "" {
@@ -186,8 +187,8 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 	return p, nil
 }
 
-// readPolicy reads a policy from a file, or from stdin if the path is -. The file
-// has what a request has in its member sandbox, and is checked as strictly.
+// readPolicy reads a policy from a file, or from stdin if the path is -. The file has the same
+// content as the member sandbox of a request, and is checked as strictly.
 func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	from := stdin
 	if path != "-" {
@@ -207,8 +208,8 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	case !json.Valid(raw):
 		return nil, errors.New("not a JSON value")
 	}
-	// protocol.Decode refuses what the wire does, such as a name that an object has
-	// twice, but it takes only whole messages.
+	// protocol.Decode refuses everything that it refuses on the wire, such as an object with the
+	// same name twice, but it accepts only whole messages.
 	message, err := protocol.Decode(slices.Concat([]byte(`{"method":"sandbox","params":`), raw, []byte("}")))
 	if err != nil {
 		return nil, err

@@ -27,8 +27,8 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// shutdownPatience is how long connections may take to end after a signal. Then
-// the agent kills its processes, even if connections are still open.
+// shutdownPatience is how long connections may take to end after a signal. After that the agent
+// kills its processes, even if connections are still open.
 const shutdownPatience = time.Second
 
 // run serves until a signal or the end of standard input.
@@ -39,7 +39,7 @@ func (f *serverFlags) run(sys program.System) int {
 	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
 }
 
-// serve serves as the flags say, until ctx or the transport ends.
+// serve serves as the flags say, until ctx ends or the transport has ended.
 func serve(ctx context.Context, sys program.System, flags *serverFlags) (err error) {
 	if sys, err = flags.Withhold(sys); err != nil {
 		// As with other keys: no command inherits them.
@@ -124,7 +124,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	defer policyfile.FollowRules(commands, rereads, s.logger)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
-		level = slog.LevelDebug // a client may show its user what its agent says there
+		level = slog.LevelDebug // a client may show the agent's standard error to its user
 	}
 	this := build.This("agent")
 	s.logger.Log(ctx, level, "serving", "version", this.Version, "commit", this.Commit)
@@ -141,11 +141,10 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 }
 
 // cgroups returns the maker of control groups, one for each confined command.
-//
-// A host that delegates no control group gets nil and a line in the log: the
-// agent still kills processes that a command leaves behind, by ending the command's
-// namespace. But only a control group can hold --cgroup-pids and the like. If one
-// of these flags is given, a host without delegation is an error.
+// On a host that delegates no control group it returns nil and writes a line to the log. The agent
+// still kills processes that a command leaves behind, by ending the command's namespace. But only a
+// control group can enforce --cgroup-pids and the like. If such a flag is given, a host without
+// delegation is an error.
 func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 	limits := procs.CgroupLimits{PIDs: f.CgroupPIDs, MemoryMax: uint64(f.CgroupMemory), CPUMax: f.CgroupCPU}
 	cgroups, err := procs.NewCgroups(limits)
@@ -164,17 +163,16 @@ type server struct {
 	sys     program.System
 	flags   *serverFlags
 	logger  *slog.Logger
-	memory  memoryShares             // the bounds of what it holds for clients
+	memory  memoryShares             // bounds for the memory that clients use
 	budget  *rpc.Budget              // for the messages of all connections
-	auth    *transport.Authenticator // checks clients; nil: everybody may connect
+	auth    *transport.Authenticator // checks clients; nil: clients need no authentication
 	tls     *tls.Config              // of the listener; nil: it has no TLS
 	remote  *executor.Remote         // nil: the server listens or uses stdio
-	probes  *health.Server           // nil: nobody probes
+	probes  *health.Server           // nil: no address for probes
 	metrics *agent.Metrics
 }
 
-// configure checks everything that can be checked before the start, and begins to
-// answer probes.
+// configure checks everything that can be checked before the start, and starts to answer probes.
 func (s *server) configure() (err error) {
 	if s.flags.Remote != nil {
 		s.remote, err = newRemote(s.sys, &s.flags.Flags, &s.flags.authFlags, s.logger)
@@ -197,8 +195,8 @@ func (s *server) configure() (err error) {
 	return err
 }
 
-// newRemote refuses the flags of a server that listens, and then contradictions in those of remote
-// mode.
+// newRemote refuses the flags of a server that listens, and then contradictions among the flags of
+// remote mode.
 func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, logger *slog.Logger) (*executor.Remote, error) {
 	if err := listening.refuse(); err != nil {
 		return nil, err
@@ -206,8 +204,8 @@ func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, 
 	return executor.NewRemote(sys, flags, logger)
 }
 
-// checkSecrets refuses files with secrets that other users can change, and logs which ones they
-// can read.
+// checkSecrets refuses files with secrets that other users can change. It logs the files that other
+// users can read.
 func checkSecrets(logger *slog.Logger, paths []string) error {
 	return secretfile.Report(func(warning string) { logger.Warn("other users can read a secret", "reason", warning) }, paths...)
 }
@@ -230,16 +228,17 @@ func (s *server) secretFiles() []string {
 	return paths
 }
 
-// secrets returns absolute paths that no confined command may read or change: the files of
-// secretFiles, the authorities of clients, because a command could let itself in, and the policy for
-// the network, because a command could let itself out. The agent hides the rules about commands
-// itself. The folders have only secrets, and are hidden because files may be put there later.
+// secrets returns absolute paths that no confined command may read or change. They are the files of
+// secretFiles, and two others: the authorities of clients, because a command could let itself in,
+// and the policy for the network, because a command could let itself out. The agent itself hides
+// the rules about commands. The folders have only secrets. They are hidden because secrets may be
+// added to them later.
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
 	used := secretfile.Used(s.sys.Environ, paths)
 	if s.remote != nil && s.remote.Flags.APIKeyFile == "" {
 		for _, path := range s.remote.SignIn.Secrets(s.remote.Flags) {
-			used = append(used, filepath.Dir(path)) // CODEX_HOME, which has more than the sign-in
+			used = append(used, filepath.Dir(path)) // CODEX_HOME, which also has other files
 		}
 	}
 	for _, path := range paths {
@@ -257,7 +256,7 @@ func (s *server) secrets() (files, folders []string) {
 
 // listening returns the address for probes, which no confined command may reach. It counts as
 // authenticated, because nobody becomes a client there. Otherwise the agent would refuse confined
-// commands with the network.
+// commands that use the network.
 func (s *server) listening() []agent.Listening {
 	switch address := s.probes.Addr().(type) {
 	case *net.UnixAddr:
@@ -268,7 +267,7 @@ func (s *server) listening() []agent.Listening {
 	return nil
 }
 
-// ending returns why no client can connect any more, "" until ctx ends.
+// ending returns the reason why no client can connect any more, or "" until ctx ends.
 func ending(ctx context.Context) string {
 	if ctx.Err() != nil {
 		return "it ends"
@@ -307,8 +306,8 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 		return nil, errors.New("--ws-auth cannot be used with --listen stdio")
 	}
 	conn := transport.Stdio(s.sys.Stdin, s.sys.Stdout, s.budget)
-	// Stdio makes a pipe non-blocking, and os.NewFile checks whether its file is. So
-	// duplicate comes after Stdio: only then can Close interrupt a Read of rest.
+	// Stdio makes a pipe non-blocking, and os.NewFile checks whether its file is non-blocking. So
+	// duplicate must come after Stdio, because otherwise Close could not interrupt a Read of rest.
 	rest, err := duplicate(s.sys.Stdin)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -362,7 +361,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
 	s.probes.Follow(func() string { return ending(ctx) })
-	// Everything is ready before the line is printed: a program that waits for it
+	// Everything is ready before the line is printed, because a program that waits for the line
 	// connects at once.
 	s.logger.Info("listening", "url", listener.URL())
 	if s.flags.LogFormat == "json" {
@@ -374,10 +373,10 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	return &serving{a, done}, nil
 }
 
-// outliveStdin waits for the end of standard input. err is why the connection has
-// ended. If a client breaks the protocol, the connection ends earlier than the
-// input, and the program reads on until the input ends too. Only after a line that
-// is too long the program does not wait (rpc.md 1.4).
+// outliveStdin waits for the end of standard input. err says why the connection has ended. If a
+// client breaks the protocol, the connection ends earlier than the input. The program then reads on
+// until the input ends too. Only after a line that is too long, the program does not wait (rpc.md
+// 1.4).
 func outliveStdin(err error, stdin io.Reader) {
 	if !errors.Is(err, transport.ErrTooLarge) {
 		// If reading fails, there is no more input either.

@@ -21,7 +21,7 @@ import (
 // defaultListen is the URL to listen on without --listen.
 const defaultListen = "ws://127.0.0.1:0"
 
-// serverFlags are the flags of exec-server: those of the reference (rpc.md 1) and our own.
+// serverFlags are the flags of exec-server: the flags of the reference (rpc.md 1) and our own.
 //
 // Their tags repeat defaults of other packages as text; TestDefaultsInTags compares
 // the two.
@@ -131,7 +131,7 @@ func (f *uidFlags) validate(listen ...string) error {
 	return nil
 }
 
-// isUnix reports whether a URL is that of a UNIX socket.
+// isUnix reports whether a URL is the URL of a UNIX socket.
 func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 
 // listen returns the URL to listen on.

@@ -42,14 +42,14 @@ func measureRefusals(set *agent.Metrics) func(transport.Refusal) {
 }
 
 // measureCertificate adds the end of the validity of the listener's certificate. The certificate is
-// read for each scrape, so that a renewal shows before a client has connected.
+// read for each scrape, so that a renewal is visible before a client has connected.
 func measureCertificate(set *agent.Metrics, config *tls.Config) {
 	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate that clients see expires.", func() float64 {
 		return float64(tlsconfig.NotAfter(config).Unix())
 	})
 }
 
-// page returns the handler of /metrics on the listener, nil without --metrics.
+// page returns the handler of /metrics on the listener, or nil without --metrics.
 func (s *server) page() http.Handler {
 	if !s.flags.Metrics {
 		return nil

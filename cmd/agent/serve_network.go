@@ -9,14 +9,14 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 )
 
-// networkFlags limit the network of commands, whatever clients ask for.
+// networkFlags limit the network of commands, whatever clients request.
 type networkFlags struct {
 	NetworkPolicy             string `env:"AGENT_NETWORK_POLICY" group:"sandbox" type:"path" placeholder:"FILE" help:"Policy (TOML) for the network proxies of commands: allow, deny, ask, ports, local, upstream, masking. No client can loosen it. SIGHUP reads it again."`
 	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network without a proxy that has a policy. This includes all commands without a sandbox."`
 }
 
-// read reads the policy, nil without one, and returns the network that it gives an agent with this
-// environment.
+// read reads the policy, and makes the network of an agent with this environment. policy is nil if
+// the flags name no policy.
 func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, network *agent.Network, err error) {
 	if f.NetworkPolicy != "" {
 		policy, err = policyfile.ReadNetwork(f.NetworkPolicy)
@@ -28,18 +28,19 @@ func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, netw
 }
 
 // hangups returns channels that get SIGHUP, if there is a policy for the network or for commands to
-// read again. Without one SIGHUP ends the program.
+// read again. Without a policy, SIGHUP ends the program.
 func (f *serverFlags) hangups() (network, commands chan os.Signal) {
 	network, commands = make(chan os.Signal, 1), make(chan os.Signal, 1)
 	if f.NetworkPolicy != "" || f.ExecPolicy != "" {
-		signal.Reset(syscall.SIGHUP) // nobody else is to act on it
+		signal.Reset(syscall.SIGHUP) // no other handler may act on it
 		signal.Notify(network, syscall.SIGHUP)
 		signal.Notify(commands, syscall.SIGHUP)
 	}
 	return network, commands
 }
 
-// follow reads the policy for the network again at each signal. stop ends that, and waits.
+// follow reads the policy for the network again at each signal. stop ends this, and waits until it
+// has ended.
 func (s *server) follow(policy *agent.NetworkPolicy, hangups <-chan os.Signal, a *agent.Agent) (stop func()) {
 	set := func(p *agent.NetworkPolicy) error {
 		network, err := agent.NewNetwork(p, s.sys.Environ)

@@ -18,8 +18,8 @@ type listenerTLS struct {
 	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM): only clients with a certificate from one of them may connect. Use it instead of --ws-auth, or together with it."`
 }
 
-// check refuses TLS without a listener, or without one of its files. listen is the flag, "" if it
-// was not given.
+// check refuses TLS without a listener, or without one of its files. listen is the value of the
+// flag, or "" if the flag was not given.
 func (f *listenerTLS) check(listen string, remote bool) error {
 	switch {
 	case *f == listenerTLS{}:
@@ -49,12 +49,12 @@ func (f *listenerTLS) secure(listen string) string {
 	return listen
 }
 
-// config returns the configuration of the listener, nil without a certificate.
+// config returns the configuration of the listener, or nil if there is no certificate.
 func (f *listenerTLS) config(log *slog.Logger) (*tls.Config, error) {
 	if f.TLSCert == "" {
 		return nil, nil
 	}
-	// A user who can change one of them can pose as the agent, or choose its clients.
+	// A user who can change one of these files can pose as the agent, or choose its clients.
 	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA, Check: secretfile.Refuse}.Server(log)
 }
 
@@ -67,7 +67,7 @@ func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
 	}
 }
 
-// warnOfClients warns of all who can use a listener without authentication, and names a remedy.
+// warnOfClients warns that everybody can use a listener without authentication, and names a remedy.
 func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
 	who := "every local user and every container that shares this network"
 	if !address.Addr().Unmap().IsLoopback() {

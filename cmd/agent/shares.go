@@ -20,24 +20,24 @@ func limitGoMemory(environ []string) {
 	}
 }
 
-// memoryShares are the bounds of what an agent holds for clients, in bytes.
+// memoryShares bound the memory that an agent uses for clients, in bytes.
 type memoryShares struct {
 	messages int64 // see rpc.NewBudget
 	content  int64 // see agent.Config.ContentBytes
 	output   int64 // see agent.Config.RetainTotalBytes
-	streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
+	streams  int64 // for each of a link's two reserves: see relay.LinkConfig.ReserveBytes
 	sockets  int64 // see agent.Config.SocketBytes
 }
 
 const (
-	// ownMemory is for the program itself and for one message of up to 64 MiB:
-	// rpc.Budget lets one message exceed its limit, and while the buffer of that
-	// message grows there are two copies.
+	// ownMemory is for the program itself and for one message of up to 64 MiB, because rpc.Budget
+	// lets one message exceed its limit. While the buffer of that message grows, there are two
+	// copies of it.
 	ownMemory = 96 << 20
-	// maxMessages bounds what the large messages of all connections may take.
+	// maxMessages bounds the memory of the large messages of all connections.
 	maxMessages = 128 << 20
-	// least is the minimum of each part. For streams and sockets it is a quarter of
-	// that, because each stream has 256 KiB besides, and each socket 8 KiB.
+	// least is the minimum of each part. For streams and sockets, the minimum is a quarter of
+	// least, because each stream has another 256 KiB, and each socket another 8 KiB.
 	least = 4 << 20
 )
 

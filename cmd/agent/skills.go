@@ -54,11 +54,11 @@ const skillHeading = "SKILL\tFROM\tFILE\tDESCRIPTION"
 // noSkill stands for the name in the row of a plugin without skills.
 const noSkill = "-"
 
-// skillRows returns a row for each skill, and one for each plugin without.
+// skillRows returns a row for each skill, and a row for each plugin without skills.
 func skillRows(found *protocol.DiscoverInstalledResult) (rows [][]string) {
 	add := func(cells ...string) {
 		for i, cell := range cells {
-			// Texts of files must not move columns or the cursor.
+			// Texts in files must not move columns or the cursor.
 			cells[i] = program.Plain(strings.ReplaceAll(cell, "\t", " "))
 		}
 		rows = append(rows, cells)
@@ -81,7 +81,7 @@ func skillRows(found *protocol.DiscoverInstalledResult) (rows [][]string) {
 	return rows
 }
 
-// where returns a path for people.
+// where returns a path in the form that people read.
 func where(p protocol.PathURI) string {
 	if path, err := p.Native(); err == nil {
 		return path

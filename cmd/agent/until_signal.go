@@ -17,14 +17,14 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// gcPercent is half of Go's own value, so that an agent keeps half as much memory
-// after a burst. Garbage is collected more often. That costs little, because large
-// buffers, of messages and output, are pooled.
+// gcPercent is half of Go's own value, so that an agent keeps half as much memory after a burst.
+// Garbage is collected more often. This costs little, because the large buffers, of messages and
+// output, are pooled.
 const gcPercent = 50
 
-// untilSignal calls do with a context that ends with SIGINT, SIGTERM or SIGHUP, and after limit
-// unless that is 0. err is the error of do. ended says what has ended the context before do has
-// returned: a [console.SignalError] or a timeoutError, else nil.
+// untilSignal calls do with a context that ends with SIGINT, SIGTERM or SIGHUP, and also after
+// limit unless limit is 0. err is the error of do. ended says what has ended the context before do
+// has returned: a [console.SignalError] or a timeoutError, else nil.
 func untilSignal(limit time.Duration, do func(context.Context) error) (ended, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -44,8 +44,9 @@ func untilSignal(limit time.Duration, do func(context.Context) error) (ended, er
 	return context.Cause(ctx), err
 }
 
-// serveUntilSignal is untilSignal for a server, and returns the exit code. A signal is an orderly end,
-// unless serve fails. After SIGHUP the process dies by that signal, as without a handler.
+// serveUntilSignal does what untilSignal does, for a server, and returns the exit code. A signal is
+// an orderly end, unless serve fails. After SIGHUP the process dies by SIGHUP, as without a
+// handler.
 func serveUntilSignal(sys program.System, limit time.Duration, serve func(context.Context) error) int {
 	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
@@ -75,10 +76,9 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// hideMemory keeps other processes of the same user from reading the memory of
-// this one: in a container, a confined command may see the agent's process. Only
-// a process with CAP_SYS_PTRACE still can. The kernel then writes no core file
-// either.
+// hideMemory keeps other processes of the same user from reading the memory of this process,
+// because in a container a confined command may see the agent's process. Only a process with
+// CAP_SYS_PTRACE can still read it. As a side effect, the kernel writes no core file.
 func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("other processes of this user can read the memory of this process: %w", err)

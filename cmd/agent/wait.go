@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// waitFlags say for which sessions to wait.
+// waitFlags name the sessions to wait for.
 type waitFlags struct {
 	agentFlags
 	Names []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
@@ -38,11 +38,11 @@ func (f *waitFlags) run(sys program.System) int {
 	})
 }
 
-// maxWaits is how many processes are waited for at once.
+// maxWaits bounds how many processes are waited for at once.
 const maxWaits = 512
 
-// waitFor waits for all processes of the sessions at once, since those that have ended may not be
-// kept for long.
+// waitFor waits for all processes of the sessions at once, because the agent may not keep an ended
+// process for long.
 func waitFor(ctx context.Context, all []*sessions.Found) (code int, err error) {
 	type end struct {
 		code int

@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/secretfile"
 )
 
-// backupFlags say where a backup goes.
+// backupFlags name the file for a backup.
 type backupFlags struct {
 	File string `arg:"" type:"path" help:"File to write. It must not exist yet."`
 	storeFlags
@@ -39,8 +39,8 @@ func (f *backupFlags) run(sys system) error {
 	})
 }
 
-// newFile makes a file that only this user can read, and has write fill it. After an error
-// there is none.
+// newFile makes a file that only this user can read, and calls write to fill it. After an error,
+// the file does not exist.
 func newFile(path string, write func(*os.File) error) error {
 	file, err := createFile(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func newFile(path string, write func(*os.File) error) error {
 	return err
 }
 
-// restoreFlags say what to restore.
+// restoreFlags name the backup to restore.
 type restoreFlags struct {
 	File string `arg:"" type:"path" help:"File that registry backup has written."`
 	storeFlags
@@ -64,7 +64,8 @@ func (*restoreFlags) Help() string {
 }
 
 func (f *restoreFlags) run(sys system) error {
-	// A line of it can be a key with any rights.
+	// A line of the file can be a key with any rights, so nobody else may be able to change the
+	// file.
 	if err := secretfile.Refuse(f.File); err != nil {
 		return err
 	}

@@ -8,22 +8,22 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// groups are options that have to come from the same layer.
+// groups are options that must come from the same layer.
 var groups = []cli.Group{
 	{Heads: []string{"data", "nats-url"}, Rest: []string{"nats-creds", "nats-replicas"}},
 	{Heads: []string{"tls-cert", "behind-proxy"}, Rest: []string{"tls-key"}},
 }
 
-// fileless are the commands that read no file, so that they work with a broken one.
+// fileless are the commands that read no file, so that they work even if a file has an error.
 var fileless = []string{"version", "completion"}
 
-// read reads the line of a command, with what files say about its options. An error is about the
-// line, or about a file.
+// read reads the line of a command, with the values from files for its options. An error is about
+// the line, or about a file.
 func (s system) read(commands *cli.App, command string, args []string) (*cli.Line, error) {
 	var values cli.Values
 	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 		if line, err := commands.Read(args, nil); err != nil || line.AtOnce != "" {
-			return line, err // help is there whatever is wrong with a file
+			return line, err // help works even if a file has an error
 		}
 	}
 	if !slices.Contains(fileless, command) {
@@ -31,7 +31,7 @@ func (s system) read(commands *cli.App, command string, args []string) (*cli.Lin
 		if err != nil {
 			return nil, err
 		}
-		given, _ := commands.Given(args) // what is wrong is said when the line is read
+		given, _ := commands.Given(args) // Read reports mistakes in the line below
 		if values, err = valuesOf(commands, commands.Find(command), files, given); err != nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func valuesOf(commands *cli.App, c *cli.Command, files *cli.Files, given map[str
 	return l.Merge(groups, fields.Said(given)), nil
 }
 
-// paths are the commands that files can set options of, with those above them.
+// paths returns the paths of the commands whose options files can set.
 func paths(commands *cli.App) (names []string) {
 	for _, c := range commands.Leaves() {
 		if !slices.Contains(fileless, c.Path) {
@@ -69,7 +69,7 @@ func paths(commands *cli.App) (names []string) {
 	return names
 }
 
-// configShowFlags say of which options to tell.
+// configShowFlags name the options to show.
 type configShowFlags struct {
 	listFlags
 
@@ -113,7 +113,7 @@ func (f *configShowFlags) run(sys system) error {
 	return program.PrintList(sys.stdout, f.json(), all, cli.ShownHeading, func(s cli.Shown) []string { return s.Row() })
 }
 
-// explain returns the options, of one command or of all.
+// explain returns the options of one command or of all commands.
 func (f *configShowFlags) explain(commands *cli.App, files *cli.Files) (all []cli.Shown, err error) {
 	line := f.Line
 	if len(line) > 0 && line[0] == "--" {

@@ -67,7 +67,7 @@ Examples:
   registry environments                                       show who is online
   registry status                                             show which processes run, and their limits`
 
-// commands are the commands of the program, for a user with the homes of a system.
+// commands returns the commands of the program, for a user with the homes of a system.
 func commands(sys system) *cli.App {
 	data := defaultData(sys)
 	return &cli.App{
@@ -95,9 +95,9 @@ func commands(sys system) *cli.App {
 	}
 }
 
-// defaultData returns the folder of the state, for when no flag names another. It
-// returns "" if the folder would be relative: a registry that is started in
-// another working directory would not know the keys.
+// defaultData returns the folder of the state for the case that no flag names a folder. It returns
+// "" if the folder would be relative, because a registry that is started in another working
+// directory would not find the keys.
 func defaultData(sys system) string {
 	state := sys.state
 	if state == "" && filepath.IsAbs(sys.home) {
@@ -109,7 +109,7 @@ func defaultData(sys system) string {
 	return filepath.Join(state, "execagent-registry")
 }
 
-// storeFlags say where the state of a registry is kept.
+// storeFlags name the place for the state of a registry.
 type storeFlags struct {
 	Data         string `default:"${data}" env:"REGISTRY_DATA" type:"path" group:"store" placeholder:"DIR" help:"Folder for an embedded NATS server. Not used with --nats-url. Default: ${data_help}."`
 	NATSURL      string `env:"REGISTRY_NATS_URL" name:"nats-url" group:"store" placeholder:"URL" help:"NATS cluster with JetStream, 2.11 or newer; several servers are separated by commas."`
@@ -117,8 +117,8 @@ type storeFlags struct {
 	NATSReplicas int    `env:"REGISTRY_NATS_REPLICAS" name:"nats-replicas" group:"store" placeholder:"N" help:"Number of servers of the cluster that keep a copy of everything, 1 to 5. Default: unchanged; 1 for a new store."`
 }
 
-// Check finds flags that contradict each other. A command that embeds these flags and
-// has a Check of its own calls it there, because its own hides it from the parser.
+// Check finds flags that contradict each other. A command that embeds these flags and has its own
+// Check calls this Check there, because its own Check hides this one from the parser.
 func (f *storeFlags) Check() error {
 	switch {
 	case f.NATSURL == "" && f.NATSCreds != "":
@@ -133,7 +133,7 @@ func (f *storeFlags) Check() error {
 	return nil
 }
 
-// config says how to open the store: of a NATS cluster, else in the folder.
+// config returns the configuration of the store: in a NATS cluster, else in the folder.
 func (f *storeFlags) config(logger *slog.Logger) store.Config {
 	cfg := store.Config{URL: f.NATSURL, CredentialsFile: f.NATSCreds, Replicas: f.NATSReplicas, Logger: logger}
 	if f.NATSURL == "" {
@@ -186,8 +186,8 @@ Examples:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other, or that would send keys in clear
-// text. The parser calls it.
+// Check finds flags that contradict each other, or with which keys would be sent unencrypted. The
+// parser calls it.
 func (f *serveFlags) Check() error {
 	host, _, err := net.SplitHostPort(f.address())
 	unix := unixsocket.Is(f.Listen)
@@ -268,7 +268,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// limits returns the limits of every principal without limits of its own.
+// limits returns the limits of every principal that has no limits of its own.
 func (f *serveFlags) limits() store.Limits {
 	return store.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
 }

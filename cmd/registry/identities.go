@@ -14,8 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// identitiesAddFlags say which agent identity may be an executor, and of which
-// environments.
+// identitiesAddFlags name an agent identity that may be an executor, and its environments.
 type identitiesAddFlags struct {
 	RuntimeID   string `arg:"" name:"runtime-id" help:"Runtime id of the agent."`
 	PublicKey   string `required:"" env:"REGISTRY_IDENTITY_PUBLIC_KEY" placeholder:"BASE64" help:"Ed25519 public key of the agent: base64 of its 32 bytes or of its SubjectPublicKeyInfo (DER)."`
@@ -29,7 +28,7 @@ func (*identitiesAddFlags) Help() string {
 	return `Replaces an existing identity with the same runtime id.`
 }
 
-// Check finds a value that cannot be right. The parser calls it.
+// Check finds a wrong value. The parser calls it.
 func (f *identitiesAddFlags) Check() error {
 	if _, err := parsePublicKey(f.PublicKey); err != nil {
 		return err
@@ -87,7 +86,7 @@ func (f *identitiesListFlags) run(sys system) error {
 	})
 }
 
-// identitiesRemoveFlags say which identity to remove.
+// identitiesRemoveFlags name the identity to remove.
 type identitiesRemoveFlags struct {
 	RuntimeID string `arg:"" name:"runtime-id" help:"Runtime id of the agent."`
 	storeFlags

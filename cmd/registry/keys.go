@@ -13,8 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store"
 )
 
-// limitFlags are the limits of one principal. Where one is 0, that of the server
-// holds.
+// limitFlags are the limits of one principal. For a limit of 0, the limit of the server applies.
 type limitFlags struct {
 	Requests     float64      `group:"limits" placeholder:"N" help:"API requests per second. For this and the other limits, the default is the server's limit."`
 	RequestBurst int          `group:"limits" placeholder:"N" help:"API requests in one burst."`
@@ -28,7 +27,7 @@ func (f *limitFlags) limits() store.Limits {
 	return store.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
 }
 
-// keysCreateFlags say what a new key is for.
+// keysCreateFlags describe a new key.
 type keysCreateFlags struct {
 	Role        string `required:"" enum:"executor,harness" env:"REGISTRY_KEY_ROLE" placeholder:"ROLE" help:"executor: the key registers environments. harness: the key connects to environments."`
 	Environment string `required:"" env:"REGISTRY_KEY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that the key is for; * stands for any characters."`
@@ -50,7 +49,7 @@ Examples:
     registry keys create --role executor --environment ci-1 --aws --out ~/.aws/credentials`
 }
 
-// Check finds a value that cannot be right. The parser calls it.
+// Check finds a wrong value. The parser calls it.
 func (f *keysCreateFlags) Check() error {
 	if _, err := parseExpiry(f.Expires, time.Now()); err != nil {
 		return err
@@ -61,9 +60,8 @@ func (f *keysCreateFlags) Check() error {
 	return f.storeFlags.Check()
 }
 
-// parseExpiry returns when a key expires. text is a time of RFC 3339, a date in the
-// local time zone or a duration from now. For an empty text the result is the zero
-// time: the key never expires.
+// parseExpiry returns when a key expires. text is a time of RFC 3339, a date in the local time zone
+// or a duration from now. For an empty text it returns the zero time: the key never expires.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -102,8 +100,8 @@ func (f *keysCreateFlags) run(sys system) error {
 			return text, key, err
 		})
 		if err != nil && made != "" {
-			// Nobody can use a key that was not printed, and nobody would think of
-			// revoking it.
+			// Nobody can use a key that was not printed, and nobody would know that it must be
+			// revoked.
 			_, revokeErr := st.RevokeKey(ctx, made)
 			err = errors.Join(err, revokeErr)
 		}
@@ -111,7 +109,7 @@ func (f *keysCreateFlags) run(sys system) error {
 	})
 }
 
-// keysRotateFlags say which key to rotate.
+// keysRotateFlags name the key to rotate.
 type keysRotateFlags struct {
 	ID    string        `arg:"" help:"Id of the key, which list shows."`
 	Grace time.Duration `default:"24h" env:"REGISTRY_KEY_GRACE" placeholder:"DURATION" help:"How long the replaced key stays valid; with 0 it is invalid at once. Default: ${default}."`
@@ -133,7 +131,7 @@ Examples:
     registry keys rotate 0123456789abcdef --grace 0`
 }
 
-// Check finds a value that cannot be right. The parser calls it.
+// Check finds a wrong value. The parser calls it.
 func (f *keysRotateFlags) Check() error {
 	if f.Grace < 0 {
 		return fmt.Errorf("--grace %v is negative", f.Grace)
@@ -151,25 +149,25 @@ func (f *keysRotateFlags) run(sys system) error {
 	})
 }
 
-// keyFlags say where a new key goes.
+// keyFlags name the place for a new key.
 type keyFlags struct {
 	AWS    bool   `name:"aws" help:"Print an access key for AWS signatures, as a file of AWS credentials, instead of the key itself. Executors of the direct transport that sign requests need this."`
 	Out    string `type:"path" placeholder:"FILE" help:"Write the key to a new file that only this user can read, instead of printing it."`
 	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
 }
 
-// madeKey is a new key as programs are told of it.
+// madeKey is a new key in the form that programs read.
 type madeKey struct {
 	store.Key
-	Text string `json:"key,omitempty"`  // not if it is in a file
-	File string `json:"file,omitempty"` // where it is
-	// With --aws these are there instead of the text.
+	Text string `json:"key,omitempty"`  // empty if the key is in a file
+	File string `json:"file,omitempty"` // the file that has the key
+	// With --aws, these replace the text.
 	AccessKeyID     string `json:"access_key_id,omitempty"`
 	SecretAccessKey string `json:"secret_access_key,omitempty"`
 }
 
-// hand makes a key and writes it to the place that the flags name. It creates the file before the key,
-// so that no key is made without a place for it.
+// hand makes a key and writes it to the place that the flags name. It creates the file before the
+// key, so that each new key has a place.
 func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create func() (string, store.Key, error)) (err error) {
 	var file *os.File
 	if f.Out != "" {
@@ -184,7 +182,7 @@ func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create
 		}
 		return err
 	}
-	// From here on the key counts, so its file stays whatever happens.
+	// From here on the key is valid, so its file stays even after an error.
 	told := madeKey{Key: key, File: f.Out}
 	secret := ""
 	if f.AWS {
@@ -224,7 +222,7 @@ func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create
 	return nil
 }
 
-// createFile makes a file that only this user can read. One that is there stays as it is.
+// createFile makes a file that only this user can read. It does not change an existing file.
 func createFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -264,12 +262,12 @@ func (f *keysListFlags) run(sys system) error {
 	})
 }
 
-// Help says what the list does not.
+// Help explains the column LAST USED.
 func (*keysListFlags) Help() string {
 	return `Lists the keys. LAST USED can be up to an hour too early, because it is written at most once an hour. A dash means that nobody has used the key with a registry of this version.`
 }
 
-// keysRevokeFlags say which key to revoke.
+// keysRevokeFlags name the key to revoke.
 type keysRevokeFlags struct {
 	ID string `arg:"" help:"Id of the key, which list shows."`
 	storeFlags
@@ -292,8 +290,8 @@ type listFlags struct {
 
 func (f *listFlags) json() bool { return f.JSON || f.Output == "json" }
 
-// printable quotes a text with characters that are not printed: on a terminal these could hide
-// or change what is printed around it.
+// printable quotes a text that has unprintable characters, because on a terminal these could hide
+// or change the text around them.
 func printable(text string) string {
 	if program.Plain(text) != text {
 		return strconv.Quote(text)

@@ -29,8 +29,8 @@ const (
 )
 
 func main() {
-	// While SIGPIPE is caught, a registry whose log nobody reads any more goes on;
-	// otherwise the next line of its log would kill it.
+	// SIGPIPE is caught so that a registry whose log nobody reads any more goes on. Otherwise the
+	// next line of its log would kill it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -52,13 +52,13 @@ type system struct {
 	args        []string         // without the program's name
 	home, state string           // HOME and XDG_STATE_HOME
 	config      string           // the user's file; "" for none
-	signals     <-chan os.Signal // that end the program
-	hangups     <-chan os.Signal // that end a command, and make a server reload
+	signals     <-chan os.Signal // signals that end the program
+	hangups     <-chan os.Signal // signals that end a command, and make a server reload
 	stdout      io.Writer
 	stderr      io.Writer
 }
 
-// runner is a command with its flags, as a command line gives them.
+// runner is a command with the flags of a command line.
 type runner interface{ run(system) error }
 
 // run parses the command line, runs the command and returns its exit code.
@@ -111,13 +111,13 @@ func (s system) tell(line *cli.Line) {
 	}
 }
 
-// userFile is the path of the user's file; without a home there is none.
+// userFile returns the path of the user's file, or "" if the user has no home.
 func userFile() string {
 	path, _ := cli.UserFile()
 	return path
 }
 
-// onTerminal reports whether w may be a terminal: it is a device for characters.
+// onTerminal reports whether w may be a terminal, which it is if w is a character device.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -128,20 +128,19 @@ func onTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && !os.SameFile(info, null)
 }
 
-// complain writes one line about what went wrong: the name of the program, and
-// what. No line holds a secret.
+// complain writes an error on one line, after the name of the program. what holds no secret.
 func (s system) complain(what any) {
-	// If standard error cannot be written to, nothing else can say so.
+	// If standard error cannot be written to, there is no other way to report it.
 	_, _ = fmt.Fprintf(s.stderr, "registry: %v\n", what)
 }
 
-// fail complains, and returns the exit code for that.
+// fail complains, and returns the exit code for a failure.
 func (s system) fail(err error) int {
 	s.complain(err)
 	return exitFailure
 }
 
-// wrong complains about a command line, and returns the exit code for that.
+// wrong complains about a command line, and returns the exit code for a wrong command line.
 func (s system) wrong(command *cli.Command, err error) int {
 	s.complain(err)
 	if command.Path == "" {
@@ -152,8 +151,8 @@ func (s system) wrong(command *cli.Command, err error) int {
 	return exitUsage
 }
 
-// context returns a context that the first signal ends. The caller calls the
-// function, which ends the context too.
+// context returns a context that ends with the first signal. The caller calls the function, which
+// ends the context too.
 func (s system) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
@@ -169,8 +168,8 @@ func (s system) context() (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// endings returns two contexts: the first signal ends the first of them, the next one both. The
-// caller calls stop, which ends them too.
+// endings returns two contexts. The first signal ends the first context, and the second signal ends
+// both. The caller calls stop, which ends them too.
 func (s system) endings() (orderly, atOnce context.Context, stop func()) {
 	orderly, end := context.WithCancelCause(context.Background())
 	atOnce, abort := context.WithCancelCause(context.Background())

@@ -7,12 +7,12 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// minMemoryLimit is the least that --memory-limit takes: a registry with an embedded store
-// has 30 MiB when nobody is connected.
+// minMemoryLimit is the least value of --memory-limit, in bytes. A registry with an embedded store
+// needs 30 MiB when nobody is connected.
 const minMemoryLimit = 64 << 20
 
-// memoryLimit returns how much memory the process may take: what the flag says, else
-// three quarters of what there is; 0 if that is not known.
+// memoryLimit returns how much memory the process may use, in bytes: the value of the flag, else
+// three quarters of the available memory, or 0 if that is unknown.
 func (f *serveFlags) memoryLimit() int64 {
 	if f.MemoryLimit > 0 {
 		return int64(f.MemoryLimit)
@@ -24,8 +24,8 @@ func (f *serveFlags) memoryLimit() int64 {
 	return all / 4 * 3
 }
 
-// limitMemory makes the garbage collector keep within limit. If the variable GOMEMLIMIT
-// is set, its limit stays.
+// limitMemory makes the garbage collector keep memory below limit. If the variable GOMEMLIMIT is
+// set, its limit stays.
 func limitMemory(limit int64, variable string) {
 	if variable == "" && limit > 0 {
 		debug.SetMemoryLimit(limit)

@@ -23,30 +23,30 @@ import (
 const (
 	// startTimeout bounds how long a server may take to open the store and to prepare it.
 	startTimeout = 90 * time.Second
-	// lonelyPatience is the longest drain of a server with an embedded store. No
-	// other server can share that store, so the websockets cannot move anywhere.
+	// lonelyPatience is the longest drain of a server with an embedded store. No other server can
+	// share that store, so the websockets cannot move to another server.
 	lonelyPatience = time.Second
-	// gcPercent is half of Go's own value, which keeps the heap small. Collecting
-	// more often is cheap here: thousands of idle websockets make little garbage.
+	// gcPercent is half of Go's own value, which keeps the heap small. More frequent collection is
+	// cheap here, because thousands of idle websockets make little garbage.
 	gcPercent = 50
-	// shutdownPatience is how long requests that are being answered may still take
-	// after the drain. Then they are cut off.
+	// shutdownPatience is how long running requests may still take after the drain. After that,
+	// they are cut off.
 	shutdownPatience = 5 * time.Second
 )
 
-// run opens the store and serves until a signal has ended the server. A signal before that
-// ends it, too.
+// run opens the store and serves until a signal ends the server. A signal before it serves ends it,
+// too.
 func (f *serveFlags) run(sys system) error {
 	logger := newLogger(sys.stderr, f)
 	err := f.runWith(sys, logger)
-	if err != nil && f.LogFormat == "json" { // then all of standard error is JSON
+	if err != nil && f.LogFormat == "json" { // all of standard error is JSON
 		logger.Error("the registry ends", "error", err)
 		return errLogged
 	}
 	return err
 }
 
-// errLogged is an error that the log has already.
+// errLogged is an error that was logged already.
 var errLogged = errors.New("the log says why")
 
 func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
@@ -63,7 +63,7 @@ func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
 		return err
 	case <-atOnce.Done():
 	}
-	// Opening an embedded store does not look at its context: it may read files for a while.
+	// Opening an embedded store ignores its context, and may read files for a while.
 	select {
 	case err := <-done:
 		return err
@@ -84,13 +84,13 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 		}
 	}()
 	doors, err := f.listen(logger)
-	// Once the server serves, it has closed the listeners before this.
+	// If the server has served, it has already closed the listeners.
 	defer func() { err = errors.Join(err, doors.close()) }()
 	if err != nil {
 		return err
 	}
 	st, server, err := f.open(orderly, doors.config, logger)
-	if orderly.Err() != nil { // whatever that has made of opening the store
+	if orderly.Err() != nil { // whatever the error of opening the store is
 		logger.Info("ended before it could serve", "reason", context.Cause(orderly))
 		err = nil
 	}
@@ -108,8 +108,8 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 	return f.serve(orderly, atOnce, sys, server, doors, logger)
 }
 
-// open opens the store and makes the server on it. The caller closes both, also after an
-// error, where they are not nil.
+// open opens the store and makes the server that uses it. The caller closes each of the two that is
+// not nil, even after an error.
 func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.Logger) (*store.Store, *registry.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -145,10 +145,10 @@ func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.
 type doors struct {
 	public  net.Listener
 	config  *tls.Config  // nil if the flags name no certificate
-	metrics net.Listener // nil without a port of their own
+	metrics net.Listener // nil if metrics have no port of their own
 }
 
-// close closes the listeners that are there, unless they are closed already.
+// close closes all listeners that are open.
 func (d *doors) close() (err error) {
 	for _, l := range []net.Listener{d.public, d.metrics} {
 		if l == nil {
@@ -161,9 +161,8 @@ func (d *doors) close() (err error) {
 	return err
 }
 
-// listen reads the certificate and then listens. A wrong certificate is an error
-// here; the first client would meet it otherwise. The caller closes the doors, also after
-// an error.
+// listen reads the certificate and then listens. A wrong certificate is an error here, because
+// otherwise the first client would find it. The caller closes the doors, even after an error.
 func (f *serveFlags) listen(logger *slog.Logger) (d doors, err error) {
 	if f.TLSCert != "" {
 		d.config, err = tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, Check: secretfile.Refuse}.Server(logger)
@@ -183,8 +182,8 @@ func (f *serveFlags) listen(logger *slog.Logger) (d doors, err error) {
 	return d, err
 }
 
-// serve answers requests until a signal. Then it drains: it lets the streams move to
-// other servers, and ends.
+// serve answers requests until a signal comes. Then it drains: it lets the streams move to other
+// servers, and ends.
 func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *registry.Server, d doors, logger *slog.Logger) error {
 	front := registry.NewFront(server, d.public, d.config)
 	done := make(chan error, 2)
@@ -198,8 +197,8 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 			}
 		}()
 	}
-	// Everything is ready before the URL is told: a program that waits for it connects
-	// at once.
+	// Everything is ready before the URL is printed, because a program that waits for the URL
+	// connects at once.
 	if err := f.tell(sys, d, logger); err != nil {
 		return errors.Join(err, front.Close(), <-done)
 	}
@@ -234,8 +233,8 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 	return <-done
 }
 
-// tell logs what serves, and where. With a log for people the URL is a line of standard
-// output, too, which scripts wait for.
+// tell logs the address and the version of the server. If the log is text, the URL is also a line
+// on standard output, which scripts wait for.
 func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 	url := "http://" + d.public.Addr().String()
 	switch {
@@ -271,8 +270,8 @@ func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 	return nil
 }
 
-// reload looks whether there is another certificate, as each handshake does; that logs what
-// is wrong with it.
+// reload checks for a new certificate, as each handshake does. The check logs an error of the
+// certificate.
 func reload(config *tls.Config, logger *slog.Logger) {
 	if config == nil {
 		logger.Info("SIGHUP changes nothing, because there is no certificate")
@@ -284,7 +283,7 @@ func reload(config *tls.Config, logger *slog.Logger) {
 // newLogger returns a logger of the level and format that the flags name.
 func newLogger(w io.Writer, flags *serveFlags) *slog.Logger {
 	var level slog.Level
-	// The parser has checked that it is one of the names.
+	// The parser has checked that the level is one of the names.
 	_ = level.UnmarshalText([]byte(flags.LogLevel))
 	options := &slog.HandlerOptions{Level: level}
 	if flags.LogFormat == "json" {

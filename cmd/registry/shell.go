@@ -1,6 +1,6 @@
 package main
 
-// completionFlags say for which shell the script is.
+// completionFlags name the shell of the script.
 type completionFlags struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }

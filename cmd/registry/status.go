@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// statusTimeout is how long a registry may take to answer.
+	// statusTimeout bounds how long a registry may take to answer.
 	statusTimeout = 10 * time.Second
-	// maxStatus is how long its answers may be, in bytes.
+	// maxStatus bounds an answer of a registry, in bytes.
 	maxStatus = 1 << 20
 )
 
-// statusFlags say which registry is asked, and how to print what it says.
+// statusFlags name the registry to ask, and say how to print its status.
 type statusFlags struct {
 	URL    string `env:"REGISTRY_URL" name:"url" placeholder:"URL" help:"Ask the process at this URL and not the store: http://HOST:PORT where it answers /readyz, or unix:///PATH."`
 	Output string `short:"o" default:"text" enum:"text,json" env:"REGISTRY_OUTPUT" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
@@ -62,7 +62,7 @@ func (f *statusFlags) Check() error {
 	return nil
 }
 
-// base is the URL without the path of a probe.
+// base returns the URL without the path of a probe.
 func (f *statusFlags) base() string {
 	base := strings.TrimRight(strings.TrimSuffix(f.URL, "/readyz"), "/")
 	if !strings.Contains(base, "://") {
@@ -83,7 +83,7 @@ func (f *statusFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error { return f.look(ctx, sys, st) })
 }
 
-// storeStatus is the status of a registry as its store has it.
+// storeStatus is the status of a registry according to its store.
 type storeStatus struct {
 	Store      store.Backend       `json:"store"`
 	Servers    []store.Server      `json:"servers"`
@@ -96,7 +96,7 @@ type storeStatus struct {
 	} `json:"keys"`
 }
 
-// errNotRunning says that the store is there, and nobody serves it.
+// errNotRunning says that the store exists, but no process serves it.
 var errNotRunning = errors.New("no process of this registry is running")
 
 // look prints the status from the store.
@@ -175,7 +175,7 @@ type processStatus struct {
 	Harnesses float64            `json:"harnesses"`
 	Streams   float64            `json:"streams"`
 	Limits    map[string]float64 `json:"limits,omitempty"`
-	Elsewhere bool               `json:"metrics_elsewhere,omitempty"` // so the rest is not known
+	Elsewhere bool               `json:"metrics_elsewhere,omitempty"` // so the other values are unknown
 }
 
 // ask prints the status of the process at the URL.
@@ -185,7 +185,7 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	s := processStatus{URL: f.base(), Limits: map[string]float64{}}
 	client, base := http.DefaultClient, s.URL
 	if unixsocket.Is(f.URL) {
-		path, _ := unixsocket.Path(f.URL) // Check has looked at it
+		path, _ := unixsocket.Path(f.URL) // Check has checked the path
 		client, base = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return unixsocket.Dial(ctx, path)
 		}}}, "http://registry"
@@ -218,7 +218,7 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	return nil
 }
 
-// take takes the values of /metrics.
+// take reads the values of /metrics.
 func (s *processStatus) take(text string) error {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -264,7 +264,7 @@ func (s *processStatus) text(w io.Writer) error {
 	return err
 }
 
-// get reads what is at a URL.
+// get returns the status and the body of the answer at a URL.
 func get(ctx context.Context, client *http.Client, link string) (status int, text string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, link, nil)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/execagent/execagent/internal/unixsocket"
 )
 
-// guarded is a UNIX socket whose clients are this user, root and the users that flags name. If flags
-// name users, the file itself lets everybody connect.
+// guarded is a UNIX socket whose clients are this user, root and the users that flags name. If
+// flags name users, the mode of the socket file lets everybody connect, and Accept refuses other
+// users.
 type guarded struct {
 	*unixsocket.Listener
 	allow []uint32
@@ -41,6 +42,6 @@ func (g guarded) Accept() (net.Conn, error) {
 			return conn, nil
 		}
 		g.log.Debug("refused a user who may not connect", "uid", uid, "error", err)
-		_ = conn.Close() // nothing was said on it
+		_ = conn.Close() // nothing was sent on it
 	}
 }

@@ -4,15 +4,15 @@
 // The stream is a tar archive (POSIX pax) with our records in global headers, which other programs
 // skip. Between two of our own programs, the first record is begin and the last one is end, so a
 // truncated stream is never taken for a whole one. Each file comes with the SHA-256 of its content,
-// in its own header if the file is small and else behind it; the file takes its place only if the
-// hash matches. A plain stream, for and from other programs, has none of these records.
+// in its own header if the file is small, and otherwise after the content. The file takes its place
+// only if the hash matches. A plain stream, for and from other programs, has none of these records.
 //
-// A [Sender] follows links only on the way to a source, even if files are exchanged while it runs.
+// A [Sender] follows links only on the way to a source, even if files are replaced while it runs.
 //
-// Whatever the stream says, a [Receiver] writes only inside its target, and there only what was
-// asked for: it opens one name after the other, from the target on, and follows no link below the
-// target. A file is written without a name or under a temporary one, and replaces the old file in
-// one step. Linux only.
+// Whatever the stream contains, a [Receiver] writes only inside its target, and writes only the
+// requested names. It opens one name after the other, from the target on, and follows no link below
+// the target. A file is written without a name or under a temporary name, and replaces the old file
+// in one step. Linux only.
 package filecopy
 
 import (
@@ -82,8 +82,8 @@ func about(path string, err error) error {
 	return &nameError{path, err}
 }
 
-// Quote writes a path for people: as it is, or in quotes where it could be mistaken for
-// something else, or do something to a terminal.
+// Quote returns a path for people: unchanged, or in quotes if it could be mistaken for something
+// else, or could control a terminal.
 func Quote(path string) string {
 	odd := func(r rune) bool { return !strconv.IsPrint(r) }
 	if path == "" || !utf8.ValidString(path) || strings.ContainsFunc(path, odd) || strings.TrimSpace(path) != path {

@@ -35,7 +35,7 @@ type Receiver struct {
 	// Note is called for entries that are left out, because they are no file, directory or link. It
 	// may be nil.
 	Note Note
-	// Progress is that of [Sender].
+	// Progress is called as [Sender.Progress] is, with the received bytes.
 	Progress func(received, total int64)
 }
 
@@ -82,12 +82,12 @@ type incoming struct {
 	total int64
 	count int64 // entries
 	plain bool
-	began bool // the stream has said what it is
-	ended bool // and that this is all
+	began bool // the record begin has come
+	ended bool // the record end has come
 
 	failed bool // something was left out
 
-	// A file that has come and waits for its sum.
+	// A received file that waits for its sum.
 	file  *newFile
 	names []string
 	with  *attributes
@@ -119,8 +119,8 @@ func (in *incoming) entries() error {
 	}
 }
 
-// record takes a record of ours. In a plain stream there are none, and those of others mean
-// nothing.
+// record handles one of our records. A plain stream has none of them, and the records of other
+// programs have no meaning.
 func (in *incoming) record(records map[string]string) error {
 	if in.plain {
 		return nil
@@ -148,11 +148,11 @@ func (in *incoming) record(records map[string]string) error {
 	return errors.New("the stream has a record out of its order")
 }
 
-// finish puts the file that has come in its place, if it is what was sent.
+// finish puts the received file in its place, if it has the sent content.
 func (in *incoming) finish(sum string) error {
 	switch got := hex.EncodeToString(in.sum.Sum(nil)); sum {
 	case changed:
-		return in.drop() // the sender tells why
+		return in.drop() // the sender reports the reason
 	case got:
 		return in.put()
 	default:
@@ -168,7 +168,7 @@ func (in *incoming) put() error {
 	return about(in.to.path(in.names), err)
 }
 
-// drop ends the file that has come last, if there is one.
+// drop ends the writing of the last file, if there is one.
 func (in *incoming) drop() error {
 	if in.file == nil {
 		return nil
@@ -227,14 +227,14 @@ func (in *incoming) again(names []string, first string) error {
 	return in.tree.again(names, from)
 }
 
-// attributes are those that an entry may have here: no set-ID bits, since who executes such a
-// file becomes its owner.
+// attributes returns the attributes that an entry may have here. They have no set-ID bits, because
+// a user who executes such a file becomes its owner.
 func (in *incoming) attributes(h *tar.Header) (*attributes, error) {
 	a := &attributes{mode: uint32(h.Mode) & 0o777, modified: h.ModTime, owner: in.Owners, uid: h.Uid, gid: h.Gid}
 	if h.Typeflag == tar.TypeDir {
 		a.mode |= uint32(h.Mode) & unix.S_ISVTX
 	}
-	const none = math.MaxUint32 // stands for leaving it as it is
+	const none = math.MaxUint32 // chown(2) leaves an id unchanged for this value
 	if a.owner && (h.Uid < 0 || h.Uid >= none || h.Gid < 0 || h.Gid >= none) {
 		return nil, fmt.Errorf("has the owner %d:%d", h.Uid, h.Gid)
 	}
@@ -266,8 +266,8 @@ func (in *incoming) content(names []string, h *tar.Header, with *attributes) err
 	return nil
 }
 
-// write writes the content of the entry. Where it is zero for the length of a read, nothing is
-// written, and the file has a hole.
+// write writes the content of the entry. If a whole buffer is zero, nothing is written for it, and
+// the file has a hole.
 func (in *incoming) write(f *newFile, size int64) error {
 	hole := false
 	for at := int64(0); at < size; {
@@ -299,5 +299,5 @@ func (in *incoming) write(f *newFile, size int64) error {
 	return nil
 }
 
-// zeros are compared with what is read.
+// zeros are compared with the data that was read.
 var zeros [buffered]byte

@@ -82,13 +82,13 @@ func (s *Sender) Send(ctx context.Context, w io.Writer) error {
 // root is a source, with the name that it has in the stream.
 type root struct{ name, path string }
 
-// contents reports whether a path means what is in a directory, and not the directory.
+// contents reports whether a path means the contents of a directory, and not the directory itself.
 func contents(path string) bool {
 	base := filepath.Base(path)
 	return strings.HasSuffix(path, "/.") || base == "." || base == ".." || base == "/"
 }
 
-// rootName is the name that a source has in the stream.
+// rootName returns the name that a source has in the stream.
 func rootName(source string) string {
 	if contents(source) {
 		return "."
@@ -116,7 +116,7 @@ func (s *Sender) root(source string) (root, error) {
 	}
 	r := root{name: rootName(source), path: filepath.Clean(source)}
 	look := os.Lstat
-	// A slash at the end leads through a link, as it does for the kernel.
+	// A slash at the end makes the path follow a link, as for the kernel.
 	directory := strings.HasSuffix(source, "/") || r.name == "."
 	if s.Follow || directory {
 		look = os.Stat
@@ -136,7 +136,7 @@ func (s *Sender) root(source string) (root, error) {
 	return r, nil
 }
 
-// reason is an error without the path, which stands elsewhere.
+// reason returns an error without its path, because the caller adds the path.
 func reason(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -144,7 +144,7 @@ func reason(err error) error {
 	return err
 }
 
-// inode tells which file has several names.
+// inode identifies a file that has several names.
 type inode struct{ dev, ino uint64 }
 
 // outgoing is one stream that is sent.
@@ -167,7 +167,7 @@ func (o *outgoing) begin() error {
 	return o.record(records)
 }
 
-// record sends records of ours, unless the stream is plain.
+// record sends our records, unless the stream is plain.
 func (o *outgoing) record(records map[string]string) error {
 	if o.Plain {
 		return nil
@@ -193,8 +193,8 @@ func (o *outgoing) progress(n int64) {
 	}
 }
 
-// source sends a source and all below it. Its error, as that of all that it calls, is one of the
-// stream.
+// source sends a source and everything below it. Its error, like the errors of all methods that it
+// calls, is an error of the stream.
 func (o *outgoing) source(r root) error {
 	n, err := r.open()
 	if err != nil {
@@ -210,7 +210,7 @@ func (o *outgoing) source(r root) error {
 	return o.tree(r.name, n, &st)
 }
 
-// tree sends what has a name and all below it.
+// tree sends a file, link or directory, and everything below it.
 func (o *outgoing) tree(name string, n node, st *unix.Stat_t) error {
 	if err := context.Cause(o.ctx); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (o *outgoing) tree(name string, n node, st *unix.Stat_t) error {
 	return nil
 }
 
-// header sends the header of an entry. What no header can say is left out.
+// header sends the header of an entry. It leaves out an entry that no header can describe.
 func (o *outgoing) header(native string, h *tar.Header) (sent bool, err error) {
 	if len(h.Name) > maxName {
 		o.omit(native, unix.ENAMETOOLONG)
@@ -259,7 +259,7 @@ func (o *outgoing) directory(name string, n node, st *unix.Stat_t) error {
 	}
 	dir, entries, err := n.list()
 	if err != nil {
-		o.omit(n.path, err) // what could be listed of it follows
+		o.omit(n.path, err) // the entries that could be listed follow
 	}
 	if dir == nil {
 		return nil
@@ -267,7 +267,7 @@ func (o *outgoing) directory(name string, n node, st *unix.Stat_t) error {
 	defer dir.Close()
 	for _, entry := range entries {
 		below := n.below(dir, entry.Name())
-		if entry.Type().IsRegular() { // if it still is one, which opening it shows
+		if entry.Type().IsRegular() { // file checks whether it still is one
 			if err := o.file(name+"/"+entry.Name(), below); err != nil {
 				return err
 			}
@@ -357,8 +357,8 @@ func (o *outgoing) file(name string, at node) error {
 	return err
 }
 
-// beginning fills buf from a file, or reads it to its end. One that its file system gives a size is
-// not asked whether there is more.
+// beginning fills buf from a file, or reads the file to its end. If the file system reports the
+// right size, it does not read again to find the end.
 func beginning(f *os.File, buf []byte, size int64) (n int, err error) {
 	for n < len(buf) {
 		m, err := f.Read(buf[n:])

@@ -12,19 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is where entries go: below an open directory, under their own names or, if the target
-// of the copy is a new name, under that.
+// target is the place for entries: below an open directory, under their own names, or under the new
+// name if the target of the copy is a new name.
 type target struct {
 	base int    // descriptor of the directory
 	dir  string // its path, for people
-	name string // what takes the place of the first name of each entry; "": nothing
-	// missing: only a directory may be made there, since the path ends in a slash.
+	name string // replaces the first name of each entry; "": no name is replaced
+	// missing says that only a directory may be made at the target, because the path ends in a
+	// slash.
 	missing bool
 	asked   []string // the first names that entries may have; nil: any
 }
 
-// aim finds out where a copy to a path goes, by docker's rules: into what is a directory, and
-// else to the path itself, in a directory that exists. many tells that it has to be a directory.
+// aim finds the target for a copy to a path, by docker's rules. The copy goes into the path if that
+// is a directory. Otherwise it goes to the path itself, whose parent must exist. many says that the
+// path must be a directory.
 func aim(to string, many bool) (*target, error) {
 	if to == "" {
 		return nil, about(to, unix.ENOENT)
@@ -44,7 +46,7 @@ func aim(to string, many bool) (*target, error) {
 	}
 	clean := filepath.Clean(to)
 	if err == nil {
-		if clean, err = filepath.EvalSymlinks(to); err != nil { // the file that a link leads to is replaced
+		if clean, err = filepath.EvalSymlinks(to); err != nil { // the target of a link is replaced, not the link
 			return nil, about(to, reason(err))
 		}
 		return open(filepath.Dir(clean), filepath.Base(clean))
@@ -70,7 +72,7 @@ func open(dir, name string) (*target, error) {
 	return &target{base: base, dir: dir, name: name}, nil
 }
 
-// place is where an entry goes: the names from the base on; none is the base itself.
+// place returns where an entry goes, as names from the base on. No names mean the base itself.
 func (t *target) place(name string) ([]string, error) {
 	names, err := split(name)
 	if err != nil {
@@ -88,10 +90,11 @@ func (t *target) place(name string) ([]string, error) {
 	return append([]string{t.name}, names...), nil
 }
 
-// inside reports whether an entry is one of what is in a directory, and not of the directory.
+// inside reports whether the name of an entry belongs to a source of which only the contents are
+// copied.
 func inside(name string) bool { return name == "." || strings.HasPrefix(name, "./") }
 
-// split checks the name of an entry and takes it apart.
+// split checks the name of an entry and splits it.
 func split(name string) ([]string, error) {
 	switch {
 	case name == "":
@@ -119,5 +122,5 @@ func split(name string) ([]string, error) {
 	return names, nil
 }
 
-// path is that of a place, for people.
+// path returns the path of a place, for people.
 func (t *target) path(names []string) string { return path.Join(append([]string{t.dir}, names...)...) }

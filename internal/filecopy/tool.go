@@ -18,8 +18,8 @@ import (
 const (
 	// ToolArg is the first argument that makes this program a tool: it calls [ToolMain].
 	ToolArg = "builtin-tool"
-	// ToolRetain is how much output of a tool is kept at least, in bytes: all that can be on its
-	// way when a connection is lost.
+	// ToolRetain is how much output of a tool is kept at least, in bytes. It covers all output that
+	// can be on its way when a connection is lost.
 	ToolRetain = 2 * Window
 	// tool is the name of the only tool, by which clients start it as a process of their session
 	// (rpc.md 8.3). It takes one argument, a [Request].
@@ -29,14 +29,14 @@ const (
 // IsTool reports whether there is a tool of that name.
 func IsTool(name string) bool { return name == tool }
 
-// ToolCommand returns what to execute for a tool with its arguments, and the argv[0] that the
-// tool sees.
+// ToolCommand returns the command line of a tool with its arguments, and the argv[0] that the tool
+// sees.
 func ToolCommand(argv []string) (command []string, arg0 *string) {
 	return append([]string{"/proc/self/exe", ToolArg}, argv...), new("agent")
 }
 
-// A Request is what the tool has to do: to send the sources to its standard output, or to
-// receive into the target from its standard input.
+// A Request tells the tool either to send the sources to its standard output, or to receive into
+// the target from its standard input.
 type Request struct {
 	Send    []string `json:"send,omitempty"`
 	Follow  bool     `json:"follow,omitempty"`
@@ -49,14 +49,14 @@ type Request struct {
 	Plain bool `json:"plain,omitempty"`
 }
 
-// Argv is the command line of the tool.
+// Argv returns the command line of the tool.
 func (r *Request) Argv() []string {
-	text, _ := json.Marshal(r) // which strings and booleans never fail
+	text, _ := json.Marshal(r) // encoding strings and booleans never fails
 	return []string{tool, string(text)}
 }
 
 const (
-	// maxNotes is how many files the tool names that it leaves out.
+	// maxNotes is how many left out files the tool names.
 	maxNotes = 100
 	// pipeSize is how much a pipe of the tool holds, in bytes, if the host allows it.
 	pipeSize = 1 << 20
@@ -66,8 +66,8 @@ const (
 // messages as lines on stderr. The code is 0, or 1 if not all was copied, or 2 if it does not
 // understand the request.
 //
-// When it sends, the other end writes to stdin how much has arrived ([Acknowledge]): the tool never
-// sends more than [Window] beyond that. When stdin ends, the tool ends.
+// When it sends, the other end writes to stdin how many bytes have arrived ([Acknowledge]). The
+// tool never sends more than [Window] bytes beyond that. When stdin ends, the tool ends.
 func ToolMain() (code int) {
 	if len(os.Args) < 3 || !IsTool(os.Args[2]) {
 		return 2
@@ -84,7 +84,7 @@ func ToolMain() (code int) {
 	}
 	notes := &notes{w: stderr}
 	for _, f := range []*os.File{stdin, stdout} {
-		// It is a matter of speed alone, and fails where this is no pipe.
+		// This only improves speed, and fails if the file is no pipe.
 		_, _ = unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	}
 	var err error
@@ -104,7 +104,7 @@ func ToolMain() (code int) {
 }
 
 func fail(stderr io.Writer, err error, code int) int {
-	_, _ = fmt.Fprintln(stderr, err) // nobody else can be told
+	_, _ = fmt.Fprintln(stderr, err) // there is no other way to report it
 	return code
 }
 
@@ -126,8 +126,8 @@ func take(request *Request, notes *notes, stdin *os.File) error {
 	return err
 }
 
-// serve sends, as fast as the other end receives. It leaves nothing behind, so a signal may end
-// it as it likes.
+// serve sends as fast as the other end receives. It leaves nothing behind, so a signal may kill it
+// at any time.
 func serve(request *Request, notes *notes, stdin, stdout *os.File) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -142,7 +142,7 @@ func serve(request *Request, notes *notes, stdin, stdout *os.File) error {
 	return s.Send(ctx, w)
 }
 
-// notes are lines about what is left out.
+// notes writes lines about files that are left out.
 type notes struct {
 	w    io.Writer
 	mu   sync.Mutex
@@ -158,7 +158,7 @@ func (n *notes) note(path string, err error) {
 		return
 	}
 	n.said++
-	_, _ = fmt.Fprintln(n.w, about(path, err)) // nobody else can be told
+	_, _ = fmt.Fprintln(n.w, about(path, err)) // there is no other way to report it
 }
 
 func (n *notes) end() {

@@ -11,31 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes are what an entry has besides its content.
+// attributes are the attributes of an entry besides its content.
 type attributes struct {
 	mode     uint32
 	modified time.Time
-	owner    bool // uid and gid count
+	owner    bool // uid and gid are set
 	uid, gid int
 }
 
-// tree makes directories, links and files below a directory. It opens one name after the other,
-// none of them a link, and keeps open what leads to the last one.
+// tree makes directories, links and files below a directory. It opens one name after the other, and
+// follows no link. It keeps the directories open that lead to the last place.
 type tree struct {
 	base  int
 	stack []level
-	names []string // those of the stack
+	names []string // the names of the stack
 }
 
 // level is an open directory.
 type level struct {
 	fd int
-	// made: the tree has made it, and gives it its attributes when it leaves it.
+	// made has the attributes that the tree sets when it leaves the directory; nil: the tree has
+	// not made it.
 	made *attributes
 }
 
-// enter opens the directory at a place and returns its descriptor, which is good until the next
-// call. What is missing on the way is made.
+// enter opens the directory at a place and returns its descriptor, which is valid until the next
+// call. It makes missing directories on the way.
 func (t *tree) enter(names []string) (int, error) {
 	same := 0
 	for same < len(names) && same < len(t.names) && names[same] == t.names[same] {
@@ -59,7 +60,7 @@ func (t *tree) enter(names []string) (int, error) {
 	return t.top(), nil
 }
 
-// top is the directory that the tree is in.
+// top returns the descriptor of the current directory.
 func (t *tree) top() int {
 	if len(t.stack) == 0 {
 		return t.base
@@ -67,7 +68,7 @@ func (t *tree) top() int {
 	return t.stack[len(t.stack)-1].fd
 }
 
-// step opens a directory in the one that the tree is in.
+// step opens a directory in the current directory.
 func (t *tree) step(name string) (int, error) {
 	return unix.Openat(t.top(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
@@ -76,8 +77,8 @@ func (t *tree) push(name string, fd int, made *attributes) {
 	t.stack, t.names = append(t.stack, level{fd, made}), append(t.names, name)
 }
 
-// leave leaves all directories but the first n. Those that the tree has made get their mode and
-// times now: later nothing is written there, unless the stream comes back.
+// leave leaves all directories except the first n. Directories that the tree has made get their
+// mode and times now, because nothing is written there later, unless the stream returns to them.
 func (t *tree) leave(n int) error {
 	var failed error
 	for len(t.stack) > n {
@@ -107,7 +108,7 @@ func (a *attributes) give(fd int) error {
 	return nil
 }
 
-// setTimes is futimens(3): utimensat(2) without a path, for which package unix has no name.
+// setTimes is futimens(3): utimensat(2) without a path, which package unix does not have.
 func setTimes(fd int, times []unix.Timespec) error {
 	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0)
 	if errno != 0 {
@@ -125,10 +126,10 @@ func (a *attributes) times() []unix.Timespec {
 	return []unix.Timespec{{Nsec: unix.UTIME_OMIT}, modified}
 }
 
-// descriptor is a path to an open file.
+// descriptor returns a path to an open file.
 func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// directory makes a directory. One that is there stays as it is.
+// directory makes a directory. An existing directory stays unchanged.
 func (t *tree) directory(names []string, a *attributes) error {
 	if len(names) == 0 {
 		return t.leave(0)
@@ -154,7 +155,7 @@ func (t *tree) directory(names []string, a *attributes) error {
 	return nil
 }
 
-// link makes a symbolic link, in the place of whatever is there but a directory.
+// link makes a symbolic link. It replaces whatever exists there, except a directory.
 func (t *tree) link(names []string, to string, a *attributes) error {
 	return t.replace(names, func(dir int, name string) error {
 		if err := unix.Symlinkat(to, dir, name); err != nil {
@@ -169,7 +170,7 @@ func (t *tree) link(names []string, to string, a *attributes) error {
 	})
 }
 
-// again gives a file below the base one more name.
+// again gives a file below the base another name.
 func (t *tree) again(names, first []string) error {
 	from := tree{base: t.base}
 	defer from.leave(0) // it makes nothing
@@ -192,8 +193,8 @@ func (t *tree) again(names, first []string) error {
 	})
 }
 
-// replace has make make something in a directory: under its name or, where there is something
-// already, under a temporary one, from which it is moved over that.
+// replace calls make to make a file in a directory under its name. If the name exists, make uses a
+// temporary name, and the new file is moved over the old one.
 func (t *tree) replace(names []string, make func(dir int, name string) error) error {
 	dir, err := t.enter(names[:len(names)-1])
 	if err != nil {
@@ -208,7 +209,8 @@ func replace(dir int, name string, make func(dir int, name string) error) error 
 		return err
 	}
 	temporary := temporaryName()
-	// Also after a success: two names of one file are not moved over each other.
+	// This is needed even after a success, because rename(2) does nothing if both names are the
+	// same file.
 	defer unix.Unlinkat(dir, temporary, 0)
 	if err := make(dir, temporary); err != nil {
 		return err
@@ -223,12 +225,12 @@ type newFile struct {
 	*os.File
 	dir  int
 	name string
-	temp string // the name that it has meanwhile; "": none
+	temp string // its temporary name; "": none
 }
 
-// create begins a file, which the caller puts in its place before it uses the tree again, or
-// drops. Until then it has no name where the file system can do that: whatever ends this
-// program, nothing is left of it.
+// create begins a file. The caller puts it in its place, or drops it, before it uses the tree
+// again. Until then the file has no name, if the file system supports this. So nothing is left of
+// it, however this program ends.
 func (t *tree) create(names []string) (*newFile, error) {
 	dir, err := t.enter(names[:len(names)-1])
 	if err != nil {
@@ -275,7 +277,7 @@ func (f *newFile) put(a *attributes) error {
 	return err
 }
 
-// drop ends the writing. What has not been put in its place is gone.
+// drop closes the file. If the file was not put in its place, it is gone.
 func (f *newFile) drop() error {
 	err := f.Close()
 	if f.temp != "" {

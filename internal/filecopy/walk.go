@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is a name in an open directory. What is sent is reached by one name after the other, none
-// of them a link: somebody who may write there can put a link in the place of a directory while
-// it is sent, and what that leads to is still not read.
+// node is a name in an open directory. Sent files are reached by one name after the other, and no
+// link is followed. So if another user replaces a directory by a link while it is sent, the target
+// of the link is not read.
 type node struct {
 	dir   int
 	name  string
@@ -21,8 +21,8 @@ type node struct {
 	depth int    // names that it has in the stream
 }
 
-// open opens the directory that a source is in, by its path, which is as far as links are
-// followed. The caller closes it.
+// open opens the directory that contains a source. Links are followed only in the path of this
+// directory. The caller closes it.
 func (r root) open() (node, error) {
 	dir, err := unix.Open(filepath.Dir(r.path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	n := node{dir: dir, name: filepath.Base(r.path), path: r.path, depth: 1}
@@ -41,7 +41,7 @@ func (n node) stat() (st unix.Stat_t, err error) {
 	return st, err
 }
 
-// open opens a file: no link, and not waiting for the other end of a FIFO.
+// open opens a file. It follows no link, and does not wait for the other end of a FIFO.
 func (n node) open() (f *os.File, st unix.Stat_t, err error) {
 	fd, err := unix.Openat(n.dir, n.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -54,8 +54,8 @@ func (n node) open() (f *os.File, st unix.Stat_t, err error) {
 	return os.NewFile(uintptr(fd), n.path), st, nil
 }
 
-// list opens a directory and returns what is in it, in the order of names, also beside an error
-// as far as that could be read. What the entries are they may not be any more.
+// list opens a directory and returns its entries, sorted by name. With an error, it returns the
+// entries that could be read. The type of an entry may have changed since.
 func (n node) list() (*os.File, []fs.DirEntry, error) {
 	fd, err := unix.Openat(n.dir, n.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -82,7 +82,7 @@ func (n node) readlink() (string, error) {
 	return string(buf[:length]), nil
 }
 
-// measure is the size of the files of a source, as far as it can be read.
+// measure returns the size of the files of a source, as far as they can be read.
 func measure(ctx context.Context, r root) int64 {
 	n, err := r.open()
 	if err != nil {
@@ -101,7 +101,7 @@ func (n node) measure(ctx context.Context) (size int64) {
 	case unix.S_IFREG:
 		return st.Size
 	case unix.S_IFDIR:
-		dir, entries, _ := n.list() // an error is told when it is sent
+		dir, entries, _ := n.list() // the error is reported when the directory is sent
 		if dir == nil {
 			return 0
 		}

@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// Window is how much the tool sends beyond what the other end has received, in bytes. An agent
-// keeps that much of its output, so that nothing is lost with a connection.
+// Window is how many bytes the tool sends beyond those that the other end has received. An agent
+// keeps this much of the tool's output, so that nothing is lost with a connection.
 const Window = 4 << 20
 
-// errLeft is why a tool ends that nobody listens to any more.
+// errLeft ends a tool whose other end is gone.
 var errLeft = errors.New("the other end is gone")
 
-// window writes no more than [Window] beyond what has been acknowledged.
+// window writes no more than [Window] bytes beyond those that have been acknowledged.
 type window struct {
 	ctx context.Context
 	w   io.Writer
@@ -28,7 +28,7 @@ type window struct {
 
 func newWindow(ctx context.Context, w io.Writer) *window { return &window{ctx: ctx, w: w} }
 
-// Write waits until there is room for all of p, or for as much as the window is long.
+// Write writes p in pieces, and waits until there is room for each piece.
 func (w *window) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		room, err := w.room()
@@ -48,7 +48,7 @@ func (w *window) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// room waits until something can be sent.
+// room waits until bytes can be sent, and returns how many.
 func (w *window) room() (int, error) {
 	for {
 		w.mu.Lock()
@@ -70,7 +70,7 @@ func (w *window) room() (int, error) {
 	}
 }
 
-// follow reads what is acknowledged, until that ends.
+// follow reads acknowledgements until they end.
 func (w *window) follow(acknowledged io.Reader) error {
 	var message [8]byte
 	for {
@@ -92,6 +92,6 @@ func (w *window) follow(acknowledged io.Reader) error {
 	}
 }
 
-// Acknowledge returns the message to the tool that so many bytes have come, of all that it has
-// sent. The other end sends one for each quarter of [Window], or more.
+// Acknowledge returns the message that tells the tool how many of its bytes have come in total. The
+// other end sends a message for each quarter of [Window], or more.
 func Acknowledge(received uint64) []byte { return binary.BigEndian.AppendUint64(nil, received) }

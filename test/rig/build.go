@@ -24,8 +24,8 @@ func Registry(t T) string {
 	return filepath.Join(built(t), "registry")
 }
 
-// Launcher puts nouserns into a folder, and returns its path: what launches a program as a
-// container without user namespaces does. It is built with the agent.
+// Launcher writes the program nouserns into a folder, and returns its path. nouserns executes a
+// program as a container without user namespaces does. It is built with the agent.
 func Launcher(t T, dir string) string {
 	t.Helper()
 	program, err := os.ReadFile(filepath.Join(built(t), "nouserns"))
@@ -48,9 +48,9 @@ func built(t T) string {
 	return bin
 }
 
-// Build returns the folder of the programs. The variable E2E_PROGRAMS names it where they were built
-// before the tests; otherwise Build builds them, once. Tests of several packages that run at once
-// build one after the other.
+// Build returns the folder of the programs. The variable E2E_PROGRAMS names the folder if the
+// programs were built before the tests. Otherwise Build builds them, once. Tests of several
+// packages that run at once build one after the other.
 var Build = sync.OnceValues(func() (bin string, err error) {
 	if bin := os.Getenv("E2E_PROGRAMS"); bin != "" {
 		return bin, nil
@@ -75,8 +75,8 @@ var Build = sync.OnceValues(func() (bin string, err error) {
 	return filepath.Join(root, "bin"), nil
 })
 
-// moduleRoot is the folder with go.mod above the working directory, which in a test is the
-// package's.
+// moduleRoot returns the folder with go.mod above the working directory. In a test, the working
+// directory is the folder of the package.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

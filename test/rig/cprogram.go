@@ -10,7 +10,7 @@ import (
 // CProgram is a static program in C, compiled once for all tests of a package. Everybody may
 // execute it.
 type CProgram struct {
-	Source string // seen from the folder of the package
+	Source string // relative to the folder of the package
 
 	once sync.Once
 	dir  string

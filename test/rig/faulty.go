@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Faulty passes TCP connections on to a server, and each one fails in a way of its own, until
+// Faulty passes TCP connections on to a server, and makes each connection fail in some way, until
 // Heal is called.
 type Faulty struct {
 	listener net.Listener
@@ -17,7 +17,7 @@ type Faulty struct {
 	ended    chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	random *rand.Rand
 	healed bool
 	closed bool
@@ -25,19 +25,19 @@ type Faulty struct {
 	faults map[fault]int
 }
 
-// fault is what becomes of a connection.
+// fault is the way in which a connection fails.
 type fault int
 
-// The faults. All but refused strike when a connection has carried so many bytes, or so many
-// pieces, which mostly are messages.
+// The faults. All except refused happen when a connection has carried a number of bytes, or a
+// number of pieces, which are mostly messages.
 const (
-	reset   fault = iota // both ends are reset, in the middle of what is under way
+	reset   fault = iota // both ends are reset, in the middle of the data
 	ended                // both ends are closed in good order
 	hidden               // the client's end is reset; the server learns of it some time later
 	held                 // nothing passes any more; some time later both ends are reset
 	slow                 // the bytes pass in small pieces, then both ends are reset
 	refused              // nobody serves the connection
-	doubled              // what the client says first comes to the server on two connections
+	doubled              // the first data of the client come to the server on two connections
 	faultKinds
 )
 
@@ -80,17 +80,17 @@ func (f *Faulty) Close() {
 	f.wg.Wait()
 }
 
-// Address returns that at which the proxy listens.
+// Address returns the address at which the proxy listens.
 func (f *Faulty) Address() string { return f.listener.Addr().String() }
 
-// Heal has new connections live, and those that have not failed yet.
+// Heal ends the faults for new connections, and for connections that have not failed yet.
 func (f *Faulty) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.healed = true
 }
 
-// Faults tells how many connections have failed so far, and in which ways.
+// Faults returns how many connections have failed so far, and in which ways.
 func (f *Faulty) Faults() (total int, kinds [faultKinds]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,20 +101,20 @@ func (f *Faulty) Faults() (total int, kinds [faultKinds]int) {
 	return total, kinds
 }
 
-// flawed is a connection, from a client to the server, and what is to become of it.
+// flawed is a connection from a client to the server, with its planned fault.
 type flawed struct {
 	proxy    *Faulty
 	from, to *net.TCPConn
 	fault    fault
 	delay    time.Duration
 
-	mu     sync.Mutex // guards what follows
-	bytes  int64      // that still pass
-	pieces int        // the same; 0: they are not counted
-	over   bool       // it has failed
+	mu     sync.Mutex // guards the fields below
+	bytes  int64      // bytes that still pass
+	pieces int        // pieces that still pass; 0: pieces are not counted
+	over   bool       // the connection has failed
 }
 
-// plan decides what becomes of a connection.
+// plan chooses the fault of a connection.
 func (f *Faulty) plan(c *flawed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +166,7 @@ func (f *Faulty) serve(from *net.TCPConn) {
 	both.Wait()
 }
 
-// fails counts a fault, unless there are to be none any more.
+// fails counts a fault and returns true. After Heal it returns false.
 func (f *Faulty) fails(kind fault) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,8 +195,8 @@ func (f *Faulty) forget(conns ...net.Conn) {
 	}
 }
 
-// first writes the first pieces, of a client that asks for a websocket and says hello. More would
-// be another client's calls: they would be carried out.
+// first writes only the first pieces: a client's request for a websocket, and its hello. Further
+// pieces would be calls, which the server would execute for another client.
 type first struct {
 	to     net.Conn
 	pieces int
@@ -205,12 +205,12 @@ type first struct {
 func (w *first) Write(p []byte) (int, error) {
 	if w.pieces > 0 {
 		w.pieces--
-		_, _ = w.to.Write(p) // it may have been refused
+		_, _ = w.to.Write(p) // the server may have refused the connection
 	}
 	return len(p), nil
 }
 
-// copy is io.Copy without shortcuts past to.
+// copy does what io.Copy does, without shortcuts that bypass to.
 func (c *flawed) copy(to io.Writer, from net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -245,7 +245,7 @@ func (w way) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// drip writes the first bytes few at a time.
+// drip writes the first bytes in small pieces.
 func (w way) drip(p []byte, pass int, strikes bool) (int, error) {
 	few := min(pass, 500)
 	for rest := p[:few]; len(rest) > 0; {
@@ -254,7 +254,7 @@ func (w way) drip(p []byte, pass int, strikes bool) (int, error) {
 			return 0, err
 		}
 		rest = rest[n:]
-		time.Sleep(50 * time.Microsecond) // what is written at once may arrive at once
+		time.Sleep(50 * time.Microsecond) // bytes that are written together may arrive together
 	}
 	if _, err := w.to.Write(p[few:pass]); err != nil {
 		return 0, err
@@ -266,7 +266,7 @@ func (w way) drip(p []byte, pass int, strikes bool) (int, error) {
 	return len(p), nil
 }
 
-// spend tells how many of n bytes pass, and whether the connection fails after them.
+// spend returns how many of n bytes pass, and whether the connection fails after them.
 func (c *flawed) spend(n int) (pass int, strikes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,7 +291,7 @@ func (c *flawed) spend(n int) (pass int, strikes bool) {
 	return pass, true
 }
 
-// strike ends the connection in its way.
+// strike ends the connection as its fault requires.
 func (c *flawed) strike() {
 	switch c.fault {
 	case ended:
@@ -310,7 +310,7 @@ func (c *flawed) strike() {
 	_ = c.to.Close()
 }
 
-// wait lets the delay pass, or what is left of the test.
+// wait waits for the delay, or until the proxy is closed.
 func (c *flawed) wait() {
 	select {
 	case <-time.After(c.delay):

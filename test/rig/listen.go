@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Listen calls serve with each connection that comes to the address, until the test ends: then it
-// closes those that are left and waits for serve.
+// Listen calls serve with each connection to the address, until the test ends. Then it closes the
+// remaining connections and waits for serve.
 func Listen(t T, network, address string, serve func(net.Conn)) net.Addr {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -15,7 +15,7 @@ func Listen(t T, network, address string, serve func(net.Conn)) net.Addr {
 		t.Fatalf("%v", err)
 	}
 	var serving sync.WaitGroup
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the variables below
 	var conns []net.Conn
 	over := false
 	serving.Go(func() {
@@ -48,5 +48,5 @@ func Listen(t T, network, address string, serve func(net.Conn)) net.Addr {
 	return l.Addr()
 }
 
-// Echo sends back what comes, and ends when that does.
+// Echo sends all received data back, and ends at the end of the data.
 func Echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }

@@ -8,15 +8,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// failer is what the functions of this file need of a test: less than a [T], so that a
-// *rapid.T is one too.
+// failer has the methods of a test that this file needs. These are fewer than those of a [T], so
+// that a *rapid.T is a failer too.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// Must ends a test of which a step failed that is not its subject.
+// Must ends a test if an error is not nil. It is for steps that are not the subject of the test.
 func Must(t failer, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
@@ -26,7 +26,7 @@ func Must(t failer, errs ...error) {
 	}
 }
 
-// Check is as Must, but the test goes on. Goroutines of a test may call it too.
+// Check does what Must does, but the test continues. Goroutines of a test may call it too.
 func Check(t failer, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
@@ -36,8 +36,8 @@ func Check(t failer, errs ...error) {
 	}
 }
 
-// Is fails a test if got is not want. Of errors, [errors.Is] reports whether they are. The format
-// says what was looked at.
+// Is fails a test if got is not the wanted value. For an error, [errors.Is] decides. The format names
+// the value.
 func Is[V comparable](t failer, got, want V, format string, args ...any) {
 	t.Helper()
 	is := false
@@ -60,7 +60,7 @@ func Is[V comparable](t failer, got, want V, format string, args ...any) {
 	t.Errorf("%s"+verb+", want "+verb, what, got, want)
 }
 
-// Same fails a test in which what it has got is not what it wants, and tells the difference.
+// Same fails a test if got differs from want, and prints the difference.
 func Same(t failer, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
@@ -71,8 +71,8 @@ func Same(t failer, what string, want, got any, options ...cmp.Option) {
 // Err returns the error of a call whose result does not matter.
 func Err[R any](_ R, err error) error { return err }
 
-// Value returns v, and panics with err: for a step of a test that is not its subject and cannot
-// fail unless something is broken.
+// Value returns v, and panics with err if err is not nil. It is for steps that are not the subject
+// of a test, and that cannot fail unless something is broken.
 func Value[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -10,15 +10,15 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// CPU returns the CPU time that a process itself has used, without its children. It is 0 of a
-// process that is gone.
+// CPU returns the CPU time that a process itself has used, without its children. It returns 0 for a
+// process that has ended.
 func CPU(pid int) time.Duration {
 	stat, _ := linux.StatOf(pid)
 	return time.Duration(stat.Number(linux.StatUserTime)+stat.Number(linux.StatSystemTime)) * 10 * time.Millisecond
 }
 
-// Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB, and whether there is one:
-// not of a process that is gone.
+// Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB. ok is false if there is no
+// such member, as for a process that has ended.
 func Memory(pid int, member string) (kib int, ok bool) {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(data)) {

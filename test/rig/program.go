@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// A Program is one that has been started.
+// A Program is a started program.
 type Program struct {
 	*exec.Cmd
-	Printed *Transcript   // by both outputs
-	ended   chan struct{} // closed when it has
+	Printed *Transcript   // the text of both outputs
+	ended   chan struct{} // closed when the program has ended
 
 	stdout *Transcript
-	taken  int // bytes of stdout, by Line
+	taken  int // bytes of stdout that Line has returned
 }
 
-// Start starts a program. It is killed at the end of the test, if it has not ended by then, and
-// what it printed is logged if the test has failed. A writer that cmd has for an output gets it
-// as well; a file gets it alone.
+// Start starts a program. At the end of the test it is killed if it still runs, and its output is
+// logged if the test has failed. If cmd has a writer for an output, the writer gets the output as
+// well. If cmd has a file, only the file gets the output.
 func Start(t T, cmd *exec.Cmd) *Program {
 	t.Helper()
 	p := &Program{Cmd: Leash(cmd), Printed: &Transcript{}, ended: make(chan struct{}), stdout: &Transcript{}}
@@ -36,7 +36,7 @@ func Start(t T, cmd *exec.Cmd) *Program {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = cmd.Wait() // the state says how
+		_ = cmd.Wait() // ProcessState has the result
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -63,11 +63,11 @@ func also(w io.Writer, others ...io.Writer) io.Writer {
 	return io.MultiWriter(append(others, w)...)
 }
 
-// Command returns a command that runs to its end, not yet started. One that takes too long is
+// Command returns a command that runs to its end, not yet started. A command that takes too long is
 // killed, and fails the test.
 func Command(t T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	// It may wait for more than one thing, each of which may take long.
+	// The command may wait for several events, each of which may take long.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -77,11 +77,11 @@ func Command(t T, name string, args ...string) *exec.Cmd {
 		}
 		return cmd.Process.Kill()
 	}
-	cmd.WaitDelay = Patience // for those that it has started, and that have its output
+	cmd.WaitDelay = Patience // for processes that it has started and that hold its output open
 	return cmd
 }
 
-// Leash has a program end with this one, also if that ends before its tests do.
+// Leash makes a program end with this process, even if this process ends before its tests do.
 func Leash(cmd *exec.Cmd) *exec.Cmd {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -90,7 +90,7 @@ func Leash(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// Until waits for something that a living program brings about.
+// Until waits until happened returns true. It fails the test if the program ends before.
 func (p *Program) Until(t T, what string, happened func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -100,7 +100,7 @@ func (p *Program) Until(t T, what string, happened func() bool) {
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			if happened() { // as its last deed
+			if happened() { // the program may have caused it just before its end
 				return
 			}
 			t.Fatalf("waiting until %s: %v\n%s", what, p.ProcessState, p.Printed)
@@ -134,7 +134,7 @@ func (p *Program) Exit(t T) int {
 	select {
 	case <-p.ended:
 	case <-time.After(Patience):
-		_ = p.Process.Signal(syscall.SIGQUIT) // one of Go's then says what it does
+		_ = p.Process.Signal(syscall.SIGQUIT) // a Go program then prints its goroutines
 		select {
 		case <-p.ended:
 		case <-time.After(time.Second):
@@ -147,11 +147,11 @@ func (p *Program) Exit(t T) int {
 // Stop sends SIGTERM, waits for the program's end and returns its exit code.
 func (p *Program) Stop(t T) int {
 	t.Helper()
-	_ = p.Process.Signal(syscall.SIGTERM) // it may have ended, which Exit tells
+	_ = p.Process.Signal(syscall.SIGTERM) // it may have ended; Exit returns the code
 	return p.Exit(t)
 }
 
-// Terminate is Stop for a program that has to end orderly.
+// Terminate does what Stop does, and fails the test if the exit code is not 0.
 func (p *Program) Terminate(t T) {
 	t.Helper()
 	if code := p.Stop(t); code != 0 {
@@ -178,20 +178,20 @@ func (p *Program) Gone() bool {
 	}
 }
 
-// A Transcript keeps what programs print. Its zero value is empty.
+// A Transcript keeps the output of programs. Its zero value is empty.
 type Transcript struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write adds to the transcript; it has no error.
+// Write adds to the transcript. It never returns an error.
 func (t *Transcript) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.text.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the text so far.
 func (t *Transcript) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Proxy passes TCP connections on to one of its servers, to each in turn, and past those that
-// do not listen. It takes a connection that begins with GET for a websocket, and others for HTTP
+// A Proxy passes TCP connections on to its servers, to each in turn. It skips servers that do not
+// listen. It treats a connection that begins with GET as a websocket, and other connections as HTTP
 // requests.
 type Proxy struct {
 	listener net.Listener
@@ -21,22 +21,22 @@ type Proxy struct {
 	ended    chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	closed        bool
 	turn          int
 	aimed         bool // the next websocket goes to the server whose turn it is, whatever comes before it
 	conns         map[*passage]struct{}
 	websockets    int // so far
 	registrations int
-	refused       int            // of the next websockets
-	each          int64          // bytes of a websocket, after which CutEach cuts it; 0: it does not
-	more          int64          // how much each grows by with each cut
-	counted       *passage       // by CutAfter
-	left          int64          // bytes of it
-	strike        func(*passage) // when nothing is left, once
+	refused       int            // how many of the next websockets are refused
+	each          int64          // bytes of a websocket after which CutEach cuts it; 0: none
+	more          int64          // by how much each grows with each cut
+	counted       *passage       // the websocket whose bytes CutAfter counts
+	left          int64          // bytes before strike is called
+	strike        func(*passage) // called once when left reaches 0
 }
 
-// A passage is one connection. What follows from is zero until there is a server.
+// A passage is one connection. All fields except from are zero until there is a server.
 type passage struct {
 	from, to  net.Conn
 	server    int
@@ -85,7 +85,7 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
-// Address returns that at which the proxy listens.
+// Address returns the address at which the proxy listens.
 func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
 // Cut ends every connection.
@@ -98,9 +98,9 @@ func (p *Proxy) Cut() {
 	clear(p.conns)
 }
 
-// CutAfter has the next websocket cut when it has carried n bytes, both ways counted, at that
-// byte. With a function it is not cut: that is called instead. Of a websocket that is lost before,
-// the next one carries the rest.
+// CutAfter makes the proxy cut the next websocket exactly when it has carried n bytes, in both
+// directions together. With a function, the proxy calls the function instead. If the websocket is
+// lost before, the count continues with the next websocket.
 func (p *Proxy) CutAfter(n int64, instead func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,9 +111,9 @@ func (p *Proxy) CutAfter(n int64, instead func()) {
 	}
 }
 
-// CutEach cuts every connection now, and the next websocket when it has carried n bytes, both
-// ways counted, at that byte; each later one carries n more, so that what a slow machine has to
-// catch up with fits into one of them. It ends with stop.
+// CutEach cuts every connection now, and the next websocket exactly when it has carried n bytes, in
+// both directions together. Each later websocket carries n more bytes, so that one of them carries
+// all that a slow machine must catch up with. stop ends this.
 func (p *Proxy) CutEach(n int64) (stop func()) {
 	set := func(n int64) {
 		p.mu.Lock()
@@ -125,34 +125,34 @@ func (p *Proxy) CutEach(n int64) (stop func()) {
 	return func() { set(0) }
 }
 
-// Struck reports whether what CutAfter has announced has happened.
+// Struck reports whether the cut or the call of CutAfter has happened.
 func (p *Proxy) Struck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counted != nil && p.strike == nil
 }
 
-// HoldUp has nothing more of what the clients send passed on, until Pass.
+// HoldUp stops passing on data from clients, until Pass.
 func (p *Proxy) HoldUp() { p.up.shut() }
 
-// HoldDown has nothing more of what the servers send passed on, until Pass. Neither is it read
-// then, but for one buffer of each connection.
+// HoldDown stops passing on data from servers, until Pass. The proxy does not read these data
+// either, except one buffer of each connection.
 func (p *Proxy) HoldDown() { p.down.shut() }
 
-// Pass ends what HoldUp and HoldDown have begun.
+// Pass ends HoldUp and HoldDown.
 func (p *Proxy) Pass() {
 	p.up.open()
 	p.down.open()
 }
 
-// Refuse has the next n websockets refused with 401.
+// Refuse makes the proxy refuse the next n websockets with status 401.
 func (p *Proxy) Refuse(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = n
 }
 
-// Seen tells how many websockets were asked for so far, refused ones too, and how many
+// Seen returns how many websockets were requested so far, including refused ones, and how many
 // registrations of executors there were.
 func (p *Proxy) Seen() (websockets, registrations int) {
 	p.mu.Lock()
@@ -160,7 +160,7 @@ func (p *Proxy) Seen() (websockets, registrations int) {
 	return p.websockets, p.registrations
 }
 
-// At returns the server of a websocket, as a number, or -1 when there is none.
+// At returns the index of the server of a websocket, or -1 if there is no websocket.
 func (p *Proxy) At() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +172,7 @@ func (p *Proxy) At() int {
 	return -1
 }
 
-// Move cuts what there is until the websocket is at that server.
+// Move cuts all connections until the websocket is at this server.
 func (p *Proxy) Move(t T, server int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -260,7 +260,7 @@ func (p *Proxy) serve(from net.Conn) {
 	back.Wait()
 }
 
-// next says whose turn it is, and whether the connection is let through.
+// next returns the server whose turn it is, and reports whether the connection is admitted.
 func (p *Proxy) next(c *passage, websocket bool) (server int, admitted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,7 +282,7 @@ func (p *Proxy) next(c *passage, websocket bool) (server int, admitted bool) {
 	return turn, true
 }
 
-// count reads requests and counts what is of interest, until the end or something that is none.
+// count reads requests and counts registrations, until the end or until data that are no request.
 func (p *Proxy) count(requests io.Reader) {
 	reader := bufio.NewReader(requests)
 	for {
@@ -295,7 +295,7 @@ func (p *Proxy) count(requests io.Reader) {
 			p.registrations++
 			p.mu.Unlock()
 		}
-		_, _ = io.Copy(io.Discard, request.Body) // its end shows at the next one
+		_, _ = io.Copy(io.Discard, request.Body) // an error shows at the next request
 	}
 }
 
@@ -321,8 +321,8 @@ func (w *passing) Write(data []byte) (int, error) {
 	return before + n, err
 }
 
-// spend counts n bytes. When they are too many for CutAfter or CutEach, it says how many come
-// before what then is to be done.
+// spend counts n bytes. If they reach the limit of CutAfter or CutEach, it returns the function to
+// call, and the number of bytes to write before the call.
 func (p *Proxy) spend(c *passage, n int) (before int, strike func(*passage)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -365,7 +365,7 @@ func (g *gate) open() {
 	}
 }
 
-// wait returns when the gate is open, or all is over.
+// wait returns when the gate is open, or when over is closed.
 func (g *gate) wait(over <-chan struct{}) {
 	g.mu.Lock()
 	opened := g.opened

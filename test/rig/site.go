@@ -18,23 +18,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Site is a registry with one key of each role, and all that its programs have printed. Open
-// starts it; what its user sets before is left as it is.
+// A Site is a registry with one key of each role, and the output of all its programs. Open starts
+// it, and keeps the fields that the caller has set before.
 type Site struct {
-	Address  string   // of the registry, or of what stands before it
-	Data     string   // folder of the registry's state; empty where Environ says where that is
+	Address  string   // of the registry, or of a proxy before it
+	Data     string   // folder of the registry's state; empty if Environ names the place
 	Environ  []string // variables of the registry
-	Args     []string // further ones of "registry serve"
-	Pattern  string   // of the environments that the keys are for
-	Program  string   // the registry's; empty for that of this tree
+	Args     []string // further arguments of "registry serve"
+	Pattern  string   // of the environments of the keys
+	Program  string   // the registry's program; empty for the program of this tree
 	Executor string   // key
 	Harness  string   // key
 	Registry *Program
 	Log      *Transcript
 }
 
-// NewSite starts a registry for the environments ci-*; args are further ones for it. All of it
-// ends with the test.
+// NewSite starts a registry for the environments ci-*. args are further arguments of the registry.
+// Everything ends with the test.
 func NewSite(t T, args ...string) *Site {
 	t.Helper()
 	s := &Site{Pattern: "ci-*", Args: args}
@@ -42,7 +42,7 @@ func NewSite(t T, args ...string) *Site {
 	return s
 }
 
-// Open chooses an address, a folder and a log where there is none, creates the keys and starts the
+// Open chooses an address, a folder and a log if the site has none, creates the keys and starts the
 // registry.
 func (s *Site) Open(t T) {
 	t.Helper()
@@ -59,14 +59,14 @@ func (s *Site) Open(t T) {
 	s.StartRegistry(t)
 }
 
-// At returns the same site for those who reach its registry by way of an address.
+// At returns the same site for programs that reach its registry at another address.
 func (s *Site) At(address string) *Site {
 	there := *s
 	there.Address = address
 	return &there
 }
 
-// URL returns the registry's.
+// URL returns the URL of the registry.
 func (s *Site) URL() string { return "http://" + s.Address }
 
 // CreateKeys creates the keys of the site.
@@ -76,7 +76,7 @@ func (s *Site) CreateKeys(t T) {
 	s.Harness, _ = s.CreateKey(t, "harness")
 }
 
-// keyID is how the registry tells the id of a new key.
+// keyID matches the line in which the registry prints the id of a new key.
 var keyID = regexp.MustCompile(`the id of the key is (\S+)`)
 
 // CreateKey creates another key and returns its id too.
@@ -93,7 +93,7 @@ func (s *Site) CreateKey(t T, role string) (key, id string) {
 	return strings.TrimSpace(string(out)), string(found[1])
 }
 
-// Ask runs a command of the registry's program on the state of this one and returns its output.
+// Ask runs a command of the registry's program on the state of this site and returns its output.
 func (s *Site) Ask(t T, command ...string) string {
 	t.Helper()
 	cmd := s.registry(t, command...)
@@ -105,7 +105,7 @@ func (s *Site) Ask(t T, command ...string) string {
 	return string(out)
 }
 
-// registry is a command of the registry's program.
+// registry returns a command of the registry's program.
 func (s *Site) registry(t T, command ...string) *exec.Cmd {
 	t.Helper()
 	cmd := Command(t, s.program(t), append(command, s.state()...)...)
@@ -113,7 +113,7 @@ func (s *Site) registry(t T, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// program is the path of the registry's program.
+// program returns the path of the registry's program.
 func (s *Site) program(t T) string {
 	t.Helper()
 	if s.Program != "" {
@@ -122,7 +122,7 @@ func (s *Site) program(t T) string {
 	return Registry(t)
 }
 
-// state is the flag that says where the state is.
+// state returns the flag that names the folder of the state.
 func (s *Site) state() []string {
 	if s.Data == "" {
 		return nil
@@ -130,8 +130,8 @@ func (s *Site) state() []string {
 	return []string{"--data", s.Data}
 }
 
-// StartRegistry starts the registry, or again, on the same address and state, and waits until it
-// is ready.
+// StartRegistry starts the registry, or starts it again with the same address and state, and waits
+// until it is ready.
 func (s *Site) StartRegistry(t T) {
 	t.Helper()
 	args := append([]string{"serve", "--listen", s.Address}, s.state()...)
@@ -139,11 +139,12 @@ func (s *Site) StartRegistry(t T) {
 	s.Registry.Until(t, "the registry is ready", func() bool { return Status(s.URL()+"/readyz") == http.StatusOK })
 }
 
-// Start starts a program with these variables beside PATH and HOME. What it prints is in the
-// site's log too.
+// Start starts a program with these variables besides PATH and HOME. Its output is in the site's
+// log too.
 func (s *Site) Start(t T, path string, environ []string, stdin *os.File, args ...string) *Program {
 	t.Helper()
-	// Not with the test's context: what is killed says nothing of how it would have ended.
+	// The command does not use the test's context, because a killed program does not show how it
+	// would have ended.
 	cmd := exec.Command(path, args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, environ...)
 	if stdin != nil {
@@ -168,7 +169,7 @@ func (s *Site) Exec(t T, environment string, command ...string) *exec.Cmd {
 	return s.ExecWith(t, environment, nil, command...)
 }
 
-// ExecWith is Exec with further flags.
+// ExecWith does what Exec does, with further flags.
 func (s *Site) ExecWith(t T, environment string, flags []string, command ...string) *exec.Cmd {
 	t.Helper()
 	args := append([]string{"exec", "--registry", s.URL(), "--environment-id", environment}, flags...)
@@ -188,13 +189,13 @@ func (s *Site) Run(t T, environment string, command ...string) string {
 	return string(out)
 }
 
-// FreeAddress returns a local address on which nothing listens. Until the test ends no program is
-// given its port that does not ask for it by number, neither to listen nor to connect, so what the
-// test starts can listen there, end and listen there again.
+// FreeAddress returns a local address on which nothing listens. Until the test ends, the kernel
+// gives its port, to listen or to connect, only to programs that name the port. So a program of the
+// test can listen there, end and listen there again.
 func FreeAddress(t T) string {
 	t.Helper()
-	// A socket that is bound and does not listen holds the port. Connections are refused meanwhile,
-	// and SO_REUSEADDR at both lets another socket listen; that of Go's listeners is set.
+	// A socket that is bound and does not listen reserves the port. Connections are refused
+	// meanwhile. SO_REUSEADDR at both sockets lets another socket listen; Go's listeners set it.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -213,7 +214,7 @@ func FreeAddress(t T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(address.(*unix.SockaddrInet4).Port))
 }
 
-// Status returns that of the answer to a GET, 0 without one.
+// Status returns the status of the answer to a GET, or 0 without an answer.
 func Status(url string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -229,7 +230,7 @@ func Status(url string) int {
 	return response.StatusCode
 }
 
-// Until waits for something that comes about elsewhere.
+// Until waits until happened returns true.
 func Until(t T, what string, happened func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

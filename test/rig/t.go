@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Patience is how long something that must come is waited for, before the test fails. The machine
-// may have much else to do.
+// Patience is how long a test waits for an event that must come, before the test fails. It is long,
+// because the machine may be busy.
 const Patience = 5 * time.Minute
 
-// Context returns the context of one call that something must come of. It ends with the test, or
-// when the call takes too long.
+// Context returns the context of one call that must succeed. It ends with the test, or when the
+// call takes too long.
 func Context(t T) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), Patience, errLate)
 	t.Cleanup(cancel)
@@ -24,7 +24,7 @@ func Context(t T) context.Context {
 
 var errLate = errors.New("it takes too long")
 
-// T is what the rig needs of a test.
+// T has the methods of a test that the rig needs.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -38,8 +38,8 @@ type T interface {
 
 var _ T = testing.TB(nil)
 
-// Outside runs f with a T in a program that is no test, or around all tests of one, and returns
-// what failed. What f has started and its folders are gone then.
+// Outside runs f with a T in a program that is no test, or around all tests of a package, and
+// returns the failures. Everything that f has started has ended then, and its folders are removed.
 func Outside(ctx context.Context, f func(T)) (err error) {
 	o := &outside{}
 	ctx, cancel := context.WithCancel(ctx)
@@ -58,7 +58,7 @@ func Outside(ctx context.Context, f func(T)) (err error) {
 	return nil
 }
 
-// errFatal is what Fatalf of an outside panics with.
+// errFatal is the value with which Fatalf of an outside panics.
 var errFatal = errors.New("failed")
 
 // outside is the T of Outside. One goroutine uses it.

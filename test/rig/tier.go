@@ -27,7 +27,7 @@ func Tier(t testing.TB, level Level) {
 	}
 }
 
-// Runs reports whether tests of a level run. A test that has a short form and a long one asks it.
+// Runs reports whether tests of a level run. A test that has a short form and a long form calls it.
 func Runs(level Level) bool {
 	value := os.Getenv("TESTS")
 	if value == "" {

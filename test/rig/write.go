@@ -7,7 +7,7 @@ import (
 )
 
 // WriteProgram writes a program, which everybody may execute. No process that is forked meanwhile
-// has it open for writing, which would keep it from being executed.
+// has the file open for writing, because then the file could not be executed.
 func WriteProgram(path string, program []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// root is the root of the repository, seen from the module of the tools.
+// root is the root of the repository, relative to the module of the tools.
 const root = ".."
 
 // folder has the pictures and the recording.
@@ -17,7 +17,7 @@ var folder = filepath.Join(root, "docs", "pictures")
 // recording is the name of the recording.
 const recording = "exec.cast"
 
-// pictures are the names of the files, with what draws each.
+// pictures are the names of the files, with the function that draws each of them.
 var pictures = []struct {
 	name string
 	draw func(root string) (string, error)
@@ -39,7 +39,7 @@ func main() {
 
 func run(agent string) error {
 	if agent != "" {
-		const key = 45 * time.Millisecond // between two keys of whoever types
+		const key = 45 * time.Millisecond // between two typed keys
 		cast, err := record(agent, key)
 		if err != nil {
 			return fmt.Errorf("recording: %w", err)

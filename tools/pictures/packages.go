@@ -12,14 +12,14 @@ import (
 
 const module = "github.com/execagent/execagent/"
 
-// room is a group of packages that one box shows. Its packages are those of which it has the longest
-// prefix among all rooms.
+// room is a group of packages that one box shows. A package belongs to the room with the longest
+// prefix of its name.
 type room struct {
 	name     string
 	about    []string
 	class    string
 	prefixes []string
-	x, w     int // where the box stands; its row says how high
+	x, w     int // horizontal place of the box; its row determines the vertical place
 	row      int
 }
 
@@ -64,7 +64,7 @@ var rooms = []room{
 		about: []string{"the kernel, paths, secrets, bytes within bounds: they import nothing of the rooms above"}},
 }
 
-// detours are arrows that cannot be drawn straight, with the gap that they go down in.
+// detours are arrows that cannot be drawn straight, with the x of the gap in which they go down.
 var detours = map[[2]string]int{{"harness", "services of the host"}: 275}
 
 // forTests are packages that only tests import.
@@ -87,13 +87,13 @@ func roomOf(name string) int {
 	return found
 }
 
-// house is what go list says of the module.
+// house has the packages and imports of the module, by rooms.
 type house struct {
 	packages [][]string // of each room
 	imports  [][]bool   // imports[a][b]: room a imports room b
 }
 
-// list asks go list.
+// list reads the output of go list.
 func list(root string) (*house, error) {
 	command := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "./...")
 	command.Dir = root
@@ -144,7 +144,7 @@ func (h *house) add(name string, imports []string, files int) error {
 	return nil
 }
 
-// check holds the layout against the imports.
+// check compares the layout with the imports.
 func (h *house) check() error {
 	for from, all := range h.imports {
 		if len(h.packages[from]) == 0 {
@@ -159,8 +159,8 @@ func (h *house) check() error {
 	return nil
 }
 
-// needs reports whether the picture has an arrow from one room to another: there is an import, and no
-// way through a third room, by which readers would find it too.
+// needs reports whether the picture has an arrow from one room to another: there is an import, and
+// no way through a third room, which would show readers the same.
 func (h *house) needs(from, to int) bool {
 	if !h.imports[from][to] {
 		return false

@@ -28,11 +28,12 @@ const (
 	rows    = 30
 )
 
-// pauses are the times that a reader gets.
+// pauses is how long the recording pauses before each command, so that a reader can read the
+// screen.
 const pauses = 900 * time.Millisecond
 
-// record runs the script at a shell in a terminal, in a new folder, and returns the recording. A
-// press of a key takes so long; where it takes no time, there are no pauses either.
+// record runs the script at a shell in a terminal, in a new folder, and returns the recording. key
+// is the time for each typed key; with 0 there are no pauses either.
 func record(agent string, key time.Duration) (cast []byte, err error) {
 	folder, err := os.MkdirTemp("", "demo")
 	if err != nil {
@@ -88,17 +89,17 @@ func record(agent string, key time.Duration) (cast []byte, err error) {
 	return encode(t.events)
 }
 
-// taker takes what a terminal shows.
+// taker records the output of a terminal.
 type taker struct {
 	terminal *os.File
 	began    time.Time
 	events   []event
 	text     string // of all events
-	seen     int    // bytes of text before what until looks for next
+	seen     int    // bytes of text before the part in which until searches next
 }
 
-// until takes output until it has an end, after what it found before. The first prompt has no line
-// before it.
+// until records output until the output has this end, after the end that it found before. The first
+// prompt has no line before it.
 func (t *taker) until(end string) error {
 	buf := make([]byte, 4096)
 	for {
@@ -131,7 +132,7 @@ func encode(events []event) ([]byte, error) {
 	return cast.Bytes(), err
 }
 
-// openTerminal makes a pseudo terminal. Its own end comes first.
+// openTerminal makes a pseudo terminal. ours is its master.
 func openTerminal() (ours, theirs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {

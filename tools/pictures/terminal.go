@@ -19,7 +19,7 @@ type header struct {
 	Title   string `json:"title"`
 }
 
-// event is output ("o") of a terminal, after so many seconds.
+// event is output ("o") of a terminal, and the seconds after which it came.
 type event struct {
 	after float64
 	data  string
@@ -68,7 +68,7 @@ func read(cast []byte) (h header, events []event, err error) {
 	return h, events, lines.Err()
 }
 
-// shown is one line of the terminal.
+// shown is one line on the terminal.
 type shown struct {
 	text       string
 	begin, end float64 // when its first and its last character came, in seconds

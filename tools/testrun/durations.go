@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// limits says how long tests may take on a quiet machine, and which file has the durations.
+// limits are the time limits of tests on a quiet machine, and the file with the durations.
 type limits struct {
 	test, pkg time.Duration // 0 is no limit
 	file      string        // "" is none
 }
 
-// durations are those of a run, in seconds of a quiet machine, which the seconds of this machine
-// were divided to by its pace.
+// durations are the durations of a run, in seconds of a quiet machine: the seconds of this machine,
+// divided by its pace.
 type durations struct {
 	Packages map[string]float64 `json:"packages"`
 	Tests    map[string]float64 `json:"tests"` // "PACKAGE TEST", for those that took noted or more
@@ -28,11 +28,11 @@ type durations struct {
 const (
 	slowest = 10                     // how many tests are listed
 	noted   = 100 * time.Millisecond // shorter tests are not in the file
-	much    = time.Second            // what a test must have become slower by to be listed
+	much    = time.Second            // a test is listed if it has become slower by more than this
 )
 
-// durations prints the slowest tests and those that have become slower, and writes the file. It
-// returns what took longer than the limits allow.
+// durations prints the slowest tests and the tests that have become slower, and writes the file. It
+// returns the tests and packages that took longer than the limits allow.
 func (r *report) durations(l limits, speed *pace) (over []string, err error) {
 	before, err := readDurations(l.file)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *report) durations(l limits, speed *pace) (over []string, err error) {
 	return over, before.write(l.file, now)
 }
 
-// readDurations reads the file of the run before. Without one it returns empty maps.
+// readDurations reads the file of the previous run. Without a file it returns empty maps.
 func readDurations(file string) (d durations, err error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
@@ -93,7 +93,7 @@ func readDurations(file string) (d durations, err error) {
 	return d, nil
 }
 
-// write replaces in the durations of the run before those of the packages of this run.
+// write writes the durations of the previous run, with those of this run's packages replaced.
 func (d durations) write(file string, now durations) error {
 	for key := range d.Tests {
 		pkg, _, _ := strings.Cut(key, " ")

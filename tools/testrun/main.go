@@ -46,14 +46,14 @@ func main() {
 	os.Exit(status)
 }
 
-// run runs the command and cleans up behind it. An error is about running it; the
-// failure of a test is only in the status.
+// run runs the command and cleans up after it. An error means that running it failed; the failure
+// of a test is only in the status.
 func run(command []string, l limits) (status int, err error) {
 	if len(command) < 2 || command[1] != "test" {
 		return 2, errors.New("usage: testrun [-durations FILE] [-test 5s] [-package 30s] go test ARGUMENT...")
 	}
-	// Below a subreaper, a process whose parent has ended becomes a child of the
-	// subreaper. So children finds also what tests leave running.
+	// Below a subreaper, a process whose parent has ended becomes a child of the subreaper. So
+	// children also finds processes that tests leave running.
 	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER of prctl(2)
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
 		return 0, fmt.Errorf("becoming a subreaper: %w", errno)
@@ -63,7 +63,7 @@ func run(command []string, l limits) (status int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { // as /tmp: some tests run as other users
+	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { // like /tmp, because some tests run as other users
 		return 0, err
 	}
 	path, err := exec.LookPath(command[0])
@@ -74,8 +74,8 @@ func run(command []string, l limits) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// This process passes signals on and waits for the tests to end by them, since
-	// it has to clean up behind them. (A Ctrl-C reaches the tests also directly.)
+	// This process passes signals on and waits until they end the tests, because it must clean up
+	// after the tests. (A Ctrl-C also reaches the tests directly.)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 
@@ -89,7 +89,7 @@ func run(command []string, l limits) (status int, err error) {
 		speed.Close()
 		return 0, fmt.Errorf("starting %s: %w", path, err)
 	}
-	_ = theirs.Close() // so that output ends when the last process that writes to it does
+	_ = theirs.Close() // so that output ends when the last process that writes to it has ended
 	go func() {
 		for s := range signals {
 			_ = syscall.Kill(tests, s.(syscall.Signal)) // go test may have ended
@@ -116,8 +116,9 @@ func run(command []string, l limits) (status int, err error) {
 	return status, nil
 }
 
-// temporary returns the folder for temporary files. It is /tmp where TMPDIR names a long path,
-// because the path of a socket may have 107 bytes, or a folder that does not exist.
+// temporary returns the folder for temporary files. It is /tmp if TMPDIR names a long path, because
+// the path of a socket may have only 107 bytes. It is also /tmp if TMPDIR names a folder that does
+// not exist.
 func temporary() string {
 	dir := os.TempDir()
 	if info, err := os.Stat(dir); len(dir) > 24 || !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
@@ -170,8 +171,8 @@ func endChildren() (left []string) {
 	}
 }
 
-// children returns the processes that this one has started or, as a subreaper, been
-// given.
+// children returns the children of this process: those that it has started, and the orphans that it
+// has got as a subreaper.
 func children() (pids []int) {
 	lists, _ := filepath.Glob("/proc/self/task/*/children") // an error means a bad pattern
 	for _, list := range lists {

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// A unit of work takes a reference time on the machine that the budgets were chosen for, when
-// nothing else runs there. Each pause a unit is done, beside the tests: 2 % of one processor.
+// A unit of work takes the reference time on the machine for which the budgets were chosen, if
+// nothing else runs there. One unit is done in each pause, beside the tests. This costs 2 % of one
+// processor.
 const (
 	unit      = 20_000_000 // steps
 	reference = 40 * time.Millisecond
 	pause     = 2 * time.Second
 )
 
-// pace measures how much longer than the reference this machine takes for a unit of work, from
-// the start of a run to its end: because the machine is slower, because others use it, or because
-// the tests themselves keep it busy. A limit in seconds of a quiet machine is multiplied by it, so
-// that a busy machine fails no test.
+// pace measures how much longer than the reference this machine takes for a unit of work, from the
+// start of a run to its end. The machine may be slower, others may use it, or the tests themselves
+// may keep it busy. A limit in seconds of a quiet machine is multiplied by this factor, so that no
+// test fails because of a busy machine.
 type pace struct {
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -78,8 +79,8 @@ func work(steps int) (x uint64) {
 	return x
 }
 
-// between returns the mean of the factors from a moment on until another, with the samples next to
-// these moments.
+// between returns the mean of the factors between two times, including the samples next to these
+// times.
 func (p *pace) between(from, to time.Time) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ type event struct {
 // test names a test. With an empty name it stands for the package itself.
 type test struct{ pkg, name string }
 
-// report turns the events of go test -json into what go test prints without -v.
+// report turns the events of go test -json into the output of go test without -v.
 type report struct {
 	out     io.Writer
 	held    map[test][]string   // output of tests that have not ended yet, or have failed
@@ -59,12 +59,12 @@ func (r *report) read(output io.Reader) error {
 	}
 }
 
-// line reads one line. It holds the output of a test back until the verdict on its
-// package: what passing tests have said is never printed.
+// line reads one line. It keeps the output of a test until the result of its package, because the
+// output of passing tests is never printed.
 func (r *report) line(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
-		r.print(line) // no event: the go command itself says something
+		r.print(line) // no event, but a message of the go command itself
 		return
 	}
 	t := test{e.Package, e.Test}
@@ -107,8 +107,7 @@ func (r *report) line(line string) {
 	}
 }
 
-// failed prints what the tests of a package have said, except those that passed or
-// were skipped.
+// failed prints the output of the tests of a package, except tests that passed or were skipped.
 func (r *report) failed(pkg string) {
 	var tests []test
 	for t := range r.held {
@@ -140,8 +139,8 @@ func narrates(line string) bool {
 	return false
 }
 
-// reason returns why a test was skipped: the last line that names its place in a test,
-// without that place, or else the last line that the test said.
+// reason returns why a test was skipped: the last line that names its place in a test, without that
+// place, or else the last line that the test printed.
 func reason(said []string) string {
 	last := "no reason given"
 	for _, line := range said {
@@ -160,13 +159,13 @@ func reason(said []string) string {
 // print writes lines, which end with their newline.
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
-		_, _ = io.WriteString(r.out, line) // an error could be told nowhere else
+		_, _ = io.WriteString(r.out, line) // an error cannot be reported elsewhere
 	}
 }
 
-// summary prints which tests were skipped, which processes the tests have left
-// running, which tests took too long or failed, and how long everything took. What failed comes
-// late: often only the end of a long output is kept.
+// summary prints which tests were skipped, which processes the tests have left running, which tests
+// took too long or failed, and how long everything took. Failures come late, because often only the
+// end of a long output is kept.
 func (r *report) summary(left, over []string, took time.Duration) {
 	r.leftOut()
 	slices.Sort(r.wrong)

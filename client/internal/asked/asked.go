@@ -10,59 +10,61 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// Network says what a client does about the network of its processes: of those that are started
-// with a NetworkProxy (network.md 4). The functions may be called at once.
+// Network answers questions about the network of a client's processes, if they were started with a
+// NetworkProxy (network.md 4). Its functions may be called concurrently.
 type Network struct {
-	// Decide says whether a process may reach what the list of its proxy leaves to the client.
-	// It returns when ctx ends: the connection is lost, and the process refused. nil refuses.
+	// Decide decides whether a process may reach an address about which the list of its proxy
+	// leaves the decision to the client. It must return when ctx ends, because the connection is
+	// lost then, and the process was refused. nil refuses everything.
 	Decide func(ctx context.Context, processID string, request protocol.PolicyRequest) protocol.PolicyChoice
-	// Decided hears of every verdict. It is called in the goroutine that reads, so it has to
-	// return at once. What the server has kept while the connection was lost comes late, and
-	// what it had to drop never. nil: nobody hears.
+	// Decided is called with every decision. It is called in the goroutine that reads the
+	// connection, so it must return at once. Decisions that the server kept while the connection
+	// was lost come late. Decisions that the server had to drop never come. It may be nil.
 	Decided func(protocol.PolicyDecision)
 }
 
-// refusedByClient is the reason of a client that has nobody to decide.
+// refusedByClient is the reason that a client without Decide gives.
 const refusedByClient = "this client decides nothing"
 
 func (n *Network) decide(ctx context.Context, p protocol.PolicyRequestParams) (*protocol.PolicyAnswer, error) {
 	if n.Decide == nil {
 		return &protocol.PolicyAnswer{Decision: protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new(refusedByClient)}}, nil
 	}
-	// A user may take long to answer, while others of the same connection go on.
+	// A user may take long to answer, and other requests on the same connection must go on.
 	if err := rpc.Leave(ctx); err != nil {
 		return nil, err
 	}
 	choice := n.Decide(ctx, p.ProcessID, p.Request)
 	if choice.Type != protocol.PolicyAllow && choice.Reason == nil {
-		choice.Reason = new("") // the wire wants one
+		choice.Reason = new("") // the protocol requires a reason
 	}
 	return &protocol.PolicyAnswer{Decision: choice}, nil
 }
 
-// Approvals says what a client does about commands that a policy wants it to be asked about
-// (execpolicy.md 8.4): that of the server's operator, or that of [protocol.StartParams]. The
-// functions may be called at once.
+// Approvals answers questions about commands for which a policy requires the client's approval
+// (execpolicy.md 8.4). It is the policy of the server's operator, or that of
+// [protocol.StartParams]. The functions may be called concurrently.
 type Approvals struct {
-	// Decide answers a question. It returns when ctx ends: the question is closed, or the
-	// connection is lost; then the same question may come again, with its ApprovalID. nil: the
-	// server is told that this client answers none, and refuses what it would ask about.
+	// Decide answers a question. It must return when ctx ends, because the question is closed or
+	// the connection is lost. After a lost connection, the same question may come again, with its
+	// ApprovalID. If Decide is nil, the server is told that this client answers no questions, and
+	// refuses the commands about which it would ask.
 	Decide func(ctx context.Context, q protocol.ExecApprovalParams) protocol.ExecApprovalAnswer
-	// Decided hears of decisions. It is called in the goroutine that reads, so it has to return
-	// at once. nil: nobody hears.
+	// Decided is called with decisions. It is called in the goroutine that reads the connection, so
+	// it must return at once. It may be nil.
 	Decided func(protocol.ExecDecision)
 }
 
-// Questions are those of one connection.
+// Questions are the questions of one connection.
 type Questions struct {
 	Network   *Network
 	Approvals *Approvals
 
 	mu   sync.Mutex
-	open map[string]context.CancelFunc // about commands, by id
+	open map[string]context.CancelFunc // open questions about commands, by id
 }
 
-// Table has what the server asks of a client.
+// Table returns the methods that the server calls at the client.
 func (a *Questions) Table() rpc.Table {
 	return rpc.Table{
 		protocol.MethodNetworkPolicyRequest: {Handle: rpc.Handle(a.Network.decide)},
@@ -87,7 +89,7 @@ func (a *Questions) decide(ctx context.Context, q protocol.ExecApprovalParams) (
 		delete(a.open, q.ApprovalID)
 		a.mu.Unlock()
 	}()
-	// A user may take long to answer, while others of the same connection go on.
+	// A user may take long to answer, and other requests on the same connection must go on.
 	if err := rpc.Leave(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +97,7 @@ func (a *Questions) decide(ctx context.Context, q protocol.ExecApprovalParams) (
 	return &answer, nil
 }
 
-// Closed ends the wait for an answer that nobody needs any more.
+// Closed ends the context of a question that needs no answer any more.
 func (a *Questions) Closed(c *protocol.ExecApprovalClosed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

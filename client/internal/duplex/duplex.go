@@ -1,6 +1,6 @@
-// Package duplex is a stream of bytes in both directions that goes on over several
-// connections: each side counts the bytes it has, and tells the count to the other
-// side after a connection was lost.
+// Package duplex is a stream of bytes in both directions that continues over several connections.
+// Each side counts the bytes that it has received, and tells the other side the count after a
+// connection was lost.
 package duplex
 
 import (
@@ -16,54 +16,54 @@ import (
 )
 
 const (
-	// maxUnsent is how many bytes Write leaves behind that the server has not confirmed.
+	// maxUnsent bounds the written bytes that the server has not confirmed.
 	maxUnsent = 1 << 20
-	// ackDelay is how long a few bytes that were read stay unacknowledged. A server
-	// that is short of memory sends no more until then.
+	// ackDelay is how long a few read bytes may stay unacknowledged. A server that is short of
+	// memory sends nothing more until it gets the acknowledgement.
 	ackDelay = 10 * time.Millisecond
 )
 
-// Stream is one end, for a caller that reads and writes, and for goroutines that
-// carry the bytes on the current connection. Its methods may be called at once.
+// Stream is one end of the stream. A caller reads and writes it, and goroutines carry the bytes on
+// the current connection. Its methods may be called concurrently.
 //
 //	Write ► out ► Next, Sent, Confirm ► the server
 //	Read  ◄ in  ◄ Accept,  AckDue     ◄ the server
 //
-// A turn is the time of one connection. Resume begins the next one, and ends what
-// waits for the last.
+// A turn is the time of one connection. Resume begins the next turn, and ends the calls that wait
+// in the last one.
 type Stream struct {
 	window  uint64
-	readers sync.Mutex // held by the one who reads
+	readers sync.Mutex // held while reading
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed sync.Cond
 	turn    int
-	halted  bool  // nothing is carried until the next turn
-	err     error // the stream is over
+	halted  bool  // no bytes are carried until the next turn
+	err     error // why the stream has ended
 
-	pieces   [][]byte // what has come and was not read, in order
-	rest     []byte   // what is left of the first one
+	pieces   [][]byte // received pieces that were not read, in order
+	rest     []byte   // the unread part of the first piece
 	received uint64
-	consumed uint64 // up to here it was read
-	acked    uint64 // up to here the server knows that
-	hasty    bool   // what was read is acknowledged now
-	unsure   bool   // whether the server has got the last acknowledgement
+	consumed uint64 // bytes up to here were read
+	acked    uint64 // the server knows that bytes up to here were read
+	hasty    bool   // acknowledge the read bytes now
+	unsure   bool   // the server may not have got the last acknowledgement
 	slow     *time.Timer
-	ended    error // what follows the bytes that have come; nil while more may come
+	ended    error // the error that follows the received bytes; nil while more may come
 
 	out       buffer.Backlog
-	next      uint64 // up to here it is on its way
-	confirmed uint64 // up to here the server has it
+	next      uint64 // bytes up to here are on their way
+	confirmed uint64 // the server has bytes up to here
 	eof       bool   // nothing more is written
 	eofSent   bool
-	eofTaken  bool  // the server knows
+	eofTaken  bool  // the server has got the end
 	refused   error // why nothing more can be written
 
 	reading, writing deadline
 }
 
-// New makes a stream. The server sends at most window bytes that are not
-// acknowledged; what is written is carried in pieces of up to pieceSize bytes.
+// New makes a stream. The server sends at most window unacknowledged bytes. Written bytes are
+// carried in pieces of up to pieceSize bytes.
 func New(window uint64, pieceSize int) *Stream {
 	s := &Stream{window: window, out: buffer.Backlog{PieceSize: pieceSize}}
 	s.changed.L = &s.mu
@@ -104,16 +104,17 @@ func (s *Stream) setDeadline(t time.Time, ds ...*deadline) error {
 	return nil
 }
 
-// SetDeadline sets those of Read and of Write.
+// SetDeadline sets the deadlines of Read and of Write.
 func (s *Stream) SetDeadline(t time.Time) error { return s.setDeadline(t, &s.reading, &s.writing) }
 
-// SetReadDeadline says when Read fails with [os.ErrDeadlineExceeded]; the zero time is never.
+// SetReadDeadline sets the time at which Read fails with [os.ErrDeadlineExceeded]; the zero time
+// means never.
 func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadline(t, &s.reading) }
 
-// SetWriteDeadline says when Write does.
+// SetWriteDeadline does the same for Write.
 func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(t, &s.writing) }
 
-// Read waits for bytes. It ends with io.EOF, or with why no more come.
+// Read waits for bytes. It ends with io.EOF, or with the reason why no more bytes come.
 func (s *Stream) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -201,8 +202,7 @@ func (s *Stream) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// Write queues bytes for the server, and waits while it has not confirmed what was
-// written before.
+// Write queues bytes for the server. It waits while maxUnsent written bytes are not confirmed.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, s.err
 }
 
-// CloseWrite says that nothing more is written.
+// CloseWrite marks the end of the written bytes.
 func (s *Stream) CloseWrite() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +243,8 @@ func (s *Stream) CloseWrite() error {
 	return nil
 }
 
-// Flush waits until the server has all that was written, or takes no more, or the time is over.
+// Flush waits until the server has received all written bytes, or accepts no more, or until
+// patience is over.
 func (s *Stream) Flush(patience time.Duration) {
 	late := false
 	timer := time.AfterFunc(patience, func() {
@@ -260,7 +261,7 @@ func (s *Stream) Flush(patience time.Duration) {
 	}
 }
 
-// Fail ends the stream, once. It returns false if it has ended before.
+// Fail ends the stream with an error. It returns false if the stream has ended before.
 func (s *Stream) Fail(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,22 +281,22 @@ func (s *Stream) Fail(err error) bool {
 	return true
 }
 
-// Err tells why the stream has ended; nil before that.
+// Err returns why the stream has ended, or nil if it has not ended.
 func (s *Stream) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Received is how many bytes have come.
+// Received returns how many bytes have been received.
 func (s *Stream) Received() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.received
 }
 
-// Resume begins the next turn: the server has received that many bytes, and sends
-// again what has not come here.
+// Resume begins the next turn. The server has received this many bytes. It sends again all bytes
+// that have not been received here.
 func (s *Stream) Resume(received uint64) (turn int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +310,7 @@ func (s *Stream) Resume(received uint64) (turn int, err error) {
 	return s.turn, nil
 }
 
-// Halt ends what is carried in a turn.
+// Halt stops carrying bytes in a turn.
 func (s *Stream) Halt(turn int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,16 +320,16 @@ func (s *Stream) Halt(turn int) {
 	}
 }
 
-// Out is a piece of what is written.
+// Out is a piece of the written bytes.
 type Out struct {
 	Offset uint64
 	Bytes  []byte
 	EOF    bool
 }
 
-// Next waits for bytes that are not on their way, or for the end. [Stream.Sent] has
-// to follow, and until then the bytes stay. It is false when the turn is over, or
-// nothing more follows.
+// Next waits for bytes that are not on their way yet, or for the end. The caller must call
+// [Stream.Sent] afterwards, and the bytes stay valid until then. ok is false if the turn is over,
+// or if nothing more follows.
 func (s *Stream) Next(turn int) (o Out, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,14 +351,14 @@ func (s *Stream) Next(turn int) (o Out, ok bool) {
 	}
 }
 
-// Sent ends the use of what Next has returned.
+// Sent ends the use of the bytes that Next has returned.
 func (s *Stream) Sent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out.Return()
 }
 
-// Confirm notes that the server has taken a piece, and has received that many bytes.
+// Confirm notes that the server has taken a piece, and has received this many bytes in total.
 func (s *Stream) Confirm(received uint64, o Out) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,7 +381,7 @@ func (s *Stream) confirmLocked(received, most uint64) error {
 	return nil
 }
 
-// Refuse notes that the server takes no more.
+// Refuse notes that the server accepts no more bytes.
 func (s *Stream) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -388,9 +389,9 @@ func (s *Stream) Refuse(err error) {
 	s.changed.Broadcast()
 }
 
-// Accept takes what has come. end is what follows it, nil if more may come. What
-// has come before it takes no second time. The error says that the server breaks
-// the rules.
+// Accept takes received bytes, which begin at offset. end is the error that follows them, or nil if
+// more may come. Bytes that were received before are skipped. The error of Accept says that the
+// server breaks the protocol.
 func (s *Stream) Accept(offset uint64, bytes []byte, end error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,8 +421,8 @@ func (s *Stream) Accept(offset uint64, bytes []byte, end error) error {
 	return nil
 }
 
-// AckDue waits until the server should know how many bytes were read, and returns
-// that. It is false when the turn is over.
+// AckDue waits until the server should be told how many bytes were read, and returns this number.
+// ok is false if the turn is over.
 func (s *Stream) AckDue(turn int) (received uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -430,7 +431,8 @@ func (s *Stream) AckDue(turn int) (received uint64, ok bool) {
 		case s.err != nil || s.turn != turn || s.halted:
 			return 0, false
 		case s.hasty && s.consumed > s.acked || s.unsure && s.consumed > 0:
-			// What comes from now on may be sent because of this.
+			// The server may send more bytes as soon as it gets this acknowledgement, so acked is
+			// set before.
 			s.hasty, s.unsure, s.acked = false, false, s.consumed
 			return s.acked, true
 		}

@@ -11,23 +11,22 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// What a queue holds before the reader of the connection waits, in bytes of data and
-// in items (client.md 3.1).
+// Bounds of a queue, in bytes of data and in items (client.md 3.1). The reader of the connection
+// waits while a queue is full.
 const (
 	maxQueued = 1 << 20
 	maxItems  = 256
 )
 
-// Queue holds what has arrived until its consumer takes it. Both the consumer and a
-// full queue's producer wait on a channel, changed, which is closed at every
-// change. The zero value is ready for use.
+// Queue holds items until its consumer takes them. Both the consumer and a full queue's producer
+// wait on a channel, changed, which is closed at every change. The zero value is ready for use.
 type Queue[T any] struct {
 	mu      sync.Mutex
 	items   []queued[T]
 	head    int // index of the first item
 	bytes   int
 	drop    func(T) bool  // set by Discard; nil drops nothing
-	err     error         // what follows the items
+	err     error         // the error that follows the items
 	changed chan struct{} // closed at the next change; nil while nobody waits
 }
 
@@ -36,7 +35,7 @@ type queued[T any] struct {
 	bytes int
 }
 
-// wakeLocked wakes all that wait for a change.
+// wakeLocked wakes all goroutines that wait for a change.
 func (q *Queue[T]) wakeLocked() {
 	if q.changed != nil {
 		close(q.changed)
@@ -52,9 +51,9 @@ func (q *Queue[T]) changeLocked() <-chan struct{} {
 	return q.changed
 }
 
-// Put appends an item with so many bytes of data. It waits while the queue is full.
-// The result is false when ctx ended before there was room: then the item is not in
-// the queue. A queue that has failed, or drops the item, takes it.
+// Put appends an item that has this many bytes of data. It waits while the queue is full. It
+// returns false if ctx ended before there was room; the item is not in the queue then. If the queue
+// has failed, or drops the item, Put returns true at once.
 func (q *Queue[T]) Put(ctx context.Context, item T, bytes int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,23 +83,23 @@ func (q *Queue[T]) pushLocked(item T, bytes int) {
 	q.wakeLocked()
 }
 
-// fullLocked reports whether there is no room for an item of so many bytes, in a queue
-// of so many times the usual size. An empty queue has room for anything.
+// fullLocked reports whether there is no room for an item of this many bytes, in a queue of times
+// times the usual size. An empty queue has room for any item.
 func (q *Queue[T]) fullLocked(bytes, times int) bool {
 	n := len(q.items) - q.head
 	return n > 0 && (n >= times*maxItems || q.bytes+bytes > times*maxQueued)
 }
 
-// Overfull reports whether the queue holds twice of what it should: it takes no
-// push now.
+// Overfull reports whether the queue holds twice its usual size. Nothing should be pushed to it
+// then.
 func (q *Queue[T]) Overfull() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err == nil && q.fullLocked(0, 2)
 }
 
-// WaitForRoom waits until the queue has room again, or has failed. The result is false
-// when ctx ended before.
+// WaitForRoom waits until the queue has room again, or has failed. It returns false if ctx ended
+// first.
 func (q *Queue[T]) WaitForRoom(ctx context.Context) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,8 +111,7 @@ func (q *Queue[T]) WaitForRoom(ctx context.Context) bool {
 	return true
 }
 
-// waitLocked waits for a change, without the lock. The result is false when ctx ended
-// before.
+// waitLocked waits for a change, without the lock. It returns false if ctx ended first.
 func (q *Queue[T]) waitLocked(ctx context.Context) bool {
 	change := q.changeLocked()
 	q.mu.Unlock()
@@ -161,15 +159,14 @@ func (q *Queue[T]) Take(ctx context.Context) (item T, err error) {
 	}
 }
 
-// Held tells how many items wait, and how many bytes they are.
+// Held returns the number of waiting items, and the number of their bytes.
 func (q *Queue[T]) Held() (items, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.items) - q.head, q.bytes
 }
 
-// Fail ends the queue: what it holds can still be taken. Only the first call
-// counts.
+// Fail ends the queue. The items in it can still be taken. Only the first call has an effect.
 func (q *Queue[T]) Fail(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +176,7 @@ func (q *Queue[T]) Fail(err error) {
 	}
 }
 
-// Discard drops the items that drop is true for, now and from now on.
+// Discard drops the items for which drop returns true: those in the queue, and later ones.
 func (q *Queue[T]) Discard(drop func(T) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,16 +193,16 @@ func (q *Queue[T]) Discard(drop func(T) bool) {
 	q.wakeLocked()
 }
 
-// Stream is a queue of bytes as a reader.
+// Stream is a reader for a queue of bytes.
 type Stream struct {
 	Queue[[]byte]
 
-	reading sync.Mutex // guards what follows
-	piece   []byte     // what was taken last
-	rest    []byte     // what is left of it
+	reading sync.Mutex // guards the fields below
+	piece   []byte     // the piece that was taken last
+	rest    []byte     // the unread part of piece
 }
 
-// nextLocked takes the next piece. Nobody has kept the last one.
+// nextLocked takes the next piece. Nobody has kept the last piece, so its memory is recycled.
 func (s *Stream) nextLocked() (err error) {
 	Recycle(s.piece)
 	s.piece, err = s.Take(context.Background())
@@ -251,12 +248,12 @@ func (s *Stream) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// smallest is how long a slice is that is worth taking from the pool and giving back, in
-// bytes.
+// smallest is the length of the smallest slice that comes from the pool, in bytes. The pool is not
+// worth its cost for smaller slices.
 const smallest = 1 << 10
 
-// Keep copies output out of its message. Those who take the output and know that nobody
-// has kept it give the memory back by [Recycle].
+// Keep copies output out of its message. A consumer that knows that nobody has kept the copy
+// returns the memory with [Recycle].
 func Keep(output []byte) []byte {
 	if len(output) < smallest {
 		return bytes.Clone(output)
@@ -264,7 +261,7 @@ func Keep(output []byte) []byte {
 	return append(buffer.Get(len(output)), output...)
 }
 
-// Recycle gives the memory of output back.
+// Recycle returns the memory of output to the pool.
 func Recycle(output []byte) {
 	if len(output) >= smallest {
 		buffer.Recycle(output)

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// Completion is the script with which a shell completes command lines of the program: bash or zsh,
-// and for every other name fish. It knows all commands and flags and the words that flags take, so
-// completing a line starts no program, but for words that only the program knows. A flag or an
-// argument with the tag complete:"KIND" takes such words: the script gets them, a line each, from
+// Completion returns the script with which a shell completes command lines of the program: for
+// bash, for zsh, and for every other name for fish. It contains all commands and flags, and the
+// words that flags accept. So completing a line starts no program, except for words that only the
+// program knows. A flag or an argument with the tag complete:"KIND" accepts such words. The script
+// gets them, each on a line, from
 //
 //	PROGRAM complete KIND -- WORDS OF THE LINE SO FAR
 func (p *App) Completion(shell string) []byte {
@@ -29,24 +30,24 @@ func (p *App) Completion(shell string) []byte {
 	return g.Bytes()
 }
 
-// script is a script as it is written.
+// script is a script that is being written.
 type script struct {
 	bytes.Buffer
 	program  string
 	entries  []completedCommand
-	fallback completedCommand // of the default command: its flags may come without its name
+	fallback completedCommand // the default command: its flags may come without its name
 }
 
-// completedCommand is a command as scripts have it.
+// completedCommand is a command in the form that scripts need.
 type completedCommand struct {
 	*Command
-	entries  []completedCommand // below it
+	entries  []completedCommand // the commands below it
 	flags    Fields
-	argument Field // of the arguments the one with known words, else the last
+	argument Field // the argument with known words, else the last one
 	many     bool  // there may be more than one argument
 }
 
-// entries are those of the commands below one.
+// entries returns the commands below c.
 func (c *Command) entries() (all []completedCommand) {
 	for _, child := range c.Shown() {
 		e := completedCommand{Command: child, entries: child.entries(), flags: c.program.own()}
@@ -66,13 +67,13 @@ func (c *Command) entries() (all []completedCommand) {
 	return all
 }
 
-// kind is that of the words that the program is asked for, "" for none.
+// kind returns the kind of the words that the program is asked for, or "" if there is none.
 func (f *Field) kind() string { return f.tag.Get("complete") }
 
 // isFolder reports whether the value of a flag is the path of a directory.
 func (f *Field) isFolder() bool { return f.Name == "dir" || f.Name == "workspace" }
 
-// ways are the ways to write the flag.
+// ways returns the ways to write the flag.
 func (f *Field) ways() []string {
 	if f.Short == "" {
 		return []string{"--" + f.Name}
@@ -80,16 +81,16 @@ func (f *Field) ways() []string {
 	return []string{"--" + f.Name, "-" + f.Short}
 }
 
-// firstSentence is that of a help text, without its full stop.
+// firstSentence returns the first sentence of a help text, without its full stop.
 func firstSentence(help string) string {
 	help, _, _ = strings.Cut(help, ". ")
 	return strings.TrimSuffix(help, ".")
 }
 
-// quote quotes a word so that each of the three shells takes it as it is.
+// quote quotes a word so that each of the three shells reads it unchanged.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// all returns entries with all those below them.
+// all returns the entries and all entries below them.
 func all(entries []completedCommand) (list []completedCommand) {
 	for _, e := range entries {
 		list = append(append(list, e), all(e.entries)...)
@@ -97,7 +98,7 @@ func all(entries []completedCommand) (list []completedCommand) {
 	return list
 }
 
-// commandNames are those of the commands of entries.
+// commandNames returns the names of the commands of entries.
 func commandNames(entries []completedCommand) (names []string) {
 	for _, e := range entries {
 		names = append(names, e.Name)
@@ -105,7 +106,7 @@ func commandNames(entries []completedCommand) (names []string) {
 	return names
 }
 
-// flagNames are all flags of a command, each in every way to write it.
+// flagNames returns all flags of a command, each in every way to write it.
 func (e *completedCommand) flagNames() (names []string) {
 	for i := range e.flags {
 		names = append(names, e.flags[i].ways()...)
@@ -113,7 +114,7 @@ func (e *completedCommand) flagNames() (names []string) {
 	return names
 }
 
-// valued are the flags of a command that take a value.
+// valued returns the flags of a command that take a value.
 func (e *completedCommand) valued() (names []string) {
 	for i := range e.flags {
 		if f := &e.flags[i]; !f.Boolean() {

@@ -15,31 +15,31 @@ import (
 	"unicode/utf8"
 )
 
-// Field is a field of the flags of a command, with what its tag says.
+// Field is a field of the flags of a command, with the content of its tag.
 type Field struct {
-	Option             // its name is that of the flag, without dashes
+	Option             // its name is the name of the flag, without dashes
 	Short       string // a letter, or ""
 	HasDefault  bool
 	Required    bool
 	Hidden      bool // not in the help
-	Arguments   bool // no flag: what comes after the flags
-	Optional    bool // and may be missing
-	Passthrough bool // and is the command line of another program
+	Arguments   bool // not a flag, but the words after the flags
+	Optional    bool // the arguments may be missing
+	Passthrough bool // the arguments are the command line of another program
 
 	tag     reflect.StructTag
-	program *App // of which variables are in the help; nil for none
-	splits  bool // a value is several ones, with commas between them
+	program *App // its variables are used in the help; nil for none
+	splits  bool // commas separate several values
 	given   bool // on the command line
-	said    bool // by the line, a variable or a file
+	said    bool // set by the line, a variable or a file
 	value   reflect.Value
 
-	filed *Value // what a file says; nil: nothing
-	// fixed is the field if a file requires its value. Then value is another one, for what the
-	// line and variables say.
+	filed *Value // the value in a file; nil: none
+	// fixed is the field if a file requires its value. Then value is another variable, which gets
+	// the value of the line or of a variable.
 	fixed reflect.Value
 }
 
-// Fields are those of a command's flags, in their order.
+// Fields are the fields of a command's flags, in their order.
 type Fields []Field
 
 // Of lists the fields of the struct that flags points to.
@@ -47,7 +47,7 @@ func Of(flags any) Fields {
 	return appendFields(make(Fields, 0, 64), reflect.ValueOf(flags).Elem())
 }
 
-// appendFields appends the fields of a struct, and of those embedded in it, but for commands.
+// appendFields appends the fields of a struct, and of structs embedded in it, except commands.
 func appendFields(fields Fields, v reflect.Value) Fields {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
@@ -81,14 +81,14 @@ func appendFields(fields Fields, v reflect.Value) Fields {
 	return fields
 }
 
-// plainTag is a tag without its help, which is the longest part and the last one: looking names up
-// is faster without it.
+// plainTag returns a tag without its help, which is its longest and last part, because looking up
+// names is faster without it.
 func plainTag(tag reflect.StructTag) reflect.StructTag {
 	text, _, _ := strings.Cut(string(tag), `help:"`)
 	return reflect.StructTag(text)
 }
 
-// words are those of a tag, with commas between them.
+// words splits the value of a tag at its commas.
 func words(text string) []string {
 	if text == "" {
 		return nil
@@ -110,7 +110,7 @@ func dashed(name string) string {
 	return b.String()
 }
 
-// Options are what files may be asked about.
+// Options returns the options whose values files can hold.
 func (fs Fields) Options() []Option {
 	options := make([]Option, 0, len(fs))
 	for i := range fs {
@@ -121,7 +121,7 @@ func (fs Fields) Options() []Option {
 	return options
 }
 
-// Find returns the flag that is written as name, with its dashes, or nil.
+// Find returns the flag that is written as name, with its dashes. It returns nil if there is none.
 func (fs Fields) Find(name string) *Field {
 	for i := range fs {
 		f := &fs[i]
@@ -135,8 +135,8 @@ func (fs Fields) Find(name string) *Field {
 	return nil
 }
 
-// Take has the fields take what files say, which [Fields.Settle] sets. A required value is in its
-// place at once, and for good.
+// Take gives the fields the values from files, which [Fields.Settle] sets. A required value is set
+// at once, and nothing overrides it.
 func (fs Fields) Take(values Values) {
 	for i := range fs {
 		f := &fs[i]
@@ -152,8 +152,8 @@ func (fs Fields) Take(values Values) {
 	}
 }
 
-// Settle sets each field that the line does not set to what a variable says, or else a file, or
-// else to its default. A variable has to be right even if the line sets the field.
+// Settle sets each field that the line does not set: to the value of a variable, else of a file,
+// else to its default. The value of a variable must be valid even if the line sets the field.
 func (fs Fields) Settle() error {
 	for i := range fs {
 		f := &fs[i]
@@ -183,7 +183,7 @@ func (fs Fields) Settle() error {
 	return nil
 }
 
-// from is an error about the value of a variable.
+// from returns an error about the value of a variable.
 func (f *Field) from(name, text string, err error) error {
 	if f.Type == duration {
 		return err
@@ -191,8 +191,8 @@ func (f *Field) from(name, text string, err error) error {
 	return fmt.Errorf("%w (from the variable %s=%q)", err, name, text)
 }
 
-// Said returns a function for [Layers.Merge], which finds what a line or a variable says. given has the
-// flags on the line.
+// Said returns a function for [Layers.Merge], which returns the value of a flag or a variable.
+// given has the flags on the line.
 func (fs Fields) Said(given map[string]string) func(option string) (text string, ok bool) {
 	return func(option string) (text string, ok bool) {
 		if text, ok = given[option]; ok {
@@ -205,7 +205,7 @@ func (fs Fields) Said(given map[string]string) func(option string) (text string,
 	}
 }
 
-// overrides says which flags and variables have no effect.
+// overrides lists the flags and variables that have no effect.
 func (fs Fields) overrides() (said []string) {
 	for i := range fs {
 		f := &fs[i]
@@ -231,10 +231,10 @@ func (f *Field) Boolean() bool {
 // list reports whether the field takes several values.
 func (f *Field) list() bool { return f.Type.Kind() == reflect.Slice }
 
-// Set sets the field to the value that text says, or adds it to a list.
+// Set sets the field to the value that text describes, or adds the value to a list.
 func (f *Field) Set(text string) error {
 	if !utf8.ValidString(text) {
-		text = string([]rune(text)) // what is no UTF-8 would not come to an agent
+		text = string([]rune(text)) // an agent would not get text that is not UTF-8
 	}
 	if !f.list() {
 		return f.named(f.parse(f.value, text))
@@ -256,7 +256,7 @@ func (f *Field) Set(text string) error {
 	return nil
 }
 
-// named is an error that begins with the name of the field.
+// named returns an error that begins with the name of the field.
 func (f *Field) named(err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.name(), err)
@@ -275,7 +275,8 @@ func (f *Field) parse(v reflect.Value, text string) error {
 	return parse(v, text)
 }
 
-// absolute is a path as this process sees it from any working directory. ~/ is the home of its user.
+// absolute returns a path that is valid in any working directory. ~/ is the home of this process's
+// user.
 func absolute(path string) string {
 	if rest, home := strings.CutPrefix(path, "~/"); home {
 		if who, err := user.Current(); err == nil {
@@ -297,7 +298,7 @@ var (
 	unmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// parse sets v to the value that text says.
+// parse sets v to the value that text describes.
 func parse(v reflect.Value, text string) error {
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -345,7 +346,7 @@ func parse(v reflect.Value, text string) error {
 
 var yes, no = []string{"true", "1", "yes"}, []string{"false", "0", "no"}
 
-// names are the flags that the help lists, with their dashes.
+// names returns the flags that the help lists, with their dashes.
 func (fs Fields) names() (names []string) {
 	for i := range fs {
 		if f := &fs[i]; !f.Arguments && !f.Hidden {

@@ -36,19 +36,19 @@ var agentTables = []string{
 	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 
-// HasTable reports whether a key at the top of a file is a table with the options of a command, or of
-// the commands of registry.
+// HasTable reports whether a key at the top of a file is a table with the options of a command, or
+// the table of registry.
 func HasTable(key string) bool { return key == registry || slices.Contains(agentTables, key) }
 
 // KnownKey reports whether a key at the top of a file is a table with options.
 func KnownKey(key string) bool { return key == ClientTable || HasTable(key) }
 
-// NearTable returns the table whose name is most like key, "" if none is like it.
+// NearTable returns the table whose name is most similar to key, or "" if no name is similar.
 func NearTable(key string) string {
 	return nearest(key, append([]string{registry, ClientTable}, agentTables...))
 }
 
-// UserFile is the path of the user's file.
+// UserFile returns the path of the user's file.
 func UserFile() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -57,7 +57,7 @@ func UserFile() (string, error) {
 	return filepath.Join(dir, "execagent", settings), nil
 }
 
-// rank is the place of a file among the others: a smaller one is stronger.
+// rank is the priority of a file among the others: a file with a smaller rank is stronger.
 type rank int
 
 const (
@@ -72,11 +72,11 @@ type file struct {
 	rank   rank
 	path   string
 	doc    *tomlfile.Document
-	tables map[string]tomlfile.Value // of the program
+	tables map[string]tomlfile.Value // the tables of the program
 }
 
-// Files are the files that set options: those of the host's administrator, and that of the user. Each
-// layer overrides the one before it:
+// Files are the files that set options: the files of the host's administrator, and the user's file.
+// Each layer overrides the layer before it:
 //
 //	the default of the option
 //	/etc/execagent/config.toml
@@ -85,8 +85,8 @@ type file struct {
 //	the flag on the command line
 //	/etc/execagent/requirements.toml
 //
-// A file has a table for each command; the keys in it are the names of the flags. The commands of
-// registry are below a table of its name, since both programs read the same files.
+// A file has a table for each command. The keys in it are the names of the flags. The commands of
+// registry are below a table named registry, because both programs read the same files.
 //
 //	[client]                      # every command that reaches an agent
 //	url = "wss://build.example.com"
@@ -104,20 +104,20 @@ type file struct {
 //
 // Within a file the table of a command overrides [client].
 //
-// A file can set the options that have a variable; the others are for one call. A path is relative to
-// the folder of the file, and ~/ stands for the user's home.
+// A file can set only the options that have a variable, because the other options are for one call.
+// A path is relative to the folder of the file, and ~/ stands for the user's home.
 type Files struct {
 	program string
 	files   []*file // the strongest first
 	hidden  bool
 }
 
-// ReadFiles reads the files, for the program agent or registry. user is the path of the user's file;
-// "" and /dev/null stand for none. A missing file sets nothing; nor does the folder of the host's
-// administrator if this user may not look into it.
+// ReadFiles reads the files, for the program agent or registry. user is the path of the user's
+// file; "" and /dev/null stand for none. A missing file sets nothing. The folder of the host's
+// administrator sets nothing if this user may not look into it.
 func ReadFiles(program, user string) (*Files, error) { return readFiles(program, HostFolder, user) }
 
-// readFiles is ReadFiles with another folder, for tests.
+// readFiles does what ReadFiles does, with another folder, for tests.
 func readFiles(program, folder, user string) (*Files, error) {
 	f := &Files{program: program}
 	for _, at := range [...]struct {
@@ -140,7 +140,7 @@ func readFiles(program, folder, user string) (*Files, error) {
 			f.hidden = true
 			continue
 		case err == nil && at.rank != ofUser:
-			err = secretfile.Refuse(at.path) // which looks at the folders too
+			err = secretfile.Refuse(at.path) // which checks the folders too
 		}
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w: the user of the program must be able to read the file", err)
@@ -155,13 +155,13 @@ func readFiles(program, folder, user string) (*Files, error) {
 	return f, nil
 }
 
-// unseen reports whether this user may not even know that a file is there.
+// unseen reports whether this user may not even know that the file exists.
 func unseen(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrPermission)
 }
 
-// add adds a file of which the text was read.
+// add adds a file with the text that was read from it.
 func (f *Files) add(r rank, path, text string) error {
 	doc, top, err := tomlfile.Parse(path, text)
 	if err != nil {
@@ -193,22 +193,22 @@ func (f *Files) add(r rank, path, text string) error {
 	return nil
 }
 
-// Empty reports whether no file is there.
+// Empty reports whether no file was read.
 func (f *Files) Empty() bool { return len(f.files) == 0 }
 
 // Hidden reports whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
-// Shared are the options that a command shares with others, those of the table [ClientTable], and the
-// groups among them. Without options the table does not count.
+// Shared are the options that a command shares with other commands, those of the table
+// [ClientTable], and the groups among them. Without options, the table is not used.
 type Shared struct {
 	Options []Option
 	Groups  []Group
 }
 
-// Of returns the values that the files have for the options of a command, "exec" or "keys create". In
-// each file the table of the command overrides the shared one. An error names the file and the
-// line.
+// Of returns the values that the files have for the options of a command, such as "exec" or "keys
+// create". In each file, the table of the command overrides the shared table. An error names the
+// file and the line.
 func (f *Files) Of(command string, options []Option, shared Shared) (*Layers, error) {
 	l := new(Layers)
 	for _, file := range f.files {
@@ -228,8 +228,8 @@ func (f *Files) Of(command string, options []Option, shared Shared) (*Layers, er
 	return l, nil
 }
 
-// of returns the values of those of the shared options that a command has too. By the same variable
-// they mean the same.
+// of returns the values of the shared options that the command has too. Options with the same name
+// and the same variable have the same meaning.
 func (v Values) of(options, shared []Option) Values {
 	mine := Values{}
 	for _, s := range shared {
@@ -242,7 +242,7 @@ func (v Values) of(options, shared []Option) Values {
 }
 
 // over returns v with the additional values of common. If both have heads of a group, and the heads
-// differ, common does not count for the group, as between layers: see [Layers.Merge].
+// differ, the values of common for the group are dropped, as between layers: see [Layers.Merge].
 func (v Values) over(common Values, groups []Group) Values {
 	for _, group := range groups {
 		mine, theirs := v.heads(group), common.heads(group)
@@ -256,7 +256,7 @@ func (v Values) over(common Values, groups []Group) Values {
 	return common
 }
 
-// Known refuses tables that belong to none of the commands, for a program with commands below others.
+// Known refuses tables that belong to no command, for a program with commands below other commands.
 func (f *Files) Known(commands []string) error {
 	for _, file := range f.files {
 		if file.known("", file.tables, commands); file.doc.Err() != nil {
@@ -266,7 +266,7 @@ func (f *Files) Known(commands []string) error {
 	return nil
 }
 
-// known records unknown commands; above are the tables around these, with a blank behind.
+// known records unknown commands. above are the names of the enclosing tables, followed by a space.
 func (f *file) known(above string, tables map[string]tomlfile.Value, commands []string) {
 	for key, at := range tables {
 		name := above + key
@@ -326,5 +326,5 @@ func settable(options []Option) (all []string) {
 	return all
 }
 
-// place is where a value stands, as FILE:LINE.
+// place returns the place of a value, as FILE:LINE.
 func (v Value) place() string { return fmt.Sprintf("%s:%d", v.Path, v.Line) }

@@ -56,7 +56,7 @@ func (g *script) fishFlag(f *Field, condition string) {
 	fmt.Fprintf(g, " -d %s\n", quote(firstSentence(f.Help())))
 }
 
-// fish is what complete offers for the words of a field, "" for any word.
+// fish returns the words that complete offers for a field, or "" for any word.
 func (f *Field) fish(program string) string {
 	if kind := f.kind(); kind != "" {
 		return fmt.Sprintf("(%s complete %s -- (commandline -opc)[2..-1] 2>/dev/null)", program, kind)

@@ -7,19 +7,23 @@ import (
 	"strings"
 )
 
-// Habits map words that users of other programs type to ours.
+// Habits map words of other programs to the words of this program.
 type Habits struct {
-	// Commands are words with the commands above them, and the nearest command below those.
+	// Commands maps a word, after the commands above it, to the nearest command below those
+	// commands.
 	Commands map[string]string
-	// Flags are flags, with what may be meant: the first that the command has counts.
+	// Flags maps a flag to the flags that the user may mean. The first one that the command has is
+	// used.
 	Flags map[string][]string
-	// Advice ends the error of an unknown flag, by "COMMAND FLAG", if no flag is like it.
+	// Advice maps "COMMAND FLAG" to the end of the error of an unknown flag, for flags without a
+	// similar flag.
 	Advice map[string]string
-	// Places are flags with a value that may come before the command.
+	// Places are flags with a value that may stand before the command.
 	Places []string
 }
 
-// UnknownFlag says that the command has no such flag, and which one may be meant.
+// UnknownFlag returns an error text: the command does not have the flag, and which flag may be
+// meant.
 func (c *Command) UnknownFlag(word string) string {
 	fields := c.Of(c.New())
 	known := fields.names()
@@ -43,13 +47,14 @@ func (c *Command) UnknownFlag(word string) string {
 	return fmt.Sprintf("unknown flag %s%s", name, cmp.Or(near, c.program.Habits.Advice[c.Path+" "+name]))
 }
 
-// Here rewrites a line in the form of other programs to the form that the program reads.
+// Here rewrites a line from the form of other programs to the form that this program reads.
 func (p *App) Here(args []string) ([]string, error) {
 	return p.withoutHelp(p.dashesBehind(p.commandFirst(args)))
 }
 
-// dashesBehind moves -- from before a command, where it has nothing to keep apart, to behind it: it
-// stays true that no word after it is a flag, and files are read for the command that runs.
+// dashesBehind moves a -- that stands before a command, where it separates nothing, behind the
+// command. It is still true that no word after it is a flag. Files are then read for the command
+// that runs.
 func (p *App) dashesBehind(args []string) []string {
 	c, at, n := p.Root(), -1, 0
 	for ; n < len(args); n++ {
@@ -73,7 +78,7 @@ func (p *App) dashesBehind(args []string) []string {
 	return append(moved, args[n:]...)
 }
 
-// commandFirst moves a command before the flags that say where it works.
+// commandFirst moves a command before the flags that name its place.
 func (p *App) commandFirst(args []string) []string {
 	n := 0
 	for n < len(args) {
@@ -91,20 +96,21 @@ func (p *App) commandFirst(args []string) []string {
 	}
 	words := 1
 	if c := p.Root().child(args[n]); n+1 < len(args) && (c == nil || len(c.Below()) > 0) {
-		words++ // as context list
+		words++ // such as context list
 	}
 	return slices.Concat(args[n:n+words], args[:n], args[n+words:])
 }
 
-// withoutHelp replaces -h among several letters behind one dash, where it would mean help: a user who
-// types ls -lh wants sizes for people. Other commands have no such flag.
+// withoutHelp replaces an h among several letters behind one dash, where it would mean help,
+// because a user who types ls -lh wants sizes for people. For commands without such a flag, it
+// returns an error.
 func (p *App) withoutHelp(args []string) ([]string, error) {
 	c, rest, err := p.command(args)
 	letters := func(word string) bool {
 		return len(word) > 2 && word[0] == '-' && word[1] != '-' && strings.Contains(word, "h")
 	}
 	if err != nil || len(c.Below()) > 0 || !slices.ContainsFunc(rest, letters) {
-		return args, nil // reading the line finds the mistake
+		return args, nil // Read reports the mistake
 	}
 	fields := c.Of(c.New())
 	program := slices.ContainsFunc(fields, func(f Field) bool { return f.Passthrough })
@@ -124,7 +130,7 @@ func (p *App) withoutHelp(args []string) ([]string, error) {
 				return slices.Concat(args[:i], []string{strings.ReplaceAll(word, "h", ""), "--human-readable"}, args[i+1:]), nil
 			}
 			if f := fields.Find("-" + letter); f == nil || !f.Boolean() {
-				break // it is wrong, or what follows is its value
+				break // the letter is wrong, or its value follows
 			}
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helped has a text that the help of a command has below its line in the grammar. An indented line
-// is an example, which is not filled.
+// helped has the text that the help of a command shows below the line from the grammar. An indented
+// line is an example, and is not wrapped.
 type helped interface{ Help() string }
 
-// Help writes the help of the command, as wide as the terminal that w is, or COLUMNS.
+// Help writes the help of the command, as wide as COLUMNS or the terminal w.
 func (c *Command) Help(w io.Writer) error {
 	p := page{width: columns(w)}
 	root := c.above == nil
@@ -48,7 +48,7 @@ func (c *Command) Help(w io.Writer) error {
 	return err
 }
 
-// columns is how wide a help is that is written to w.
+// columns returns the width of a help that is written to w.
 func columns(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
 		return n
@@ -61,7 +61,7 @@ func columns(w io.Writer) int {
 	return 80
 }
 
-// usage is the first line of the help.
+// usage returns the first line of the help.
 func (c *Command) usage() string {
 	words := []string{c.program.Name}
 	if c.above != nil {
@@ -99,7 +99,7 @@ func (c *Command) usage() string {
 	return strings.Join(words, " ")
 }
 
-// title is the command with those above it, each with its aliases.
+// title returns the command with the commands above it, each with its aliases.
 func (c *Command) title() string {
 	title := c.Name
 	if len(c.Aliases) > 0 {
@@ -111,7 +111,7 @@ func (c *Command) title() string {
 	return title
 }
 
-// name is the field as errors have it: --size, or <path> ...
+// name returns the field in the form of errors: --size, or <path> ...
 func (f *Field) name() string {
 	if !f.Arguments {
 		return "--" + f.Name
@@ -126,7 +126,7 @@ func (f *Field) name() string {
 	return name
 }
 
-// summary is name with the value that a flag takes: --size=N.
+// summary returns the name with the value that a flag takes: --size=N.
 func (f *Field) summary() string {
 	if f.Arguments || f.Boolean() {
 		return f.name()
@@ -146,7 +146,7 @@ func (f *Field) summary() string {
 	return f.name() + "=" + value + tail
 }
 
-// Help is the text about the field, without its variables.
+// Help returns the text about the field, without its variables.
 func (f *Field) Help() string {
 	text := strings.ReplaceAll(f.tag.Get("help"), "${default}", f.Default)
 	if f.program != nil {
@@ -155,7 +155,7 @@ func (f *Field) Help() string {
 	return text
 }
 
-// described is the text about the field, with its variables.
+// described returns the text about the field, with its variables.
 func (f *Field) described() string {
 	text := f.Help()
 	if len(f.Env) == 0 {
@@ -169,7 +169,7 @@ func (f *Field) described() string {
 	return text
 }
 
-// page is a help as it is written.
+// page is a help that is being written.
 type page struct {
 	b     strings.Builder
 	width int
@@ -180,7 +180,7 @@ func (p *page) line(text string) {
 	p.b.WriteByte('\n')
 }
 
-// filled are the lines of a text of a width. What is indented is not filled.
+// filled returns the lines of a text, wrapped at a width. Indented text is not wrapped.
 func filled(text, indent string, width int) []string {
 	var parser comment.Parser
 	printer := comment.Printer{TextCodePrefix: indent, TextWidth: width}
@@ -195,7 +195,7 @@ func (p *page) text(text string) {
 	}
 }
 
-// row is a line of a table, with a text that may need several.
+// row is a row of a table. Its right text may need several lines.
 type row struct{ left, right string }
 
 // table writes two columns.
@@ -248,7 +248,7 @@ func (p *page) section(title string, rows []row) {
 	}
 }
 
-// flags writes the flags of a command, those of the program first, in their sections.
+// flags writes the flags of a command in their sections, after the flags of the program itself.
 func (p *page) flags(program *App, fields Fields) {
 	p.section("Flags:", rows(program.own(), fields.in("")))
 	var seen []string
@@ -263,15 +263,15 @@ func (p *page) flags(program *App, fields Fields) {
 	}
 }
 
-// Section is the key of the [Section] of the help that the flag is in.
+// Section returns the key of the [Section] of the help to which the flag belongs.
 func (f *Field) Section() string { return f.tag.Get("group") }
 
-// in are the flags of a section that the help lists.
+// in returns the flags of a section that the help lists.
 func (fs Fields) in(key string) Fields {
 	return slices.DeleteFunc(slices.Clone(fs), func(f Field) bool { return f.Arguments || f.Hidden || f.Section() != key })
 }
 
-// rows are those of flags, with an empty one between the parts.
+// rows returns the rows of flags, with an empty row between the parts.
 func rows(parts ...Fields) (all []row) {
 	short := slices.ContainsFunc(slices.Concat(parts...), func(f Field) bool { return f.Short != "" })
 	for i, part := range parts {

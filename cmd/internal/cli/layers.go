@@ -13,17 +13,17 @@ type Layers struct{ by [ranks]Values }
 // Required returns the values that override flags and variables.
 func (l *Layers) Required() Values { return l.by[required] }
 
-// Group are options that mean one thing together, such as which agent a command is for.
+// Group are options that have a meaning only together, such as the options that name the agent.
 type Group struct {
 	Heads []string // alternatives, such as the URL or the context
 	Rest  []string // options that belong to one of them, such as the token
 }
 
-// Merge merges the files. given returns the value of a flag or a variable.
+// Merge merges the files. given returns the value of a flag or a variable of the environment.
 //
-// In a group the strongest layer with a head counts. If a weaker layer has another head, or another
-// value of the head, Merge ignores all its values of the group, because a token must not go to another
-// agent than the one that it stands beside.
+// In a group, the strongest layer with a head is used. If a weaker layer has another head, or
+// another value of the head, Merge ignores all its values of the group, because a token must go
+// only to the agent that is named beside it.
 func (l *Layers) Merge(groups []Group, given func(option string) (text string, ok bool)) Values {
 	merged := Values{}
 	yields := [ranks]map[string]bool{}
@@ -40,7 +40,7 @@ func (l *Layers) Merge(groups []Group, given func(option string) (text string, o
 	return merged
 }
 
-// yield records the options of a group that do not count, by layer.
+// yield records the ignored options of a group, by layer.
 func (l *Layers) yield(yields *[ranks]map[string]bool, group Group, given func(string) (string, bool)) {
 	said := map[string]string{}
 	for _, head := range group.Heads {
@@ -81,7 +81,7 @@ func (v Values) heads(group Group) map[string]string {
 	return says
 }
 
-// Variable returns the first of the variables that is set. An empty path counts as not set.
+// Variable returns the first variable that is set. For a path, an empty value counts as not set.
 func Variable(names []string, path bool) (name, text string, ok bool) {
 	for _, name := range names {
 		if text, ok := os.LookupEnv(name); ok && (text != "" || !path) {
@@ -91,7 +91,7 @@ func Variable(names []string, path bool) (name, text string, ok bool) {
 	return "", "", false
 }
 
-// Override says that a file overrides the flag or the variable with the name by.
+// Override returns a remark that a file overrides the flag or variable named by.
 func (v Value) Override(by string) string {
 	return fmt.Sprintf("%s has no effect: %s requires another value", by, v.place())
 }

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// UsageError says what is wrong with the command line.
+// UsageError describes a mistake in the command line.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// Meant returns a question whether the user meant a word, "" for no word.
+// Meant returns the question whether the user meant a word, or "" for no word.
 func Meant(word string) string {
 	if word == "" {
 		return ""
@@ -18,13 +18,13 @@ func Meant(word string) string {
 	return fmt.Sprintf("; did you mean %s?", word)
 }
 
-// nearest returns the known word that is most like word, or "" if none is like it.
+// nearest returns the known word that is most similar to word, or "" if no word is similar.
 func nearest(word string, known []string) string {
 	letters := len(strings.TrimLeft(word, "-"))
 	best, least := "", min(2, max(1, letters/3))+1
 	for _, k := range known {
 		if len(word)-len(k) >= least {
-			continue // so much has to be removed: a word of any length costs nothing
+			continue // at least this many letters must be removed, so a very long word costs no time
 		}
 		if d := distance(word, k); d < least && d < letters {
 			best, least = k, d
@@ -33,7 +33,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// distance counts the letters to change, add, remove or exchange with the next one.
+// distance counts the letters to change, add, remove or swap with the next letter.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

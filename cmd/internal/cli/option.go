@@ -15,10 +15,10 @@ import (
 type Option struct {
 	Name    string
 	Type    reflect.Type
-	Env     []string // its variables; the first that is set counts
+	Env     []string // its variables; the first one that is set is used
 	Default string
 	Enum    []string // nil: any value
-	Path    bool     // it is a path, or several
+	Path    bool     // a path, or several paths
 	Secret  bool     // its value is never shown
 }
 
@@ -30,7 +30,7 @@ func (o *Option) Settable() bool { return len(o.Env) > 0 && o.Name != fileOption
 
 // Value is the value of an option in a file.
 type Value struct {
-	Texts    []string // as on a command line; one, unless it is a list
+	Texts    []string // as on a command line; one text, unless the option is a list
 	Path     string   // of the file
 	Line     int
 	Required bool // it overrides flags and variables
@@ -39,7 +39,7 @@ type Value struct {
 // Values are the values of the options of a command, by name.
 type Values map[string]Value
 
-// read converts a value of a file in folder. The error says what was expected.
+// read converts a value from a file in folder. The error describes the expected value.
 func (o *Option) read(raw any, folder string) (v Value, err error) {
 	t := o.Type
 	if t.Kind() == reflect.Pointer {
@@ -140,10 +140,10 @@ func plural(t reflect.Type) string {
 
 // Set sets a field of the option's type.
 func (v Value) Set(field reflect.Value) {
-	_ = set(field, v.Texts) // it was tried when the file was read
+	_ = set(field, v.Texts) // reading the file has tried this
 }
 
-// set gives a field what texts say.
+// set sets a field to the value that texts describe.
 func set(field reflect.Value, texts []string) error {
 	if field.Kind() != reflect.Slice {
 		return parse(field, texts[0])

@@ -33,9 +33,9 @@ import (
 // App is a program with commands.
 type App struct {
 	Name        string
-	Description string // of the help, as it is
+	Description string // text of the help, printed unchanged
 	Commands    any    // a struct with a field for each command
-	Own         any    // a struct with the flags of the program itself: every command has them, and they take effect at once
+	Own         any    // a struct with the flags of the program itself: every command has these flags, and they take effect at once
 	Sections    []Section
 	Habits      Habits
 	// Vars are the values of ${NAME} in defaults and help.
@@ -47,13 +47,13 @@ type App struct {
 	root *Command
 }
 
-// Section is a part of the flags in a help: those with the tag group:"KEY".
+// Section is a part of the flags in a help: the flags with the tag group:"KEY".
 type Section struct{ Key, Title string }
 
 // Command is a command of a program, or the program itself, which has commands below it.
 type Command struct {
 	Name, Summary string
-	Path          string // with those above it: "keys list"; "" for the program
+	Path          string // with the commands above it: "keys list"; "" for the program
 	Aliases       []string
 	Hidden        bool
 	Default       bool // its flags may come without its name
@@ -65,13 +65,13 @@ type Command struct {
 	below   []*Command
 }
 
-// Root is the program itself.
+// Root returns the program itself.
 func (p *App) Root() *Command {
 	p.once.Do(func() { p.root = &Command{Name: p.Name, program: p, flags: reflect.TypeOf(p.Commands)} })
 	return p.root
 }
 
-// Find returns a command by its path, nil if there is none.
+// Find returns a command by its path, or nil if there is none.
 func (p *App) Find(path string) *Command {
 	c := p.Root()
 	for word := range strings.SplitSeq(path, " ") {
@@ -84,7 +84,8 @@ func (p *App) Find(path string) *Command {
 	return c
 }
 
-// Leaves are the commands of the program that have none below them, but for hidden ones.
+// Leaves returns the commands of the program that have no commands below them, except hidden
+// commands.
 func (p *App) Leaves() (all []*Command) { return p.Root().leaves() }
 
 func (c *Command) leaves() (all []*Command) {
@@ -98,13 +99,13 @@ func (c *Command) leaves() (all []*Command) {
 	return all
 }
 
-// Below are the commands below this one.
+// Below returns the commands below this one.
 func (c *Command) Below() []*Command {
 	c.once.Do(c.list)
 	return c.below
 }
 
-// list fills in below.
+// list sets below.
 func (c *Command) list() {
 	for field := range c.flags.Fields() {
 		tag := plainTag(field.Tag)
@@ -120,12 +121,12 @@ func (c *Command) list() {
 	}
 }
 
-// Shown are the commands below this one that its help lists.
+// Shown returns the commands below this one that its help lists.
 func (c *Command) Shown() []*Command {
 	return slices.DeleteFunc(slices.Clone(c.Below()), func(child *Command) bool { return child.Hidden })
 }
 
-// child is the command below this one that a word names, nil if none is.
+// child returns the command below this one that a word names, or nil if there is none.
 func (c *Command) child(word string) *Command {
 	for _, child := range c.Below() {
 		if child.Name == word || slices.Contains(child.Aliases, word) {
@@ -135,7 +136,8 @@ func (c *Command) child(word string) *Command {
 	return nil
 }
 
-// fallback is the command below this one of which the flags may come without its name, or nil.
+// fallback returns the default command below this one, whose flags may come without its name, or
+// nil.
 func (c *Command) fallback() *Command {
 	for _, child := range c.Below() {
 		if child.Default {
@@ -145,10 +147,10 @@ func (c *Command) fallback() *Command {
 	return nil
 }
 
-// New returns empty flags of the command, a pointer to a struct.
+// New returns a pointer to a struct for the flags of the command.
 func (c *Command) New() any { return reflect.New(c.flags).Interface() }
 
-// Of lists the fields of flags of this command.
+// Of lists the fields of the flags of this command.
 func (c *Command) Of(flags any) Fields {
 	fields := Of(flags)
 	for i := range fields {
@@ -160,7 +162,7 @@ func (c *Command) Of(flags any) Fields {
 	return fields
 }
 
-// expand puts the values of variables into a text.
+// expand replaces variables in a text by their values.
 func (p *App) expand(text string) string {
 	if strings.Contains(text, "${") {
 		for name, value := range p.Vars {
@@ -170,7 +172,7 @@ func (p *App) expand(text string) string {
 	return text
 }
 
-// own are the flags of the program itself.
+// own returns the flags of the program itself.
 func (p *App) own() Fields {
 	help := struct {
 		Help bool `short:"h" help:"Print this help."`
@@ -182,7 +184,7 @@ func (p *App) own() Fields {
 	return fields
 }
 
-// mistake is where a line stops to make sense: at a word that is no command.
+// mistake returns the error for a word that is no command.
 func (c *Command) mistake(word string) error {
 	var known []string
 	for _, child := range c.Shown() {

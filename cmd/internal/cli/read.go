@@ -11,26 +11,26 @@ import (
 	"unicode/utf8"
 )
 
-// checker is a command that checks its flags together. [App.Read] calls Check when all flags are
-// filled in; required ones may be missing.
+// checker is a command that checks its flags together. [App.Read] calls Check after all flags are
+// set. Required flags may be missing then.
 type checker interface{ Check() error }
 
 // Line is a line that was read.
 type Line struct {
 	Command   *Command
-	Flags     any      // of the command, filled in; nil if AtOnce is set
+	Flags     any      // of the command, set; nil if AtOnce is set
 	AtOnce    string   // the first flag of the program itself that is given, such as help; "" for none
 	Overrides []string // flags and variables that have no effect because of a file
 }
 
-// Command returns the command that a line names with its first words: the program itself if these
-// are none. The error is a [UsageError] about a word that is no command.
+// Command returns the command that the first words of a line name, or the program itself if they
+// name none. The error is a [UsageError] about a word that is no command.
 func (p *App) Command(args []string) (*Command, error) {
 	c, _, err := p.command(args)
 	return c, err
 }
 
-// command is Command, and returns the words behind the command.
+// command does what Command does, and also returns the words after the command.
 func (p *App) command(args []string) (c *Command, rest []string, err error) {
 	c = p.Root()
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") && len(c.Below()) > 0 {
@@ -43,9 +43,9 @@ func (p *App) command(args []string) (c *Command, rest []string, err error) {
 	return c, args, nil
 }
 
-// Read fills in the flags of the command that a line names, and checks them. values are the values
-// from files for this command. The error is about the first mistake, in a single word before one in
-// the whole line.
+// Read sets the flags of the command that a line names, and checks them. values are the values from
+// files for this command. The error is about the first mistake. Mistakes in a single word are
+// reported before mistakes that concern the whole line.
 func (p *App) Read(args []string, values Values) (*Line, error) {
 	command, rest, err := p.command(args)
 	if err != nil {
@@ -75,16 +75,16 @@ func (p *App) Read(args []string, values Values) (*Line, error) {
 // reader is a line that is being read.
 type reader struct {
 	command *Command
-	ahead   *Command // the default command below it, of which the flags are read already
+	ahead   *Command // the default command below it, whose flags are being read
 	flags   any      // of ahead, or of command
 	fields  Fields   // of flags
 	own     Fields   // of the program
-	atOnce  string   // the first of these that was given
-	next    int      // the field with the next argument
-	literal bool     // no word is a flag any more
+	atOnce  string   // the first flag of own that was given
+	next    int      // index of the field with the next argument
+	literal bool     // all further words are arguments
 }
 
-// enter goes on with the flags of a command.
+// enter continues with the flags of a command.
 func (r *reader) enter(c *Command) {
 	r.command, r.ahead, r.next = c, c.fallback(), 0
 	if r.ahead != nil {
@@ -94,7 +94,7 @@ func (r *reader) enter(c *Command) {
 	r.fields = c.Of(r.flags)
 }
 
-// words reads all words of the line behind the command.
+// words reads all words of the line after the command.
 func (r *reader) words(args []string) (err error) {
 	for len(args) > 0 && err == nil {
 		word := args[0]
@@ -129,7 +129,7 @@ func (r *reader) argument() *Field {
 	return nil
 }
 
-// flag reads the flag at the front of args, and returns the words behind it. If the command line of
+// flag reads the flag at the front of args, and returns the words after it. If the command line of
 // another program may follow, an unknown flag begins that line, and [checker] reports it.
 func (r *reader) flag(args []string, argument *Field) (rest []string, err error) {
 	f, value, rest, err := r.own.flag(args)
@@ -147,7 +147,7 @@ func (r *reader) flag(args []string, argument *Field) (rest []string, err error)
 	case ok && argument != nil && argument.Passthrough:
 		word := args[0]
 		if !strings.HasPrefix(word, "--") {
-			word = unknown.Flag // which may be behind others in the same word
+			word = unknown.Flag // the flag may stand after others in the same word
 		}
 		return r.take(argument, append([]string{word}, rest...))
 	case ok:
@@ -160,7 +160,7 @@ func (r *reader) flag(args []string, argument *Field) (rest []string, err error)
 	return rest, f.Set(value)
 }
 
-// take gives an argument its words: one, or all up to the next flag.
+// take gives an argument its words: one word, or all words up to the next flag.
 func (r *reader) take(f *Field, args []string) (rest []string, err error) {
 	n := 1
 	switch {
@@ -181,8 +181,9 @@ func (r *reader) take(f *Field, args []string) (rest []string, err error) {
 	return args[n:], nil
 }
 
-// branch goes on with the command that a word names. Behind flags this is the default command, which
-// has them, or one that is asked about, as in --help exec: files were read for no other.
+// branch continues with the command that a word names. After flags, this may be the default
+// command, to which the flags belong, or a command in a request for help, as in --help exec. Other
+// commands are refused, because files were read only for the default command.
 func (r *reader) branch(word string) error {
 	child := r.command.child(word)
 	switch {
@@ -201,12 +202,12 @@ func (r *reader) branch(word string) error {
 	return UsageError("unexpected argument " + word)
 }
 
-// looksLikeFlag reports whether a word begins as a flag does.
+// looksLikeFlag reports whether a word begins like a flag.
 func looksLikeFlag(word string) bool { return strings.HasPrefix(word, "-") && word != "-" }
 
 // UnknownFlag is the error of a flag that a command does not have.
 type UnknownFlag struct {
-	Flag string // as it is written, without a value
+	Flag string // as written, without a value
 	near string // the flag that may be meant
 }
 
@@ -217,8 +218,9 @@ func (e *UnknownFlag) Error() string {
 	return "unknown flag " + e.Flag
 }
 
-// flag takes the flag at the front of args, with its value. Of several letters behind one dash it
-// takes the first, and rest begins with the others. A flag that takes no value has the value true.
+// flag reads the flag at the front of args, with its value. If several letters stand behind one
+// dash, it reads the first letter, and rest begins with the others. A flag that takes no value has
+// the value true.
 func (fs Fields) flag(args []string) (f *Field, value string, rest []string, err error) {
 	word, rest := args[0], args[1:]
 	name, value, inline := strings.Cut(word, "=")
@@ -256,15 +258,15 @@ func (p *App) Given(args []string) (given map[string]string, unknown *UnknownFla
 	return c.Of(c.New()).Given(rest)
 }
 
-// Given returns the values of the flags that are on a command line, which may be wrong, up to
-// the command of another program; args are those behind the command. A boolean one has the
-// value "true". unknown is about the first flag that the command does not have; nil if there is none.
+// Given returns the values of the flags on a command line, up to the command of another program.
+// The line may have mistakes. args are the words after the command. A boolean flag has the value
+// "true". unknown is about the first flag that the command does not have; nil if there is none.
 func (fs Fields) Given(args []string) (given map[string]string, unknown *UnknownFlag) {
 	given = map[string]string{}
 	program := slices.ContainsFunc(fs, func(f Field) bool { return f.Passthrough })
 	for len(args) > 0 {
 		if !looksLikeFlag(args[0]) && !program {
-			args = args[1:] // behind an argument come flags, too, unless it begins another command line
+			args = args[1:] // flags may follow an argument, unless the argument begins another command line
 			continue
 		}
 		if args[0] == "--" || !looksLikeFlag(args[0]) {
@@ -325,12 +327,12 @@ func (f *Field) checkEnum() error {
 	return UsageError(fmt.Sprintf("%s must be one of %s but got %q", f.name(), quoted(f.choices(), ","), v))
 }
 
-// choices are the words that the field takes, without the empty one.
+// choices returns the words that the field accepts, without the empty word.
 func (f *Field) choices() []string {
 	return slices.DeleteFunc(slices.Clone(f.Enum), func(word string) bool { return word == "" })
 }
 
-// choice is the end of a text that says that one of these words is missing.
+// choice returns the end of an error text that says that a value is missing.
 func (f *Field) choice() string {
 	if len(f.Enum) == 0 {
 		return ""
@@ -338,7 +340,7 @@ func (f *Field) choice() string {
 	return ": " + strings.Join(f.choices(), " or ")
 }
 
-// incomplete returns an error if a command does nothing without one of those below it.
+// incomplete returns an error if the command only has commands below it and does nothing by itself.
 func (c *Command) incomplete() error {
 	var names []string
 	for _, child := range c.Shown() {

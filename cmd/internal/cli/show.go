@@ -7,11 +7,11 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// Shown is an option with its value, and where that is from.
+// Shown is an option with its value, and the place of the value.
 type Shown struct {
 	Command string `json:"command"`
 	Option  string `json:"option"`
-	// Value has several texts only for a list. It is nil if nothing says it.
+	// Value has several texts only for a list. It is nil if nothing sets the value.
 	Value []string `json:"value"`
 	// Source is requirement, flag, variable, file or default.
 	Source   string `json:"source"`
@@ -30,8 +30,8 @@ const (
 	notShown = "(not shown)"
 )
 
-// Explain returns the options of a command that can be set in several places, with the place that
-// counts. given has the flags on a command line.
+// Explain returns the options of a command that can be set in several places, each with the place
+// of its value. given has the flags on a command line.
 func Explain(command string, options []Option, values Values, given map[string]string) (all []Shown) {
 	for i := range options {
 		o := &options[i]
@@ -67,8 +67,8 @@ func Explain(command string, options []Option, values Values, given map[string]s
 }
 
 // harmless returns a value without secrets: it removes the user and password, the query and the
-// fragment of a URL, or of several. A comma separates URLs only if a URL begins behind it, because
-// passwords and queries have commas too.
+// fragment of a URL, or of several URLs. A comma separates URLs only if a URL begins after it,
+// because passwords and queries may contain commas too.
 func harmless(text string, secret bool) string {
 	switch {
 	case secret && text != "":
@@ -88,7 +88,7 @@ func harmless(text string, secret bool) string {
 		scheme, rest, _ := strings.Cut(url, "://")
 		hidden := ""
 		if at := strings.IndexAny(rest, "?#"); at >= 0 {
-			if strings.Contains(rest[at:], "@") { // which may be the end of a password
+			if strings.Contains(rest[at:], "@") { // the @ may be the end of a password
 				rest = notShown
 			} else {
 				rest, hidden = rest[:at], rest[at:at+1]+notShown
@@ -102,10 +102,10 @@ func harmless(text string, secret bool) string {
 	return strings.Join(urls, ",")
 }
 
-// Set reports whether the value is set, and not the default.
+// Set reports whether the value is set. A default does not count as set.
 func (s *Shown) Set() bool { return s.Source != sourceDefault }
 
-// From says where the value is set.
+// From returns the place where the value is set.
 func (s *Shown) From() string {
 	switch s.Source {
 	case sourceFile:
@@ -120,10 +120,10 @@ func (s *Shown) From() string {
 	return s.Source
 }
 
-// ShownHeading is that of a table of options.
+// ShownHeading is the heading of a table of options.
 const ShownHeading = "COMMAND\tOPTION\tVALUE\tFROM"
 
-// Row is the option in such a table.
+// Row returns the row of the option in such a table.
 func (s *Shown) Row() []string {
 	value := "-"
 	if len(s.Value) > 0 {

@@ -40,8 +40,8 @@ fi
 `)
 }
 
-// zshCase writes what completes a line that goes on with one of the commands; otherwise
-// writes what completes it where it goes on with something else.
+// zshCase writes the code that completes a line whose next word is one of the commands. otherwise
+// writes the code for any other next word.
 func (g *script) zshCase(indent string, entries []completedCommand, otherwise func()) {
 	fmt.Fprintf(g, "%scommands=(\n", indent)
 	for _, e := range entries {
@@ -103,7 +103,7 @@ func (g *script) zshArguments(e *completedCommand) {
 	}
 }
 
-// zsh is the action of _arguments for the words of a field, "" for any word.
+// zsh returns the action of _arguments for the words of a field, or "" for any word.
 func (f *Field) zsh(program string) string {
 	switch {
 	case f.kind() != "":

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Harmless returns a writer for text of others that the user reads. If the file is a terminal, the
-// writer replaces control characters except new lines and tabs. Other files get the text unchanged.
+// Harmless returns a writer for text from other sources that the user reads. If the file is a
+// terminal, the writer replaces control characters except newlines and tabs. Other files get the
+// text unchanged.
 func Harmless(f *os.File) io.Writer {
 	if NewTerminal(f) == nil {
 		return f
@@ -18,7 +19,7 @@ func Harmless(f *os.File) io.Writer {
 
 type harmless struct {
 	w    io.Writer
-	part []byte // of a character whose rest is to come
+	part []byte // the beginning of a character whose other bytes come later
 }
 
 func (h *harmless) Write(p []byte) (int, error) {

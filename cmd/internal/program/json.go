@@ -26,7 +26,7 @@ func PrintJSON(w io.Writer, v any) error {
 			continue
 		}
 		for _, unit := range utf16.AppendRune(nil, r) {
-			fmt.Fprintf(&safe, `\u%04x`, unit) // it is in a string: the rest of JSON can be printed
+			fmt.Fprintf(&safe, `\u%04x`, unit) // r is in a string, because the rest of JSON is printable
 		}
 	}
 	_, err := io.WriteString(w, safe.String())

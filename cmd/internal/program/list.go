@@ -10,7 +10,7 @@ import (
 // PrintList prints a list: as a JSON array, or as a table.
 func PrintList[Entry, Cell any](w io.Writer, asJSON bool, list []Entry, heading string, row func(Entry) []Cell) error {
 	if asJSON {
-		return PrintJSON(w, append([]Entry{}, list...)) // a nil list is [] and not null
+		return PrintJSON(w, append([]Entry{}, list...)) // so that a nil list is [] and not null
 	}
 	return PrintTable(w, list, heading, row)
 }

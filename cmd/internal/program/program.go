@@ -14,8 +14,8 @@ import (
 	"github.com/execagent/execagent/internal/secretenv"
 )
 
-// Exit codes of the agent itself. exec and sandbox end with the code of their
-// command, and have more codes of their own.
+// Exit codes of the agent itself. exec and sandbox end with the exit code of their command, and
+// have additional codes.
 const (
 	ExitOK      = 0
 	ExitFailure = 1 // starting up or serving
@@ -34,7 +34,7 @@ type System struct {
 	Errors func(what any)
 }
 
-// Tell reports an error, by [Complain] unless Errors is set.
+// Tell reports an error with [Complain], or with Errors if that is set.
 func (s System) Tell(what any) {
 	if s.Errors != nil {
 		s.Errors(what)
@@ -43,8 +43,8 @@ func (s System) Tell(what any) {
 	Complain(s.Stderr, what)
 }
 
-// Lookup finds a variable of the environment that the program was started
-// with. If a name is there more than once, the last entry counts.
+// Lookup finds a variable of the environment that the program was started with. If a name occurs
+// more than once, the last entry is used.
 func (s System) Lookup(name string) (value string, ok bool) {
 	for _, entry := range s.Environ {
 		if n, v, _ := strings.Cut(entry, "="); n == name {
@@ -57,8 +57,9 @@ func (s System) Lookup(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// Withhold returns s with more variables among its keys. As with the keys that secretenv.Take finds at
-// the start, commands do not inherit them, and they are cleared from memory that other processes see.
+// Withhold returns s with more variables among its keys. As with the keys that secretenv.Take finds
+// at the start, commands do not inherit these variables, and they are cleared from the memory that
+// other processes can read.
 func (s System) Withhold(secret func(name string) bool) (System, error) {
 	var rest []string
 	for _, entry := range s.Environ {
@@ -74,9 +75,9 @@ func (s System) Withhold(secret func(name string) bool) (System, error) {
 	return s, err
 }
 
-// Complain writes an error, each line after the name of the program. It replaces control characters,
-// because the error may come from an agent; a return at the end stays, for a raw terminal. The caller
-// must not pass secrets.
+// Complain writes an error, with the name of the program before it. It replaces control characters,
+// because the error may come from an agent. A carriage return at the end stays, for a raw terminal.
+// The caller must not pass secrets.
 func Complain(w io.Writer, what any) {
 	text, raw := strings.CutSuffix(fmt.Sprint(what), "\r")
 	lines := strings.Split(text, "\n")
@@ -87,12 +88,12 @@ func Complain(w io.Writer, what any) {
 	if raw {
 		end = "\r\n"
 	}
-	// If standard error cannot be written to, nothing else can say so.
+	// If standard error cannot be written to, there is no other way to report it.
 	_, _ = io.WriteString(w, "agent: "+strings.Join(lines, "\n")+end)
 }
 
-// Plain makes a text harmless for a terminal: it replaces every character that is not printable, new
-// lines and tabs among them.
+// Plain makes a text harmless for a terminal: it replaces every character that is not printable,
+// including newlines and tabs.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -102,14 +103,13 @@ func Plain(text string) string {
 	}, text)
 }
 
-// Fail complains, and returns the exit code for that.
+// Fail complains, and returns the exit code for a failure.
 func (s System) Fail(err error) int {
 	s.Tell(err)
 	return ExitFailure
 }
 
-// Exit returns the exit code of a command that has ended with err, and complains if that is
-// not nil.
+// Exit returns the exit code of a command that has ended with err, and complains if err is not nil.
 func (s System) Exit(err error) int {
 	if err != nil {
 		return s.Fail(err)
@@ -117,11 +117,11 @@ func (s System) Exit(err error) int {
 	return ExitOK
 }
 
-// Logger returns a logger of a level, one of slog's names in any case, and of the
-// format "json" or "text".
+// Logger returns a logger with a level, one of slog's names in any case, and with the format "json"
+// or "text".
 func Logger(w io.Writer, level, format string) *slog.Logger {
 	var l slog.Level
-	// The parser of the flags has checked that it is one of the names.
+	// The parser of the flags has checked that the level is one of the names.
 	_ = l.UnmarshalText([]byte(level))
 	options := &slog.HandlerOptions{Level: l}
 	if format == "json" {

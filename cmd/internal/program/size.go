@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes. On a command line it may end in K, M, G or T, which stand for
-// 1024 bytes and its powers, with iB or B after the letter or without.
+// Size is a number of bytes. On a command line it may end in K, M, G or T, which stand for 1024
+// bytes and its powers. iB or B may follow the letter.
 type Size int64
 
 // UnmarshalText reads a size as it is written on a command line.

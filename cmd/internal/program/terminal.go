@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal is a file that is a terminal. nil stands for any other file; the methods of a nil
-// terminal do nothing, but for those that read or change how keys are read: Hide, Keys, Await,
-// Ready and InForeground need one.
+// Terminal is a file that is a terminal. nil stands for any other file. The methods of a nil
+// terminal do nothing, except Hide, Keys, AwaitForeground, Await, Ready and InForeground, which
+// must not be called on nil.
 type Terminal struct {
 	fd    int
-	saved *unix.Termios // the mode before Raw, EndAt or Hide; nil: none is in force
-	raw   bool          // it is Raw
+	saved *unix.Termios // the mode before Raw, EndAt or Hide; nil: none of them is in effect
+	raw   bool          // Raw is in effect
 }
 
-// NewTerminal returns the terminal that the file is, or nil. It does not own the
-// file.
+// NewTerminal returns the terminal that the file is, or nil if the file is no terminal. It does not
+// own the file.
 func NewTerminal(f *os.File) *Terminal {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -35,7 +35,7 @@ func NewTerminal(f *os.File) *Terminal {
 	return t
 }
 
-// Size returns the rows and columns; ok is false where they are not known.
+// Size returns the rows and columns; ok is false if they are unknown.
 func (t *Terminal) Size() (rows, cols uint16, ok bool) {
 	if t == nil {
 		return 0, 0, false
@@ -47,9 +47,8 @@ func (t *Terminal) Size() (rows, cols uint16, ok bool) {
 	return size.Row, size.Col, true
 }
 
-// Raw makes the terminal pass every byte on unchanged, as cfmakeraw(3) does. Echo,
-// line editing and Ctrl-C are left to the terminal of the command at the other
-// end.
+// Raw makes the terminal pass on every byte unchanged, as cfmakeraw(3) does. The terminal of the
+// command at the other end then does echo, line editing and Ctrl-C.
 func (t *Terminal) Raw() error {
 	if t == nil {
 		return nil
@@ -74,7 +73,7 @@ func (t *Terminal) change(edit func(mode *unix.Termios)) error {
 	}
 	mode := *saved
 	edit(&mode)
-	// TCSETSW first waits until output that was written for the old mode is out.
+	// TCSETSW first waits until the output that was written in the old mode has been sent.
 	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &mode); err != nil {
 		return err
 	}
@@ -82,8 +81,8 @@ func (t *Terminal) change(edit func(mode *unix.Termios)) error {
 	return nil
 }
 
-// EndAt makes the terminal pass input on also at this control character, not only at the end of a
-// line, until Restore. The terminal still edits lines and echoes.
+// EndAt makes the terminal pass input on also at this control character, and not only at the end of
+// a line, until Restore. The terminal still edits lines and echoes.
 func (t *Terminal) EndAt(control byte) error {
 	if t == nil {
 		return nil
@@ -96,7 +95,7 @@ func (t *Terminal) EndAt(control byte) error {
 	})
 }
 
-// Gone reports whether the terminal has been closed at its other end.
+// Gone reports whether the other end of the terminal has been closed.
 func (t *Terminal) Gone() bool {
 	if t == nil {
 		return false
@@ -110,7 +109,7 @@ func (t *Terminal) Hide() error {
 	return t.change(func(mode *unix.Termios) { mode.Lflag &^= unix.ECHO })
 }
 
-// IsRaw reports whether raw is in force.
+// IsRaw reports whether Raw is in effect.
 func (t *Terminal) IsRaw() bool { return t != nil && t.raw }
 
 // Restore undoes Raw, EndAt and Hide. It may be called more than once.
@@ -118,13 +117,13 @@ func (t *Terminal) Restore() {
 	if t == nil || t.saved == nil {
 		return
 	}
-	// It fails only if the terminal is gone; then there is nothing to restore.
+	// This fails only if the terminal is gone, and then there is nothing to restore.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
 	t.saved, t.raw = nil, false
 }
 
-// Keys makes the terminal pass on each key as it is typed, without echo, until restore is called. Keys
-// that send a signal still do so, unless the terminal is Raw.
+// Keys makes the terminal pass on each key when it is typed, without echo, until restore is called.
+// Keys that send a signal still do so, unless the terminal is Raw.
 func (t *Terminal) Keys() (restore func(), err error) {
 	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	if err != nil {
@@ -146,7 +145,7 @@ func (t *Terminal) Keys() (restore func(), err error) {
 	}, nil
 }
 
-// Writable reports whether there is a terminal that can be written to.
+// Writable reports whether there is a terminal, and it is open for reading and writing.
 func (t *Terminal) Writable() bool {
 	if t == nil {
 		return false
@@ -155,8 +154,8 @@ func (t *Terminal) Writable() bool {
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }
 
-// Background is how often a program in the background checks whether it is in the foreground again. A
-// shell signals that only to a program that was stopped.
+// Background is how often a program in the background checks whether it is in the foreground again.
+// A shell sends a signal (SIGCONT) only to a program that was stopped.
 const Background = 250 * time.Millisecond
 
 // AwaitForeground waits until this program is in the foreground of the terminal.
@@ -174,7 +173,8 @@ func (t *Terminal) AwaitForeground(ctx context.Context) error {
 }
 
 // Await waits until there is input and this program is in the foreground of the terminal, because a
-// read in the background would stop it (SIGTTIN). Another reader may be faster, see Ready.
+// read in the background would stop it (SIGTTIN). Another reader may read the input first, see
+// Ready.
 func (t *Terminal) Await(ctx context.Context) error {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -202,30 +202,30 @@ func (t *Terminal) Await(ctx context.Context) error {
 		case err == unix.EINTR, err == nil && (patience > 0 || fds[1].Revents == 0):
 		case err != nil:
 			return err
-		case t.InForeground(): // it was not stopped meanwhile
+		case t.InForeground(): // it was not moved to the background meanwhile
 			return nil
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// Ready reports whether a read would return at once, if only because the terminal is gone.
+// Ready reports whether a read would return at once, with input or because the terminal is gone.
 func (t *Terminal) Ready() bool {
 	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
 }
 
-// InForeground reports whether this program is in the foreground of the terminal. It does so also for
-// a terminal that does not control this program.
+// InForeground reports whether this program is in the foreground of the terminal. It returns true
+// also for a terminal that does not control this program.
 func (t *Terminal) InForeground() bool {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
 }
 
-// IsShownTerminal reports whether a file is a terminal that a confined command can
-// find: the link in /proc/self/fd has a name that leads to the same file. A
-// terminal of another devpts, as of the host around a container, has no such name.
+// IsShownTerminal reports whether a file is a terminal that a confined command can find: the link
+// in /proc/self/fd names a path that leads to the same file. A terminal of another devpts, such as
+// that of the host around a container, has no such path.
 func IsShownTerminal(f *os.File) bool {
 	if NewTerminal(f) == nil {
 		return false

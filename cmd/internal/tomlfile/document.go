@@ -48,7 +48,7 @@ func Parse(path, text string) (*Document, map[string]Value, error) {
 		err = fmt.Errorf("%s is not TOML", path)
 	case strings.HasSuffix(at.Message, "has already been defined."):
 		err = fmt.Errorf("%s:%d: this table or key is defined twice", path, at.Position.Line)
-	case at.LastKey == "" || at.Position.Line <= 1: // a token that ends with = is a key, too
+	case at.LastKey == "" || at.Position.Line <= 1: // a token that ends with = counts as a key, too
 		err = fmt.Errorf("%s:%d: not TOML", path, at.Position.Line)
 	default:
 		err = fmt.Errorf("%s:%d: not TOML, after the key %s", path, at.Position.Line, at.LastKey)
@@ -56,10 +56,10 @@ func Parse(path, text string) (*Document, map[string]Value, error) {
 	return nil, nil, err
 }
 
-// Err returns the error that is first in the file.
+// Err returns the first error in the file.
 func (d *Document) Err() error { return d.err }
 
-// Fail records an error about a value, unless there is one above it in the file.
+// Fail records an error about a value, unless the document has an error on the same line or above.
 func (d *Document) Fail(at Value, format string, args ...any) {
 	line := d.Line(at)
 	if d.err == nil || line < d.line {
@@ -68,7 +68,7 @@ func (d *Document) Fail(at Value, format string, args ...any) {
 	}
 }
 
-// Line returns the line of a value; 0 for a table that is only named as part of others.
+// Line returns the line of a value, or 0 for a table that is named only as part of other tables.
 func (d *Document) Line(at Value) int {
 	if place, ok := errors.AsType[toml.ParseError](d.meta.PrimitiveDecode(at, &refusing{})); ok {
 		return place.Position.Line
@@ -80,19 +80,19 @@ func (d *Document) Line(at Value) int {
 // map[string]any and so on.
 func (d *Document) Any(at Value) any {
 	var t taking
-	_ = d.meta.PrimitiveDecode(at, &t) // it takes everything
+	_ = d.meta.PrimitiveDecode(at, &t) // taking accepts every value
 	return t.value
 }
 
 // Table returns the values of a table.
 func (d *Document) Table(key string, at Value) (values map[string]Value) {
 	if _, ok := As[map[string]any](d, key, "a table", at); ok {
-		_ = d.meta.PrimitiveDecode(at, &values) // it is a table
+		_ = d.meta.PrimitiveDecode(at, &values) // As has checked that it is a table
 	}
 	return values
 }
 
-// As returns the value of a key, which has to be a V; want describes V in the error.
+// As returns the value of a key, which must be a V. want describes V in the error.
 func As[V any](d *Document, key, want string, at Value) (v V, ok bool) {
 	if v, ok = d.Any(at).(V); !ok {
 		d.Fail(at, "%s is not %s", key, want)
@@ -100,12 +100,12 @@ func As[V any](d *Document, key, want string, at Value) (v V, ok bool) {
 	return v, ok
 }
 
-// refusing takes no value: the decoder's error then says where the value is.
+// refusing accepts no value, because the decoder's error then has the line of the value.
 type refusing struct{}
 
 func (*refusing) UnmarshalTOML(any) error { return errors.New("refused") }
 
-// taking takes any value.
+// taking accepts any value.
 type taking struct{ value any }
 
 func (t *taking) UnmarshalTOML(value any) error {

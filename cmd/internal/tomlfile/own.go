@@ -9,9 +9,9 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// Read reads a file of this user or root. It refuses a file that others can write; harm says in the
-// error what they could do. others says why others can read the file, "" if they cannot. Read checks
-// the opened file, so links to it make no difference.
+// Read reads a file of this user or root. It refuses a file that others can write; harm completes
+// the error: it describes what they could do. others says why other users can read the file, or is
+// "" if they cannot. Read checks the opened file, so links to it make no difference.
 func Read(path string, limit int64, harm string) (text, others string, err error) {
 	f, info, err := paths.OpenRegular(path, 0)
 	if err != nil {

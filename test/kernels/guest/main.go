@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// work is the argument of the process that does it all. Process 1 only reaps.
+// work is the argument of the process that does the work. Process 1 only reaps.
 const work = "work"
 
 func main() {
@@ -36,11 +36,11 @@ func main() {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-// programs is where those of the initramfs are.
+// programs is the folder for the programs of the initramfs.
 const programs = "/programs"
 
-// settle moves from the initramfs, which nobody can pivot away from, to a tmpfs,
-// and mounts what every host has.
+// settle moves from the initramfs, which pivot_root(2) cannot leave, to a tmpfs, and mounts the
+// file systems that every host has.
 func settle() error {
 	const root = "/host"
 	err := errors.Join(os.Mkdir(root, 0o755), unix.Mount("tmpfs", root, "tmpfs", 0, "mode=0755"), os.Mkdir(root+programs, 0o755))
@@ -103,8 +103,7 @@ func raiseLoopback() error {
 	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo)
 }
 
-// reap starts the process that works, and reaps everybody until that one has
-// ended.
+// reap starts the process that does the work, and reaps all children until that process has ended.
 func reap() error {
 	worker, err := syscall.ForkExec(programs+"/init", []string{"init", work}, &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
@@ -120,7 +119,7 @@ func reap() error {
 	}
 }
 
-// attempt takes away what has to be, and returns how the attempts ended.
+// attempt calls take, and returns the result of the attempts.
 func attempt() string {
 	if err := take(); err != nil {
 		return err.Error()
@@ -133,23 +132,23 @@ func attempt() string {
 	if err := json.Compact(&line, page); err != nil {
 		return err.Error()
 	}
-	fmt.Println("\nguest: doctor", line.String()) // what the firmware wrote has no end of line
+	fmt.Println("\nguest: doctor", line.String()) // the output of the firmware does not end with a newline
 	tests := exec.Command(programs+"/e2e.test", "-test.v", "-test.run="+os.Getenv("E2E_TESTS"), "-test.timeout="+time.Hour.String())
 	tests.Env = []string{
 		"PATH=/usr/bin:/bin", "HOME=/root", "TESTS=nightly", "E2E_PROGRAMS=" + programs,
 		"E2E_MEANS=" + os.Getenv("E2E_MEANS"),
 	}
 	tests.Stdout, tests.Stderr = os.Stdout, os.Stdout
-	_ = tests.Run() // the code says it
+	_ = tests.Run() // the exit code has the result
 	return fmt.Sprint(tests.ProcessState.ExitCode())
 }
 
-// take takes from this process, and those that it will start, what the
-// environment says.
+// take takes from this process, and from the processes that it will start, the features that the
+// environment names.
 func take() error {
 	if os.Getenv("MASK_PROC") != "" {
-		// As container engines do. The kernel mounts no fresh procfs where
-		// something is hidden in the one that is there.
+		// Container engines do this too. The kernel mounts no new procfs if a part of the existing
+		// one is hidden.
 		if err := unix.Mount("/dev/null", "/proc/cmdline", "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("masking a part of /proc: %w", err)
 		}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forbidden are the calls of namespaces, of mounts and of other processes' insides that Docker's
-// profile lets nobody make who has no capability.
+// forbidden are system calls about namespaces, mounts, other processes and the kernel that Docker's
+// profile refuses without a capability.
 var forbidden = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_CHROOT, unix.SYS_PIVOT_ROOT,
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_FSOPEN,
@@ -18,16 +18,16 @@ var forbidden = []uint32{
 	unix.SYS_ADD_KEY, unix.SYS_KEYCTL, unix.SYS_REQUEST_KEY,
 }
 
-// landlock are the calls that a kernel without Landlock does not know.
+// landlock are the system calls that a kernel without Landlock does not know.
 var landlock = []uint32{unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF}
 
-// namespaces are the flags of clone(2) that make one. CLONE_NEWTIME is not among them: its bit is
-// a part of the signal there.
+// namespaces are the flags of clone(2) that make a namespace. CLONE_NEWTIME is missing, because
+// clone(2) uses its bit as a part of the signal.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Where the members of struct seccomp_data are (seccomp(2)). Both architectures have the low half
-// of an argument first.
+// Offsets of the members of struct seccomp_data, in bytes (seccomp(2)). On both architectures, the
+// low half of an argument comes first.
 const (
 	dataNumber       = 0
 	dataArchitecture = 4
@@ -35,12 +35,12 @@ const (
 	dataArgument2    = 24
 )
 
-// filter returns the filter. What it does not name is allowed.
+// filter returns the filter. It allows all system calls that it does not name.
 func filter(o options) []unix.SockFilter {
 	program := []unix.SockFilter{
 		loadWord(dataArchitecture),
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: architecture, Jt: 1},
-		answer(unix.EPERM), // of calls of another architecture nothing is known
+		answer(unix.EPERM), // the numbers of another architecture have other meanings
 		loadWord(dataNumber),
 		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: foreignNumbers, Jf: 1},
 		answer(unix.ENOSYS),
@@ -60,7 +60,7 @@ func filter(o options) []unix.SockFilter {
 		refuse(unix.SYS_PTRACE, unix.EPERM)
 	}
 	if o.noListener {
-		// Calls that ask for none go on, with the number loaded again.
+		// Calls without this flag continue, with the number loaded again.
 		program = append(program,
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SECCOMP, Jf: 4},
 			loadWord(dataArgument2),
@@ -68,8 +68,8 @@ func filter(o options) []unix.SockFilter {
 			answer(unix.EBUSY),
 			loadWord(dataNumber))
 	}
-	// The flags of clone3(2) are behind a pointer. Libraries that are told that there is no such
-	// call take clone(2), whose flags a filter sees.
+	// The flags of clone3(2) are behind a pointer, so a filter cannot see them. After ENOSYS,
+	// libraries use clone(2), whose flags a filter can see.
 	refuse(unix.SYS_CLONE3, unix.ENOSYS)
 	return append(program,
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE, Jf: 3},
@@ -98,7 +98,7 @@ func answer(errno unix.Errno) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)}
 }
 
-// load puts a filter on the calling thread.
+// load installs a filter for the calling thread.
 func load(program []unix.SockFilter) error {
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))

@@ -4,6 +4,6 @@ import "golang.org/x/sys/unix"
 
 const (
 	architecture = unix.AUDIT_ARCH_X86_64
-	// From here on numbers are those of the x32 ABI.
+	// Numbers from here on are numbers of the x32 ABI.
 	foreignNumbers = 0x40000000
 )

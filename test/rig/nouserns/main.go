@@ -32,13 +32,13 @@ func main() {
 	os.Exit(126)
 }
 
-// options are what the filter refuses besides.
+// options say what the filter refuses in addition.
 type options struct{ noLandlock, noListener, noTrace, onlyPidfd bool }
 
-// launch executes a program in place of this one, and returns only if it cannot.
+// launch replaces this program by another one, and returns only if that fails.
 func launch(argv []string, uid int, o options) error {
-	// Capabilities, no_new_privs and filters belong to a thread. The thread that executes a
-	// program is the one that stays, with what it has; all others end.
+	// Capabilities, no_new_privs and filters belong to a thread. The thread that executes a program
+	// remains, with its own; all other threads end.
 	runtime.LockOSThread()
 	if o.onlyPidfd {
 		return execute(argv, onlyPidfd())
@@ -66,7 +66,8 @@ func execute(argv []string, program []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbidding new privileges: %w", os.NewSyscallError("prctl", err))
 	}
-	// The program is looked up before the filter and as its user, who has to see it.
+	// The program is looked up before the filter is loaded, and as its user, who must be able to
+	// find it.
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return err
@@ -77,8 +78,8 @@ func execute(argv []string, program []unix.SockFilter) error {
 	return &os.PathError{Op: "exec", Path: path, Err: unix.Exec(path, argv, os.Environ())}
 }
 
-// dropBounding empties the bounding set, where this process may: a program of uid 0 would have
-// its capabilities again otherwise, were it not for no_new_privs.
+// dropBounding empties the bounding set, if this process may do so. Otherwise only no_new_privs
+// would keep a program of uid 0 from getting its capabilities back.
 func dropBounding() error {
 	for capability := uintptr(0); ; capability++ {
 		switch err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); {
@@ -90,7 +91,7 @@ func dropBounding() error {
 	}
 }
 
-// become changes the user and the group to one number. Nothing of another user's remains.
+// become changes the user and the group to one number. No id of another user remains.
 func become(id int) error {
 	if err := unix.Setgroups(nil); err != nil {
 		return os.NewSyscallError("setgroups", err)

@@ -40,7 +40,7 @@ func shown(q *protocol.ExecApprovalParams) []string {
 		}
 	}
 	lines := []string{who + ", in " + quote(maxBeside, q.Cwd) + because(q.Reason) + ":"}
-	// A command may call itself anything: what counts is the program.
+	// A command can put any text into argv[0], so the question shows the program.
 	argv := slices.Clone(q.Argv)
 	called := ""
 	if len(argv) > 0 && q.Exe != "" && argv[0] != q.Exe {
@@ -74,8 +74,8 @@ func shown(q *protocol.ExecApprovalParams) []string {
 	return append(lines, choices+"[N]o? ")
 }
 
-// because returns what a reason says besides the command. A reason that was cut has only words of
-// the command, which could say anything, so because returns "" for it.
+// because returns the part of a reason that does not repeat the command. A reason that was cut may
+// have only words of the command, and these can be any text, so because returns "" for it.
 func because(reason string) string {
 	if len(reason) > maxReason-utf8.UTFMax {
 		return ""
@@ -88,7 +88,7 @@ func because(reason string) string {
 	return strings.Replace(reason[i+len(asks):], " by policy", "", 1)
 }
 
-// answerOf reads an answer; ok is false if the line is none.
+// answerOf reads an answer; ok is false if the line is not an answer.
 func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecApprovalAnswer, ok bool) {
 	words := strings.Fields(strings.ToLower(line))
 	if len(words) == 0 {
@@ -121,17 +121,19 @@ func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecAppro
 }
 
 const (
-	// maxShown is how much of a command is shown, in bytes: nobody reads more.
+	// maxShown is how much of a command is shown, in bytes, because nobody reads more.
 	maxShown = 2 << 10
-	// maxBeside bounds each text beside the command, in bytes: it must not push the command off
-	// the screen.
+	// maxBeside bounds each text beside the command, in bytes, because a longer text would push the
+	// command off the screen.
 	maxBeside = 256
-	// maxReason is where an agent cuts a reason, at a letter.
+	// maxReason is the length in bytes at which an agent cuts a reason, at the start of a
+	// character.
 	maxReason = 1 << 10
 )
 
-// quote writes a command as a shell would take it, and a word with invisible characters as Go
-// quotes it, "\x1b". It writes at most this many bytes.
+// quote returns a command in the form that a shell reads. A word with invisible characters is
+// quoted as in Go ("\x1b"). If the command is longer than most bytes, quote cuts it and adds the
+// number of omitted bytes.
 func quote(most int, argv ...string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
@@ -158,7 +160,7 @@ func visible(word string) bool {
 	})
 }
 
-// isBlank reports whether a character is shown as nothing, or as a blank.
+// isBlank reports whether a character is invisible, or looks like a space.
 func isBlank(r rune) bool {
 	const brailleBlank = '\u2800'
 	return unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r == brailleBlank

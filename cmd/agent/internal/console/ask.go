@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// lock is a mutex that can be taken until a context ends. Its holder has put a value into it.
+// lock is a mutex whose take gives up when a context ends. The channel holds a value while the
+// mutex is held.
 type lock chan struct{}
 
 func newLock() lock { return make(lock, 1) }
@@ -29,7 +30,8 @@ func (l lock) free() { <-l }
 // errOver ends a question when the command has ended.
 var errOver = errors.New("the command has ended")
 
-// CanAsk reports whether the user can be asked: they type at a terminal where they see a question.
+// CanAsk reports whether the console can ask the user: the user types at a terminal that also shows
+// the question.
 func (c *Console) CanAsk() bool { return c.stdin.Writable() }
 
 // Ask is an [Ask]. It waits until a command has joined. Input from before the question goes to the
@@ -134,7 +136,7 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 		}
 		say("\r\n")
 		switch {
-		case line != Interrupted && c.stdin.Ready(): // what was pasted is no answer
+		case line != Interrupted && c.stdin.Ready(): // pasted input is no answer
 			for c.stdin.Ready() {
 				if n, err := c.sys.Stdin.Read(make([]byte, 4<<10)); n == 0 || err != nil {
 					return errNobody
@@ -191,7 +193,7 @@ const (
 	ctrlH, del = 8, 127
 )
 
-// line reads a line at a raw terminal, which neither edits nor shows what is typed.
+// line reads a line at a raw terminal, which neither edits nor echoes the input.
 func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
 	line, key := make([]byte, 0, maxAnswer), make([]byte, 1)
 	for {

@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// quiet is how long the console stays after the command has exited, while processes
-	// that the command has left in the background write nothing.
+	// quiet is how long the console waits for more output after the command has exited. Processes
+	// that the command left in the background may still write; each output starts the time again.
 	quiet = time.Second
-	// signalPatience is how long the agent may take to answer a request to signal
-	// or to end the command, a lost connection included.
+	// signalPatience is the timeout of a request to signal or to kill the command. It includes the
+	// time while the connection is lost.
 	signalPatience = 2 * time.Second
-	// lossPatience is how long the connection is lost before the user hears of it.
+	// lossPatience is how long the connection must be lost before the user is told.
 	lossPatience = 2 * time.Second
 )
 
-// SignalError says that a signal has ended the console: no command had joined it yet,
-// the server refused to pass the signal on, or the reader of the output has gone (SIGPIPE).
+// SignalError says that a signal has ended the console and was not passed on. For example no
+// command had joined yet, the server refused the signal, or the reader of the output has closed it
+// (SIGPIPE).
 type SignalError struct{ syscall.Signal }
 
 func (e SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
@@ -38,13 +39,14 @@ type Command struct {
 	Process      *client.Process
 	Capabilities protocol.Capabilities // of the agent
 	TTY          bool                  // the command has a terminal
-	Stdin        bool                  // it gets our standard input
-	// Keep lets the command run on when the console ends before it: it can be joined again.
+	Stdin        bool                  // the command gets the standard input of this program
+	// Keep lets the command run on when the console ends first. Another console can join the
+	// command later.
 	Keep bool
-	// DetachKeys are the keys, see [ParseKeys], by which a user at a terminal ends the console
-	// and keeps the command. They count only with Keep.
+	// DetachKeys are the keys, see [ParseKeys], by which a user at a terminal ends the console and
+	// keeps the command. They work only with Keep.
 	DetachKeys []byte
-	// KeepSignals: a signal ends the console and does not reach the command.
+	// KeepSignals makes a signal end the console, and keeps the signal from the command.
 	KeepSignals bool
 	// Redraw makes a full-screen command draw its terminal again, for a user who joins it late.
 	Redraw bool
@@ -64,17 +66,17 @@ type Console struct {
 	joined  chan struct{} // closed when there is a command
 	running sync.WaitGroup
 
-	command Command     // from joined on
+	command Command     // set once joined is closed
 	lost    atomic.Bool // the user was told that the connection is lost, and it is not back
 
 	// For questions, see [Console.Ask].
 	asking  context.Context
 	endAsks context.CancelCauseFunc
-	ready   chan struct{} // closed when the terminal is as the command needs it
+	ready   chan struct{} // closed when the terminal has the mode that the command needs
 	screen  lock          // its holder writes to the terminal
 	pause   time.Duration // see [questionPause]
 	typing  lock          // its holder reads the terminal
-	typist  *typist       // from ready on; nil: the command gets no input
+	typist  *typist       // set once ready is closed; nil: the command gets no input from a terminal
 }
 
 // AtTerminal reports whether the user types at a terminal.
@@ -83,7 +85,7 @@ func (c *Console) AtTerminal() bool { return c.stdin != nil }
 // Say writes a line to standard error beside the command's output.
 func (c *Console) Say(text string) {
 	if c.stdin.IsRaw() {
-		text += "\r" // the terminal does not return by itself
+		text += "\r" // a raw terminal adds no carriage return to a newline
 	}
 	program.Complain(c.sys.Stderr, text)
 }
@@ -101,11 +103,11 @@ func Open(sys program.System) *Console {
 	return c
 }
 
-// Context ends with the console. Its cause is a [SignalError] if a signal came before
-// there was a command to pass it to.
+// Context returns a context that ends with the console. Its cause is a [SignalError] if a signal
+// came before a command had joined.
 func (c *Console) Context() context.Context { return c.ctx }
 
-// End ends the console for a reason, and the command if there is one that is not to be kept.
+// End ends the console for a reason. It also kills the command, unless Keep is set.
 func (c *Console) End(reason error) { c.end(reason) }
 
 // Close restores the terminal. Signals stay caught, because the program is about to end, and a
@@ -119,8 +121,8 @@ func (c *Console) Close() {
 // Join serves the command until the command ends. If Join fails it ends the command, unless Keep
 // is set, because nobody reads the output any more. Join is called at most once.
 func (c *Console) Join(command Command) (exitCode int, err error) {
-	// Close restores the terminal as well. This is for a panic: it would leave the
-	// user's shell in a raw terminal, where typing shows nothing.
+	// Close restores the terminal as well. This call is for a panic, which would otherwise leave
+	// the user's shell in a raw terminal without echo.
 	defer c.stdin.Restore()
 	defer c.endAsking()
 	c.command = command
@@ -151,14 +153,14 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 		// A read of standard input cannot be interrupted, so this goroutine may
 		// last until the program ends.
 		go func() {
-			<-fits // what is typed is for a terminal of our size
+			<-fits // the user types for a terminal of our size
 			c.copyStdin(c.ctx, input)
 		}()
 	}
 	exitCode, err = c.copyOutput(c.ctx)
 	if err != nil {
 		c.command.Process.Discard()
-		_ = c.abandon() // the error says more
+		_ = c.abandon() // err has more detail
 	}
 	return exitCode, err
 }

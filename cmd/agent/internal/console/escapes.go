@@ -10,7 +10,7 @@ const (
 	escapesHelpKept = "at the start of a line: ~. leaves and keeps the command running, ~~ sends a ~ to the command, ~? prints this help"
 )
 
-// asked is the wish of an escape that the user types.
+// asked is the action that the user requests by an escape or by the detach keys.
 type asked int
 
 const (
@@ -19,11 +19,12 @@ const (
 	list
 )
 
-// escapes finds input for the console among input for the command: as in ssh(1), a ~ at the start
-// of a line and the letter after it. The zero value is at the start of a line.
+// escapes finds the console's escape sequences in the user's input. As in ssh(1), an escape
+// sequence is a ~ at the start of a line and the character after it. The zero value is at the start
+// of a line.
 type escapes struct {
-	within bool // a line, not at its start
-	tilde  bool // it came last, at the start of a line, and was kept back
+	within bool // the input is within a line, not at its start
+	tilde  bool // the last byte was a ~ at the start of a line, and is held back
 }
 
 // filter returns the input for the command. Input after leave is dropped.

@@ -16,10 +16,10 @@ import (
 // copyOutput writes the command's output until both streams have ended, and
 // returns the command's exit code.
 //
-// Processes that the command has left in the background may hold the streams open
-// for ever. So once the command has exited, copyOutput also returns when nothing
-// has come for the time quiet. It loses nothing that the command itself wrote: an
-// agent sends all of that before it reports the exit (rpc.md 4.6).
+// Processes that the command has left in the background may hold the streams open for ever. So once
+// the command has exited, copyOutput also returns when no output has come for the time quiet. No
+// output of the command itself is lost, because an agent sends all of it before it reports the exit
+// (rpc.md 4.6).
 func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -54,7 +54,7 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 // errSilent ends the events when the time quiet is over.
 var errSilent = errors.New("no output for a while")
 
-// write writes a chunk of output to the stream of ours that the command wrote to.
+// write writes a chunk of output to our standard output or standard error, as the command did.
 func (c *Console) write(event client.Event) error {
 	f, name := c.sys.Stdout, "standard output"
 	if event.Stream == protocol.StreamStderr {
@@ -67,7 +67,7 @@ func (c *Console) write(event client.Event) error {
 	_, err := f.Write(event.Data)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		return SignalError{syscall.SIGPIPE} // of which the command would have died without exec
+		return SignalError{syscall.SIGPIPE} // without exec, this signal would have killed the command
 	case err != nil:
 		return fmt.Errorf("writing to %s: %w", name, err)
 	}
@@ -82,10 +82,9 @@ var wireSignals = map[os.Signal]protocol.Signal{
 	syscall.SIGQUIT: protocol.SignalQuit,
 }
 
-// passSignals passes signals on to the command until ctx ends; with SIGWINCH it
-// gives the command's terminal the new size. A signal that comes before a command has
-// joined, that is not for it, or that the server refuses, ends exec: it ends with a
-// SignalError.
+// passSignals passes signals on to the command until ctx ends. For SIGWINCH it gives the command's
+// terminal the new size. A signal ends the console with a SignalError if it comes before a command
+// has joined, if it is not for the command, or if the server refuses it.
 func (c *Console) passSignals(ctx context.Context) {
 	var interrupts interrupts
 	for {
@@ -108,7 +107,7 @@ func (c *Console) passSignals(ctx context.Context) {
 			c.resize(ctx)
 			continue
 		}
-		// A terminal that is closed is a client that goes.
+		// SIGHUP means that the user closed the terminal. With Keep, the command runs on.
 		if c.command.KeepSignals || c.command.Keep && received == syscall.SIGHUP {
 			c.end(SignalError{received.(syscall.Signal)})
 			return
@@ -127,8 +126,8 @@ func (c *Console) passSignals(ctx context.Context) {
 // interrupts are the times of the last two Ctrl-C.
 type interrupts [2]time.Time
 
-// enough records a Ctrl-C, and reports whether it is the third within a second: then the command
-// ignores them, and the user wants out.
+// enough records a Ctrl-C, and reports whether it is the third within a second. In that case the
+// command ignores Ctrl-C, and the user wants to leave.
 func (i *interrupts) enough(now time.Time) bool {
 	third := !i[0].IsZero() && now.Sub(i[0]) <= time.Second
 	i[0], i[1] = i[1], now
@@ -138,8 +137,8 @@ func (i *interrupts) enough(now time.Time) bool {
 // pass sends a signal to the command. A server without the capability
 // processSignals can only interrupt, so there every signal becomes an interrupt.
 //
-// If the answer is lost with the connection it sends the signal again: once too often
-// is what users do as well, and never would be worse.
+// If the answer is lost with the connection, pass sends the signal again. Twice is better than
+// never, and users repeat Ctrl-C as well.
 func (c *Console) pass(ctx context.Context, received os.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, signalPatience)
 	defer cancel()
@@ -168,9 +167,9 @@ func (c *Console) tellLoss(ctx context.Context) {
 // LostText tells the user that the connection is lost.
 const LostText = "the connection is lost, waiting for it to come back; Ctrl-C gives up"
 
-// WatchLoss calls changed, once for each loss, when the connection of a client is lost and does
-// not come back at once, and when it has come back after that. It returns when ctx ends or the
-// client has failed, which its calls report.
+// WatchLoss calls changed(true) once for each loss, when the connection of a client has been lost
+// for lossPatience. It calls changed(false) when that connection is back. It returns when ctx ends
+// or the client has failed; the client's calls report the failure.
 func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bool)) {
 	told := false
 	patience := time.NewTimer(0)
@@ -203,8 +202,8 @@ func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bo
 	}
 }
 
-// resize gives the command's terminal the size of ours. It does nothing where one
-// of the two is no terminal, or the server cannot resize.
+// resize gives the command's terminal the size of ours. It does nothing if one of the two is no
+// terminal, or if the server cannot resize.
 func (c *Console) resize(ctx context.Context) {
 	rows, cols, ok := c.sys.Size()
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize {
@@ -214,8 +213,8 @@ func (c *Console) resize(ctx context.Context) {
 	_ = c.command.Process.Resize(ctx, rows, cols)
 }
 
-// redraw makes a command that fills its terminal draw it again: the size changes, and becomes
-// ours.
+// redraw makes a full-screen command draw its terminal again: it changes the terminal's size, and
+// then sets the size of ours.
 func (c *Console) redraw(ctx context.Context) {
 	rows, cols, ok := c.sys.Size()
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize || cols == math.MaxUint16 {

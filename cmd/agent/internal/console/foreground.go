@@ -9,7 +9,7 @@ import (
 )
 
 // isOurs reports whether a process group belongs to the command: this program is an ancestor of a
-// member of it.
+// member of the group.
 func isOurs(group int) bool {
 	for _, pid := range linux.PIDs() {
 		if its, err := unix.Getpgid(pid); err == nil && its == group && isBelow(pid) {

@@ -17,7 +17,8 @@ const (
 // input returns standard input without the keys that are for the console.
 func (c *Console) input() io.Reader {
 	if !c.command.TTY && c.stdin == nil {
-		// The struct hides (*os.File).WriteTo from io.Copy, which would copy in smaller pieces with it.
+		// The struct hides (*os.File).WriteTo from io.Copy, because io.Copy would copy smaller
+		// pieces with it.
 		return struct{ io.Reader }{c.sys.Stdin}
 	}
 	typed := make(chan []byte, keystrokes)
@@ -25,8 +26,8 @@ func (c *Console) input() io.Reader {
 	return &pieces{next: typed}
 }
 
-// copyStdin passes input on to the command. When it ends, copyStdin ends
-// the command's standard input. While the connection is lost it waits.
+// copyStdin passes input on to the command. When the input ends, copyStdin closes the command's
+// standard input. While the connection is lost, copyStdin waits.
 func (c *Console) copyStdin(ctx context.Context, in io.Reader) {
 	if c.typist != nil {
 		go c.typist.readAhead(ctx)
@@ -38,13 +39,13 @@ func (c *Console) copyStdin(ctx context.Context, in io.Reader) {
 		return
 	}
 	if ctx.Err() != nil || c.command.Keep && c.stdin.Gone() {
-		return // what has ended is the console, and the command may go on
+		return // the console has ended, and the command may go on
 	}
 	switch {
 	case c.command.TTY:
-		// The terminal takes Ctrl-D for the end of input only at the start of a line.
-		// Within a line the first one just hands over what was typed, and it takes a
-		// second one.
+		// A terminal treats Ctrl-D as the end of input only at the start of a line. Within a line,
+		// the first Ctrl-D only passes the line so far to the command, so a second Ctrl-D is
+		// needed.
 		eof := []byte{ctrlD}
 		if last.seen && last.last != '\n' {
 			eof = []byte{ctrlD, ctrlD}
@@ -57,20 +58,20 @@ func (c *Console) copyStdin(ctx context.Context, in io.Reader) {
 	}
 }
 
-// keystrokes is how many reads of a terminal may wait for the connection.
+// keystrokes is how many chunks of terminal input may wait for the connection.
 const keystrokes = 256
 
 // readAhead reads standard input even while nothing can be sent, because some input is for the
 // console: ~. at any time, see [escapes], and Ctrl-C once the user was told that the connection is
-// lost, although it is a byte for the command in a raw terminal. A terminal in line mode passes ~.
-// on with the end of its line. Questions take their answers before readAhead reads them.
+// lost. Before that, Ctrl-C in a raw terminal is a byte for the command. A terminal in line mode
+// passes ~. on only at the end of the line. A question reads its answer before readAhead does.
 func (r *typist) readAhead(ctx context.Context) {
 	for goes := true; goes; {
 		if r.stdin != nil && r.stdin.Await(ctx) != nil {
 			break
 		}
 		r.typing <- struct{}{}
-		// A question may have been faster.
+		// A question may have read the input first.
 		goes = r.stdin != nil && !r.stdin.Ready() || r.read(ctx)
 		r.typing.free()
 	}
@@ -84,19 +85,19 @@ func (r *typist) readAhead(ctx context.Context) {
 type typist struct {
 	*Console
 	typed   chan<- []byte
-	over    bool // the input has ended; the holder of typing owns it
+	over    bool // the input has ended; guarded by typing
 	escapes escapes
 	keys    keys
 }
 
-// read reads once. It returns false when nothing more comes, or is wanted.
+// read reads once and passes the input on. It reports whether reading should go on.
 func (r *typist) read(ctx context.Context) bool {
 	p := make([]byte, 4<<10)
 	n, err := r.sys.Stdin.Read(p)
 	return r.pass(ctx, p[:n]) && err == nil
 }
 
-// pass passes on the input that is not for the console.
+// pass passes on the input that is not for the console. It reports whether the console goes on.
 func (r *typist) pass(ctx context.Context, input []byte) bool {
 	if r.lost.Load() && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
 		r.end(SignalError{syscall.SIGINT})
@@ -140,7 +141,7 @@ func (c *Console) leave() {
 	}
 }
 
-// pieces reads what comes out of a channel.
+// pieces reads chunks from a channel.
 type pieces struct {
 	next <-chan []byte
 	rest []byte
@@ -162,7 +163,7 @@ func (p *pieces) Read(into []byte) (int, error) {
 type lastByte struct {
 	w    io.Writer
 	last byte
-	seen bool // last was written
+	seen bool // last is set
 	err  error
 }
 

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// keys finds the detach keys in the input. The zero value has none.
+// keys finds the detach keys in the input. The zero value finds nothing.
 type keys struct {
 	wanted  []byte
-	matched int // how many of them came last, and were kept back
+	matched int // how many of the wanted keys the input so far ends with; they are held back
 }
 
 // filter returns the input for the command. Input after the keys is dropped.
@@ -19,7 +19,8 @@ func (k *keys) filter(typed []byte) (rest []byte, a asked) {
 	}
 	rest = make([]byte, 0, len(typed)+len(k.wanted))
 	for _, b := range typed {
-		// The longest beginning of the keys that now is the end of what was typed.
+		// matched becomes the length of the longest prefix of wanted that the input so far ends
+		// with.
 		seen := append(bytes.Clone(k.wanted[:k.matched]), b)
 		for k.matched = len(seen); !bytes.Equal(seen[len(seen)-k.matched:], k.wanted[:k.matched]); {
 			k.matched--
@@ -32,11 +33,11 @@ func (k *keys) filter(typed []byte) (rest []byte, a asked) {
 	return rest, nothing
 }
 
-// maxKeys is how many keys may be asked for.
+// maxKeys is the largest number of detach keys.
 const maxKeys = 16
 
-// ParseKeys reads keys as docker writes them, with commas between them: a character, or ctrl-
-// and one of a to z @ [ \ ] ^ _.
+// ParseKeys reads keys as docker writes them, with commas between them. A key is a character, or
+// ctrl- with one of a to z @ [ \ ] ^ _.
 func ParseKeys(text string) ([]byte, error) {
 	var all []byte
 	for key := range strings.SplitSeq(text, ",") {

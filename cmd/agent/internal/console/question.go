@@ -16,14 +16,14 @@ import (
 // that the line is an answer. The error says why there is no answer.
 type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
 
-// errNobody says that there is no terminal, or no longer one, at which to ask.
+// errNobody says that there is no terminal at which to ask, or that it is gone.
 var errNobody = errors.New("there is no terminal to ask at")
 
 // questionPause is how long a question is on the screen before it takes answers, because a user who
 // types earlier has not read the question.
 const questionPause = 500 * time.Millisecond
 
-// questionWaits tells a user whose shell has the terminal that there is a question.
+// questionWaits tells the user that there is a question, while another job has the terminal.
 const questionWaits = "\r\nagent: a question waits until this job is in the foreground\r\n"
 
 // questionWithdrawn tells the user that a question needs no answer any more.
@@ -35,13 +35,13 @@ const questionWithdrawn = "\r\nagent: the question no longer needs an answer\r\n
 // cursor, and clears the screen from the cursor on.
 const calm = "\x18\x1b\\" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
 
-// colours resets the palette and the colours of text, background and cursor: the first four for
-// xterm and its like, ]R for the Linux console. Otherwise a command could paint our question in the
-// colour of its background, show a question of its own, and the user's answer to that would count
-// for ours.
+// colours resets the palette and the colours of text, background and cursor. The first four
+// sequences are for xterm and similar terminals, ]R is for the Linux console. Otherwise a command
+// could paint our question in the colour of the background and show its own question. The user's
+// answer to the command's question would then count for ours.
 const colours = "\x1b]104\x1b\\" + "\x1b]110\x1b\\" + "\x1b]111\x1b\\" + "\x1b]112\x1b\\" + "\x1b]R\x1b\\"
 
-// questionHeading returns what is written for all lines of a question but the last.
+// questionHeading returns the text for all lines of a question except the last.
 func questionHeading(lines []string, columns int) string {
 	text := "\r"
 	if term := os.Getenv("TERM"); term != "" && term != "dumb" {
@@ -71,12 +71,12 @@ const maxAnswer = 64
 const (
 	name      = "agent: "     // begins a line
 	continued = "agent:   | " // begins a row that continues a line
-	minRow    = 8             // letters of a row
+	minRow    = 8             // smallest width of the text in a continued row
 )
 
-// questionText returns what is written for lines of a question, without control characters. The user
-// types behind the last line. Each row begins with our own words, because a row of the command's
-// words could look like another question.
+// questionText returns the text for lines of a question, without control characters. The user types
+// behind the last line. Each row begins with our own words, because a row of the command's words
+// could look like another question.
 func questionText(lines []string, columns int) string {
 	var b strings.Builder
 	for i, line := range lines {

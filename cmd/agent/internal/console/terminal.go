@@ -16,13 +16,13 @@ import (
 )
 
 // Terminal is the user's terminal, at which a command runs too. Its methods may be called
-// concurrently. On nil, Ask fails and the others do nothing.
+// concurrently. On nil, Ask fails and the other methods do nothing.
 type Terminal struct {
 	file  *os.File
 	tty   *program.Terminal
 	pause time.Duration // see questionPause
-	lend  func() func() // see LendBy; nil: nobody lends it
-	turn  chan struct{} // has a value while nobody asks
+	lend  func() func() // see LendBy; nil: a question need not borrow the terminal
+	turn  chan struct{} // has a value while no question is asked
 	over  context.Context
 	close func() error
 }
@@ -40,7 +40,7 @@ func NewTerminal(file *os.File) *Terminal {
 	return t
 }
 
-// OpenTerminal opens the terminal of this program; nil where there is none.
+// OpenTerminal opens the terminal of this program. It returns nil if there is no terminal.
 func OpenTerminal() *Terminal {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -116,8 +116,9 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 }
 
 // front waits until this program is in the foreground of the terminal, because only the foreground
-// can read. If a part of the command is there, such as a job of its shell, front takes the terminal
-// from it, and back returns it. front takes it from nothing else, such as the user's shell.
+// can read. If a process group of the command has the foreground, such as a job of its shell, front
+// takes the foreground from it, and back returns it. front takes the foreground from no other
+// process, such as the user's shell.
 func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	fd := -1
 	raw, err := t.file.SyscallConn()
@@ -130,7 +131,7 @@ func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	for told := false; !t.tty.InForeground(); told = true {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 		if err == nil && isOurs(group) {
-			signal.Ignore(syscall.SIGTTOU) // which the kernel sends to a background process that changes the foreground
+			signal.Ignore(syscall.SIGTTOU) // the kernel sends it to a background process that changes the foreground
 			_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp())
 			return func() {
 				_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, group) // a group that has ended needs no terminal
@@ -149,16 +150,16 @@ func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	return func() {}, nil
 }
 
-// forget drops input from before a question. The command sees that there is input for it, and could
-// time a question so that this input answers it.
+// forget discards input from before a question. The command can see that there is unread input, and
+// could otherwise time a question so that this input answers it.
 func (t *Terminal) forget() {
 	if raw, err := t.file.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) }) // it fails on no terminal
+		_ = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) }) // TCFLSH does not fail on a terminal
 	}
 }
 
-// line reads one line and nothing behind it, which may be for the command. Only Enter ends the line,
-// even if the command has switched line mode off.
+// line reads one line and no input after it, because later input may be for the command. Enter,
+// Ctrl-C or maxAnswer bytes end the line, even if the command has switched line mode off.
 func (t *Terminal) line(ctx context.Context) (string, error) {
 	text := make([]byte, 0, maxAnswer)
 	for len(text) < maxAnswer && !bytes.ContainsAny(text, "\r\n"+Interrupted) {
@@ -177,7 +178,8 @@ func (t *Terminal) line(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// Close ends a question that waits for an answer. It may be called more than once.
+// Close ends a question that waits for an answer, and closes the file. It may be called more than
+// once.
 func (t *Terminal) Close() error {
 	if t == nil {
 		return nil

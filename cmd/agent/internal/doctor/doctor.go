@@ -26,8 +26,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Diagnosis is what [Diagnose] finds out, and what agent doctor --json prints.
-// Members keep their names and meaning; later versions may add some.
+// Diagnosis is the result of [Diagnose], and agent doctor --json prints it. Members keep their
+// names and meaning; later versions may add members.
 type Diagnosis struct {
 	// Enforceable reports whether every policy below can be enforced, for processes
 	// and for file requests. Then agent doctor ends with 0.
@@ -45,7 +45,7 @@ type Layer struct {
 	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify", "pidfd"
 	OK    bool   `json:"ok"`    // it worked when it was tried
 	ABI   int    `json:"abi"`   // the version of Landlock; 0 for other layers
-	Tried string `json:"tried"` // what was done to find out
+	Tried string `json:"tried"` // how the layer was tried
 	// Error says why the layer is missing, Remedy how to get it. Both are empty if
 	// the layer is there.
 	Error  string `json:"error"`
@@ -64,11 +64,11 @@ type Row struct {
 // policy are refused.
 type Enforcement struct {
 	OK bool `json:"ok"` // enforced
-	// Layers are those that sandboxLayers in the answer to process/start would
-	// name. For file requests it is empty, and never nil.
+	// Layers are the layers that the answer to process/start would name in sandboxLayers. For file
+	// requests it is empty, and never nil.
 	Layers []string `json:"layers"`
-	// Error says why the policy cannot be enforced, Remedy how to change that.
-	// Remedy is empty where none is known, both are if OK.
+	// Error says why the policy cannot be enforced, Remedy how to change that. Remedy is empty if
+	// no remedy is known; both are empty if OK.
 	Error  string `json:"error"`
 	Remedy string `json:"remedy"`
 }
@@ -81,11 +81,11 @@ type Note struct {
 	Text string `json:"text"`
 }
 
-// Config says for which agent a diagnosis is made.
+// Config describes the agent for which a diagnosis is made.
 type Config struct {
 	// Argv0 is the name under which /proc shows the helpers that Diagnose starts.
 	Argv0 string
-	// Operator says which layers will do where several would be exact.
+	// Operator has the operator's requirements for the layers.
 	Operator sandbox.Operator
 	// NoState says why there is no folder for records of placeholders; nil if
 	// there is one.
@@ -120,7 +120,7 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	return d, nil
 }
 
-// judgedNote says whether rules about commands can be enforced for all that is executed.
+// judgedNote says whether rules about commands can be enforced for every executed program.
 func judgedNote() Note {
 	n := Note{Name: "execPolicyTree", OK: true, Text: "rules about commands can be enforced for every program that a command executes (--exec-policy-enforce tree). " +
 		"Rules about names are only a guard rail: the security boundary is the sandbox"}
@@ -143,14 +143,13 @@ func layersOf(h sandbox.Host) []Layer {
 	return layers
 }
 
-// example is a policy such as clients ask for.
+// example is a policy of a kind that clients request.
 type example struct {
 	name, description string
 	profile           sandbox.Profile
 }
 
-// examples returns one policy of each kind that clients ask for. The workspace need
-// not exist.
+// examples returns one policy of each kind that clients request. The workspace need not exist.
 func examples() []example {
 	const workspace = "/workspace"
 	root := sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read}
@@ -176,9 +175,9 @@ func examples() []example {
 	}
 }
 
-// processEnforcement returns what process/start would do with a policy, in a
-// workspace where names like .git do not exist. Such names need placeholders, and
-// those need a folder for their records.
+// processEnforcement returns what process/start would do with a policy, in a workspace where names
+// like .git do not exist. Such names need placeholders, and placeholders need a folder for their
+// records.
 func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) Enforcement {
 	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, Operator: cfg.Operator}
 	backend, err := door.Choose(policy)
@@ -195,10 +194,9 @@ func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) E
 	return result
 }
 
-// fileEnforcement starts a helper as for a file request, and tries what none of the
-// policies allows: create a directory below /. The policy is enforced if the
-// helper refuses. A policy that restricts no files has no helper; its requests are
-// always served.
+// fileEnforcement starts a helper as for a file request, and tries to create a directory below /,
+// which none of the policies allows. The policy is enforced if the helper refuses. A policy that
+// restricts no files has no helper; its requests are always served.
 func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Policy) Enforcement {
 	result := Enforcement{OK: true, Layers: []string{}}
 	if !policy.Confined {
@@ -266,8 +264,8 @@ func procfsNote(h sandbox.Host) Note {
 	return n
 }
 
-// Print writes the diagnosis for people, as four tables and a list of what is missing
-// and why. Its form may change.
+// Print writes the diagnosis for people, as three tables, a list of the missing parts with the
+// reasons, and notes. Its form may change.
 func (d *Diagnosis) Print(w io.Writer) error {
 	var page bytes.Buffer
 	const layer, policy = "%-12s%-9s%s\n", "%-25s%-11s%-15s%s\n"
@@ -298,8 +296,8 @@ func (d *Diagnosis) Print(w io.Writer) error {
 	return err
 }
 
-// printMissing lists the missing layers, grouped by remedy so that each remedy
-// stands there once, and then the refused policies.
+// printMissing lists the missing layers, grouped by remedy so that each remedy is printed once.
+// Then it lists the proxies that do not work, and the refused policies.
 func (d *Diagnosis) printMissing(page *bytes.Buffer) {
 	var remedies []string
 	missing := map[string][]string{}

@@ -26,14 +26,14 @@ import (
 type Proxy struct {
 	Name  string `json:"name"`  // as in sandboxLayers: "proxy:netns", "proxy:supervised"
 	OK    bool   `json:"ok"`    // the proxy was reached, and every attempt to bypass it has failed
-	Tried string `json:"tried"` // what was done to find out
+	Tried string `json:"tried"` // how this way was tried
 	// Error says what is missing, or which attempts succeeded; Remedy how to change
 	// that, if it is known. Both are empty if OK.
 	Error  string `json:"error"`
 	Remedy string `json:"remedy"`
 }
 
-// proxies tries both ways.
+// proxies tries both ways to confine a command to a proxy.
 func proxies(ctx context.Context, host sandbox.Host, cfg Config) []Proxy {
 	with, without := host, host
 	with.Layers = host.Layers.Without(sandbox.Supervised)
@@ -44,7 +44,7 @@ func proxies(ctx context.Context, host sandbox.Host, cfg Config) []Proxy {
 	}
 }
 
-// goRound tries one way, with a host that has only the layers for that one.
+// goRound tries one way, with a host that has only the layers for this way.
 func goRound(ctx context.Context, name string, host sandbox.Host, cfg Config) Proxy {
 	p := Proxy{Name: name, Tried: "connect to another port, send a datagram, create other sockets, connect from outside"}
 	could, err := attempts(ctx, host, cfg)
@@ -71,7 +71,7 @@ func attempts(ctx context.Context, host sandbox.Host, cfg Config) (could []strin
 	defer elsewhere.close()
 	door := confine.Door{
 		Host: func() (sandbox.Host, error) { return host, nil }, Operator: cfg.Operator, Served: new(resolve.Served),
-		AgentPorts: []uint16{elsewhere.tcpPort()}, // one of the agent's own is out of reach like all others
+		AgentPorts: []uint16{elsewhere.tcpPort()}, // this port of the agent must be out of reach, like all other ports
 	}
 	root := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}}
 	held, err := door.EnterManaged(root, confine.Managed{})
@@ -135,7 +135,7 @@ func run(ctx context.Context, held *confine.Held, args []string) (string, error)
 	return out.String(), stage
 }
 
-// greet serves as the proxy.
+// greet plays the proxy: it sends the greeting to each client.
 func greet(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -190,7 +190,8 @@ func listenElsewhere() (*elsewhere, error) {
 	return e, nil
 }
 
-// reached reports whether anything has arrived.
+// reached reports whether a connection or a datagram has arrived. It returns true if this is
+// unknown.
 func (e *elsewhere) reached() bool {
 	waits := false
 	raw, err := e.udp.SyscallConn()

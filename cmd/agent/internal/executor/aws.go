@@ -8,10 +8,10 @@ import (
 	"github.com/execagent/execagent/internal/sigv4"
 )
 
-// Withhold takes from commands the variables with the AWS credentials that sign requests here, and
-// what these can be had by, the endpoint of the container. The keys among them no command gets in
-// any case (procs.Denied). With a profile named, variables are not used here, and those of the
-// container stay for the commands.
+// Withhold removes the AWS credentials that sign requests here from the environment of commands. It
+// also removes the variables from which a command could get credentials, such as the endpoint of
+// the container. No command gets the keys among them in any case (procs.Denied). With a profile,
+// the variables are not used here, so commands keep the variables of the container.
 func (f *Flags) Withhold(sys program.System) (program.System, error) {
 	if f.Remote == nil || !f.AWSSigV4 || f.AWSProfile != "" {
 		return sys, nil
@@ -19,8 +19,8 @@ func (f *Flags) Withhold(sys program.System) (program.System, error) {
 	return sys.Withhold(sigv4.Secret)
 }
 
-// aws says where credentials are looked for. It has copies of the variables, since the keys of the
-// environment are cleared.
+// aws returns where to look for credentials. It has copies of the variables, because the keys in
+// the environment are cleared.
 func (f *Flags) aws(sys program.System) sigv4.Config {
 	variables := make(map[string]string)
 	for _, entry := range sys.Environ {

@@ -38,8 +38,8 @@ type Flags struct {
 	ExitOnStdinClose bool `env:"AGENT_EXIT_ON_STDIN_CLOSE,CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE" group:"remote" help:"End, with exit code 0, at the end of standard input."`
 }
 
-// Usage returns an error if the flags contradict each other or one is missing: the
-// command line is wrong, and the exit code is 2.
+// Usage returns an error if the flags contradict each other or a flag is missing. Then the command
+// line is wrong, and the exit code is 2.
 func (f *Flags) Usage() error {
 	if f.Remote == nil {
 		if given := f.given(); given != "" {
@@ -65,9 +65,9 @@ func (f *Flags) Usage() error {
 	return nil
 }
 
-// given returns a flag that was given although it has no meaning without --remote,
-// or "". --environment-id and --name are not among them: without --remote they are
-// ignored, as in the reference (remote.md 2).
+// given returns a flag that was given although it needs --remote, or "". It does not check
+// --environment-id and --name, because they are ignored without --remote, as in the reference
+// (remote.md 2).
 func (f *Flags) given() string {
 	if sources := f.sources(); len(sources) > 0 {
 		return sources[0]
@@ -91,8 +91,7 @@ func (f *Flags) given() string {
 	return ""
 }
 
-// sources returns the flags that were given and say where the credential comes
-// from.
+// sources returns the given flags that name the source of the credential.
 func (f *Flags) sources() []string {
 	var names []string
 	for _, flag := range []struct {
@@ -113,8 +112,8 @@ func (f *Flags) sources() []string {
 	return names
 }
 
-// configuration returns an error if the flags ask for something that the agent
-// cannot do: the exit code is 1, as in the reference (remote.md 2).
+// configuration returns an error if the flags ask for something that the agent cannot do. The exit
+// code is then 1, as in the reference (remote.md 2).
 func (f *Flags) configuration() error {
 	switch {
 	case f.AWSSigV4 && !f.Direct():
@@ -130,10 +129,10 @@ func (f *Flags) configuration() error {
 // transportDirect is the value of both flags that name a transport.
 const transportDirect = "direct"
 
-// Direct reports whether the direct transport is asked for, by the reference's flag or by ours.
+// Direct reports whether the reference's flag or our flag chooses the direct transport.
 func (f *Flags) Direct() bool {
 	return f.RemoteTransport == transportDirect || f.Transport == transportDirect
 }
 
-// id returns the id of the environment without the blanks around it. It has to be given.
+// id returns the id of the environment without the blanks around it. The flag must be given.
 func (f *Flags) id() string { return strings.TrimSpace(*f.EnvironmentID) }

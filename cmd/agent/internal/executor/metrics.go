@@ -6,7 +6,8 @@ import (
 	"github.com/execagent/execagent/relay"
 )
 
-// RefusedClients names the metric of clients that got no connection, which listeners have too.
+// RefusedClients names the metric of clients that got no connection. Listeners have the same
+// metric.
 const (
 	RefusedClients     = "agent_refused_clients_total"
 	RefusedClientsHelp = "Clients that were refused before they were connected."
@@ -28,7 +29,7 @@ func measureDirect(set *agent.Metrics, link *direct.Link) {
 	set.Gauge("agent_direct_websockets", "Open websockets of the direct transport, including those that wait for a client.", func() float64 { return float64(link.Open()) })
 }
 
-// measureConnections adds what every transport of remote mode has.
+// measureConnections adds the metrics that every transport of remote mode has.
 func measureConnections(set *agent.Metrics, up, refused func() bool, connects func() uint64) {
 	flag := func(set func() bool) func() float64 {
 		return func() float64 {

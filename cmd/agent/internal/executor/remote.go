@@ -21,8 +21,8 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// errStdinClosed ends an executor whose standard input has ended. It is no failure:
-// the exit code is 0.
+// errStdinClosed ends an executor whose standard input has ended. This is not a failure, so the
+// exit code is 0.
 var errStdinClosed = errors.New("standard input has ended")
 
 // Remote connects an executor to a registry and keeps it connected. The executor is
@@ -57,10 +57,10 @@ func NewRemote(sys program.System, flags *Flags, logger *slog.Logger) (*Remote, 
 	return &Remote{Flags: flags, SignIn: s, stdin: sys.Stdin, logger: logger}, nil
 }
 
-// Run signs in, registers and calls serve, which accepts streams from the link, until everything has
-// ended. Probes are answered with ready while the link is up. Run returns nil when ctx ends, or
-// standard input if the flags say so. It returns an error when the
-// registry refuses the executor or its credentials are no longer valid.
+// Run signs in, registers and calls serve, which accepts streams from the link. Run returns after
+// all of these have ended. Probes are answered with ready while the link is up. Run returns nil
+// when ctx ends, or when standard input ends and this ends the executor. It returns an error when
+// the registry refuses the executor or its credentials are no longer valid.
 func (r *Remote) Run(ctx context.Context, p *health.Server, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, p, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
@@ -69,7 +69,7 @@ func (r *Remote) Run(ctx context.Context, p *health.Server, serve func(context.C
 	return target.Untrusted(err, "name the file of its certificate authority with --tls-ca, AGENT_TLS_CA or SSL_CERT_FILE")
 }
 
-// work is Run, but it returns an error for every end.
+// work does what Run does, but returns an error for every end.
 func (r *Remote) work(ctx context.Context, p *health.Server, serve func(context.Context, rpc.Listener) error) error {
 	source, err := r.SignIn.source(ctx, r.stdin, r.Flags)
 	if err != nil {
@@ -114,10 +114,10 @@ func (r *Remote) work(ctx context.Context, p *health.Server, serve func(context.
 	return group.Wait()
 }
 
-// watchInput waits for the end of standard input, if that ends the executor, or
-// for the end of ctx. With rotating credentials the input always ends it, as in
-// the reference: no newer credentials can come any more. Otherwise it takes
-// --exit-on-stdin-close.
+// watchInput waits for the end of standard input, if that ends the executor, or for the end of ctx.
+// With rotating credentials, the end of standard input always ends the executor, as in the
+// reference, because no newer credentials can come. Otherwise only --exit-on-stdin-close has this
+// effect.
 func (r *Remote) watchInput(ctx context.Context, source auth.TokenSource) error {
 	var ended <-chan struct{}
 	rotating, ok := source.(*auth.Credentials)

@@ -17,9 +17,9 @@ import (
 	"github.com/execagent/execagent/internal/sigv4"
 )
 
-// SignIn holds what the environment says about the credentials of an executor for a
-// registry (remote.md 2 and 12). Only this file reads these variables. The flags say
-// which credential is used: see [SignIn.source].
+// SignIn holds the settings of the environment for the credentials of an executor at a registry
+// (remote.md 2 and 12). Only this file reads these variables. The flags choose the credential: see
+// [SignIn.source].
 type SignIn struct {
 	token string // an agent identity or an API key; empty: none is used
 
@@ -30,7 +30,7 @@ type SignIn struct {
 	aws         sigv4.Config // with the variables that it needs, if the flags ask for AWS signatures
 	// Roots are the trusted roots for signing in, nil for a registry over plain http.
 	Roots *x509.CertPool
-	// Registry are the trusted roots for the registry: those of --tls-ca alone, or Roots.
+	// Registry are the trusted roots for the registry: only the roots of --tls-ca, or Roots.
 	Registry *x509.CertPool
 	logger   *slog.Logger
 }
@@ -80,8 +80,8 @@ func newSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 	return s, err
 }
 
-// Secrets returns the file whose credentials are used: that of --api-key-file, a shared file of
-// AWS, or auth.json, unless another flag or a variable gives them.
+// Secrets returns the file that holds the used credentials: the file of --api-key-file, a shared
+// file of AWS, or auth.json. It returns nil if another flag or a variable gives the credentials.
 func (s *SignIn) Secrets(flags *Flags) []string {
 	if flags.APIKeyFile != "" {
 		return []string{flags.APIKeyFile}
@@ -98,16 +98,15 @@ func (s *SignIn) Secrets(flags *Flags) []string {
 	return []string{filepath.Join(s.home, "auth.json")}
 }
 
-// source returns the credentials that sign requests. If they come on standard
-// input, source waits for the first of them. The caller closes rotating ones
-// (*auth.Credentials).
+// source returns the credentials that sign requests. If they come on standard input, source waits
+// for the first of them. The caller closes rotating credentials (*auth.Credentials).
 func (s *SignIn) source(ctx context.Context, stdin *os.File, flags *Flags) (auth.TokenSource, error) {
 	services := auth.HTTPConfig{RootCAs: s.Roots, Proxy: http.ProxyFromEnvironment}
 	switch {
 	case flags.AWSSigV4:
 		source, err := sigv4.Open(ctx, s.aws)
 		if err != nil {
-			return nil, err // not source: a nil *Source makes a TokenSource that is not nil
+			return nil, err // not source, because a nil *Source makes a TokenSource that is not nil
 		}
 		return source, nil
 	case flags.UseAgentIdentityAuth:

@@ -33,7 +33,7 @@ type route struct {
 	remote   string
 }
 
-// Listen begins to listen. The caller calls Close.
+// Listen starts to listen. The caller calls Close.
 func (f *Forwarder) Listen(ctx context.Context, s Spec) (net.Addr, error) {
 	if s.Network == "unix" {
 		// Nobody but this user may connect, from the first moment on.
@@ -41,7 +41,7 @@ func (f *Forwarder) Listen(ctx context.Context, s Spec) (net.Addr, error) {
 	}
 	network := s.Network
 	if address, err := netip.ParseAddrPort(s.Local); err == nil && address.Addr().Is4() {
-		network = "tcp4" // for tcp, 0.0.0.0 are the addresses of IPv6 too
+		network = "tcp4" // for tcp, 0.0.0.0 would include all addresses of IPv6
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, network, s.Local)
 	if err != nil {
@@ -54,12 +54,12 @@ func (f *Forwarder) Listen(ctx context.Context, s Spec) (net.Addr, error) {
 // Close closes the listeners.
 func (f *Forwarder) Close() {
 	for _, r := range f.routes {
-		_ = r.listener.Close() // it may be closed
+		_ = r.listener.Close() // it may be closed already
 	}
 }
 
-// Serve forwards until ctx ends, and waits for everything that it has started. The
-// error says why it cannot go on.
+// Serve forwards until ctx ends, and waits for all its goroutines. The error says why it cannot go
+// on.
 func (f *Forwarder) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(ctx, f.Close)
@@ -136,7 +136,7 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// reset closes a connection so that its other end sees that something went wrong.
+// reset closes a connection so that the peer sees an error.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -144,8 +144,8 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// join copies in both directions until both have ended, or one has failed, or ctx
-// ends, and closes the socket. It closes from when it fails.
+// join copies in both directions until both have ended, or one has failed, or ctx ends. Then it
+// closes the socket. If it fails, it closes from too.
 func join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client.Socket) (err error) {
 	var first sync.Once
 	fail := func(reason error) {
@@ -173,7 +173,7 @@ func join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client
 	return err
 }
 
-// copyUp sends everything from a reader, and then its end.
+// copyUp sends everything from a reader, and then the end of the stream.
 func copyUp(remote *client.Socket, from io.Reader) error {
 	buf := make([]byte, 64<<10)
 	if _, err := io.CopyBuffer(remote, struct{ io.Reader }{from}, buf); err != nil {
@@ -182,12 +182,12 @@ func copyUp(remote *client.Socket, from io.Reader) error {
 	return remote.CloseWrite()
 }
 
-// Name returns an address for people.
+// Name returns an address in the form that people read.
 func Name(remote string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(remote, "tcp://"), "unix://")
 }
 
-// reason says in short why an address cannot be connected to.
+// reason says in short why connecting to an address failed.
 func reason(err error) string {
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
 		return refused.Err.Message
@@ -195,8 +195,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Standard joins standard input and output with one address, until the other end
-// has closed its side.
+// Standard joins standard input and output with one address, until the other end has closed its
+// side.
 func Standard(ctx context.Context, c *client.Client, remote string, stdin, stdout *os.File) error {
 	socket, err := c.DialSocket(ctx, remote, nil)
 	if err != nil {
@@ -204,8 +204,8 @@ func Standard(ctx context.Context, c *client.Client, remote string, stdin, stdou
 	}
 	up, down := make(chan error, 1), make(chan error, 1)
 	go func() {
-		// It may never return: reading a terminal cannot be interrupted, and the
-		// program is about to end.
+		// It may never return, because reading a terminal cannot be interrupted. The program is
+		// about to end then.
 		up <- copyUp(socket, stdin)
 	}()
 	go func() {

@@ -14,21 +14,22 @@ import (
 	"strings"
 )
 
-// Spec is an address to listen at here, and an address to connect to there.
+// Spec is an address to listen at on this machine, and an address to connect to on the agent's
+// side.
 type Spec struct {
 	Network, Local string // tcp and HOST:PORT, or unix and a path
 	Remote         string // tcp://HOST:PORT or unix:///PATH
 }
 
-// ParseSpec reads one of
+// ParseSpec reads one of these forms:
 //
 //	PORT
 //	LOCAL:PORT
 //	LOCAL:HOST:PORT
 //	LOCAL:/PATH
 //
-// LOCAL is a port here, 0 or nothing for a free one, or an absolute path. host is the address
-// for a port here.
+// LOCAL is a port of this machine, 0 or empty for a free port, or an absolute path. host is the
+// address at which a port listens.
 func ParseSpec(text, host string) (Spec, error) {
 	local, remote, two := strings.Cut(text, ":")
 	if _, err := netip.ParseAddr(local); err == nil && strings.Contains(local, ".") {

@@ -22,9 +22,9 @@ import (
 const (
 	probePatience  = 2 * time.Second // to read a request, and to write its answer
 	maxProbeHeader = 4 << 10         // bytes
-	// maxProbes is how many connections of probes are open at once. The oldest one is
-	// closed for one more, because probes are answered at once, and clients that connect
-	// and send nothing must not keep probes out, or the server would be restarted.
+	// maxProbes is how many connections of probes are open at once. A further connection closes the
+	// oldest one. Probes are answered at once, so the oldest client is one that sends nothing. Such
+	// clients must not keep probes out, because the server would be restarted.
 	maxProbes = 64
 )
 
@@ -41,7 +41,7 @@ func (f *ListenFlags) CheckHealth() error {
 	return Check("--health-listen", f.HealthListen)
 }
 
-// Check refuses an address that no [Server] can have. flag is named in the error.
+// Check refuses an address at which no [Server] can listen. The error names the flag.
 func Check(flag, address string) error {
 	if unixsocket.Is(address) {
 		if _, err := unixsocket.Path(address); err != nil {
@@ -55,7 +55,7 @@ func Check(flag, address string) error {
 	return nil
 }
 
-// Server answers probes. A nil *Server answers none; its methods do nothing.
+// Server answers probes. The methods of a nil *Server do nothing.
 type Server struct {
 	server  *http.Server
 	address net.Addr
@@ -64,9 +64,9 @@ type Server struct {
 	running sync.WaitGroup
 }
 
-// Listen starts to answer probes at the address, and /metrics with the handler; /readyz is not ready
-// until Follow is called. At a UNIX socket this user, root and the users of allow may ask. The
-// caller closes the result. It is nil if the address is empty.
+// Listen starts to answer probes at the address, and /metrics with the handler. /readyz is not
+// ready until Follow is called. At a UNIX socket, this user, root and the users of allow may ask.
+// The caller closes the result, which is nil if the address is empty.
 func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logger) (*Server, error) {
 	if address == "" {
 		return nil, nil
@@ -82,7 +82,7 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 	p.server = &http.Server{
 		Protocols:      &protocols,
 		Handler:        p,
-		ReadTimeout:    probePatience, // of the header, too; there are no keep-alives
+		ReadTimeout:    probePatience, // it includes the header; there are no keep-alives
 		WriteTimeout:   probePatience,
 		MaxHeaderBytes: maxProbeHeader,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -93,8 +93,8 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 	p.server.SetKeepAlivesEnabled(false)
 	few := &door{Listener: listener, lobby: conns.NewLobby(maxProbes, 0), done: make(chan struct{})}
 	p.running.Go(func() {
-		// Serve ends when Close closes the server. If it fails earlier, probes get no
-		// answer, which tells what runs them.
+		// Serve ends when Close closes the server. If it fails earlier, probes get no answer, which
+		// shows the failure to the supervisor.
 		_ = p.server.Serve(few)
 	})
 	log.Info("answering probes", "address", listener.Addr().String())
@@ -102,7 +102,7 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 }
 
 // listen listens at a TCP address, or at a UNIX socket. Only this user and root can connect to the
-// socket; with open everybody can.
+// socket; with open, every user can.
 func listen(address string, open bool) (net.Listener, error) {
 	if !unixsocket.Is(address) {
 		var lc net.ListenConfig
@@ -115,14 +115,15 @@ func listen(address string, open bool) (net.Listener, error) {
 	return unixsocket.Listen(path, open)
 }
 
-// Follow sets the function that /readyz calls. It returns why clients cannot connect, or "".
+// Follow sets the function that /readyz calls. The function returns why clients cannot connect, or
+// "".
 func (p *Server) Follow(unready func() string) {
 	if p != nil {
 		p.unready.Store(&unready)
 	}
 }
 
-// Addr returns the address of the server, nil without one.
+// Addr returns the address of the server, or nil if there is no server.
 func (p *Server) Addr() net.Addr {
 	if p == nil {
 		return nil
@@ -130,7 +131,7 @@ func (p *Server) Addr() net.Addr {
 	return p.address
 }
 
-// stranger is the key of a context value: whether the user may not ask.
+// stranger is the key of a context value, which says that the client's user may not ask.
 type stranger struct{}
 
 // ServeHTTP answers one probe.
@@ -164,9 +165,9 @@ func (p *Server) Close() {
 // maxReason bounds the reason that a server gives, in bytes.
 const maxReason = 4 << 10
 
-// Ask requests /readyz from the server at an address. The error says why it is not ready.
+// Ask requests /readyz from the server at an address. The error says why the server is not ready.
 func Ask(ctx context.Context, address string) error {
-	transport := &http.Transport{DisableKeepAlives: true} // no proxy: the address is taken as it is
+	transport := &http.Transport{DisableKeepAlives: true} // no proxy, because the address is used as it is
 	host := address
 	if unixsocket.Is(address) {
 		path, err := unixsocket.Path(address)
@@ -209,7 +210,7 @@ func (d *door) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if !d.lobby.Enter(conn, d.done) {
-		_ = conn.Close() // nobody has used it
+		_ = conn.Close() // the connection was not used
 		return nil, net.ErrClosed
 	}
 	return &probing{Conn: conn, leave: sync.OnceFunc(func() { d.lobby.Leave(conn) })}, nil
@@ -226,7 +227,8 @@ type probing struct {
 	leave func()
 }
 
-// stranger reports whether the other end of a UNIX socket is a user who may not ask.
+// stranger reports whether the peer of a UNIX socket is a user who may not ask. It returns true if
+// the user is unknown.
 func (p *probing) stranger(allow []uint32) bool {
 	conn, ok := p.Conn.(*net.UnixConn)
 	if !ok {

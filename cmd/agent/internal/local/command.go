@@ -19,11 +19,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Command is a command to run here. Run may be called once.
+// Command is a command to run on this machine. Run may be called once.
 type Command struct {
 	Sys  program.System
 	Argv []string
-	Dir  string // the working directory, also that of this program
+	Dir  string // working directory of the command and of this program
 	TTY  bool   // the command has a terminal of its own
 
 	Profile sandbox.Profile
@@ -34,12 +34,12 @@ type Command struct {
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
 	StateDir func() (string, error)
 
-	terminal     *console.Terminal         // nil: nobody is asked
+	terminal     *console.Terminal         // nil: nobody can be asked
 	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }
 
-// Run runs the command and returns its exit code. With an error, the command did not run: code is the
-// one that a shell has for that, or 0.
+// Run runs the command and returns its exit code. With an error, the command did not run: code is
+// the exit code of a shell for this error, or 0.
 func (c *Command) Run() (code int, err error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return 0, errors.New("the command is empty")
@@ -59,7 +59,7 @@ func (c *Command) Run() (code int, err error) {
 	return c.run(r)
 }
 
-// run runs the command, which the rules allow.
+// run runs the command after the rules have allowed it.
 func (c *Command) run(r *ruled) (code int, err error) {
 	held, err := c.enter()
 	defer c.leave(held)
@@ -96,8 +96,8 @@ func (c *Command) enter() (*confine.Held, error) {
 	door := confine.Door{
 		Host:     func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
 		Operator: c.Operator,
-		// There were no earlier commands in this process. So Served refuses nothing
-		// and only warns, of links that commands of an earlier agent may have made.
+		// There were no earlier commands in this process. So Served refuses nothing. It only warns
+		// of links that commands of an earlier agent may have made.
 		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(c.Sys.Stderr, nil))},
 		Placeholders: func() (_ *placeholder.Placeholders, err error) {
 			if noState != nil {
@@ -109,8 +109,8 @@ func (c *Command) enter() (*confine.Held, error) {
 		Private:     c.Rules.Hidden(),
 		KeepPrivate: c.Rules != nil,
 	}
-	// The command gets a /dev of its own. Yet the folder has to be named even if it
-	// lies in /dev/shm: a policy that grants /dev/shm shows the host's.
+	// The command gets its own /dev. Even so, a folder in /dev/shm has to be named, because a
+	// policy that grants /dev/shm shows the host's /dev/shm.
 	if noState == nil {
 		door.Private = append(door.Private, stateDir)
 	}
@@ -120,17 +120,17 @@ func (c *Command) enter() (*confine.Held, error) {
 	return door.Enter(c.Profile)
 }
 
-// leave returns to the host what enter has taken. held may be nil.
+// leave undoes what enter did to the host. held may be nil.
 func (c *Command) leave(held *confine.Held) {
 	held.Release()
 	if c.placeholders != nil {
 		if err := c.placeholders.Close(); err != nil {
-			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stands
+			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stays
 		}
 	}
 }
 
-// become replaces this process by a command without a sandbox. It returns only if it fails.
+// become replaces this process by a command without a sandbox. It returns only if that fails.
 func become(program string, argv, environ []string) error {
 	path, err := procs.LookPath(program, "", environ)
 	if err != nil {

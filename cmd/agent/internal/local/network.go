@@ -18,7 +18,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// managedNetwork is the network of a command, a proxy with a policy.
+// managedNetwork is the network of a command: a proxy with a policy.
 type managedNetwork struct {
 	networks egress.Networks
 	network  *egress.Network
@@ -53,8 +53,8 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 // environ is the environment of the command.
 func (n *managedNetwork) environ() []string { return n.network.Environ() }
 
-// close ends the network, and prints what the command has reached and what was refused. On nil it
-// does nothing.
+// close ends the network, and prints which addresses the command reached and which were refused. On
+// nil it does nothing.
 func (n *managedNetwork) close(stderr io.Writer) error {
 	if n == nil {
 		return nil
@@ -68,12 +68,12 @@ func (n *managedNetwork) close(stderr io.Writer) error {
 	return n.networks.Close()
 }
 
-// asker asks the user, and remembers the answers that are for the whole run.
+// asker asks the user, and remembers the answers that apply to the whole run.
 type asker struct {
 	terminal *console.Terminal
-	turn     chan struct{} // has a value while nobody asks
+	turn     chan struct{} // has a value while no question is asked
 
-	answers map[protocol.PolicyRequest]protocol.PolicyChoice // its owner is the holder of the turn
+	answers map[protocol.PolicyRequest]protocol.PolicyChoice // guarded by turn
 }
 
 func newAsker(terminal *console.Terminal) *asker {
@@ -82,7 +82,7 @@ func newAsker(terminal *console.Terminal) *asker {
 	return a
 }
 
-// maxAnswers is how many answers for the whole run are remembered.
+// maxAnswers bounds the remembered answers.
 const maxAnswers = 4096
 
 // answer is the Ask of an [egress.Client].
@@ -93,7 +93,7 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 		return errors.New("an unknown question")
 	}
 	r := asked.Request
-	place := protocol.PolicyRequest{Host: r.Host, Port: r.Port} // by whatever protocol
+	place := protocol.PolicyRequest{Host: r.Host, Port: r.Port} // whatever the protocol is
 	select {
 	case <-a.turn:
 		defer func() { a.turn <- struct{}{} }()
@@ -119,7 +119,8 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 // refusedByUser is the reason of a refusal by the user.
 const refusedByUser = "refused by the user"
 
-// answerOf reads an answer; keep: it is for the rest of the run. ok is false if the line is none.
+// answerOf reads an answer. keep says that it applies to the rest of the run; ok is false if the
+// line is not an answer.
 func answerOf(line string) (choice protocol.PolicyChoice, keep, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "o", "once", "y", "yes":

@@ -14,7 +14,7 @@ const maxTally = 1000
 
 // tally counts the decisions of the proxy.
 type tally struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	places map[destination]int
 	others int // decisions about further places
 }

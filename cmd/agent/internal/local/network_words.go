@@ -11,10 +11,11 @@ import (
 
 // NetworkWords holds the values of --network.
 type NetworkWords struct {
-	// Managed: the network is a proxy with a policy. Otherwise, if On, it is the host's network.
+	// Managed says that the network is a proxy with a policy. Otherwise it is the host's network if
+	// On is set.
 	Managed, On bool
 
-	local   bool // names may lead to local and private addresses
+	local   bool // names may resolve to local and private addresses
 	domains map[string]string
 	review  []string
 }
@@ -66,11 +67,11 @@ func ParseNetwork(values []string) (w NetworkWords, err error) {
 	return w, err
 }
 
-// networkPatience is how long a question about the network waits for its answer, in milliseconds. It
-// is long, because the command gives up earlier.
+// networkPatience is the timeout of a question about the network, in milliseconds. It is long,
+// because the command gives up earlier.
 const networkPatience = 24 * 60 * 60 * 1000
 
-// plan returns the network that the words ask for. asks: the user can be asked.
+// plan returns the network that the words describe. asks says whether the user can be asked.
 func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,

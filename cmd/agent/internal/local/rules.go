@@ -19,20 +19,20 @@ type refusal struct{ why string }
 
 func (r refusal) Error() string { return r.why }
 
-// rulesPatience is how long a question about a command waits for its answer, in milliseconds. It is
-// the longest time that the protocol allows.
+// rulesPatience is the timeout of a question about a command, in milliseconds. It is the longest
+// timeout that the protocol allows.
 const rulesPatience = 60 * 60 * 1000
 
-// ruled applies rules to a command. Without rules only allowed is set.
+// ruled applies rules to a command. Without rules, only the field allowed is set.
 type ruled struct {
 	desk    approval.Desk
 	plan    *approval.Plan
 	process *approval.ProcessQuestions
-	judged  *confine.Judged // nil: what the command executes is not judged
+	judged  *confine.Judged // nil: the programs that the command executes are not judged
 	allowed chan error      // gets the decision about the command itself
 }
 
-// decide finds out whether the command may run, and asks the user if the rules say so. The error
+// decide decides whether the command may run, and asks the user if the rules require it. The error
 // says why the command may not run.
 func (r *ruled) decide(c *Command) (err error) {
 	if c.Rules == nil {
@@ -65,7 +65,7 @@ func (r *ruled) decide(c *Command) (err error) {
 	return nil
 }
 
-// program returns the program that the decision was about, see [approval.Plan.Pin].
+// program returns the program that was judged, see [approval.Plan.Pin].
 func (r *ruled) program(argv []string) procs.Program {
 	spec := procs.Spec{Argv: argv}
 	r.plan.Pin(&spec)

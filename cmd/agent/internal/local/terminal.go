@@ -15,20 +15,20 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// ownTerminal connects the command's own terminal with the user's: input of the user goes there,
-// output comes here, and the size follows the user's terminal.
+// ownTerminal connects the command's own terminal with the user's terminal: it copies the user's
+// input and size to the command's terminal, and output to standard output.
 type ownTerminal struct {
 	sys     program.System
 	process *procs.Process
 	exited  chan int   // gets the exit code
-	failed  chan error // gets the error of a write of output
+	failed  chan error // gets the first error of writing output
 
-	mu   sync.Mutex        // its holder uses the user's terminal: reader, writer, or a question
+	mu   sync.Mutex        // its holder uses the user's terminal: the reader, the writer, or a question
 	user *program.Terminal // nil: standard input is no terminal
 }
 
-// runAtOwnTerminal runs the program at a terminal of its own. The exit code and the error are as for
-// [confine.Held.Run]. After the end of the program it ends all questions, and kills the processes
+// runAtOwnTerminal runs the program at its own terminal. The exit code and the error are as for
+// [confine.Held.Run]. After the end of the program, it ends all questions and kills the processes
 // that the program has left behind.
 func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code int, err error) {
 	t := &ownTerminal{sys: c.Sys, exited: make(chan int, 1), failed: make(chan error, 1), user: program.NewTerminal(c.Sys.Stdin)}
@@ -39,7 +39,8 @@ func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code 
 	if !held.Unconfined() {
 		spec.Stage = held.ShellStage
 	}
-	// The first program of the command may be asked about: the terminal has to be lent then.
+	// A question may be about the first program of the command, so the terminal must be ready to be
+	// lent before the start.
 	if err := t.user.Raw(); err != nil {
 		return 0, err
 	}
@@ -53,18 +54,19 @@ func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code 
 	}
 	defer func() {
 		if err := t.process.Close(); err != nil {
-			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stands
+			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stays
 		}
 	}()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	t.process.Begin()
-	go t.passInput(ctx) // a read cannot be interrupted: this may last until the program ends
+	go t.passInput(ctx) // a read cannot be interrupted, so this may last until the program ends
 	code, err = t.pass(signals)
 	return code, errors.Join(err, c.terminal.Close())
 }
 
-// take is the [procs.Spec.Sink]. The command waits while the user reads slowly, or has a question.
+// take is the [procs.Spec.Sink]. The command waits while the user reads slowly, or while a question
+// is asked.
 func (t *ownTerminal) take(ev procs.Event) {
 	switch ev.Kind {
 	case procs.Output:
@@ -74,7 +76,7 @@ func (t *ownTerminal) take(ev procs.Event) {
 		if err != nil {
 			select {
 			case t.failed <- err:
-			default: // the first one says it
+			default: // the first error is enough
 			}
 		}
 	case procs.Exited:
@@ -94,7 +96,7 @@ func (t *ownTerminal) pass(signals <-chan os.Signal) (code int, err error) {
 			t.process.Signal(sig.(syscall.Signal))
 		case err := <-t.failed:
 			if errors.Is(err, syscall.EPIPE) {
-				return 128 + int(syscall.SIGPIPE), nil // as the command would have ended without -t
+				return 128 + int(syscall.SIGPIPE), nil // without -t, SIGPIPE would have ended the command
 			}
 			return 0, fmt.Errorf("writing to standard output: %w", err)
 		case code := <-t.exited:
@@ -103,7 +105,7 @@ func (t *ownTerminal) pass(signals <-chan os.Signal) (code int, err error) {
 	}
 }
 
-// size returns the size of the user's terminal, zero without one.
+// size returns the size of the user's terminal, or zero if there is none.
 func (t *ownTerminal) size() procs.Winsize {
 	rows, cols, _ := t.sys.Size()
 	return procs.Winsize{Rows: rows, Cols: cols}
@@ -135,7 +137,7 @@ func (t *ownTerminal) passInput(ctx context.Context) {
 		}
 		if err != nil {
 			data = append(data, ctrlD...)
-			if last != '\n' { // within a line the first one only hands over what was typed
+			if last != '\n' { // within a line, the first Ctrl-D only passes on the line so far
 				data = append(data, ctrlD...)
 			}
 		}
@@ -145,7 +147,8 @@ func (t *ownTerminal) passInput(ctx context.Context) {
 	}
 }
 
-// read reads standard input. At a terminal a question may have been faster: then read returns 0.
+// read reads standard input. At a terminal, a question may have read the input first; read then
+// returns 0.
 func (t *ownTerminal) read(ctx context.Context, input []byte) (n int, err error) {
 	if t.user == nil {
 		return t.sys.Stdin.Read(input)

@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rulefile"
 )
 
-// RuleCheck asks files of rules about a command.
+// RuleCheck finds the rules in files that match a command, and their decision.
 type RuleCheck struct {
 	Files   []string
 	Command []string

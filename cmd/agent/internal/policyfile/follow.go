@@ -10,8 +10,8 @@ import (
 	"github.com/execagent/execagent/internal/approval"
 )
 
-// FollowRules reads the rules of an agent again at each signal. stop ends that, and waits. Without
-// rules it does nothing.
+// FollowRules reads the rules of an agent again at each signal. stop ends this, and waits until it
+// has ended. Without rules it does nothing.
 func FollowRules(p *agent.ExecPolicy, signals <-chan os.Signal, log *slog.Logger) (stop func()) {
 	if p == nil {
 		return func() {}
@@ -23,9 +23,9 @@ func FollowRules(p *agent.ExecPolicy, signals <-chan os.Signal, log *slog.Logger
 	})
 }
 
-// FollowNetwork reads the file of the policy p again at each signal. stop ends that, and waits. It
-// passes a changed policy to set, and logs the changes. A file that cannot be read changes nothing.
-// Without a policy it does nothing.
+// FollowNetwork reads the file of the policy p again at each signal. stop ends this, and waits
+// until it has ended. FollowNetwork passes a changed policy to set, and logs the changes. A file
+// that cannot be read changes nothing. Without a policy it does nothing.
 func FollowNetwork(p *agent.NetworkPolicy, path string, signals <-chan os.Signal, set func(*agent.NetworkPolicy) error, log *slog.Logger) (stop func()) {
 	if p == nil {
 		return func() {}
@@ -51,7 +51,7 @@ func FollowNetwork(p *agent.NetworkPolicy, path string, signals <-chan os.Signal
 	})
 }
 
-// follow calls reread at each signal. stop ends that, and waits.
+// follow calls reread at each signal. stop ends this, and waits until it has ended.
 func follow(signals <-chan os.Signal, reread func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup

@@ -21,7 +21,7 @@ const (
 	maxPatterns, maxPorts, maxMasking = 65536, 1024, 64
 )
 
-// ReadNetwork reads a policy. An error names the file and the line of the key, and does not quote a
+// ReadNetwork reads a policy. An error names the file and the line of the key. It does not quote a
 // value that may hold a password.
 func ReadNetwork(path string) (*agent.NetworkPolicy, error) {
 	text, err := paths.ReadRegular(path, maxFile)
@@ -58,7 +58,8 @@ func parse(path, text string) (*agent.NetworkPolicy, error) {
 	return p, r.Err()
 }
 
-// checkDomains checks each pattern, and refuses one in two lists, because the two contradict.
+// checkDomains checks each pattern. It refuses a pattern that is in two lists, because the lists
+// contradict each other.
 func (r reader) checkDomains(p *agent.NetworkPolicy, top table) {
 	domains := map[string]rules.Action{}
 	for _, list := range []struct {
@@ -78,7 +79,7 @@ func (r reader) checkDomains(p *agent.NetworkPolicy, top table) {
 	}
 }
 
-// only refuses keys other than names in a table.
+// only refuses keys in a table that are not in names.
 func (r reader) only(values table, in string, names ...string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(names, key) {
@@ -87,7 +88,7 @@ func (r reader) only(values table, in string, names ...string) {
 	}
 }
 
-// value reads a member, the zero value when absent.
+// value reads a member; it returns the zero value if the member is absent.
 func value[T any](r reader, values table, key, want string) (v T) {
 	if at, ok := values[key]; ok {
 		v, _ = tomlfile.As[T](r.Document, key, want, at)
@@ -95,7 +96,7 @@ func value[T any](r reader, values table, key, want string) (v T) {
 	return v
 }
 
-// texts reads a list of texts.
+// texts reads a list of strings with at most most members.
 func (r reader) texts(values table, key string, most int) []string {
 	list := value[[]any](r, values, key, "a list of texts")
 	if len(list) > most {

@@ -10,11 +10,11 @@ import (
 	"github.com/execagent/execagent/agent"
 )
 
-// maxNamed is how many patterns of a list changes names.
+// maxNamed is how many patterns of each list changes names.
 const maxNamed = 20
 
-// changes says in one line how next differs from p, "" for not at all. About credentials and an
-// upstream proxy it says only that they differ.
+// changes describes the difference between p and next in one line; "" if there is none. For
+// credentials and an upstream proxy, it says only that they differ.
 func changes(p, next *agent.NetworkPolicy) string {
 	var parts []string
 	for _, list := range []struct {
@@ -43,7 +43,7 @@ func changes(p, next *agent.NetworkPolicy) string {
 	return strings.Join(parts, "; ")
 }
 
-// missing returns the members of a that are not in b, with a sign before each.
+// missing returns the members of a that are not in b, each with sign before it. b is sorted.
 func missing(sign string, a, b []string) (out []string) {
 	for _, text := range a {
 		if _, ok := slices.BinarySearch(b, text); !ok {

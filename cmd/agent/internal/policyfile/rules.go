@@ -28,7 +28,7 @@ func (f *RuleFlags) CheckPolicy() error {
 	return nil
 }
 
-// rules are the rules that the flags name.
+// rules returns the rules that the flags name.
 func (f *RuleFlags) rules() agent.Rules {
 	return agent.Rules{
 		Folder: f.ExecPolicy, Unmatched: f.ExecPolicyUnmatched, Opaque: f.ExecPolicyOpaque, ForcedRM: f.ExecPolicyForcedRM,
@@ -36,7 +36,8 @@ func (f *RuleFlags) rules() agent.Rules {
 	}
 }
 
-// ReadHere reads the rules for a command of this program; nil without a folder.
+// ReadHere reads the rules for a command of this program. It returns nil if the flags name no
+// folder.
 func (f *RuleFlags) ReadHere(log *slog.Logger) (*approval.Operator, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil
@@ -45,7 +46,7 @@ func (f *RuleFlags) ReadHere(log *slog.Logger) (*approval.Operator, error) {
 	return o, flagged(err)
 }
 
-// ReadPolicy reads the rules for an agent; nil without a folder.
+// ReadPolicy reads the rules for an agent. It returns nil if the flags name no folder.
 func (f *RuleFlags) ReadPolicy(log *slog.Logger) (*agent.ExecPolicy, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil

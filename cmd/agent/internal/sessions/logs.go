@@ -17,19 +17,19 @@ type Logs struct {
 	Stdout, Stderr io.Writer
 	// Missing is called at a gap, where the agent has not kept output.
 	Missing    func()
-	Follow     bool      // print what comes, until the process ends
-	Timestamps bool      // before each line
-	Since      time.Time // no earlier output
-	Tail       *uint64   // no more lines than that of what there is already
+	Follow     bool      // also print later output, until the process ends
+	Timestamps bool      // print the time before each line
+	Since      time.Time // print no earlier output
+	Tail       *uint64   // print at most this many lines of the output so far; nil: all
 
-	after   uint64  // the last event that was seen
-	exited  bool    // the exit was one of them
-	guessed bool    // that is a guess: it may have been a piece of output that is missing
-	late    bool    // and it was one, as the exit came later
-	missing bool    // output was found missing, and nothing was printed since
-	within  [2]bool // a line of standard output, of standard error
-	begun   [2]bool // something was printed
-	broken  bool    // what is printed first may have lost the beginning of its line
+	after   uint64  // the number of the last event that was seen
+	exited  bool    // the exit event was seen
+	guessed bool    // exited is a guess, because the missing number may be that of lost output
+	late    bool    // the guess was wrong, because the exit came later: output is missing
+	missing bool    // output is missing, and nothing was printed after the gap
+	within  [2]bool // the output is within a line: of standard output, of standard error
+	begun   [2]bool // something was printed: to standard output, to standard error
+	broken  bool    // the first printed line may have lost its beginning
 	line    []byte  // memory for stamped
 }
 
@@ -64,7 +64,7 @@ func (l *Logs) Print(ctx context.Context, o *client.Observer, processID string) 
 func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID string) error {
 	var (
 		kept  []protocol.OutputChunk
-		lines uint64 // ended ones in kept
+		lines uint64 // newlines in kept
 		whole = true // nothing was dropped
 	)
 	for r, err := range o.Follow(ctx, processID, 0, false) {
@@ -78,7 +78,7 @@ func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID stri
 			kept = append(kept, chunk)
 			lines += uint64(bytes.Count(chunk.Chunk, []byte{'\n'}))
 		}
-		// One line more than is wanted, since the last one may not have ended.
+		// Keep one line more than requested, because the last line may not have ended.
 		for len(kept) > 1 {
 			n := uint64(bytes.Count(kept[0].Chunk, []byte{'\n'}))
 			if lines-n <= *l.Tail {
@@ -112,7 +112,7 @@ func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputC
 		data := chunks[i].Chunk
 		end := len(data)
 		if last && end > 0 && data[end-1] == '\n' {
-			end-- // it ends the last line, and begins none
+			end-- // this newline ends the last line, and begins no other
 		}
 		last = last && len(data) == 0
 		for {
@@ -130,9 +130,9 @@ func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputC
 	return chunks, false
 }
 
-// note records a result, and reports whether output is missing before it. An agent drops only output
-// that is older than all that it keeps. So a number that is missing between or behind chunks is that
-// of the exit or of the end, not of output.
+// note records a result, and reports whether output is missing before it. An agent drops only
+// output that is older than all output that it keeps. So a missing number between or after chunks
+// is the number of the exit or of the end, not of output.
 func (l *Logs) note(r *protocol.ReadResult) (missing bool) {
 	through := r.NextSeq - 1
 	if through <= l.after {
@@ -169,7 +169,7 @@ func (l *Logs) write(chunk *protocol.OutputChunk) error {
 		atMs = *chunk.AtMs
 	}
 	if !l.Since.IsZero() && atMs < l.Since.UnixMilli() {
-		l.missing = false // whatever is missing is older
+		l.missing = false // the missing output is older
 		return nil
 	}
 	if l.missing {
@@ -209,7 +209,8 @@ func (l *Logs) stamped(data []byte, within *bool, atMs int64) []byte {
 	return l.line
 }
 
-// ParseSince reads a point in time: how long ago, or a date, with or without a time.
+// ParseSince reads a point in time: a duration before now, seconds since 1970, or a date with or
+// without a time.
 func ParseSince(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil

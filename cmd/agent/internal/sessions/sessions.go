@@ -53,12 +53,13 @@ func Named(ctx context.Context, c *client.Client, name string) (*Found, error) {
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, NoSuch(name) // it has ended just now
+		return nil, NoSuch(name) // it has just ended
 	}
 	return found[0], nil
 }
 
-// Find returns the sessions of these names, in the same order. It fails if one does not exist.
+// Find returns the sessions of these names, in the same order. It fails if a session does not
+// exist.
 func Find(ctx context.Context, c *client.Client, names ...string) ([]*Found, error) {
 	all, err := c.Sessions(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func (f *Found) Process(id string) (protocol.ListedProcess, error) {
 	return pick(f.Name, f.Processes, id)
 }
 
-// Joinable is Process among those that run.
+// Joinable does what Process does, but only among the processes that run.
 func (f *Found) Joinable(id string) (protocol.ListedProcess, error) {
 	running := f.Running()
 	if len(running) == 0 {

@@ -39,14 +39,15 @@ func ParseSignal(text string) (protocol.Signal, error) {
 	return "", fmt.Errorf("%.32q is not a signal that an agent can send: use %s", text, strings.Join(known, ", "))
 }
 
-// Unknown reports whether the agent has refused a request because there is no such session or
-// process, or no longer one.
+// Unknown reports whether the agent has refused a request because the session or process does not
+// exist, or no longer exists.
 func Unknown(err error) bool {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	return ok && refused.Err.Code == protocol.CodeInvalidRequest && strings.HasPrefix(refused.Err.Message, "unknown ")
 }
 
-// Attached reports whether a session was refused because another client has it.
+// Attached reports whether the agent has refused a session because another client is attached to
+// it.
 func Attached(err error) bool {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	return ok && refused.Err.Code == protocol.CodeSessionAttached

@@ -35,7 +35,7 @@ func Rows(all []*Found, now time.Time) (rows [][]string) {
 	return rows
 }
 
-// Status says what a process does, or how it has ended.
+// Status says whether a process runs, or how it has ended.
 func Status(p *protocol.ListedProcess) string {
 	switch {
 	case !p.Exited || p.ExitCode == nil:
@@ -46,7 +46,8 @@ func Status(p *protocol.ListedProcess) string {
 	return fmt.Sprintf("exited %d", *p.ExitCode)
 }
 
-// Age says how long ago something was, in one unit. The clock of an agent may be ahead.
+// Age returns a duration in one unit, such as "3 hours ago". A negative duration gives "now",
+// because the clock of an agent may be ahead.
 func Age(d time.Duration) string {
 	units := []struct {
 		name string

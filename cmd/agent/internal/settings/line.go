@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
-// Line has the values of the flags that are on a command line, as [cli.Fields.Given] finds them,
-// and those that a file requires.
+// Line has the values of the flags on a command line, as [cli.Fields.Given] finds them, and the
+// values that a file requires.
 type Line map[string]string
 
 // Has reports whether a flag is given.
@@ -34,10 +34,10 @@ func (g Line) Nameless() error {
 }
 
 // Prefer removes variables from this process's environment that contradict a flag on the command
-// line, or a variable that comes before them. An agent is named by a context, by its URL or by its
-// registry. A token in a variable goes only to the agent or registry that variables name.
+// line, or a variable that takes precedence. A context, a URL or a registry names an agent. A token
+// in a variable goes only to the agent or registry that variables name.
 //
-// serves: the command is a server, for which AGENT_TLS_CA is about its registry.
+// serves says that the command is a server. For a server, AGENT_TLS_CA is about its registry.
 func (g Line) Prefer(serves bool) {
 	set := func(name string) bool { return os.Getenv(name) != "" }
 	other := func(flag, name string) bool { return g.Has(flag) && set(name) && g[flag] != os.Getenv(name) }
@@ -71,7 +71,7 @@ func (g Line) Prefer(serves bool) {
 	}
 	if !g.Has("registry") && !set("AGENT_REGISTRY") {
 		drop("AGENT_REGISTRY_TOKEN_FILE")
-		if g.Has("url") || g.Has("local") || set("AGENT_URL") { // else a context may name a registry
+		if g.Has("url") || g.Has("local") || set("AGENT_URL") { // otherwise a context may name a registry
 			drop("AGENT_REGISTRY_TRANSPORT")
 		}
 	}
@@ -83,7 +83,7 @@ func (g Line) Prefer(serves bool) {
 	}
 }
 
-// tlsVariables are about the agent of AGENT_URL, as AGENT_TOKEN_FILE is.
+// tlsVariables are about the agent of AGENT_URL, like AGENT_TOKEN_FILE.
 var tlsVariables = []string{"AGENT_TLS_CA", "AGENT_CLIENT_TLS_CERT", "AGENT_CLIENT_TLS_KEY", "AGENT_TLS_SERVER_NAME"}
 
 func drop(names ...string) {

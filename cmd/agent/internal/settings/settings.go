@@ -58,13 +58,14 @@ func commandOf(args []string) string {
 	return args[0]
 }
 
-// Line returns the flags that a command line gives; none for a command with subcommands.
+// Line returns the flags that a command line gives. It returns nil for a command with subcommands.
 func (g Grammar) Line(args []string) Line {
 	line, _ := g.line(args)
 	return line
 }
 
-// line is Line, and finds the first flag that the command does not have.
+// line does what Line does, and also returns an error for the first flag that the command does not
+// have.
 func (g Grammar) line(args []string) (line Line, unknown error) {
 	command := commandOf(args)
 	fields := g.fields(command)
@@ -103,8 +104,9 @@ func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
 	return g.settle(line, files, command, g.fields(command))
 }
 
-// Explain returns the options of the command of a line, each with the place of its value; without a
-// command the options of all commands that are set. tell is called with remarks for the user.
+// Explain returns the options of the command of a line, each with the place of its value. Without a
+// command, it returns the options of all commands that are set. tell is called with remarks for the
+// user.
 func (g Grammar) Explain(args []string, tell func(string)) (all []cli.Shown, err error) {
 	line, err := g.line(args)
 	if err != nil {
@@ -152,7 +154,7 @@ func (g Grammar) explain(files *cli.Files, command string, line Line) ([]cli.Sho
 func (g Line) read() (*cli.Files, error) {
 	user, err := target.LocateContexts(cmp.Or(g["config"], os.Getenv("AGENT_CONFIG")))
 	if err != nil {
-		user = "" // without a home there is none
+		user = "" // without a home directory there is no such file
 	}
 	return cli.ReadFiles("agent", user)
 }

@@ -26,7 +26,7 @@ func short(address, all, local string) string {
 		}
 	}
 	if !ok && (strings.Contains(address, "/") || !strings.Contains(address, ":")) {
-		return address // another kind of URL, or none
+		return address // another kind of URL, or no URL
 	}
 	switch {
 	case strings.HasPrefix(rest, ":"):
@@ -37,12 +37,12 @@ func short(address, all, local string) string {
 	return scheme + rest
 }
 
-// CheckURL refuses a URL that cannot be that of an agent. It connects to nothing.
+// CheckURL refuses a URL that no agent can have. It makes no connection.
 func CheckURL(address string) error {
 	u, err := url.Parse(DialURL(address))
 	switch {
 	case err != nil:
-		return errors.New("--url is not a URL") // err quotes it
+		return errors.New("--url is not a URL") // err is left out, because it quotes the address
 	case u.Scheme == "unix" && u.Host == "" && u.User == nil && u.Path != "":
 		return nil
 	case strings.HasPrefix(address, "/"):

@@ -39,7 +39,7 @@ func (f *Flags) Contexts() []string {
 	return file.Names()
 }
 
-// Nowhere is the error of a command that needs an agent, without one.
+// Nowhere returns the error of a command that needs an agent but names none.
 func (f *Flags) Nowhere() error {
 	names := f.Contexts()
 	if len(names) == 0 {
@@ -67,7 +67,7 @@ func (f *Flags) choose() *chosen {
 		if f.Context != nil {
 			c.err = err
 		}
-		return c // nobody has asked for one
+		return c // no context was requested
 	}
 	if c.file, c.err = ReadContexts(path); c.err != nil {
 		return c
@@ -111,7 +111,7 @@ func (c *chosen) tls() (f TLSFlags, err error) {
 	return f, err
 }
 
-// once returns the token of the context, "" without one. It runs a token command only once.
+// once returns the token of the context, or "" if it has none. It runs a token command only once.
 func (c *chosen) once(ctx context.Context, sys program.System) (string, error) {
 	if c.known != "" {
 		return c.known, nil
@@ -134,8 +134,8 @@ func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenC
 // ErrNoRegistry says that nothing names the registry whose environments to list.
 var ErrNoRegistry = errors.New("which registry? name it with --registry or --context")
 
-// Environments asks the registry of the flags, or of the context, for the environments that the token
-// is for.
+// Environments asks the registry of the flags, or of the context, which environments its token may
+// use.
 func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.Environment, error) {
 	switch c := f.choose(); {
 	case c.err != nil:
@@ -152,7 +152,7 @@ func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.En
 	return ListEnvironments(ctx, sys, f.Registry, token)
 }
 
-// ListEnvironments asks a registry for the environments that a token is for.
+// ListEnvironments asks a registry which environments a token may use.
 func ListEnvironments(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
 	roots, err := rootsFor(sys, registry)
 	if err != nil {

@@ -24,20 +24,21 @@ import (
 )
 
 const (
-	// defaultWait is how long Connect waits for failures to pass that pass by themselves.
+	// defaultWait is how long Connect repeats attempts after failures that can pass by themselves.
 	defaultWait = 30 * time.Second
-	// silence is how long Connect waits before it tells the user why.
+	// silence is how long Connect waits before it tells the user why there is no connection.
 	silence = time.Second
 	// firstPause is the first pause between attempts; the pause doubles up to longestPause.
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
-	// attachedPatience is how long Connect waits for a session of another client. That client
-	// may have ended already, and the agent learns of it a little later.
+	// attachedPatience is how long Connect waits for a session that another client has. That client
+	// may have ended already, and the agent may notice this a little later.
 	attachedPatience = 2 * time.Second
 )
 
-// Connect connects a client to the agent, which has to be [Flags.Elsewhere], within the time of
-// --wait. After a second without success it says why on standard error, and again when the reason
-// changes. Its error is the last reason. adapt changes how the client connects.
+// Connect connects a client to the agent within the time of --wait. The agent must be outside this
+// process, see [Flags.Elsewhere]. After a second without success, Connect prints the reason on
+// standard error, and again when the reason changes. Its error is the last reason. adapt changes
+// how the client connects.
 func (f *Flags) Connect(ctx context.Context, sys program.System, adapt ...func(*client.Config)) (c *client.Client, err error) {
 	err = f.reach(ctx, sys, func(ctx context.Context, cfg client.Config) (err error) {
 		for _, change := range adapt {
@@ -90,7 +91,7 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 		cfg.Dial = f.telling(sys, cfg.Dial)
 		cfg.ConnectTimeout = min(patience, client.DefaultConnectTimeout)
 		if f.Registry != "" {
-			cfg.ConnectTimeout = patience // the dialer makes attempts of its own in that time
+			cfg.ConnectTimeout = patience // the dialer itself repeats attempts in that time
 		}
 		if err = attempt(ctx, cfg); err == nil {
 			w.end()
@@ -102,7 +103,8 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 	}
 }
 
-// telling returns dial with a log of each connection, also after a loss, and of what it uses.
+// telling returns a function that calls dial and logs each attempt, also after a loss, with the
+// names and files that it uses.
 func (f *Flags) telling(sys program.System, dial func(context.Context) (rpc.Conn, error)) func(context.Context) (rpc.Conn, error) {
 	log := f.Logger(sys)
 	how := []any{"agent", f.Name()}
@@ -153,9 +155,9 @@ type waiting struct {
 	limit time.Duration
 	ctx   context.Context
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	last   error      // why the last attempt failed
-	busy   time.Time  // since when another client has the session
+	busy   time.Time  // when another client was first found to have the session
 	loud   bool       // the user is told the reason
 	told   string     // the reason that the user was told last
 	passed bool       // the user is told nothing any more
@@ -166,9 +168,9 @@ func (w *waiting) failed(err error) (enough bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.passed {
-		return false // connected once, and looking for the way back
+		return false // it was connected before, and now reconnects
 	}
-	// That the time is over is no reason. The error before it is.
+	// The end of the time is not a reason, so the error before it stays.
 	if w.ctx.Err() == nil || w.last == nil {
 		w.last = err
 	}
@@ -179,7 +181,7 @@ func (w *waiting) failed(err error) (enough bool) {
 	return false
 }
 
-// overdue tells the user from now on why there is no connection.
+// overdue starts to tell the user why there is no connection.
 func (w *waiting) overdue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +203,7 @@ func (w *waiting) tellLocked() {
 	}
 }
 
-// end tells the user nothing from now on.
+// end stops telling the user.
 func (w *waiting) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,7 +223,7 @@ func (w *waiting) error() error {
 	return &connectError{text, w.last}
 }
 
-// connectError is the last reason, in words for the user.
+// connectError is the last reason, with a text for the user.
 type connectError struct {
 	text string
 	err  error
@@ -282,7 +284,7 @@ func (w *waiting) reason() string {
 	return text
 }
 
-// ignored says why no token was sent to an agent that wants one.
+// ignored says why no token was sent to an agent that requires a token.
 func (w *waiting) ignored() string {
 	if file, _ := w.sys.Lookup("AGENT_TOKEN_FILE"); file != "" {
 		return " (AGENT_TOKEN_FILE was not used, because it is only for the agent of AGENT_URL; see --token-file)"
@@ -293,9 +295,9 @@ func (w *waiting) ignored() string {
 	return " (see --token-file)"
 }
 
-// hopelessLocked reports whether another attempt is no use: the server has answered, and refuses the
-// request or the credential, or does not speak the protocol. Repeated attempts with a wrong
-// credential would look like an attack.
+// hopelessLocked reports whether another attempt is useless: the server has answered, and it
+// refuses the request or the credential, or does not speak the protocol. Repeated attempts with a
+// wrong credential would look like an attack.
 func (w *waiting) hopelessLocked(err error) bool {
 	_, refused := errors.AsType[*client.ServerError](err)
 	if refused && client.Retryable(err) { // the session has another client
@@ -315,7 +317,7 @@ func (w *waiting) hopelessLocked(err error) bool {
 	return refused || foreign || unsupported
 }
 
-// unauthorized reports whether a status refuses the credential.
+// unauthorized reports whether an HTTP status means that the credential was refused.
 func unauthorized(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }

@@ -54,14 +54,14 @@ func ChangeContexts(path string, change func(f *ContextFile) error) (err error) 
 	if len(f.text) > cli.MaxFile {
 		return fmt.Errorf("%s would be longer than %d bytes", path, cli.MaxFile)
 	}
-	// Through a symbolic link the file itself is replaced, not the link.
+	// If path is a symbolic link, the target of the link is replaced, not the link.
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	return write(path, f.text)
 }
 
-// write replaces a file. Only the user can read the new one.
+// write replaces a file. Only the user can read the new file.
 func write(path, text string) (err error) {
 	t, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // has mode 0600
 	if err != nil {

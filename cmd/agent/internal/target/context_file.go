@@ -30,17 +30,17 @@ type Context struct {
 	URL           string   `json:"url,omitempty"`
 	Registry      string   `json:"registry,omitempty"`
 	EnvironmentID string   `json:"environment_id,omitempty"`
-	Transport     string   `json:"transport,omitempty"`  // to an agent behind the registry; "": what a command says
+	Transport     string   `json:"transport,omitempty"`  // to an agent behind the registry; "": the command decides
 	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [ContextFile.Resolve]
 	TokenCommand  []string `json:"token_command,omitempty"`
-	TLSCA         string   `json:"tls_ca,omitempty"` // the TLS files are as TokenFile
+	TLSCA         string   `json:"tls_ca,omitempty"` // the paths of TLS files are resolved like TokenFile
 	TLSCert       string   `json:"tls_cert,omitempty"`
 	TLSKey        string   `json:"tls_key,omitempty"`
 	TLSServerName string   `json:"tls_server_name,omitempty"`
 	token         string   // a token that the file itself has
 }
 
-// TokenSource says in a few words where the token is, "" without one.
+// TokenSource says in a few words where the token is, or returns "" if there is none.
 func (c *Context) TokenSource() string {
 	switch {
 	case c.TokenFile != "":
@@ -53,8 +53,8 @@ func (c *Context) TokenSource() string {
 	return ""
 }
 
-// ValidContextName reports whether a context may have this name: up to 128 of A-Z a-z 0-9 . _ -, of
-// which the first is a letter or a digit. So the name is also safe as the name of a file.
+// ValidContextName reports whether a context may have this name: up to 128 of A-Z a-z 0-9 . _ -,
+// and first a letter or a digit. So the name is also safe as the name of a file.
 func ValidContextName(name string) bool {
 	for i, c := range []byte(name) {
 		switch {
@@ -106,7 +106,7 @@ func (c *Context) check() error {
 // tls returns the values about TLS.
 func (c *Context) tls() []string { return []string{c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName} }
 
-// equal reports whether two contexts say the same.
+// equal reports whether two contexts have the same values.
 func (c *Context) equal(other *Context) bool {
 	return c.Name == other.Name && c.URL == other.URL && c.Registry == other.Registry && c.EnvironmentID == other.EnvironmentID &&
 		c.Transport == other.Transport &&
@@ -135,7 +135,7 @@ func LocateContexts(named string) (string, error) {
 	return path, nil
 }
 
-// ReadContexts reads a file of contexts. A missing file has none, and nor has /dev/null.
+// ReadContexts reads a file of contexts. A missing file and /dev/null have no contexts.
 func ReadContexts(path string) (*ContextFile, error) {
 	f := &ContextFile{Path: path}
 	if path == os.DevNull {
@@ -187,8 +187,8 @@ func (f *ContextFile) index(name string) int {
 	return slices.IndexFunc(f.Contexts, func(c Context) bool { return c.Name == name })
 }
 
-// Resolve returns the path of a file that a context names: a relative one is in the folder
-// of the file of contexts, and ~/ stands for the user's home.
+// Resolve returns the path of a file that a context names. A relative path starts at the folder of
+// the file of contexts, and ~/ stands for the user's home.
 func (f *ContextFile) Resolve(path string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		home, err := os.UserHomeDir()

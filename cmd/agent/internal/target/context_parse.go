@@ -70,7 +70,7 @@ func (p *parser) top(values map[string]tomlfile.Value) {
 				p.context(name, at)
 			}
 		default:
-			if !cli.KnownKey(key) { // the options of commands are read there
+			if !cli.KnownKey(key) { // package cli reads the options of commands
 				p.Fail(at, "unknown key %.64q: use current, contexts, or the table of a command such as [exec]", key)
 			}
 		}

@@ -38,23 +38,23 @@ type Flags struct {
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which to reach the agent. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
 	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment to use at the registry of --registry or of the context."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
-	// Its variable is not that of the executor's flag: a command that an executor started may
-	// have inherited that one, and must not be taken to want it.
+	// Its variable differs from the variable of the executor's flag. A command that an executor
+	// started may have inherited the executor's variable, which must not choose the transport here.
 	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How to reach the agent through the registry: noise, the default, is encrypted end to end. With direct, whoever runs the registry, or a proxy where TLS ends, can read and change everything. One never replaces the other. A context can set it."`
 
 	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. If it is given, every failure except a refused credential is tried again. Default: 30s, only for failures that can pass by themselves, such as a busy server or an environment without an executor."`
 	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End after this time, with exit code 124."`
 
-	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent
-	// started may have inherited that one, and if it calls agent exec, its output
-	// must not be mixed with a log.
+	// The variable differs from the server's AGENT_LOG_LEVEL. A command that an agent started may
+	// have inherited the server's variable. If that command calls agent exec, its output must not
+	// be mixed with a log.
 	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
 
 	chosen *chosen // nil: not looked for yet
 }
 
-// Elsewhere reports whether the agent is outside this process. It does so also if the context of the
-// agent cannot be found; then [Flags.Connect] fails and says why.
+// Elsewhere reports whether the agent is outside this process. It returns true also if the context
+// of the agent cannot be found; then [Flags.Connect] fails and says why.
 func (f *Flags) Elsewhere() bool {
 	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose fills in
 }
@@ -68,7 +68,7 @@ func (f *Flags) Check() error {
 	case f.Context != nil && *f.Context != "" && c.context == nil && c.err == nil:
 		return errors.New("--context cannot be used with --url or --registry")
 	case c.err != nil:
-		// Connect returns the error. The line itself may be right.
+		// The command line may be right, and Connect returns the error.
 	case c.context != nil && f.Registry != "" && f.EnvironmentID == nil:
 		return fmt.Errorf("context %s names a registry but no environment: name one with --environment-id", c.context.Name)
 	case f.TokenFile != "" && f.URL == "":
@@ -102,8 +102,8 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// config says how a client reaches the agent. failed is called with the error of each attempt that
-// is repeated, see [remote.Failed].
+// config returns the configuration of a client of the agent. failed is called with the error of
+// each attempt that is repeated, see [remote.Failed].
 func (f *Flags) config(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
 	switch {
 	case f.choose().err != nil:
@@ -135,9 +135,10 @@ func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(
 	return remote.Registry(f.Registry, strings.TrimSpace(*f.EnvironmentID), token, options...)
 }
 
-// registryToken returns the token that lets a harness connect through a registry. Tokens in variables
-// are for a registry of the command line or the variables, never for the registry of a context; and
-// if a variable names a registry, for no other registry.
+// registryToken returns the token that lets a harness connect through a registry. Tokens in
+// variables are used for a registry that the command line or a variable names, never for the
+// registry of a context. If a variable names a registry, the tokens are used only for that
+// registry.
 func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, error) {
 	if f.RegistryTokenFile != "" {
 		return ReadToken(sys, f.RegistryTokenFile)
@@ -159,9 +160,9 @@ func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, 
 	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", RegistryTokenName)
 }
 
-// byURL connects to --url with the token of --token-file, or of the context. A file is read now, not
-// with each connection. The token command of a context is run again if the server no longer takes
-// the token.
+// byURL connects to --url with the token of --token-file, or of the context. A file is read now,
+// not for each connection. The token command of a context runs again if the server no longer
+// accepts the token.
 func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, error) {
 	secure, err := f.TLSFlags.config(sys)
 	if err != nil {
@@ -177,12 +178,13 @@ func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, e
 	if err != nil || token == "" {
 		return cfg, err
 	}
-	// A user who names a token file and a URL without TLS means it. client.Token would refuse that.
+	// A user who names a token file and a URL without TLS intends this, but client.Token would
+	// refuse it.
 	dial := func(ctx context.Context) (rpc.Conn, error) {
 		config := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}, TLS: secure}
 		conn, err := transport.Dial(ctx, f.URL, config)
 		if err != nil {
-			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
+			return nil, err // not conn, because a nil *WebSocket makes an rpc.Conn that is not nil
 		}
 		return conn, nil
 	}
@@ -203,8 +205,8 @@ func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, e
 	return cfg, nil
 }
 
-// Logger logs from --log-level on, to standard error. Without the flag it logs
-// nothing, since standard error belongs to the command.
+// Logger logs messages of --log-level and above to standard error. Without the flag it logs
+// nothing, because standard error belongs to the command.
 func (f *Flags) Logger(sys program.System) *slog.Logger {
 	if f.LogLevel == "" {
 		return slog.New(slog.DiscardHandler)

@@ -41,8 +41,8 @@ func addRoots(roots *x509.CertPool, file string) error {
 	return nil
 }
 
-// Roots returns the roots of the host and the certificates in files, without empty names. For a
-// registry over plain http it returns nil, because it takes milliseconds to read the host's roots.
+// Roots returns the roots of the host and the certificates in files. Empty names are skipped. For a
+// registry over plain http it returns nil, because reading the host's roots takes milliseconds.
 func Roots(registry string, files ...string) (*x509.CertPool, error) {
 	if strings.HasPrefix(registry, "http:") {
 		return nil, nil

@@ -13,8 +13,9 @@ import (
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
-// TLSFlags say by which certificates a client and the agent at a URL identify each other. A client's
-// certificate has variables of its own, because a server's may be in the same environment.
+// TLSFlags name the certificates by which a client and the agent at a URL identify each other. The
+// client's certificate has its own variables, because those of a server may be in the same
+// environment.
 type TLSFlags struct {
 	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url. Default: those of this system."`
 	TLSCert       string `env:"AGENT_CLIENT_TLS_CERT" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) for an agent that asks for one (its --tls-client-ca)."`
@@ -22,8 +23,8 @@ type TLSFlags struct {
 	TLSServerName string `env:"AGENT_TLS_SERVER_NAME" name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url must be for. Default: the host of the URL."`
 }
 
-// CheckTLS finds flags that contradict each other. url is the URL of the agent; without a scheme it
-// counts as one with TLS.
+// CheckTLS finds flags that contradict each other. url is the URL of the agent. A URL without a
+// scheme counts as a URL with TLS.
 func (f *TLSFlags) CheckTLS(url string) error {
 	switch {
 	case *f == TLSFlags{}:
@@ -38,7 +39,7 @@ func (f *TLSFlags) CheckTLS(url string) error {
 	return nil
 }
 
-// secure gives a URL without a scheme the one for TLS, if any of the flags is set.
+// secure adds the scheme for TLS to a URL without a scheme, if any of the flags is set.
 func (f *TLSFlags) secure(url string) string {
 	if dial := DialURL(url); *f != (TLSFlags{}) && !strings.Contains(url, "://") {
 		return strings.Replace(dial, "ws://", "wss://", 1)
@@ -46,7 +47,8 @@ func (f *TLSFlags) secure(url string) string {
 	return url
 }
 
-// or fills in flags that are not set from a context. Certificate and key are taken together.
+// or copies flags that are not set from those of a context. Certificate and key are copied
+// together.
 func (f *TLSFlags) or(other TLSFlags) {
 	f.TLSCA, f.TLSServerName = cmp.Or(f.TLSCA, other.TLSCA), cmp.Or(f.TLSServerName, other.TLSServerName)
 	if f.TLSCert == "" && f.TLSKey == "" {
@@ -54,8 +56,8 @@ func (f *TLSFlags) or(other TLSFlags) {
 	}
 }
 
-// config returns the configuration of a client, nil if no flag is set. The certificate is read now,
-// and again for each connection, because it may be renewed.
+// config returns the configuration of a client, or nil if no flag is set. The certificate is read
+// now, and again for each connection, because it may be renewed.
 func (f *TLSFlags) config(sys program.System) (*tls.Config, error) {
 	if *f == (TLSFlags{}) {
 		return nil, nil

@@ -82,8 +82,8 @@ var (
 	errTooSlow = errors.New("the command takes too long")
 )
 
-// runCommand runs a command and returns the token that it prints. Its standard error is ours. It gets
-// no standard input, because that belongs to another command.
+// runCommand runs a command and returns the token that it prints. Its standard error is this
+// program's. It gets no standard input, because that belongs to another command.
 func runCommand(ctx context.Context, sys program.System, argv []string, patience time.Duration) (string, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patience, errTooSlow)
 	defer stop()
@@ -100,7 +100,7 @@ func runCommand(ctx context.Context, sys program.System, argv []string, patience
 	case cause != nil:
 		return "", cause
 	case errors.Is(err, exec.ErrWaitDelay):
-		// It has ended, and left a process behind that holds its output open.
+		// The command has ended, but a process that it left behind holds its output open.
 	case err != nil:
 		return "", err
 	}
@@ -134,7 +134,8 @@ func SaveKey(path, name, key string) (tokenFile string, err error) {
 	return tokenFile, write(filepath.Join(filepath.Dir(path), tokenFile), key+"\n")
 }
 
-// ForgetKey removes the key that SaveKey has stored for a context. It leaves a key elsewhere alone.
+// ForgetKey removes the key that SaveKey has stored for a context. It does not remove a key in
+// another place.
 func ForgetKey(path string, c *Context) error {
 	if c.TokenFile != filepath.Join(keyFolder, c.Name) {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// refresh is the time between two drawings, late the time that a copy runs without a bar.
+	// refresh is the time between two drawings, late the time before the first drawing.
 	refresh, late = 200 * time.Millisecond, 500 * time.Millisecond
 	// maxBar bounds the bar itself, in characters.
 	maxBar = 40
@@ -19,7 +19,7 @@ const (
 	longest = 999 * 3600
 )
 
-// bar shows on a terminal how far a copy is. A nil bar shows nothing.
+// bar shows the progress of a copy on a terminal. A nil bar shows nothing.
 type bar struct {
 	out      *os.File
 	terminal *program.Terminal
@@ -28,7 +28,7 @@ type bar struct {
 	stop     chan struct{}
 	drawing  sync.WaitGroup
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	done, total int64      // bytes; total is -1 while it is not known
 	shown       bool       // the line is on the screen
 }
@@ -78,7 +78,7 @@ func (b *bar) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shown {
-		_, _ = fmt.Fprint(b.out, "\r\x1b[K") // a bar that cannot be seen is none
+		_, _ = fmt.Fprint(b.out, "\r\x1b[K") // without a bar, the copy goes on
 		b.shown = false
 	}
 }

@@ -30,22 +30,24 @@ const (
 	maxLine = 256 << 10
 )
 
-// ErrTold says that not everything was copied, and that the user has been told what and why.
+// ErrTold says that not everything was copied, and that the user has been told the files and the
+// reasons.
 var ErrTold = errors.New("not everything was copied")
 
 // Copy is one copy between this machine and an agent.
 type Copy struct {
 	Plan
 	Client *client.Client
-	Dir    string // directory at the agent that relative paths are below
+	Dir    string // directory at the agent where relative paths start
 	System program.System
-	Follow bool // send what links among the sources lead to
+	Follow bool // send the targets of links among the sources
 	Owners bool // keep the owners
 	Quiet  bool // show no progress
 
 	bar  *bar
 	tool *client.Process
-	// Messages of the tool are passed on until muted; told: there was one.
+	// muted says that messages of the tool are no longer passed on, told that a message was passed
+	// on.
 	muted, told atomic.Bool
 }
 
@@ -109,8 +111,8 @@ func (c *Copy) run(ctx context.Context) (err error) {
 	return c.outcome(code, nil)
 }
 
-// outcome returns the error of a copy: the tool has ended with code, this end with err. The reason of
-// the tool counts first, because that of this end is often only that the tool has ended.
+// outcome returns the error of a copy. The tool has ended with code, and this end with err. The
+// error of the tool comes first, because err is often only an effect of the tool's end.
 func (c *Copy) outcome(code int, err error) error {
 	switch {
 	case code != 0 && c.told.Load():
@@ -127,12 +129,12 @@ func (c *Copy) outcome(code int, err error) error {
 func (c *Copy) giveUp(ctx context.Context, err error, listening *sync.WaitGroup) error {
 	_, gone := errors.AsType[*inputError](err)
 	if ctx.Err() != nil || !gone && !errors.Is(err, filecopy.ErrCut) {
-		c.muted.Store(true) // the cause is here, and the tool would only report the effect
+		c.muted.Store(true) // the cause is on this machine, and the tool would only report the effect
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_ = c.tool.Stdout().Close()
-	_ = c.tool.CloseStdin(ctx) // the tool takes that for the end
+	_ = c.tool.CloseStdin(ctx) // the tool takes this for the end
 	code, ended := c.tool.Wait(ctx)
 	if ended != nil {
 		_ = c.tool.Terminate(ctx) // if that fails too, the end of the session kills it
@@ -155,8 +157,8 @@ func (c *Copy) listen() {
 			c.complain(lines.Text())
 		}
 	}
-	// Scan has failed with the connection, which the copy notices, or because a line is too long,
-	// about which the exit code says enough.
+	// Scan has failed because the connection has failed, which the copy notices. Or a line was too
+	// long; then the exit code says enough.
 	_, _ = io.Copy(io.Discard, c.tool.Stderr())
 }
 
@@ -170,7 +172,7 @@ func (c *Copy) note(path string, err error) {
 	c.complain(fmt.Sprintf("%s: %v", filecopy.Quote(path), err))
 }
 
-// up sends from here.
+// up sends the sources to the agent.
 func (c *Copy) up(ctx context.Context) error {
 	_ = c.tool.Stdout().Close() // the tool writes nothing there
 	in := &input{c.tool.Feed(ctx)}
@@ -191,9 +193,9 @@ func (c *Copy) up(ctx context.Context) error {
 func (c *Copy) pass(ctx context.Context, in *input) error {
 	passed := make(chan error, 1)
 	go func() {
-		// A read of standard input cannot be interrupted: this goroutine may last until the
-		// program ends.
-		// The struct hides the method by which io.Copy would copy in smaller pieces.
+		// A read of standard input cannot be interrupted, so this goroutine may last until the
+		// program ends. The struct hides the method with which io.Copy would copy in smaller
+		// pieces.
 		archive := bufio.NewReaderSize(struct{ io.Reader }{c.System.Stdin}, piece)
 		err := checkArchive(archive)
 		if err == nil {
@@ -214,7 +216,8 @@ var packers = map[string]string{
 	"\x1f\x8b": "gzip", "\x28\xb5\x2f\xfd": "zstd", "\xfd7zXZ\x00": "xz", "BZh": "bzip2",
 }
 
-// checkArchive refuses input that does not begin as a tar archive. No input is an empty archive.
+// checkArchive refuses input that does not begin like a tar archive. Empty input is an empty
+// archive.
 func checkArchive(r *bufio.Reader) error {
 	const header = 512
 	begin, _ := r.Peek(header) // an error comes again with the next read
@@ -230,7 +233,7 @@ func checkArchive(r *bufio.Reader) error {
 	return nil
 }
 
-// down receives the sources here.
+// down receives the sources from the agent.
 func (c *Copy) down(ctx context.Context, sources []string) error {
 	defer context.AfterFunc(ctx, func() { _ = c.tool.Stdout().Close() })()
 	out := newOutput(ctx, c.tool)
@@ -272,12 +275,12 @@ func (in *input) close() error {
 	return nil
 }
 
-// output is the standard output of the tool. It acknowledges to the tool how much has arrived.
+// output is the standard output of the tool. It tells the tool how many bytes have arrived.
 type output struct {
 	io.Reader
 	received uint64
 	acked    uint64
-	due      chan uint64 // holds at most one, the newest
+	due      chan uint64 // holds at most one number, the newest
 	ended    chan struct{}
 }
 
@@ -286,7 +289,7 @@ func newOutput(ctx context.Context, tool *client.Process) *output {
 	go func() {
 		defer close(o.ended)
 		for received := range o.due {
-			// If that fails the tool or the connection has ended, and the next read says so.
+			// If that fails, the tool or the connection has ended, and the next read says so.
 			_ = tool.Write(ctx, filecopy.Acknowledge(received))
 		}
 	}()
@@ -298,7 +301,7 @@ func (o *output) Read(p []byte) (int, error) {
 	o.received += uint64(n)
 	if o.received-o.acked >= filecopy.Window/4 {
 		select {
-		case <-o.due: // nobody has sent it yet
+		case <-o.due: // the earlier number was not sent yet
 		default:
 		}
 		o.due <- o.received

@@ -64,8 +64,8 @@ func Explain(name string, err error) error {
 }
 
 // twice sends a request that changes something, and sends it again each time the connection is lost
-// before the answer. done reports for the error of a repeated request whether an earlier one has
-// succeeded.
+// before the answer. done reports whether the error of a repeated request means that an earlier
+// request has succeeded.
 func (f *Files) twice(ctx context.Context, method string, params any, done func(error) bool) error {
 	for sent := false; ; {
 		err := f.Client.Call(ctx, method, params, nil)
@@ -95,7 +95,7 @@ func (f *Files) Remove(ctx context.Context, names []string, all, force bool) err
 		}
 		params := &protocol.RemoveParams{Path: protocol.NewPathURI(path), Recursive: &all, Force: &force}
 		if !all {
-			// Of a link that leads nowhere the server says that nothing is there.
+			// For a link whose target is missing, the server says that the file does not exist.
 			info, err := f.Client.FS(nil).Stat(ctx, path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -116,14 +116,15 @@ func isDot(name string) bool {
 	return last == "" || last == "." || last == ".."
 }
 
-// around reports whether a path leads, through whatever links, to the working directory or above it.
-// For a path that is itself a link it reports false, because only the link would be removed.
+// around reports whether a path, with its links followed, is the working directory or a directory
+// above it. For a path that is itself a link it returns false, because only the link would be
+// removed.
 func (f *Files) around(ctx context.Context, name string) bool {
 	real := func(name string) string {
 		if resolved, err := f.Client.FS(nil).Canonicalize(ctx, name); err == nil {
 			return resolved
 		}
-		return name // it is gone, and so is all below it; or the request to remove says why
+		return name // it does not exist; for another error, the request to remove reports the reason
 	}
 	name = path.Join(real(path.Dir(path.Clean(name))), path.Base(name))
 	dir := real(f.Dir)

@@ -25,16 +25,16 @@ const asked = 32
 type Listing struct {
 	Long     bool // with kind, size and time
 	All      bool // also names that begin with a dot
-	Human    bool // sizes in the units that they need
+	Human    bool // sizes in units such as K and M
 	JSON     bool
-	Terminal bool // names that would control a terminal are quoted
+	Terminal bool // quote names that would control a terminal
 }
 
 // listedFile is a file in a list.
 type listedFile struct {
 	Name     string    `json:"name"`
 	Path     string    `json:"path"`
-	Type     string    `json:"type"` // file, directory or other: of a link that of what it leads to
+	Type     string    `json:"type"` // file, directory or other; for a link, the type of its target
 	Link     bool      `json:"link"`
 	Size     uint64    `json:"size"`
 	Modified time.Time `json:"modified"`
@@ -101,7 +101,7 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	return err
 }
 
-// directory returns what is in a directory, in the order of names.
+// directory returns the files in a directory, sorted by name.
 func (f *Files) directory(ctx context.Context, at string, l Listing) ([]listedFile, error) {
 	listed, err := f.Client.FS(nil).ReadDir(ctx, at)
 	if err != nil {
@@ -122,8 +122,8 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) ([]listedFi
 	return entries, context.Cause(ctx)
 }
 
-// describe asks for the metadata that a directory does not have. The entry of a file that is gone by
-// now, or whose name is not UTF-8, stays as it was.
+// describe asks the agent for the metadata that a directory listing lacks. An entry stays as it is
+// if the file no longer exists, or if its name is not UTF-8.
 func (f *Files) describe(ctx context.Context, entries []listedFile) {
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, asked)

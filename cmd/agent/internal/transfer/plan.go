@@ -11,8 +11,8 @@ import (
 // archive is the word for a tar archive on standard input or output.
 const archive = "-"
 
-// Plan is a copy as a command line asks for it: sources and a target, one side here and the other at
-// the agent. The paths at the agent have lost their colon.
+// Plan is a copy that a command line requests: sources and a target, one side on this machine and
+// the other at the agent. The paths at the agent have no colon any more.
 type Plan struct {
 	Sources []string
 	Target  string
@@ -54,9 +54,9 @@ func NewPlan(args []string) (*Plan, error) {
 	return p, nil
 }
 
-// SCPPaths reads paths in the form of scp, CONTEXT:PATH, and returns the context, with the paths in the
-// form of agent cp. context is "" if no path has one, or if several differ. isContext reports whether
-// a name is that of a context.
+// SCPPaths reads paths in the form of scp, CONTEXT:PATH. It returns the context, and the paths in
+// the form of agent cp. context is "" if no path has a context, or if the contexts differ.
+// isContext reports whether a name is the name of a context.
 func SCPPaths(args []string, isContext func(name, path string) bool) (context string, paths []string) {
 	for _, arg := range args {
 		name, rest, ok := strings.Cut(arg, ":")
@@ -72,8 +72,8 @@ func SCPPaths(args []string, isContext func(name, path string) bool) (context st
 	return context, paths
 }
 
-// at makes a path of the agent absolute; dir is the directory for relative ones. It keeps the meaning
-// of the end of the path: /. is the content of a directory, and / a directory.
+// at makes a path of the agent absolute; relative paths start at dir. It keeps the meaning of the
+// end of the path: /. is the content of a directory, and / a directory.
 func at(dir, name string) string {
 	if !strings.HasPrefix(name, "/") {
 		if name == "" {

@@ -20,22 +20,23 @@ import (
 const (
 	// maxDescription is how many characters of a description are listed.
 	maxDescription = 1024
-	// maxRendered is how large the list for the model may be, in bytes. What it does not hold is
-	// counted at its end.
+	// maxRendered bounds the list for the model, in bytes. Skills that do not fit are counted at
+	// its end.
 	maxRendered = 64 << 10
 )
 
-// Config says which skills count, and how they are read.
+// Config says which skills are listed, and how they are read.
 type Config struct {
-	// Enabled tells which installed plugins count; nil: none. Skills of selected roots, and
-	// installed ones that belong to no plugin, always do.
+	// Enabled reports whether the skills of an installed plugin are listed; nil: none are. Skills
+	// of selected roots, and installed skills that belong to no plugin, are always listed.
 	Enabled func(plugin string) bool
-	// Sandbox confines what is read in an environment; nil: nothing does.
+	// Sandbox returns the sandbox that confines reads in an environment; nil: reads are not
+	// confined.
 	Sandbox func(environmentID string) *protocol.Sandbox
 }
 
-// Cache makes lists, and remembers what the files of the roots of the last one say. Its methods
-// may be called at once.
+// Cache makes lists. It keeps the descriptions of the roots of the last list. Its methods may be
+// called concurrently.
 type Cache struct {
 	cfg Config
 
@@ -51,18 +52,19 @@ func New(cfg Config) *Cache {
 	return &Cache{cfg: cfg, known: map[*capability.Found]described{}}
 }
 
-// described is what was made of a [capability.Found].
+// described has the descriptions of the skills of a [capability.Found].
 type described struct {
 	skills     []describe.DescribedSkill
 	incomplete bool
 }
 
-// List is the skills of one step, by the clients of that step. Its methods may be called at once.
+// List has the skills of one step, which are read by the clients of that step. Its methods may be
+// called concurrently.
 type List struct {
 	cfg      *Config
 	skills   []*Skill
 	packages map[string]*Skill
-	aliases  []string // of roots: what e0, e1, … stand for
+	aliases  []string // the roots for which e0, e1, … stand
 	warnings []string
 }
 
@@ -70,15 +72,15 @@ type List struct {
 type Skill struct {
 	Name        string // NAMESPACE:NAME, where it has a namespace
 	Description string
-	// Package names it, and Authority is the id of the root that it was found in, or of the
+	// Package names the skill. Authority is the id of the root in which it was found, or of the
 	// plugin.
 	Package, Authority string
-	// Hidden: it is not shown to the model, but can be read by those who ask for it.
+	// Hidden says that the skill is not shown to the model. It can still be read by its package.
 	Hidden bool
 
 	short     string // the package, with an alias if it has one
 	selected  bool   // it is in a selected root
-	root      int    // which of the aliases stands for that one
+	root      int    // index of this root in the aliases
 	installed []installation
 }
 
@@ -87,10 +89,11 @@ type installation struct {
 	environment  string
 	client       *client.Client
 	folder       string
-	instructions *string // what SKILL.md contains, where that is known
+	instructions *string // the content of SKILL.md; nil: unknown
 }
 
-// EnvironmentHas reports whether a skill of that name is there, with or without its namespace.
+// EnvironmentHas reports whether an environment has a skill of this name, with or without its
+// namespace.
 func (l *List) EnvironmentHas(environmentID, name string) bool {
 	return slices.ContainsFunc(l.skills, func(s *Skill) bool {
 		return (s.Name == name || strings.HasSuffix(s.Name, ":"+name)) &&
@@ -101,10 +104,10 @@ func (l *List) EnvironmentHas(environmentID, name string) bool {
 // Skills returns all skills in order. The caller may not change them.
 func (l *List) Skills() []*Skill { return l.skills }
 
-// Warnings say what is wrong with skills, for people.
+// Warnings returns the problems of skills, in words for people.
 func (l *List) Warnings() []string { return l.warnings }
 
-// List makes the list of what a step has: first what is in its roots, then what is installed.
+// List makes the list of the skills of a step: first those in its roots, then the installed ones.
 func (c *Cache) List(view *capability.View) *List {
 	l := &List{cfg: &c.cfg, packages: map[string]*Skill{}}
 	for _, root := range view.Roots {
@@ -133,7 +136,8 @@ func (c *Cache) List(view *capability.View) *List {
 	return l
 }
 
-// keep forgets the roots that a step does not have: they may be read anew, and are large.
+// keep drops the descriptions of roots that a step does not have, because they are large. They can
+// be made again.
 func (c *Cache) keep(view *capability.View) {
 	has := map[*capability.Found]bool{}
 	for _, root := range view.Roots {
@@ -174,8 +178,8 @@ func (c *Cache) root(l *List, root *capability.RootView) {
 			Package: locator(root.ID, at), Hidden: hidden(skill.Policy),
 		}
 		s.short = s.Package
-		// An executor may tell of files elsewhere: what only begins like the root would get an
-		// alias that is, or becomes, that of another root.
+		// An executor may report files outside of the root. A path that only begins like the root
+		// must not be shortened, because the result could be the alias of another root.
 		if rest, ok := strings.CutPrefix(s.Package, strings.TrimSuffix(base, "/")); ok && (rest == "" || rest[0] == '/') {
 			s.short = alias + strings.TrimSuffix(rest, "/")
 		}
@@ -220,7 +224,7 @@ func (c *Cache) describe(found *capability.Found, folder string) described {
 	return d
 }
 
-// file returns a file by its native path; nil if it has none.
+// file returns a file with its native path, or nil if the path is not native.
 func file(f *protocol.DiscoveredFile) *describe.File {
 	if f == nil {
 		return nil
@@ -247,7 +251,8 @@ func (l *List) installed(e *capability.EnvironmentView, authority string, skill 
 	l.add(s, installation{environment: e.EnvironmentID, client: e.Client, folder: folder})
 }
 
-// add adds a skill, or one more place where it is: the first one says what it is like.
+// add adds a skill, or another place of a known skill. The first place determines the name and the
+// description.
 func (l *List) add(s *Skill, at installation) {
 	if same := l.packages[s.Package]; same != nil {
 		if same.selected == s.selected {
@@ -263,14 +268,14 @@ func (l *List) add(s *Skill, at installation) {
 	l.skills = append(l.skills, s)
 }
 
-// locator names a folder of a root.
+// locator returns the name of a folder of a root.
 func locator(id, folder string) string {
 	return scheme + url.PathEscape(id) + strings.TrimPrefix(protocol.NewPathURI(folder).String(), "file://")
 }
 
 const scheme = "skill://"
 
-// Render returns the list for the model, "" without any skill. The same skills give the same
+// Render returns the list for the model, or "" if no skill is shown. The same skills give the same
 // text.
 func (l *List) Render() string {
 	var table, entries strings.Builder
@@ -311,18 +316,18 @@ func (l *List) Render() string {
 	return out.String()
 }
 
-// noTags makes texts unable to end the section that they are in, or to begin one, however a model
-// reads tags: in capitals, with blanks, cut short.
+// noTags replaces angle brackets, so that a text cannot end its section or begin another one. This
+// works however leniently a model reads tags: in capitals, with blanks, cut short.
 var noTags = strings.NewReplacer("<", "‹", ">", "›")
 
-// line makes one line of a text that somebody else has written.
+// line turns a text from another source into one line.
 func line(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
 		case !unicode.IsPrint(r):
-			return -1 // also those that change the direction of what follows
+			return -1 // including characters that change the direction of the following text
 		}
 		return r
 	}, text)

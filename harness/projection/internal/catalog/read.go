@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// maxPage is how many bytes of a text one page has, and maxListed how many skills.
+	// maxPage is the size of a page of a text, in bytes. maxListed is the number of skills on a
+	// page of the list.
 	maxPage   = 64 << 10
 	maxListed = 100
 	// mainResource is the file with the instructions.
@@ -26,8 +27,8 @@ const (
 // ReadRequest asks for a text of a skill. Its JSON form is the arguments of the tool skills.read.
 type ReadRequest struct {
 	Package string `json:"package"`
-	// Resource is a file of the skill, by its path in the package or as the package itself is
-	// named; "": the instructions.
+	// Resource names a file of the skill: by its path in the package, or by a name that begins with
+	// the package; "": the instructions.
 	Resource string `json:"resource,omitempty"`
 	// Cursor is the NextCursor of the page before; "": the first page.
 	Cursor string `json:"cursor,omitempty"`
@@ -37,14 +38,14 @@ type ReadRequest struct {
 type Page struct {
 	Resource string `json:"resource"`
 	Contents string `json:"contents"`
-	// SkillRoot is the folder of a skill in a selected root; an installed skill may be in
-	// several environments.
+	// SkillRoot is the folder of a skill in a selected root. An installed skill has Installations
+	// instead, because it may be in several environments.
 	SkillRoot     string         `json:"skill_root,omitempty"`
 	Installations []Installation `json:"installations,omitempty"`
 	NextCursor    *string        `json:"next_cursor"`
 }
 
-// Installation is where a skill is installed.
+// Installation is a place where a skill is installed.
 type Installation struct {
 	EnvironmentID string `json:"environment_id"`
 	SkillRoot     string `json:"skill_root"`
@@ -63,8 +64,8 @@ var (
 	errResource = errors.New("the resource is not in the package")
 )
 
-// Read returns a page of a text. Instructions that discovery has brought along are as they were
-// then; everything else is read now.
+// Read returns a page of a text. Instructions that discovery has read are returned as they were
+// then. All other texts are read now.
 func (l *List) Read(ctx context.Context, r ReadRequest) (*Page, error) {
 	s := l.packages[strings.TrimSuffix(r.Package, "/")]
 	if s == nil {
@@ -100,7 +101,7 @@ func (l *List) Read(ctx context.Context, r ReadRequest) (*Page, error) {
 	if len(text) > maxPage {
 		text = text[:maxPage]
 		for !utf8.Valid(text) && len(text) > maxPage-utf8.UTFMax {
-			text = text[:len(text)-1] // the last character goes on in the next page
+			text = text[:len(text)-1] // the last character continues on the next page
 		}
 		page.NextCursor = new(strconv.FormatInt(at+int64(len(text)), 10))
 	}
@@ -170,12 +171,12 @@ func cursor(text string) (int64, error) {
 
 // ListRequest asks for skills. Its JSON form is the arguments of the tool skills.list.
 type ListRequest struct {
-	// Authority says of which root; nil: of all.
+	// Authority selects the skills of one root or plugin; nil: all skills.
 	Authority *Authority `json:"authority,omitempty"`
 	Cursor    string     `json:"cursor,omitempty"`
 }
 
-// Authority is where skills come from.
+// Authority is the source of skills.
 type Authority struct {
 	Kind string `json:"kind"` // always "executor"
 	ID   string `json:"id"`
@@ -197,7 +198,7 @@ type Entry struct {
 	MainResource string    `json:"main_resource"`
 }
 
-// List lists skills, also those that are hidden.
+// List lists skills, including hidden ones.
 func (l *List) List(r ListRequest) (*Listed, error) {
 	at, err := cursor(r.Cursor)
 	if err != nil {

@@ -1,6 +1,6 @@
 package catalog
 
-// tag is around the list, in the developer's role.
+// tag encloses the list, in a message of the role developer.
 const tag = "skills_instructions"
 
 const (
@@ -8,15 +8,15 @@ const (
 	availableAgain = "The skills of executors that were listed before are available again.\n"
 )
 
-// Section is what a model has been told of skills. The zero value is that of a thread that has
-// told nothing yet.
+// Section records which list a model was told. The zero value is for a thread in which nothing was
+// told yet.
 type Section struct {
 	listed string // the last list that was told
-	gone   bool   // it was taken back
+	gone   bool   // the model was told that the skills are gone
 }
 
-// Next returns what has to be told when the list is now this one (client.md 6.3). Nothing is
-// told while it stays the same.
+// Next returns the message for the model if list is the list now (client.md 6.3). ok is false if
+// there is nothing new to tell.
 func (s *Section) Next(list string) (message string, ok bool) {
 	switch {
 	case list == "" && (s.listed == "" || s.gone):

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxConfig is how large the layers of a configuration may be together, and maxKey one key or
-	// the head of a table, in bytes. The decoder keeps each key with those around it.
+	// maxConfig bounds the layers of a configuration together. maxKey bounds one key or the head of
+	// a table. Both are in bytes. The decoder keeps each key with its enclosing keys.
 	maxConfig = 64 << 10
 	maxKey    = 256
-	// maxDepth is how deep brackets may be nested, and how many dots a key may have. What the
-	// decoder needs grows with the square of that, too.
+	// maxDepth bounds the nesting of brackets, and the dots of a key. The memory of the decoder
+	// also grows with the square of the depth.
 	maxDepth = 16
-	// maxTimeout is how long a configuration may have us wait: what is longer is this long.
+	// maxTimeout bounds the timeouts of a configuration. A longer timeout is reduced to it.
 	maxTimeout = 24 * time.Hour
 )
 
@@ -30,9 +30,9 @@ const (
 var Path = []string{"mcp_servers"}
 
 // Configured reads the servers of an executor's own configuration: those with a URL
-// (capabilities.md 6.3). With requirements that speak of servers, only those count that they name
-// with the same URL. variables reports whether the executor fills variables into headers; without
-// that, a server that needs it is left out.
+// (capabilities.md 6.3). If the requirements declare servers, it reads only servers that the
+// requirements name with the same URL. variables reports whether the executor fills variables into
+// headers. If it does not, servers that need variables are left out.
 func Configured(config *protocol.ConfigReadResult, variables bool) (Declarations, error) {
 	var d Declarations
 	servers, _, err := table(config.Config)
@@ -47,7 +47,7 @@ func Configured(config *protocol.ConfigReadResult, variables bool) (Declarations
 		entry, _ := servers[name].(map[string]any)
 		at, _ := entry["url"].(string)
 		if at == "" {
-			continue // what it would start belongs to its user, not to us
+			continue // a program is for the executor's user, and is not started from here
 		}
 		if enabled, ok := entry["enabled"].(bool); ok && !enabled {
 			continue
@@ -73,7 +73,7 @@ func Configured(config *protocol.ConfigReadResult, variables bool) (Declarations
 	return d, nil
 }
 
-// allows reports whether a requirement is met by a server.
+// allows reports whether a server with this URL meets a requirement.
 func allows(requirement any, at string) bool {
 	entry, _ := requirement.(map[string]any)
 	if identity, ok := entry["identity"].(map[string]any); ok {
@@ -82,7 +82,7 @@ func allows(requirement any, at string) bool {
 	return entry["url"] == at
 }
 
-// headers reads what is sent to a server.
+// headers reads the headers of requests to a server.
 func headers(spec *mcpserver.Spec, entry map[string]any, variables bool) error {
 	var fromVariables []protocol.HTTPHeader
 	if name, _ := entry["bearer_token_env_var"].(string); name != "" {
@@ -117,14 +117,14 @@ func timeout(into *time.Duration, entry map[string]any, key string) error {
 	if whole, ok := entry[key].(int64); ok {
 		seconds = float64(whole)
 	}
-	if !(seconds > 0) { // which no number that is none is, either
+	if !(seconds > 0) { // also false for NaN, and for a value that is no number
 		return fmt.Errorf("%s is no number of seconds", key)
 	}
 	*into = max(1, time.Duration(min(seconds, maxTimeout.Seconds())*float64(time.Second)))
 	return nil
 }
 
-// texts returns a table of texts.
+// texts returns a table of strings.
 func texts(entry map[string]any, key string) (map[string]string, error) {
 	if entry[key] == nil {
 		return nil, nil
@@ -142,8 +142,8 @@ func texts(entry map[string]any, key string) (map[string]string, error) {
 	return out, nil
 }
 
-// table merges the tables of servers of all layers, the later ones over the earlier ones. there
-// reports whether a layer has one.
+// table merges the tables of servers of all layers. Later layers override earlier layers. there
+// reports whether a layer has such a table.
 func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, err error) {
 	merged, size := map[string]any{}, 0
 	for _, layer := range layers.Layers {
@@ -163,13 +163,13 @@ func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, er
 	return servers, there, nil
 }
 
-// isFlat reports whether a text has no deeper tables and no longer keys than is allowed. It knows
-// strings, comments, brackets, dots and what ends a key, and nothing else of TOML: the decoder
-// stops where the text is none.
+// isFlat reports whether the nesting and the keys of a text are within the bounds. It recognizes
+// strings, comments, brackets, dots and the ends of keys, and nothing else of TOML. The decoder
+// refuses a text that is not TOML.
 func isFlat(text string) bool {
 	depth, dots := 0, 0
-	begin := 0    // of a key, or of a value
-	fresh := true // only blanks are in front, in the line
+	begin := 0    // index at which a key or a value begins
+	fresh := true // only blanks precede in this line
 	head := false // this is the head of a table
 	for i := 0; i < len(text); i++ {
 		wasFresh := fresh
@@ -208,7 +208,7 @@ func isFlat(text string) bool {
 	return true
 }
 
-// merge puts values over what is there, table by table.
+// merge merges values into a table. The new values override, and tables are merged recursively.
 func merge(into, values map[string]any) {
 	for key, value := range values {
 		below, isTable := value.(map[string]any)

@@ -18,13 +18,13 @@ const (
 	// configuration of one executor, may declare.
 	maxServers    = 32
 	maxConnectors = 256
-	// maxName is how long the name of a server may be. It becomes a part of names of tools.
+	// maxName bounds the name of a server, in bytes. The name becomes a part of names of tools.
 	maxName = 64
-	// maxConnector is how long the id of a connector may be, in bytes.
+	// maxConnector bounds the id of a connector, in bytes.
 	maxConnector = 256
 	// maxHeaders is how many headers a server may have.
 	maxHeaders = 64
-	// maxWarnings is how many warnings there are, at most: a file may be wrong in many ways.
+	// maxWarnings bounds the warnings, because a file may have many errors.
 	maxWarnings = 64
 )
 
@@ -38,7 +38,7 @@ type Declarations struct {
 // IsEmpty reports whether nothing is declared.
 func (d *Declarations) IsEmpty() bool { return len(d.Servers) == 0 && len(d.Connectors) == 0 }
 
-// Equal reports whether the same is declared.
+// Equal reports whether two declarations are equal, without their warnings.
 func (d *Declarations) Equal(o *Declarations) bool {
 	return d == o || slices.Equal(d.Connectors, o.Connectors) &&
 		slices.EqualFunc(d.Servers, o.Servers, func(a, b mcpserver.Spec) bool { return a.Equal(&b) })
@@ -50,7 +50,7 @@ func (d *Declarations) warn(format string, args ...any) {
 	}
 }
 
-// Plugin reads what a plugin declares. Its servers carry the id, and run in its root.
+// Plugin reads the declarations of a plugin. Its servers carry its id, and run in its root.
 func Plugin(id string, root protocol.PathURI, files *protocol.PluginFiles) Declarations {
 	var d Declarations
 	folder, err := root.Native()
@@ -83,7 +83,7 @@ func Plugin(id string, root protocol.PathURI, files *protocol.PluginFiles) Decla
 	return d
 }
 
-// sort sorts the servers, and leaves out those that are too many.
+// sort sorts the servers, and drops the servers beyond the bound.
 func (d *Declarations) sort(of string) {
 	slices.SortFunc(d.Servers, func(a, b mcpserver.Spec) int { return strings.Compare(a.Name, b.Name) })
 	if len(d.Servers) > maxServers {
@@ -98,17 +98,17 @@ const (
 	connectorsMember = "apps"
 )
 
-// file is a JSON object of which one member is an object of declarations by their names.
+// file is a JSON object, and the name of the member that has declarations by their names.
 type file struct{ text, member string }
 
-// each calls visit for each of them. found is false for a file that is something else: a manifest
-// need not declare its servers in itself.
+// each calls visit for each declaration. found is false if the file has no such member. That is no
+// error, because a manifest need not contain the declarations of its servers.
 func (f file) each(visit func(name string, raw []byte)) (found bool) {
 	v := member{name: f.member}
 	if strictjson.Unmarshal([]byte(f.text), &v) != nil || v.raw == nil || strictjson.TypeOf(v.raw) != "map" {
 		return false
 	}
-	_, _ = strictjson.Members(v.raw, func(name, value []byte) { visit(string(name), value) }) // it was scanned as part of the whole
+	_, _ = strictjson.Members(v.raw, func(name, value []byte) { visit(string(name), value) }) // it was checked as a part of the file
 	return true
 }
 
@@ -136,7 +136,7 @@ const (
 	typeHTTP  = "http"
 )
 
-// UnmarshalObject reads it. Without a type it is what its members say.
+// UnmarshalObject reads the declaration. Without a type, the members determine the type.
 func (s *server) UnmarshalObject(o *strictjson.Object) {
 	kind := typeStdio
 	if !o.Has("command") && o.Has("url") {
@@ -184,7 +184,7 @@ func (s *server) UnmarshalObject(o *strictjson.Object) {
 	}
 }
 
-// literal are headers with their values, by name.
+// literal returns headers with fixed values, sorted by name.
 func literal(values map[string]string) (headers []protocol.HTTPHeader) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		headers = append(headers, protocol.HTTPHeader{Name: name, Value: values[name]})
@@ -197,7 +197,7 @@ func isURL(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// isName reports whether a name may be that of a server.
+// isName reports whether a server may have this name.
 func isName(name string) bool {
 	for i := range len(name) {
 		c := name[i]

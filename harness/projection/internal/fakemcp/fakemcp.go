@@ -35,10 +35,10 @@ func Main() (served bool) {
 	return mode != ""
 }
 
-// Env are the variables that start a server in a mode.
+// Env returns the variables that start a server in a mode.
 func Env(mode, pids string) map[string]string { return map[string]string{Mode: mode, PIDs: pids} }
 
-// Started are the processes of all servers that were started with this file, in order.
+// Started returns the pids of all servers that were started with this file, in order.
 func Started(t testing.TB, file string) (pids []int) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -55,11 +55,12 @@ func Started(t testing.TB, file string) (pids []int) {
 	return pids
 }
 
-// Gone waits until none of them is left.
+// Gone waits until none of the processes exists any more.
 func Gone(t testing.TB, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
-		// An agent tells of the end of a process group before the kernel has removed all of it.
+		// An agent reports the end of a process group before the kernel has removed all of its
+		// processes.
 		for end := time.Now().Add(patience); !isGone(pid); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("process %d is left", pid)
@@ -71,18 +72,19 @@ func Gone(t testing.TB, pids ...int) {
 // patience is how long a process may take to end on a busy machine.
 const patience = 5 * time.Minute
 
-// isGone reports whether there is no such process, or only what nobody has waited for: an orphan,
-// where nobody is responsible for those.
+// isGone reports whether the process does not exist, or is dead and was not waited for. The latter
+// happens to orphans if no process reaps them.
 func isGone(pid int) bool {
 	stat, err := linux.StatOf(pid)
 	return err != nil || stat.Dead()
 }
 
-// flood is what a server says again and again. It is large, so that a slow machine says it faster
-// than what was said is forgotten.
+// flood is the text that a server repeats. It is large, so that even a slow machine prints it
+// faster than the bound forgets printed bytes.
 var flood = strings.Repeat("x", 256<<10)
 
-// fake is a server that misbehaves as its mode says. Modes that are named like a step die there.
+// fake is a server that misbehaves as its mode says. If a mode has the name of a step, the server
+// dies in that step.
 type fake struct {
 	mode string
 	out  *bufio.Writer

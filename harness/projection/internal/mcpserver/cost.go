@@ -5,8 +5,9 @@ import "fmt"
 const (
 	// maxMessage is how large one message may be, in bytes.
 	maxMessage = 8 << 20
-	// maxCost is what a message, or an answer over HTTP without its text, may take in memory, where
-	// each value takes valueBytes beside its text. A few bytes of text can be a value.
+	// maxCost bounds the memory of a decoded message, or of the values in an answer over HTTP, in
+	// bytes. Each value counts as valueBytes, in addition to its text, because a few bytes of text
+	// can be a value.
 	maxCost    = 32 << 20
 	valueBytes = 64
 )
@@ -19,11 +20,11 @@ type counter struct {
 	quoted, escaped bool
 }
 
-// add counts those in the next piece of text.
+// add counts the values in the next piece of text.
 func (c *counter) add(text []byte) {
 	for _, b := range text {
 		switch {
-		case b == '\n': // no string goes on in the next line, whatever was before
+		case b == '\n': // no string continues on the next line, whatever came before
 			c.quoted, c.escaped = false, false
 		case c.escaped:
 			c.escaped = false
@@ -37,7 +38,7 @@ func (c *counter) add(text []byte) {
 	}
 }
 
-// costOf is what a JSON text takes in memory when it is decoded, roughly.
+// costOf estimates the memory of a JSON text after it is decoded, in bytes.
 func costOf(text []byte) int {
 	var c counter
 	c.add(text)

@@ -21,9 +21,9 @@
 // program exits by itself, the processes that it leaves behind run until the executor's session
 // ends (rpc.md 4.9).
 //
-// # Servers that mean no good
+// # Hostile servers
 //
-// Bounded are a server's time to start and to answer, the size of its messages and of its
-// list of tools, and what it sends unasked: notifications, its standard error, lines that
-// are no messages. A server that exceeds a bound has failed and is ended.
+// A server's time to start and to answer is bounded, and so is the size of its messages and of its
+// list of tools. The bytes that it sends unasked are bounded too: notifications, its standard
+// error, lines that are no messages. A server that exceeds a bound has failed and is ended.
 package mcpserver

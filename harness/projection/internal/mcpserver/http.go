@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// maxBody is how large the body of one answer may be, in bytes: an event stream may have
-	// notifications in front of the answer.
+	// maxBody bounds the body of one answer, in bytes. An event stream may have notifications
+	// before the answer.
 	maxBody = 32 << 20
-	// requestTimeout bounds requests that have no bound of their own: answers to requests of
-	// the server.
+	// requestTimeout bounds requests that have no other bound: answers to requests of the server.
 	requestTimeout = 30 * time.Second
-	// requestGrace is how much later the executor ends a request than we do, so that the error
-	// is ours.
+	// requestGrace is how much later the executor's timeout of a request is than ours, so that the
+	// error is ours.
 	requestGrace = 5 * time.Second
 )
 
@@ -44,9 +43,9 @@ type httpLink struct {
 	once        sync.Once     // closes it
 
 	open  sync.WaitGroup // requests, until the bodies of their answers are closed
-	mu    sync.Mutex     // guards what follows
+	mu    sync.Mutex     // guards the fields below
 	over  bool           // no request begins any more
-	asked int            // answers to requests of the server that are on their way
+	asked int            // answers to requests of the server that are being sent
 }
 
 func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
@@ -56,8 +55,8 @@ func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
 		Endpoint: spec.URL,
 		HTTPClient: &http.Client{
 			Transport: h,
-			// A redirect is an answer like any other: what would follow it is the executor,
-			// which is asked not to.
+			// A redirect is an answer like any other. Only the executor could follow it, and is
+			// asked not to.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		MaxEventSize: maxMessage,
@@ -75,8 +74,8 @@ func (h *httpLink) shut() {
 	h.open.Wait()
 }
 
-// begin counts a request, unless the link is shut. One that is the answer to a request of the
-// server may be one too many: each of those has a goroutine of the SDK.
+// begin counts a request, unless the link is shut. Requests that are answers to requests of the
+// server are bounded, because each of them has a goroutine of the SDK.
 func (h *httpLink) begin(answer bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +96,7 @@ func (h *httpLink) begin(answer bool) error {
 	return nil
 }
 
-// end is the end of a request that has begun.
+// end ends a request that has begun.
 func (h *httpLink) end(answer bool) {
 	h.mu.Lock()
 	if answer {
@@ -107,16 +106,16 @@ func (h *httpLink) end(answer bool) {
 	h.open.Done()
 }
 
-// RoundTrip makes the executor send a request (capabilities.md 6.2). The executor ends it after a
-// while by itself, as there is no way to tell it that nobody wants the answer any more.
+// RoundTrip makes the executor send a request (capabilities.md 6.2). The executor itself ends the
+// request after a timeout, because it cannot be told that nobody needs the answer any more.
 func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet {
 		return h.listen(r)
 	}
 	params := h.params(r)
-	answers, last := false, false // of the handshake
+	answers, last := false, false // last: the last message of the handshake
 	if r.Body != nil {
-		data, err := io.ReadAll(r.Body) // of ours, in memory
+		data, err := io.ReadAll(r.Body) // our own body, from memory
 		_ = r.Body.Close()
 		if err != nil {
 			return nil, err
@@ -138,7 +137,7 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	life := h.life
-	if r.Method == http.MethodDelete { // the last one, after the session
+	if r.Method == http.MethodDelete { // the last request, after the session
 		life = context.Background()
 	}
 	ctx, expire := context.WithTimeout(r.Context(), limit)
@@ -157,7 +156,7 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 		h.once.Do(func() { close(h.initialized) })
 	}
 	b := &body{ReadCloser: answer.Body, left: maxBody, close: done}
-	// The SDK closes what it has read; this is for what it gives up.
+	// The SDK closes the bodies that it has read. This closes the bodies that it abandons.
 	context.AfterFunc(ctx, func() { _ = b.Close() })
 	response := &http.Response{
 		Status:     fmt.Sprintf("%d %s", answer.Status, http.StatusText(answer.Status)),
@@ -174,7 +173,7 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// params are those of a request, without its body and its bound.
+// params returns the parameters of a request, without its body and its timeout.
 func (h *httpLink) params(r *http.Request) protocol.HTTPRequestParams {
 	params := protocol.HTTPRequestParams{
 		Method: r.Method, URL: r.URL.String(), RedirectPolicy: protocol.RedirectStop, Headers: slices.Clone(h.headers),
@@ -187,7 +186,7 @@ func (h *httpLink) params(r *http.Request) protocol.HTTPRequestParams {
 	return params
 }
 
-// body is the body of an answer, which may not be too large.
+// body is the body of an answer. Its size is bounded.
 type body struct {
 	io.ReadCloser
 	left  int

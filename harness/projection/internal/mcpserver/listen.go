@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// listenTimeout is how long one request for events lasts, before the next one takes its place:
-	// there is no way to tell the executor that nobody listens any more.
+	// listenTimeout is how long one request for events lasts before the next request replaces it,
+	// because the executor cannot be told that nobody listens any more.
 	listenTimeout = 5 * time.Minute
 	// eventBuffer is how much of a stream is read at once, in bytes.
 	eventBuffer = 32 << 10
 )
 
-// listen answers the SDK's request for the events that a server sends beside its answers, by
-// which it says that its tools have changed. The stream is ours, and lasts as long as the
-// session: the SDK gives a session up with its stream, and that of the server ends with each
-// connection to the executor, and where the server or something in between wants it to.
+// listen answers the SDK's request for the events that a server sends besides its answers. With
+// such an event, a server says that its tools have changed. The stream to the SDK is our own, and
+// lasts as long as the session, because the SDK ends a session with its stream. The server's stream
+// ends with each connection to the executor, and whenever the server or a proxy ends it.
 func (h *httpLink) listen(r *http.Request) (*http.Response, error) {
 	if err := h.begin(false); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (h *httpLink) listen(r *http.Request) (*http.Response, error) {
 		defer cancel()
 		defer unhook()
 		h.follow(ctx, h.params(r), w)
-		<-ctx.Done() // who is not listened to any more is still answered
+		<-ctx.Done() // the SDK keeps its stream, even if there are no more events
 		_ = w.CloseWithError(context.Cause(ctx))
 	}()
 	return &http.Response{
@@ -55,11 +55,11 @@ func (h *httpLink) listen(r *http.Request) (*http.Response, error) {
 
 const eventStream = "text/event-stream"
 
-// announcement is what stands for all that may have been said while nobody listened.
+// announcement stands for all events that may have been missed while there was no stream.
 var announcement = &jsonrpc.Request{Method: notificationListChanged}
 
-// follow makes one request for events after the other, once the handshake is over, until ctx
-// ends, the server has no events, or it sends too much of what nobody has asked for.
+// follow makes one request for events after the other, once the handshake is over. It returns when
+// ctx ends, when the server has no events, or when the server sends too much that is no answer.
 func (h *httpLink) follow(ctx context.Context, params protocol.HTTPRequestParams, w io.Writer) {
 	select {
 	case <-h.initialized:
@@ -86,14 +86,14 @@ func (h *httpLink) follow(ctx context.Context, params protocol.HTTPRequestParams
 
 var errNoEvents = errors.New("the server has no events")
 
-// hear makes one request for events and hands them on. The error says why there should be no
-// other one.
+// hear makes one request for events and passes them on. The error says why there should be no
+// further request.
 func (h *httpLink) hear(ctx context.Context, params protocol.HTTPRequestParams, s *stream) error {
 	ctx, cancel := context.WithTimeout(ctx, listenTimeout+requestGrace)
 	defer cancel()
 	answer, err := h.client.HTTP(ctx, params)
 	if err != nil {
-		return nil // the next request may fare better
+		return nil // the next request may succeed
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if has, err := hasEvents(answer); !has {
@@ -102,8 +102,8 @@ func (h *httpLink) hear(ctx context.Context, params protocol.HTTPRequestParams, 
 	return s.read(answer.Body)
 }
 
-// hasEvents reports whether an answer is a stream of events. The error says why there will be none;
-// without one, a later answer may be.
+// hasEvents reports whether an answer is a stream of events. If it is none and the error is nil, a
+// later answer may be one.
 func hasEvents(answer *client.HTTPResponse) (bool, error) {
 	if answer.Status >= http.StatusInternalServerError || answer.Status == http.StatusTooManyRequests {
 		return false, nil
@@ -116,17 +116,17 @@ func hasEvents(answer *client.HTTPResponse) (bool, error) {
 			}
 		}
 	}
-	return false, errNoEvents // 405 as a rule
+	return false, errNoEvents // usually status 405
 }
 
-// stream takes the events of a server, and writes those that matter for the SDK.
+// stream reads the events of a server, and writes the events that the SDK needs.
 type stream struct {
 	w       io.Writer
-	begun   bool // there was one before
+	begun   bool // a stream was read before
 	unasked allowance
 }
 
-// read reads one stream to its end. The error says why there should be no other one.
+// read reads one stream to its end. The error says why there should be no further stream.
 func (s *stream) read(body io.Reader) error {
 	if s.begun { // the tools may have changed meanwhile
 		if err := s.write(announcement); err != nil {
@@ -167,8 +167,8 @@ func (s *stream) read(body io.Reader) error {
 	}
 }
 
-// take decodes a message, and hands on what matters: that the tools have changed, and requests,
-// which are refused or, such as a ping, answered.
+// take decodes a message. It passes on the notification that the tools have changed. It also passes
+// on requests, which the SDK refuses or, such as a ping, answers. It drops all other messages.
 func (s *stream) take(data []byte) error {
 	if costOf(data) > maxCost {
 		return errCost
@@ -189,13 +189,13 @@ func (s *stream) write(msg jsonrpc.Message) error {
 	return err
 }
 
-// event is a server-sent event as its lines come. The zero value has none.
+// event collects the lines of a server-sent event. The zero value has no lines.
 type event struct {
 	name string
 	data []byte
 }
 
-// add takes the next line. With the last one of a message it returns its data.
+// add takes the next line. With the last line of a message it returns the data of the message.
 func (e *event) add(line []byte) ([]byte, error) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	if len(line) == 0 {

@@ -25,33 +25,33 @@ import (
 var leave = 2 * time.Second
 
 const (
-	// startAttempts is how often a program is started whose start was lost with the
+	// startAttempts bounds how often a program is started if the answer is lost with the
 	// connection.
 	startAttempts = 3
-	// ending is how long the end of a program may take, with everything.
+	// ending bounds the time for the whole end of a program.
 	ending = 30 * time.Second
-	// farewell is how long what could not be written waits for the program's exit, which says
-	// more.
+	// farewell is how long a failed write waits for the program's exit, because the exit is a
+	// better error.
 	farewell = 10 * time.Second
 	// stdinChunk is how much of a message goes into one request, in bytes.
 	stdinChunk = 256 << 10
 
 	// maxAsked is how many requests of the server may wait for an answer.
 	maxAsked = 64
-	// maxStderr is how much of the standard error an error repeats, in bytes.
+	// maxStderr bounds the part of standard error that an error repeats, in bytes.
 	maxStderr = 1 << 10
 )
 
-// maxUnasked is how many bytes a program may print that are no answer, at once; unaskedRate of them
-// are forgotten in a second. Tests have less, which also a slow machine prints in time.
+// maxUnasked is how many bytes a program may print at once that are no answer. unaskedRate of them
+// are forgotten in each second. Tests set lower bounds, which even a slow machine reaches in time.
 var maxUnasked, unaskedRate = 64 << 20, 1 << 20
 
 var errAsked = fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
 
 const (
-	// notificationListChanged is the one notification of a server that matters here.
+	// notificationListChanged is the only notification of a server that is used here.
 	notificationListChanged = "notifications/tools/list_changed"
-	// notificationInitialized is ours, at the end of the handshake.
+	// notificationInitialized is our notification, at the end of the handshake.
 	notificationInitialized = "notifications/initialized"
 )
 
@@ -64,7 +64,7 @@ type program struct {
 	life    context.Context // ends with the connection
 	cancel  context.CancelCauseFunc
 	process *client.Process // nil if it could not be started
-	writing chan struct{}   // has one while a message is written, so that lines stay whole
+	writing chan struct{}   // has a value while a message is written, so that lines stay whole
 
 	// Only Read uses these.
 	lines   lines
@@ -73,7 +73,7 @@ type program struct {
 	mu    sync.Mutex
 	tail  []byte                  // the end of standard error
 	asked int                     // requests of the server that wait for an answer
-	calls map[jsonrpc.ID]struct{} // requests of ours that no answer has come for
+	calls map[jsonrpc.ID]struct{} // requests of ours that have no answer yet
 }
 
 func newProgram(c *client.Client, spec *Spec) *program {
@@ -97,8 +97,8 @@ func (p *program) Connect(ctx context.Context) (mcp.Connection, error) {
 }
 
 func (p *program) params() protocol.StartParams {
-	// The number is unlike that of every other program of the session, also of those that
-	// another harness has started, or this one before it resumed the session.
+	// The number differs from the number of every other program of the session, including programs
+	// that another harness has started, or this harness before it resumed the session.
 	var number [6]byte
 	_, _ = rand.Read(number[:]) // it never fails
 	n := binary.BigEndian.Uint64(append([]byte{0, 0}, number[:]...))
@@ -116,8 +116,8 @@ func (p *program) params() protocol.StartParams {
 	}
 }
 
-// Read returns the next message that matters. It is called by one goroutine of the SDK, which
-// goes on at once: so the events of the process are always taken, and hold nothing up.
+// Read returns the next message that the SDK needs. One goroutine of the SDK calls it, and calls it
+// again at once. So the events of the process are always taken, and block nothing.
 func (p *program) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		line, ok := p.lines.next()
@@ -128,7 +128,7 @@ func (p *program) Read(context.Context) (jsonrpc.Message, error) {
 			err = p.more()
 		}
 		if err != nil {
-			p.cut(err) // an answer that the program does not read would never end
+			p.cut(err) // otherwise writing an answer that the program does not read would never end
 			return nil, err
 		}
 		if msg != nil {
@@ -137,7 +137,7 @@ func (p *program) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take decodes a line. It returns nothing for what is of no interest.
+// take decodes a line. It returns nil for a message that the SDK does not need.
 func (p *program) take(line []byte) (jsonrpc.Message, error) {
 	if costOf(line) > maxCost {
 		return nil, errCost
@@ -167,7 +167,7 @@ func (p *program) take(line []byte) (jsonrpc.Message, error) {
 	return msg, p.unaskedFor(len(line))
 }
 
-// answered notes an answer. It reports whether there is a call that waits for it.
+// answered notes an answer. It reports whether a call waits for the answer.
 func (p *program) answered(id jsonrpc.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *program) answered(id jsonrpc.ID) bool {
 	return waiting
 }
 
-// unaskedFor counts what nobody has asked for.
+// unaskedFor counts printed bytes that are no answer.
 func (p *program) unaskedFor(n int) error {
 	if !p.unasked.spend(n, time.Now()) {
 		return fmt.Errorf("the server prints more than %d bytes that nobody has asked for", maxUnasked)
@@ -184,7 +184,7 @@ func (p *program) unaskedFor(n int) error {
 	return nil
 }
 
-// more takes the next event.
+// more waits for the next piece of standard output.
 func (p *program) more() error {
 	for e, err := range p.process.Events(p.life) {
 		switch {
@@ -220,7 +220,7 @@ func (p *program) stderr() string {
 // ExitError says that the program of a server has ended.
 type ExitError struct {
 	Code   int    // 128+n after signal n
-	Stderr string // the end of what it has printed there
+	Stderr string // the end of its standard error
 }
 
 func (e *ExitError) Error() string {
@@ -271,8 +271,8 @@ func (p *program) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return nil
 }
 
-// why waits for what Read has to say of a program to which nothing can be written: as a rule it
-// has just exited.
+// why waits for the error of Read after a failed write, because the program has usually just
+// exited.
 func (p *program) why(ctx context.Context, err error) error {
 	wait := time.NewTimer(farewell)
 	defer wait.Stop()
@@ -286,19 +286,19 @@ func (p *program) why(ctx context.Context, err error) error {
 // cut ends the connection: reading and writing fail from now on.
 func (p *program) cut(err error) { p.cancel(err) }
 
-// Close is cut, and leaves the program to shut: the SDK calls it with a mutex
-// held.
+// Close only cuts the connection, because the SDK calls it with a mutex held. shut ends the
+// program.
 func (p *program) Close() error {
 	p.cut(ErrClosed)
 	return nil
 }
 
-// SessionID is of other transports.
+// SessionID returns "", because only other transports have session ids.
 func (p *program) SessionID() string { return "" }
 
-// shut ends the program: it is asked to go by the end of its standard input, as the protocol
-// says, and killed with its process group. Where the executor cannot be reached, it is left to
-// the end of the session there.
+// shut ends the program. It closes the program's standard input, as the protocol says, and then
+// kills the program with its process group. If the executor cannot be reached, the program ends
+// with the session there.
 func (p *program) shut() {
 	p.cut(ErrClosed)
 	if p.process == nil {
@@ -323,17 +323,17 @@ func (p *program) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leave)
 	defer cancel()
 	if p.process.CloseStdin(ctx) == nil {
-		_, _ = p.process.Wait(ctx) // it is killed otherwise
+		_, _ = p.process.Wait(ctx) // otherwise it is killed
 	}
 }
 
 // lines cuts output into lines. The zero value is empty.
 type lines struct {
-	rest    []byte // not given yet
-	scanned int    // of rest: no end of a line is there
+	rest    []byte // not returned yet
+	scanned int    // this many bytes of rest have no end of a line
 }
 
-// add appends output, unless a line would be too long. All whole lines were taken before.
+// add appends output, unless a line would be too long. The caller has taken all whole lines before.
 func (l *lines) add(data []byte) error {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {

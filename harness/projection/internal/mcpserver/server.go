@@ -18,51 +18,53 @@ import (
 const (
 	// version is the version of the protocol that servers are offered (capabilities.md 6.2).
 	version = "2025-06-18"
-	// clientName is what servers are told, where [Config] has no other name: some know the
-	// reference by it.
+	// clientName is the name that servers are told if [Config] has no name, because some servers
+	// recognize the reference by it.
 	clientName = "codex-mcp-client"
 
 	startTimeout = 30 * time.Second
 	callTimeout  = 2 * time.Minute
-	// relistPause is the least time between two looks at a list of tools that changes.
+	// relistPause is the least time between two requests for a changing list of tools.
 	relistPause = time.Second
 
-	// firstPause is how long a server that is started again by itself waits for that, which
-	// doubles each time up to maxPause; steady is how long one has to be ready to begin anew.
+	// firstPause is the pause before the first automatic restart. The pause doubles with each
+	// restart, up to maxPause. If a server was ready for the time steady, restarts and pauses begin
+	// anew.
 	firstPause = time.Second
 	maxPause   = 30 * time.Second
 	steady     = 10 * time.Minute
-	// maxRestarts is how often that may happen in a row.
+	// maxRestarts bounds the automatic restarts in a row.
 	maxRestarts = 16
 
-	// maxTools is how many tools a server may have, in as many pages, maxToolBytes how large they
-	// may be together, as costOf tells.
+	// maxTools bounds the tools of a server, and the pages of their list. maxToolBytes bounds their
+	// total size, as costOf estimates it.
 	maxTools     = 2048
 	maxToolBytes = 8 << 20
 	// maxToolName is how long the name of a tool may be, in bytes.
 	maxToolName = 128
 )
 
-// Spec says what a server is: either Argv or URL is set.
+// Spec describes a server: either Argv or URL is set.
 type Spec struct {
-	// Name is how it was declared. It need not be unique.
+	// Name is the declared name. It need not be unique.
 	Name string
-	// Plugin is the id of the root that has declared it, "" if none has. Calls carry it.
+	// Plugin is the id of the root that has declared the server, or "" if there is none. Calls
+	// carry the id.
 	Plugin string
 
-	Argv []string // the program and its arguments, as they are
+	Argv []string // the program and its arguments, unchanged
 	Env  map[string]string
 	Dir  protocol.PathURI
 
 	URL     string
 	Headers []protocol.HTTPHeader // of every request; the executor fills in its variables
 
-	// StartTimeout and CallTimeout are for this server in the place of those of [Config]; 0: these
-	// count.
+	// StartTimeout and CallTimeout replace those of [Config] for this server; 0: those of Config
+	// apply.
 	StartTimeout, CallTimeout time.Duration
 }
 
-// Equal reports whether two specs are of the same server.
+// Equal reports whether two specs describe the same server.
 func (s *Spec) Equal(t *Spec) bool {
 	if s.Name != t.Name || s.Plugin != t.Plugin || s.URL != t.URL || s.Dir != t.Dir || len(s.Env) != len(t.Env) ||
 		s.StartTimeout != t.StartTimeout || s.CallTimeout != t.CallTimeout {
@@ -79,22 +81,23 @@ func (s *Spec) Equal(t *Spec) bool {
 	})
 }
 
-// Config is what a server needs of the harness.
+// Config has the settings of the harness for a server.
 type Config struct {
-	// Client is of the executor.
+	// Client is the client of the executor.
 	Client *client.Client
-	// Notify is told of each change of the state, one after the other, and before those who
-	// wait for it, so it may not wait for the server. It may be nil.
+	// Notify is called with each change of the state, one after the other. It is called before Wait
+	// and Call return, so it must not wait for the server. It may be nil.
 	Notify func(Status)
-	// Info is what servers are told of the harness.
+	// Info describes the harness to servers.
 	Info *mcp.Implementation
 	// StartTimeout bounds the start with the handshake and the list of tools; 0: 30 s.
 	StartTimeout time.Duration
 	// CallTimeout bounds a call; 0: 2 minutes.
 	CallTimeout time.Duration
-	// Restarts is how often in a row a server that was ready and has failed is started again by
-	// itself, 16 times at most: a second later, then after twice as long each time, up to half a
-	// minute. A server that was ready for ten minutes begins anew. 0: never, as the reference.
+	// Restarts is how often in a row a failed server is restarted automatically, if it was ready
+	// before; at most 16 times. The first pause is a second. Each pause is twice as long as the
+	// last, up to half a minute. If a server was ready for ten minutes, restarts and pauses begin
+	// anew. 0: never, as in the reference.
 	Restarts int
 }
 
@@ -108,10 +111,10 @@ func (cfg *Config) complete(spec *Spec) {
 	cfg.Info = cmp.Or(cfg.Info, &mcp.Implementation{Name: clientName, Version: "0"})
 }
 
-// State is what a server is doing.
+// State is the state of a server.
 type State string
 
-// The states of a server, as the harness' clients are told of them.
+// The states of a server, as clients of the harness get them.
 const (
 	Starting State = "starting"
 	Ready    State = "ready"
@@ -126,7 +129,7 @@ type Status struct {
 	Err    error // why it has failed
 }
 
-// Server is one server. Its methods may be called at once.
+// Server is one server. Its methods may be called concurrently.
 type Server struct {
 	cfg  Config
 	spec Spec
@@ -136,15 +139,15 @@ type Server struct {
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when nothing of the server is left
 
-	again chan struct{} // has one when Restart has made the server a starting one
+	again chan struct{} // has a value when Restart has set the state to starting
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	status  Status
-	settled chan struct{} // closed when it is no longer starting
-	session *session      // nil unless it is ready
+	settled chan struct{} // closed when the server is no longer starting
+	session *session      // nil unless the server is ready
 }
 
-// ErrClosed is the error of what waits for a server when [Server.Close] is called.
+// ErrClosed is the error of calls that wait for a server when [Server.Close] is called.
 var ErrClosed = errors.New("MCP server closed")
 
 // Start starts a server in the background. The caller closes it.
@@ -157,7 +160,7 @@ func Start(cfg Config, spec Spec) *Server {
 	}, cfg, spec)
 }
 
-// startOver is Start over links, which the server shuts.
+// startOver does what Start does, over links that open returns. The server shuts the links.
 func startOver(open func() link, cfg Config, spec Spec) *Server {
 	cfg.complete(&spec)
 	s := &Server{
@@ -174,7 +177,7 @@ func startOver(open func() link, cfg Config, spec Spec) *Server {
 	return s
 }
 
-// Status tells how the server is.
+// Status returns the status of the server.
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +191,7 @@ func (s *Server) Wait(ctx context.Context) error {
 	return err
 }
 
-// ready is Wait, and returns the session of a server that is ready.
+// ready does what Wait does, and also returns the session of a ready server.
 func (s *Server) ready(ctx context.Context) (*session, error) {
 	for {
 		s.mu.Lock()
@@ -208,7 +211,7 @@ func (s *Server) ready(ctx context.Context) (*session, error) {
 	}
 }
 
-// Tools returns the tools of a server that is ready. Nobody may change them.
+// Tools returns the tools of a ready server. Nobody may change them.
 func (s *Server) Tools() []*mcp.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +221,8 @@ func (s *Server) Tools() []*mcp.Tool {
 	return s.session.tools
 }
 
-// Call calls a tool and waits for the result. A server that is starting is waited for. A call
-// that has failed with its server is not repeated when that is started again.
+// Call calls a tool and waits for the result. It waits for a server that is starting. A call that
+// has failed with its server is not repeated after a restart.
 func (s *Server) Call(ctx context.Context, tool string, arguments any) (*mcp.CallToolResult, error) {
 	session, err := s.ready(ctx)
 	if err != nil {
@@ -236,9 +239,9 @@ func (s *Server) Call(ctx context.Context, tool string, arguments any) (*mcp.Cal
 	return result, nil
 }
 
-// Restart starts a server again that has failed, in the background, once nothing is left of it
-// from before. It reports whether it does: a server that is starting or ready is left alone, and
-// so is one that was closed. Whoever calls Wait or Call afterwards waits for the new start.
+// Restart restarts a failed server in the background, once nothing is left of the earlier start. It
+// reports whether it does so: it does nothing for a server that is starting, ready or closed. Later
+// calls of Wait and Call wait for the new start.
 func (s *Server) Restart() bool {
 	if !s.revive() {
 		return false
@@ -247,7 +250,7 @@ func (s *Server) Restart() bool {
 	return true
 }
 
-// revive makes a server that has failed a starting one.
+// revive sets the state of a failed server to starting. It reports whether it did.
 func (s *Server) revive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,17 +269,17 @@ func (s *Server) Close() {
 	<-s.done
 }
 
-// run is the life of the server: one start after the other.
+// run starts the server, and starts it again after failures, until Close.
 func (s *Server) run() {
 	defer close(s.done)
-	restarts := 0 // in a row, which nobody has asked for
+	restarts := 0 // automatic restarts in a row
 	for {
 		s.cfg.Notify(s.Status())
 		since := s.once(s.open())
 		if !since.IsZero() && time.Since(since) >= steady {
 			restarts = 0
 		}
-		var pause <-chan time.Time // nil: no start follows by itself
+		var pause <-chan time.Time // nil: no automatic restart follows
 		if wasReady := !since.IsZero() || restarts > 0; wasReady && restarts < s.cfg.Restarts && !s.isLost() {
 			pause = time.After(pauseAfter(restarts))
 		}
@@ -285,7 +288,7 @@ func (s *Server) run() {
 			if s.revive() {
 				restarts++
 				continue
-			} // else Restart was faster, or Close
+			} // else Restart or Close was faster
 		case <-s.again:
 			restarts = 0
 			continue
@@ -295,22 +298,22 @@ func (s *Server) run() {
 		case <-s.again:
 			restarts = 0
 		case <-s.life.Done():
-			s.settle(Failed, nil, ErrClosed) // the start that Restart has promised does not come
+			s.settle(Failed, nil, ErrClosed) // the start that Restart has announced does not happen
 			return
 		}
 	}
 }
 
-// pauseAfter is how long the next attempt waits after so many in a row.
+// pauseAfter returns the pause after this many attempts in a row.
 func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts, maxRestarts), maxPause)
 }
 
-// isLost reports whether the executor is gone for good, and with it all that could be started.
+// isLost reports whether the executor is gone for good, so that nothing can be started on it.
 func (s *Server) isLost() bool { return s.cfg.Client != nil && s.cfg.Client.Err() != nil }
 
-// settle changes the state and tells of it. A server that was closed has not failed, so
-// nobody is told.
+// settle changes the state and calls Notify. It does not call Notify for a closed server, because
+// that has not failed.
 func (s *Server) settle(state State, session *session, err error) {
 	s.mu.Lock()
 	starting, settled := s.status.State == Starting, s.settled

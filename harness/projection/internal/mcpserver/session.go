@@ -15,28 +15,28 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// link is a transport to a server, and what is left to do when the session is over.
+// link is a transport to a server, with methods to end it.
 type link interface {
 	mcp.Transport
-	// cut makes everything fail that waits for the server.
+	// cut makes all calls fail that wait for the server.
 	cut(error)
-	// shut ends what the transport has begun, and waits for it. It is called once the
-	// session is over, and also where there never was one.
+	// shut ends everything that the transport has started, and waits for the end. It is called once
+	// the session is over, even if there never was a session.
 	shut()
 }
 
-// session is what one start of a server has come to.
+// session is the session of one start of a server.
 type session struct {
 	*mcp.ClientSession
 	cfg    *Config
 	life   context.Context // ends with the session
 	stop   context.CancelCauseFunc
-	listed chan struct{} // has one when the tools have changed
+	listed chan struct{} // has a value when the tools have changed
 	tools  []*mcp.Tool   // guarded by Server.mu
 }
 
-// once starts the server over a link, and returns when nothing is left of that. It tells since
-// when the server was ready, which is never for the zero time.
+// once starts the server over a link, and returns when nothing is left of this start. since is the
+// time at which the server became ready; the zero time means never.
 func (s *Server) once(l link) (since time.Time) {
 	t := &session{cfg: &s.cfg, listed: make(chan struct{}, 1)}
 	t.life, t.stop = context.WithCancelCause(s.life)
@@ -64,10 +64,12 @@ func (s *Server) once(l link) (since time.Time) {
 func (t *session) start(l link) error {
 	ctx, cancel := t.bounded(context.Background(), t.cfg.StartTimeout)
 	defer cancel()
-	// The session waits for more than calls when it ends.
+	// The session also waits for other things than calls when it ends, so the link must be cut when
+	// ctx ends.
 	defer context.AfterFunc(ctx, func() { l.cut(context.Cause(ctx)) })()
 	c := mcp.NewClient(t.cfg.Info, &mcp.ClientOptions{
-		// Servers are served nothing, neither by requests of theirs nor by calls that ask back.
+		// The client offers servers no capabilities: neither for their requests, nor for questions
+		// within a call.
 		Capabilities:   &mcp.ClientCapabilities{},
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
@@ -130,7 +132,8 @@ func (t *session) call(ctx context.Context, params *mcp.CallToolParams) (*mcp.Ca
 	return result, nil
 }
 
-// list asks for all tools. Those whose name nobody could use, or is there before, are left out.
+// list requests all tools. It leaves out tools with an unusable name, and tools whose name an
+// earlier tool has.
 func (t *session) list(ctx context.Context) (tools []*mcp.Tool, err error) {
 	if c := t.InitializeResult().Capabilities; c == nil || c.Tools == nil {
 		return nil, nil
@@ -166,20 +169,20 @@ func (t *session) list(ctx context.Context) (tools []*mcp.Tool, err error) {
 	}
 }
 
-// isToolName reports whether a name may be that of a tool: what the protocol recommends, and any
-// other text of one line that is no longer.
+// isToolName reports whether a tool may have this name: any printable text of one line within the
+// bound. This includes all names that the protocol recommends.
 func isToolName(name string) bool {
 	return name != "" && len(name) <= maxToolName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// timeoutError is why a server that does not answer is waited for no longer.
+// timeoutError says that a server has not answered in time.
 type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string        { return fmt.Sprintf("no answer within %v", e.after) }
 func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// bounded returns a context that also ends with the session, and after a while.
+// bounded returns a context that also ends with the session, and after limit.
 func (t *session) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, expire := context.WithTimeoutCause(ctx, limit, &timeoutError{limit})
 	ctx, cancel := during(ctx, t.life)
@@ -189,7 +192,7 @@ func (t *session) bounded(ctx context.Context, limit time.Duration) (context.Con
 	}
 }
 
-// during returns a context that also ends with a life, by its cause.
+// during returns a context that also ends when life ends, with the cause of life.
 func during(ctx, life context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
