@@ -66,6 +66,8 @@ func supervisorMain() int {
 	// The thread that forks the command waits until its execve is done. A collection
 	// would wait for that thread, and whoever answers the call for the collection.
 	debug.SetGCPercent(-1)
+	// That thread keeps its processor, too, and whoever answers the call needs another one.
+	runtime.GOMAXPROCS(4)
 	unix.CloseOnExec(reportFD)
 	var s supervisor
 	if err := json.Unmarshal([]byte(os.Getenv(setupVariable)), &s.setup); err != nil {
