@@ -1,7 +1,7 @@
-// Package limits counts what each principal uses, and refuses more than its limits:
-// requests, websockets, streams, bytes, lines in the log, and memory for ends that do
+// Package limits counts the resources that each principal uses, and refuses more than its
+// limits: requests, websockets, streams, bytes, lines in the log, and memory for ends that do
 // not read. Each process counts separately. One [Limiter] serves the API and the
-// rendezvous; its methods may run at once, and only Bytes waits.
+// rendezvous. Its methods may be called concurrently, and only Bytes waits.
 package limits
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 )
 
-// Defaults of [store.Limits]. They are generous: as a rule a whole fleet shares one
-// key and comes back at once after an outage, and the reference executor ends for good
-// when it is answered 429.
+// Defaults of [store.Limits]. They are generous, because usually a whole fleet shares one
+// key and connects again at once after an outage, and the reference executor ends forever
+// after an answer of 429.
 const (
 	DefaultRequests     = 500
 	DefaultRequestBurst = 5_000
@@ -27,72 +27,71 @@ const (
 	DefaultBytes        = 1 << 30
 )
 
-// FrameCost is how many bytes a frame counts in addition to its length, for the work of
-// the processor. So by default a principal may send 250,000 tiny frames a second, which
-// takes most of one core.
+// FrameCost is the number of bytes that a frame counts in addition to its length, for the
+// processor time that it costs. So by default a principal may send 250,000 tiny frames per
+// second, which take most of one core.
 const FrameCost = 4 << 10
 
-// maxLarge is how many messages above 1 KiB, of up to 256 KiB each, the websockets of a
-// principal may hold at once: messages that have come in part, or are not passed on yet.
-// A message of an honest peer is held for milliseconds. There are fewer where that would
-// be more than a principal's part of what the process may hold for peers.
+// maxLarge is the number of messages above 1 KiB, of up to 256 KiB each, that the websockets
+// of a principal may hold at once. These messages have come in part, or are not passed on yet.
+// A message of an honest peer is held for milliseconds. The number is lower if these messages
+// could take more than the principal's part of the memory that the process may hold for peers.
 const maxLarge = 1024
 
 // maxPrincipalWaiting bounds the bytes that a process holds for one principal's streams
-// and websockets, so that one principal cannot use up all of what it may hold: where that
-// is little, a principal has one part in principalShare of it. Without the bound a
-// principal could let several MiB wait in each of thousands of streams.
+// and websockets, so that one principal cannot use up all memory that the process may hold for
+// peers. If that memory is small, a principal may use only 1/principalShare of it. Without the
+// bound a principal could let several MiB wait in each of thousands of streams.
 const (
 	maxPrincipalWaiting = 128 << 20
 	principalShare      = 4
 )
 
-// Bounds of the bytes that a process holds for peers: waitingShare is their part of the
-// process's memory; the rest is for websockets, the store and the garbage of all of it.
-// defaultWaiting counts where the memory has no limit, and minWaiting where it has next to
-// none.
+// Bounds of the bytes that a process holds for peers. They may take 1/waitingShare of the
+// process's memory. The rest is for websockets, the store, and the garbage of all of them.
+// defaultWaiting is used if the memory has no limit, and minWaiting is the least bound for a
+// small memory.
 const (
 	waitingShare   = 2
 	defaultWaiting = 512 << 20
 	minWaiting     = 16 << 20
 )
 
-// Of what a process may hold for peers, an alarm is raised when alarmShare is taken, and
-// calm is back when no more than calmShare is.
+// Parts of the memory that a process may hold for peers. An alarm is raised when alarmShare is
+// taken. It is over when no more than calmShare is taken.
 const (
 	alarmShare = 7. / 8
 	calmShare  = 3. / 4
 )
 
-// MaxNewEnvironments is how many environments without a registration a principal may
-// register within EnvironmentsTime. The store keeps each registration, of about 2 KiB,
-// for 30 days: with this bound one principal alone cannot fill the store.
+// MaxNewEnvironments is the number of environments without a registration that a principal
+// may register within EnvironmentsTime. The store keeps each registration, of about 2 KiB,
+// for 30 days. With this bound one principal alone cannot fill the store.
 const (
 	MaxNewEnvironments = 10_000
 	EnvironmentsTime   = 24 * time.Hour
 )
 
-// A principal may cause three lines in the log for each websocket that it may have, all
-// at once, and after that linesPerSecond. Lines beyond that are left out and counted.
+// A principal may cause linesPerConnection lines in the log for each websocket that it may
+// have, all at once, and after that linesPerSecond. Further lines are left out and counted.
 const (
 	linesPerConnection = 3
 	linesPerSecond     = 20
 )
 
-// minByteBurst is how many bytes a principal may relay at once, at least: at any rate of
-// bytes a second the largest message must get through.
+// minByteBurst is the least number of bytes that a principal may relay at once. It is needed
+// because the largest message must be relayed even at a low limit of bytes per second.
 const minByteBurst = 1 << 20
 
-// maxAllowances bounds how many principals a server keeps an account of. When there are
-// more, accounts are dropped that say no more than a new one: those of principals that
-// were silent for idleAllowance, have nothing open, and have got back all that they had
-// used up.
+// maxAllowances bounds the number of principals whose accounts a server keeps. If there are
+// more, it drops the accounts that are equal to a new account: their principals were silent
+// for idleAllowance, have nothing open, and have all their rates back.
 const (
 	maxAllowances = 4096
 	idleAllowance = time.Minute
 )
 
-// Limiter holds principals to their limits.
+// Limiter enforces the limits of principals.
 type Limiter struct {
 	defaults store.Limits
 	waiting  *socket.Budget  // bytes that are held for peers, of all principals
@@ -102,29 +101,29 @@ type Limiter struct {
 	allowances map[string]*Allowance // by principal; at most maxAllowances
 }
 
-// Allowance is the account of one principal: what it has used up of its limits. The
-// exported members lock for themselves; the limiter's mutex protects the others.
+// Allowance is the account of one principal: how much of its limits it has used. The exported
+// members may be used without a lock. The limiter's mutex protects the other members.
 type Allowance struct {
 	limits      store.Limits
 	requests    *rate.Limiter  // nil: no limit
-	validations *rate.Limiter  // an executor's questions about harnesses
-	upgrades    *rate.Limiter  // attempts at a websocket
+	validations *rate.Limiter  // validate requests of an executor
+	upgrades    *rate.Limiter  // attempts to open a websocket
 	Created     *rate.Limiter  // new environments, see [MaxNewEnvironments]
-	Bytes       *rate.Limiter  // relayed; nil: no limit
+	Bytes       *rate.Limiter  // relayed bytes; nil: no limit
 	Lines       *rate.Limiter  // in the log
-	unsaid      int            // lines that were left out since the last one that was not
-	Large       chan struct{}  // the large messages that it holds, see [socket.Config]
+	unsaid      int            // lines that were left out since the last logged line
+	Large       chan struct{}  // places for large messages, see [socket.Config]
 	waiting     *socket.Budget // bytes for ends of its streams that do not read
 	connections int            // websockets
 	kept        int            // HTTP connections, see Keep
 	streams     int
 	creating    int       // environments that are being registered
-	used        time.Time // when the account was asked for, or something given back, last
+	used        time.Time // when the account was last asked for, or a place was last released
 }
 
-// New makes a limiter. Defaults are the limits of principals that have none of their own;
-// where they are zero, the constants above count. The memory is what the process may take,
-// in bytes, 0 for no limit.
+// New makes a limiter. defaults are the limits of principals without limits of their own. For
+// zero members the constants above are used. memory is the memory that the process may use, in
+// bytes; 0 for no limit.
 func New(defaults store.Limits, memory int64) *Limiter {
 	most := int64(defaultWaiting)
 	if memory > 0 {
@@ -142,32 +141,35 @@ func New(defaults store.Limits, memory int64) *Limiter {
 	return l
 }
 
-// Alarm has a value when little is left of the memory for what is held for peers.
+// Alarm returns a channel that has a value when little is left of the memory that may be held
+// for peers.
 func (l *Limiter) Alarm() <-chan struct{} { return l.alarm }
 
-// Excess returns how many bytes too much are held for peers to be calm.
+// Excess returns the number of bytes that must be freed to end an alarm. It is not positive if
+// there is no need to free any.
 func (l *Limiter) Excess() int { return l.waiting.Used() - int(float64(l.waiting.Limit())*calmShare) }
 
-// MaxWaiting is how many bytes may be held for peers.
+// MaxWaiting returns the number of bytes that may be held for peers.
 func (l *Limiter) MaxWaiting() int64 { return l.waiting.Limit() }
 
-// Defaults returns the limits of principals that have none of their own.
+// Defaults returns the limits of principals without limits of their own.
 func (l *Limiter) Defaults() store.Limits { return l.defaults }
 
-// Request takes one request. If ok is false the principal should come again after
-// retryAfter.
+// Request counts one request. If ok is false, the request is refused, and the principal should
+// try again after retryAfter.
 func (l *Limiter) Request(p *store.Principal) (retryAfter time.Duration, ok bool) {
 	return l.reserve(p, func(a *Allowance) *rate.Limiter { return a.requests })
 }
 
-// Validation takes an executor's question about a harness, as Request takes a request.
-// These questions are counted apart: harnesses decide how many there are, and if they
-// kept an executor from registering, it would end.
+// Validation counts a validate request of an executor, as Request counts a request. Validate
+// requests are counted separately, because harnesses decide how many there are. If they kept an
+// executor from registering, the executor would end.
 func (l *Limiter) Validation(p *store.Principal) (retryAfter time.Duration, ok bool) {
 	return l.reserve(p, func(a *Allowance) *rate.Limiter { return a.validations })
 }
 
-// reserve takes one event from the rate limiter that of returns.
+// reserve takes one event from the rate limiter that of returns. It takes none if it would have
+// to wait.
 func (l *Limiter) reserve(p *store.Principal, of func(*Allowance) *rate.Limiter) (retryAfter time.Duration, ok bool) {
 	l.mu.Lock()
 	a := l.allowanceLocked(p)
@@ -191,10 +193,11 @@ func (l *Limiter) reserve(p *store.Principal, of func(*Allowance) *rate.Limiter)
 	return 0, true
 }
 
-// Connect takes a place for a websocket. ok is false if the principal has as many as it
-// may have, or if too many came and went: each costs some exchanges with the store, so a
-// principal may open as many at once as it may have, and after that as many a second as
-// it may make requests. release gives the place back, and must not be called twice.
+// Connect takes a place for a websocket. ok is false if the principal has as many websockets as
+// it may have, or if it has opened too many in a short time. Each opening costs some exchanges
+// with the store. So a principal may open as many websockets at once as it may have, and after
+// that as many per second as it may make requests. release releases the place, and must not be
+// called twice.
 func (l *Limiter) Connect(p *store.Principal) (release func(), ok bool) {
 	if _, ok := l.reserve(p, func(a *Allowance) *rate.Limiter { return a.upgrades }); !ok {
 		return nil, false
@@ -203,16 +206,16 @@ func (l *Limiter) Connect(p *store.Principal) (release func(), ok bool) {
 }
 
 // Large returns the channel that all websockets of a principal share, see
-// [socket.Config]. The caller must hold a place from Connect: without it there may be no
-// allowance, and Large would panic.
+// [socket.Config]. The caller must hold a place from Connect. Without it the principal may have
+// no allowance, and Large would panic.
 func (l *Limiter) Large(p *store.Principal) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.allowances[p.ID].Large
 }
 
-// line reports whether a line about a principal may go into the log, and how many
-// were left out since the last one.
+// line reports whether a line about a principal may be logged, and how many lines were left out
+// since the last logged line.
 func (l *Limiter) line(principalID string) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +232,7 @@ func (l *Limiter) line(principalID string) (unsaid int, ok bool) {
 }
 
 // Share returns the budget of the bytes that wait for ends of a principal's streams. If
-// there are too many principals, that is the budget of the whole process.
+// there are too many principals, it returns the budget of the whole process.
 func (l *Limiter) Share(principalID string) *socket.Budget {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,8 +243,8 @@ func (l *Limiter) Share(principalID string) *socket.Budget {
 }
 
 // Create takes a place for registering an environment that has no registration, until
-// release. ok is false if the principal is registering as many at this moment as it may
-// still create. Only Created counts the environment as created, since an executor tries
+// release. ok is false if the principal is registering as many environments now as it may
+// still create. Only Created counts the environment as created, because an executor tries
 // again and again while the store fails.
 func (l *Limiter) Create(p *store.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.creating, int(a.Created.Tokens()) })
@@ -258,7 +261,7 @@ func (l *Limiter) Created(p *store.Principal) {
 }
 
 // Keep takes a place for an HTTP connection that stays open for further requests, until
-// release. A principal may have as many of them as it may have websockets.
+// release. A principal may have as many such connections as websockets.
 func (l *Limiter) Keep(p *store.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.kept, a.limits.Connections })
 }
@@ -268,8 +271,8 @@ func (l *Limiter) Stream(p *store.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.streams, a.limits.Streams })
 }
 
-// KeepStream takes a place for a stream that had one at another server, until release. It
-// gets one even if the principal has as many streams as it may have.
+// KeepStream takes a place for a stream that had a place at another server, until release. It
+// succeeds even if the principal has as many streams as it may have.
 func (l *Limiter) KeepStream(principalID string) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,7 +289,8 @@ func (l *Limiter) KeepStream(principalID string) (release func()) {
 	}
 }
 
-// take raises the count that of returns until release, unless it has reached the limit.
+// take increments the count that of returns, until release. ok is false if the count has
+// reached the limit.
 func (l *Limiter) take(p *store.Principal, of func(*Allowance) (count *int, limit int)) (release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,9 +311,9 @@ func (l *Limiter) take(p *store.Principal, of func(*Allowance) (count *int, limi
 	}, true
 }
 
-// Bytes waits until n more bytes may be relayed for the principal. It returns
-// net.ErrClosed if done, the end of the websocket that they came on, is closed before,
-// and an error at once if there are too many principals.
+// Bytes waits until n more bytes may be relayed for the principal. done is closed at the end of
+// the websocket on which the bytes came. If it is closed during the wait, Bytes returns
+// net.ErrClosed. If there are too many principals, it returns an error at once.
 func (l *Limiter) Bytes(done <-chan struct{}, p *store.Principal, n int) error {
 	l.mu.Lock()
 	a := l.allowanceLocked(p)
@@ -349,7 +353,7 @@ func (l *Limiter) Allowance(principalID string) *Allowance {
 	return l.accountLocked(principalID)
 }
 
-// Usage is how much one principal has open at the moment, or all of them together.
+// Usage counts the open resources of one principal, or of all principals together.
 type Usage struct {
 	Connections int // websockets
 	Kept        int // HTTP connections
@@ -358,7 +362,7 @@ type Usage struct {
 	Waiting     int // bytes for ends that do not read
 }
 
-// Usage counts what a principal has open, or with "" what all have.
+// Usage counts the open resources of a principal, or of all principals with "".
 func (l *Limiter) Usage(principalID string) (u Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -411,8 +415,8 @@ func (l *Limiter) allowanceLocked(p *store.Principal) *Allowance {
 	return a
 }
 
-// accountLocked is allowanceLocked for a principal of which only the id is known, since
-// it is connected to another server. A new allowance has the default limits.
+// accountLocked is allowanceLocked for a principal of which only the id is known, for example
+// because it is connected to another server. A new allowance has the default limits.
 func (l *Limiter) accountLocked(principalID string) *Allowance {
 	if a := l.allowances[principalID]; a != nil {
 		return a
@@ -420,8 +424,8 @@ func (l *Limiter) accountLocked(principalID string) *Allowance {
 	return l.allowanceLocked(&store.Principal{ID: principalID})
 }
 
-// relimited gives a rate limiter a new limit and burst, and keeps what is spent. A
-// negative limit is none: the result is nil. Old and new limits may come in turn, since
+// relimited gives a rate limiter a new limit and burst, and keeps its spent tokens. A
+// negative limit means no limit: the result is nil. Old and new limits may alternate, because
 // a websocket keeps the limits that it was opened with.
 func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 	switch {
@@ -435,8 +439,8 @@ func relimited(l *rate.Limiter, limit rate.Limit, burst int) *rate.Limiter {
 	return l
 }
 
-// forgetLocked drops allowances that hold nothing and were idle: a fresh one would
-// grant the same. It reports whether there were any.
+// forgetLocked drops idle allowances, because a new allowance would grant the same. It reports
+// whether it has dropped any.
 func (l *Limiter) forgetLocked(now time.Time) bool {
 	n := len(l.allowances)
 	for id, a := range l.allowances {
@@ -447,7 +451,8 @@ func (l *Limiter) forgetLocked(now time.Time) bool {
 	return len(l.allowances) < n
 }
 
-// isIdle reports whether a fresh allowance would grant as much.
+// isIdle reports whether a new allowance would grant as much, and the allowance was not used for
+// idleAllowance.
 func (a *Allowance) isIdle(now time.Time) bool {
 	if now.Sub(a.used) < idleAllowance {
 		return false

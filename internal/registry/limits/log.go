@@ -9,23 +9,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Log is a log that nobody can fill: each principal may cause a bounded number of lines,
-// and when the store fails not every request that needs it writes one. Its methods may
-// run at once.
+// Log is a log that no principal can fill: each principal may cause a bounded number of lines.
+// If the store fails, not every request that needs the store writes a line. The methods may be
+// called concurrently.
 type Log struct {
 	*slog.Logger
 	limits  *Limiter
 	trouble rate.Sometimes
 }
 
-// NewLog returns a Log that writes to log, within what limits lets each principal have.
+// NewLog returns a Log that writes to log, within the lines that limits grants each principal.
 func NewLog(log *slog.Logger, limits *Limiter) *Log {
 	return &Log{Logger: log, limits: limits, trouble: rate.Sometimes{First: 100, Interval: time.Second}}
 }
 
-// Trouble warns that the store, or the connection to another server, fails: the first
-// 100 times and then at most once a second, together for all messages. An error among
-// attrs that says of itself that it is in the log already (Logged) is for the level debug.
+// Trouble logs a warning that the store, or the connection to another server, fails. It logs
+// the first 100 warnings, and then at most one per second, together for all messages. If an
+// error among attrs reports that the log has it already (Logged), the level is debug.
 func (g *Log) Trouble(message string, attrs ...any) {
 	for _, attr := range attrs {
 		err, _ := attr.(error)
@@ -40,8 +40,8 @@ func (g *Log) Trouble(message string, attrs ...any) {
 	g.trouble.Do(func() { g.Warn(message, attrs...) })
 }
 
-// Tell logs what a principal has caused, unless it has caused too many lines. The next
-// line about it then says how many were left out.
+// Tell logs an event that a principal has caused, unless the principal has caused too many
+// lines. The next line about this principal then has the number of lines that were left out.
 func (g *Log) Tell(level slog.Level, message, environmentID, registrationID, principalID string, more ...any) {
 	ctx := context.Background()
 	if !g.Enabled(ctx, level) {

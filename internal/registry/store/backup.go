@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A backup is lines of JSON: backupHead, a backupValue for each value, and backupTail, without
-// which it was cut short. It has what is to outlive a registry: not who is online, nor which
-// assertions were used within the last minutes.
+// A backup consists of lines of JSON: backupHead, a backupValue for each value, and backupTail.
+// Without backupTail the backup was cut short. A backup has the values that must outlive a
+// registry. Presences and the times of recent assertions are not among them.
 const (
 	backupFormat  = "execagent-registry-backup"
 	backupVersion = 1
@@ -35,11 +35,11 @@ type backupValue struct {
 }
 
 type backupTail struct {
-	Values int `json:"values"` // how many there were
+	Values int `json:"values"` // number of values
 }
 
-// lasting are the buckets of a backup, by the names that they have there. The keys are the last:
-// while a restored registry has none, nobody is let in.
+// lasting returns the buckets of a backup, with their names in the backup. The keys are last,
+// because a registry without keys lets nobody in while it is being restored.
 func (st *Store) lasting() []struct {
 	name string
 	kv   jetstream.KeyValue
@@ -52,9 +52,9 @@ func (st *Store) lasting() []struct {
 	}
 }
 
-// Backup writes all that is to outlive the registry, which may be running, and returns how many
-// values that were. Whoever has a backup can make the registry's signed URLs: it has the shared
-// key, but no API key.
+// Backup writes all values that must outlive the registry, and returns their number. The registry
+// may be running. A backup has the shared key, so whoever has the backup can make the registry's
+// signed URLs. It has no API key.
 func (st *Store) Backup(ctx context.Context, w io.Writer) (values int, err error) {
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)
@@ -76,7 +76,7 @@ func (st *Store) Backup(ctx context.Context, w io.Writer) (values int, err error
 	return values, buffered.Flush()
 }
 
-// ErrNotEmpty says that a store has something already.
+// ErrNotEmpty says that a store has values already.
 var ErrNotEmpty = errors.New("the store is not empty")
 
 // Backup is a backup that was read to its end.
@@ -84,8 +84,8 @@ type Backup struct {
 	values map[string][]backupValue // by the names of the buckets
 }
 
-// ReadBackup reads what [Store.Backup] has written. No store is needed: so one that would be made
-// for a file that is no backup is not.
+// ReadBackup reads a backup that [Store.Backup] has written. It needs no store, so that a caller
+// need not make a store for a file that is no backup.
 func ReadBackup(r io.Reader) (*Backup, error) {
 	b := &Backup{map[string][]backupValue{}}
 	for _, bucket := range new(Store).lasting() {
@@ -97,9 +97,9 @@ func ReadBackup(r io.Reader) (*Backup, error) {
 	return b, nil
 }
 
-// Restore writes what a backup has into a store that is empty, or else returns ErrNotEmpty: a
-// registry that runs on it has made its shared key already. After another error the store may have
-// a part of it.
+// Restore writes the values of a backup into an empty store. It returns ErrNotEmpty for any other
+// store, for example if a registry that runs on the store has made its shared key already. After
+// another error the store may have a part of the values.
 func (st *Store) Restore(ctx context.Context, b *Backup) (values int, err error) {
 	for _, bucket := range st.lasting() {
 		there, err := names(ctx, bucket.kv)

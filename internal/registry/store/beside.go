@@ -18,18 +18,18 @@ import (
 
 const (
 	besideFile = "nats.sock"
-	// maxBeside is how many connections may be open at once; others wait until one
-	// ends.
+	// maxBeside is the number of connections that may be open at once. Further connections
+	// wait until one ends.
 	maxBeside = 64
 	// maxSocketPath bounds the path in the address of a socket, in bytes. It is a little
 	// less than any system allows.
 	maxSocketPath = 100
 )
 
-// beside lets other processes use the embedded server, as commands of an operator do
-// while a registry runs. Its socket lies in the data folder, and only the user of the
+// beside lets other processes use the embedded server. The commands of an operator use it
+// while a registry runs. Its socket is in the data folder, and only the user of the
 // registry may connect to it. A port would be open to every user of the machine, who
-// could take its connections and fill its log.
+// could use up its connections and fill its log.
 type beside struct {
 	path     string
 	listener net.Listener
@@ -42,8 +42,8 @@ type beside struct {
 	open   map[net.Conn]struct{}
 }
 
-// listenBeside listens in a folder that this process has locked. A socket that lies there
-// was therefore left by a process that is gone, and is removed.
+// listenBeside listens in a folder that this process has locked. An existing socket was
+// therefore left by a process that has ended, and is removed.
 func listenBeside(dir string, server nats.InProcessConnProvider) (*beside, error) {
 	b := &beside{path: filepath.Join(dir, besideFile), server: server, places: make(chan struct{}, maxBeside), open: make(map[net.Conn]struct{})}
 	if err := os.Remove(b.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -51,8 +51,8 @@ func listenBeside(dir string, server nats.InProcessConnProvider) (*beside, error
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		// Linux makes the file with the mode that the socket has now, so the file
-		// never has a wider one. On other systems only the mode of the folder
-		// protects it.
+		// never has a wider mode. On other systems only the mode of the folder
+		// protects the file.
 		return raw.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
 	}}
 	err := withSocketPath(dir, func(path string) (err error) {
@@ -62,13 +62,13 @@ func listenBeside(dir string, server nats.InProcessConnProvider) (*beside, error
 	if err != nil {
 		return nil, fmt.Errorf("listening in the data folder: %w", err)
 	}
-	b.listener.(*net.UnixListener).SetUnlinkOnClose(false) // beside.close removes it, by its whole path
+	b.listener.(*net.UnixListener).SetUnlinkOnClose(false) // beside.close removes the socket, by its whole path
 	b.wg.Go(b.accept)
 	return b, nil
 }
 
 // withSocketPath calls f with a path of the socket in dir that is short enough for an
-// address: one below /proc/self/fd if the plain one is too long.
+// address. If the plain path is too long, f gets a path below /proc/self/fd.
 func withSocketPath(dir string, f func(path string) error) error {
 	path := filepath.Join(dir, besideFile)
 	if len(path) <= maxSocketPath {
@@ -96,7 +96,7 @@ func (b *beside) accept() {
 			continue
 		}
 		if !b.enter(conn) {
-			_ = conn.Close() // nobody has used it
+			_ = conn.Close() // the connection was not used
 			return
 		}
 		b.wg.Go(func() {
@@ -137,7 +137,7 @@ func (b *beside) serve(conn net.Conn) {
 
 // pipe copies until either end is closed, and closes both.
 func pipe(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // how a connection ends tells nobody anything
+	_, _ = io.Copy(to, from) // the error of a connection's end is not needed
 	_ = to.Close()
 	_ = from.Close()
 }
@@ -147,7 +147,7 @@ func (b *beside) close() error {
 	b.mu.Lock()
 	b.closed = true
 	for conn := range b.open {
-		_ = conn.Close() // which ends its serve
+		_ = conn.Close() // ends serve for this connection
 	}
 	b.mu.Unlock()
 	err := errors.Join(b.listener.Close(), os.Remove(b.path))
@@ -158,7 +158,7 @@ func (b *beside) close() error {
 // neighbour is the embedded server of the process that has the folder open.
 type neighbour struct{ dir string }
 
-// InProcessConn connects to that server through its socket.
+// InProcessConn connects to the server through its socket.
 func (n neighbour) InProcessConn() (conn net.Conn, err error) {
 	err = withSocketPath(n.dir, func(path string) error {
 		conn, err = net.Dial("unix", path)

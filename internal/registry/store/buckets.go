@@ -18,23 +18,24 @@ type buckets struct {
 	identities    jetstream.KeyValue // encoded runtime id -> identityRecord
 	registrations jetstream.KeyValue // environment -> registration
 	presence      jetstream.KeyValue // environment -> presence
-	nodes         jetstream.KeyValue // node -> when it last said that it lives
+	nodes         jetstream.KeyValue // node -> time of its last announcement
 	secrets       jetstream.KeyValue // the shared key
 	replay        jetstream.KeyValue // task -> newest timestamp
-	health        jetstream.KeyValue // node -> when it last found out that it can write
+	health        jetstream.KeyValue // node -> time of its last write by Ready
 	servers       jetstream.KeyValue // node -> Server
-	usages        jetstream.KeyValue // key id -> when it was last used, see usage
+	usages        jetstream.KeyValue // key id -> time of its last use, see usage
 }
 
-// time has each exchange with the buckets bounded by a timeout, and observed.
+// time wraps the buckets, so that each exchange with them is bounded by a timeout, and
+// observed.
 func (b *buckets) time(timeout time.Duration, observer *atomic.Pointer[Observer]) {
 	for _, kv := range []*jetstream.KeyValue{&b.keys, &b.identities, &b.registrations, &b.presence, &b.nodes, &b.secrets, &b.replay, &b.health, &b.servers, &b.usages} {
 		*kv = &timed{*kv, timeout, observer}
 	}
 }
 
-// openBuckets makes the buckets that are not there. inFolder is true for an embedded
-// server. The error is the first one: all buckets fail for the same reason as a rule.
+// openBuckets opens the buckets, and makes the missing ones. inFolder is true for an embedded
+// server. It returns only the first error, because usually all buckets fail for the same reason.
 func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool, waits *waiting) (b buckets, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -47,8 +48,8 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 	}
 	// Presences and nodes mean nothing after the embedded server has ended, so they
 	// need no file. Buckets that executors could fill without end have a bound, so
-	// that there is room left for keys and their revocation; in a cluster the limits
-	// of its accounts see to that.
+	// that room is left for keys and their revocation. In a cluster the limits of its
+	// accounts are such a bound.
 	passing := jetstream.FileStorage
 	var filled int64
 	if inFolder {
@@ -67,9 +68,10 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 		{&b.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
 		{&b.usages, jetstream.KeyValueConfig{Bucket: "execagent_usage"}},
 		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: ReplayTTL, MaxBytes: filled}},
-		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
+		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // always a file, because Ready tests the disk
 	}
-	// All are opened at once: in a cluster each new bucket has to elect a leader first.
+	// All buckets are opened at once, because in a cluster each new bucket first has to elect
+	// a leader.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, row := range table {
 		group.Go(func() error {
@@ -85,8 +87,8 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 	return b, group.Wait()
 }
 
-// findJetStream waits until there is JetStream. A single server that has none will not get
-// it; in a cluster those that have it may be starting.
+// findJetStream waits until JetStream is available. For a single server without JetStream it
+// fails at once. In a cluster it waits, because the servers with JetStream may be starting.
 func findJetStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, waits *waiting) error {
 	return waits.until(ctx, func(ctx context.Context) (error, bool) {
 		_, err := js.AccountInfo(ctx)
@@ -97,12 +99,12 @@ func findJetStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, w
 		case errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 			return cause, nc.ConnectedClusterName() == ""
 		}
-		return nil, false // what else is wrong, the buckets find out
+		return nil, false // opening the buckets reports any other error
 	})
 }
 
-// openBucket finds or makes a bucket. While the cluster has no leader or too few servers
-// it tries again until ctx ends: the cluster may be starting just as this process is.
+// openBucket finds or makes a bucket. While the cluster has no leader or too few servers,
+// it tries again until ctx ends, because the cluster may be starting.
 func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig, waits *waiting) (kv jetstream.KeyValue, err error) {
 	err = waits.until(ctx, func(ctx context.Context) (error, bool) {
 		kv, err = findOrMakeBucket(ctx, js, cfg)
@@ -111,8 +113,8 @@ func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyVa
 	return kv, err
 }
 
-// findOrMakeBucket leaves an existing bucket as it is, except for the number of
-// replicas if one was asked for.
+// findOrMakeBucket finds or makes a bucket. It leaves an existing bucket unchanged, except for
+// the number of replicas if cfg has one.
 func findOrMakeBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, cfg.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {

@@ -8,11 +8,12 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 )
 
-// RegisterDirect registers an executor of the direct transport. Such an executor has no key: it is
-// known by its principal, and keeps its registration as long as the same principal registers. The
-// registration is not given to a second executor of the principal while the first has websockets
-// here, unless it names the registration that it has; nor in the place of another registration
-// whose executor is online: then conflict is true. allowed and here are as with Register.
+// RegisterDirect registers an executor of the direct transport. Such an executor has no key. It is
+// known by its principal, and keeps its registration as long as the same principal registers. While
+// the executor has websockets here, a request of its principal gets the registration only if
+// former is the id of the registration. Otherwise the request conflicts, like a request of another
+// principal while the executor is online: then conflict is true. allowed and here are as with
+// Register.
 func (st *Store) RegisterDirect(ctx context.Context, environmentID, former, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	same := func(old *Registration) bool {
 		return old.Direct && old.Principal == principal && (former == old.ID || !here(old.ID))
@@ -20,9 +21,9 @@ func (st *Store) RegisterDirect(ctx context.Context, environmentID, former, prin
 	return st.enroll(ctx, environmentID, Registration{Principal: principal, Direct: true}, same, allowed, here)
 }
 
-// Signing finds whose key has an id, and the hashes of the texts that are valid for it. Who signs
-// a request with a secret made of one of them is its holder; Signing itself proves nothing. The
-// error is ErrUnauthorized for a key that is not valid.
+// Signing returns the principal of the key with an id, and the hashes of the key's valid texts. A
+// client that signs a request with a secret made from one of the hashes is the holder of the key.
+// Signing itself proves nothing. The error is ErrUnauthorized for a key that is not valid.
 func (st *Store) Signing(ctx context.Context, keyID string) (p *Principal, hashes [][]byte, err error) {
 	if !validKeyID(keyID) {
 		return nil, nil, ErrUnauthorized
@@ -45,8 +46,9 @@ func (st *Store) Signing(ctx context.Context, keyID string) (p *Principal, hashe
 // Signed notes that a key was used to sign a request.
 func (st *Store) Signed(keyID string) { st.used(keyID) }
 
-// AccessSecret is the secret by which the holder of the key with an id and a text signs requests as
-// AWS does. It ends with the text, and needs no place in the store.
+// AccessSecret returns the secret with which the holder of a key signs requests as AWS does. The
+// secret is derived from the id and the text of the key. It is valid as long as the text, and is
+// not stored.
 func (st *Store) AccessSecret(ctx context.Context, keyID, text string) (string, error) {
 	shared, err := st.SharedKey(ctx)
 	if err != nil {

@@ -24,21 +24,22 @@ import (
 const (
 	embeddedMemory  = 256 << 20
 	embeddedStorage = 4 << 30
-	embeddedFilled  = 1 << 30          // of the storage, for registrations and for replay each
+	embeddedFilled  = 1 << 30          // part of the storage for registrations, and for replay
 	embeddedSync    = 10 * time.Second // between two syncs of files to disk
-	embeddedStart   = 20 * time.Second // until it is ready for connections
+	embeddedStart   = 20 * time.Second // until the server is ready for connections
 )
 
 const (
-	// roomNeeded is how many bytes must fit into the data folder before a server that
-	// could not write is started anew: many times what a server writes at its start.
+	// roomNeeded is the number of bytes that must fit into the data folder before a server
+	// that could not write is restarted. A server writes far less at its start.
 	roomNeeded = 1 << 20
-	// readyRoom is how many must fit for the store to be ready: some registrations.
+	// readyRoom is the number of bytes that must fit for the store to be ready. Some
+	// registrations fit.
 	readyRoom = 64 << 10
-	// roomRetry is the pause before the folder is tried again. No event says that a
-	// disk has room again.
+	// roomRetry is the pause before the folder is tried again, because no event tells that
+	// a disk has room again.
 	roomRetry = time.Second
-	// mostRestartRetry bounds that pause, which doubles with each start that fails.
+	// mostRestartRetry bounds the pause, which doubles with each start that fails.
 	mostRestartRetry = 30 * time.Second
 )
 
@@ -47,38 +48,38 @@ const lockFile = "lock"
 // errInUse says that another process has the data folder open.
 var errInUse = errors.New("another process has the data folder open")
 
-// errReopening refuses connections while the embedded server is started anew.
+// errReopening refuses connections while the embedded server restarts.
 var errReopening = errors.New("the embedded NATS server is being started anew")
 
 // embedded is a NATS server in this process with its files in one folder, on which it
 // holds a lock. It has no port: this process connects in memory, and commands of an
 // operator connect by a socket in the folder, see [beside].
 //
-// A server that could not write its files, since the disk was full, does not write again
-// when there is room: each JetStream stream keeps its first error. tend therefore starts
-// another server on the same files as soon as there is room. Connections to NATS come
-// back by themselves, as after a restart of any server. Websockets, and the streams of
-// the relay between them, notice nothing.
+// If the disk was full, the server could not write its files, and it does not write again
+// when there is room, because each JetStream stream keeps its first error. So tend starts
+// another server on the same files as soon as there is room. Connections to NATS reconnect
+// themselves, as after a restart of any server. Websockets, and the streams of the relay
+// between them, are not affected.
 type embedded struct {
 	dir  string
 	lock *os.File
 	log  *slog.Logger
-	// prepare makes the buckets that are only in memory, before the other connections
-	// come back to a server that was started anew.
+	// prepare makes the buckets that are only in memory, before other connections
+	// reconnect to a restarted server.
 	prepare func(context.Context, *nats.Conn) error
 
 	beside *beside
-	doubt  chan struct{} // holds a value after complained, until tend takes it
+	doubt  chan struct{} // has a value after complained, until tend receives it
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex     // protects the fields below
-	server *server.Server // nil while none runs
-	failed error          // why nothing can be written; nil as a rule
+	server *server.Server // nil while no server runs
+	failed error          // why nothing can be written; nil if the server can write
 }
 
-// startEmbedded locks the folder, which it makes if there is none, and starts a server on
-// it. The error wraps errInUse if another process has the lock.
+// startEmbedded makes the folder if there is none, locks it, and starts a server on its
+// files. The error wraps errInUse if another process has the lock.
 func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *nats.Conn) error) (*embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)
@@ -100,7 +101,7 @@ func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *
 	return e, nil
 }
 
-// lockFolder takes a lock that the system gives up when the process ends.
+// lockFolder takes a lock that the system releases when the process ends.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -152,7 +153,7 @@ func shutDown(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// InProcessConn connects to the server that runs at the moment.
+// InProcessConn connects to the server that runs now.
 func (e *embedded) InProcessConn() (net.Conn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,7 +163,7 @@ func (e *embedded) InProcessConn() (net.Conn, error) {
 	return e.server.InProcessConn()
 }
 
-// failure returns the reason why nothing can be written at the moment; nil as a rule.
+// failure returns the reason why nothing can be written now, or nil.
 func (e *embedded) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -179,11 +180,11 @@ func (e *embedded) setFailure(err error) {
 func (e *embedded) complained() {
 	select {
 	case e.doubt <- struct{}{}:
-	default: // tend has yet to look at an earlier one
+	default: // tend has not received the last value yet
 	}
 }
 
-// tend starts the server anew whenever it has stopped writing, until ctx ends.
+// tend restarts the server whenever it has stopped writing, until ctx ends.
 func (e *embedded) tend(ctx context.Context) {
 	for {
 		select {
@@ -191,9 +192,9 @@ func (e *embedded) tend(ctx context.Context) {
 			return
 		case <-e.doubt:
 		}
-		cause := writeError(e.server) // without the mutex: only tend itself replaces it
+		cause := writeError(e.server) // without the mutex, because only tend replaces the server
 		if cause == nil {
-			continue // the server has complained of something else
+			continue // the server has logged an unrelated error
 		}
 		e.log.Error("the store cannot be written, and is opened again once there is room", "folder", e.dir, "error", cause)
 		e.setFailure(cause)
@@ -205,8 +206,8 @@ func (e *embedded) tend(ctx context.Context) {
 	}
 }
 
-// writeError returns the error of a JetStream stream of the server that is not written any
-// more, or nil if all streams are.
+// writeError returns the error of a JetStream stream of the server that can no longer be
+// written, or nil if all streams can be written.
 func writeError(s *server.Server) error {
 	health := s.Healthz(&server.HealthzOptions{Details: true})
 	// Other statuses are about the start of the server.
@@ -214,7 +215,8 @@ func writeError(s *server.Server) error {
 		return nil
 	}
 	for _, e := range health.Errors {
-		// A stream that is just being made has a folder, but NATS does not know it yet.
+		// The error "could not be recovered" is left out: a stream that is being made has
+		// a folder, but NATS does not know the stream yet.
 		if e.Type != server.HealthzErrorStream || !strings.HasSuffix(e.Error, "could not be recovered") {
 			return errors.New(e.Error)
 		}
@@ -222,8 +224,8 @@ func writeError(s *server.Server) error {
 	return nil
 }
 
-// reopen replaces the server that cannot write by another one on the same files, as soon
-// as there is room. Until then the old server stays, since it can still read. reopen
+// reopen replaces the server that cannot write by another server on the same files, as soon
+// as there is room. Until then the old server stays, because it can still read. reopen
 // returns false if ctx ends first.
 func (e *embedded) reopen(ctx context.Context) bool {
 	retry := roomRetry
@@ -246,24 +248,24 @@ func (e *embedded) reopen(ctx context.Context) bool {
 	}
 }
 
-// haveRoom writes n bytes to the folder and gives them back. It returns the error if they
-// do not fit.
+// haveRoom writes n bytes to a file in the folder and removes the file. It returns an error if
+// the bytes do not fit.
 func haveRoom(dir string, n int) error {
 	f, err := os.CreateTemp(dir, "room-")
 	if err != nil {
 		return err
 	}
-	// The file is removed before it is written: if this process is killed meanwhile,
-	// its room is free.
+	// The file is removed before it is written, so that its room is free if this process
+	// is killed meanwhile.
 	if err = os.Remove(f.Name()); err == nil {
 		text := make([]byte, n)
-		rand.Read(text) // no file system can compress it
+		rand.Read(text) // random, so that no file system can compress it
 		_, err = f.Write(text)
 	}
 	return errors.Join(err, f.Close())
 }
 
-// restart stops the server, if one runs, and starts another one, within OpenTimeout.
+// restart stops the server, if one runs, and starts another server, within OpenTimeout.
 func (e *embedded) restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
@@ -298,7 +300,7 @@ func (e *embedded) prepareWith(ctx context.Context, s *server.Server) error {
 	return e.prepare(ctx, nc)
 }
 
-// close stops the server, waits for it and gives up the folder.
+// close stops the server, waits for its end and unlocks the folder.
 func (e *embedded) close() error {
 	if e.stop != nil {
 		e.stop()

@@ -24,12 +24,12 @@ import (
 const maxRuntimeID = 256
 
 // replayWindow is how much older than the newest assertion of its task an assertion may
-// be, since requests overtake each other. So an assertion can be repeated within these
-// seconds. To refuse that would refuse honest requests, too: assertions have whole
-// seconds and deterministic signatures, so two of one second are the same byte for byte.
+// be, because requests overtake each other. So an assertion can be repeated within this time.
+// A rule against such repeats would refuse honest requests, too: assertions have whole
+// seconds and deterministic signatures, so two assertions of one second have the same bytes.
 const replayWindow = 5 * time.Second
 
-// Identity is an agent that proves by signing with its own key who it is (remote.md
+// Identity is an agent that proves its runtime id by signing with its own key (remote.md
 // 12.6). Its role is always executor.
 type Identity struct {
 	RuntimeID    string            `json:"runtime_id"`
@@ -46,12 +46,14 @@ func (i *identityRecord) principal() *Principal {
 	return &Principal{ID: AgentPrefix + i.RuntimeID, Role: ticket.Executor, Environments: i.Environments, Limits: i.Limits}
 }
 
-// identityKey encodes a runtime id for the store, which allows few characters.
+// identityKey encodes a runtime id for the store, because keys of the store allow few
+// characters.
 func identityKey(runtimeID string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(runtimeID))
 }
 
-// runtimeID undoes identityKey; it returns "" for a key that identityKey has not made.
+// runtimeID is the reverse of identityKey. It returns "" for a key that identityKey has not
+// made.
 func runtimeID(key string) string {
 	text, err := strictjson.RawURLBase64.Decode(key)
 	if err != nil {
@@ -72,8 +74,8 @@ func checkRuntimeID(id string) error {
 	return nil
 }
 
-// AddIdentity stores an identity, in the place of one with the same runtime id, and sets
-// Created. The error says what of i is not valid, or wraps ErrUnavailable.
+// AddIdentity stores an identity and sets Created. It replaces an identity with the same
+// runtime id. The error names the invalid field of i, or wraps ErrUnavailable.
 func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 	if err := checkRuntimeID(i.RuntimeID); err != nil {
 		return err
@@ -135,9 +137,9 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	return nil
 }
 
-// AuthenticateAgent checks the signature of an assertion, and that its time is no more
-// than skew off. It returns ErrUnauthorized if not. RefuseReplay then finds out whether
-// the assertion was used before.
+// AuthenticateAgent checks the signature of an assertion, and that its time differs from now
+// by skew at most. It returns ErrUnauthorized if a check fails. RefuseReplay then checks
+// whether the assertion was used before.
 func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew time.Duration) (*Principal, error) {
 	if checkRuntimeID(a.RuntimeID) != nil {
 		return nil, ErrUnauthorized
@@ -155,9 +157,9 @@ func (st *Store) AuthenticateAgent(ctx context.Context, a *auth.Assertion, skew 
 	return record.principal(), nil
 }
 
-// RefuseReplay returns ErrUnauthorized for an assertion that is older by more than 5 s
-// than one that the store remembers of the same task. Call it after AuthenticateAgent:
-// strangers must not make the store remember anything.
+// RefuseReplay returns ErrUnauthorized for an assertion that is more than 5 s older than the
+// newest assertion of the same task in the store. Call it after AuthenticateAgent, because
+// strangers must not be able to write to the store.
 func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 	replayed, err := st.replayed(ctx, a.RuntimeID, a.TaskID, a.Time)
 	if err == nil && replayed {
@@ -167,12 +169,12 @@ func (st *Store) RefuseReplay(ctx context.Context, a *auth.Assertion) error {
 }
 
 // replayed reports whether the newest timestamp of a task is later than at by more than
-// replayWindow, and remembers at if it is the newest. Since timestamps are whole seconds,
-// a task costs at most one write a second, shared by all processes.
+// replayWindow, and stores at if it is the newest. Because timestamps are whole seconds, a
+// task costs at most one write per second for all processes together.
 func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time.Time) (bool, error) {
 	hash := sha256.New()
 	for _, name := range []string{runtimeID, taskID} {
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name)))) // so that none runs into the next
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name)))) // the length separates the names
 		hash.Write([]byte(name))
 	}
 	key := hex.EncodeToString(hash.Sum(nil)[:16])

@@ -17,12 +17,11 @@ import (
 )
 
 // An API key is keyPrefix and the base64url of random bytes. Its plain SHA-256 can be
-// stored: nobody can guess 32 random bytes, so a slow hash, which slows down guesses,
-// would bring nothing.
+// stored. A slow hash would only slow down guesses, and nobody can guess 32 random bytes.
 const (
 	keyPrefix = "xa_"
 	keySize   = 32 // random bytes
-	keyIDSize = 8  // bytes of the hash that are its id
+	keyIDSize = 8  // bytes of the hash that are the key's id
 )
 
 // maxLabel bounds the label of a key, in bytes.
@@ -31,8 +30,8 @@ const maxLabel = 256
 // ErrNotFound says that there is no such key or identity.
 var ErrNotFound = errors.New("not found")
 
-// Key is an API key as it is listed, without its text: only the one whom it was given to
-// has that.
+// Key is an API key as it is listed, without its text. Only the client that was given the key
+// has the text.
 type Key struct {
 	ID           string    `json:"id"`
 	Label        string    `json:"label,omitempty"`
@@ -43,28 +42,28 @@ type Key struct {
 	Revoked      time.Time `json:"revoked,omitzero"` // zero: not
 	Limits       Limits    `json:"limits,omitzero"`
 	Rotated      time.Time `json:"rotated,omitzero"`      // when its text was last replaced; zero: never
-	FormerUntil  time.Time `json:"former_until,omitzero"` // until when the text before that is valid
+	FormerUntil  time.Time `json:"former_until,omitzero"` // until when the former text is valid
 	LastUsed     time.Time `json:"last_used,omitzero"`    // up to an hour before the last use; zero: not known
 }
 
-// keyRecord is a key in the store. Its id there is the start of the hash of its first text.
-// Under the start of the hash of each later text is a record that has the id of the key, and
-// nothing that would entitle to anything. Processes of versions before there were such
-// records refuse the new text, and the former one.
+// keyRecord is a key in the store. The id of the key is the start of the hash of its first
+// text. Each later text has a second record, whose name is the start of the hash of that text.
+// The second record has the id of the key and grants no rights. Processes of versions without
+// second records refuse the new text and the former text.
 type keyRecord struct {
 	Key
 	Hash   []byte `json:"sha256"`                  // of the text
-	Former []byte `json:"former_sha256,omitempty"` // of the text before that
-	Of     string `json:"of,omitempty"`            // in a record for a later text alone: the id of the key
+	Former []byte `json:"former_sha256,omitempty"` // of the former text
+	Of     string `json:"of,omitempty"`            // the id of the key; only in a record for a later text
 }
 
-// accepts reports whether a text with the hash is the key's.
+// accepts reports whether a text with the hash is valid for the key.
 func (k *keyRecord) accepts(hash []byte, now time.Time) bool {
 	return subtle.ConstantTimeCompare(k.Hash, hash) == 1 ||
 		now.Before(k.FormerUntil) && subtle.ConstantTimeCompare(k.Former, hash) == 1
 }
 
-// newText makes a text for a key. id is where the store has it.
+// newText makes a text for a key. id is the name of the record of this text.
 func newText() (text string, hash []byte, id string) {
 	var secret [keySize]byte
 	rand.Read(secret[:])
@@ -74,7 +73,7 @@ func newText() (text string, hash []byte, id string) {
 	return text, sum[:], textID(sum[:])
 }
 
-// textID is where the store has the text with a hash.
+// textID returns the name of the record for the text with a hash.
 func textID(hash []byte) string { return hex.EncodeToString(hash[:keyIDSize]) }
 
 func (k *keyRecord) valid(now time.Time) bool {
@@ -86,8 +85,8 @@ func (k *keyRecord) principal(id string) *Principal {
 }
 
 // CreateKey stores a new key with the label, role, environments, expiry and limits of
-// k. text is the key itself, which the store does not keep. The error says what of k is
-// not valid, or wraps ErrUnavailable.
+// k. text is the key itself, which the store does not keep. The error names the invalid
+// field of k, or wraps ErrUnavailable.
 func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key, err error) {
 	if k.Role != string(ticket.Executor) && k.Role != string(ticket.Harness) {
 		return "", Key{}, fmt.Errorf("role %.32q is neither executor nor harness", k.Role)
@@ -111,8 +110,7 @@ func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key
 	return "", Key{}, errors.New("making a key with an id of its own")
 }
 
-// Keys returns all keys, also those that are revoked or have expired, the oldest
-// first.
+// Keys returns all keys, including revoked and expired keys, the oldest first.
 func (st *Store) Keys(ctx context.Context) ([]Key, error) {
 	records, err := all[keyRecord](ctx, st.keys)
 	if err != nil {
@@ -138,8 +136,8 @@ func (st *Store) Keys(ctx context.Context) ([]Key, error) {
 	return keys, nil
 }
 
-// RevokeKey makes a key invalid from now on, for all processes. A key that is revoked
-// already stays as it is. The error is ErrNotFound for an unknown id.
+// RevokeKey makes a key invalid from now on, for all processes. A key that is already
+// revoked stays unchanged. The error is ErrNotFound for an unknown id.
 func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	for range casRetries {
 		record, revision, err := st.key(ctx, id)
@@ -172,13 +170,14 @@ func (st *Store) key(ctx context.Context, id string) (record keyRecord, revision
 // errNotValid says that a key is revoked or has expired.
 var errNotValid = errors.New("it is revoked or has expired")
 
-// RotateKey replaces the text of a key, which keeps its id and all else. The text before
-// is valid for grace still, if that is not zero; the one before that is not. The error is
-// ErrNotFound for an unknown id, and errNotValid for a key that is not valid.
+// RotateKey replaces the text of a key. The key keeps its id and all other fields. The former
+// text stays valid for grace, if grace is not zero. An older text becomes invalid. The error
+// is ErrNotFound for an unknown id, and errNotValid for a key that is not valid.
 func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) (text string, rotated Key, err error) {
 	var hash []byte
 	for at, ok := "", false; !ok; {
-		// Without its key such a record is of no use, so one that stays behind does no harm.
+		// The record grants no rights without its key, so a record that stays behind does no
+		// harm.
 		text, hash, at = newText()
 		if _, ok, err = st.put(ctx, st.keys, at, keyRecord{Hash: hash, Of: id}, 0); err != nil {
 			return "", Key{}, err
@@ -212,8 +211,8 @@ func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) 
 	return "", Key{}, unavailable("rotating the key", errors.New("too many others change it at the same time"))
 }
 
-// forgetText removes the records of later texts of a key. What cannot be removed entitles to
-// nothing.
+// forgetText removes the records of later texts of a key. It ignores errors, because these
+// records grant no rights.
 func (st *Store) forgetText(ctx context.Context, id string, hashes ...[]byte) {
 	for _, hash := range hashes {
 		if len(hash) > 0 && textID(hash) != id {
@@ -222,8 +221,8 @@ func (st *Store) forgetText(ctx context.Context, id string, hashes ...[]byte) {
 	}
 }
 
-// AuthenticateKey finds whose key the text is, or returns ErrUnauthorized. It asks the
-// store each time, so that a revocation counts at once everywhere.
+// AuthenticateKey returns the principal of the key with the text, or ErrUnauthorized. It asks
+// the store each time, so that a revocation takes effect at once everywhere.
 func (st *Store) AuthenticateKey(ctx context.Context, text string) (*Principal, error) {
 	if len(text) != len(keyPrefix)+base64.RawURLEncoding.EncodedLen(keySize) || !strings.HasPrefix(text, keyPrefix) {
 		return nil, ErrUnauthorized

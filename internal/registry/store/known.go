@@ -13,8 +13,8 @@ import (
 // Known is an environment that is registered.
 type Known struct {
 	ID       string
-	Since    time.Time // since when its executor is online; zero: it is not
-	Executor string    // the label of the executor's key, or else who it is; "" while it is offline
+	Since    time.Time // since when its executor is online; zero: it is offline
+	Executor string    // the label of the executor's key, or the id of its principal; "" while it is offline
 }
 
 // Known returns all environments that are registered, sorted by id.
@@ -44,7 +44,8 @@ func (st *Store) Known(ctx context.Context) ([]Known, error) {
 	return known, nil
 }
 
-// executorName is what people call a principal.
+// executorName returns the name of an executor for people: the label of its key, or the id of
+// its principal.
 func executorName(principalID string, keys map[string]keyRecord) string {
 	if id, ok := strings.CutPrefix(principalID, KeyPrefix); ok && keys[id].Label != "" {
 		return keys[id].Label
@@ -52,12 +53,12 @@ func executorName(principalID string, keys map[string]keyRecord) string {
 	return principalID
 }
 
-// names returns the names of the values in a bucket, sorted, and reads none of these.
+// names returns the sorted names of the values in a bucket. It does not read the values.
 func names(ctx context.Context, kv jetstream.KeyValue) (names []string, err error) {
 	err = each(ctx, kv, func(entry jetstream.KeyValueEntry) error {
 		names = append(names, entry.Key())
 		return nil
 	}, jetstream.MetaOnly())
 	slices.Sort(names)
-	return slices.Compact(names), err // one that was written meanwhile is there twice
+	return slices.Compact(names), err // a value that was written meanwhile is listed twice
 }

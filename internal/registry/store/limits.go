@@ -2,14 +2,14 @@ package store
 
 import "cmp"
 
-// Limits say how much one principal may do at one registry process; each process counts
-// for itself. A zero member stands for the default, a negative one for no limit.
+// Limits bound the use of one registry process by one principal. Each process counts
+// separately. A zero member stands for the default, a negative member for no limit.
 type Limits struct {
-	Requests     float64 `json:"requests,omitempty"`      // API requests per second, and as many questions about harnesses
-	RequestBurst int     `json:"request_burst,omitempty"` // requests, and questions, at once
+	Requests     float64 `json:"requests,omitempty"`      // API requests per second; validate requests count separately, with the same limit
+	RequestBurst int     `json:"request_burst,omitempty"` // requests, and validate requests, at once
 	Connections  int     `json:"connections,omitempty"`   // open websockets
 	Streams      int     `json:"streams,omitempty"`       // streams of its websockets
-	Bytes        int64   `json:"bytes,omitempty"`         // relayed for it, per second; each frame counts its length plus 4 KiB
+	Bytes        int64   `json:"bytes,omitempty"`         // relayed bytes per second; each frame counts its length plus 4 KiB
 }
 
 // Or returns l with the members of other where those of l are zero.

@@ -12,8 +12,8 @@ import (
 )
 
 // connectNATS connects with the options of all connections. A lost connection is tried
-// again for ever. Meanwhile nothing is buffered, so that requests fail at once and
-// frames are not sent late. Errors and logs hold no URL, which may have a password in it.
+// again forever. Meanwhile nothing is buffered, so that requests fail at once and
+// frames are not sent late. Errors and logs have no URL, because it may contain a password.
 func connectNATS(ctx context.Context, servers string, log *slog.Logger, options ...nats.Option) (*nats.Conn, error) {
 	away := &outage{log: log}
 	options = append([]nats.Option{
@@ -24,7 +24,7 @@ func connectNATS(ctx context.Context, servers string, log *slog.Logger, options 
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
-		nats.IgnoreAuthErrorAbort(), // an operator may put the credentials right
+		nats.IgnoreAuthErrorAbort(), // because an operator may correct the credentials
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { away.lost(err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.failed(err) }),
 		nats.ReconnectHandler(func(*nats.Conn) { away.back() }),
@@ -42,7 +42,7 @@ func connectNATS(ctx context.Context, servers string, log *slog.Logger, options 
 		nc, err := nats.Connect(servers, options...)
 		select {
 		case connected <- result{nc, err}:
-		case <-ctx.Done(): // NATS itself does not look at ctx
+		case <-ctx.Done(): // nats.Connect does not use ctx
 			if err == nil {
 				nc.Close()
 			}
@@ -56,7 +56,7 @@ func connectNATS(ctx context.Context, servers string, log *slog.Logger, options 
 	}
 }
 
-// connectCluster connects to the servers of cfg. With cfg.Wait it waits until one answers.
+// connectCluster connects to the servers of cfg. With cfg.Wait it waits until a server answers.
 func connectCluster(ctx context.Context, cfg Config, log *slog.Logger, waits *waiting) (nc *nats.Conn, err error) {
 	var options []nats.Option
 	if cfg.CredentialsFile != "" {
@@ -73,19 +73,19 @@ func connectCluster(ctx context.Context, cfg Config, log *slog.Logger, waits *wa
 	return nc, err
 }
 
-// errAway says that the connection to NATS is lost. When it was lost the log has said so,
-// and it says when it is back.
+// errAway says that the connection to NATS is lost. The log has a line about the loss, and
+// gets a line when the connection is back.
 var errAway error = away{}
 
 type away struct{}
 
 func (away) Error() string { return "NATS is away" }
 
-// Logged tells that the log has this error already.
+// Logged reports that the log has this error already.
 func (away) Logged() bool { return true }
 
-// named replaces the errors that requests end with while there is no connection: by their
-// names a buffer is full, which has no room for anything on purpose.
+// named replaces the errors of requests without a connection by errAway. Their texts are
+// misleading: they say that a buffer is full, but this buffer has the size 0 on purpose.
 func named(err error) error {
 	for _, name := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrDisconnected} {
 		if errors.Is(err, name) {
@@ -95,14 +95,14 @@ func named(err error) error {
 	return err
 }
 
-// outage logs that the connection to NATS is lost, why it does not come back, and that it
-// is back: a line for each change. Its methods may be called at once.
+// outage logs the loss of the connection to NATS, the reason why it does not come back, and
+// its return: one line for each change. Its methods may be called concurrently.
 type outage struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // protects the fields below
 	since  time.Time  // zero while there is a connection
-	reason string     // that was logged last
+	reason string     // the reason that was logged last
 }
 
 // lost notes the end of the connection. err is nil if the store has closed it.
@@ -135,8 +135,8 @@ func (o *outage) back() {
 	o.log.Info("NATS connection is back", "after", took.String())
 }
 
-// reported logs an error that belongs to no request. Those of an attempt to connect come
-// here, too, for each attempt.
+// reported logs an error that belongs to no request. While the connection is lost it logs
+// nothing, because the error of each attempt to connect comes here, too.
 func (o *outage) reported(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,8 +145,8 @@ func (o *outage) reported(err error) {
 	}
 }
 
-// natsLog writes the embedded server's log to log, and calls complained after each line
-// that may tell of a failure.
+// natsLog writes the embedded server's log to log, and calls complained after each warning
+// and error, because it may report a failure.
 type natsLog struct {
 	log        *slog.Logger
 	complained func()

@@ -9,7 +9,7 @@ import (
 // retry is the pause before a store that did not answer is asked again.
 const retry = 250 * time.Millisecond
 
-// Pause waits for 250 ms, before the store is asked again, and returns false if ctx has
+// Pause waits for 250 ms before the store is asked again. It returns false if ctx has
 // ended.
 func Pause(ctx context.Context) bool {
 	timer := time.NewTimer(retry)
@@ -22,9 +22,9 @@ func Pause(ctx context.Context) bool {
 	}
 }
 
-// Persist calls ask again, after a Pause, for as long as it returns an error that wraps
-// ErrUnavailable, until ctx ends. It returns the last error of ask. A store that is busy
-// or elects a leader does not answer for some seconds.
+// Persist calls ask again, after a Pause, while ask returns an error that wraps
+// ErrUnavailable, until ctx ends. It returns the last error of ask. Persist is needed because
+// a store that is busy or elects a leader does not answer for some seconds.
 func Persist(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()

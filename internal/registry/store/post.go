@@ -8,43 +8,45 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Subjects of what servers write to each other, in core NATS:
+// Subjects of the letters between servers, in core NATS:
 //
-//	execagent.rendezvous.<node>.<about>   for that server
+//	execagent.rendezvous.<node>.<about>   for one server
 //	execagent.rendezvous                  for all servers
 //
-// The reply subject names the sender. Each server subscribes to all its own subjects with
-// one subscription, when it starts. So no letter is lost because a subscription has not
-// yet spread through a cluster, the letters of one server to another keep their order,
+// The reply subject names the sender. At its start, each server subscribes to all its own
+// subjects with one subscription. So no letter is lost because a subscription has not
+// yet spread through a cluster. The letters of one server to another keep their order,
 // and an idle executor costs nothing.
 const postSubject = "execagent.rendezvous"
 
-// Bounds of the letters that have come from NATS and wait for the goroutine that takes
-// them. Letters beyond that are lost, see [Post].
+// Bounds of the letters that have come from NATS and wait for the goroutine that receives
+// them. Letters beyond these bounds are lost, see [Post].
 const (
 	postPendingMessages = 1 << 16
 	postPendingBytes    = 128 << 20
 )
 
-// Post sends and receives the letters that the servers on one store write to each other.
-// No letter is stored: one that is under way when the connection ends is lost. The methods
-// may run at once; Receive and ReceiveAll each in one goroutine, and Close after both.
+// Post sends and receives the letters between the servers on one store. No letter is stored:
+// a letter that is in flight when the connection ends is lost. The methods may be called
+// concurrently. But Receive and ReceiveAll may each run in only one goroutine, and Close must
+// be called after both have returned.
 type Post interface {
 	// Receive calls take with each letter to this server alone, one after the other, until
-	// ctx or the connection ends for good. Letters are lost if take is too slow; then Receive
-	// calls missed.
+	// ctx ends or the connection ends forever. Letters are lost if take is too slow; then
+	// Receive calls missed.
 	Receive(ctx context.Context, take func(Letter), missed func(error))
-	// ReceiveAll is Receive for the letters to all servers, also those that this one sends.
+	// ReceiveAll is Receive for the letters to all servers, including those of this server.
 	ReceiveAll(ctx context.Context, take func(Letter), missed func(error))
-	// Send writes to one server, and does not wait until the letter is there. It fails while
-	// there is no connection. from is this node, perhaps with more behind a dot.
+	// Send sends a letter to one server, and does not wait until the letter arrives. It fails
+	// while there is no connection. from is this node, and may have a dot and more text
+	// behind it.
 	Send(node, about, from string, data []byte) error
-	// SendAll writes to all servers, as Send does to one.
+	// SendAll is Send to all servers.
 	SendAll(from string, data []byte) error
-	// Connected reports whether there is a connection, without which no server can be heard.
+	// Connected reports whether there is a connection. Without it no letter arrives.
 	Connected() bool
-	// Back returns a channel with a value for each time that the connection has come back.
-	// Letters of both directions may have been lost before.
+	// Back returns a channel that gets a value each time that the connection has come back.
+	// Letters in both directions may have been lost before.
 	Back() <-chan nats.Status
 	// Close ends the subscriptions. Receive and ReceiveAll must have returned before.
 	Close() error
@@ -55,21 +57,21 @@ type post struct {
 	conn     *nats.Conn
 	node     string
 	own, all *nats.Subscription
-	pending  int // bytes that may wait in each of them
+	pending  int // bytes that may wait in each subscription
 	statuses chan nats.Status
 }
 
-// Letter is what one server has written to another, or to all.
+// Letter is a message of one server to another server, or to all.
 type Letter struct {
 	About string // the end of the subject; "" in a letter to all
-	From  string // what the sender has given to Send or SendAll
-	Data  []byte // belongs to whoever takes the letter
+	From  string // the argument from of Send or SendAll
+	Data  []byte // belongs to the function that takes the letter
 }
 
-// OpenPost subscribes to the letters to node and to those to all. Other servers can reach
-// node once OpenPost has returned. Letters of up to pending bytes wait to be received, or
-// of postPendingBytes if that is less. The context must have a deadline. The caller closes
-// the post.
+// OpenPost subscribes to the letters to node and to the letters to all servers. Other servers
+// can reach node once OpenPost has returned. In each subscription letters of up to pending
+// bytes may wait, but not more than postPendingBytes. ctx must have a deadline. The caller
+// closes the post.
 func (st *Store) OpenPost(ctx context.Context, node string, pending int64) (Post, error) {
 	p := &post{conn: st.nc, node: node, pending: int(min(pending, postPendingBytes))}
 	var err error
@@ -116,8 +118,8 @@ func (p *post) ReceiveAll(ctx context.Context, take func(Letter), missed func(er
 	p.receive(ctx, p.all, len(postSubject), take, missed)
 }
 
-// receive is Receive for a subscription. It cuts off the first bytes of each subject,
-// which all have in common.
+// receive is Receive for a subscription. It cuts off the first common bytes of each subject,
+// which are the same in all subjects.
 func (p *post) receive(ctx context.Context, sub *nats.Subscription, common int, take func(Letter), missed func(error)) {
 	for {
 		message, err := sub.NextMsgWithContext(ctx)

@@ -12,17 +12,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// heartbeatInterval is how often a server announces itself. Two announcements in a row may
-// be lost within nodeTTL.
+// heartbeatInterval is the time between two announcements of a server. Two announcements in a
+// row may be lost within nodeTTL.
 const heartbeatInterval = 5 * time.Second
 
-// sweepInterval is how often a server looks for what dead ones have left.
+// sweepInterval is the time between two sweeps of a server, see [Store.sweep].
 const sweepInterval = time.Hour
 
 // errSuperseded says that an environment has another registration by now.
 var errSuperseded = errors.New("the environment has another registration")
 
-// Presence says that an executor's websocket is open, and at which server.
+// Presence says that an executor's websocket is open, and names its server.
 type Presence struct {
 	EnvironmentID  string    `json:"environment_id"`
 	RegistrationID string    `json:"registration_id"`
@@ -36,7 +36,7 @@ type Presence struct {
 // SetOnline read.
 type Seen struct {
 	Registration
-	revision         uint64 // of the registration; 0: both have to be read again
+	revision         uint64 // of the registration; 0: both values have to be read again
 	presenceRevision uint64 // of the executor's presence, 0 if there is none
 }
 
@@ -51,18 +51,18 @@ func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found
 	reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
 	wg.Wait()
 	if online && p.RegistrationID != reg.ID {
-		// The presence is of another registration: an older one, or one that is newer
-		// than what was read. SetOnline has to read both again.
+		// The presence belongs to another registration, which is older or newer than the
+		// registration that was read. SetOnline has to read both again.
 		reg.revision = 0
 	}
 	return reg, found, errors.Join(err, onlineErr)
 }
 
-// seeInOrder reads the presence before the registration, so that SetOnline notices when
-// another executor takes the environment over in between. That executor registers first
-// and goes online then. If it has registered before the registration was read here, the
-// new registration is seen; if later, the presence gets a revision other than the one
-// that was read.
+// seeInOrder reads the presence before the registration, so that SetOnline notices if
+// another executor takes over the environment in between. That executor first registers and
+// then goes online. If it registers before the registration is read here, the new
+// registration is read. If it registers later, the presence gets another revision than the
+// revision that was read.
 func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
 	_, online, _, err := get[Presence](ctx, st.presence, environmentID)
 	if err != nil {
@@ -73,12 +73,13 @@ func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen
 	return reg, found, err
 }
 
-// SetOnline notes that an executor's websocket is open, in the place of an older one.
-// revision is that of the presence; SetOffline needs it. The error is errSuperseded if
-// the environment has another registration by now: then the websocket must not stay.
+// SetOnline notes that an executor's websocket is open. The presence replaces the presence of
+// an older websocket. revision is the revision of the presence; SetOffline needs it. The error
+// is errSuperseded if the environment has another registration by now: then the websocket must
+// be closed.
 //
-// reg is what See has read just before. It saves two reads here, which storms of
-// executors would wait for. With the zero value SetOnline reads.
+// reg is the result of See from just before. It saves two reads here, because many executors
+// that connect at once would wait for these reads. With the zero value SetOnline reads.
 func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision uint64, err error) {
 	for range casRetries {
 		if reg.revision == 0 {
@@ -98,15 +99,15 @@ func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision 
 			reg = Seen{}
 			continue
 		}
-		// The registration is touched after the presence is written: Register reads
-		// them in the other order, see doc.go.
+		// The registration is touched after the presence is written, because Register
+		// reads them in the other order, see doc.go.
 		err = st.touch(ctx, p.EnvironmentID, reg)
 		switch {
 		case err == nil:
 			return revision, nil
 		case !errors.Is(err, errSuperseded) && st.failing() != nil:
-			// The disk is full, so nobody else can have registered either. When the store
-			// can be written again all presences are made anew.
+			// The disk is full, so no other executor can have registered either. When the
+			// store can be written again, all presences are written again.
 			return revision, nil
 		}
 		return 0, errors.Join(err, st.SetOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
@@ -114,8 +115,8 @@ func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision 
 	return 0, unavailable("going online", errors.New("too many others change it at the same time"))
 }
 
-// touch rewrites the registration unchanged: that restarts its TTL and makes a
-// concurrent Register lose its compare-and-swap.
+// touch rewrites the registration unchanged. This restarts its TTL and makes the
+// compare-and-swap of a concurrent Register fail.
 func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) error {
 	id := reg.ID
 	for range casRetries {
@@ -136,7 +137,7 @@ func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) erro
 }
 
 // SetOffline removes the presence that SetOnline has noted with this revision. It does
-// nothing if a newer websocket has taken its place.
+// nothing if the presence of a newer websocket has replaced this presence.
 func (st *Store) SetOffline(ctx context.Context, environmentID string, revision uint64) error {
 	err := st.presence.Purge(ctx, environmentID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
@@ -180,7 +181,7 @@ func (st *Store) presences(ctx context.Context) ([]Presence, error) {
 type Environment struct {
 	ID             string    `json:"id"`
 	RegistrationID string    `json:"registration_id"`
-	Node           string    `json:"node"`      // the server that its executor is connected to
+	Node           string    `json:"node"`      // the server that the executor is connected to
 	Principal      string    `json:"principal"` // of the executor
 	Since          time.Time `json:"since"`
 }
@@ -200,8 +201,8 @@ func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 	return environments, nil
 }
 
-// Announce notes that a node lives. After 15 s without another announcement it counts as
-// dead.
+// Announce notes that a node lives. After nodeTTL without another announcement the node counts
+// as dead.
 func (st *Store) Announce(ctx context.Context, node string) error {
 	text, err := time.Now().UTC().MarshalJSON()
 	if err != nil {
@@ -211,24 +212,24 @@ func (st *Store) Announce(ctx context.Context, node string) error {
 	return unavailable("announcing the node", err)
 }
 
-// Withdraw notes that a node lives no longer.
+// Withdraw notes that a node has ended.
 func (st *Store) Withdraw(ctx context.Context, node string) error {
 	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
 }
 
-// Heartbeat announces a server every 5 s until ctx ends, with what it says of itself, and
-// sweeps the store once an hour.
+// Heartbeat announces a server, with its description, every 5 s until ctx ends. It sweeps the
+// store once an hour.
 func (st *Store) Heartbeat(ctx context.Context, self Server) {
 	node := self.Node
 	beat, sweep := time.NewTicker(heartbeatInterval), time.NewTicker(sweepInterval)
 	defer beat.Stop()
 	defer sweep.Stop()
-	// After an outage of NATS this node is announced at once: other servers must not
-	// take it for dead until the next beat.
+	// After an outage of NATS this node is announced at once, because other servers must not
+	// regard it as dead until the next beat.
 	back := st.nc.StatusChanged(nats.CONNECTED)
 	defer st.nc.RemoveStatusListener(back)
 	for {
-		// Nobody but an operator's command asks for it.
+		// The level is debug, because only an operator's command reads the description.
 		if err := st.introduce(ctx, self); err != nil && ctx.Err() == nil {
 			st.log.Debug("introducing the node", "error", err)
 		}
@@ -248,7 +249,7 @@ func (st *Store) Heartbeat(ctx context.Context, self Server) {
 	}
 }
 
-// warn logs an error of the store, unless the log has it already.
+// warn logs an error of the store, unless the log has the error already.
 func (st *Store) warn(message string, err error) {
 	if !errors.Is(err, errAway) {
 		st.log.Warn(message, "error", err)
@@ -294,8 +295,8 @@ func (st *Store) sweep(ctx context.Context, node string) error {
 	return nil
 }
 
-// Presence returns the presence of an environment's executor, also one that a dead server
-// has left, and the revision that SetOffline needs.
+// Presence returns the presence of an environment's executor, and the revision that SetOffline
+// needs. The server of the presence may be dead.
 func (st *Store) Presence(ctx context.Context, environmentID string) (p Presence, revision uint64, found bool, err error) {
 	return get[Presence](ctx, st.presence, environmentID)
 }

@@ -10,17 +10,17 @@ import (
 )
 
 // A Principal is a client whose credential a registry knows: the holder of an API key, or an
-// agent with an identity. Principals are plain values, which nobody changes; the store makes
-// them from keys and identities.
+// agent with an identity. The store makes principals from keys and identities. They are plain
+// values and must not be changed.
 type Principal struct {
 	ID           string // a prefix and the id of the key or the agent; no secret
 	Role         ticket.Role
 	Environments string // pattern, in which * stands for any characters or none
-	Limits       Limits // of its own; for zero members those of the server count
+	Limits       Limits // its own limits; a zero member stands for the server's limit
 }
 
-// KeyPrefix and AgentPrefix begin the ids of principals that have an API key, or an
-// agent identity.
+// KeyPrefix begins the ids of principals that have an API key, and AgentPrefix the ids of
+// principals that have an agent identity.
 const (
 	KeyPrefix   = "key:"
 	AgentPrefix = "agent:"
@@ -43,8 +43,8 @@ func Matches(pattern, id string) bool {
 			return false
 		}
 		id = id[len(literal):]
-		// To take the first place where a literal fits is never worse than to take a
-		// later one. Only the last literal has to fit at the end.
+		// The first place where a literal fits is never worse than a later place. Only the
+		// last literal has to fit at the end.
 		next, _, more := strings.Cut(rest, "*")
 		if !more {
 			return strings.HasSuffix(id, next)
@@ -58,7 +58,7 @@ func Matches(pattern, id string) bool {
 }
 
 // CheckPattern returns an error for a pattern that is empty, longer than 256 bytes, or
-// holds a character that no environment id has.
+// has a character other than * that no environment id has.
 func CheckPattern(pattern string) error {
 	if pattern == "" || len(pattern) > 256 {
 		return errors.New("environment pattern is empty or longer than 256 bytes")
@@ -73,10 +73,10 @@ func CheckPattern(pattern string) error {
 	return nil
 }
 
-// ErrUnauthorized refuses a credential without a word about what is wrong with it.
+// ErrUnauthorized refuses a credential. It does not tell the reason.
 var ErrUnauthorized = errors.New("the credential is missing or not valid")
 
-// Principal finds a principal by the id that tickets and presences name. found is
+// Principal returns the principal with the id that tickets and presences have. found is
 // false if the principal is unknown, revoked or expired.
 func (st *Store) Principal(ctx context.Context, id string) (p *Principal, found bool, err error) {
 	if key, ok := strings.CutPrefix(id, KeyPrefix); ok {

@@ -19,31 +19,31 @@ var ErrNewEnvironments = errors.New("too many new environments")
 type Registration struct {
 	ID        string          `json:"id"`
 	Key       *wire.PublicKey `json:"key"`
-	Principal string          `json:"principal"`        // id of the one that has registered the key last
-	Direct    bool            `json:"direct,omitempty"` // by the direct transport: there is no key
+	Principal string          `json:"principal"`        // id of the principal that has registered last
+	Direct    bool            `json:"direct,omitempty"` // for the direct transport: Key is nil
 	Created   time.Time       `json:"created"`
 }
 
-// Registration returns what is registered for an environment, whether its executor is
-// online or not.
+// Registration returns the registration of an environment, even if its executor is
+// offline.
 func (st *Store) Registration(ctx context.Context, environmentID string) (reg Registration, found bool, err error) {
 	reg, _, found, err = get[Registration](ctx, st.registrations, environmentID)
 	return reg, found, err
 }
 
-// Register makes key the one of the environment. If it already is, the registration
-// keeps its id. Another key gets a new registration in its place, unless the executor of
-// the old one is online: then conflict is true. Register calls here with the id of the
-// old registration, since this server may have that executor's websocket before the
+// Register registers key for the environment. If key is already registered, the registration
+// keeps its id. Otherwise a new registration replaces the old one, unless the executor of the
+// old registration is online: then conflict is true. Register calls here with the id of the
+// old registration, because this server may have that executor's websocket before the
 // store has noted it. If the environment has no registration yet, Register calls allowed,
-// perhaps more than once, and returns ErrNewEnvironments if that returns false.
+// perhaps more than once, and returns ErrNewEnvironments if allowed returns false.
 func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	same := func(old *Registration) bool { return old.Key != nil && old.Key.Equal(key) }
 	return st.enroll(ctx, environmentID, Registration{Key: key, Principal: principal}, same, allowed, here)
 }
 
-// enroll puts next into the place of the registration that is there, with its id if it is the same
-// executor's.
+// enroll replaces the registration of the environment by next. next gets the id of the old
+// registration if same reports that both belong to the same executor.
 func (st *Store) enroll(ctx context.Context, environmentID string, next Registration, same func(old *Registration) bool, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
@@ -56,9 +56,9 @@ func (st *Store) enroll(ctx context.Context, environmentID string, next Registra
 		if found && same(&old) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
-			// Both this server and the store are asked after the registration was
-			// read. If a websocket opens later, SetOnline touches the registration,
-			// and put finds a newer revision.
+			// Both this server and the store are asked only after the registration was
+			// read. If a websocket opens after that, SetOnline touches the
+			// registration, and put finds a newer revision.
 			if found && here(old.ID) {
 				return Registration{}, true, nil
 			}

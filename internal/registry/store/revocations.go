@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Revocations watch the keys and identities, and hear of each that any process changes.
+// Revocations watch the keys and identities for changes by any process.
 type Revocations interface {
 	// Run calls changed with the id of every principal whose key or identity was
 	// written or removed, one after the other, until ctx or the connection to NATS
@@ -17,12 +17,12 @@ type Revocations interface {
 	Stop() error
 }
 
-// revocations are Revocations by two watches of NATS.
+// revocations implements Revocations with two watches of NATS.
 type revocations struct {
 	keys, identities jetstream.KeyWatcher
 }
 
-// WatchRevocations listens from now on, until ctx ends. Run or Stop must be called.
+// WatchRevocations watches from now on, until ctx ends. The caller must call Run or Stop.
 func (st *Store) WatchRevocations(ctx context.Context) (Revocations, error) {
 	keys, err := st.keys.WatchAll(ctx, jetstream.UpdatesOnly())
 	if err != nil {
@@ -36,7 +36,7 @@ func (st *Store) WatchRevocations(ctx context.Context) (Revocations, error) {
 }
 
 func (r *revocations) Run(ctx context.Context, changed func(principalID string)) {
-	defer func() { _ = r.Stop() }() // fails only when the connection has ended, and the watch with it
+	defer func() { _ = r.Stop() }() // fails only if the connection, and so the watch, has ended
 	for {
 		var id string
 		select {
@@ -53,7 +53,7 @@ func (r *revocations) Run(ctx context.Context, changed func(principalID string))
 			}
 			id = AgentPrefix + runtimeID(entry.Key())
 		}
-		changed(id) // and not the value of the entry, which may be out of date by now
+		changed(id) // without the value of the entry, because it may be out of date by now
 	}
 }
 

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Server is what a server says of itself.
+// Server describes a server. The server writes it itself.
 type Server struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	Limits  Limits    `json:"limits"`     // of principals that have none of their own
+	Limits  Limits    `json:"limits"`     // of principals without limits of their own
 	Grace   string    `json:"grace"`      // a duration
 	Skew    string    `json:"clock_skew"` // a duration
 }
 
-// introduce notes what a server says of itself, until 15 s later.
+// introduce writes the description of a server, which expires after nodeTTL.
 func (st *Store) introduce(ctx context.Context, s Server) error {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -28,8 +28,8 @@ func (st *Store) introduce(ctx context.Context, s Server) error {
 	return unavailable("introducing the node", err)
 }
 
-// Servers returns what the servers that live say of themselves, the oldest first. Of older
-// versions only the node is known.
+// Servers returns the descriptions of the servers that live, the oldest first. For servers of
+// older versions only the node is known.
 func (st *Store) Servers(ctx context.Context) ([]Server, error) {
 	nodes, err := all[time.Time](ctx, st.nodes)
 	if err != nil {
@@ -54,15 +54,15 @@ func (st *Store) Servers(ctx context.Context) ([]Server, error) {
 	return servers, nil
 }
 
-// Backend is what keeps the state of a registry.
+// Backend describes the NATS server that keeps the state of a registry.
 type Backend struct {
 	Kind    string `json:"kind"`             // embedded, or nats
 	Folder  string `json:"folder,omitempty"` // of an embedded server
-	Server  string `json:"server,omitempty"` // of a cluster: the one that this store is connected to
+	Server  string `json:"server,omitempty"` // of a cluster: the server that this store is connected to
 	Version string `json:"nats_version"`
 }
 
-// Backend tells what keeps the state.
+// Backend returns the description of the NATS server that keeps the state.
 func (st *Store) Backend() Backend {
 	b := Backend{Kind: "embedded", Folder: st.folder, Version: st.nc.ConnectedServerVersion()}
 	if st.folder == "" {

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// storeTimeout bounds one exchange with NATS. An executor waits 10 s for an
-	// answer, in which there are several.
+	// storeTimeout bounds one exchange with NATS. An executor waits 10 s for the answer
+	// to a request, which takes several exchanges.
 	storeTimeout = 2 * time.Second
 	// OpenTimeout bounds opening a store.
 	OpenTimeout = time.Minute
 	// listTimeout bounds reading a whole bucket.
 	listTimeout = 20 * time.Second
-	// busyTimeout is how long opening a data folder waits at least while another process
-	// has it, as the commands of an operator have it for a moment.
+	// busyTimeout is the least time that opening a data folder waits while another process
+	// has the folder. The commands of an operator have it for a moment.
 	busyTimeout = 3 * time.Second
 	busyRetry   = 100 * time.Millisecond
 
 	// maxValueSize bounds a value, in bytes. A registration has 2 KiB.
 	maxValueSize = 16 << 10
 
-	// registrationTTL is how long an environment is registered after its executor was
+	// registrationTTL is how long an environment stays registered after its executor was
 	// last registered or online, see [Store.sweep].
 	registrationTTL = 30 * 24 * time.Hour
 	// nodeTTL is how long a server counts as alive after its last announcement.
@@ -41,26 +41,26 @@ const (
 	ReplayTTL = 10 * time.Minute
 	// readyFresh is how long Ready repeats an answer before it tries again.
 	readyFresh = time.Second
-	// markerTTL is how long NATS keeps the marker of a deleted key for those who watch.
+	// markerTTL is how long NATS keeps the marker of a deleted key for watches.
 	markerTTL = time.Minute
 
-	// casRetries bounds how often a change is tried again when another server has
-	// changed the value first.
+	// casRetries is the number of times that a change is tried, because another server may
+	// change the value first.
 	casRetries = 8
 )
 
 // ErrUnavailable says that NATS does not answer, or cannot write. Errors that wrap it say
-// nothing about the value: after a write it may be the old or the new one.
+// nothing about the value: after a write the store may have the old or the new value.
 var ErrUnavailable = errors.New("the store cannot be reached")
 
-// Config says where the state of a registry is: with Dir in files of an embedded NATS
-// server, with URL in a NATS cluster. One of the two has to be set.
+// Config says where the state of a registry is. With Dir it is in files of an embedded NATS
+// server, with URL in a NATS cluster. Exactly one of the two has to be set.
 type Config struct {
 	Dir string
 
-	// Shared makes Open connect to the process that has Dir open, if there is one,
-	// where it would fail otherwise. The commands of an operator work so beside a
-	// registry.
+	// Shared makes Open connect to the process that has Dir open, if there is one.
+	// Without Shared, Open fails in this case. The commands of an operator use it
+	// beside a registry.
 	Shared bool
 
 	// URL names one or more NATS servers, separated by commas; they need
@@ -68,14 +68,14 @@ type Config struct {
 	URL string
 	// CredentialsFile is a NATS credentials file for these servers, if they need one.
 	CredentialsFile string
-	// Replicas is how many servers of the cluster keep each value. Zero leaves the
-	// number of an existing store as it is; a new one gets 1.
+	// Replicas is the number of servers of the cluster that keep each value. Zero leaves
+	// the number of an existing store unchanged; a new store gets 1.
 	Replicas int
 
-	// Wait makes Open wait for NATS servers of which none answers, where it would fail
-	// otherwise. It always waits for a cluster that is starting.
+	// Wait makes Open wait if no NATS server answers. Without Wait, Open fails in this
+	// case. Open always waits for a cluster that is starting.
 	Wait bool
-	// Waiting is called when Open has to wait, with the reason, and again when that
+	// Waiting is called with the reason when Open has to wait, and again when the reason
 	// changes. It may be nil.
 	Waiting func(reason string)
 
@@ -83,7 +83,8 @@ type Config struct {
 	Logger  *slog.Logger  // nil: nothing is logged
 }
 
-// Place says where the state is: the folder, or the servers without users and passwords.
+// Place returns the place of the state: the folder, or the servers without users and
+// passwords.
 func (cfg Config) Place() string {
 	if cfg.URL == "" {
 		return cfg.Dir
@@ -92,8 +93,8 @@ func (cfg Config) Place() string {
 }
 
 // Store gives access to the state of a registry: keys, identities, registrations and
-// presences. Any number of stores may be open on the same cluster. All methods may run
-// at once; Close comes last.
+// presences. Any number of stores may be open on the same cluster. All methods may be called
+// concurrently. Close must be called last.
 type Store struct {
 	nc       *nats.Conn
 	folder   string    // the data folder; "" for a cluster
@@ -108,10 +109,10 @@ type Store struct {
 	usage     usage
 }
 
-// Open connects to NATS, for a folder to a server that it starts, and makes the buckets
-// that are not there yet. It must succeed within ctx and within OpenTimeout. The error
-// wraps errInUse if another process has the folder, and with Shared if that process
-// cannot be reached either. The caller closes the store.
+// Open connects to NATS and makes the missing buckets. For a folder, it starts the server that
+// it connects to. It must succeed before ctx ends and within OpenTimeout. The error wraps
+// errInUse if another process has the folder; with Shared, only if Open cannot connect to that
+// process. The caller closes the store.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
@@ -141,8 +142,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // openFolder starts the embedded server. If another process has the folder, openFolder
-// waits for it, up to busyTimeout as a rule, or with Shared connects to that process. Both are
-// tried again and again, since no event says that the lock is free or the socket there.
+// waits for the folder, usually up to busyTimeout; with Shared it connects to that process.
+// It tries both every busyRetry, because no event tells that the lock is free or that the
+// socket exists.
 func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, max(busyTimeout, st.timeout))
 	defer cancel()
@@ -176,7 +178,7 @@ func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	}
 }
 
-// Close ends the connection and the embedded server, and waits for that server's end.
+// Close ends the connection and the embedded server, and waits for the server's end.
 func (st *Store) Close() error {
 	st.usage.close()
 	if st.nc != nil {
@@ -188,8 +190,8 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// Alone reports whether no other process can have websockets on the store. That is so
-// with an embedded server: commands of an operator beside it have none.
+// Alone reports whether no other process can have websockets on the store. This is true
+// with an embedded server, because the commands of an operator beside it have no websockets.
 func (st *Store) Alone() bool { return st.embedded != nil }
 
 // readiness is the last answer of Ready.
@@ -197,13 +199,12 @@ type readiness struct {
 	mu   sync.Mutex // protects the fields below; held while Ready tries to write
 	at   time.Time
 	err  error
-	said string // what was logged of err
+	said string // the text of the error that was logged last; "" after it was over
 }
 
-// Ready tries to write, and returns the error if that fails: reading alone shows neither
-// that a disk is full nor that a cluster has no leader. It logs an error that is another
-// one than before, and that it is over. Calls within a second share one attempt, however
-// many they are.
+// Ready tries to write, and returns the error of the attempt. It writes because a read shows
+// neither that a disk is full nor that a cluster has no leader. It logs an error that differs
+// from the last one, and the end of the error. All calls within readyFresh share one attempt.
 func (st *Store) Ready(ctx context.Context, node string) error {
 	r := &st.readiness
 	r.mu.Lock()
@@ -211,7 +212,7 @@ func (st *Store) Ready(ctx context.Context, node string) error {
 	if !r.at.IsZero() && time.Since(r.at) < readyFresh {
 		return r.err
 	}
-	// The first request may be cancelled; the others still want the answer.
+	// The attempt ignores the end of ctx, because other requests need the answer too.
 	r.err = st.tryWriting(context.WithoutCancel(ctx), node)
 	r.at = time.Now()
 	switch text := fmt.Sprint(r.err); {
@@ -242,7 +243,7 @@ func (st *Store) tryWriting(ctx context.Context, node string) error {
 }
 
 // failing returns the error of an embedded server that is known to be unable to write its
-// files, or nil. A write that asks it first need not wait for the timeout.
+// files, or nil. A caller that asks it before a write need not wait for the timeout.
 func (st *Store) failing() error {
 	if st.embedded == nil {
 		return nil
@@ -251,7 +252,7 @@ func (st *Store) failing() error {
 }
 
 // writeFailed makes the embedded server look for the cause after a write has failed. It
-// returns err; beside another process it adds the cause, if the disk is full.
+// returns err. Beside another process it adds the cause to err, if the disk is full.
 func (st *Store) writeFailed(err error) error {
 	switch {
 	case st.folder == "":
@@ -260,15 +261,15 @@ func (st *Store) writeFailed(err error) error {
 		st.embedded.complained()
 		return err
 	}
-	// The server in the other process does not say why it does not answer, and its
-	// log is there.
+	// The server in the other process does not report why it does not answer, and its
+	// log is in that process.
 	return errors.Join(err, haveRoom(st.folder, readyRoom))
 }
 
 const sharedKeyName = "hmac"
 
 // SharedKey returns the secret that all processes of this registry sign with. The
-// first process makes it.
+// first process makes the secret.
 func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, st.timeout)
 	defer cancel()
@@ -291,7 +292,7 @@ func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
 	return entry.Value(), nil
 }
 
-// get reads the value of a key. found is false when there is none.
+// get reads the value of a key. found is false if the key has no value.
 func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T, revision uint64, found bool, err error) {
 	entry, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -306,8 +307,8 @@ func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T
 	return value, entry.Revision(), true, nil
 }
 
-// put writes a value if the key still has the revision, 0 for a key without a value.
-// ok is false if the revision is another one.
+// put writes a value if the key still has the revision. The revision is 0 for a key without
+// a value. ok is false if the key has another revision.
 //
 // Every write to a bucket with files calls failing first, and writeFailed with its error.
 // Only SharedKey does not call failing: it writes at the start, perhaps beside an older
@@ -337,8 +338,8 @@ func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, val
 	return next, true, nil
 }
 
-// answered writes again until ctx ends while no server of a cluster answers for the bucket:
-// it elects a leader then, as each new one does, and nothing has been written.
+// answered calls write again, until ctx ends, while no server of a cluster answers for the
+// bucket. The bucket then elects a leader, as each new bucket does, and nothing was written.
 func (st *Store) answered(ctx context.Context, write func() (revision uint64, err error)) (revision uint64, err error) {
 	for {
 		revision, err = write()
@@ -370,7 +371,7 @@ func all[T any](ctx context.Context, kv jetstream.KeyValue) (map[string]T, error
 	return values, nil
 }
 
-// each visits what is in a bucket, in no order.
+// each calls visit with each entry of a bucket, in no order.
 func each(ctx context.Context, kv jetstream.KeyValue, visit func(jetstream.KeyValueEntry) error, options ...jetstream.WatchOpt) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -387,7 +388,7 @@ func each(ctx context.Context, kv jetstream.KeyValue, visit func(jetstream.KeyVa
 			if !ok {
 				return unavailable("reading "+kv.Bucket(), errors.New("the watch has ended"))
 			}
-			if entry == nil { // marks the end of what was there
+			if entry == nil { // marks the end of the entries that existed before the watch
 				return nil
 			}
 			if err := visit(entry); err != nil {

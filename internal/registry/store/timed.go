@@ -8,11 +8,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Observer is told of each exchange with the store how long it took, also of those that
-// have failed. operation is read or write.
+// Observer is called with the duration of each exchange with the store, including failed ones.
+// operation is read or write.
 type Observer func(operation string, took time.Duration)
 
-// Observe says who is told of each exchange from now on.
+// Observe sets the observer of each exchange from now on.
 func (st *Store) Observe(observer Observer) { st.observer.Store(&observer) }
 
 // timed is a bucket whose exchanges are bounded, and observed.

@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// usageInterval is how old the time may be at which a key is listed as last used: it
-	// is written once in so long, by whichever process finds it older.
+	// usageInterval bounds the age of the listed time of a key's last use. The first process
+	// that finds the time older than this writes it again.
 	usageInterval = time.Hour
-	// usageRetry is how long a key is not written again after that has failed.
+	// usageRetry is the pause before the time of a key is written again after a failure.
 	usageRetry = time.Minute
-	// maxNoting is how many keys are written at once. For others it is done when they are
-	// used again.
+	// maxNoting is the number of keys whose times are written at once. The time of another
+	// key is written when that key is used again.
 	maxNoting = 8
 )
 
-// usage notes when keys are used. Nobody waits for that.
+// usage notes when keys are used. No request waits for the writes.
 type usage struct {
 	ctx  context.Context // ends with the store
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex           // protects the fields below
-	due     map[string]time.Time // by key id: when it has to be written again
-	writing int                  // that are being written
+	due     map[string]time.Time // by key id: when the time has to be written again
+	writing int                  // number of keys whose times are being written
 	over    bool
 }
 
@@ -34,7 +34,7 @@ func (u *usage) open() {
 	u.due = make(map[string]time.Time)
 }
 
-// close ends what is under way and waits for it.
+// close cancels the running writes and waits for their end.
 func (u *usage) close() {
 	u.mu.Lock()
 	u.over = true
@@ -43,7 +43,8 @@ func (u *usage) close() {
 	u.wg.Wait()
 }
 
-// used notes that a key was used. The keys are known ones, so there are few.
+// used notes that a key was used. It is called only for keys that the registry knows, so usage
+// holds few of them.
 func (st *Store) used(id string) {
 	u, now := &st.usage, time.Now()
 	u.mu.Lock()
@@ -62,8 +63,8 @@ func (st *Store) used(id string) {
 	})
 }
 
-// writeUse writes when a key was used, unless another process has done so within the hour,
-// and returns when it has to be written again.
+// writeUse writes when a key was used, unless another process has done so within
+// usageInterval. It returns when the time has to be written again.
 func (st *Store) writeUse(ctx context.Context, id string, now time.Time) (due time.Time) {
 	last, revision, found, err := get[time.Time](ctx, st.usages, id)
 	if err != nil {
@@ -72,7 +73,7 @@ func (st *Store) writeUse(ctx context.Context, id string, now time.Time) (due ti
 	if found && now.Sub(last) < usageInterval {
 		return last.Add(usageInterval)
 	}
-	// If another process is faster, its time will do.
+	// If another process is faster, its time is good enough.
 	if _, _, err := st.put(ctx, st.usages, id, now.UTC().Truncate(time.Minute), revision); err != nil {
 		return now.Add(usageRetry)
 	}

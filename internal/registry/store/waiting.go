@@ -18,19 +18,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// JetStream's codes of errors about the number of servers: a cluster has too few (no
-// suitable peers), and a server that is in none.
+// JetStream's codes of errors about the number of servers: a cluster with too few servers (no
+// suitable peers), and a server that is in no cluster.
 const (
 	errCodeNoPeers   = 10005
 	errCodeNoCluster = 10074
 )
 
-// attemptTimeout bounds one attempt to connect to NATS, or to open or make a bucket: a
-// cluster that has just started takes some seconds to make one.
+// attemptTimeout bounds one attempt to connect to NATS, or to open or make a bucket. A
+// cluster that has just started takes some seconds to make a bucket.
 const attemptTimeout = 5 * time.Second
 
-// waiting tells for what opening a store waits: once, and again when the reason changes.
-// Its methods may be called at once.
+// waiting tells the reason why opening a store waits: once, and again when the reason changes.
+// Its methods may be called concurrently.
 type waiting struct {
 	tell func(reason string) // may be nil
 
@@ -38,7 +38,7 @@ type waiting struct {
 	last string
 }
 
-// because tells the reason, if it is another one than before.
+// because tells the reason, if it differs from the last reason.
 func (w *waiting) because(reason error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,9 +48,9 @@ func (w *waiting) because(reason error) {
 	}
 }
 
-// until calls attempt again and again until it returns nil, an error with which it is
-// over, or ctx ends; each time with attemptTimeout. The error is the last one that said
-// more than that the time is up.
+// until calls attempt every busyRetry, each time with attemptTimeout. It ends when attempt
+// returns nil or over, or when ctx ends. At the end of ctx, it returns the last error before
+// that end, because an error after the end says only that the time is up.
 func (w *waiting) until(ctx context.Context, attempt func(context.Context) (err error, over bool)) error {
 	var reason error
 	for {
@@ -74,7 +74,7 @@ func (w *waiting) until(ctx context.Context, attempt func(context.Context) (err 
 	}
 }
 
-// noJetStream says that NATS has no JetStream, or the account has none.
+// noJetStream says that NATS or the account has no JetStream.
 type noJetStream struct{ account bool }
 
 func (e *noJetStream) Error() string {
@@ -84,8 +84,8 @@ func (e *noJetStream) Error() string {
 	return "this NATS has no JetStream; start it with -js"
 }
 
-// bucketCause says in plain words why a bucket was not opened, and whether that will not
-// change by itself.
+// bucketCause returns the cause why a bucket was not opened, in plain words. over reports
+// whether a further attempt is useless.
 func bucketCause(err error, replicas int) (cause error, over bool) {
 	refused, isAPI := errors.AsType[*jetstream.APIError](err)
 	switch {
@@ -103,8 +103,8 @@ func bucketCause(err error, replicas int) (cause error, over bool) {
 	return err, false
 }
 
-// connectCause says in plain words why there is no connection to NATS, and whether that
-// will not change by itself.
+// connectCause returns the cause why there is no connection to NATS, in plain words. over
+// reports whether a further attempt is useless.
 func connectCause(err error) (cause error, over bool) {
 	_, isURL := errors.AsType[*url.Error](err)
 	_, isFile := errors.AsType[*fs.PathError](err)
@@ -117,7 +117,7 @@ func connectCause(err error) (cause error, over bool) {
 		return err, true
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
 		return fmt.Errorf("it refuses the credentials, or needs credentials: %w", err), true
-	case errors.Is(err, nats.ErrNoServers): // so NATS calls a refused connection
+	case errors.Is(err, nats.ErrNoServers): // NATS returns this error for a refused connection
 		return errors.New("nobody answers: connection refused"), false
 	case isNetwork && network.Op == "dial":
 		return fmt.Errorf("nobody answers: %w", nameless(network.Err)), false
@@ -127,8 +127,8 @@ func connectCause(err error) (cause error, over bool) {
 	return err, false
 }
 
-// nameless returns the error of an attempt to connect without the name or port that it is
-// about: that may be a part of a password, see redacted.
+// nameless returns the error of an attempt to connect without the name or port in it, because
+// the name may be a part of a password, see redacted.
 func nameless(err error) error {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		return fmt.Errorf("lookup of its name: %s", lookup.Err)
@@ -140,11 +140,12 @@ func nameless(err error) error {
 }
 
 // redacted returns the URLs of NATS servers without their users and passwords: their
-// schemes and hosts. One of which it is not clear where the host is stands there by its
-// place in the list: a password may have a comma in it, or anything else.
+// schemes and hosts. It may be unclear where the host of a URL is, because a password may
+// contain a comma or any other character. Then redacted returns the position of the URL in the
+// list instead.
 func redacted(servers string) string {
 	list := strings.Split(servers, ",")
-	last := -1 // the last one with an @: what comes before it may be of its password
+	last := -1 // the last element with an @: the elements before it may be parts of its password
 	mixed := false
 	for i, server := range list {
 		list[i] = strings.TrimSpace(server)
@@ -164,8 +165,8 @@ func redacted(servers string) string {
 	return strings.Join(shown, ",")
 }
 
-// hostOf returns the scheme and host of a server's URL, if it has nothing else but a user
-// and a password.
+// hostOf returns the scheme and host of a server's URL. ok is false if the URL has other parts
+// than these and a user and a password.
 func hostOf(server string) (host string, ok bool) {
 	scheme, rest, has := strings.Cut(server, "://")
 	if !has {

@@ -9,14 +9,15 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// pseudonymTag is how many bytes of the HMAC begin a pseudonym. They are the initial
-// value of the mask as well.
+// pseudonymTag is the number of bytes of the HMAC at the start of a pseudonym. These bytes
+// are also the initialization vector of the mask.
 const pseudonymTag = aes.BlockSize
 
 // Pseudonym returns the text by which the executor of an environment knows a principal
-// (remote.md 3.2): always the same one there, another one in every other environment.
-// Nobody but a registry on the same store can tell whose it is. It is an HMAC of both
-// ids, and behind it the principal's id under a mask that depends on the HMAC.
+// (remote.md 3.2). A principal has one pseudonym in each environment, and different ones in
+// different environments. Only a registry on the same store can tell the principal from it.
+// A pseudonym is an HMAC of both ids, followed by the principal's id under a mask that depends
+// on the HMAC.
 func (g *Signer) Pseudonym(environmentID, principal string) string {
 	tag := sign(g.pseudonymKey, []byte(version), []byte(environmentID), []byte(principal))[:pseudonymTag]
 	return base64.RawURLEncoding.EncodeToString(append(tag, g.mask(tag, []byte(principal))...))

@@ -1,8 +1,8 @@
 // Package ticket signs three things that a registry hands out, and checks them when they come back.
 // These are the URLs of rendezvous websockets, the authorizations that prove to an executor that
-// the registry let a harness connect, and the pseudonyms of harnesses. It asks nobody: its callers
-// find out from the store whether the principal still has its rights and the registration is still
-// the newest.
+// the registry let a harness connect, and the pseudonyms of harnesses. The package does not use the
+// store. Its callers must ask the store whether the principal still has its rights and the
+// registration is still the newest.
 package ticket
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// RendezvousPath is the path of rendezvous websockets, and DirectPath of those of the direct
-// transport.
+// RendezvousPath is the path of rendezvous websockets. DirectPath is the path of websockets of the
+// direct transport.
 const (
 	RendezvousPath = "/rendezvous/"
 	DirectPath     = "/direct/"
 )
 
 // version is the version parameter of rendezvous URLs, and the first part of
-// authorizations. URLs of the direct transport have other ones, so that none is good for both.
+// authorizations. URLs of the direct transport have other versions, so that no URL is valid for both.
 const (
 	version             = "1"
 	versionDirect       = "direct-1"
 	versionDirectSigned = "direct-signed-1" // the request for the websocket is signed, too
 )
 
-// Parameters of a rendezvous URL. Whoever has their values has the credential, so no log
-// may hold the query.
+// Parameters of a rendezvous URL. Their values together are a credential, so no log may contain
+// the query.
 const (
 	paramRole         = "role"
 	paramEnvironment  = "environment_id"
@@ -47,8 +47,8 @@ const (
 	paramSignature    = "signature"
 )
 
-// Rejections of a URL that [Signer.Open] does not take, in the words of the
-// header wire.HeaderRejectionReason (remote.md 4).
+// Reasons for which [Signer.Open] rejects a URL, as they stand in the header
+// wire.HeaderRejectionReason (remote.md 4).
 const (
 	RejectExpired             = "expired"
 	RejectMissingRole         = "missing_role"
@@ -63,16 +63,16 @@ const (
 	RejectExtraParam          = "extra_query_param"
 )
 
-// Role is what a principal may be, and what a websocket is used as.
+// Role is the role of a principal, and of a websocket.
 type Role string
 
-// The roles, as keys are created with them.
+// The roles, in the words with which keys are created.
 const (
 	Executor Role = "executor"
 	Harness  Role = "harness"
 )
 
-// param returns what a rendezvous URL calls the role (remote.md 4).
+// param returns the value of paramRole in a rendezvous URL (remote.md 4).
 func (r Role) param() string {
 	if r == Executor {
 		return "environment"
@@ -80,8 +80,8 @@ func (r Role) param() string {
 	return string(r)
 }
 
-// Ticket says what a rendezvous URL entitles its bearer to: websockets of one role, for
-// one registration, as often as wanted until it expires. Expires counts in whole seconds.
+// Ticket has the rights that a rendezvous URL gives its bearer: any number of websockets of one
+// role, for one registration, until the URL expires. Expires counts in whole seconds.
 type Ticket struct {
 	Role           Role
 	EnvironmentID  string
@@ -89,11 +89,11 @@ type Ticket struct {
 	Principal      string // its id
 	Expires        time.Time
 
-	Direct bool // for the direct transport, and for nothing else
-	Signed bool // the request has to be signed by the principal: the URL alone is not enough
+	Direct bool // only for the direct transport
+	Signed bool // the principal has to sign the request: the URL alone is not enough
 }
 
-// version says what the ticket is for.
+// version returns the version parameter of the ticket's URL.
 func (t *Ticket) version() string {
 	switch {
 	case t.Direct && t.Signed:
@@ -104,9 +104,9 @@ func (t *Ticket) version() string {
 	return version
 }
 
-// Signer makes and checks what the registry hands out: rendezvous URLs and harness
-// authorizations. The processes on one store make theirs from the same shared key, so
-// each takes what another has signed. All methods may run at once.
+// Signer makes and checks the things that the registry hands out, such as rendezvous URLs and
+// harness authorizations. All processes on one store make their signer from the same shared key.
+// So each process accepts the signatures of the others. All methods may be called concurrently.
 type Signer struct {
 	ticketKey        []byte
 	authorizationKey []byte
@@ -115,8 +115,8 @@ type Signer struct {
 	maskKey          []byte
 }
 
-// NewSigner derives one key for each purpose from the shared one, which it does not
-// keep.
+// NewSigner derives one key for each purpose from the shared key. It does not keep the shared
+// key.
 func NewSigner(shared []byte) *Signer {
 	derive := func(purpose string) []byte {
 		key, err := hkdf.Expand(sha256.New, shared, "execagent registry "+purpose+" v1", sha256.Size)
@@ -132,8 +132,8 @@ func NewSigner(shared []byte) *Signer {
 	}
 }
 
-// sign returns the HMAC of fields. The length of each is signed before it, so that no
-// part of one field can pass for a part of the next.
+// sign returns the HMAC of fields. The length of each field is signed before the field, so that
+// no part of one field can pass for a part of the next.
 func sign(key []byte, fields ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	for _, f := range fields {
@@ -148,8 +148,8 @@ func (g *Signer) signTicket(version, role, environmentID, registrationID, princi
 		[]byte(principal), []byte(expiry))
 }
 
-// URL returns the rendezvous URL below base (ws or wss, host and perhaps a path) that
-// carries the ticket.
+// URL returns the URL of the ticket below base. base has the scheme ws or wss, a host and perhaps
+// a path.
 func (g *Signer) URL(base *url.URL, t Ticket) string {
 	expiry := strconv.FormatInt(t.Expires.Unix(), 10)
 	signature := g.signTicket(t.version(), t.Role.param(), t.EnvironmentID, t.RegistrationID, t.Principal, expiry)
@@ -171,9 +171,9 @@ func (g *Signer) URL(base *url.URL, t Ticket) string {
 	return u.String()
 }
 
-// Open checks the parameters of a rendezvous URL: each exactly once, signed by a
-// registry on the same store, not expired. The rejection is "" for a good ticket,
-// else one of the constants Reject...
+// Open checks the parameters of a rendezvous URL: each must be there exactly once, signed by a
+// registry on the same store, and not expired. The rejection is "" for a valid ticket, and one
+// of the constants Reject... otherwise.
 func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) {
 	return g.open(q, now, false)
 }
@@ -227,8 +227,8 @@ func (g *Signer) open(q url.Values, now time.Time, direct bool) (t Ticket, rejec
 	if !hmac.Equal(signature, want) {
 		return Ticket{}, RejectInvalidSignature
 	}
-	// After the signature, so that for a forged ticket nobody learns whether it would
-	// have expired.
+	// After the signature, so that nobody learns whether a forged ticket would have
+	// expired.
 	t.Expires = time.Unix(expiry, 0)
 	if !now.Before(t.Expires) {
 		return Ticket{}, RejectExpired
@@ -239,17 +239,17 @@ func (g *Signer) open(q url.Values, now time.Time, direct bool) (t Ticket, rejec
 	return t, ""
 }
 
-// AccessSecret is the secret by which the holder of an API key signs requests as AWS does: it is
-// made of the key's id and the hash of its text, so that nothing more is stored, and that it ends
-// with the text.
+// AccessSecret returns the secret with which the holder of an API key signs requests as AWS does.
+// The secret is derived from the key's id and the hash of its text. So it needs no place in the
+// store, and it is valid as long as the text.
 func (g *Signer) AccessSecret(keyID string, hash []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sign(g.accessKey, []byte(keyID), hash))
 }
 
 // Authorization returns a proof that the registry has just let this harness key connect
-// to this registration. The harness gives it to the executor, whose validate brings it
-// back (remote.md 9). It has expiry and principal in clear, and a MAC that also covers
-// the key.
+// to this registration. The harness gives the proof to the executor, whose validate request
+// brings it back (remote.md 9). The proof has the expiry and the principal in clear, and a MAC
+// that also covers the environment, the registration and the key.
 func (g *Signer) Authorization(environmentID, registrationID string, key *wire.PublicKey, principal string, expires time.Time) string {
 	expiry := strconv.FormatInt(expires.Unix(), 10)
 	mac := g.signAuthorization(environmentID, registrationID, key, principal, expiry)
@@ -263,8 +263,8 @@ func (g *Signer) signAuthorization(environmentID, registrationID string, key *wi
 }
 
 // OpenAuthorization returns the principal that an authorization was given to. ok is
-// false unless it is for exactly this environment, registration and key, and has not
-// expired.
+// false unless the authorization is for exactly this environment, registration and key, and
+// has not expired.
 func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, key *wire.PublicKey, now time.Time) (principal string, ok bool) {
 	if len(text) > wire.MaxAuthorization {
 		return "", false

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Errors of [Decode]. Their texts are constant, so that an error costs no memory:
-// anybody who can send frames decides how many there are.
+// Errors of [Decode]. Their texts are constant, so that an error costs no memory. This
+// matters because any peer that can send frames can cause any number of errors.
 var (
 	errWire     = errors.New("decoding frame: not protobuf")
 	errType     = errors.New("decoding frame: a field has another wire type")
@@ -20,12 +20,12 @@ var (
 	errReason   = errors.New("decoding frame: reason is empty")
 )
 
-// Decode reads message into f and checks it as remote.md section 5 says. What f
-// held before is gone. The slices of f alias message.
+// Decode decodes message into f and checks it by remote.md section 5. It overwrites all
+// fields of f. The slices of f alias message.
 //
-// It decodes as proto3 asks: fields in any order, the last of a repeated field
-// counts, a repeated body is merged into the one before it if it is of the same
-// kind and replaces it otherwise, unknown fields are skipped. As in the
+// It follows the rules of proto3. Fields may be in any order. The last of several values of
+// a field counts. A further body is merged into the body before it if both are of the same
+// kind, and replaces that body otherwise. Unknown fields are skipped. As in the
 // reference, a known field of another wire type is an error.
 func Decode(message []byte, f *Frame) error {
 	*f = Frame{}
@@ -110,7 +110,7 @@ func Decode(message []byte, f *Frame) error {
 	return nil
 }
 
-// mergeData reads a RelayData into f, over what an earlier one has set.
+// mergeData decodes a RelayData into f. Its fields replace the fields of an earlier RelayData.
 func (f *Frame) mergeData(b []byte, segmentIndex, segmentCount *uint32) error {
 	for len(b) > 0 {
 		num, typ, n, ok := consumeTag(b)
@@ -139,7 +139,7 @@ func (f *Frame) mergeData(b []byte, segmentIndex, segmentCount *uint32) error {
 	return nil
 }
 
-// merge reads a body other than RelayData. Each of them has one field at most.
+// merge decodes a body other than RelayData. Such a body has at most one field.
 func (f *Frame) merge(b []byte) error {
 	for len(b) > 0 {
 		num, typ, n, ok := consumeTag(b)

@@ -1,23 +1,23 @@
-// Package frame encodes and decodes the protobuf frames that go through a
-// relay's websocket, one frame a binary message (remote.md section 5). It is
-// written by hand because every record needs a frame: it uses no reflection,
-// allocates nothing and never copies payloads.
+// Package frame encodes and decodes the protobuf frames on a relay's websocket,
+// one frame in each binary message (remote.md section 5). The code is written by
+// hand because every record needs a frame: it uses no reflection, allocates
+// nothing and never copies payloads.
 package frame
 
 import "encoding/binary"
 
-// MaxMessage is how large one websocket message of a relay may be, in bytes
+// MaxMessage is the largest size of one websocket message of a relay, in bytes
 // (remote.md section 4).
 const MaxMessage = 262144
 
-// MaxDataHeader is how many bytes [DataHeader.Append] appends at most, beside those
-// of the stream id.
+// MaxDataHeader is the largest number of bytes that [DataHeader.Append] appends, without
+// the bytes of the stream id.
 const MaxDataHeader = 40
 
-// version is the only version of frames there is.
+// version is the only version of frames.
 const version = 1
 
-// Body tells which of a frame's bodies is present.
+// Body is the kind of a frame's body.
 type Body uint8
 
 // The bodies of a frame (remote.md section 5). The zero Body is none of them.
@@ -70,22 +70,22 @@ type Frame struct {
 	Reason   []byte // Reset: UTF-8, not empty
 }
 
-// WillAcknowledge is the AckBits of a Handshake by which its sender says that it
-// acknowledges. (No record has come yet that the bits could be about.) The other
-// end can then keep what it sends from the first record on.
+// WillAcknowledge is the AckBits of a Handshake frame whose sender will acknowledge
+// records. (Before the handshake there are no records that AckBits could acknowledge.) So
+// the other end knows from its first record on that it can keep records until they are
+// acknowledged.
 const WillAcknowledge = 1
 
-// Acknowledges reports whether the frame says what its sender has received or, in a
-// Handshake, that its sender will say so (remote.md 8.1). Sequence numbers start at
-// 0 and proto3 leaves zeros out, so an ack of 0 with no bits acknowledges record 0
-// in an Ack body only, and nothing in any other.
+// Acknowledges reports whether the frame acknowledges records or, in a Handshake, whether
+// its sender will acknowledge records (remote.md 8.1). Sequence numbers start at 0, and
+// proto3 leaves zeros out. So an ack of 0 without bits acknowledges record 0 in an Ack
+// body, and nothing in any other body.
 func (f *Frame) Acknowledges() bool {
 	return f.Ack != 0 || f.AckBits != 0 || f.Body == Ack
 }
 
 // Append appends the frame as the reference encodes it: fields in order, zeros left
-// out. It checks nothing, and encodes a frame that remote.md 5 calls invalid as
-// well.
+// out. It checks nothing, so it also encodes frames that are invalid by remote.md 5.
 func (f *Frame) Append(dst []byte) []byte {
 	if f.Body == Data {
 		h := DataHeader{StreamID: f.StreamID, Ack: f.Ack, AckBits: f.AckBits, Seq: f.Seq, PayloadSize: len(f.Payload)}
@@ -119,8 +119,8 @@ type DataHeader struct {
 	PayloadSize  int // bytes
 }
 
-// Append appends the frame up to its payload. The caller seals a record of
-// PayloadSize bytes in place behind that.
+// Append appends the frame up to its payload. The caller then appends the payload, a sealed
+// record of PayloadSize bytes.
 func (h *DataHeader) Append(dst []byte) []byte {
 	dst = appendEnvelope(dst, h.StreamID, h.Ack, h.AckBits)
 	dst = appendBody(dst, numData,
@@ -134,7 +134,7 @@ func (h *DataHeader) Append(dst []byte) []byte {
 	return dst
 }
 
-// appendEnvelope appends what stands before the body of every frame.
+// appendEnvelope appends the fields before the body, which every frame has.
 func appendEnvelope(dst, streamID []byte, ack, ackBits uint32) []byte {
 	dst = appendUint32(dst, numVersion, version)
 	dst = appendBytes(dst, numStreamID, streamID)

@@ -5,19 +5,19 @@ import (
 	"math/bits"
 )
 
-// The wire format of protobuf, as far as frames need it. The library has a package
-// for it (protowire), which imports one that opens the program's file at every
-// start. That would start the runtime's poller in the agent's helpers as well, which
-// have no use for it and close its descriptors.
+// The wire format of protobuf, as far as frames need it. The library has the package
+// protowire for it. But protowire imports a package that opens the program's file at every
+// start, and that would start the runtime's poller in the agent's helpers too. The
+// helpers do not need the poller, and close its descriptors.
 
 // number is the number of a field.
 type number int32
 
-// maxNumber is the largest number that a field may have. The library accepts larger
-// ones inside groups; the reference accepts them nowhere.
+// maxNumber is the largest number of a field. The library accepts larger numbers inside
+// groups; the reference accepts them nowhere.
 const maxNumber number = 1<<29 - 1
 
-// wireType tells how long the value of a field is.
+// wireType is the encoding of a field's value, from which its length follows.
 type wireType uint8
 
 const (
@@ -29,8 +29,8 @@ const (
 	fixed32Type    wireType = 5
 )
 
-// maxGroups is how deep groups may be nested, as in the library. Groups are only
-// ever skipped.
+// maxGroups bounds how deep groups may be nested. The library has the same bound. Groups
+// are always skipped.
 const maxGroups = 10000
 
 func appendTag(dst []byte, num number, typ wireType) []byte {
@@ -41,8 +41,8 @@ func sizeTag(num number) int { return sizeVarint(uint64(num) << 3) }
 
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// consumeVarint returns how many bytes v takes, none if it is not whole or has
-// more than 64 bits.
+// consumeVarint decodes the varint at the start of b, and returns its length n. ok is false
+// if the varint is not complete or has more than 64 bits.
 func consumeVarint(b []byte) (v uint64, n int, ok bool) {
 	v, n = binary.Uvarint(b)
 	return v, n, n > 0
@@ -56,8 +56,8 @@ func consumeTag(b []byte) (num number, typ wireType, n int, ok bool) {
 	return number(v >> 3), wireType(v & 7), n, true
 }
 
-// consumeLengthDelimited returns the content of a value at the start of b, and how
-// long the value is together with the varint of its length.
+// consumeLengthDelimited returns the content of the value at the start of b. n is the length
+// of the value together with the varint of its length.
 func consumeLengthDelimited(b []byte) (v []byte, n int, ok bool) {
 	length, n, ok := consumeVarint(b)
 	if !ok || length > uint64(len(b)-n) {
@@ -67,8 +67,8 @@ func consumeLengthDelimited(b []byte) (v []byte, n int, ok bool) {
 	return b[n-int(length) : n], n, true
 }
 
-// sizeOfValue returns the length of the value at the start of b, whatever its type.
-// groups is how many more levels of groups it may have.
+// sizeOfValue returns the length of the value at the start of b, for any type. groups is the
+// number of further levels of groups that the value may have.
 func sizeOfValue(num number, typ wireType, b []byte, groups int) (n int, ok bool) {
 	switch typ {
 	case varintType:
@@ -88,7 +88,8 @@ func sizeOfValue(num number, typ wireType, b []byte, groups int) (n int, ok bool
 	}
 }
 
-// sizeOfGroup returns the length of a group that has begun, with its end.
+// sizeOfGroup returns the length of a group whose start tag is before b. The length includes
+// the end tag.
 func sizeOfGroup(num number, b []byte, groups int) (n int, ok bool) {
 	if groups < 0 {
 		return 0, false

@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// Sizes in bytes of what the messages are made of.
+// Sizes of the parts of the messages, in bytes.
 const (
 	dhSize  = wire.X25519KeySize
 	kemSize = wire.MLKEM768KeySize
@@ -34,8 +34,8 @@ var (
 	errSpent    = errors.New("the handshake is over")
 )
 
-// Prologue returns what both sides have to agree on beforehand: which
-// environment, registration and stream the handshake is for (remote.md 6.4).
+// Prologue returns the data that both sides have to agree on before the handshake: its
+// environment, registration and stream (remote.md 6.4).
 func Prologue(environmentID, registrationID string, streamID []byte) []byte {
 	var p []byte
 	for _, part := range [][]byte{
@@ -66,14 +66,14 @@ func Initiate(id *Identity, executor *wire.PublicKey, prologue, authorization []
 	return &Initiator{hs}, message, nil
 }
 
-// Finish reads message 2 and keeps nothing of it. It may be called once; the
-// handshake's secrets are gone afterwards.
+// Finish reads message 2 and keeps no part of it. Finish may be called once. It erases the
+// handshake's secrets.
 func (i *Initiator) Finish(message2 []byte) (*Session, error) {
 	if i.hs.over {
 		return nil, errSpent
 	}
 	defer i.Wipe()
-	if len(message2) != ResponseSize { // which leaves no room for a payload
+	if len(message2) != ResponseSize { // the size without a payload
 		return nil, errMessage2
 	}
 	if err := i.hs.readResponse(message2); err != nil {
@@ -83,23 +83,23 @@ func (i *Initiator) Finish(message2 []byte) (*Session, error) {
 	return newSession(tx, rx), nil
 }
 
-// Wipe gives up the handshake and forgets its secrets. It must not run while Finish
-// does.
+// Wipe gives up the handshake and erases its secrets. It must not run while Finish
+// runs.
 func (i *Initiator) Wipe() { i.hs.wipe() }
 
 // A Responder has read message 1 and not yet answered.
 type Responder struct {
-	// HarnessKey is the peer's static key. The handshake proves that the peer has
-	// it; whose key that is the registry has to say.
+	// HarnessKey is the peer's static public key. The handshake proves that the peer has
+	// the secret keys. Only the registry knows whose key it is.
 	HarnessKey *wire.PublicKey
-	// Authorization is the payload of message 1: at most wire.MaxAuthorization
-	// bytes of UTF-8, else unchecked.
+	// Authorization is the payload of message 1. Only its length and encoding are
+	// checked: at most wire.MaxAuthorization bytes of UTF-8.
 	Authorization string
 
 	hs *handshakeState
 }
 
-// ReadInitiation reads message 1. It keeps nothing of it.
+// ReadInitiation reads message 1 and keeps no part of it.
 func ReadInitiation(id *Identity, prologue, message1 []byte) (*Responder, error) {
 	if !FitsInitiation(message1) {
 		return nil, ErrInitiationSize
@@ -117,8 +117,8 @@ func ReadInitiation(id *Identity, prologue, message1 []byte) (*Responder, error)
 	return &Responder{HarnessKey: harness, Authorization: string(payload), hs: hs}, nil
 }
 
-// Respond makes message 2. It may be called once, also while the registry is
-// still being asked; the handshake's secrets are gone afterwards.
+// Respond makes message 2. It may be called once, even before the registry has answered
+// about the harness. It erases the handshake's secrets.
 func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	if r.hs.over {
 		return nil, nil, errSpent
@@ -132,11 +132,11 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	return message2, newSession(tx, rx), nil
 }
 
-// wipe gives up the handshake and forgets its secrets. It must not run while
-// Respond does.
+// wipe gives up the handshake and erases its secrets. It must not run while
+// Respond runs.
 func (r *Responder) wipe() { r.hs.wipe() }
 
-// FitsInitiation reports whether message1 has a length that a message 1 can have.
+// FitsInitiation reports whether message1 has a possible length of a message 1.
 func FitsInitiation(message1 []byte) bool {
 	return len(message1) >= InitiationSize && len(message1) <= InitiationSize+wire.MaxAuthorization
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// An Identity is the static key pair of one process, one half of each kind. It
-// is made at start, serves every registration and stream of the process, and is
-// never written to disk (remote.md 6.6). Its methods may run at once.
+// An Identity has the static keys of one process: an X25519 key pair and an ML-KEM-768 key
+// pair. It is made at start, serves every registration and stream of the process, and is
+// never written to disk (remote.md 6.6). Its methods may be called concurrently.
 type Identity struct {
 	x25519 *ecdh.PrivateKey
 	mlkem  *mlkem.DecapsulationKey768
@@ -21,7 +21,7 @@ type Identity struct {
 
 	mu    sync.Mutex
 	spare *ephemeral                 // for the next handshake, see Prepare
-	peer  *mlkem.EncapsulationKey768 // the peer's key that was parsed last
+	peer  *mlkem.EncapsulationKey768 // the key that was parsed last
 	raw   []byte                     // the bytes of peer
 }
 
@@ -43,13 +43,13 @@ func identityOf(e *ephemeral) *Identity {
 	}
 }
 
-// PublicKey returns what the peer and the registry may know. Callers must not
-// change it.
+// PublicKey returns the public key, which the peer and the registry may know. Callers must
+// not change it.
 func (i *Identity) PublicKey() *wire.PublicKey { return i.public }
 
-// Prepare makes the ephemeral keys of the next handshake unless they are there
-// already. It need not be called: a handshake without prepared keys makes them
-// itself, while its peer waits.
+// Prepare makes the ephemeral keys of the next handshake, unless they are prepared
+// already. A call is optional: a handshake without prepared keys makes them itself, while
+// its peer waits.
 func (i *Identity) Prepare() {
 	i.mu.Lock()
 	ready := i.spare != nil
@@ -59,14 +59,14 @@ func (i *Identity) Prepare() {
 	}
 	e, err := newEphemeral()
 	if err != nil {
-		return // the handshake tries again and reports it
+		return // the handshake tries again and reports an error
 	}
 	i.mu.Lock()
-	i.spare = e // if two calls made keys at once, those of one are never used
+	i.spare = e // if two calls made keys at once, the keys of one call are never used
 	i.mu.Unlock()
 }
 
-// ephemeral returns keys for one handshake, which nobody else gets.
+// ephemeral returns the keys for one handshake. No other handshake gets them.
 func (i *Identity) ephemeral() (*ephemeral, error) {
 	i.mu.Lock()
 	e := i.spare
@@ -78,9 +78,9 @@ func (i *Identity) ephemeral() (*ephemeral, error) {
 	return newEphemeral()
 }
 
-// encapsulationKey parses and checks a static ML-KEM key of a peer. The last one
-// is kept: a harness asks for the same executor each time and opens many streams
-// to it, and parsing costs half as much as encapsulating.
+// encapsulationKey parses and checks a static ML-KEM key of a peer. It keeps the last
+// key, because a harness opens many streams to the same executor, and parsing costs half as
+// much as encapsulating.
 func (i *Identity) encapsulationKey(raw []byte) (*mlkem.EncapsulationKey768, error) {
 	i.mu.Lock()
 	last, known := i.peer, i.peer != nil && bytes.Equal(i.raw, raw)
@@ -98,9 +98,9 @@ func (i *Identity) encapsulationKey(raw []byte) (*mlkem.EncapsulationKey768, err
 	return key, nil
 }
 
-// An ephemeral is a key pair for one handshake, one half of each kind. The
-// standard library keeps the secret halves where nobody can overwrite them, so
-// they live until the garbage collector reuses their memory.
+// An ephemeral has the keys for one handshake: an X25519 key pair and an ML-KEM-768 key
+// pair. The standard library gives no way to overwrite the secret keys, so they live until
+// the garbage collector reuses their memory.
 type ephemeral struct {
 	x25519       *ecdh.PrivateKey
 	x25519Public []byte

@@ -10,7 +10,7 @@ import (
 )
 
 // The handshake of remote.md section 6: the Noise pattern IK with two kinds of
-// keys, so that whoever records it today has to break both X25519 and ML-KEM-768.
+// keys. An attacker who records it today has to break both X25519 and ML-KEM-768.
 //
 //	hybridIK:
 //	  <- s
@@ -18,12 +18,12 @@ import (
 //	  -> skem, e, es, s, ss
 //	  <- ekem, skem, e, ee, se
 //
-// The initiator is the harness, the responder the executor. Every e and s is
-// a pair, the X25519 key before the ML-KEM key.
+// The initiator is the harness, the responder is the executor. Every e and s
+// is two keys, the X25519 key before the ML-KEM key.
 const protocolName = "Noise_hybridIK_25519+MLKEM768_AESGCM_SHA256"
 
-// errShort says that a message is too short. The error that wraps it says which
-// part of which message.
+// errShort says that a message is too short. The error that wraps errShort names the
+// message and the part of it.
 var errShort = errors.New("it ends in the middle")
 
 // A handshakeState is the state of either side between the two messages.
@@ -43,12 +43,12 @@ type handshakeState struct {
 	variant
 }
 
-// A variant holds what tests change. Test vectors fix the random values. And without
-// the KEM tokens the state can be compared with another implementation of Noise,
-// which has no KEM.
+// A variant has the fields that tests change. Tests with vectors fix the random values.
+// Another test leaves out the KEM tokens, to compare the state with another implementation
+// of Noise, which has no KEM.
 type variant struct {
 	name        string
-	kem         bool // with the KEM tokens and the ML-KEM half of e and s
+	kem         bool // with the KEM tokens and the ML-KEM key of e and s
 	ephemeral   func() (*ephemeral, error)
 	encapsulate func(*mlkem.EncapsulationKey768) (secret, ciphertext []byte)
 }
@@ -166,7 +166,7 @@ func (h *handshakeState) readResponse(m []byte) (err error) {
 			return fmt.Errorf("skem: %w", err)
 		}
 	}
-	// <- e, whose ML-KEM key goes into the hash and serves no further purpose
+	// <- e, whose ML-KEM key is only mixed into the hash
 	if m, _, err = h.readE(m); err != nil {
 		return fmt.Errorf("e: %w", err)
 	}
@@ -184,7 +184,7 @@ func (h *handshakeState) readResponse(m []byte) (err error) {
 	return nil
 }
 
-// start does what both sides do before message 1.
+// start does the steps of both sides before message 1.
 func (h *handshakeState) start(prologue []byte, executor *wire.PublicKey) {
 	h.initialize(h.name)
 	h.mixHash(prologue)
@@ -196,7 +196,7 @@ func (h *handshakeState) start(prologue []byte, executor *wire.PublicKey) {
 	}
 }
 
-// setStatic takes over the peer's static key.
+// setStatic parses and sets the peer's static keys.
 func (h *handshakeState) setStatic(x25519, kem []byte) (err error) {
 	if h.rs, err = ecdh.X25519().NewPublicKey(x25519); err != nil {
 		return err
@@ -207,12 +207,12 @@ func (h *handshakeState) setStatic(x25519, kem []byte) (err error) {
 	return err
 }
 
-// mixDH serves the tokens es, ss, ee and se. A shared secret of nothing but
-// zeros, which a peer's key of low order gives, is an error.
+// mixDH does the tokens es, ss, ee and se. A shared secret of zeros only is an error; a
+// peer's key of low order gives such a secret.
 //
-// This is X25519 of the standard library directly, on a key parsed once: the
-// noise library's own DH calls the same function, but parses the private key
-// each time, which doubles the work and leaves a copy of the key behind.
+// It calls X25519 of the standard library directly, with a private key that was parsed
+// once. The DH of the noise library calls the same function, but parses the private key
+// each time. That doubles the work and leaves a copy of the key in memory.
 func (h *handshakeState) mixDH(private *ecdh.PrivateKey, public *ecdh.PublicKey) error {
 	secret, err := private.ECDH(public)
 	if err != nil {
@@ -236,7 +236,7 @@ func (h *handshakeState) writeE(m []byte) (_ []byte, err error) {
 	return m, nil
 }
 
-// readE also returns the bytes of the ML-KEM key, unread.
+// readE also returns the bytes of the ML-KEM key, which it does not parse.
 func (h *handshakeState) readE(m []byte) (rest, kem []byte, err error) {
 	x25519, m, err := take(m, dhSize)
 	if err != nil {
@@ -293,8 +293,8 @@ func (h *handshakeState) writeEKEM(m []byte) []byte {
 	return m
 }
 
-// readEKEM cannot notice a wrong ciphertext: ML-KEM makes another secret of it, and
-// the next decryption fails.
+// readEKEM does not detect a wrong ciphertext. ML-KEM then returns another secret, and the
+// next decryption fails.
 func (h *handshakeState) readEKEM(m []byte) (rest []byte, err error) {
 	ciphertext, m, err := take(m, ctSize)
 	if err != nil {
@@ -318,7 +318,7 @@ func (h *handshakeState) writeSKEM(m []byte) []byte {
 	return m
 }
 
-// readSKEM notices a wrong ciphertext only if that was encrypted, see readEKEM.
+// readSKEM detects a wrong ciphertext only if the ciphertext was encrypted; see readEKEM.
 func (h *handshakeState) readSKEM(m []byte) (rest []byte, err error) {
 	size := ctSize
 	if h.cipher != nil {
@@ -341,7 +341,7 @@ func (h *handshakeState) readSKEM(m []byte) (rest []byte, err error) {
 	return m, nil
 }
 
-// wipe forgets the secrets of the handshake.
+// wipe erases the secrets of the handshake.
 func (h *handshakeState) wipe() {
 	h.symmetricState.wipe()
 	h.e = nil

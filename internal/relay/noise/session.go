@@ -7,41 +7,41 @@ import (
 	"github.com/flynn/noise"
 )
 
-// maxRecords is how many records may be sealed in one direction (remote.md 6.5).
+// maxRecords is the number of records that may be sealed in one direction (remote.md 6.5).
 const maxRecords = 1<<32 - 1
 
 var (
 	// ErrSessionOver is the error of a session after Wipe.
 	ErrSessionOver = errors.New("the session's keys are gone")
-	// ErrRecord is the error of Open for anything but the record that the peer has
-	// sealed next.
+	// ErrRecord is the error of Open for anything but the next record that the peer
+	// has sealed.
 	ErrRecord     = errors.New("opening a record: it is not what the peer sealed next")
 	errMaxRecords = errors.New("the session has carried as many records as it may")
 )
 
-// A Session is the outcome of a handshake. Records that one end seals the other end
-// opens, in the same order and each once, since nonces are implicit (remote.md
-// 6.5). The two directions share nothing, and all methods may run at once. After a
-// failure a direction is dead.
+// A Session is the result of a handshake. The records that one end seals, the other end
+// opens. Records must be opened in the same order and each once, because nonces are
+// implicit (remote.md 6.5). The two directions share nothing, and all methods may be called
+// concurrently. After a failure a direction cannot be used any more.
 type Session struct {
 	tx, rx direction
 }
 
-// A direction has the keys of records that go one way.
+// A direction has the keys of the records in one direction.
 type direction struct {
 	mu    sync.Mutex
 	state *noise.CipherState // nil once the direction is over
-	err   error              // why it is over
+	err   error              // why the direction is over
 }
 
 func newSession(tx, rx *noise.CipherState) *Session {
 	return &Session{tx: direction{state: tx}, rx: direction{state: rx}}
 }
 
-// Seal appends the record of plaintext to dst, TagSize bytes longer. It works in
-// place when plaintext is what lies behind dst in the same array and the array
-// has room for the tag: dst=b[:h], plaintext=b[h:h+n]. Any other overlap is
-// a bug of the caller's.
+// Seal appends the record of plaintext to dst. The record is TagSize bytes longer than
+// plaintext. Seal works in place if plaintext lies directly behind dst in the same array and
+// the array has room for the tag: dst=b[:h], plaintext=b[h:h+n]. The caller must not pass
+// slices that overlap in any other way.
 func (s *Session) Seal(dst, plaintext []byte) ([]byte, error) {
 	d := &s.tx
 	d.mu.Lock()
@@ -56,8 +56,8 @@ func (s *Session) Seal(dst, plaintext []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Open returns the plaintext of the next record, in the place of record, whose
-// bytes are lost even if that fails.
+// Open decrypts the next record in place and returns the plaintext. It overwrites the bytes of
+// record even if it fails.
 func (s *Session) Open(record []byte) ([]byte, error) {
 	d := &s.rx
 	d.mu.Lock()
@@ -72,7 +72,7 @@ func (s *Session) Open(record []byte) ([]byte, error) {
 	return plaintext, nil
 }
 
-// Wipe forgets the keys of both directions; Seal and Open fail from then on.
+// Wipe drops the keys of both directions. Seal and Open fail from then on.
 func (s *Session) Wipe() {
 	for _, d := range []*direction{&s.tx, &s.rx} {
 		d.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Session) Wipe() {
 	}
 }
 
-// readyLocked returns why no further record can be sealed or opened, or nil.
+// readyLocked returns the reason why no further record can be sealed or opened, or nil.
 func (d *direction) readyLocked() error {
 	if d.err == nil && d.state.Nonce() >= maxRecords {
 		return d.failLocked(errMaxRecords)
@@ -91,8 +91,8 @@ func (d *direction) readyLocked() error {
 	return d.err
 }
 
-// failLocked ends the direction for good and wipes its key. The schedule that the
-// cipher made of the key is out of reach and stays until its memory is reused.
+// failLocked ends the direction forever and wipes its key. It cannot wipe the key schedule
+// of the cipher, which stays until its memory is reused.
 func (d *direction) failLocked(err error) error {
 	*d.state = noise.CipherState{}
 	d.state, d.err = nil, err

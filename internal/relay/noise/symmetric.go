@@ -8,12 +8,12 @@ import (
 	"github.com/flynn/noise"
 )
 
-// TagSize is what encryption adds to a plaintext, in bytes.
+// TagSize is the number of bytes that encryption adds to a plaintext.
 const TagSize = 16
 
-// A symmetricState is the object of that name in the Noise specification
-// (revision 34, section 5.2): the chaining key, the hash of all that was said,
-// and the cipher that the keys mixed so far have given.
+// A symmetricState is the SymmetricState of the Noise specification (revision 34, section
+// 5.2): the chaining key, the hash of all sent and received data, and the cipher with the
+// key that was derived from all keys mixed so far.
 type symmetricState struct {
 	h      [sha256.Size]byte
 	ck     [sha256.Size]byte
@@ -21,8 +21,8 @@ type symmetricState struct {
 	n      uint64       // nonce of the next message under cipher
 }
 
-// initialize starts with the protocol's name: as it is, filled up with zeros,
-// if it fits, else hashed.
+// initialize sets h and ck to the protocol's name, padded with zeros if the name is short
+// enough, and hashed otherwise.
 func (s *symmetricState) initialize(name string) {
 	if len(name) <= len(s.h) {
 		copy(s.h[:], name)
@@ -39,7 +39,7 @@ func (s *symmetricState) mixHash(data []byte) {
 	hash.Sum(s.h[:0])
 }
 
-// mixKey takes a secret into the chaining key and begins a new cipher.
+// mixKey mixes a secret into the chaining key and begins a new cipher.
 func (s *symmetricState) mixKey(secret []byte) {
 	out := s.hkdf(secret, 2)
 	copy(s.ck[:], out)
@@ -47,7 +47,7 @@ func (s *symmetricState) mixKey(secret []byte) {
 	clear(out)
 }
 
-// mixKeyAndHash is mixKey for a secret that goes into the hash as well.
+// mixKeyAndHash is mixKey for a secret that is mixed into the hash too.
 func (s *symmetricState) mixKeyAndHash(secret []byte) {
 	out := s.hkdf(secret, 3)
 	copy(s.ck[:], out)
@@ -64,7 +64,7 @@ func (s *symmetricState) setCipher(key []byte) {
 }
 
 // encryptAndHash appends the ciphertext of plaintext, or plaintext itself if
-// there is no key yet, and mixes what it appended into the hash.
+// there is no key yet. It mixes the appended bytes into the hash.
 func (s *symmetricState) encryptAndHash(dst, plaintext []byte) []byte {
 	end := len(dst)
 	if s.cipher == nil {
@@ -103,11 +103,11 @@ func (s *symmetricState) split() (fromInitiator, fromResponder *noise.CipherStat
 	return fromInitiator, fromResponder
 }
 
-// wipe forgets the keys. The hash is no secret, but nothing needs it any more.
+// wipe drops the keys. It also drops the hash, which is no secret but not needed any more.
 func (s *symmetricState) wipe() { *s = symmetricState{} }
 
-// hkdf returns n outputs of the Noise HKDF, one after the other. That is HKDF of
-// RFC 5869 with the chaining key as salt and no info.
+// hkdf returns n outputs of the Noise HKDF, one after the other. The Noise HKDF is the HKDF
+// of RFC 5869 with the chaining key as salt and no info.
 func (s *symmetricState) hkdf(secret []byte, n int) []byte {
 	out, err := hkdf.Key(noise.HashSHA256.Hash, secret, s.ck[:], "", n*sha256.Size)
 	if err != nil {

@@ -2,28 +2,28 @@ package socket
 
 import "sync/atomic"
 
-// Budget bounds the memory of what waits in the lanes of many sockets together.
-// Its methods may be called at once.
+// Budget bounds the total memory of the messages of many sockets. Its methods may be
+// called concurrently.
 type Budget struct {
 	limit  int64
 	parent *Budget
 	used   atomic.Int64
-	alarm  chan struct{} // holds a value after alarmAt was passed; nil: nobody looks
+	alarm  chan struct{} // has a value after alarmAt was reached; nil: no alarm
 	// alarmAt is in bytes.
 	alarmAt int64
 }
 
-// NewBudget returns a budget of limit bytes. What is taken from it is taken from
-// its parent as well; parent may be nil.
+// NewBudget returns a budget of limit bytes. Bytes that are taken from it are taken from
+// its parent too. parent may be nil.
 func NewBudget(limit int64, parent *Budget) *Budget { return &Budget{limit: limit, parent: parent} }
 
-// Take takes n bytes, even beyond the limit: callers look at Spent before.
+// Take takes n bytes, even beyond the limit, because callers check Spent before.
 func (b *Budget) Take(n int) {
 	for ; b != nil; b = b.parent {
 		if used := b.used.Add(int64(n)); b.alarm != nil && n > 0 && used >= b.alarmAt {
 			select {
 			case b.alarm <- struct{}{}:
-			default: // whoever looks has yet to look
+			default: // the receiver has not taken the last value yet
 			}
 		}
 	}
@@ -36,10 +36,10 @@ func (b *Budget) Alarm(at int64) <-chan struct{} {
 	return b.alarm
 }
 
-// Limit is how many bytes there are.
+// Limit returns the limit, in bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// rootSpent reports whether nothing is left of that which b and all others are a part of.
+// rootSpent reports whether nothing is left of the topmost parent of b.
 func (b *Budget) rootSpent() bool {
 	if b == nil {
 		return false
@@ -53,7 +53,7 @@ func (b *Budget) rootSpent() bool {
 // Give gives n bytes back.
 func (b *Budget) Give(n int) { b.Take(-n) }
 
-// Used is how many bytes are taken.
+// Used returns the number of bytes that are taken.
 func (b *Budget) Used() int { return int(b.used.Load()) }
 
 // Spent reports whether nothing is left of b or of a parent. A nil Budget is

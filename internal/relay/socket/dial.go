@@ -17,11 +17,11 @@ import (
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
-// RefusedError is the error of Dial when the server answered, but did not upgrade.
+// RefusedError is the error of Dial if the server answered, but did not upgrade.
 type RefusedError struct {
 	Status int // of the HTTP answer
-	// Reason is its x-codex-rendezvous-rejection-reason: printable ASCII, at most 64
-	// bytes, or empty.
+	// Reason is the header x-codex-rendezvous-rejection-reason of the answer: printable
+	// ASCII, at most 64 bytes, or empty.
 	Reason string
 }
 
@@ -32,11 +32,11 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("upgrade answered with status %d, %s", e.Status, e.Reason)
 }
 
-// maxReason bounds a rejection reason, in bytes; the longest known one has 39
+// maxReason bounds a rejection reason, in bytes. The longest known reason has 39 bytes
 // (remote.md 4).
 const maxReason = 64
 
-// reason returns the rejection reason of an answer, "" for one that is not fit for
+// reason returns the rejection reason of an answer, or "" for a reason that is not fit for
 // a log.
 func reason(h http.Header) string {
 	text := h.Get("X-Codex-Rendezvous-Rejection-Reason")
@@ -52,16 +52,16 @@ func reason(h http.Header) string {
 }
 
 // Dial opens a WebSocket to a ws or wss URL, through the proxy that the
-// environment names for it, unless the host is a loopback one. The request has
-// the headers that RFC 6455 asks for and those of header, no more. ctx bounds
-// the opening only, as do 10 s for TCP, TLS and HTTP together.
+// environment names for the URL. A loopback host is reached without a proxy. The request
+// has the headers that RFC 6455 requires and those of header, and no others. ctx bounds
+// the opening only. TCP, TLS and HTTP together may take 10 s.
 //
-// A server that answers with another status than 101 is a [*RefusedError]. No
-// error holds more of the URL than scheme and host: the URL is a credential.
+// If the server answers with a status other than 101, the error is a [*RefusedError]. No
+// error holds more of the URL than scheme and host, because the URL is a credential.
 func Dial(ctx context.Context, rawURL string, header http.Header, cfg Config) (*Socket, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, errors.New("websocket URL is malformed") // the cause would quote it
+		return nil, errors.New("websocket URL is malformed") // err would quote the URL
 	}
 	if (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" {
 		return nil, errors.New("websocket URL is not of the form ws://HOST or wss://HOST")
@@ -87,7 +87,7 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 	given := func(context.Context, string, string) (net.Conn, error) { return w, nil }
 	dialer := websocket.Dialer{
 		NetDialContext:    given,
-		NetDialTLSContext: given, // with TLS done
+		NetDialTLSContext: given, // the TLS handshake is done already
 		ReadBufferSize:    readBuffer,
 		WriteBufferPool:   &upgradeBuffers,
 	}
@@ -96,9 +96,9 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 		header = http.Header{}
 	}
 	if _, ok := header["User-Agent"]; !ok {
-		header["User-Agent"] = []string{""} // else net/http adds its own
+		header["User-Agent"] = []string{""} // otherwise net/http adds its own
 	}
-	// gorilla looks at the deadline of ctx only, so a cancelled ctx closes conn.
+	// gorilla uses only the deadline of ctx, so a cancelled ctx closes conn here.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	ws, response, err := dialer.DialContext(ctx, u.String(), header)
 	if !stop() && err == nil {
@@ -116,12 +116,12 @@ func dial(ctx context.Context, u *url.URL, header http.Header, cfg Config) (*Soc
 	}
 }
 
-// ErrMalformedAnswer replaces the error of net/http for an answer that is malformed
-// or breaks off: the text of that error may quote the answer.
+// ErrMalformedAnswer replaces the error of net/http for an answer that is malformed or
+// incomplete, because the text of that error may quote the answer.
 var ErrMalformedAnswer = errors.New("answer is malformed")
 
-// unquoted returns err, or [ErrMalformedAnswer] if err may quote the answer: the
-// answer may in turn quote the request, whose URL is a credential.
+// unquoted returns err, or [ErrMalformedAnswer] if err may quote the answer. The
+// answer may quote the request, whose URL is a credential.
 func unquoted(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return err
@@ -134,8 +134,8 @@ func unquoted(err error) error {
 	return ErrMalformedAnswer
 }
 
-// timely returns why ctx ended, if it has, and else err. The end of ctx closes the
-// connection, and err then says only that the connection is closed.
+// timely returns the cause of ctx's end, or err if ctx has not ended. The end of ctx closes
+// the connection, and err then says only that the connection is closed.
 func timely(ctx context.Context, err error) error {
 	if ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

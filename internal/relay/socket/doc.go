@@ -3,19 +3,19 @@
 // out.
 //
 // Each stream writes to a [Lane] of its own. The frames of a lane keep their order.
-// Between lanes the [Socket] decides: the lanes take turns, one frame each, and
-// small frames go before bulk, but never so many of them that bulk stops. A sender
+// Between lanes the [Socket] decides: the lanes take turns, one frame each. Small
+// frames go before bulk frames, but never so many of them that bulk frames stop. A sender
 // that finds the socket idle writes its frame itself, without a change of goroutine.
-// Under load a goroutine writes, which lives only as long as the load, and puts
-// small frames together into one system call.
+// Under load a goroutine writes the frames, and combines small frames into one
+// system call. It ends when the load ends.
 //
 //	s, err := socket.Dial(ctx, url, header, socket.Config{})
 //	...
 //	lane := s.NewLane(0)
 //	m := socket.NewMessage(len(text))
 //	m.Bytes = append(m.Bytes, text...)
-//	err = lane.Send(m) // which releases m
+//	err = lane.Send(m) // releases m
 //
-// A close frame is never sent. A text message fails the one Read that finds it, and
-// the socket lives on.
+// A close frame is never sent. A text message only fails the Read that receives it. The
+// socket stays open.
 package socket

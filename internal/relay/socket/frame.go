@@ -16,8 +16,8 @@ const (
 // maxHeader is the length of the longest frame header.
 const maxHeader = 14
 
-// appendFrame appends a frame. A client's is masked, by a key that a peer
-// cannot foretell (RFC 6455, 5.3).
+// appendFrame appends a frame. The frame of a client is masked by a key that a peer
+// cannot predict (RFC 6455, 5.3).
 func appendFrame(b []byte, first byte, payload []byte, client bool) []byte {
 	b = appendHeader(b, first, len(payload), client)
 	if !client {
@@ -27,8 +27,8 @@ func appendFrame(b []byte, first byte, payload []byte, client bool) []byte {
 	return appendMasked(binary.LittleEndian.AppendUint32(b, key), payload, key)
 }
 
-// appendHeader appends the header of a frame with n bytes, without the key of
-// a mask.
+// appendHeader appends the header of a frame with n bytes of payload, without the
+// masking key.
 func appendHeader(b []byte, first byte, n int, client bool) []byte {
 	var masked byte
 	if client {

@@ -39,8 +39,8 @@ func (s *Socket) tick() {
 	case b.asked.IsZero():
 	case now.Before(expires):
 	case !s.wire.waiting():
-		// Our own reader is held up, so the peer's answer may have come and lie
-		// unread: the peer gets its time anew.
+		// Our own reader does not read now, so the peer's answer may have come but be
+		// unread. The timeout starts again.
 		b.asked = now
 	default:
 		s.mu.Unlock()
@@ -65,9 +65,9 @@ func (s *Socket) tick() {
 	s.mu.Unlock()
 }
 
-// answerPing runs in the reader's goroutine, which must not wait for a peer that
-// does not read: the pong is left to the writer. Of several pings that come while a
-// frame is being written only the last is answered (RFC 6455, 5.5.3).
+// answerPing runs in the reader's goroutine. It leaves the pong to the writer, because the
+// reader must not wait for a peer that does not read. If several pings come while a
+// frame is being written, only the last ping is answered (RFC 6455, 5.5.3).
 func (s *Socket) answerPing(payload string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Socket) answerPing(payload string) error {
 	return nil
 }
 
-// ponged takes any pong for an answer: our pings are empty, and only one is
+// ponged accepts any pong as the answer, because our pings are empty and only one ping is
 // open at a time.
 func (s *Socket) ponged(string) error {
 	s.mu.Lock()

@@ -5,31 +5,32 @@ import (
 	"time"
 )
 
-// defaultLaneLimit is in bytes: two of the largest records of a stream.
+// defaultLaneLimit is the default limit of a lane, in bytes. It is the size of two of the
+// largest records of a stream.
 const defaultLaneLimit = 128 << 10
 
 // Lane is a queue of messages to one Socket. The frames of one lane keep their
-// order, if one goroutine sends; a lane that waits for its turn delays no
-// other. Lanes are light, and one that is no longer used needs no Close.
+// order if only one goroutine sends. A lane that waits for its turn does not delay other
+// lanes. Lanes are cheap, and an unused lane needs no Close.
 type Lane struct {
 	socket *Socket
 	limit  int
 
-	// Socket.mu protects the rest.
+	// Socket.mu protects the fields below.
 	closed  bool
 	budget  *Budget
-	queue   []*Message // those before first have left
+	queue   []*Message // the elements before first are free
 	first   int
 	waiting int       // cost of the messages in queue, in bytes
-	blocked int       // senders that wait for room
+	blocked int       // number of senders that wait for room
 	room    sync.Cond // signalled for those senders
-	next    *Lane     // in the list of lanes it is in, see scheduler
+	next    *Lane     // in the scheduler's list that has this lane
 }
 
-// NewLane returns a lane in which limit bytes of memory may wait before Send
-// blocks, see [Message.Cost]; 0 or less stands for 128 KiB. The message that
-// reaches the limit is still taken, so a lane holds at most limit bytes and one
-// message.
+// NewLane returns a lane in which messages of limit bytes of memory may wait before Send
+// blocks; see [Message.Cost]. A limit of 0 or less stands for 128 KiB. The message that
+// reaches the limit is still accepted. So a lane holds less than limit bytes and one
+// more message.
 func (s *Socket) NewLane(limit int) *Lane {
 	if limit <= 0 {
 		limit = defaultLaneLimit
@@ -39,20 +40,20 @@ func (s *Socket) NewLane(limit int) *Lane {
 	return l
 }
 
-// Share makes what waits in the lane count in b as well, until the network has
-// taken it; the lane must be empty. While b is spent, an empty lane takes a message
-// of up to 4 KiB, and no other lane takes any. A Send that waits for b alone looks
-// every 100 ms whether there is room again.
+// Share makes the messages of the lane count in b too, until they are written. The lane must
+// be empty. While b is spent, an empty lane accepts one message of up to 4 KiB, and lanes
+// that are not empty accept none. A Send that waits only for b checks every 100 ms whether
+// there is room again.
 func (l *Lane) Share(b *Budget) {
 	l.socket.mu.Lock()
 	defer l.socket.mu.Unlock()
 	l.budget = b
 }
 
-// Send queues m, or writes it at once when nothing else is being written. It
-// blocks while limit bytes of the lane wait. It takes over one hold on m,
-// whatever it returns: errLaneClosed, errTooLarge, or the reason of the
-// socket's end. No error does not mean that the peer got it.
+// Send queues m, or writes m at once if nothing else is being written. It
+// blocks while the lane is at its limit. It takes over one hold on m in any case. The error
+// is errLaneClosed, errTooLarge, or the reason of the socket's end. A nil error does not mean
+// that the peer has received m.
 func (l *Lane) Send(m *Message) error {
 	s := l.socket
 	if len(m.Bytes) > s.maxMessage {
@@ -78,10 +79,10 @@ func (l *Lane) Send(m *Message) error {
 	return nil
 }
 
-// dispatchLocked queues m for the writer's goroutine; or it makes the caller the
-// writer and tells it so with inline. The caller then unlocks, and writes with
-// [Socket.tryInline] what the kernel takes of m at once: a sender waits in
-// waitForRoomLocked only, never for a peer that does not read.
+// dispatchLocked queues m for the writer's goroutine, or it makes the caller the
+// writer and returns inline. The caller then unlocks, and calls [Socket.tryInline], which
+// writes as much of m as the kernel accepts without waiting. So a sender waits only in
+// waitForRoomLocked, and never for a peer that does not read.
 func (l *Lane) dispatchLocked(m *Message) (inline bool) {
 	s := l.socket
 	bulk := len(m.Bytes) > smallMessage
@@ -94,10 +95,10 @@ func (l *Lane) dispatchLocked(m *Message) (inline bool) {
 	return true
 }
 
-// TrySend is Send without waiting, neither for room nor for the network: what the
-// network does not take at once is left to another goroutine. TrySend reports false
-// when the limit is reached, the message is too large, the lane is closed or the
-// socket has ended. It takes over the hold on m in any case.
+// TrySend is Send without waiting for room or for the network. The bytes that the network
+// does not accept at once are left to another goroutine. TrySend returns false if the lane
+// or its budget is full, the message is too large, the lane is closed or the socket has
+// ended. It takes over the hold on m in any case.
 func (l *Lane) TrySend(m *Message) bool {
 	s := l.socket
 	s.mu.Lock()
@@ -114,8 +115,8 @@ func (l *Lane) TrySend(m *Message) bool {
 	return true
 }
 
-// Close makes every further Send fail, and those that wait for room. What the
-// lane has taken still goes out.
+// Close makes every further Send fail, and every Send that waits for room. The messages
+// in the lane are still sent.
 func (l *Lane) Close() {
 	l.socket.mu.Lock()
 	defer l.socket.mu.Unlock()
@@ -123,7 +124,7 @@ func (l *Lane) Close() {
 	l.room.Broadcast()
 }
 
-// Waiting is how much memory the messages take that wait in the lane, in bytes.
+// Waiting returns the memory of the messages that wait in the lane, in bytes.
 func (l *Lane) Waiting() int {
 	if l == nil {
 		return 0
@@ -133,7 +134,7 @@ func (l *Lane) Waiting() int {
 	return l.waiting
 }
 
-// Discard closes the lane, and throws away what waits in it.
+// Discard closes the lane, and discards the messages that wait in it.
 func (l *Lane) Discard() {
 	s := l.socket
 	s.mu.Lock()
@@ -150,7 +151,7 @@ func (l *Lane) Discard() {
 
 // Locked means Socket.mu in the methods below.
 
-// refusalLocked returns why the lane takes no message at all, or nil.
+// refusalLocked returns the reason why the lane accepts no message at all, or nil.
 func (l *Lane) refusalLocked() error {
 	if l.socket.err != nil {
 		return l.socket.err
@@ -161,7 +162,7 @@ func (l *Lane) refusalLocked() error {
 	return nil
 }
 
-// hasRoomLocked reports whether less than the lane's own limit waits in it.
+// hasRoomLocked reports whether the lane is below its own limit.
 func (l *Lane) hasRoomLocked() bool { return l.waiting < l.limit }
 
 // isFullLocked reports whether the lane has no room for m, by its own limit or
@@ -170,10 +171,10 @@ func (l *Lane) isFullLocked(m *Message) bool {
 	return !l.hasRoomLocked() || l.budget.Spent() && (l.waiting > 0 || len(m.Bytes) > smallMessage)
 }
 
-// waitForRoomLocked waits until the lane has room for m. An error says why it will
-// not take any message.
+// waitForRoomLocked waits until the lane has room for m. The error is the reason why the lane
+// accepts no message at all.
 func (l *Lane) waitForRoomLocked(m *Message) error {
-	if l.isFullLocked(m) || l.blocked > 0 { // senders that wait are not overtaken
+	if l.isFullLocked(m) || l.blocked > 0 { // because senders that wait go first
 		l.blocked++
 		for waited := false; l.refusalLocked() == nil && (!waited || l.isFullLocked(m)); waited = true {
 			l.awaitLocked()
@@ -185,19 +186,18 @@ func (l *Lane) waitForRoomLocked(m *Message) error {
 		return err
 	}
 	if l.blocked > 0 && l.hasRoomLocked() {
-		// The next sender that waits looks again once this message has found its
-		// place.
+		// The next waiting sender checks again once this message is queued or written.
 		l.room.Signal()
 	}
 	return nil
 }
 
-// budgetRetry is the pause after which a lane that has room of its own looks again
-// for room in its budget.
+// budgetRetry is the pause after which a lane that is below its own limit checks its budget
+// again.
 const budgetRetry = 100 * time.Millisecond
 
-// awaitLocked waits until it is worth looking for room again. A lane whose budget
-// is spent looks every budgetRetry: a budget wakes nobody, since thousands of lanes
+// awaitLocked waits until the caller should check for room again. A lane whose budget
+// is spent checks every budgetRetry. A budget wakes no lanes, because thousands of lanes
 // may wait for it when there is room for one.
 func (l *Lane) awaitLocked() {
 	if l.hasRoomLocked() {
@@ -225,7 +225,7 @@ func (l *Lane) pushLocked(m *Message) {
 // headLocked returns the message that goes out next; the queue must not be empty.
 func (l *Lane) headLocked() *Message { return l.queue[l.first] }
 
-// keptQueue is how many slots an empty queue keeps at most.
+// keptQueue is the largest capacity that an empty queue keeps, in messages.
 const keptQueue = 64
 
 // popLocked takes the head out of the queue, which makes room in the lane. The
@@ -240,8 +240,8 @@ func (l *Lane) popLocked() outgoing {
 	case l.first == len(l.queue):
 		l.queue, l.first = l.queue[:0], 0
 	case l.first >= keptQueue && 2*l.first >= len(l.queue):
-		// The front half is spent: without this a lane that never runs empty
-		// would grow for ever.
+		// The front half is free. Without this copy, the queue of a lane that never
+		// runs empty would grow forever.
 		n := copy(l.queue, l.queue[l.first:])
 		clear(l.queue[n:])
 		l.queue, l.first = l.queue[:n], 0

@@ -6,9 +6,9 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// Message is one binary message in a pooled buffer. Several holders can share it: a
-// lane that has to write it, say, and a stream that may have to repeat it. Bytes
-// must not be changed once a second holder exists. All methods may run at once.
+// Message is one binary message in a pooled buffer. Several holders can share it, such as a
+// lane that has to write it and a stream that may have to repeat it. Bytes
+// must not be changed once a second holder exists. All methods may be called concurrently.
 type Message struct {
 	Bytes []byte
 
@@ -25,8 +25,8 @@ func NewMessage(n int) *Message {
 // Retain adds a holder.
 func (m *Message) Retain() { m.holders.Add(1) }
 
-// Release gives up one hold; the last one returns the buffer to the pool.
-// Neither m nor anything sliced from Bytes may be used afterwards.
+// Release gives up one hold. The last Release returns the buffer to the pool.
+// Afterwards the caller must not use m or a slice of Bytes.
 func (m *Message) Release() {
 	switch n := m.holders.Add(-1); {
 	case n == 0:
@@ -37,7 +37,7 @@ func (m *Message) Release() {
 	}
 }
 
-// Cost is the memory that the message takes, in bytes. It is more than the length
-// of Bytes; a bound on lengths alone would let many small messages take far more
-// memory than meant.
+// Cost returns the memory that the message takes, in bytes. It is more than the length
+// of Bytes. Bounds count the cost, because a bound on lengths would let many small messages
+// take far more memory than intended.
 func (m *Message) Cost() int { return cap(m.Bytes) + 64 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Connect opens the connection on which [Dial] would open a WebSocket to u, without the TLS of
-// wss. config is for a proxy that is reached by TLS; nil stands for the roots of the system.
+// wss. config is for a proxy that is reached by TLS; nil verifies against the system's roots.
 func Connect(ctx context.Context, u *url.URL, config *tls.Config) (net.Conn, error) {
 	return connectTCP(ctx, u, Config{TLS: config})
 }
@@ -48,7 +48,7 @@ func connectTCP(ctx context.Context, u *url.URL, cfg Config) (net.Conn, error) {
 	return conn, nil
 }
 
-// portOf returns the port of u, or else the usual one of its scheme.
+// portOf returns the port of u, or the default port of its scheme.
 func portOf(u *url.URL) string {
 	if port := u.Port(); port != "" {
 		return port
@@ -61,10 +61,10 @@ func portOf(u *url.URL) string {
 	}
 }
 
-// proxyFor returns the proxy that the environment names for u, nil for none.
-// There is none for a loopback host.
+// proxyFor returns the proxy that the environment names for u, or nil if there is no proxy.
+// A loopback host has no proxy.
 func proxyFor(u *url.URL) (*url.URL, error) {
-	// net/http takes only "localhost" in lower case for a loopback host.
+	// net/http recognizes "localhost" as a loopback host only in lower case.
 	asked := &url.URL{Scheme: strings.Replace(u.Scheme, "ws", "http", 1), Host: strings.ToLower(u.Host)}
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: asked})
 	if err != nil {

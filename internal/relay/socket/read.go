@@ -11,20 +11,20 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 )
 
-// Buffers that a message is read into: most are small, most of the others are
-// the largest record of a stream, and the rest may be [MaxMessage].
+// Sizes of the buffers that a message is read into, in bytes. Most messages are small, most
+// of the others are the largest record of a stream, and the rest may be [MaxMessage].
 const (
 	firstBuffer  = 1 << 10
 	recordBuffer = 64 << 10
 )
 
 // Read returns the next binary message, which the caller releases. [ErrText]
-// stands for a text message. Any other error is the end of the socket, and
-// every further Read repeats it; io.EOF is in it when the peer ended the
+// stands for a text message. After any other error the socket has ended, and
+// every further Read returns that error. The error wraps io.EOF if the peer ended the
 // connection.
 //
-// Pings are answered, and the peer's answers to ours seen, only while Read runs. A
-// caller that slows the peer down by not reading should call it again soon.
+// Only while Read runs, the socket answers pings and receives the answers to its own pings.
+// A caller that slows the peer down by not reading should call Read again soon.
 func (s *Socket) Read() (*Message, error) {
 	s.mu.Lock()
 	s.freeLargeLocked()
@@ -64,21 +64,21 @@ func (s *Socket) readMessage() (*Message, error) {
 }
 
 // readAll reads a message into a pooled buffer, which it returns with an error too.
-// gorilla does not tell how long a message is, so the buffer grows as the message
-// comes, up to the largest that is allowed.
+// gorilla does not report the length of a message, so the buffer grows as the message
+// arrives, up to the largest size that is allowed.
 func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 	b := buffer.Get(firstBuffer)
 	for {
 		space := b[len(b):cap(b)]
 		switch {
 		case len(b) == s.maxMessage:
-			space = make([]byte, 1) // only the end can come, since newSocket set the limit
+			space = make([]byte, 1) // only io.EOF can follow, because newSocket has set the read limit
 		case len(space) == 0:
 			if cap(b) < recordBuffer && s.large != nil {
 				if err := s.beginLarge(); err != nil {
 					return b, err
 				}
-				// This fails on a closed connection only, and so does the next read.
+				// This fails on a closed connection only, on which the next read fails too.
 				defer func() { _ = s.ws.SetReadDeadline(time.Time{}) }()
 			}
 			size := min(max(recordBuffer, 2*cap(b)), s.maxMessage)
@@ -93,8 +93,8 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 		b = b[:len(b)+n]
 		if err == io.EOF {
 			if cap(b) >= recordBuffer && len(b) < cap(b)/4 {
-				// The message may wait in a queue that counts its length, not the
-				// memory that it takes.
+				// The message may wait in a queue that counts the length and not the
+				// memory of a message.
 				b = moved(b, len(b))
 			}
 			s.whole()
@@ -136,12 +136,12 @@ func (s *Socket) beginLarge() error {
 		s.freeLargeLocked()
 		return s.err
 	}
-	// This fails on a closed connection only, and so does the next read.
+	// This fails on a closed connection only, on which the next read fails too.
 	_ = s.ws.SetReadDeadline(time.Now().Add(messageTimeout))
 	return nil
 }
 
-// freeLargeLocked gives the place of the last message back.
+// freeLargeLocked frees the place and the memory of the last message.
 func (s *Socket) freeLargeLocked() {
 	if s.isLarge {
 		s.isLarge, s.since = false, time.Time{}
@@ -151,10 +151,10 @@ func (s *Socket) freeLargeLocked() {
 	s.taken = 0
 }
 
-// memoryRetry is the pause after which a socket looks again for memory.
+// memoryRetry is the pause after which a socket checks again for memory.
 const memoryRetry = 20 * time.Millisecond
 
-// takeMemory waits until there is memory, and then counts n bytes in all for the message
+// takeMemory waits until memory is left, and then counts a total of n bytes for the message
 // that is being read.
 func (s *Socket) takeMemory(n int) error {
 	for s.memory.rootSpent() {
@@ -174,16 +174,16 @@ func (s *Socket) takeMemory(n int) error {
 	return nil
 }
 
-// whole notes that the message has come in whole.
+// whole notes that the message is complete.
 func (s *Socket) whole() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = time.Time{}
 }
 
-// Slow returns how much memory is taken by a message above 1 KiB that is being read since
-// before, and by messages that are being written since before; and since when. It is 0 if
-// there are none.
+// Slow returns the memory of the messages, in bytes, whose transfer began before the time
+// before and has not ended: a message above 1 KiB that is being read, and messages that are
+// being written. since is the start of the oldest transfer. Without such messages bytes is 0.
 func (s *Socket) Slow(before time.Time) (bytes int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,15 +199,15 @@ func (s *Socket) Slow(before time.Time) (bytes int, since time.Time) {
 	return bytes, since
 }
 
-// moved returns b in a pooled buffer for n bytes.
+// moved moves b to a pooled buffer with room for n bytes, and recycles the old buffer.
 func moved(b []byte, n int) []byte {
 	other := append(buffer.Get(n), b...)
 	buffer.Recycle(b)
 	return other
 }
 
-// explain turns an error of gorilla's into one that says what happened. Of a close
-// frame it repeats the code only, not the text that the peer chose.
+// explain turns an error of gorilla into an error that describes the cause. For a close
+// frame it repeats the code only, and not the text, because the peer chose the text.
 func explain(err error) error {
 	if errors.Is(err, websocket.ErrReadLimit) {
 		return errTooLarge

@@ -3,21 +3,21 @@ package socket
 import "time"
 
 const (
-	// smallMessage is the size, in bytes, up to which a message goes before bulk.
+	// smallMessage is the size, in bytes, up to which a message goes before bulk
+	// messages.
 	smallMessage = 4 << 10
-	// batchSize bounds the small frames of one round, in bytes, and so what goes
-	// before a bulk frame that waits.
+	// batchSize bounds the small frames of one round, in bytes. So it bounds the small
+	// frames that go before a bulk frame that waits.
 	batchSize = 32 << 10
-	// burstGap is how soon after the end of a write another small message
-	// counts as part of a burst: less than a round trip on the same machine
-	// takes.
+	// burstGap is the time after the end of a write within which another small message
+	// counts as part of a burst. It is less than a round trip on the same machine.
 	burstGap = 3 * time.Microsecond
 )
 
-// scheduler decides what goes out next. Socket.mu protects its fields; whoever calls
-// a method has locked Socket.mu.
+// scheduler decides which messages are sent next. Socket.mu protects its fields, and
+// callers of its methods must have locked Socket.mu.
 type scheduler struct {
-	writing bool // a goroutine has the role of the writer: it writes, or is about to look for more
+	writing bool // a goroutine has the role of the writer: it writes, or is about to check for more
 
 	lastWrite time.Time // end of the last write
 
@@ -26,13 +26,13 @@ type scheduler struct {
 	out      int // cost of the messages in the round that is being written, in bytes
 	outSince time.Time
 
-	begun   []byte // a frame that has gone out up to begunAt only; mostly nil
+	begun   []byte // a frame whose first begunAt bytes are written; nil if there is none
 	begunAt int
 
 	pingDue, pongDue bool
 	pong             string // payload
 
-	idle chan struct{} // closed when nothing is left; nil if nobody waits for it
+	idle chan struct{} // closed when nothing is left to write; nil if no Flush waits
 }
 
 // laneList is a queue of lanes.
@@ -89,13 +89,13 @@ func (c *scheduler) enlist(l *Lane) {
 	}
 }
 
-// outgoing is a message that has left its lane.
+// outgoing is a message that was taken out of its lane.
 type outgoing struct {
 	*Message
-	budget *Budget // the lane's, in which the message counts until release
+	budget *Budget // the budget of the lane, in which the message counts until release
 }
 
-// release gives up a message that was written, or never will be.
+// release gives up a message that was written, or that will never be written.
 func (o outgoing) release() {
 	o.budget.Give(o.Cost())
 	o.Release()
@@ -112,8 +112,8 @@ func (c *scheduler) take(q *laneList) outgoing {
 }
 
 // inBurst reports whether m should wait for other messages and share a system call
-// with them, though nothing is being written just now. Pipelined requests have many
-// small answers, and a system call for each costs more than all other work.
+// with them, though nothing is being written now. The reason is that pipelined requests have
+// many small answers, and a system call for each answer costs more than all other work.
 func (c *scheduler) inBurst(m *Message) bool {
 	return len(m.Bytes) <= smallMessage && time.Since(c.lastWrite) < burstGap
 }
@@ -122,8 +122,8 @@ func (c *scheduler) isEmpty() bool {
 	return c.begun == nil && c.small.first == nil && c.bulk.first == nil && !c.pingDue && !c.pongDue
 }
 
-// round is what goes out together: control frames, small messages of as many
-// lanes as have one, and at most one bulk message; or what is left of a frame.
+// round has the frames that are written together: control frames, small messages of all
+// lanes that have one, and at most one bulk message. Or it has the rest of a frame.
 type round struct {
 	begun      []byte
 	begunAt    int
@@ -131,7 +131,7 @@ type round struct {
 	payload    string // of the pong
 	small      []outgoing
 	bulk       outgoing // its Message is nil if there is none
-	size       int      // at most, of all frames
+	size       int      // upper bound for all frames together, in bytes
 }
 
 // next fills r with the next round.
@@ -156,7 +156,7 @@ func (c *scheduler) next(r *round) {
 	}
 }
 
-// cost is the memory that the messages of the round take, in bytes.
+// cost returns the memory that the messages of the round take, in bytes.
 func (r *round) cost() (n int) {
 	for _, m := range r.small {
 		n += m.Cost()

@@ -27,45 +27,45 @@ const (
 
 // Errors of a Socket's methods.
 var (
-	// ErrText is [Socket.Read]'s answer to a text message, which it has thrown
-	// away. The socket lives on.
+	// ErrText is the error of [Socket.Read] for a text message, which Read has
+	// discarded. The socket stays open.
 	ErrText = errors.New("text message on a binary websocket")
-	// errTooLarge is for a message above [Config.MaxMessage]. One that comes
-	// in ends the socket; one that should go out is only refused.
+	// errTooLarge is for a message above [Config.MaxMessage]. Receiving such a
+	// message ends the socket. Sending it fails, and the socket stays open.
 	errTooLarge = errors.New("websocket message is too large")
 	// errLaneClosed is for a Send on a closed lane.
 	errLaneClosed = errors.New("lane is closed")
 )
 
-// Config says what a Socket is like. The zero value is usable.
+// Config has the options of a Socket. The zero value is usable.
 type Config struct {
 	PingInterval time.Duration // between pings, from the start on; 0 is 30 s
-	// PongTimeout ends a socket whose ping was not answered, or whose peer did
-	// not take what is written, for so long; 0 is 60 s.
+	// PongTimeout is the time in which a peer must answer a ping, and must accept
+	// a write. Otherwise the socket ends. 0 is 60 s.
 	PongTimeout time.Duration
-	MaxMessage  int // bytes, either way; 0 is [MaxMessage]
+	MaxMessage  int // bytes, in both directions; 0 is [MaxMessage]
 
-	// Large bounds how many sockets hold a message above 1 KiB at once: as many as
-	// the channel has room for, among all sockets that share the channel. A socket
-	// takes a place when a message turns out to be that large, and waits if there
-	// is none. It gives the place back with its next Read, or at its end. If the
-	// message is not whole messageTimeout after the socket got the place, the
-	// socket ends. Nil: no bound.
+	// Large bounds the number of sockets that hold a received message above 1 KiB at
+	// once. The bound is the capacity of the channel, for all sockets that share the
+	// channel. A socket takes a place when a message becomes that large, and waits if
+	// no place is free. It frees the place with its next Read, or at its end. If the
+	// message is not complete within messageTimeout after the socket got the place,
+	// the socket ends. Nil: no bound.
 	Large chan struct{}
 
-	// Traffic counts the bytes that pass; nil: nobody counts.
+	// Traffic counts the bytes that are sent and received; nil: they are not counted.
 	Traffic *Traffic
 
-	// Memory counts the buffers of messages above 1 KiB, while they are read and until
-	// the next Read. A socket waits before it takes another buffer while nothing is left
-	// of the budget that Memory and others are a part of. Nil: no bound.
+	// Memory counts the buffers of received messages above 1 KiB, from the start of
+	// their Read until the next Read. Before a socket takes another buffer, it waits
+	// until the topmost parent of Memory has memory left. Nil: no bound.
 	Memory *Budget
 
-	// The rest is for [Dial] alone.
+	// Only [Dial] uses the fields below.
 
-	// TLS is for wss; nil verifies against the system's roots. It is not changed.
+	// TLS is for wss; nil verifies against the system's roots. Dial does not change it.
 	TLS *tls.Config
-	// DialContext replaces TCP and the proxies of the environment; nil for none.
+	// DialContext replaces TCP and the proxies of the environment, if not nil.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -84,7 +84,7 @@ func (t *Traffic) received(n int) {
 	}
 }
 
-// withDefaults fills in what is left zero.
+// withDefaults sets the fields whose zero value stands for a default.
 func (c Config) withDefaults() Config {
 	if c.PingInterval <= 0 {
 		c.PingInterval = defaultPingInterval
@@ -98,13 +98,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Socket is one WebSocket. [Dial] and [Upgrade] make them, and their callers close
-// them. One goroutine reads; everything else may be called by any number of
-// goroutines at once.
+// Socket is one WebSocket. [Dial] and [Upgrade] make sockets, and their callers close
+// them. Only one goroutine may call Read. Any number of goroutines may call the other
+// methods concurrently.
 //
-// It ends by Close, by an error of the network, by a breach of RFC 6455, or
-// when its peer neither answers a ping nor takes a write within PongTimeout.
-// The end unblocks everybody and releases every message that waits.
+// A socket ends by Close, by an error of the network, or by a violation of RFC 6455. It also
+// ends if its peer does not answer a ping, or does not accept a write, within PongTimeout.
+// The end unblocks all callers and releases every message that waits.
 type Socket struct {
 	ws         *websocket.Conn // for reading only
 	wire       *wire
@@ -118,10 +118,10 @@ type Socket struct {
 	stopping sync.WaitGroup
 
 	mu      sync.Mutex // protects the fields below and those of the lanes
-	err     error      // why it ended; nil before
-	isLarge bool       // the last message, or the one that is being read, has a place in large
-	taken   int        // bytes of memory, for the same message
-	since   time.Time  // when it got its place, if it is still being read
+	err     error      // why the socket ended; nil before the end
+	isLarge bool       // the message that is being read, or else the last one, has a place in large
+	taken   int        // bytes that this message takes from memory
+	since   time.Time  // when this message got its place; zero once it is complete
 	sched   scheduler
 	beat    heartbeat
 }
@@ -149,7 +149,7 @@ func newSocket(ws *websocket.Conn, w *wire, client bool, cfg Config) *Socket {
 	return s
 }
 
-// fail ends the socket for the reason given; the first one counts.
+// fail ends the socket for the reason err. Only the first call has an effect.
 func (s *Socket) fail(err error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -163,14 +163,14 @@ func (s *Socket) fail(err error) {
 	s.dropWaitingLocked()
 	s.stopping.Add(1)
 	s.mu.Unlock()
-	// The connection is of no use whether or not its closing reports an error.
+	// An error of the close changes nothing: the connection is no longer used.
 	_ = s.wire.shut()
 	s.stopping.Done()
 }
 
 // Close ends the socket at once, without a close frame, and waits for its
-// goroutines. What has been written still arrives; what waits in lanes is
-// thrown away, see [Socket.Flush].
+// goroutines. Written messages still arrive. Messages that wait in lanes are
+// discarded; see [Socket.Flush].
 func (s *Socket) Close() error {
 	s.fail(net.ErrClosed)
 	s.stopping.Wait()
@@ -180,8 +180,8 @@ func (s *Socket) Close() error {
 // Done is closed when the socket has ended.
 func (s *Socket) Done() <-chan struct{} { return s.done }
 
-// Err tells why the socket has ended: net.ErrClosed after Close, nil before
-// the end. Of what the peer sent, an error repeats at most the code of a close frame.
+// Err returns the reason why the socket ended: net.ErrClosed after Close, nil before
+// the end. The error repeats nothing that the peer sent, except for the code of a close frame.
 func (s *Socket) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

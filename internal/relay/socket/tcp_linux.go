@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is how many bytes may lie in the kernel that it has not sent yet. They
-// go out before every small frame of another lane: on a path of 100 Mbit/s a small
-// frame needs 570 ms under a flood without this bound, 36 ms with it (medians), and
-// the flood is as fast (BenchmarkLatencyUnderFlood).
+// maxUnsent bounds the bytes that the kernel has accepted but not sent yet. These bytes
+// go out before every small frame of another lane. On a path of 100 Mbit/s under a flood,
+// a small frame needs 570 ms without this bound and 36 ms with it (medians). The flood
+// is as fast with the bound (BenchmarkLatencyUnderFlood).
 const maxUnsent = 32 << 10
 
 // tune sets the options of the TCP connection under conn. Go has set
@@ -23,10 +23,10 @@ func tune(conn net.Conn) {
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return // it is closed, as its user will see
+		return // the connection is closed, which the next read or write reports
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// After an error all works as well, but bulk delays small frames more.
+		// After an error everything still works, but bulk delays small frames more.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 	})
 }
@@ -41,8 +41,8 @@ type attempt struct {
 	err   error
 }
 
-// newAttempt returns nil for a connection that is not plain TCP: with TLS, say,
-// what is written is not what the kernel gets.
+// newAttempt returns nil for a connection that is not plain TCP, because with TLS, for
+// example, the bytes of a frame are not the bytes that the kernel gets.
 func newAttempt(conn net.Conn) *attempt {
 	c, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -50,7 +50,7 @@ func newAttempt(conn net.Conn) *attempt {
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return nil // it is closed, as its user will see
+		return nil // the connection is closed, which the next read or write reports
 	}
 	a := &attempt{raw: raw}
 	a.write = func(fd uintptr) bool {
@@ -60,12 +60,12 @@ func newAttempt(conn net.Conn) *attempt {
 	return a
 }
 
-// tryWrite writes as much of p as the kernel takes at once. Only the goroutine in
-// the role of the writer calls it.
+// tryWrite writes as much of p as the kernel accepts without waiting, and returns the
+// number of bytes. Only the goroutine in the role of the writer may call it.
 func (w *wire) tryWrite(p []byte) (int, error) {
 	a := w.attempt
 	a.p, a.n, a.err = p, 0, nil
-	// A deadline that an earlier write has left behind would fail this one.
+	// Without this, the deadline of an earlier write would fail this write.
 	_ = w.Conn.SetWriteDeadline(time.Time{})
 	err := a.raw.Write(a.write)
 	a.p = nil

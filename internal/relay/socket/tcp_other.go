@@ -4,11 +4,10 @@ package socket
 
 import "net"
 
-// tune does nothing here: the option that it sets is one of Linux.
+// tune does nothing here, because the option that it sets exists on Linux only.
 func tune(net.Conn) {}
 
-// attempt has no implementation here, so that small messages are written by the
-// writer's goroutine.
+// attempt has no implementation here, so the senders do not use tryWrite.
 type attempt struct{}
 
 func newAttempt(net.Conn) *attempt { return nil }

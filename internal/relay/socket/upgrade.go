@@ -10,28 +10,28 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// readBuffer is what one system call reads at most, in bytes. The rest of a large
-// message is not read through it, but straight into the message.
+// readBuffer is the size of gorilla's read buffer, in bytes. The rest of a large message is
+// read directly into the message, and not through this buffer.
 const readBuffer = 4 << 10
 
 // upgradeBuffers lend gorilla its write buffer for the upgrade. Without a pool each
-// connection would keep one, though gorilla writes nothing afterwards.
+// connection would keep a write buffer, though gorilla writes nothing afterwards.
 var upgradeBuffers sync.Pool
 
-// Upgrade answers a request for an upgrade. When it fails it has answered with
-// another status, and the error says why. The caller has checked before whether the
-// client may connect, and closes the socket.
+// Upgrade answers a request for an upgrade. If it fails, it has answered with
+// another status, and the error has the reason. The caller must check before whether the
+// client may connect, and must close the socket.
 //
-// As long as the handler runs, net/http keeps its own buffers for the
-// connection: a handler should return and leave the socket to a goroutine.
+// As long as the handler runs, net/http keeps its own buffers for the connection. So a
+// handler should return and leave the socket to a goroutine.
 func Upgrade(w http.ResponseWriter, r *http.Request, cfg Config) (*Socket, error) {
 	h := &hijacker{ResponseWriter: w}
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: upgradeTimeout,
 		ReadBufferSize:   readBuffer,
 		WriteBufferPool:  &upgradeBuffers,
-		// A page in a browser does not know the signed URL, and there is
-		// nothing else, such as a cookie, that it could make use of.
+		// The origin is not checked, because a page in a browser does not know the
+		// signed URL, and no cookie or the like gives it access.
 		CheckOrigin: func(*http.Request) bool { return true },
 	}
 	ws, err := upgrader.Upgrade(h, r, nil)

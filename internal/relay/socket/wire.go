@@ -9,14 +9,14 @@ import (
 	"github.com/execagent/execagent/internal/conns"
 )
 
-// maxUpgrade bounds what a peer may send before the WebSocket is open, in
-// bytes: the head of an HTTP answer, which net/http reads without a bound.
+// maxUpgrade bounds the bytes that a peer may send before the WebSocket is open: the
+// head of an HTTP answer. The bound is needed because net/http reads the head without one.
 const maxUpgrade = 64 << 10
 
-// maxNoise is how many bytes a peer may send within noiseWindow that are neither
-// content nor the one header of a message: control frames, and the headers of
-// messages in many small pieces. Each such frame costs nearly as much work as a
-// message, and no other limit counts it; an honest peer sends twelve a minute.
+// maxNoise bounds the bytes that a peer may send within noiseWindow and that are neither
+// content nor the first header of a message. These are control frames, and the headers of
+// messages in many small fragments. Each such frame costs nearly as much work as a
+// message, and no other limit counts it. An honest peer sends twelve of them a minute.
 const (
 	maxNoise    = 64 << 10
 	noiseWindow = 10 * time.Second
@@ -28,21 +28,21 @@ var errNoise = errors.New("peer sends too much that is no message")
 var errLongUpgrade = errors.New("answer to the upgrade is too long")
 
 // wire is the connection under a Socket, above TLS if there is any. gorilla
-// reads from it. Once the WebSocket is open, what gorilla writes is thrown away: it
-// could only be a close frame, none of which is ever sent (remote.md 4), and gorilla
-// has no setting against them. The Socket's own frames go out by write and tryWrite.
+// reads from it. Once the WebSocket is open, wire discards the writes of gorilla. They
+// could only be close frames, which are never sent (remote.md 4), and gorilla has no
+// option against them. The Socket's own frames go out by write and tryWrite.
 type wire struct {
 	net.Conn
 	gathers bool // write sends both parts in one system call, without a copy
 
-	attempt *attempt // nil where there is none
-	traffic *Traffic // nil until the WebSocket is open, and where nobody counts
-	open    bool     // the upgrade is over
-	budget  int      // bytes that may still come before it is
+	attempt *attempt // nil if tryWrite cannot be used
+	traffic *Traffic // nil until the WebSocket is open, and if bytes are not counted
+	open    bool     // the upgrade is complete
+	budget  int      // bytes that may still come before the upgrade is complete
 	reading atomic.Bool
 
-	// Only the reader uses these.
-	noise int // bytes that were read since then, less those that were used
+	// Only the reader uses these fields.
+	noise int // bytes that were read after since, less the bytes that used has counted
 	since time.Time
 }
 
@@ -54,7 +54,7 @@ func newWire(conn net.Conn) *wire {
 // tries reports whether tryWrite can write anything here.
 func (w *wire) tries() bool { return w.attempt != nil }
 
-// upgraded notes that the WebSocket is open. It is called before a second goroutine
+// upgraded notes that the WebSocket is open. It must be called before a second goroutine
 // uses the wire.
 func (w *wire) upgraded() {
 	w.open, w.since = true, time.Now()
@@ -73,8 +73,8 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.budget -= n
 		return n, err
 	}
-	// By now all that was read has been used, but for up to 4 KiB that gorilla may
-	// have read ahead.
+	// By now used has counted all content that was read, except for up to 4 KiB that
+	// gorilla may have read ahead.
 	if w.noise > maxNoise {
 		if now := time.Now(); now.Sub(w.since) > noiseWindow {
 			w.noise, w.since = 0, now
@@ -113,7 +113,7 @@ func (w *wire) SetWriteDeadline(t time.Time) error {
 
 // write sends a and then b, which may be empty. TCP takes both at once.
 func (w *wire) write(a, b []byte) error {
-	w.traffic.sent(len(a) + len(b)) // one that fails is the last
+	w.traffic.sent(len(a) + len(b)) // counts too much only if the write fails, and then it is the last
 	if len(b) == 0 {
 		_, err := w.Conn.Write(a)
 		return err
@@ -123,7 +123,7 @@ func (w *wire) write(a, b []byte) error {
 	return err
 }
 
-// tcp returns the TCP connection at the bottom of conn, nil if there is none.
+// tcp returns the TCP connection under conn, or nil if there is none.
 func tcp(conn net.Conn) *net.TCPConn {
 	for conn != nil {
 		if c, ok := conn.(*net.TCPConn); ok {
@@ -138,8 +138,7 @@ func tcp(conn net.Conn) *net.TCPConn {
 	return nil
 }
 
-// shut closes the connection at once, below TLS, in such a way that what was
-// written still arrives.
+// shut closes the connection at once, below TLS, so that written bytes still arrive.
 func (w *wire) shut() error {
 	c := tcp(w.Conn)
 	if c == nil {

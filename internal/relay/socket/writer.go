@@ -22,8 +22,8 @@ func (s *Socket) wakeWriterLocked() {
 
 // drain is the writer's goroutine. It ends as soon as nothing waits.
 func (s *Socket) drain() {
-	// Goroutines that have a message ready queue it before this one runs again, so
-	// that they share a system call.
+	// Goroutines that have a message ready queue it before this goroutine runs again. So
+	// their messages share a system call.
 	runtime.Gosched()
 	var r round
 	for {
@@ -45,8 +45,8 @@ func (s *Socket) drain() {
 	}
 }
 
-// finishLocked gives up the role of the writer if nothing is left to write, and
-// reports whether it has.
+// finishLocked gives up the role of the writer if nothing is left to write. It reports
+// whether it has given up the role.
 func (s *Socket) finishLocked() bool {
 	if s.err == nil && !s.sched.isEmpty() {
 		return false
@@ -59,8 +59,8 @@ func (s *Socket) finishLocked() bool {
 	return true
 }
 
-// writeInline writes the sender's own message. What others have queued
-// meanwhile is left to the writer's goroutine.
+// writeInline writes the sender's own message. Messages that others have queued
+// meanwhile are left to the writer's goroutine.
 func (s *Socket) writeInline(m *Message) error {
 	err := s.writeMessage(m)
 	m.Release()
@@ -78,8 +78,8 @@ func (s *Socket) writeInline(m *Message) error {
 	return nil
 }
 
-// tryInline writes what the kernel takes at once of a sender's own message. The
-// rest, and what others have queued meanwhile, is left to the writer's
+// tryInline writes as much of a sender's own message as the kernel accepts without waiting.
+// The rest, and the messages that others have queued meanwhile, are left to the writer's
 // goroutine.
 func (s *Socket) tryInline(m *Message) {
 	b := appendFrame(buffer.Get(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
@@ -101,8 +101,8 @@ func (s *Socket) tryInline(m *Message) {
 	}
 }
 
-// writeRound writes what scheduler.next has put together. Only the goroutine in the
-// role of the writer calls writeRound, writeMessage and writeBytes.
+// writeRound writes a round of scheduler.next. Only the goroutine in the
+// role of the writer may call writeRound, writeMessage and writeBytes.
 func (s *Socket) writeRound(r *round) error {
 	if r.begun != nil {
 		err := s.writeBytes(r.begun[r.begunAt:], nil)
@@ -156,9 +156,9 @@ func (s *Socket) writeMessage(m *Message) error {
 	return err
 }
 
-// writeBytes writes a and b, which may be nil, in one system call if it can.
+// writeBytes writes a and then b, in one system call if possible. b may be nil.
 func (s *Socket) writeBytes(a, b []byte) error {
-	// This fails on a closed connection only, and so does the write.
+	// This fails on a closed connection only, on which the write fails too.
 	_ = s.wire.Conn.SetWriteDeadline(time.Now().Add(s.patience))
 	err := s.wire.write(a, b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -170,9 +170,9 @@ func (s *Socket) writeBytes(a, b []byte) error {
 	return nil
 }
 
-// Flush waits until everything that lanes hold has been written. It is for an
-// orderly end, when nothing new is sent. The error is the context's, or the
-// reason of the socket's end.
+// Flush waits until all messages in lanes have been written. It is for an
+// orderly end, when nothing new is sent. The error is the cause of the context's end, or
+// the reason of the socket's end.
 func (s *Socket) Flush(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -195,7 +195,7 @@ func (s *Socket) Flush(ctx context.Context) error {
 	}
 }
 
-// dropWaitingLocked releases what lanes hold.
+// dropWaitingLocked releases the messages in all lanes.
 func (s *Socket) dropWaitingLocked() {
 	for _, q := range []*laneList{&s.sched.small, &s.sched.bulk} {
 		for q.first != nil {

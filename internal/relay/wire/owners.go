@@ -8,10 +8,10 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// StreamOwners says whose the streams are that an executor is about to resume, so that a
-// rendezvous which does not remember them gives them to nobody else (remote.md 8.1). Both
-// the stream's id and its owner, by ValidateResponse.Principal, are there as the beginning
-// of their SHA-256.
+// StreamOwners has the owners of the streams that an executor is about to resume. With it, a
+// rendezvous that does not remember these streams gives them only to their owners (remote.md
+// 8.1). The key is the first 8 bytes of the SHA-256 of the stream's id. The value is
+// the first 8 bytes of the SHA-256 of the owner, a ValidateResponse.Principal.
 type StreamOwners map[ownerHash]ownerHash
 
 type ownerHash [8]byte
@@ -21,8 +21,8 @@ func hashOwner[T ~string | ~[]byte](text T) ownerHash {
 	return ownerHash(sum[:])
 }
 
-// maxStreamOwners bounds how many streams a header may name. An executor serves 128
-// (remote.md 8.2), and a header of these has 2,731 bytes.
+// maxStreamOwners bounds the number of streams in a header. An executor serves 128 streams
+// (remote.md 8.2), and the header for 128 streams has 2,731 bytes.
 const maxStreamOwners = 512
 
 // Set notes the owner of a stream.
@@ -37,7 +37,7 @@ func (o StreamOwners) Known(stream string) bool {
 	return ok
 }
 
-// Is reports whether a stream is known to be the owner's.
+// Is reports whether owner is known to be the owner of a stream.
 func (o StreamOwners) Is(stream, owner string) bool {
 	want, ok := o[hashOwner(stream)]
 	return ok && want == hashOwner(owner)
@@ -52,7 +52,7 @@ func (o StreamOwners) Header() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseStreamOwners reads the value of HeaderStreamOwners, "" for none.
+// ParseStreamOwners decodes the value of HeaderStreamOwners. For "" it returns nil.
 func ParseStreamOwners(header string) (StreamOwners, error) {
 	const entry = 2 * len(ownerHash{})
 	b, err := strictjson.RawURLBase64.Decode(header)

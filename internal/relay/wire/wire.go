@@ -10,8 +10,8 @@ import (
 	"github.com/execagent/execagent/internal/strictjson"
 )
 
-// SecurityProfile names the only way in which a harness and an executor protect what they
-// send each other through a relay (remote.md 6.1).
+// SecurityProfile names the protection of the data between a harness and an executor through
+// a relay (remote.md 6.1). There is no other profile.
 const SecurityProfile = "noise_hybrid_ik_v1"
 
 // KeySuite names the algorithms of a [PublicKey] (remote.md 3). The name of the
@@ -24,42 +24,44 @@ const (
 	MLKEM768KeySize = 1184
 )
 
-// MaxAuthorization is how long a harness's authorization may be, in bytes of
+// MaxAuthorization is the largest length of a harness's authorization, in bytes of
 // UTF-8 (remote.md 6.3).
 const MaxAuthorization = 4096
 
-// Parts of the paths of the registry's HTTP API. A path is PathPrefix, the id of an
-// environment, and one of the others.
+// Parts of the paths of the registry's HTTP API. A path consists of PathPrefix, the id of an
+// environment, and one of the other parts.
 const (
 	PathPrefix   = "/cloud/environment/"
 	PathRegister = "/register"
 	PathValidate = "/validate"
 	PathConnect  = "/connect"
 
-	// Those of the direct transport (remote.md 10). That of the harness is an addition.
+	// The parts for the direct transport (remote.md 10). PathDirectConnect, for harnesses, is an
+	// addition to the reference.
 	PathDirectRegister = "/direct/register"
 	PathDirectConnect  = "/direct/connect"
 )
 
-// TransportDirect names the direct transport: JSON-RPC as it is on a websocket, protected by TLS
-// on each leg and by nothing else.
+// TransportDirect names the direct transport: plain JSON-RPC on a websocket. Its only
+// protection is the TLS of each websocket.
 const TransportDirect = "direct_jsonrpc_v1"
 
-// PathEnvironments is the path by which a harness asks which environments its key is for
-// (remote.md 3.6). QueryAfter in its query is the id after which the answer begins.
+// PathEnvironments is the path by which a harness asks for the environments that its key
+// may use (remote.md 3.6). QueryAfter in the query is the id after which the answer begins.
 const (
 	PathEnvironments = "/cloud/environments"
 	QueryAfter       = "after"
 )
 
-// ResetRevoked is the reason in the reset by which our rendezvous tells an executor that
-// the harness of the stream has lost the right to it.
+// ResetRevoked is the reason in the reset with which our rendezvous tells an executor that
+// the harness of the stream has lost its right to the stream.
 const ResetRevoked = "principal_revoked"
 
-// PrincipalStream begins the id of a stream that stands for a principal; its pseudonym
-// follows (ValidateResponse.Principal). No data goes through such a stream: by a
-// heartbeat of it an executor says that it still has something of that principal, and by a
-// reset with ResetRevoked it hears that the principal has lost its right (remote.md 8.2).
+// PrincipalStream is the first part of the id of a stream that stands for a principal. The
+// principal's pseudonym follows (ValidateResponse.Principal). No data goes through such a
+// stream. With a heartbeat of the stream an executor says that it still has resources of the
+// principal. With a reset whose reason is ResetRevoked the rendezvous tells the executor that
+// the principal has lost its right (remote.md 8.2).
 const PrincipalStream = "principal "
 
 // Headers of remote mode.
@@ -69,7 +71,7 @@ const (
 	// HeaderRejectionReason is on the answer of a rendezvous that refuses to upgrade.
 	HeaderRejectionReason = "X-Codex-Rendezvous-Rejection-Reason"
 	// HeaderStreamOwners is on the upgrade request of an executor that has streams to
-	// resume, see [StreamOwners]. It is an addition.
+	// resume, see [StreamOwners]. It is an addition to the reference.
 	HeaderStreamOwners = "X-Execagent-Stream-Owners"
 	// HeaderAccountID and HeaderFedRAMP go with a ChatGPT sign-in.
 	HeaderAccountID = "ChatGPT-Account-ID"
@@ -85,15 +87,16 @@ const (
 	CodeEnvironmentOffline = "environment_offline"
 )
 
-// Payloads of pings by which our rendezvous tells an executor of the direct transport who the
-// harness at the other end is, before the first message of it, and that this one has lost the right
-// to be there. A pseudonym follows, as in ValidateResponse.Principal. To others these are pings.
+// First parts of the payloads of pings from our rendezvous to an executor of the direct
+// transport. The pseudonym of the harness's principal follows, as in ValidateResponse.Principal.
+// PingPrincipal names the principal before the first message of the harness. PingRevoked says
+// that the principal has lost its right. Other executors only answer these pings.
 const (
 	PingPrincipal = "principal "
 	PingRevoked   = "revoked "
 )
 
-// ValidEnvironmentID reports whether id may name an environment: 1 to 256 of
+// ValidEnvironmentID reports whether id may name an environment: 1 to 256 characters of
 // [A-Za-z0-9_-] (remote.md 2).
 func ValidEnvironmentID(id string) bool {
 	for _, c := range []byte(id) {
@@ -135,8 +138,8 @@ func keyHalf(o *strictjson.Object, name string, size int) []byte {
 // UnmarshalJSON lets encoding/json read a key as strictly as UnmarshalObject does.
 func (k *PublicKey) UnmarshalJSON(data []byte) error { return strictjson.Unmarshal(data, k) }
 
-// Equal reports whether two keys are the same. It does not take constant time, which
-// public keys do not need.
+// Equal reports whether two keys are the same. It does not take constant time, because
+// public keys do not need it.
 func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }
@@ -147,20 +150,20 @@ func publicKey(o *strictjson.Object, name string) *PublicKey {
 	return k
 }
 
-// RegisterRequest says which key an executor has (remote.md 3.1).
+// RegisterRequest registers the key of an executor (remote.md 3.1).
 type RegisterRequest struct {
 	SecurityProfile   string     `json:"security_profile"`
 	ExecutorPublicKey *PublicKey `json:"executor_public_key"`
 }
 
-// UnmarshalObject requires both members and takes no others.
+// UnmarshalObject requires both members and refuses other members.
 func (r *RegisterRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("security_profile", "executor_public_key")
 	r.SecurityProfile = o.String("security_profile")
 	r.ExecutorPublicKey = publicKey(o, "executor_public_key")
 }
 
-// RegisterResponse says where the executor's rendezvous is. All members are
+// RegisterResponse has the URL of the executor's rendezvous. All members are
 // required; the registration id may be empty.
 type RegisterResponse struct {
 	EnvironmentID          *string `json:"environment_id"`
@@ -172,12 +175,12 @@ type RegisterResponse struct {
 // DirectRequest asks for a websocket of the direct transport, as an executor or as a harness.
 type DirectRequest struct {
 	Transport string `json:"transport"`
-	// RegistrationID is the one that the executor has already, from a registry that has said
-	// how many websockets it takes. It is an addition.
+	// RegistrationID is the registration that the executor has already. An executor sends it
+	// only to a registry whose answer had Websockets. It is an addition to the reference.
 	RegistrationID string `json:"registration_id,omitempty"`
 }
 
-// UnmarshalObject requires the transport and takes no members but these.
+// UnmarshalObject requires the transport and refuses members other than these two.
 func (r *DirectRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("transport", "registration_id")
 	r.Transport = o.String("transport")
@@ -186,15 +189,16 @@ func (r *DirectRequest) UnmarshalObject(o *strictjson.Object) {
 	}
 }
 
-// DirectResponse says where to open a websocket of the direct transport. All members are
-// required but the last.
+// DirectResponse has the URL of a websocket of the direct transport. All members except the
+// last are required.
 type DirectResponse struct {
 	EnvironmentID  string `json:"environment_id"`
 	Transport      string `json:"transport"`
 	RegistrationID string `json:"registration_id"`
 	URL            string `json:"url"`
-	// Websockets is how many of them an executor may have open at once, one for each harness,
-	// and one that waits; 0 stands for 1. It is an addition.
+	// Websockets is the number of websockets that an executor may have open at once: one for
+	// each harness, and one that waits for a harness. 0 stands for 1. It is an addition to the
+	// reference.
 	Websockets int `json:"websockets,omitempty"`
 }
 
@@ -205,7 +209,7 @@ type ValidateRequest struct {
 	HarnessKeyAuthorization string     `json:"harness_key_authorization"`
 }
 
-// UnmarshalObject requires all members and takes no others.
+// UnmarshalObject requires all members and refuses other members.
 func (r *ValidateRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("executor_registration_id", "harness_public_key", "harness_key_authorization")
 	r.ExecutorRegistrationID = o.String("executor_registration_id")
@@ -216,8 +220,9 @@ func (r *ValidateRequest) UnmarshalObject(o *strictjson.Object) {
 // ValidateResponse answers a ValidateRequest. A missing member counts as false.
 type ValidateResponse struct {
 	Valid bool `json:"valid"`
-	// Principal tells harnesses apart whose key is another one, and nothing else of them. It
-	// is an addition, and there only if Valid is true.
+	// Principal is a pseudonym of the harness's principal. It differs between principals and
+	// reveals nothing else about them. It is an addition to the reference, and is set only if
+	// Valid is true.
 	Principal string `json:"principal,omitempty"`
 }
 
@@ -226,13 +231,13 @@ type ConnectRequest struct {
 	HarnessPublicKey *PublicKey `json:"harness_public_key"`
 }
 
-// UnmarshalObject requires the member and takes no others.
+// UnmarshalObject requires the member and refuses other members.
 func (r *ConnectRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("harness_public_key")
 	r.HarnessPublicKey = publicKey(o, "harness_public_key")
 }
 
-// ConnectResponse is what a harness needs for one websocket. All members are
+// ConnectResponse has the data that a harness needs for one websocket. All members are
 // required.
 type ConnectResponse struct {
 	EnvironmentID           string     `json:"environment_id"`
@@ -243,16 +248,16 @@ type ConnectResponse struct {
 	HarnessKeyAuthorization string     `json:"harness_key_authorization"`
 }
 
-// Environment is what a harness is told of an environment.
+// Environment describes an environment to a harness.
 type Environment struct {
 	ID       string    `json:"environment_id"`
 	Online   bool      `json:"online"`
 	Since    time.Time `json:"online_since,omitzero"` // when its executor's websocket was opened
-	Executor string    `json:"executor,omitempty"`    // what the operator calls the executor
+	Executor string    `json:"executor,omitempty"`    // the operator's name for the executor
 }
 
-// EnvironmentsResponse lists environments, sorted by their ids. If Next is not empty there
-// are more, after that id.
+// EnvironmentsResponse lists environments, sorted by their ids. If Next is not empty, there
+// are more environments after the id Next.
 type EnvironmentsResponse struct {
 	Environments []Environment `json:"environments"`
 	Next         string        `json:"next,omitempty"`

@@ -40,9 +40,9 @@ func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Fi
 }
 
 // supervised returns the filter for processes whose calls a supervisor does at the
-// level of b, without the network, with it, or with a proxy. The listener of this filter
-// does the calls that have a row in package calls, and also signals where Landlock
-// does not keep them inside.
+// level of b, without the network, with the network, or with a proxy. The listener of this
+// filter does the calls that have a row in package calls. It also sends the signals if
+// Landlock does not keep them inside.
 func supervised(b sandbox.Backend, network sandbox.Network) Filter {
 	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
 	switch network {

@@ -14,7 +14,8 @@ const (
 )
 
 // programFor returns the program that is loaded with the listener. For [AskedExecs] it puts
-// instructions for the two calls before the filter's own, whose jumps are relative.
+// instructions for execve(2) and execveat(2) before the filter's own instructions. Those need
+// no change, because their jumps are relative.
 func (f Filter) programFor(l Listener) ([]unix.SockFilter, error) {
 	if l != AskedExecs {
 		return f.program()

@@ -17,8 +17,8 @@ import (
 // calls, and calls newer than the tables, fail with ENOSYS.
 type Filter string
 
-// The filters. sandbox.md, sections 7, 13, 14.4 and 14.5. [FiltersFor] chooses those of a
-// command; the fs helper has its own.
+// The filters. sandbox.md, sections 7, 13, 14.4 and 14.5. [FiltersFor] chooses the filters of a
+// command; the fs helper has its own filter.
 const (
 	// FilterHelper allows the fs helper the calls of a list; any other call kills it.
 	FilterHelper Filter = "helper"
@@ -34,19 +34,19 @@ const (
 	FilterManaged     Filter = "managed"
 	FilterManagedUnix Filter = "managed-unix"
 	// FilterLandlock is for processes without a network, a view and namespaces,
-	// whose policy allows no writes. It refuses what FilterRestricted refuses,
+	// whose policy allows no writes. It refuses the same calls as FilterRestricted,
 	// but does not check the modes of new files, because Landlock lets no file be
-	// made. It also refuses what Landlock does not control: changes of modes,
-	// owners, times and attributes, and IPC, which would be the host's.
+	// made. It also refuses actions that Landlock does not control: changes of modes,
+	// owners, times and attributes, and IPC, which would be the IPC of the host.
 	FilterLandlock Filter = "landlock"
 	// FilterHiddenPaths is loaded before FilterLandlock where the policy hides
 	// some paths: it refuses most calls that reveal facts about a path without
 	// opening it. It allows stat(2) and readlink(2).
 	FilterHiddenPaths Filter = "hidden-paths"
-	// FilterNetwork takes the network from processes whose file system is not
-	// restricted, and the ways to get a network through other processes. It refuses
-	// nothing else. One of these ways, files of procfs, is invisible to a filter:
-	// [sandbox.NetworkRuleset] closes it.
+	// FilterNetwork takes the network, and the ways to get a network through other
+	// processes, from processes whose file system is not restricted. It refuses
+	// nothing else. A filter cannot see one of these ways, the files of procfs;
+	// [sandbox.NetworkRuleset] closes that way.
 	FilterNetwork Filter = "network"
 	// FilterExecs refuses nothing. It has no program of its own: it can only be
 	// loaded with a listener that is [AskedExecs].

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LandlockABI returns the version of Landlock that the kernel has; 0 if it has
-// none.
+// LandlockABI returns the version of the kernel's Landlock ABI, or 0 if the kernel has no
+// Landlock.
 func LandlockABI() int {
 	abi, err := landlock.LandlockGetABIVersion()
 	if err != nil {
@@ -23,12 +23,12 @@ func LandlockABI() int {
 	return abi
 }
 
-// RestrictThread sets no_new_privs and restricts the calling thread, and what it
-// forks or executes, by the ruleset. The caller must be locked to the thread.
-// Paths that are missing, that this user cannot reach, or that a symbolic link
-// now leads to, are left out, which allows less; any other error leaves the
-// thread as it was, but for no_new_privs. A ruleset that handles nothing is an
-// error.
+// RestrictThread sets no_new_privs and restricts, by the ruleset, the calling thread
+// and everything that it forks or executes. The caller must be locked to the thread.
+// Paths are left out if they are missing, if this user cannot reach them, or if they
+// contain a symbolic link now. This allows less than the ruleset. Any other error leaves
+// the thread unrestricted, though no_new_privs may be set. A ruleset that handles nothing
+// is an error.
 func RestrictThread(r sandbox.Ruleset) error {
 	fd, err := open(r)
 	if err != nil {
@@ -74,13 +74,14 @@ func RestrictProcess(r sandbox.Ruleset) error {
 	return nil
 }
 
-// open makes the ruleset in the kernel; the caller closes the descriptor.
+// open creates the ruleset in the kernel. The caller closes the descriptor.
 func open(r sandbox.Ruleset) (fd int, err error) {
 	if r.FS == 0 && r.Scoped == 0 {
 		return -1, errors.New("making a landlock ruleset: it handles nothing")
 	}
-	// The struct may be longer than an old kernel's own, as long as the part that
-	// the kernel does not know is zero. It is: the ruleset was made for the ABI.
+	// The struct may be longer than the struct of an old kernel if the part that the
+	// kernel does not know is zero. It is zero, because the ruleset was made for the
+	// kernel's ABI.
 	fd, err = landlock.LandlockCreateRuleset(&landlock.RulesetAttr{HandledAccessFS: r.FS, Scoped: r.Scoped}, 0)
 	if err != nil {
 		return -1, fmt.Errorf("making a landlock ruleset: %w", err)
@@ -94,9 +95,9 @@ func open(r sandbox.Ruleset) (fd int, err error) {
 	return fd, nil
 }
 
-// add puts a rule into the ruleset. For a rule with exceptions it goes down to
-// them, and adds a rule for each entry that lies beside an exception or a
-// directory on the way.
+// add puts a rule into the ruleset. For a rule with exceptions it descends to the
+// exceptions. The directories on the way get at most the right to be listed. Their entries
+// that are not exceptions and contain none get the rights of the rule.
 func add(ruleset int, r sandbox.PathRule) error {
 	if len(r.Except) == 0 {
 		return addPath(ruleset, r.Path, r.Rights)
@@ -128,12 +129,12 @@ next:
 	return nil
 }
 
-// fileRights are those that a rule for anything but a directory may have;
-// the kernel refuses others.
+// fileRights are the rights that a rule for anything but a directory may have. The kernel
+// refuses other rights in such a rule.
 const fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 
-// addPath allows the rights on what is at the path.
+// addPath allows the rights on the file or directory at the path.
 func addPath(ruleset int, path string, rights uint64) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,

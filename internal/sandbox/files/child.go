@@ -24,16 +24,17 @@ import (
 
 // Main is the fs helper: it confines this process to the policy on
 // descriptor 3 and serves file requests on descriptor 0 until the agent closes
-// the other end. It returns the exit status. Main calls it first of all.
+// the other end. It returns the exit status. The main function of the program must call it
+// before anything else.
 //
-// The steps, in this order: each says why it is where it is. When one fails,
-// the agent is told, and nothing is served.
+// The order of the steps matters; a comment at each step has the reason. If a step fails,
+// the agent gets the error, and nothing is served.
 func Main() int {
-	// A setting of its own also stops the runtime from looking after the limits
-	// of its cgroup, which it does through a descriptor that goes in the next
-	// step. Two: one request must not wait for the collector or another.
+	// An explicit setting also stops the runtime from reading the limits of its cgroup.
+	// The runtime reads them through a descriptor that the next step closes. The number is
+	// two, because a request must not wait for the garbage collector or another request.
 	runtime.GOMAXPROCS(2)
-	runtime.LockOSThread() // the main thread is the one that procfs shows
+	runtime.LockOSThread() // because procfs shows the attributes of the main thread
 	view, layers, err := confine()
 	runtime.UnlockOSThread()
 	if err != nil {
@@ -54,14 +55,14 @@ const (
 	setupFile    = 3
 )
 
-// confine gives up, for good, what serving under the policy does not need. It
-// returns the layers that hold.
+// confine gives up, forever, all rights that serving under the policy does not need. It
+// returns the view and the layers that are in force.
 func confine() (*fsops.View, []string, error) {
-	// First, so that nothing the agent leaked is ever within reach.
+	// First, so that a descriptor that the agent leaked is never within reach.
 	if err := closeStray(); err != nil {
 		return nil, nil, err
 	}
-	// Before the ruleset, which is made of it.
+	// Before the ruleset, which is derived from the setup.
 	encoded, err := readAll(setupFile, maxSetup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the setup: %w", err)
@@ -70,17 +71,18 @@ func confine() (*fsops.View, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The agent passes no environment, but somebody else who starts this binary might.
+	// The agent passes no environment, but another program that starts this binary might.
 	os.Clearenv()
-	// From here on only processes with CAP_SYS_PTRACE can look into this one, and
-	// it leaves no core.
+	// From here on only processes with CAP_SYS_PTRACE can inspect this process, and
+	// it leaves no core file.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("becoming non-dumpable: %w", err)
 	}
 	if err := limitResources(); err != nil {
 		return nil, nil, err
 	}
-	// Opens the root and procfs, which the ruleset need not allow.
+	// Before the ruleset, because it opens the root and procfs, which the ruleset need not
+	// allow.
 	view, err := newView(setup.policy, append(setup.hidden, os.Getpid())...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the view: %w", err)
@@ -94,8 +96,8 @@ func confine() (*fsops.View, []string, error) {
 	return view, layers, err
 }
 
-// closeStray closes every descriptor but those of the helper's own. It takes
-// away that of the runtime for its cgroup too.
+// closeStray closes every descriptor that does not belong to the helper. One of them is the
+// descriptor of the runtime for its cgroup.
 func closeStray() error {
 	if err := unix.CloseRange(setupFile+1, ^uint(0)>>32, 0); err != nil {
 		return fmt.Errorf("closing stray descriptors: %w", err)
@@ -103,13 +105,14 @@ func closeStray() error {
 	return nil
 }
 
-// Limits of a helper; sandbox.md 16. There is none on CPU time: a helper that
-// lives for long uses up any. Nor on the size of files: it copies larger ones
-// than it reads. Nor on open files but the user's: with one below that of commands
-// it could send none while they have as many under way (reserveDescriptors).
+// Limits of a helper; sandbox.md 16. CPU time has no limit, because a long-lived helper
+// would reach any. The size of files has no limit, because a helper may copy larger files
+// than it reads. The limit of open files is raised to the user's hard limit. With a lower
+// limit than commands have, a helper could pass no descriptors while commands have as many
+// in flight (unix(7), ETOOMANYREFS; reserved of package confine).
 const (
-	// maxMemory is address space, in bytes, over what is mapped at the start:
-	// the largest listing, twice.
+	// maxMemory is the address space, in bytes, that a helper may map in addition to the
+	// mappings at its start. The largest listing fits twice.
 	maxMemory = 4 << 30
 )
 
@@ -139,8 +142,8 @@ func limitResources() error {
 	return nil
 }
 
-// mappedMemory is the size of the address space that is in use, in bytes. The
-// race detector, for one, reserves more than any limit.
+// mappedMemory returns the size of the address space in use, in bytes. It is needed
+// because the race detector, for example, reserves more address space than any limit.
 func mappedMemory() (uint64, error) {
 	fd, err := unix.Open("/proc/self/statm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	var statm []byte
@@ -178,10 +181,10 @@ func readAll(fd, limit int) ([]byte, error) {
 	}
 }
 
-// dropEverywhere empties the capability sets of all threads. The bounding set,
-// which only matters to what is executed, is emptied on this thread alone: the
-// filter lets no thread execute anything, and every call on all threads stops
-// the process for as long as a request takes.
+// dropEverywhere empties the capability sets of all threads. It empties the bounding set
+// of this thread only, because that set only matters to execve(2), which the filter allows
+// to no thread. Each system call on all threads stops the process for as long as a request
+// takes.
 func dropEverywhere() error {
 	if err := linux.DropBoundingCaps(); err != nil {
 		return err
@@ -199,8 +202,8 @@ func dropEverywhere() error {
 	return linux.CheckCaps()
 }
 
-// allThreads makes a system call on every thread, also on those that cgo made:
-// a build for the race detector has some.
+// allThreads makes a system call on every thread, also on the threads that cgo made, because
+// a build for the race detector has such threads.
 func allThreads(step string, call, a, b, c uintptr) error {
 	if _, _, errno := psx.Syscall6(call, a, b, c, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("%s on all threads: %w", step, errno)
@@ -216,32 +219,32 @@ const (
 
 func isLandlock(layer string) bool { return strings.HasPrefix(layer, landlockLayer) }
 
-// restrict has the kernel bound what a mistake in this program can do: Landlock
-// where there is one, and the system call filter, without which nothing is
-// served (sandbox.md 15).
+// restrict has the kernel bound the damage of a mistake in this program (sandbox.md 15). It
+// applies Landlock if the kernel has it, and the system call filter. Without the filter
+// nothing is served.
 func restrict(p *sandbox.Policy) (layers []string, err error) {
 	if abi := enforce.LandlockABI(); abi > 0 {
 		if err := enforce.RestrictProcess(p.HelperRuleset(abi)); err != nil {
 			return nil, err
 		}
-		// Before the filter, which would end the process for trying.
+		// Before the filter, which kills the process for these calls.
 		if err := checkRefused(p, abi); err != nil {
 			return nil, err
 		}
 		layers = append(layers, fmt.Sprint(landlockLayer, abi))
 	}
 	debug.SetGCPercent(gcPercent)
-	// Last, because it forbids all of the above.
+	// Last, because the filter forbids all of the steps above.
 	if err := enforce.FilterHelper.LoadProcess(); err != nil {
 		return nil, err
 	}
 	return append(layers, seccompLayer), nil
 }
 
-// checkRefused tries what the ruleset must refuse.
+// checkRefused tries actions that the ruleset must refuse.
 func checkRefused(p *sandbox.Policy, abi int) error {
 	if abi >= 6 {
-		// Scoped signals reach no process outside, whatever user it belongs to.
+		// Scoped signals reach no process outside of the domain, whatever its user.
 		switch err := unix.Kill(os.Getppid(), 0); err {
 		case unix.EPERM:
 		case nil:

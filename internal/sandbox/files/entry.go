@@ -13,8 +13,8 @@ import (
 )
 
 // entry is one policy in use: its places, as they were when they were looked up,
-// and at most one helper in its life. It goes one way, and is never renewed; when
-// anything about the policy has to be different, the pool makes another entry.
+// and at most one helper in its life. Its states have one order, and no state comes
+// again. If anything about the policy has changed, the pool makes another entry.
 //
 //	Pool.ask ──► asked            requests wait for resolved
 //	               │ resolve      looks the places up, in its turn
@@ -26,49 +26,55 @@ import (
 //	               │ retire       for one of the reasons below, from any state
 //	               ▼
 //	             retired          out of the index; requests that hold it finish
-//	               │ dispose      with the last of them, at once if there is none
+//	               │ dispose      after the last of them, at once if there is none
 //	               ▼
 //	             gone             Pool.gone
 //
-// It is retired when nobody waits for it before it was looked up (Pool.leave), when
-// the look-up or the start of the helper fails, when a place has changed or the
-// helper is over, too old or has served enough (Pool.entry, by fresh; FS; start), when it
-// was idle for long enough (expire), when there are too many (Pool.trim) or
-// descriptors are needed (retireIdle), and when the pool closes (abort).
+// An entry is retired for these reasons:
 //
-// The arrows are functions; update is the one way to change what mu guards. The
-// pool's mutex is taken before mu, and neither while something is waited for.
+//   - no caller waits for it, and its look-up has not begun (Pool.leave)
+//   - the look-up or the start of the helper failed (resolve, start)
+//   - a place has changed, or the helper has ended, is too old or has got enough
+//     requests (Pool.entry by fresh, FS.try, start)
+//   - it was idle for Config.Idle (expire)
+//   - the pool has too many entries, descriptors or helpers (Pool.trim)
+//   - another entry needs descriptors (retireIdle)
+//   - the pool closes (abort)
+//
+// The arrows are functions. Only update changes the fields that mu guards. The
+// pool's mutex is taken before mu. A goroutine that has one of them never waits for
+// anything but a mutex.
 type entry struct {
 	pool *Pool
 	key  [32]byte
 
-	// Pool.mu guards these: they are about callers that find the entry by the index.
-	waiting  int           // callers that asked for it, less those that left
-	begun    bool          // the look-up
-	unwanted chan struct{} // closed when all callers have left before that
+	// Pool.mu guards these fields about the callers that find the entry in the index.
+	waiting  int           // callers that asked for the entry, less the callers that left
+	begun    bool          // the look-up has begun
+	unwanted chan struct{} // closed when all callers have left before the look-up has begun
 
 	resolved    chan struct{} // closed when the next four are set
 	err         error
 	places      *resolve.Resolved
-	view        *fsops.View // of a policy with FullRead: its reads are done here
+	view        *fsops.View // for the reads of a policy with FullRead, which this process does
 	descriptors int         // of places
 
 	gone chan struct{} // closed when nothing is left of it
 
 	used     atomic.Int64 // when the last request ended, in ns since 1970
-	requests atomic.Int64 // that the helper got
+	requests atomic.Int64 // the number of requests that the helper got
 
 	mu        sync.Mutex
-	holds     int // requests, and a helper that is being started
+	holds     int // the requests that hold the entry, and resolve or start while they run
 	retired   bool
 	disposing bool // dispose runs, or has run
-	aborted   bool // no helper may be started, and one that starts is ended
+	aborted   bool // no helper may be started, and a helper that starts is ended
 	idle      *time.Timer
 	starting  chan struct{} // nil until a helper is needed, closed when the next three are set
 	worker    *worker
 	started   time.Time
 	startErr  error
-	ended     chan struct{} // closed when the helper is reaped, or there is none and will be none
+	ended     chan struct{} // closed when the helper is reaped, or when no helper can start any more
 }
 
 func newEntry(p *Pool, key [32]byte) *entry {
@@ -80,8 +86,8 @@ func newEntry(p *Pool, key [32]byte) *entry {
 	return e
 }
 
-// update changes what mu guards, and disposes of the entry if it is retired by then
-// and nothing holds it.
+// update calls change, which changes the fields that mu guards. If the entry is then retired
+// and nothing holds it, update disposes of it.
 func (e *entry) update(change func()) {
 	e.mu.Lock()
 	change()
@@ -101,11 +107,11 @@ func (e *entry) resolve(policy *sandbox.Policy) {
 	e.update(func() {
 		if keep = e.err == nil && !e.retired; keep {
 			e.idle = time.AfterFunc(e.pool.config.Idle, e.expire)
-			e.holds++ // until the others have made room
+			e.holds++ // until keepBounds has returned
 		}
 	})
 	if e.err != nil {
-		e.retire() // before anybody hears of it: who asks again gets another entry
+		e.retire() // before resolved is closed, so that a caller that asks again gets another entry
 	}
 	close(e.resolved)
 	if keep {
@@ -114,8 +120,8 @@ func (e *entry) resolve(policy *sandbox.Policy) {
 	}
 }
 
-// tryLookUp waits for its turn and looks up, a second time when others had all
-// the descriptors.
+// tryLookUp waits for its turn and looks the places up. If no descriptors were left, it has
+// the pool free some and looks up once more.
 func (e *entry) tryLookUp(policy *sandbox.Policy) error {
 	end, err := e.pool.lookups.begin(e.unwanted, e.pool.closing)
 	if err != nil {
@@ -161,9 +167,9 @@ func (e *entry) isResolved() bool {
 	}
 }
 
-// A policy's answer becomes the resolver's by its number. The two enumerations
-// lie in packages that must not import each other: when a value of one moves,
-// this does not compile.
+// rulesOf converts a sandbox.Access to the fsops.Access with the same number. The two
+// enumerations are in packages that must not import each other. If the number of one
+// value changes, these lines do not compile.
 var (
 	_ = [1]int{}[sandbox.Hidden-sandbox.Access(fsops.Hidden)]
 	_ = [1]int{}[sandbox.Denied-sandbox.Access(fsops.Denied)]
@@ -171,14 +177,14 @@ var (
 	_ = [1]int{}[sandbox.Write-sandbox.Access(fsops.Write)]
 )
 
-// newView returns the file operations under a policy, done in this process.
+// newView returns a view, which does the file operations under a policy in this process.
 func newView(p *sandbox.Policy, hidden ...int) (*fsops.View, error) {
 	rules := rulesOf(p)
 	rules.HiddenPIDs = hidden
 	return fsops.NewView(rules)
 }
 
-// rulesOf returns the questions of a view, answered by a policy.
+// rulesOf returns the rules of a policy in the form that a view needs.
 func rulesOf(p *sandbox.Policy) fsops.Rules {
 	return fsops.Rules{
 		Access:     func(path string) fsops.Access { return fsops.Access(p.Access(path)) },
@@ -202,8 +208,8 @@ func (e *entry) fresh() bool {
 	return e.places.Fresh()
 }
 
-// hold keeps what the entry has until release. It returns false once the entry is
-// retired: the request has to ask for another one.
+// hold keeps the resources of the entry until release. It returns false once the entry is
+// retired. The request then has to ask for another entry.
 func (e *entry) hold() (ok bool) {
 	e.update(func() {
 		if ok = !e.retired; ok {
@@ -219,9 +225,9 @@ func (e *entry) release() {
 	e.update(func() { e.holds-- })
 }
 
-// retire keeps new requests from the entry. What it has goes with the last request
-// that holds it; the descriptors of its places, which only new requests need, go at
-// once. It may be called often, in any state.
+// retire keeps new requests from the entry. Its resources are freed after the last request
+// that holds it. The descriptors of its places are closed at once, because only new requests
+// need them. retire may be called often, in any state.
 func (e *entry) retire() {
 	e.pool.unlist(e)
 	e.update(func() {
@@ -238,8 +244,8 @@ func (e *entry) retire() {
 	})
 }
 
-// retireIdle retires the entry if it is resolved and nothing holds it, and reports
-// whether that was so.
+// retireIdle retires the entry if it is resolved and nothing holds it. It reports whether the
+// entry was idle in this sense.
 func (e *entry) retireIdle() (idle bool) {
 	if !e.isResolved() {
 		return false
@@ -251,8 +257,8 @@ func (e *entry) retireIdle() (idle bool) {
 	return idle
 }
 
-// expire retires the entry when it was idle for long enough, and comes again
-// otherwise. The timer calls it.
+// expire retires the entry if it was idle for Config.Idle. Otherwise it sets the timer again.
+// Only the timer calls it.
 func (e *entry) expire() {
 	idle := time.Since(time.Unix(0, e.used.Load()))
 	keep := false
@@ -267,8 +273,8 @@ func (e *entry) expire() {
 	}
 }
 
-// abort retires the entry, and ends its helper whatever that is doing. The channel is
-// closed once the entry has no process any more, and will have none.
+// abort retires the entry, and kills its helper even if the helper has requests. The result is
+// closed once the helper is reaped, or at once if there is none. No helper starts after that.
 func (e *entry) abort() <-chan struct{} {
 	var w *worker
 	e.update(func() {
@@ -285,8 +291,8 @@ func (e *entry) abort() <-chan struct{} {
 	return e.ended
 }
 
-// dispose lets go of all that a retired entry has. It waits for a look-up that is
-// under way, and for the end of the helper.
+// dispose frees all resources of a retired entry. It waits for the end of a look-up that
+// runs, and for the end of the helper.
 func (e *entry) dispose() {
 	defer e.pool.gone(e)
 	<-e.resolved
@@ -304,9 +310,9 @@ func (e *entry) dispose() {
 	}
 }
 
-// worth orders entries for trim, the least recently used first. An entry with one
-// request or none counts as used earlier, by the head start that the pool gives the
-// others: so a client that asks for ever new policies evicts its own.
+// worth orders entries for trim, the least recently used first. It returns the time of the
+// last use, in ns since 1970. For an entry with at most one request it returns a time that is
+// Pool.head earlier, so that a client that asks for ever new policies evicts its own entries.
 func (e *entry) worth() int64 {
 	used := e.used.Load()
 	if e.requests.Load() <= 1 {
@@ -333,8 +339,8 @@ func (e *entry) isHeld() bool {
 }
 
 // helper returns the entry's helper, for a request that holds the entry. The first
-// request that needs one has it started; when that request is given up, the start
-// is not.
+// request that needs a helper has it started. The start goes on even if that request
+// is given up.
 func (e *entry) helper(ctx context.Context) (*worker, error) {
 	var err error
 	e.update(func() {
@@ -345,7 +351,7 @@ func (e *entry) helper(ctx context.Context) (*worker, error) {
 		default:
 			e.starting = make(chan struct{})
 			e.holds++
-			go e.start() // until ended
+			go e.start() // ends when ended is closed
 		}
 	})
 	if err != nil {
@@ -372,14 +378,14 @@ func (e *entry) start() {
 		aborted = e.aborted
 	})
 	if err != nil {
-		e.retire() // before anybody hears of it: who asks again gets another helper
+		e.retire() // before starting is closed, so that a caller that asks again gets another helper
 		close(e.starting)
 		e.release()
 		return
 	}
 	close(e.starting)
 	e.pool.countStart()
-	if aborted { // before abort could know of the helper
+	if aborted { // at that time abort did not know the helper
 		w.fail(errClosed)
 	}
 	e.pool.report(w.layers)
@@ -391,8 +397,8 @@ func (e *entry) start() {
 	<-e.pool.processes
 }
 
-// spawn waits until one more process may run, and starts it, a second time when
-// others had all the descriptors.
+// spawn waits until one more process may run, and starts it. If no descriptors were left, it
+// has the pool free some and tries once more.
 func (e *entry) spawn() (*worker, error) {
 	if err := take(e.pool.processes, nil, e.pool.closing); err != nil {
 		return nil, err

@@ -9,13 +9,13 @@ import (
 	"github.com/execagent/execagent/internal/discovery"
 )
 
-// FS is the operations of [fsops.FS] under one policy. Reads that the
-// policy leaves unrestricted are done in this process, all else by a helper
-// that is confined to the policy (sandbox.md 13). All methods may run at once.
+// FS has the operations of [fsops.FS] under one policy. If the policy lets everything
+// be read, this process does the reads. A helper that is confined to the policy does all
+// other operations (sandbox.md 13). All methods may be called concurrently.
 //
-// They fail as those of [fsops.View] do, and with a [HelperError]. When the
-// context ends they return its error at once; a mutation may still be done
-// then.
+// The methods return the errors of [fsops.View] and [HelperError]. When the
+// context ends they return its error at once, but the helper may still complete
+// a mutation.
 type FS struct {
 	pool  *Pool
 	asked *Keyed
@@ -80,8 +80,8 @@ func (f *FS) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, 
 	return r.entries, nil
 }
 
-// Walk lists what is under root. o.Size must not be less than the length of
-// the path and 64, the size that a helper counts for an entry.
+// Walk lists the files and directories under root. o.Size must return at least the length of
+// the path plus 64, because a helper counts this size for an entry.
 func (f *FS) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.WalkResult, error) {
 	if f.readsHere() {
 		return here(ctx, f, func(v *fsops.View) (fsops.WalkResult, error) { return v.Walk(ctx, root, o) })
@@ -93,8 +93,8 @@ func (f *FS) Walk(ctx context.Context, root string, o fsops.WalkOptions) (fsops.
 	return walkResult(r, o.Size), nil
 }
 
-// walkResult cuts a walk off where it would have ended by the caller's count
-// of its size.
+// walkResult returns the walk of a helper. It truncates the walk where size, the caller's
+// count, exceeds [fsops.MaxWalkSize], because a walk with this count would have ended there.
 func walkResult(r result, size func(string, error) int) fsops.WalkResult {
 	w := fsops.WalkResult{Truncated: r.truncated}
 	total := 0
@@ -126,7 +126,7 @@ func (f *FS) Discover(ctx context.Context, root string) (*discovery.Root, error)
 	return discovery.Unpack(r.packed)
 }
 
-// Remove removes what is at path.
+// Remove removes the file or directory at path.
 func (f *FS) Remove(ctx context.Context, path string, recursive, force bool, links fsops.Links) error {
 	_, err := f.call(ctx, request{op: opRemove, path: path, recursive: recursive, force: force, links: links})
 	return err
@@ -144,8 +144,8 @@ func (f *FS) Rename(ctx context.Context, src, dst string, replace bool) error {
 	return err
 }
 
-// Watchable tells why path may not be watched, by the policy with its places looked
-// up: its paths are canonical.
+// Watchable returns the reason why path may not be watched, or nil. It asks the policy
+// whose places were looked up, because the paths of that policy are canonical.
 func (f *FS) Watchable(path string, directory bool) error {
 	rules := rulesOf(f.entry.places.Policy)
 	return rules.Watchable(path, directory)
@@ -165,8 +165,9 @@ func here[T any](ctx context.Context, f *FS, read func(*fsops.View) (T, error)) 
 	return read(e.view)
 }
 
-// hold returns the entry, or the one that has taken its place, held. That has
-// a view if the entry has: it is of the same policy.
+// hold holds the entry of f, or the entry that has replaced it, and returns the held entry.
+// A replacement has a view if and only if the entry of f has one, because both are of the
+// same policy.
 func (f *FS) hold(ctx context.Context) (*entry, error) {
 	e := f.entry
 	for !e.hold() {
@@ -178,14 +179,14 @@ func (f *FS) hold(ctx context.Context) (*entry, error) {
 	return e, nil
 }
 
-// maxTries is how often a request is sent that no helper has seen. The second try is for a helper
-// that was killed while it had nothing to do, which only the next request finds out. The third is
-// for a host so short of memory that the new helper is killed as well. If the third helper dies
-// before it takes the request, more tries would only start more helpers that die.
+// maxTries is the number of helpers that a request is sent to until one of them receives it. The
+// second try is for a helper that was killed while it was idle, because only the next request
+// notices that. The third try is for a host so short of memory that the new helper is killed too.
+// If the third helper dies before it receives the request, more helpers would die as well.
 const maxTries = 3
 
-// call has a helper do what r asks. The descriptor of its result is -1 on
-// error.
+// call sends r to a helper and waits for the result. On error the descriptor of the result
+// is -1.
 func (f *FS) call(ctx context.Context, r request) (result, error) {
 	for _, path := range []string{r.path, r.to} {
 		if len(path) > maxPath {

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// maxLookups is how many policies are looked up at once: each may take
-	// some tenths of a second of a processor, and memory for all it sees.
+	// maxLookups is the number of policies that are looked up at once. A look-up may take
+	// some tenths of a second of processor time, and memory for every file that it sees.
 	maxLookups = 4
-	// maxWaiting is how many more may be held up by a file system that does not
-	// reply. None of them can be interrupted, and each takes a thread.
+	// maxWaiting is the number of further look-ups that may wait for a file system that
+	// does not answer. Such a look-up cannot be interrupted, and takes a thread.
 	maxWaiting = 4
 )
 
-// errUnwanted is the error of a policy that was not looked up since no request
+// errUnwanted is the error of a policy that was not looked up, because no request
 // waits for it any more.
 var errUnwanted = errors.New("nobody waits for the policy")
 
-// lookups bounds how many policies are looked up at once. They wait for their
-// turn in the order in which they came.
+// lookups bounds the number of policies that are looked up at once. The look-ups wait for
+// their turn in the order in which they came.
 type lookups struct{ all, busy chan struct{} }
 
 func newLookups() *lookups {
 	return &lookups{all: make(chan struct{}, maxLookups+maxWaiting), busy: make(chan struct{}, maxLookups)}
 }
 
-// begin waits for a turn until unwanted or closing is closed. The caller calls end.
-// A lookup that takes longer than patience gives up its turn before: it waits for a
-// file system, not for a processor.
+// begin waits for a turn, or until unwanted or closing is closed. The caller calls end after
+// the look-up. A look-up that takes longer than patience gives up its turn before its end,
+// because it waits for a file system and not for a processor.
 func (l *lookups) begin(unwanted, closing <-chan struct{}) (end func(), err error) {
 	if err := take(l.all, unwanted, closing); err != nil {
 		return nil, err
@@ -60,9 +60,9 @@ func take(slots chan<- struct{}, unwanted, closing <-chan struct{}) error {
 	}
 }
 
-// defaultDescriptors leaves the greater part of what this process may open to
-// connections and processes, also while all that is looked up at once holds as
-// much as it can.
+// defaultDescriptors returns the default of [Config.Descriptors]. It leaves most of the
+// descriptors of this process to connections and processes, even while every look-up holds
+// as many descriptors as it may.
 func defaultDescriptors() int {
 	const most = 2048
 	var limit unix.Rlimit

@@ -10,14 +10,13 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// own checks what a helper opened, opens it again for the agent, and closes the
-// helper's descriptor. The result has an offset and flags that the helper
-// cannot change any more, and begins at the start of the file. A file that
-// cannot be what was asked for is pack.ErrMalformed.
+// own checks the file that a helper opened, opens it again for the agent, and closes the
+// helper's descriptor. The helper cannot change the offset and the flags of the new
+// descriptor, whose offset is 0. If the file is not of the kind that was asked for, the
+// error wraps pack.ErrMalformed.
 //
-// A file of the kernel (procfs and the like) shows what its opener may see. So it
-// is not opened again: the agent gets the helper's descriptor, which has no
-// privileges.
+// A file of a pseudo file system such as procfs shows what its opener may see. So own does
+// not open it again. The agent gets the descriptor of the helper, which has no privileges.
 //
 // Opening may block on the file's file system, as any request may. So the goroutine
 // that reads the answers of the helper must not call it.
@@ -39,7 +38,7 @@ func own(fd int, o op) (int, error) {
 	}
 }
 
-// access is the mode in which o opens a file.
+// access returns the access mode in which o opens a file.
 func access(o op) int {
 	if o == opOpenWrite {
 		return unix.O_WRONLY
@@ -47,10 +46,9 @@ func access(o op) int {
 	return unix.O_RDONLY
 }
 
-// checkFile makes sure that fd is as the helper says: a regular file that
-// is open for what was asked and for nothing else. On anything else the agent
-// could hang, or write where it must not. It reports whether the file is one of
-// the kernel.
+// checkFile makes sure that fd is a regular file that is open in the mode that was asked
+// for and in no other. On anything else the agent could hang, or write where it must not.
+// pseudo reports whether the file is on a pseudo file system.
 func checkFile(fd int, o op) (pseudo bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -63,8 +61,8 @@ func checkFile(fd int, o op) (pseudo bool, err error) {
 	if err != nil {
 		return false, os.NewSyscallError("fcntl", err)
 	}
-	// The last is O_LARGEFILE, which the kernel sets; that of the package is 0.
-	// On arm64 the two have changed places.
+	// One of the numbers is O_LARGEFILE, which the kernel sets: 0o100000 on amd64, 0o400000
+	// on arm64. The other is O_NOFOLLOW. unix.O_LARGEFILE is 0.
 	const harmless = unix.O_CLOEXEC | unix.O_NOFOLLOW | 0o100000 | 0o400000
 	if flags&^harmless != access(o)|unix.O_NONBLOCK {
 		return false, fmt.Errorf("a descriptor with flags %#o: %w", flags, pack.ErrMalformed)
@@ -72,18 +70,19 @@ func checkFile(fd int, o op) (pseudo bool, err error) {
 	return checkFileSystem(fd, o)
 }
 
-// Numbers that x/sys does not have; fs/configfs/mount.c, fs/fuse/control.c,
-// security/apparmor/apparmorfs.c.
+// Numbers of file systems that x/sys does not have; fs/configfs/mount.c,
+// fs/fuse/control.c, security/apparmor/apparmorfs.c.
 const (
 	configfsMagic   = 0x62656570
 	fusectlMagic    = 0x65735543
 	apparmorfsMagic = 0x5a3c69f0
 )
 
-// checkFileSystem reports whether fd is on a file system that shows the kernel.
-// It refuses those on which reading may wait for good, such as of trace_pipe,
-// and all of them for writing: that changes the host, and the kernel may ask
-// what the agent, which writes, is allowed. A view does not (sandbox.md 13).
+// checkFileSystem reports whether fd is on a pseudo file system, which shows the kernel. It
+// refuses the pseudo file systems on which a read may block forever, such as a read of
+// trace_pipe. It refuses all of them for writing, because a write changes the host, and the
+// kernel may check the rights of the agent, which writes. The view of a helper never opens
+// such a file for writing (sandbox.md 13).
 func checkFileSystem(fd int, o op) (pseudo bool, err error) {
 	var st unix.Statfs_t
 	for {

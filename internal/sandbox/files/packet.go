@@ -12,18 +12,18 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// packetReader takes packets from a socket that is in the poller. One
-// goroutine uses it.
+// packetReader receives packets from a socket that is in the poller. Only one
+// goroutine may use it.
 type packetReader struct {
 	raw     syscall.RawConn
 	buf     []byte
-	control [64]byte // room for more descriptors than are ever right
+	control [64]byte // room for more descriptors than a packet may have
 }
 
-// next waits for a packet. It is valid until the next call; the descriptor
-// that came with it, -1 if none did, belongs to the caller. The end of the
-// connection is io.EOF. A packet that is larger than the buffer and one with
-// more than one descriptor are errors.
+// next waits for a packet. The packet is valid until the next call. fd is the descriptor
+// that came with the packet, or -1, and belongs to the caller. At the end of the connection
+// the error is io.EOF. A packet that is larger than the buffer is an error, and so is a
+// packet with more than one descriptor.
 func (p *packetReader) next() (packet []byte, fd int, err error) {
 	var n, controls, flags int
 	closed := p.raw.Read(func(s uintptr) bool {
@@ -59,8 +59,8 @@ func (p *packetReader) next() (packet []byte, fd int, err error) {
 	return p.buf[:n], -1, nil
 }
 
-// descriptors are those in the control messages of a packet. They are returned
-// with an error too.
+// descriptors returns the descriptors in the control messages of a packet. It returns the
+// descriptors that it found with an error too, because the caller has to close them.
 func descriptors(control []byte) ([]int, error) {
 	if len(control) == 0 {
 		return nil, nil

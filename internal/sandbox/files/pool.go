@@ -18,40 +18,41 @@ import (
 // Config is how a [Pool] runs its helpers. The zero value is ready for use.
 type Config struct {
 	// Path is the executable that calls [Main] when its first argument is
-	// [Arg]; "/proc/self/exe" if empty. One that is built with cgo cannot
+	// [Arg]; "/proc/self/exe" if empty. An executable that is built with cgo cannot
 	// confine all its threads and refuses to serve.
 	Path string
 	// Argv0 is the argv[0] of the helpers; that of this process if empty.
 	Argv0 string
-	// Fork runs start, which forks a child, and leaves the child to the pool;
-	// nil calls start. Reaped is told when the pool has waited for it.
+	// Fork calls start, which forks a child. The pool reaps the child, so Fork must
+	// not. nil: the pool calls start itself. The pool calls Reaped after it has reaped
+	// a child.
 	Fork   func(start func() (pid int, err error)) (int, error)
 	Reaped func(pid int)
-	// Served refuses policies by what earlier commands could have done to their
-	// paths; nil refuses none.
+	// Served refuses a policy if a path of it leads through a symbolic link that an
+	// earlier command could have made; nil refuses none.
 	Served *resolve.Served
-	// Log gets what the helpers write to stderr and what they lack; nil
-	// discards it.
+	// Log gets the lines that helpers write to stderr, and a warning if helpers run
+	// without Landlock. nil discards them.
 	Log *slog.Logger
-	// Max is how many policies have a helper, 8 if zero. The least recently
-	// used one goes first. Those that go finish their requests; for them there
-	// is room for three times as many.
+	// Max is the number of policies that have a helper, 8 if zero. If there are more,
+	// the least recently used policy is retired first. The helpers of retired policies
+	// finish their requests. Together there are at most 4*Max helper processes.
 	Max int
-	// Descriptors is how many of them the policies that are looked up hold in
-	// all, a single one half of that; the lesser of 2048 and an eighth of
-	// RLIMIT_NOFILE if zero. The least recently used one lets go first.
+	// Descriptors bounds the descriptors that all looked-up policies hold together. A
+	// single policy may hold half of them. If zero, it is the lesser of 2048 and an
+	// eighth of RLIMIT_NOFILE. The least recently used policy is retired first.
 	Descriptors int
-	// Idle is how long a helper is kept without requests, 60 s if zero; Age
-	// how long it gets new ones, 10 min if zero; and Requests how many it gets
-	// in its life, 10,000 if zero. sandbox.md 13.1.
+	// Idle is how long a helper is kept without requests, 60 s if zero. Age is how
+	// long a helper gets new requests, 10 min if zero. Requests is the number of
+	// requests that a helper gets in its life, 10,000 if zero. sandbox.md 13.1.
 	Idle, Age time.Duration
 	Requests  int
 	// Quiet is how long a helper with requests may send nothing before it is
-	// pinged, 5 s if zero; Hang how long it may take to answer that, and to
-	// start, 10 s if zero.
+	// pinged, 5 s if zero. Hang is how long a helper may take to answer the ping,
+	// and to start, 10 s if zero.
 	Quiet, Hang time.Duration
 
-	start time.Duration // how long it may take to start, Hang if zero; tests set it
+	start time.Duration // how long a helper may take to start, Hang if zero; tests set it
 }
 
 func (c Config) withDefaults() Config {
@@ -75,16 +76,16 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Pool has the fs helpers of an agent: for each policy in use at most one
-// process, which serves it and no other. All methods may run at once. Close
-// ends it.
+// Pool has the fs helpers of an agent. Each policy in use has at most one helper
+// process, which serves no other policy. All methods may be called concurrently. Close
+// ends the pool.
 //
-// The pool keeps the index and the bounds; what happens to one policy is told
-// at entry. Its mutex is taken before that of an entry.
+// The pool keeps the index of the policies and the bounds. The comment of entry describes
+// what happens to one policy. The pool's mutex is taken before the mutex of an entry.
 type Pool struct {
 	config    Config
-	processes chan struct{} // holds one for each helper process
-	starts    chan struct{} // and for each that is being started
+	processes chan struct{} // holds one element for each helper process
+	starts    chan struct{} // holds one element for each helper that is being started
 	lookups   *lookups
 	head      time.Duration // see entry.worth
 	closing   chan struct{} // closed by Close
@@ -92,20 +93,20 @@ type Pool struct {
 
 	mu      sync.Mutex
 	closed  bool
-	entries map[[32]byte]*entry // what the next request of a policy gets
-	live    map[*entry]struct{} // these, and those that are retired and not gone yet
-	told    bool                // the lack of a layer was logged
-	stats   Stats               // its counts
+	entries map[[32]byte]*entry // the index: by the key of a policy, the entry that its next request gets
+	live    map[*entry]struct{} // all entries that are not gone yet: listed or retired
+	told    bool                // the lack of Landlock was logged
+	stats   Stats               // only Hits, Misses and Starts are used
 }
 
-// Stats says what a pool has, and what it has done so far.
+// Stats are the numbers of helpers of a pool, and counters of its work so far.
 type Stats struct {
 	Idle, Busy   int    // helper processes
 	Hits, Misses uint64 // requests whose policy was in use, and those whose policy was looked up
 	Starts       uint64 // of helper processes
 }
 
-// Stats returns how things are now.
+// Stats returns the current numbers.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,13 +131,13 @@ func (p *Pool) countStart() {
 }
 
 const (
-	// maxStarts is how many helpers are started at once, in the order in which
-	// they were needed: one takes some milliseconds of a processor, and a
-	// client that asks for many policies at once delays others by so many only.
+	// maxStarts is the number of helpers that are started at once, in the order in
+	// which they were needed. A start takes some milliseconds of processor time, and
+	// the bound keeps a client that asks for many policies from delaying others for long.
 	maxStarts = 4
-	// patience is how long a file system may take to answer: then Close goes
-	// without what waits for it, a look-up lets the next one begin, and an entry
-	// that needs descriptors waits no longer for those that others give up.
+	// patience is how long a file system may take to answer. After that time Close
+	// returns without the goroutines that wait for the file system. A look-up lets the
+	// next look-up begin. An entry that needs descriptors stops waiting for other entries.
 	patience = 2 * time.Second
 )
 
@@ -155,8 +156,8 @@ func NewPool(c Config) *Pool {
 	}
 }
 
-// Keyed is a policy with its key. The key is a hash of the whole policy, so whoever asks for one
-// policy often keeps this.
+// Keyed is a policy with its key. The key is a hash of the whole policy, so a caller that often
+// asks for one policy keeps its Keyed.
 type Keyed struct {
 	policy *sandbox.Policy
 	key    [32]byte
@@ -165,25 +166,25 @@ type Keyed struct {
 // WithKey computes the key of a policy, which must not change any more.
 func WithKey(policy *sandbox.Policy) *Keyed { return &Keyed{policy, policy.Key()} }
 
-// ErrUnconfined is a policy that restricts no files: it needs no helper.
+// ErrUnconfined is the error for a policy that restricts no files: it needs no helper.
 var ErrUnconfined = errors.New("the policy does not restrict files")
 
-// errClosed is what a closed pool answers.
+// errClosed is the error of a closed pool.
 var errClosed = errors.New("the file helpers are shut down")
 
-// Files returns the file operations under policy, its places looked up as they
-// are now. It needs no closing. Each request asks for its own, because only then
-// a place that has changed since the last one is noticed.
+// Files returns the file operations under policy, whose places are looked up as they
+// are now. The result needs no closing. Each request must call Files again, because only
+// Files notices that a place has changed.
 //
-// No process is started before an operation needs one. Errors are
-// [ErrUnconfined], what [resolve.Within] returns, also of a policy that
-// needs more than half of [Config.Descriptors], and that of ctx when it ends
-// while the places are looked up.
+// No process is started before an operation needs it. The errors are [ErrUnconfined],
+// the errors of [resolve.Within], and the error of ctx if it ends while the places are
+// looked up. A policy that needs more than half of [Config.Descriptors] is an error of
+// resolve.Within too.
 func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*FS, error) {
 	return p.FilesOf(ctx, WithKey(policy))
 }
 
-// FilesOf does what Files does.
+// FilesOf is Files for a policy whose key is known.
 func (p *Pool) FilesOf(ctx context.Context, asked *Keyed) (*FS, error) {
 	e, err := p.entry(ctx, asked)
 	if err != nil {
@@ -192,8 +193,8 @@ func (p *Pool) FilesOf(ctx context.Context, asked *Keyed) (*FS, error) {
 	return &FS{pool: p, asked: asked, entry: e}, nil
 }
 
-// entry returns the entry of a policy, resolved and fresh. It makes one where
-// there is none, and retires one that something has changed about.
+// entry returns the entry of a policy, resolved and fresh. If the policy has no entry, it makes
+// one. If the entry is no longer fresh, it retires the entry and makes another.
 func (p *Pool) entry(ctx context.Context, asked *Keyed) (*entry, error) {
 	if !asked.policy.Confined {
 		return nil, ErrUnconfined
@@ -224,8 +225,8 @@ func (p *Pool) entry(ctx context.Context, asked *Keyed) (*entry, error) {
 	}
 }
 
-// ask returns the entry of a key, for one more caller that waits for it. A new one
-// has to be resolved by that caller.
+// ask returns the entry of a key, and counts one more caller that waits for the entry. If
+// isNew, the caller must have the entry resolved.
 func (p *Pool) ask(key [32]byte) (e *entry, isNew bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,9 +246,9 @@ func (p *Pool) ask(key [32]byte) (e *entry, isNew bool, err error) {
 	return e, true, nil
 }
 
-// leave takes one caller away that has asked for e. If it was the last one, and
-// the look-up has not begun, there will be none. A look-up that has begun is
-// finished: the next caller has its result.
+// leave notes that a caller that asked for e no longer waits. If it was the last caller, and
+// the look-up has not begun, leave calls the look-up off. A look-up that has begun is
+// finished, because the next caller can use its result.
 func (p *Pool) leave(e *entry) {
 	p.mu.Lock()
 	e.waiting--
@@ -288,17 +289,18 @@ func (p *Pool) gone(e *entry) {
 	p.running.Done()
 }
 
-// keepBounds retires the least used entries until neither policies, nor the
-// descriptors that they hold, nor helpers are too many. It never retires e, which
-// has just become one more of them.
+// keepBounds retires the least used entries until the numbers of policies, of their
+// descriptors and of helpers are within their bounds. It never retires e, the entry that
+// has just been added to them.
 func (p *Pool) keepBounds(e *entry) {
 	p.trim(4*p.config.Max, e, func(*entry) int { return 1 })
 	p.trim(p.config.Descriptors, e, func(e *entry) int { return e.descriptors })
 	p.trim(p.config.Max, e, (*entry).helpers)
 }
 
-// trim retires resolved entries other than e, the least used first, until what all
-// of them weigh is within limit. One that weighs nothing is of no use to that.
+// trim retires resolved entries other than e, the least used first, until the total weight
+// of all resolved entries is at most limit. It never retires an entry of weight 0, because
+// that would not lower the total.
 func (p *Pool) trim(limit int, e *entry, weigh func(*entry) int) {
 	for {
 		total := 0
@@ -322,9 +324,8 @@ func (p *Pool) trim(limit int, e *entry, weigh func(*entry) int) {
 	}
 }
 
-// freeDescriptors retires all entries other than e that do nothing, and waits
-// until they are gone, for patience at most: e needs descriptors, and there were
-// none.
+// freeDescriptors frees descriptors for e after there were none left. It retires all idle
+// entries other than e, and waits until they are gone, but at most for patience.
 func (p *Pool) freeDescriptors(e *entry) {
 	p.mu.Lock()
 	live := slices.Collect(maps.Keys(p.live))
@@ -343,7 +344,7 @@ func (p *Pool) freeDescriptors(e *entry) {
 	}
 }
 
-// report logs, once, that helpers lack a layer.
+// report logs a warning if layers has no Landlock, once for the pool.
 func (p *Pool) report(layers []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -355,10 +356,9 @@ func (p *Pool) report(layers []string) {
 
 // Close ends all helpers, whatever they are doing, and waits for them.
 //
-// It waits 2 s at most for what this process does itself: a file system that
-// does not answer (nfs(5), a dead FUSE daemon) cannot be interrupted. Goroutines
-// that look something up there stay behind until it does; then they let go of
-// what they have and end.
+// It waits at most 2 s for the file operations of this process. On a file system that does
+// not answer (nfs(5), a dead FUSE daemon) they cannot be interrupted. Their goroutines stay
+// behind until the file system answers. Then they free their resources and end.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.closed {

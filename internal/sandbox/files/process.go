@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a child of the agent. kill may be called at any time; wait by one
-// goroutine, once.
+// process is a child of the agent. kill may be called at any time. wait must be called once,
+// by one goroutine.
 type process struct {
 	pid    int
 	pidfd  *os.File
@@ -26,12 +26,12 @@ type process struct {
 func newProcess(pid, pidfd int, reaped func(int)) (*process, error) {
 	p := &process{pid: pid, reaped: reaped}
 	var err error
-	// In the poller, waiting for it takes no thread.
+	// A descriptor in the poller needs no thread that waits.
 	if p.pidfd, err = pollable(pidfd, "pidfd"); err == nil {
 		p.raw, err = p.pidfd.SyscallConn()
 	}
 	if err != nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // it is not reaped yet, so the number is still its own
+		_ = unix.Kill(pid, unix.SIGKILL) // the pid is still the child's, because it is not reaped yet
 		return nil, errors.Join(err, p.reap())
 	}
 	return p, nil
@@ -39,8 +39,8 @@ func newProcess(pid, pidfd int, reaped func(int)) (*process, error) {
 
 // kill kills the process, if it still runs.
 func (p *process) kill() {
-	// The descriptor is closed once the process is reaped, and until then means
-	// this process and no other.
+	// The descriptor is closed once the process is reaped. Until then it refers to this
+	// process.
 	_ = p.raw.Control(func(pidfd uintptr) {
 		_ = unix.PidfdSendSignal(int(pidfd), unix.SIGKILL, nil, 0)
 	})
@@ -58,7 +58,7 @@ func (p *process) wait() error {
 			}
 		}
 	})
-	if err != nil { // the pidfd cannot be polled: by a thread, then
+	if err != nil { // the pidfd cannot be polled, so a thread waits
 		for unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 	}
@@ -84,8 +84,7 @@ func (p *process) reap() error {
 	}
 }
 
-// pollable makes a descriptor, which it owns from then on, a file in the
-// poller.
+// pollable returns a file in the poller for fd. It takes ownership of fd, also on error.
 func pollable(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
@@ -94,16 +93,16 @@ func pollable(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Bounds of what one helper writes to the log: the bytes of a line, the lines
-// at once, and how long each of them takes to be granted again.
+// Bounds of the lines that one helper writes to the log: the bytes of a line, the lines
+// at once, and the time after which one more line is granted.
 const (
 	maxLogLine  = 1 << 10
 	maxLogLines = 50
 	logInterval = time.Second
 )
 
-// logLines logs what a helper says until it ends, and closes r. What is over
-// the bounds is counted and left out.
+// logLines logs the lines that a helper writes to r until the helper ends, and closes r. It
+// cuts longer lines, and drops and counts the lines beyond the bounds.
 func logLines(r *os.File, log *slog.Logger) {
 	defer r.Close()
 	lines := bufio.NewReaderSize(r, maxLogLine)

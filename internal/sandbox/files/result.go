@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// What the answers to one request may hold in all, counted as fsops counts it:
-// bytes of names and paths, and an allowance for each.
+// Bounds of the answers to one request together, in bytes. They are counted as fsops counts
+// them: the bytes of all names and paths, and an allowance for each.
 const (
 	maxListing     = fsops.MaxDirectorySize
 	maxWalk        = fsops.MaxWalkSize
@@ -27,15 +27,15 @@ type result struct {
 	entries  []fsops.DirEntry // of readDirectory
 	items    []walkItem
 	packed   []byte // of discover
-	// truncated is of a walk.
+	// truncated says that the walk is not complete.
 	truncated bool
 	size      int // of entries or items, as the bounds count it
 }
 
-// take adds the body of one answer to a request for o. It reports whether that
-// was the last one, and which error the helper tells then. The other error is
-// an answer that o cannot have. A descriptor that o is to return is taken from
-// fd, which is -1 then.
+// take adds the body of one packet of the answer to a request for o. last reports whether
+// that packet was the last one, and told is the error that the answer reports. err says that
+// the packet is malformed. If o returns a descriptor, take moves it from fd to r and sets fd
+// to -1.
 func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, err error) {
 	opens := s == statusDone && (o == opOpenRead || o == opOpenWrite)
 	if opens != (*fd >= 0) {
@@ -58,7 +58,7 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 	d := newDecoder(body)
 	switch o {
 	case opOpenRead, opOpenWrite:
-		r.fd, *fd = *fd, -1 // the caller of do looks at it: see own
+		r.fd, *fd = *fd, -1 // finish checks it: see own
 	case opStat:
 		r.metadata = d.metadata()
 	case opCanonicalize:
@@ -107,7 +107,7 @@ func (r *result) takeItems(d *decoder) error {
 	return nil
 }
 
-// close closes the descriptor, for a request that is not waited for any more.
+// close closes the descriptor of a result that nobody gets.
 func (r *result) close() {
 	if r.fd >= 0 {
 		unix.Close(r.fd)
@@ -115,5 +115,5 @@ func (r *result) close() {
 	}
 }
 
-// forget drops the lists, for a request that is not waited for any more.
+// forget drops the lists of a result that nobody gets.
 func (r *result) forget() { r.entries, r.items, r.packed = nil, nil, nil }

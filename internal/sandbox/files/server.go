@@ -17,22 +17,21 @@ import (
 )
 
 const (
-	// idleReaders is how many goroutines of the helper wait for requests. Each
+	// idleReaders is the number of goroutines of the helper that wait for requests. Each
 	// waits in the kernel, works, answers and waits again, so that a request
-	// costs no switch between threads. There is always one that waits while
-	// others work.
+	// costs no switch between threads. While others work, one goroutine always waits.
 	idleReaders = 2
 	// gcPercent keeps the heap at a mebibyte, which is enough for a thousand
 	// requests.
 	gcPercent = 25
-	// largeAnswer is an answer, in bytes, after which the helper gives memory back, once
-	// none has followed for as long as calm: to give it back and to take it again costs as
-	// much as half of such an answer.
+	// largeAnswer is the size of an answer, in bytes, above which the helper returns memory to
+	// the kernel. It does so when no such answer has followed for calm, because returning the
+	// memory and getting it again costs as much as half of such an answer.
 	largeAnswer = 256 << 10
 	calm        = time.Second
 )
 
-// server is the helper's end: it does what the requests ask for.
+// server is the helper's side: it does the operations that requests ask for.
 type server struct {
 	socket int
 	view   *fsops.View
@@ -40,16 +39,17 @@ type server struct {
 	mu      sync.Mutex
 	waiting int // readers that have no request
 	tasks   [maxInFlight]task
-	// thrift gives memory back, when calm has passed since it was set. nil: never set. A
-	// timer costs the runtime two descriptors, and most helpers need none.
+	// thrift returns memory to the kernel when calm has passed since the timer was set. It is
+	// nil until it is set for the first time, because a timer costs the runtime two
+	// descriptors, and most helpers need no timer.
 	thrift *time.Timer
 }
 
-// task is the request in a slot that looks at its context.
+// task is the cancellable request in a slot.
 type task struct {
 	id       uint32
 	cancel   context.CancelFunc
-	canceled uint32 // the number that was last canceled: it may come first
+	canceled uint32 // the number that was canceled last; a cancel may come before its task
 }
 
 // serve answers requests until the agent has gone, and returns the exit status.
@@ -59,7 +59,7 @@ func (s *server) serve() int {
 	for range idleReaders {
 		go s.read(over)
 	}
-	// What is under way ends with the process.
+	// The requests in flight end with the process.
 	if err := <-over; err != nil {
 		fmt.Fprintln(os.Stderr, "serving file requests:", err)
 		return 1
@@ -67,7 +67,7 @@ func (s *server) serve() int {
 	return 0
 }
 
-// read is one reader.
+// read is the loop of one reader.
 func (s *server) read(over chan<- error) {
 	buf := make([]byte, maxRequest+1)
 	for {
@@ -92,8 +92,8 @@ func (s *server) read(over chan<- error) {
 	}
 }
 
-// begin takes a reader to work, and makes another when none is left that
-// waits. The agent bounds the requests, and so the readers.
+// begin notes that a reader works, and starts another reader if none is left that
+// waits. The agent bounds the requests in flight, and so the number of readers.
 func (s *server) begin(over chan<- error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *server) begin(over chan<- error) {
 	}
 }
 
-// end tells a reader whether it is to wait again.
+// end reports whether a reader that has answered must wait again.
 func (s *server) end() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +114,8 @@ func (s *server) end() bool {
 	return true
 }
 
-// answer does what r asks for and sends what comes of it. An error is one of
-// the connection.
+// answer does the operation of r and sends the answer. The error is an error of the
+// connection.
 func (s *server) answer(r *request) error {
 	ctx, done := s.task(r)
 	defer done()
@@ -156,13 +156,14 @@ func (s *server) answer(r *request) error {
 		err = s.view.Copy(ctx, r.path, r.to, r.recursive)
 	case opRename:
 		err = s.view.Rename(ctx, r.path, r.to, r.force)
-	default: // decodeRequest knows it, and nothing does it
+	default: // an operation that decodeRequest knows and this switch does not
 		err = unix.ENOSYS
 	}
 	return a.finish(err)
 }
 
-// task gives a request that looks at it a context that cancel ends.
+// task returns the context of a request. The method cancel ends the context if the
+// operation is cancellable.
 func (s *server) task(r *request) (context.Context, func()) {
 	if !r.op.cancellable() {
 		return context.Background(), func() {}
@@ -183,7 +184,8 @@ func (s *server) task(r *request) (context.Context, func()) {
 	}
 }
 
-// cancel ends a task. Another reader may not have come to it yet.
+// cancel ends a task. It notes the number, because another reader may have received the
+// request but not made the task yet.
 func (s *server) cancel(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,17 +196,17 @@ func (s *server) cancel(id uint32) {
 	}
 }
 
-// reply is one on its way. It is sent in packets.
+// reply is an answer that is being sent, in one packet or more.
 type reply struct {
 	server *server
 	id     uint32
-	packet []byte // of which something is still missing
-	fd     int    // goes with the last packet, if not -1
-	sent   int    // bytes of the packets before
+	packet []byte // the next packet, not complete yet
+	fd     int    // is sent with the last packet, if not -1
+	sent   int    // bytes of the packets that were sent
 	err    error  // of the connection
 }
 
-// finish sends the last packet, or what err says instead of it.
+// finish sends the last packet, or an error answer instead if err is not nil.
 func (a *reply) finish(err error) error {
 	if a.err != nil {
 		return a.err
@@ -222,7 +224,7 @@ func (a *reply) finish(err error) error {
 	return err
 }
 
-// save has memory given back, soon.
+// save has memory returned to the kernel after calm.
 func (s *server) save() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +235,7 @@ func (s *server) save() {
 	s.thrift.Reset(calm)
 }
 
-// room sends what is there when n bytes more would not fit, and begins the
+// room makes room for n more bytes. If they do not fit, it sends the packet, and begins the
 // next packet with head.
 func (a *reply) room(n int, head ...byte) {
 	if len(a.packet)+n <= maxPacket || a.err != nil {
@@ -245,8 +247,8 @@ func (a *reply) room(n int, head ...byte) {
 	a.packet = append(appendAnswer(a.packet[:0], a.id, statusDone), head...)
 }
 
-// itemHeader is the room, in bytes, for the kind, the length and the errno of an
-// entry or item; its name comes on top.
+// itemHeader is the size, in bytes, of the kind, the length and the errno of an
+// entry or item, without its name.
 const itemHeader = 9
 
 func (a *reply) list(entries []fsops.DirEntry, err error) error {
@@ -263,8 +265,8 @@ func (a *reply) list(entries []fsops.DirEntry, err error) error {
 	return err
 }
 
-// walk walks and lists what it found in the order in which it was found, so
-// that the agent can end it where its own count of the size would have.
+// walk does a walk, and sends the items in the order in which they were found. So the agent
+// can truncate the walk by its own count of the size.
 func (a *reply) walk(ctx context.Context, r *request) error {
 	var isError []bool
 	r.walk.Size = func(path string, err error) int {
@@ -275,7 +277,7 @@ func (a *reply) walk(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	// The last one that was counted may not have fitted.
+	// The last counted item may be missing in found, because it exceeded the size.
 	isError = isError[:min(len(isError), len(found.Entries)+len(found.Errors))]
 	a.packet = append(a.packet, 0)
 	for _, failed := range isError {
@@ -297,7 +299,7 @@ func (a *reply) walk(ctx context.Context, r *request) error {
 	return nil
 }
 
-// discover reads a root and sends it packed, in pieces.
+// discover reads a root, packs it, and sends it in pieces.
 func (a *reply) discover(ctx context.Context, root string) error {
 	found, err := discovery.Read(ctx, a.server.view, root)
 	if err != nil {
@@ -330,8 +332,7 @@ func (s *server) sendWith(packet []byte, fd int) error {
 	}
 }
 
-// receive waits for a packet. One that is too long for buf is cut, which no
-// request survives.
+// receive waits for a packet. A packet that is too long for buf is cut, so it fails to decode.
 func receive(socket int, buf []byte) (int, error) {
 	for {
 		n, _, _, _, err := unix.Recvmsg(socket, buf, nil, 0)

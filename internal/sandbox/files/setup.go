@@ -12,13 +12,13 @@ import (
 // setup tells an fs helper what to serve. The helper reads it first, from descriptor 3.
 type setup struct {
 	policy *sandbox.Policy
-	// hidden are processes of which the helper shows nothing in procfs,
-	// besides itself.
+	// hidden are the processes, besides the helper itself, whose directories in procfs the
+	// helper hides.
 	hidden []int
 }
 
-// maxSetup bounds an encoded setup, in bytes: far over what a request can
-// hold.
+// maxSetup bounds an encoded setup, in bytes. It is far above the size of a policy that a
+// client's request can hold.
 const maxSetup = 16 << 20
 
 func (s *setup) encode() ([]byte, error) {

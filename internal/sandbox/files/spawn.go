@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// sendBuffer is room in a socket for all requests that may be under way, with
-// what the kernel adds to each. It is doubled by the kernel; socket(7).
+// sendBuffer is the size of a socket's send buffer, in bytes. All requests that may be in
+// flight fit, each with the overhead of the kernel. The kernel doubles the value; socket(7).
 const sendBuffer = maxInFlight * (maxRequest + 4<<10)
 
 // spawn starts a helper and waits until it serves, or until stop is closed.
@@ -43,7 +43,7 @@ func (c *Config) spawn(policy *sandbox.Policy, stop <-chan struct{}) (*worker, e
 	return nil, w.broken
 }
 
-// fork starts the process and what goes with it in the agent.
+// fork starts a helper process, and its worker in the agent.
 func (c *Config) fork(config []byte) (*worker, error) {
 	f, err := openPipes(config)
 	defer f.closeTheirs()
@@ -56,11 +56,11 @@ func (c *Config) fork(config []byte) (*worker, error) {
 		Env:   []string{},
 		Files: []uintptr{f.theirs[0], f.theirs[0], f.theirs[1], f.theirs[2]},
 		Sys: &syscall.SysProcAttr{
-			// No terminal and no signal to the agent's group reaches it.
+			// The helper gets no terminal, and no signal to the agent's process group.
 			Setsid: true,
-			// When the agent dies. Strictly, when the thread that forked does;
-			// nothing in the agent ends a thread. The end of the socket is the
-			// second way.
+			// The helper dies with the agent. Strictly, it dies with the thread that
+			// forked it, but nothing in the agent ends a thread. The end of the socket
+			// ends the helper too.
 			Pdeathsig: syscall.SIGKILL,
 			PidFD:     &pidfd,
 		},
@@ -79,14 +79,14 @@ func (c *Config) fork(config []byte) (*worker, error) {
 	}
 	w, err := newWorker(f.socket, p, c.Quiet, c.Hang)
 	if err != nil {
-		f.closeOurs() // which makes it exit
+		f.closeOurs() // makes the helper exit
 		return nil, errors.Join(err, p.wait())
 	}
 	w.running.Go(func() { logLines(f.log, c.Log.With("helper", pid)) })
 	return w, nil
 }
 
-// pipes are what is between the agent and a new helper.
+// pipes are the descriptors that connect the agent with a new helper.
 type pipes struct {
 	socket, log *os.File  // the agent's
 	theirs      []uintptr // the helper's: socket, log, setup

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A helper that hangs is found out without a cost for each request: the watch
-// is set when a request is sent and none is set, and looks when it fires
-// whether anything has come since. If not, and something is outstanding, it
-// pings; the helper has a reader that does nothing but hear that.
+// The watch detects a helper that hangs, without a cost for each request. It is a
+// timer that is set when a request is sent and the timer is not set. When the timer
+// fires while requests are in flight, and no packet has come since it was set, the
+// watch sends a ping. The helper always has a free reader that answers a ping.
 
-// watchLocked sets the watch unless it is.
+// watchLocked sets the watch, if it is not set.
 func (w *worker) watchLocked() {
 	if w.watching {
 		return
 	}
 	w.watching, w.pinged, w.watched = true, false, w.heard
-	w.running.Add(1) // until it fires or is stopped for good
+	w.running.Add(1) // until it fires or is stopped by fail
 	if w.watch == nil {
 		w.watch = time.AfterFunc(w.quiet, w.look)
 		return
@@ -24,8 +24,8 @@ func (w *worker) watchLocked() {
 	w.watch.Reset(w.quiet)
 }
 
-// look runs when the watch fires: it pings a helper that has said nothing, and
-// ends one that has not answered a ping.
+// look runs when the watch fires. It pings a helper that has sent nothing, and
+// ends a helper that has not answered a ping.
 func (w *worker) look() {
 	defer w.running.Done()
 	ping, hung := w.decide()
@@ -39,8 +39,8 @@ func (w *worker) look() {
 	}
 }
 
-// decide reports whether the helper is to be pinged, or has hung, and sets the
-// watch again if it goes on.
+// decide reports whether to ping the helper, and whether the helper hangs. It sets the
+// watch again if requests are in flight and the helper does not hang.
 func (w *worker) decide() (ping, hung bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

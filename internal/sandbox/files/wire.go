@@ -12,10 +12,10 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// What the agent and an fs helper say to each other: packets over one
-// SOCK_SEQPACKET pair, which is descriptors 0 and 1 of the helper. Descriptor 2
-// is a pipe to the agent's log; descriptor 3 is a sealed memfd with the
-// [setup], which the helper reads and closes first.
+// The agent and an fs helper exchange packets over one SOCK_SEQPACKET pair. The
+// helper has its end as descriptors 0 and 1. Descriptor 2 is a pipe to the agent's
+// log. Descriptor 3 is a sealed memfd with the [setup], which the helper reads and
+// closes first.
 //
 //	agent                                  helper
 //
@@ -36,10 +36,10 @@ import (
 //	                                       gets its one last answer, sooner
 //	ping                                   pong, at once
 //
-// Requests have numbers of the agent's choice; the low [slotBits] bits of those
-// in flight differ. Answers come in any order. A packet that is not as it is
-// described here ends the helper, on whichever side it is noticed: the agent
-// trusts nothing that it gets and bounds the sum of what belongs to one request.
+// The agent chooses the number of each request. The numbers of the requests in flight
+// differ in their low [slotBits] bits. Answers come in any order. A malformed packet
+// ends the helper, whichever side notices it. The agent trusts no answer, and it
+// bounds the total size of the answers to one request.
 //
 // Integers are little-endian; a string is its length in 4 bytes and its bytes;
 // a bool is one byte, 0 or 1.
@@ -47,19 +47,19 @@ import (
 const (
 	// maxPacket is the largest answer, in bytes.
 	maxPacket = 64 << 10
-	// maxPath is the longest path of a request, in bytes: no path that is longer
-	// than PATH_MAX means anything to the kernel.
+	// maxPath is the longest path of a request, in bytes. It is more than PATH_MAX,
+	// and the kernel accepts no path that is longer than PATH_MAX.
 	maxPath = 8 << 10
 	// maxRequest is the largest request, which has two paths.
 	maxRequest = 2*maxPath + 64
-	// maxText is the longest text of an error, in bytes: a path and its
-	// quotation marks and escapes.
+	// maxText is the longest text of an error, in bytes. A path with its
+	// quotation marks and escapes fits.
 	maxText = 40 << 10
 
-	// slotBits is how many bits of a number tell requests in flight apart.
+	// slotBits is the number of low bits in which requests in flight differ.
 	slotBits = 4
-	// maxInFlight is how many requests a helper works at, at once. The helper
-	// has one more reader than that, which hears cancel and ping.
+	// maxInFlight is the number of requests that a helper works on at once. The helper
+	// has one more reader, which receives cancel and ping.
 	maxInFlight = 1 << slotBits
 )
 
@@ -85,7 +85,7 @@ const (
 // cancellable reports whether the helper looks at a cancel while it works.
 func (o op) cancellable() bool { return o == opWalk || o == opDiscover || o == opRemove || o == opCopy }
 
-// verb is the Op of an fs.PathError for a path that is never sent.
+// verb returns the Op of the fs.PathError for a request that the agent itself rejects.
 func (o op) verb() string {
 	switch o {
 	case opCreateDirectory:
@@ -106,7 +106,7 @@ func (o op) verb() string {
 	return "open"
 }
 
-// request is one packet of the agent. Which fields count depends on op.
+// request is one packet of the agent. The op decides which of the fields are sent.
 type request struct {
 	id       uint32
 	op       op
@@ -116,7 +116,7 @@ type request struct {
 	recursive bool
 	// force of remove, replace of rename.
 	force bool
-	walk  fsops.WalkOptions // but for Size
+	walk  fsops.WalkOptions // Size is not sent
 }
 
 // append encodes r at the end of b.
@@ -183,7 +183,7 @@ func decodeRequest(packet []byte) (request, error) {
 	return r, nil
 }
 
-// status says what kind of answer it is, and whether more of it follows.
+// status is the kind of an answer. It also says whether more packets of the answer follow.
 type status uint8
 
 const (
@@ -202,7 +202,7 @@ func appendAnswer(b []byte, id uint32, s status) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, id), byte(s))
 }
 
-// appendError encodes the whole answer that tells err.
+// appendError appends the whole answer that reports err.
 func appendError(b []byte, id uint32, err error) []byte {
 	if invalid, ok := errors.AsType[fsops.InvalidError](err); ok {
 		return pack.AppendString(appendAnswer(b, id, statusRefused), clip(invalid.Text, maxText))
@@ -224,8 +224,8 @@ func appendError(b []byte, id uint32, err error) []byte {
 // maxErrno is MAX_ERRNO of linux/err.h.
 const maxErrno = 4095
 
-// decodeFailed is the error that the body of a failed answer tells: as fsops
-// would have returned it. The second error is one of the encoding.
+// decodeFailed returns the error that the body of a failed answer reports, in the form in
+// which fsops returned it. bad says that the encoding is wrong.
 func decodeFailed(body []byte) (told, bad error) {
 	d := newDecoder(body)
 	call, path, errno := d.String(maxPath), d.String(maxPath), d.Uint32()
@@ -246,21 +246,21 @@ func decodeFailed(body []byte) (told, bad error) {
 	return told, nil
 }
 
-// decodeText is the body of a refused answer.
+// decodeText decodes the body of a refused answer.
 func decodeText(body []byte) (string, error) {
 	d := newDecoder(body)
 	text := d.String(maxText)
 	return text, d.End()
 }
 
-// Layers cross as one string.
+// layerSeparator is between the layers of a ready answer, which are sent as one string.
 const layerSeparator = ","
 
 func encodeReady(layers []string) []byte {
 	return pack.AppendString(appendAnswer(nil, 0, statusReady), strings.Join(layers, layerSeparator))
 }
 
-// decodeLayers is the body of a ready answer, which has at least one layer.
+// decodeLayers decodes the body of a ready answer, which must have at least one layer.
 func decodeLayers(body []byte) ([]string, error) {
 	text, err := decodeText(body)
 	if err == nil && text == "" {
@@ -284,7 +284,7 @@ func (d *decoder) metadata() fsops.Metadata {
 	}
 }
 
-// Kinds of what readDirectory and walk list.
+// Kinds of the entries that readDirectory and walk list.
 const (
 	kindOther byte = iota
 	kindFile
@@ -323,7 +323,7 @@ type walkItem struct {
 func (i walkItem) append(b []byte) []byte {
 	b = pack.AppendString(append(b, i.kind), i.path)
 	if i.kind == kindError {
-		// Whatever else View finds has an errno too; 0 stands for a name only.
+		// 0 stands for fsops.ErrNotUTF8. The other errors of a View have an errno.
 		errno, ok := errors.AsType[syscall.Errno](i.err)
 		if !ok && !errors.Is(i.err, fsops.ErrNotUTF8) {
 			errno = syscall.EIO
@@ -352,7 +352,7 @@ func (d *decoder) walkItem() walkItem {
 
 func clip(s string, n int) string { return s[:min(n, len(s))] }
 
-// decoder takes a packet apart.
+// decoder decodes a packet.
 type decoder struct{ pack.Decoder }
 
 func newDecoder(packet []byte) decoder { return decoder{pack.NewDecoder(packet)} }

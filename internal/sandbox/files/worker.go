@@ -18,24 +18,24 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// HelperError is the end of an fs helper while it had a request, or that none
-// could be started. Nothing is known of what was done of a mutation.
+// HelperError says that an fs helper ended while it had a request, or that no helper could
+// be started. It is unknown whether a mutation was done, or which part of it.
 type HelperError struct{ Err error }
 
-// Error tells what the matter was.
+// Error returns the text of Err behind a fixed prefix.
 func (e *HelperError) Error() string { return "fs sandbox helper failed: " + e.Err.Error() }
 
 func (e *HelperError) Unwrap() error { return e.Err }
 
-// errNotSent is the error of a request that the helper cannot have seen before it
-// died: the request may be sent to another helper.
+// errNotSent is the error of a request that the helper cannot have received before it
+// died. The request may be sent to another helper.
 var errNotSent = errors.New("the helper has ended")
 
 // errEnded is the error of a worker that Close ended.
 var errEnded = errors.New("the helper was ended")
 
-// worker is one fs helper process, as the agent sees it. Its methods may be
-// called at once. Close ends it.
+// worker is the agent's side of one fs helper process. Its methods may be called
+// concurrently. Close ends the helper.
 type worker struct {
 	socket  *os.File
 	raw     syscall.RawConn // of socket
@@ -43,28 +43,28 @@ type worker struct {
 	quiet   time.Duration // Config.Quiet
 	hang    time.Duration // Config.Hang
 
-	slots  chan struct{} // holds one for each request in flight
-	ready  chan struct{} // closed when layers are known
+	slots  chan struct{} // holds one element for each request in flight
+	ready  chan struct{} // closed when layers is set
 	layers []string
 	over   chan struct{} // closed when broken is set
 
 	running sync.WaitGroup // reader, log, waiter, watch
 
 	mu         sync.Mutex
-	broken     error              // why it is over
+	broken     error              // why the helper takes no more requests
 	calls      [maxInFlight]*call // by the low bits of their numbers
-	free       uint32             // bit set of free calls
+	free       uint32             // bit set of the free elements of calls
 	generation uint32             // the high bits of the last number
-	heard      uint64             // packets
+	heard      uint64             // packets received
 
 	watch    *time.Timer // see watchdog.go
-	watching bool        // it is set
-	watched  uint64      // heard when it was
-	pinged   bool        // as it was set
+	watching bool        // the watch is set
+	watched  uint64      // the value of heard when the watch was set
+	pinged   bool        // a ping was sent when the watch was set
 }
 
-// newWorker serves requests through the agent's end of the pair that p has
-// the other end of.
+// newWorker returns the worker of p. socket is the agent's end of the socket pair whose other
+// end p has.
 func newWorker(socket *os.File, p *process, quiet, hang time.Duration) (*worker, error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -84,13 +84,13 @@ func newWorker(socket *os.File, p *process, quiet, hang time.Duration) (*worker,
 	})
 	w.running.Go(func() {
 		ended := p.wait()
-		<-read // its last words may say more
+		<-read // the last packet may report a better reason
 		w.fail(fmt.Errorf("the helper has ended: %w", ended))
 	})
 	return w, nil
 }
 
-// call is one request and what has come of its answer.
+// call is one request, and as much of its answer as has arrived.
 type call struct {
 	request request
 	result  result
@@ -99,11 +99,11 @@ type call struct {
 	left    bool          // the request was given up
 }
 
-// do sends a request and waits for its answer. When ctx ends first it returns
-// at once with the error of ctx; the helper is told, and its answer thrown
-// away.
+// do sends a request and waits for its answer. If ctx ends first, do returns the error of
+// ctx at once. The answer is then discarded, and a request of a cancellable operation is
+// cancelled in the helper.
 func (w *worker) do(ctx context.Context, r request) (result, error) {
-	if err := ctx.Err(); err != nil { // a select would choose among what is ready
+	if err := ctx.Err(); err != nil { // because a select chooses any of its ready cases
 		return result{fd: -1}, err
 	}
 	select {
@@ -126,8 +126,8 @@ func (w *worker) do(ctx context.Context, r request) (result, error) {
 	return result{fd: -1}, ctx.Err()
 }
 
-// finish returns what has come of c. The descriptor of its result becomes the
-// agent's own; one that cannot be right ends the helper.
+// finish returns the result of c. The function own checks the descriptor of the result, if
+// there is one, and makes it the agent's own. A malformed descriptor ends the helper.
 func (w *worker) finish(c *call) (result, error) {
 	if c.err != nil || c.result.fd < 0 {
 		return c.result, c.err
@@ -143,8 +143,8 @@ func (w *worker) finish(c *call) (result, error) {
 	return result{fd: fd}, nil
 }
 
-// send gives c, for which a slot was taken, a number and its packet to the
-// kernel.
+// send gives c a number and writes its request to the socket. The caller has taken a slot
+// for c.
 func (w *worker) send(c *call) error {
 	w.mu.Lock()
 	if w.broken != nil {
@@ -152,7 +152,7 @@ func (w *worker) send(c *call) error {
 		<-w.slots
 		return errNotSent
 	}
-	slot := bits.TrailingZeros32(w.free) // there is one: see slots
+	slot := bits.TrailingZeros32(w.free) // one is free, because the caller has taken a slot
 	w.free &^= 1 << slot
 	w.generation++
 	c.request.id = w.generation<<slotBits | uint32(slot)
@@ -169,9 +169,8 @@ func (w *worker) send(c *call) error {
 	return errNotSent
 }
 
-// write sends one packet. It never waits: the buffer of the socket has room
-// for all that may be under way, so a full one means a helper that does not
-// read.
+// write sends one packet. It never waits, because the buffer of the socket has room for
+// all packets that may be in flight. A full buffer means that the helper does not read.
 func (w *worker) write(r request) error {
 	packet := r.append(make([]byte, 0, 256))
 	var err error
@@ -185,7 +184,7 @@ func (w *worker) write(r request) error {
 	return cmp.Or(closed, os.NewSyscallError("write", err))
 }
 
-// leave gives up waiting for c.
+// leave gives up c, because its caller no longer waits.
 func (w *worker) leave(c *call) {
 	w.mu.Lock()
 	c.left = true
@@ -196,7 +195,7 @@ func (w *worker) leave(c *call) {
 	default:
 	}
 	w.mu.Unlock()
-	if complete { // just now
+	if complete { // after do had stopped waiting
 		c.result.close()
 		return
 	}
@@ -207,7 +206,7 @@ func (w *worker) leave(c *call) {
 	}
 }
 
-// completeLocked ends c with what its result has, or err, and frees its slot.
+// completeLocked ends c with its result, or with err if that is not nil, and frees its slot.
 func (w *worker) completeLocked(c *call, err error) {
 	slot := c.request.id % maxInFlight
 	w.calls[slot] = nil
@@ -220,17 +219,17 @@ func (w *worker) completeLocked(c *call, err error) {
 	close(c.done)
 }
 
-// read handles what the helper sends until the pair or the helper ends.
+// read handles the packets of the helper until the socket pair or the helper ends.
 func (w *worker) read() {
 	w.lost("reading an answer", w.readAll())
 }
 
-// lost ends a helper that cannot be talked to. When it has gone of its own
-// accord, its exit status says more than err, and comes at once.
+// lost ends a helper after an error of the socket. If the helper has closed its end, lost
+// only kills it and does not report err, because the exit status says more and follows at once.
 func (w *worker) lost(step string, err error) {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
-		w.process.kill() // or it has only closed the socket
+		w.process.kill() // in case the helper has only closed the socket
 	default:
 		w.fail(fmt.Errorf("%s: %w", step, err))
 	}
@@ -249,7 +248,7 @@ func (w *worker) readAll() error {
 	}
 }
 
-// handle takes one packet and the descriptor that came with it, or -1.
+// handle processes one packet. fd is the descriptor that came with the packet, or -1.
 func (w *worker) handle(packet []byte, fd int) error {
 	defer func() {
 		if fd >= 0 {
@@ -292,7 +291,7 @@ func (w *worker) handle(packet []byte, fd int) error {
 	return nil
 }
 
-// readyLocked takes the first packet.
+// readyLocked processes the first packet, which says whether the helper serves.
 func (w *worker) readyLocked(id uint32, s status, body []byte) error {
 	switch {
 	case id != 0:
@@ -314,8 +313,8 @@ func (w *worker) readyLocked(id uint32, s status, body []byte) error {
 	return fmt.Errorf("first packet: %w", pack.ErrMalformed)
 }
 
-// fail ends the helper: it is killed, and every request that it had gets err.
-// The first call counts.
+// fail kills the helper, and ends every request in flight with err. Only the first call has
+// an effect.
 func (w *worker) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,7 +332,7 @@ func (w *worker) fail(err error) {
 			w.completeLocked(c, &HelperError{Err: err})
 		}
 	}
-	_ = w.socket.Close() // which ends the reader
+	_ = w.socket.Close() // ends the reader
 }
 
 // isOver reports whether the helper takes no more requests.

@@ -21,16 +21,16 @@ import (
 // probe: it calls [Main].
 const Arg = "sandbox-probe"
 
-// What a child is to try: its argument after Arg, before the flags of its
-// namespaces, its uid and its gid.
+// The tasks of a child. The task is the argument after Arg; the flags of the child's
+// namespaces, its uid and its gid follow.
 const (
 	whatNamespaces = "namespaces"
 	whatOutside    = "outside"
-	whatInside     = "inside" // a child of the one before
+	whatInside     = "inside" // a child of whatOutside
 	whatLandlock   = "landlock"
 	whatSeccomp    = "seccomp"
 	whatSupervised = "supervised"
-	whatCaller     = "supervised-caller" // a child of the one before
+	whatCaller     = "supervised-caller" // a child of whatSupervised
 )
 
 // Steps of a failure from which hostFacts.remedy guesses the cause.
@@ -40,15 +40,15 @@ const (
 	stepProc   = "mounting a fresh procfs"
 )
 
-// errNotRefused is the error of a layer that can be put on and then does not
-// forbid what it has to.
+// errNotRefused is the error of a layer that can be put on, but does not forbid an action
+// that it must forbid.
 var errNotRefused = errors.New("an action that the layer forbids succeeded")
 
 // Main is the main of a child that [Host] started: it tries the layers that the
 // arguments name and writes a report to standard output, one line of JSON. It
 // returns the exit code, 0 whenever there is a report.
 func Main() int {
-	// If the agent dies nobody kills this process, so it ends by itself.
+	// The process ends by itself, because nothing kills it if the agent dies.
 	time.AfterFunc(timeout, func() { os.Exit(1) })
 	if len(os.Args) != 6 {
 		return 1
@@ -144,8 +144,8 @@ func tryMounts() error {
 	return refused(unix.Mkdir(filepath.Join("/", ownName()), 0o700), unix.EROFS)
 }
 
-// tryTmpfs makes a tmpfs and makes sure that it can be written to until it is
-// made read-only, and not afterwards.
+// tryTmpfs makes a tmpfs, and makes sure that the tmpfs can be written to before it is
+// made read-only, but not afterwards.
 func tryTmpfs() error {
 	config, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -184,8 +184,8 @@ func tryProc() error {
 	return nil
 }
 
-// refused turns err, with which a forbidden system call ended, into the result
-// of the try: nil if the call was refused with one of the errnos in want.
+// refused turns err, the result of a forbidden system call, into the result
+// of the try. That is nil if the call was refused with one of the errnos in want.
 func refused(err error, want ...unix.Errno) error {
 	if err == nil {
 		return errNotRefused
@@ -202,7 +202,7 @@ func refused(err error, want ...unix.Errno) error {
 func ownName() string { return ".agent-probe-" + strconv.Itoa(os.Getpid()) }
 
 // tryLandlock restricts one thread and makes sure that the thread can no longer
-// do what it could do before.
+// do actions that it could do before.
 func (r *report) tryLandlock() {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -223,9 +223,9 @@ func (r *report) tryLandlock() {
 	if !r.note(sandbox.Landlock, "reading", refused(err, unix.EACCES)) {
 		return
 	}
-	// In a directory where this user can create nothing anyway, a refusal proves
-	// nothing. So several are tried; if one of the directories can be made after
-	// all, Landlock has failed.
+	// In a directory in which this user cannot create anything without Landlock, a
+	// refusal proves nothing. So several directories are tried. If a directory can be
+	// created in any of them, Landlock has failed.
 	for _, dir := range []string{"/", "/tmp", "/dev/shm", os.TempDir()} {
 		path := filepath.Join(dir, ownName())
 		if err := unix.Mkdir(path, 0o700); err == nil {

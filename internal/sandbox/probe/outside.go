@@ -13,10 +13,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// tryOutside starts a child in new user and pid namespaces which tries to reach
-// this process. That one is outside of them, as the agent and its other commands
-// are outside of those of a command, and unlike the agent it does not hide its
-// memory. The child writes the report if it can be started; the result tells.
+// tryOutside starts a child in new user and PID namespaces. The child tries to reach
+// this process, which is outside of these namespaces. In the same way the agent and its
+// other commands are outside of the namespaces of a command. Unlike the agent, this process
+// does not hide its memory. The child writes the report if it can be started. tryOutside
+// reports whether the child was started and has ended.
 func (r *report) tryOutside() bool {
 	self, err := os.Readlink("/proc/self")
 	if !r.note(sandbox.PIDNS, "looking for this process in /proc", err) {
@@ -35,10 +36,10 @@ func (r *report) tryOutside() bool {
 	return r.note(sandbox.PIDNS, "waiting for a process in the namespace", err)
 }
 
-// tryInside makes sure that this process has numbers of its own, and that it can
+// tryInside makes sure that this process has its own PID namespace, and that it can
 // neither signal nor read the process outside. In the procfs from outside that
-// process has the number pid. This is what a command without a fresh procfs
-// relies on (sandbox.md 14.3).
+// process has the number pid. A command without a fresh procfs relies on this
+// (sandbox.md 14.3).
 func (r *report) tryInside(pid int) {
 	if own := os.Getpid(); own != 1 {
 		r.note(sandbox.PIDNS, "entering the namespace", fmt.Errorf("this process has the number %d in the namespace, not 1", own))
@@ -54,8 +55,8 @@ func (r *report) tryInside(pid int) {
 		return
 	}
 	defer unix.Close(fd)
-	// The directory of a process is as good as a pidfd here. The kernel answers
-	// EINVAL; the others are answers of a container engine's filter.
+	// pidfd_send_signal(2) takes the directory of a process in place of a pidfd. The
+	// kernel answers EINVAL. The other errnos are answers of a container engine's filter.
 	err = refused(unix.PidfdSendSignal(fd, 0, nil, 0), unix.EINVAL, unix.EPERM, unix.ENOSYS)
 	if !r.note(sandbox.PIDNS, "signalling a process outside", err) {
 		return
@@ -63,8 +64,9 @@ func (r *report) tryInside(pid int) {
 	for _, name := range []string{"environ", "mem", "maps", "fd/0", "cwd", "root"} {
 		opened, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
-			// Of a dead process some can be opened too. The one outside lives
-			// until this one has ended, or until the whole probe takes too long.
+			// Some of these files of a dead process can be opened too. But the
+			// process outside lives until this process has ended, or until the
+			// whole probe takes too long.
 			unix.Close(opened)
 		}
 		if !r.note(sandbox.PIDNS, "reading "+name+" of a process outside", refused(err, unix.EACCES, unix.EPERM)) {

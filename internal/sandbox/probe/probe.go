@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// timeout bounds the whole probe. Nearly always that takes some milliseconds;
-	// on a busy or an emulated machine it takes seconds, and an agent that gave up
-	// then would refuse to confine anything for as long as it runs.
+	// timeout bounds the whole probe. The probe usually takes some milliseconds, but
+	// seconds on a busy or an emulated machine. If the agent gave up there, it would
+	// refuse to confine anything for as long as it runs.
 	timeout = 15 * time.Second
 	// maxReport bounds what a child writes, in bytes.
 	maxReport = 16 << 10
@@ -40,7 +40,7 @@ func namespaceIDs() map[sandbox.Layer]string {
 	return ids
 }
 
-// report is what a child found. A layer that is neither in Done nor in Failed
+// report has the results of a child. A layer that is neither in Done nor in Failed
 // was not tried.
 type report struct {
 	Done       map[sandbox.Layer]bool    `json:"done,omitempty"`
@@ -49,7 +49,7 @@ type report struct {
 	Namespaces map[sandbox.Layer]string  `json:"namespaces,omitempty"` // namespaceIDs of the child
 }
 
-// failure tells which step of a try failed, and how.
+// failure says which step of a try failed, and with which error.
 type failure struct {
 	Step  string        `json:"step"`
 	Text  string        `json:"text"` // of the error
@@ -60,9 +60,9 @@ func newReport() report {
 	return report{Done: map[sandbox.Layer]bool{}, Failed: map[sandbox.Layer]failure{}}
 }
 
-// note keeps that a step of a layer was done, or failed with err. After the
-// first failure of a layer nothing changes for it any more. The result tells
-// whether neither this step nor one before has failed.
+// note records that a step of a layer was done, or that it failed with err. After the
+// first failure of a layer, note changes nothing for this layer. It reports whether
+// this step and all earlier steps of the layer were done.
 func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 	if _, ok := r.Failed[layer]; ok {
 		return false
@@ -78,15 +78,14 @@ func (r *report) note(layer sandbox.Layer, step string, err error) bool {
 }
 
 // Host finds out which layers this user can put on processes on this host. It
-// tries them, in children that end at once (sandbox.md 15), and infers nothing
-// from versions. argv0 is the name that the children get; the program has to
+// tries the layers in children that end at once (sandbox.md 15), and infers nothing
+// from versions. argv0 is the argv[0] of the children. The program has to
 // call [Main] when its first argument is [Arg]. Host takes 15 seconds at most.
 //
-// A layer that does not work is no error: it is missing in the result, which
-// then has a reason for it, and what an operator can do about it. A layer whose
-// child gives no answer in time does not work. An error means that a child
-// without namespaces could not be started, or that ctx has ended: the result is
-// empty then.
+// A layer that does not work is no error. Instead the result lacks the layer, and has
+// the reason and a remedy for the operator. A layer whose child gives no answer
+// in time does not work. An error means that a child without namespaces could not
+// be started, or that ctx has ended. With an error the result is empty.
 func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -127,8 +126,8 @@ type prober struct {
 }
 
 // namespaces tries all namespaces in one child. Only if that child cannot be
-// started it tries them one by one, to find out which cannot be made, and then
-// those that can be made once more, together.
+// started, namespaces tries each namespace in a child of its own, to find out which
+// cannot be made. Then it tries all those together that can be made.
 func (p prober) namespaces(ctx context.Context) report {
 	var all uintptr
 	for _, n := range sandbox.Namespaces() {
@@ -205,7 +204,7 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	}
 	if err := cmd.Start(); err != nil {
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
-			return report, errno // without the path /proc/self/exe, which tells nobody anything
+			return report, errno // without the path /proc/self/exe, which would not help the reader
 		}
 		return report, err
 	}
@@ -213,9 +212,8 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	if err = json.NewDecoder(io.LimitReader(stdout, maxReport)).Decode(&answer); err == nil {
 		report = answer
 	}
-	// The child has written its report. How it ends does not matter: where the
-	// agent is PID 1 of a container, another part of it may have reaped the
-	// child.
+	// The child has written its report. The errors do not matter: if the agent is
+	// PID 1 of a container, another part of the agent may have reaped the child.
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for _, layer := range layers {

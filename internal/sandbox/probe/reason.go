@@ -12,9 +12,9 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// judge turns the reports of the children into what the host can do. A layer
-// works if one report says so and no report says that it failed. facts is
-// called at most once, and only if a layer has failed.
+// judge combines the reports of the children. A layer works if one report has it in
+// Done and no report has it in Failed. judge calls facts at most once, and only if a
+// layer has failed.
 func judge(reports []report, facts func() hostFacts) sandbox.Host {
 	all := newReport()
 	for _, r := range reports {
@@ -28,7 +28,7 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 		all.Failed[sandbox.UserNS] = failure{Step: stepCreate, Text: "not tried"}
 	}
 	_, noUser := all.Failed[sandbox.UserNS]
-	if noUser { // the others are made in the user namespace
+	if noUser { // the other namespaces need the user namespace
 		for _, n := range sandbox.Namespaces()[1:] {
 			all.Failed[n] = all.Failed[sandbox.UserNS]
 		}
@@ -67,7 +67,7 @@ func judge(reports []report, facts func() hostFacts) sandbox.Host {
 	return host
 }
 
-// hostFacts are what the cause of a failure is guessed from. They never decide
+// hostFacts are facts from which remedy guesses the cause of a failure. They never decide
 // whether a layer works. The text of a file that cannot be read is "".
 type hostFacts struct {
 	root            bool   // uid 0, as far as this process can see
@@ -81,7 +81,7 @@ type hostFacts struct {
 	ptraceScope     string // kernel.yama.ptrace_scope
 }
 
-// readFacts reads them from /proc and /sys.
+// readFacts reads the facts from /proc and /sys.
 func readFacts() hostFacts {
 	read := func(path string) string {
 		b, err := os.ReadFile(path)
@@ -116,9 +116,9 @@ func readFacts() hostFacts {
 	return f
 }
 
-// remedy says what an operator can do about a failure. If the facts speak for
-// one of several possible causes, the remedy is for that one. Otherwise it
-// names all.
+// remedy returns advice for the operator about a failure. If the facts point to
+// one of several possible causes, the advice is about that cause. Otherwise it
+// names all possible causes.
 func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 	switch layer {
 	case sandbox.Landlock:
@@ -213,7 +213,7 @@ func (f hostFacts) landlockRemedy(errno syscall.Errno) string {
 }
 
 // otherModules continues the text lsm=landlock with the modules that are loaded
-// now, since the parameter replaces the whole list.
+// now, because the parameter replaces the whole list.
 func (f hostFacts) otherModules() string {
 	if f.securityModules == "" {
 		return " followed by the modules that it has now"

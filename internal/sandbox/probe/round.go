@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whatRound is what a child tries that is confined to a proxy: to go round it.
+// whatRound is the task of a child that is confined to a proxy: it tries to go round the
+// proxy.
 const whatRound = "round"
 
-// RoundGreeting is what a proxy has to send to the child of [RoundArgs].
+// RoundGreeting is the text that a proxy has to send to the child of [RoundArgs].
 const RoundGreeting = "through"
 
 // RoundArgs returns the arguments of a process of this program that tries to go round its
-// proxy. The ports are those of the proxy, of a TCP listener and of a UDP socket on
-// 127.0.0.1, as the process has them. It writes a line for each thing that it could do and
-// must not, and for the proxy if that is out of reach.
+// proxy. The ports are the ports of the proxy, of a TCP listener and of a UDP socket on
+// 127.0.0.1, as the process sees them. The process writes one line to standard output for
+// each forbidden action that succeeded, and one line if it cannot reach the proxy.
 func RoundArgs(proxy, tcp, udp uint16) []string {
 	args := []string{Arg, whatRound}
 	for _, port := range []uint16{proxy, tcp, udp} {
@@ -29,7 +30,7 @@ func RoundArgs(proxy, tcp, udp uint16) []string {
 	return args
 }
 
-// tryRound is the main of that process.
+// tryRound is the main function of the process of [RoundArgs].
 func tryRound(proxy, tcp, udp int) (code int) {
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	if err := greeted(at(proxy)); err != nil {
@@ -55,8 +56,8 @@ func tryRound(proxy, tcp, udp int) (code int) {
 			fmt.Fprintln(os.Stdout, way.name)
 		}
 	}
-	// In a network namespace this goes to a port where nobody is: who waits at the one
-	// outside knows better.
+	// The reader of the UDP socket outside decides about this datagram. In a network
+	// namespace of its own the process can send it, but no socket receives it.
 	if conn, err := net.Dial("udp", at(udp)); err == nil {
 		_, _ = conn.Write([]byte("round"))
 		_ = conn.Close()
@@ -64,7 +65,7 @@ func tryRound(proxy, tcp, udp int) (code int) {
 	return 0
 }
 
-// greeted tells why the proxy could not be reached.
+// greeted returns the reason why the proxy cannot be reached, or nil.
 func greeted(proxy string) error {
 	conn, err := net.DialTimeout("tcp", proxy, timeout)
 	if err != nil {

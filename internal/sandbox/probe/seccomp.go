@@ -14,15 +14,14 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// The calls that the two filters of the probe are about. The runtime makes
-// neither, and every architecture has them.
+// The system calls that the two filters of the probe decide about. The runtime makes
+// neither of them, and every architecture has both.
 const (
 	forbiddenCall = unix.SYS_GETPPID // refused by the filter itself
 	askedCall     = unix.SYS_GETSID  // left to a listener
 )
 
-// trySeccomp loads two filters for one thread and makes sure that both do their
-// work.
+// trySeccomp loads two filters for one thread, and makes sure that both work.
 func (r *report) trySeccomp() {
 	runtime.LockOSThread()
 	r.note(sandbox.Pidfd, "taking a descriptor", takeOwn())
@@ -49,9 +48,9 @@ func (r *report) trySeccomp() {
 	r.note(sandbox.UserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
 }
 
-// takeOwn duplicates a descriptor of this process as the init of a command does one of the
-// command. Filters know no difference between the two, and an init has every right over its
-// command.
+// takeOwn duplicates a descriptor of this process with the calls with which the init of a
+// command duplicates a descriptor of the command. A container engine's filter cannot tell
+// these two cases apart. The init has all other rights that it needs over its command.
 func takeOwn() error {
 	fd, err := linux.DuplicateFD(unix.Gettid(), int(os.Stdout.Fd()))
 	if err != nil {
@@ -60,7 +59,7 @@ func takeOwn() error {
 	return unix.Close(fd)
 }
 
-// refusedBy is refused for the errno of a call that has to fail with EPERM; 0
+// refusedBy is refused for the errno of a call that must fail with EPERM. An errno of 0
 // means that the call has succeeded.
 func refusedBy(errno unix.Errno) error {
 	if errno == 0 {
@@ -69,8 +68,8 @@ func refusedBy(errno unix.Errno) error {
 	return refused(errno, unix.EPERM)
 }
 
-// loadFilter loads a filter for this thread that does action for call and allows
-// every other. It returns a listener if the flags ask for one, and 0 otherwise.
+// loadFilter loads a filter for this thread. The filter does action for call and allows
+// every other call. loadFilter returns a listener if the flags ask for one, and 0 otherwise.
 func loadFilter(call, action uint32, flags uintptr) (int, error) {
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // nr of struct seccomp_data
@@ -97,8 +96,8 @@ func answerOne(listener int) error {
 	return nil
 }
 
-// receive receives one call. A signal may interrupt it, or the call itself, which its thread then
-// makes again.
+// receive receives one call. It tries again if a signal has interrupted this thread, or the
+// thread that made the call, because that thread then makes the call again.
 func receive(listener int, call *usernotify.Call) error {
 	for {
 		err := usernotify.Receive(listener, call)

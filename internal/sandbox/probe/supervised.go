@@ -17,8 +17,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// What the caller asks with, and what it has to read from the descriptor that it
-// is given.
+// The text that the argument of the call points to, and the text that the caller must read
+// from the descriptor that it gets.
 const (
 	supervisedQuestion = "a path in the memory of the caller"
 	supervisedAnswer   = "what is in the file"
@@ -31,9 +31,9 @@ const (
 	stepRestrict = "restricting a thread"
 )
 
-// trySupervised starts a child under a ruleset and a filter, reads what a call of
-// the child points to, and gives the child a descriptor as the result of the
-// call. It does what the supervisor of a command does (supervised.md 2).
+// trySupervised starts a child under a ruleset and a filter, as a supervisor starts a command
+// (supervised.md 2). It reads the memory that a call of the child points to, and gives the
+// child a descriptor as the result of the call.
 func (r *report) trySupervised() {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if !r.note(sandbox.Supervised, "making a file for the caller", err) {
@@ -63,19 +63,20 @@ func (r *report) trySupervised() {
 	if s.pid == 0 {
 		return
 	}
-	// A level that judges programs traces each process around its execve.
+	// At sandbox.LevelReads and above, a supervisor traces each process around its execve.
 	r.note(sandbox.Supervised, stepTrace, traceOnce(s.pid))
 	err = serveCaller(s.listener, pair)
 	r.note(sandbox.Supervised, stepMemory, err)
-	unix.Close(s.listener) // a caller that still waits fails now
+	unix.Close(s.listener) // lets the call of a caller that still waits fail
 	var status syscall.WaitStatus
 	if _, waited := syscall.Wait4(s.pid, &status, 0, nil); waited == nil && err == nil && status.ExitStatus() != 0 {
 		r.note(sandbox.Supervised, "giving the caller a descriptor", fmt.Errorf("it ended with code %d", status.ExitStatus()))
 	}
 }
 
-// traceOnce traces a child for a moment. Its tracer is a thread that ends, which
-// gives it up (ptrace(2)). That is not the main thread, which would never end.
+// traceOnce traces a child for a moment. The tracer is a thread that ends, because the end of
+// the tracer detaches the child (ptrace(2)). It must not be the main thread, because that
+// thread would not end.
 func traceOnce(pid int) error {
 	result := make(chan error, 1)
 	var trace func()
@@ -121,8 +122,8 @@ func serveCaller(listener int, pair [2]int) error {
 	return err
 }
 
-// callSupervisor is the main of the caller. It returns its exit code, 0 if it got
-// the right descriptor.
+// callSupervisor is the main function of the caller. It returns the exit code: 0 if the
+// caller got the right descriptor.
 func callSupervisor() int {
 	question := []byte(supervisedQuestion + "\x00")
 	fd, _, errno := unix.Syscall(askedCall, uintptr(unsafe.Pointer(&question[0])), 0, 0)

@@ -6,32 +6,32 @@ import (
 	"github.com/execagent/execagent/registry/internal/notice"
 )
 
-// Bounds of what one principal may have of one executor, so that something is left for
-// others.
+// Bounds of the share of one principal in one executor. They leave a share for other
+// principals.
 const (
-	// maxPrincipalStreams leaves a quarter of the 128 that an executor serves at
+	// maxPrincipalStreams leaves a quarter of the 128 streams that an executor serves at
 	// once (remote.md 8.2).
 	maxPrincipalStreams = 96
-	// maxHandshaking counts handshakes without an answer yet: half of what the
-	// executor takes at once.
+	// maxHandshaking bounds the handshakes without an answer yet. It is half of the
+	// handshakes that the executor accepts at once.
 	maxHandshaking = 16
-	// maxFailed counts handshakes that have failed; one is forgotten every
-	// failedFor. Each costs the executor the arithmetic of a key agreement and a
-	// request to the registry.
+	// maxFailed bounds the handshakes that have failed; one is forgotten every
+	// failedFor. Each handshake costs the executor the arithmetic of a key agreement and
+	// a request to the registry.
 	maxFailed = 16
 	failedFor = time.Second
 )
 
-// claim is what a principal has of a registration, counted at the executor's server.
-// It belongs to the meeting's mutex.
+// claim counts the share of a principal in a registration, at the executor's server. The
+// meeting's mutex protects it.
 type claim struct {
-	streams     int       // its routes
-	handshaking int       // those among them whose handshake has no answer yet
-	failed      int       // handshakes that came to nothing
-	failedAt    time.Time // as of when
+	streams     int       // routes of the principal
+	handshaking int       // routes whose handshake has no answer yet
+	failed      int       // failed handshakes that are not forgotten yet
+	failedAt    time.Time // the time up to which forgiveLocked has forgotten failed handshakes
 }
 
-// forgiveLocked counts failed handshakes down, one for each failedFor that has passed.
+// forgiveLocked forgets one failed handshake for each failedFor that has passed.
 func (c *claim) forgiveLocked(now time.Time) {
 	n := int(now.Sub(c.failedAt) / failedFor)
 	if n >= c.failed {
@@ -42,14 +42,14 @@ func (c *claim) forgiveLocked(now time.Time) {
 	c.failedAt = c.failedAt.Add(time.Duration(n) * failedFor)
 }
 
-// claimLocked finds or makes the claim of a principal. When it makes one it drops those
-// of others that count nothing any more.
+// claimLocked finds or makes the claim of a principal. When it makes a claim, it drops the
+// claims of other principals that count nothing any more.
 func (m *meeting) claimLocked(principal string) *claim {
 	if c := m.claims[principal]; c != nil {
 		return c
 	}
 	now := time.Now()
-	for id, c := range m.claims { // all, since there are few as a rule, and seldom a new one
+	for id, c := range m.claims { // all claims, because usually there are few, and new ones are rare
 		c.forgiveLocked(now)
 		if c.streams == 0 && c.failed == 0 {
 			delete(m.claims, id)
@@ -68,8 +68,7 @@ func (m *meeting) mayOpenLocked(principal string) bool {
 	return len(m.routes) < maxMeetingStreams && m.claimLocked(principal).streams < maxPrincipalStreams
 }
 
-// assignLocked makes a principal the owner of the route, for as long as the route
-// lives.
+// assignLocked makes a principal the owner of the route until the route ends.
 func (m *meeting) assignLocked(rt *route, principal string) {
 	if rt.principal == principal {
 		return
@@ -81,9 +80,10 @@ func (m *meeting) assignLocked(rt *route, principal string) {
 	}
 }
 
-// mayOwnLocked reports whether a principal may have the stream, by what the executor here has
-// said of it: a server that was started anew remembers no stream, and another harness may
-// come for one before its own does.
+// mayOwnLocked reports whether a principal may have the stream, by the owners that the
+// executor here has named. The owners are needed because a restarted server remembers no
+// stream, and a harness of another principal may ask for a stream before the right harness
+// comes.
 func (m *meeting) mayOwnLocked(stream, principal string) bool {
 	if m.executor == nil || !m.executor.owners.Known(stream) {
 		return true
@@ -91,8 +91,9 @@ func (m *meeting) mayOwnLocked(stream, principal string) bool {
 	return m.executor.owners.Is(stream, m.rs.signer.Pseudonym(m.environmentID, principal))
 }
 
-// evictLocked takes from harnesses the streams that belong to others, as the executor
-// says, which has come just now: no server that is left has known these streams before.
+// evictLocked takes streams from harnesses that do not own them, by the owners that the
+// executor has named. The executor has just connected, and no remaining server has known
+// these streams before.
 func (m *meeting) evictLocked() {
 	for _, rt := range m.routes {
 		if rt.principal == "" || m.mayOwnLocked(rt.stream, rt.principal) {
@@ -108,7 +109,7 @@ func (m *meeting) evictLocked() {
 	}
 }
 
-// unclaimLocked takes a route that ends out of its principal's claim.
+// unclaimLocked removes a route that ends from its principal's claim.
 func (m *meeting) unclaimLocked(rt *route) {
 	if rt.principal != "" {
 		m.endHandshakeLocked(rt, false)
@@ -117,12 +118,13 @@ func (m *meeting) unclaimLocked(rt *route) {
 }
 
 // beginHandshakeLocked counts a handshake on its way to the executor, which is here. ok
-// says that the handshake may go on to the executor. If not, failing tells the reason:
-// too many handshakes of this principal have failed; or else too many are under way.
+// reports whether the handshake may go on to the executor. If not, failing reports whether
+// the reason is that too many handshakes of this principal have failed. The other reason is
+// that too many handshakes have no answer yet.
 func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	c := m.claimLocked(rt.principal)
 	c.forgiveLocked(time.Now())
-	if rt.handshaking || rt.answered { // a second one fails: the executor takes one a stream
+	if rt.handshaking || rt.answered { // a second one fails: the executor accepts one for each stream
 		c.failed++
 	}
 	switch {
@@ -138,7 +140,7 @@ func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	return true, false
 }
 
-// endHandshakeLocked counts the end of the route's handshake, if one is under way.
+// endHandshakeLocked counts the end of the route's handshake, if it has no answer yet.
 // failed is false if the executor has answered, or if the principal is not to blame.
 func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	if !rt.handshaking {

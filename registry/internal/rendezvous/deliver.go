@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// defaultPatience is how long a receiver that takes nothing may hold up the
-	// websocket of the sender, before their stream is reset.
+	// defaultPatience is how long a receiver that accepts nothing may delay the
+	// websocket of the sender. After that time their stream is reset.
 	defaultPatience = 10 * time.Second
-	// hopWindow is how many bytes of a stream that does not acknowledge may be between
-	// two servers, until the receiver's lane has taken them. There has to be a
-	// window, since NATS holds up no sender. A stream that acknowledges may have
-	// laneLimit bytes between them; frames beyond that are lost, as in a full lane.
+	// hopWindow bounds the bytes of a stream that does not acknowledge between two
+	// servers, until the receiver's lane has accepted them. The window is needed because
+	// NATS does not slow down a sender. A stream that acknowledges may have laneLimit
+	// bytes between the servers. Frames beyond that are lost, as in a full lane.
 	hopWindow = 2 << 20
-	// hopCredit is how many bytes a server passes on before it sends a taken.
+	// hopCredit is the number of bytes that a server passes on before it sends a taken.
 	hopCredit = hopWindow / 8
 )
 
-// charge returns the bytes that a frame counts in a window: its length and an amount
-// for each frame, since a tiny one costs far more than its length.
+// charge returns the bytes that a frame counts in a window: its length and a fixed amount,
+// because a tiny frame costs far more than its length.
 func charge(message *socket.Message) int { return len(message.Bytes) + 512 }
 
-// side names ends of a route, mostly by what is sent to them: a frame or a reset.
+// side is a set of ends of a route, mostly the ends that a frame or a reset is sent to.
 type side uint8
 
 const (
@@ -35,23 +35,23 @@ const (
 	both       side = toExecutor | toHarness
 )
 
-// path says where the frames of a route go at the moment: into a lane of a websocket
-// here, to another server, or nowhere.
+// path says where the frames of a route go now: into a lane of a websocket here, to another
+// server, or nowhere.
 type path struct {
 	to       side
 	lane     *socket.Lane
 	node     string
 	revision uint64 // of the executor's presence
-	plain    bool   // the stream does not acknowledge: losing a frame would end it
-	behind   bool   // the frame has to wait behind others, see lag
+	plain    bool   // the stream does not acknowledge, so a lost frame ends the stream
+	behind   bool   // the frame has to wait behind others, see executor.late
 }
 
 // send passes a frame on and takes over the hold on it. For a stream that does not
-// acknowledge, send waits until there is room. So a harness that sends to an executor
-// which does not read is held up, with its own streams alone: send runs in the goroutine
-// that reads its websocket. What an executor sends goes through pass. A stream that
-// acknowledges has a window of its own: what cannot be delivered is dropped, and its end
-// sends it again.
+// acknowledge, send waits until there is room. It runs in the goroutine that reads the
+// harness's websocket. So if the executor does not read, this harness is delayed, but only
+// with its own streams. The frames of an executor go through pass. A stream that acknowledges
+// has a window of its own: a frame that cannot be delivered is dropped, and its end sends it
+// again.
 func (rs *Routes) send(rt *route, p path, message *socket.Message) {
 	switch {
 	case p.lane != nil && !p.plain:
@@ -71,16 +71,16 @@ func (rs *Routes) send(rt *route, p path, message *socket.Message) {
 	}
 }
 
-// offer gives a lane a frame of a stream that acknowledges. If the lane is full the
-// frame is lost and the stream goes on: the lane may belong to a dead websocket whose
-// end is on its way here with a new one, or be full of what is repeated now.
+// offer puts a frame of a stream that acknowledges into a lane. If the lane is full, the
+// frame is lost and the stream goes on. The reason is that the lane may belong to a dead
+// websocket whose end is about to connect again, or may be full of repeated frames.
 func (rs *Routes) offer(lane *socket.Lane, message *socket.Message) {
 	if !lane.TrySend(message) {
 		rs.metrics.Dropped.Add(1)
 	}
 }
 
-// tryLane reports whether the lane has taken the message, at once. If it has not, the
+// tryLane reports whether the lane has accepted the message without waiting. If not, the
 // caller still holds the message.
 func tryLane(lane *socket.Lane, message *socket.Message) bool {
 	message.Retain()
@@ -91,8 +91,8 @@ func tryLane(lane *socket.Lane, message *socket.Message) bool {
 	return false
 }
 
-// sendPatiently reports whether the lane has taken the message within the server's
-// patience. If it has not, sendPatiently closes the lane.
+// sendPatiently reports whether the lane has accepted the message within defaultPatience. If
+// not, it closes the lane.
 func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool {
 	late := time.AfterFunc(defaultPatience, lane.Close)
 	defer late.Stop()
@@ -121,8 +121,8 @@ func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	m.tooSlowLocked(rt)
 }
 
-// lose ends a stream that does not acknowledge and has lost a frame between servers. Its
-// ends would wait for that frame forever.
+// lose ends a stream that does not acknowledge and has lost a frame between servers, because
+// its ends would wait for that frame forever.
 func (m *meeting) lose(rt *route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,8 +140,8 @@ func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	case lane != nil:
 		putReset(lane, control, message)
 	case node != "":
-		// If send fails the connection to NATS is lost. lettersLost, or the other
-		// server itself, ends the stream then.
+		// If send fails, the connection to NATS is lost. Then lettersLost or the other
+		// server ends the stream.
 		_ = m.rs.hop.send(node, to, m.id, m.revision, message)
 	default:
 		m.rs.drop(message)
@@ -149,8 +149,8 @@ func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	m.endLocked(rt, "", nobody)
 }
 
-// wayLocked says how an end of a route is reached at the moment: by lanes of a
-// websocket here, by another server, or not at all.
+// wayLocked returns the way to an end of a route now: the lanes of a websocket here, another
+// server, or neither.
 func (m *meeting) wayLocked(rt *route, to side) (lane, control *socket.Lane, node string) {
 	if to == toHarness {
 		if rt.harness != nil {
@@ -164,9 +164,9 @@ func (m *meeting) wayLocked(rt *route, to side) (lane, control *socket.Lane, nod
 	return rt.up, control, m.node
 }
 
-// pathLocked says where a frame that an end has sent goes. Its caller sends it there,
-// without the mutex. A reset is sent here and now, since the route ends with it: then
-// ok is false.
+// pathLocked returns the path of a frame that an end has sent. The caller sends the frame
+// along the path without the mutex. If the frame is a reset, pathLocked sends it itself,
+// because the route ends with it, and ok is false.
 func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket.Message) (p path, ok bool) {
 	if f.Body == frame.Reset {
 		m.passResetLocked(rt, to, message)
@@ -175,16 +175,16 @@ func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket
 	return m.dataPathLocked(rt, to), true
 }
 
-// dataPathLocked is pathLocked for a frame that is no reset, or is to be sent like one
-// that is none.
+// dataPathLocked is pathLocked for a frame that is no reset, or for a reset that is sent like
+// other frames.
 func (m *meeting) dataPathLocked(rt *route, to side) path {
 	lane, _, node := m.wayLocked(rt, to)
 	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}
 }
 
-// reserve reports whether n more bytes may go to the other server. For a stream that does
-// not acknowledge, reserve waits for room in the window, as send waits for a lane. One
-// goroutine at a time calls it for a route.
+// reserve reports whether n more bytes may be sent to the other server. For a stream that
+// does not acknowledge, reserve waits for room in the window, as send waits for a lane. Only
+// one goroutine at a time may call it for a route.
 func (m *meeting) reserve(rt *route, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,9 +228,9 @@ func (m *meeting) creditLocked(rt *route, n int) {
 	}
 }
 
-// arriveLocked passes on a frame from another server. It never waits, since one
-// goroutine handles the frames of all streams. A frame that the lane does not take at
-// once waits in the route, where the window bounds what may wait.
+// arriveLocked passes on a frame from another server. It never waits, because one
+// goroutine handles the frames of all streams. A frame that the lane does not accept at
+// once waits in the route. The window bounds the bytes that wait there.
 func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.Message) {
 	lane, _, _ := m.wayLocked(rt, to)
 	n := charge(message)
@@ -249,8 +249,8 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 		m.rs.serving.Go(func() { m.pump(rt, lane, from) })
 	}
 	if rt.arriving+n > hopWindow+frame.MaxMessage || rt.share.Spent() {
-		// Only a stream that did not acknowledge when pump began comes here. If it
-		// does by now, its sender repeats the frame.
+		// Only a stream that did not acknowledge when pump began comes here. If the
+		// stream acknowledges by now, its sender repeats the frame.
 		if rt.acknowledges {
 			m.rs.drop(message)
 			m.tookLocked(rt, from, n)
@@ -265,9 +265,9 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 	rt.share.Take(n)
 }
 
-// pump puts the frames that have arrived into the lane and waits for it, so that the
-// goroutine that receives from other servers need not. It ends when no frame is left or
-// the lane is no longer the route's.
+// pump puts the frames that have arrived into the lane and waits for room there, so that the
+// goroutine that receives from other servers need not wait. It ends when no frame is left or
+// the lane no longer belongs to the route.
 func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,8 +299,8 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 	rt.arrived, rt.arriving, rt.pumping = nil, 0, false
 }
 
-// tookLocked notes that n bytes from another server have been passed on or lost, and
-// tells that server now and then.
+// tookLocked notes that n bytes from another server have been passed on or lost. After each
+// hopCredit bytes it tells that server.
 func (m *meeting) tookLocked(rt *route, from string, n int) {
 	rt.taken += n
 	if rt.taken >= hopCredit {

@@ -16,18 +16,19 @@ const (
 	// drainTime is how long Drain takes to close all websockets, if its context lasts.
 	drainTime = 10 * time.Second
 	// drainShare is the part of the context's time over which the closing of websockets
-	// is spread; the rest is for the last of them to end.
+	// is spread. In the rest of the time the last websockets end.
 	drainShare = 0.8
-	// flushTime is how long a websocket has to take what waits for it before it is closed.
+	// flushTime is the time in which waiting messages may be written before a websocket is
+	// closed.
 	flushTime = time.Second
 )
 
 // Drain lets executors and harnesses move to other servers. From now on upgrades are
-// refused and Draining is true; then the websockets are closed one by one, executors
-// first, evenly over 10 s or most of the time that ctx has. Streams that acknowledge
-// go on at the servers where their ends turn up (remote.md 8.1). Drain returns nil when
-// all websockets have ended, or an error with the cause of ctx when that has ended
-// before. Call Close after it. Drain may be called again.
+// refused and Draining is true. Then the websockets are closed one by one, executors
+// first, evenly over 10 s or over most of the time that ctx has. Streams that acknowledge
+// go on at the servers to which their ends connect (remote.md 8.1). Drain returns nil when
+// all websockets have ended, or an error with the cause of ctx if ctx ends before. Call
+// Close after Drain. Drain may be called again.
 func (rs *Routes) Drain(ctx context.Context) error {
 	rs.draining.Store(true)
 	rs.mu.Lock()
@@ -70,7 +71,7 @@ func (rs *Routes) Drain(ctx context.Context) error {
 	}
 }
 
-// spread is the time over which Drain spreads the closing of websockets.
+// spread returns the time over which Drain spreads the closing of websockets.
 func spread(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(drainTime, time.Duration(float64(time.Until(deadline))*drainShare))
@@ -78,11 +79,11 @@ func spread(ctx context.Context) time.Duration {
 	return drainTime
 }
 
-// dismiss closes the websocket once what waits for it has gone out, or after a second.
+// dismiss closes the websocket once its waiting messages are written, or after flushTime.
 func (p *peer) dismiss(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
-	_ = p.socket.Flush(ctx) // an end that does not read in time loses what waits
+	_ = p.socket.Flush(ctx) // an end that does not read in time loses the messages
 	p.kick("the server is draining")
 }
 
@@ -103,7 +104,7 @@ func (rs *Routes) close() error {
 	for _, p := range all {
 		_ = p.socket.Close() // never fails
 	}
-	rs.hop.wg.Wait() // the hop may have started something that serving waits for
+	rs.hop.wg.Wait() // first, because the hop may start goroutines that serving counts
 	rs.serving.Wait()
 	rs.each(func(m *meeting) {
 		m.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// errReplaced ends a websocket whose executor has opened another one since.
+// errReplaced ends a websocket whose executor has opened a newer websocket.
 var errReplaced = errors.New("a newer websocket has taken its place")
 
 // onlinePatience is how long an executor's websocket waits for a store that does
@@ -27,15 +27,15 @@ type executor struct {
 	// seen is the registration as it was read before the websocket opened;
 	// meeting.presenceMu protects it.
 	seen store.Seen
-	// owners are those of the streams that the executor had when it came.
+	// owners are the owners of the streams that the executor had when it connected.
 	owners wire.StreamOwners
-	// known are the ids of principals that have something at the executor; asked are those
-	// that check has yet to look up, which runs while checking is set. meeting.mu protects
-	// them.
+	// known are the ids of principals that have resources at the executor. asked are the ids
+	// that check must still look up. checking says that check runs. meeting.mu protects
+	// these fields.
 	known    map[string]struct{}
 	asked    []string
 	checking bool
-	// revision is that of the executor's presence, 0 until the store has noted this
+	// revision is the revision of the executor's presence, 0 until the store has noted this
 	// websocket; meeting.mu protects it.
 	revision uint64
 }
@@ -60,9 +60,9 @@ func (e *executor) serve() {
 	})
 	var refusal error
 	if !e.rs.store.Alone() {
-		// Other servers must have heard of the executor before they get its frames.
-		// A server that is alone need not wait for the store: its harnesses find
-		// the executor in the meeting.
+		// Other servers must know of the executor before they get its frames.
+		// A server that is alone need not wait for the store, because its harnesses
+		// find the executor in the meeting.
 		refusal = <-online
 	}
 	err := e.read(e.forward)
@@ -78,9 +78,9 @@ func (e *executor) serve() {
 }
 
 // goOnline tells the store and the other servers that the executor is here. A store
-// that does not answer is asked again for up to 15 s. To close the websocket instead
-// would cost more: an executor waits longer each time before it comes back (remote.md
-// 3.5).
+// that does not answer is asked again for up to 15 s. Closing the websocket instead would
+// cost more, because an executor waits longer each time before it connects again
+// (remote.md 3.5).
 func (e *executor) goOnline() error {
 	ctx, cancel := context.WithTimeout(e.rs.background, onlinePatience)
 	defer cancel()
@@ -92,16 +92,16 @@ func (e *executor) goOnline() error {
 	}
 }
 
-// goOffline takes back what goOnline has told, however long the store does not answer.
-// As long as the store takes the executor to be here, no other key can be registered
-// for the environment.
+// goOffline withdraws the presence that goOnline has published. It tries until the store
+// answers, because no other key can be registered for the environment while the store has
+// the presence.
 func (e *executor) goOffline() {
 	for again := false; !e.meeting.goOffline(e.rs.background, again) && store.Pause(e.rs.background); again = true {
 	}
 }
 
-// seat makes e the executor of the meeting. An older websocket is closed: an executor
-// opens a new one only after it has given up the one before.
+// seat makes e the executor of the meeting. It closes an older websocket, because an executor
+// opens a new websocket only after it has given up the old one.
 func (m *meeting) seat(e *executor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,9 +116,9 @@ func (m *meeting) seat(e *executor) {
 	m.executorChangedLocked()
 }
 
-// vacate notes that the executor's websocket has ended: streams that acknowledge wait
-// for the next one, the others are reset. vacate does nothing if a newer websocket has
-// the executor's place.
+// vacate notes that the executor's websocket has ended. Streams that acknowledge wait for the
+// next websocket, the others are reset. vacate does nothing if a newer websocket has the
+// executor's place.
 func (m *meeting) vacate(e *executor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,15 +158,16 @@ func (m *meeting) executorChangedLocked() {
 			m.rs.hop.announceLocked(m, rt)
 		}
 		if h == nil {
-			// The stream has no end here any more. The executor's server hears of
-			// the stream from the harness's or, just now, from this one.
+			// The stream has no end here any more. The executor's server learns of the
+			// stream from the harness's server, or has just learned of it from this
+			// server.
 			m.endLocked(rt, "", nobody)
 		}
 	}
 }
 
-// executorGoneLocked notes that the executor is nowhere. Streams that acknowledge wait
-// for it, for the grace time; the others are reset.
+// executorGoneLocked notes that the executor is nowhere. Streams that acknowledge wait for
+// the executor for the grace time; the others are reset.
 func (m *meeting) executorGoneLocked() {
 	for _, rt := range m.routes {
 		if rt.up != nil {
@@ -196,9 +197,9 @@ func (m *meeting) executorGoneLocked() {
 	})
 }
 
-// harnessHereLocked is the side to reset from here when the executor has gone: the
-// harness, unless its websocket is at another server, which hears of the executor's
-// end itself.
+// harnessHereLocked returns the side that this server must reset when the executor has gone.
+// That is the harness if its websocket is here. Another server learns of the executor's end
+// itself.
 func (rt *route) harnessHereLocked() side {
 	if rt.harness != nil {
 		return toHarness
@@ -235,17 +236,17 @@ func (e *executor) forward(message *socket.Message) {
 	}
 }
 
-// path tells where a frame of the executor goes. If ok is false there is nothing to
-// send any more, and path has taken over the hold on message: the frame is held for
-// its harness, was a reset and is sent already, or was dropped.
+// path returns the path of a frame of the executor. If ok is false, path has taken over the
+// hold on message, and the caller must not send it: the frame is held for its harness, was a
+// reset and is sent already, or was dropped.
 func (e *executor) path(f *frame.Frame, message *socket.Message) (rt *route, p path, ok bool) {
 	m := e.meeting
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rt = m.routes[string(f.StreamID)]
 	if rt == nil && m.executor == e && f.Body == frame.Resume && len(m.routes) < maxMeetingStreams {
-		// The executor has come from another server, or the harness's server has
-		// died. The harness turns up within Grace, or the stream ends; until then
+		// The executor has moved here from another server, or the harness's server has
+		// died. If the harness does not come within Grace, the stream ends. Until then
 		// the stream counts for the executor's principal.
 		if release, ok := e.rs.limits.Stream(e.principal); ok {
 			rt = m.addLocked(string(f.StreamID))

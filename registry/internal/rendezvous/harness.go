@@ -13,13 +13,13 @@ import (
 const defaultOpening = 10 * time.Second
 
 // harness is the websocket of a harness, which may open several streams on it. The
-// reference opens one.
+// reference opens one stream.
 type harness struct {
 	peer
 
-	// The meeting's mutex protects these.
+	// The meeting's mutex protects these fields.
 	routes  map[*route]struct{} // of the harness's streams
-	opening *time.Timer         // closes the websocket unless it has a stream by then
+	opening *time.Timer         // closes the websocket if it has no stream when the timer fires
 }
 
 // serve runs a harness's websocket until it ends.
@@ -55,8 +55,8 @@ func (h *harness) serve() {
 	h.ended("harness disconnected", err)
 }
 
-// giveUpLocked takes a route from the harness. A websocket that has no other stream is
-// closed unless it has opened one within Routes.opening.
+// giveUpLocked takes a route from the harness. If the websocket has no other stream, it is
+// closed after Routes.opening, unless the harness opens a stream before.
 func (h *harness) giveUpLocked(rt *route) {
 	delete(h.routes, rt)
 	rt.down.Close()
@@ -67,7 +67,7 @@ func (h *harness) giveUpLocked(rt *route) {
 }
 
 // forward passes a frame of the harness on to the executor, if its stream belongs to
-// this websocket or is opened by the frame.
+// this websocket or if the frame opens the stream.
 func (h *harness) forward(message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
 	if !ok || bytes.HasPrefix(f.StreamID, []byte(wire.PrincipalStream)) {
@@ -79,9 +79,9 @@ func (h *harness) forward(message *socket.Message) {
 	}
 }
 
-// path tells where a frame of the harness goes. If ok is false there is nothing to send
-// any more, and path has taken over the hold on message: the frame was a reset and is
-// sent already, or was dropped.
+// path returns the path of a frame of the harness. If ok is false, path has taken over the
+// hold on message, and the caller must not send it: the frame was a reset and is sent already,
+// or it was dropped.
 func (h *harness) path(f *frame.Frame, message *socket.Message) (rt *route, p path, ok bool) {
 	m := h.meeting
 	m.mu.Lock()
@@ -114,15 +114,15 @@ func (h *harness) path(f *frame.Frame, message *socket.Message) (rt *route, p pa
 	return rt, p, ok
 }
 
-// handshakeLocked returns an error if a handshake of the harness is not to reach the
-// executor. It counts as a request of the harness's principal, since it makes the
+// handshakeLocked returns an error if a handshake of the harness must not reach the
+// executor. A handshake counts as a request of the harness's principal, because it makes the
 // executor ask the registry.
 func (h *harness) handshakeLocked(rt *route) error {
 	if _, ok := h.rs.limits.Request(h.principal); !ok {
 		return errCrowded
 	}
 	if h.meeting.executor == nil {
-		return nil // the executor's server counts it
+		return nil // the executor's server counts the handshake
 	}
 	switch ok, failing := h.meeting.beginHandshakeLocked(rt); {
 	case failing:
@@ -133,8 +133,8 @@ func (h *harness) handshakeLocked(rt *route) error {
 	return nil
 }
 
-// refuseLocked answers a frame that may not open its stream: with a reset if there are
-// too many streams, else with the end of the websocket.
+// refuseLocked answers a frame that may not open its stream. If there are too many streams,
+// the answer is a reset; otherwise it is the end of the websocket.
 func (h *harness) refuseLocked(f *frame.Frame, err error) {
 	if err == errCrowded {
 		h.rs.sendReset(nil, h.control, string(f.StreamID), resetRefused)

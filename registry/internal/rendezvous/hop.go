@@ -14,33 +14,32 @@ import (
 	"github.com/execagent/execagent/registry/internal/notice"
 )
 
-// What letters between servers are about, see [store.Post]:
+// Values of Letter.About in letters between servers, see [store.Post], and their content:
 //
-//	executor.<registration>   a frame, unchanged, for the executor there
-//	harness.<registration>    a frame, unchanged, for the harness of its stream there
-//	notice                    one notice for that server
+//	executor.<registration>   a frame, unchanged, for the executor at the receiver
+//	harness.<registration>    a frame, unchanged, for its stream's harness at the receiver
+//	notice                    one notice for the receiver
 //	to all                    one notice
 //
-// Each names the sender's node as the one that it is from. In a letter with a frame for
-// an executor a dot follows, and the revision of the presence that the frame is meant
-// for.
+// Letter.From is the sender's node. In a letter with a frame for an executor, a dot and
+// the revision of the presence that the frame is meant for follow the node.
 const (
 	hopExecutor = "executor"
 	hopHarness  = "harness"
 	hopNotice   = "notice"
 )
 
-// Each server sends a beat every beatInterval. The others take a server for dead that
-// they have heard nothing of for nodeSilence: NATS does not tell when a server is gone,
-// and the store only forgets it after store.nodeTTL.
+// Each server sends a beat every beatInterval. If a server has sent nothing for
+// nodeSilence, the others regard it as dead. They need this rule because NATS does not
+// report that a server is gone, and the store forgets it only after store.nodeTTL.
 const (
 	beatInterval = 2 * time.Second
 	nodeSilence  = 4 * beatInterval
-	maxNodes     = 1024 // other servers that are remembered at most
+	maxNodes     = 1024 // the largest number of other servers that are remembered
 )
 
-// hopShare is the part of what may be held for peers that may wait in a subscription to
-// the letters of other servers.
+// hopShare is a divisor: the letters that wait in a subscription may take this part of the
+// memory that may be held for peers.
 const hopShare = 4
 
 // hop sends letters to the other servers of the store, receives theirs, and knows which
@@ -49,15 +48,15 @@ type hop struct {
 	rs     *Routes
 	post   store.Post
 	node   string
-	missed chan struct{} // holds a value after letters were lost, until watch takes it
+	missed chan struct{} // has a value after letters were lost, until watch receives it
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex           // protects the field below
-	heard map[string]time.Time // other servers, when they last said something to all
+	heard map[string]time.Time // other servers, with the time of their last letter to all
 }
 
-// openHop starts to listen. A server that learns of this one after openHop has returned
-// can reach it. The context must have a deadline.
+// openHop starts to receive letters. A server that learns of this server after openHop has
+// returned can reach this server. ctx must have a deadline.
 func openHop(ctx context.Context, rs *Routes) (*hop, error) {
 	post, err := rs.store.OpenPost(ctx, rs.node, rs.limits.MaxWaiting()/hopShare)
 	if err != nil {
@@ -77,13 +76,12 @@ func (h *hop) close() error {
 	return h.post.Close()
 }
 
-// missedLetters wakes watch after letters were lost. watch finds out again what was in
-// them.
+// missedLetters wakes watch after letters were lost. watch then gets their content again.
 func (h *hop) missedLetters(err error) {
 	h.rs.log.Warn("messages of other servers were lost", "error", err)
 	select {
 	case h.missed <- struct{}{}:
-	default: // watch has yet to look at an earlier one
+	default: // watch has not received the last value yet
 	}
 }
 
@@ -100,8 +98,8 @@ func (h *hop) fromServer(message store.Letter) {
 		case !ok:
 		case n.Kind == notice.Leave:
 			h.left(message.From)
-			// The sender has forgotten the executors here. If they are announced to
-			// it, it need not ask the store for them.
+			// The sender has forgotten the executors here. With the announcement it
+			// need not ask the store for them.
 			h.rs.announceAll(message.From)
 		default:
 			h.rs.noticed(message.From, n)
@@ -109,15 +107,15 @@ func (h *hop) fromServer(message store.Letter) {
 	}
 }
 
-// left handles a leave: another server has ended, or has forgotten what it knew of this
-// one.
+// left handles a leave: another server has ended, or has forgotten its state about this
+// server.
 func (h *hop) left(node string) {
 	h.remove(node)
 	h.rs.nodeGone(node)
 }
 
-// frame hands a frame to its meeting. The frame is not copied: the message takes over
-// the buffer that NATS has made for the letter.
+// frame passes a frame to its meeting. The frame is not copied, because the message takes
+// over the buffer that NATS has made for the letter.
 func (h *hop) frame(to side, registrationID string, message store.Letter) {
 	h.rs.metrics.HopFrames.Add(1)
 	h.rs.metrics.HopBytes.Add(uint64(len(message.Data)))
@@ -141,7 +139,7 @@ func (h *hop) frame(to side, registrationID string, message store.Letter) {
 	m.frame(to, from, revision, content)
 }
 
-// decodeNotice reads a notice. A letter that names no sender is refused.
+// decodeNotice decodes a notice. It refuses a letter that names no sender.
 func decodeNotice(message store.Letter) (n notice.Notice, ok bool) {
 	if message.From == "" {
 		return notice.Notice{}, false
@@ -161,7 +159,7 @@ func (h *hop) fromAll(message store.Letter) {
 		return
 	}
 	if h.hear(from) {
-		h.rs.recall(false) // the server may have come back, and have forgotten
+		h.rs.recall(false) // the server may have restarted and forgotten everything
 	}
 	h.rs.noticed(from, n)
 }
@@ -183,7 +181,7 @@ func (h *hop) remove(node string) {
 	delete(h.heard, node)
 }
 
-// watch sends a beat every two seconds, takes silent servers for dead, and begins anew
+// watch sends a beat every beatInterval, handles silent servers as dead, and calls beginAnew
 // after letters were lost.
 func (h *hop) watch(ctx context.Context) {
 	beat := time.NewTicker(beatInterval)
@@ -199,32 +197,32 @@ func (h *hop) watch(ctx context.Context) {
 			h.beginAnew()
 		case now := <-beat.C:
 			if !h.post.Connected() {
-				continue // no server can be heard, so that none is silent
+				continue // without a connection the silence of a server means nothing
 			}
 			h.broadcast(notice.Notice{Kind: notice.Beat})
 			for _, node := range h.silent(now) {
 				h.rs.log.Warn("another server is silent", "node", node)
-				h.tell(node, notice.Notice{Kind: notice.Leave}) // in case it lives
+				h.tell(node, notice.Notice{Kind: notice.Leave}) // in case the server lives
 				h.rs.nodeGone(node)
 			}
 		}
 	}
 }
 
-// beginAnew makes this server and the others forget what they know of each other and
-// tell it again, after letters may have been lost. Without it a server could wait
-// forever for a lost letter, which its sender does not send twice.
+// beginAnew makes this server and the others forget their state about each other and send
+// it again, after letters may have been lost. Without it a server could wait forever for a
+// lost letter, because no letter is sent twice.
 func (h *hop) beginAnew() {
 	h.rs.lettersLost()
 	for _, node := range h.excuse(time.Now()) {
-		h.rs.nodeGone(node) // before it answers
+		h.rs.nodeGone(node) // before the server answers
 		h.tell(node, notice.Notice{Kind: notice.Leave})
 		h.rs.announceAll(node)
 	}
 	h.rs.recall(true)
 }
 
-// silent forgets and returns the servers that were not heard of for too long.
+// silent forgets and returns the servers that have sent nothing for Routes.silence.
 func (h *hop) silent(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,8 +236,8 @@ func (h *hop) silent(now time.Time) []string {
 	return nodes
 }
 
-// excuse counts all known servers as heard just now, and returns them: while the
-// connection was lost they could not be heard.
+// excuse sets the time of the last letter of all known servers to now, and returns these
+// servers. It is for servers whose letters could not arrive while the connection was lost.
 func (h *hop) excuse(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,8 +248,8 @@ func (h *hop) excuse(now time.Time) []string {
 	return nodes
 }
 
-// send passes a frame to another server and releases its message. The revision is that
-// of the presence of the executor there; for a frame to a harness it does not count.
+// send passes a frame to another server and releases its message. revision is the revision
+// of the presence of the executor there. For a frame to a harness it is not used.
 func (h *hop) send(node string, to side, registrationID string, revision uint64, message *socket.Message) error {
 	h.rs.metrics.HopFrames.Add(1)
 	h.rs.metrics.HopBytes.Add(uint64(len(message.Bytes)))
@@ -267,14 +265,13 @@ func (h *hop) send(node string, to side, registrationID string, revision uint64,
 // reset sends a reset to a websocket at another server.
 func (h *hop) reset(node string, to side, m *meeting, stream, reason string) {
 	h.rs.metrics.Resets.Add(1)
-	// Like a notice (see told), a reset is lost only with the connection, and beginAnew
-	// then settles again what both servers know of each other.
+	// Like a notice (see told), a reset is lost only with the connection. Then beginAnew
+	// restores the state of both servers about each other.
 	_ = h.send(node, to, m.id, m.revision, resetMessage(stream, reason))
 }
 
-// announceLocked sends the executor's server an open for a route. Its harness is here;
-// or the harness is away, and the open says detached; or the route is barred, and the
-// open says revoked.
+// announceLocked sends an open for a route to the executor's server. If the harness is not
+// here, the open says detached. If the route is barred, the open says revoked.
 func (h *hop) announceLocked(m *meeting, rt *route) {
 	h.tell(m.node, notice.Notice{
 		Kind: notice.Open, Registration: m.id, Revision: m.revision, Stream: rt.stream,
@@ -291,7 +288,7 @@ func (h *hop) tell(node string, n notice.Notice) {
 func (h *hop) broadcast(n notice.Notice) { h.told(n, h.post.SendAll(h.node, n.Encode())) }
 
 // told logs that a notice was not sent. A notice is lost only with the connection, and
-// beginAnew says everything again when the connection is back.
+// beginAnew sends everything again when the connection is back.
 func (h *hop) told(n notice.Notice, err error) {
 	if err != nil {
 		h.rs.log.Trouble("another server was not told", "kind", string(n.Kind), "error", err)

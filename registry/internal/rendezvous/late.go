@@ -7,15 +7,15 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 )
 
-// maxLate bounds the bytes of one stream that wait beyond its lane or window, while
-// others have streams on its executor's websocket.
+// maxLate bounds the bytes of one stream that wait in its route beyond its lane or window,
+// while other harnesses have streams on its executor's websocket.
 const maxLate = 16 << 20
 
 // pass passes on a frame of the executor, in the goroutine that reads its websocket, and
-// takes over the hold on the frame. A harness that does not take what it is sent must
-// not delay the streams of others, which come through the same websocket: then its frames
-// wait in the route. Only while nobody else has a stream there is the websocket held up,
-// so that the executor sends no faster than that harness reads.
+// takes over the hold on the frame. A harness that does not read must not delay the streams
+// of other harnesses, which come through the same websocket. So its frames wait in the
+// route. If no other harness has a stream there, the websocket waits as well, so that the
+// executor sends no faster than this harness reads.
 func (e *executor) pass(rt *route, p path, message *socket.Message) {
 	switch {
 	case p.behind:
@@ -37,7 +37,7 @@ func (e *executor) pass(rt *route, p path, message *socket.Message) {
 	}
 }
 
-// reserveAtOnce is reserve for a stream that does not acknowledge, but does not wait.
+// reserveAtOnce is reserve, without waiting, for a stream that does not acknowledge.
 func (m *meeting) reserveAtOnce(rt *route, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,8 +48,8 @@ func (m *meeting) reserveAtOnce(rt *route, n int) bool {
 	return true
 }
 
-// late lets a frame wait in its route, behind those that wait there already. If nobody
-// else has a stream on the executor's websocket, late returns when the frame has gone.
+// late lets a frame wait in its route, behind the frames that wait there already. If no other
+// harness has a stream on the executor's websocket, late returns only when the frame is sent.
 func (e *executor) late(rt *route, message *socket.Message) {
 	m := e.meeting
 	m.mu.Lock()
@@ -60,7 +60,7 @@ func (e *executor) late(rt *route, message *socket.Message) {
 		return
 	case rt.behind >= maxLate || rt.behind >= frame.MaxMessage && rt.share.Spent():
 		e.rs.drop(message)
-		if !rt.acknowledges { // if it does by now, the executor repeats the frame
+		if !rt.acknowledges { // if the stream acknowledges by now, the executor repeats the frame
 			m.tooSlowLocked(rt)
 		}
 		return
@@ -89,8 +89,8 @@ func (e *executor) late(rt *route, message *socket.Message) {
 	}
 }
 
-// isAloneLocked reports whether no harness other than that of rt has a stream. Of
-// harnesses at another server each stream counts as one of another harness.
+// isAloneLocked reports whether no harness other than the harness of rt has a stream. A stream
+// whose harness is at another server counts as a stream of another harness.
 func (m *meeting) isAloneLocked(rt *route) bool {
 	for _, other := range m.routes {
 		if other != rt && other.thereLocked() && (other.harness == nil || other.harness != rt.harness) {
@@ -100,8 +100,8 @@ func (m *meeting) isAloneLocked(rt *route) bool {
 	return true
 }
 
-// stirLocked wakes late, after another stream was opened, one has ended, or a frame that
-// waited has gone.
+// stirLocked wakes late. It is called after a stream was opened or has ended, or after a
+// waiting frame was sent.
 func (m *meeting) stirLocked() {
 	if m.stirred != nil {
 		close(m.stirred)
@@ -110,8 +110,8 @@ func (m *meeting) stirLocked() {
 }
 
 // catchUp sends the frames that wait in the route, and ends when none is left. It waits
-// for the harness as send does: the stream is reset if the harness takes nothing for as
-// long as the server has patience.
+// for the harness as send does: if the harness accepts nothing for defaultPatience, the stream
+// is reset.
 func (m *meeting) catchUp(rt *route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +121,7 @@ func (m *meeting) catchUp(rt *route) {
 		rt.late = rt.late[1:]
 		n := charge(message)
 		last := isReset(message)
-		p := m.dataPathLocked(rt, toHarness) // a stream that acknowledges by now may have another one
+		p := m.dataPathLocked(rt, toHarness) // again, because the path changes if the stream acknowledges by now
 		m.mu.Unlock()
 		m.rs.send(rt, p, message)
 		m.mu.Lock()
@@ -139,7 +139,7 @@ func (m *meeting) catchUp(rt *route) {
 	rt.late, rt.behind = nil, 0
 }
 
-// isReset reports whether a frame, which was valid when it came, is a reset.
+// isReset reports whether a frame that was checked before is a reset.
 func isReset(message *socket.Message) bool {
 	f, ok := frame.Inspect(message.Bytes)
 	return ok && f.Body == frame.Reset

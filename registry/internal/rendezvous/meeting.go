@@ -9,7 +9,7 @@ import (
 	"github.com/execagent/execagent/registry/internal/notice"
 )
 
-// Reasons why a harness does not get a stream. Only the log has their texts.
+// Reasons why a harness does not get a stream. Their texts are only in the log.
 var (
 	errIntruder = errors.New("the stream belongs to another harness")
 	errFailing  = errors.New("too many handshakes of its principal have failed")
@@ -17,33 +17,33 @@ var (
 	errCrowded  = errors.New("too many streams")
 )
 
-// meeting is what this server knows of one registration: where its executor is, and
+// meeting is the state of one registration at this server: where its executor is, and
 // the routes of its streams. The executor is here (executor is set), at another server
-// (node is), or nowhere. doc.go draws what follows for a route.
+// (node is set), or nowhere. The table in doc.go shows the consequences for a route.
 type meeting struct {
 	rs            *Routes
 	id            string
 	environmentID string
-	holders       int // of the meeting: see Routes.leave; Routes.mu protects it
+	holders       int // callers, routes and goroutines that hold the meeting: see Routes.leave; Routes.mu protects it
 
 	presenceMu sync.Mutex // held while the store and the other servers are told of an executor here
-	published  uint64     // the revision that was told last, 0 when it was taken back; under presenceMu
+	published  uint64     // the revision that was published last, 0 after it was withdrawn; under presenceMu
 
 	mu        sync.Mutex        // protects the fields below
 	executor  *executor         // nil unless the executor is here
-	node      string            // of the server that the executor is at, "" unless it is there
-	revision  uint64            // of the newest presence that this server has heard of
+	node      string            // the other server that the executor is at; "" if it is at none
+	revision  uint64            // of the newest presence that this server knows of
 	over      uint64            // of the newest presence that is known to have ended
 	away      *time.Timer       // ends all streams unless the executor comes back
 	routes    map[string]*route // by stream id
 	claims    map[string]*claim // by principal id
 	harnesses map[*harness]struct{}
 	held      int           // bytes that all routes hold for harnesses
-	stirred   chan struct{} // closed when what holdUp waits for may be there; nil while it does not wait
+	stirred   chan struct{} // closed when executor.late must check again; nil while late does not wait
 	locating  bool          // locateLater is asking the store where the executor is
 }
 
-// online is onlineLocked for those who do not hold the mutex.
+// online is onlineLocked for callers that do not hold the mutex.
 func (m *meeting) online() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,8 +53,8 @@ func (m *meeting) online() bool {
 // onlineLocked reports whether the executor is connected, as far as is known.
 func (m *meeting) onlineLocked() bool { return m.executor != nil || m.node != "" }
 
-// addLocked makes a route without a harness. It leads to the executor if that is here.
-// Until its end the route holds the meeting.
+// addLocked makes a route without a harness. The route leads to the executor if the executor
+// is here. Until its end the route holds the meeting.
 func (m *meeting) addLocked(stream string) *route {
 	rt := &route{meeting: m, stream: stream}
 	if m.executor != nil {
@@ -71,8 +71,8 @@ func (m *meeting) addLocked(stream string) *route {
 	return rt
 }
 
-// openLocked gives a harness of this server the stream that f names, which it does not
-// have yet. The stream is new, or another websocket had it before. The error is
+// openLocked gives a harness of this server the stream that f names. The harness does not
+// have this stream yet. The stream is new, or another websocket had it before. The error is
 // errCrowded, errIntruder or errAbsent.
 func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	rt := m.routes[string(f.StreamID)]
@@ -86,7 +86,7 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	}
 	var release func()
 	if rt != nil && rt.principal == h.principal.ID && rt.release != nil {
-		release, rt.release = rt.release, nil // it has a place, and keeps it
+		release, rt.release = rt.release, nil // the route keeps the place that it has
 	} else {
 		var ok bool
 		if release, ok = m.rs.limits.Stream(h.principal); !ok {
@@ -115,9 +115,9 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	return rt, nil
 }
 
-// takeFromHarnessLocked takes the route from the websocket that its harness had so far,
-// here or at another server, since the harness has come with a new one. A websocket
-// that loses its last stream is closed.
+// takeFromHarnessLocked takes the route from the harness's old websocket, here or at another
+// server, because the harness has come with a new websocket. A websocket that loses its
+// last stream is closed.
 func (m *meeting) takeFromHarnessLocked(rt *route) {
 	rt.waitsNoMoreLocked()
 	if rt.node != "" {
@@ -132,9 +132,9 @@ func (m *meeting) takeFromHarnessLocked(rt *route) {
 	}
 }
 
-// harnessGoneLocked notes that the websocket of the route's harness has ended: a
-// stream that acknowledges waits for another one, at the executor's server; the
-// executor is sent a reset of any other.
+// harnessGoneLocked notes that the websocket of the route's harness has ended. A stream that
+// acknowledges waits for another websocket, at the executor's server. For any other stream
+// the executor is sent a reset.
 func (m *meeting) harnessGoneLocked(rt *route) {
 	if rt.harness != nil {
 		rt.harness.giveUpLocked(rt)
@@ -143,9 +143,9 @@ func (m *meeting) harnessGoneLocked(rt *route) {
 	m.endHandshakeLocked(rt, true)
 	switch {
 	case m.node != "":
-		// Not this server but the executor's waits for the harness. That one knows
-		// all that the executor has sent of the stream; this one may have known
-		// the stream only for a moment.
+		// The executor's server waits for the harness, and not this server. The
+		// executor's server knows all frames that the executor has sent of the stream.
+		// This server may have known the stream only for a moment.
 		m.rs.hop.tell(m.node, notice.Notice{Kind: notice.Detach, Registration: m.id, Stream: rt.stream})
 		m.endLocked(rt, "", nobody)
 	case !rt.acknowledges:
@@ -161,7 +161,7 @@ func (m *meeting) awaitHarnessLocked(rt *route) {
 	rt.waitsNoMoreLocked()
 	m.reopenWindowLocked(rt)
 	if rt.release == nil && rt.principal != "" {
-		// The harness was at another server, which counts the stream no more.
+		// The harness was at another server, which no longer counts the stream.
 		rt.release = m.rs.limits.KeepStream(rt.principal)
 	}
 	m.rs.metrics.Waiting.Add(1)
@@ -183,8 +183,8 @@ func (rt *route) waitsNoMoreLocked() {
 	}
 }
 
-// endLocked forgets a route and sends the ends that tell names a reset of its stream
-// with the reason. It does nothing if the route has ended before.
+// endLocked forgets a route, and sends a reset of its stream with the reason to the ends in
+// tell. It does nothing if the route has ended before.
 func (m *meeting) endLocked(rt *route, reason string, tell side) {
 	if rt.ended {
 		return

@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// calm is the time without a new websocket after which memory is given back.
+	// calm is the time without a new websocket after which memory is returned.
 	calm = time.Second
-	// storm is the number of new websockets from which on giving memory back is worth
-	// its price, tens of milliseconds of the processor.
+	// storm is the number of new websockets after which memory is returned. For fewer
+	// websockets the cost, tens of milliseconds of processor time, is too high.
 	storm = 200
 )
 
-// aftermath gives memory back to the system after many websockets were opened at once.
-// Each upgrade leaves a stack that grew and buffers of net/http behind, together more
-// than an idle websocket takes, and the runtime alone would take minutes to give them
-// back. The zero value is ready.
+// aftermath returns memory to the system after many websockets were opened at once.
+// Each upgrade leaves a stack that grew and buffers of net/http behind. Together they
+// are larger than an idle websocket, and the runtime alone would take minutes to return
+// them. The zero value is ready for use.
 type aftermath struct {
 	mu     sync.Mutex // protects the fields below
-	opened int        // websockets since memory was given back
+	opened int        // websockets since memory was returned
 	timer  *time.Timer
 }
 
@@ -36,7 +36,7 @@ func (a *aftermath) connected() {
 	a.timer.Reset(calm)
 }
 
-// giveBack runs when nothing has connected for calm.
+// giveBack runs when no websocket was opened for calm.
 func (a *aftermath) giveBack() {
 	a.mu.Lock()
 	worth := a.opened >= storm
@@ -45,7 +45,7 @@ func (a *aftermath) giveBack() {
 	}
 	a.mu.Unlock()
 	if worth {
-		// Twice, since what lies in a sync.Pool survives the first collection.
+		// Twice, because the content of a sync.Pool survives the first collection.
 		debug.FreeOSMemory()
 		debug.FreeOSMemory()
 	}

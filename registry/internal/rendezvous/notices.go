@@ -8,9 +8,9 @@ import (
 )
 
 // frame handles a frame from another server, and takes over the hold on its message.
-// revision is that of the executor's presence that a frame for an executor is meant
-// for; it does not count in a frame for a harness. A frame that has no route here is
-// dropped, and its sender is told. Only a reset needs no answer: its sender has ended
+// revision is the revision of the executor's presence that a frame for an executor is meant
+// for. For a frame to a harness it is not used. A frame that has no route here is
+// dropped, and its sender is told. A reset needs no answer, because its sender has ended
 // the stream.
 func (m *meeting) frame(to side, from string, revision uint64, message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
@@ -40,7 +40,7 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	}
 	rt.observeLocked(&f, both&^to)
 	switch {
-	case f.Body == frame.Reset && !rt.pumping: // else it has to wait behind what waits
+	case f.Body == frame.Reset && !rt.pumping: // otherwise it has to wait behind the frames in arrived
 		m.passResetLocked(rt, to, message)
 		return
 	case f.Body == frame.Handshake && to == toExecutor:
@@ -57,20 +57,20 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 }
 
 // isOverLocked reports whether the executor's websocket of this revision is not here, or
-// not any more. Frames that were sent to an older websocket are dropped: the newer one
-// must not get them before, between or after its own.
+// no longer here. Frames for an older websocket are dropped, because the newer websocket must
+// not get them before, between or after its own frames.
 func (m *meeting) isOverLocked(revision uint64) bool {
 	switch e := m.executor; {
 	case e == nil:
 		return true
-	case e.revision == 0: // the store has not noted e yet; what it knew before is over
+	case e.revision == 0: // the store has not noted e yet; all presences that it knew before have ended
 		return revision <= m.revision
 	default:
 		return revision < e.revision
 	}
 }
 
-// noticed handles a notice of another server; doc.go says what each does.
+// noticed handles a notice of another server. doc.go has the effect of each notice.
 func (rs *Routes) noticed(from string, n notice.Notice) {
 	if n.Registration == "" {
 		return
@@ -89,7 +89,7 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 	case notice.Offline:
 		m.disappeared(from, n.Revision)
 	case notice.Absent:
-		// The sender may speak of an older websocket than the one that it has now.
+		// The notice may be about an older websocket than the sender has now.
 		m.disappeared(from, n.Revision)
 		rs.locateLater(m)
 	default:
@@ -104,7 +104,7 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 }
 
 // appeared notes that the executor has a websocket at another server, unless a
-// presence with a higher revision is known: that one is newer.
+// newer presence is known, which has a higher revision.
 func (m *meeting) appeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +112,7 @@ func (m *meeting) appeared(node string, revision uint64) {
 		return
 	}
 	if m.executor != nil && m.executor.revision == 0 {
-		// Which websocket is newer is known only when the store has noted the one
+		// It is unknown which websocket is newer until the store has noted the websocket
 		// here. Then goOnline compares the two revisions.
 		m.revision = revision
 		return
@@ -125,9 +125,9 @@ func (m *meeting) appeared(node string, revision uint64) {
 	m.executorChangedLocked()
 }
 
-// disappeared handles the end of the executor's websocket at node. Older revisions are
-// ignored; 0 means that the node is gone, with whichever websocket was there. If the
-// node turns out to live, it says so again.
+// disappeared handles the end of the executor's websocket at node. It ignores older
+// revisions. A revision of 0 means that the node is gone, with any websocket that was there.
+// If the node lives after all, it sends an online again.
 func (m *meeting) disappeared(node string, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +140,7 @@ func (m *meeting) disappeared(node string, revision uint64) {
 }
 
 // openedLocked handles an open, in its three forms (doc.go): a harness at another
-// server has a stream, had it and is away, or has lost it for good.
+// server has a stream, had the stream and is away, or has lost the stream forever.
 func (m *meeting) openedLocked(from string, n notice.Notice) {
 	rt := m.routes[n.Stream]
 	refuse := notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: n.Stream}
@@ -155,15 +155,16 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 			rt = m.addLocked(n.Stream)
 		}
 		if rt != nil && rt.principal == "" && !rt.revoked {
-			// If the executor has resumed the stream already, nobody else resets it.
+			// The executor may have resumed the stream already, and only this reset
+			// tells it the end.
 			m.resetLocked(rt, toExecutor, wire.ResetRevoked)
 			m.barLocked(rt)
 		}
 		return
 	case rt != nil && rt.node == from:
-		return // said again, in case that this server had forgotten it
+		return // a repeated open, in case this server had forgotten the stream
 	case rt != nil && n.Detached && rt.principal != "":
-		return // a harness has had the stream since
+		return // a harness has had the stream here
 	case rt != nil && !rt.mayTakeLocked(n.Principal), !m.mayOwnLocked(n.Stream, n.Principal):
 		refuse.Intruder = true
 		m.rs.hop.tell(from, refuse)
@@ -231,8 +232,8 @@ func (m *meeting) toldLocked(rt *route, from string, n notice.Notice) {
 	}
 }
 
-// nodeGone handles the end of another server: executors that were there are nowhere,
-// and harnesses away.
+// nodeGone handles the end of another server: its executors are nowhere, and its harnesses
+// are away.
 func (rs *Routes) nodeGone(node string) {
 	rs.each(func(m *meeting) {
 		m.disappeared(node, 0)
@@ -246,8 +247,8 @@ func (rs *Routes) nodeGone(node string) {
 	})
 }
 
-// lettersLost resets those streams between servers that do not acknowledge: a frame of
-// theirs may have been lost. Streams that acknowledge repeat what was lost.
+// lettersLost resets the streams between servers that do not acknowledge, because a frame of
+// them may have been lost. The ends of streams that acknowledge repeat lost frames.
 func (rs *Routes) lettersLost() {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -260,8 +261,8 @@ func (rs *Routes) lettersLost() {
 	})
 }
 
-// announceAll sends another server an online for each executor here, unless the store
-// has not noted it yet: goOnline will tell all servers of that one.
+// announceAll sends another server an online for each executor here that the store has
+// noted. For the others goOnline will tell all servers.
 func (rs *Routes) announceAll(node string) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -273,10 +274,10 @@ func (rs *Routes) announceAll(node string) {
 	})
 }
 
-// recall finds out anew what this server may have missed. It says its opens again, and
-// asks the store for executors that are nowhere. With all, since anything may have been
-// missed, it also asks for executors at other servers, and makes sure that the store
-// knows of the executors here.
+// recall restores the state that this server may have missed. It sends its opens again, and
+// asks the store for executors that are nowhere. With all, any letter may have been lost: then
+// it also asks for executors at other servers, and makes sure that the store knows the
+// executors here.
 func (rs *Routes) recall(all bool) {
 	rs.each(func(m *meeting) {
 		m.mu.Lock()
@@ -289,7 +290,7 @@ func (rs *Routes) recall(all bool) {
 			m.revision, m.over = 0, 0 // revisions may have begun with 1 again, see reassert
 		}
 	})
-	// The store is asked for one meeting after the other, since there may be thousands.
+	// The store is asked for one meeting after the other, because there may be thousands.
 	rs.serving.Go(func() {
 		rs.each(func(m *meeting) {
 			m.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 )
 
-// peer is one websocket in a meeting, with all that an executor's and a harness's
-// websocket have in common.
+// peer is one websocket in a meeting. It has the fields and methods that an executor's and a
+// harness's websocket have in common.
 type peer struct {
 	rs        *Routes
 	role      ticket.Role
@@ -20,11 +20,11 @@ type peer struct {
 	principal *store.Principal
 	socket    *socket.Socket
 	control   *socket.Lane // for the resets of streams that have no lane or a full one
-	release   func()       // gives the principal's place for a websocket back
+	release   func()       // frees the principal's place for a websocket
 }
 
-// start runs serve in a goroutine of its own, and gives the websocket up when serve has
-// returned. A server that drains or is closed gives it up at once.
+// start runs serve in a goroutine of its own, and calls p.quit when serve has returned. If the
+// server drains or is closed, it calls only p.quit.
 func (rs *Routes) start(p *peer, serve func()) {
 	rs.mu.Lock()
 	open := !rs.closed && !rs.draining.Load()
@@ -52,7 +52,7 @@ func (rs *Routes) remove(p *peer) {
 	}
 }
 
-// quit closes the websocket and gives back what the peer has taken.
+// quit closes the websocket, and frees the peer's place and its hold on the meeting.
 func (p *peer) quit() {
 	if p.socket != nil {
 		_ = p.socket.Close() // never fails
@@ -62,8 +62,8 @@ func (p *peer) quit() {
 }
 
 // read calls forward with every message until the websocket ends, and returns the reason
-// of the end. forward takes over the hold on its message. While the principal has used
-// up its bytes a second, read waits, and TCP holds up the peer that sends too fast.
+// of the end. forward takes over the hold on its message. If the principal has used up its
+// bytes per second, read waits, so that TCP slows down a peer that sends too fast.
 func (p *peer) read(forward func(*socket.Message)) error {
 	rs := p.rs
 	warned := false

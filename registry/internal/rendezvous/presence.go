@@ -12,7 +12,7 @@ import (
 // goOnline tells the store and then the other servers that e is here. It returns
 // errReplaced if another websocket has the executor's place by now. presenceMu lets
 // the websockets of a registration do this one after the other, so that the newest
-// has the last word.
+// websocket has the last word.
 func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	m.presenceMu.Lock()
 	defer m.presenceMu.Unlock()
@@ -20,7 +20,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 		return errReplaced
 	}
 	reg := e.seen
-	e.seen = store.Seen{} // may be out of date at the next attempt, which reads it anew
+	e.seen = store.Seen{} // it may be out of date at the next attempt, which reads the registration again
 	revision, err := m.rs.store.SetOnline(ctx, store.Presence{
 		EnvironmentID:  m.environmentID,
 		RegistrationID: m.id,
@@ -44,11 +44,11 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	return nil
 }
 
-// reassert makes sure that the store knows of e, and tells the store again if not. A
-// registry with an embedded NATS server keeps presences in memory: when that server has
-// been started anew they are gone, and revisions begin with 1 again. If another
-// registration has the environment by then, e is closed. A store that does not answer
-// is asked again, as when an executor comes.
+// reassert makes sure that the store knows the presence of e, and notes the presence again if
+// not. This is needed because a registry with an embedded NATS server keeps presences in
+// memory. After a restart of that server the presences are gone, and revisions begin with 1
+// again. If another registration has the environment by then, e is closed. A store that does
+// not answer is asked again, as when an executor connects.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
 		p, _, found, err := m.rs.store.Presence(ctx, m.environmentID)
@@ -74,8 +74,8 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 }
 
 // Online reports whether a harness that gets a URL for this registration will find the
-// executor connected, here or at the server that the store knows of. An error comes
-// from the store; an executor here needs no store.
+// executor connected, here or at the server that the store knows of. An error comes from
+// the store, which is not asked if the executor is here.
 func (rs *Routes) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
 	if rs.isHere(registrationID) {
 		return true, nil
@@ -85,9 +85,8 @@ func (rs *Routes) Online(ctx context.Context, environmentID, registrationID stri
 }
 
 // isHere reports whether the registration's executor is connected to this server and all
-// other servers can find out. A harness may come to any of them with its URL, so a
-// websocket that the store has not noted yet does not count, unless this server is
-// alone.
+// other servers can find out. A harness may come to any server with its URL. So a websocket
+// that the store has not noted yet does not count, unless this server is alone.
 func (rs *Routes) isHere(registrationID string) bool {
 	revision, ok := rs.executorOf(registrationID)
 	return ok && (revision != 0 || rs.store.Alone())
@@ -100,8 +99,9 @@ func (rs *Routes) HasExecutor(registrationID string) bool {
 	return ok
 }
 
-// executorOf returns the revision of the presence of an executor that is connected
-// here, 0 if the store has not noted it yet.
+// executorOf returns the revision of the presence of an executor that is connected here. The
+// revision is 0 if the store has not noted the presence yet. ok reports whether the executor is
+// here.
 func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	m := rs.find(registrationID)
 	if m == nil {
@@ -116,7 +116,7 @@ func (rs *Routes) executorOf(registrationID string) (revision uint64, ok bool) {
 	return m.executor.revision, true
 }
 
-// seats reports whether e is the meeting's executor. With nil it reports whether no
+// seats reports whether e is the meeting's executor. seats(nil) reports whether no
 // executor is here.
 func (m *meeting) seats(e *executor) bool {
 	m.mu.Lock()
@@ -124,9 +124,9 @@ func (m *meeting) seats(e *executor) bool {
 	return m.executor == e
 }
 
-// goOffline takes back what goOnline has told, unless a newer websocket is here. done
-// is false if the store could not be told, so that goOffline has to be called once
-// more, then with again: the other servers were told at the first attempt.
+// goOffline withdraws the presence that goOnline has published, unless a newer websocket is
+// here. done is false if the store did not take this. The caller then has to call goOffline
+// once more with again set, because the other servers were told at the first attempt.
 func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	m.presenceMu.Lock()
 	defer m.presenceMu.Unlock()
@@ -136,7 +136,7 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	revision := m.published
 	m.published = 0
 	if ctx.Err() != nil {
-		return true // the server ends: a leave tells the others that all here is gone
+		return true // the server ends: a leave tells the others that all executors here are gone
 	}
 	if !again {
 		m.rs.hop.broadcast(notice.Notice{Kind: notice.Offline, Registration: m.id, Revision: revision})
@@ -149,8 +149,8 @@ func (m *meeting) goOffline(ctx context.Context, again bool) (done bool) {
 	return true
 }
 
-// locateOrLog calls locate and logs its error. again says that the store did not
-// answer, so that the caller may ask it later.
+// locateOrLog calls locate and logs its error. again reports whether the store did not
+// answer, so that the caller may try again later.
 func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 	err := rs.locate(rs.background, m)
 	if err == nil || rs.background.Err() != nil {
@@ -161,7 +161,7 @@ func (rs *Routes) locateOrLog(m *meeting) (again bool) {
 }
 
 // locateLater calls locate in a goroutine of its own, until the store has answered. The
-// caller holds the meeting with enter or find.
+// caller must hold the meeting by enter or find.
 func (rs *Routes) locateLater(m *meeting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +174,7 @@ func (rs *Routes) locateLater(m *meeting) {
 	rs.mu.Unlock()
 	rs.serving.Go(func() {
 		defer rs.leave(m)
-		// The store is asked for as long as streams wait for the executor: a
+		// The store is asked as long as streams wait for the executor, because a
 		// NATS cluster that elects a leader does not answer for some seconds.
 		ctx, cancel := context.WithTimeout(rs.background, rs.grace)
 		defer cancel()
@@ -186,9 +186,9 @@ func (rs *Routes) locateLater(m *meeting) {
 	})
 }
 
-// locate asks the store which server the executor is at, and handles the answer like
-// an online of that server, if it lives. A presence that this server has left behind
-// in the store is removed.
+// locate asks the store which server the executor is at. If that server lives, locate handles
+// the answer like an online of that server. A presence of this server without an executor here
+// is removed from the store.
 func (rs *Routes) locate(ctx context.Context, m *meeting) error {
 	st := rs.store
 	p, revision, found, err := st.Presence(ctx, m.environmentID)

@@ -8,28 +8,29 @@ import (
 )
 
 const (
-	// reliefPause is how long relief waits before it looks whether it could free enough.
+	// reliefPause is how long relieve waits before it checks whether it has freed enough.
 	reliefPause = 100 * time.Millisecond
-	// slowMessage is how long a message must have been on its way at least, in or out, for
-	// its websocket to be closed for it.
+	// slowMessage is the least time that the transfer of a message, in or out, must have
+	// lasted before its websocket may be closed.
 	slowMessage = time.Second
 )
 
-// holder is what holds memory for a peer that does not take it, or does not send the rest.
+// holder is a stream or a websocket that holds memory for a peer. The peer does not read, or
+// does not send the rest of a message.
 type holder struct {
-	principal string // that it counts for
+	principal string // the id of the principal that the memory counts for
 	bytes     int
-	since     time.Time // of a message that is on its way
+	since     time.Time // start of the transfer of a message; zero for a stream
 	end       func() (freed int)
 
-	// level is how many bytes its principal holds when this is the next of its holders to
-	// be ended.
+	// level is the number of bytes that the principal holds at the time when this holder is
+	// the principal's next holder to be ended.
 	level int
 }
 
-// relieve ends streams and websockets when memory is short, until ctx ends: first those
-// of the principal that holds the most of it, however little each of them holds. Others
-// find room then, and go on.
+// relieve ends streams and websockets when memory is short, until ctx ends. It begins with
+// those of the principal that holds the most memory, however little each of them holds. Then
+// other principals find room and go on.
 func (rs *Routes) relieve(ctx context.Context) {
 	for {
 		select {
@@ -37,7 +38,8 @@ func (rs *Routes) relieve(ctx context.Context) {
 			return
 		case <-rs.limits.Alarm():
 		}
-		// Where nothing is left nobody takes any more, so there is no further alarm.
+		// The loop is needed because there may be no further alarm: if nothing is left, no
+		// memory is taken.
 		for rs.limits.Excess() > 0 {
 			ended, freed := rs.relieveOnce()
 			if ended > 0 {
@@ -53,7 +55,7 @@ func (rs *Routes) relieve(ctx context.Context) {
 	}
 }
 
-// relieveOnce ends as many holders as there have to be ended, see inTurn.
+// relieveOnce ends holders, in the order of inTurn, until enough memory is freed.
 func (rs *Routes) relieveOnce() (ended, freed int) {
 	excess := rs.limits.Excess()
 	if excess <= 0 {
@@ -73,9 +75,9 @@ func (rs *Routes) relieveOnce() (ended, freed int) {
 	return ended, freed
 }
 
-// inTurn sorts holders in the order in which they are to be ended: the next one is always
-// of the principal that holds the most then, and of its holders it is the largest, and the
-// oldest of those.
+// inTurn sorts holders in the order in which they must be ended. The next holder always
+// belongs to the principal that holds the most memory at that time. It is the largest holder
+// of this principal, and the oldest of several largest holders.
 func inTurn(holders []holder) {
 	slices.SortFunc(holders, func(a, b holder) int {
 		return cmp.Or(a.bytes-b.bytes, b.since.Compare(a.since))
@@ -86,12 +88,12 @@ func inTurn(holders []holder) {
 		held[h.principal] += h.bytes
 		h.level = held[h.principal]
 	}
-	// The levels of one principal are in the order of its holders, so all of them are in
-	// their order when the levels are.
+	// The levels of one principal grow in the order of its holders. So sorting by level also
+	// keeps the order of the holders of each principal.
 	slices.SortFunc(holders, func(a, b holder) int { return b.level - a.level })
 }
 
-// holders finds all who hold memory.
+// holders returns all streams and websockets that hold memory for peers.
 func (rs *Routes) holders(now time.Time) []holder {
 	var all []holder
 	rs.each(func(m *meeting) {
@@ -116,12 +118,12 @@ func (rs *Routes) holders(now time.Time) []holder {
 	return all
 }
 
-// holdsLocked is how many bytes the process holds for the ends of a route.
+// holdsLocked returns the number of bytes that the process holds for the ends of a route.
 func (rt *route) holdsLocked() int {
 	return rt.up.Waiting() + rt.down.Waiting() + rt.heldBytes + rt.arriving + rt.behind
 }
 
-// relieve ends a stream and gives back what it holds. It returns how much that was.
+// relieve ends a stream and frees the memory that it holds. It returns the number of bytes.
 func (m *meeting) relieve(rt *route) (freed int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// auditInterval is how long a websocket may outlive its principal's right to it if
-// nobody tells this server that the right has ended. That happens when a key expires, or
-// is revoked while the store does not answer, while this server is cut off, or just as
-// the websocket opens.
+// auditInterval bounds how long a websocket may outlive its principal's right to it if
+// this server gets no revocation. This happens when a key expires, or when a key is revoked
+// while the store does not answer, while this server is cut off, or just as the websocket
+// opens.
 const auditInterval = time.Minute
 
-// audit reviews all principals again and again until ctx ends.
+// audit reviews all principals every auditInterval until ctx ends.
 func (rs *Routes) audit(ctx context.Context) {
 	tick := time.NewTicker(auditInterval)
 	defer tick.Stop()
@@ -30,17 +30,17 @@ func (rs *Routes) audit(ctx context.Context) {
 	}
 }
 
-// review takes from a principal what it may not have any more: its websockets are
-// closed, and executors hear that the streams of its harnesses are over for good. With
-// "" it reviews all principals. If the store does not answer, everything stays as it is
-// until the next audit; new requests are refused meanwhile.
+// review ends the websockets and streams to which a principal has lost its right. The
+// websockets are closed, and executors are told that the streams of its harnesses have ended
+// forever. With "" it reviews all principals. If the store does not answer, everything stays
+// as it is until the next audit; new requests are refused meanwhile.
 func (rs *Routes) review(ctx context.Context, principalID string) {
 	if rs.also != nil {
 		rs.also(ctx, principalID)
 	}
 	type having struct {
 		peers    []*peer
-		meetings []*meeting // with streams of the principal, wherever their harnesses are, or whose executor has something of it
+		meetings []*meeting // with streams of the principal, or whose executor has resources of it
 	}
 	all := make(map[string]*having) // by principal
 	of := func(id string) *having {
@@ -95,10 +95,10 @@ func (rs *Routes) review(ctx context.Context, principalID string) {
 	}
 }
 
-// revoke ends the streams of a harness's principal, wherever the harness is. The
-// executor may be about to come back, at any server, and resume those that acknowledge.
-// So these are barred for Grace: until then an executor that resumes one hears why it
-// is over.
+// revoke ends the streams of a harness's principal, at whichever server the harness is. The
+// executor may connect again soon, at any server, and resume the streams that acknowledge.
+// So these streams are barred for Grace. In that time an executor that resumes such a stream
+// is told the reason of its end.
 func (m *meeting) revoke(principal string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,8 +107,8 @@ func (m *meeting) revoke(principal string) {
 			continue
 		}
 		if rt.acknowledges {
-			// The barred route has to be there before rt ends: rt may be the last that
-			// holds the meeting, which would be forgotten.
+			// The barred route has to exist before rt ends. Otherwise rt may be the
+			// last route that holds the meeting, and the meeting would be forgotten.
 			m.barLocked(m.addLocked(rt.stream))
 		}
 		m.endLocked(rt, wire.ResetRevoked, toExecutor)
@@ -118,20 +118,21 @@ func (m *meeting) revoke(principal string) {
 	}
 }
 
-// barLocked bars a route without a harness for Grace: no harness gets it, and an
-// executor that resumes its stream is sent a reset that says principal_revoked.
+// barLocked bars a route without a harness for Grace. No harness gets the route, and an
+// executor that resumes its stream is sent a reset with the reason principal_revoked.
 func (m *meeting) barLocked(rt *route) {
 	rt.revoked, rt.acknowledges = true, true
 	m.dropHeldLocked(rt)
 	m.awaitHarnessLocked(rt)
 }
 
-// maxKnown bounds the principals that are remembered of an executor. What more of them have
-// left there ends when they are revoked only after the executor has come back.
+// maxKnown bounds the principals that are remembered of an executor. If a principal beyond the
+// bound is revoked, its resources at the executor end only after the executor has connected
+// again.
 const maxKnown = 4096
 
-// knowsLocked notes that a principal has, or has had, a stream of the executor. What that has
-// left there outlives the stream.
+// knowsLocked notes that a principal has, or has had, a stream of the executor. The principal's
+// resources at the executor may outlive the stream.
 func (e *executor) knowsLocked(principal string) {
 	if principal == "" || len(e.known) >= maxKnown {
 		return
@@ -142,9 +143,9 @@ func (e *executor) knowsLocked(principal string) {
 	e.known[principal] = struct{}{}
 }
 
-// hasOf handles the word of an executor that it has something of a principal: it is told if
-// that has lost its right, now or later. A pseudonym that this registry has not made is
-// passed over.
+// hasOf handles an executor's message that it has resources of a principal. The executor is
+// told if the principal has lost its right, or loses it later. hasOf ignores a pseudonym that
+// this registry has not made.
 func (e *executor) hasOf(pseudonym string) {
 	m := e.meeting
 	principal, ok := e.rs.signer.OpenPseudonym(m.environmentID, pseudonym)
@@ -165,7 +166,8 @@ func (e *executor) hasOf(pseudonym string) {
 }
 
 // check looks up the principals that the executor has asked about, until all are answered or
-// the websocket has ended. The reader of the websocket must not wait for the store.
+// the websocket has ended. It runs in its own goroutine, because the reader of the websocket
+// must not wait for the store.
 func (e *executor) check() {
 	m := e.meeting
 	m.mu.Lock()
@@ -190,7 +192,7 @@ func (e *executor) check() {
 }
 
 // tellRevokedLocked tells the executor that a principal has lost its right. If the lane is
-// full the next audit tells it again.
+// full, the next audit tries again.
 func (e *executor) tellRevokedLocked(principal string) {
 	if _, ok := e.known[principal]; !ok {
 		return

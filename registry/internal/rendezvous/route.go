@@ -7,28 +7,28 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 )
 
-// Bounds of what peers can make a rendezvous remember.
+// Bounds of the state that peers can cause in a rendezvous.
 const (
 	// maxHarnessStreams bounds the streams of one harness's websocket. The reference
-	// opens one stream on each.
+	// opens one stream on each websocket.
 	maxHarnessStreams = 16
 	// maxMeetingStreams bounds the streams of one registration. Its executor serves
-	// 128 at once (remote.md 8.2).
+	// 128 streams at once (remote.md 8.2).
 	maxMeetingStreams = 1024
 	// maxHeldStream and maxHeldMeeting bound the bytes that are held for harnesses
-	// whose whereabouts are unknown, for one stream and for one registration: an
-	// executor repeats frames as soon as it has a new websocket.
+	// whose server is unknown, for one stream and for one registration. Frames are held
+	// because an executor repeats frames as soon as it has a new websocket.
 	maxHeldStream  = 4 << 20
 	maxHeldMeeting = 16 << 20
 )
 
 // laneLimit bounds the bytes that wait in one lane. It leaves room for the 4 MiB that a
-// stream which acknowledges may have under way (remote.md 8.1), and for the other
+// stream which acknowledges may have in flight (remote.md 8.1), and for the other
 // frames before and between them: handshakes, resumes and acknowledgements.
 const laneLimit = 6 << 20
 
-// Reasons in the resets that a rendezvous sends, for people who read a log: no end does
-// one thing for one of them and another for the next.
+// Reasons in the resets that a rendezvous sends. They are for people who read a log: an end
+// does the same for all of them.
 const (
 	resetHarnessGone  = "harness_disconnected"
 	resetExecutorGone = "executor_disconnected"
@@ -38,54 +38,54 @@ const (
 	resetHandshakes   = "too_many_handshakes"
 )
 
-// route is what this server knows of one stream. Its meeting's mutex protects all of
-// it.
+// route is the state of one stream at this server. The meeting's mutex protects all
+// fields.
 type route struct {
 	meeting *meeting
 	stream  string
 
-	// principal is the one whose harness opened the stream; harnesses of no other
-	// principal get the route. It is "" while only the executor has named the stream.
+	// principal is the id of the principal whose harness opened the stream. Only harnesses
+	// of this principal get the route. It is "" while only the executor has named the stream.
 	principal    string
 	acked        side // the ends that have acknowledged something (remote.md 8.1)
-	acknowledges bool // both have, so that the stream can be resumed
-	handshaking  bool // a handshake is under way, see claim
+	acknowledges bool // both ends acknowledge, so that the stream can be resumed
+	handshaking  bool // a handshake has no answer yet, see claim
 	answered     bool // the executor has answered a handshake
 	revoked      bool // nobody gets the stream any more, see barLocked
 	ended        bool
 
 	harness *harness // of the stream, if it is here
-	node    string   // of the server that has the harness, if another one has
+	node    string   // the other server that has the harness, if any
 	grace   *time.Timer
-	release func()         // gives the principal's place for a stream back
-	share   *socket.Budget // of what waits, see billLocked
-	payer   string         // the principal whose share it is
+	release func()         // frees the principal's place for a stream
+	share   *socket.Budget // for the bytes that wait, see billLocked
+	payer   string         // the id of the principal whose budget share is
 
 	up, down *socket.Lane // to the executor and to the harness; nil if that end is not here
 
-	held      []*socket.Message // for the harness, while nobody knows where it is
+	held      []*socket.Message // for the harness, while its server is unknown
 	heldBytes int
 
-	late   []*socket.Message // from the executor here, while its harness does not take them
-	behind int               // bytes in late, and of the frame that catchUp sends
+	late   []*socket.Message // from the executor here, while its harness does not accept them
+	behind int               // bytes in late and in the frame that catchUp sends
 
-	// A route between servers also has these.
-	sent     int               // bytes on the way to the other server
+	// Fields for a route between servers.
+	sent     int               // bytes in flight to the other server
 	room     chan struct{}     // closed when sent shrinks; nil while reserve does not wait
 	arrived  []*socket.Message // from the other server, while the lane here is full
-	arriving int               // bytes in arrived
-	pumping  bool              // pump runs, and empties arrived into the lane
-	taken    int               // bytes passed on or lost that no taken has told of yet
+	arriving int               // bytes in arrived and in the frame that pump sends
+	pumping  bool              // pump runs, and moves arrived into the lane
+	taken    int               // bytes passed on or lost since the last taken notice
 }
 
 // thereLocked reports whether the harness is connected, as far as is known.
 func (rt *route) thereLocked() bool { return rt.harness != nil || rt.node != "" }
 
-// billLocked lets the route, and the bytes that wait for its ends, count for a
-// principal from now on. The harness's principal pays for both directions: its harness
-// sends what waits, or does not read it. While only the executor has named the stream,
-// the executor's principal pays. release gives back the principal's place for a stream;
-// it is nil if the principal has that place at another server.
+// billLocked counts the route, and the bytes that wait for its ends, for a principal from now
+// on. The harness's principal pays for both directions, because its harness sends the bytes
+// that wait, or does not read them. While only the executor has named the stream, the
+// executor's principal pays. release frees the principal's place for a stream. It is nil if
+// the principal has the place at another server.
 func (rt *route) billLocked(principalID string, release func()) {
 	if rt.release != nil {
 		rt.release()
@@ -95,26 +95,26 @@ func (rt *route) billLocked(principalID string, release func()) {
 	rt.release, rt.share, rt.payer = release, rt.meeting.rs.limits.Share(principalID), principalID
 	rt.share.Take(waiting)
 	if rt.up != nil {
-		// Only an empty lane may get another share. The executor's lane is empty
-		// until the first harness comes, and later ones are of the same principal.
+		// Only an empty lane may get another budget. The executor's lane is empty
+		// until the first harness comes, and later harnesses are of the same principal.
 		rt.up.Share(rt.share)
 	}
 }
 
 // laneLocked makes a lane of a websocket for the route. The bytes that wait in the lane
-// count for the principal that billLocked has named.
+// count for the principal of the last billLocked.
 func (rt *route) laneLocked(s *socket.Socket) *socket.Lane {
 	l := s.NewLane(laneLimit)
 	l.Share(rt.share)
 	return l
 }
 
-// observeLocked notes what a frame of the end from shows: that this end acknowledges,
-// or that both do. Both do if an end resumes a stream after it has sent records, or if
-// an executor resumes one at all: they resume only what they know to be acknowledged.
-// (A harness also opens a stream with a resume.) One end alone is not enough. If the
-// rendezvous kept its stream, that end would wait for a peer that never comes back,
-// with records that nobody asks for.
+// observeLocked notes whether a frame from one end shows that this end acknowledges, or that
+// both ends do. If an end resumes a stream after it has sent records, both ends acknowledge. If
+// an executor resumes a stream at all, both ends acknowledge too. The reason is that ends only
+// resume streams of which they know this. (But a harness also opens a stream with a resume.)
+// One end alone is not enough: if the rendezvous kept such a stream, that end would wait, and
+// keep records, for a peer that never comes back.
 func (rt *route) observeLocked(f *frame.Frame, from side) {
 	if rt.acknowledges {
 		return
@@ -130,7 +130,7 @@ func (rt *route) observeLocked(f *frame.Frame, from side) {
 
 // mayTakeLocked reports whether another websocket of a harness of the principal may have
 // the route. A stream that acknowledges can be taken from a websocket that is still
-// open: the harness may know long before the server that its websocket is dead.
+// open, because the harness may know long before the server that its websocket is dead.
 func (rt *route) mayTakeLocked(principal string) bool {
 	if rt.revoked || rt.principal != "" && rt.principal != principal {
 		return false
@@ -138,9 +138,9 @@ func (rt *route) mayTakeLocked(principal string) bool {
 	return !rt.thereLocked() || rt.acknowledges
 }
 
-// reopenWindowLocked forgets the bytes that are on the way to the other server of the
-// route, after that server or the size of the window has changed or the route has
-// ended, and wakes reserve.
+// reopenWindowLocked forgets the bytes in flight to the other server of the route, and wakes
+// reserve. It is called after that server or the size of the window has changed, or after the
+// route has ended.
 func (m *meeting) reopenWindowLocked(rt *route) {
 	rt.sent, rt.taken = 0, 0
 	if rt.room != nil {
@@ -149,7 +149,7 @@ func (m *meeting) reopenWindowLocked(rt *route) {
 	}
 }
 
-// resetLocked sends one end of a route a reset of its stream, here or at another
+// resetLocked sends a reset of the stream to one end of a route, here or at another
 // server.
 func (m *meeting) resetLocked(rt *route, to side, reason string) {
 	switch lane, control, node := m.wayLocked(rt, to); {
@@ -167,8 +167,8 @@ func (rs *Routes) sendReset(lane, control *socket.Lane, stream, reason string) {
 }
 
 // putReset puts a reset into the lane of its stream, behind the stream's frames. If
-// there is no such lane or it is full, the reset goes into the control lane and may
-// overtake them. putReset takes over the hold on the reset.
+// there is no such lane or the lane is full, the reset goes into the control lane and may
+// overtake these frames. putReset takes over the hold on the reset.
 func putReset(lane, control *socket.Lane, reset *socket.Message) {
 	reset.Retain()
 	if lane != nil && lane.TrySend(reset) {
@@ -185,8 +185,8 @@ func resetMessage(stream, reason string) *socket.Message {
 	return message
 }
 
-// holdLocked keeps a frame of an executor until a harness comes for the stream. Beyond
-// the bounds the frame is dropped; the executor repeats it, since only streams that
+// holdLocked keeps a frame of an executor until a harness comes for the stream. Beyond the
+// bounds the frame is dropped. The executor repeats it, because only streams that
 // acknowledge are resumed (remote.md 8.1). holdLocked takes over the hold on message.
 func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	n := message.Cost()
@@ -200,10 +200,10 @@ func (m *meeting) holdLocked(rt *route, message *socket.Message) {
 	rt.share.Take(n)
 }
 
-// deliverHeldLocked passes the held frames on to the harness, which has come. All of
-// them are in its lane before the mutex is free, so that no newer frame overtakes them.
+// deliverHeldLocked passes the held frames on to the harness, which has come. It puts all
+// of them into the harness's lane under the mutex, so that no newer frame overtakes them.
 func (m *meeting) deliverHeldLocked(rt *route) {
-	rt.share.Give(rt.heldBytes) // the lane counts it from now on
+	rt.share.Give(rt.heldBytes) // the lane counts these bytes from now on
 	for _, message := range rt.held {
 		if rt.down != nil {
 			m.rs.offer(rt.down, message)
@@ -226,7 +226,7 @@ func (m *meeting) dropHeldLocked(rt *route) {
 	rt.held, rt.heldBytes = nil, 0
 }
 
-// drop counts and releases a frame that has nowhere to go.
+// drop counts and releases a frame that cannot be delivered.
 func (rs *Routes) drop(message *socket.Message) {
 	rs.metrics.Dropped.Add(1)
 	message.Release()

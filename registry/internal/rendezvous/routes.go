@@ -12,27 +12,27 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 )
 
-// Config is what a rendezvous works with. All of it but Review is needed.
+// Config has the parts and options of a rendezvous. All fields except Review are required.
 type Config struct {
 	Store   Store
-	Signer  *ticket.Signer  // of the URLs that websockets come with
+	Signer  *ticket.Signer  // of the URLs of websockets
 	Limits  *limits.Limiter // of principals, shared with the API
 	Log     *limits.Log
 	Metrics *Metrics
-	Self    store.Server // what this server says of itself; its node names it to the others, and no server may ever have that again
+	Self    store.Server // describes this server; the node is its name, which no other server may ever have
 
-	// Review hears of each principal whose key or identity has changed, and of "" when all are to
-	// be reviewed; nil: nobody does.
+	// Review is called with each principal whose key or identity has changed, and with "" when all
+	// principals must be reviewed. nil: it is not called.
 	Review func(ctx context.Context, principalID string)
 
-	// Grace is how long a stream whose ends acknowledge keeps its route without one
-	// of its websockets.
+	// Grace is how long a stream whose ends acknowledge keeps its route if one of its
+	// websockets has ended.
 	Grace time.Duration
 }
 
-// Routes holds the websockets and streams of one server, as a meeting for every
-// registration that has any here. It is the [http.Handler] of the rendezvous URLs.
-// All methods may run at once; Close comes last.
+// Routes has the websockets and streams of one server, in a meeting for every registration
+// that has websockets or streams here. It is the [http.Handler] of the rendezvous URLs.
+// All methods may be called concurrently. Close must be called last.
 type Routes struct {
 	store   Store
 	signer  *ticket.Signer
@@ -45,17 +45,17 @@ type Routes struct {
 	also    func(ctx context.Context, principalID string) // Config.Review
 
 	hop     *hop
-	silence time.Duration // nodeSilence but in tests, under hop.mu
-	opening time.Duration // defaultOpening but in tests
+	silence time.Duration // nodeSilence except in tests; under hop.mu
+	opening time.Duration // defaultOpening except in tests
 
-	aftermath aftermath   // of many websockets at once
-	draining  atomic.Bool // upgrades are refused; set by Drain
+	aftermath aftermath   // returns memory after many websockets at once
+	draining  atomic.Bool // upgrades are refused; set by Drain and Close
 
-	// background ends with Close. It is the base of what outlives the request
-	// that opened a websocket.
+	// background ends with Close. It is for work that outlives the request that opened a
+	// websocket.
 	background context.Context
 	stop       context.CancelFunc
-	serving    sync.WaitGroup // websockets, and what they started
+	serving    sync.WaitGroup // websockets, and the goroutines that they started
 
 	retire   context.CancelFunc // ends the goroutines that watching counts
 	watching sync.WaitGroup     // heartbeat, revocations, audit, relief
@@ -67,9 +67,9 @@ type Routes struct {
 	drained  chan struct{} // made by Drain, closed when no socket is left
 }
 
-// New announces the node to the other servers on the store, and begins to listen to
-// them and for revocations. The start must succeed within ctx and within a minute; the
-// goroutines that New starts run until Close.
+// New announces the node to the other servers on the store, and begins to receive their
+// letters and revocations. The start must succeed before ctx ends and within
+// store.OpenTimeout. The goroutines that New starts run until Close.
 func New(ctx context.Context, cfg Config) (*Routes, error) {
 	ctx, enough := context.WithTimeout(ctx, store.OpenTimeout)
 	defer enough()
@@ -89,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	return rs, nil
 }
 
-// begin starts what runs until lasting ends; ctx bounds only the start.
+// begin starts the goroutines that run until lasting ends. ctx bounds only the start.
 func (rs *Routes) begin(ctx, lasting context.Context) error {
 	if err := store.Persist(ctx, func() error { return rs.store.Announce(ctx, rs.node) }); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	if rs.hop, err = openHop(ctx, rs); err != nil {
 		return err
 	}
-	// The watch lives as long as the context that it is made with, so that has to be
+	// The watch lives as long as the context that it is made with, so this context must be
 	// lasting. Until the watch is made, the end of ctx ends lasting, too.
 	stop := context.AfterFunc(ctx, rs.retire)
 	var revoked store.Revocations
@@ -120,8 +120,8 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 }
 
 // Close ends all websockets and waits for every goroutine that New or a request has
-// started. Streams then move to other servers of the same store as after a crash; with
-// [Routes.Drain] before it their ends notice less. Close may be called again.
+// started. Streams then move to other servers of the same store, as after a crash. A
+// [Routes.Drain] before Close makes the move smoother for the ends. Close may be called again.
 func (rs *Routes) Close() error {
 	rs.draining.Store(true)
 	err := rs.close()
@@ -129,18 +129,17 @@ func (rs *Routes) Close() error {
 	rs.retire()
 	rs.watching.Wait()
 	if err := rs.store.Withdraw(context.Background(), rs.node); err != nil {
-		// The other servers find out by themselves, after store.nodeTTL.
+		// The other servers find out themselves, after store.nodeTTL.
 		rs.log.Warn("leaving the store", "error", err)
 	}
 	return err
 }
 
-// Draining reports whether Drain or Close has begun, so that no websocket is opened any
-// more.
+// Draining reports whether Drain or Close has begun. From then on no websocket is opened.
 func (rs *Routes) Draining() bool { return rs.draining.Load() }
 
 // enter returns the meeting of a registration, and makes the meeting if there is none.
-// The caller has to leave it.
+// The caller must call leave.
 func (rs *Routes) enter(environmentID, registrationID string) *meeting {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -153,8 +152,8 @@ func (rs *Routes) enter(environmentID, registrationID string) *meeting {
 	return m
 }
 
-// leave undoes one enter or find, or gives back the hold that a route or a goroutine
-// has on its meeting. A meeting that nobody holds any more is forgotten.
+// leave undoes one enter or find, or releases the hold of a route or a goroutine on its
+// meeting. A meeting without holders is forgotten.
 func (rs *Routes) leave(m *meeting) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -174,7 +173,7 @@ func (rs *Routes) find(registrationID string) *meeting {
 	return m
 }
 
-// each calls f with every meeting. f may take every lock.
+// each calls f with every meeting. f may lock every mutex.
 func (rs *Routes) each(f func(*meeting)) {
 	rs.mu.Lock()
 	all := make([]*meeting, 0, len(rs.meetings))

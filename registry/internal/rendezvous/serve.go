@@ -14,8 +14,8 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// Reasons in wire.HeaderRejectionReason of a refused upgrade, beside those that a
-// ticket can give (remote.md 4).
+// Reasons in wire.HeaderRejectionReason of a refused upgrade, in addition to the reasons of
+// package ticket (remote.md 4).
 const (
 	rejectDraining         = "pod_draining"
 	rejectUnknownRoute     = "unknown_route"
@@ -23,23 +23,23 @@ const (
 	rejectMalformedHeader  = "malformed_header"
 )
 
-// refusal is the answer to a request that gets no websocket. At a status of 4xx an
-// executor registers again; at any other it comes back with the same URL (remote.md
+// refusal is the answer to a request that gets no websocket. After a status of 4xx an
+// executor registers again; after any other status it tries the same URL again (remote.md
 // 3.5). A harness always asks for another URL.
 type refusal struct {
 	status int
 	reason string
 }
 
-// refusals has the status for each reason that a ticket is refused with, unless that
-// status is 400.
+// refusals has the statuses of the reasons for which a ticket is refused. The other reasons
+// have the status 400.
 var refusals = map[string]int{
 	ticket.RejectExpired:          http.StatusUnauthorized,
 	ticket.RejectInvalidSignature: http.StatusUnauthorized,
 }
 
-// ServeHTTP upgrades a request for a rendezvous URL, or says in a header why not
-// (remote.md 4). The websocket lives on after ServeHTTP has returned.
+// ServeHTTP upgrades a request for a rendezvous URL, or refuses it with a reason in a header
+// (remote.md 4). The websocket stays open after ServeHTTP has returned.
 func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, t, reg, no := rs.admit(r)
 	if no == nil {
@@ -48,7 +48,7 @@ func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no != nil {
 		rs.metrics.Refused(no.reason)
 		level := slog.LevelInfo
-		if t.RegistrationID == "" { // from a stranger, who could fill the log
+		if t.RegistrationID == "" { // the request is from a stranger, who could fill the log
 			level = slog.LevelDebug
 		}
 		rs.log.Tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "status", no.status, "reason", no.reason)
@@ -57,9 +57,9 @@ func (rs *Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit finds out whose websocket a request asks for, and whether the URL is still good.
-// The store is asked only after the signature was found right, so strangers cost it
-// nothing. With a refusal the ticket is empty, unless the signature was right.
+// admit finds the principal, the ticket and the registration of a request, and checks that
+// the URL is still valid. It asks the store only if the signature is right, so that strangers
+// cost the store nothing. With a refusal the ticket is empty, unless the signature is right.
 func (rs *Routes) admit(r *http.Request) (*store.Principal, ticket.Ticket, store.Seen, *refusal) {
 	if rs.draining.Load() {
 		return nil, ticket.Ticket{}, store.Seen{}, &refusal{http.StatusServiceUnavailable, rejectDraining}
@@ -102,8 +102,8 @@ func (rs *Routes) admit(r *http.Request) (*store.Principal, ticket.Ticket, store
 	return p, t, reg, nil
 }
 
-// validSubject reports whether a registration id may be a part of a NATS subject: letters
-// between servers have it there.
+// validSubject reports whether a registration id may be a part of a NATS subject. Letters
+// between servers have the id in their subject.
 func validSubject(id string) bool {
 	return 0 < len(id) && len(id) <= 128 && !strings.ContainsFunc(id, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
@@ -111,7 +111,7 @@ func validSubject(id string) bool {
 }
 
 // welcome upgrades the request and leaves its websocket to a goroutine. If it returns
-// nil the request is answered, be it by an upgrade that has failed.
+// nil, the request is answered, even if the upgrade has failed.
 func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *store.Principal, t ticket.Ticket, reg store.Seen) *refusal {
 	var owners wire.StreamOwners
 	if t.Role == ticket.Executor {
@@ -122,8 +122,8 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *store.Pri
 	}
 	release, ok := rs.limits.Connect(who)
 	if !ok {
-		// No 429 for an executor: at a status of 4xx it registers again, and if the
-		// answer to that is 429, too, the reference ends for good.
+		// An executor must not get 429. After a status of 4xx it registers again, and if
+		// the answer to that request is 429, too, the reference ends forever.
 		if t.Role == ticket.Executor {
 			return &refusal{http.StatusServiceUnavailable, rejectRouteUnavailable}
 		}
@@ -155,8 +155,8 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *store.Pri
 	return nil
 }
 
-// findExecutor returns an error unless the executor of the meeting, which a harness asks
-// for, is connected to this server or another one.
+// findExecutor returns an error unless the executor of the meeting is connected to this server
+// or another server.
 func (rs *Routes) findExecutor(r *http.Request, m *meeting) error {
 	if m.online() {
 		return nil

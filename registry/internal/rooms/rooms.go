@@ -15,16 +15,17 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// Websockets is how many an executor may have open: one waits, the others have a harness each.
+// Websockets is the number of websockets that an executor may have open: one waits, and each of the
+// others has a harness.
 const Websockets = 64
 
 const (
-	// joinPatience is how long a harness waits for a websocket of the executor: that of the
-	// reference is away for a second after each harness.
+	// joinPatience is how long a harness waits for a websocket of the executor. It is needed
+	// because the reference has no websocket for a second after each harness.
 	joinPatience = 5 * time.Second
 	// lingering is how long an executor without a websocket counts as online, for the same reason.
 	lingering = 5 * time.Second
-	// maxWanting is how many harnesses may wait for one executor.
+	// maxWanting is the number of harnesses that may wait for one executor.
 	maxWanting = 64
 )
 
@@ -34,7 +35,7 @@ var (
 	errClosed  = errors.New("the registry ends")
 )
 
-// Config is what rooms work with. All of it is needed.
+// Config has the parts and options of rooms. All fields are required.
 type Config struct {
 	Store  *store.Store
 	Signer *ticket.Signer
@@ -44,25 +45,25 @@ type Config struct {
 
 	// Allows reports whether the operator lets an environment use the direct transport.
 	Allows func(environmentID string) bool
-	// Verify reports whether the request for a websocket is signed by a principal.
+	// Verify reports whether a principal has signed the request for a websocket.
 	Verify SignedBy
 
 	Metrics Metrics
 }
 
-// Metrics are what rooms count; they belong to the rendezvous as a whole.
+// Metrics are the counters of rooms. They belong to the metrics of the rendezvous.
 type Metrics struct {
 	Executors, Harnesses *atomic.Int64 // open websockets
 	Bytes                *atomic.Uint64
 	Refused              func(reason string) // upgrades
 }
 
-// Rooms is the [http.Handler] of the URLs of the direct transport. All methods may run at once;
-// Close comes last.
+// Rooms is the [http.Handler] of the URLs of the direct transport. All methods may be called
+// concurrently. Close must be called last.
 type Rooms struct {
 	cfg        Config
-	joining    time.Duration // joinPatience but in tests
-	lingerTime time.Duration // lingering but in tests
+	joining    time.Duration // joinPatience except in tests
+	lingerTime time.Duration // lingering except in tests
 	background context.Context
 	stop       context.CancelFunc
 	serving    sync.WaitGroup
@@ -73,25 +74,26 @@ type Rooms struct {
 	ends   map[*end]struct{}
 }
 
-// room is what this process knows of one executor. It is there as long as websockets of the
-// executor are, and for a while after that.
+// room is the state of one executor at this process. It exists as long as the executor has
+// websockets here, and for lingerTime after that.
 type room struct {
 	environmentID string
 	id            string // of the registration
 	executors     int    // websockets, waiting or joined
 	waiting       []*end // the oldest first
 	wanting       []chan *end
-	empty         chan struct{} // has room for one: the last websocket of the executor has gone
+	empty         chan struct{} // of capacity 1: has a value when the last websocket of the executor has gone
 }
 
-// New returns rooms without anybody in them.
+// New returns empty rooms.
 func New(cfg Config) *Rooms {
 	rs := &Rooms{cfg: cfg, joining: joinPatience, lingerTime: lingering, rooms: make(map[string]*room), ends: make(map[*end]struct{})}
 	rs.background, rs.stop = context.WithCancel(context.Background())
 	return rs
 }
 
-// Close ends all websockets and waits for them. New ones are refused. It may be called again.
+// Close ends all websockets and waits for their end. New websockets are refused. Close may be
+// called again.
 func (rs *Rooms) Close() {
 	rs.mu.Lock()
 	rs.closed = true
@@ -111,8 +113,9 @@ func (rs *Rooms) HasExecutor(registrationID string) bool {
 	return rm != nil && rm.executors > 0
 }
 
-// Online reports whether a harness may find the executor of a registration: here, also if that has
-// gone just now and may be about to come back, or at another process.
+// Online reports whether a harness may find the executor of a registration here or at another
+// process. An executor that has just gone from here counts for lingerTime, because it may connect
+// again.
 func (rs *Rooms) Online(ctx context.Context, environmentID, registrationID string) (bool, error) {
 	rs.mu.Lock()
 	here := rs.rooms[registrationID] != nil
@@ -124,7 +127,7 @@ func (rs *Rooms) Online(ctx context.Context, environmentID, registrationID strin
 	return online && p.RegistrationID == registrationID, err
 }
 
-// Review ends the websockets that a principal may not have any more; with "" those of all
+// Review ends the websockets to which a principal has lost its right. With "" it reviews all
 // principals. If the store does not answer, everything stays as it is.
 func (rs *Rooms) Review(ctx context.Context, principalID string) {
 	found := make(map[string][]*end)
@@ -150,7 +153,8 @@ func (rs *Rooms) Review(ctx context.Context, principalID string) {
 	}
 }
 
-// revoke ends a websocket, which may wait for its partner to hear of that.
+// revoke ends a websocket, after it has told the partner. It may wait for the partner to accept
+// this message.
 func (rs *Rooms) revoke(e *end) {
 	rs.tell(e, "closing a websocket", "reason", "its principal may not have it any more")
 	if other := rs.partner(e); other != nil {
@@ -159,9 +163,10 @@ func (rs *Rooms) revoke(e *end) {
 	e.close()
 }
 
-// enter adds a websocket: of an executor to its room, which it makes, or of a harness to the
-// executor's websocket that it has found. Without an error Close waits for the caller, who calls
-// serving.Done once the websocket is served.
+// enter adds a websocket. A websocket of an executor is added to its room, which enter makes if
+// there is none. A websocket of a harness is joined with the executor's websocket that find has
+// returned. If the error is nil, Close waits for the caller, which must call serving.Done once the
+// websocket is served.
 func (rs *Rooms) enter(e, executor *end, reg store.Seen) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -188,7 +193,7 @@ func (rs *Rooms) enter(e, executor *end, reg store.Seen) error {
 	rs.ends[e] = struct{}{}
 	rs.serving.Add(1)
 	if len(rm.wanting) > 0 {
-		rm.wanting[0] <- e // has room for it
+		rm.wanting[0] <- e // does not block: the channel has room for one
 		rm.wanting = rm.wanting[1:]
 	} else {
 		rm.waiting = append(rm.waiting, e)
@@ -196,14 +201,14 @@ func (rs *Rooms) enter(e, executor *end, reg store.Seen) error {
 	return nil
 }
 
-// partner returns the websocket that the messages of e go to, nil before there is one.
+// partner returns the websocket that gets the messages of e, or nil if there is none yet.
 func (rs *Rooms) partner(e *end) *end {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	return e.other
 }
 
-// leave takes a websocket out again, and returns its partner.
+// leave removes a websocket, and returns its partner.
 func (rs *Rooms) leave(e *end) *end {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -224,8 +229,8 @@ func (rs *Rooms) leave(e *end) *end {
 	return e.other
 }
 
-// find returns a websocket of an executor for a harness that has come. It waits for one, since
-// that of the harness before may have ended just now.
+// find returns a waiting websocket of an executor for a harness that has come. If none waits, find
+// waits for one, because the websocket of the previous harness may have ended just now.
 func (rs *Rooms) find(ctx context.Context, registrationID string) (*end, error) {
 	rs.mu.Lock()
 	rm := rs.rooms[registrationID]
@@ -258,10 +263,11 @@ func (rs *Rooms) find(ctx context.Context, registrationID string) (*end, error) 
 		rm.wanting = slices.Delete(rm.wanting, i, i+1)
 		return nil, errAbsent
 	}
-	return <-want, nil // it has come meanwhile
+	return <-want, nil // a websocket has come meanwhile
 }
 
-// announce keeps the store informed that an executor is here, until it has been away for a while.
+// announce notes in the store that an executor is here, and removes the note when the executor has
+// been away for lingerTime.
 func (rs *Rooms) announce(rm *room, p *store.Principal, reg store.Seen) {
 	presence := store.Presence{EnvironmentID: rm.environmentID, RegistrationID: rm.id, Node: rs.cfg.Node, Principal: p.ID, Since: time.Now().UTC()}
 	revision, err := rs.cfg.Store.SetOnline(rs.background, presence, reg)
@@ -294,7 +300,7 @@ func (rs *Rooms) evict(rm *room) {
 	}
 }
 
-// await returns when the executor of a room has been away for a while. Then there is no room.
+// await waits until the executor of a room has been away for lingerTime, and removes the room.
 func (rs *Rooms) await(rm *room) {
 	for {
 		select {

@@ -19,24 +19,24 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// SignedBy reports whether a request is signed by the principal with an id. The error wraps
-// [store.ErrUnavailable] if that cannot be found out.
+// SignedBy reports whether the principal with the id has signed a request. The error wraps
+// [store.ErrUnavailable] if the signature cannot be checked now.
 type SignedBy func(r *http.Request, principalID string) (bool, error)
 
 const (
 	upgradeTimeout = 10 * time.Second
 	pingInterval   = 30 * time.Second
-	// peerTimeout is how long a peer may send nothing, not even a pong, and how long it may
-	// take for a piece of a message.
+	// peerTimeout is how long a peer may send nothing, not even a pong. It is also how long a
+	// peer may take to accept a piece of a message.
 	peerTimeout = 90 * time.Second
-	maxMessage  = 64 << 20 // bytes: the largest that an executor takes
-	// chunk is how much of a message is passed on at once: all that is held of it, in each
-	// direction, and the length of a fragment.
+	maxMessage  = 64 << 20 // bytes: the largest message that an executor accepts
+	// chunk is the number of bytes of a message that are passed on at once. In each direction
+	// no more than a chunk is held in memory, and a fragment has this length.
 	chunk = 32 << 10
-	// minPiece is what a piece of a message counts of the bytes a second, at least: fragments of
-	// one byte would cost next to nothing else.
+	// minPiece is the least number of bytes that a piece of a message counts for the limit of
+	// bytes per second. Without it, fragments of one byte would count next to nothing.
 	minPiece = 1 << 10
-	// maxPings is how many pings and pongs a peer may send in pingWindow.
+	// maxPings is the number of pings and pongs that a peer may send in pingWindow.
 	maxPings   = 64
 	pingWindow = 10 * time.Second
 )
@@ -60,8 +60,8 @@ type end struct {
 	once sync.Once
 }
 
-// close ends the websocket, without a close frame. It waits for nothing. What was written before
-// still arrives.
+// close ends the websocket, without a close frame. It waits for nothing. Data that was written
+// before still arrives.
 func (e *end) close() {
 	e.once.Do(func() {
 		close(e.done)
@@ -72,19 +72,19 @@ func (e *end) close() {
 		if stream, ok := conn.(conns.Stream); ok {
 			conns.Linger(stream)
 		}
-		_ = e.ws.Close() // it is over, whatever that says
+		_ = e.ws.Close() // an error changes nothing: the websocket has ended
 	})
 }
 
-// refusal is the answer to a request that gets no websocket. An executor registers again at 409,
-// gives up at another 4xx, and else comes back with the same URL (capabilities.md 7). A harness
-// always asks for another URL.
+// refusal is the answer to a request that gets no websocket. After 409 an executor registers again,
+// after another 4xx it gives up, and after any other status it tries the same URL again
+// (capabilities.md 7). A harness always asks for another URL.
 type refusal struct {
 	status int
 	reason string
 }
 
-// Reasons beside those of a ticket.
+// Reasons in addition to the reasons of package ticket.
 const (
 	rejectDraining    = "pod_draining"
 	rejectUnknown     = "unknown_route"
@@ -92,8 +92,8 @@ const (
 	rejectUnsigned    = "invalid_request_signature"
 )
 
-// ServeHTTP upgrades a request for a URL of the direct transport, or says in a header why not. The
-// websocket lives on after ServeHTTP has returned.
+// ServeHTTP upgrades a request for a URL of the direct transport, or refuses it with a reason in a
+// header. The websocket stays open after ServeHTTP has returned.
 func (rs *Rooms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, no := rs.admit(w, r)
 	if no == nil {
@@ -101,7 +101,7 @@ func (rs *Rooms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rs.cfg.Metrics.Refused(no.reason)
 	level := slog.LevelInfo
-	if t.RegistrationID == "" { // from a stranger, who could fill the log
+	if t.RegistrationID == "" { // the request is from a stranger, who could fill the log
 		level = slog.LevelDebug
 	}
 	rs.cfg.Log.Tell(level, "websocket refused", t.EnvironmentID, t.RegistrationID, t.Principal, "transport", "direct", "status", no.status, "reason", no.reason)
@@ -109,8 +109,8 @@ func (rs *Rooms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, no.reason, no.status)
 }
 
-// admit finds out whose websocket a request asks for and upgrades it. With a refusal the ticket is
-// empty, unless its signature was right.
+// admit checks a request and upgrades it. With a refusal the ticket is empty, unless its signature
+// is right.
 func (rs *Rooms) admit(w http.ResponseWriter, r *http.Request) (ticket.Ticket, *refusal) {
 	unavailable := &refusal{http.StatusServiceUnavailable, rejectUnavailable}
 	if rs.background.Err() != nil {
@@ -123,7 +123,7 @@ func (rs *Rooms) admit(w http.ResponseWriter, r *http.Request) (ticket.Ticket, *
 	t, rejection := rs.cfg.Signer.OpenDirect(query, time.Now())
 	switch {
 	case rejection != "" && query.Get("role") == "environment":
-		return ticket.Ticket{}, &refusal{http.StatusConflict, rejection} // a new URL will do
+		return ticket.Ticket{}, &refusal{http.StatusConflict, rejection} // makes the executor get a new URL
 	case rejection != "":
 		return ticket.Ticket{}, &refusal{http.StatusUnauthorized, rejection}
 	}
@@ -165,8 +165,8 @@ func (rs *Rooms) admit(w http.ResponseWriter, r *http.Request) (ticket.Ticket, *
 	return t, rs.welcome(w, r, p, t, reg, release)
 }
 
-// welcome upgrades a request that is allowed. If it returns nil the request is answered, be it by
-// an upgrade that has failed.
+// welcome upgrades a request that is allowed. If it returns nil, the request is answered, even if
+// the upgrade has failed.
 func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *store.Principal, t ticket.Ticket, reg store.Seen, release func()) *refusal {
 	e := &end{
 		role: t.Role, principal: p, done: make(chan struct{}),
@@ -195,7 +195,7 @@ func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *store.Princi
 	if err != nil {
 		release()
 		if executor != nil {
-			executor.close() // the next harness gets its next one
+			executor.close() // the executor opens another websocket for the next harness
 		}
 		rs.tell(e, "websocket not opened", "error", err)
 	} else {
@@ -208,7 +208,7 @@ func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *store.Princi
 // take sets up the websocket.
 func (e *end) take(ws *websocket.Conn) {
 	e.ws = ws
-	begun, pings := time.Time{}, 0 // only the goroutine that reads uses them
+	begun, pings := time.Time{}, 0 // only the goroutine that reads uses these variables
 	alive := func() error {
 		now := time.Now()
 		if now.Sub(begun) > pingWindow {
@@ -244,7 +244,7 @@ func (rs *Rooms) start(e *end, release func()) {
 		if other := rs.partner(e); other != nil {
 			rs.introduce(e, other, wire.PingPrincipal)
 			if other.isOver() {
-				e.close() // it has ended before it could know of this one
+				e.close() // other has ended before it could close e
 			}
 		}
 		err := rs.pass(e)
@@ -256,13 +256,14 @@ func (rs *Rooms) start(e *end, release func()) {
 	})
 }
 
-// introduce tells the executor about the harness at its other end.
+// introduce sends the executor a ping about its harness. what is wire.PingPrincipal or
+// wire.PingRevoked.
 func (rs *Rooms) introduce(harness, executor *end, what string) {
 	if harness.role != ticket.Harness {
-		return // an executor that has its harness already
+		return // the first argument is an executor, which knows its harness already
 	}
 	text := what + rs.cfg.Signer.Pseudonym(harness.room.environmentID, harness.principal.ID)
-	// An error has closed the connection, which the reader will notice.
+	// After an error the connection is closed, which the reader will notice.
 	_ = executor.ws.WriteControl(websocket.PingMessage, []byte(text), time.Now().Add(pingInterval))
 }
 
@@ -279,7 +280,7 @@ func (e *end) isOver() bool {
 func (rs *Rooms) pass(e *end) error {
 	var partner *end
 	for {
-		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails with the read
+		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails only if the read fails too
 		kind, message, err := e.ws.NextReader()
 		if err != nil {
 			return err
@@ -299,13 +300,13 @@ func (rs *Rooms) pass(e *end) error {
 	}
 }
 
-// copy passes one message on, within the bytes a second that the sender may have relayed.
+// copy passes one message on, within the sender's limit of relayed bytes per second.
 func (rs *Rooms) copy(out io.WriteCloser, in io.Reader, e, partner *end) error {
 	lent := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(lent)
 	buffer := lent[:]
 	for first := true; ; first = false {
-		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails with the read
+		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails only if the read fails too
 		n, err := in.Read(buffer)
 		if n > 0 || first {
 			cost := max(n, minPiece)
@@ -316,7 +317,7 @@ func (rs *Rooms) copy(out io.WriteCloser, in io.Reader, e, partner *end) error {
 				return err
 			}
 			rs.cfg.Metrics.Bytes.Add(uint64(n))
-			_ = partner.ws.SetWriteDeadline(time.Now().Add(peerTimeout)) // fails with the write
+			_ = partner.ws.SetWriteDeadline(time.Now().Add(peerTimeout)) // fails only if the write fails too
 			if _, err := out.Write(buffer[:n]); err != nil {
 				return err
 			}
@@ -330,14 +331,15 @@ func (rs *Rooms) copy(out io.WriteCloser, in io.Reader, e, partner *end) error {
 	}
 }
 
-// ping keeps both the way and the knowledge that the peer is there alive.
+// ping sends pings. They keep the connection open in the network, and their pongs show that the
+// peer lives.
 func (e *end) ping() {
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			// An error has closed the connection, which the reader will notice.
+			// After an error the connection is closed, which the reader will notice.
 			_ = e.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingInterval))
 		case <-e.done:
 			return

@@ -15,7 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// Contract is what a [Fake] has in common with a [store.Store].
+// Contract has the methods that a [Fake] and a [store.Store] have in common.
 type Contract interface {
 	Announce(ctx context.Context, node string) error
 	Heartbeat(ctx context.Context, self store.Server)
@@ -38,8 +38,8 @@ type Contract interface {
 	Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg store.Registration, conflict bool, err error)
 }
 
-// TestStore checks what a rendezvous relies on with two stores of one state. away takes that state
-// away, and brings it back.
+// TestStore checks, with two stores of one state, the behaviour that a rendezvous relies on. away
+// makes this state unreachable, and reachable again.
 func TestStore(t testing.TB, st, other Contract, away func(away bool)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -61,7 +61,7 @@ func TestStore(t testing.TB, st, other Contract, away func(away bool)) {
 
 	away(true)
 	for here.Connected() || there.Connected() {
-		time.Sleep(time.Millisecond) // nothing tells when a client has noticed
+		time.Sleep(time.Millisecond) // no event tells when a client has noticed
 	}
 	if err := here.Send("there", "frame", "here", nil); err == nil {
 		t.Error("a letter can be sent while the store is away")
@@ -81,7 +81,7 @@ func TestStore(t testing.TB, st, other Contract, away func(away bool)) {
 	}))
 }
 
-// principals checks whose credential counts, and who hears when that changes.
+// principals checks which credentials are valid, and that watches report their changes.
 func principals(t testing.TB, ctx context.Context, st, other Contract) (keyID string) {
 	key, err := st.SharedKey(ctx)
 	must(t, err)
@@ -232,7 +232,7 @@ func letters(t testing.TB, ctx context.Context, here, there store.Post, receivin
 	receiving.Go(func() { here.ReceiveAll(ctx, func(l store.Letter) { all <- l }, func(err error) { missed <- err }) })
 	data := []byte("first")
 	must(t, here.Send("there", "executor.reg", "here.7", data))
-	clear(data) // the sender may use it again
+	clear(data) // because the sender may reuse the slice
 	must(t, here.Send("nowhere", "notice", "here", nil))
 	must(t, here.SendAll("here", []byte("to all")))
 	must(t, there.SendAll("there", []byte("to all")))
@@ -240,7 +240,7 @@ func letters(t testing.TB, ctx context.Context, here, there store.Post, receivin
 		t.Errorf("got %+v", l)
 	}
 	var from []string
-	for range 2 { // one's own, too
+	for range 2 { // the letter of this server comes, too
 		l := receive(t, all)
 		from = append(from, l.From)
 		if l.About != "" || string(l.Data) != "to all" {
@@ -251,11 +251,11 @@ func letters(t testing.TB, ctx context.Context, here, there store.Post, receivin
 	if !slices.Equal(from, []string{"here", "there"}) {
 		t.Errorf("heard %q", from)
 	}
-	// More than may wait is lost, and what follows comes.
+	// Letters beyond the bound are lost, and later letters arrive.
 	for range 4 {
 		must(t, here.Send("there", "frame", "here", make([]byte, 400)))
 	}
-	must(t, here.SendAll("here", nil)) // behind them
+	must(t, here.SendAll("here", nil)) // behind these letters
 	receive(t, all)
 	close(held)
 	if err := receive(t, missed); err == nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// How often a server of a Fake is announced, and how long it lives after that, as in a real store.
+// The time between two announcements of a server of a Fake, and the time that the server lives
+// after an announcement, as in a real store.
 const (
 	fakeBeat = 5 * time.Second
 	fakeLife = 15 * time.Second
@@ -30,11 +31,11 @@ var (
 	errFakeTaken = errors.New("the environment has another registration")
 )
 
-// Fake is a store in memory, for what must not wait for NATS, such as a test in a bubble of
-// testing/synctest. TestStore holds it to what a real store does. Copies share their state, as
-// the stores of several processes do.
+// Fake is a store in memory, for tests that must not wait for NATS, such as a test in a bubble of
+// testing/synctest. TestStore checks that it behaves like a real store. Copies share their state,
+// as the stores of several processes do.
 type Fake struct {
-	Single bool // what Alone says
+	Single bool // the result of Alone
 	*fakeState
 }
 
@@ -50,7 +51,7 @@ type fakeState struct {
 	posts         []*fakePost
 	watches       []*queue[string]
 	away, full    bool
-	held          chan struct{} // what SetOnline waits for; nil: nothing
+	held          chan struct{} // SetOnline waits until it is closed; nil: SetOnline does not wait
 }
 
 type fakePresence struct {
@@ -66,7 +67,8 @@ func NewFake() *Fake {
 	}}
 }
 
-// Away has nothing answer and no letter arrive, until it is called with false.
+// Away makes methods fail with store.ErrUnavailable and refuses letters, until it is called with
+// false.
 func (f *Fake) Away(away bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,14 +80,14 @@ func (f *Fake) Away(away bool) {
 	}
 }
 
-// Full refuses to note or remove presences, until it is called with false.
+// Full makes the store refuse to note or remove presences, until it is called with false.
 func (f *Fake) Full(full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.full = full
 }
 
-// Hold has SetOnline wait until release.
+// Hold makes SetOnline wait until release is called.
 func (f *Fake) Hold() (release func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +101,8 @@ func (f *Fake) Hold() (release func()) {
 	})
 }
 
-// Forget removes a presence, because a store that keeps presences in memory loses them when it restarts.
+// Forget removes a presence, as a store that keeps presences in memory loses them when it
+// restarts.
 func (f *Fake) Forget(environmentID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +117,7 @@ func (s *fakeState) reachedLocked() error {
 	return nil
 }
 
-// Alone is that of [store.Store], as the others below.
+// Alone and the methods below are the methods of [store.Store].
 func (f *Fake) Alone() bool { return f.Single }
 
 func (f *Fake) SharedKey(context.Context) ([]byte, error) {
@@ -210,7 +213,7 @@ func (f *Fake) See(_ context.Context, environmentID string) (reg store.Seen, fou
 	return reg, found, f.reachedLocked()
 }
 
-// SetOnline always looks at the registration, as a real store does without a [store.Seen].
+// SetOnline always reads the registration, as a real store does without a [store.Seen].
 func (f *Fake) SetOnline(ctx context.Context, p store.Presence, _ store.Seen) (revision uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -296,7 +299,7 @@ func (f *Fake) Heartbeat(ctx context.Context, self store.Server) {
 		case <-ctx.Done():
 			return
 		case <-beat.C:
-			_ = f.Announce(ctx, self.Node) // repeated with the next beat
+			_ = f.Announce(ctx, self.Node) // the next beat repeats it
 		}
 	}
 }
@@ -405,10 +408,10 @@ func (p *fakePost) Close() error {
 	return nil
 }
 
-// queue has what waits for one receiver, and loses what is too much.
+// queue has the items that wait for one receiver, and drops items beyond its bound.
 type queue[T any] struct {
 	most int           // bytes; 0: no bound
-	more chan struct{} // has a value when something may wait
+	more chan struct{} // has a value when an item may wait
 
 	mu    sync.Mutex // protects the fields below
 	items []T
@@ -435,7 +438,7 @@ func (q *queue[T]) put(item T, size int) {
 	}
 }
 
-// each calls take with each item until ctx ends, and missed after some were lost.
+// each calls take with each item until ctx ends, and missed after items were lost.
 func (q *queue[T]) each(ctx context.Context, take func(T), missed func(error)) {
 	for {
 		q.mu.Lock()

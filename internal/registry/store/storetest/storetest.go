@@ -1,7 +1,7 @@
-// Package storetest opens stores for the tests of packages that use one: on an embedded
+// Package storetest opens stores for the tests of packages that use a store: on an embedded
 // server, beside another process, and on a NATS server of the test. It also reads and
-// writes their contents. Failures end the test. For tests that cannot have NATS there is a [Fake],
-// and [TestStore] tests the promises that it shares with a store.
+// writes their contents. Failures end the test. [Fake] is for tests that cannot have NATS, and
+// [TestStore] tests the behaviour that a Fake shares with a store.
 package storetest
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// soon is how long a NATS server may take to start, on however busy a machine.
+// soon is how long a NATS server may take to start, even on a busy machine.
 const soon = 3 * time.Minute
 
-// timeout is that of an exchange with NATS. On a busy machine most take less; without NATS
-// those that have begun take all of it.
+// timeout is the timeout of an exchange with NATS. On a busy machine most exchanges take less.
+// Without NATS an exchange that has begun takes the whole timeout.
 const timeout = 30 * time.Second
 
 // Open opens a store on an embedded server, in a folder of its own, until the test
@@ -67,9 +67,9 @@ func open(t testing.TB, cfg store.Config) *store.Store {
 	return st
 }
 
-// NATS starts a NATS server with its files in dir. at is where one has been before, nil for
-// an address of its own: no other program gets that while the server is away. The caller ends
-// it with [Stop].
+// NATS starts a NATS server with its files in dir. at is the address of an earlier server, or
+// nil for a new address. No other program gets the address while the server is stopped. The
+// caller ends the server with [Stop].
 func NATS(t testing.TB, dir string, at net.Addr) *server.Server {
 	t.Helper()
 	host, port := fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(255), mathrand.IntN(256), 1+mathrand.IntN(254)), server.RANDOM_PORT
@@ -93,8 +93,8 @@ func Stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// Connect connects to NATS until the test ends, to see what stores write or to write in
-// their place. where is a URL or, for an embedded server, the absolute path of its folder.
+// Connect connects to NATS until the test ends, to see the writes of stores or to write like
+// a store. where is a URL or, for an embedded server, the absolute path of its folder.
 func Connect(t testing.TB, where string) *nats.Conn {
 	t.Helper()
 	options := []nats.Option{nats.Timeout(soon)}
@@ -110,14 +110,14 @@ func Connect(t testing.TB, where string) *nats.Conn {
 	return nc
 }
 
-// Subscribe subscribes to what others write from now on, also by other connections.
+// Subscribe subscribes to the messages on a subject from now on, from all connections.
 func Subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
 	t.Helper()
 	sub, err := nc.SubscribeSync(subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil { // what is answered after it was heard after it
+	if err := nc.Flush(); err != nil { // after it the server has the subscription
 		t.Fatal(err)
 	}
 	return sub
@@ -136,7 +136,7 @@ func (f folder) Dial(_, _ string) (net.Conn, error) {
 	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/nats.sock", dir.Fd()))
 }
 
-// Bucket returns one of the buckets in which a store keeps its state. Its name is without
+// Bucket returns one of the buckets in which a store keeps its state. name is without
 // the prefix execagent_.
 func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 	t.Helper()
@@ -151,7 +151,7 @@ func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 	return kv
 }
 
-// Largest makes a bucket refuse values that are larger than so many bytes; -1: none.
+// Largest makes a bucket refuse values that are larger than bytes; -1: it refuses none.
 func Largest(t testing.TB, nc *nats.Conn, name string, bytes int32) {
 	t.Helper()
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(soon))
@@ -179,7 +179,7 @@ func Keys(t testing.TB, kv jetstream.KeyValue) []string {
 	return keys
 }
 
-// Key makes a key as an executor or harness has it.
+// Key makes a public key of an executor or a harness.
 func Key(t testing.TB) *wire.PublicKey {
 	t.Helper()
 	secret, err := mlkem.GenerateKey768()

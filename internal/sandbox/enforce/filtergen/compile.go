@@ -27,7 +27,8 @@ var (
 )
 
 // number returns the number of a call on the target. ok is false for a call that
-// the target rightly does not have; any other unknown call is an error.
+// the target does not have according to seccomp.AMD64Only. Any other unknown call is an
+// error.
 func (t target) number(call string) (number uint32, ok bool, err error) {
 	if number, ok := seccomp.Unified[call]; ok {
 		return number, true, nil
@@ -39,24 +40,24 @@ func (t target) number(call string) (number uint32, ok bool, err error) {
 	if found >= 0 {
 		return uint32(found), true, nil
 	}
-	// libseccomp has negative numbers for what other architectures know.
+	// libseccomp has negative numbers for calls that only other architectures have.
 	if !seccomp.AMD64Only[call] || t.name == amd64.name {
 		return 0, false, fmt.Errorf("%s has no system call %s", t.name, call)
 	}
 	return 0, false, nil
 }
 
-// call is what the table says of one call of the target.
+// call has the rules of the table for one call of the target.
 type call struct {
 	name   string
 	number uint32
 	rules  []seccomp.Rule // if the last one has conditions, the default follows it
 }
 
-// compile returns a program of two parts. The first is ours: the checks of the
-// architecture and the number, then the calls whose rules libseccomp cannot
-// express, because the order of the rules matters or libseccomp does not know the
-// call. The second part is libseccomp's, a binary tree of all other calls.
+// compile returns a program of two parts. The first part is ours. It checks the
+// architecture and the number, and decides about the calls whose rules libseccomp cannot
+// express: the order of the rules matters, or libseccomp does not know the call. The
+// second part comes from libseccomp: a binary tree of all other calls.
 func compile(table seccomp.Table, target target) ([]byte, error) {
 	calls, err := collect(table, target)
 	if err != nil {
@@ -116,7 +117,7 @@ func compile(table seccomp.Table, target target) ([]byte, error) {
 	return append(encode(prologue), body...), nil
 }
 
-// export returns libseccomp's program. It goes through a file, since libseccomp
+// export returns libseccomp's program. It uses a file, because libseccomp
 // 2.5.4 can export only to a descriptor.
 func export(filter *libseccomp.ScmpFilter) ([]byte, error) {
 	file, err := os.CreateTemp("", "filtergen")
@@ -181,8 +182,8 @@ func action(a seccomp.Action) libseccomp.ScmpAction {
 // instructionSize is the size of struct sock_filter in bytes.
 const instructionSize = 8
 
-// encode writes instructions as both architectures have them in memory, little
-// endian. libseccomp exports them in the same form on either.
+// encode writes instructions in little endian, as both architectures have them in
+// memory. libseccomp exports them in the same form on both architectures.
 func encode(program []unix.SockFilter) []byte {
 	raw := make([]byte, 0, len(program)*instructionSize)
 	for _, i := range program {

@@ -36,9 +36,9 @@ func unless(compare uint16, k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: k, Jf: uint8(skip)}
 }
 
-// gates ends the process on a call of another architecture, lets calls that were
-// not reviewed fail with ENOSYS, as all x32 calls are, and leaves the call's
-// number in the accumulator.
+// gates returns instructions that kill the process on a call of another architecture, and
+// let calls that were not reviewed fail with ENOSYS. All x32 calls are such calls. The
+// instructions leave the number of the call in the accumulator.
 func gates(audit uint32) []unix.SockFilter {
 	return []unix.SockFilter{
 		load(offsetArch),
@@ -63,9 +63,9 @@ func (c *call) block(byDefault seccomp.Action) []unix.SockFilter {
 	return append([]unix.SockFilter{unless(unix.BPF_JEQ, c.number, len(block))}, block...)
 }
 
-// match returns instructions that answer with the rule's action if all its
-// conditions hold, and fall through otherwise. It puts them together from the end,
-// because each jump skips all that follows it.
+// match returns instructions that return the rule's action if all its
+// conditions hold, and fall through otherwise. It builds them from the end,
+// because each jump skips all instructions that follow it.
 func match(rule seccomp.Rule) []unix.SockFilter {
 	out := []unix.SockFilter{ret(rule.Action)}
 	for _, cond := range slices.Backward(rule.When) {
@@ -90,8 +90,8 @@ func match(rule seccomp.Rule) []unix.SockFilter {
 	return out
 }
 
-// newer answers calls that libseccomp does not know with the default, before
-// libseccomp's part sees them.
+// newer returns instructions that return the default for calls that libseccomp does not
+// know, before libseccomp's part sees these calls.
 func newer(byDefault seccomp.Action) []unix.SockFilter {
 	return []unix.SockFilter{
 		unless(unix.BPF_JGE, seccomp.FirstUnified, 1),

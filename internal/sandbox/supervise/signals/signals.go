@@ -17,27 +17,27 @@ import (
 
 // Call is a system call that sends a signal.
 type Call struct {
-	Number int       // of the call
-	Args   [6]uint64 // as the caller gave them
-	Thread int       // that has made the call
+	Number int       // of the system call
+	Args   [6]uint64 // the arguments as the caller passed them
+	Thread int       // the id of the thread that made the call
 
-	// Own reports whether a process or thread is one of the command's.
+	// Own reports whether a process or thread belongs to the command.
 	Own func(id int) bool
-	// Still returns an error if the caller does not wait any more. It is asked
-	// before anything is sent.
+	// Still returns an error if the caller no longer waits. It is called before
+	// anything is sent.
 	Still func() error
 	// Memory returns a copy of n bytes of the caller's memory.
 	Memory func(addr uint64, n int) ([]byte, error)
-	// Open opens a name in the caller's directory in procfs, for reading. Who
-	// calls closes the descriptor.
+	// Open opens a name in the caller's directory in procfs, for reading. Package
+	// signals closes the descriptor.
 	Open func(name string) (int, error)
 }
 
-// ErrToKernel says that the kernel has to go on with a call: it sends something to
-// the process that has made it.
+// ErrToKernel says that the kernel has to go on with a call, because the call sends a signal
+// to the process that made it.
 var ErrToKernel = errors.New("the kernel sends it")
 
-// Send sends what the call asks for. The error is an errno, what Still says, or
+// Send sends the signal of the call. The error is an errno, the error of Still, or
 // [ErrToKernel].
 func (c *Call) Send() error {
 	arg := func(i int) int { return int(int32(c.Args[i])) }
@@ -59,7 +59,7 @@ func (c *Call) Send() error {
 	return unix.ENOSYS
 }
 
-// kill sends a signal to a process, a group, or all processes of the command:
+// kill sends a signal to a process, a process group, or all processes of the command:
 // kill(2).
 func (c *Call) kill(to int, sig syscall.Signal) error {
 	own, err := c.process()
@@ -78,9 +78,9 @@ func (c *Call) kill(to int, sig syscall.Signal) error {
 	return c.sendGroup(-to, sig)
 }
 
-// tkill sends a signal to a thread: tkill(2), which has no number of the process.
-// The supervisor says both, so that a thread of another process that has the
-// number by now gets nothing.
+// tkill sends a signal to a thread: tkill(2), which has no process id. For a thread of the
+// caller's process, the supervisor calls tgkill(2) with the process id too. If a thread of
+// another process has got the thread id in the meantime, that thread gets no signal.
 func (c *Call) tkill(to int, sig syscall.Signal) error {
 	own, err := c.process()
 	if err != nil {
@@ -105,8 +105,8 @@ func (c *Call) tkill(to int, sig syscall.Signal) error {
 }
 
 // toThread judges a signal to a thread of a process: tgkill(2) and
-// rt_tgsigqueueinfo(2). The kernel goes on with one within the caller's process: it
-// looks itself whether the thread belongs there.
+// rt_tgsigqueueinfo(2). If the process is the caller's, the kernel goes on with the call,
+// because the kernel itself checks that the thread belongs to that process.
 func (c *Call) toThread(pid, id int, send func() error) error {
 	own, err := c.process()
 	switch {
@@ -137,11 +137,11 @@ func (c *Call) sigqueue(to int, sig syscall.Signal, info uint64) error {
 }
 
 // byDescriptor sends a signal by a descriptor: pidfd_send_signal(2). The supervisor
-// reads which process the descriptor is of, and opens that one itself. A directory
-// in procfs is no such descriptor here.
+// reads the process id of the descriptor, and opens that process itself. Here the
+// descriptor must be a pidfd; the kernel also takes a directory in procfs.
 func (c *Call) byDescriptor(fd int, sig syscall.Signal, info uint64, flags int) error {
 	if flags != 0 {
-		return unix.EINVAL // newer than the kernels that this is for
+		return unix.EINVAL // like Linux before 6.9, which has no flags
 	}
 	pid, err := c.pidOf(fd)
 	switch {
@@ -153,14 +153,14 @@ func (c *Call) byDescriptor(fd int, sig syscall.Signal, info uint64, flags int) 
 	return c.queue(pid, sig, info)
 }
 
-// pidOf returns the process that the caller's pidfd is of (proc_pid_fdinfo(5)).
+// pidOf returns the process id of a pidfd of the caller (proc_pid_fdinfo(5)).
 func (c *Call) pidOf(fd int) (int, error) {
 	info, err := c.Open("fdinfo/" + strconv.Itoa(fd))
 	if err != nil {
 		return 0, unix.EBADF
 	}
 	defer unix.Close(info)
-	buf := make([]byte, 512) // the number is in the sixth line
+	buf := make([]byte, 512) // the process id is in the sixth line
 	n, err := unix.Read(info, buf)
 	if err != nil {
 		return 0, err
@@ -171,31 +171,31 @@ func (c *Call) pidOf(fd int) (int, error) {
 	switch {
 	case !found || !ended || err != nil:
 		return 0, unix.EBADF
-	case pid <= 0: // it has ended
+	case pid <= 0: // the process has ended
 		return 0, unix.ESRCH
 	}
 	return pid, nil
 }
 
-// process returns the number of the process that has made the call.
+// process returns the id of the process that made the call.
 func (c *Call) process() (int, error) { return linux.ThreadStatus(c.Thread, "Tgid", 10) }
 
 // queue sends a signal with the value at info in the memory of the caller.
 func (c *Call) queue(to int, sig syscall.Signal, info uint64) error {
-	const siCode = 8 // where siginfo_t has it, after si_signo and si_errno
+	const siCode = 8 // the offset of si_code in siginfo_t, after si_signo and si_errno
 	b, err := c.Memory(info, int(unsafe.Sizeof(unix.Siginfo{})))
 	if err != nil {
 		return err
 	}
 	if code := int32(binary.NativeEndian.Uint32(b[siCode:])); code >= 0 || code == -6 { // SI_TKILL
-		return unix.EPERM // only the kernel says so
+		return unix.EPERM // only the kernel may use these codes
 	}
 	binary.NativeEndian.PutUint32(b, uint32(sig))
 	return c.send(to, sig, (*unix.Siginfo)(unsafe.Pointer(&b[0])))
 }
 
-// send sends a signal to the process that has the number to, or has a thread with
-// it, if that is one of the command's.
+// send sends a signal to the process that has the id to or a thread with this id, if the
+// process belongs to the command.
 func (c *Call) send(to int, sig syscall.Signal, info *unix.Siginfo) error {
 	leader, err := linux.ThreadStatus(to, "Tgid", 10)
 	if err != nil {
@@ -212,16 +212,16 @@ func (c *Call) send(to int, sig syscall.Signal, info *unix.Siginfo) error {
 	return unix.PidfdSendSignal(fd, sig, info, 0)
 }
 
-// openOwn opens a process if it is one of the command's, and fails with EPERM if
-// it is not.
+// openOwn opens a process. It fails with EPERM if the process does not belong to the
+// command.
 func (c *Call) openOwn(pid int) (int, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return -1, unix.ESRCH
 	}
-	// Its parent may end while the parents are looked up, and the parent's number
-	// become that of one of the command's processes. The process itself has
-	// another parent then, which the second look finds.
+	// While Own looks up the parents, the parent of the process may end, and a process of
+	// the command may get the parent's id. After that the process has another parent, which
+	// the second call finds.
 	for range 2 {
 		if !c.Own(pid) {
 			unix.Close(fd)
@@ -231,11 +231,11 @@ func (c *Call) openOwn(pid int) (int, error) {
 	return fd, nil
 }
 
-// maxPasses bounds how often sendAll looks for processes that have been started
-// since it looked before.
+// maxPasses bounds how often sendAll lists the processes to find new ones.
 const maxPasses = 16
 
-// sendGroup sends a signal to the processes of a group; 0 is that of the caller.
+// sendGroup sends a signal to the command's processes in a process group; 0 is the group of
+// the caller.
 func (c *Call) sendGroup(group int, sig syscall.Signal) error {
 	if group == 0 {
 		own, err := readProcess(c.Thread)
@@ -248,8 +248,8 @@ func (c *Call) sendGroup(group int, sig syscall.Signal) error {
 }
 
 // sendAll sends a signal to all processes of the command that match. The kernel
-// would do that at one moment; here, processes that are started meanwhile are
-// looked for until there are none.
+// would do this at one moment. sendAll instead lists the processes again until it finds no
+// new process that matches.
 func (c *Call) sendAll(sig syscall.Signal, match func(id int, p process) bool) error {
 	sent, foreign := map[int]bool{}, false
 	var failure error
@@ -265,17 +265,18 @@ func (c *Call) sendAll(sig syscall.Signal, match func(id int, p process) bool) e
 			}
 			fd, err := c.openOwn(id)
 			if err != nil {
-				continue // it has ended
+				continue // the process has ended
 			}
-			// Once one is sent, the caller may be among those that are killed.
+			// Still is not called again, because a signal that was sent may have killed
+			// the caller.
 			if len(sent) == 0 {
 				if err := c.Still(); err != nil {
 					unix.Close(fd)
 					return err
 				}
 			}
-			// The number could have become that of another process of the command
-			// since it was listed.
+			// Since the list was made, another process of the command could have got
+			// the id.
 			if now, err := readProcess(id); err == nil && match(id, now) {
 				failure = cmp.Or(unix.PidfdSendSignal(fd, sig, nil, 0), failure)
 				sent[id] = true
@@ -295,14 +296,15 @@ func (c *Call) sendAll(sig syscall.Signal, match func(id int, p process) bool) e
 	return unix.ESRCH
 }
 
-// process is what proc_pid_stat(5) says of a process or thread.
+// process has the ids of the parent and of the process group of a process or thread, from
+// proc_pid_stat(5).
 type process struct{ parent, group int }
 
-// processes are those that procfs lists, by their numbers.
+// processes are the processes in procfs, by their ids.
 type processes map[int]process
 
-// ofCommand reports whether the supervisor was an ancestor of a process when
-// these were listed. Other processes need not be looked at more closely.
+// ofCommand reports whether the supervisor was an ancestor of a process when the list was
+// made. Other processes need no closer check.
 func (all processes) ofCommand(id int) bool {
 	for range len(all) {
 		p, ok := all[id]
@@ -327,7 +329,7 @@ func listProcesses() processes {
 	return all
 }
 
-// readProcess reads what there is of a process or thread.
+// readProcess reads the ids of a process or thread.
 func readProcess(id int) (process, error) {
 	stat, err := linux.StatOf(id)
 	if err != nil {

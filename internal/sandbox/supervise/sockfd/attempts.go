@@ -8,8 +8,8 @@ import (
 )
 
 // attempts watches attempts to connect that go on in the kernel, after connect(2)
-// has returned EINPROGRESS. It is an epoll(7) set, whose own descriptor the runtime
-// waits for: no thread does.
+// has returned EINPROGRESS. It is an epoll(7) set. The network poller of the runtime
+// waits for the descriptor of the set, so no thread has to wait.
 type attempts struct {
 	set  *os.File
 	fd   int           // of set
@@ -34,8 +34,8 @@ func (c *Copy) watchLocked() error {
 	if c.watched {
 		op = unix.EPOLL_CTL_MOD
 	}
-	// The inode has 32 bits; the number of the descriptor could be another
-	// socket's by the time of the event.
+	// The event has the inode, which has 32 bits, and not the descriptor, because at the
+	// time of the event the descriptor's number could belong to another socket.
 	event := unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLONESHOT, Fd: int32(uint32(c.inode))}
 	if err := unix.EpollCtl(s.attempts.fd, op, c.FD, &event); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *Copy) watchLocked() error {
 	return nil
 }
 
-// settled is called when an attempt has ended.
+// settled is called when an attempt has ended. It drops the copy if the socket is connected.
 func (s *Copies) settled(inode uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func newAttempts() (*attempts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // so that the runtime waits for it
+	if err := unix.SetNonblock(fd, true); err != nil { // so that the network poller takes it
 		unix.Close(fd)
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func wait(set syscall.RawConn, settled func(inode uint64)) {
 // remove stops watching a descriptor.
 func (a *attempts) remove(fd int) { _ = unix.EpollCtl(a.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// close ends the goroutine and waits for that.
+// close ends the goroutine and waits for its end.
 func (a *attempts) close() {
 	_ = a.set.Close()
 	<-a.done

@@ -12,11 +12,12 @@ const (
 	// maxCopies bounds the copies of one command. A command that has more sockets
 	// which are neither connected nor listening gets EMFILE.
 	maxCopies = 1 << 14
-	// firstSweep is how many copies there are when the table is swept for the
-	// first time because it grows.
+	// firstSweep is the number of copies at which the table is swept for the first
+	// time because it grows.
 	firstSweep = 256
-	// interval is the time between two looks for copies that nobody needs. Where a
-	// look takes long it is longer, so that looking takes a hundredth of the time.
+	// interval is the least time between two looks for copies that the command no longer
+	// needs. If a look takes long, the time is longer, so that looks take at most a
+	// hundredth of the time.
 	interval = time.Second
 )
 
@@ -24,10 +25,10 @@ const (
 type Copies struct {
 	limit    int
 	mu       sync.Mutex
-	byInode  map[uint64]*Copy // without those that were dropped
-	sweepAt  int              // how many copies there may be before the next sweep
-	timer    *time.Timer      // nil: nobody looks, since there is no copy
-	attempts *attempts        // nil before the first one that is watched
+	byInode  map[uint64]*Copy // without the dropped copies
+	sweepAt  int              // the number of copies at which the table is swept next
+	timer    *time.Timer      // of the next look; nil if there is no copy
+	attempts *attempts        // nil until the first attempt is watched
 	closed   bool
 	sweeping sync.Mutex // held during a sweep
 }
@@ -37,30 +38,32 @@ func NewCopies() *Copies {
 	s := &Copies{limit: maxCopies, byInode: map[uint64]*Copy{}, sweepAt: firstSweep}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		s.limit = int(min(uint64(s.limit), files.Cur/2)) // the other half is for what the calls open
+		s.limit = int(min(uint64(s.limit), files.Cur/2)) // the other half is for descriptors that calls of the command need
 	}
 	return s
 }
 
-// Copy is a copy of one socket. Whoever got it from [Copies.Make] uses it until he
-// calls Given, once, and whoever got it from [Copies.Of] until he calls Release.
+// Copy is a copy of one socket. A caller that got it from [Copies.Make] may use it until
+// the caller calls Given, which it must do once. A caller that got it from [Copies.Of] may
+// use it until the caller calls Release.
 type Copy struct {
 	// FD is the descriptor. It belongs to the copy.
 	FD int
-	// Family and Kind are those of the socket, such as AF_INET and SOCK_STREAM.
+	// Family and Kind are the domain and the type of the socket, such as AF_INET and
+	// SOCK_STREAM.
 	Family, Kind int
 
 	table *Copies
 	inode uint64
-	// The rest is guarded by the table's mutex.
-	users   int
+	// The table's mutex guards the fields below.
+	users   int  // the callers that may use FD
 	dropped bool // no longer in the table; the last user closes FD
-	missed  bool // no process had the socket open when somebody last looked
+	missed  bool // no process had the socket open at the last look
 	watched bool // FD is in the epoll set of the attempts
 }
 
-// Make makes a socket with the arguments of socket(2), close-on-exec, and returns
-// its copy. The error is an errno: EMFILE when there are too many copies.
+// Make makes a close-on-exec socket with the arguments of socket(2), and returns
+// its copy. The error is an errno: EMFILE if there are too many copies.
 func (s *Copies) Make(family, kind, protocol int) (*Copy, error) {
 	if err := s.room(); err != nil {
 		return nil, err
@@ -89,7 +92,7 @@ func (s *Copies) Make(family, kind, protocol int) (*Copy, error) {
 		return nil, unix.EMFILE
 	}
 	if before := s.byInode[c.inode]; before != nil {
-		// The kernel numbers sockets with 32 bits and has begun anew.
+		// The inode numbers of sockets have 32 bits, and the kernel has used this one again.
 		before.dropLocked()
 	}
 	s.byInode[c.inode] = c
@@ -99,9 +102,9 @@ func (s *Copies) Make(family, kind, protocol int) (*Copy, error) {
 	return c, nil
 }
 
-// Given says that the command has the socket, or that it has not, because of err.
-// The command has to wait for that before it goes on: it could close the socket,
-// and need the port for another one.
+// Given says that the command has got the socket, or, if err is not nil, that it has not.
+// Given must be called before the command goes on, because the command could close the
+// socket and need its port for another socket.
 func (c *Copy) Given(err error) {
 	if err != nil {
 		c.Drop()
@@ -109,9 +112,9 @@ func (c *Copy) Given(err error) {
 	c.Release()
 }
 
-// room sweeps the table if it has grown since the last sweep to twice its size, or
-// is full. So the sweeps take a time in proportion to the number of calls. It
-// returns EMFILE if no copy can be added.
+// room sweeps the table if its size has doubled since the last sweep, or if it is full. So
+// the time of all sweeps is in proportion to the number of calls. room returns EMFILE if no
+// copy can be added.
 func (s *Copies) room() error {
 	s.mu.Lock()
 	n, sweepAt := len(s.byInode), s.sweepAt
@@ -140,7 +143,7 @@ func (s *Copies) Of(inode uint64) *Copy {
 	return c
 }
 
-// Release says that the caller does not use the copy any more.
+// Release says that the caller no longer uses the copy.
 func (c *Copy) Release() {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
@@ -148,8 +151,8 @@ func (c *Copy) Release() {
 	c.endLocked()
 }
 
-// Drop says that the socket needs no copy any more. Once all users have released it
-// the copy is closed.
+// Drop says that the socket needs no copy any more. The copy is closed once all users have
+// released it.
 func (c *Copy) Drop() {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
@@ -163,7 +166,7 @@ func (c *Copy) dropLocked() {
 	c.dropped = true
 	delete(c.table.byInode, c.inode)
 	if c.watched {
-		// The epoll set would keep an entry for as long as the command has the
+		// Otherwise the epoll set would keep an entry as long as the command has the
 		// socket open.
 		c.table.attempts.remove(c.FD)
 		c.watched = false
@@ -171,7 +174,7 @@ func (c *Copy) dropLocked() {
 	c.endLocked()
 }
 
-// endLocked closes the copy if nobody will use it.
+// endLocked closes the copy if it is dropped and has no users.
 func (c *Copy) endLocked() {
 	if c.dropped && c.users == 0 {
 		unix.Close(c.FD)
@@ -179,17 +182,17 @@ func (c *Copy) endLocked() {
 	}
 }
 
-// Connects reports whether the socket is for connections, and so names its peer
-// once and not with every message.
+// Connects reports whether the socket is of a kind with connections. Such a socket names
+// its peer once, and not with every message.
 func (c *Copy) Connects() bool {
 	const dccp = 6 // SOCK_DCCP
 	return c.Kind == unix.SOCK_STREAM || c.Kind == unix.SOCK_SEQPACKET || c.Kind == dccp
 }
 
-// Attempted is called after each connect(2) on the copy, with its result. A socket
-// that is connected needs no copy. While an attempt goes on in the kernel the copy
-// stays, and is dropped once the attempt has succeeded. After a failure the socket
-// can be connected again, so the copy stays too.
+// Attempted must be called after each connect(2) on the copy, with the result of the call. A
+// connected socket needs no copy. While an attempt goes on in the kernel the copy
+// stays. It is dropped once the attempt has succeeded. After a failure the copy stays,
+// because the socket can be connected again.
 func (c *Copy) Attempted(err error) {
 	if !c.Connects() {
 		return
@@ -202,7 +205,7 @@ func (c *Copy) Attempted(err error) {
 		c.dropLocked()
 	case errors.Is(err, unix.EINPROGRESS):
 		if c.watchLocked() != nil {
-			c.dropLocked() // the end of the connection has to be seen by the peer
+			c.dropLocked() // because the peer must see the end of the connection
 		}
 	}
 }
@@ -214,12 +217,12 @@ func hasPeer(fd int) bool {
 }
 
 // Sweep drops the copies of sockets that no process of the command has open. It
-// reports whether it has dropped any. A socket that is under way in a message between
-// two processes (SCM_RIGHTS) counts as closed.
+// reports whether it has dropped any copy. A socket that is in flight between two processes
+// (SCM_RIGHTS) counts as closed.
 func (s *Copies) Sweep() bool { return s.sweep(true) }
 
 // look drops the copies of sockets that no process had open in this look and in the
-// one before, and sets the timer for the next look.
+// look before, and sets the timer for the next look.
 func (s *Copies) look() {
 	begun := time.Now()
 	s.sweep(false)
@@ -233,8 +236,8 @@ func (s *Copies) look() {
 	s.timer.Reset(max(interval, 100*took))
 }
 
-// sweep drops the copies whose sockets no process has open; without atOnce, only
-// if that was so the time before as well.
+// sweep drops the copies whose sockets no process has open. Without atOnce it drops a copy
+// only if no process had its socket open in the sweep before either.
 func (s *Copies) sweep(atOnce bool) (dropped bool) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
@@ -247,7 +250,7 @@ func (s *Copies) sweep(atOnce bool) (dropped bool) {
 	}
 	s.mu.Unlock()
 	if len(closed) == 0 || findOpen(closed) != nil {
-		return false // of what nobody could find out nothing is dropped
+		return false // after an error it is unknown which sockets are open
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,9 +268,9 @@ func (s *Copies) sweep(atOnce bool) (dropped bool) {
 	return dropped
 }
 
-// Close drops all copies. Those in use are closed when they are released.
+// Close drops all copies. The copies in use are closed when they are released.
 func (s *Copies) Close() {
-	s.sweeping.Lock() // one that is under way has ended then
+	s.sweeping.Lock() // waits for a sweep that runs
 	defer s.sweeping.Unlock()
 	s.mu.Lock()
 	s.closed = true

@@ -8,37 +8,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is read of a process for one message. Every datagram of the network
-// is smaller.
+// Bounds, in bytes, of the parts of one message that are read from a process. Every datagram
+// of the network is smaller than MaxData.
 const (
 	MaxData    = 1 << 20
 	maxControl = 64 << 10
 	maxName    = 128 // struct sockaddr_storage
 )
 
-// MaxVectors is UIO_MAXIOV: how many parts a message may have, and how many messages
-// a call of sendmmsg(2).
+// MaxVectors is UIO_MAXIOV: the largest number of parts of a message, and of messages in a
+// call of sendmmsg(2).
 const MaxVectors = 1024
 
-// The layout of what programs pass, on both architectures.
+// Sizes, in bytes, of the structs that programs pass, on both architectures.
 const (
 	sizeMsghdr  = 56 // struct msghdr
 	sizeIovec   = 16 // struct iovec
 	SizeMmsghdr = 64 // struct mmsghdr
-	// SizeOfSent is where in a struct mmsghdr the kernel writes how many bytes of the
-	// message it has sent, an unsigned int.
+	// SizeOfSent is the offset of msg_len in struct mmsghdr. There the kernel writes the
+	// number of bytes of the message that it has sent, as an unsigned int.
 	SizeOfSent = sizeMsghdr
 )
 
-// Message is a copy of what a process sends at once.
+// Message is a copy of a message that a process sends.
 type Message struct {
 	Name    []byte // the address; empty: none
 	Data    []byte
 	Control []byte // cmsg(3)
 }
 
-// ReadMessage returns a copy of the message whose struct msghdr is at that address in
-// the memory that read reads. The errors are errnos, as sendmsg(2) has them.
+// ReadMessage returns a copy of the message whose struct msghdr is at addr. read returns n
+// bytes of the memory of the process. The errors are errnos of sendmsg(2) and errors of read.
 func ReadMessage(read func(addr uint64, n int) ([]byte, error), addr uint64) (m Message, err error) {
 	head, err := read(addr, sizeMsghdr)
 	if err != nil {
@@ -70,7 +70,7 @@ func ReadMessage(read func(addr uint64, n int) ([]byte, error), addr uint64) (m 
 	return m, err
 }
 
-// readParts reads the array of struct iovec at addr, and returns what all of them
+// readParts reads the array of struct iovec at addr, and returns the memory that they
 // point to, one after the other.
 func readParts(read func(addr uint64, n int) ([]byte, error), addr uint64, parts int) ([]byte, error) {
 	list, err := read(addr, parts*sizeIovec)
@@ -92,8 +92,8 @@ func readParts(read func(addr uint64, n int) ([]byte, error), addr uint64, parts
 	return data, nil
 }
 
-// PassesDescriptors reports whether there are descriptors among the control
-// messages, or the kernel would not understand these.
+// PassesDescriptors reports whether the control messages contain descriptors. It also
+// returns true for malformed control messages, which the kernel would reject.
 func (m *Message) PassesDescriptors() bool {
 	if len(m.Control) == 0 {
 		return false
@@ -107,8 +107,8 @@ func (m *Message) PassesDescriptors() bool {
 	})
 }
 
-// Send sends the message on the socket fd, without a signal if that fails. It returns
-// how many bytes were sent, or an errno.
+// Send sends the message on the socket fd. No failure causes a SIGPIPE. Send returns
+// the number of bytes that were sent, or an errno.
 func (m *Message) Send(fd, flags int) (int, error) {
 	var head unix.Msghdr
 	var part unix.Iovec

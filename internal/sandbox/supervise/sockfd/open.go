@@ -11,19 +11,19 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// maxRounds bounds how often the processes of a command are listed until no new one
-// turns up.
+// maxRounds bounds how often the processes of a command are listed until the list has no
+// new process.
 const maxRounds = 64
 
-// errRestless is the error where new processes turn up all the time.
+// errRestless is the error after maxRounds lists that all had new processes.
 var errRestless = errors.New("the processes of the command do not come to an end")
 
-// findOpen removes from wanted the inodes of sockets that a process below this one
-// has open. After an error it is not known who has the others.
+// findOpen removes from wanted the inodes of sockets that a descendant of this process has
+// open. After an error it is unknown whether a process has the remaining sockets open.
 //
-// A process can fork while the others are looked at, close a socket that its child
-// goes on to use, and end. So the descriptors of a process are looked at before its
-// children are listed, and all is listed again until there is no new process.
+// While findOpen looks at other processes, a process can fork, close a socket that its
+// child goes on to use, and end. So findOpen looks at the descriptors of a process before
+// it lists the children, and lists all processes again until there is no new process.
 func findOpen(wanted map[uint64]bool) error {
 	looked := map[int]bool{}
 	for range maxRounds {
@@ -52,7 +52,7 @@ func childrenOf(pid int) (pids []int) {
 	for _, thread := range names(tasks) {
 		list, err := os.ReadFile(tasks + thread + "/children")
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		for number := range strings.FieldsSeq(string(list)) {
 			if child, err := strconv.Atoi(number); err == nil {
@@ -63,20 +63,20 @@ func childrenOf(pid int) (pids []int) {
 	return pids
 }
 
-// names lists a directory of procfs; it has no names once its process has ended.
+// names lists a directory of procfs. The result is empty once its process has ended.
 func names(dir string) []string {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil
 	}
 	defer d.Close()
-	list, _ := d.Readdirnames(-1) // what came before an error counts
+	list, _ := d.Readdirnames(-1) // the names before an error count
 	return list
 }
 
-// findIn removes from wanted what a process has open. Nearly always all its threads
-// have the descriptors of the first one. Those of the others are looked at too
-// where something is still wanted then.
+// findIn removes from wanted the sockets that a process has open. Nearly always all threads
+// share the descriptors of the first thread. If something is still wanted after the first
+// thread, findIn looks at the descriptors of the other threads too.
 func findIn(pid int, wanted map[uint64]bool) error {
 	process := "/proc/" + strconv.Itoa(pid)
 	if err := findAt(process, wanted); err != nil || len(wanted) == 0 {
@@ -93,7 +93,8 @@ func findIn(pid int, wanted map[uint64]bool) error {
 	return nil
 }
 
-// findAt removes from wanted what the thread with that directory has open.
+// findAt removes from wanted the sockets that a thread has open. thread is its directory in
+// procfs.
 func findAt(thread string, wanted map[uint64]bool) error {
 	fds, err := unix.Open(thread+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	switch {
@@ -121,15 +122,15 @@ func findAt(thread string, wanted map[uint64]bool) error {
 	return nil
 }
 
-// hasEnded reports whether a thread is gone or a zombie, whose descriptors nobody
-// but uid 0 may list.
+// hasEnded reports whether a thread is gone or a zombie. Only uid 0 may list the
+// descriptors of a zombie.
 func hasEnded(thread string) bool {
 	stat, err := linux.ReadStat(thread)
 	return err != nil || stat.Dead()
 }
 
-// Inode returns the inode of the socket that a link in /proc/PID/fd leads to, if it
-// leads to a socket; proc_pid_fd(5).
+// Inode returns the inode of a socket from the text of a link in /proc/PID/fd;
+// proc_pid_fd(5). ok reports whether the link leads to a socket.
 func Inode(link string) (inode uint64, ok bool) {
 	number, ok := strings.CutPrefix(link, "socket:[")
 	if !ok || !strings.HasSuffix(number, "]") {

@@ -4,8 +4,8 @@ const (
 	protExec = 0x4
 	prSetVMA = 0x53564d41
 
-	// threadFlags are those that make a thread: VM, FS, FILES, SIGHAND, THREAD,
-	// SYSVSEM. threadOptions are SETTLS, PARENT_SETTID, CHILD_CLEARTID.
+	// threadFlags are the flags of clone(2) that make a thread: CLONE_VM, FS, FILES, SIGHAND,
+	// THREAD, SYSVSEM. threadOptions are CLONE_SETTLS, PARENT_SETTID, CHILD_CLEARTID.
 	threadFlags   = 0x00000100 | 0x00000200 | 0x00000400 | 0x00000800 | 0x00010000 | 0x00040000
 	threadOptions = 0x00080000 | 0x00100000 | 0x00200000
 
@@ -16,7 +16,7 @@ const (
 	OwnPID = 0x5e1f91d0
 )
 
-// helper allows what the fs helper needs, and no more (sandbox.md 13).
+// helper allows only the calls that the fs helper needs (sandbox.md 13).
 func helper() []Rule {
 	rules := []Rule{
 		// The most frequent calls are looked at first.
@@ -48,7 +48,7 @@ func helper() []Rule {
 			"restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack",
 			"clock_gettime", "getrandom", "nanosleep",
 			"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2",
-			"geteuid", // whose links a shared folder has
+			"geteuid", // to compare it with the owner of a symbolic link in a shared folder
 		}, Action: Allow},
 	)
 }

@@ -20,12 +20,12 @@ const (
 
 	afUnix, afInet, afInet6, afVsock             = 1, 2, 10, 40
 	sockStream, sockDgram, sockRaw, sockSeqpaket = 1, 2, 3, 5
-	// sockTypeMask is what the kernel takes for the type; flags are above it.
+	// sockTypeMask has the bits that the kernel uses as the type; the flags are above it.
 	sockTypeMask = 0xf
 	msgFastopen  = 0x20000000
 
 	// setIDs are S_ISUID and S_ISGID. oTmpfile is __O_TMPFILE: the bit that
-	// makes a file, without those of O_DIRECTORY.
+	// makes a file, without the bit of O_DIRECTORY, which O_TMPFILE contains.
 	setIDs           = 0o6000
 	oCreat, oTmpfile = 0o100, 0o20000000
 
@@ -68,9 +68,9 @@ func sockets() []Rule {
 	}, fastOpen())
 }
 
-// fastOpen refuses TCP Fast Open, with which a send connects, and the listener would see
-// no connect. The error is the one of a host that has Fast Open switched off, so programs
-// fall back to connect.
+// fastOpen refuses TCP Fast Open, because with it a send connects and the listener sees
+// no connect. The error is the error of a host on which Fast Open is switched off, so
+// programs fall back to connect.
 func fastOpen() []Rule {
 	return []Rule{
 		{Calls: []string{"sendmsg"}, Action: Errno(eopnotsupp), When: []Cond{{2, msgFastopen, msgFastopen}}},
@@ -79,9 +79,9 @@ func fastOpen() []Rule {
 }
 
 // managed is for processes in a network namespace whose only ways out are the
-// listeners of a proxy (network.md 9). Of sockets they have those that speak IP, but no
-// raw ones, and UNIX sockets in pairs; with allUnix also UNIX sockets of their own, which
-// may connect to every path.
+// listeners of a proxy (network.md 9). The processes may make IP sockets, except for raw
+// sockets, and pairs of UNIX sockets. With allUnix they may also make single UNIX sockets,
+// which may connect to every path.
 func managed(allUnix bool) []Rule {
 	calls := []string{"socket", "socketpair"}
 	rules := []Rule{
@@ -109,9 +109,10 @@ func unixPairs() []Rule {
 }
 
 // setID keeps processes from making files with the set-user-ID or set-group-ID
-// bit: whoever executes such a file outside would get the ids of the agent's user.
-// On a directory the set-group-ID bit is harmless and is refused all the same: no
-// filter can see what a path leads to. mkdir stays, as it ignores both bits.
+// bit, because a user who executes such a file outside would get the ids of the agent's
+// user. On a directory the set-group-ID bit is harmless. It is refused too, because no
+// filter can see whether a path leads to a directory. mkdir stays allowed, because it
+// ignores both bits.
 func setID() []Rule {
 	without := func(arg int) []Cond { return []Cond{{arg, setIDs, 0}} }
 	var rules []Rule
@@ -132,7 +133,7 @@ func setID() []Rule {
 	}{{"open", 1}, {"openat", 2}} {
 		calls := []string{c.call}
 		rules = append(rules,
-			// An open that makes no file ignores the mode, so it may be anything.
+			// An open that makes no file ignores the mode, so the mode may be anything.
 			Rule{Calls: calls, Action: Allow, When: []Cond{{c.flags, oCreat | oTmpfile, 0}}},
 			Rule{Calls: calls, Action: Allow, When: without(c.flags + 1)},
 			Rule{Calls: calls, Action: Errno(eperm)})
@@ -142,12 +143,12 @@ func setID() []Rule {
 	return append(rules, Rule{Calls: []string{"openat2"}, Action: Errno(enosys)})
 }
 
-// landlock is for processes without a network where there is no mount view and no
-// namespace. Beside what offline refuses, it refuses what Landlock does not look
-// at (sandbox.md 14.4, supervised.md 5).
+// landlock is for processes without a network, a mount view and namespaces. In addition
+// to offline, it refuses actions that Landlock does not control (sandbox.md 14.4,
+// supervised.md 5).
 func landlock() []Rule {
 	rules := offline()
-	// The error is the one that a read-only mount gives.
+	// The error is the error of a read-only mount.
 	rules = append(rules, Rule{Calls: []string{
 		"chmod", "fchmod", "fchmodat", "fchmodat2",
 		"chown", "fchown", "fchownat", "lchown",
@@ -158,9 +159,9 @@ func landlock() []Rule {
 	return slices.Concat(rules, fileRequests(), systemV())
 }
 
-// fileRequests refuses requests of file systems. Some of them change an inode
-// through a descriptor that is open for reading only. So all requests of the types
-// that file systems use are refused, but for these, which only read.
+// fileRequests refuses ioctl(2) requests of file systems, because some of them change an
+// inode through a descriptor that is open for reading only. It refuses all requests of the
+// types that file systems use, except for five requests that only read.
 func fileRequests() []Rule {
 	var rules []Rule
 	for _, read := range []uint32{
@@ -178,8 +179,8 @@ func fileRequests() []Rule {
 	return rules
 }
 
-// systemV refuses System V IPC and POSIX message queues, which would be the
-// host's.
+// systemV refuses System V IPC and POSIX message queues, because the processes would use
+// those of the host.
 func systemV() []Rule {
 	return []Rule{{Calls: []string{
 		"mq_open", "mq_unlink",
@@ -191,9 +192,9 @@ func systemV() []Rule {
 
 // otherProcesses keeps a process from changing the scheduling and the limits of
 // other processes of the same user. Neither Landlock nor a lack of capabilities
-// prevents that. One of the others is its init, which watches over it; without a
-// PID namespace it could change every process of the user. A thread may name
-// itself only as 0: a filter does not know the thread's number.
+// prevents such changes. One of these processes is the init, which watches over the
+// command. Without a PID namespace a process could change every process of the user. A
+// thread may name itself only as 0, because a filter does not know the id of the thread.
 func otherProcesses() []Rule {
 	itself := func(calls ...string) []Rule {
 		return []Rule{
@@ -213,8 +214,8 @@ func otherProcesses() []Rule {
 		})
 }
 
-// hiddenPaths refuses calls that tell something of paths which Landlock does not
-// let a process open. It lets stat(2) and readlink(2) through: programs cannot do
+// hiddenPaths refuses calls that reveal something about paths which Landlock does not
+// let a process open. It allows stat(2) and readlink(2), because programs cannot work
 // without them.
 func hiddenPaths() []Rule {
 	return []Rule{{Calls: []string{
@@ -222,10 +223,10 @@ func hiddenPaths() []Rule {
 	}, Action: Errno(eacces)}}
 }
 
-// network takes the network away, and the ways to get one through other
+// network refuses the network, and the ways to get a network through other
 // processes. Processes that are not restricted otherwise have this filter alone.
-// shutdown, getsockopt, getsockname and getpeername stay: the only sockets that a
-// process can get here, and call them on, are socket pairs (sandbox.md 7).
+// shutdown, getsockopt, getsockname and getpeername stay allowed, because the only sockets
+// that a process can get here are UNIX sockets without a peer outside (sandbox.md 7).
 func network() []Rule {
 	sockets := []string{"socket", "socketpair"}
 	return []Rule{
@@ -243,20 +244,20 @@ func network() []Rule {
 	}
 }
 
-// tracing are calls by which a process looks into others.
+// tracing are calls by which a process inspects other processes.
 var tracing = []string{"kcmp", "process_vm_readv", "process_vm_writev", "ptrace"}
 
-// bypasses are ways to the network through others: descriptors and memory of
+// bypasses are calls that reach the network in other ways: through descriptors and memory of
 // other processes, other network namespaces, programs that run in the kernel, and
 // request_key, for which the kernel starts a program that may ask the DNS.
 var bypasses = []string{"bpf", "pidfd_getfd", "process_madvise", "request_key", "setns"}
 
-// ioUring are calls by which a process has the kernel do the work of other calls,
-// which no filter sees then.
+// ioUring are calls by which a process has the kernel do the work of other calls. No filter
+// sees those other calls.
 var ioUring = []string{"io_uring_enter", "io_uring_register", "io_uring_setup"}
 
 // personality allows the values that programs need for compatibility and the
-// values in more, and refuses all others.
+// values in more, and refuses all other values.
 func personality(more ...uint32) []Rule {
 	var rules []Rule
 	for _, value := range append([]uint32{0, perLinux32, uname26, uname26 | perLinux32, personalityQuery}, more...) {
@@ -265,8 +266,8 @@ func personality(more ...uint32) []Rule {
 	return append(rules, Rule{Calls: []string{"personality"}, Action: Errno(eperm)})
 }
 
-// fileSystems refuses requests to file systems that would undo what a policy says
-// or harm others who use the same files.
+// fileSystems refuses requests to file systems that would circumvent a policy, or harm other
+// users of the same files.
 func fileSystems() []Rule {
 	var rules []Rule
 	// These have the type of Btrfs, but work on many file systems, and only copy
@@ -279,14 +280,14 @@ func fileSystems() []Rule {
 	} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Allow, When: []Cond{int32Is(1, request)}})
 	}
-	// The owner of a subvolume of Btrfs or bcachefs may take a snapshot of it. In
-	// the snapshot no mount covers what a view covers at its path.
+	// The owner of a subvolume of Btrfs or bcachefs may take a snapshot of it. A view hides
+	// a path by a mount over it, but in the snapshot no mount is over that path.
 	const btrfs, bcachefs = 0x94, 0xbc
 	for _, kind := range []uint64{btrfs, bcachefs} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, kind << 8}}})
 	}
-	// These add or remove the key of an encrypted directory; without the key the
-	// directory is closed to everybody on the host.
+	// These add or remove the key of an encrypted directory. Without the key nobody on the
+	// host can read the directory.
 	for _, request := range []uint32{
 		0xc0506617, // FS_IOC_ADD_ENCRYPTION_KEY
 		0xc0406618, // FS_IOC_REMOVE_ENCRYPTION_KEY
@@ -294,15 +295,15 @@ func fileSystems() []Rule {
 	} {
 		rules = append(rules, Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, request)}})
 	}
-	// A process can take a lease on a file that it may read. Whoever opens the
-	// file then is held up, for 45 s as a rule, and the process learns of it.
+	// A process can take a lease on a file that it may read. Another process that opens the
+	// file is then delayed, for 45 s by default, and the first process learns of the open.
 	for _, command := range []uint32{fSetLease, fSetDeleg} {
 		rules = append(rules, Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, command)}})
 	}
 	return rules
 }
 
-// common has what every process with a restricted file system is refused.
+// common has the refusals for every process with a restricted file system.
 func common() []Rule {
 	return append(fileSystems(), []Rule{
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
@@ -320,7 +321,7 @@ func common() []Rule {
 			"chroot", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
 			"open_tree_attr", "pivot_root", "umount2",
 		}, Action: Errno(eperm)},
-		// As on kernels before 6.8, so that programs read mountinfo instead.
+		// These fail as on kernels before 6.8, so that programs read mountinfo instead.
 		{Calls: []string{"listmount", "statmount"}, Action: Errno(enosys)},
 		{Calls: []string{
 			"add_key", "keyctl",
@@ -330,7 +331,7 @@ func common() []Rule {
 			"migrate_pages", "move_pages",
 		}, Action: Errno(eperm)},
 		// These act on the whole machine. The kernel refuses them to processes
-		// without capabilities; so does the filter, to be sure.
+		// without capabilities. The filter refuses them as a second line of defence.
 		{Calls: []string{
 			"acct", "quotactl", "quotactl_fd", "swapoff", "swapon",
 			"adjtimex", "clock_adjtime", "clock_settime", "settimeofday",

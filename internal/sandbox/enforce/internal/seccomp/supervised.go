@@ -9,20 +9,20 @@ import (
 
 const prSetDumpable = 4
 
-// supervised is for processes whose calls a supervisor does, in a level, without
-// the network or with it (supervised.md 5). What the supervisor does is in package
-// calls; the rest refuses what no policy allows.
+// supervised is for processes whose calls a supervisor does, at a level, without
+// the network or with it (supervised.md 5). Package calls lists the calls of the supervisor.
+// The other rules refuse calls that no policy allows.
 func supervised(level sandbox.Level, online bool) []Rule {
 	var rules []Rule
 	if online {
-		rules = sockets() // these come first: what they refuse the supervisor is not asked about
+		rules = sockets() // these come first, so that the supervisor is not asked about calls that they refuse
 	}
 	rules = append(rules, left(level, func(c calls.Call) bool { return !c.Unscoped && (online || !c.Online) })...)
 	if online {
 		rules = append(rules, personality(addrNoRandomize)...)
 		if level > sandbox.LevelWrites {
-			// Who can write to the memory of another process could change the
-			// arguments of its execve between the look at them and the call.
+			// A process that can write to the memory of another process could change the
+			// arguments of its execve after the supervisor has read them.
 			rules = append(rules, Rule{Calls: []string{"process_vm_readv", "process_vm_writev", "ptrace"}, Action: Errno(eperm)})
 		}
 	} else {
@@ -33,9 +33,9 @@ func supervised(level sandbox.Level, online bool) []Rule {
 }
 
 // supervisedManaged is supervised, for processes that may connect to their proxy and to
-// nothing else (network.md 9). The supervisor makes every socket and connects it. There
-// are none that name a peer with each message, and none that listens at an IP address,
-// so it has no messages to judge.
+// nothing else (network.md 9). The supervisor makes every socket and connects it. No socket
+// names a peer with each message, and none listens at an IP address. So the supervisor has
+// no messages to judge.
 func supervisedManaged(level sandbox.Level) []Rule {
 	const ipprotoTCP, ipprotoIP, ipOptions = 6, 0, 4
 	var rules []Rule
@@ -51,7 +51,7 @@ func supervisedManaged(level sandbox.Level) []Rule {
 	}
 	rules = append(rules, unixPairs()...)
 	rules = append(rules,
-		// The options of IP name hosts that a packet shall pass through.
+		// The options of IP can name hosts that a packet must pass through.
 		Rule{Calls: []string{"setsockopt"}, Action: Errno(eperm), When: []Cond{int32Is(1, ipprotoIP), int32Is(2, ipOptions)}},
 		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)})
 	rules = append(rules, fastOpen()...)
@@ -62,9 +62,9 @@ func supervisedManaged(level sandbox.Level) []Rule {
 }
 
 // unscoped is supervised, without the network, for processes whose Landlock domain
-// keeps no signals inside. The supervisor sends what calls send. What the kernel
-// itself sends when something happens on a descriptor is refused: its addressee
-// may be any process of the user.
+// keeps no signals inside. The supervisor sends the signals of system calls. The kernel also
+// sends signals for events of a descriptor. These are refused, because the process that
+// receives them may be any process of the user.
 func unscoped(level sandbox.Level) []Rule {
 	const (
 		fSetfl, fSetown, fSetownEx     = 4, 8, 15
@@ -82,16 +82,17 @@ func unscoped(level sandbox.Level) []Rule {
 	return slices.Concat(rules, network(), personality(), everySupervised())
 }
 
-// everySupervised are the rules for all processes whose calls a supervisor does.
+// everySupervised has the rules for all processes whose calls a supervisor does.
 func everySupervised() []Rule {
 	return slices.Concat(common(), fileRequests(), systemV(), []Rule{
-		// The supervisor has to be able to read the memory of every process. A
-		// program that wants to hide its own is told that it has done so.
+		// The supervisor has to be able to read the memory of every process. So a program
+		// that makes itself non-dumpable gets success, but the call does nothing.
 		{Calls: []string{"prctl"}, Action: Errno(0), When: []Cond{int32Is(0, prSetDumpable)}},
 	})
 }
 
-// left returns the rules for the calls that package calls has such a row for.
+// left returns the rules for the calls whose row of package calls matches row. They leave
+// these calls to the supervisor.
 func left(level sandbox.Level, row func(calls.Call) bool) []Rule {
 	var rules []Rule
 	for _, call := range calls.Calls() {

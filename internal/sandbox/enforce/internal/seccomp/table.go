@@ -1,16 +1,16 @@
 // Package seccomp says, as tables, what each filter of package enforce does with
 // each system call. filtergen compiles the tables into the programs that enforce
 // embeds, and the tests of enforce compare the programs with the tables. Nothing
-// that runs in the agent imports this package. It builds everywhere. It never
-// changes, so everything may be used at once.
+// that runs in the agent imports this package. The package builds on every system. Its
+// variables never change, so goroutines may use them concurrently.
 package seccomp
 
 import "github.com/execagent/execagent/sandbox"
 
-// Action tells what becomes of a call: a SECCOMP_RET value of linux/seccomp.h.
+// Action says what happens to a call. It is a SECCOMP_RET value of linux/seccomp.h.
 type Action uint32
 
-// The actions, but for [Errno].
+// The actions other than [Errno].
 const (
 	Kill   Action = 0x80000000 // SIGSYS ends the whole process
 	Notify Action = 0x7fc00000 // the call waits, and the listener decides
@@ -30,12 +30,12 @@ const (
 	eopnotsupp = 95
 )
 
-// MaxReviewed is the highest call number that was looked at when the tables
-// were written (file_setattr, Linux 6.17): what came later fails with ENOSYS
-// in every filter, as do the x32 calls of amd64, whose numbers have bit 30 set.
+// MaxReviewed is the highest call number that was reviewed when the tables
+// were written (file_setattr, Linux 6.17). Later calls fail with ENOSYS in every
+// filter. So do the x32 calls of amd64, because their numbers have bit 30 set.
 const MaxReviewed = 469
 
-// FirstUnified is the first call that libseccomp 2.5.4 has no name for.
+// FirstUnified is the number of the first call for which libseccomp 2.5.4 has no name.
 const FirstUnified = 451
 
 // Unified has the calls from FirstUnified to MaxReviewed, whose numbers are the
@@ -75,7 +75,7 @@ type Table struct {
 	Name string // of the program's file, without ".bpf"
 	// Default is for the reviewed calls that no rule matches.
 	Default Action
-	// Rules are looked at in order: the first that matches a call decides.
+	// Rules apply in order: the first rule that matches a call decides.
 	Rules []Rule
 }
 
@@ -95,8 +95,8 @@ type Cond struct {
 	Mask, Value uint64
 }
 
-// int32Is returns the condition that an argument is value, for one that the kernel
-// takes as int or unsigned int.
+// int32Is returns the condition that an argument is value. It is for an argument that the
+// kernel takes as int or unsigned int.
 func int32Is(arg int, value uint32) Cond { return Cond{arg, 0xffffffff, uint64(value)} }
 
 // Tables returns the tables of all filters, in new slices.
