@@ -198,7 +198,7 @@ func (t *target) awaitApart(socket int, watch *mountWatch) error {
 			if err == nil {
 				err = sendApart(socket, apartGo, -1)
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, unix.EPIPE) { // a process that was killed meanwhile: the socket ends
 				return err
 			}
 		default:
@@ -231,10 +231,11 @@ func receiveApart(socket int) (what byte, fd int, err error) {
 		}
 	}
 	switch {
+	// The error is ECONNRESET if the other process was killed before it read a packet (unix(7)).
+	case err == unix.ECONNRESET, err == nil && n == 0:
+		return 0, -1, errApartEnd
 	case err != nil:
 		return 0, -1, os.NewSyscallError("recvmsg", err)
-	case n == 0:
-		return 0, -1, errApartEnd
 	case size == 0:
 		return data[0], -1, nil
 	}
