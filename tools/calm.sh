@@ -30,8 +30,9 @@ one) run() { GOMAXPROCS=1 make test; } ;;
 race) run() { make test-race; } ;;
 odd)
 	# The Go command needs a home, or its folders by name.
-	odd=$(mktemp -d)
+	odd=$(mktemp -d /tmp/oXXXX)
 	trap 'stop; rm -rf "$odd"' EXIT
+	chmod 1777 "$odd" # as /tmp: some tests run as other users
 	mkdir "$odd/.git" "$odd/.agents" "$odd/.aws" "$odd/.codex"
 	: >"$odd/new"
 	GOCACHE=$(go env GOCACHE) GOMODCACHE=$(go env GOMODCACHE) GOPATH=$(go env GOPATH)

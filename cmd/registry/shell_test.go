@@ -24,7 +24,9 @@ func TestCompletion(t *testing.T) {
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}
-		if out, err := exec.CommandContext(t.Context(), shell, "-n", script).CombinedOutput(); err != nil || len(out) > 0 {
+		cmd := exec.CommandContext(t.Context(), shell, "-n", script)
+		cmd.Env = append(os.Environ(), "LC_ALL=C") // a shell warns of a locale that this machine lacks
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s: %v\n%s", shell, err, out)
 		}
 	}

@@ -116,15 +116,22 @@ func run(command []string, l limits) (status int, err error) {
 	return status, nil
 }
 
-// temporary returns the folder for temporary files. It is /tmp if TMPDIR names a long path, because
-// the path of a socket may have only 107 bytes. It is also /tmp if TMPDIR names a folder that does
-// not exist.
+// temporary returns the folder for temporary files: TMPDIR, or /tmp if that does not do. The path
+// must be short, because the path of a socket may have only 107 bytes (unix(7)). All users must be
+// able to enter the folder, because some tests run programs in it as other users.
 func temporary() string {
 	dir := os.TempDir()
-	if info, err := os.Stat(dir); len(dir) > 24 || !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
+	if len(dir) > 16 || !filepath.IsAbs(dir) {
 		return "/tmp"
 	}
-	return dir
+	for parent := dir; ; parent = filepath.Dir(parent) {
+		if info, err := os.Stat(parent); err != nil || !info.IsDir() || info.Mode()&0o001 == 0 {
+			return "/tmp"
+		}
+		if parent == "/" {
+			return dir
+		}
+	}
 }
 
 // reap waits for the end of a child and returns its exit status. It also reaps the

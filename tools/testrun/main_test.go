@@ -131,13 +131,22 @@ func shortFolder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 
-// TestTemporary: a folder that sockets have too little room in is not used, nor one that is none.
+// TestTemporary: a folder that sockets have too little room in is not used, nor one that is none, nor
+// one that other users cannot enter.
 func TestTemporary(t *testing.T) {
-	short := shortFolder(t)
-	for dir, want := range map[string]string{short: short, t.TempDir(): "/tmp", "": "/tmp", short + "/no": "/tmp", ".": "/tmp"} {
+	short, private := shortFolder(t), shortFolder(t)
+	if err := os.Chmod(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		short: short, t.TempDir(): "/tmp", "": "/tmp", short + "/no": "/tmp", ".": "/tmp", private: "/tmp",
+	} {
 		t.Setenv("TMPDIR", dir)
 		if got := temporary(); got != want {
 			t.Errorf("TMPDIR=%s: %s, want %s", dir, got, want)

@@ -39,8 +39,8 @@ func TestTokenRenewed(t *testing.T) {
 		return l
 	}
 	write(secret, "one")
-	l := listen("ws://127.0.0.1:0", "one")
-	url := l.URL()
+	url := "ws://" + rig.FreeAddress(t)
+	l := listen(url, "one")
 	write(config, "[contexts.a]\nurl = '"+url+"'\ntoken_command = ['sh', '-c', 'printf x >>"+ran+"; cat "+secret+"']\n")
 	sys := program.System{Environ: os.Environ(), Stderr: os.Stderr}
 	f := &Flags{Context: new("a"), Config: config}
