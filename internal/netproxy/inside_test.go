@@ -162,20 +162,13 @@ func TestInside(t *testing.T) {
 				t.Errorf("%s: %d %v %q", test.path, status, header, body)
 			}
 			heads, _ := v.seen()
-			proto := "HTTP/1.1"
-			if http2 {
-				proto = "HTTP/2.0"
-			}
-			if last := heads[len(heads)-1]; last != proto+" POST "+test.path+"|Bearer "+test.want+"|k="+v.placeholder {
-				t.Errorf("%q arrived", last)
-			}
+			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
+			rig.Is(t, heads[len(heads)-1], proto+" POST "+test.path+"|Bearer "+test.want+"|k="+v.placeholder, "what arrived")
 		}
-		if _, header, _ := send(t, c, "TRACE", url+"/api", "Bearer "+v.placeholder, ""); header.Get("X-Echo") != "Bearer "+v.placeholder {
-			t.Errorf("TRACE: %v", header)
-		}
-		if _, conns := v.seen(); conns != 1 {
-			t.Errorf("%d connections to the destination", conns)
-		}
+		_, header, _ := send(t, c, "TRACE", url+"/api", "Bearer "+v.placeholder, "")
+		rig.Is(t, header.Get("X-Echo"), "Bearer "+v.placeholder, "TRACE")
+		_, conns := v.seen()
+		rig.Is(t, conns, 1, "connections to the destination")
 		v.want("domain allow baseline_policy allow socks5_tcp " + v.host + " ") // of the tunnel
 	}
 }
@@ -212,34 +205,18 @@ func TestInsideConnect(t *testing.T) {
 		_ = secure.Close()
 	}
 	heads, _ := v.seen()
-	if !slices.Equal(heads, []string{"HTTP/1.1 GET /api/a|Bearer " + secret + "|", "HTTP/1.1 GET /api/b||"}) {
-		t.Errorf("%q", heads)
-	}
+	rig.Same(t, "what arrived", []string{"HTTP/1.1 GET /api/a|Bearer " + secret + "|", "HTTP/1.1 GET /api/b||"}, heads)
 }
 
 // TestInsideUpstream: the destination is reached through the upstream proxy, which sees TLS.
 func TestInsideUpstream(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
-		var asked sync.Map
-		up := listen(t, func(conn net.Conn) {
-			q, err := http.ReadRequest(bufio.NewReader(conn))
-			if err != nil {
-				return
-			}
-			_, port, _ := net.SplitHostPort(q.Host)
-			there, err := net.Dial("tcp", "127.0.0.1:"+port)
-			if err != nil {
-				return
-			}
-			defer there.Close()
-			asked.Store(q.Method+" "+q.Host, true)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-			go func() {
-				_, _ = io.Copy(conn, there)
-				_ = conn.Close()
-			}()
-			_, _ = io.Copy(there, conn)
+		asked := make(chan string, 9)
+		up := relay(t, func(network, place string) (net.Conn, error) {
+			asked <- place
+			_, port, _ := net.SplitHostPort(place)
+			return net.Dial(network, "127.0.0.1:"+port)
 		})
 		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
 		v.serve(HTTP)
@@ -252,9 +229,7 @@ func TestInsideUpstream(t *testing.T) {
 				t.Errorf("%d %v", status, header)
 			}
 		}
-		if _, ok := asked.Load("CONNECT " + v.host); !ok {
-			t.Error("the upstream proxy was not asked")
-		}
+		rig.Is(t, <-asked, v.host, "the upstream proxy was asked for")
 	}
 }
 
@@ -277,9 +252,8 @@ func TestNotInside(t *testing.T) {
 	if back, err := io.ReadAll(conn); err != nil || !strings.Contains(string(back), "HTTP request to an HTTPS server") {
 		t.Errorf("%q, %v", back, err)
 	}
-	if heads, _ := v.seen(); len(heads) > 0 {
-		t.Errorf("%q arrived", heads)
-	}
+	heads, _ := v.seen()
+	rig.Is(t, len(heads), 0, "requests that arrived")
 }
 
 // TestInsideUntrusted: a destination that is not who it has to be gets no request.
@@ -305,23 +279,18 @@ func TestInsideLimited(t *testing.T) {
 				DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
 					conn := v.dial()
 					open(t, conn, host+v.port)
-					config := &tls.Config{RootCAs: v.bundle, ServerName: strings.TrimSuffix(host, ":"), NextProtos: []string{"http/1.1"}}
-					if http2 {
-						config.NextProtos = []string{"h2"}
-					}
-					secure := tls.Client(conn, config)
+					speaks := map[bool][]string{false: {"http/1.1"}, true: {"h2"}}[http2]
+					secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: strings.TrimSuffix(host, ":"), NextProtos: speaks})
 					return secure, secure.Handshake()
 				},
 				ForceAttemptHTTP2: http2,
 			}}
 			defer c.CloseIdleConnections()
-			if status, _, body := send(t, c, "GET", "https://"+host+v.port+"/api", "", ""); status != 200 || body != "answer to /api" {
-				t.Errorf("%d %q", status, body)
-			}
+			status, _, body := send(t, c, "GET", "https://"+host+v.port+"/api", "", "")
+			rig.Is(t, fmt.Sprint(status, " ", body), "200 answer to /api", "GET")
 			status, header, body := send(t, c, "POST", "https://"+host+v.port+"/api", "", "x")
-			if status != 403 || body != "Method not allowed in limited mode." || header.Get("X-Proxy-Error") != "blocked-by-method-policy" {
-				t.Errorf("%d %v %q", status, header, body)
-			}
+			rig.Is(t, fmt.Sprint(status, " ", body), "403 Method not allowed in limited mode.", "POST")
+			rig.Is(t, header.Get("X-Proxy-Error"), "blocked-by-method-policy", "POST")
 		}
 		conn := v.dial()
 		open(t, conn, v.host)
@@ -371,9 +340,7 @@ func TestInsidePlain(t *testing.T) {
 		got = append(got, line+" "+word)
 	}
 	want := []string{"GET /api/1 credential", "GET /other placeholder", "GET /api/3 credential", "GET /api/4?k=" + placeholder + " credential", "GET /api/6 credential", "GET /api/2 placeholder"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	rig.Same(t, "requests", want, got)
 	for _, r := range g.reports(0) {
 		if line := fmt.Sprintf("%+v", r); strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api") {
 			t.Error(line)
@@ -438,9 +405,7 @@ func TestInsideWebSocket(t *testing.T) {
 		r := bufio.NewReader(secure)
 		a, err := http.ReadResponse(r, nil)
 		rig.Must(t, err)
-		if (a.StatusCode == 101) != test.switched {
-			t.Errorf("%+v: %s", test, a.Status)
-		}
+		rig.Is(t, a.StatusCode == 101, test.switched, "%+v: %s", test, a.Status)
 		if !test.switched {
 			continue
 		}
@@ -461,9 +426,8 @@ func TestInsideClose(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, false, "example.com")
 		c := v.client(t, http2, v.bundle)
-		if status, _, _ := send(t, c, "GET", "https://"+v.host+"/api", "", ""); status != 200 {
-			t.Error(status)
-		}
+		status, _, _ := send(t, c, "GET", "https://"+v.host+"/api", "", "")
+		rig.Is(t, status, 200, "status")
 		failed := make(chan error, 1)
 		go func() {
 			a, err := c.Post("https://"+v.host+"/wait", "text/plain", strings.NewReader("x"))

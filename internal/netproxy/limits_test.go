@@ -33,18 +33,25 @@ func TestSlow(t *testing.T) {
 	mute := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	for name, c := range map[string]struct {
 		timing
-		in string
+		kind Kind
+		in   string
 	}{
-		"no request":   {timing{idle: short}, ""},
-		"another":      {timing{idle: short}, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n"},
-		"half a head":  {timing{head: short}, "GET http://x.test/ HTTP/1.1\r\nX:"},
-		"half a hello": {timing{head: short}, "CONNECT " + mute + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00"},
-		"idle tunnel":  {timing{tunnel: short}, "CONNECT " + mute + " HTTP/1.1\r\n\r\n"},
-		"after a word": {timing{tunnel: short}, "CONNECT " + mute + " HTTP/1.1\r\n\r\nword"},
+		"no request":          {timing{idle: short}, HTTP, ""},
+		"another":             {timing{idle: short}, HTTP, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n"},
+		"half a head":         {timing{head: short}, HTTP, "GET http://x.test/ HTTP/1.1\r\nX:"},
+		"half a hello":        {timing{head: short}, HTTP, "CONNECT " + mute + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00"},
+		"idle tunnel":         {timing{tunnel: short}, HTTP, "CONNECT " + mute + " HTTP/1.1\r\n\r\n"},
+		"after a word":        {timing{tunnel: short}, HTTP, "CONNECT " + mute + " HTTP/1.1\r\n\r\nword"},
+		"no greeting":         {timing{head: short}, SOCKS5, ""},
+		"a version":           {timing{head: short}, SOCKS5, "\x05"},
+		"half a greeting":     {timing{head: short}, SOCKS5, "\x05\x02\x00"},
+		"a greeting":          {timing{head: short}, SOCKS5, greeting},
+		"half a SOCKS5 place": {timing{head: short}, SOCKS5, greeting + "\x05\x01\x00\x03\x50abc"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := start(t, allow("127.0.0.1"))
+			g.serve(c.kind)
 			g.hurry(c.timing)
 			g.raw(c.in) // returns when the proxy hangs up
 		})

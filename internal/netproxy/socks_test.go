@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -194,20 +193,6 @@ func TestSOCKSAsks(t *testing.T) {
 	g.want("domain allow decider not_allowed socks5_tcp name.test:"+port+"  *", "non_domain deny baseline_policy policy_denied socks5_tcp name.test:"+port+" ")
 }
 
-// TestSOCKSSlow: who does not come to the end of a greeting or a request is cut off.
-func TestSOCKSSlow(t *testing.T) {
-	t.Parallel()
-	for _, in := range []string{"", "\x05", "\x05\x02\x00", greeting, greeting + "\x05\x01\x00\x03\x50abc"} {
-		g := socks(t, allow("127.0.0.1"))
-		g.hurry(timing{head: 10 * time.Millisecond})
-		conn := g.dial()
-		say(t, conn, in)
-		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, net.ErrClosed) && os.IsTimeout(err) {
-			t.Errorf("%q: %v", in, err)
-		}
-	}
-}
-
 // datagrams returns what makes sockets for datagrams, and counts them.
 func datagrams(made *atomic.Int32) func() (net.PacketConn, error) {
 	return func() (net.PacketConn, error) {
@@ -285,6 +270,13 @@ func (a *associated) write(t testing.TB, from *net.UDPConn, text string) {
 	rig.Must(t, err)
 }
 
+// receives waits for the next datagram that comes back.
+func (a *associated) receives(t testing.TB, data string) {
+	t.Helper()
+	_, back := a.receive(t)
+	rig.Is(t, back, data, "a datagram")
+}
+
 // receive returns the next datagram that comes back.
 func (a *associated) receive(t testing.TB) (from, data string) {
 	t.Helper()
@@ -332,18 +324,13 @@ func TestDatagrams(t *testing.T) {
 		}
 		large := strings.Repeat("y", 60_000)
 		a.send(t, one, large)
-		if _, back := a.receive(t); back != large {
-			t.Errorf("%d bytes came back as %d", len(large), len(back))
-		}
+		a.receives(t, large)
 		say(t, a.tcp, "whatever")
 		a.send(t, one, "")
-		if _, back := a.receive(t); back != "" {
-			t.Errorf("nothing came back as %q", back)
-		}
+		a.receives(t, "")
 		g.want("domain allow baseline_policy allow socks5_udp "+one+" ", "domain allow baseline_policy allow socks5_udp name.test:"+port+" ")
-		if asked := d.questions(); len(asked) != 2 || made.Load() != 1 {
-			t.Errorf("name server: %v, %d sockets", asked, made.Load())
-		}
+		rig.Is(t, len(d.questions()), 2, "questions to the name server")
+		rig.Is(t, made.Load(), 1, "sockets")
 		_ = a.tcp.Close()
 		rig.Check(t, g.Close())
 	}
@@ -380,14 +367,10 @@ func TestDatagramsPinned(t *testing.T) {
 		a.write(t, a.udp, text)
 	}
 	a.send(t, echo, "mine")
-	if _, back := a.receive(t); back != "mine" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "mine")
 	a.write(t, stranger, "\x00\x00\x00"+place(t, echo)+"stranger")
 	a.send(t, echo, "again")
-	if _, back := a.receive(t); back != "again" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "again")
 	g.want("domain allow baseline_policy allow socks5_udp " + echo + " ")
 }
 
@@ -404,15 +387,11 @@ func TestDatagramsBounded(t *testing.T) {
 	}
 	for _, echo := range echoes[:maxFlows] {
 		a.send(t, echo, echo)
-		if _, back := a.receive(t); back != echo {
-			t.Errorf("%q", back)
-		}
+		a.receives(t, echo)
 	}
 	a.send(t, echoes[maxFlows], "too many")
 	a.send(t, echoes[0], "first")
-	if _, back := a.receive(t); back != "first" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "first")
 	rig.Is(t, len(g.reports(maxFlows)), maxFlows, "reports")
 	for range maxAssociations - 1 {
 		associate(t, g, 0)
@@ -446,13 +425,9 @@ func TestDatagramsNowhere(t *testing.T) {
 		a.send(t, "255.255.255.255:53", "x")
 	}
 	a.send(t, echo, "back")
-	if _, back := a.receive(t); back != "back" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "back")
 	g.want("domain allow baseline_policy allow socks5_udp nowhere.test:53 ", "domain allow baseline_policy allow socks5_udp 255.255.255.255:53 ", "domain allow baseline_policy allow socks5_udp "+echo+" ")
-	if asked := d.questions(); len(asked) != 2 {
-		t.Errorf("name server: %v", asked)
-	}
+	rig.Is(t, len(d.questions()), 2, "questions to the name server")
 }
 
 // TestDatagramsEnd: an association ends with the command's connection, also while somebody is

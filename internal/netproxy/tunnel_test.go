@@ -101,9 +101,8 @@ func TestTunnel(t *testing.T) {
 		_ = conn.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)
 	}))
-	if back, err := io.ReadAll(conn); string(back) != big {
-		t.Errorf("got %d bytes, %v", len(back), err)
-	}
+	back, err := io.ReadAll(conn)
+	rig.Is(t, string(back) == big, true, "%d bytes, %v: they are those", len(back), err)
 	rig.Check(t, rig.Err(io.WriteString(conn, big)))
 }
 
@@ -112,14 +111,10 @@ func TestTunnelFails(t *testing.T) {
 	t.Parallel()
 	g := start(t, allow("127.0.0.1"))
 	dead := deadPort(t)
-	line, _, body := parts(g.raw("CONNECT " + dead + " HTTP/1.1\r\n\r\nGET http://" + dead + "/ HTTP/1.1\r\n\r\n"))
-	if line != "HTTP/1.1 502 Bad Gateway" || body != upstreamFailure {
-		t.Errorf("CONNECT: %s %s", line, body)
-	}
-	back := g.raw("GET http://" + dead + "/ HTTP/1.1\r\n\r\nGET http://" + dead + "/ HTTP/1.1\r\nConnection: close\r\n\r\n")
-	if strings.Count(back, upstreamFailure) != 2 {
-		t.Errorf("plain: %s", back)
-	}
+	rig.Is(t, g.answer("CONNECT "+dead+" HTTP/1.1\r\n\r\nGET http://"+dead+"/ HTTP/1.1\r\n\r\n"),
+		"HTTP/1.1 502 Bad Gateway|"+upstreamFailure, "CONNECT")
+	back := g.raw("GET http://" + dead + "/ HTTP/1.1\r\n\r\nGET http://" + dead + "/" + closing)
+	rig.Is(t, strings.Count(back, upstreamFailure), 2, "plain: failures in %s", back)
 	g.want("domain allow baseline_policy allow https_connect "+dead+" CONNECT", "domain allow baseline_policy allow http "+dead+" GET", "domain allow baseline_policy allow http "+dead+" GET")
 }
 
@@ -182,9 +177,7 @@ func TestServerName(t *testing.T) {
 			config.InsecureSkipVerify = true
 		}
 		err := tls.Client(conn, config).Handshake()
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.name, err)
-		}
+		rig.Is(t, err == nil, c.ok, "%s: %v", c.name, err)
 		told := g.reports(before + map[bool]int{true: 1, false: 2}[c.ok])[before:]
 		if last := told[len(told)-1]; !c.ok && (last.Scope != rules.ScopeNonDomain || last.Decision != rules.Deny || last.Source != rules.SourceBaseline || last.Reason != rules.ReasonPolicyDenied) {
 			t.Errorf("%s: %+v", c.name, last)
@@ -206,16 +199,12 @@ func TestServerName(t *testing.T) {
 		open(t, conn, net.JoinHostPort("example.com", passivePort))
 		_, _ = io.WriteString(conn, text)
 		_, _ = io.Copy(io.Discard, conn)
-		if last := g.reports(before + 2)[before+1]; last.Reason != rules.ReasonPolicyDenied {
-			t.Errorf("%s: %+v", name, last)
-		}
+		rig.Is(t, g.reports(before + 2)[before+1].Reason, rules.ReasonPolicyDenied, "%s", name)
 	}
 	rig.Check(t, g.Close())
 	mu.Lock()
 	defer mu.Unlock()
-	if got.Len() > 0 {
-		t.Errorf("the destination has got %d bytes", got.Len())
-	}
+	rig.Is(t, got.Len(), 0, "bytes that the destination has got")
 }
 
 // hello returns the greeting of a TLS client.
