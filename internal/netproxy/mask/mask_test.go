@@ -2,6 +2,7 @@ package mask
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
@@ -68,13 +69,9 @@ func TestEnviron(t *testing.T) {
 		"ENCODED": `x%3Aghp_masked[A-Za-z0-9]{30}%40`, "QUERY": `a%3Dsk-masked[A-Za-z0-9]{24}`, "LONG": `task-x{30}-sk-proj-masked[A-Za-z0-9]{42}`,
 		"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE": "1",
 	} {
-		if !regexp.MustCompile(`^` + want + `$`).MatchString(env[name]) {
-			t.Errorf("%s is %q, want %s", name, env[name], want)
-		}
+		rig.Is(t, regexp.MustCompile(`^`+want+`$`).MatchString(env[name]), true, "%s is %q, like %s", name, env[name], want)
 	}
-	if env["OTHER_KEY"] != env["OPENAI_API_KEY"] {
-		t.Errorf("one value has the placeholders %q and %q", env["OTHER_KEY"], env["OPENAI_API_KEY"])
-	}
+	rig.Is(t, env["OTHER_KEY"], env["OPENAI_API_KEY"], "the other placeholder of one value")
 	for _, name := range bundles {
 		rig.Is(t, env[name], bundle, "%s", name)
 	}
@@ -85,14 +82,10 @@ func TestEnviron(t *testing.T) {
 		{"GITHUB_TOKEN", hub}, {"OPENAI_API_KEY", key}, {"TOK", tok},
 	})
 	rig.Must(t, err)
-	if got := env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"]; got != string(want) {
-		t.Errorf("%s\nwant %s", got, want)
-	}
+	rig.Is(t, env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"], string(want), "the credentials")
 
 	_, env, _ = masked(t, Config{Environ: []string{"A=b"}})
-	if env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"] != "[]" || env["CURL_CA_BUNDLE"] != bundle || env["A"] != "b" {
-		t.Errorf("where nothing is masked: %v", env)
-	}
+	rig.Is(t, env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"]+env["CURL_CA_BUNDLE"]+env["A"], "[]"+bundle+"b", "where nothing is masked")
 }
 
 // TestNotMasked: what cannot be masked is not shown either; what is no credential stays.
@@ -119,12 +112,10 @@ func TestNotMasked(t *testing.T) {
 	} {
 		test.provider.Env, test.provider.URLPrefixes = []string{"TOK"}, []string{"https://d.test"}
 		_, env, log := masked(t, Config{Environ: append(test.environ, "KEEP=1"), Providers: map[string]Provider{"x": test.provider}}, test.secret)
-		if _, there := env[test.gone]; there || env["KEEP"] != "1" {
-			t.Errorf("%s: %v", test.name, env)
-		}
-		if !strings.Contains(log, "removed") {
-			t.Errorf("%s: %q", test.name, log)
-		}
+		_, there := env[test.gone]
+		rig.Is(t, there, false, "%s: it is there", test.name)
+		rig.Is(t, env["KEEP"], "1", "%s: the other variable", test.name)
+		rig.Is(t, strings.Contains(log, "removed"), true, "%s: %q: that is logged", test.name, log)
 	}
 	environ := []string{"TOK=other", "OPENAI_API_KEY=none", "GH_ENTERPRISE_TOKEN=" + github, "GITHUB_TOKEN=ghp_masked" + strings.Repeat("x", 30)}
 	_, env, log := masked(t, Config{Environ: environ, Providers: mine})
@@ -169,9 +160,8 @@ func TestScope(t *testing.T) {
 	bearer := "Bearer " + envA["TOK"]
 	rig.Is(t, a.Restore(at("/api"), "Authorization", bearer), "Bearer "+secret, "the result")
 	rig.Is(t, without.Restore(at("/api"), "Authorization", bearer), bearer, "a command without the credential has it put in")
-	if without.Bound(false, "127.0.0.1", 7310) || !a.Bound(false, "127.0.0.1", 7310) {
-		t.Error("what is bound does not follow from what is masked")
-	}
+	rig.Is(t, without.Bound(false, "127.0.0.1", 7310), false, "the place is bound where nothing is masked")
+	rig.Is(t, a.Bound(false, "127.0.0.1", 7310), true, "the place is bound")
 }
 
 func TestRestore(t *testing.T) {
@@ -217,10 +207,7 @@ func TestRestore(t *testing.T) {
 		{"Authorization", "Bearer " + secret, "", false}, // the command has it itself
 		{"Authorization", "", "", false},
 	} {
-		want := test.want
-		if want == "" {
-			want = test.value
-		}
+		want := cmp.Or(test.want, test.value)
 		rig.Is(t, b.Restore(here, test.field, test.value), want, "%s: %s", test.field, test.value)
 		value := strings.ReplaceAll(test.value, place, fewEnv["TOK"])
 		if !test.bearer {
@@ -267,12 +254,8 @@ func TestRestore(t *testing.T) {
 		{Destination{true, "a.w.test", 443, "/"}, false},
 		{Destination{true, "aw.test", 8443, "/"}, false},
 	} {
-		if got := b.Restore(test.to, "Authorization", value); (got != value) != test.want {
-			t.Errorf("%+v: %v", test.to, got != value)
-		}
-		if bound := b.Bound(test.to.TLS, test.to.Host, test.to.Port); test.want && !bound {
-			t.Errorf("%+v is not bound", test.to)
-		}
+		rig.Is(t, b.Restore(test.to, "Authorization", value) != value, test.want, "%+v: restored", test.to)
+		rig.Is(t, test.want && !b.Bound(test.to.TLS, test.to.Host, test.to.Port), false, "%+v is not bound", test.to)
 	}
 }
 
@@ -314,17 +297,10 @@ func TestBuiltin(t *testing.T) {
 		rig.Must(t, err)
 		to.Host, to.Port = p.host, p.port
 		name, value, _ := strings.Cut(test.environ[0], "=")
-		if env[name] == value {
-			t.Errorf("%s is not masked", name)
-		}
-		shown := "Bearer " + env[name]
-		got := b.Restore(to, "Authorization", shown)
-		if want := "Bearer " + value; test.want && got != want || !test.want && got != shown {
-			t.Errorf("%v at %s: restored %v", test.environ, test.where, got != shown)
-		}
-		if b.Bound(to.TLS, to.Host, to.Port) != test.want {
-			t.Errorf("%v at %s: bound %v", test.environ, test.where, !test.want)
-		}
+		rig.Is(t, env[name] == value, false, "%s is shown", name)
+		want := map[bool]string{true: value, false: env[name]}[test.want]
+		rig.Is(t, b.Restore(to, "Authorization", "Bearer "+env[name]), "Bearer "+want, "%v at %s", test.environ, test.where)
+		rig.Is(t, b.Bound(to.TLS, to.Host, to.Port), test.want, "%v at %s: bound", test.environ, test.where)
 	}
 }
 
@@ -383,9 +359,7 @@ func TestIgnoredProviders(t *testing.T) {
 		"http://[::1]:80/x":      {host: "::1", port: 80, path: "/x"},
 		"https://localhost":      {tls: true, host: "localhost", port: 443},
 	} {
-		if got, err := parsePlace(text); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
+		rig.Is(t, rig.Value(parsePlace(text)), want, "%s", text)
 	}
 	_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret, "TOK2=" + secret}, Providers: map[string]Provider{"a": good, "b": good}}, secret)
 	if env["TOK"] != env["TOK2"] || !strings.Contains(log, "provider=b") {
@@ -454,9 +428,7 @@ func TestShapes(t *testing.T) {
 	}
 	s, err := newShape("tok_[a-z]{20}")
 	rig.Must(t, err)
-	if s.texts(23) != nil {
-		t.Error("there are texts of another length")
-	}
+	rig.Is(t, s.texts(23) == nil, true, "there are no texts of another length")
 }
 
 // TestOperator: of a variable that an operator names, nobody else says what it is: neither what is
@@ -479,14 +451,11 @@ func TestOperator(t *testing.T) {
 		for _, tt := range []struct{ host, path, want string }{
 			{"api.github.com", "/repos/us/x", token}, {"api.github.com", "/user", placeholder}, {"github.com", "/", placeholder}, {"client.example", "/", placeholder},
 		} {
-			if got := b.Restore(Destination{TLS: true, Host: tt.host, Port: 443, Path: tt.path}, "Authorization", "Bearer "+placeholder); got != "Bearer "+tt.want {
-				t.Errorf("%s%s gets %s", tt.host, tt.path, got)
-			}
+			got := b.Restore(Destination{TLS: true, Host: tt.host, Port: 443, Path: tt.path}, "Authorization", "Bearer "+placeholder)
+			rig.Is(t, got, "Bearer "+tt.want, "%s%s gets", tt.host, tt.path)
 		}
 	}
-	if len(b.byPlaceholder) != 1 || b.byPlaceholder[other] != nil {
-		t.Errorf("%d credentials, want that of the operator alone", len(b.byPlaceholder))
-	}
+	rig.Is(t, len(b.byPlaceholder), 1, "credentials")
 }
 
 // FuzzPlaceholder: whatever the pattern and the value, the environment does not show the value

@@ -97,13 +97,7 @@ func TestSpecial(t *testing.T) {
 	} {
 		addr := netip.MustParseAddr(text)
 		rig.Is(t, special(addr), want, "%s", text)
-		if addr.Is4() {
-			if mapped := netip.AddrFrom16(addr.As16()); special(mapped) != want {
-				t.Errorf("%s: %v", mapped, !want)
-			}
-		}
+		rig.Is(t, !addr.Is4() || special(netip.AddrFrom16(addr.As16())) == want, true, "%s, mapped", text)
 	}
-	if !special(netip.Addr{}) {
-		t.Error("no address is a public one")
-	}
+	rig.Is(t, special(netip.Addr{}), true, "no address is special")
 }

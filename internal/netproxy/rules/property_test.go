@@ -54,9 +54,7 @@ func TestCeilingTightens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, errA := Compile(drawRules(t))
 		b, errB := Compile(drawRules(t))
-		if errA != nil || errB != nil {
-			t.Fatal(errA, errB)
-		}
+		rig.Must(t, errA, errB)
 		r, addr := drawRequest(t), addresses.Draw(t, "address")
 		both := a.Under(b)
 		got, one, other := both.Judge(r), a.Judge(r), b.Judge(r)
@@ -122,9 +120,7 @@ func TestMatching(t *testing.T) {
 			s.add(p)
 			want = want || (p.port == 0 || p.port == port) && expression(p, s.wide).MatchString(host)
 		}
-		if got := s.matches(host, port); got != want {
-			t.Fatalf("%s:%d: %v", host, port, got)
-		}
+		rig.Is(t, s.matches(host, port), want, "%s:%d", host, port)
 	})
 }
 
@@ -193,17 +189,11 @@ func FuzzAddress(f *testing.F) {
 		v4 := netip.AddrFrom4([4]byte(b))
 		want := special(v4)
 		for _, form := range []string{"::ffff:%s", "64:ff9b::%s"} {
-			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); special(addr) != want {
-				t.Errorf("%s: %v", addr, !want)
-			}
+			rig.Is(t, special(netip.MustParseAddr(fmt.Sprintf(form, v4))), want, form, v4)
 		}
-		if addr := netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]}); special(addr) != want {
-			t.Errorf("%s: %v", addr, !want)
-		}
+		rig.Is(t, special(netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]})), want, "6to4 of %s", v4)
 		for _, form := range []string{"::%s", "::ffff:0:%s", "64:ff9b:1::%s"} {
-			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); !special(addr) {
-				t.Errorf("%s is public", addr)
-			}
+			rig.Is(t, special(netip.MustParseAddr(fmt.Sprintf(form, v4))), true, form, v4)
 		}
 	})
 }
