@@ -112,9 +112,7 @@ func (c *testCase) run(t *testing.T) {
 	for _, arg := range c.Args {
 		args = append(args, b.fill(arg))
 	}
-	if !IsTool(args) {
-		t.Errorf("%q is not the tool", args)
-	}
+	rig.Is(t, IsTool(args), true, "%q is the tool", args)
 	var stdout, stderr strings.Builder
 	getwd := func() (string, error) { return b.cwd, nil }
 	rig.Is(t, runTool(getwd, args, strings.NewReader(stdin), &stdout, &stderr), c.Expect.Exit, "exit code")
@@ -174,15 +172,9 @@ func (b *box) data(t *testing.T, raw json.RawMessage) []byte {
 		return []byte(b.fill(text))
 	}
 	var v value
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%v in %s", err, raw)
-	}
-	var data []byte
-	if v.B64 != "" {
-		decoded, err := base64.StdEncoding.DecodeString(v.B64)
-		rig.Must(t, err)
-		data = decoded
-	}
+	rig.Must(t, json.Unmarshal(raw, &v))
+	data, err := base64.StdEncoding.DecodeString(v.B64)
+	rig.Must(t, err)
 	for _, part := range v.Cat {
 		data = append(data, b.data(t, part)...)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -80,9 +81,7 @@ func FuzzParse(f *testing.F) {
 		}
 		printed := p.print()
 		again, err := Parse(printed)
-		if err != nil {
-			t.Fatalf("%v in what was printed:\n%s", err, printed)
-		}
+		rig.Must(t, err)
 		rig.Is(t, again.print(), printed, "printed %q, and then", printed)
 	})
 }
@@ -94,9 +93,7 @@ func checkCounts(t *testing.T, c *chunk) {
 		counted.count(mark, line == "")
 	}
 	counted.context, counted.body, counted.atEnd = c.context, c.body, c.atEnd
-	if counted != *c {
-		t.Errorf("%+v, want %+v", *c, counted)
-	}
+	rig.Is(t, *c, counted, "a chunk")
 	if c.olds != len(c.old()) || c.olds+c.news == 0 {
 		t.Errorf("%d old lines, %d new ones of %q", c.olds, c.news, c.body)
 	}
@@ -111,8 +108,7 @@ func TestParseBounds(t *testing.T) {
 		"chunks": beginMark + "\n" + updMark + "a\n" + strings.Repeat("@@\n+\n", maxParts) + endMark,
 		"lines":  beginMark + "\n" + updMark + "a\n" + strings.Repeat(" \n", maxParts+1) + endMark,
 	} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), " at most ") {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := Parse(text)
+		rig.Is(t, strings.Contains(fmt.Sprint(err), " at most "), true, "%s: %v names the bound", name, err)
 	}
 }
