@@ -49,7 +49,5 @@ func TestWalk(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if _, err := Walk(dir+"/a", func(Step) error { return stop }); err != stop {
-		t.Errorf("the error is %v, want the caller's", err)
-	}
+	rig.Is(t, rig.Err(Walk(dir+"/a", func(Step) error { return stop })), stop, "the caller's error")
 }
