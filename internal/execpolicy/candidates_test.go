@@ -71,9 +71,7 @@ func TestCandidates(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		if text := strings.Join(got, ", "); text != tt.want {
-			t.Errorf("%s %s:\ngot  %s\nwant %s", tt.program, tt.argv, text, tt.want)
-		}
+		rig.Is(t, strings.Join(got, ", "), tt.want, "%s %s", tt.program, tt.argv)
 	}
 }
 
@@ -99,9 +97,7 @@ func FuzzCandidates(f *testing.F) {
 			t.Fatalf("%d candidates", len(all))
 		}
 		for _, p := range all {
-			if len(p.Argv) == 0 {
-				t.Fatalf("%+v has no words", p)
-			}
+			rig.Is(t, len(p.Argv) > 0, true, "%+v has words", p)
 		}
 	})
 }

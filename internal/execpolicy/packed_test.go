@@ -37,9 +37,7 @@ func TestPacked(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ReadPacked([]byte{0}); err == nil {
-		t.Error("no policy is a policy")
-	}
+	rig.Is(t, rig.Err(ReadPacked([]byte{0})) != nil, true, "what is no policy is refused")
 }
 
 // FuzzPolicy: whatever is read is packed as it was.
