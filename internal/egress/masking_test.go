@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,24 +35,14 @@ func TestTrustFileChanged(t *testing.T) {
 		{"another place", func() error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"-moved") }},
 		{"a link to others", func() error { return swap(filepath.Dir(path), filepath.Dir(other)) }},
 	} {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(tt.name, err)
-		}
-		if err := tt.change(); err != nil {
-			t.Fatal(tt.name, err)
-		}
-		if _, path, err = trusted.get(); err != nil {
-			t.Fatal(tt.name, err)
-		}
-		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
-			t.Fatalf("%s: %v, %v", tt.name, st, err)
-		}
-		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, authority.Bundle()) {
-			t.Errorf("%s: %d bytes, %v", tt.name, len(have), err)
-		}
-		if have, err := os.ReadFile(other); err != nil || string(have) != "theirs" {
-			t.Errorf("%s: another file has %q, %v", tt.name, have, err)
-		}
+		rig.Must(t, os.Remove(path), tt.change())
+		_, path, err = trusted.get()
+		rig.Must(t, err)
+		st, err := os.Lstat(path)
+		rig.Must(t, err)
+		rig.Is(t, st.Mode().Type(), 0, "%s: the type of the file", tt.name)
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), string(authority.Bundle()), "%s: the file has", tt.name)
+		rig.Is(t, string(rig.Value(os.ReadFile(other))), "theirs", "%s: another file has", tt.name)
 	}
 }
 
