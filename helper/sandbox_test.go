@@ -125,9 +125,7 @@ func TestSandboxStage(t *testing.T) {
 	}
 	rig.Must(t, err)
 	defer confined.Release()
-	if len(confined.Layers()) == 0 {
-		t.Error("no layers")
-	}
+	rig.Is(t, len(confined.Layers()) > 0, true, "there are layers")
 	p, err := procs.Start(procs.Spec{
 		Argv: []string{"sh", "-c", "ulimit -t; echo x > /tmp/new-name || exit 3"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stage: confined.Stage,
 	})
@@ -151,7 +149,5 @@ func TestSandboxUnconfined(t *testing.T) {
 	box := helper.NewSandbox(helper.SandboxConfig{})
 	defer box.Close()
 	code, err := box.Run(sandbox.Profile{Kind: sandbox.Disabled}, procs.Program{Argv: []string{"true"}, Dir: "/"}, [3]*os.File{})
-	if err == nil {
-		t.Errorf("code %d", code)
-	}
+	rig.Is(t, err != nil, true, "code %d: an error", code)
 }
