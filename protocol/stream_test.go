@@ -47,9 +47,8 @@ func TestResultParts(t *testing.T) {
 			}
 			got = append(got, part...)
 		}
-		if !bytes.Equal(got, want) || size != len(want) {
-			t.Errorf("%d bytes said, parts %q, want %d, %q", size, got, len(want), want)
-		}
+		rig.Is(t, string(got), string(want), "parts")
+		rig.Is(t, size, len(want), "bytes said")
 	})
 }
 
