@@ -124,21 +124,13 @@ func launched(t *testing.T, flags ...string) probed {
 	dir := rig.Value(os.MkdirTemp("", "nouserns"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "probe")
-	// A child that another test forks meanwhile would have the file open for writing, and so
-	// would keep it from being executed.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, program, 0o755)
-	syscall.ForkLock.RUnlock()
-	rig.Must(t, err)
-	rig.Must(t, os.Chmod(dir, 0o755))
+	rig.Must(t, rig.WriteProgram(path, program), os.Chmod(dir, 0o755))
 	cmd := exec.CommandContext(t.Context(), path, append(flags, "--", path)...)
 	cmd.Env = append(os.Environ(), part+"=launcher")
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	rig.Must(t, err)
 	var got probed
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%s: %v", out, err)
-	}
+	rig.Must(t, json.Unmarshal(out, &got))
 	return got
 }
