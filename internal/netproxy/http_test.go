@@ -154,9 +154,9 @@ func TestDecider(t *testing.T) {
 		return Answer{<-answers, "x"}, nil
 	}})
 	back := g.raw("GET http://" + s.addr + "/1 HTTP/1.1\r\n\r\nGET http://" + s.addr + "/2 HTTP/1.1\r\nConnection: close\r\n\r\n")
-	if strings.Count(back, "HTTP/1.1 200 OK") != 1 || strings.Count(back, "HTTP/1.1 403 ") != 1 || len(s.seen()) != 1 {
-		t.Errorf("got %s, and the site %q", back, s.seen())
-	}
+	rig.Is(t, strings.Count(back, "HTTP/1.1 200 OK"), 1, "answers that allow")
+	rig.Is(t, strings.Count(back, "HTTP/1.1 403 "), 1, "answers that refuse")
+	rig.Is(t, len(s.seen()), 1, "requests that arrived")
 	for range 2 {
 		rig.Is(t, fmt.Sprint(<-questions), "{http 127.0.0.1 "+s.port+"}", "asked about")
 	}
@@ -210,9 +210,7 @@ func TestMalformed(t *testing.T) {
 		{"a megabyte", "GET http://SITE/a HTTP/1.1\r\nX: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", ""},
 	} {
 		line, fields, body := parts(g.raw(strings.NewReplacer("SITE", s.addr, "PORT", s.port).Replace(c.in + sequel)))
-		if line != "HTTP/1.1 400 Bad Request" || body != c.body || fields.Get("Connection") != "close" {
-			t.Errorf("%s: %s %v %q", c.name, line, fields, body)
-		}
+		rig.Is(t, line+"|"+body+"|"+fields.Get("Connection"), "HTTP/1.1 400 Bad Request|"+c.body+"|close", "%s", c.name)
 	}
 	for _, in := range []string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET http://" + s.addr + "/ HTTP/1.1\r\nHost: "} {
 		conn := g.dial()
@@ -290,13 +288,11 @@ func TestKeepAlive(t *testing.T) {
 		if want == "403" && a.StatusCode == 403 {
 			continue
 		}
-		if a.StatusCode != 200 || string(body) != want {
-			t.Errorf("answer %d: %d %q, want %q", i, a.StatusCode, body, want)
-		}
+		rig.Is(t, fmt.Sprint(a.StatusCode, " ", string(body)), "200 "+want, "answer %d", i)
 	}
-	if got := s.seen(); len(got) != 4 || s.connections() != 1 || strings.Contains(fmt.Sprint(got), "smuggled") {
-		t.Errorf("the site has got %q on %d connections", got, s.connections())
-	}
+	rig.Is(t, len(s.seen()), 4, "requests that arrived")
+	rig.Is(t, s.connections(), 1, "connections to the site")
+	rig.Is(t, strings.Contains(fmt.Sprint(s.seen()), "smuggled"), false, "%q has what was smuggled", s.seen())
 	rig.Is(t, len(g.reports(7)), 7, "reports")
 }
 
@@ -320,9 +316,8 @@ func TestRefusedBody(t *testing.T) {
 			continue
 		}
 		rig.Is(t, a.Close, (name == "long" || name == "expected"), "%s: the answer says that the connection ends", name)
-		if rest, _ := io.ReadAll(a.Body); a.StatusCode != 403 || !strings.Contains(string(rest), "blocked") {
-			t.Errorf("%s: %d %s", name, a.StatusCode, rest)
-		}
+		rest, _ := io.ReadAll(a.Body)
+		rig.Is(t, a.StatusCode == 403 && strings.Contains(string(rest), "blocked"), true, "%s: %d %s: it is refused", name, a.StatusCode, rest)
 		more, _ := io.ReadAll(r)
 		rig.Is(t, string(more), "", "%s: behind the answer", name)
 	}
@@ -435,9 +430,8 @@ func TestStaleLink(t *testing.T) {
 	})
 	g := start(t, allow("127.0.0.1"))
 	back := g.raw("GET http://" + s.addr + "/1 HTTP/1.1\r\n\r\nGET http://" + s.addr + "/2 HTTP/1.1\r\nConnection: close\r\n\r\n")
-	if strings.Count(back, "\r\n\r\nok") != 2 || s.connections() != 2 {
-		t.Errorf("%q on %d connections", back, s.connections())
-	}
+	rig.Is(t, strings.Count(back, "\r\n\r\nok"), 2, "%q: answers", back)
+	rig.Is(t, s.connections(), 2, "connections to the site")
 	g.want("domain allow baseline_policy allow http "+s.addr+" GET", "domain allow baseline_policy allow http "+s.addr+" GET")
 }
 

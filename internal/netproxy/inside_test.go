@@ -105,9 +105,7 @@ func newBroker(t testing.TB, at string) (broker *mask.Broker, placeholder string
 			placeholder = value
 		}
 	}
-	if placeholder == "" || placeholder == secret {
-		t.Fatalf("the placeholder is %q", placeholder)
-	}
+	rig.Is(t, placeholder != "" && placeholder != secret, true, "%q is a placeholder", placeholder)
 	return broker, placeholder
 }
 
@@ -158,9 +156,8 @@ func TestInside(t *testing.T) {
 			{"/api/a?k=" + v.placeholder, secret}, {"/other", v.placeholder}, {"/apix", v.placeholder}, {"/api/%2e%2e/x", v.placeholder},
 		} {
 			status, header, body := send(t, c, "POST", url+test.path, "Bearer "+v.placeholder, "k="+v.placeholder)
-			if status != 200 || body != "answer to "+test.path || header.Get("X-Echo") != "Bearer "+test.want {
-				t.Errorf("%s: %d %v %q", test.path, status, header, body)
-			}
+			rig.Is(t, fmt.Sprint(status, " ", body), "200 answer to "+test.path, "")
+			rig.Is(t, header.Get("X-Echo"), "Bearer "+test.want, "%s", test.path)
 			heads, _ := v.seen()
 			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 			rig.Is(t, heads[len(heads)-1], proto+" POST "+test.path+"|Bearer "+test.want+"|k="+v.placeholder, "what arrived")
@@ -225,9 +222,8 @@ func TestInsideUpstream(t *testing.T) {
 		c := v.client(t, http2, v.bundle)
 		c.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 		for range 2 {
-			if status, header, _ := send(t, c, "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, ""); status != 200 || header.Get("X-Echo") != "Bearer "+secret {
-				t.Errorf("%d %v", status, header)
-			}
+			status, header, _ := send(t, c, "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, "")
+			rig.Is(t, fmt.Sprint(status, " ", header.Get("X-Echo")), "200 Bearer "+secret, "")
 		}
 		rig.Is(t, <-asked, v.host, "the upstream proxy was asked for")
 	}
@@ -242,16 +238,14 @@ func TestNotInside(t *testing.T) {
 	rig.Check(t, tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake())
 	for name, trusted := range map[string]*x509.CertPool{"other.test": v.bundle, "example.com": v.own} {
 		conn := v.through(v.host)
-		if err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake(); err == nil {
-			t.Errorf("%s: TLS is spoken", name)
-		}
+		err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake()
+		rig.Is(t, err != nil, true, "%s: TLS is not spoken", name)
 	}
 	// Not TLS: the destination is asked, which refuses it.
 	conn = v.dial()
 	say(t, conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n")
-	if back, err := io.ReadAll(conn); err != nil || !strings.Contains(string(back), "HTTP request to an HTTPS server") {
-		t.Errorf("%q, %v", back, err)
-	}
+	back := string(rig.Value(io.ReadAll(conn)))
+	rig.Is(t, strings.Contains(back, "HTTP request to an HTTPS server"), true, "%q is the destination's refusal", back)
 	heads, _ := v.seen()
 	rig.Is(t, len(heads), 0, "requests that arrived")
 }
@@ -262,9 +256,8 @@ func TestInsideUntrusted(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, false, "other.test") // its certificate is that of example.com
 		status, _, body := send(t, v.client(t, http2, v.bundle), "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, "")
-		if heads, _ := v.seen(); status != 502 || body != upstreamFailure || len(heads) > 0 {
-			t.Errorf("%d %q, %q arrived", status, body, heads)
-		}
+		heads, _ := v.seen()
+		rig.Is(t, fmt.Sprint(status, " ", body, heads), "502 "+upstreamFailure+"[]", "answer, and what arrived")
 	}
 }
 
@@ -342,9 +335,8 @@ func TestInsidePlain(t *testing.T) {
 	want := []string{"GET /api/1 credential", "GET /other placeholder", "GET /api/3 credential", "GET /api/4?k=" + placeholder + " credential", "GET /api/6 credential", "GET /api/2 placeholder"}
 	rig.Same(t, "requests", want, got)
 	for _, r := range g.reports(0) {
-		if line := fmt.Sprintf("%+v", r); strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api") {
-			t.Error(line)
-		}
+		line := fmt.Sprintf("%+v", r)
+		rig.Is(t, strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api"), false, "%s tells too much", line)
 	}
 }
 
@@ -365,13 +357,10 @@ func TestPlaceholderOfAnother(t *testing.T) {
 		g.raw("GET http://" + s.addr + "/api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
 		g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\nGET /api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
 	}
-	seen := s.seen()
-	for _, h := range seen {
-		if !strings.Contains(h, "Bearer "+placeholder) || strings.Contains(h, secret) {
-			t.Errorf("%q arrived", h)
-		}
-	}
-	rig.Is(t, len(seen), 4, "requests arrived")
+	all := fmt.Sprint(s.seen())
+	rig.Is(t, len(s.seen()), 4, "requests that arrived")
+	rig.Is(t, strings.Count(all, "Bearer "+placeholder), 4, "requests with the placeholder in %s", all)
+	rig.Is(t, strings.Contains(all, secret), false, "%s has the secret", all)
 }
 
 // TestInsideWebSocket: a request for WebSocket changes the protocol, and what else asks for a
@@ -414,9 +403,8 @@ func TestInsideWebSocket(t *testing.T) {
 			_, _ = io.WriteString(secure, text)
 			_ = secure.CloseWrite()
 		}()
-		if back, err := io.ReadAll(r); err != nil || string(back) != "Bearer "+secret+" "+text || a.Header.Get("Upgrade") != "websocket" || a.Header.Get("Sec-WebSocket-Accept") != "x" {
-			t.Errorf("%v, %.60q of %d bytes, %v", a.Header, back, len(back), err)
-		}
+		rig.Is(t, string(rig.Value(io.ReadAll(r))) == "Bearer "+secret+" "+text, true, "the text comes back")
+		rig.Is(t, a.Header.Get("Upgrade")+" "+a.Header.Get("Sec-WebSocket-Accept"), "websocket x", "the fields of the answer")
 	}
 }
 
@@ -438,8 +426,6 @@ func TestInsideClose(t *testing.T) {
 		}()
 		<-v.waiting
 		rig.Check(t, v.Close())
-		if err := <-failed; err == nil {
-			t.Error("the request has an answer")
-		}
+		rig.Is(t, <-failed != nil, true, "the request fails")
 	}
 }

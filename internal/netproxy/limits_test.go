@@ -84,9 +84,8 @@ func TestBusyTunnel(t *testing.T) {
 	defer conn.Close()
 	busy := &tunnel{idle: time.Millisecond}
 	m := &moving{TCPConn: conn.(*net.TCPConn), tunnel: busy, times: 3}
-	if busy.await(m) || m.waits != m.times+1 {
-		t.Errorf("it was waited %d times, want %d", m.waits, m.times+1)
-	}
+	rig.Is(t, busy.await(m), false, "it has ended with a word")
+	rig.Is(t, m.waits, m.times+1, "times that it was waited")
 }
 
 // TestGone: who waits for an answer that does not come lets go when the command has hung up.
@@ -126,11 +125,7 @@ func TestMemory(t *testing.T) { // not parallel: it measures the process
 	}
 	s := listen(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	ping := func(conn net.Conn) {
-		_, err := io.WriteString(conn, "ping")
-		if err == nil {
-			_, err = io.ReadFull(conn, make([]byte, 4))
-		}
-		rig.Must(t, err)
+		rig.Must(t, rig.Err(io.WriteString(conn, "ping")), rig.Err(io.ReadFull(conn, make([]byte, 4))))
 	}
 	direct := measure(func() {
 		for range tunnels {
@@ -155,7 +150,5 @@ func TestMemory(t *testing.T) { // not parallel: it measures the process
 	})
 	each := (through - min(through, direct)) / tunnels
 	t.Logf("an idle proxy: %d bytes; a tunnel: %d bytes", idle, each)
-	if idle > 64<<10 || each > 40<<10 {
-		t.Errorf("an idle proxy takes %d bytes, a tunnel %d", idle, each)
-	}
+	rig.Is(t, idle <= 64<<10 && each <= 40<<10, true, "an idle proxy takes %d bytes, a tunnel %d: they are few", idle, each)
 }

@@ -396,9 +396,8 @@ func TestClose(t *testing.T) {
 	<-reached
 	rig.Must(t, g.Close())
 	for i, conn := range conns {
-		if back, err := io.ReadAll(conn); len(back) > 0 && !strings.HasPrefix(string(back), "HTTP/1.1 ") {
-			t.Errorf("connection %d: %q, %v", i, back, err)
-		}
+		back, err := io.ReadAll(conn)
+		rig.Is(t, len(back) == 0 || strings.HasPrefix(string(back), "HTTP/1.1 "), true, "connection %d: %q, %v: an answer at most", i, back, err)
 	}
 	for _, r := range g.reports(1) {
 		if r.Host == "ask.test" && (r.Decision != rules.Deny || r.Reason != rules.ReasonNotAllowed) {
@@ -408,9 +407,7 @@ func TestClose(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
 	rig.Must(t, g.Serve(HTTP, l), g.Close())
-	if _, err := l.Accept(); err == nil {
-		t.Error("the listener is open after Serve")
-	}
+	rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "the listener after Serve")
 }
 
 // open opens a tunnel.
@@ -418,12 +415,10 @@ func open(t testing.TB, conn net.Conn, place string) {
 	t.Helper()
 	say(t, conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n")
 	var back []byte
-	for !bytes.HasSuffix(back, []byte("\r\n\r\n")) {
-		b := make([]byte, 1)
+	for b := make([]byte, 1); !bytes.HasSuffix(back, []byte("\r\n\r\n")); back = append(back, b...) {
 		if _, err := io.ReadFull(conn, b); err != nil {
 			t.Fatalf("after %q: %v", back, err)
 		}
-		back = append(back, b...)
 	}
 	if !strings.HasPrefix(string(back), "HTTP/1.1 200 OK\r\ndate: ") {
 		t.Fatalf("CONNECT was answered with %q", back)

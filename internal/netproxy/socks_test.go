@@ -159,9 +159,7 @@ func TestSOCKSLimited(t *testing.T) {
 	for _, port := range []int{80, 443} {
 		conn := g.dial()
 		say(t, conn, greeting+"\x05\x01\x00"+address("127.0.0.1", port))
-		if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x02") {
-			t.Errorf("%d: %x, %v", port, back, err)
-		}
+		rig.Is(t, string(rig.Value(io.ReadAll(conn)))[:4], "\x05\x00\x05\x02", "%d", port)
 	}
 	a := associate(t, g, 0)
 	a.send(t, "127.0.0.1:443", "x")
@@ -184,12 +182,9 @@ func TestSOCKSAsks(t *testing.T) {
 	rig.Must(t, err)
 	conn := g.dial()
 	say(t, conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test")))
-	if back, err := io.ReadAll(conn); err == nil && len(back) > 12 {
-		t.Errorf("the destination has answered a greeting to another: %x", back)
-	}
-	if q := asked.Load(); q == nil || *q != (Question{rules.SOCKS5TCP, "name.test", uint16(n)}) {
-		t.Errorf("asked %+v", q)
-	}
+	back, err := io.ReadAll(conn)
+	rig.Is(t, err == nil && len(back) > 12, false, "the destination has answered a greeting to another: %x", back)
+	rig.Is(t, *asked.Load(), Question{rules.SOCKS5TCP, "name.test", uint16(n)}, "asked")
 	g.want("domain allow decider not_allowed socks5_tcp name.test:"+port+"  *", "non_domain deny baseline_policy policy_denied socks5_tcp name.test:"+port+" ")
 }
 
@@ -317,9 +312,8 @@ func TestDatagrams(t *testing.T) {
 				text := strings.Repeat("x", i*1000) + to
 				a.send(t, to, text)
 				from, back := a.receive(t)
-				if want := strings.Replace(to, "name.test", "127.0.0.1", 1); from != want || back != text {
-					t.Errorf("%.30q came back as %.30q from %s", text, back, from)
-				}
+				rig.Is(t, from, strings.Replace(to, "name.test", "127.0.0.1", 1), "%.30q came back from", text)
+				rig.Is(t, back, text, "a datagram")
 			}
 		}
 		large := strings.Repeat("y", 60_000)
@@ -398,9 +392,7 @@ func TestDatagramsBounded(t *testing.T) {
 	}
 	conn := g.dial()
 	say(t, conn, greeting+"\x05\x03\x00"+address("0.0.0.0", 0))
-	if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x01") {
-		t.Errorf("one too many: %x, %v", back, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(conn)))[:4], "\x05\x00\x05\x01", "one too many")
 
 	quiet := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
 	quiet.hurry(timing{flow: time.Nanosecond})

@@ -137,9 +137,8 @@ func TestRefusedTunnel(t *testing.T) {
 	s := newSite(t, nil)
 	g := start(t, allow("127.0.0.1"))
 	back := g.raw("CONNECT other.test:443 HTTP/1.1\r\n\r\nGET http://" + s.addr + "/ HTTP/1.1\r\n\r\n")
-	if strings.Count(back, "HTTP/1.1 ") != 1 || len(s.seen()) > 0 {
-		t.Errorf("got %q, the site %q", back, s.seen())
-	}
+	rig.Is(t, strings.Count(back, "HTTP/1.1 "), 1, "%q: answers", back)
+	rig.Is(t, len(s.seen()), 0, "requests that arrived")
 	g.want("domain deny baseline_policy not_allowed https_connect other.test:443 CONNECT")
 }
 
@@ -215,9 +214,7 @@ func hello(t testing.TB, name string) []byte {
 		_ = here.Close()
 	}()
 	g := newGreeter(head.NewReader(there))
-	if got, err := g.name(); err != nil || got != name {
-		t.Errorf("the greeting names %q, %v", got, err)
-	}
+	rig.Is(t, rig.Value(g.name()), name, "the greeting names")
 	_ = there.Close()
 	return g.said
 }
@@ -240,9 +237,8 @@ func TestGreeting(t *testing.T) {
 	}
 	for _, in := range [][]byte{said, small} {
 		g := newGreeter(head.NewReader(iotest.OneByteReader(bytes.NewReader(in))))
-		if name, err := g.name(); err != nil || name != "a.test" || !bytes.Equal(g.said, in) {
-			t.Errorf("byte by byte: %q, %v", name, err)
-		}
+		rig.Is(t, rig.Value(g.name()), "a.test", "byte by byte")
+		rig.Is(t, bytes.Equal(g.said, in), true, "what was said is kept")
 	}
 }
 

@@ -153,9 +153,7 @@ func TestResponse(t *testing.T) {
 		"HTTP/2 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n", "HTTP/1.1 200 O\x00K\r\n\r\n", "HTTP/1.1 200 OK\n\n", "",
 		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
 	} {
-		if a, err := NewReader(strings.NewReader(in)).Response("GET"); err == nil {
-			t.Errorf("%q: got %+v, want an error", in, a)
-		}
+		rig.Is(t, rig.Err(NewReader(strings.NewReader(in)).Response("GET")) != nil, true, "%q is refused", in)
 	}
 }
 
@@ -212,12 +210,11 @@ func TestBody(t *testing.T) {
 			b := r.Body(c.length)
 			var got bytes.Buffer
 			err := forward(b, &got)
-			if got.String() != c.want || (err != nil) != c.err || b.Done() != !c.err {
-				t.Errorf("%s, %s: got %d bytes, error %v, done %v", c.name, how, got.Len(), err, b.Done())
-			}
-			if rest, _ := io.ReadAll(r); !c.err && c.length != UntilClose && string(rest) != "next" {
-				t.Errorf("%s, %s: %q follows", c.name, how, rest)
-			}
+			rig.Is(t, got.String() == c.want, true, "%s, %s: %d bytes are those", c.name, how, got.Len())
+			rig.Is(t, err != nil, c.err, "%s, %s: %v: an error", c.name, how, err)
+			rig.Is(t, b.Done(), !c.err, "%s, %s: done", c.name, how)
+			rest, _ := io.ReadAll(r)
+			rig.Is(t, c.err || c.length == UntilClose || string(rest) == "next", true, "%s, %s: %q follows", c.name, how, rest)
 		}
 	}
 }
@@ -283,13 +280,11 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		whole, err := readAll(NewReader(bytes.NewReader(in)))
 		again, errAgain := readAll(NewReader(iotest.OneByteReader(bytes.NewReader(in))))
-		if whole != again || fmt.Sprint(err) != fmt.Sprint(errAgain) {
-			t.Errorf("at once: %q, %v; byte by byte: %q, %v", whole, err, again, errAgain)
-		}
+		rig.Is(t, fmt.Sprint(again, errAgain), fmt.Sprint(whole, err), "byte by byte")
 		// What was understood is written down again, and understood in the same way.
-		if third, err := readAll(NewReader(strings.NewReader(whole))); third != whole || err != io.EOF {
-			t.Errorf("%q was read as %q, %v", whole, third, err)
-		}
+		third, err := readAll(NewReader(strings.NewReader(whole)))
+		rig.Is(t, third, whole, "read again")
+		rig.Is(t, err, io.EOF, "%q, read again", whole)
 	})
 }
 

@@ -83,9 +83,7 @@ func newSite(t testing.TB, http2 bool, handler http.HandlerFunc, change func(*St
 		}
 	}()
 	trusted := x509.NewCertPool()
-	if !trusted.AppendCertsFromPEM(authority.Bundle()) {
-		t.Fatal("the bundle has no certificate")
-	}
+	rig.Is(t, trusted.AppendCertsFromPEM(authority.Bundle()), true, "the bundle has a certificate")
 	s.client = s.newClient(trusted, s.address)
 	t.Cleanup(func() {
 		s.client.CloseIdleConnections()
@@ -156,17 +154,14 @@ func TestServe(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer placeholder")
 		r.Header.Set("X-Forwarded-For", "me")
 		a, body := do(t, s.client, r)
-		if a.ProtoMajor != 2 || a.Header.Get("X-Seen") != "Bearer credential" || body != want+" PUT example.com /a%2Fb?q=placeholder;x|placeholder|me" || a.Trailer.Get("X-End") != "end" {
-			t.Errorf("%s %v %q %v", a.Proto, a.Header, body, a.Trailer)
-		}
+		rig.Is(t, fmt.Sprint(a.Proto, " ", a.Header.Get("X-Seen"), " ", a.Trailer.Get("X-End")), "HTTP/2.0 Bearer credential end", "the answer")
+		rig.Is(t, body, want+" PUT example.com /a%2Fb?q=placeholder;x|placeholder|me", "the request")
 		r = request(t, "GET", "https://example.com/other", nil)
 		r.Header.Set("Authorization", "Bearer placeholder")
-		if a, body := do(t, s.client, r); a.Header.Get("X-Seen") != "Bearer placeholder" || body != want+" GET example.com /other||" {
-			t.Errorf("%v %q", a.Header, body)
-		}
-		if http2 && s.dials.Load() != 1 {
-			t.Errorf("%d connections to a destination that speaks HTTP/2", s.dials.Load())
-		}
+		a, body = do(t, s.client, r)
+		rig.Is(t, a.Header.Get("X-Seen"), "Bearer placeholder", "elsewhere")
+		rig.Is(t, body, want+" GET example.com /other||", "the request")
+		rig.Is(t, !http2 || s.dials.Load() == 1, true, "%d connections: one to a destination that speaks HTTP/2", s.dials.Load())
 		// Another host than that of the tunnel.
 		r = request(t, "GET", "https://example.com/", nil)
 		for _, r.Host = range []string{"other.test", "example.com:8443"} {
@@ -254,9 +249,8 @@ func TestAuthority(t *testing.T) {
 	}
 	rig.Is(t, len(a.leaves) <= maxLeaves, true, "%d certificates are few", len(a.leaves))
 	block, _ := pem.Decode(other.Bundle())
-	if root, err := x509.ParseCertificate(block.Bytes); err != nil || !root.MaxPathLenZero || !root.IsCA {
-		t.Errorf("%+v, %v", root, err)
-	}
+	root := rig.Value(x509.ParseCertificate(block.Bytes))
+	rig.Is(t, root.MaxPathLenZero && root.IsCA, true, "it can make certificates, and nothing that can")
 }
 
 // TestLargeHeads: heads beyond the bound have no way through, of requests and of answers.
@@ -279,9 +273,7 @@ func TestLargeHeads(t *testing.T) {
 	}
 	if a, err := s.client.Do(r); err == nil {
 		_ = a.Body.Close()
-		if a.StatusCode < 400 {
-			t.Error(a.Status)
-		}
+		rig.Is(t, a.StatusCode >= 400, true, "%s is a refusal", a.Status)
 	}
 	rig.Is(t, arrived.Load(), 1, "the request has arrived")
 }
@@ -326,9 +318,7 @@ func TestEnd(t *testing.T) {
 	cancel()
 	<-ended
 	<-over
-	if err := <-failed; err == nil {
-		t.Error("the request has an answer")
-	}
+	rig.Is(t, <-failed != nil, true, "the request fails")
 }
 
 // BenchmarkHTTP2 compares requests through an interception with those without, in turns. What is

@@ -34,19 +34,14 @@ func masked(t *testing.T, c Config, secrets ...string) (*Broker, map[string]stri
 	rig.Must(t, err)
 	environ := b.Environ(bundle)
 	for _, s := range secrets {
-		if strings.Contains(strings.Join(environ, "\n"), s) {
-			t.Errorf("the environment shows %s", s)
-		}
-		if strings.Contains(log.String(), s) {
-			t.Errorf("the log shows %s", s)
-		}
+		rig.Is(t, strings.Contains(strings.Join(environ, "\n"), s), false, "the environment shows %s", s)
+		rig.Is(t, strings.Contains(log.String(), s), false, "the log shows %s", s)
 	}
 	env := map[string]string{}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if _, twice := env[name]; twice {
-			t.Errorf("%s is there twice", name)
-		}
+		_, twice := env[name]
+		rig.Is(t, twice, false, "%s is there twice", name)
 		env[name] = value
 	}
 	return b, env, log.String()
@@ -127,9 +122,8 @@ func TestNotMasked(t *testing.T) {
 	// Of two values of one name each is masked.
 	b, err := New(Config{Environ: []string{"TOK=" + secret, "TOK=tok_" + strings.Repeat("z", 20)}, Providers: mine})
 	rig.Must(t, err)
-	if all := strings.Join(b.Environ(bundle), "\n"); strings.Contains(all, secret) || strings.Contains(all, "zzzzzzzzzzzzzzzzzzzz") {
-		t.Error(all)
-	}
+	all := strings.Join(b.Environ(bundle), "\n")
+	rig.Is(t, strings.Contains(all, secret) || strings.Contains(all, "zzzzzzzzzzzzzzzzzzzz"), false, "%s shows a secret", all)
 }
 
 // TestShortCredential: the letters of a short one stay where they only happen to be.
@@ -138,9 +132,9 @@ func TestShortCredential(t *testing.T) {
 	_, env, _ := masked(t, Config{Environ: []string{"TOK=bin", "SAME=bin", "PATH=/bin:/usr/bin"}, Providers: map[string]Provider{
 		"x": {Env: []string{"TOK"}, Patterns: []string{"[a-z]{3}"}, URLPrefixes: []string{"https://d.test"}},
 	}})
-	if env["TOK"] == "bin" || env["SAME"] != env["TOK"] || env["PATH"] != "/bin:/usr/bin" {
-		t.Error(env)
-	}
+	rig.Is(t, env["TOK"] == "bin", false, "the credential is shown")
+	rig.Is(t, env["SAME"], env["TOK"], "the same value")
+	rig.Is(t, env["PATH"], "/bin:/usr/bin", "PATH")
 }
 
 // TestScope: placeholders are equal within a scope, and mean nothing to another broker (leak L3).
@@ -217,9 +211,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("bearer only, %s: %s: %q, want %q", test.field, value, got, want)
 		}
 	}
-	if value := basic("u", fewEnv["TOK"]); bearerOnly.Restore(here, "Authorization", value) != value {
-		t.Error("Basic is restored where only bearer is named")
-	}
+	rig.Is(t, bearerOnly.Restore(here, "Authorization", basic("u", fewEnv["TOK"])), basic("u", fewEnv["TOK"]), "Basic where only bearer is named")
 
 	value := "Bearer " + place
 	for _, test := range []struct {
@@ -339,15 +331,14 @@ func TestIgnoredProviders(t *testing.T) {
 		{"x", with(func(p *Provider) { p.Auth = []string{"digest"} }), "is not one of bearer"},
 	} {
 		_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret, "BAD=http://not.loopback"}, Providers: map[string]Provider{test.name: test.provider}})
-		if env["TOK"] != secret || strings.Count(log, "\n") != 1 || !strings.Contains(log, test.reason) || strings.Contains(log, "not.loopback") {
-			t.Errorf("%s: %q, %s", test.reason, env["TOK"], log)
-		}
+		rig.Is(t, env["TOK"], secret, "%s: the variable", test.reason)
+		rig.Is(t, strings.Count(log, "\n"), 1, "%s: lines of %s", test.reason, log)
+		rig.Is(t, strings.Contains(log, test.reason) && !strings.Contains(log, "not.loopback"), true, "%s is the reason in %s", test.reason, log)
 	}
 	for _, text := range []string{"http://d.test", "https://", "https:///x", "ftp://d.test", "https://u@d.test", "https://d.test?q", "https://d.test#f", "https://d.test:0", "https://d.test:x", "https://d.test:65536", "https://d.test/a/../b", "https://d.test/%2e", "d..test", "http://*.localhost", ""} {
 		_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret}, Providers: map[string]Provider{"x": with(func(p *Provider) { p.URLPrefixes = []string{text} })}})
-		if env["TOK"] != secret || !strings.Contains(log, "destination") {
-			t.Errorf("%q: %q, %s", text, env["TOK"], log)
-		}
+		rig.Is(t, env["TOK"], secret, "%q: the variable", text)
+		rig.Is(t, strings.Contains(log, "destination"), true, "%q: %s names what is wrong", text, log)
 	}
 	for text, want := range map[string]destination{
 		"https://d.test":         {tls: true, host: "d.test", port: 443},
@@ -362,9 +353,8 @@ func TestIgnoredProviders(t *testing.T) {
 		rig.Is(t, rig.Value(parsePlace(text)), want, "%s", text)
 	}
 	_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret, "TOK2=" + secret}, Providers: map[string]Provider{"a": good, "b": good}}, secret)
-	if env["TOK"] != env["TOK2"] || !strings.Contains(log, "provider=b") {
-		t.Errorf("the second provider of a variable: %v, %s", env, log)
-	}
+	rig.Is(t, env["TOK2"], env["TOK"], "the placeholder of the same value")
+	rig.Is(t, strings.Contains(log, "provider=b"), true, "%s names the second provider of a variable", log)
 }
 
 // TestHiddenProvider: what the variables of an operator's provider hold is masked or removed,
@@ -383,9 +373,9 @@ func TestHiddenProvider(t *testing.T) {
 		earlier := mine["mine"]
 		earlier.Env = []string{"GITHUB_TOKEN"}
 		_, env, _ := masked(t, Config{Environ: []string{"PATH=/bin", "TOK=" + other, "COPY=a " + other}, Operator: map[string]Provider{"earlier": earlier, "x": p}}, other)
-		if _, ok := env["TOK"]; ok || env["PATH"] != "/bin" {
-			t.Errorf("%+v: %v", p, env)
-		}
+		_, there := env["TOK"]
+		rig.Is(t, there, false, "%+v: it is there", p)
+		rig.Is(t, env["PATH"], "/bin", "PATH")
 	}
 }
 
@@ -416,14 +406,10 @@ func TestShapes(t *testing.T) {
 			next := s.texts(len(value))
 			for i := range 20 {
 				text := next(rand.New(rand.NewPCG(1, uint64(i))))
-				if len(text) != len(value) || !s.whole.MatchString(text) {
-					t.Errorf("%s: %q for %q", pattern, text, value)
-				}
+				rig.Is(t, len(text) == len(value) && s.whole.MatchString(text), true, "%s: %q is like %q", pattern, text, value)
 				seen[text] = true
 			}
-			if len(seen) < 2 {
-				t.Errorf("%s: %q has the placeholders %v", pattern, value, seen)
-			}
+			rig.Is(t, len(seen) >= 2, true, "%s: %q has the placeholders %v", pattern, value, seen)
 		}
 	}
 	s, err := newShape("tok_[a-z]{20}")

@@ -62,9 +62,8 @@ func TestHost(t *testing.T) {
 		{"pub.\u00adtest", ""},
 	} {
 		got, err := Host(test.text)
-		if got != test.want || (err == nil) != (test.want != "") {
-			t.Errorf("%q: %q, %v; want %q", test.text, got, err, test.want)
-		}
+		rig.Is(t, got, test.want, "%q", test.text)
+		rig.Is(t, err == nil, test.want != "", "%q: %v: it is a host", test.text, err)
 	}
 }
 

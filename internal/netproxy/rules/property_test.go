@@ -58,17 +58,13 @@ func TestCeilingTightens(t *testing.T) {
 		r, addr := drawRequest(t), addresses.Draw(t, "address")
 		both := a.Under(b)
 		got, one, other := both.Judge(r), a.Judge(r), b.Judge(r)
-		if got.rank() < one.rank() || got.rank() < other.rank() {
-			t.Fatalf("%+v: %+v under %+v gives %+v", r, one, other, got)
-		}
+		rig.Is(t, got.rank() >= max(one.rank(), other.rank()), true, "%+v: %+v under %+v gives %+v, which is as strict", r, one, other, got)
 		for _, judge := range []func(*Hosts) bool{
 			func(p *Hosts) bool { _, refused := p.JudgeAddresses(r, []netip.Addr{addr}); return refused },
 			func(p *Hosts) bool { _, refused := p.JudgeDial(r, addr); return refused },
 			func(p *Hosts) bool { _, refused := p.JudgeMethod(r, false); return refused },
 		} {
-			if judge(both) != (judge(a) || judge(b)) {
-				t.Fatalf("%+v at %s: the stricter does not win", r, addr)
-			}
+			rig.Is(t, judge(both), judge(a) || judge(b), "%+v at %s: refused by both together", r, addr)
 		}
 	})
 }
@@ -83,9 +79,8 @@ func TestMoreEntries(t *testing.T) {
 		rules.Review = append(rules.Review, patterns.Draw(t, "more"))
 		after, err := Compile(rules)
 		rig.Must(t, err)
-		if v, w := before.Judge(r), after.Judge(r); w.rank() < v.rank() {
-			t.Fatalf("%+v: %+v, then %+v", r, v, w)
-		}
+		v, w := before.Judge(r), after.Judge(r)
+		rig.Is(t, w.rank() >= v.rank(), true, "%+v: %+v, then %+v: it is as strict", r, v, w)
 	})
 }
 
@@ -133,17 +128,11 @@ func FuzzHost(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := Host(host); err != nil || again != host {
-			t.Errorf("%q is %q, which is %q, %v", text, host, again, err)
-		}
+		rig.Is(t, rig.Value(Host(host)), host, "%q, again", text)
 		if len(host) > maxHost || strings.ContainsAny(host, "%@/[]*? \r\n\x00") || strings.ToLower(host) != host {
 			t.Errorf("%q is %q", text, host)
 		}
-		for i := range len(host) {
-			if host[i] >= 0x80 {
-				t.Errorf("%q is %q", text, host)
-			}
-		}
+		rig.Is(t, strings.ContainsFunc(host, func(r rune) bool { return r >= 0x80 }), false, "%q is %q, beyond ASCII", text, host)
 	})
 }
 
@@ -157,15 +146,9 @@ func FuzzPattern(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, host string, port uint16, wide bool) {
 		p, err := parse(text)
 		if err != nil {
-			switch said := err.Error(); {
-			case said == errEmpty.Error():
-			case strings.HasPrefix(said, "unsupported "), strings.HasPrefix(said, "brackets "):
-				if !strings.HasSuffix(said, ": "+text) {
-					t.Errorf("%q: %v", text, err)
-				}
-			default:
-				t.Errorf("%q: %v", text, err)
-			}
+			said := err.Error()
+			known := strings.HasPrefix(said, "unsupported ") || strings.HasPrefix(said, "brackets ")
+			rig.Is(t, said == errEmpty.Error() || known && strings.HasSuffix(said, ": "+text), true, "%q: %s: an error of the contract", text, said)
 			return
 		}
 		if host, err = Host(host); err != nil {
