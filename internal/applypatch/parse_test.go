@@ -94,9 +94,8 @@ func checkCounts(t *testing.T, c *chunk) {
 	}
 	counted.context, counted.body, counted.atEnd = c.context, c.body, c.atEnd
 	rig.Is(t, *c, counted, "a chunk")
-	if c.olds != len(c.old()) || c.olds+c.news == 0 {
-		t.Errorf("%d old lines, %d new ones of %q", c.olds, c.news, c.body)
-	}
+	rig.Is(t, c.olds, len(c.old()), "old lines of %q", c.body)
+	rig.Is(t, c.olds+c.news > 0, true, "%q has lines", c.body)
 }
 
 // TestParseBounds: a patch with very many parts is refused before they fill the memory.

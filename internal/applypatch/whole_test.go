@@ -86,32 +86,9 @@ func put(t *testing.T, path, text string) {
 func look(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return err
-		}
-		name, _ := filepath.Rel(dir, path)
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		text := ""
-		switch d.Type() {
-		case fs.ModeDir:
-			if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
-				return err
-			}
-		case fs.ModeSymlink:
-			text, err = os.Readlink(path)
-		default:
-			var data []byte
-			data, err = os.ReadFile(path)
-			text = string(data)
-		}
-		found[name] = info.Mode().String() + " " + text
-		return err
+	walk(t, dir, func(path string, mode fs.FileMode, data []byte) {
+		found[rig.Value(filepath.Rel(dir, path))] = mode.String() + " " + string(data)
 	})
-	rig.Must(t, err)
 	return found
 }
 
@@ -128,9 +105,8 @@ func TestWhole(t *testing.T) {
 	rig.Must(t, err)
 	rig.Same(t, "files", after, look(t, other))
 	rig.Is(t, Summary(changes), Summary(same), "what was told, and in order")
-	if c := changes[3]; c.Kind != Update || c.Path != "moved/d" || c.Name != dir+"/moved/d" || c.From != dir+"/d" {
-		t.Errorf("a move is %+v", c)
-	}
+	c := changes[3]
+	rig.Is(t, fmt.Sprint(c.Kind == Update, c.Path, " ", c.Name, " ", c.From), "truemoved/d "+dir+"/moved/d "+dir+"/d", "a move is an update")
 }
 
 // errFault is what a call fails with in the tests of failures.
