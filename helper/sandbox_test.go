@@ -98,17 +98,15 @@ func TestSandboxRun(t *testing.T) {
 	box := helper.NewSandbox(helper.SandboxConfig{StateDir: filepath.Join(t.TempDir(), "state")})
 	workspace, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
 	rig.Must(t, os.WriteFile(secret, []byte("geheim"), 0o600))
-	if code, output := run(t, box, readOnly(), "cat "+secret+"; echo x > "+workspace+"/new; echo $?; exit 7"); code != 7 || !strings.HasPrefix(output, "geheim") || strings.HasSuffix(output, "\n0\n") {
-		t.Errorf("read only: code %d, output %q", code, output)
-	}
+	code, output := run(t, box, readOnly(), "cat "+secret+"; echo x > "+workspace+"/new; echo $?; exit 7")
+	rig.Is(t, code, 7, "read only: code")
+	rig.Is(t, strings.HasPrefix(output, "geheim") && !strings.HasSuffix(output, "\n0\n"), true, "%q: it reads and does not write", output)
 	profile := readOnly()
 	profile.Private = []string{secret}
 	profile.Cwd, profile.WorkspaceRoots = workspace, []string{workspace}
 	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write})
-	code, output := run(t, box, profile, "cat "+secret+"; cd "+workspace+" && echo x > new && mkdir .git/hooks")
-	if code == 0 || strings.Contains(output, "geheim") {
-		t.Errorf("a workspace: code %d, output %q", code, output)
-	}
+	code, output = run(t, box, profile, "cat "+secret+"; cd "+workspace+" && echo x > new && mkdir .git/hooks")
+	rig.Is(t, code != 0 && !strings.Contains(output, "geheim"), true, "a workspace: code %d, output %q: it fails", code, output)
 	rig.Check(t, rig.Err(os.Stat(filepath.Join(workspace, "new"))))
 	rig.Check(t, box.Close())
 	rig.Is(t, rig.Err(os.Lstat(filepath.Join(workspace, ".git"))), os.ErrNotExist, ".git is left")
@@ -138,9 +136,8 @@ func TestSandboxStage(t *testing.T) {
 	for _, chunk := range p.Read(0, nil).Chunks {
 		output.Write(chunk.Data)
 	}
-	if _, code, _, _ := p.State(); code == 0 || !strings.Contains(output.String(), "100\n") {
-		t.Errorf("code %d, output %q", code, output.String())
-	}
+	_, code, _, _ := p.State()
+	rig.Is(t, code != 0 && strings.Contains(output.String(), "100\n"), true, "code %d, output %q: the limit, and a failure", code, output.String())
 }
 
 // TestSandboxUnconfined: what restricts nothing is not run as if it were confined.

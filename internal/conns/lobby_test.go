@@ -1,6 +1,7 @@
 package conns
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -83,9 +84,7 @@ func TestAttended(t *testing.T) {
 		time.Sleep(time.Hour)
 		third, _, ok := enter(l, nil)
 		synctest.Wait() // the second frees its seat before secondGone is closed
-		if !ok || isClosed(firstGone) || !isClosed(secondGone) {
-			t.Errorf("closed: %v and %v, want the second alone", isClosed(firstGone), isClosed(secondGone))
-		}
+		rig.Is(t, fmt.Sprint(ok, isClosed(firstGone), isClosed(secondGone)), "true false true", "let in, first closed, second closed")
 		l.Attend(third)
 		// All are attended to: the next one waits until one leaves, or done is
 		// closed.

@@ -19,7 +19,5 @@ func TestLocationsWait(t *testing.T) {
 		os.Symlink(home+"/fifo", cache+"fifo"), os.Symlink(home+"/fifo", cache+"market/fifo"))
 	rig.Must(t, err)
 	all, incomplete := Places{CodexHome: home}.Locations()
-	if incomplete || len(all) != 2 || all[0].ID != "plugin@market" {
-		t.Errorf("found %v, incomplete %v", all, incomplete)
-	}
+	rig.Is(t, !incomplete && len(all) == 2 && all[0].ID == "plugin@market", true, "%v, incomplete %v: all are found", all, incomplete)
 }

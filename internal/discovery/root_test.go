@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -61,25 +60,21 @@ func TestRead(t *testing.T) {
 		"n/.codex-plugin/plugin.json": `{"name":"nested"}`, "n/t/SKILL.md": skill,
 	})
 	r := read(t, root)
-	if p := r.Plugin; p == nil || p.Manifest.Path != root+"/.claude-plugin/plugin.json" || p.MCP.Contents != "M" || p.Apps.Contents != "A" {
-		t.Errorf("plugin %+v", p)
-	}
+	p := r.Plugin
+	rig.Is(t, p.Manifest.Path+" "+p.MCP.Contents+p.Apps.Contents, root+"/.claude-plugin/plugin.json MA", "plugin")
 	var skills []string
 	for _, s := range r.Skills {
 		skills = append(skills, strings.TrimPrefix(s.Instructions.Path, root)+fmt.Sprint(s.Metadata != nil))
 	}
 	rig.Is(t, strings.Join(skills, " "), "/.git/x/SKILL.mdfalse /n/t/SKILL.mdfalse /s/SKILL.mdtrue", "skills")
-	if len(r.Namespaces) != 2 || !slices.Equal(troubles(r), []discovery.Trouble{discovery.NotDotSlash}) {
-		t.Errorf("%d namespaces, %+v", len(r.Namespaces), r.Warnings)
-	}
+	rig.Is(t, len(r.Namespaces), 2, "namespaces")
+	rig.Same(t, "troubles", []discovery.Trouble{discovery.NotDotSlash}, troubles(r))
 	d := r.Describe(root)
 	var names []string
 	for _, s := range d.Skills {
 		names = append(names, s.Name)
 	}
-	if got := strings.Join(names, " "); got != "demo:s nested:s demo:s" || d.DisplayName != "demo" || !d.IsPlugin {
-		t.Errorf("%s, %+v", got, d)
-	}
+	rig.Is(t, fmt.Sprint(names, d.DisplayName, d.IsPlugin), "[demo:s nested:s demo:s]demotrue", "names, name, plugin")
 }
 
 func TestReadNothing(t *testing.T) {

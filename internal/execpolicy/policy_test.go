@@ -174,9 +174,7 @@ func TestReason(t *testing.T) {
 	v := (&Policy{Rules: rules}).Start([]string{"a", "b", "c"}, nil)
 	rig.Is(t, v.Reason(), "`a b c` rejected: last", "the result")
 	long := (&Policy{Unmatched: rule.Prompt}).Start([]string{strings.Repeat("é", 1000)}, nil).Reason()
-	if len(long) > maxShown+100 || !strings.Contains(long, "…` requires approval") {
-		t.Errorf("got %q", long)
-	}
+	rig.Is(t, len(long) <= maxShown+100 && strings.Contains(long, "…` requires approval"), true, "%q is cut", long)
 }
 
 // TestProposed: a rule is proposed for the command that is asked about, if no rule asks.

@@ -147,9 +147,8 @@ func TestRoundTrip(t *testing.T) {
 		rig.Must(t, err)
 		got, err := os.Lstat(filepath.Join(dir, "dst", name))
 		rig.Must(t, err)
-		if want.Mode()&^fs.ModeSetuid != got.Mode() || !want.ModTime().Equal(got.ModTime()) {
-			t.Errorf("%s is %v of %v, and was %v of %v", name, got.Mode(), got.ModTime(), want.Mode(), want.ModTime())
-		}
+		rig.Is(t, got.Mode(), want.Mode()&^fs.ModeSetuid, "%s: mode", name)
+		rig.Is(t, got.ModTime(), want.ModTime(), "%s: time", name)
 	}
 	info, err := os.Stat(filepath.Join(dir, "dst/big"))
 	rig.Must(t, err)
@@ -157,9 +156,8 @@ func TestRoundTrip(t *testing.T) {
 	rig.Is(t, blocks <= 8*buffered, true, "the file with holes takes %d bytes, which are few", blocks)
 	first, again := rig.Value(os.Stat(dir+"/dst/a/f")), rig.Value(os.Stat(dir+"/dst/again"))
 	rig.Is(t, os.SameFile(first, again), true, "two names of a file are one file")
-	if want := int64(64*buffered) + 300; total < want || came < int64(64*buffered) || came > total {
-		t.Errorf("%d bytes of %d have come", came, total)
-	}
+	const large = int64(64 * buffered)
+	rig.Is(t, total >= large+300 && came >= large && came <= total, true, "%d bytes of %d have come", came, total)
 }
 
 // TestTargets: docker's rules, which are mostly those of cp(1).

@@ -483,9 +483,7 @@ func TestMerging(t *testing.T) {
 		}
 		for merging.list.Len() > 0 {
 			for _, c := range merging.take().Changes {
-				if !told.apply(c, false) {
-					t.Fatalf("seed %d: %v is from nowhere", seed, c)
-				}
+				rig.Is(t, told.apply(c, false), true, "seed %d: %v is from somewhere", seed, c)
 			}
 		}
 		rig.Same(t, fmt.Sprint("seed ", seed), all, told)
@@ -503,9 +501,7 @@ func TestBounds(t *testing.T) {
 	sum := 0
 	for c.list.Len() > 0 {
 		b := c.take()
-		if len(b.Changes) > maxBatch || b.Overflow {
-			t.Fatalf("a batch has %d changes, overflow %v", len(b.Changes), b.Overflow)
-		}
+		rig.Is(t, len(b.Changes) <= maxBatch && !b.Overflow, true, "a batch has %d changes, overflow %v", len(b.Changes), b.Overflow)
 		sum += len(b.Changes)
 	}
 	rig.Is(t, sum, maxChanges, "changes")

@@ -274,10 +274,9 @@ func TestReadBodyAllocatesOnce(t *testing.T) {
 	})
 	resp, err := newClient(t, Config{}).Do(t.Context(), get(s.URL))
 	rig.Must(t, err)
-	body, err := resp.ReadBody(anyBuffer)
-	if err != nil || len(body) != size || cap(body) > size {
-		t.Errorf("got %d bytes in %d, %v, want %d", len(body), cap(body), err, size)
-	}
+	body := rig.Value(resp.ReadBody(anyBuffer))
+	rig.Is(t, len(body), size, "bytes")
+	rig.Is(t, cap(body) <= size, true, "%d bytes are taken", cap(body))
 }
 
 func TestHeaderFromEnvironment(t *testing.T) {
@@ -406,10 +405,9 @@ func TestNoConnection(t *testing.T) {
 	address := l.Addr().String()
 	l.Close()
 	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
-	transport, ok := errors.AsType[*TransportError](err)
-	if !ok || transport.URL != "http://"+address+"/p?q" || strings.Contains(err.Error(), "secret") {
-		t.Errorf("got %v, want a TransportError for the url without credentials", err)
-	}
+	transport, _ := errors.AsType[*TransportError](err)
+	rig.Is(t, transport.URL, "http://"+address+"/p?q", "%v is for", err)
+	rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%v has credentials", err)
 }
 
 func TestCancelledContext(t *testing.T) {

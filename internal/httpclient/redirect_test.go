@@ -47,9 +47,8 @@ func TestRedirectMethods(t *testing.T) {
 			continue
 		}
 		method, length, _ := strings.Cut(tt.want, " ")
-		if !strings.HasPrefix(body, method+" /done ") || !strings.Contains(body, " length="+length+"\n") {
-			t.Errorf("%s %d: second request was %q, want %s", tt.method, tt.code, body, tt.want)
-		}
+		second := strings.HasPrefix(body, method+" /done ") && strings.Contains(body, " length="+length+"\n")
+		rig.Is(t, second, true, "%s %d: the second request %q is %s", tt.method, tt.code, body, tt.want)
 		kept := strings.Contains(body, "Content-Type: t/x") && strings.Contains(body, "Content-Encoding: id")
 		rig.Is(t, kept, length == "2", "%s %d: headers of the body are kept in %q", tt.method, tt.code, body)
 		rig.Is(t, strings.Contains(body, "X-K: 1"), true, "%s %d: x-k is in %q", tt.method, tt.code, body)
@@ -155,13 +154,10 @@ func TestRedirectOrigins(t *testing.T) {
 		rig.Must(t, err)
 		h := &hop{method: "GET", url: from, header: http.Header{"Authorization": {"s"}, "X-Api-Key": {"s"}, "Referer": {"http://orig/"}, "Accept": {"*/*"}}}
 		next, err := h.redirect(&http.Response{StatusCode: 302, Header: http.Header{"Location": {tt.to}}})
-		if err != nil || next == nil {
-			t.Fatalf("%s to %s: %v, %v", tt.from, tt.to, next, err)
-		}
+		rig.Must(t, err)
 		got := next.header
-		if (got["Authorization"] != nil) != tt.standard || (got["X-Api-Key"] != nil) != tt.custom || (got["Referer"] != nil) != tt.referer || got["Accept"] == nil {
-			t.Errorf("%s to %s: %v", tt.from, tt.to, got)
-		}
+		rig.Is(t, fmt.Sprint(got["Authorization"] != nil, got["X-Api-Key"] != nil, got["Referer"] != nil, got["Accept"] != nil),
+			fmt.Sprint(tt.standard, tt.custom, tt.referer, true), "%s to %s", tt.from, tt.to)
 	}
 }
 

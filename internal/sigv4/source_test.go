@@ -281,9 +281,8 @@ func TestEndpoints(t *testing.T) {
 			i.do(func() {
 				rig.Is(t, i.requests[len(i.requests)-1], tt.asked, "asked")
 			})
-			if k.AccessKeyID != "ASIA1" || k.SecretAccessKey != "hidden" || k.SessionToken != "session" || k.Expires.IsZero() {
-				t.Error("the keys are other ones")
-			}
+			rig.Is(t, k.AccessKeyID+k.SecretAccessKey+k.SessionToken, "ASIA1hiddensession", "the keys")
+			rig.Is(t, k.Expires.IsZero(), false, "the keys never end")
 		})
 	}
 }

@@ -37,9 +37,8 @@ func newHarness(t testing.TB, budget int64) *harness {
 	r.set = NewSet(r.budget)
 	t.Cleanup(func() {
 		r.set.CloseAll()
-		if used := r.budget.used.Load(); used != 0 || r.budget.open != 0 {
-			t.Errorf("%d bytes and %d sockets are left", used, r.budget.open)
-		}
+		rig.Is(t, r.budget.used.Load(), 0, "bytes that are left")
+		rig.Is(t, r.budget.open, 0, "sockets that are left")
 	})
 	return r
 }
@@ -134,16 +133,12 @@ func TestWindow(t *testing.T) {
 		s.Tell(0, got.take)
 		for n := 0; n < len(sent); {
 			n = min(n+int(window), len(sent))
-			if have := got.await(t, n); len(have) != n {
-				t.Fatalf("window %d: %d bytes were told, %d may be", window, len(have), n)
-			}
+			rig.Is(t, len(got.await(t, n)), n, "window %d: bytes that were told", window)
 			rig.Must(t, s.Ack(uint64(n)))
 		}
 		writing.Wait()
-		rest := got.await(t, len(sent))
-		if end := got.awaitEnd(t); !bytes.Equal(rest, sent) || end != io.EOF {
-			t.Errorf("window %d: %d bytes of %d, %v", window, len(rest), len(sent), end)
-		}
+		rig.Is(t, bytes.Equal(got.await(t, len(sent)), sent), true, "window %d: what has come was sent", window)
+		rig.Is(t, got.awaitEnd(t), io.EOF, "window %d: the end", window)
 	}
 }
 
@@ -307,9 +302,7 @@ func TestWriteWaits(t *testing.T) {
 			err = <-result
 		case err = <-result:
 		}
-		if err != nil && !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
+		rig.Is(t, err == nil || errors.Is(err, context.Canceled), true, "%v: it is only cancelled", err)
 		cancel()
 		turn, written, err := s.Rewind(t.Context(), 0)
 		rig.Must(t, err)

@@ -315,9 +315,9 @@ func TestGiven(t *testing.T) {
 		"theirs/own": false, "sticky/theirs": false, "group/theirs": false, "sticky/planted": false, "through": false, "loop": false,
 	} {
 		to, ok, err := given(top + "/" + name)
-		if ok != want || ok && to != stranger || err != nil {
-			t.Errorf("%s: uid %d, %v, %v; want %v", name, to, ok, err, want)
-		}
+		rig.Check(t, err)
+		rig.Is(t, ok, want, "%s: it is given", name)
+		rig.Is(t, !ok || to == stranger, true, "%s: to uid %d", name, to)
 	}
 	_, ok, err := given("run")
 	rig.Is(t, ok || err != nil, false, "%v: a path from the folder of the process is given", err)

@@ -78,9 +78,8 @@ func TestMetadata(t *testing.T) {
 		"    - {type: mcp, value: ' g  h ', oauth: {callback_port: 8080}, more: 1}\n    - {type: mcp}\n" +
 		"    - {type: mcp, value: " + strings.Repeat("x", 2000) + "}\n" +
 		"policy: {allow_implicit_invocation: false, products: [codex, ATLAS]}")
-	if len(m.Tools) != 1 || m.Tools[0].Value != "g h" || m.Tools[0].Type != "mcp" || *m.Tools[0].OAuthCallbackPort != 8080 {
-		t.Errorf("tools %+v", m.Tools)
-	}
+	rig.Is(t, len(m.Tools), 1, "tools")
+	rig.Is(t, fmt.Sprint(m.Tools[0].Type, " ", m.Tools[0].Value, *m.Tools[0].OAuthCallbackPort), "mcp g h8080", "the tool")
 	rig.Is(t, fmt.Sprint(*m.Policy.AllowImplicitInvocation, m.Policy.Products), "false [codex atlas]", "policy")
 	for _, wrong := range []string{
 		"{oops", "", "5", "interface: 5", "policy: 5", "policy: {products: [bogus]}", "policy: {products: codex}",

@@ -174,10 +174,7 @@ func TestMeter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rules, err := parse(text)
-			if err == nil || rules != nil {
-				t.Errorf("got %v, %v", rules, err)
-			}
-			t.Logf("%s: %v", name, err)
+			rig.Is(t, err != nil && rules == nil, true, "%v, %v: it is refused", rules, err)
 		})
 	}
 }
@@ -280,9 +277,7 @@ func FuzzInstrument(f *testing.F) {
 			return // without the bounds it might not end
 		}
 		plain, err := plainly(text)
-		if err != nil || !reflect.DeepEqual(plain, metered) {
-			t.Fatalf("metered: %+v\nplain: %+v, %v", metered, plain, err)
-		}
+		rig.Is(t, err == nil && reflect.DeepEqual(plain, metered), true, "metered: %+v\nplain: %+v, %v: the same", metered, plain, err)
 	})
 }
 

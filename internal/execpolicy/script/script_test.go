@@ -137,9 +137,8 @@ func TestLiteral(t *testing.T) {
 		for _, c := range commands {
 			got = append(got, strings.Join(c.Prefix(), " "))
 		}
-		if !ok || strings.Join(got, "|") != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
+		rig.Is(t, ok, true, "%q can be read", text)
+		rig.Is(t, strings.Join(got, "|"), want, "%q", text)
 	}
 }
 
