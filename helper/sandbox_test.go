@@ -22,6 +22,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestDispatchLeavesTheRest: Dispatch does nothing with arguments that users
+// type, even if they look much like those of a mode.
+func TestDispatchLeavesTheRest(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"", "agent", "agent ", "agent sandbox", "agent --sandbox-init", "agent exec fs-helper", "agent " + helper.GuardArg + " more"} {
+		code, ok := helper.Dispatch(strings.Split(line, " "))
+		rig.Is(t, fmt.Sprint(code, ok), "0 false", "%q", line)
+	}
+	code, ok := helper.Dispatch(nil)
+	rig.Is(t, fmt.Sprint(code, ok), "0 false", "no arguments")
+}
+
 // readOnly lets a command read everything and write in nothing.
 func readOnly() sandbox.Profile {
 	return sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}}

@@ -7,8 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/execpolicy"
-	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -17,7 +15,6 @@ import (
 // waits for the answers, and the output of the command can wait for the questions.
 func TestJudgeGone(t *testing.T) {
 	t.Parallel()
-	policy := &execpolicy.Policy{Unmatched: rule.Prompt}
 	asked, ended := make(chan struct{}), make(chan error, 1)
 	desk := &Desk{
 		Ask: func(ctx context.Context, _ string, _, _ any) error {
@@ -29,12 +26,8 @@ func TestJudgeGone(t *testing.T) {
 		Tell: func(string, any) {},
 	}
 	desk.Attach(true)
-	ours, theirs, err := judge.Pair()
-	rig.Must(t, err)
-	j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-	rig.Must(t, err)
-	p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, "p", quiet{}, ours)
-	p.Begin()
+	p, j, theirs, end := open(t, desk, "p")
+	defer end()
 	decided := make(chan error, 1)
 	go func() {
 		decided <- j.Decide(&judge.Exec{Real: []string{"/bin/a"}, Argv: []string{"a"}, Thread: os.Getpid()})
@@ -44,6 +37,4 @@ func TestJudgeGone(t *testing.T) {
 	rig.Is(t, <-ended, errExited, "the question has ended")
 	p.Exited()
 	rig.Is(t, <-decided != nil, true, "the program was not allowed")
-	ours.Close()
-	unix.Close(theirs)
 }

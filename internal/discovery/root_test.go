@@ -274,6 +274,16 @@ func TestLocationsHostile(t *testing.T) {
 	}, locations(discovery.Places{CodexHome: dir}))
 }
 
+// TestLocationsWait: links to fifos among the folders of plugins hold nobody up.
+func TestLocationsWait(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	cache := home + "/plugins/cache/"
+	rig.Must(t, os.MkdirAll(cache+"market/plugin/1", 0o700), unix.Mkfifo(home+"/fifo", 0o600),
+		os.Symlink(home+"/fifo", cache+"fifo"), os.Symlink(home+"/fifo", cache+"market/fifo"))
+	rig.Same(t, "locations", []string{"plugin@market 1", "codex-home-skills"}, locations(discovery.Places{CodexHome: home}))
+}
+
 // opens counts what is opened of a file system.
 type opens struct {
 	fsops.FS
