@@ -33,9 +33,7 @@ func TestBacklog(t *testing.T) {
 			case 0:
 				space := b.Space()
 				if space == nil {
-					if dropped == uint64(len(all)) && borrowed == nil {
-						t.Fatal("no space in an empty backlog")
-					}
+					rig.Is(t, dropped == uint64(len(all)) && borrowed == nil, false, "no space in an empty backlog")
 					continue
 				}
 				m := rapid.IntRange(0, len(space)).Draw(t, "bytes")
@@ -57,9 +55,7 @@ func TestBacklog(t *testing.T) {
 					t.Fatalf("%d bytes from %d, or other ones", len(borrowed), offset)
 				}
 			case 2:
-				if borrowed != nil && !bytes.Equal(borrowed, before) {
-					t.Fatal("borrowed bytes have changed")
-				}
+				rig.Is(t, borrowed == nil || bytes.Equal(borrowed, before), true, "borrowed bytes are as they were")
 				b.Return()
 				borrowed = nil
 			default:

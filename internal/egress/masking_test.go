@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,14 +27,17 @@ func TestTrustFileChanged(t *testing.T) {
 		change func() error
 	}{
 		{"other bytes", func() error { return os.WriteFile(path, []byte("other"), 0o600) }},
-		{"a sparse file", func() error { return sparse(path) }},
+		{"a file that memory is too small for", func() error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<43)) }},
 		{"a fifo", func() error { return unix.Mkfifo(path, 0o600) }},
 		{"a link", func() error { return os.Symlink(other, path) }},
 		{"an endless file", func() error { return os.Symlink("/dev/zero", path) }},
 		{"a directory", func() error { return os.MkdirAll(filepath.Join(path, "in"), 0o700) }},
 		{"a link in wait", func() error { return os.Symlink(other, path+".new") }},
 		{"another place", func() error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"-moved") }},
-		{"a link to others", func() error { return swap(filepath.Dir(path), filepath.Dir(other)) }},
+		{"a link in the place of the directory", func() error {
+			dir := filepath.Dir(path)
+			return errors.Join(os.Rename(dir, dir+"-away"), os.Symlink(filepath.Dir(other), dir))
+		}},
 	} {
 		rig.Must(t, os.Remove(path), tt.change())
 		_, path, err = trusted.get()
@@ -44,22 +48,4 @@ func TestTrustFileChanged(t *testing.T) {
 		rig.Is(t, string(rig.Value(os.ReadFile(path))), string(authority.Bundle()), "%s: the file has", tt.name)
 		rig.Is(t, string(rig.Value(os.ReadFile(other))), "theirs", "%s: another file has", tt.name)
 	}
-}
-
-// swap puts a link in the place of a directory.
-func swap(dir, to string) error {
-	if err := os.Rename(dir, dir+"-away"); err != nil {
-		return err
-	}
-	return os.Symlink(to, dir)
-}
-
-// sparse makes a file that nobody has memory for.
-func sparse(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Truncate(1 << 43)
 }

@@ -18,10 +18,7 @@ func rulesOf(lines ...string) *rule.Set {
 	for _, line := range lines {
 		words := strings.Fields(line)
 		r := &rule.Rule{}
-		var err error
-		if r.Decision, err = rule.ParseDecision(words[0]); err != nil {
-			panic(err)
-		}
+		r.Decision = rig.Value(rule.ParseDecision(words[0]))
 		for _, word := range words[1:] {
 			r.Pattern = append(r.Pattern, []string{word})
 		}

@@ -50,9 +50,8 @@ func FuzzParseURL(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path == "" || strings.ContainsAny(u.RequestURI(), " \r\n\t") {
-			t.Fatalf("parseURL(%q) = %q", text, u)
-		}
+		rig.Is(t, u.Scheme == "http" || u.Scheme == "https", true, "%q: %q is of HTTP", text, u)
+		rig.Is(t, u.Hostname() == "" || u.Path == "" || strings.ContainsAny(u.RequestURI(), " \r\n\t"), false, "%q: %q lacks something", text, u)
 		again, err := parseURL(u.String())
 		rig.Must(t, err)
 		rig.Is(t, again.String(), u.String(), "%q, parsed again", text)

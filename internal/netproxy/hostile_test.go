@@ -89,9 +89,8 @@ func TestManyLookups(t *testing.T) {
 	}
 	close(gate)
 	for _, conn := range conns {
-		if back, err := io.ReadAll(conn); !strings.HasPrefix(string(back), "HTTP/1.1 403 ") {
-			t.Errorf("got %q, %v", back, err)
-		}
+		back, err := io.ReadAll(conn)
+		rig.Is(t, strings.HasPrefix(string(back), "HTTP/1.1 403 "), true, "%q, %v: it is refused", back, err)
 	}
 	if n := most.Load(); n > 2*maxLookups { // IPv4 and IPv6 of each
 		t.Errorf("%d questions at once", n)
@@ -161,9 +160,8 @@ func TestManyTunnels(t *testing.T) { // not parallel: it measures the process
 		}
 	}
 	rig.Is(t, len(open), room, "tunnels")
-	if used := use(); used > before+uint64(room)*(40<<10) {
-		t.Errorf("%d tunnels take %d bytes", room, used-before)
-	}
+	used := use()
+	rig.Is(t, used <= before+uint64(room)*(40<<10), true, "%d tunnels take %d bytes, from %d", room, used, before)
 	for _, conn := range open {
 		_ = conn.Close()
 	}

@@ -195,10 +195,8 @@ func TestInsideConnect(t *testing.T) {
 			t.Errorf("%q: %v", test.in, err)
 			continue
 		}
-		body, err := io.ReadAll(a.Body)
-		if got := a.Status + " " + string(body); err != nil || !strings.Contains(got, test.want) {
-			t.Errorf("%q: %s, %v", test.in, got, err)
-		}
+		got := a.Status + " " + string(rig.Value(io.ReadAll(a.Body)))
+		rig.Is(t, strings.Contains(got, test.want), true, "%q: %s has %q", test.in, got, test.want)
 		_ = secure.Close()
 	}
 	heads, _ := v.seen()
@@ -288,9 +286,8 @@ func TestInsideLimited(t *testing.T) {
 		conn := v.dial()
 		open(t, conn, v.host)
 		say(t, conn, "SSH-2.0-x\r\n")
-		if back, err := io.ReadAll(conn); len(back) > 0 && err == nil {
-			t.Errorf("another protocol: %q", back)
-		}
+		back, err := io.ReadAll(conn)
+		rig.Is(t, len(back) > 0 && err == nil, false, "another protocol: %q", back)
 		other := "127.0.0.1:" + v.port
 		v.want("domain allow baseline_policy allow https_connect "+v.host+" CONNECT", "non_domain deny mode_guard method_not_allowed https_connect "+v.host+" POST",
 			"domain allow baseline_policy allow https_connect "+other+" CONNECT", "non_domain deny mode_guard method_not_allowed https_connect "+other+" POST",
@@ -315,9 +312,8 @@ func TestInsidePlain(t *testing.T) {
 	g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/3", s.addr) + head("/api/4?k="+placeholder, s.addr) + quit)
 	h := socks(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
 	h.raw(greeting + "\x05\x01\x00" + place(t, s.addr) + head("/api/6", s.addr) + quit)
-	if back := g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/5", other.addr)); !strings.Contains(back, "host mismatch") {
-		t.Errorf("another host: %q", back)
-	}
+	back := g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/5", other.addr))
+	rig.Is(t, strings.Contains(back, "host mismatch"), true, "another host: %q", back)
 	var got []string
 	for _, h := range slices.Concat(s.seen(), other.seen()) {
 		line, rest, _ := strings.Cut(h, " HTTP/1.1\r\n")

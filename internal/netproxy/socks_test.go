@@ -289,9 +289,8 @@ func (a *associated) receive(t testing.TB) (from, data string) {
 // ends waits until the proxy has ended the association.
 func (a *associated) ends(t testing.TB) {
 	t.Helper()
-	if back, err := io.ReadAll(a.tcp); len(back) > 0 || os.IsTimeout(err) {
-		t.Errorf("%x, %v", back, err)
-	}
+	back, err := io.ReadAll(a.tcp)
+	rig.Is(t, len(back) > 0 || os.IsTimeout(err), false, "%x, %v: it goes on", back, err)
 }
 
 // TestDatagrams: datagrams go to several destinations and come back, whatever the command says

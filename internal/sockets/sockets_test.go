@@ -306,9 +306,7 @@ func TestWriteWaits(t *testing.T) {
 		cancel()
 		turn, written, err := s.Rewind(t.Context(), 0)
 		rig.Must(t, err)
-		if written < done || turn == 0 {
-			t.Fatalf("%d bytes are written, after %d", written, done)
-		}
+		rig.Is(t, written >= done && turn != 0, true, "%d bytes are written, after %d, in turn %d", written, done, turn)
 		done = written
 		// It reads what is there, and a little more of what comes.
 		reading.Go(func() { _, _ = io.CopyN(&came, conn, int64(done)-int64(came.Len())) })
@@ -442,8 +440,6 @@ func FuzzParseAddress(f *testing.F) {
 	f.Add("unix:///run/x")
 	f.Fuzz(func(t *testing.T, text string) {
 		a, err := ParseAddress(text)
-		if err == nil && (a.String() != text || strings.ContainsRune(a.Target, 0)) {
-			t.Errorf("%q is %+v", text, a)
-		}
+		rig.Is(t, err != nil || a.String() == text && !strings.ContainsRune(a.Target, 0), true, "%q is %+v", text, a)
 	})
 }

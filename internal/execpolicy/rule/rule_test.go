@@ -16,10 +16,7 @@ func set(lines ...string) *Set {
 		words := strings.Fields(line)
 		r := &Rule{}
 		name, caseless := strings.CutPrefix(words[0], "~")
-		var err error
-		if r.Decision, err = ParseDecision(name); err != nil {
-			panic(err)
-		}
+		r.Decision = rig.Value(ParseDecision(name))
 		for _, word := range words[1:] {
 			r.Pattern = append(r.Pattern, strings.Split(word, "|"))
 		}

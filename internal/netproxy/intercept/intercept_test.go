@@ -226,9 +226,8 @@ func TestAuthority(t *testing.T) {
 	rig.Must(t, err)
 	a, err := NewAuthority(append(other.Bundle(), "\n\n"...))
 	rig.Must(t, err)
-	if n := bytes.Count(a.Bundle(), []byte("BEGIN CERTIFICATE")); n != 2 || !bytes.HasPrefix(a.Bundle(), other.Bundle()) || bytes.Contains(a.Bundle(), []byte("PRIVATE")) {
-		t.Errorf("%s", a.Bundle())
-	}
+	rig.Is(t, bytes.Count(a.Bundle(), []byte("BEGIN CERTIFICATE")), 2, "certificates")
+	rig.Is(t, bytes.HasPrefix(a.Bundle(), other.Bundle()) && !bytes.Contains(a.Bundle(), []byte("PRIVATE")), true, "%s is of both", a.Bundle())
 	trusted, stranger := x509.NewCertPool(), x509.NewCertPool()
 	trusted.AppendCertsFromPEM(a.Bundle())
 	stranger.AppendCertsFromPEM(other.Bundle())
