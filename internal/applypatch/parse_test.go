@@ -65,9 +65,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse(text)
 		if wrong, ok := errors.AsType[*SyntaxError](err); ok {
-			if wrong.Line < 0 || wrong.Line > strings.Count(text, "\n")+1 {
-				t.Errorf("%v: the patch has fewer lines", err)
-			}
+			rig.Is(t, wrong.Line >= 0 && wrong.Line <= strings.Count(text, "\n")+1, true, "%v: the patch has so many lines", err)
 			return
 		}
 		if errors.Is(err, ErrEmpty) {

@@ -383,9 +383,7 @@ func FuzzSections(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := parseSections(text)
 		if err != nil {
-			if len(err.Error()) > 100 {
-				t.Errorf("the error is long: %v", err)
-			}
+			rig.Is(t, len(err.Error()) <= 100, true, "%v is short", err)
 			return
 		}
 		size := 0
@@ -393,9 +391,8 @@ func FuzzSections(f *testing.F) {
 			size += len(section)
 			for name, value := range settings {
 				size += len(name) + len(value)
-				if name != strings.TrimSpace(name) || value != strings.TrimSpace(value) || strings.ContainsAny(value, "\n") {
-					t.Errorf("%q = %q", name, value)
-				}
+				rig.Is(t, strings.TrimSpace(name)+"="+strings.TrimSpace(value), name+"="+value, "without blanks")
+				rig.Is(t, strings.Contains(value, "\n"), false, "%q = %q", name, value)
 			}
 		}
 		if size > 3*len(text) { // lower case may be longer

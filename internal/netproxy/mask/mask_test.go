@@ -500,14 +500,11 @@ func FuzzRestore(f *testing.F) {
 		if got == value {
 			return
 		}
-		if !strings.HasPrefix(path, "/api") || !slices.Contains([]string{"authorization", "x-key"}, strings.ToLower(field)) {
-			t.Errorf("%q: %q at %q gives %q", field, value, path, got)
-		}
+		here := strings.HasPrefix(path, "/api") && slices.Contains([]string{"authorization", "x-key"}, strings.ToLower(field))
+		rig.Is(t, here, true, "%q: %q at %q gives %q", field, value, path, got)
 		if scheme, text, _ := strings.Cut(value, " "); strings.EqualFold(scheme, "basic") {
 			decoded, err := base64.StdEncoding.DecodeString(strings.Trim(text, " "))
-			if err != nil || !strings.Contains(string(decoded), placeholder) {
-				t.Errorf("%q gives %q", value, got)
-			}
+			rig.Is(t, err == nil && strings.Contains(string(decoded), placeholder), true, "%q gives %q", value, got)
 		} else if !strings.Contains(value, placeholder) || strings.Contains(got, placeholder) {
 			t.Errorf("%q gives %q", value, got)
 		}
@@ -525,9 +522,8 @@ func FuzzDestination(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !p.tls && !p.loopback() || p.port == 0 || strings.ContainsAny(text, "@?#") || strings.HasSuffix(p.path, "/") {
-			t.Errorf("%q is %+v", text, p)
-		}
+		rig.Is(t, (p.tls || p.loopback()) && p.port > 0, true, "%q is %+v", text, p)
+		rig.Is(t, strings.ContainsAny(text, "@?#") || strings.HasSuffix(p.path, "/"), false, "%q is %+v", text, p)
 		to := Destination{TLS: p.tls, Host: p.host, Port: p.port, Path: p.path + path}
 		if p.wildcard {
 			to.Host = "x." + p.host
