@@ -74,6 +74,15 @@ func (h *host) sources(stack ConfigStack) []string {
 	return sources
 }
 
+// tomlOf is the text of all layers.
+func tomlOf(stack ConfigStack) string {
+	var text strings.Builder
+	for _, l := range stack.Layers {
+		text.WriteString(l.TOML)
+	}
+	return text.String()
+}
+
 func trusted(dirs ...string) string {
 	var text strings.Builder
 	for _, d := range dirs {
@@ -224,11 +233,7 @@ n = 1
 	}
 	h := newHost(t, map[string]string{userFile: text})
 	for _, tt := range tests {
-		toml := ""
-		for _, layer := range h.read(h.query(tt.paths...)).Config.Layers {
-			toml += layer.TOML
-		}
-		rig.Same(t, tt.name, tt.want, toml)
+		rig.Same(t, tt.name, tt.want, tomlOf(h.read(h.query(tt.paths...)).Config))
 	}
 }
 
@@ -335,11 +340,7 @@ func TestImpliedRequirements(t *testing.T) {
 		q := h.query()
 		q.RequirementsPaths = [][]string{{"allowed_approval_policies"}, {"allowed_sandbox_modes"}}
 		got := h.read(q).Requirements
-		toml := ""
-		for _, l := range got.Layers {
-			toml += l.TOML
-		}
-		rig.Is(t, toml, tt.want, "%q", tt.managed)
+		rig.Is(t, tomlOf(got), tt.want, "%q", tt.managed)
 		rig.Is(t, got.CloudInsertionIndex, 0, "%q: index", tt.managed)
 	}
 }
