@@ -151,9 +151,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Decode(data)
 		_, shape := errors.AsType[*Error](err)
-		if good := err == nil || shape; good != wellFormed(data) {
-			t.Fatalf("Decode: %v, the slow way says %v", err, !good)
-		}
+		rig.Is(t, err == nil || shape, wellFormed(data), "Decode: %v: well-formed", err)
 		if err != nil {
 			return
 		}
@@ -194,9 +192,8 @@ func FuzzUnmarshalParams(f *testing.F) {
 			first, second := r.make(), r.make()
 			err := UnmarshalParams(m.Params, first)
 			if err != nil {
-				if e, ok := err.(*Error); !ok || e.Code != CodeInvalidParams || !utf8.ValidString(e.Message) || len(e.Message) > 4096 {
-					t.Errorf("%s: %T %v", r.name, err, err)
-				}
+				e, ok := err.(*Error)
+				rig.Is(t, ok && e.Code == CodeInvalidParams && utf8.ValidString(e.Message) && len(e.Message) <= 4096, true, "%s: %v", r.name, err)
 				continue
 			}
 			encoded, err := appendValue(nil, first)

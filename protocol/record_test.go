@@ -299,9 +299,7 @@ func TestParamsOutliveTheirMessage(t *testing.T) {
 			raw[i] = '#'
 		}
 		_, holds := got.(interface{ HoldsMessage() })
-		if !holds && !reflect.DeepEqual(got, read([]byte(r.full))) {
-			t.Errorf("%s: %+v is what is left", r.name, got)
-		}
+		rig.Is(t, holds || reflect.DeepEqual(got, read([]byte(r.full))), true, "%s: %+v is what is left", r.name, got)
 	}
 }
 

@@ -42,9 +42,7 @@ func TestResultParts(t *testing.T) {
 		var got []byte
 		for part := range parts {
 			const names = 200 // JSON between the bytes
-			if len(part) > max(room, minPart)+names {
-				t.Errorf("a part of %d bytes, the buffer has %d", len(part), room)
-			}
+			rig.Is(t, len(part) <= max(room, minPart)+names, true, "a part of %d bytes, the buffer has %d", len(part), room)
 			got = append(got, part...)
 		}
 		rig.Is(t, string(got), string(want), "parts")

@@ -152,7 +152,7 @@ func TestWith(t *testing.T) {
 	for line, want := range map[string]rule.Decision{"x": rule.Forbidden, "y": rule.Prompt, "z": rule.Prompt, "z w a": rule.Forbidden, "q": rule.Prompt} {
 		rig.Is(t, both.Start(strings.Fields(line), nil).Decision, want, "%s", line)
 	}
-	rig.Is(t, fmt.Sprint(both.Words(), operator.Words(), both.Enforce), fmt.Sprint(3, 1, InTree), "words of both, the operator's, what is enforced")
+	rig.Is(t, fmt.Sprint(both.Words(), operator.Words(), both.Enforce), fmt.Sprint(3, 1, InTree), "words of both, of one, enforcement")
 	rig.Is(t, operator.Start([]string{"q"}, nil).Decision, rule.Allow, "the operator's own")
 }
 

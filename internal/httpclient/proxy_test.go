@@ -80,6 +80,7 @@ func TestProxyFromEnv(t *testing.T) {
 		{" , ", "http://a.test/", false},
 	} {
 		want := map[bool]string{false: "http://p:1"}[bypass.bypassed]
-		rig.Is(t, proxy(bypass.target, "HTTP_PROXY", "http://p:1", "no_proxy", bypass.noProxy), want, "without %q: proxy for %s", bypass.noProxy, bypass.target)
+		got := proxy(bypass.target, "HTTP_PROXY", "http://p:1", "no_proxy", bypass.noProxy)
+		rig.Is(t, got, want, "without %q: proxy for %s", bypass.noProxy, bypass.target)
 	}
 }

@@ -276,11 +276,7 @@ func TestKeepAlive(t *testing.T) {
 		"GET " + url + "/7 HTTP/1.1\r\nConnection: close\r\n\r\n")
 	r := bufio.NewReader(strings.NewReader(back))
 	for i, want := range []string{"/1 ", "403", "403", "403", "/5 abc", "/6 abcde", "/7 "} {
-		method := http.MethodGet
-		if i == 3 {
-			method = http.MethodHead
-		}
-		a, err := http.ReadResponse(r, &http.Request{Method: method})
+		a, err := http.ReadResponse(r, &http.Request{Method: map[bool]string{true: http.MethodHead}[i == 3]})
 		if err != nil {
 			t.Fatalf("answer %d of %q: %v", i, back, err)
 		}

@@ -147,17 +147,14 @@ func TestWhichRegion(t *testing.T) {
 		"another profile":      {"", "none", environment{"AWS_REGION": ""}, ""},
 		"no region":            {"", "", environment{"AWS_REGION": "", "HOME": ""}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := host(t, "", "[default]\nregion = us-east-1\n[profile dev]\nregion=eu-north-1\n").with(tt.more)
-			s, err := Open(t.Context(), Config{Region: tt.region, Profile: tt.profile, Lookup: e.lookup})
-			if tt.want == "" {
-				rig.Is(t, err, ErrNoRegion, "")
-				return
-			}
-			rig.Must(t, err)
-			rig.Is(t, s.scope, Scope{tt.want, defaultService}, "scope")
-		})
+		e := host(t, "", "[default]\nregion = us-east-1\n[profile dev]\nregion=eu-north-1\n").with(tt.more)
+		s, err := Open(t.Context(), Config{Region: tt.region, Profile: tt.profile, Lookup: e.lookup})
+		if tt.want == "" {
+			rig.Is(t, err, ErrNoRegion, "%s", name)
+			continue
+		}
+		rig.Must(t, err)
+		rig.Is(t, s.scope, Scope{tt.want, defaultService}, "%s", name)
 	}
 }
 

@@ -36,9 +36,8 @@ func TestEmbed(t *testing.T) {
 	if strings.Contains(complaints.String(), "this host cannot enforce the sandbox") {
 		t.Skip(complaints.String())
 	}
-	if want := "hello\ntouch, confined: 1\n"; err != nil || string(output) != want {
-		t.Errorf("it prints %q, want %q; %v\n%s", output, want, err, complaints.String())
-	}
+	rig.Is(t, err, nil, "%s", complaints.String())
+	rig.Is(t, string(output), "hello\ntouch, confined: 1\n", "it prints")
 }
 
 // outside makes a module with the program alone, which replaces this one by this tree, and returns

@@ -200,9 +200,8 @@ func TestBody(t *testing.T) {
 				var chunks bytes.Buffer
 				err := b.Forward(&chunks, true)
 				b = NewReader(&chunks).Body(Chunked)
-				if _, e := io.Copy(w, b); err == nil && (e != nil || chunks.Len() > 0) {
-					t.Errorf("%s: the chunks that were written end with %v", c.name, e)
-				}
+				_, e := io.Copy(w, b)
+				rig.Is(t, err != nil || e == nil && chunks.Len() == 0, true, "%s: the chunks that were written end, %v", c.name, e)
 				return err
 			},
 		} {

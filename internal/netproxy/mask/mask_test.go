@@ -211,7 +211,8 @@ func TestRestore(t *testing.T) {
 			t.Errorf("bearer only, %s: %s: %q, want %q", test.field, value, got, want)
 		}
 	}
-	rig.Is(t, bearerOnly.Restore(here, "Authorization", basic("u", fewEnv["TOK"])), basic("u", fewEnv["TOK"]), "Basic where only bearer is named")
+	shown := basic("u", fewEnv["TOK"])
+	rig.Is(t, bearerOnly.Restore(here, "Authorization", shown), shown, "Basic where only bearer is named")
 
 	value := "Bearer " + place
 	for _, test := range []struct {

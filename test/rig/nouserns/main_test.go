@@ -103,14 +103,11 @@ func TestLaunch(t *testing.T) {
 				rig.Is(t, got.Refused[name], errno, "%s", name)
 			}
 			for _, set := range []string{"CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd"} {
-				if got.Status[set] != none && (set != "CapBnd" || os.Getuid() == 0) {
-					t.Errorf("%s is %s", set, got.Status[set])
-				}
+				rig.Is(t, got.Status[set] == none || set == "CapBnd" && os.Getuid() != 0, true, "%s is %s", set, got.Status[set])
 			}
 			rig.Is(t, got.Status["NoNewPrivs"], "1", "no_new_privs")
-			if got.UID != tt.uid || tt.uid == 1000 && got.Status["Groups"] != "" {
-				t.Errorf("uid %d with the groups %q, want %d", got.UID, got.Status["Groups"], tt.uid)
-			}
+			rig.Is(t, got.UID, tt.uid, "uid")
+			rig.Is(t, tt.uid == 1000 && got.Status["Groups"] != "", false, "the groups %q are left", got.Status["Groups"])
 		})
 	}
 }
