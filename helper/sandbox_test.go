@@ -22,6 +22,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestDispatchLeavesTheRest: Dispatch does nothing with arguments that users
+// type, even if they look much like those of a mode.
+func TestDispatchLeavesTheRest(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		nil, {"agent"}, {"agent", ""}, {"agent", "sandbox"}, {"agent", "--sandbox-init"}, {"agent", "exec", "fs-helper"}, {"agent", helper.GuardArg, "more"},
+	} {
+		code, ok := helper.Dispatch(args)
+		rig.Is(t, fmt.Sprint(code, ok), "0 false", "%q", args)
+	}
+}
+
 // readOnly lets a command read everything and write in nothing.
 func readOnly() sandbox.Profile {
 	return sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}}
@@ -98,17 +110,15 @@ func TestSandboxRun(t *testing.T) {
 	box := helper.NewSandbox(helper.SandboxConfig{StateDir: filepath.Join(t.TempDir(), "state")})
 	workspace, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
 	rig.Must(t, os.WriteFile(secret, []byte("geheim"), 0o600))
-	if code, output := run(t, box, readOnly(), "cat "+secret+"; echo x > "+workspace+"/new; echo $?; exit 7"); code != 7 || !strings.HasPrefix(output, "geheim") || strings.HasSuffix(output, "\n0\n") {
-		t.Errorf("read only: code %d, output %q", code, output)
-	}
+	code, output := run(t, box, readOnly(), "cat "+secret+"; echo x > "+workspace+"/new; echo $?; exit 7")
+	rig.Is(t, code, 7, "read only: code")
+	rig.Is(t, strings.HasPrefix(output, "geheim") && !strings.HasSuffix(output, "\n0\n"), true, "%q: it reads and does not write", output)
 	profile := readOnly()
 	profile.Private = []string{secret}
 	profile.Cwd, profile.WorkspaceRoots = workspace, []string{workspace}
 	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write})
-	code, output := run(t, box, profile, "cat "+secret+"; cd "+workspace+" && echo x > new && mkdir .git/hooks")
-	if code == 0 || strings.Contains(output, "geheim") {
-		t.Errorf("a workspace: code %d, output %q", code, output)
-	}
+	code, output = run(t, box, profile, "cat "+secret+"; cd "+workspace+" && echo x > new && mkdir .git/hooks")
+	rig.Is(t, code != 0 && !strings.Contains(output, "geheim"), true, "a workspace: code %d, output %q: it fails", code, output)
 	rig.Check(t, rig.Err(os.Stat(filepath.Join(workspace, "new"))))
 	rig.Check(t, box.Close())
 	rig.Is(t, rig.Err(os.Lstat(filepath.Join(workspace, ".git"))), os.ErrNotExist, ".git is left")
@@ -125,9 +135,7 @@ func TestSandboxStage(t *testing.T) {
 	}
 	rig.Must(t, err)
 	defer confined.Release()
-	if len(confined.Layers()) == 0 {
-		t.Error("no layers")
-	}
+	rig.Is(t, len(confined.Layers()) > 0, true, "there are layers")
 	p, err := procs.Start(procs.Spec{
 		Argv: []string{"sh", "-c", "ulimit -t; echo x > /tmp/new-name || exit 3"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stage: confined.Stage,
 	})
@@ -140,9 +148,9 @@ func TestSandboxStage(t *testing.T) {
 	for _, chunk := range p.Read(0, nil).Chunks {
 		output.Write(chunk.Data)
 	}
-	if _, code, _, _ := p.State(); code == 0 || !strings.Contains(output.String(), "100\n") {
-		t.Errorf("code %d, output %q", code, output.String())
-	}
+	_, code, _, _ := p.State()
+	said := output.String()
+	rig.Is(t, code != 0 && strings.Contains(said, "100\n"), true, "code %d, output %q: the limit, and a failure", code, said)
 }
 
 // TestSandboxUnconfined: what restricts nothing is not run as if it were confined.
@@ -151,7 +159,5 @@ func TestSandboxUnconfined(t *testing.T) {
 	box := helper.NewSandbox(helper.SandboxConfig{})
 	defer box.Close()
 	code, err := box.Run(sandbox.Profile{Kind: sandbox.Disabled}, procs.Program{Argv: []string{"true"}, Dir: "/"}, [3]*os.File{})
-	if err == nil {
-		t.Errorf("code %d", code)
-	}
+	rig.Is(t, err != nil, true, "code %d: an error", code)
 }

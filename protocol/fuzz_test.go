@@ -133,9 +133,7 @@ func encode(t *testing.T, m Message) []byte {
 	case KindError:
 		out = AppendError(nil, m.ID, m.Error)
 	}
-	if err != nil {
-		t.Fatalf("encoding %+v: %v", m, err)
-	}
+	rig.Must(t, err)
 	return out
 }
 
@@ -153,17 +151,13 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Decode(data)
 		_, shape := errors.AsType[*Error](err)
-		if good := err == nil || shape; good != wellFormed(data) {
-			t.Fatalf("Decode: %v, the slow way says %v", err, !good)
-		}
+		rig.Is(t, err == nil || shape, wellFormed(data), "Decode: %v: well-formed", err)
 		if err != nil {
 			return
 		}
 		again := encode(t, m)
 		m2, err := Decode(again)
-		if err != nil {
-			t.Fatalf("Decode(%s) of what was encoded: %v", again, err)
-		}
+		rig.Must(t, err)
 		if m.Params == nil {
 			m.Params = m2.Params // {} for nothing
 		}
@@ -174,9 +168,7 @@ func FuzzDecode(f *testing.F) {
 			m.Params = nil
 			m2.Params = nil
 		}
-		if diff := cmp.Diff(m, m2, cmp.AllowUnexported(ID{})); diff != "" {
-			t.Fatalf("%s\n(-decoded +decoded again):\n%s", again, diff)
-		}
+		rig.Same(t, string(again), m, m2, cmp.AllowUnexported(ID{}))
 	})
 }
 
@@ -200,25 +192,18 @@ func FuzzUnmarshalParams(f *testing.F) {
 			first, second := r.make(), r.make()
 			err := UnmarshalParams(m.Params, first)
 			if err != nil {
-				if e, ok := err.(*Error); !ok || e.Code != CodeInvalidParams || !utf8.ValidString(e.Message) || len(e.Message) > 4096 {
-					t.Errorf("%s: %T %v", r.name, err, err)
-				}
+				e, ok := err.(*Error)
+				rig.Is(t, ok && e.Code == CodeInvalidParams && utf8.ValidString(e.Message) && len(e.Message) <= 4096, true, "%s: %v", r.name, err)
 				continue
 			}
 			encoded, err := appendValue(nil, first)
-			if err != nil {
-				t.Fatalf("%s: %v", r.name, err)
-			}
+			rig.Must(t, err)
 			m2, err := Decode([]byte(inParams(string(encoded))))
-			if err != nil {
-				t.Fatalf("%s: decoding %s: %v", r.name, encoded, err)
-			}
+			rig.Must(t, err)
 			if w, ok := first.(*WriteFileParams); ok && w.DataError != nil {
 				continue // there is nothing to send
 			}
-			if err := UnmarshalParams(m2.Params, second); err != nil {
-				t.Fatalf("%s: reading %s: %v", r.name, encoded, err)
-			}
+			rig.Must(t, UnmarshalParams(m2.Params, second))
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/internal/strictjson"
@@ -43,7 +42,7 @@ func TestAppendJSON(t *testing.T) {
 		Empty{}, &Empty{},
 	}
 	for _, v := range tests {
-		sameJSON(t, v, v)
+		sameJSON(t, v)
 	}
 }
 
@@ -70,34 +69,21 @@ func TestAppendNil(t *testing.T) {
 		}, `{"entries":[{"path":"file:///a%20b","kind":"file"},{"path":"file:///%FF%22","kind":"directory"}],` +
 			`"errors":[{"path":"file:///c%5C","message":"no \"` + "\ufffd" + `"},{"path":"file:///","message":""}],"truncated":true}`},
 	} {
-		if got := string(tt.v.AppendJSON([]byte("x"))); got != "x"+tt.want {
-			t.Errorf("%T: got %s, want x%s", tt.v, got, tt.want)
-		}
+		rig.Is(t, string(tt.v.AppendJSON([]byte("x"))), "x"+tt.want, "%T", tt.v)
 	}
 }
 
 // sameJSON checks that the JSON that v writes itself has the same value as the JSON
 // that encoding/json makes of v.
-func sameJSON(t interface{ Errorf(string, ...any) }, v Appender, plain any) {
-	want, err := json.Marshal(plain)
-	if err != nil {
-		t.Errorf("%#v: %v", plain, err)
-		return
-	}
+func sameJSON(t rapid.TB, v Appender) {
+	t.Helper()
+	want, err := json.Marshal(v)
+	rig.Must(t, err)
 	got := v.AppendJSON([]byte("x"))
-	if got[0] != 'x' {
-		t.Errorf("%T: what stood before is gone", v)
-	}
+	rig.Is(t, got[0], 'x', "%T: what stood before", v)
 	var a, b any
-	if err := json.Unmarshal(got[1:], &a); err != nil {
-		t.Errorf("%T: %s: %v", v, got[1:], err)
-	}
-	if err := json.Unmarshal(want, &b); err != nil {
-		t.Errorf("%T: %v", v, err)
-	}
-	if diff := cmp.Diff(b, a); diff != "" {
-		t.Errorf("%T (-encoding/json +ours):\n%s", v, diff)
-	}
+	rig.Must(t, json.Unmarshal(got[1:], &a), json.Unmarshal(want, &b))
+	rig.Same(t, fmt.Sprintf("%T", v), b, a)
 }
 
 func TestAppendJSONRandom(t *testing.T) {
@@ -107,44 +93,32 @@ func TestAppendJSONRandom(t *testing.T) {
 		text := rapid.Map(bytes, func(b []byte) string { return string(b) })
 		n := &OutputNotification{text.Draw(t, "id"), OutputChunk{Seq: rapid.Uint64().Draw(t, "seq"), Stream: StreamPTY, Chunk: bytes.Draw(t, "chunk")}}
 		if n.Chunk != nil {
-			sameJSON(t, n, n)
+			sameJSON(t, n)
 		}
 		back := new(OutputNotification)
 		m, err := Decode([]byte(inParams(string(n.AppendJSON(nil)))))
-		if err == nil {
-			err = UnmarshalParams(m.Params, back)
-		}
-		if err != nil {
-			t.Errorf("reading %#v: %v", n, err)
-		}
-		if back.Seq != n.Seq || string(back.Chunk) != string(n.Chunk) {
-			t.Errorf("got %#v, want %#v", back, n)
-		}
+		rig.Must(t, err, UnmarshalParams(m.Params, back))
+		rig.Is(t, back.Seq, n.Seq, "seq")
+		rig.Is(t, string(back.Chunk), string(n.Chunk), "chunk")
 
-		d := &ReadDirectoryResult{Entries: []DirectoryEntry{{text.Draw(t, "name"), true, false}, {text.Draw(t, "name"), false, true}}}
-		sameJSON(t, d, d)
-		h := &HTTPResponse{Headers: []HTTPHeader{{Name: text.Draw(t, "name"), Value: text.Draw(t, "value")}}, BodyBase64: []byte(text.Draw(t, "body"))}
-		sameJSON(t, h, h)
+		sameJSON(t, &ReadDirectoryResult{Entries: []DirectoryEntry{{text.Draw(t, "name"), true, false}, {text.Draw(t, "name"), false, true}}})
+		sameJSON(t, &HTTPResponse{
+			Headers: []HTTPHeader{{Name: text.Draw(t, "name"), Value: text.Draw(t, "value")}}, BodyBase64: []byte(text.Draw(t, "body")),
+		})
 	})
 }
 
 func TestAppendString(t *testing.T) {
 	t.Parallel()
-	check := func(t interface{ Errorf(string, ...any) }, s string) {
+	check := func(t rapid.TB, s string) {
 		got := strictjson.AppendString(nil, s)
 		var back, want string
-		if err := json.Unmarshal(got, &back); err != nil {
-			t.Errorf("%q: %s: %v", s, got, err)
-		}
-		encoded, _ := json.Marshal(s)
-		_ = json.Unmarshal(encoded, &want)
-		if back != want {
-			t.Errorf("%q reads back as %q, want %q", s, back, want)
-		}
-		raw := append(append([]byte(`{"id":1,"method":`), got...), '}')
-		if m, err := Decode(raw); err != nil || m.Method != want {
-			t.Errorf("Decode(%s) = %q, %v, want %q", raw, m.Method, err, want)
-		}
+		encoded, err := json.Marshal(s)
+		rig.Must(t, err, json.Unmarshal(got, &back), json.Unmarshal(encoded, &want))
+		rig.Is(t, back, want, "%q reads back as", s)
+		m, err := Decode(append(append([]byte(`{"id":1,"method":`), got...), '}'))
+		rig.Must(t, err)
+		rig.Is(t, m.Method, want, "%q, decoded", s)
 	}
 	for c := range 0x180 {
 		check(t, string(rune(c)))
@@ -179,12 +153,8 @@ func TestAppendMessages(t *testing.T) {
 	} {
 		rig.Is(t, tt.got, tt.want, "")
 	}
-	if _, err := AppendResult(nil, NumberID(1), func() {}); err == nil {
-		t.Error("a function was encoded")
-	}
-	if _, err := AppendResult(nil, NumberID(1), json.RawMessage{}); err == nil {
-		t.Error("no JSON at all was encoded")
-	}
+	rig.Is(t, rig.Err(AppendResult(nil, NumberID(1), func() {})) != nil, true, "a function is refused")
+	rig.Is(t, rig.Err(AppendResult(nil, NumberID(1), json.RawMessage{})) != nil, true, "no JSON at all is refused")
 }
 
 func TestSizeHint(t *testing.T) {
@@ -203,9 +173,8 @@ func TestSizeHint(t *testing.T) {
 		&WalkResult{Entries: make([]WalkEntry, 1000), Errors: make([]WalkError, 10)},
 	}
 	for _, v := range tests {
-		if hint, n := v.SizeHint()+512, len(v.AppendJSON(nil)); hint < n || hint > 2*n+4096 {
-			t.Errorf("%T: hint %d for %d bytes", v, hint, n)
-		}
+		hint, n := v.SizeHint()+512, len(v.AppendJSON(nil))
+		rig.Is(t, hint >= n && hint <= 2*n+4096, true, "%T: hint %d for %d bytes", v, hint, n)
 	}
 	for _, path := range []string{"/", "/a", "/a b/\xff", "/" + strings.Repeat("x%", 300)} {
 		rig.Is(t, PathURISize(path), len(FormatPathURI(path)), "PathURISize(%q)", path)

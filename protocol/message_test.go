@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -55,14 +54,7 @@ func TestDecode(t *testing.T) {
 		{"error", `{"error":{"code":-32601,"message":"no","data":[1]},"id":1}`,
 			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no", Data: []byte("[1]")}}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := Decode([]byte(tt.in))
-			if err != nil {
-				t.Fatalf("Decode(%s): %v", tt.in, err)
-			}
-			rig.Same(t, fmt.Sprintf("Decode(%s)", tt.in), tt.want, got, cmp.AllowUnexported(ID{}))
-		})
+		rig.Same(t, tt.name, tt.want, rig.Value(Decode([]byte(tt.in))), cmp.AllowUnexported(ID{}))
 	}
 }
 
@@ -113,25 +105,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"error code string", `{"id":1,"error":{"code":"x","message":""}}`, "error: code: invalid type: string"},
 		{"error message number", `{"id":1,"error":{"code":1,"message":2}}`, "error: message: invalid type: number"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			m, err := Decode([]byte(tt.in))
-			if err == nil {
-				t.Fatalf("Decode(%q) = %+v, want an error", tt.in, m)
-			}
-			if got := reason(err); !strings.Contains(got, tt.want) {
-				t.Errorf("Decode(%q): %q, want %q in it", tt.in, got, tt.want)
-			}
-		})
+		err := rig.Err(Decode([]byte(tt.in)))
+		rig.Is(t, err != nil && strings.Contains(err.Error(), tt.want), true, "%s: %v has %q", tt.name, err, tt.want)
 	}
-}
-
-// reason returns an error's text as a peer reads it.
-func reason(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
 }
 
 func TestDecodeErrorIsBounded(t *testing.T) {
@@ -145,12 +121,7 @@ func TestDecodeErrorIsBounded(t *testing.T) {
 		long,
 	} {
 		_, err := Decode([]byte(in))
-		if err == nil {
-			t.Fatalf("Decode(%.40q...): no error", in)
-		}
-		if n := len(err.Error()); n > 500 {
-			t.Errorf("Decode(%.40q...): error of %d bytes", in, n)
-		}
+		rig.Is(t, err != nil && len(err.Error()) <= 500, true, "%.40q...: %v is a short error", in, err)
 	}
 }
 
@@ -170,13 +141,10 @@ func TestIDString(t *testing.T) {
 		{StringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
 	} {
 		rig.Is(t, tt.id.String(), tt.want, "%#v.String()", tt.id)
-		if n, ok := tt.id.Number(); n != tt.number || ok != tt.ok {
-			t.Errorf("%#v.Number() = %d, %v, want %d, %v", tt.id, n, ok, tt.number, tt.ok)
-		}
+		n, ok := tt.id.Number()
+		rig.Is(t, fmt.Sprint(n, ok), fmt.Sprint(tt.number, tt.ok), "%#v.Number()", tt.id)
 	}
-	if NumberID(5) == StringID("5") {
-		t.Error("the id 5 equals the id \"5\"")
-	}
+	rig.Is(t, NumberID(5) == StringID("5"), false, "the id 5 equals the id \"5\"")
 }
 
 func TestErrorText(t *testing.T) {

@@ -54,9 +54,7 @@ func TestNetworkBounds(t *testing.T) {
 			doc := example(t, recordOf("process/start").full)
 			change(t, doc, tt.path, set(json.RawMessage(tt.value(beyond))))
 			err := unmarshal(t, new(StartParams), doc)
-			if (err != nil) != (beyond > 0) {
-				t.Errorf("%s, %d beyond its bound (%.40s): %v", tt.path, beyond, tt.value(beyond), err)
-			}
+			rig.Is(t, err != nil, beyond > 0, "%s, %d beyond its bound (%.40s): %v: an error", tt.path, beyond, tt.value(beyond), err)
 		}
 	}
 }
@@ -81,9 +79,7 @@ func TestPolicyAnswer(t *testing.T) {
 		{`{}`, false},
 		{`null`, false},
 	} {
-		if err := unmarshal(t, new(PolicyAnswer), json.RawMessage(tt.answer)); (err == nil) != tt.ok {
-			t.Errorf("%.60s: %v", tt.answer, err)
-		}
+		rig.Is(t, unmarshal(t, new(PolicyAnswer), json.RawMessage(tt.answer)) == nil, tt.ok, "%.60s", tt.answer)
 	}
 }
 

@@ -5,19 +5,16 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestEmptyParams(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{``, `null`, `{}`, `{ }`} {
-		if err := UnmarshalParams([]byte(raw), new(EmptyParams)); err != nil {
-			t.Errorf("params %q: %v", raw, err)
-		}
+		rig.Check(t, UnmarshalParams([]byte(raw), new(EmptyParams)))
 	}
 	for _, raw := range []string{`{"a":1}`, `[]`, `[null]`, `5`, `"x"`, `true`} {
-		if err := UnmarshalParams([]byte(raw), new(EmptyParams)); err == nil {
-			t.Errorf("params %q: no error", raw)
-		}
+		rig.Is(t, UnmarshalParams([]byte(raw), new(EmptyParams)) != nil, true, "params %q are refused", raw)
 	}
 }
 
@@ -32,11 +29,7 @@ func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 		{`"x"`, "params: invalid type: string, expected an object"},
 		{`false`, "params: invalid type: boolean, expected an object"},
 	} {
-		err := UnmarshalParams([]byte(tt.raw), new(ProcessParams))
-		e, ok := err.(*Error)
-		if !ok || e.Code != CodeInvalidParams || e.Message != tt.want {
-			t.Errorf("params %q: %v, want %d %s", tt.raw, err, CodeInvalidParams, tt.want)
-		}
+		rig.Same(t, tt.raw, error(&Error{Code: CodeInvalidParams, Message: tt.want}), UnmarshalParams([]byte(tt.raw), new(ProcessParams)))
 	}
 }
 
@@ -46,7 +39,5 @@ func TestPathsNameThePlace(t *testing.T) {
 	t.Parallel()
 	o, _ := strictjson.ParseObject([]byte(`{"p":["file:///a","b"]}`))
 	pathsMember(o, "p")
-	if want := `p[1]: path uri "b"`; o.Err() == nil || !strings.Contains(o.Err().Message, want) {
-		t.Errorf("got %v, want %s", o.Err(), want)
-	}
+	rig.Is(t, strings.HasPrefix(o.Err().Message, `p[1]: path uri "b"`), true, "%v names the place", o.Err())
 }

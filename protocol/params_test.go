@@ -219,11 +219,8 @@ func TestParamsDefaults(t *testing.T) {
 			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}, ManagedNetwork: &ManagedNetwork{},
 				NetworkProxy: &NetworkProxy{Proxy: ProxyParams{Enabled: true, Mode: ProxyLimited, AllowLocalBinding: true}}}},
 	} {
-		if err := unmarshal(t, tt.got, json.RawMessage(tt.in)); err != nil {
-			t.Errorf("%s: %v", tt.in, err)
-		} else if diff := cmp.Diff(tt.want, tt.got, cmp.AllowUnexported(PathURI{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.in, diff)
-		}
+		rig.Check(t, unmarshal(t, tt.got, json.RawMessage(tt.in)))
+		rig.Same(t, tt.in, tt.want, tt.got, cmp.AllowUnexported(PathURI{}))
 	}
 }
 
@@ -233,12 +230,8 @@ func TestWriteFileDataError(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{"!", "AAA", "AA=", "AB==", "AA==\n", "AA-_"} {
 		var p WriteFileParams
-		if err := unmarshal(t, &p, map[string]string{"path": "file:///a", "dataBase64": data}); err != nil {
-			t.Errorf("%q: %v", data, err)
-		}
-		if p.DataError == nil || p.Data != nil {
-			t.Errorf("%q: data %q, error %v", data, p.Data, p.DataError)
-		}
+		rig.Check(t, unmarshal(t, &p, map[string]string{"path": "file:///a", "dataBase64": data}))
+		rig.Is(t, p.DataError != nil && p.Data == nil, true, "%q: data %q, error %v: an error alone", data, p.Data, p.DataError)
 	}
 }
 
@@ -246,18 +239,9 @@ func TestParamsRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, r := range records {
 		first, second := r.make(), r.make()
-		if err := unmarshal(t, first, example(t, r.full)); err != nil {
-			t.Errorf("%s: %v", r.name, err)
-			continue
-		}
+		rig.Must(t, unmarshal(t, first, example(t, r.full)))
 		encoded, err := appendValue(nil, first)
-		if err != nil {
-			t.Errorf("%s: %v", r.name, err)
-			continue
-		}
-		if err := unmarshal(t, second, json.RawMessage(encoded)); err != nil {
-			t.Errorf("%s: reading %s: %v", r.name, encoded, err)
-		}
+		rig.Must(t, err, unmarshal(t, second, json.RawMessage(encoded)))
 		rig.Same(t, r.name, first, second, cmp.AllowUnexported(PathURI{}), cmpopts.IgnoreUnexported(Sandbox{}))
 	}
 }

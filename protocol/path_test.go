@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"regexp"
 	"strings"
@@ -97,15 +98,7 @@ func TestParsePathURI(t *testing.T) {
 		{"file:///c%3A/../y", "/y"},
 		{"file:///x//C:/..", "/x"},
 	} {
-		uri, err := ParsePathURI(tt.uri)
-		if err != nil {
-			t.Errorf("ParsePathURI(%q): %v", tt.uri, err)
-			continue
-		}
-		got, err := uri.Native()
-		if err != nil || got != tt.want {
-			t.Errorf("ParsePathURI(%q).Native() = %q, %v, want %q", tt.uri, got, err, tt.want)
-		}
+		rig.Is(t, rig.Value(rig.Value(ParsePathURI(tt.uri)).Native()), tt.want, "%q", tt.uri)
 	}
 }
 
@@ -120,19 +113,12 @@ func TestParsePathURIForeign(t *testing.T) {
 		"file:///C:/../../y", "file:////C:/../y", "file:C:/../y", "file:///C:/%00/../y", "file://localhost/C:/x", "file://host/C:/x",
 		"file:///%00/bad/path/L3RtcC9h", "file:////%00/bad/path/L3RtcC9h", "file:///./%00/bad/path/L3RtcC9h",
 	} {
-		uri, err := ParsePathURI(text)
-		if err != nil {
-			t.Errorf("ParsePathURI(%q): %v", text, err)
-			continue
-		}
+		uri := rig.Value(ParsePathURI(text))
 		got, err := uri.Native()
 		foreign, ok := errors.AsType[*ForeignPathError](err)
-		if !ok || foreign.URI != text || got != "" {
-			t.Errorf("ParsePathURI(%q).Native() = %q, %v, want a ForeignPathError", text, got, err)
-		}
-		if uri.String() != text || uri.IsZero() {
-			t.Errorf("ParsePathURI(%q).String() = %q, want the text as sent", text, uri)
-		}
+		rig.Is(t, ok && foreign.URI == text && got == "", true, "%q: %q, %v: a ForeignPathError", text, got, err)
+		rig.Is(t, uri.String(), text, "the text as sent")
+		rig.Is(t, uri.IsZero(), false, "%q is zero", text)
 	}
 }
 
@@ -189,18 +175,14 @@ func TestParsePathURIErrors(t *testing.T) {
 		{"file://%63:/x", "bad host"},
 	} {
 		uri, err := ParsePathURI(tt.uri)
-		if err == nil || !strings.Contains(err.Error(), tt.want) || !uri.IsZero() {
-			t.Errorf("ParsePathURI(%q) = %v, %v, want an error with %q", tt.uri, uri, err, tt.want)
-		}
+		rig.Is(t, uri.IsZero() && strings.Contains(fmt.Sprint(err), tt.want), true, "%q: %v, %v has %q", tt.uri, uri, err, tt.want)
 	}
 }
 
 func TestParsePathURIErrorIsBounded(t *testing.T) {
 	t.Parallel()
 	_, err := ParsePathURI("http:" + strings.Repeat("\u00e9", 1<<20))
-	if err == nil || len(err.Error()) > 4*maxQuotedURI {
-		t.Errorf("error of %d bytes, want at most %d", len(err.Error()), 4*maxQuotedURI)
-	}
+	rig.Is(t, err != nil && len(err.Error()) <= 4*maxQuotedURI, true, "%v is a short error", err)
 }
 
 func TestFormatPathURI(t *testing.T) {
@@ -233,9 +215,7 @@ func TestFormatPathURIBytes(t *testing.T) {
 		if strings.IndexByte(plain, c) >= 0 {
 			want = string(rune(c))
 		}
-		if got := FormatPathURI("/a" + string([]byte{c}) + "b"); got != "file:///a"+want+"b" {
-			t.Errorf("byte %#x: got %q, want it as %q", c, got, want)
-		}
+		rig.Is(t, FormatPathURI("/a"+string([]byte{c})+"b"), "file:///a"+want+"b", "byte %#x", c)
 	}
 }
 
@@ -248,19 +228,11 @@ func TestPathURIJSON(t *testing.T) {
 	}
 	const text = `{"a":"file:/tmp/./a b","b":null,"c":"file://host/x"}`
 	rig.Must(t, json.Unmarshal([]byte(text), &v))
-	if v.A != NewPathURI("/tmp/a b") || !v.B.IsZero() {
-		t.Errorf("decoded %q, %q, want /tmp/a b and nothing", v.A, v.B)
-	}
-	got, err := json.Marshal(v)
-	if want := `{"a":"file:///tmp/a%20b","c":"file://host/x"}`; err != nil || string(got) != want {
-		t.Errorf("encoded %s, %v, want %s", got, err, want)
-	}
-	if err := json.Unmarshal([]byte(`{"a":"/tmp"}`), &v); err == nil {
-		t.Error("native text was decoded, want an error")
-	}
-	if _, err := (PathURI{}).Native(); err == nil {
-		t.Error("the zero PathURI has a native path")
-	}
+	rig.Is(t, v.A, NewPathURI("/tmp/a b"), "decoded")
+	rig.Is(t, v.B.IsZero(), true, "null is nothing")
+	rig.Is(t, string(rig.Value(json.Marshal(v))), `{"a":"file:///tmp/a%20b","c":"file://host/x"}`, "encoded")
+	rig.Is(t, json.Unmarshal([]byte(`{"a":"/tmp"}`), &v) != nil, true, "native text is refused")
+	rig.Is(t, rig.Err(PathURI{}.Native()) != nil, true, "the zero PathURI has no native path")
 }
 
 // quotedURI matches the URIs in a message.
@@ -293,12 +265,11 @@ func FuzzPathURI(f *testing.F) {
 		if uri, err := ParsePathURI(text); err == nil {
 			native, err := uri.Native()
 			if err == nil {
-				if native == "" || native[0] != '/' || path.Clean(native) != native || strings.Contains(native, "\x00") {
-					t.Fatalf("ParsePathURI(%q) gives the unclean path %q", text, native)
-				}
+				clean := strings.HasPrefix(native, "/") && path.Clean(native) == native && !strings.Contains(native, "\x00")
+				rig.Is(t, clean, true, "%q gives a clean path, %q", text, native)
 				roundTrip(t, native)
-			} else if again, err := ParsePathURI(uri.String()); err != nil || again != uri {
-				t.Fatalf("foreign %q parses again to %v, %v", text, again, err)
+			} else {
+				rig.Is(t, rig.Value(ParsePathURI(uri.String())), uri, "foreign %q, parsed again", text)
 			}
 		}
 		// Every clean native path survives the way there and back.
@@ -310,14 +281,9 @@ func FuzzPathURI(f *testing.F) {
 
 func roundTrip(t *testing.T, native string) {
 	t.Helper()
-	text := FormatPathURI(native)
-	uri, err := ParsePathURI(text)
-	if err != nil {
-		t.Fatalf("ParsePathURI(FormatPathURI(%q) = %q): %v", native, text, err)
-	}
-	if got, err := uri.Native(); err != nil || got != native {
-		t.Fatalf("ParsePathURI(FormatPathURI(%q) = %q) = %q, %v", native, text, got, err)
-	}
+	uri, err := ParsePathURI(FormatPathURI(native))
+	rig.Must(t, err)
+	rig.Is(t, rig.Value(uri.Native()), native, "there and back")
 }
 
 func BenchmarkParsePathURI(b *testing.B) {

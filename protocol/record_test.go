@@ -237,9 +237,7 @@ func example(t *testing.T, full string) map[string]any {
 	dec := json.NewDecoder(strings.NewReader(full))
 	dec.UseNumber()
 	var doc map[string]any
-	if err := dec.Decode(&doc); err != nil {
-		t.Fatalf("example %s: %v", full, err)
-	}
+	rig.Must(t, dec.Decode(&doc))
 	return doc
 }
 
@@ -281,9 +279,7 @@ func unmarshal(t *testing.T, p strictjson.Unmarshaler, doc any) error {
 	rig.Must(t, json.NewEncoder(&raw).Encode(doc))
 	raw.WriteByte('}')
 	m, err := Decode(raw.Bytes())
-	if err != nil {
-		t.Fatalf("Decode(%s): %v", raw.Bytes(), err)
-	}
+	rig.Must(t, err)
 	return UnmarshalParams(m.Params, p)
 }
 
@@ -294,9 +290,7 @@ func TestParamsOutliveTheirMessage(t *testing.T) {
 	for _, r := range records {
 		read := func(raw []byte) strictjson.Unmarshaler {
 			p := r.make()
-			if err := UnmarshalParams(raw, p); err != nil {
-				t.Fatalf("%s: %v", r.name, err)
-			}
+			rig.Must(t, UnmarshalParams(raw, p))
 			return p
 		}
 		raw := []byte(r.full)
@@ -305,9 +299,7 @@ func TestParamsOutliveTheirMessage(t *testing.T) {
 			raw[i] = '#'
 		}
 		_, holds := got.(interface{ HoldsMessage() })
-		if !holds && !reflect.DeepEqual(got, read([]byte(r.full))) {
-			t.Errorf("%s: %+v is what is left", r.name, got)
-		}
+		rig.Is(t, holds || reflect.DeepEqual(got, read([]byte(r.full))), true, "%s: %+v is what is left", r.name, got)
 	}
 }
 

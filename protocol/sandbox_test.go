@@ -1,6 +1,9 @@
 package protocol
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -46,10 +49,8 @@ func TestSandboxWords(t *testing.T) {
 			doc := example(t, exampleSandbox)
 			change(t, doc, tt.path, set(word))
 			mustFail(t, r, doc, word, tt.path)
-			err := unmarshal(t, new(Sandbox), doc)
-			if want := "expected one of `" + strings.Join(tt.words, "`, `") + "`"; err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s %q: %v, want %s", tt.path, word, err, want)
-			}
+			err, want := unmarshal(t, new(Sandbox), doc), "expected one of `"+strings.Join(tt.words, "`, `")+"`"
+			rig.Is(t, strings.Contains(fmt.Sprint(err), want), true, "%s %q: %v has %s", tt.path, word, err, want)
 		}
 	}
 }
@@ -82,10 +83,7 @@ func TestSandboxRefuses(t *testing.T) {
 	for _, tt := range tests {
 		doc := example(t, exampleSandbox)
 		change(t, doc, tt.path, set(tt.value))
-		if tt.fails == "" {
-			tt.fails = tt.path
-		}
-		mustFail(t, r, doc, tt.name, tt.fails)
+		mustFail(t, r, doc, tt.name, cmp.Or(tt.fails, tt.path))
 	}
 }
 
@@ -101,13 +99,7 @@ func TestSandboxAccepts(t *testing.T) {
 			{"path":{"type":"special","value":{"kind":"root","subpath":5}},"access":"read"}]},"network":"enabled"},"windowsSandboxLevel":"disabled"}`},
 		{"foreign path", `{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","cwd":"file://host/x"}`},
 	} {
-		m, err := Decode([]byte(inParams(tt.in)))
-		if err == nil {
-			err = UnmarshalParams(m.Params, new(Sandbox))
-		}
-		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
+		rig.Is(t, unmarshal(t, new(Sandbox), json.RawMessage(tt.in)), nil, "%s", tt.name)
 	}
 }
 

@@ -42,14 +42,11 @@ func TestResultParts(t *testing.T) {
 		var got []byte
 		for part := range parts {
 			const names = 200 // JSON between the bytes
-			if len(part) > max(room, minPart)+names {
-				t.Errorf("a part of %d bytes, the buffer has %d", len(part), room)
-			}
+			rig.Is(t, len(part) <= max(room, minPart)+names, true, "a part of %d bytes, the buffer has %d", len(part), room)
 			got = append(got, part...)
 		}
-		if !bytes.Equal(got, want) || size != len(want) {
-			t.Errorf("%d bytes said, parts %q, want %d, %q", size, got, len(want), want)
-		}
+		rig.Is(t, string(got), string(want), "parts")
+		rig.Is(t, size, len(want), "bytes said")
 	})
 }
 

@@ -84,8 +84,6 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		allocated := float64(after.TotalAlloc-before.TotalAlloc) / float64(info.Size())
 		t.Logf("fuzzy %v: %d bytes of patch, %.2f times the file allocated", fuzzy, len(patch), allocated)
-		if allocated > 3 {
-			t.Errorf("fuzzy %v: %.2f times the file", fuzzy, allocated)
-		}
+		rig.Is(t, allocated <= 3, true, "fuzzy %v: %.2f times the file is little", fuzzy, allocated)
 	}
 }

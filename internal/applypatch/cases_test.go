@@ -70,9 +70,8 @@ func TestCases(t *testing.T) {
 			c.run(t)
 		})
 	}
-	if cases != 330 || excepted != len(exceptions) {
-		t.Errorf("%d cases, %d of them exceptions", cases, excepted)
-	}
+	rig.Is(t, cases, 330, "cases")
+	rig.Is(t, excepted, len(exceptions), "exceptions")
 }
 
 // box has the files of a case: those in w, where the program runs, and those beside it.
@@ -112,9 +111,7 @@ func (c *testCase) run(t *testing.T) {
 	for _, arg := range c.Args {
 		args = append(args, b.fill(arg))
 	}
-	if !IsTool(args) {
-		t.Errorf("%q is not the tool", args)
-	}
+	rig.Is(t, IsTool(args), true, "%q is the tool", args)
 	var stdout, stderr strings.Builder
 	getwd := func() (string, error) { return b.cwd, nil }
 	rig.Is(t, runTool(getwd, args, strings.NewReader(stdin), &stdout, &stderr), c.Expect.Exit, "exit code")
@@ -174,15 +171,9 @@ func (b *box) data(t *testing.T, raw json.RawMessage) []byte {
 		return []byte(b.fill(text))
 	}
 	var v value
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%v in %s", err, raw)
-	}
-	var data []byte
-	if v.B64 != "" {
-		decoded, err := base64.StdEncoding.DecodeString(v.B64)
-		rig.Must(t, err)
-		data = decoded
-	}
+	rig.Must(t, json.Unmarshal(raw, &v))
+	data, err := base64.StdEncoding.DecodeString(v.B64)
+	rig.Must(t, err)
 	for _, part := range v.Cat {
 		data = append(data, b.data(t, part)...)
 	}
@@ -202,46 +193,47 @@ func (b *box) data(t *testing.T, raw json.RawMessage) []byte {
 // tree describes the files as a case does.
 func (b *box) tree(t *testing.T) map[string]any {
 	out := map[string]any{}
-	err := filepath.WalkDir(b.root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == b.root || path == b.cwd {
+	walk(t, b.root, func(path string, mode fs.FileMode, data []byte) {
+		name := rig.Value(filepath.Rel(b.cwd, path))
+		switch {
+		case path == b.cwd:
+		case mode.IsDir():
+			out[name] = map[string]any{"dir": true}
+		case mode.Type() == fs.ModeSymlink:
+			out[name] = map[string]any{"link": b.unfill(string(data))}
+		case mode.IsRegular() && mode&0o111 != 0:
+			out[name] = map[string]any{"exec": true, "content": b.show(data)}
+		case mode.IsRegular():
+			out[name] = b.show(data)
+		default:
+			out[name] = map[string]any{"special": true}
+		}
+	})
+	return out
+}
+
+// walk tells of the files below dir what they have, and of links where they lead; of directories it
+// tells only of those that are empty.
+func walk(t *testing.T, dir string, tell func(path string, mode fs.FileMode, data []byte)) {
+	t.Helper()
+	rig.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
 			return err
 		}
-		name, err := filepath.Rel(b.cwd, path)
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
+		var data []byte
 		switch d.Type() {
 		case fs.ModeDir:
 			if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
 				return err
 			}
-			out[name] = map[string]any{"dir": true}
 		case fs.ModeSymlink:
-			to, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			out[name] = map[string]any{"link": b.unfill(to)}
+			data = []byte(rig.Value(os.Readlink(path)))
 		case 0:
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			out[name] = b.show(data)
-			if info.Mode()&0o111 != 0 {
-				out[name] = map[string]any{"exec": true, "content": out[name]}
-			}
-		default:
-			out[name] = map[string]any{"special": true}
+			data = rig.Value(os.ReadFile(path))
 		}
+		tell(path, rig.Value(d.Info()).Mode(), data)
 		return nil
-	})
-	rig.Must(t, err)
-	return out
+	}))
 }
 
 // show describes the content of a file: what is long by its sum.

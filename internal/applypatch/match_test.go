@@ -85,15 +85,12 @@ func TestFind(t *testing.T) {
 			start, next, ok, err := s.find(t.Context(), want, from, atEnd)
 			rig.Must(t, err)
 			at, found := findPlainly(all, want, first, atEnd)
-			if ok != found {
-				t.Fatalf("found %v in %q from %d, want %v", ok, text, from, found)
-			}
-			if !ok {
+			rig.Is(t, ok, found, "in %q from %d: found", text, from)
+			if !ok || !found {
 				continue
 			}
-			if a, b := len(strings.Join(all[:at], "")), len(strings.Join(all[:at+len(want)], "")); start != a || next != b {
-				t.Fatalf("found at %d to %d in %q, want %d to %d", start, next, text, a, b)
-			}
+			rig.Is(t, start, len(strings.Join(all[:at], "")), "in %q: found from", text)
+			rig.Is(t, next, len(strings.Join(all[:at+len(want)], "")), "in %q: found up to", text)
 		}
 	})
 }
@@ -185,9 +182,7 @@ func TestUpdate(t *testing.T) {
 		p, err := Parse(beginMark + "\n" + updMark + "f\n@@\n" + body.String() + endMark)
 		rig.Must(t, err)
 		u, err := place(t.Context(), []byte(text), &p.hunks[0], "/f")
-		if err != nil {
-			t.Fatalf("%v in %q", err, text)
-		}
+		rig.Must(t, err)
 		var got strings.Builder
 		rig.Must(t, u.content(&got))
 		rig.Is(t, got.String(), want.String(), "%q became", text)

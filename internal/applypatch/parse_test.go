@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -64,9 +65,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse(text)
 		if wrong, ok := errors.AsType[*SyntaxError](err); ok {
-			if wrong.Line < 0 || wrong.Line > strings.Count(text, "\n")+1 {
-				t.Errorf("%v: the patch has fewer lines", err)
-			}
+			rig.Is(t, wrong.Line >= 0 && wrong.Line <= strings.Count(text, "\n")+1, true, "%v: the patch has so many lines", err)
 			return
 		}
 		if errors.Is(err, ErrEmpty) {
@@ -80,9 +79,7 @@ func FuzzParse(f *testing.F) {
 		}
 		printed := p.print()
 		again, err := Parse(printed)
-		if err != nil {
-			t.Fatalf("%v in what was printed:\n%s", err, printed)
-		}
+		rig.Must(t, err)
 		rig.Is(t, again.print(), printed, "printed %q, and then", printed)
 	})
 }
@@ -94,12 +91,9 @@ func checkCounts(t *testing.T, c *chunk) {
 		counted.count(mark, line == "")
 	}
 	counted.context, counted.body, counted.atEnd = c.context, c.body, c.atEnd
-	if counted != *c {
-		t.Errorf("%+v, want %+v", *c, counted)
-	}
-	if c.olds != len(c.old()) || c.olds+c.news == 0 {
-		t.Errorf("%d old lines, %d new ones of %q", c.olds, c.news, c.body)
-	}
+	rig.Is(t, *c, counted, "a chunk")
+	rig.Is(t, c.olds, len(c.old()), "old lines of %q", c.body)
+	rig.Is(t, c.olds+c.news > 0, true, "%q has lines", c.body)
 }
 
 // TestParseBounds: a patch with very many parts is refused before they fill the memory.
@@ -111,8 +105,7 @@ func TestParseBounds(t *testing.T) {
 		"chunks": beginMark + "\n" + updMark + "a\n" + strings.Repeat("@@\n+\n", maxParts) + endMark,
 		"lines":  beginMark + "\n" + updMark + "a\n" + strings.Repeat(" \n", maxParts+1) + endMark,
 	} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), " at most ") {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := Parse(text)
+		rig.Is(t, strings.Contains(fmt.Sprint(err), " at most "), true, "%s: %v names the bound", name, err)
 	}
 }

@@ -15,9 +15,7 @@ func TestProvide(t *testing.T) {
 	rig.Must(t, err)
 	program, err := os.Executable()
 	rig.Must(t, err)
-	if to, err := filepath.EvalSymlinks(filepath.Join(p.dir, toolName)); err != nil || to != program {
-		t.Errorf("the tool is %q, %v", to, err)
-	}
+	rig.Is(t, rig.Value(filepath.EvalSymlinks(filepath.Join(p.dir, toolName))), program, "the tool")
 	for _, tt := range []struct{ env, want []string }{
 		{nil, nil},
 		{[]string{"A=1"}, []string{"A=1"}},
@@ -26,16 +24,12 @@ func TestProvide(t *testing.T) {
 		{[]string{"PATH=/bin:" + p.dir}, []string{"PATH=/bin:" + p.dir}},
 	} {
 		before := slices.Clone(tt.env)
-		if got := p.Before(tt.env); !slices.Equal(got, tt.want) || !slices.Equal(tt.env, before) {
-			t.Errorf("%q became %q, want %q", before, got, tt.want)
-		}
+		rig.Same(t, "the environment", tt.want, p.Before(tt.env))
+		rig.Same(t, "the environment that was given", before, tt.env)
 	}
 	var none *Provided
-	if got := none.Before([]string{"PATH=/bin"}); !slices.Equal(got, []string{"PATH=/bin"}) || none.Paths() != nil {
-		t.Errorf("without a tool: %q, %q", got, none.Paths())
-	}
+	rig.Same(t, "without a tool", []string{"PATH=/bin"}, none.Before([]string{"PATH=/bin"}))
+	rig.Is(t, none.Paths() == nil, true, "without a tool there are no paths")
 	rig.Check(t, p.Close())
-	if _, err := os.Lstat(p.dir); !os.IsNotExist(err) {
-		t.Errorf("the directory is left: %v", err)
-	}
+	rig.Is(t, rig.Err(os.Lstat(p.dir)), os.ErrNotExist, "the directory after Close")
 }

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -88,66 +86,27 @@ func put(t *testing.T, path, text string) {
 func look(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return err
-		}
-		name, _ := filepath.Rel(dir, path)
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		text := ""
-		switch d.Type() {
-		case fs.ModeDir:
-			if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
-				return err
-			}
-		case fs.ModeSymlink:
-			text, err = os.Readlink(path)
-		default:
-			var data []byte
-			data, err = os.ReadFile(path)
-			text = string(data)
-		}
-		found[name] = info.Mode().String() + " " + text
-		return err
+	walk(t, dir, func(path string, mode fs.FileMode, data []byte) {
+		found[rig.Value(filepath.Rel(dir, path))] = mode.String() + " " + string(data)
 	})
-	rig.Must(t, err)
 	return found
-}
-
-// wantFiles compares the files below dir.
-func wantFiles(t *testing.T, dir string, want map[string]string) {
-	t.Helper()
-	rig.Same(t, "files", want, look(t, dir))
-}
-
-func parse(t *testing.T, text string) *Patch {
-	t.Helper()
-	p, err := Parse(text)
-	rig.Must(t, err)
-	return p
 }
 
 // TestWhole: Whole leaves what inOrder leaves.
 func TestWhole(t *testing.T) {
 	t.Parallel()
-	p := parse(t, everything)
+	p := rig.Value(Parse(everything))
 	dir, after := begin(t)
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
 	rig.Must(t, err)
-	wantFiles(t, dir, after)
+	rig.Same(t, "files", after, look(t, dir))
 	other, _ := begin(t)
 	same, err := (&Target{Files: fsops.Host{}, Dir: other}).inOrder(t.Context(), p)
 	rig.Must(t, err)
-	wantFiles(t, other, after)
-	if a, b := Summary(changes), Summary(same); a != b {
-		t.Errorf("told %q, in order %q", a, b)
-	}
-	if c := changes[3]; c.Kind != Update || c.Path != "moved/d" || c.Name != dir+"/moved/d" || c.From != dir+"/d" {
-		t.Errorf("a move is %+v", c)
-	}
+	rig.Same(t, "files", after, look(t, other))
+	rig.Is(t, Summary(changes), Summary(same), "what was told, and in order")
+	c := changes[3]
+	rig.Is(t, fmt.Sprint(c.Kind == Update, c.Path, " ", c.Name, " ", c.From), "truemoved/d "+dir+"/moved/d "+dir+"/d", "a move is an update")
 }
 
 // errFault is what a call fails with in the tests of failures.
@@ -200,38 +159,34 @@ func (f faulty) Remove(ctx context.Context, path string, recursive, force bool, 
 // TestWholeFails: whichever step fails, all files are as they were, and nothing is left over.
 func TestWholeFails(t *testing.T) {
 	t.Parallel()
-	p := parse(t, everything)
-	failed := 0
-	for step := 0; ; step++ {
-		dir, after := begin(t)
-		before := look(t, dir)
-		n := step
+	p := rig.Value(Parse(everything))
+	dir, after := begin(t)
+	before, failed := look(t, dir), 0
+	for step, n := 0, -1; n < 0; step++ { // until there are fewer steps
+		n = step
 		files := faulty{n: &n, fail: func() error { return errFault }}
 		_, err := (&Target{Files: files, Dir: dir}).Whole(t.Context(), p)
-		if err != nil {
-			failed++
-			after = before
-			rig.Is[error](t, err, syscall.EIO, "step %d", step)
+		if err == nil { // nothing has failed that matters
+			rig.Same(t, "files", after, look(t, dir))
+			dir, _ = begin(t)
+			continue
 		}
-		wantFiles(t, dir, after)
-		if n >= 0 {
-			break // there are fewer steps
-		}
+		failed++
+		rig.Is[error](t, err, syscall.EIO, "step %d", step)
+		rig.Same(t, "files", before, look(t, dir))
 	}
-	if failed < 15 {
-		t.Errorf("%d steps have failed", failed) // too few to have tried all kinds
-	}
+	rig.Is(t, failed >= 15, true, "%d steps have failed, which are all kinds", failed)
 }
 
 // TestWholeKilled: if the program ends in the middle, each file is the old one or the new one.
 // What is left over says what it is of.
 func TestWholeKilled(t *testing.T) {
 	t.Parallel()
-	p := parse(t, everything)
-	for step := 0; ; step++ {
+	p := rig.Value(Parse(everything))
+	for step, n := 0, -1; n < 0; step++ {
 		dir, after := begin(t)
 		before := look(t, dir)
-		n := step
+		n = step
 		func() {
 			defer func() {
 				if r := recover(); r != nil && r != errFault {
@@ -243,21 +198,14 @@ func TestWholeKilled(t *testing.T) {
 		}()
 		now := look(t, dir)
 		for name, text := range now {
-			if strings.HasPrefix(filepath.Base(name), ".apply-patch-") {
-				continue
-			}
-			if text != before[name] && text != after[name] && !strings.HasPrefix(text, "d") {
-				t.Errorf("step %d: %s is %q", step, name, text)
-			}
+			known := text == before[name] || text == after[name] || strings.HasPrefix(text, "d")
+			rig.Is(t, known || strings.HasPrefix(filepath.Base(name), ".apply-patch-"), true, "step %d: %s is %q, old or new", step, name, text)
 		}
 		for name := range before {
 			_, stays := after[name]
 			if _, there := now[name]; !there && stays && name != "away" { // a link is not replaced in one step
 				t.Errorf("step %d: %s is missing", step, name)
 			}
-		}
-		if n >= 0 {
-			break
 		}
 	}
 }
@@ -278,16 +226,25 @@ func TestWholeRefuses(t *testing.T) {
 		"through gone":  {"*** Delete File: a\n*** Delete File: away\n", "Failed to delete file DIR/away\nNo such file or directory (os error 2)"},
 		"null":          {"*** Add File: n\n+x\n*** Add File: a\x00b\n+x\n", "'a\x00b' is invalid on 'linux'"},
 		"a link's loss": {"*** Update File: real/e\n@@\n-six\n+6\n*** Update File: link\n@@\n-six\n+x\n", "Failed to find expected lines in DIR/link:\nsix"},
+		"move below":    {"*** Update File: c\n*** Move to: a/b\n@@\n-three\n+x\n", "Failed to write file DIR/a/b\nNot a directory (os error 20)"},
+		"chain":         {"*** Delete File: away\n*** Delete File: chain\n", "Failed to delete file DIR/chain\n" + errLinks.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, _ := begin(t)
-			rig.Must(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
+			rig.Must(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")), os.Symlink("away", filepath.Join(dir, "chain")))
 			before := look(t, dir)
-			p := parse(t, "*** Begin Patch\n"+tt.hunks+"*** End Patch")
-			_, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
+			p := rig.Value(Parse("*** Begin Patch\n" + tt.hunks + "*** End Patch"))
+			target := &Target{Files: fsops.Host{}, Dir: dir}
+			_, err := target.Whole(t.Context(), p)
 			rig.Is(t, strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"), tt.want, "the result")
-			wantFiles(t, dir, before)
+			if !strings.HasPrefix(name, "dangling") { // what the others do as well
+				_, err = target.Preview(t.Context(), p, new(strings.Builder), 1<<20)
+				rig.Is(t, strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"), tt.want, "the result of Preview")
+			}
+			rig.Same(t, "files", before, look(t, dir))
+			_, err = target.inOrder(t.Context(), p)
+			rig.Is(t, err == nil, name == "dangling", "in order: %v: it is done", err)
 		})
 	}
 }
@@ -331,16 +288,16 @@ func TestWholeView(t *testing.T) {
 		{"*** Delete File: over\n", "Failed to delete file DIR/over\n" + rofs},
 		{"*** Update File: real/e\n*** Move to: e\n@@\n-six\n+6\n", "Failed to write file DIR/e\n" + rofs},
 	} {
-		p := parse(t, "*** Begin Patch\n*** Add File: real/x/y\n+y\n*** Delete File: real/e\n*** Add File: real/e\n+six\n"+tt.hunk+"*** End Patch")
+		p := rig.Value(Parse("*** Begin Patch\n*** Add File: real/x/y\n+y\n*** Delete File: real/e\n*** Add File: real/e\n+six\n" + tt.hunk + "*** End Patch"))
 		_, err := target.Whole(t.Context(), p)
 		rig.Is(t, strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"), tt.want, "the result")
-		wantFiles(t, dir, before)
+		rig.Same(t, "files", before, look(t, dir))
 	}
-	p := parse(t, "*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch")
+	p := rig.Value(Parse("*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch"))
 	rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
 	delete(before, "real/e")
 	before["real/x/f"], before["real/g"] = "-rwx------ 6\n", "-rw-r--r-- g\n"
-	wantFiles(t, dir, before)
+	rig.Same(t, "files", before, look(t, dir))
 }
 
 // swapping does something behind the nth opening of a file for reading.
@@ -377,14 +334,10 @@ func TestWholeSwapped(t *testing.T) {
 		}
 		exchange(link)
 		target := &Target{Dir: dir, Files: swapping{behind: behind, swap: func() { exchange(!link) }, opened: new(int)}}
-		_, err := target.Whole(t.Context(), parse(t, "*** Begin Patch\n*** Update File: a\n@@\n+more\n*** Add File: b\n+b\n*** End Patch"))
-		if err == nil {
-			t.Errorf("behind opening %d the file was exchanged, and the patch applied", behind)
-		}
+		_, err := target.Whole(t.Context(), rig.Value(Parse("*** Begin Patch\n*** Update File: a\n@@\n+more\n*** Add File: b\n+b\n*** End Patch")))
+		rig.Is(t, err != nil, true, "behind opening %d the file was exchanged, and the patch refused", behind)
 		for name, text := range look(t, dir) {
-			if strings.Contains(text, "secret") {
-				t.Errorf("%d: %s has %q", behind, name, text)
-			}
+			rig.Is(t, strings.Contains(text, "secret"), false, "%d: %s has %q", behind, name, text)
 		}
 	}
 }
@@ -397,19 +350,15 @@ func TestWholeMovesOntoItself(t *testing.T) {
 			dir, _ := begin(t)
 			rig.Must(t, os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")))
 			line := map[string]string{"a": "one", "real/e": "six", "link": "six"}[paths[0]]
-			p := parse(t, "*** Begin Patch\n*** Update File: "+paths[0]+"\n*** Move to: "+paths[1]+"\n@@\n-"+line+"\n+new\n*** End Patch")
+			p := rig.Value(Parse("*** Begin Patch\n*** Update File: " + paths[0] + "\n*** Move to: " + paths[1] + "\n@@\n-" + line + "\n+new\n*** End Patch"))
 			target := &Target{Files: fsops.Host{}, Dir: dir}
 			apply := target.inOrder
 			if whole {
 				apply = target.Whole
 			}
-			if _, err := apply(t.Context(), p); err != nil {
-				t.Errorf("%q: %v", paths, err)
-			}
-			data, err := os.ReadFile(filepath.Join(dir, paths[1]))
-			if err != nil || !strings.HasPrefix(string(data), "new\n") {
-				t.Errorf("%q, as a whole %v: %q, %v", paths, whole, data, err)
-			}
+			rig.Check(t, rig.Err(apply(t.Context(), p)))
+			data := rig.Value(os.ReadFile(filepath.Join(dir, paths[1])))
+			rig.Is(t, strings.HasPrefix(string(data), "new\n"), true, "%q, as a whole %v: %q is new", paths, whole, data)
 		}
 	}
 }
@@ -433,7 +382,7 @@ func TestPreview(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			put(t, filepath.Join(dir, "f"), tt.before)
-			p := parse(t, "*** Begin Patch\n*** Update File: f\n"+tt.hunk+"*** End Patch")
+			p := rig.Value(Parse("*** Begin Patch\n*** Update File: f\n" + tt.hunk + "*** End Patch"))
 			target := &Target{Files: fsops.Host{}, Dir: dir}
 			var diff strings.Builder
 			rig.Must(t, rig.Err(target.Preview(t.Context(), p, &diff, 1<<20)))
@@ -441,22 +390,18 @@ func TestPreview(t *testing.T) {
 			put(t, filepath.Join(other, "f"), look(t, dir)["f"][len("-rw-r--r-- "):])
 			git(t, other, diff.String())
 			rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
-			if a, b := look(t, dir)["f"], look(t, other)["f"]; a != b {
-				t.Errorf("the diff makes %q, the patch %q:\n%s", b, a, diff.String())
-			}
+			rig.Is(t, look(t, other)["f"], look(t, dir)["f"], "%s\nwhat the diff makes", diff.String())
 		})
 	}
 
 	dir, _ := begin(t)
 	before := look(t, dir)
-	p := parse(t, everything)
+	p := rig.Value(Parse(everything))
 	var diff strings.Builder
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Preview(t.Context(), p, &diff, 1<<20)
 	rig.Must(t, err)
-	wantFiles(t, dir, before)
-	if len(changes) != 12 {
-		t.Errorf("told %q", Summary(changes))
-	}
+	rig.Same(t, "files", before, look(t, dir))
+	rig.Is(t, len(changes), 12, "changes that are told")
 	want := `--- a/a
 +++ b/a
 @@ -1,1 +1,1 @@
@@ -494,9 +439,7 @@ rename to moved/d
 -two
 +2
 `
-	if got := diff.String(); !strings.HasPrefix(got, want) {
-		t.Errorf("diff (-want +got):\n%s", cmp.Diff(want, got))
-	}
+	rig.Same(t, "diff", want, diff.String()[:min(len(want), diff.Len())])
 }
 
 // git applies a diff in dir.

@@ -27,12 +27,28 @@ func (quiet) Go()           {}
 func (quiet) Refuse(string) {}
 func (quiet) End()          {}
 
+// open has a desk begin with a process whose programs are all asked about, and returns its judge and
+// the judge's end of the connection.
+func open(t *testing.T, desk *Desk, id string) (p *ProcessQuestions, j *judge.Judge, theirs int, end func()) {
+	t.Helper()
+	policy := &execpolicy.Policy{Unmatched: rule.Prompt}
+	ours, theirs, err := judge.Pair()
+	rig.Must(t, err)
+	j, err = judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
+	rig.Must(t, err)
+	p = desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, id, quiet{}, ours)
+	p.Begin()
+	return p, j, theirs, func() {
+		ours.Close()
+		unix.Close(theirs)
+	}
+}
+
 // TestBounds: 64 questions of a process and 256 of a session are open at once, and the others come
 // when these are answered.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	const processes, each = 5, 70
-	policy := &execpolicy.Policy{Unmatched: rule.Prompt}
 	asked := make(chan string, processes*each)
 	answer := make(chan struct{})
 	desk := &Desk{
@@ -50,24 +66,16 @@ func TestBounds(t *testing.T) {
 	desk.Attach(true)
 	var programs sync.WaitGroup
 	begin := func(id string) (end func()) {
-		ours, theirs, err := judge.Pair()
-		rig.Must(t, err)
-		j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-		rig.Must(t, err)
-		p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, id, quiet{}, ours)
-		p.Begin()
+		p, j, _, hangUp := open(t, desk, id)
 		for i := range each {
 			programs.Go(func() {
 				path := fmt.Sprintf("/bin/%d", i)
-				if err := j.Decide(&judge.Exec{Path: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}); err != nil {
-					t.Errorf("%s of process %s: %v", path, id, err)
-				}
+				rig.Check(t, j.Decide(&judge.Exec{Path: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}))
 			})
 		}
 		return func() {
 			p.Exited()
-			ours.Close()
-			unix.Close(theirs)
+			hangUp()
 		}
 	}
 	most := map[string]int{}
@@ -76,11 +84,7 @@ func TestBounds(t *testing.T) {
 		for range n {
 			most[<-asked]++
 		}
-		select {
-		case id := <-asked:
-			t.Errorf("one more of process %s is asked", id)
-		default:
-		}
+		rig.Is(t, len(asked), 0, "more that are asked")
 	}
 	end := begin("0")
 	defer end()
@@ -90,9 +94,7 @@ func TestBounds(t *testing.T) {
 	}
 	next(maxAsked - maxAskedOfProcess)
 	for id, n := range most {
-		if n > maxAskedOfProcess {
-			t.Errorf("%d questions of process %s are open", n, id)
-		}
+		rig.Is(t, n <= maxAskedOfProcess, true, "%d questions of process %s are open", n, id)
 	}
 	close(answer)
 	programs.Wait()

@@ -4,12 +4,9 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/execpolicy"
-	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -18,7 +15,6 @@ import (
 // waits for the answers, and the output of the command can wait for the questions.
 func TestJudgeGone(t *testing.T) {
 	t.Parallel()
-	policy := &execpolicy.Policy{Unmatched: rule.Prompt}
 	asked, ended := make(chan struct{}), make(chan error, 1)
 	desk := &Desk{
 		Ask: func(ctx context.Context, _ string, _, _ any) error {
@@ -30,32 +26,15 @@ func TestJudgeGone(t *testing.T) {
 		Tell: func(string, any) {},
 	}
 	desk.Attach(true)
-	ours, theirs, err := judge.Pair()
-	rig.Must(t, err)
-	j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-	rig.Must(t, err)
-	p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, "p", quiet{}, ours)
-	p.Begin()
+	p, j, theirs, end := open(t, desk, "p")
+	defer end()
 	decided := make(chan error, 1)
 	go func() {
 		decided <- j.Decide(&judge.Exec{Real: []string{"/bin/a"}, Argv: []string{"a"}, Thread: os.Getpid()})
 	}()
 	<-asked
-	if err := unix.Shutdown(theirs, unix.SHUT_RDWR); err != nil { // as the end of its process does
-		t.Fatal(err)
-	}
-	select {
-	case why := <-ended:
-		if why != errExited {
-			t.Errorf("the question has ended: %v", why)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("the question is still open")
-	}
+	rig.Must(t, unix.Shutdown(theirs, unix.SHUT_RDWR)) // as the end of its process does
+	rig.Is(t, <-ended, errExited, "the question has ended")
 	p.Exited()
-	if err := <-decided; err == nil {
-		t.Error("the program was allowed")
-	}
-	ours.Close()
-	unix.Close(theirs)
+	rig.Is(t, <-decided != nil, true, "the program was not allowed")
 }

@@ -1,10 +1,12 @@
 package approval
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDecision: the client hears which rule has decided, and nothing of the folder that it is in.
@@ -19,8 +21,7 @@ func TestDecision(t *testing.T) {
 		{execpolicy.ForcedRm, byMemo, "memo", ""},
 	} {
 		q := question{Question: judge.Question{Decider: tt.decider, Argv: []string{"rm", "-f"}, Exe: "/bin/rm"}}
-		if d := q.decision(tt.by); d.Source != tt.source || d.Rule != tt.rule || d.Exe != q.Exe || len(d.Argv) != 2 {
-			t.Errorf("%s by %s: %+v", tt.decider, tt.by, d)
-		}
+		d := q.decision(tt.by)
+		rig.Is(t, fmt.Sprint(d.Source, " ", d.Rule, " ", d.Exe, d.Argv), tt.source+" "+tt.rule+" /bin/rm[rm -f]", "%s by %s", tt.decider, tt.by)
 	}
 }

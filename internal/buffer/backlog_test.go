@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestBacklog compares a backlog with a plain slice, over random histories: what is kept is what
@@ -31,9 +33,7 @@ func TestBacklog(t *testing.T) {
 			case 0:
 				space := b.Space()
 				if space == nil {
-					if dropped == uint64(len(all)) && borrowed == nil {
-						t.Fatal("no space in an empty backlog")
-					}
+					rig.Is(t, dropped == uint64(len(all)) && borrowed == nil, false, "no space in an empty backlog")
 					continue
 				}
 				m := rapid.IntRange(0, len(space)).Draw(t, "bytes")
@@ -55,28 +55,21 @@ func TestBacklog(t *testing.T) {
 					t.Fatalf("%d bytes from %d, or other ones", len(borrowed), offset)
 				}
 			case 2:
-				if borrowed != nil && !bytes.Equal(borrowed, before) {
-					t.Fatal("borrowed bytes have changed")
-				}
+				rig.Is(t, borrowed == nil || bytes.Equal(borrowed, before), true, "borrowed bytes are as they were")
 				b.Return()
 				borrowed = nil
 			default:
 				dropped = rapid.Uint64Range(dropped, uint64(len(all))).Draw(t, "dropped")
 				b.Drop(dropped)
 			}
-			if b.End() != uint64(len(all)) {
-				t.Fatalf("the end is %d, want %d", b.End(), len(all))
-			}
+			rig.Is(t, b.End(), uint64(len(all)), "the end")
 		}
 		b.Return()
 		b.Drop(b.End())
-		if taken != 0 || len(b.pieces) != 0 {
-			t.Fatalf("%d pieces are left, %d counted", len(b.pieces), taken)
-		}
+		rig.Is(t, len(b.pieces), 0, "pieces that are left")
+		rig.Is(t, taken, 0, "pieces that are counted")
 		b.Space()
 		b.Clear()
-		if taken != 0 {
-			t.Fatalf("%d pieces are counted after Clear", taken)
-		}
+		rig.Is(t, taken, 0, "pieces that are counted after Clear")
 	})
 }

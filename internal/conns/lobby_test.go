@@ -1,6 +1,7 @@
 package conns
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -47,9 +48,7 @@ func TestTurn(t *testing.T) {
 			var gone []<-chan struct{}
 			come := func() {
 				_, closed, ok := enter(l, nil)
-				if !ok {
-					t.Fatal("not let in")
-				}
+				rig.Is(t, ok, true, "let in")
 				gone = append(gone, closed)
 			}
 			for range 3 {
@@ -61,19 +60,14 @@ func TestTurn(t *testing.T) {
 				synctest.Wait()
 				rig.Is(t, time.Since(begin), turn+time.Duration(i)*turn/10, "newcomer %d was let in after", i)
 				for j := range gone {
-					if got, want := isClosed(gone[j]), j <= i; got != want {
-						t.Errorf("connection %d is closed: %v, want %v, with newcomer %d", j, got, want, i)
-					}
+					rig.Is(t, isClosed(gone[j]), j <= i, "connection %d is closed with newcomer %d", j, i)
 				}
 			}
 			l.Close()
 			synctest.Wait()
-			if l.Len() != 0 || len(l.places) != 0 || l.waiting.Len() != 0 {
-				t.Errorf("%d seats are taken in the end", l.Len())
-			}
-			if _, _, ok := enter(l, nil); ok {
-				t.Error("let in after Close")
-			}
+			rig.Is(t, l.Len()+len(l.places)+l.waiting.Len(), 0, "seats that are taken in the end")
+			_, _, ok := enter(l, nil)
+			rig.Is(t, ok, false, "let in after Close")
 		})
 	}
 }
@@ -90,9 +84,7 @@ func TestAttended(t *testing.T) {
 		time.Sleep(time.Hour)
 		third, _, ok := enter(l, nil)
 		synctest.Wait() // the second frees its seat before secondGone is closed
-		if !ok || isClosed(firstGone) || !isClosed(secondGone) {
-			t.Errorf("closed: %v and %v, want the second alone", isClosed(firstGone), isClosed(secondGone))
-		}
+		rig.Is(t, fmt.Sprint(ok, isClosed(firstGone), isClosed(secondGone)), "true false true", "let in, first closed, second closed")
 		l.Attend(third)
 		// All are attended to: the next one waits until one leaves, or done is
 		// closed.
@@ -111,18 +103,14 @@ func TestAttended(t *testing.T) {
 		default:
 		}
 		first.Close() // and leaves
-		if !<-entered {
-			t.Error("not let in when there was a seat")
-		}
+		rig.Is(t, <-entered, true, "let in when there was a seat")
 		l.Attend(fourth)
 		go func() {
 			_, _, ok := enter(l, done)
 			entered <- ok
 		}()
 		close(done)
-		if <-entered {
-			t.Error("let in at the end")
-		}
+		rig.Is(t, <-entered, false, "let in at the end")
 		// Close does not close connections that are attended to.
 		l.Close()
 		synctest.Wait()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestEnviron has all of network.md 6: 34 names, each with its value, whatever was there.
@@ -34,25 +36,19 @@ func TestEnviron(t *testing.T) {
 				"NODE_USE_ENV_PROXY": "1", "ELECTRON_GET_USE_PROXY": "true", "CODEX_NETWORK_PROXY_ACTIVE": "1",
 				"CODEX_NETWORK_ALLOW_LOCAL_BINDING": tt.local01,
 			}
-			if len(want) != 34 {
-				t.Fatalf("%d names", len(want))
-			}
+			rig.Is(t, len(want), 34, "names")
 			before := []string{"PATH=/bin", "HTTP_PROXY=x", "NO_PROXY=*", "http_proxy", "MY_PROXY=k", "HTTP_PROXY=y"}
 			kept := slices.Clone(before)
 			got := environ(before, http, tt.socks, tt.local)
-			if !slices.Equal(before, kept) {
-				t.Error("the environment itself was changed")
-			}
-			if !slices.Equal(got[:2], []string{"PATH=/bin", "MY_PROXY=k"}) || len(got) != 36 {
-				t.Errorf("%d variables, %q first, want 36 with PATH and MY_PROXY first", len(got), got[:2])
-			}
+			rig.Same(t, "the environment itself", kept, before)
+			rig.Same(t, "the first variables", []string{"PATH=/bin", "MY_PROXY=k"}, got[:2])
+			rig.Is(t, len(got), 36, "variables")
+			have := map[string]string{}
 			for _, entry := range got[2:] {
 				name, value, _ := strings.Cut(entry, "=")
-				if w, ok := want[name]; !ok || w != value {
-					t.Errorf("%s, want %s=%s", entry, name, w)
-				}
-				delete(want, name)
+				have[name] = value
 			}
+			rig.Same(t, "the other variables", want, have)
 		})
 	}
 }

@@ -1,7 +1,7 @@
 package egress
 
 import (
-	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,50 +27,25 @@ func TestTrustFileChanged(t *testing.T) {
 		change func() error
 	}{
 		{"other bytes", func() error { return os.WriteFile(path, []byte("other"), 0o600) }},
-		{"a sparse file", func() error { return sparse(path) }},
+		{"a file that memory is too small for", func() error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<43)) }},
 		{"a fifo", func() error { return unix.Mkfifo(path, 0o600) }},
 		{"a link", func() error { return os.Symlink(other, path) }},
 		{"an endless file", func() error { return os.Symlink("/dev/zero", path) }},
 		{"a directory", func() error { return os.MkdirAll(filepath.Join(path, "in"), 0o700) }},
 		{"a link in wait", func() error { return os.Symlink(other, path+".new") }},
 		{"another place", func() error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"-moved") }},
-		{"a link to others", func() error { return swap(filepath.Dir(path), filepath.Dir(other)) }},
+		{"a link in the place of the directory", func() error {
+			dir := filepath.Dir(path)
+			return errors.Join(os.Rename(dir, dir+"-away"), os.Symlink(filepath.Dir(other), dir))
+		}},
 	} {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(tt.name, err)
-		}
-		if err := tt.change(); err != nil {
-			t.Fatal(tt.name, err)
-		}
-		if _, path, err = trusted.get(); err != nil {
-			t.Fatal(tt.name, err)
-		}
-		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
-			t.Fatalf("%s: %v, %v", tt.name, st, err)
-		}
-		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, authority.Bundle()) {
-			t.Errorf("%s: %d bytes, %v", tt.name, len(have), err)
-		}
-		if have, err := os.ReadFile(other); err != nil || string(have) != "theirs" {
-			t.Errorf("%s: another file has %q, %v", tt.name, have, err)
-		}
+		rig.Must(t, os.Remove(path), tt.change())
+		_, path, err = trusted.get()
+		rig.Must(t, err)
+		st, err := os.Lstat(path)
+		rig.Must(t, err)
+		rig.Is(t, st.Mode().Type(), 0, "%s: the type of the file", tt.name)
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), string(authority.Bundle()), "%s: the file has", tt.name)
+		rig.Is(t, string(rig.Value(os.ReadFile(other))), "theirs", "%s: another file has", tt.name)
 	}
-}
-
-// swap puts a link in the place of a directory.
-func swap(dir, to string) error {
-	if err := os.Rename(dir, dir+"-away"); err != nil {
-		return err
-	}
-	return os.Symlink(to, dir)
-}
-
-// sparse makes a file that nobody has memory for.
-func sparse(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Truncate(1 << 43)
 }

@@ -55,9 +55,9 @@ func TestDecide(t *testing.T) {
 			answer.Decision = tt.answer
 			return tt.err
 		})
-		if got, err := w.decide(t.Context(), q); got != tt.want || !errors.Is(err, tt.err) {
-			t.Errorf("%+v: %+v, %v", tt.answer, got, err)
-		}
+		got, err := w.decide(t.Context(), q)
+		rig.Is(t, got, tt.want, "%+v", tt.answer)
+		rig.Is(t, err, tt.err, "%+v", tt.answer)
 	}
 }
 
@@ -70,10 +70,8 @@ func TestDecideWaits(t *testing.T) {
 			return context.Cause(ctx)
 		})
 		begun := time.Now()
-		_, err := w.decide(t.Context(), netproxy.Question{})
-		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != 8*time.Second {
-			t.Errorf("%v after %v, want %v after 8s", err, took, context.DeadlineExceeded)
-		}
+		rig.Is(t, rig.Err(w.decide(t.Context(), netproxy.Question{})), context.DeadlineExceeded, "")
+		rig.Is(t, time.Since(begun), 8*time.Second, "it took")
 	})
 }
 
@@ -93,9 +91,7 @@ func TestOwn(t *testing.T) {
 		rig.Is(t, n.own(netip.MustParseAddrPort(tt.addr)), tt.own, "%s", tt.addr)
 	}
 	release()
-	if n.own(netip.MustParseAddrPort("127.0.0.1:31000")) {
-		t.Error("the port of a proxy that is closed")
-	}
+	rig.Is(t, n.own(netip.MustParseAddrPort("127.0.0.1:31000")), false, "the port of a proxy that is closed")
 }
 
 // TestRoots: where the proxy speaks TLS itself it trusts whom the agent trusts, and nobody else.
@@ -123,10 +119,7 @@ func TestRoots(t *testing.T) {
 		fmt.Fprintf(conn, "GET https://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", address, address)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		rig.Must(t, err)
-		body, err := io.ReadAll(resp.Body)
-		if got := strings.TrimSpace(resp.Status + " " + string(body)); err != nil || got != tt.want {
-			t.Errorf("%s, %v, want %s", got, err, tt.want)
-		}
+		rig.Is(t, strings.TrimSpace(resp.Status+" "+string(rig.Value(io.ReadAll(resp.Body)))), tt.want, "")
 		_ = conn.Close()
 		w.Close()
 	}

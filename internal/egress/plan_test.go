@@ -1,11 +1,14 @@
 package egress
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOf has the errors of network.md 2.4 that are not about the form.
@@ -47,15 +50,10 @@ func TestOf(t *testing.T) {
 		asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true, Mode: protocol.ProxyFull}}
 		tt.change(asked)
 		plan, err := Of(asked, tt.id)
-		switch {
-		case err == nil && tt.want != "", err != nil && err.Error() != tt.want:
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
-		case err == nil && (plan.timeout < 0 || plan.timeout > longestWait+grace):
-			t.Errorf("%s: waits %v", tt.name, plan.timeout)
-		}
+		rig.Is(t, fmt.Sprint(err), cmp.Or(tt.want, "<nil>"), "%s", tt.name)
+		rig.Is(t, err != nil || plan.timeout >= 0 && plan.timeout <= longestWait+grace, true, "%s: waits not too long", tt.name)
 	}
 	plan, err := Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true}, PolicyDecisionTimeoutMs: new(uint64(200))}, "p")
-	if want := 5200 * time.Millisecond; err != nil || plan.timeout != want {
-		t.Errorf("waits %v, want %v; %v", plan.timeout, want, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, plan.timeout, 5200*time.Millisecond, "waits")
 }

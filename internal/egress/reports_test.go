@@ -2,13 +2,12 @@ package egress
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // listener is a client that is told verdicts, while it is there.
@@ -43,9 +42,7 @@ func (l *listener) want(t *testing.T, what string, heard ...string) {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Equal(l.heard, heard) {
-		t.Errorf("%s: heard %q, want %q", what, l.heard, heard)
-	}
+	rig.Same(t, what+": heard", heard, l.heard)
 	l.heard = nil
 }
 
@@ -117,11 +114,7 @@ func TestReportsAreBounded(t *testing.T) {
 				r.Resume()
 			}
 			r.Flush()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if !slices.Equal(l.heard, want) {
-				t.Errorf("away %v: heard %d, %q first, want %d, %q first", away, len(l.heard), strings.Join(l.heard[:2], " "), len(want), want[:2])
-			}
+			l.want(t, fmt.Sprint("away ", away), want...)
 		})
 	}
 }
@@ -146,9 +139,7 @@ func TestReportsResumedWhileTelling(t *testing.T) {
 		l.set(false)
 		close(next)
 		l.want(t, "the new client", "a1")
-		if l.begins != 2 {
-			t.Errorf("told %d times, want 2", l.begins)
-		}
+		rig.Is(t, l.begins, 2, "times that it was told")
 		r.Close()
 	})
 }

@@ -66,14 +66,10 @@ func TestCandidates(t *testing.T) {
 			if p.Nameless {
 				text += "?"
 			}
-			if p.Path != "" && p.Path != p.Argv[0] {
-				t.Errorf("%s: the path of %s is %s", tt.program, text, p.Path)
-			}
+			rig.Is(t, p.Path == "" || p.Path == p.Argv[0], true, "%s: the path of %s is %s", tt.program, text, p.Path)
 			got = append(got, text)
 		}
-		if text := strings.Join(got, ", "); text != tt.want {
-			t.Errorf("%s %s:\ngot  %s\nwant %s", tt.program, tt.argv, text, tt.want)
-		}
+		rig.Is(t, strings.Join(got, ", "), tt.want, "%s %s", tt.program, tt.argv)
 	}
 }
 
@@ -95,13 +91,9 @@ func FuzzCandidates(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program, head, argv string) {
 		look := func(p string) (File, bool) { return File{Real: path.Clean(p), Head: []byte(head)}, true }
 		all := Candidates(program, strings.Fields(argv), "/", look)
-		if len(all) == 0 || len(all) > 3*(maxInterpreters+1)+1 {
-			t.Fatalf("%d candidates", len(all))
-		}
+		rig.Is(t, len(all) > 0 && len(all) <= 3*(maxInterpreters+1)+1, true, "%d candidates are few", len(all))
 		for _, p := range all {
-			if len(p.Argv) == 0 {
-				t.Fatalf("%+v has no words", p)
-			}
+			rig.Is(t, len(p.Argv) > 0, true, "%+v has words", p)
 		}
 	})
 }

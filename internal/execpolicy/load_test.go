@@ -1,11 +1,13 @@
 package execpolicy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
@@ -31,9 +33,8 @@ func TestLoadLinks(t *testing.T) {
 		"dangling link": func() error { return os.Symlink("none", name) },
 	} {
 		rig.Must(t, make())
-		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is not a regular file") {
-			t.Errorf("%s: %v", what, err)
-		}
+		_, err := Load(folder)
+		rig.Is(t, strings.HasPrefix(fmt.Sprint(err), name+" is not a regular file"), true, "%s: %v: it is refused", what, err)
 		rig.Must(t, os.Remove(name))
 	}
 	rig.Check(t, rig.Err(Load(folder)))
@@ -61,46 +62,42 @@ func TestLoad(t *testing.T) {
 // there is one.
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
+	refused := func(folder, want string) {
+		t.Helper()
+		rules, err := Load(folder)
+		rig.Is(t, rules == nil && err != nil && strings.Contains(err.Error(), want), true, "%v, %v: refused with %q", rules, err, want)
+	}
+	for _, tt := range []struct {
 		text string
 		mode os.FileMode
 		want string
 	}{
-		"error":      {"x = 1\ny = z", 0o644, "m.rules:2:5: undefined: z"},
-		"no text":    {"\xff", 0o644, "m.rules: stream did not contain valid UTF-8"},
-		"everybody":  {"", 0o646, "m.rules is refused: it has mode 0646"},
-		"many bytes": {strings.Repeat("#", maxFileBytes+1), 0o644, "m.rules is longer than 1048576 bytes"},
+		{"x = 1\ny = z", 0o644, "m.rules:2:5: undefined: z"},
+		{"\xff", 0o644, "m.rules: stream did not contain valid UTF-8"},
+		{"", 0o646, "m.rules is refused: it has mode 0646"},
+		{strings.Repeat("#", maxFileBytes+1), 0o644, "m.rules is longer than 1048576 bytes"},
 	} {
 		folder := write(t, t.TempDir(), map[string]string{"a.rules": "", "m.rules": tt.text, "z.rules": ""})
 		rig.Must(t, os.Chmod(filepath.Join(folder, "m.rules"), tt.mode))
-		if rules, err := Load(folder); err == nil || rules != nil || !strings.Contains(err.Error(), folder+"/"+tt.want) {
-			t.Errorf("%s: got %v, %v", name, rules, err)
-		}
+		refused(folder, folder+"/"+tt.want)
 	}
 	folder := t.TempDir()
-	if _, err := Load(filepath.Join(folder, "none")); err == nil {
-		t.Error("a folder that is not there")
-	}
+	refused(filepath.Join(folder, "none"), "")
 	rig.Must(t, os.Chmod(folder, 0o777))
-	if _, err := Load(folder); err == nil || !strings.Contains(err.Error(), "everybody can change it") {
-		t.Errorf("a folder of everybody: %v", err)
-	}
+	refused(folder, "everybody can change it")
 	for i := range maxFiles + 1 {
 		write(t, folder, map[string]string{strconv.Itoa(i) + ".rules": ""})
 	}
 	rig.Must(t, os.Chmod(folder, 0o755))
-	if _, err := Load(folder); err == nil || !strings.Contains(err.Error(), "more than 256 files") {
-		t.Errorf("too many files: %v", err)
-	}
+	refused(folder, "more than 256 files")
 }
 
 // TestParseClient: the files of a client are bounded together.
 func TestParseClient(t *testing.T) {
 	t.Parallel()
 	rules, err := ParseClient([]ClientFile{{"a", `prefix_rule(pattern=["x"])`}, {"b", `prefix_rule(pattern=["y"])`}})
-	if err != nil || rules.Len() != 2 {
-		t.Errorf("got %v, %v", rules, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, rules.Len(), 2, "rules")
 	half := "#" + strings.Repeat("x", maxClientBytes/2)
 	for name, files := range map[string][]ClientFile{
 		"bytes": {{"a", half}, {"b", half}},
@@ -108,9 +105,7 @@ func TestParseClient(t *testing.T) {
 		"error": {{"a", ""}, {"b", "x = y"}},
 		"files": make([]ClientFile, maxFiles+1),
 	} {
-		if _, err := ParseClient(files); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		rig.Is(t, rig.Err(ParseClient(files)) != nil, true, "%s: an error", name)
 	}
 }
 
@@ -121,31 +116,19 @@ func TestAmend(t *testing.T) {
 	file := filepath.Join(folder, Amendments)
 	amend := func(want bool, prefix ...string) {
 		t.Helper()
-		if added, err := Amend(file, prefix); added != want || err != nil {
-			t.Fatalf("%q: got %v, %v; want %v", prefix, added, err, want)
-		}
+		rig.Is(t, rig.Value(Amend(file, prefix)), want, "%q: added", prefix)
 	}
 	amend(true, "git", "a \"b\"\\\n\té\u2028</&>\x01")
 	amend(false, "git", "a \"b\"\\\n\té\u2028</&>\x01")
-	if lock, err := os.Stat(file + ".lock"); err != nil || lock.Mode().Perm() != 0o600 {
-		t.Errorf("who can read the lock can hold it: %v, %v", lock, err)
-	}
-	text, err := os.ReadFile(file)
+	rig.Is(t, rig.Value(os.Stat(file+".lock")).Mode().Perm(), 0o600, "the mode of the lock, which who can read it can hold")
 	want := `prefix_rule(pattern=["git", "a \"b\"\\\n\té` + "\u2028" + `</&>\u0001"], decision="allow")` + "\n"
-	if err != nil || string(text) != want {
-		t.Fatalf("got %q, %v; want %q", text, err, want)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(file))), want, "the file")
 	rig.Must(t, os.WriteFile(file, []byte("# mine"), 0o600))
 	amend(true, "ls")
-	text, err = os.ReadFile(file)
-	info, statErr := os.Stat(file)
-	if want := "# mine\nprefix_rule(pattern=[\"ls\"], decision=\"allow\")\n"; err != nil || statErr != nil || string(text) != want || info.Mode().Perm() != 0o644 && info.Mode().Perm() != 0o600 {
-		t.Fatalf("got %q, %v, %v", text, err, statErr)
-	}
-	rules, err := Load(folder)
-	if err != nil || rules.Len() != 1 {
-		t.Errorf("got %v, %v", rules, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(file))), "# mine\nprefix_rule(pattern=[\"ls\"], decision=\"allow\")\n", "the file")
+	mode := rig.Value(os.Stat(file)).Mode().Perm()
+	rig.Is(t, mode == 0o644 || mode == 0o600, true, "the mode %v is one of a file with rules", mode)
+	rig.Is(t, rig.Value(Load(folder)).Len(), 1, "rules")
 }
 
 // TestAmendRefuses: a file that has an error stays as it is, and so does one that is a link.
@@ -154,17 +137,11 @@ func TestAmendRefuses(t *testing.T) {
 	folder := write(t, t.TempDir(), map[string]string{"wrong.rules": "x = ", "target": ""})
 	rig.Must(t, os.Symlink("target", filepath.Join(folder, "link.rules")))
 	for name, prefix := range map[string][]string{"wrong.rules": {"a"}, "link.rules": {"a"}, "none.rules": nil, "text.rules": {"\xff"}} {
-		if added, err := Amend(filepath.Join(folder, name), prefix); added || err == nil {
-			t.Errorf("%s: got %v, %v", name, added, err)
-		}
+		added, err := Amend(filepath.Join(folder, name), prefix)
+		rig.Is(t, !added && err != nil, true, "%s: %v, %v: it is refused", name, added, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(folder, "wrong.rules")); string(text) != "x = " || err != nil {
-		t.Errorf("got %q, %v", text, err)
-	}
-	left, err := filepath.Glob(filepath.Join(folder, ".*.new"))
-	if len(left) > 0 || err != nil {
-		t.Errorf("left behind: %q, %v", left, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(filepath.Join(folder, "wrong.rules")))), "x = ", "the file")
+	rig.Is(t, len(rig.Value(filepath.Glob(filepath.Join(folder, ".*.new")))), 0, "files that are left behind")
 }
 
 // TestAmendAtOnce: nothing is lost when many amend a file at once.
@@ -172,27 +149,21 @@ func TestAmendAtOnce(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	var wg sync.WaitGroup
-	added := make([]int, 8)
-	for i := range added {
+	var added atomic.Int64
+	for i := range 8 {
 		wg.Go(func() {
 			for j := range 5 {
 				ok, err := Amend(filepath.Join(folder, Amendments), []string{"program", strconv.Itoa(j), strconv.Itoa(i % 4)})
 				rig.Check(t, err)
 				if ok {
-					added[i]++
+					added.Add(1)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	sum := 0
-	for _, n := range added {
-		sum += n
-	}
-	rules, err := Load(folder)
-	if err != nil || rules.Len() != 20 || sum != 20 {
-		t.Errorf("got %v, %v; %d were added", rules, err, sum)
-	}
+	rig.Is(t, added.Load(), 20, "amendments that have added a rule")
+	rig.Is(t, rig.Value(Load(folder)).Len(), 20, "rules")
 }
 
 // TestTooWide: a rule that would allow everything is no amendment.
@@ -221,11 +192,8 @@ func FuzzAmendment(f *testing.F) {
 			return
 		}
 		rules, err := ParseClient([]ClientFile{{"f", line}})
-		if err != nil || strings.Contains(line, "\n") {
-			t.Fatalf("%s: %v", line, err)
-		}
-		if m := rules.Match([]string{a, b}); len(m) != 1 || m[0].Decision != rule.Allow {
-			t.Fatalf("%s does not match", line)
-		}
+		rig.Must(t, err)
+		m := rules.Match([]string{a, b})
+		rig.Is(t, len(m) == 1 && m[0].Decision == rule.Allow && !strings.Contains(line, "\n"), true, "%s matches", line)
 	})
 }

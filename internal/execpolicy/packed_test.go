@@ -1,7 +1,6 @@
 package execpolicy
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
@@ -32,14 +31,11 @@ func TestPacked(t *testing.T) {
 		rig.Must(t, err)
 		for _, argv := range [][]string{{"git", "push"}, {"git", "status"}, {"/usr/bin/git", "fetch"}, {"/bin/git", "fetch"}, {"ls"}, {"true"}, {"rm", "-f", "x"}} {
 			a, b := p.Exec(Command{Argv: argv}), got.Exec(Command{Argv: argv})
-			if a.Decision != b.Decision || a.Reason() != b.Reason() || a.Decider() != b.Decider() {
-				t.Errorf("%q: %v %q by %s, and packed %v %q by %s", argv, a.Decision, a.Reason(), a.Decider(), b.Decision, b.Reason(), b.Decider())
-			}
+			rig.Is(t, b.Decision, a.Decision, "%q, packed", argv)
+			rig.Is(t, b.Reason()+" by "+b.Decider(), a.Reason()+" by "+a.Decider(), "%q, packed", argv)
 		}
 	}
-	if _, err := ReadPacked([]byte{0}); err == nil {
-		t.Error("no policy is a policy")
-	}
+	rig.Is(t, rig.Err(ReadPacked([]byte{0})) != nil, true, "what is no policy is refused")
 }
 
 // FuzzPolicy: whatever is read is packed as it was.
@@ -53,9 +49,6 @@ func FuzzPolicy(f *testing.F) {
 			return
 		}
 		packed := AppendPacked(nil, p)
-		again, err := ReadPacked(packed)
-		if err != nil || !bytes.Equal(AppendPacked(nil, again), packed) {
-			t.Errorf("%x: %v", b, err)
-		}
+		rig.Is(t, string(AppendPacked(nil, rig.Value(ReadPacked(packed)))), string(packed), "packed again")
 	})
 }

@@ -3,7 +3,6 @@ package execpolicy
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,10 +18,7 @@ func rulesOf(lines ...string) *rule.Set {
 	for _, line := range lines {
 		words := strings.Fields(line)
 		r := &rule.Rule{}
-		var err error
-		if r.Decision, err = rule.ParseDecision(words[0]); err != nil {
-			panic(err)
-		}
+		r.Decision = rig.Value(rule.ParseDecision(words[0]))
 		for _, word := range words[1:] {
 			r.Pattern = append(r.Pattern, []string{word})
 		}
@@ -92,9 +88,8 @@ func TestStart(t *testing.T) {
 			p.Rules = rulesOf(tt.rules...)
 		}
 		v := p.Start(tt.argv, find)
-		if v.Decision != tt.want || v.Reason() != tt.reason {
-			t.Errorf("%s: got %v, %q; want %v, %q", tt.name, v.Decision, v.Reason(), tt.want, tt.reason)
-		}
+		rig.Is(t, v.Decision, tt.want, "%s", tt.name)
+		rig.Is(t, v.Reason(), tt.reason, "%s: the reason", tt.name)
 	}
 }
 
@@ -125,9 +120,8 @@ func TestHostExecutable(t *testing.T) {
 	} {
 		argv := strings.Fields(line)
 		rig.Is(t, p.Start(argv, find).Decision, want, "%s", line)
-		if path := find(argv[0]); p.Exec(Command{Argv: slices.Concat([]string{path}, argv[1:]), Path: path}).Decision != want {
-			t.Errorf("exec of %s: want %v", line, want)
-		}
+		argv[0] = find(argv[0])
+		rig.Is(t, p.Exec(Command{Argv: argv, Path: argv[0]}).Decision, want, "exec of %s", line)
 	}
 }
 
@@ -158,9 +152,7 @@ func TestWith(t *testing.T) {
 	for line, want := range map[string]rule.Decision{"x": rule.Forbidden, "y": rule.Prompt, "z": rule.Prompt, "z w a": rule.Forbidden, "q": rule.Prompt} {
 		rig.Is(t, both.Start(strings.Fields(line), nil).Decision, want, "%s", line)
 	}
-	if both.Words() != 3 || operator.Words() != 1 || both.Enforce != InTree {
-		t.Errorf("got %d and %d words, %v", both.Words(), operator.Words(), both.Enforce)
-	}
+	rig.Is(t, fmt.Sprint(both.Words(), operator.Words(), both.Enforce), fmt.Sprint(3, 1, InTree), "words of both, of one, enforcement")
 	rig.Is(t, operator.Start([]string{"q"}, nil).Decision, rule.Allow, "the operator's own")
 }
 
@@ -179,9 +171,7 @@ func TestReason(t *testing.T) {
 	v := (&Policy{Rules: rules}).Start([]string{"a", "b", "c"}, nil)
 	rig.Is(t, v.Reason(), "`a b c` rejected: last", "the result")
 	long := (&Policy{Unmatched: rule.Prompt}).Start([]string{strings.Repeat("é", 1000)}, nil).Reason()
-	if len(long) > maxShown+100 || !strings.Contains(long, "…` requires approval") {
-		t.Errorf("got %q", long)
-	}
+	rig.Is(t, len(long) <= maxShown+100 && strings.Contains(long, "…` requires approval"), true, "%q is cut", long)
 }
 
 // TestProposed: a rule is proposed for the command that is asked about, if no rule asks.
@@ -191,9 +181,7 @@ func TestProposed(t *testing.T) {
 	for text, want := range map[string][]string{
 		"ok && x y | z": {"x", "y"}, "ok": nil, "x; ask": nil, "(x)": {"bash", "-lc", "(x)"},
 	} {
-		if got := p.Start([]string{"bash", "-lc", text}, find).Proposed(); !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
+		rig.Same(t, text, want, p.Start([]string{"bash", "-lc", text}, find).Proposed())
 	}
 }
 
@@ -219,9 +207,8 @@ func TestFindingJSON(t *testing.T) {
 	p := &Policy{Rules: rulesOf("allow ok"), Unmatched: rule.Prompt}
 	got, err := json.Marshal(p.Start([]string{"bash", "-lc", "ok a; x"}, find).Findings)
 	want := `[{"prefixRuleMatch":{"matchedPrefix":["ok"],"decision":"allow","resolvedProgram":"/usr/bin/ok"}},{"heuristicsRuleMatch":{"command":["x"],"decision":"prompt"}}]`
-	if err != nil || string(got) != want {
-		t.Errorf("got %s, %v", got, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, string(got), want, "findings")
 }
 
 // TestMonotony: another rule never makes a decision milder, unless it allows a path exactly, and so
@@ -243,13 +230,9 @@ func TestMonotony(t *testing.T) {
 		p := Policy{Rules: rulesOf(lines...), Unmatched: rule.Allow, Opaque: rule.Allow, ForcedRm: rule.Allow}
 		before := p.Start(argv, find).Decision
 		p.Rules.Append(rulesOf(line.Draw(t, "another")))
-		if after := p.Start(argv, find).Decision; after < before {
-			t.Fatalf("%v became %v", before, after)
-		}
 		client := &Policy{Rules: rulesOf("allow a", "allow b"), Unmatched: decision.Draw(t, "unmatched"), Opaque: decision.Draw(t, "opaque")}
-		if after := p.With(client).Start(argv, find).Decision; after < before {
-			t.Fatalf("%v became %v by a client", before, after)
-		}
+		after, with := p.Start(argv, find).Decision, p.With(client).Start(argv, find).Decision
+		rig.Is(t, after < before || with < before, false, "%v became %v, and by a client %v", before, after, with)
 	})
 }
 

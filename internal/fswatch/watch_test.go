@@ -257,29 +257,32 @@ func TestRefused(t *testing.T) {
 	rig.Is(t, watcher.dirs.Load(), 0, "directories are still counted")
 }
 
-// TestManyDirectories: of a tree with too many directories, every batch says that there is more.
+// TestManyDirectories: of a tree with too many directories, every batch says that there is more. In
+// push others have left room for a few; in merge there is also a tree with too many for one watch.
 func TestManyDirectories(t *testing.T) {
 	t.Parallel()
-	dir := root(t)
-	for i := range maxDirs / 64 {
-		for j := range 64 {
-			rig.Must(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", dir, i, j), 0o777))
+	rooms := map[int64]int64{20: maxTotalDirs - 20} // and how many directories others watch
+	if rig.Runs(rig.Merge) {
+		rooms[maxDirs] = 0
+	}
+	for room, others := range rooms {
+		dir := root(t)
+		for i := range room {
+			rig.Must(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", dir, i/64, i), 0o777))
 		}
+		watcher := &Watcher{Group: &group}
+		watcher.dirs.Store(others)
+		w, err := watcher.Watch(t.Context(), Options{Root: dir, Recursive: true})
+		rig.Must(t, err)
+		defer w.Close()
+		rig.Is(t, watcher.dirs.Load()-others, room, "directories that are watched")
+		rig.Is(t, next(t, w).Overflow, true, "the first batch says that there is more")
+		grow(t, dir, "a")
+		b := next(t, w)
+		rig.Is(t, b.Overflow && len(b.Changes) > 0, true, "%v says that there is more", b)
+		w.Close()
+		rig.Is(t, watcher.dirs.Load(), others, "directories that are still counted")
 	}
-	watcher := &Watcher{Group: &group}
-	w, err := watcher.Watch(t.Context(), Options{Root: dir, Recursive: true})
-	rig.Must(t, err)
-	defer w.Close()
-	rig.Is(t, watcher.dirs.Load(), maxDirs, "directories are watched")
-	if b := next(t, w); !b.Overflow {
-		t.Errorf("the first batch is %v", b)
-	}
-	grow(t, dir, "a")
-	if b := next(t, w); !b.Overflow || len(b.Changes) == 0 {
-		t.Errorf("a later batch is %v", b)
-	}
-	w.Close()
-	rig.Is(t, watcher.dirs.Load(), 0, "directories are still counted")
 }
 
 // mirror is what whoever watches knows of the tree: whether each path is a directory.
@@ -480,17 +483,11 @@ func TestMerging(t *testing.T) {
 		}
 		for merging.list.Len() > 0 {
 			for _, c := range merging.take().Changes {
-				if !told.apply(c, false) {
-					t.Fatalf("seed %d: %v is from nowhere", seed, c)
-				}
+				rig.Is(t, told.apply(c, false), true, "seed %d: %v is from somewhere", seed, c)
 			}
 		}
-		if diff := cmp.Diff(all, told); diff != "" {
-			t.Fatalf("seed %d (-all +merged):\n%s", seed, diff)
-		}
-		if merging.bytes != 0 {
-			t.Fatalf("seed %d: %d bytes of nothing", seed, merging.bytes)
-		}
+		rig.Same(t, fmt.Sprint("seed ", seed), all, told)
+		rig.Is(t, merging.bytes, 0, "seed %d: bytes of nothing", seed)
 	}
 }
 
@@ -504,33 +501,23 @@ func TestBounds(t *testing.T) {
 	sum := 0
 	for c.list.Len() > 0 {
 		b := c.take()
-		if len(b.Changes) > maxBatch || b.Overflow {
-			t.Fatalf("a batch has %d changes, overflow %v", len(b.Changes), b.Overflow)
-		}
+		rig.Is(t, len(b.Changes) <= maxBatch && !b.Overflow, true, "a batch has %d changes, overflow %v", len(b.Changes), b.Overflow)
 		sum += len(b.Changes)
 	}
 	rig.Is(t, sum, maxChanges, "changes")
 	for i := range maxChanges + 1 {
 		c.add(Change{Path: fmt.Sprint("/", i)})
 	}
-	if b := c.take(); len(b.Changes) != 0 || !b.Overflow {
-		t.Errorf("got %d changes, overflow %v", len(b.Changes), b.Overflow)
-	}
+	rig.Same(t, "of too many", Batch{Overflow: true}, c.take())
 	long := strings.Repeat("/long", 500)
 	for i := range maxChangeBytes/len(long) + 1 {
 		c.add(Change{Path: fmt.Sprint(long, i)})
 	}
-	if b := c.take(); len(b.Changes) != 0 || !b.Overflow {
-		t.Errorf("of long paths: %d changes, overflow %v", len(b.Changes), b.Overflow)
-	}
+	rig.Same(t, "of long paths", Batch{Overflow: true}, c.take())
 	c.setBlind(true)
-	if b := c.take(); !b.Overflow {
-		t.Error("that it is blind is not told")
-	}
+	rig.Is(t, c.take().Overflow, true, "that it is blind is told")
 	c.add(Change{Path: "/a"})
-	if b := c.take(); !b.Overflow || len(b.Changes) != 1 {
-		t.Errorf("blind, it tells %v", b)
-	}
+	rig.Same(t, "of one while it is blind", Batch{Changes: []Change{{Path: "/a"}}, Overflow: true}, c.take())
 }
 
 func BenchmarkMerging(b *testing.B) {

@@ -51,6 +51,20 @@ func (h *host) query(paths ...[]string) ConfigQuery {
 	return ConfigQuery{Cwd: h.path("w/p/q"), ConfigPaths: paths, Home: h.path("home"), SystemDir: h.path("etc/codex")}
 }
 
+// read reads what must be readable.
+func (h *host) read(q ConfigQuery) ConfigResult {
+	h.t.Helper()
+	got, err := ReadConfig(h.t.Context(), q)
+	rig.Must(h.t, err)
+	return got
+}
+
+// says fails a test if an error lacks a text, or if there is one where there is no text.
+func says(t *testing.T, err error, text, name string) {
+	t.Helper()
+	rig.Is(t, (err != nil) == (text != "") && strings.Contains(fmt.Sprint(err), text), true, "%s: %v has %q", name, err, text)
+}
+
 // sources lists the layers with ROOT for the root.
 func (h *host) sources(stack ConfigStack) []string {
 	var sources []string
@@ -58,6 +72,15 @@ func (h *host) sources(stack ConfigStack) []string {
 		sources = append(sources, strings.ReplaceAll(l.Source, h.root, "ROOT"))
 	}
 	return sources
+}
+
+// tomlOf is the text of all layers.
+func tomlOf(stack ConfigStack) string {
+	var text strings.Builder
+	for _, l := range stack.Layers {
+		text.WriteString(l.TOML)
+	}
+	return text.String()
 }
 
 func trusted(dirs ...string) string {
@@ -86,8 +109,6 @@ func TestReadConfigLayers(t *testing.T) {
 	})
 	q := h.query([]string{"mcp_servers"})
 	q.RequirementsPaths = q.ConfigPaths
-	got, err := ReadConfig(t.Context(), q)
-	rig.Must(t, err)
 	hostname, _ := os.Hostname()
 	layer := func(source, dir string) ConfigLayer {
 		return ConfigLayer{
@@ -106,25 +127,20 @@ func TestReadConfigLayers(t *testing.T) {
 		}},
 		Requirements: ConfigStack{CloudInsertionIndex: 1, Layers: []ConfigLayer{layer("ROOT/etc/codex/requirements.toml", "etc/codex")}},
 	}
-	rig.Same(t, "the result", want, got)
+	rig.Same(t, "the result", want, h.read(q))
 }
 
 func TestReadConfigWithoutFiles(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, nil)
-	got, err := ReadConfig(t.Context(), h.query([]string{"mcp_servers"}))
-	if err != nil || len(got.Config.Layers)+len(got.Requirements.Layers) != 0 || got.CodexHome != h.path("home/.codex") {
-		t.Errorf("got %+v, %v, want no layers", got, err)
-	}
+	got := h.read(h.query([]string{"mcp_servers"}))
+	rig.Is(t, len(got.Config.Layers)+len(got.Requirements.Layers), 0, "layers")
+	rig.Is(t, got.CodexHome, h.path("home/.codex"), "CODEX_HOME")
 	h.write(userFile, "model = 1\n")
-	got, err = ReadConfig(t.Context(), h.query([]string{"mcp_servers"}))
-	if err != nil || len(got.Config.Layers) != 0 {
-		t.Errorf("nothing selected: got %+v, %v, want no layers", got, err)
-	}
-	got, err = ReadConfig(t.Context(), h.query([]string{"model"}))
-	if err != nil || len(got.Config.Layers) != 1 || got.Config.CloudInsertionIndex != 0 {
-		t.Errorf("only the user's file: got %+v, %v, want one layer and index 0", got, err)
-	}
+	rig.Is(t, len(h.read(h.query([]string{"mcp_servers"})).Config.Layers), 0, "layers with nothing selected")
+	got = h.read(h.query([]string{"model"}))
+	rig.Is(t, len(got.Config.Layers), 1, "layers of the user's file alone")
+	rig.Is(t, got.Config.CloudInsertionIndex, 0, "index")
 }
 
 func TestReadConfigParams(t *testing.T) {
@@ -145,15 +161,11 @@ func TestReadConfigParams(t *testing.T) {
 	}
 	q = h.query([]string{"k"})
 	q.Cwd = strings.Repeat("/a", maxCwd/2) + "b"
-	if _, err := ReadConfig(t.Context(), q); err != nil {
-		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
-	}
+	h.read(q)
 	q.Cwd += "b"
 	rig.Is[error](t, rig.Err(ReadConfig(t.Context(), q)), syscall.ENAMETOOLONG, "cwd of %d bytes", len(q.Cwd))
 	q.Cwd = ""
-	if _, err := ReadConfig(t.Context(), q); err == nil {
-		t.Error("empty cwd: no error")
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)) != nil, true, "empty cwd: an error")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	rig.Is(t, rig.Err(ReadConfig(ctx, h.query([]string{"a"}))), context.Canceled, "cancelled")
@@ -165,18 +177,13 @@ func TestCodexHome(t *testing.T) {
 	rig.Must(t, os.Symlink("real", h.path("link")))
 	q := h.query([]string{"model"})
 	q.CodexHome = h.path("link")
-	got, err := ReadConfig(t.Context(), q)
-	if err != nil || got.CodexHome != h.path("real") || len(got.Config.Layers) != 1 {
-		t.Errorf("link: got %+v, %v, want the directory it leads to", got, err)
-	}
+	got := h.read(q)
+	rig.Is(t, got.CodexHome, h.path("real"), "where the link leads")
+	rig.Is(t, len(got.Config.Layers), 1, "layers")
 	q.CodexHome = h.path("nope")
-	if _, err := ReadConfig(t.Context(), q); err == nil {
-		t.Error("missing CODEX_HOME: no error")
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)) != nil, true, "missing CODEX_HOME: an error")
 	q.CodexHome, q.Home = "", ""
-	if _, err := ReadConfig(t.Context(), q); err == nil {
-		t.Error("no home at all: no error")
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)) != nil, true, "no home at all: an error")
 }
 
 func TestSelection(t *testing.T) {
@@ -226,16 +233,7 @@ n = 1
 	}
 	h := newHost(t, map[string]string{userFile: text})
 	for _, tt := range tests {
-		got, err := ReadConfig(t.Context(), h.query(tt.paths...))
-		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		toml := ""
-		if len(got.Config.Layers) > 0 {
-			toml = got.Config.Layers[0].TOML
-		}
-		rig.Same(t, tt.name, tt.want, toml)
+		rig.Same(t, tt.name, tt.want, tomlOf(h.read(h.query(tt.paths...)).Config))
 	}
 }
 
@@ -277,10 +275,7 @@ func TestBadFiles(t *testing.T) {
 		{"sandbox mode", managedFile, "sandbox_mode = \"foo\"", "sandbox_mode foo"},
 	} {
 		files := map[string]string{userFile: trust, tt.path: tt.text}
-		_, err := ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
-		}
+		says(t, rig.Err(ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))), tt.want, tt.name)
 	}
 }
 
@@ -311,13 +306,10 @@ func TestNoFile(t *testing.T) {
 		h := newHost(t, nil)
 		h.mkdir("home/.codex")
 		rig.Must(t, tt.make(h.path(userFile)))
-		_, err := ReadConfig(t.Context(), h.query([]string{"model"}))
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
-		}
+		says(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"model"}))), tt.want, tt.name)
 	}
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex": "a file"})
-	rig.Check(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"model"}))))
+	h.read(h.query([]string{"model"}))
 }
 
 func TestProjectKeys(t *testing.T) {
@@ -330,14 +322,10 @@ func TestProjectKeys(t *testing.T) {
 		paths = append(paths, []string{key})
 	}
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": text.String(), systemFile: text.String()})
-	got, err := ReadConfig(t.Context(), h.query(paths...))
-	if err != nil || len(got.Config.Layers) != 2 {
-		t.Fatalf("got %+v, %v, want two layers", got, err)
-	}
-	if n := strings.Count(got.Config.Layers[0].TOML, "\n"); n != len(paths) {
-		t.Errorf("system layer has %d keys, want %d", n, len(paths))
-	}
-	rig.Is(t, got.Config.Layers[1].TOML, "model = 1\n", "project layer")
+	layers := h.read(h.query(paths...)).Config.Layers
+	rig.Is(t, len(layers), 2, "layers")
+	rig.Is(t, strings.Count(layers[0].TOML, "\n"), len(paths), "keys of the system layer")
+	rig.Is(t, layers[1].TOML, "model = 1\n", "project layer")
 }
 
 func TestImpliedRequirements(t *testing.T) {
@@ -351,17 +339,8 @@ func TestImpliedRequirements(t *testing.T) {
 		h := newHost(t, map[string]string{managedFile: tt.managed})
 		q := h.query()
 		q.RequirementsPaths = [][]string{{"allowed_approval_policies"}, {"allowed_sandbox_modes"}}
-		got, err := ReadConfig(t.Context(), q)
-		if err != nil {
-			t.Errorf("%q: %v", tt.managed, err)
-			continue
-		}
-		var toml strings.Builder
-		for _, l := range got.Requirements.Layers {
-			toml.WriteString(l.TOML)
-		}
-		if toml.String() != tt.want || got.Requirements.CloudInsertionIndex != 0 {
-			t.Errorf("%q: got %+v, want %q", tt.managed, got.Requirements, tt.want)
-		}
+		got := h.read(q).Requirements
+		rig.Is(t, tomlOf(got), tt.want, "%q", tt.managed)
+		rig.Is(t, got.CloudInsertionIndex, 0, "%q: index", tt.managed)
 	}
 }

@@ -80,23 +80,15 @@ func TestProviderID(t *testing.T) {
 	self, err := os.Executable()
 	rig.Must(t, err)
 	id := ProviderID(self)
-	if !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(id) {
-		t.Errorf("got %q", id)
-	}
+	rig.Is(t, regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(id), true, "%q is a sum", id)
 	text, err := os.ReadFile(self)
 	rig.Must(t, err)
 	moved := filepath.Join(t.TempDir(), "copy")
 	rig.Must(t, rig.WriteProgram(moved, text))
 	rig.Must(t, os.Chtimes(moved, time.Time{}, time.Unix(1, 0)))
-	if got := ProviderID(moved); got != id {
-		t.Errorf("a copy has %q, the original %q, want the same", got, id)
-	}
-	if got := ProviderID("/bin/sh"); got == id {
-		t.Error("another program has the same id")
-	}
-	if got := ProviderID("/nonexistent"); len(got) != len(id) {
-		t.Errorf("without the file: got %q, want an id all the same", got)
-	}
+	rig.Is(t, ProviderID(moved), id, "a copy has")
+	rig.Is(t, ProviderID("/bin/sh") == id, false, "another program has the same id")
+	rig.Is(t, len(ProviderID("/nonexistent")), len(id), "the length without a file")
 }
 
 func BenchmarkProviderID(b *testing.B) {

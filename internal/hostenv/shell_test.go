@@ -92,19 +92,13 @@ func TestChooseShell(t *testing.T) {
 		}
 		env := lookup(map[string]string{"PATH": strings.Join(list, ":"), "SHELL": filepath.Join(dir, "all/zsh")})
 		name, path := chooseShell(below(tt.login), env)
-		if name != tt.name || path != below(tt.want) {
-			t.Errorf("login %q, PATH %q: got %s %s, want %s %s", tt.login, tt.path, name, path, tt.name, below(tt.want))
-		}
+		rig.Is(t, name+" "+path, tt.name+" "+below(tt.want), "login %q, PATH %q", tt.login, tt.path)
 	}
 }
 
 func TestShellOfThisHost(t *testing.T) {
 	t.Parallel()
 	name, path := Shell(os.LookupEnv)
-	if shellKind(path) != name {
-		t.Errorf("got %q %q, want the kind of the path", name, path)
-	}
-	if login := LoginShell(); !filepath.IsAbs(login) {
-		t.Errorf("LoginShell() = %q, want an absolute path", login)
-	}
+	rig.Is(t, shellKind(path), name, "the kind of %s", path)
+	rig.Is(t, filepath.IsAbs(LoginShell()), true, "%q is absolute", LoginShell())
 }

@@ -1,8 +1,9 @@
 package hostenv
 
 import (
-	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // The encoder repeats the names of tables, so a rendered layer may be longer than
@@ -11,19 +12,14 @@ func TestRenderLimit(t *testing.T) {
 	t.Parallel()
 	const want = "[t]\na = 1\n"
 	tree := map[string]any{"t": map[string]any{"a": 1}}
-	if got, err := renderTOML(tree, len(want)); err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
-	if got, err := renderTOML(tree, len(want)-1); err == nil {
-		t.Errorf("one byte over the limit: got %q, want an error", got)
-	}
+	rig.Is(t, rig.Value(renderTOML(tree, len(want))), want, "")
+	rig.Is(t, rig.Err(renderTOML(tree, len(want)-1)) != nil, true, "one byte over the limit: an error")
 	b := stackBuilder{left: 3 * len(want) / 2}
 	f := &tomlFile{path: "/d/f", tree: tree}
 	b.add("%s", f, [][]string{{"t"}})
 	b.add("%s", f, [][]string{{"t"}})
-	if b.err == nil || !strings.Contains(b.err.Error(), "/d/f") || len(b.stack.Layers) != 1 {
-		t.Errorf("second layer is over the limit: got %v, %v, want an error", b.stack.Layers, b.err)
-	}
+	says(t, b.err, "/d/f", "the second layer is over the limit")
+	rig.Is(t, len(b.stack.Layers), 1, "layers")
 }
 
 // FuzzTOML checks that whatever can be read can be rendered, and that the
@@ -41,15 +37,9 @@ func FuzzTOML(f *testing.F) {
 			return
 		}
 		once, err := renderTOML(tree, maxRendered)
-		if err != nil {
-			t.Fatalf("rendering %q: %v", text, err)
-		}
+		rig.Must(t, err)
 		tree, err = parseTOML([]byte(once))
-		if err != nil {
-			t.Fatalf("%q was rendered as %q, which does not parse: %v", text, once, err)
-		}
-		if twice, err := renderTOML(tree, maxRendered); err != nil || twice != once {
-			t.Fatalf("%q was rendered as %q and then as %q, %v", text, once, twice, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, rig.Value(renderTOML(tree, maxRendered)), once, "%q, rendered again", text)
 	})
 }

@@ -2,12 +2,10 @@ package hostenv
 
 import (
 	"context"
+	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -63,17 +61,7 @@ func TestTrust(t *testing.T) {
 		if tt.cwd != "" {
 			query.Cwd = h.path(tt.cwd)
 		}
-		got, err := ReadConfig(t.Context(), query)
-		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		sources := h.sources(got.Config)
-		if len(sources) == 0 || sources[0] != "user (ROOT/home/.codex/config.toml)" {
-			t.Errorf("%s: first layer of %q is not the user's", tt.name, sources)
-			continue
-		}
-		rig.Same(t, tt.name, tt.want, append([]string(nil), sources[1:]...))
+		rig.Same(t, tt.name, append([]string{"user (ROOT/home/.codex/config.toml)"}, tt.want...), h.sources(h.read(query).Config))
 	}
 }
 
@@ -83,10 +71,7 @@ func TestTrustThroughLinks(t *testing.T) {
 	rig.Must(t, os.Symlink("p/q", h.path("w/link")))
 	query := h.query([]string{"model"})
 	query.Cwd = h.path("w/link")
-	got, err := ReadConfig(t.Context(), query)
-	if diff := cmp.Diff([]string{"project (ROOT/w/link/.codex/config.toml)"}, h.sources(got.Config)); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	rig.Same(t, "layers", []string{"project (ROOT/w/link/.codex/config.toml)"}, h.sources(h.read(query).Config))
 }
 
 func TestTrustOfStrongerFile(t *testing.T) {
@@ -95,10 +80,7 @@ func TestTrustOfStrongerFile(t *testing.T) {
 		systemFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": "model = 1\n",
 		managedFile: "[projects.\"ROOT/w/p/q\"]\ntrust_level = \"untrusted\"\n",
 	})
-	got, err := ReadConfig(t.Context(), h.query([]string{"model"}))
-	if err != nil || len(got.Config.Layers) != 0 {
-		t.Errorf("got %+v, %v, want that the managed file wins", got, err)
-	}
+	rig.Is(t, len(h.read(h.query([]string{"model"})).Config.Layers), 0, "layers, because the managed file wins")
 }
 
 func TestTrustEndsWithContext(t *testing.T) {
@@ -134,13 +116,9 @@ func TestWay(t *testing.T) {
 				tt.want[i].real = h.path(p.real)
 			}
 		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got %v, want %v", tt.dir, got, tt.want)
-		}
+		rig.Is(t, fmt.Sprint(got), fmt.Sprint(tt.want), "%s", tt.dir)
 	}
-	if got, err := wayTo(t.Context(), "/"); err != nil || !slices.Equal(got, []trustFolder{{"/", "/"}}) {
-		t.Errorf("/: got %v, %v", got, err)
-	}
+	rig.Is(t, fmt.Sprint(rig.Value(wayTo(t.Context(), "/"))), "[{/ /}]", "/")
 }
 
 func TestProjectLayersTogether(t *testing.T) {
@@ -153,7 +131,5 @@ func TestProjectLayersTogether(t *testing.T) {
 		h.write(dir+"/.codex/config.toml", big)
 	}
 	h.write("w/.codex/config.toml", "model = 1\n")
-	if _, err := ReadConfig(t.Context(), query); err == nil || !strings.Contains(err.Error(), "over 4194304 bytes") {
-		t.Errorf("four layers of %d bytes and a small one: got %v, want an error", len(big), err)
-	}
+	says(t, rig.Err(ReadConfig(t.Context(), query)), "over 4194304 bytes", "four large layers and a small one")
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -138,6 +137,24 @@ func fetch(t *testing.T, c *Client, req *Request) (*Response, string, error) {
 	return resp, string(text), err
 }
 
+// answer is the body of the answer to a request that must succeed.
+func answer(t *testing.T, c *Client, req *Request) string {
+	t.Helper()
+	_, body, err := fetch(t, c, req)
+	rig.Check(t, err)
+	return body
+}
+
+// fails fails a test if an error is not one of a type, or lacks a text. None is of the body and of
+// the transport too.
+func fails[E error](t *testing.T, err error, text string) {
+	t.Helper()
+	_, ok := errors.AsType[E](err)
+	_, body := errors.AsType[*BodyError](err)
+	_, transport := errors.AsType[*TransportError](err)
+	rig.Is(t, ok && !(body && transport) && strings.Contains(err.Error(), text), true, "%v: it is a %T with %q", err, *new(E), text)
+}
+
 func anyBuffer(n int) ([]byte, error) { return make([]byte, 0, n), nil }
 
 func get(url string) *Request { return &Request{Method: "GET", URL: url, FollowRedirects: true} }
@@ -179,13 +196,8 @@ func TestRequestOnTheWire(t *testing.T) {
 		},
 	} {
 		tt.req.URL = s.URL
-		if _, _, err := fetch(t, c, &tt.req); err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		got := strings.ReplaceAll(strings.ReplaceAll(s.seen()[i], "\r\n", "|"), host, "HOST")
-		if got != tt.want {
-			t.Errorf("%s: got %s\nwant %s", tt.name, got, tt.want)
-		}
+		answer(t, c, &tt.req)
+		rig.Is(t, strings.NewReplacer("\r\n", "|", host, "HOST").Replace(s.seen()[i]), tt.want, "%s", tt.name)
 	}
 }
 
@@ -235,9 +247,8 @@ func TestParamErrors(t *testing.T) {
 		{Request{Method: "GET", URL: ok, Headers: variable("Token")}, "cannot use"},
 	} {
 		_, err := c.Do(t.Context(), &tt.req)
-		if _, ok := errors.AsType[*ParamError](err); !ok || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q %q %v: got %v, want a ParamError with %q", tt.req.Method, tt.req.URL, tt.req.Headers, err, tt.want)
-		}
+		fails[*ParamError](t, err, tt.want)
+		rig.Is(t, strings.Contains(fmt.Sprint(err), "secret"), false, "%v tells a secret", err)
 	}
 }
 
@@ -248,10 +259,7 @@ func TestHeadOfLargeBody(t *testing.T) {
 	s := newRawServer(t, func(string) (string, bool) {
 		return fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n", MaxBufferedBody+1), false
 	})
-	_, body, err := fetch(t, newClient(t, Config{}), &Request{Method: "HEAD", URL: s.URL})
-	if err != nil || body != "" {
-		t.Errorf("got %q, %v, want no body", body, err)
-	}
+	rig.Is(t, answer(t, newClient(t, Config{}), &Request{Method: "HEAD", URL: s.URL}), "", "the body")
 }
 
 // A body whose length is known takes no more memory than its length.
@@ -266,10 +274,9 @@ func TestReadBodyAllocatesOnce(t *testing.T) {
 	})
 	resp, err := newClient(t, Config{}).Do(t.Context(), get(s.URL))
 	rig.Must(t, err)
-	body, err := resp.ReadBody(anyBuffer)
-	if err != nil || len(body) != size || cap(body) > size {
-		t.Errorf("got %d bytes in %d, %v, want %d", len(body), cap(body), err, size)
-	}
+	body := rig.Value(resp.ReadBody(anyBuffer))
+	rig.Is(t, len(body), size, "bytes")
+	rig.Is(t, cap(body) <= size, true, "%d bytes are taken", cap(body))
 }
 
 func TestHeaderFromEnvironment(t *testing.T) {
@@ -277,10 +284,8 @@ func TestHeaderFromEnvironment(t *testing.T) {
 	s := serve(t, echo)
 	c := newClient(t, Config{Env: env("MCP_TOKEN", "abc"), Denied: func(string) bool { return false }})
 	name := "MCP_TOKEN"
-	_, body, err := fetch(t, c, &Request{Method: "GET", URL: s.URL, Headers: []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}})
-	if err != nil || !strings.Contains(body, "Authorization: Bearer abc\r\n") {
-		t.Errorf("got %q, %v, want the content of the variable in the header", body, err)
-	}
+	got := answer(t, c, &Request{Method: "GET", URL: s.URL, Headers: []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}})
+	rig.Is(t, strings.Contains(got, "Authorization: Bearer abc\r\n"), true, "the content of the variable is in the header: %q", got)
 }
 
 func TestResponses(t *testing.T) {
@@ -321,13 +326,8 @@ func TestResponses(t *testing.T) {
 		{"/204", 204, headers(), ""},
 	} {
 		resp, body, err := fetch(t, c, get(s.URL+tt.path))
-		if err != nil {
-			t.Errorf("%s: %v", tt.path, err)
-			continue
-		}
-		if resp.Status != tt.status || body != tt.body {
-			t.Errorf("%s: got %d %q, want %d %q", tt.path, resp.Status, body, tt.status, tt.body)
-		}
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprint(resp.Status, " ", body), fmt.Sprint(tt.status, " ", tt.body), "%s", tt.path)
 		rig.Same(t, fmt.Sprintf("%s: headers", tt.path), tt.headers, resp.Headers)
 	}
 }
@@ -362,11 +362,11 @@ func TestBrokenAnswers(t *testing.T) {
 	c := newClient(t, Config{})
 	// Enough for the headers of /slow to arrive, as a rule even on a busy machine.
 	timeout := 2 * time.Second
-	body, transport := "body", "transport"
+	body, transport := fails[*BodyError], fails[*TransportError]
 	for _, tt := range []struct {
 		path    string
 		timeout *time.Duration
-		kind    string
+		fails   func(*testing.T, error, string)
 		text    string
 	}{
 		{"/short", nil, body, "unexpected EOF"},
@@ -385,24 +385,17 @@ func TestBrokenAnswers(t *testing.T) {
 		req := get(s.URL + tt.path)
 		req.Timeout = tt.timeout
 		_, _, err := fetch(t, c, req)
-		_, isBody := errors.AsType[*BodyError](err)
-		_, isTransport := errors.AsType[*TransportError](err)
 		// If even the headers came too late, try again with more time.
-		for patience := timeout; tt.path == "/slow" && isTransport && patience < time.Minute; patience *= 2 {
+		for patience := timeout; tt.path == "/slow" && patience < time.Minute; patience *= 2 {
+			if _, early := errors.AsType[*TransportError](err); !early {
+				break
+			}
 			req.Timeout = &patience
 			_, _, err = fetch(t, c, req)
-			_, isBody = errors.AsType[*BodyError](err)
-			_, isTransport = errors.AsType[*TransportError](err)
 		}
-		if isBody != (tt.kind == body) || isTransport != (tt.kind == transport) || !strings.Contains(err.Error(), tt.text) {
-			t.Errorf("%s: got %T %v, want a %s error with %q", tt.path, err, err, tt.kind, tt.text)
-		}
+		tt.fails(t, err, tt.text)
 	}
-	for _, head := range s.seen() {
-		if strings.Contains(head, "/any") {
-			t.Error("a timeout of zero sent a request")
-		}
-	}
+	rig.Is(t, strings.Contains(fmt.Sprint(s.seen()), "/any"), false, "a timeout of zero sent a request")
 }
 
 func TestNoConnection(t *testing.T) {
@@ -412,10 +405,9 @@ func TestNoConnection(t *testing.T) {
 	address := l.Addr().String()
 	l.Close()
 	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
-	transport, ok := errors.AsType[*TransportError](err)
-	if !ok || transport.URL != "http://"+address+"/p?q" || strings.Contains(err.Error(), "secret") {
-		t.Errorf("got %v, want a TransportError for the url without credentials", err)
-	}
+	transport, _ := errors.AsType[*TransportError](err)
+	rig.Is(t, transport.URL, "http://"+address+"/p?q", "%v is for", err)
+	rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%v has credentials", err)
 }
 
 func TestCancelledContext(t *testing.T) {
@@ -448,46 +440,27 @@ func TestConnectionsAreReused(t *testing.T) {
 	defer s.Close()
 	c := newClient(t, Config{})
 	for range 5 {
-		if _, body, err := fetch(t, c, get(s.URL+"/from")); err != nil || body != "" {
-			t.Fatalf("got %q, %v, want no cookie", body, err)
-		}
+		rig.Is(t, answer(t, c, get(s.URL+"/from")), "", "cookies")
 	}
 	rig.Is(t, conns.Load(), 1, "connections for ten requests in a row")
 }
 
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
-	s.EnableHTTP2 = true
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it would report that the client refused the certificate
-	s.StartTLS()
-	defer s.Close()
-	roots := x509.NewCertPool()
-	roots.AddCert(s.Certificate())
-	if _, body, err := fetch(t, newClient(t, Config{RootCAs: roots}), get(s.URL)); err != nil || body != "HTTP/2.0" {
-		t.Errorf("trusted: got %q, %v, want HTTP/2.0", body, err)
-	}
+	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }, nil)
+	rig.Is(t, answer(t, newClient(t, Config{RootCAs: roots}), get(s.URL)), "HTTP/2.0", "trusted")
 	_, err := newClient(t, Config{RootCAs: x509.NewCertPool()}).Do(t.Context(), get(s.URL))
-	if _, ok := errors.AsType[*TransportError](err); !ok {
-		t.Errorf("untrusted: got %v, want a TransportError", err)
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
-		t.Errorf("untrusted: got %v, want that the certificate is refused", err)
-	}
+	fails[*TransportError](t, err, "")
+	fails[*tls.CertificateVerificationError](t, err, "")
 }
 
 func TestRootsAreReadOnFirstNeed(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo)
 	c := newClient(t, Config{})
-	_, _, err := fetch(t, c, get(s.URL))
-	rig.Must(t, err)
-	if c.secure != nil {
-		t.Error("a plain request built the transport for tls")
-	}
-	if bundledRoots().Equal(x509.NewCertPool()) {
-		t.Error("no bundled roots")
-	}
+	answer(t, c, get(s.URL))
+	rig.Is(t, c.secure == nil, true, "a plain request built no transport for TLS")
+	rig.Is(t, bundledRoots().Equal(x509.NewCertPool()), false, "there are no bundled roots")
 }
 
 func BenchmarkDo(b *testing.B) {

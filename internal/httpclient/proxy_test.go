@@ -14,26 +14,25 @@ func TestProxyOnTheWire(t *testing.T) {
 	host := strings.TrimPrefix(proxy.URL, "http://")
 	c := newClient(t, Config{Proxy: ProxyFromEnv(env("ALL_PROXY", "http://u:p@"+host))})
 	resp, _, err := fetch(t, c, get("http://127.0.0.1:1/x?y"))
-	if err != nil || resp.Status != 403 {
-		t.Fatalf("got %v, %v, want the proxy's answer for a loopback target", resp, err)
-	}
-	if _, err := c.Do(t.Context(), get("https://example.test/")); err == nil {
-		t.Error("refused CONNECT: no error")
-	}
-	want := []string{
-		"GET http://127.0.0.1:1/x?y HTTP/1.1|Host: 127.0.0.1:1|accept: */*|Proxy-Authorization: Basic dTpw||",
-		"CONNECT example.test:443 HTTP/1.1|Host: example.test:443|Proxy-Authorization: Basic dTpw||",
-	}
-	for i, head := range proxy.seen() {
-		if got := strings.ReplaceAll(head, "\r\n", "|"); got != want[i] {
-			t.Errorf("proxy saw %s\nwant      %s", got, want[i])
-		}
-	}
+	rig.Must(t, err)
+	rig.Is(t, resp.Status, 403, "the proxy's answer for a loopback target")
+	_, err = c.Do(t.Context(), get("https://example.test/"))
+	rig.Is(t, err != nil, true, "%v: an error of a refused CONNECT", err)
+	rig.Is(t, strings.ReplaceAll(strings.Join(proxy.seen(), "\n"), "\r\n", "|"),
+		"GET http://127.0.0.1:1/x?y HTTP/1.1|Host: 127.0.0.1:1|accept: */*|Proxy-Authorization: Basic dTpw||\n"+
+			"CONNECT example.test:443 HTTP/1.1|Host: example.test:443|Proxy-Authorization: Basic dTpw||", "the proxy saw")
 }
 
 func TestProxyFromEnv(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	proxy := func(target string, pairs ...string) string {
+		u := ProxyFromEnv(env(pairs...)).forURL(rig.Value(url.Parse(target)))
+		if u == nil {
+			return ""
+		}
+		return u.String()
+	}
+	for _, tt := range []struct {
 		env    []string
 		target string
 		want   string
@@ -52,6 +51,8 @@ func TestProxyFromEnv(t *testing.T) {
 		{[]string{"HTTP_PROXY", ":::"}, "http://a.test/", ""},
 		{[]string{"HTTP_PROXY", "ftp://p:1"}, "http://a.test/", ""},
 		{[]string{"HTTP_PROXY", "http://p:1", "REQUEST_METHOD", "GET"}, "http://a.test/", ""},
+	} {
+		rig.Is(t, proxy(tt.target, tt.env...), tt.want, "%q: proxy for %s", tt.env, tt.target)
 	}
 	for _, bypass := range []struct {
 		noProxy, target string
@@ -78,23 +79,8 @@ func TestProxyFromEnv(t *testing.T) {
 		{"localhost", "http://127.0.0.1/", false},
 		{" , ", "http://a.test/", false},
 	} {
-		want := "http://p:1"
-		if bypass.bypassed {
-			want = ""
-		}
-		tests = append(tests, struct {
-			env    []string
-			target string
-			want   string
-		}{[]string{"HTTP_PROXY", "http://p:1", "no_proxy", bypass.noProxy}, bypass.target, want})
-	}
-	for _, tt := range tests {
-		target, err := url.Parse(tt.target)
-		rig.Must(t, err)
-		got := ""
-		if u := ProxyFromEnv(env(tt.env...)).forURL(target); u != nil {
-			got = u.String()
-		}
-		rig.Is(t, got, tt.want, "%q: proxy for %s", tt.env, tt.target)
+		want := map[bool]string{false: "http://p:1"}[bypass.bypassed]
+		got := proxy(bypass.target, "HTTP_PROXY", "http://p:1", "no_proxy", bypass.noProxy)
+		rig.Is(t, got, want, "without %q: proxy for %s", bypass.noProxy, bypass.target)
 	}
 }

@@ -1,7 +1,6 @@
 package httpclient
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -42,32 +41,25 @@ func TestRedirectMethods(t *testing.T) {
 			Method: tt.method, URL: fmt.Sprintf("%s/%d/?to=/done", s.URL, tt.code), Body: []byte("hi"), FollowRedirects: true,
 			Headers: []Header{{Name: "content-type", Value: "t/x"}, {Name: "content-encoding", Value: "id"}, {Name: "x-k", Value: "1"}},
 		})
-		if err != nil {
-			t.Errorf("%s %d: %v", tt.method, tt.code, err)
-			continue
-		}
+		rig.Must(t, err)
 		if tt.want == "" {
 			rig.Is(t, resp.Status, tt.code, "%s %d: got status", tt.method, tt.code)
 			continue
 		}
 		method, length, _ := strings.Cut(tt.want, " ")
-		if !strings.HasPrefix(body, method+" /done ") || !strings.Contains(body, " length="+length+"\n") {
-			t.Errorf("%s %d: second request was %q, want %s", tt.method, tt.code, body, tt.want)
-		}
-		if kept := strings.Contains(body, "Content-Type: t/x") && strings.Contains(body, "Content-Encoding: id"); kept != (length == "2") {
-			t.Errorf("%s %d: headers of the body kept: %v, in %q", tt.method, tt.code, kept, body)
-		}
-		if !strings.Contains(body, "X-K: 1") {
-			t.Errorf("%s %d: x-k is lost in %q", tt.method, tt.code, body)
-		}
+		second := strings.HasPrefix(body, method+" /done ") && strings.Contains(body, " length="+length+"\n")
+		rig.Is(t, second, true, "%s %d: the second request %q is %s", tt.method, tt.code, body, tt.want)
+		kept := strings.Contains(body, "Content-Type: t/x") && strings.Contains(body, "Content-Encoding: id")
+		rig.Is(t, kept, length == "2", "%s %d: headers of the body are kept in %q", tt.method, tt.code, body)
+		rig.Is(t, strings.Contains(body, "X-K: 1"), true, "%s %d: x-k is in %q", tt.method, tt.code, body)
 	}
-	resp, _, err := fetch(t, c, &Request{Method: "HEAD", URL: s.URL + "/303/?to=/done", FollowRedirects: true})
-	if err != nil || resp.Status != 200 {
-		t.Errorf("HEAD 303: got %v, %v", resp, err)
-	}
-	resp, _, err = fetch(t, c, &Request{Method: "GET", URL: s.URL + "/302/?to=/done"})
-	if err != nil || resp.Status != 302 {
-		t.Errorf("without following: got %v, %v, want 302", resp, err)
+	for status, req := range map[int]*Request{
+		200: {Method: "HEAD", URL: s.URL + "/303/?to=/done", FollowRedirects: true},
+		302: {Method: "GET", URL: s.URL + "/302/?to=/done"},
+	} {
+		resp, _, err := fetch(t, c, req)
+		rig.Must(t, err)
+		rig.Is(t, resp.Status, status, "%s", req.URL)
 	}
 }
 
@@ -93,25 +85,19 @@ func TestRedirectCredentials(t *testing.T) {
 		{byName + "/done", false, ""},
 		{password + "/done", false, ""},
 	} {
-		_, body, err := fetch(t, c, &Request{
+		body := answer(t, c, &Request{
 			Method: "GET", URL: first.URL + "/302/?to=" + url.QueryEscape(tt.to) + "#frag", Headers: headers, FollowRedirects: true,
 		})
-		if err != nil {
-			t.Errorf("to %s: %v", tt.to, err)
-			continue
-		}
 		for _, name := range secrets {
 			rig.Is(t, strings.Contains(body, name+": "), tt.kept, "to %s: %s sent", tt.to, name)
 		}
 		rig.Is(t, strings.Contains(body, "host=virtual.example"), tt.kept, "to %s: host kept", tt.to)
 		for _, name := range []string{"X-Trace", "Idempotency-Key", "Mcp-Session-Id"} {
-			if !strings.Contains(body, name+": k\r\n") {
-				t.Errorf("to %s: %s is lost in %q", tt.to, name, body)
-			}
+			rig.Is(t, strings.Contains(body, name+": k\r\n"), true, "to %s: %s is in %q", tt.to, name, body)
 		}
-		if got := strings.Contains(body, "Referer: "); got != (tt.referer != "") || got && !strings.Contains(body, "Referer: "+tt.referer+"\r\n") {
-			t.Errorf("to %s: got %q, want referer %s", tt.to, body, tt.referer)
-		}
+		_, referer, _ := strings.Cut(body, "Referer: ")
+		referer, _, _ = strings.Cut(referer, "\r\n")
+		rig.Is(t, referer, tt.referer, "to %s: referer", tt.to)
 	}
 }
 
@@ -135,20 +121,12 @@ func TestRedirectDropsVariables(t *testing.T) {
 		{"same and then other origin", to(first.URL, to(first.URL, second.URL+"/done")), false},
 		{"there and back", to(first.URL, to(second.URL, first.URL+"/done")), false},
 	} {
-		_, body, err := fetch(t, c, &Request{Method: "GET", URL: tt.url, FollowRedirects: true, Headers: []Header{
+		body := answer(t, c, &Request{Method: "GET", URL: tt.url, FollowRedirects: true, Headers: []Header{
 			{Name: "x-api-key", ValueEnvVar: &name}, {Name: "X-Two", Value: "plain"}, {Name: "x-tWO", Value: "Key ", ValueEnvVar: &name},
 			{Name: "x-plain", Value: "1"},
 		}})
-		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		if got := strings.Count(body, "secret"); got != 0 && !tt.kept || got != 2 && tt.kept {
-			t.Errorf("%s: kept: want %v, got %q", tt.name, tt.kept, body)
-		}
-		if !strings.Contains(body, "X-Plain: 1") {
-			t.Errorf("%s: x-plain is lost in %q", tt.name, body)
-		}
+		rig.Is(t, strings.Count(body, "secret"), map[bool]int{true: 2}[tt.kept], "%s: secrets in %q", tt.name, body)
+		rig.Is(t, strings.Contains(body, "X-Plain: 1"), true, "%s: x-plain is in %q", tt.name, body)
 	}
 }
 
@@ -176,13 +154,10 @@ func TestRedirectOrigins(t *testing.T) {
 		rig.Must(t, err)
 		h := &hop{method: "GET", url: from, header: http.Header{"Authorization": {"s"}, "X-Api-Key": {"s"}, "Referer": {"http://orig/"}, "Accept": {"*/*"}}}
 		next, err := h.redirect(&http.Response{StatusCode: 302, Header: http.Header{"Location": {tt.to}}})
-		if err != nil || next == nil {
-			t.Fatalf("%s to %s: %v, %v", tt.from, tt.to, next, err)
-		}
+		rig.Must(t, err)
 		got := next.header
-		if (got["Authorization"] != nil) != tt.standard || (got["X-Api-Key"] != nil) != tt.custom || (got["Referer"] != nil) != tt.referer || got["Accept"] == nil {
-			t.Errorf("%s to %s: %v", tt.from, tt.to, got)
-		}
+		rig.Is(t, fmt.Sprint(got["Authorization"] != nil, got["X-Api-Key"] != nil, got["Referer"] != nil, got["Accept"] != nil),
+			fmt.Sprint(tt.standard, tt.custom, tt.referer, true), "%s to %s", tt.from, tt.to)
 	}
 }
 
@@ -211,14 +186,13 @@ func TestRedirectLimit(t *testing.T) {
 		http.Redirect(w, r, fmt.Sprintf("/%d", n-1), http.StatusFound)
 	})
 	c := newClient(t, Config{})
-	if resp, _, err := fetch(t, c, get(s.URL+"/10")); err != nil || resp.Status != 200 {
-		t.Errorf("ten redirects: got %v, %v, want 200", resp, err)
-	}
+	resp, _, err := fetch(t, c, get(s.URL+"/10"))
+	rig.Must(t, err)
+	rig.Is(t, resp.Status, 200, "ten redirects")
 	requests = 0
-	_, _, err := fetch(t, c, get(s.URL+"/1000"))
-	if _, ok := errors.AsType[*TransportError](err); !ok || !strings.Contains(err.Error(), "too many redirects") || requests != 11 {
-		t.Errorf("endless redirects: got %v after %d requests, want an error after 11", err, requests)
-	}
+	_, _, err = fetch(t, c, get(s.URL+"/1000"))
+	fails[*TransportError](t, err, "too many redirects")
+	rig.Is(t, requests, 11, "requests")
 }
 
 func TestRedirectTargets(t *testing.T) {
@@ -248,13 +222,10 @@ func TestRedirectTargets(t *testing.T) {
 	} {
 		resp, body, err := fetch(t, c, get(s.URL+tt.path))
 		if tt.status == 0 {
-			if _, ok := errors.AsType[*TransportError](err); !ok {
-				t.Errorf("%s: got %v, %v, want a TransportError", tt.path, resp, err)
-			}
+			fails[*TransportError](t, err, "")
 			continue
 		}
-		if err != nil || resp.Status != tt.status || body != tt.body {
-			t.Errorf("%s: got %v %q, %v, want %d %q", tt.path, resp, body, err, tt.status, tt.body)
-		}
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprint(resp.Status, " ", body), fmt.Sprint(tt.status, " ", tt.body), "%s", tt.path)
 	}
 }

@@ -3,7 +3,6 @@ package httpclient
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -76,10 +75,7 @@ func TestHTTP2OnTheWire(t *testing.T) {
 		{"encodings", Request{Method: "GET", Headers: headers("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* te=deflate 0"},
 	} {
 		tt.req.URL = s.URL + "/x?y"
-		_, got, err := fetch(t, c, &tt.req)
-		if got = strings.ReplaceAll(got, host, "HOST"); err != nil || got != tt.want {
-			t.Errorf("%s: got %q, %v\nwant %q", tt.name, got, err, tt.want)
-		}
+		rig.Is(t, strings.ReplaceAll(answer(t, c, &tt.req), host, "HOST"), tt.want, "%s", tt.name)
 	}
 }
 
@@ -129,42 +125,39 @@ func TestHTTP2Answers(t *testing.T) {
 		fmt.Fprint(w, r.Proto)
 	})
 	c := newClient(t, Config{RootCAs: roots})
-	const body, transport = "body", "transport"
+	body, transport := fails[*BodyError], fails[*TransportError]
 	timeout := 200 * time.Millisecond
 	for _, tt := range []struct {
 		path    string
 		timeout *time.Duration
 		status  int
 		want    string // the body, or a part of the error
-		fails   string
+		fails   func(*testing.T, error, string)
 	}{
-		{"/gzip", nil, 200, "not really", ""},
-		{"/trailer", nil, 200, "body", ""},
-		{"/header?n=400000", nil, 200, "", ""},
+		{"/gzip", nil, 200, "not really", nil},
+		{"/trailer", nil, 200, "body", nil},
+		{"/header?n=400000", nil, 200, "", nil},
 		{"/header?n=600000", nil, 0, "", transport},
-		{"/unchanged", nil, 304, "", ""},
+		{"/unchanged", nil, 304, "", nil},
 		{"/large", nil, 0, "over 536870912 bytes", body},
 		{"/broken", nil, 0, "", body},
 		{"/slow", &timeout, 0, "timed out", body},
 		{"/silent", &timeout, 0, "timed out", transport},
 		{"/silent", new(time.Duration), 0, "timed out", transport},
-		{"/redirect?to=" + url.QueryEscape(plain.URL+"/x"), nil, 200, "HTTP/1.1", ""},
-		{"/redirect?to=" + url.QueryEscape(plain.URL+"/back"), nil, 200, "not really", ""},
+		{"/redirect?to=" + url.QueryEscape(plain.URL+"/x"), nil, 200, "HTTP/1.1", nil},
+		{"/redirect?to=" + url.QueryEscape(plain.URL+"/back"), nil, 200, "not really", nil},
 	} {
 		req := get(s.URL + tt.path)
 		req.Timeout = tt.timeout
 		resp, got, err := fetch(t, c, req)
-		_, isBody := errors.AsType[*BodyError](err)
-		_, isTransport := errors.AsType[*TransportError](err)
-		if isBody != (tt.fails == body) || isTransport != (tt.fails == transport) || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: error %v, want one of %q with %q", tt.path, err, tt.fails, tt.want)
+		if tt.fails != nil {
+			tt.fails(t, err, tt.want)
+			continue
 		}
-		if tt.fails == "" && err == nil && (resp.Status != tt.status || got != tt.want) {
-			t.Errorf("%s: got %d, %q, want %d, %q", tt.path, resp.Status, got, tt.status, tt.want)
-		}
-		if tt.path == "/trailer" && err == nil && !slices.ContainsFunc(resp.Headers, func(h Header) bool { return h.Name == "trailer" && h.Value == "x-sum" }) {
-			t.Errorf("the announcement of trailers is missing: %+v", resp.Headers)
-		}
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprint(resp.Status, " ", got), fmt.Sprint(tt.status, " ", tt.want), "%s", tt.path)
+		announced := slices.Contains(resp.Headers, Header{Name: "trailer", Value: "x-sum"})
+		rig.Is(t, announced, tt.path == "/trailer", "%s: trailers are announced in %+v", tt.path, resp.Headers)
 	}
 }
 
@@ -230,9 +223,7 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 	rig.Is(t, rig.Err(hanging.ReadBody(anyBuffer)), context.Canceled, "a cancelled body ends with")
 	all()
 	const buffers = 64 << 10 // buffers of the server and the sockets
-	if n := sent.Load(); n > maxUnread+buffers {
-		t.Errorf("a body that nobody reads is sent %d bytes ahead, more than %d", n, maxUnread)
-	}
+	rig.Is(t, sent.Load() <= maxUnread+buffers, true, "a body that nobody reads is sent %d bytes ahead: they are few", sent.Load())
 	flood.Body.Close()
 	all()
 	rig.Is(t, conns.Load(), 1, "connections")
@@ -257,9 +248,7 @@ func TestHTTP2IdleConnections(t *testing.T) {
 		if c.config.RootCAs == nil {
 			c.config.RootCAs = roots
 		}
-		if _, body, err := fetch(t, c, get(s.URL)); err != nil || body != "HTTP/2.0" {
-			t.Fatalf("got %q, %v", body, err)
-		}
+		rig.Is(t, answer(t, c, get(s.URL)), "HTTP/2.0", "protocol")
 	}
 	// The servers see the end of a connection a little later than the client.
 	rig.Until(t, "servers have few connections", func() bool { return open.Load() <= maxIdleConns })
@@ -309,12 +298,9 @@ func TestHTTP2ThroughProxies(t *testing.T) {
 		{secure.URL, "http://example.test/", "by proxy with HTTP/1.1"},
 	} {
 		c := newClient(t, Config{RootCAs: roots, Proxy: ProxyFromEnv(env("ALL_PROXY", tt.proxy))})
-		if _, got, err := fetch(t, c, get(tt.url)); err != nil || got != tt.want {
-			t.Errorf("%s by %s: got %q, %v, want %q", tt.url, tt.proxy, got, err, tt.want)
-		}
+		rig.Is(t, answer(t, c, get(tt.url)), tt.want, "%s by %s", tt.url, tt.proxy)
 		c.Close()
 	}
-	if _, ok := seen.Load("CONNECT HTTP/2.0"); ok {
-		t.Error("a proxy was asked by HTTP/2")
-	}
+	_, ok := seen.Load("CONNECT HTTP/2.0")
+	rig.Is(t, ok, false, "a proxy was asked by HTTP/2")
 }

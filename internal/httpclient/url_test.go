@@ -35,15 +35,10 @@ func TestURLs(t *testing.T) {
 		{"http://:p@HOST/", "/ Basic OnA="},
 		{"http://u%40:p%3a@HOST/", "/ Basic dUA6cDo="},
 	} {
-		_, got, err := fetch(t, c, get(strings.ReplaceAll(tt.url, "HOST", host)))
-		if err != nil || got != tt.want {
-			t.Errorf("%q: server saw %q, %v, want %q", tt.url, got, err, tt.want)
-		}
+		rig.Is(t, answer(t, c, get(strings.ReplaceAll(tt.url, "HOST", host))), tt.want, "%q: the server saw", tt.url)
 	}
-	_, got, err := fetch(t, c, &Request{Method: "GET", URL: "http://u:p@" + host, Headers: []Header{{Name: "authorization", Value: "mine"}}})
-	if err != nil || got != "/ mine" {
-		t.Errorf("explicit authorization: server saw %q, %v", got, err)
-	}
+	explicit := &Request{Method: "GET", URL: "http://u:p@" + host, Headers: headers("authorization", "mine")}
+	rig.Is(t, answer(t, c, explicit), "/ mine", "explicit authorization: the server saw")
 }
 
 func FuzzParseURL(f *testing.F) {
@@ -55,13 +50,11 @@ func FuzzParseURL(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path == "" || strings.ContainsAny(u.RequestURI(), " \r\n\t") {
-			t.Fatalf("parseURL(%q) = %q", text, u)
-		}
+		rig.Is(t, u.Scheme == "http" || u.Scheme == "https", true, "%q: %q is of HTTP", text, u)
+		rig.Is(t, u.Hostname() == "" || u.Path == "" || strings.ContainsAny(u.RequestURI(), " \r\n\t"), false, "%q: %q lacks something", text, u)
 		again, err := parseURL(u.String())
-		if err != nil || again.String() != u.String() {
-			t.Fatalf("parseURL(%q) = %q, which parses again to %v, %v", text, u, again, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, again.String(), u.String(), "%q, parsed again", text)
 	})
 }
 

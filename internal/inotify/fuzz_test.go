@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func FuzzParse(f *testing.F) {
@@ -19,8 +21,6 @@ func FuzzParse(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff}, 20))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, n := parse(b)
-		if n != 0 && (n < 16 || n > len(b)) || len(e.Name) > max(n-16, 0) {
-			t.Fatalf("%d of %d bytes, name %q", n, len(b), e.Name)
-		}
+		rig.Is(t, (n == 0 || n >= 16 && n <= len(b)) && len(e.Name) <= max(n-16, 0), true, "%d of %d bytes, name %q", n, len(b), e.Name)
 	})
 }

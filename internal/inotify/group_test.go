@@ -50,19 +50,11 @@ func TestAddHearsNothingOld(t *testing.T) {
 		h.mu.Lock()
 		told := h.names[0]
 		h.mu.Unlock()
-		if told != "new" {
-			t.Fatalf("told of %s", told)
-		}
+		rig.Is(t, told, "new", "told of")
 		g.Remove(wd, h)
-		for _, name := range []string{old, fresh} {
-			rig.Must(t, os.Remove(name))
-		}
+		rig.Must(t, os.Remove(old), os.Remove(fresh))
 	}
 	g.Close()
-	if len(first.names) != 400 {
-		t.Errorf("the first subscriber was told %d events, want 400", len(first.names))
-	}
-	if _, err := g.Add(dir, unix.IN_CREATE, first); err != os.ErrClosed {
-		t.Errorf("Add after Close gives %v", err)
-	}
+	rig.Is(t, len(first.names), 400, "events that the first subscriber was told")
+	rig.Is(t, rig.Err(g.Add(dir, unix.IN_CREATE, first)), os.ErrClosed, "Add after Close")
 }

@@ -79,9 +79,7 @@ func TestAgentLabels(t *testing.T) {
 		`agent_process_exits_total{kind="code0"} 1`, `agent_process_exits_total{kind="code"} 4`,
 		`agent_process_exits_total{kind="signal"} 2`, `agent_process_exits_total{kind="unknown"} 1`,
 	} {
-		if !strings.Contains(page, line+"\n") {
-			t.Errorf("the page has no %s", line)
-		}
+		rig.Is(t, strings.Contains(page, line+"\n"), true, "the page has %s", line)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // FuzzDestination: whatever a command sends, what goes out says again where it was judged to go,
@@ -37,9 +38,8 @@ func FuzzDestination(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if host, err := rules.Host(d.host); err != nil || host != d.host || d.port == 0 {
-			t.Fatalf("%q goes to %q, port %d", in, d.host, d.port)
-		}
+		rig.Is(t, rig.Value(rules.Host(d.host)), d.host, "%q goes to", in)
+		rig.Is(t, d.port > 0, true, "%q goes to a port", in)
 		if q.Method == http.MethodConnect {
 			return
 		}
@@ -49,16 +49,12 @@ func FuzzDestination(f *testing.F) {
 		}
 		out := appendRequest(nil, q, d, nil)
 		again, err := head.NewReader(bytes.NewReader(out)).Request()
-		if err != nil {
-			t.Fatalf("%q goes out as %q: %v", in, out, err)
-		}
+		rig.Must(t, err)
 		e, err := destinationAt(again, usual)
 		if err != nil || e.host != d.host || e.port != d.port || !bytes.Equal(e.path, d.path) || again.Length != q.Length || again.Method != q.Method || again.Minor != q.Minor {
 			t.Fatalf("%q goes out as %q: %+v, length %d, %v", in, out, e, again.Length, err)
 		}
-		if slices.ContainsFunc(again.Fields, ofConnection) {
-			t.Fatalf("%q goes out as %q", in, out)
-		}
+		rig.Is(t, slices.ContainsFunc(again.Fields, ofConnection), false, "%q goes out as %q", in, out)
 		server, err := http.ReadRequest(bufio.NewReader(io.MultiReader(bytes.NewReader(out), zeros{})))
 		if err != nil {
 			return

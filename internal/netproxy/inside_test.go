@@ -105,9 +105,7 @@ func newBroker(t testing.TB, at string) (broker *mask.Broker, placeholder string
 			placeholder = value
 		}
 	}
-	if placeholder == "" || placeholder == secret {
-		t.Fatalf("the placeholder is %q", placeholder)
-	}
+	rig.Is(t, placeholder != "" && placeholder != secret, true, "%q is a placeholder", placeholder)
 	return broker, placeholder
 }
 
@@ -158,24 +156,16 @@ func TestInside(t *testing.T) {
 			{"/api/a?k=" + v.placeholder, secret}, {"/other", v.placeholder}, {"/apix", v.placeholder}, {"/api/%2e%2e/x", v.placeholder},
 		} {
 			status, header, body := send(t, c, "POST", url+test.path, "Bearer "+v.placeholder, "k="+v.placeholder)
-			if status != 200 || body != "answer to "+test.path || header.Get("X-Echo") != "Bearer "+test.want {
-				t.Errorf("%s: %d %v %q", test.path, status, header, body)
-			}
+			rig.Is(t, fmt.Sprint(status, " ", body), "200 answer to "+test.path, "")
+			rig.Is(t, header.Get("X-Echo"), "Bearer "+test.want, "%s", test.path)
 			heads, _ := v.seen()
-			proto := "HTTP/1.1"
-			if http2 {
-				proto = "HTTP/2.0"
-			}
-			if last := heads[len(heads)-1]; last != proto+" POST "+test.path+"|Bearer "+test.want+"|k="+v.placeholder {
-				t.Errorf("%q arrived", last)
-			}
+			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
+			rig.Is(t, heads[len(heads)-1], proto+" POST "+test.path+"|Bearer "+test.want+"|k="+v.placeholder, "what arrived")
 		}
-		if _, header, _ := send(t, c, "TRACE", url+"/api", "Bearer "+v.placeholder, ""); header.Get("X-Echo") != "Bearer "+v.placeholder {
-			t.Errorf("TRACE: %v", header)
-		}
-		if _, conns := v.seen(); conns != 1 {
-			t.Errorf("%d connections to the destination", conns)
-		}
+		_, header, _ := send(t, c, "TRACE", url+"/api", "Bearer "+v.placeholder, "")
+		rig.Is(t, header.Get("X-Echo"), "Bearer "+v.placeholder, "TRACE")
+		_, conns := v.seen()
+		rig.Is(t, conns, 1, "connections to the destination")
 		v.want("domain allow baseline_policy allow socks5_tcp " + v.host + " ") // of the tunnel
 	}
 }
@@ -205,41 +195,23 @@ func TestInsideConnect(t *testing.T) {
 			t.Errorf("%q: %v", test.in, err)
 			continue
 		}
-		body, err := io.ReadAll(a.Body)
-		if got := a.Status + " " + string(body); err != nil || !strings.Contains(got, test.want) {
-			t.Errorf("%q: %s, %v", test.in, got, err)
-		}
+		got := a.Status + " " + string(rig.Value(io.ReadAll(a.Body)))
+		rig.Is(t, strings.Contains(got, test.want), true, "%q: %s has %q", test.in, got, test.want)
 		_ = secure.Close()
 	}
 	heads, _ := v.seen()
-	if !slices.Equal(heads, []string{"HTTP/1.1 GET /api/a|Bearer " + secret + "|", "HTTP/1.1 GET /api/b||"}) {
-		t.Errorf("%q", heads)
-	}
+	rig.Same(t, "what arrived", []string{"HTTP/1.1 GET /api/a|Bearer " + secret + "|", "HTTP/1.1 GET /api/b||"}, heads)
 }
 
 // TestInsideUpstream: the destination is reached through the upstream proxy, which sees TLS.
 func TestInsideUpstream(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
-		var asked sync.Map
-		up := listen(t, func(conn net.Conn) {
-			q, err := http.ReadRequest(bufio.NewReader(conn))
-			if err != nil {
-				return
-			}
-			_, port, _ := net.SplitHostPort(q.Host)
-			there, err := net.Dial("tcp", "127.0.0.1:"+port)
-			if err != nil {
-				return
-			}
-			defer there.Close()
-			asked.Store(q.Method+" "+q.Host, true)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-			go func() {
-				_, _ = io.Copy(conn, there)
-				_ = conn.Close()
-			}()
-			_, _ = io.Copy(there, conn)
+		asked := make(chan string, 9)
+		up := relay(t, func(network, place string) (net.Conn, error) {
+			asked <- place
+			_, port, _ := net.SplitHostPort(place)
+			return net.Dial(network, "127.0.0.1:"+port)
 		})
 		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
 		v.serve(HTTP)
@@ -248,13 +220,10 @@ func TestInsideUpstream(t *testing.T) {
 		c := v.client(t, http2, v.bundle)
 		c.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 		for range 2 {
-			if status, header, _ := send(t, c, "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, ""); status != 200 || header.Get("X-Echo") != "Bearer "+secret {
-				t.Errorf("%d %v", status, header)
-			}
+			status, header, _ := send(t, c, "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, "")
+			rig.Is(t, fmt.Sprint(status, " ", header.Get("X-Echo")), "200 Bearer "+secret, "")
 		}
-		if _, ok := asked.Load("CONNECT " + v.host); !ok {
-			t.Error("the upstream proxy was not asked")
-		}
+		rig.Is(t, <-asked, v.host, "the upstream proxy was asked for")
 	}
 }
 
@@ -267,19 +236,16 @@ func TestNotInside(t *testing.T) {
 	rig.Check(t, tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake())
 	for name, trusted := range map[string]*x509.CertPool{"other.test": v.bundle, "example.com": v.own} {
 		conn := v.through(v.host)
-		if err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake(); err == nil {
-			t.Errorf("%s: TLS is spoken", name)
-		}
+		err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake()
+		rig.Is(t, err != nil, true, "%s: TLS is not spoken", name)
 	}
 	// Not TLS: the destination is asked, which refuses it.
 	conn = v.dial()
 	say(t, conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n")
-	if back, err := io.ReadAll(conn); err != nil || !strings.Contains(string(back), "HTTP request to an HTTPS server") {
-		t.Errorf("%q, %v", back, err)
-	}
-	if heads, _ := v.seen(); len(heads) > 0 {
-		t.Errorf("%q arrived", heads)
-	}
+	back := string(rig.Value(io.ReadAll(conn)))
+	rig.Is(t, strings.Contains(back, "HTTP request to an HTTPS server"), true, "%q is the destination's refusal", back)
+	heads, _ := v.seen()
+	rig.Is(t, len(heads), 0, "requests that arrived")
 }
 
 // TestInsideUntrusted: a destination that is not who it has to be gets no request.
@@ -288,9 +254,8 @@ func TestInsideUntrusted(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, false, "other.test") // its certificate is that of example.com
 		status, _, body := send(t, v.client(t, http2, v.bundle), "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, "")
-		if heads, _ := v.seen(); status != 502 || body != upstreamFailure || len(heads) > 0 {
-			t.Errorf("%d %q, %q arrived", status, body, heads)
-		}
+		heads, _ := v.seen()
+		rig.Is(t, fmt.Sprint(status, " ", body, heads), "502 "+upstreamFailure+"[]", "answer, and what arrived")
 	}
 }
 
@@ -305,30 +270,24 @@ func TestInsideLimited(t *testing.T) {
 				DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
 					conn := v.dial()
 					open(t, conn, host+v.port)
-					config := &tls.Config{RootCAs: v.bundle, ServerName: strings.TrimSuffix(host, ":"), NextProtos: []string{"http/1.1"}}
-					if http2 {
-						config.NextProtos = []string{"h2"}
-					}
-					secure := tls.Client(conn, config)
+					speaks := map[bool][]string{false: {"http/1.1"}, true: {"h2"}}[http2]
+					secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: strings.TrimSuffix(host, ":"), NextProtos: speaks})
 					return secure, secure.Handshake()
 				},
 				ForceAttemptHTTP2: http2,
 			}}
 			defer c.CloseIdleConnections()
-			if status, _, body := send(t, c, "GET", "https://"+host+v.port+"/api", "", ""); status != 200 || body != "answer to /api" {
-				t.Errorf("%d %q", status, body)
-			}
+			status, _, body := send(t, c, "GET", "https://"+host+v.port+"/api", "", "")
+			rig.Is(t, fmt.Sprint(status, " ", body), "200 answer to /api", "GET")
 			status, header, body := send(t, c, "POST", "https://"+host+v.port+"/api", "", "x")
-			if status != 403 || body != "Method not allowed in limited mode." || header.Get("X-Proxy-Error") != "blocked-by-method-policy" {
-				t.Errorf("%d %v %q", status, header, body)
-			}
+			rig.Is(t, fmt.Sprint(status, " ", body), "403 Method not allowed in limited mode.", "POST")
+			rig.Is(t, header.Get("X-Proxy-Error"), "blocked-by-method-policy", "POST")
 		}
 		conn := v.dial()
 		open(t, conn, v.host)
 		say(t, conn, "SSH-2.0-x\r\n")
-		if back, err := io.ReadAll(conn); len(back) > 0 && err == nil {
-			t.Errorf("another protocol: %q", back)
-		}
+		back, err := io.ReadAll(conn)
+		rig.Is(t, len(back) > 0 && err == nil, false, "another protocol: %q", back)
 		other := "127.0.0.1:" + v.port
 		v.want("domain allow baseline_policy allow https_connect "+v.host+" CONNECT", "non_domain deny mode_guard method_not_allowed https_connect "+v.host+" POST",
 			"domain allow baseline_policy allow https_connect "+other+" CONNECT", "non_domain deny mode_guard method_not_allowed https_connect "+other+" POST",
@@ -353,9 +312,8 @@ func TestInsidePlain(t *testing.T) {
 	g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/3", s.addr) + head("/api/4?k="+placeholder, s.addr) + quit)
 	h := socks(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
 	h.raw(greeting + "\x05\x01\x00" + place(t, s.addr) + head("/api/6", s.addr) + quit)
-	if back := g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/5", other.addr)); !strings.Contains(back, "host mismatch") {
-		t.Errorf("another host: %q", back)
-	}
+	back := g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/5", other.addr))
+	rig.Is(t, strings.Contains(back, "host mismatch"), true, "another host: %q", back)
 	var got []string
 	for _, h := range slices.Concat(s.seen(), other.seen()) {
 		line, rest, _ := strings.Cut(h, " HTTP/1.1\r\n")
@@ -371,13 +329,11 @@ func TestInsidePlain(t *testing.T) {
 		got = append(got, line+" "+word)
 	}
 	want := []string{"GET /api/1 credential", "GET /other placeholder", "GET /api/3 credential", "GET /api/4?k=" + placeholder + " credential", "GET /api/6 credential", "GET /api/2 placeholder"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	rig.Same(t, "requests", want, got)
 	for _, r := range g.reports(0) {
-		if line := fmt.Sprintf("%+v", r); strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api") {
-			t.Error(line)
-		}
+		line := fmt.Sprintf("%+v", r)
+		tells := strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api")
+		rig.Is(t, tells, false, "%s tells too much", line)
 	}
 }
 
@@ -398,13 +354,10 @@ func TestPlaceholderOfAnother(t *testing.T) {
 		g.raw("GET http://" + s.addr + "/api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
 		g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\nGET /api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
 	}
-	seen := s.seen()
-	for _, h := range seen {
-		if !strings.Contains(h, "Bearer "+placeholder) || strings.Contains(h, secret) {
-			t.Errorf("%q arrived", h)
-		}
-	}
-	rig.Is(t, len(seen), 4, "requests arrived")
+	all := fmt.Sprint(s.seen())
+	rig.Is(t, len(s.seen()), 4, "requests that arrived")
+	rig.Is(t, strings.Count(all, "Bearer "+placeholder), 4, "requests with the placeholder in %s", all)
+	rig.Is(t, strings.Contains(all, secret), false, "%s has the secret", all)
 }
 
 // TestInsideWebSocket: a request for WebSocket changes the protocol, and what else asks for a
@@ -438,9 +391,7 @@ func TestInsideWebSocket(t *testing.T) {
 		r := bufio.NewReader(secure)
 		a, err := http.ReadResponse(r, nil)
 		rig.Must(t, err)
-		if (a.StatusCode == 101) != test.switched {
-			t.Errorf("%+v: %s", test, a.Status)
-		}
+		rig.Is(t, a.StatusCode == 101, test.switched, "%+v: %s", test, a.Status)
 		if !test.switched {
 			continue
 		}
@@ -449,9 +400,8 @@ func TestInsideWebSocket(t *testing.T) {
 			_, _ = io.WriteString(secure, text)
 			_ = secure.CloseWrite()
 		}()
-		if back, err := io.ReadAll(r); err != nil || string(back) != "Bearer "+secret+" "+text || a.Header.Get("Upgrade") != "websocket" || a.Header.Get("Sec-WebSocket-Accept") != "x" {
-			t.Errorf("%v, %.60q of %d bytes, %v", a.Header, back, len(back), err)
-		}
+		rig.Is(t, string(rig.Value(io.ReadAll(r))) == "Bearer "+secret+" "+text, true, "the text comes back")
+		rig.Is(t, a.Header.Get("Upgrade")+" "+a.Header.Get("Sec-WebSocket-Accept"), "websocket x", "the fields of the answer")
 	}
 }
 
@@ -461,9 +411,8 @@ func TestInsideClose(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, false, "example.com")
 		c := v.client(t, http2, v.bundle)
-		if status, _, _ := send(t, c, "GET", "https://"+v.host+"/api", "", ""); status != 200 {
-			t.Error(status)
-		}
+		status, _, _ := send(t, c, "GET", "https://"+v.host+"/api", "", "")
+		rig.Is(t, status, 200, "status")
 		failed := make(chan error, 1)
 		go func() {
 			a, err := c.Post("https://"+v.host+"/wait", "text/plain", strings.NewReader("x"))
@@ -474,8 +423,6 @@ func TestInsideClose(t *testing.T) {
 		}()
 		<-v.waiting
 		rig.Check(t, v.Close())
-		if err := <-failed; err == nil {
-			t.Error("the request has an answer")
-		}
+		rig.Is(t, <-failed != nil, true, "the request fails")
 	}
 }

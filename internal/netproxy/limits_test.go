@@ -33,18 +33,25 @@ func TestSlow(t *testing.T) {
 	mute := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	for name, c := range map[string]struct {
 		timing
-		in string
+		kind Kind
+		in   string
 	}{
-		"no request":   {timing{idle: short}, ""},
-		"another":      {timing{idle: short}, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n"},
-		"half a head":  {timing{head: short}, "GET http://x.test/ HTTP/1.1\r\nX:"},
-		"half a hello": {timing{head: short}, "CONNECT " + mute + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00"},
-		"idle tunnel":  {timing{tunnel: short}, "CONNECT " + mute + " HTTP/1.1\r\n\r\n"},
-		"after a word": {timing{tunnel: short}, "CONNECT " + mute + " HTTP/1.1\r\n\r\nword"},
+		"no request":          {timing{idle: short}, HTTP, ""},
+		"another":             {timing{idle: short}, HTTP, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n"},
+		"half a head":         {timing{head: short}, HTTP, "GET http://x.test/ HTTP/1.1\r\nX:"},
+		"half a hello":        {timing{head: short}, HTTP, "CONNECT " + mute + " HTTP/1.1\r\n\r\n\x16\x03\x01\x01\x00"},
+		"idle tunnel":         {timing{tunnel: short}, HTTP, "CONNECT " + mute + " HTTP/1.1\r\n\r\n"},
+		"after a word":        {timing{tunnel: short}, HTTP, "CONNECT " + mute + " HTTP/1.1\r\n\r\nword"},
+		"no greeting":         {timing{head: short}, SOCKS5, ""},
+		"a version":           {timing{head: short}, SOCKS5, "\x05"},
+		"half a greeting":     {timing{head: short}, SOCKS5, "\x05\x02\x00"},
+		"a greeting":          {timing{head: short}, SOCKS5, greeting},
+		"half a SOCKS5 place": {timing{head: short}, SOCKS5, greeting + "\x05\x01\x00\x03\x50abc"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := start(t, allow("127.0.0.1"))
+			g.serve(c.kind)
 			g.hurry(c.timing)
 			g.raw(c.in) // returns when the proxy hangs up
 		})
@@ -77,9 +84,8 @@ func TestBusyTunnel(t *testing.T) {
 	defer conn.Close()
 	busy := &tunnel{idle: time.Millisecond}
 	m := &moving{TCPConn: conn.(*net.TCPConn), tunnel: busy, times: 3}
-	if busy.await(m) || m.waits != m.times+1 {
-		t.Errorf("it was waited %d times, want %d", m.waits, m.times+1)
-	}
+	rig.Is(t, busy.await(m), false, "it has ended with a word")
+	rig.Is(t, m.waits, m.times+1, "times that it was waited")
 }
 
 // TestGone: who waits for an answer that does not come lets go when the command has hung up.
@@ -119,11 +125,7 @@ func TestMemory(t *testing.T) { // not parallel: it measures the process
 	}
 	s := listen(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	ping := func(conn net.Conn) {
-		_, err := io.WriteString(conn, "ping")
-		if err == nil {
-			_, err = io.ReadFull(conn, make([]byte, 4))
-		}
-		rig.Must(t, err)
+		rig.Must(t, rig.Err(io.WriteString(conn, "ping")), rig.Err(io.ReadFull(conn, make([]byte, 4))))
 	}
 	direct := measure(func() {
 		for range tunnels {
@@ -148,7 +150,5 @@ func TestMemory(t *testing.T) { // not parallel: it measures the process
 	})
 	each := (through - min(through, direct)) / tunnels
 	t.Logf("an idle proxy: %d bytes; a tunnel: %d bytes", idle, each)
-	if idle > 64<<10 || each > 40<<10 {
-		t.Errorf("an idle proxy takes %d bytes, a tunnel %d", idle, each)
-	}
+	rig.Is(t, idle <= 64<<10 && each <= 40<<10, true, "an idle proxy takes %d bytes, a tunnel %d: they are few", idle, each)
 }

@@ -111,9 +111,7 @@ func (g *proxied) want(lines ...string) {
 		}
 		got = append(got, line)
 	}
-	if !slices.Equal(got, lines) {
-		g.t.Errorf("reports:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(lines, "\n"))
-	}
+	rig.Same(g.t, "reports", lines, got)
 }
 
 // dial connects to the proxy as a command does. Nothing in a test takes longer than minutes.
@@ -143,6 +141,34 @@ func (g *proxied) raw(text string) string {
 		g.t.Errorf("after %q: %v", back, err)
 	}
 	return string(back)
+}
+
+// status sends a text and returns the first line of the answer, and behind it the field that says
+// why the text was refused.
+func (g *proxied) status(text string) string {
+	g.t.Helper()
+	line, fields, _ := parts(g.raw(text))
+	return strings.TrimSpace(line + " " + fields.Get("X-Proxy-Error"))
+}
+
+// answer is status with the body behind it.
+func (g *proxied) answer(text string) string {
+	g.t.Helper()
+	line, fields, body := parts(g.raw(text))
+	return strings.TrimSpace(line+" "+fields.Get("X-Proxy-Error")) + "|" + body
+}
+
+// ask sends a request that the proxy answers itself.
+func (g *proxied) ask() net.Conn {
+	conn := g.dial()
+	_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
+	return conn
+}
+
+// served reports whether an answer comes.
+func served(conn net.Conn) bool {
+	_, err := io.ReadFull(conn, make([]byte, 20))
+	return err == nil
 }
 
 // parts splits an answer into its first line, the fields, and the body.
@@ -370,9 +396,8 @@ func TestClose(t *testing.T) {
 	<-reached
 	rig.Must(t, g.Close())
 	for i, conn := range conns {
-		if back, err := io.ReadAll(conn); len(back) > 0 && !strings.HasPrefix(string(back), "HTTP/1.1 ") {
-			t.Errorf("connection %d: %q, %v", i, back, err)
-		}
+		back, err := io.ReadAll(conn)
+		rig.Is(t, len(back) == 0 || strings.HasPrefix(string(back), "HTTP/1.1 "), true, "connection %d: %q, %v: an answer at most", i, back, err)
 	}
 	for _, r := range g.reports(1) {
 		if r.Host == "ask.test" && (r.Decision != rules.Deny || r.Reason != rules.ReasonNotAllowed) {
@@ -382,9 +407,7 @@ func TestClose(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
 	rig.Must(t, g.Serve(HTTP, l), g.Close())
-	if _, err := l.Accept(); err == nil {
-		t.Error("the listener is open after Serve")
-	}
+	rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "the listener after Serve")
 }
 
 // open opens a tunnel.
@@ -392,94 +415,52 @@ func open(t testing.TB, conn net.Conn, place string) {
 	t.Helper()
 	say(t, conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n")
 	var back []byte
-	for !bytes.HasSuffix(back, []byte("\r\n\r\n")) {
-		b := make([]byte, 1)
+	for b := make([]byte, 1); !bytes.HasSuffix(back, []byte("\r\n\r\n")); back = append(back, b...) {
 		if _, err := io.ReadFull(conn, b); err != nil {
 			t.Fatalf("after %q: %v", back, err)
 		}
-		back = append(back, b...)
 	}
 	if !strings.HasPrefix(string(back), "HTTP/1.1 200 OK\r\ndate: ") {
 		t.Fatalf("CONNECT was answered with %q", back)
 	}
 }
 
-// TestConnectionLimit: a connection too many is closed at once, and one that ends makes room.
+// TestConnectionLimit: a connection too many is closed at once, of one command and of several
+// together, and one that ends makes room.
 func TestConnectionLimit(t *testing.T) {
 	t.Parallel()
-	g := start(t, all())
-	if g.limit < 16 || g.limit > maxConnections {
-		t.Errorf("a limit of %d", g.limit)
-	}
-	g.bound(2)
-	a, b := g.dial(), g.dial()
-	for _, conn := range []net.Conn{a, b} { // both are served
-		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
-		rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, 20))))
-	}
-	if back, _ := io.ReadAll(g.dial()); len(back) > 0 {
-		t.Errorf("the third connection got %q", back)
-	}
-	_ = a.Close()
-	for deadline := time.Now().Add(time.Minute); ; {
-		conn := g.dial()
-		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
-		if _, err := io.ReadFull(conn, make([]byte, 20)); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no room after a connection has ended")
-		}
-	}
-}
-
-// TestConnectionsTogether: commands have only so many connections together, and for its own each
-// has only so many to destinations.
-func TestConnectionsTogether(t *testing.T) {
-	t.Parallel()
+	one, g, h := start(t, all()), start(t, all()), start(t, all())
+	rig.Is(t, one.limit >= 16 && one.limit <= maxConnections, true, "a limit of %d is one", one.limit)
+	one.bound(2)
 	few := &places{limit: 2}
-	g, h := start(t, all()), start(t, all())
 	for _, g := range []*proxied{g, h} {
 		g.Proxy.mu.Lock()
 		g.places = few
 		g.Proxy.mu.Unlock()
 	}
-	ask := func(g *proxied) net.Conn {
-		conn := g.dial()
-		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
-		return conn
-	}
-	first := ask(g)
-	for _, conn := range []net.Conn{first, ask(h)} { // both are served
-		rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, 20))))
-	}
-	if n, _ := ask(h).Read(make([]byte, 1)); n > 0 {
-		t.Error("the third connection is served")
-	}
-	_ = first.Close()
-	for {
-		if _, err := io.ReadFull(ask(h), make([]byte, 20)); err == nil {
-			break // there is room, since one has ended
+	for name, by := range map[string][2]*proxied{"one": {one, one}, "together": {g, h}} {
+		first, second := by[0].ask(), by[1].ask()
+		rig.Is(t, served(first) && served(second), true, "%s: two are served", name)
+		rig.Is(t, served(by[1].ask()), false, "%s: the third is served", name)
+		_ = first.Close()
+		for !served(by[1].ask()) { // until there is room, since one has ended
 		}
 	}
+}
 
+// TestDestinationsTogether: for its own, each proxy has only so many connections to destinations.
+func TestDestinationsTogether(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	l := start(t, all())
 	l.bound(2)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	for range 3 { // as of HTTP/2, or of datagrams
-		if other, _ := net.Pipe(); !l.Proxy.hold(other) {
-			t.Fatal("a connection is one too many")
-		}
+		other, _ := net.Pipe()
+		rig.Is(t, l.Proxy.hold(other), true, "there is room for a connection")
 	}
-	if line, _, _ := parts(l.raw("GET http://" + s.addr + "/" + closing)); line != "HTTP/1.1 502 Bad Gateway" {
-		t.Errorf("with too many connections: %s", line)
-	}
-	for range 2 {
-		if !l.Proxy.hold(ours) {
-			return
-		}
-	}
-	t.Error("nothing bounds the connections to destinations")
+	rig.Is(t, l.status("GET http://"+s.addr+"/"+closing), "HTTP/1.1 502 Bad Gateway", "with too many connections")
+	held := l.Proxy.hold(ours)
+	rig.Is(t, held && l.Proxy.hold(ours), false, "there is room for any number of connections")
 }

@@ -12,9 +12,13 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
-const closing = " HTTP/1.1\r\nConnection: close\r\n\r\n"
+const (
+	closing    = " HTTP/1.1\r\nConnection: close\r\n\r\n"
+	notAllowed = "HTTP/1.1 403 Forbidden blocked-by-allowlist" // a status
+)
 
 // TestResolve: a name is resolved once, all its addresses are judged, and none is asked for
 // that is not allowed.
@@ -42,9 +46,7 @@ func TestResolve(t *testing.T) {
 	var want []string
 	for name := range zone {
 		for _, in := range []string{"GET http://" + name + ":81/" + closing, "CONNECT " + name + ":81" + closing} {
-			if line, fields, _ := parts(g.raw(in)); line != "HTTP/1.1 403 Forbidden" || fields.Get("X-Proxy-Error") != "blocked-by-allowlist" {
-				t.Errorf("%s: %s %v", name, line, fields)
-			}
+			rig.Is(t, g.status(in), notAllowed, "%s", name)
 		}
 		want = append(want, "domain deny baseline_policy not_allowed_local http "+name+":81 GET", "domain deny baseline_policy not_allowed_local https_connect "+name+":81 CONNECT")
 	}
@@ -61,9 +63,7 @@ func TestResolve(t *testing.T) {
 			t.Errorf("a name that is not allowed was asked for: %s", q)
 		}
 	}
-	if n := count["rebinding.test TypeA"]; n != 1 {
-		t.Errorf("a name was resolved %d times for one request", n)
-	}
+	rig.Is(t, count["rebinding.test TypeA"], 1, "a name was resolved for one request")
 }
 
 // TestDialled: what is dialled are the addresses that were judged, not what the name leads to
@@ -85,9 +85,8 @@ func TestDialled(t *testing.T) {
 	g := start(t, all(), Config{Resolver: d.resolver})
 	for name, want := range map[string][]string{"first.test": {"200", "502"}, "second.test": {"200", "200"}} {
 		for i := range want {
-			if line, _, _ := parts(g.raw("GET http://" + name + ":" + s.port + "/" + closing)); !strings.Contains(line, want[i]) {
-				t.Errorf("%s, %d: %s", name, i, line)
-			}
+			status := g.status("GET http://" + name + ":" + s.port + "/" + closing)
+			rig.Is(t, strings.Fields(status)[1], want[i], "%s, %d", name, i)
 		}
 	}
 }
@@ -105,25 +104,18 @@ func TestDenyAtDial(t *testing.T) {
 		"own":    start(t, all(), Config{Resolver: loopback(t).resolver, Own: own}),
 	} {
 		place := "a.test:" + s.port
-		line, fields, body := parts(g.raw("GET http://" + place + "/" + closing))
 		want := fmt.Sprintf(`{"status":"blocked","host":"a.test","reason":"policy_denied","decision":"deny","source":"baseline_policy","protocol":"http","port":%s,"message":"Request blocked by network policy."}`, s.port)
-		if line != "HTTP/1.1 403 Forbidden" || fields.Get("X-Proxy-Error") != "blocked-by-policy" || body != want {
-			t.Errorf("%s: %s %v %s", name, line, fields, body)
-		}
-		if line, _, body := parts(g.raw("CONNECT " + place + closing)); line != "HTTP/1.1 403 Forbidden" || body != "Request blocked by network policy." {
-			t.Errorf("%s: CONNECT: %s %s", name, line, body)
-		}
+		const denied = "HTTP/1.1 403 Forbidden blocked-by-policy|"
+		rig.Is(t, g.answer("GET http://"+place+"/"+closing), denied+want, "%s", name)
+		rig.Is(t, g.answer("CONNECT "+place+closing), denied+"Request blocked by network policy.", "%s: CONNECT", name)
 		g.want("domain allow baseline_policy allow http "+place+" GET", "non_domain deny baseline_policy policy_denied http "+place+" GET",
 			"domain allow baseline_policy allow https_connect "+place+" CONNECT", "non_domain deny baseline_policy policy_denied https_connect "+place+" CONNECT")
 		for _, host := range []string{"127.0.0.1", "0.0.0.0"} { // the latter leads to the former
-			if line, _, _ := parts(g.raw("GET http://" + host + ":" + s.port + "/" + closing)); line != "HTTP/1.1 403 Forbidden" {
-				t.Errorf("%s: %s: %s", name, host, line)
-			}
+			status := g.status("GET http://" + host + ":" + s.port + "/" + closing)
+			rig.Is(t, strings.HasPrefix(status, "HTTP/1.1 403 Forbidden "), true, "%s: %s: %s: it is refused", name, host, status)
 		}
 	}
-	if got := s.seen(); len(got) > 0 || s.connections() > 0 {
-		t.Errorf("the site has got %q", got)
-	}
+	rig.Is(t, s.connections(), 0, "connections to the site")
 }
 
 // TestLocalhost: a literal entry lets localhost through, and not the address.
@@ -131,12 +123,8 @@ func TestLocalhost(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	g := start(t, allow("localhost"))
-	if line, _, _ := parts(g.raw("GET http://localhost:" + s.port + "/" + closing)); line != "HTTP/1.1 200 OK" {
-		t.Error(line)
-	}
-	if line, _, _ := parts(g.raw("GET http://" + s.addr + "/" + closing)); line != "HTTP/1.1 403 Forbidden" {
-		t.Error(line)
-	}
+	rig.Is(t, g.status("GET http://localhost:"+s.port+"/"+closing), "HTTP/1.1 200 OK", "the name")
+	rig.Is(t, g.status("GET http://"+s.addr+"/"+closing), notAllowed, "the address")
 }
 
 // TestAnswerAllowsNothingLocal: an answer of the client allows a name, not where it leads.
@@ -145,9 +133,7 @@ func TestAnswerAllowsNothingLocal(t *testing.T) {
 	g := start(t, allow(), Config{Resolver: loopback(t).resolver, Decide: func(context.Context, Question) (Answer, error) {
 		return Answer{Decision: rules.Allow}, nil
 	}})
-	if line, _, _ := parts(g.raw("GET http://a.test/" + closing)); line != "HTTP/1.1 403 Forbidden" {
-		t.Error(line)
-	}
+	rig.Is(t, g.status("GET http://a.test/"+closing), notAllowed, "")
 	g.want("domain deny baseline_policy not_allowed_local http a.test:80 GET")
 }
 
@@ -170,39 +156,28 @@ func TestUpstream(t *testing.T) {
 	})
 	environment := map[string]string{"HTTP_PROXY": "http://user:pass@" + up.addr + "/", "all_proxy": "http://" + up.addr, "HTTPS_PROXY": "socks5://" + up.addr}
 	g := start(t, all(), Config{Resolver: loopback(t).resolver, Upstream: UpstreamOf(func(name string) string { return environment[name] })})
-	if _, _, body := parts(g.raw("GET http://A.test:8080/p?q HTTP/1.1\r\nX: 1\r\nProxy-Authorization: Basic Zm9yZ2Vk\r\nConnection: close\r\n\r\n")); body != "up" {
-		t.Errorf("plain: %q", body)
-	}
+	const ok = "HTTP/1.1 200 OK|"
+	rig.Is(t, g.answer("GET http://A.test:8080/p?q HTTP/1.1\r\nX: 1\r\nProxy-Authorization: Basic Zm9yZ2Vk\r\nConnection: close\r\n\r\n"),
+		ok+"up", "plain")
 	g.raw("TRACE http://a.test/ HTTP/1.1\r\nMax-Forwards: 0\r\nConnection: close\r\n\r\n")
 	conn := g.dial()
 	open(t, conn, "b.test:443")
 	_, _ = io.WriteString(conn, "ping")
 	_ = conn.CloseWrite()
-	if back, _ := io.ReadAll(conn); string(back) != "early ping" {
-		t.Errorf("tunnel: %q", back)
-	}
-	if line, _, body := parts(g.raw("CONNECT refused.test:443" + closing)); line != "HTTP/1.1 502 Bad Gateway" || body != upstreamFailure {
-		t.Errorf("a refused tunnel: %s %s", line, body)
-	}
-	if _, _, body := parts(g.raw("GET http://" + direct.addr + "/literal" + closing)); body != "/literal " {
-		t.Errorf("an address: %q", body)
-	}
-	if _, _, body := parts(g.raw("GET http://localhost:" + direct.port + "/local" + closing)); body != "/local " {
-		t.Errorf("localhost: %q", body)
-	}
+	back, _ := io.ReadAll(conn)
+	rig.Is(t, string(back), "early ping", "tunnel")
+	rig.Is(t, g.answer("CONNECT refused.test:443"+closing), "HTTP/1.1 502 Bad Gateway|"+upstreamFailure, "a refused tunnel")
+	rig.Is(t, g.answer("GET http://"+direct.addr+"/literal"+closing), ok+"/literal ", "an address")
+	rig.Is(t, g.answer("GET http://localhost:"+direct.port+"/local"+closing), ok+"/local ", "localhost")
 	want := []string{
 		"GET http://a.test:8080/p?q HTTP/1.1\r\nHost: a.test:8080\r\nX: 1\r\nProxy-Authorization: Basic dXNlcjpwYXNz",
 		"TRACE http://a.test/ HTTP/1.1\r\nHost: a.test\r\nMax-Forwards: 0", // without a password: the upstream proxy answers it
 		"CONNECT b.test:443 HTTP/1.1\r\nHost: b.test:443",
 		"CONNECT refused.test:443 HTTP/1.1\r\nHost: refused.test:443",
 	}
-	if got := up.seen(); !slices.Equal(got, want) {
-		t.Errorf("the upstream proxy has got %q", got)
-	}
+	rig.Same(t, "the upstream proxy has got", want, up.seen())
 	strict := start(t, allow("*"), Config{Resolver: loopback(t).resolver, Upstream: UpstreamOf(func(string) string { return up.addr })})
-	if line, _, _ := parts(strict.raw("GET http://a.test/" + closing)); line != "HTTP/1.1 403 Forbidden" {
-		t.Errorf("a local address behind the upstream proxy: %s", line)
-	}
+	rig.Is(t, strict.status("GET http://a.test/"+closing), notAllowed, "a local address behind the upstream proxy")
 	if u := UpstreamOf(func(string) string { return "" }); u != nil {
 		t.Errorf("nothing in the environment: %+v", u)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -160,9 +159,7 @@ func TestSOCKSLimited(t *testing.T) {
 	for _, port := range []int{80, 443} {
 		conn := g.dial()
 		say(t, conn, greeting+"\x05\x01\x00"+address("127.0.0.1", port))
-		if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x02") {
-			t.Errorf("%d: %x, %v", port, back, err)
-		}
+		rig.Is(t, string(rig.Value(io.ReadAll(conn)))[:4], "\x05\x00\x05\x02", "%d", port)
 	}
 	a := associate(t, g, 0)
 	a.send(t, "127.0.0.1:443", "x")
@@ -185,27 +182,10 @@ func TestSOCKSAsks(t *testing.T) {
 	rig.Must(t, err)
 	conn := g.dial()
 	say(t, conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test")))
-	if back, err := io.ReadAll(conn); err == nil && len(back) > 12 {
-		t.Errorf("the destination has answered a greeting to another: %x", back)
-	}
-	if q := asked.Load(); q == nil || *q != (Question{rules.SOCKS5TCP, "name.test", uint16(n)}) {
-		t.Errorf("asked %+v", q)
-	}
+	back, err := io.ReadAll(conn)
+	rig.Is(t, err == nil && len(back) > 12, false, "the destination has answered a greeting to another: %x", back)
+	rig.Is(t, *asked.Load(), Question{rules.SOCKS5TCP, "name.test", uint16(n)}, "asked")
 	g.want("domain allow decider not_allowed socks5_tcp name.test:"+port+"  *", "non_domain deny baseline_policy policy_denied socks5_tcp name.test:"+port+" ")
-}
-
-// TestSOCKSSlow: who does not come to the end of a greeting or a request is cut off.
-func TestSOCKSSlow(t *testing.T) {
-	t.Parallel()
-	for _, in := range []string{"", "\x05", "\x05\x02\x00", greeting, greeting + "\x05\x01\x00\x03\x50abc"} {
-		g := socks(t, allow("127.0.0.1"))
-		g.hurry(timing{head: 10 * time.Millisecond})
-		conn := g.dial()
-		say(t, conn, in)
-		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, net.ErrClosed) && os.IsTimeout(err) {
-			t.Errorf("%q: %v", in, err)
-		}
-	}
 }
 
 // datagrams returns what makes sockets for datagrams, and counts them.
@@ -285,6 +265,13 @@ func (a *associated) write(t testing.TB, from *net.UDPConn, text string) {
 	rig.Must(t, err)
 }
 
+// receives waits for the next datagram that comes back.
+func (a *associated) receives(t testing.TB, data string) {
+	t.Helper()
+	_, back := a.receive(t)
+	rig.Is(t, back, data, "a datagram")
+}
+
 // receive returns the next datagram that comes back.
 func (a *associated) receive(t testing.TB) (from, data string) {
 	t.Helper()
@@ -302,9 +289,8 @@ func (a *associated) receive(t testing.TB) (from, data string) {
 // ends waits until the proxy has ended the association.
 func (a *associated) ends(t testing.TB) {
 	t.Helper()
-	if back, err := io.ReadAll(a.tcp); len(back) > 0 || os.IsTimeout(err) {
-		t.Errorf("%x, %v", back, err)
-	}
+	back, err := io.ReadAll(a.tcp)
+	rig.Is(t, len(back) > 0 || os.IsTimeout(err), false, "%x, %v: it goes on", back, err)
 }
 
 // TestDatagrams: datagrams go to several destinations and come back, whatever the command says
@@ -325,25 +311,19 @@ func TestDatagrams(t *testing.T) {
 				text := strings.Repeat("x", i*1000) + to
 				a.send(t, to, text)
 				from, back := a.receive(t)
-				if want := strings.Replace(to, "name.test", "127.0.0.1", 1); from != want || back != text {
-					t.Errorf("%.30q came back as %.30q from %s", text, back, from)
-				}
+				rig.Is(t, from, strings.Replace(to, "name.test", "127.0.0.1", 1), "%.30q came back from", text)
+				rig.Is(t, back, text, "a datagram")
 			}
 		}
 		large := strings.Repeat("y", 60_000)
 		a.send(t, one, large)
-		if _, back := a.receive(t); back != large {
-			t.Errorf("%d bytes came back as %d", len(large), len(back))
-		}
+		a.receives(t, large)
 		say(t, a.tcp, "whatever")
 		a.send(t, one, "")
-		if _, back := a.receive(t); back != "" {
-			t.Errorf("nothing came back as %q", back)
-		}
+		a.receives(t, "")
 		g.want("domain allow baseline_policy allow socks5_udp "+one+" ", "domain allow baseline_policy allow socks5_udp name.test:"+port+" ")
-		if asked := d.questions(); len(asked) != 2 || made.Load() != 1 {
-			t.Errorf("name server: %v, %d sockets", asked, made.Load())
-		}
+		rig.Is(t, len(d.questions()), 2, "questions to the name server")
+		rig.Is(t, made.Load(), 1, "sockets")
 		_ = a.tcp.Close()
 		rig.Check(t, g.Close())
 	}
@@ -380,14 +360,10 @@ func TestDatagramsPinned(t *testing.T) {
 		a.write(t, a.udp, text)
 	}
 	a.send(t, echo, "mine")
-	if _, back := a.receive(t); back != "mine" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "mine")
 	a.write(t, stranger, "\x00\x00\x00"+place(t, echo)+"stranger")
 	a.send(t, echo, "again")
-	if _, back := a.receive(t); back != "again" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "again")
 	g.want("domain allow baseline_policy allow socks5_udp " + echo + " ")
 }
 
@@ -404,24 +380,18 @@ func TestDatagramsBounded(t *testing.T) {
 	}
 	for _, echo := range echoes[:maxFlows] {
 		a.send(t, echo, echo)
-		if _, back := a.receive(t); back != echo {
-			t.Errorf("%q", back)
-		}
+		a.receives(t, echo)
 	}
 	a.send(t, echoes[maxFlows], "too many")
 	a.send(t, echoes[0], "first")
-	if _, back := a.receive(t); back != "first" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "first")
 	rig.Is(t, len(g.reports(maxFlows)), maxFlows, "reports")
 	for range maxAssociations - 1 {
 		associate(t, g, 0)
 	}
 	conn := g.dial()
 	say(t, conn, greeting+"\x05\x03\x00"+address("0.0.0.0", 0))
-	if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x01") {
-		t.Errorf("one too many: %x, %v", back, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(conn)))[:4], "\x05\x00\x05\x01", "one too many")
 
 	quiet := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
 	quiet.hurry(timing{flow: time.Nanosecond})
@@ -446,13 +416,9 @@ func TestDatagramsNowhere(t *testing.T) {
 		a.send(t, "255.255.255.255:53", "x")
 	}
 	a.send(t, echo, "back")
-	if _, back := a.receive(t); back != "back" {
-		t.Errorf("%q", back)
-	}
+	a.receives(t, "back")
 	g.want("domain allow baseline_policy allow socks5_udp nowhere.test:53 ", "domain allow baseline_policy allow socks5_udp 255.255.255.255:53 ", "domain allow baseline_policy allow socks5_udp "+echo+" ")
-	if asked := d.questions(); len(asked) != 2 {
-		t.Errorf("name server: %v", asked)
-	}
+	rig.Is(t, len(d.questions()), 2, "questions to the name server")
 }
 
 // TestDatagramsEnd: an association ends with the command's connection, also while somebody is

@@ -89,11 +89,8 @@ func TestTunnel(t *testing.T) {
 			_, _ = io.WriteString(conn, "CONNECT "+echo+" HTTP/1.1\r\nHost: "+echo+"\r\n\r\n"+text)
 			_ = conn.CloseWrite()
 		}()
-		back, err := io.ReadAll(conn)
-		_, _, body := parts(string(back))
-		if err != nil || body != "220 hello\r\n"+text {
-			t.Errorf("%.10q: got %.40q … of %d bytes, %v", text, body, len(body), err)
-		}
+		_, _, body := parts(string(rig.Value(io.ReadAll(conn))))
+		rig.Is(t, body == "220 hello\r\n"+text, true, "%.10q: %.40q … of %d bytes is it, behind a line", text, body, len(body))
 	}
 	conn := g.dial() // and with the end of the destination first
 	open(t, conn, listen(t, func(conn net.Conn) {
@@ -101,9 +98,8 @@ func TestTunnel(t *testing.T) {
 		_ = conn.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)
 	}))
-	if back, err := io.ReadAll(conn); string(back) != big {
-		t.Errorf("got %d bytes, %v", len(back), err)
-	}
+	back, err := io.ReadAll(conn)
+	rig.Is(t, string(back) == big, true, "%d bytes, %v: they are those", len(back), err)
 	rig.Check(t, rig.Err(io.WriteString(conn, big)))
 }
 
@@ -112,14 +108,10 @@ func TestTunnelFails(t *testing.T) {
 	t.Parallel()
 	g := start(t, allow("127.0.0.1"))
 	dead := deadPort(t)
-	line, _, body := parts(g.raw("CONNECT " + dead + " HTTP/1.1\r\n\r\nGET http://" + dead + "/ HTTP/1.1\r\n\r\n"))
-	if line != "HTTP/1.1 502 Bad Gateway" || body != upstreamFailure {
-		t.Errorf("CONNECT: %s %s", line, body)
-	}
-	back := g.raw("GET http://" + dead + "/ HTTP/1.1\r\n\r\nGET http://" + dead + "/ HTTP/1.1\r\nConnection: close\r\n\r\n")
-	if strings.Count(back, upstreamFailure) != 2 {
-		t.Errorf("plain: %s", back)
-	}
+	rig.Is(t, g.answer("CONNECT "+dead+" HTTP/1.1\r\n\r\nGET http://"+dead+"/ HTTP/1.1\r\n\r\n"),
+		"HTTP/1.1 502 Bad Gateway|"+upstreamFailure, "CONNECT")
+	back := g.raw("GET http://" + dead + "/ HTTP/1.1\r\n\r\nGET http://" + dead + "/" + closing)
+	rig.Is(t, strings.Count(back, upstreamFailure), 2, "plain: failures in %s", back)
 	g.want("domain allow baseline_policy allow https_connect "+dead+" CONNECT", "domain allow baseline_policy allow http "+dead+" GET", "domain allow baseline_policy allow http "+dead+" GET")
 }
 
@@ -142,9 +134,8 @@ func TestRefusedTunnel(t *testing.T) {
 	s := newSite(t, nil)
 	g := start(t, allow("127.0.0.1"))
 	back := g.raw("CONNECT other.test:443 HTTP/1.1\r\n\r\nGET http://" + s.addr + "/ HTTP/1.1\r\n\r\n")
-	if strings.Count(back, "HTTP/1.1 ") != 1 || len(s.seen()) > 0 {
-		t.Errorf("got %q, the site %q", back, s.seen())
-	}
+	rig.Is(t, strings.Count(back, "HTTP/1.1 "), 1, "%q: answers", back)
+	rig.Is(t, len(s.seen()), 0, "requests that arrived")
 	g.want("domain deny baseline_policy not_allowed https_connect other.test:443 CONNECT")
 }
 
@@ -182,16 +173,14 @@ func TestServerName(t *testing.T) {
 			config.InsecureSkipVerify = true
 		}
 		err := tls.Client(conn, config).Handshake()
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		told := g.reports(before + map[bool]int{true: 1, false: 2}[c.ok])[before:]
-		if last := told[len(told)-1]; !c.ok && (last.Scope != rules.ScopeNonDomain || last.Decision != rules.Deny || last.Source != rules.SourceBaseline || last.Reason != rules.ReasonPolicyDenied) {
-			t.Errorf("%s: %+v", c.name, last)
-		}
+		rig.Is(t, err == nil, c.ok, "%s: %v", c.name, err)
 		if c.ok {
+			g.reports(before + 1)
 			continue
 		}
+		last := g.reports(before + 2)[before+1]
+		rig.Is(t, fmt.Sprint(last.Scope, " ", last.Decision, " ", last.Source, " ", last.Reason),
+			"non_domain deny baseline_policy policy_denied", "%s", c.name)
 		conn = g.dial()
 		open(t, conn, net.JoinHostPort(c.host, passivePort))
 		_ = tls.Client(conn, config).Handshake()
@@ -206,16 +195,12 @@ func TestServerName(t *testing.T) {
 		open(t, conn, net.JoinHostPort("example.com", passivePort))
 		_, _ = io.WriteString(conn, text)
 		_, _ = io.Copy(io.Discard, conn)
-		if last := g.reports(before + 2)[before+1]; last.Reason != rules.ReasonPolicyDenied {
-			t.Errorf("%s: %+v", name, last)
-		}
+		rig.Is(t, g.reports(before + 2)[before+1].Reason, rules.ReasonPolicyDenied, "%s", name)
 	}
 	rig.Check(t, g.Close())
 	mu.Lock()
 	defer mu.Unlock()
-	if got.Len() > 0 {
-		t.Errorf("the destination has got %d bytes", got.Len())
-	}
+	rig.Is(t, got.Len(), 0, "bytes that the destination has got")
 }
 
 // hello returns the greeting of a TLS client.
@@ -226,9 +211,7 @@ func hello(t testing.TB, name string) []byte {
 		_ = here.Close()
 	}()
 	g := newGreeter(head.NewReader(there))
-	if got, err := g.name(); err != nil || got != name {
-		t.Errorf("the greeting names %q, %v", got, err)
-	}
+	rig.Is(t, rig.Value(g.name()), name, "the greeting names")
 	_ = there.Close()
 	return g.said
 }
@@ -251,9 +234,8 @@ func TestGreeting(t *testing.T) {
 	}
 	for _, in := range [][]byte{said, small} {
 		g := newGreeter(head.NewReader(iotest.OneByteReader(bytes.NewReader(in))))
-		if name, err := g.name(); err != nil || name != "a.test" || !bytes.Equal(g.said, in) {
-			t.Errorf("byte by byte: %q, %v", name, err)
-		}
+		rig.Is(t, rig.Value(g.name()), "a.test", "byte by byte")
+		rig.Is(t, bytes.Equal(g.said, in), true, "what was said is kept")
 	}
 }
 
@@ -265,15 +247,9 @@ func FuzzGreeting(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		g := newGreeter(head.NewReader(bytes.NewReader(in)))
 		name, err := g.name()
-		if len(g.said) > maxGreeting || !bytes.HasPrefix(in, g.said) {
-			t.Errorf("%d bytes of %d were kept", len(g.said), len(in))
-		}
-		if err == nil && name == "" && len(g.said) == 0 && len(in) > 0 {
-			t.Error("nothing is passed on")
-		}
-		if errors.Is(err, errUnderstood) {
-			t.Error(err)
-		}
+		rig.Is(t, len(g.said) <= maxGreeting && bytes.HasPrefix(in, g.said), true, "%d bytes of %d were kept", len(g.said), len(in))
+		rig.Is(t, err == nil && name == "" && len(g.said) == 0 && len(in) > 0, false, "nothing is passed on")
+		rig.Is(t, errors.Is(err, errUnderstood), false, "%v is an error", err)
 		g.release()
 	})
 }

@@ -2,6 +2,7 @@ package paths
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,22 +18,20 @@ func TestRead(t *testing.T) {
 	file, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
 	rig.Must(t, errors.Join(os.WriteFile(file, []byte("text"), 0o600), os.Symlink("file", link), syscall.Mkfifo(fifo, 0o600)))
 	for _, path := range []string{file, link} {
-		if text, err := ReadRegular(path, 4); string(text) != "text" || err != nil {
-			t.Errorf("%s: %q, %v", path, text, err)
-		}
+		rig.Is(t, string(rig.Value(ReadRegular(path, 4))), "text", "%s", path)
 	}
-	if text, err := ReadRegular(file, 3); text != nil || !errors.Is(err, LimitError(3)) || err.Error() != file+" is longer than 3 bytes" {
-		t.Errorf("more than the limit: %q, %v", text, err)
+	refused := func(path string, limit int64, want error) {
+		text, err := ReadRegular(path, limit)
+		rig.Is(t, err, want, "%s", path)
+		rig.Is(t, fmt.Sprint(string(text), err), path+" "+want.Error(), "text and error")
 	}
+	refused(file, 3, LimitError(3))
 	for _, path := range []string{fifo, dir, os.DevNull} {
-		if text, err := ReadRegular(path, 4); text != nil || !errors.Is(err, ErrNotRegular) || err.Error() != path+" is not a regular file" {
-			t.Errorf("%s: %q, %v", path, text, err)
-		}
+		refused(path, 4, ErrNotRegular)
 	}
 	rig.Is(t, rig.Err(ReadRegular(filepath.Join(dir, "missing"), 4)), fs.ErrNotExist, "")
-	if _, _, err := OpenRegular(link, syscall.O_NOFOLLOW); !errors.Is(err, syscall.ELOOP) {
-		t.Errorf("a link that is not to be followed: %v", err)
-	}
+	_, _, err := OpenRegular(link, syscall.O_NOFOLLOW)
+	rig.Is[error](t, err, syscall.ELOOP, "a link that is not to be followed")
 }
 
 // TestEndless: a file of the kernel that never ends does not hold the program up.
@@ -46,7 +45,5 @@ func TestEndless(t *testing.T) {
 	}
 	link := filepath.Join(t.TempDir(), "config.toml")
 	rig.Must(t, os.Symlink(endless, link))
-	if text, err := ReadRegular(link, 1<<30); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%d bytes, %v", len(text), err)
-	}
+	rig.Is(t, rig.Err(ReadRegular(link, 1<<30)), os.ErrDeadlineExceeded, "")
 }

@@ -33,16 +33,10 @@ func TestChanged(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "file")
 	missing := Look(path)
-	if missing.Changed() {
-		t.Error("a missing file has changed")
-	}
+	rig.Is(t, missing.Changed(), false, "a missing file has changed")
 	rig.Must(t, write(path, "text"))
-	if !missing.Changed() {
-		t.Error("a file that has come has not changed")
-	}
+	rig.Is(t, missing.Changed(), true, "a file that has come has changed")
 	state := Look(path)
 	state.at = old.Add(settled / 2) // it was new then
-	if !state.Changed() {
-		t.Error("a new file cannot have changed")
-	}
+	rig.Is(t, state.Changed(), true, "a new file may have changed")
 }

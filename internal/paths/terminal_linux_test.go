@@ -1,7 +1,6 @@
 package paths
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,9 +18,7 @@ func TestTerminal(t *testing.T) {
 	const variable = "PATHS_TERMINAL"
 	if terminal := os.Getenv(variable); terminal != "" {
 		rig.Is(t, rig.Err(ReadRegular(terminal, 4)), ErrNotRegular, "")
-		if f, err := os.Open("/dev/tty"); !errors.Is(err, syscall.ENXIO) {
-			t.Errorf("there is a controlling terminal: %v, %v", f, err)
-		}
+		rig.Is[error](t, rig.Err(os.Open("/dev/tty")), syscall.ENXIO, "the controlling terminal")
 		return
 	}
 	t.Parallel()

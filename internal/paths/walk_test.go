@@ -44,12 +44,10 @@ func TestWalk(t *testing.T) {
 			}
 			return nil
 		})
-		if !errors.Is(err, want.err) || err == nil && end != dir+want.end || !slices.Equal(steps, want.steps) {
-			t.Errorf("%s: %s %q %v, want %s %q %v", path, end, steps, err, dir+want.end, want.steps, want.err)
-		}
+		rig.Is(t, err, want.err, "%s", path)
+		rig.Is(t, err != nil || end == dir+want.end, true, "%s ends at %s", path, end)
+		rig.Same(t, path, want.steps, steps)
 	}
 	stop := errors.New("stop")
-	if _, err := Walk(dir+"/a", func(Step) error { return stop }); err != stop {
-		t.Errorf("the error is %v, want the caller's", err)
-	}
+	rig.Is(t, rig.Err(Walk(dir+"/a", func(Step) error { return stop })), stop, "the caller's error")
 }

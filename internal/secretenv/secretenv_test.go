@@ -14,7 +14,5 @@ func TestEnvironRegion(t *testing.T) {
 	rig.Must(t, err)
 	environ, err := os.ReadFile("/proc/self/environ")
 	rig.Must(t, err)
-	if end-start != int64(len(environ)) {
-		t.Errorf("the region has %d bytes, environ %d", end-start, len(environ))
-	}
+	rig.Is(t, end-start, int64(len(environ)), "bytes of the region")
 }

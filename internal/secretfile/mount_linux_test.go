@@ -35,9 +35,7 @@ func TestMounts(t *testing.T) {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
 			t.Skip("no user namespaces: ", err)
 		}
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		rig.Is(t, err, nil, "%s", out)
 		return
 	}
 	mount := func(at string, flags uintptr) {
@@ -48,12 +46,10 @@ func TestMounts(t *testing.T) {
 	// A root of our own: that of the host may belong to a user without a uid here.
 	root := t.TempDir()
 	mount(root, 0)
-	if err := errors.Join(os.Mkdir(root+"/proc", 0o755), os.Mkdir(root+"/tmp", 0o755), os.Mkdir(root+"/run", 0o755), os.Mkdir(root+"/host", 0o755),
+	rig.Must(t, os.Mkdir(root+"/proc", 0o755), os.Mkdir(root+"/tmp", 0o755), os.Mkdir(root+"/run", 0o755), os.Mkdir(root+"/host", 0o755),
 		syscall.Mount("/proc", root+"/proc", "", syscall.MS_BIND|syscall.MS_REC, ""),
 		syscall.Mount("/", root+"/host", "", syscall.MS_BIND|syscall.MS_REC, ""),
-		syscall.Chroot(root), os.Chdir("/"), os.Setenv("TMPDIR", "/tmp")); err != nil {
-		t.Fatal(err)
-	}
+		syscall.Chroot(root), os.Chdir("/"), os.Setenv("TMPDIR", "/tmp"))
 	mkdir := func(path string, mode os.FileMode) {
 		t.Helper()
 		rig.Must(t, errors.Join(os.MkdirAll(path, 0o700), os.Chmod(path, mode)))
@@ -64,9 +60,8 @@ func TestMounts(t *testing.T) {
 	}
 	check := func(path, want string) {
 		t.Helper()
-		if got, words := verdict(path); got != want {
-			t.Errorf("%s: %s, %s; want %s", path, got, words, want)
-		}
+		got, words := verdict(path)
+		rig.Is(t, got, want, "%s: %s", path, words)
 	}
 	// Kubernetes: a tmpfs of its own, links to a folder with the time in its name, mode 0644, and
 	// a folder that the group of the pod may write.
@@ -81,9 +76,8 @@ func TestMounts(t *testing.T) {
 	check(filepath.Join(volume, "token"), refused)
 	rig.Must(t, syscall.Mount("none", volume, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	check(filepath.Join(volume, "token"), fine)
-	if files, folders := Hide(filepath.Join(volume, "token"), nil); !slices.Contains(files, volume) {
-		t.Errorf("to hide: %q, %q", files, folders)
-	}
+	files, folders := Hide(filepath.Join(volume, "token"), nil)
+	rig.Is(t, slices.Contains(files, volume), true, "to hide are %q, %q, and the volume", files, folders)
 	// Links that others can make do not count as mounts of secrets.
 	mkdir("/open", 0o777)
 	link("/volume/token", "/open/key")

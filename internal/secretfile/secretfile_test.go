@@ -76,9 +76,8 @@ func TestFile(t *testing.T) {
 		})
 	}
 	for _, path := range []string{"", filepath.Join(dir, "missing"), filepath.Join(dir, "missing", "file"), dir, "/dev/null"} {
-		if got, words := verdict(path); got != fine {
-			t.Errorf("%q: %s, %s", path, got, words)
-		}
+		got, words := verdict(path)
+		rig.Is(t, got, fine, "%q: %s", path, words)
 	}
 }
 
@@ -92,9 +91,8 @@ func TestPrivateGroup(t *testing.T) {
 		path := write(t, filepath.Join(t.TempDir(), "file"), tt.uid, tt.gid, 0o660)
 		info, err := os.Stat(path)
 		rig.Must(t, err)
-		if private(info) != tt.want || writable(info) == tt.want {
-			t.Errorf("of %d and %d: private %v", tt.uid, tt.gid, private(info))
-		}
+		rig.Is(t, private(info), tt.want, "of %d and %d: private", tt.uid, tt.gid)
+		rig.Is(t, writable(info), !tt.want, "of %d and %d: writable", tt.uid, tt.gid)
 	}
 }
 
@@ -130,15 +128,13 @@ func TestFolder(t *testing.T) {
 	link("../own/file", "sticky/mine", me)
 	link("loop", "loop", me)
 	for path, want := range map[string]string{
-		"own/file": "", "relative": "", "absolute/file": "", "sticky/file": "", "sticky/own/file": "", "sticky/mine": "", "loop": "",
+		"own/file": fine, "relative": fine, "absolute/file": fine, "sticky/file": fine, "sticky/own/file": fine, "sticky/mine": fine, "loop": fine,
 		"open/file":       fmt.Sprintf("the folder %s/open has mode 0777, so others can replace files in it (run chmod go-w %[1]s/open)", top),
 		"open/inner/file": "the folder", "open/out": "the folder", "into/file": "the folder",
 		"theirs/file":    fmt.Sprintf("the folder %s/theirs belongs to uid %d, who can replace files in it", top, stranger),
 		"sticky/planted": fmt.Sprintf("%s/sticky/planted belongs to uid %d, who can replace it", top, stranger),
 	} {
 		got, words := verdict(filepath.Join(top, path))
-		if want == "" && got != fine || want != "" && (got != refused || !strings.Contains(words, want)) {
-			t.Errorf("%s: %s, %s", path, got, words)
-		}
+		rig.Is(t, got == want || got == refused && strings.Contains(words, want), true, "%s: %s, %s: as it has to be", path, got, words)
 	}
 }

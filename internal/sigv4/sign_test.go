@@ -1,7 +1,6 @@
 package sigv4
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -44,9 +43,7 @@ func TestVectors(t *testing.T) {
 		r := newRequest(t, tt.method, tt.target)
 		rig.Must(t, vectorKeys.Sign(t.Context(), r, []byte(tt.body), vectorScope, vectorTime))
 		want := "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261122/eu-west-1/svc/aws4_request, SignedHeaders=" + tt.signed + ", Signature=" + tt.signature
-		if got := r.Header.Get("Authorization"); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", tt.method, got, want)
-		}
+		rig.Is(t, r.Header.Get("Authorization"), want, "%s", tt.method)
 		rig.Is(t, r.Header.Get("X-Amz-Date"), "20261122T170444Z", "%s: date", tt.method)
 	}
 }
@@ -109,9 +106,7 @@ func TestVerify(t *testing.T) {
 			rig.Must(t, err)
 			tt.change(q)
 			err = claim.Verify(t.Context(), q.r, []byte(q.body), q.secret, q.now, q.at...)
-			if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrNotSigned) {
-				t.Errorf("got %v, want ok %v", err, tt.ok)
-			}
+			rig.Is(t, err, map[bool]error{false: ErrNotSigned}[tt.ok], "")
 		})
 	}
 }
@@ -125,9 +120,7 @@ func TestVerifyGet(t *testing.T) {
 		rig.Must(t, vectorKeys.Sign(t.Context(), sent, nil, vectorScope, vectorTime))
 		r := arrived(t, sent)
 		claim := rig.Value(ParseClaim(r.Header.Get("Authorization")))
-		if err := claim.Verify(t.Context(), r, nil, vectorKeys.SecretAccessKey, vectorTime); err != nil {
-			t.Errorf("%s: %v", target, err)
-		}
+		rig.Check(t, claim.Verify(t.Context(), r, nil, vectorKeys.SecretAccessKey, vectorTime))
 	}
 }
 
@@ -158,9 +151,7 @@ func TestParseClaim(t *testing.T) {
 		"too long":          good + strings.Repeat(" ", maxHeader),
 		"more behind it":    good + ", x=y",
 	} {
-		if _, err := ParseClaim(header); err == nil {
-			t.Errorf("%s is taken", name)
-		}
+		rig.Is(t, rig.Err(ParseClaim(header)) != nil, true, "%s is refused", name)
 	}
 }
 
@@ -168,9 +159,8 @@ func TestParseClaim(t *testing.T) {
 func TestKeysArePrivate(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
-		if text := fmt.Sprintf(verb+verb, vectorKeys, []Keys{vectorKeys}); strings.Contains(text, "EXAMPLE") {
-			t.Errorf("%s prints %s", verb, text)
-		}
+		text := fmt.Sprintf(verb+verb, vectorKeys, []Keys{vectorKeys})
+		rig.Is(t, strings.Contains(text, "EXAMPLE"), false, "%s prints %s", verb, text)
 	}
 }
 

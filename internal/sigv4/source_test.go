@@ -48,6 +48,12 @@ func (e environment) with(more environment) environment {
 	return both
 }
 
+// says fails a test if an error lacks a text.
+func says(t *testing.T, err error, text string) {
+	t.Helper()
+	rig.Is(t, err != nil && strings.Contains(err.Error(), text), true, "%v has %q", err, text)
+}
+
 func TestWhichKeys(t *testing.T) {
 	t.Parallel()
 	const credentials = `
@@ -110,20 +116,15 @@ aws_secret_access_key = x
 				k, err = s.keys(t.Context())
 			}
 			if tt.says != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.says) {
-					t.Fatalf("got %v, want %s", err, tt.says)
-				}
+				says(t, err, tt.says)
 				if strings.Contains(err.Error(), "secret") && !strings.Contains(err.Error(), "SECRET") {
 					t.Errorf("%v tells a secret", err)
 				}
 				return
 			}
-			if err != nil || k.AccessKeyID != tt.id {
-				t.Fatalf("got %s, %v, want %s", k.AccessKeyID, err, tt.id)
-			}
-			if tt.file != "" && filepath.Base(file) != tt.file || tt.file == "" && file != "" {
-				t.Errorf("the keys are of the file %q, want %q", file, tt.file)
-			}
+			rig.Must(t, err)
+			rig.Is(t, k.AccessKeyID, tt.id, "the keys")
+			rig.Is(t, strings.TrimPrefix(file, filepath.Join(e["HOME"], ".aws")+"/"), tt.file, "the file of the keys")
 			if tt.id == "FILE" && k.SecretAccessKey != "secret/of=file" {
 				t.Error("the comment is part of the secret, or more is missing")
 			}
@@ -146,19 +147,14 @@ func TestWhichRegion(t *testing.T) {
 		"another profile":      {"", "none", environment{"AWS_REGION": ""}, ""},
 		"no region":            {"", "", environment{"AWS_REGION": "", "HOME": ""}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := host(t, "", "[default]\nregion = us-east-1\n[profile dev]\nregion=eu-north-1\n").with(tt.more)
-			s, err := Open(t.Context(), Config{Region: tt.region, Profile: tt.profile, Lookup: e.lookup})
-			switch {
-			case tt.want == "":
-				rig.Is(t, err, ErrNoRegion, "")
-			case err != nil:
-				t.Error(err)
-			case s.scope != Scope{tt.want, defaultService}:
-				t.Errorf("got %v", s.scope)
-			}
-		})
+		e := host(t, "", "[default]\nregion = us-east-1\n[profile dev]\nregion=eu-north-1\n").with(tt.more)
+		s, err := Open(t.Context(), Config{Region: tt.region, Profile: tt.profile, Lookup: e.lookup})
+		if tt.want == "" {
+			rig.Is(t, err, ErrNoRegion, "%s", name)
+			continue
+		}
+		rig.Must(t, err)
+		rig.Is(t, s.scope, Scope{tt.want, defaultService}, "%s", name)
 	}
 }
 
@@ -274,18 +270,16 @@ func TestEndpoints(t *testing.T) {
 			s := rig.Value(Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()}))
 			k, err := s.keys(t.Context())
 			if tt.says != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "hidden") {
-					t.Fatalf("got %v, want %s", err, tt.says)
-				}
+				says(t, err, tt.says)
+				rig.Is(t, strings.Contains(fmt.Sprint(err), "hidden"), false, "%v tells a secret", err)
 				return
 			}
 			rig.Must(t, err)
 			i.do(func() {
 				rig.Is(t, i.requests[len(i.requests)-1], tt.asked, "asked")
 			})
-			if k.AccessKeyID != "ASIA1" || k.SecretAccessKey != "hidden" || k.SessionToken != "session" || k.Expires.IsZero() {
-				t.Error("the keys are other ones")
-			}
+			rig.Is(t, k.AccessKeyID+k.SecretAccessKey+k.SessionToken, "ASIA1hiddensession", "the keys")
+			rig.Is(t, k.Expires.IsZero(), false, "the keys never end")
 		})
 	}
 }
@@ -300,9 +294,7 @@ func TestRenewal(t *testing.T) {
 	rig.Must(t, err)
 	want := func(id string) {
 		t.Helper()
-		if k, err := s.keys(t.Context()); err != nil || k.AccessKeyID != id {
-			t.Fatalf("got %s, %v, want %s", k.AccessKeyID, err, id)
-		}
+		rig.Is(t, rig.Value(s.keys(t.Context())).AccessKeyID, id, "the keys")
 	}
 	want("ASIA1")
 	want("ASIA1")
@@ -322,10 +314,7 @@ func TestInstanceRegion(t *testing.T) {
 	t.Parallel()
 	i := newImitation(t)
 	e := host(t, "", "").with(environment{"AWS_REGION": "", "AWS_EC2_METADATA_DISABLED": "false"})
-	s, err := Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()})
-	if err != nil || s.scope.Region != "ap-south-1" {
-		t.Fatalf("got %v", err)
-	}
+	rig.Is(t, rig.Value(Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()})).scope.Region, "ap-south-1", "region")
 }
 
 // TestFileIsReadAgain: keys that are renewed in a shared file count for the next request.
@@ -336,9 +325,7 @@ func TestFileIsReadAgain(t *testing.T) {
 	for _, id := range []string{"ONE", "TWO"} {
 		r := newRequest(t, http.MethodGet, vectorGet)
 		rig.Must(t, s.SignRequest(t.Context(), r, nil))
-		if got := r.Header.Get("Authorization"); !strings.Contains(got, "Credential="+id+"/") {
-			t.Errorf("signed by %s, want %s", got, id)
-		}
+		rig.Is(t, strings.Contains(r.Header.Get("Authorization"), "Credential="+id+"/"), true, "signed by %s", id)
 		text := "[default]\naws_access_key_id=TWO\naws_secret_access_key=x\n"
 		rig.Must(t, os.WriteFile(filepath.Join(e["HOME"], ".aws", "credentials"), []byte(text), 0o600))
 	}
@@ -350,7 +337,7 @@ func TestPipes(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	rig.Must(t, syscall.Mkfifo(pipe, 0o600))
-	for name, variables := range map[string]environment{
+	for _, variables := range map[string]environment{
 		"file of credentials": {"AWS_SHARED_CREDENTIALS_FILE": pipe},
 		"file of a token":     {varFullURI: "http://localhost:9/v1/credentials", varTokenFile: pipe},
 	} {
@@ -358,15 +345,13 @@ func TestPipes(t *testing.T) {
 		if err == nil {
 			_, err = s.keys(t.Context())
 		}
-		if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
-			t.Errorf("%s: %v", name, err)
-		}
+		says(t, err, "is not a regular file")
 	}
 }
 
 func TestSections(t *testing.T) {
 	t.Parallel()
-	for text, says := range map[string]string{
+	for text, wrong := range map[string]string{
 		"a=b":                          "line 1",
 		"[x]\nnothing":                 "line 2",
 		"[x\na=b":                      "line 1",
@@ -379,20 +364,14 @@ func TestSections(t *testing.T) {
 		"[x]\na=1\n[x]\nb=2\n[x]\na=3": "",
 	} {
 		s, err := parseSections(text)
-		if says == "" {
-			if err != nil || text != "" && len(s["x"]) == 0 {
-				t.Errorf("%q: %v, %v", text, s, err)
-			}
+		if wrong != "" {
+			says(t, err, wrong)
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v, want %s", text, err, says)
-		}
+		rig.Check(t, err)
+		rig.Is(t, len(s["x"]) > 0, text != "", "%q: there are settings", text)
 	}
-	s, err := parseSections("[x]\na=1\n[x]\nb=2#3\n[x]\na=3")
-	if err != nil || s["x"]["a"] != "3" || s["x"]["b"] != "2#3" {
-		t.Errorf("got %v, %v", s, err)
-	}
+	rig.Is(t, fmt.Sprint(rig.Value(parseSections("[x]\na=1\n[x]\nb=2#3\n[x]\na=3"))["x"]), "map[a:3 b:2#3]", "a section in three parts")
 }
 
 func FuzzSections(f *testing.F) {
@@ -401,9 +380,7 @@ func FuzzSections(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := parseSections(text)
 		if err != nil {
-			if len(err.Error()) > 100 {
-				t.Errorf("the error is long: %v", err)
-			}
+			rig.Is(t, len(err.Error()) <= 100, true, "%v is short", err)
 			return
 		}
 		size := 0
@@ -411,9 +388,8 @@ func FuzzSections(f *testing.F) {
 			size += len(section)
 			for name, value := range settings {
 				size += len(name) + len(value)
-				if name != strings.TrimSpace(name) || value != strings.TrimSpace(value) || strings.ContainsAny(value, "\n") {
-					t.Errorf("%q = %q", name, value)
-				}
+				rig.Is(t, strings.TrimSpace(name)+"="+strings.TrimSpace(value), name+"="+value, "without blanks")
+				rig.Is(t, strings.Contains(value, "\n"), false, "%q = %q", name, value)
 			}
 		}
 		if size > 3*len(text) { // lower case may be longer

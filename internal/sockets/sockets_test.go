@@ -37,9 +37,8 @@ func newHarness(t testing.TB, budget int64) *harness {
 	r.set = NewSet(r.budget)
 	t.Cleanup(func() {
 		r.set.CloseAll()
-		if used := r.budget.used.Load(); used != 0 || r.budget.open != 0 {
-			t.Errorf("%d bytes and %d sockets are left", used, r.budget.open)
-		}
+		rig.Is(t, r.budget.used.Load(), 0, "bytes that are left")
+		rig.Is(t, r.budget.open, 0, "sockets that are left")
 	})
 	return r
 }
@@ -50,20 +49,14 @@ func noWait() error { return nil }
 func (r *harness) open(id string, window uint64) (*Socket, *net.TCPConn) {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rig.Must(r.t, err)
 	defer l.Close()
 	s, err := r.set.Open(r.t.Context(), id, window, func(ctx context.Context) (Conn, error) {
 		return Dial(ctx, Address{"tcp", l.Addr().String()})
 	}, noWait)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rig.Must(r.t, err)
 	conn, err := l.Accept()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rig.Must(r.t, err)
 	r.t.Cleanup(func() { conn.Close() })
 	return s, conn.(*net.TCPConn)
 }
@@ -140,16 +133,12 @@ func TestWindow(t *testing.T) {
 		s.Tell(0, got.take)
 		for n := 0; n < len(sent); {
 			n = min(n+int(window), len(sent))
-			if have := got.await(t, n); len(have) != n {
-				t.Fatalf("window %d: %d bytes were told, %d may be", window, len(have), n)
-			}
+			rig.Is(t, len(got.await(t, n)), n, "window %d: bytes that were told", window)
 			rig.Must(t, s.Ack(uint64(n)))
 		}
 		writing.Wait()
-		rest := got.await(t, len(sent))
-		if end := got.awaitEnd(t); !bytes.Equal(rest, sent) || end != io.EOF {
-			t.Errorf("window %d: %d bytes of %d, %v", window, len(rest), len(sent), end)
-		}
+		rig.Is(t, bytes.Equal(got.await(t, len(sent)), sent), true, "window %d: what has come was sent", window)
+		rig.Is(t, got.awaitEnd(t), io.EOF, "window %d: the end", window)
 	}
 }
 
@@ -235,18 +224,14 @@ func TestRewind(t *testing.T) {
 		rig.Must(t, s.Ack(acked))
 	}
 	writing.Wait()
-	if !bytes.Equal(sent.Sum(nil), came.Sum(nil)) {
-		t.Error("other bytes have come")
-	}
+	rig.Is(t, string(came.Sum(nil)), string(sent.Sum(nil)), "the sum of what has come")
 	for _, wrong := range []uint64{have - 1, have + 1} {
 		_, _, err := s.Rewind(t.Context(), wrong)
-		if _, ok := errors.AsType[*ReceivedError](err); !ok {
-			t.Errorf("received %d of %d: %v", wrong, have, err)
-		}
+		_, ok := errors.AsType[*ReceivedError](err)
+		rig.Is(t, ok, true, "received %d of %d: %v is a ReceivedError", wrong, have, err)
 	}
-	if _, ok := errors.AsType[*ReceivedError](s.Ack(n + 1)); !ok {
-		t.Error("what was not sent can be acknowledged")
-	}
+	_, ok := errors.AsType[*ReceivedError](s.Ack(n + 1))
+	rig.Is(t, ok, true, "what was not sent cannot be acknowledged")
 }
 
 // TestTurns: who was told of an earlier turn is told nothing any more.
@@ -272,10 +257,7 @@ func TestWrite(t *testing.T) {
 	s, conn := r.open("s", 1000)
 	write := func(offset uint64, text string, eof bool, want uint64) {
 		t.Helper()
-		got, err := s.Write(t.Context(), offset, []byte(text), eof, noWait)
-		if err != nil || got != want {
-			t.Errorf("%d bytes are written, %v, want %d", got, err, want)
-		}
+		rig.Is(t, rig.Value(s.Write(t.Context(), offset, []byte(text), eof, noWait)), want, "bytes that are written")
 	}
 	write(0, "one", false, 3)
 	write(0, "one", false, 3)
@@ -284,17 +266,14 @@ func TestWrite(t *testing.T) {
 	write(7, "", false, 7)
 	for _, offset := range []uint64{8, 1 << 63, 1<<64 - 1} {
 		_, err := s.Write(t.Context(), offset, []byte("x"), false, noWait)
-		if _, ok := errors.AsType[*GapError](err); !ok {
-			t.Errorf("a gap at %d: %v", offset, err)
-		}
+		_, ok := errors.AsType[*GapError](err)
+		rig.Is(t, ok, true, "at %d: %v is a GapError", offset, err)
 	}
 	write(7, "!", true, 8)
 	write(7, "!", true, 8)
 	write(8, "", true, 8)
 	rig.Is(t, rig.Err(s.Write(t.Context(), 8, []byte("x"), false, noWait)), ErrInputEnded, "behind the end")
-	if got, err := io.ReadAll(conn); string(got) != "one two!" || err != nil {
-		t.Errorf("%q has come, %v", got, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(conn))), "one two!", "what has come")
 }
 
 // TestWriteWaits: a write whose other end does not read waits, ends with its context, and what
@@ -323,32 +302,24 @@ func TestWriteWaits(t *testing.T) {
 			err = <-result
 		case err = <-result:
 		}
-		if err != nil && !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
+		rig.Is(t, err == nil || errors.Is(err, context.Canceled), true, "%v: it is only cancelled", err)
 		cancel()
 		turn, written, err := s.Rewind(t.Context(), 0)
 		rig.Must(t, err)
-		if written < done || turn == 0 {
-			t.Fatalf("%d bytes are written, after %d", written, done)
-		}
+		rig.Is(t, written >= done && turn != 0, true, "%d bytes are written, after %d, in turn %d", written, done, turn)
 		done = written
 		// It reads what is there, and a little more of what comes.
 		reading.Go(func() { _, _ = io.CopyN(&came, conn, int64(done)-int64(came.Len())) })
 		reading.Wait()
 	}
-	if !bytes.Equal(came.Bytes(), sent) {
-		t.Errorf("%d bytes have come of %d, or other ones", came.Len(), len(sent))
-	}
+	rig.Is(t, bytes.Equal(came.Bytes(), sent), true, "%d bytes have come, which are those", came.Len())
 	refused := errors.New("no more may wait")
 	fill := func() error { return refused }
 	var err error
 	for offset := uint64(len(sent)); err == nil; {
 		offset, err = s.Write(t.Context(), offset, make([]byte, 1<<20), false, fill)
 	}
-	if err != refused {
-		t.Errorf("a write that may not wait: %v", err)
-	}
+	rig.Is(t, err, refused, "a write that may not wait")
 }
 
 // TestErrors: the errors of the system come to both sides, and stay.
@@ -386,9 +357,7 @@ func TestOpening(t *testing.T) {
 	r := newHarness(t, DefaultBudget)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := r.set.Open(ctx, "s", 1, blockedDial, func() error { cancel(); return nil })
-	if !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
+	rig.Is(t, err, context.Canceled, "")
 	rig.Is(t, rig.Err(r.set.Open(t.Context(), "s", 1, blockedDial, noWait)), ErrExists, "a second one")
 	asked := make(chan error, 1)
 	waiting := make(chan struct{})
@@ -404,9 +373,8 @@ func TestOpening(t *testing.T) {
 	_, err = r.set.Open(t.Context(), "s", 1, blockedDial, func() error { r.set.Close("s"); return nil })
 	rig.Is(t, err, ErrClosed, "closed while it is opened")
 	refused := errors.New("no more may wait")
-	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, func() error { return refused }); err != refused {
-		t.Errorf("one that may not wait: %v", err)
-	}
+	_, err = r.set.Open(t.Context(), "s", 1, blockedDial, func() error { return refused })
+	rig.Is(t, err, refused, "one that may not wait")
 	go func() {
 		_, _ = r.set.Open(t.Context(), "t", 1, blockedDial, noWait)
 	}()
@@ -453,9 +421,9 @@ func TestParseAddress(t *testing.T) {
 		"unix:///run/a b%20.s":                      {"unix", "/run/a b%20.s"},
 		"unix:///" + strings.Repeat("x", maxPath-1): {"unix", "/" + strings.Repeat("x", maxPath-1)},
 	} {
-		if got, err := ParseAddress(text); got != want || err != nil || got.String() != text {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
+		got := rig.Value(ParseAddress(text))
+		rig.Is(t, got, want, "%s", text)
+		rig.Is(t, got.String(), text, "written again")
 	}
 	for _, text := range []string{
 		"", "localhost:80", "udp://localhost:80", "TCP://localhost:80", "tcp:localhost:80", "tcp://", "tcp://:80", "tcp://localhost",
@@ -463,9 +431,7 @@ func TestParseAddress(t *testing.T) {
 		"tcp://user@localhost:80", "tcp://a b:80", "tcp://a\n:80", "tcp://é:80", "tcp://" + strings.Repeat("x", maxHost+1) + ":80",
 		"unix://", "unix://relative", "unix:///a\x00b", "unix://@abstract", "unix:///" + strings.Repeat("x", maxPath),
 	} {
-		if got, err := ParseAddress(text); err == nil {
-			t.Errorf("%q is taken as %v", text, got)
-		}
+		rig.Is(t, rig.Err(ParseAddress(text)) != nil, true, "%q is refused", text)
 	}
 }
 
@@ -474,8 +440,6 @@ func FuzzParseAddress(f *testing.F) {
 	f.Add("unix:///run/x")
 	f.Fuzz(func(t *testing.T, text string) {
 		a, err := ParseAddress(text)
-		if err == nil && (a.String() != text || strings.ContainsRune(a.Target, 0)) {
-			t.Errorf("%q is %+v", text, a)
-		}
+		rig.Is(t, err != nil || a.String() == text && !strings.ContainsRune(a.Target, 0), true, "%q is %+v", text, a)
 	})
 }

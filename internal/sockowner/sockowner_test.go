@@ -51,9 +51,14 @@ func accept(t *testing.T, l *net.TCPListener) *net.TCPConn {
 // ways are those by which a uid is found.
 var ways = map[string]func(end, peer netip.AddrPort) (int, error){"netlink": askKernel, "procfs": readTable}
 
-// of looks the owner up in one way.
-func of(conn *net.TCPConn, way string) (int, error) {
-	return ways[way](addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+// owned fails a test in which a connection's other end is not a user's, in whatever way that is found.
+func owned(t *testing.T, conn *net.TCPConn, want int, wantErr error) {
+	t.Helper()
+	for name, way := range ways {
+		uid, err := way(addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+		rig.Is(t, err, wantErr, "%s", name)
+		rig.Is(t, err != nil || uid == want, true, "%s: %d is uid %d", name, uid, want)
+	}
 }
 
 func TestOwn(t *testing.T) {
@@ -66,17 +71,9 @@ func TestOwn(t *testing.T) {
 			client, err := net.Dial("tcp", net.JoinHostPort(addrs[1], port))
 			rig.Must(t, err)
 			conn := accept(t, l)
-			for way := range ways {
-				if uid, err := of(conn, way); err != nil || uid != os.Getuid() {
-					t.Errorf("%s: %d, %v", way, uid, err)
-				}
-			}
+			owned(t, conn, os.Getuid(), nil)
 			_ = client.Close()
-			for way := range ways {
-				if uid, err := of(conn, way); !errors.Is(err, ErrUnknown) {
-					t.Errorf("%s, when the other end is closed: %d, %v", way, uid, err)
-				}
-			}
+			owned(t, conn, 0, ErrUnknown)
 		})
 	}
 }
@@ -92,12 +89,7 @@ func TestMapped(t *testing.T) {
 	defer syscall.Close(fd)
 	to := &syscall.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port, Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}
 	rig.Must(t, syscall.Connect(fd, to))
-	conn := accept(t, l)
-	for way := range ways {
-		if uid, err := of(conn, way); err != nil || uid != os.Getuid() {
-			t.Errorf("%s: %d, %v", way, uid, err)
-		}
-	}
+	owned(t, accept(t, l), os.Getuid(), nil)
 }
 
 // TestOther: the socket of another user is told from our own.
@@ -118,12 +110,7 @@ func TestOther(t *testing.T) {
 	stdin, err := cmd.StdinPipe()
 	rig.Must(t, err)
 	rig.Must(t, cmd.Start())
-	conn := accept(t, l)
-	for way := range ways {
-		if uid, err := of(conn, way); err != nil || uid != other {
-			t.Errorf("%s: %d, %v", way, uid, err)
-		}
-	}
+	owned(t, accept(t, l), other, nil)
 	_ = stdin.Close()
 	rig.Check(t, cmd.Wait())
 }
@@ -142,9 +129,8 @@ func TestFind(t *testing.T) {
 	}{0xd431: {1000, nil}, 0xd432: {0, ErrUnknown}, 0xd433: {0, errNotThere}} {
 		at := netip.MustParseAddr("127.0.0.1")
 		uid, err := find(strings.NewReader(table), netip.AddrPortFrom(at, from), netip.AddrPortFrom(at, 8080))
-		if uid != want.uid || !errors.Is(err, want.err) {
-			t.Errorf("port %#x: %d, %v", from, uid, err)
-		}
+		rig.Is(t, uid, want.uid, "port %#x", from)
+		rig.Is(t, err, want.err, "port %#x", from)
 	}
 }
 

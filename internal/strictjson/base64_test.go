@@ -3,10 +3,13 @@ package strictjson
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // strictly decodes base64 as the wire means it: with encoding/base64, but without
@@ -71,9 +74,7 @@ func TestBase64ErrorNamesThePlace(t *testing.T) {
 		{"AB==", "padding or last symbol of 4 bytes"},
 	} {
 		in := []byte(tt.in)
-		if _, err := decodeBase64(in, in); err == nil || err.Error() != tt.want {
-			t.Errorf("%.20q: %v, want %s", tt.in, err, tt.want)
-		}
+		rig.Is(t, fmt.Sprint(rig.Err(decodeBase64(in, in))), tt.want, "%.20q", tt.in)
 	}
 }
 
@@ -93,13 +94,10 @@ func TestBase64InJSON(t *testing.T) {
 		{`"Zm9v\\"`, "", false},
 	} {
 		params, err := scan([]byte(inParams(`{"chunk":` + tt.in + `}`)))
-		if err != nil {
-			t.Fatalf("%s: %v", tt.in, err)
-		}
+		rig.Must(t, err)
 		o, _ := ParseObject(params)
-		if got := o.Base64("chunk"); string(got) != tt.want || (o.Err() == nil) != tt.ok {
-			t.Errorf("%s: %q, %v", tt.in, got, o.Err())
-		}
+		rig.Is(t, string(o.Base64("chunk")), tt.want, "%s", tt.in)
+		rig.Is(t, o.Err() == nil, tt.ok, "%s: %v", tt.in, o.Err())
 	}
 }
 

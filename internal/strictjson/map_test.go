@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,21 +15,15 @@ func TestParseMap(t *testing.T) {
 	m, err := ParseMap(text)
 	rig.Must(t, err)
 	clear(text) // the values are copies
-	got, err := json.Marshal(m)
-	if want := `{"a":"x","b":[1,{}],"c":null}`; err != nil || string(got) != want {
-		t.Errorf("got %s, %v, want %s", got, err, want)
-	}
-	if m.Has("c") || m.Has("d") || !m.Has("a") {
-		t.Error("Has is wrong about a member that is null, absent or there")
-	}
+	rig.Is(t, string(rig.Value(json.Marshal(m))), `{"a":"x","b":[1,{}],"c":null}`, "")
+	rig.Is(t, fmt.Sprint(m.Has("a"), m.Has("c"), m.Has("d")), "true false false", "it has a member that is there, null and absent")
 	for _, text := range []string{
 		"", "null", `"secret"`, `["secret"]`, `{"secret":1} {}`, `{"secret":1`, `{"secret":1,"secret":1}`,
 		`{"secret":1,"s\u0065cret":1}`, `{"a":{"secret":1,"secret":1}}`, `{"secret":"\ud800"}`, "{\"secret\":\"\xff\"}",
 		`{"secret":01}`, `{"secret":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`,
 	} {
-		if m, err := ParseMap([]byte(text)); err == nil || m != nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("ParseMap(%.60q) = %v, %v, want an error that repeats nothing", text, m, err)
-		}
+		m, err := ParseMap([]byte(text))
+		rig.Is(t, m == nil && err != nil && !strings.Contains(err.Error(), "secret"), true, "%.60q: %v, %v repeats nothing", text, m, err)
 	}
 }
 
@@ -58,24 +53,18 @@ func TestMapMembers(t *testing.T) {
 		}
 		m, err := ParseMap([]byte(text))
 		rig.Must(t, err)
+		show := func(v any, err error) string {
+			if err != nil {
+				return "!"
+			}
+			encoded, _ := json.Marshal(v)
+			return string(encoded)
+		}
 		s, err := m.Text("m")
-		if err != nil {
-			s += "!"
-		}
+		rig.Is(t, strings.Trim(show(s, err), `"`), strings.ReplaceAll(tt.text, "\n", `\n`), "%s as a text", text)
 		list, err := m.Texts("m")
-		encoded, _ := json.Marshal(append([]string{}, list...))
-		texts := string(encoded)
-		if err != nil {
-			texts = "!"
-		}
+		rig.Is(t, show(append([]string{}, list...), err), tt.texts, "%s as texts", text)
 		n, err := m.Int64("m")
-		encoded, _ = json.Marshal(n)
-		number := string(encoded)
-		if err != nil {
-			number = "!"
-		}
-		if s != tt.text || texts != tt.texts || number != tt.number {
-			t.Errorf("%s is %q, %s, %s, want %q, %s, %s", text, s, texts, number, tt.text, tt.texts, tt.number)
-		}
+		rig.Is(t, show(n, err), tt.number, "%s as a number", text)
 	}
 }

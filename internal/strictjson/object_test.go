@@ -2,23 +2,19 @@ package strictjson
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestObjectFirstErrorWins(t *testing.T) {
 	t.Parallel()
 	o, err := ParseObject([]byte(`{"a":1,"b":"x"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := o.String("b"); got != "x" || o.Err() != nil {
-		t.Fatalf("b = %q, %v", got, o.Err())
-	}
+	rig.Is(t, err == nil && o.String("b") == "x" && o.Err() == nil, true, "%v: b is read", err)
 	_, _, _ = o.String("a"), o.String("c"), o.Uint64("b")
-	if want := "a: invalid type: number, expected a string"; o.Err() == nil || o.Err().Message != want {
-		t.Errorf("got %v, want %s", o.Err(), want)
-	}
+	rig.Is(t, o.Err().Message, "a: invalid type: number, expected a string", "the error")
 }
 
 func TestObjectErrorNamesThePlace(t *testing.T) {
@@ -57,17 +53,10 @@ func TestObjectErrorNamesThePlace(t *testing.T) {
 		{`{"w":"` + long + `"}`, func(o *Object) { o.OneOf("w", "x") }, "unknown variant `" + long[:64] + "`"},
 	} {
 		o, err := ParseObject([]byte(tt.raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Is(t, err == nil, true, "%v: no error", err)
 		tt.read(o)
-		err = o.Err()
-		if err == nil || !strings.Contains(err.Message, tt.want) {
-			t.Errorf("%.80s: %v, want %s", tt.raw, err, tt.want)
-		}
-		if err != nil && len(err.Message) > 1024 {
-			t.Errorf("%.80s: error of %d bytes", tt.raw, len(err.Message))
-		}
+		said := o.Err().Message
+		rig.Is(t, strings.Contains(said, tt.want) && len(said) <= 1024, true, "%.80s: %s is short and has %s", tt.raw, said, tt.want)
 	}
 }
 
@@ -92,8 +81,7 @@ func TestStringMember(t *testing.T) {
 		{`{"a":[1,{"p":"no"}],"b":"}\"","c":-1.5e3,"p":"x","d":true}`, "x", true},
 		{`{"\u0070":"\u0078"}`, "x", true},
 	} {
-		if got, ok := StringMember([]byte(tt.params), "p"); got != tt.want || ok != tt.ok {
-			t.Errorf("StringMember(%s) = %q, %v, want %q, %v", tt.params, got, ok, tt.want, tt.ok)
-		}
+		got, ok := StringMember([]byte(tt.params), "p")
+		rig.Is(t, fmt.Sprintf("%q %v", got, ok), fmt.Sprintf("%q %v", tt.want, tt.ok), "%s", tt.params)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // inParams returns a request whose params are the given JSON.
@@ -23,6 +25,14 @@ func scan(text []byte) (params []byte, err error) {
 		}
 	})
 	return params, err
+}
+
+// scans fails a test if the error about a text lacks another text, or if there is one where there is
+// none.
+func scans(t *testing.T, in, want string) {
+	t.Helper()
+	_, err := scan([]byte(in))
+	rig.Is(t, (err != nil) == (want != "") && strings.Contains(fmt.Sprint(err), want), true, "%.80q: %v has %q", in, err, want)
 }
 
 func TestScanGrammar(t *testing.T) {
@@ -61,25 +71,17 @@ func TestScanGrammar(t *testing.T) {
 		{"\"\xc0\x80\"", "invalid UTF-8"}, {"\"\xf4\x90\x80\x80\"", "invalid UTF-8"}, {"\"aaaaaaaaaaaa\x80\"", "invalid UTF-8"},
 	}
 	for _, cut := range []string{`"`, `"abc`, `"\`, `"\u12`, `"\ud83d\`} {
-		if _, err := scan([]byte(`{"method":` + cut)); err == nil {
-			t.Errorf("a message that ends in %s: no error", cut)
-		}
+		rig.Is(t, rig.Err(scan([]byte(`{"method":`+cut))) != nil, true, "a message that ends in %s is refused", cut)
 	}
 	for c := range 0x20 {
 		tests = append(tests, struct{ in, want string }{fmt.Sprintf("\"aaaaaaaaa%caaaaaaaaaaaaaaaa\"", c), "control character inside a string"})
 	}
 	for _, tt := range tests {
 		msg := inParams(tt.in)
-		params, err := scan([]byte(msg))
-		switch {
-		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-			t.Errorf("params %q: %v, want %q", tt.in, err, tt.want)
-		case tt.want == "" && err != nil:
-			t.Errorf("params %q: %v", tt.in, err)
-		case tt.want == "" && string(params) != tt.in:
-			t.Errorf("params %q: got %q", tt.in, params)
-		case tt.want == "" && !json.Valid([]byte(msg)):
-			t.Errorf("params %q are not valid JSON", tt.in)
+		scans(t, msg, tt.want)
+		if params, _ := scan([]byte(msg)); tt.want == "" {
+			rig.Is(t, string(params), tt.in, "params")
+			rig.Is(t, json.Valid([]byte(msg)), true, "params %q are valid JSON", tt.in)
 		}
 	}
 }
@@ -122,9 +124,7 @@ func TestScanPositions(t *testing.T) {
 		{"{\"id\":1,\"method\":\"m\",\"params\":{\"q\":1,\n\n \"q\":2}}", "duplicate member name \"q\" at line 3 column 5"},
 		{`{"id":1,"method":"m","params":"ab` + "\x01" + `"}`, "control character inside a string at line 1 column 34"},
 	} {
-		if _, err := scan([]byte(tt.in)); err == nil || err.Error() != tt.want {
-			t.Errorf("scan(%q): %v, want %s", tt.in, err, tt.want)
-		}
+		rig.Is(t, fmt.Sprint(rig.Err(scan([]byte(tt.in)))), tt.want, "%q", tt.in)
 	}
 }
 
@@ -158,10 +158,7 @@ func TestScanDuplicates(t *testing.T) {
 		{"of 1000", inParams(many(999, `"k3":1`)), "k3"},
 		{"of 1000, the last two", inParams(many(999, `"k998":1`)), "k998"},
 	} {
-		_, err := scan([]byte(tt.in))
-		if want := fmt.Sprintf("duplicate member name %q at line 1", tt.dup); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", tt.name, err, want)
-		}
+		scans(t, tt.in, fmt.Sprintf("duplicate member name %q at line 1", tt.dup))
 	}
 	for _, in := range []string{
 		inParams(`{"a":{"a":{"a":1}},"b":{"a":1},"A":1}`),
@@ -169,9 +166,7 @@ func TestScanDuplicates(t *testing.T) {
 		inParams(many(23, `"z":1`)), inParams(many(24, `"z":1`)), inParams(many(1000, `"z":1`)),
 		inParams(`{"é":1,"e\u0301":2}`),
 	} {
-		if _, err := scan([]byte(in)); err != nil {
-			t.Errorf("scan(%.80s): %v", in, err)
-		}
+		scans(t, in, "")
 	}
 }
 
@@ -179,25 +174,17 @@ func TestScanDepth(t *testing.T) {
 	t.Parallel()
 	nested := func(n int) string { return strings.Repeat("[", n) + "1" + strings.Repeat("]", n) }
 	objects := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
-	for _, tt := range []struct {
-		name, in string
-		ok       bool
-	}{
-		{"125 arrays inside params", inParams(`{"a":` + nested(125) + `}`), true},
-		{"126 arrays inside params", inParams(`{"a":` + nested(126) + `}`), false},
-		{"126 objects", inParams(objects(126)), true},
-		{"127 objects", inParams(objects(127)), false},
-		{"siblings do not add up", inParams(`[` + nested(125) + `,` + nested(125) + `,{}]`), true},
-		{"far too many", inParams(nested(1 << 20)), false},
-		{"never closed", strings.Repeat("[", 1<<20), false},
+	const beyond = "nesting exceeds the limit of 127 levels at line 1"
+	for _, tt := range []struct{ name, in, want string }{
+		{"125 arrays inside params", inParams(`{"a":` + nested(125) + `}`), ""},
+		{"126 arrays inside params", inParams(`{"a":` + nested(126) + `}`), beyond},
+		{"126 objects", inParams(objects(126)), ""},
+		{"127 objects", inParams(objects(127)), beyond},
+		{"siblings do not add up", inParams(`[` + nested(125) + `,` + nested(125) + `,{}]`), ""},
+		{"far too many", inParams(nested(1 << 20)), beyond},
+		{"never closed", strings.Repeat("[", 1<<20), beyond},
 	} {
-		_, err := scan([]byte(tt.in))
-		if tt.ok && err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-		if !tt.ok && (err == nil || !strings.Contains(err.Error(), "nesting exceeds the limit of 127 levels at line 1")) {
-			t.Errorf("%s: %v, want the limit of levels", tt.name, err)
-		}
+		t.Run(tt.name, func(t *testing.T) { scans(t, tt.in, tt.want) })
 	}
 }
 
@@ -207,16 +194,8 @@ func TestScanValues(t *testing.T) {
 	// in it, and what that holds.
 	array := func(n int) string { return inParams(`{"a":[1` + strings.Repeat(",1", n-6) + `]}`) }
 	objects := func(n int) string { return inParams(`{"a":[{}` + strings.Repeat(",{}", n-6) + `]}`) }
-	for _, tt := range []struct {
-		name string
-		of   func(int) string
-	}{{"scalars", array}, {"containers", objects}} {
-		if _, err := scan([]byte(tt.of(MaxValues))); err != nil {
-			t.Errorf("%d %s: %v", MaxValues, tt.name, err)
-		}
-		_, err := scan([]byte(tt.of(MaxValues + 1)))
-		if err == nil || !strings.Contains(err.Error(), "exceeds the limit of 262144 JSON values at line 1") {
-			t.Errorf("%d %s: %v, want the limit of values", MaxValues+1, tt.name, err)
-		}
+	for _, of := range []func(int) string{array, objects} {
+		scans(t, of(MaxValues), "")
+		scans(t, of(MaxValues+1), "exceeds the limit of 262144 JSON values at line 1")
 	}
 }

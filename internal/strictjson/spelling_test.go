@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDecode: both methods decode the one spelling and refuse every other.
@@ -35,15 +37,11 @@ func TestDecode(t *testing.T) {
 		{"URL, only line breaks", RawURLBase64, "\r\n", "", false},
 	} {
 		got, err := tt.encoding.Decode(tt.text)
-		if string(got) != tt.want || (err == nil) != tt.ok {
-			t.Errorf("%s: %q is %q, %v", tt.name, tt.text, got, err)
-		}
-		if _, corrupt := errors.AsType[base64.CorruptInputError](err); err != nil && !corrupt {
-			t.Errorf("%s: %v is no base64.CorruptInputError", tt.name, err)
-		}
-		if appended, _ := tt.encoding.AppendDecode([]byte("before"), []byte(tt.text)); string(appended) != "before"+tt.want {
-			t.Errorf("%s: %q is appended as %q", tt.name, tt.text, appended)
-		}
+		rig.Is(t, string(got), tt.want, "%s: %q", tt.name, tt.text)
+		_, corrupt := errors.AsType[base64.CorruptInputError](err)
+		rig.Is(t, corrupt, !tt.ok, "%s: %v is a base64.CorruptInputError", tt.name, err)
+		appended, _ := tt.encoding.AppendDecode([]byte("before"), []byte(tt.text))
+		rig.Is(t, string(appended), "before"+tt.want, "%s: %q, appended", tt.name, tt.text)
 	}
 }
 
@@ -53,11 +51,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add("AB==", "AB")
 	f.Add("AA\n==", "A\rA")
 	f.Fuzz(func(t *testing.T, std, raw string) {
-		if b, err := StdBase64.Decode(std); err == nil && base64.StdEncoding.EncodeToString(b) != std {
-			t.Errorf("%q is %q", std, b)
-		}
-		if b, err := RawURLBase64.Decode(raw); err == nil && base64.RawURLEncoding.EncodeToString(b) != raw {
-			t.Errorf("%q is %q", raw, b)
-		}
+		b, err := StdBase64.Decode(std)
+		rig.Is(t, err != nil || base64.StdEncoding.EncodeToString(b) == std, true, "%q is %q", std, b)
+		b, err = RawURLBase64.Decode(raw)
+		rig.Is(t, err != nil || base64.RawURLEncoding.EncodeToString(b) == raw, true, "%q is %q", raw, b)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -46,12 +47,12 @@ func files(dir string) Files {
 	return Files{Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
 }
 
-// shown is the certificate that a server shows.
-func shown(t *testing.T, server *tls.Config) []byte {
+// shows fails a test in which a server does not show a certificate.
+func shows(t *testing.T, server *tls.Config, certificate tls.Certificate, which string) {
 	t.Helper()
 	state, err := handshake(&tls.Config{InsecureSkipVerify: true}, server)
 	rig.Must(t, err)
-	return state.PeerCertificates[0].Raw
+	rig.Is(t, bytes.Equal(state.PeerCertificates[0].Raw, certificate.Certificate[0]), true, "the %s certificate is shown", which)
 }
 
 // TestRenewed: a new certificate is shown at once, also if it comes within the same moment, and
@@ -63,30 +64,18 @@ func TestRenewed(t *testing.T) {
 	var text bytes.Buffer
 	config, err := files(dir).Server(slog.New(slog.NewTextHandler(&text, nil)))
 	rig.Must(t, err)
-	if !bytes.Equal(shown(t, config), first.Certificate[0]) {
-		t.Fatal("another certificate is shown")
-	}
+	shows(t, config, first, "first")
 	second, _ := pair(t, dir)
-	if !bytes.Equal(shown(t, config), second.Certificate[0]) {
-		t.Error("the former certificate is shown")
-	}
-	if NotAfter(config).IsZero() {
-		t.Error("the end of the certificate is not known")
-	}
+	shows(t, config, second, "second")
+	rig.Is(t, NotAfter(config).IsZero(), false, "the end of the certificate is not known")
 	text.Reset()
 	replace(t, files(dir).Key, []byte("no key"))
 	for range 3 {
-		if !bytes.Equal(shown(t, config), second.Certificate[0]) {
-			t.Error("a certificate without its key is shown")
-		}
+		shows(t, config, second, "second, instead of one without its key,")
 	}
-	if n := strings.Count(text.String(), "level=WARN"); n != 1 {
-		t.Errorf("%d lines:\n%s", n, &text)
-	}
+	rig.Is(t, strings.Count(text.String(), "level=WARN"), 1, "%s\nlines", &text)
 	third, _ := pair(t, dir)
-	if !bytes.Equal(shown(t, config), third.Certificate[0]) {
-		t.Error("the former certificate is shown")
-	}
+	shows(t, config, third, "third")
 }
 
 // TestCheckedAgain: files that must not be used are not, also if that comes with a renewal.
@@ -105,13 +94,9 @@ func TestCheckedAgain(t *testing.T) {
 	rig.Must(t, err)
 	second, _ := pair(t, dir)
 	rig.Must(t, os.Chmod(f.Key, 0o666))
-	if !bytes.Equal(shown(t, config), first.Certificate[0]) {
-		t.Error("a key that others can change is in use")
-	}
+	shows(t, config, first, "first, while others can change the key of the second,")
 	rig.Must(t, os.Chmod(f.Key, 0o600))
-	if !bytes.Equal(shown(t, config), second.Certificate[0]) {
-		t.Error("the new certificate is not shown")
-	}
+	shows(t, config, second, "second")
 }
 
 // TestUnchanged: files that stay are not read again once they are settled.
@@ -126,9 +111,8 @@ func TestUnchanged(t *testing.T) {
 	config, err := files(dir).Server(slog.New(slog.DiscardHandler))
 	rig.Must(t, err)
 	before, _ := config.GetConfigForClient(nil)
-	if after, _ := config.GetConfigForClient(nil); after != before {
-		t.Error("the files were read again")
-	}
+	after, _ := config.GetConfigForClient(nil)
+	rig.Is(t, after == before, true, "the files were not read again")
 }
 
 // TestRenewedUnderLoad: while the certificate is renewed all the time, no connection fails.
@@ -171,18 +155,10 @@ func TestClientCA(t *testing.T) {
 	rig.Must(t, err)
 	client := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{mine}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	rig.Check(t, admitted(client, config))
-	if err := admitted(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{stranger}}, config); err == nil {
-		t.Error("a stranger is let in")
-	}
-	if err := admitted(&tls.Config{RootCAs: roots}, config); err == nil {
-		t.Error("a client without a certificate is let in")
-	}
-	ca, err := os.ReadFile(filepath.Join(others, "tls.crt"))
-	rig.Must(t, err)
-	replace(t, f.ClientCA, ca)
-	if err := admitted(client, config); err == nil {
-		t.Error("a client of the former authority is let in")
-	}
+	rig.Is(t, admitted(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{stranger}}, config) != nil, true, "a stranger is refused")
+	rig.Is(t, admitted(&tls.Config{RootCAs: roots}, config) != nil, true, "a client without a certificate is refused")
+	replace(t, f.ClientCA, rig.Value(os.ReadFile(filepath.Join(others, "tls.crt"))))
+	rig.Is(t, admitted(client, config) != nil, true, "a client of the former authority is refused")
 }
 
 // TestWrongFiles: what cannot be used is refused at the start, with the name of the file.
@@ -201,9 +177,8 @@ func TestWrongFiles(t *testing.T) {
 		"large":        {Certificate: large, Key: good.Key},
 		"no authority": {Certificate: good.Certificate, Key: good.Key, ClientCA: good.Key},
 	} {
-		if _, err := f.Server(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := f.Server(slog.New(slog.DiscardHandler))
+		rig.Is(t, strings.Contains(fmt.Sprint(err), dir), true, "%s: %v names the file", name, err)
 	}
 }
 

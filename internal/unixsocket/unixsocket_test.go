@@ -120,17 +120,14 @@ func TestListenRefuses(t *testing.T) {
 		"file/x":     "the folder of the socket: DIR/file is not a folder",
 		"wide/x":     "others can write the folder of the socket, DIR/wide, and could replace the socket: run chmod go-w DIR/wide, or choose another folder",
 		"group/x":    "others can write the folder of the socket, DIR/group, and could replace the socket: run chmod go-w DIR/group, or choose another folder",
-		"sticky/ok":  "",
-		"way/ok-too": "",
+		"sticky/ok":  "<nil>",
+		"way/ok-too": "<nil>",
 	} {
 		l, err := Listen(dir+"/"+name, false)
-		got := ""
-		if err != nil {
-			got = err.Error()
-		} else if err := l.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err == nil {
+			err = l.Close()
 		}
-		rig.Is(t, got, strings.ReplaceAll(want, "DIR", dir), "%s", name)
+		rig.Is(t, fmt.Sprint(err), strings.ReplaceAll(want, "DIR", dir), "%s", name)
 	}
 	rig.Check(t, rig.Err(os.Lstat(dir+"/link")))
 }
@@ -146,11 +143,10 @@ func TestListenForeign(t *testing.T) {
 		theirs + "/x":        fmt.Sprintf("the folder of the socket, %s, belongs to uid %d, who could replace the socket", theirs, stranger),
 		dir + "/shared/dead": fmt.Sprintf("%s/shared/dead already exists and belongs to uid %d", dir, stranger),
 	} {
-		if l, err := Listen(path, false); err == nil {
-			t.Errorf("%s: it listens", path)
+		l, err := Listen(path, false)
+		rig.Is(t, fmt.Sprint(err), want, "%s", path)
+		if err == nil {
 			_ = l.Close()
-		} else if err.Error() != want {
-			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
 }
@@ -170,13 +166,10 @@ func TestMode(t *testing.T) {
 		l := mustListen(t, dir+"/own", false)
 		open := mustListen(t, dir+"/open", true)
 		syscall.Umask(old)
-		if err != nil || first&^0o600 != 0 {
-			t.Errorf("umask %o: it is bound with the mode %o, %v", umask, first, err)
-		}
-		if own, all := mode(t, dir+"/own"), mode(t, dir+"/open"); own != 0o600 || all != 0o666 {
-			t.Errorf("umask %o: modes %o and %o", umask, own, all)
-		}
-		rig.Check(t, errors.Join(l.Close(), open.Close()))
+		rig.Is(t, first&^0o600, 0, "umask %o: more than there is in the end of the mode %o", umask, first)
+		rig.Is(t, mode(t, dir+"/own"), 0o600, "umask %o: the mode of our own", umask)
+		rig.Is(t, mode(t, dir+"/open"), 0o666, "umask %o: the mode of an open one", umask)
+		rig.Check(t, err, l.Close(), open.Close())
 	}
 }
 
@@ -215,10 +208,8 @@ func TestDead(t *testing.T) {
 		}
 		conn, err := Dial(t.Context(), path)
 		rig.Must(t, err)
-		rig.Must(t, errors.Join(conn.Close(), won.Load().Close()))
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("it is left: %v", err)
-		}
+		rig.Must(t, conn.Close(), won.Load().Close())
+		rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "in the end")
 	}
 }
 
@@ -226,23 +217,17 @@ func TestDead(t *testing.T) {
 func TestCloseRemovesItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	for name, replace := range map[string]func(path string) error{
-		"a file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
-		"another socket": func(path string) error {
-			dead(t, path)
-			return nil
-		},
-		"a link to itself, moved": func(path string) error {
+	for _, replace := range []func(path string) error{
+		func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		func(path string) error { dead(t, path); return nil },
+		func(path string) error { // a link to itself, moved
 			return errors.Join(os.Rename(path+".old", path+".moved"), os.Symlink(path+".moved", path))
 		},
 	} {
 		path := filepath.Join(dir, "s")
 		l := mustListen(t, path, false)
-		rig.Must(t, errors.Join(os.Rename(path, path+".old"), replace(path), l.Close(), l.Close()))
-		if _, err := os.Lstat(path); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		_ = os.Remove(path)
+		rig.Must(t, os.Rename(path, path+".old"), replace(path), l.Close(), l.Close())
+		rig.Check(t, os.Remove(path))
 	}
 	l := mustListen(t, dir+"/gone", false)
 	rig.Check(t, errors.Join(os.Remove(dir+"/gone"), l.Close()))
@@ -283,9 +268,8 @@ func TestPeer(t *testing.T) {
 	rig.Must(t, dial(dir+"/own"))
 	rig.Is(t, peer(own), os.Geteuid(), "uid")
 	as(t, stranger, func() {
-		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: the socket belongs to uid 0, who does not let other users connect", dir) {
-			t.Errorf("another user: %v", err)
-		}
+		const denied = "/own: connect: permission denied: the socket belongs to uid 0, who does not let other users connect"
+		rig.Is(t, fmt.Sprint(dial(dir+"/own")), "dial unix "+dir+denied, "another user")
 		rig.Check(t, dial(dir+"/open"))
 	})
 	rig.Is(t, peer(open), stranger, "uid")
@@ -295,9 +279,7 @@ func TestPeer(t *testing.T) {
 	rig.Must(t, errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777)))
 	as(t, stranger, func() { mustListen(t, shared+"/s", true) })
 	want := fmt.Sprintf("the server runs as uid %d, which is not trusted: it is neither this user nor root, and they have not given it the folder %s", stranger, shared)
-	if err := dial(shared + "/s"); err == nil || err.Error() != want {
-		t.Errorf("a server of another user in a folder that everybody may write: %v, want %s", err, want)
-	}
+	rig.Is(t, fmt.Sprint(dial(shared+"/s")), want, "a server of another user in a folder that everybody may write")
 }
 
 // TestGiven: the owner of a folder is trusted only where nobody but root and this user can have
@@ -334,16 +316,14 @@ func TestGiven(t *testing.T) {
 		"theirs/own": false, "sticky/theirs": false, "group/theirs": false, "sticky/planted": false, "through": false, "loop": false,
 	} {
 		to, ok, err := given(top + "/" + name)
-		if ok != want || ok && to != stranger || err != nil {
-			t.Errorf("%s: uid %d, %v, %v; want %v", name, to, ok, err, want)
-		}
+		rig.Check(t, err)
+		rig.Is(t, ok, want, "%s: it is given", name)
+		rig.Is(t, !ok || to == stranger, true, "%s: to uid %d", name, to)
 	}
-	if _, ok, err := given("run"); ok || err != nil {
-		t.Errorf("a path from the folder of the process: %v, %v", ok, err)
-	}
-	if _, ok, err := given(top + "/none"); ok || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no folder: %v, %v", ok, err)
-	}
+	_, ok, err := given("run")
+	rig.Is(t, ok || err != nil, false, "%v: a path from the folder of the process is given", err)
+	_, ok, err = given(top + "/none")
+	rig.Is(t, !ok && errors.Is(err, fs.ErrNotExist), true, "%v, %v: there is no folder", ok, err)
 
 	as(t, stranger, func() {
 		mustListen(t, top+"/root/theirs/s", true)

@@ -22,13 +22,10 @@ const module = "github.com/execagent/execagent"
 func TestEmbed(t *testing.T) {
 	rig.Tier(t, rig.Merge) // another module is compiled
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/api.md")
-	rig.Must(t, err)
-	_, program, _ := strings.Cut(string(page), "\n```go\n")
+	_, program, _ := strings.Cut(string(rig.Value(os.ReadFile("../../docs/api.md"))), "\n```go\n")
 	program, _, _ = strings.Cut(program, "```\n")
-	if n := strings.Count(program, "\n"); n == 0 || n > maxLines {
-		t.Errorf("the program has %d lines, at most %d", n, maxLines)
-	}
+	n := strings.Count(program, "\n")
+	rig.Is(t, n > 0 && n <= maxLines, true, "the program has %d lines, at most %d", n, maxLines)
 	dir := outside(t, program)
 	goTool(t, dir, "build", "-o", "embed", ".")
 	var complaints strings.Builder
@@ -39,9 +36,8 @@ func TestEmbed(t *testing.T) {
 	if strings.Contains(complaints.String(), "this host cannot enforce the sandbox") {
 		t.Skip(complaints.String())
 	}
-	if want := "hello\ntouch, confined: 1\n"; err != nil || string(output) != want {
-		t.Errorf("it prints %q, want %q; %v\n%s", output, want, err, complaints.String())
-	}
+	rig.Is(t, err, nil, "%s", complaints.String())
+	rig.Is(t, string(output), "hello\ntouch, confined: 1\n", "it prints")
 }
 
 // outside makes a module with the program alone, which replaces this one by this tree, and returns
@@ -56,9 +52,7 @@ func outside(t *testing.T, program string) string {
 	}
 	write("main.go", []byte(program))
 	for _, name := range []string{"go.mod", "go.sum"} { // the same versions, which are here
-		text, err := os.ReadFile(filepath.Join(root, name))
-		rig.Must(t, err)
-		write(name, text)
+		write(name, rig.Value(os.ReadFile(filepath.Join(root, name))))
 	}
 	goTool(t, dir, "mod", "edit", "-module=example.com/embed", "-require="+module+"@v0.0.0", "-replace="+module+"="+root)
 	return dir

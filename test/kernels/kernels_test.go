@@ -148,9 +148,7 @@ func lineAfter(said []byte, mark string) string {
 func vmlinuz(t *testing.T, name string) string {
 	t.Helper()
 	depends, err := exec.CommandContext(t.Context(), "apt-cache", "depends", name).Output()
-	if err != nil {
-		t.Fatalf("apt-cache depends %s: %v", name, err)
-	}
+	rig.Must(t, err)
 	_, image, ok := strings.Cut(string(depends), "Depends: ")
 	if !ok {
 		t.Fatalf("%s depends on no kernel: %s", name, depends)
@@ -163,15 +161,17 @@ func vmlinuz(t *testing.T, name string) string {
 	}
 	dir := t.TempDir()
 	run(t, dir, nil, "apt-get", "download", image)
-	packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-	if err != nil || len(packages) != 1 {
-		t.Fatalf("%s was downloaded as %v, %v", image, packages, err)
-	}
 	rig.Must(t, os.MkdirAll(*flagCache, 0o755))
-	run(t, dir, nil, "dpkg-deb", "-x", packages[0], root)
+	run(t, dir, nil, "dpkg-deb", "-x", one(t, filepath.Join(dir, "*.deb")), root)
+	return one(t, pattern)
+}
+
+// one returns the only file with a name like that.
+func one(t *testing.T, pattern string) string {
+	t.Helper()
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
-		t.Fatalf("%s has the kernels %v, %v", image, found, err)
+		t.Fatalf("%s: %v, %v", pattern, found, err)
 	}
 	return found[0]
 }

@@ -27,20 +27,15 @@ func TestOutside(t *testing.T) {
 	err := Outside(t.Context(), func(o T) {
 		dir = o.TempDir()
 		program = Start(o, exec.Command("sh", "-c", "echo first; echo second; exec sleep 300"))
-		if a, b := program.Line(o), program.Line(o); a != "first" || b != "second" {
-			t.Errorf("the lines are %q and %q", a, b)
-		}
+		Is(t, program.Line(o)+" "+program.Line(o), "first second", "lines")
 		o.Errorf("one thing")
 		o.Fatalf("another: %w", cause)
 		t.Error("it goes on")
 	})
-	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "one thing") {
-		t.Errorf("%v", err)
-	}
+	Is(t, err, cause, "")
+	Is(t, strings.Contains(err.Error(), "one thing"), true, "%v has both", err)
 	Is(t, Err(os.Stat(dir)), os.ErrNotExist, "the folder is left")
-	if !program.Gone() {
-		t.Error("the program is left")
-	}
+	Is(t, program.Gone(), true, "the program is gone")
 }
 
 // TestProxy: what a proxy counts, refuses and cuts. That it passes things on whole, the tests of
@@ -65,9 +60,7 @@ func TestProxy(t *testing.T) {
 		Must(t, err)
 		text, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if string(text) != "some" {
-			t.Errorf("%s: %q, %v", path, text, err)
-		}
+		Is(t, string(text), "some", "%s, %v", path, err)
 	}
 	// For the proxy, a connection that begins with GET is a websocket.
 	get := func() (status, size int, err error) {
@@ -79,31 +72,31 @@ func TestProxy(t *testing.T) {
 		return response.StatusCode, len(text), err
 	}
 	p.Refuse(1)
-	for _, want := range []int{http.StatusUnauthorized, http.StatusOK} {
-		if status, _, err := get(); status != want || err != nil {
-			t.Errorf("status %d, %v, want %d", status, err, want)
-		}
+	whole := func(want int) {
+		t.Helper()
+		status, size, err := get()
+		Check(t, err)
+		Is(t, status, want, "status")
+		Is(t, size == body, want == http.StatusOK, "%d bytes come: they are all", size)
 	}
+	cut := func() {
+		t.Helper()
+		_, size, err := get()
+		Is(t, size > 0 && size < body/2 && err != nil, true, "%d bytes, %v: a part comes", size, err)
+	}
+	whole(http.StatusUnauthorized)
+	whole(http.StatusOK)
 	p.CutAfter(body/2, nil)
-	if _, size, err := get(); size == 0 || size >= body/2 || err == nil || !p.Struck() {
-		t.Errorf("%d bytes come through a connection that was cut, %v", size, err)
-	}
-	if _, size, err := get(); size != body || err != nil {
-		t.Errorf("%d bytes come through the next one, %v", size, err)
-	}
+	cut()
+	Is(t, p.Struck(), true, "it has struck")
+	whole(http.StatusOK)
 	stop := p.CutEach(body / 4)
-	for range 2 {
-		if _, size, err := get(); size == 0 || size >= body/2 || err == nil {
-			t.Errorf("%d bytes come through a connection that is cut like each, %v", size, err)
-		}
-	}
+	cut()
+	cut()
 	stop()
-	if _, size, err := get(); size != body || err != nil {
-		t.Errorf("%d bytes come through a later one, %v", size, err)
-	}
-	if websockets, registrations := p.Seen(); websockets != 7 || registrations != 1 {
-		t.Errorf("%d websockets and %d registrations, want 7 and 1", websockets, registrations)
-	}
+	whole(http.StatusOK)
+	websockets, registrations := p.Seen()
+	Is(t, fmt.Sprint(websockets, registrations), "7 1", "websockets and registrations")
 }
 
 // TestFreeAddress: at an address that is free connections are refused, one program after the other
@@ -155,8 +148,6 @@ func fewPorts(t *testing.T, n int) {
 		runtime.UnlockOSThread()
 		before.Close()
 	})
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	Must(t, exec.Command("ip", "link", "set", "lo", "up").Run())
 	Must(t, os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "40000 %d", 40000+n-1), 0))
 }

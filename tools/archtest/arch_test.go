@@ -120,9 +120,7 @@ func TestFuzzTargets(t *testing.T) {
 			}
 		}
 	}
-	if len(fuzzed) < 15 {
-		t.Errorf("%d packages have fuzz targets: the expression no longer finds them", len(fuzzed))
-	}
+	enough(t, "packages have fuzz targets", len(fuzzed), 15)
 	for _, p := range packages {
 		if fuzzed[strings.TrimSuffix(p.ImportPath, ".test")] && slices.Contains(p.Deps, "github.com/nats-io/nats-server/v2/server") {
 			t.Errorf("%s has fuzz targets and depends on the NATS server: move what they test to a package of its own", p.ImportPath)
@@ -172,9 +170,7 @@ func TestExported(t *testing.T) {
 		for _, name := range p.GoFiles {
 			files := token.NewFileSet()
 			file, err := parser.ParseFile(files, path.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, found := range internalNames(file) {
 				t.Errorf("%s: what is exported has %s of an internal package", files.Position(found.Pos()), found.Sel.Name)
 			}
@@ -230,9 +226,7 @@ type listed struct {
 func list(t *testing.T) []listed {
 	t.Helper()
 	packages, err := listOnce()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return packages
 }
 

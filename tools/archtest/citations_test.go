@@ -15,10 +15,6 @@ import (
 	"testing"
 )
 
-// leastCitations is how many cited sections TestCitations has to find. If it finds
-// fewer, an expression no longer fits, and the test would pass without checking.
-const leastCitations = 250
-
 // contract is the folder of the pages that comments cite without a folder.
 const contract = "docs/protocol"
 
@@ -59,9 +55,7 @@ func TestCitations(t *testing.T) {
 	t.Parallel()
 	sections := map[string][]string{} // of each page of the contract
 	pages, err := filepath.Glob(contract + "/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, page := range pages {
 		text, name := read(t, page), path.Base(page)
 		sections[name] = []string{}
@@ -97,9 +91,7 @@ func TestCitations(t *testing.T) {
 			}
 		}
 	}
-	if count < leastCitations {
-		t.Errorf("%d sections are cited, want at least %d", count, leastCitations)
-	}
+	enough(t, "sections are cited", count, 250)
 }
 
 // TestLinks: the files and sections that documents link to are in the tree.
@@ -185,9 +177,7 @@ func remarks(t *testing.T) []remark {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -207,21 +197,10 @@ var walkStep = regexp.MustCompile("(?m)^\\| `([a-z_/]+\\.go)` \\| (`[^|]+`) \\| 
 // functions and types beside them.
 func TestWalks(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps := walkStep.FindAllStringSubmatch(string(page), -1)
-	const least = 50 // with fewer steps walkStep no longer fits the tables
-	if len(steps) < least {
-		t.Errorf("ARCHITECTURE.md has %d steps, want at least %d", len(steps), least)
-	}
+	steps := walkStep.FindAllStringSubmatch(read(t, "ARCHITECTURE.md"), -1)
+	enough(t, "steps in ARCHITECTURE.md", len(steps), 50)
 	for _, step := range steps {
-		declared, err := declarations(step[1])
-		if err != nil {
-			t.Error(err)
-			continue
-		}
+		declared := declarations(t, step[1])
 		for name := range strings.SplitSeq(step[2], ", ") {
 			if name = strings.Trim(name, "`"); !declared[name] {
 				t.Errorf("ARCHITECTURE.md names %s of %s, which does not declare it", name, step[1])
@@ -232,11 +211,10 @@ func TestWalks(t *testing.T) {
 
 // declarations returns what a Go file declares outside functions. A method has the name of its type
 // before its own, as in Session.start.
-func declarations(name string) (map[string]bool, error) {
+func declarations(t *testing.T, name string) map[string]bool {
+	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	declared := map[string]bool{}
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -259,7 +237,7 @@ func declarations(name string) (map[string]bool, error) {
 			}
 		}
 	}
-	return declared, nil
+	return declared
 }
 
 // filePath finds a code span that is the path of a Go file.
@@ -270,15 +248,9 @@ var filePath = regexp.MustCompile("`([a-z_]+(?:/[a-z_]+)+\\.go)`")
 func TestFilesInDocs(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("docs/dev/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, page := range append(pages, "ARCHITECTURE.md", "CONTRIBUTING.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range filePath.FindAllStringSubmatch(string(text), -1) {
+		for _, found := range filePath.FindAllStringSubmatch(read(t, page), -1) {
 			if !exists(found[1]) {
 				t.Errorf("%s names %s, which is not in the tree", page, found[1])
 			}

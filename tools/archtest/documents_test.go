@@ -31,10 +31,7 @@ func TestLimitsInDocs(t *testing.T) {
 	t.Parallel()
 	const page = "docs/remote.md"
 	rows := limitRow.FindAllStringSubmatch(read(t, page), -1)
-	const least = 60 // with fewer rows limitRow no longer fits the tables
-	if len(rows) < least {
-		t.Errorf("%s has %d rows of limits, want at least %d", page, len(rows), least)
-	}
+	enough(t, "rows of limits", len(rows), 60)
 	scopes := map[string]*types.Scope{}
 	for _, row := range rows {
 		number, unit, folder, name := row[1], row[2], row[3], row[4]
@@ -64,18 +61,14 @@ func constants(t *testing.T, folder string) *types.Scope {
 	t.Helper()
 	files := token.NewFileSet()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var parsed []*ast.File
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") || strings.HasSuffix(entry.Name(), "_other.go") {
 			continue
 		}
 		f, err := parser.ParseFile(files, path.Join(folder, entry.Name()), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		parsed = append(parsed, f)
 	}
 	config := types.Config{
@@ -121,9 +114,7 @@ func TestTroubleshooting(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs/troubleshooting.md"), "\n## What the agent says\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1)
-	if len(rows) < 30 {
-		t.Errorf("the page explains %d texts, want at least 30", len(rows))
-	}
+	enough(t, "texts are explained", len(rows), 30)
 	for _, row := range rows {
 		if !strings.Contains(said.String(), strings.ReplaceAll(row[1], `"`, `\"`)) {
 			t.Errorf("the page explains %q, which nothing says", row[1])
@@ -134,21 +125,11 @@ func TestTroubleshooting(t *testing.T) {
 // TestTargets: docs/dev/targets.md has each target that make help lists.
 func TestTargets(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/dev/targets.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	targets := regexp.MustCompile(`(?m)^([a-z0-9-]+):.* ## `).FindAllStringSubmatch(string(makefile), -1)
-	const least = 20 // with fewer targets the expression no longer finds them
-	if len(targets) < least {
-		t.Errorf("the Makefile has %d targets, want at least %d", len(targets), least)
-	}
+	page := read(t, "docs/dev/targets.md")
+	targets := regexp.MustCompile(`(?m)^([a-z0-9-]+):.* ## `).FindAllStringSubmatch(read(t, "Makefile"), -1)
+	enough(t, "targets in the Makefile", len(targets), 20)
 	for _, target := range targets {
-		if !strings.Contains(string(page), "`make "+target[1]+"`") {
+		if !strings.Contains(page, "`make "+target[1]+"`") {
 			t.Errorf("docs/dev/targets.md has no row of make %s", target[1])
 		}
 	}

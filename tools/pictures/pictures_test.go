@@ -17,9 +17,7 @@ func TestCommitted(t *testing.T) {
 	const limit = 40 << 10 // bytes: readers load the pictures with the page
 	for _, p := range pictures {
 		committed, err := os.ReadFile(filepath.Join(testRoot, "docs", "pictures", p.name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		drawn, err := p.draw(testRoot)
 		if err != nil {
 			t.Errorf("%s: %v", p.name, err)
@@ -35,17 +33,21 @@ func TestCommitted(t *testing.T) {
 // testRoot is the root of the repository, seen from this package.
 const testRoot = "../.."
 
+// must ends a test of which a step failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestModes: each hidden mode that processes.svg names is one of package helper.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	picture, err := drawProcesses(testRoot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	doc, err := os.ReadFile(filepath.Join(testRoot, "helper", "doc.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	modes := regexp.MustCompile(`class="h"[^>]*>([a-z]+-[a-z]+)`).FindAllStringSubmatch(picture, -1)
 	if len(modes) < 5 {
 		t.Errorf("processes.svg names %d modes, want at least 5", len(modes))
@@ -88,9 +90,7 @@ func TestRecording(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cast, err := record(agent, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, want := linesOf(t, cast), committedLines(t)
 	const doctor = 13 // lines: the first command, the names of the columns, and the layers
 	if len(got) < doctor || !slices.Equal(got[1:doctor], want[1:doctor]) {
@@ -104,22 +104,16 @@ func TestRecording(t *testing.T) {
 func committedLines(t *testing.T) []string {
 	t.Helper()
 	cast, err := os.ReadFile(filepath.Join(testRoot, "docs", "pictures", recording))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return linesOf(t, cast)
 }
 
 func linesOf(t *testing.T, cast []byte) (texts []string) {
 	t.Helper()
 	_, events, err := read(cast)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines, err := screen(events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, l := range lines {
 		texts = append(texts, l.text)
 	}

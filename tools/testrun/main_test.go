@@ -90,26 +90,13 @@ func TestRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir, tmp := t.TempDir(), shortFolder(t)
-			if err := errors.Join(
-				os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module p\n\ngo 1.26\n"), 0o600),
-				os.WriteFile(filepath.Join(dir, "p_test.go"), []byte(tt.source), 0o600),
-			); err != nil {
-				t.Fatal(err)
-			}
+			write(t, filepath.Join(dir, "go.mod"), "module p\n\ngo 1.26\n")
+			write(t, filepath.Join(dir, "p_test.go"), tt.source)
 			cmd, out := itself(t, dir, tmp, append([]string{"go", "test", "-count=1"}, tt.args...)...)
 			if _, wrong := errors.AsType[*exec.ExitError](cmd.Run()); wrong != (tt.status != 0) || cmd.ProcessState.ExitCode() != tt.status {
 				t.Errorf("%v, want exit status %d", cmd.ProcessState, tt.status)
 			}
-			for _, text := range tt.want {
-				if !strings.Contains(out.String(), text) {
-					t.Errorf("it does not say %q", text)
-				}
-			}
-			for _, text := range tt.not {
-				if strings.Contains(out.String(), text) {
-					t.Errorf("it says %q", text)
-				}
-			}
+			says(t, out.String(), tt.want, tt.not)
 			if !took.Match(out.Bytes()) {
 				t.Error("it does not say how long it took")
 			}
@@ -120,6 +107,29 @@ func TestRun(t *testing.T) {
 				t.Logf("%s", out)
 			}
 		})
+	}
+}
+
+// write writes a file.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says fails a test in which an output lacks a text that it must have, or has one that it must not.
+func says(t *testing.T, out string, must, not []string) {
+	t.Helper()
+	for _, text := range must {
+		if !strings.Contains(out, text) {
+			t.Errorf("it does not say %q", text)
+		}
+	}
+	for _, text := range not {
+		if strings.Contains(out, text) {
+			t.Errorf("it says %q", text)
+		}
 	}
 }
 
@@ -186,9 +196,7 @@ func TestDurations(t *testing.T) {
 	t.Parallel()
 	dir, tmp := t.TempDir(), shortFolder(t)
 	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p_test.go": slow} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, name), text)
 	}
 	file := filepath.Join(dir, "durations.json")
 	for _, run := range []struct {
@@ -201,25 +209,14 @@ func TestDurations(t *testing.T) {
 		{"a test", "time.Second / 2", []string{"-test", "1ms"}, 1, []string{"too slow (1):\n  p TestSlow: ", "1ms are allowed"}, nil},
 		{"a package", "time.Second / 2", []string{"-package", "1ms"}, 1, []string{"too slow (1):\n  p: "}, nil},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "wait_test.go"), []byte("package p\n\nimport \"time\"\n\nconst wait time.Duration = "+run.wait+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, "wait_test.go"), "package p\n\nimport \"time\"\n\nconst wait time.Duration = "+run.wait+"\n")
 		cmd, out := itself(t, dir, tmp, append(append([]string{"-durations", file}, run.limits...), "go", "test", "-count=1")...)
 		if err := cmd.Run(); cmd.ProcessState.ExitCode() != run.status {
 			t.Errorf("%s: %v, want exit status %d", run.name, err, run.status)
 		}
-		for _, text := range run.want {
-			if !strings.Contains(out.String(), text) {
-				t.Errorf("%s: it does not say %q", run.name, text)
-			}
-		}
-		for _, text := range run.not {
-			if strings.Contains(out.String(), text) {
-				t.Errorf("%s: it says %q", run.name, text)
-			}
-		}
+		says(t, out.String(), run.want, run.not)
 		if t.Failed() {
-			t.Fatalf("%s", out)
+			t.Fatalf("%s: %s", run.name, out)
 		}
 	}
 	kept, err := readDurations(file)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestHeader(t *testing.T) {
@@ -55,13 +57,10 @@ func TestHeader(t *testing.T) {
 		{name: "bomb", text: "---\ndescription: d\na: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n---", refused: true},
 	} {
 		got, err := parseHeader(tt.text)
-		if tt.refused != (err != nil) || got != tt.want {
-			t.Errorf("%s: %+v, %v", tt.name, got, err)
-		}
+		rig.Is(t, err != nil, tt.refused, "%s: %v: it is refused", tt.name, err)
+		rig.Is(t, got, tt.want, "%s", tt.name)
 	}
-	if _, err := parseHeader("---\nname: " + strings.Repeat("é", maxName) + "\ndescription: d\n---"); err != nil {
-		t.Errorf("a name of %d characters: %v", maxName, err)
-	}
+	rig.Check(t, rig.Err(parseHeader("---\nname: "+strings.Repeat("é", maxName)+"\ndescription: d\n---")))
 }
 
 // unclosed are n members with values that need quotes.
@@ -79,21 +78,17 @@ func TestMetadata(t *testing.T) {
 		"    - {type: mcp, value: ' g  h ', oauth: {callback_port: 8080}, more: 1}\n    - {type: mcp}\n" +
 		"    - {type: mcp, value: " + strings.Repeat("x", 2000) + "}\n" +
 		"policy: {allow_implicit_invocation: false, products: [codex, ATLAS]}")
-	if len(m.Tools) != 1 || m.Tools[0].Value != "g h" || m.Tools[0].Type != "mcp" || *m.Tools[0].OAuthCallbackPort != 8080 {
-		t.Errorf("tools %+v", m.Tools)
-	}
-	if p := m.Policy; p == nil || *p.AllowImplicitInvocation || strings.Join(p.Products, " ") != "codex atlas" {
-		t.Errorf("policy %+v", p)
-	}
+	rig.Is(t, len(m.Tools), 1, "tools")
+	rig.Is(t, fmt.Sprint(m.Tools[0].Type, " ", m.Tools[0].Value, *m.Tools[0].OAuthCallbackPort), "mcp g h8080", "the tool")
+	rig.Is(t, fmt.Sprint(*m.Policy.AllowImplicitInvocation, m.Policy.Products), "false [codex atlas]", "policy")
 	for _, wrong := range []string{
 		"{oops", "", "5", "interface: 5", "policy: 5", "policy: {products: [bogus]}", "policy: {products: codex}",
 		"policy: {allow_implicit_invocation: maybe}", "dependencies: []", "dependencies: {tools: {}}",
 		"dependencies: {tools: [5]}", "dependencies: {tools: [{type: []}]}", "dependencies: {tools: [{oauth: 5}]}",
 		"dependencies: {tools: [{oauth: {callback_port: 70000}}]}", "policy: {}\n#" + strings.Repeat("x", maxMetadata), "a: &a x\nb: *a\npolicy: {}",
 	} {
-		if m := parseMetadata(wrong + ""); m.Tools != nil || m.Policy != nil {
-			t.Errorf("%q: %+v", wrong, m)
-		}
+		m := parseMetadata(wrong)
+		rig.Is(t, m.Tools == nil && m.Policy == nil, true, "%q: %+v is nothing", wrong, m)
 	}
 }
 
@@ -111,20 +106,13 @@ func FuzzHeader(f *testing.F) {
 		h, err := parseHeader(text)
 		parseMetadata(text)
 		if err != nil {
-			if h != (header{}) {
-				t.Fatalf("%+v beside %v", h, err)
-			}
+			rig.Is(t, h, header{}, "beside %v", err)
 			return
 		}
 		block, err := frontMatter(text)
-		if err != nil || len(block) > maxFrontMatter {
-			t.Fatalf("%d bytes, %v", len(block), err)
-		}
-		if h.description == "" || len([]rune(h.name)) > maxName || h.name != fold(h.name) {
-			t.Fatalf("%+v", h)
-		}
-		if again, err := parseHeader("---\n" + block + "\n---\nsomething else"); err != nil || again != h {
-			t.Fatalf("%+v, then %+v, %v", h, again, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(block) <= maxFrontMatter && h.description != "" && len([]rune(h.name)) <= maxName, true, "%+v of %d bytes", h, len(block))
+		rig.Is(t, fold(h.name), h.name, "the name, folded")
+		rig.Is(t, rig.Value(parseHeader("---\n"+block+"\n---\nsomething else")), h, "read again")
 	})
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/internal/discovery/layout"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -42,12 +40,8 @@ func TestSort(t *testing.T) {
 		Skills:    []string{"/r/é/SKILL.md", "/r/A/SKILL.md", "/r/SKILL.md"},
 		Manifests: []string{"/r/a/.codex-plugin/plugin.json", "/r/b/.claude-plugin/plugin.json"},
 	}
-	if got := layout.Sort("/r", slices.Values(files)); !cmp.Equal(want, got) {
-		t.Errorf("Sort: %s", cmp.Diff(want, got))
-	}
-	if got := slices.Collect(layout.Above("/a/b/c")); !slices.Equal(got, []string{"/a/b", "/a", "/"}) {
-		t.Errorf("Above: %q", got)
-	}
+	rig.Same(t, "Sort", want, layout.Sort("/r", slices.Values(files)))
+	rig.Same(t, "Above", []string{"/a/b", "/a", "/"}, slices.Collect(layout.Above("/a/b/c")))
 	rig.Is(t, layout.Metadata("/r/a/SKILL.md"), "/r/a/agents/openai.yaml", "Metadata")
 }
 
@@ -58,9 +52,7 @@ func FuzzDeclare(f *testing.F) {
 	f.Fuzz(func(t *testing.T, manifest string) {
 		d := layout.Declare("/r", manifest)
 		for _, file := range []string{d.MCP, d.Apps} {
-			if file != "" && (!strings.HasPrefix(file, "/r/") || strings.Contains(file, "/../")) {
-				t.Errorf("%q declares %q", manifest, file)
-			}
+			rig.Is(t, file == "" || strings.HasPrefix(file, "/r/") && !strings.Contains(file, "/../"), true, "%q declares %q", manifest, file)
 		}
 	})
 }

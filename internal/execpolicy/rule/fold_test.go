@@ -52,11 +52,7 @@ func TestFoldTexts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(letters, 0, 4).Draw(t, "letters"), "") })
 		a, b := word.Draw(t, "a"), word.Draw(t, "b")
-		if got, want := fold(a) == fold(b), reference(a) == reference(b); got != want {
-			t.Fatalf("%+q and %+q: equal is %v, want %v", a, b, got, want)
-		}
-		if got, want := fold(a) == fold(reference(a)), true; got != want {
-			t.Fatalf("%+q is not what it becomes", a)
-		}
+		rig.Is(t, fold(a) == fold(b), reference(a) == reference(b), "%+q and %+q: equal", a, b)
+		rig.Is(t, fold(reference(a)), fold(a), "what %+q becomes", a)
 	})
 }

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,10 +16,7 @@ func set(lines ...string) *Set {
 		words := strings.Fields(line)
 		r := &Rule{}
 		name, caseless := strings.CutPrefix(words[0], "~")
-		var err error
-		if r.Decision, err = ParseDecision(name); err != nil {
-			panic(err)
-		}
+		r.Decision = rig.Value(ParseDecision(name))
 		for _, word := range words[1:] {
 			r.Pattern = append(r.Pattern, strings.Split(word, "|"))
 		}
@@ -94,9 +92,7 @@ func TestAppend(t *testing.T) {
 	abs := func(p string) string { return p }
 	rig.Is(t, render(s.MatchProgram([]string{"/2/a", "b"}, abs)), "allow a@/2/a, prompt a b@/2/a", "the result")
 	rig.Is(t, render(s.MatchProgram([]string{"/1/a", "b"}, abs)), "", "the result")
-	if s.Len() != 2 || s.LongestPattern() != 2 || len(s.Networks()) != 1 {
-		t.Errorf("got %d rules, %d words, %v", s.Len(), s.LongestPattern(), s.Networks())
-	}
+	rig.Is(t, fmt.Sprint(s.Len(), s.LongestPattern(), len(s.Networks())), "2 2 1", "rules, words, networks")
 }
 
 // TestHosts: hosts of rules are compared without what does not matter.
@@ -105,14 +101,10 @@ func TestHosts(t *testing.T) {
 	for text, want := range map[string]string{
 		" Example.COM:443 ": "example.com", "a..": "a", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1", "a:b": "a:b", "a:": "a:", ":80": ":80",
 	} {
-		if got, err := ParseHost(text); got != want || err != nil {
-			t.Errorf("%q: got %q, %v", text, got, err)
-		}
+		rig.Is(t, rig.Value(ParseHost(text)), want, "%q", text)
 	}
 	for _, text := range []string{"", " ", ".", "http://a", "a/b", "a?b", "a#b", "*.a", "a b", "[::1", "[::1]:x", "[]", "[::1]x"} {
-		if got, err := ParseHost(text); err == nil {
-			t.Errorf("%q: got %q", text, got)
-		}
+		rig.Is(t, rig.Err(ParseHost(text)) != nil, true, "%q is refused", text)
 	}
 }
 

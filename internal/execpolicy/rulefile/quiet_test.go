@@ -7,13 +7,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestLoud: whoever logs later is heard.
 func TestLoud(t *testing.T) {
-	if log.Writer() == io.Discard {
-		t.Error("the log is still silent")
-	}
+	rig.Is(t, log.Writer() == io.Discard, false, "the log is still silent")
 }
 
 // TestQuiet: a process with little room for addresses says nothing of that.

@@ -53,9 +53,8 @@ func TestRefused(t *testing.T) {
 		{"place", "x = [[1]]\nx[0][0] += 1", "f.rules:2:1: this place cannot be changed by +="},
 	} {
 		rules, err := parse(tt.text)
-		if e, ok := errors.AsType[*Error](err); !ok || rules != nil || !strings.HasPrefix(e.Error(), tt.want) {
-			t.Errorf("%s: got %v, %v; want %q", tt.name, rules, err, tt.want)
-		}
+		e, ok := errors.AsType[*Error](err)
+		rig.Is(t, ok && rules == nil && strings.HasPrefix(e.Error(), tt.want), true, "%s: %v, %v: refused with %q", tt.name, rules, err, tt.want)
 	}
 	rig.Is(t, rig.Err(parse("\xff")), ErrNotText, "no UTF-8")
 }
@@ -92,13 +91,8 @@ func TestLanguage(t *testing.T) {
 	t.Parallel()
 	for text, want := range languageTable {
 		rules, err := parse("def r(words): prefix_rule(pattern=words)\n" + text)
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		if m := rules.Match(strings.Split(want, " ")); len(m) != 1 && !hasRule(rules, want) {
-			t.Errorf("%s: want %q", text, want)
-		}
+		rig.Must(t, err)
+		rig.Is(t, hasRule(rules, want), true, "%s: there is %q", text, want)
 	}
 }
 
@@ -185,10 +179,7 @@ func TestMeter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rules, err := parse(text)
-			if err == nil || rules != nil {
-				t.Errorf("got %v, %v", rules, err)
-			}
-			t.Logf("%s: %v", name, err)
+			rig.Is(t, err != nil && rules == nil, true, "%v, %v: it is refused", rules, err)
 		})
 	}
 }
@@ -198,9 +189,7 @@ func TestDepth(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{49: true, 50: false} {
 		_, err := parse(fmt.Sprintf("def f(n):\n  if n > 1:\n    f(n - 1)\nf(%d)", n))
-		if (err == nil) != want {
-			t.Errorf("%d calls: %v", n, err)
-		}
+		rig.Is(t, err == nil, want, "%d calls: %v", n, err)
 	}
 }
 
@@ -218,9 +207,7 @@ func TestBounds(t *testing.T) {
 		{Bounds{len(text) - 1, 4}, false},
 		{Bounds{len(text), 3}, false},
 	} {
-		if _, err := Parse(earlier, "f", text, tt.bounds); (err == nil) != tt.want {
-			t.Errorf("%+v: %v", tt.bounds, err)
-		}
+		rig.Is(t, rig.Err(Parse(earlier, "f", text, tt.bounds)) == nil, tt.want, "%+v", tt.bounds)
 	}
 }
 
@@ -228,10 +215,7 @@ func TestBounds(t *testing.T) {
 // times.
 func TestPlainFile(t *testing.T) {
 	t.Parallel()
-	rules, err := parse(plainFile(3_000))
-	if err != nil || rules.Len() != 3_000 {
-		t.Fatalf("got %v, %v", rules, err)
-	}
+	rig.Is(t, rig.Value(parse(plainFile(3_000))).Len(), 3_000, "rules")
 }
 
 func plainFile(n int) string {
@@ -298,9 +282,7 @@ func FuzzInstrument(f *testing.F) {
 			return // without the bounds it might not end
 		}
 		plain, err := plainly(text)
-		if err != nil || !reflect.DeepEqual(plain, metered) {
-			t.Fatalf("metered: %+v\nplain: %+v, %v", metered, plain, err)
-		}
+		rig.Is(t, err == nil && reflect.DeepEqual(plain, metered), true, "metered: %+v\nplain: %+v, %v: the same", metered, plain, err)
 	})
 }
 
@@ -312,9 +294,6 @@ func FuzzSplitWords(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		splitWords(a)
-		words, err := splitWords(rule.Quote([]string{a, b}))
-		if err != nil || len(words) != 2 || words[0] != a || words[1] != b {
-			t.Fatalf("%q and %q: got %q, %v", a, b, words, err)
-		}
+		rig.Same(t, "words", []string{a, b}, rig.Value(splitWords(rule.Quote([]string{a, b}))))
 	})
 }

@@ -45,31 +45,22 @@ var opaqueHere = map[string]string{
 func TestSplitTable(t *testing.T) {
 	t.Parallel()
 	all := cases[splitCase](t, "scripts.jsonl")
-	if len(all) != 225 {
-		t.Fatalf("%d cases", len(all))
-	}
+	rig.Is(t, len(all), 225, "cases")
 	seen := 0
 	for _, c := range all {
 		commands, plain := Split(c.Script)
 		if why, ok := opaqueHere[c.Script]; ok {
 			seen++
-			if plain {
-				t.Errorf("%q is plain; it should be opaque, because %s", c.Script, why)
-			}
+			rig.Is(t, plain, false, "%q is opaque, because %s: plain", c.Script, why)
 			continue
 		}
-		if plain == c.Opaque {
-			t.Errorf("%q: plain is %v, want %v", c.Script, plain, !c.Opaque)
-			continue
-		}
+		rig.Is(t, plain, !c.Opaque, "%q: plain", c.Script)
 		i := slices.IndexFunc(commands, func(command []string) bool { return command[0] != "ok" })
 		if c.FirstUnmatched != nil && (i < 0 || !slices.Equal(commands[i], c.FirstUnmatched)) {
 			t.Errorf("%q: got %q, want %q first", c.Script, commands, c.FirstUnmatched)
 		}
 	}
-	if seen != len(opaqueHere) {
-		t.Errorf("%d of %d exceptions are in the table", seen, len(opaqueHere))
-	}
+	rig.Is(t, seen, len(opaqueHere), "exceptions that are in the table")
 }
 
 // TestForcedRmTable: a forced rm is found where the reference finds it, and nowhere else.
@@ -79,9 +70,7 @@ func TestForcedRmTable(t *testing.T) {
 		Script   string
 		ForcedRm bool
 	}](t, "forced-rm.jsonl")
-	if len(all) != 115 {
-		t.Fatalf("%d cases", len(all))
-	}
+	rig.Is(t, len(all), 115, "cases")
 	for _, c := range all {
 		rig.Is(t, ForcedRm([]string{"/bin/bash", "-lc", c.Script}), c.ForcedRm, "%q: forced rm", c.Script)
 	}
@@ -96,9 +85,8 @@ func TestOf(t *testing.T) {
 		"/bin//bash -c x": false, "BASH -c x": false,
 	} {
 		script, ok := Of(strings.Fields(line))
-		if ok != want || ok && script != "x" {
-			t.Errorf("%q: got %q, %v", line, script, ok)
-		}
+		rig.Is(t, ok, want, "%q: it has a script", line)
+		rig.Is(t, !ok || script == "x", true, "%q: %q is the script", line, script)
 	}
 }
 
@@ -112,22 +100,17 @@ func TestTooLarge(t *testing.T) {
 		"signs":       "((" + strings.Repeat("-", maxNested+1),
 		"backquotes":  strings.Repeat("`", maxNested+1),
 	} {
-		if _, ok := Split(text); ok {
-			t.Errorf("%s: it is plain", name)
-		}
-		if _, ok := Literal(text); ok {
-			t.Errorf("%s: it can be read", name)
-		}
-		if !ForcedRm([]string{"sh", "-c", text}) {
-			t.Errorf("%s: it is said to force nothing", name)
-		}
+		_, plain := Split(text)
+		rig.Is(t, plain, false, "%s: it is plain", name)
+		_, read := Literal(text)
+		rig.Is(t, read, false, "%s: it can be read", name)
+		rig.Is(t, ForcedRm([]string{"sh", "-c", text}), true, "%s: it may force", name)
 	}
-	if commands, ok := Split(strings.Repeat("x;", MaxCommands)); !ok || len(commands) != MaxCommands {
-		t.Errorf("a long plain script: %d, %v", len(commands), ok)
-	}
-	if _, ok := Split(strings.Repeat("x;", MaxCommands+1)); ok {
-		t.Error("a script of too many commands is plain")
-	}
+	commands, plain := Split(strings.Repeat("x;", MaxCommands))
+	rig.Is(t, plain, true, "a long script is plain")
+	rig.Is(t, len(commands), MaxCommands, "commands of a long script")
+	_, plain = Split(strings.Repeat("x;", MaxCommands+1))
+	rig.Is(t, plain, false, "a script of too many commands is plain")
 }
 
 // TestLiteral: commands are found in whatever they are in.
@@ -152,9 +135,8 @@ func TestLiteral(t *testing.T) {
 		for _, c := range commands {
 			got = append(got, strings.Join(c.Prefix(), " "))
 		}
-		if !ok || strings.Join(got, "|") != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
+		rig.Is(t, ok, true, "%q can be read", text)
+		rig.Is(t, strings.Join(got, "|"), want, "%q", text)
 	}
 }
 

@@ -83,9 +83,7 @@ func newSite(t testing.TB, http2 bool, handler http.HandlerFunc, change func(*St
 		}
 	}()
 	trusted := x509.NewCertPool()
-	if !trusted.AppendCertsFromPEM(authority.Bundle()) {
-		t.Fatal("the bundle has no certificate")
-	}
+	rig.Is(t, trusted.AppendCertsFromPEM(authority.Bundle()), true, "the bundle has a certificate")
 	s.client = s.newClient(trusted, s.address)
 	t.Cleanup(func() {
 		s.client.CloseIdleConnections()
@@ -125,6 +123,13 @@ func request(t *testing.T, method, url string, body io.Reader) *http.Request {
 	return r
 }
 
+// get is do with a request of a method and URL, and returns the status and the body.
+func get(t *testing.T, c *http.Client, method, url string) string {
+	t.Helper()
+	a, body := do(t, c, request(t, method, url, nil))
+	return fmt.Sprint(a.StatusCode, " ", body)
+}
+
 // TestServe: requests arrive as they were sent, but for the fields that are restored.
 func TestServe(t *testing.T) {
 	t.Parallel()
@@ -144,43 +149,29 @@ func TestServe(t *testing.T) {
 				return value
 			}
 		})
-		want := "HTTP/1.1"
-		if http2 {
-			want = "HTTP/2.0"
-		}
+		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 		r := request(t, "PUT", "https://example.com/a%2Fb?q=placeholder;x", strings.NewReader("placeholder"))
 		r.Header.Set("Authorization", "Bearer placeholder")
 		r.Header.Set("X-Forwarded-For", "me")
 		a, body := do(t, s.client, r)
-		if a.ProtoMajor != 2 || a.Header.Get("X-Seen") != "Bearer credential" || body != want+" PUT example.com /a%2Fb?q=placeholder;x|placeholder|me" || a.Trailer.Get("X-End") != "end" {
-			t.Errorf("%s %v %q %v", a.Proto, a.Header, body, a.Trailer)
-		}
+		rig.Is(t, fmt.Sprint(a.Proto, " ", a.Header.Get("X-Seen"), " ", a.Trailer.Get("X-End")), "HTTP/2.0 Bearer credential end", "the answer")
+		rig.Is(t, body, want+" PUT example.com /a%2Fb?q=placeholder;x|placeholder|me", "the request")
 		r = request(t, "GET", "https://example.com/other", nil)
 		r.Header.Set("Authorization", "Bearer placeholder")
-		if a, body := do(t, s.client, r); a.Header.Get("X-Seen") != "Bearer placeholder" || body != want+" GET example.com /other||" {
-			t.Errorf("%v %q", a.Header, body)
-		}
-		if http2 && s.dials.Load() != 1 {
-			t.Errorf("%d connections to a destination that speaks HTTP/2", s.dials.Load())
-		}
+		a, body = do(t, s.client, r)
+		rig.Is(t, a.Header.Get("X-Seen"), "Bearer placeholder", "elsewhere")
+		rig.Is(t, body, want+" GET example.com /other||", "the request")
+		rig.Is(t, !http2 || s.dials.Load() == 1, true, "%d connections: one to a destination that speaks HTTP/2", s.dials.Load())
 		// Another host than that of the tunnel.
 		r = request(t, "GET", "https://example.com/", nil)
-		r.Host = "other.test"
-		if a, body := do(t, s.client, r); a.StatusCode != 400 || body != "host mismatch" {
-			t.Errorf("%s %q", a.Status, body)
-		}
-		r.Host = "example.com:8443"
-		if a, body := do(t, s.client, r); a.StatusCode != 400 || body != "host mismatch" {
-			t.Errorf("%s %q", a.Status, body)
+		for _, r.Host = range []string{"other.test", "example.com:8443"} {
+			a, body := do(t, s.client, r)
+			rig.Is(t, fmt.Sprint(a.StatusCode, " ", body), "400 host mismatch", "%s", r.Host)
 		}
 		r.Host = "EXAMPLE.com:443"
-		if a, _ := do(t, s.client, r); a.StatusCode != 200 {
-			t.Errorf("%s", a.Status)
-		}
-		r = request(t, "CONNECT", "https://example.com/", nil)
-		if a, _ := do(t, s.client, r); a.StatusCode != 400 {
-			t.Errorf("a tunnel in a tunnel: %s", a.Status)
-		}
+		a, _ = do(t, s.client, r)
+		rig.Is(t, a.StatusCode, 200, "the same host")
+		rig.Is(t, get(t, s.client, "CONNECT", "https://example.com/")[:3], "400", "a tunnel in a tunnel")
 	}
 }
 
@@ -192,12 +183,10 @@ func TestJudge(t *testing.T) {
 		s.Judge = func(method string) bool { return method == "GET" }
 		s.Refuse = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 	})
-	if a, _ := do(t, s.client, request(t, "POST", "https://example.com/", strings.NewReader("x"))); a.StatusCode != 403 {
-		t.Error(a.Status)
-	}
-	if a, _ := do(t, s.client, request(t, "GET", "https://example.com/", nil)); a.StatusCode != 200 || arrived.Load() != 1 {
-		t.Error(a.Status, arrived.Load())
-	}
+	a, _ := do(t, s.client, request(t, "POST", "https://example.com/", strings.NewReader("x")))
+	rig.Is(t, a.StatusCode, 403, "POST")
+	rig.Is(t, get(t, s.client, "GET", "https://example.com/"), "200 ", "GET")
+	rig.Is(t, arrived.Load(), 1, "requests that have arrived")
 }
 
 // TestUntrusted: a destination whose certificate is not that of the host gets no request, and
@@ -211,9 +200,7 @@ func TestUntrusted(t *testing.T) {
 		"no connection": func(s *Stream) { s.Dial = func(context.Context) (net.Conn, error) { return nil, net.ErrClosed } },
 	} {
 		s := newSite(t, true, func(http.ResponseWriter, *http.Request) { arrived.Add(1) }, change)
-		if a, body := do(t, s.client, request(t, "GET", "https://"+s.stream.Host+"/secret/path", nil)); a.StatusCode != 502 || body != "upstream failure" {
-			t.Errorf("%s: %s %q", name, a.Status, body)
-		}
+		rig.Is(t, get(t, s.client, "GET", "https://"+s.stream.Host+"/secret/path"), "502 upstream failure", "%s", name)
 	}
 	rig.Is(t, arrived.Load(), 0, "requests have arrived")
 }
@@ -224,9 +211,7 @@ func TestOtherName(t *testing.T) {
 	s := newSite(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
 	for name, want := range map[string]bool{"example.com": true, "EXAMPLE.com": true, "other.test": false, "": true} {
 		conn, err := tls.Dial("tcp", s.address, &tls.Config{ServerName: name, InsecureSkipVerify: true})
-		if (err == nil) != want {
-			t.Errorf("%q: %v", name, err)
-		}
+		rig.Is(t, err == nil, want, "%q: %v", name, err)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -241,41 +226,30 @@ func TestAuthority(t *testing.T) {
 	rig.Must(t, err)
 	a, err := NewAuthority(append(other.Bundle(), "\n\n"...))
 	rig.Must(t, err)
-	if n := bytes.Count(a.Bundle(), []byte("BEGIN CERTIFICATE")); n != 2 || !bytes.HasPrefix(a.Bundle(), other.Bundle()) || bytes.Contains(a.Bundle(), []byte("PRIVATE")) {
-		t.Errorf("%s", a.Bundle())
-	}
+	rig.Is(t, bytes.Count(a.Bundle(), []byte("BEGIN CERTIFICATE")), 2, "certificates")
+	rig.Is(t, bytes.HasPrefix(a.Bundle(), other.Bundle()) && !bytes.Contains(a.Bundle(), []byte("PRIVATE")), true, "%s is of both", a.Bundle())
 	trusted, stranger := x509.NewCertPool(), x509.NewCertPool()
 	trusted.AppendCertsFromPEM(a.Bundle())
 	stranger.AppendCertsFromPEM(other.Bundle())
 	for _, host := range []string{"d.test", "127.0.0.1", "2606:4700::1", strings.Repeat("a.", 100) + "test"} {
 		c, err := a.leaf(host)
 		rig.Must(t, err)
-		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: trusted}); err != nil {
-			t.Errorf("%s: %v", host, err)
+		verified := func(name string, roots *x509.CertPool) bool {
+			return rig.Err(c.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots})) == nil
 		}
-		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: "other.test", Roots: trusted}); err == nil {
-			t.Errorf("%s: the certificate is also that of others", host)
-		}
-		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: stranger}); err == nil {
-			t.Errorf("%s: a stranger trusts it", host)
-		}
-		if again, err := a.leaf(host); err != nil || again != c {
-			t.Errorf("%s: it is made twice", host)
-		}
-		if c.Leaf.IsCA {
-			t.Errorf("%s: it can make others", host)
-		}
+		rig.Is(t, verified(host, trusted), true, "%s: it is trusted", host)
+		rig.Is(t, verified("other.test", trusted), false, "%s: the certificate is also that of others", host)
+		rig.Is(t, verified(host, stranger), false, "%s: a stranger trusts it", host)
+		rig.Is(t, rig.Value(a.leaf(host)), c, "%s: asked for again", host)
+		rig.Is(t, c.Leaf.IsCA, false, "%s: it can make others", host)
 	}
 	for i := range maxLeaves + 10 {
 		rig.Must(t, rig.Err(a.leaf("host"+strconv.Itoa(i))))
 	}
-	if len(a.leaves) > maxLeaves {
-		t.Errorf("%d certificates are kept", len(a.leaves))
-	}
+	rig.Is(t, len(a.leaves) <= maxLeaves, true, "%d certificates are few", len(a.leaves))
 	block, _ := pem.Decode(other.Bundle())
-	if root, err := x509.ParseCertificate(block.Bytes); err != nil || !root.MaxPathLenZero || !root.IsCA {
-		t.Errorf("%+v, %v", root, err)
-	}
+	root := rig.Value(x509.ParseCertificate(block.Bytes))
+	rig.Is(t, root.MaxPathLenZero && root.IsCA, true, "it can make certificates, and nothing that can")
 }
 
 // TestLargeHeads: heads beyond the bound have no way through, of requests and of answers.
@@ -290,18 +264,15 @@ func TestLargeHeads(t *testing.T) {
 			}
 		}
 	}, nil)
-	if a, _ := do(t, s.client, request(t, "GET", "https://example.com/large", nil)); a.StatusCode != 502 || arrived.Load() != 1 {
-		t.Error(a.Status, arrived.Load())
-	}
+	rig.Is(t, get(t, s.client, "GET", "https://example.com/large")[:3], "502", "a large answer")
+	rig.Is(t, arrived.Load(), 1, "requests that have arrived")
 	r := request(t, "GET", "https://example.com/", nil)
 	for i := range 4 * maxHeader / 1000 {
 		r.Header.Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
 	}
 	if a, err := s.client.Do(r); err == nil {
 		_ = a.Body.Close()
-		if a.StatusCode < 400 {
-			t.Error(a.Status)
-		}
+		rig.Is(t, a.StatusCode >= 400, true, "%s is a refusal", a.Status)
 	}
 	rig.Is(t, arrived.Load(), 1, "the request has arrived")
 }
@@ -346,9 +317,7 @@ func TestEnd(t *testing.T) {
 	cancel()
 	<-ended
 	<-over
-	if err := <-failed; err == nil {
-		t.Error("the request has an answer")
-	}
+	rig.Is(t, <-failed != nil, true, "the request fails")
 }
 
 // BenchmarkHTTP2 compares requests through an interception with those without, in turns. What is
@@ -365,7 +334,7 @@ func BenchmarkHTTP2(b *testing.B) {
 	}, func(s *Stream) { s.Restore = func(_, _, value string) string { return value } })
 	direct := s.newClient(s.stream.Roots, s.destination.Listener.Addr().String())
 	defer direct.CloseIdleConnections()
-	get := func(b *testing.B, c *http.Client, path string) {
+	fetch := func(b *testing.B, c *http.Client, path string) {
 		a, err := c.Get("https://example.com" + path)
 		if err != nil {
 			b.Error(err)
@@ -387,7 +356,7 @@ func BenchmarkHTTP2(b *testing.B) {
 				for range test.parallel {
 					all.Go(func() {
 						for range test.requests / test.parallel {
-							get(b, c, test.path)
+							fetch(b, c, test.path)
 						}
 					})
 				}

@@ -2,6 +2,7 @@ package mask
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
@@ -33,19 +34,14 @@ func masked(t *testing.T, c Config, secrets ...string) (*Broker, map[string]stri
 	rig.Must(t, err)
 	environ := b.Environ(bundle)
 	for _, s := range secrets {
-		if strings.Contains(strings.Join(environ, "\n"), s) {
-			t.Errorf("the environment shows %s", s)
-		}
-		if strings.Contains(log.String(), s) {
-			t.Errorf("the log shows %s", s)
-		}
+		rig.Is(t, strings.Contains(strings.Join(environ, "\n"), s), false, "the environment shows %s", s)
+		rig.Is(t, strings.Contains(log.String(), s), false, "the log shows %s", s)
 	}
 	env := map[string]string{}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if _, twice := env[name]; twice {
-			t.Errorf("%s is there twice", name)
-		}
+		_, twice := env[name]
+		rig.Is(t, twice, false, "%s is there twice", name)
 		env[name] = value
 	}
 	return b, env, log.String()
@@ -68,13 +64,9 @@ func TestEnviron(t *testing.T) {
 		"ENCODED": `x%3Aghp_masked[A-Za-z0-9]{30}%40`, "QUERY": `a%3Dsk-masked[A-Za-z0-9]{24}`, "LONG": `task-x{30}-sk-proj-masked[A-Za-z0-9]{42}`,
 		"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE": "1",
 	} {
-		if !regexp.MustCompile(`^` + want + `$`).MatchString(env[name]) {
-			t.Errorf("%s is %q, want %s", name, env[name], want)
-		}
+		rig.Is(t, regexp.MustCompile(`^`+want+`$`).MatchString(env[name]), true, "%s is %q, like %s", name, env[name], want)
 	}
-	if env["OTHER_KEY"] != env["OPENAI_API_KEY"] {
-		t.Errorf("one value has the placeholders %q and %q", env["OTHER_KEY"], env["OPENAI_API_KEY"])
-	}
+	rig.Is(t, env["OTHER_KEY"], env["OPENAI_API_KEY"], "the other placeholder of one value")
 	for _, name := range bundles {
 		rig.Is(t, env[name], bundle, "%s", name)
 	}
@@ -85,14 +77,10 @@ func TestEnviron(t *testing.T) {
 		{"GITHUB_TOKEN", hub}, {"OPENAI_API_KEY", key}, {"TOK", tok},
 	})
 	rig.Must(t, err)
-	if got := env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"]; got != string(want) {
-		t.Errorf("%s\nwant %s", got, want)
-	}
+	rig.Is(t, env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"], string(want), "the credentials")
 
 	_, env, _ = masked(t, Config{Environ: []string{"A=b"}})
-	if env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"] != "[]" || env["CURL_CA_BUNDLE"] != bundle || env["A"] != "b" {
-		t.Errorf("where nothing is masked: %v", env)
-	}
+	rig.Is(t, env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"]+env["CURL_CA_BUNDLE"]+env["A"], "[]"+bundle+"b", "where nothing is masked")
 }
 
 // TestNotMasked: what cannot be masked is not shown either; what is no credential stays.
@@ -119,12 +107,10 @@ func TestNotMasked(t *testing.T) {
 	} {
 		test.provider.Env, test.provider.URLPrefixes = []string{"TOK"}, []string{"https://d.test"}
 		_, env, log := masked(t, Config{Environ: append(test.environ, "KEEP=1"), Providers: map[string]Provider{"x": test.provider}}, test.secret)
-		if _, there := env[test.gone]; there || env["KEEP"] != "1" {
-			t.Errorf("%s: %v", test.name, env)
-		}
-		if !strings.Contains(log, "removed") {
-			t.Errorf("%s: %q", test.name, log)
-		}
+		_, there := env[test.gone]
+		rig.Is(t, there, false, "%s: it is there", test.name)
+		rig.Is(t, env["KEEP"], "1", "%s: the other variable", test.name)
+		rig.Is(t, strings.Contains(log, "removed"), true, "%s: %q: that is logged", test.name, log)
 	}
 	environ := []string{"TOK=other", "OPENAI_API_KEY=none", "GH_ENTERPRISE_TOKEN=" + github, "GITHUB_TOKEN=ghp_masked" + strings.Repeat("x", 30)}
 	_, env, log := masked(t, Config{Environ: environ, Providers: mine})
@@ -136,9 +122,8 @@ func TestNotMasked(t *testing.T) {
 	// Of two values of one name each is masked.
 	b, err := New(Config{Environ: []string{"TOK=" + secret, "TOK=tok_" + strings.Repeat("z", 20)}, Providers: mine})
 	rig.Must(t, err)
-	if all := strings.Join(b.Environ(bundle), "\n"); strings.Contains(all, secret) || strings.Contains(all, "zzzzzzzzzzzzzzzzzzzz") {
-		t.Error(all)
-	}
+	all := strings.Join(b.Environ(bundle), "\n")
+	rig.Is(t, strings.Contains(all, secret) || strings.Contains(all, "zzzzzzzzzzzzzzzzzzzz"), false, "%s shows a secret", all)
 }
 
 // TestShortCredential: the letters of a short one stay where they only happen to be.
@@ -147,9 +132,9 @@ func TestShortCredential(t *testing.T) {
 	_, env, _ := masked(t, Config{Environ: []string{"TOK=bin", "SAME=bin", "PATH=/bin:/usr/bin"}, Providers: map[string]Provider{
 		"x": {Env: []string{"TOK"}, Patterns: []string{"[a-z]{3}"}, URLPrefixes: []string{"https://d.test"}},
 	}})
-	if env["TOK"] == "bin" || env["SAME"] != env["TOK"] || env["PATH"] != "/bin:/usr/bin" {
-		t.Error(env)
-	}
+	rig.Is(t, env["TOK"] == "bin", false, "the credential is shown")
+	rig.Is(t, env["SAME"], env["TOK"], "the same value")
+	rig.Is(t, env["PATH"], "/bin:/usr/bin", "PATH")
 }
 
 // TestScope: placeholders are equal within a scope, and mean nothing to another broker (leak L3).
@@ -169,9 +154,8 @@ func TestScope(t *testing.T) {
 	bearer := "Bearer " + envA["TOK"]
 	rig.Is(t, a.Restore(at("/api"), "Authorization", bearer), "Bearer "+secret, "the result")
 	rig.Is(t, without.Restore(at("/api"), "Authorization", bearer), bearer, "a command without the credential has it put in")
-	if without.Bound(false, "127.0.0.1", 7310) || !a.Bound(false, "127.0.0.1", 7310) {
-		t.Error("what is bound does not follow from what is masked")
-	}
+	rig.Is(t, without.Bound(false, "127.0.0.1", 7310), false, "the place is bound where nothing is masked")
+	rig.Is(t, a.Bound(false, "127.0.0.1", 7310), true, "the place is bound")
 }
 
 func TestRestore(t *testing.T) {
@@ -217,10 +201,7 @@ func TestRestore(t *testing.T) {
 		{"Authorization", "Bearer " + secret, "", false}, // the command has it itself
 		{"Authorization", "", "", false},
 	} {
-		want := test.want
-		if want == "" {
-			want = test.value
-		}
+		want := cmp.Or(test.want, test.value)
 		rig.Is(t, b.Restore(here, test.field, test.value), want, "%s: %s", test.field, test.value)
 		value := strings.ReplaceAll(test.value, place, fewEnv["TOK"])
 		if !test.bearer {
@@ -230,9 +211,8 @@ func TestRestore(t *testing.T) {
 			t.Errorf("bearer only, %s: %s: %q, want %q", test.field, value, got, want)
 		}
 	}
-	if value := basic("u", fewEnv["TOK"]); bearerOnly.Restore(here, "Authorization", value) != value {
-		t.Error("Basic is restored where only bearer is named")
-	}
+	shown := basic("u", fewEnv["TOK"])
+	rig.Is(t, bearerOnly.Restore(here, "Authorization", shown), shown, "Basic where only bearer is named")
 
 	value := "Bearer " + place
 	for _, test := range []struct {
@@ -267,12 +247,8 @@ func TestRestore(t *testing.T) {
 		{Destination{true, "a.w.test", 443, "/"}, false},
 		{Destination{true, "aw.test", 8443, "/"}, false},
 	} {
-		if got := b.Restore(test.to, "Authorization", value); (got != value) != test.want {
-			t.Errorf("%+v: %v", test.to, got != value)
-		}
-		if bound := b.Bound(test.to.TLS, test.to.Host, test.to.Port); test.want && !bound {
-			t.Errorf("%+v is not bound", test.to)
-		}
+		rig.Is(t, b.Restore(test.to, "Authorization", value) != value, test.want, "%+v: restored", test.to)
+		rig.Is(t, test.want && !b.Bound(test.to.TLS, test.to.Host, test.to.Port), false, "%+v is not bound", test.to)
 	}
 }
 
@@ -314,17 +290,10 @@ func TestBuiltin(t *testing.T) {
 		rig.Must(t, err)
 		to.Host, to.Port = p.host, p.port
 		name, value, _ := strings.Cut(test.environ[0], "=")
-		if env[name] == value {
-			t.Errorf("%s is not masked", name)
-		}
-		shown := "Bearer " + env[name]
-		got := b.Restore(to, "Authorization", shown)
-		if want := "Bearer " + value; test.want && got != want || !test.want && got != shown {
-			t.Errorf("%v at %s: restored %v", test.environ, test.where, got != shown)
-		}
-		if b.Bound(to.TLS, to.Host, to.Port) != test.want {
-			t.Errorf("%v at %s: bound %v", test.environ, test.where, !test.want)
-		}
+		rig.Is(t, env[name] == value, false, "%s is shown", name)
+		want := map[bool]string{true: value, false: env[name]}[test.want]
+		rig.Is(t, b.Restore(to, "Authorization", "Bearer "+env[name]), "Bearer "+want, "%v at %s", test.environ, test.where)
+		rig.Is(t, b.Bound(to.TLS, to.Host, to.Port), test.want, "%v at %s: bound", test.environ, test.where)
 	}
 }
 
@@ -363,15 +332,14 @@ func TestIgnoredProviders(t *testing.T) {
 		{"x", with(func(p *Provider) { p.Auth = []string{"digest"} }), "is not one of bearer"},
 	} {
 		_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret, "BAD=http://not.loopback"}, Providers: map[string]Provider{test.name: test.provider}})
-		if env["TOK"] != secret || strings.Count(log, "\n") != 1 || !strings.Contains(log, test.reason) || strings.Contains(log, "not.loopback") {
-			t.Errorf("%s: %q, %s", test.reason, env["TOK"], log)
-		}
+		rig.Is(t, env["TOK"], secret, "%s: the variable", test.reason)
+		rig.Is(t, strings.Count(log, "\n"), 1, "%s: lines of %s", test.reason, log)
+		rig.Is(t, strings.Contains(log, test.reason) && !strings.Contains(log, "not.loopback"), true, "%s is the reason in %s", test.reason, log)
 	}
 	for _, text := range []string{"http://d.test", "https://", "https:///x", "ftp://d.test", "https://u@d.test", "https://d.test?q", "https://d.test#f", "https://d.test:0", "https://d.test:x", "https://d.test:65536", "https://d.test/a/../b", "https://d.test/%2e", "d..test", "http://*.localhost", ""} {
 		_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret}, Providers: map[string]Provider{"x": with(func(p *Provider) { p.URLPrefixes = []string{text} })}})
-		if env["TOK"] != secret || !strings.Contains(log, "destination") {
-			t.Errorf("%q: %q, %s", text, env["TOK"], log)
-		}
+		rig.Is(t, env["TOK"], secret, "%q: the variable", text)
+		rig.Is(t, strings.Contains(log, "destination"), true, "%q: %s names what is wrong", text, log)
 	}
 	for text, want := range map[string]destination{
 		"https://d.test":         {tls: true, host: "d.test", port: 443},
@@ -383,14 +351,11 @@ func TestIgnoredProviders(t *testing.T) {
 		"http://[::1]:80/x":      {host: "::1", port: 80, path: "/x"},
 		"https://localhost":      {tls: true, host: "localhost", port: 443},
 	} {
-		if got, err := parsePlace(text); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
+		rig.Is(t, rig.Value(parsePlace(text)), want, "%s", text)
 	}
 	_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret, "TOK2=" + secret}, Providers: map[string]Provider{"a": good, "b": good}}, secret)
-	if env["TOK"] != env["TOK2"] || !strings.Contains(log, "provider=b") {
-		t.Errorf("the second provider of a variable: %v, %s", env, log)
-	}
+	rig.Is(t, env["TOK2"], env["TOK"], "the placeholder of the same value")
+	rig.Is(t, strings.Contains(log, "provider=b"), true, "%s names the second provider of a variable", log)
 }
 
 // TestHiddenProvider: what the variables of an operator's provider hold is masked or removed,
@@ -409,9 +374,9 @@ func TestHiddenProvider(t *testing.T) {
 		earlier := mine["mine"]
 		earlier.Env = []string{"GITHUB_TOKEN"}
 		_, env, _ := masked(t, Config{Environ: []string{"PATH=/bin", "TOK=" + other, "COPY=a " + other}, Operator: map[string]Provider{"earlier": earlier, "x": p}}, other)
-		if _, ok := env["TOK"]; ok || env["PATH"] != "/bin" {
-			t.Errorf("%+v: %v", p, env)
-		}
+		_, there := env["TOK"]
+		rig.Is(t, there, false, "%+v: it is there", p)
+		rig.Is(t, env["PATH"], "/bin", "PATH")
 	}
 }
 
@@ -442,21 +407,15 @@ func TestShapes(t *testing.T) {
 			next := s.texts(len(value))
 			for i := range 20 {
 				text := next(rand.New(rand.NewPCG(1, uint64(i))))
-				if len(text) != len(value) || !s.whole.MatchString(text) {
-					t.Errorf("%s: %q for %q", pattern, text, value)
-				}
+				rig.Is(t, len(text) == len(value) && s.whole.MatchString(text), true, "%s: %q is like %q", pattern, text, value)
 				seen[text] = true
 			}
-			if len(seen) < 2 {
-				t.Errorf("%s: %q has the placeholders %v", pattern, value, seen)
-			}
+			rig.Is(t, len(seen) >= 2, true, "%s: %q has the placeholders %v", pattern, value, seen)
 		}
 	}
 	s, err := newShape("tok_[a-z]{20}")
 	rig.Must(t, err)
-	if s.texts(23) != nil {
-		t.Error("there are texts of another length")
-	}
+	rig.Is(t, s.texts(23) == nil, true, "there are no texts of another length")
 }
 
 // TestOperator: of a variable that an operator names, nobody else says what it is: neither what is
@@ -479,14 +438,11 @@ func TestOperator(t *testing.T) {
 		for _, tt := range []struct{ host, path, want string }{
 			{"api.github.com", "/repos/us/x", token}, {"api.github.com", "/user", placeholder}, {"github.com", "/", placeholder}, {"client.example", "/", placeholder},
 		} {
-			if got := b.Restore(Destination{TLS: true, Host: tt.host, Port: 443, Path: tt.path}, "Authorization", "Bearer "+placeholder); got != "Bearer "+tt.want {
-				t.Errorf("%s%s gets %s", tt.host, tt.path, got)
-			}
+			got := b.Restore(Destination{TLS: true, Host: tt.host, Port: 443, Path: tt.path}, "Authorization", "Bearer "+placeholder)
+			rig.Is(t, got, "Bearer "+tt.want, "%s%s gets", tt.host, tt.path)
 		}
 	}
-	if len(b.byPlaceholder) != 1 || b.byPlaceholder[other] != nil {
-		t.Errorf("%d credentials, want that of the operator alone", len(b.byPlaceholder))
-	}
+	rig.Is(t, len(b.byPlaceholder), 1, "credentials")
 }
 
 // FuzzPlaceholder: whatever the pattern and the value, the environment does not show the value
@@ -545,14 +501,11 @@ func FuzzRestore(f *testing.F) {
 		if got == value {
 			return
 		}
-		if !strings.HasPrefix(path, "/api") || !slices.Contains([]string{"authorization", "x-key"}, strings.ToLower(field)) {
-			t.Errorf("%q: %q at %q gives %q", field, value, path, got)
-		}
+		here := strings.HasPrefix(path, "/api") && slices.Contains([]string{"authorization", "x-key"}, strings.ToLower(field))
+		rig.Is(t, here, true, "%q: %q at %q gives %q", field, value, path, got)
 		if scheme, text, _ := strings.Cut(value, " "); strings.EqualFold(scheme, "basic") {
 			decoded, err := base64.StdEncoding.DecodeString(strings.Trim(text, " "))
-			if err != nil || !strings.Contains(string(decoded), placeholder) {
-				t.Errorf("%q gives %q", value, got)
-			}
+			rig.Is(t, err == nil && strings.Contains(string(decoded), placeholder), true, "%q gives %q", value, got)
 		} else if !strings.Contains(value, placeholder) || strings.Contains(got, placeholder) {
 			t.Errorf("%q gives %q", value, got)
 		}
@@ -570,9 +523,8 @@ func FuzzDestination(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !p.tls && !p.loopback() || p.port == 0 || strings.ContainsAny(text, "@?#") || strings.HasSuffix(p.path, "/") {
-			t.Errorf("%q is %+v", text, p)
-		}
+		rig.Is(t, (p.tls || p.loopback()) && p.port > 0, true, "%q is %+v", text, p)
+		rig.Is(t, strings.ContainsAny(text, "@?#") || strings.HasSuffix(p.path, "/"), false, "%q is %+v", text, p)
 		to := Destination{TLS: p.tls, Host: p.host, Port: p.port, Path: p.path + path}
 		if p.wildcard {
 			to.Host = "x." + p.host

@@ -62,9 +62,8 @@ func TestHost(t *testing.T) {
 		{"pub.\u00adtest", ""},
 	} {
 		got, err := Host(test.text)
-		if got != test.want || (err == nil) != (test.want != "") {
-			t.Errorf("%q: %q, %v; want %q", test.text, got, err, test.want)
-		}
+		rig.Is(t, got, test.want, "%q", test.text)
+		rig.Is(t, err == nil, test.want != "", "%q: %v: it is a host", test.text, err)
 	}
 }
 
@@ -97,13 +96,7 @@ func TestSpecial(t *testing.T) {
 	} {
 		addr := netip.MustParseAddr(text)
 		rig.Is(t, special(addr), want, "%s", text)
-		if addr.Is4() {
-			if mapped := netip.AddrFrom16(addr.As16()); special(mapped) != want {
-				t.Errorf("%s: %v", mapped, !want)
-			}
-		}
+		rig.Is(t, !addr.Is4() || special(netip.AddrFrom16(addr.As16())) == want, true, "%s, mapped", text)
 	}
-	if !special(netip.Addr{}) {
-		t.Error("no address is a public one")
-	}
+	rig.Is(t, special(netip.Addr{}), true, "no address is special")
 }

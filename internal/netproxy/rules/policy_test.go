@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -58,14 +59,9 @@ func TestCompileErrors(t *testing.T) {
 		{"a", "none", `domain pattern a: action "none" is none of allow, deny, ask`},
 	} {
 		_, err := Compile(Rules{Domains: map[string]Action{test.pattern: test.action}})
-		if err == nil || err.Error() != test.want {
-			t.Errorf("%q %s: %v, want %s", test.pattern, test.action, err, test.want)
-		}
-		if test.action != Allow {
-			continue
-		}
-		if _, err := Compile(Rules{Review: []string{test.pattern}}); err == nil || err.Error() != test.want {
-			t.Errorf("%q in review: %v, want %s", test.pattern, err, test.want)
+		rig.Is(t, fmt.Sprint(err), test.want, "%q %s", test.pattern, test.action)
+		if test.action == Allow {
+			rig.Is(t, fmt.Sprint(rig.Err(Compile(Rules{Review: []string{test.pattern}}))), test.want, "%q in review", test.pattern)
 		}
 	}
 }
@@ -107,8 +103,8 @@ func TestPatterns(t *testing.T) {
 		for host := range strings.FieldsSeq(test.allowed) {
 			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), allowed, "%s, %s", test.pattern, host)
 			rig.Is(t, asks.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "review of %s, %s", test.pattern, host)
-			if v := denies.Judge(Request{HTTP, host, 80, "GET"}); denies != p && v != denied {
-				t.Errorf("deny of %s, %s: %+v", test.pattern, host, v)
+			if denies != p {
+				rig.Is(t, denies.Judge(Request{HTTP, host, 80, "GET"}), denied, "deny of %s, %s", test.pattern, host)
 			}
 		}
 		for host := range strings.FieldsSeq(test.other) {
@@ -238,9 +234,9 @@ func TestAddresses(t *testing.T) {
 			rig.Is(t, v, (Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonPolicyDenied}), "%s", test.name)
 			dialled = dialled || refused
 		}
-		if v, refused := p.JudgeAddresses(r, addrs); v != local || refused != test.resolved {
-			t.Errorf("%s: %+v, %v", test.name, v, refused)
-		}
+		v, refused := p.JudgeAddresses(r, addrs)
+		rig.Is(t, v, local, "%s", test.name)
+		rig.Is(t, refused, test.resolved, "%s: refused when resolved", test.name)
 		rig.Is(t, dialled, test.dialled, "%s: refused at the dial", test.name)
 	}
 }
@@ -265,15 +261,13 @@ func TestMethods(t *testing.T) {
 		{Request{Connect, "d.test", 443, "CONNECT"}, true, mitm, false},
 		{Request{SOCKS5TCP, "d.test", 443, ""}, false, mitm, true},
 	} {
-		if v, refused := p.JudgeMethod(test.r, test.intercepted); v != test.want || refused != test.refused {
-			t.Errorf("%+v: %+v, %v", test.r, v, refused)
-		}
-		if _, refused := compile(t, Rules{}).JudgeMethod(test.r, test.intercepted); refused {
-			t.Errorf("%+v is refused in full mode", test.r)
-		}
-		if _, refused := compile(t, Rules{}).Under(p).JudgeMethod(test.r, test.intercepted); refused != test.refused {
-			t.Errorf("%+v under a limited ceiling: %v", test.r, refused)
-		}
+		v, refused := p.JudgeMethod(test.r, test.intercepted)
+		rig.Is(t, v, test.want, "%+v", test.r)
+		rig.Is(t, refused, test.refused, "%+v is refused", test.r)
+		_, refused = compile(t, Rules{}).JudgeMethod(test.r, test.intercepted)
+		rig.Is(t, refused, false, "%+v is refused in full mode", test.r)
+		_, refused = compile(t, Rules{}).Under(p).JudgeMethod(test.r, test.intercepted)
+		rig.Is(t, refused, test.refused, "%+v is refused under a limited ceiling", test.r)
 	}
 }
 
@@ -301,14 +295,11 @@ func TestCeiling(t *testing.T) {
 		rig.Is(t, client.Judge(test.r), test.want, "%+v", test.r)
 	}
 	r := Request{HTTP, "a.ok.test", 80, "GET"}
-	if _, refused := client.JudgeAddresses(r, []netip.Addr{netip.MustParseAddr("10.0.0.1")}); !refused {
-		t.Error("an address is local, and the operator does not allow that")
-	}
-	if _, refused := client.JudgeDial(r, netip.MustParseAddr("10.0.0.1")); !refused {
-		t.Error("the address is dialled")
-	}
-	if !compile(t, Rules{Limited: true}).Limited() || client.Limited() {
-		t.Error("the mode is not that of both")
-	}
+	_, refused := client.JudgeAddresses(r, []netip.Addr{netip.MustParseAddr("10.0.0.1")})
+	rig.Is(t, refused, true, "a local address, which the operator does not allow, is refused")
+	_, refused = client.JudgeDial(r, netip.MustParseAddr("10.0.0.1"))
+	rig.Is(t, refused, true, "to dial the address is refused")
+	rig.Is(t, compile(t, Rules{Limited: true}).Limited(), true, "limited")
+	rig.Is(t, client.Limited(), false, "limited as neither is")
 	rig.Is(t, compile(t, Rules{}).Under(operator).Judge(r), notAllowed, "a client that lists nothing")
 }

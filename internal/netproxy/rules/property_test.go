@@ -54,23 +54,17 @@ func TestCeilingTightens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, errA := Compile(drawRules(t))
 		b, errB := Compile(drawRules(t))
-		if errA != nil || errB != nil {
-			t.Fatal(errA, errB)
-		}
+		rig.Must(t, errA, errB)
 		r, addr := drawRequest(t), addresses.Draw(t, "address")
 		both := a.Under(b)
 		got, one, other := both.Judge(r), a.Judge(r), b.Judge(r)
-		if got.rank() < one.rank() || got.rank() < other.rank() {
-			t.Fatalf("%+v: %+v under %+v gives %+v", r, one, other, got)
-		}
+		rig.Is(t, got.rank() >= max(one.rank(), other.rank()), true, "%+v: %+v under %+v gives %+v, which is as strict", r, one, other, got)
 		for _, judge := range []func(*Hosts) bool{
 			func(p *Hosts) bool { _, refused := p.JudgeAddresses(r, []netip.Addr{addr}); return refused },
 			func(p *Hosts) bool { _, refused := p.JudgeDial(r, addr); return refused },
 			func(p *Hosts) bool { _, refused := p.JudgeMethod(r, false); return refused },
 		} {
-			if judge(both) != (judge(a) || judge(b)) {
-				t.Fatalf("%+v at %s: the stricter does not win", r, addr)
-			}
+			rig.Is(t, judge(both), judge(a) || judge(b), "%+v at %s: refused by both together", r, addr)
 		}
 	})
 }
@@ -85,9 +79,8 @@ func TestMoreEntries(t *testing.T) {
 		rules.Review = append(rules.Review, patterns.Draw(t, "more"))
 		after, err := Compile(rules)
 		rig.Must(t, err)
-		if v, w := before.Judge(r), after.Judge(r); w.rank() < v.rank() {
-			t.Fatalf("%+v: %+v, then %+v", r, v, w)
-		}
+		v, w := before.Judge(r), after.Judge(r)
+		rig.Is(t, w.rank() >= v.rank(), true, "%+v: %+v, then %+v: it is as strict", r, v, w)
 	})
 }
 
@@ -122,9 +115,7 @@ func TestMatching(t *testing.T) {
 			s.add(p)
 			want = want || (p.port == 0 || p.port == port) && expression(p, s.wide).MatchString(host)
 		}
-		if got := s.matches(host, port); got != want {
-			t.Fatalf("%s:%d: %v", host, port, got)
-		}
+		rig.Is(t, s.matches(host, port), want, "%s:%d", host, port)
 	})
 }
 
@@ -137,17 +128,10 @@ func FuzzHost(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := Host(host); err != nil || again != host {
-			t.Errorf("%q is %q, which is %q, %v", text, host, again, err)
-		}
-		if len(host) > maxHost || strings.ContainsAny(host, "%@/[]*? \r\n\x00") || strings.ToLower(host) != host {
-			t.Errorf("%q is %q", text, host)
-		}
-		for i := range len(host) {
-			if host[i] >= 0x80 {
-				t.Errorf("%q is %q", text, host)
-			}
-		}
+		rig.Is(t, rig.Value(Host(host)), host, "%q, again", text)
+		rig.Is(t, len(host) <= maxHost && !strings.ContainsAny(host, "%@/[]*? \r\n\x00"), true, "%q is %q", text, host)
+		rig.Is(t, strings.ToLower(host), host, "%q, in lower case", text)
+		rig.Is(t, strings.ContainsFunc(host, func(r rune) bool { return r >= 0x80 }), false, "%q is %q, beyond ASCII", text, host)
 	})
 }
 
@@ -161,15 +145,9 @@ func FuzzPattern(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, host string, port uint16, wide bool) {
 		p, err := parse(text)
 		if err != nil {
-			switch said := err.Error(); {
-			case said == errEmpty.Error():
-			case strings.HasPrefix(said, "unsupported "), strings.HasPrefix(said, "brackets "):
-				if !strings.HasSuffix(said, ": "+text) {
-					t.Errorf("%q: %v", text, err)
-				}
-			default:
-				t.Errorf("%q: %v", text, err)
-			}
+			said := err.Error()
+			known := strings.HasPrefix(said, "unsupported ") || strings.HasPrefix(said, "brackets ")
+			rig.Is(t, said == errEmpty.Error() || known && strings.HasSuffix(said, ": "+text), true, "%q: %s: an error of the contract", text, said)
 			return
 		}
 		if host, err = Host(host); err != nil {
@@ -193,17 +171,11 @@ func FuzzAddress(f *testing.F) {
 		v4 := netip.AddrFrom4([4]byte(b))
 		want := special(v4)
 		for _, form := range []string{"::ffff:%s", "64:ff9b::%s"} {
-			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); special(addr) != want {
-				t.Errorf("%s: %v", addr, !want)
-			}
+			rig.Is(t, special(netip.MustParseAddr(fmt.Sprintf(form, v4))), want, form, v4)
 		}
-		if addr := netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]}); special(addr) != want {
-			t.Errorf("%s: %v", addr, !want)
-		}
+		rig.Is(t, special(netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]})), want, "6to4 of %s", v4)
 		for _, form := range []string{"::%s", "::ffff:0:%s", "64:ff9b:1::%s"} {
-			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); !special(addr) {
-				t.Errorf("%s is public", addr)
-			}
+			rig.Is(t, special(netip.MustParseAddr(fmt.Sprintf(form, v4))), true, form, v4)
 		}
 	})
 }

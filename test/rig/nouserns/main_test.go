@@ -103,14 +103,11 @@ func TestLaunch(t *testing.T) {
 				rig.Is(t, got.Refused[name], errno, "%s", name)
 			}
 			for _, set := range []string{"CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd"} {
-				if got.Status[set] != none && (set != "CapBnd" || os.Getuid() == 0) {
-					t.Errorf("%s is %s", set, got.Status[set])
-				}
+				rig.Is(t, got.Status[set] == none || set == "CapBnd" && os.Getuid() != 0, true, "%s is %s", set, got.Status[set])
 			}
 			rig.Is(t, got.Status["NoNewPrivs"], "1", "no_new_privs")
-			if got.UID != tt.uid || tt.uid == 1000 && got.Status["Groups"] != "" {
-				t.Errorf("uid %d with the groups %q, want %d", got.UID, got.Status["Groups"], tt.uid)
-			}
+			rig.Is(t, got.UID, tt.uid, "uid")
+			rig.Is(t, tt.uid == 1000 && got.Status["Groups"] != "", false, "the groups %q are left", got.Status["Groups"])
 		})
 	}
 }
@@ -124,21 +121,13 @@ func launched(t *testing.T, flags ...string) probed {
 	dir := rig.Value(os.MkdirTemp("", "nouserns"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "probe")
-	// A child that another test forks meanwhile would have the file open for writing, and so
-	// would keep it from being executed.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, program, 0o755)
-	syscall.ForkLock.RUnlock()
-	rig.Must(t, err)
-	rig.Must(t, os.Chmod(dir, 0o755))
+	rig.Must(t, rig.WriteProgram(path, program), os.Chmod(dir, 0o755))
 	cmd := exec.CommandContext(t.Context(), path, append(flags, "--", path)...)
 	cmd.Env = append(os.Environ(), part+"=launcher")
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	rig.Must(t, err)
 	var got probed
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%s: %v", out, err)
-	}
+	rig.Must(t, json.Unmarshal(out, &got))
 	return got
 }
