@@ -60,9 +60,8 @@ func TestAssertionVector(t *testing.T) {
 	a := &Assertion{RuntimeID: v.RuntimeID, TaskID: v.Assertion.TaskID, Time: at.Add(999 * time.Millisecond)}
 	rig.Is(t, string(a.text()), v.Assertion.Text, "signed text")
 	header, err := a.header(private)
-	if err != nil || header != v.Assertion.Header {
-		t.Errorf("header = %q, %v, want %q", header, err, v.Assertion.Header)
-	}
+	rig.Must(t, err)
+	rig.Is(t, header, v.Assertion.Header, "header")
 	parsed := rig.Value(ParseAssertion(v.Assertion.Header))
 	if parsed.RuntimeID != v.RuntimeID || parsed.TaskID != v.Assertion.TaskID || !parsed.Time.Equal(at) {
 		t.Errorf("parsed %+v", parsed)
@@ -108,9 +107,7 @@ func TestParseAssertionStrict(t *testing.T) {
 	v := readVectors(t)
 	encode := func(text string) string { return assertionScheme + base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	change := func(old, new string) string {
-		if !strings.Contains(v.Assertion.JSON, old) {
-			t.Fatalf("no %q in the vector", old)
-		}
+		rig.Is(t, strings.Contains(v.Assertion.JSON, old), true, "%q is in the vector", old)
 		return encode(strings.Replace(v.Assertion.JSON, old, new, 1))
 	}
 	for name, header := range map[string]string{
@@ -151,9 +148,7 @@ func TestParseAssertionStrict(t *testing.T) {
 		"signature line break": change(`evYB`, `evYB\n`),
 		"signature loose bits": change(`TCw==`, `TCx==`),
 	} {
-		if _, err := ParseAssertion(header); err == nil {
-			t.Errorf("%s: accepted %q", name, header)
-		}
+		rig.Is(t, rig.Err(ParseAssertion(header)) == nil, false, "%s: accepted %q", name, header)
 	}
 	// The sender may order the members as it likes, and put blanks between them.
 	// The reference's registry may be as lenient.
@@ -176,9 +171,7 @@ func FuzzParseAssertion(f *testing.F) {
 		}
 		header := rig.Value(a.header(private))
 		again, err := ParseAssertion(header)
-		if err != nil {
-			t.Fatalf("what %q became is refused: %v", text, err)
-		}
+		rig.Must(t, err)
 		if again.RuntimeID != a.RuntimeID || again.TaskID != a.TaskID || !again.Time.Equal(a.Time) {
 			t.Errorf("%q became %+v", text, again)
 		}

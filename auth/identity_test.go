@@ -133,18 +133,16 @@ func TestTaskRegistrationVector(t *testing.T) {
 	id := &identity{runtimeID: v.RuntimeID, key: &key}
 	base := rig.Value(url.Parse(service.server.URL))
 	task, err := id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)
-	if err != nil || task != "task-1" {
-		t.Errorf("registerTask = %q, %v", task, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, task, "task-1", "registerTask")
 	want := `{"timestamp":"` + v.Task.Timestamp + `","signature":"` + v.Task.Signature + `"}`
 	rig.Is(t, service.requests()[0].body, want, "body")
 	if got := service.requests()[0].header.Get("User-Agent"); !strings.HasPrefix(got, "codex_cli_rs/0.169.0 (") {
 		t.Errorf("user agent %q", got)
 	}
 	opened, err := openTask(key, v.Encrypted.ID)
-	if err != nil || opened != v.Encrypted.Plaintext {
-		t.Errorf("openTask = %q, %v, want %q", opened, err, v.Encrypted.Plaintext)
-	}
+	rig.Must(t, err)
+	rig.Is(t, opened, v.Encrypted.Plaintext, "openTask")
 }
 
 func TestTaskAnswers(t *testing.T) {
@@ -243,9 +241,7 @@ func TestAgentIdentityRefused(t *testing.T) {
 	} {
 		_, err := NewAgentIdentity(t.Context(), tt.cfg)
 		failed(t, tt.name, err, tt.wantErr)
-		if unreachable := strings.Contains(tt.name, "unreachable"); unreachable != errors.Is(err, ErrTemporary) {
-			t.Errorf("%s: error %v, want temporary %v", tt.name, err, unreachable)
-		}
+		rig.Is(t, errors.Is(err, ErrTemporary), strings.Contains(tt.name, "unreachable"), "%s: %v is temporary", tt.name, err)
 	}
 }
 

@@ -39,9 +39,7 @@ func TestKeyFile(t *testing.T) {
 	}
 	again := func(want bool) {
 		t.Helper()
-		if retry, err := source.Unauthorized(t.Context()); retry != want || err != nil {
-			t.Errorf("after a 401: %v, %v; want %v", retry, err, want)
-		}
+		rig.Is(t, fmt.Sprint(source.Unauthorized(t.Context())), fmt.Sprint(want, nil), "after a 401")
 	}
 	sends("sk-first")
 	again(false)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -185,9 +186,7 @@ func TestRefresh(t *testing.T) {
 			rig.Must(t, err)
 			s := open(t, dir, service)
 			if tt.forced {
-				if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
-					t.Fatalf("Unauthorized = %v, %v", retry, err)
-				}
+				rig.Is(t, fmt.Sprint(s.Unauthorized(t.Context())), "true <nil>", "Unauthorized")
 			}
 			want := http.Header{"Authorization": {"Bearer " + newToken}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
 			for range 2 {
@@ -215,20 +214,14 @@ func TestRefresh(t *testing.T) {
 			maps.Copy(wantFile["tokens"].(map[string]any), map[string]any{"access_token": newToken, "refresh_token": "ref2"})
 			rig.Same(t, "auth.json", wantFile, after)
 			info, err := os.Stat(path)
-			if err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("auth.json has mode %v, %v, want 0600", info.Mode(), err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, info.Mode().Perm(), 0o600, "the mode of auth.json")
 			// A sandbox would not hide a new file in the place of the old one.
-			if !os.SameFile(original, info) {
-				t.Error("auth.json is another file")
-			}
+			rig.Is(t, os.SameFile(original, info), true, "auth.json is the same file")
 			entries, err := os.ReadDir(dir)
-			if err != nil || len(entries) != 2 {
-				t.Errorf("%d files in the folder, %v, want 2", len(entries), err)
-			}
-			if link, err := os.Readlink(path); err != nil || link != "real.json" {
-				t.Errorf("auth.json is no link any more: %v", err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, len(entries), 2, "files in the folder")
+			rig.Is(t, fmt.Sprint(os.Readlink(path)), fmt.Sprint("real.json", nil), "the link auth.json")
 		})
 	}
 }
@@ -251,9 +244,7 @@ func TestRefreshOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 16 {
 			wg.Go(func() {
-				if err := f(s); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
+				rig.Is(t, f(s), nil, "%s", name)
 			})
 		}
 		wg.Wait()
@@ -270,9 +261,7 @@ func TestRefreshByAnother(t *testing.T) {
 	theirs := accessToken(2 * time.Hour)
 	other := home(t, map[string]any{"tokens.access_token": theirs})
 	rig.Must(t, os.Rename(filepath.Join(other, "auth.json"), filepath.Join(dir, "auth.json")))
-	if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
-		t.Fatalf("Unauthorized = %v, %v", retry, err)
-	}
+	rig.Is(t, fmt.Sprint(s.Unauthorized(t.Context())), "true <nil>", "Unauthorized")
 	wantAuthorization(t, "of the other program", s, "Bearer "+theirs)
 	rig.Is(t, len(service.requests()), 0, "refreshes")
 	stranger := home(t, map[string]any{"tokens.account_id": "acct-2"})
@@ -350,9 +339,7 @@ func TestRefreshUnsaved(t *testing.T) {
 	var log bytes.Buffer
 	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 	wantAuthorization(t, "the new token", s, "Bearer "+newToken)
-	if !strings.Contains(log.String(), "cannot be saved") {
-		t.Errorf("log: %s", log.String())
-	}
+	rig.Is(t, strings.Contains(log.String(), "cannot be saved"), true, "the log says why: %s", log.String())
 }
 
 func TestRefreshWithoutRefreshToken(t *testing.T) {
@@ -374,9 +361,7 @@ func FuzzParseAuthFile(f *testing.F) {
 		}
 		fresh := &tokens{id: idToken, access: "new", refresh: "ref2", lastRefresh: time.Unix(1795177927, 0)}
 		encoded, err := file.encode(fresh)
-		if err != nil {
-			t.Fatalf("%q cannot be written: %v", data, err)
-		}
+		rig.Must(t, err)
 		again, err := parseAuthFile(encoded)
 		if err != nil || again.signIn == nil {
 			t.Fatalf("%q became %q: %v", data, encoded, err)
@@ -404,7 +389,5 @@ func TestWriteAuthFile(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
 	}
-	if err := writeAuthFile(path+".missing", nil); err == nil {
-		t.Error("a file was made where there is none")
-	}
+	rig.Is(t, writeAuthFile(path+".missing", nil) == nil, false, "a file was made where there is none")
 }

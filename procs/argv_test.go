@@ -31,9 +31,7 @@ func TestClipArgv(t *testing.T) {
 		size := 0
 		for _, arg := range got {
 			size += 16 + len(arg)
-			if !utf8.ValidString(arg) {
-				t.Errorf("%s: %q is cut inside a character", tt.name, arg)
-			}
+			rig.Is(t, utf8.ValidString(arg), true, "%s: %q ends with a whole character", tt.name, arg)
 		}
 		if size > keptArgv || cap(got) > keptArgv/16 {
 			t.Errorf("%s: %d bytes kept in %d places", tt.name, size, cap(got))
@@ -51,9 +49,7 @@ func TestArgvIsCopied(t *testing.T) {
 		t.Errorf("%d bytes kept of the argument, want at most %d", len(got[1]), keptArgv)
 	}
 	argv[0] = "changed"
-	if got := p.Argv()[0]; got != "true" {
-		t.Errorf("Argv()[0] = %q after the caller changed its slice", got)
-	}
+	rig.Is(t, p.Argv()[0], "true", "Argv()[0] after the caller changed its slice")
 }
 
 func TestTooLong(t *testing.T) {

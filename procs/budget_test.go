@@ -28,13 +28,9 @@ func TestBudgetOrder(t *testing.T) {
 	check := func(step string, want ...int) {
 		t.Helper()
 		for i, l := range []*log{first, second, third, live, writer} {
-			if got := len(l.read(0, nil).Chunks); got != want[i] {
-				t.Errorf("%s: log %d keeps %d chunks, want %d", step, i, got, want[i])
-			}
+			rig.Is(t, len(l.read(0, nil).Chunks), want[i], "%s: chunks that log %d keeps", step, i)
 		}
-		if used := b.Used(); used > b.Max {
-			t.Errorf("%s: %d bytes in use, want at most %d", step, used, b.Max)
-		}
+		rig.Is(t, max(b.Used(), b.Max), b.Max, "%s: bytes in use, at most", step)
 	}
 	write(first, 1)
 	write(second, 2)

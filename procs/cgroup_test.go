@@ -60,9 +60,7 @@ func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 // nothingIn fails if there are control groups in dir.
 func nothingIn(t rig.T, dir string) {
 	t.Helper()
-	if left := groupsIn(dir); len(left) != 0 {
-		t.Errorf("%q are left", left)
-	}
+	rig.Is(t, len(groupsIn(dir)), 0, "groups that are left")
 }
 
 // removeCgroups removes a control group with all below it.
@@ -173,9 +171,7 @@ func cgroupMembers(t rig.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	firstLine(t, cmd)
 	rig.Must(t, errors.Join(killMembers(group.dir.Name()), awaitEmpty(group.dir.Name(), maxCgroupWait)))
-	if err := cmd.Wait(); err == nil {
-		t.Fatalf("the first one was not killed")
-	}
+	rig.Is(t, cmd.Wait() == nil, false, "the first one was not killed")
 	fmt.Println("killed")
 	rig.Must(t, errors.Join(group.Close(), c.Close()))
 }
@@ -214,9 +210,7 @@ func TestCgroupEnable(t *testing.T) {
 		t.Error(out)
 	}
 	// The next agent removes the group.
-	if len(groupsIn(dir)) == 0 {
-		t.Fatal("there is nothing to be swept")
-	}
+	rig.Is(t, len(groupsIn(dir)) == 0, false, "there is nothing to be swept")
 	sweepCgroups(dir)
 	nothingIn(t, dir)
 }
@@ -233,9 +227,7 @@ func cgroupEnable(t rig.T) {
 	rig.Must(t, err)
 	enabled, err := os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers"))
 	rig.Must(t, err)
-	if strings.TrimSpace(string(enabled)) != name {
-		t.Fatalf("a group has %q, want %q", enabled, name)
-	}
+	rig.Is(t, strings.TrimSpace(string(enabled)), name, "controllers of a group")
 	if got := membersOf(filepath.Join(base.Name(), "agent")); len(got) != 1 || got[0] != strconv.Itoa(os.Getpid()) {
 		t.Fatalf("%q are in the agent's leaf", got)
 	}
@@ -446,13 +438,9 @@ func cgroupClose(t rig.T) {
 	cmd := exec.Command("sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	rig.Must(t, cmd.Start())
-	if err := os.Remove(group.dir.Name()); !errors.Is(err, unix.EBUSY) {
-		t.Fatalf("removing a group with members: %v", err)
-	}
+	rig.Is(t, os.Remove(group.dir.Name()), error(unix.EBUSY), "removing a group with members")
 	rig.Must(t, errors.Join(group.Close(), group.Close(), c.Close()))
-	if err := cmd.Wait(); err == nil {
-		t.Fatalf("the member was not killed")
-	}
+	rig.Is(t, cmd.Wait() == nil, false, "the member was not killed")
 	fmt.Println("closed")
 }
 

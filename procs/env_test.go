@@ -137,9 +137,7 @@ func FuzzEnvPolicy(f *testing.F) {
 			Exclude: []string{exclude}, Set: map[string]string{name: value}, IncludeOnly: []string{include},
 		}
 		env := p.Environ([]string{name + "=server", "FIXED=1"}, nil)
-		if !slices.IsSorted(env) {
-			t.Errorf("not sorted: %q", env)
-		}
+		rig.Is(t, slices.IsSorted(env), true, "sorted: %q", env)
 		if len(include) > 8 || len(name) > 12 || !utf8.ValidString(include+name) {
 			return // this would take the model too long
 		}

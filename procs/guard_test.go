@@ -97,9 +97,7 @@ func TestGuardTable(t *testing.T) {
 
 	running, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
 	running.Begin()
-	if got := value(running); got != uint64(running.PID()) {
-		t.Errorf("slot of a running process is %#x, want its pid %#x", got, running.PID())
-	}
+	rig.Is(t, value(running), uint64(running.PID()), "the slot of a running process")
 	left, _ := run(t, Spec{Argv: sh("sleep 60 >/dev/null 2>&1 & exit 0"), Guard: guard})
 	if want := uint64(left.PID()) | left.group.known<<guardPID; value(left) != want || left.group.known == 0 {
 		t.Errorf("slot of a leaderless group is %#x, want %#x, reaped at %d", value(left), want, left.group.known)
@@ -134,12 +132,8 @@ func TestGuardJobs(t *testing.T) {
 			job, escaped := openJobs(t, firstLine(t, agent))
 			rig.Must(t, agent.Process.Kill())
 			_ = agent.Wait() // it was killed
-			if !endsWithin(t, job, waitMs) {
-				t.Error("a job survived the agent")
-			}
-			if endsWithin(t, escaped, 0) {
-				t.Error("a process in a session of its own was killed")
-			}
+			rig.Is(t, endsWithin(t, job, waitMs), true, "the job has ended with the agent")
+			rig.Is(t, endsWithin(t, escaped, 0), false, "a process in a session of its own was killed")
 		})
 	}
 }
@@ -160,9 +154,7 @@ func TestGuardRestart(t *testing.T) {
 			rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
-	if killed != 1 {
-		t.Fatalf("%d processes are our guard, want 1", killed)
-	}
+	rig.Is(t, killed, 1, "processes that are our guard")
 	rig.Until(t, "the end of the guard is noticed", func() bool {
 		guard.mu.Lock()
 		defer guard.mu.Unlock()
@@ -192,7 +184,5 @@ func TestGuardMainSpares(t *testing.T) {
 		table = binary.NativeEndian.AppendUint64(table, v)
 	}
 	rig.Must(t, killGuarded(bytes.NewReader(table)))
-	if !p.Terminate() {
-		t.Error("a process was killed whose number the table gives to a dead leader")
-	}
+	rig.Is(t, p.Terminate(), true, "it was running, and not killed for the dead leader whose number the table gives")
 }

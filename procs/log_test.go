@@ -2,6 +2,7 @@ package procs
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,9 +117,7 @@ func TestChunksStay(t *testing.T) {
 		rig.Must(t, p.Wait(t.Context(), next-1))
 	}
 	for _, k := range kept {
-		if !bytes.Equal(k.chunk.Data, k.data) {
-			t.Fatalf("chunk %d changed after it was read", k.chunk.Seq)
-		}
+		rig.Same(t, fmt.Sprintf("chunk %d changed after it was read", k.chunk.Seq), k.data, k.chunk.Data)
 	}
 }
 
@@ -143,13 +142,9 @@ func TestLogModel(t *testing.T) {
 			if len(got.Chunks) != len(want) || len(want) > 0 && got.Chunks[0].Seq != want[0].Seq {
 				t.Fatalf("read(%d) of %d events: %d chunks, want %d", after, len(all), len(got.Chunks), len(want))
 			}
-			if l.budget.Used() != l.cost {
-				t.Fatalf("the budget counts %d bytes, the log %d", l.budget.Used(), l.cost)
-			}
+			rig.Is(t, l.budget.Used(), l.cost, "bytes that the budget counts")
 		}
 		l.free()
-		if used := l.budget.Used(); used != 0 {
-			t.Fatalf("%d bytes in use after the end", used)
-		}
+		rig.Is(t, l.budget.Used(), 0, "bytes in use after the end")
 	})
 }

@@ -69,9 +69,8 @@ func TestSearch(t *testing.T) {
 		found = path
 		return nil
 	})
-	if found != near+"/prog" || err != nil {
-		t.Errorf("in a relative element: %q, %v", found, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, found, near+"/prog", "in a relative element")
 	if err := Search("lookpath_test.go", "", []string{"PATH=/none:"}, nil); err != syscall.EACCES {
 		t.Errorf("in an empty element, by the name of this file: %v", err)
 	}

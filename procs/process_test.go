@@ -3,7 +3,7 @@ package procs
 import (
 	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,15 +35,11 @@ type recorder struct {
 func (r *recorder) sink(ev Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if want := uint64(len(r.events) + 1); ev.Seq != want {
-		r.t.Errorf("event %+v has number %d, want %d", ev.Kind, ev.Seq, want)
-	}
+	rig.Is(r.t, ev.Seq, uint64(len(r.events)+1), "the number of event %+v", ev.Kind)
 	if n := len(r.events); n > 0 && r.events[n-1].Kind == Closed {
 		r.t.Errorf("event %+v after Closed", ev)
 	}
-	if len(ev.Data) > chunkSize {
-		r.t.Errorf("chunk of %d bytes, want at most %d", len(ev.Data), chunkSize)
-	}
+	rig.Is(r.t, max(len(ev.Data), chunkSize), chunkSize, "bytes of a chunk, at most")
 	r.data = append(r.data, ev.Data...)
 	ev.Data = bytes.Clone(ev.Data)
 	r.events = append(r.events, ev)
@@ -182,9 +178,7 @@ func TestExitCode(t *testing.T) {
 					t.Errorf("State() = %v, %d, %v, %d, want true, %d, true, 3", exited, code, closed, next, tt.want)
 				}
 				rig.Is(t, rec.order(), "exited closed", "events")
-				if got := rec.events[0].ExitCode; got != tt.want {
-					t.Errorf("exit code %d in the event, want %d", got, tt.want)
-				}
+				rig.Is(t, rec.events[0].ExitCode, tt.want, "the exit code in the event")
 			})
 		}
 	}
@@ -229,9 +223,7 @@ func TestTerminalSize(t *testing.T) {
 	rig.Is(t, rec.text(PTY), "3 333\r\n50 132\r\n", "sizes")
 	rig.Check(t, p.Resize(Winsize{Rows: 1, Cols: 1}))
 	p, _ = run(t, Spec{Argv: []string{"true"}})
-	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != ErrNotTTY {
-		t.Errorf("Resize without a terminal: %v, want ErrNotTTY", err)
-	}
+	rig.Is(t, p.Resize(Winsize{Rows: 1, Cols: 1}), ErrNotTTY, "Resize without a terminal")
 }
 
 func TestLoginShell(t *testing.T) {
@@ -265,9 +257,7 @@ func TestNothingBeforeBegin(t *testing.T) {
 	if exited, _, _, next := p.State(); exited || next != 1 || len(rec.events) > 0 {
 		t.Errorf("before Begin: exited %v, next event %d, events %v", exited, next, rec.events)
 	}
-	if p.Terminate() {
-		t.Error("Terminate says that a process runs that has exited")
-	}
+	rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
 	p.Begin()
 	p.Begin()
 	finish(t, p)
@@ -384,20 +374,14 @@ func TestBlockedSink(t *testing.T) {
 		t.Errorf("Read() = %d chunks, exited %v", len(s.Chunks), s.Exited)
 	}
 	rig.Check(t, p.Wait(t.Context(), 0))
-	if status, err := p.Write(t.Context(), "1", make([]byte, 1<<17)); status != Accepted || err != nil {
-		t.Errorf("Write: %v, %v", status, err)
-	}
+	rig.Is(t, fmt.Sprint(p.Write(t.Context(), "1", make([]byte, 1<<17))), fmt.Sprint(Accepted, nil), "Write")
 	if _, _, _, next := p.State(); next > 3 {
 		t.Errorf("next event is %d while the first is not taken, want at most 3", next)
 	}
 	p.Signal(syscall.SIGWINCH)
-	if !p.Terminate() {
-		t.Error("Terminate: not running")
-	}
+	rig.Is(t, p.Terminate(), true, "Terminate: running")
 	rig.Until(t, "the leader has exited", func() bool { return !p.group.signal(0) })
-	if p.Terminate() {
-		t.Error("Terminate after the exit: running")
-	}
+	rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
 	open()
 	finish(t, p)
 	if _, code, _, _ := p.State(); code != 137 {
@@ -411,9 +395,7 @@ func TestWait(t *testing.T) {
 	p.Begin()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := p.Wait(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Wait without output: %v", err)
-	}
+	rig.Is(t, p.Wait(ctx, 0), context.DeadlineExceeded, "Wait without output")
 	waited := make(chan error, 1)
 	go func() { waited <- p.Wait(t.Context(), 0) }()
 	p.TryWrite("1", []byte("a\n"))
@@ -424,17 +406,13 @@ func TestWait(t *testing.T) {
 	p.TryWrite("2", []byte("b\n"))
 	rig.Must(t, p.Wait(t.Context(), 1))
 	want := Snapshot{NextSeq: 3, Exited: true, ExitCode: 5}
-	if diff := cmp.Diff(want, p.Read(1, nil)); diff != "" {
-		t.Fatalf("Read(1) after the exit (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "Read(1) after the exit", want, p.Read(1, nil))
 	// The exit is known already: only the close is news.
 	go func() { waited <- p.Wait(t.Context(), 2) }()
 	p.KillGroup()
 	rig.Must(t, <-waited)
 	want.NextSeq, want.Closed = 4, true
-	if diff := cmp.Diff(want, p.Read(2, nil)); diff != "" {
-		t.Fatalf("Read(2) after the close (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "Read(2) after the close", want, p.Read(2, nil))
 }
 
 func TestClose(t *testing.T) {
@@ -463,9 +441,7 @@ func TestClose(t *testing.T) {
 			}
 			all.Wait()
 			finish(t, p)
-			if err := syscall.Kill(p.PID(), 0); err != syscall.ESRCH {
-				t.Errorf("the leader is still there: %v", err)
-			}
+			rig.Is(t, syscall.Kill(p.PID(), 0), error(syscall.ESRCH), "a signal to the leader")
 			if s := p.Read(0, nil); len(s.Chunks) > 0 || !s.Closed {
 				t.Errorf("after Close: %d chunks, closed %v", len(s.Chunks), s.Closed)
 			}

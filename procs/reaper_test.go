@@ -157,9 +157,7 @@ func abandoningAgent(t rig.T) {
 func TestNilReaper(t *testing.T) {
 	t.Parallel()
 	var r *Reaper
-	if pid, err := r.Fork(func() (int, error) { return 7, nil }); pid != 7 || err != nil {
-		t.Errorf("Fork = %d, %v", pid, err)
-	}
+	rig.Is(t, fmt.Sprint(r.Fork(func() (int, error) { return 7, nil })), "7 <nil>", "Fork")
 	r.Reaped(7)
 	r.Close()
 }

@@ -91,17 +91,11 @@ func TestKillSession(t *testing.T) {
 					t.Errorf("gone %v, empty %v, pidfd %v", p.group.gone, p.group.empty, p.group.pidfd)
 				}
 				p.group.mu.Unlock()
-				if p.slot == 0 {
-					t.Error("the guard does not know of the job any more")
-				}
+				rig.Is(t, p.slot == 0, false, "the guard does not know of the job any more")
 			}
 			tt.kill(p)
-			if !endsWithin(t, job, waitMs) {
-				t.Fatal("the job survived")
-			}
-			if endsWithin(t, escaped, 0) {
-				t.Error("a process in a session of its own was killed")
-			}
+			rig.Is(t, endsWithin(t, job, waitMs), true, "the job has ended")
+			rig.Is(t, endsWithin(t, escaped, 0), false, "a process in a session of its own was killed")
 			if _, left := p.group.claim(); left {
 				t.Error("the session would be looked for again")
 			}
@@ -122,13 +116,9 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	rig.Must(t, err)
 	born := uint64(stat.Number(linux.StatStart))
 	killSessions(map[int]uint64{p.PID(): born - 1})
-	if endsWithin(t, job, 20) {
-		t.Fatal("a member of a session was killed that is younger than our claim to its number")
-	}
+	rig.Is(t, endsWithin(t, job, 20), false, "a member of a session was killed that is younger than our claim to its number")
 	killSessions(map[int]uint64{p.PID(): born})
-	if !endsWithin(t, job, waitMs) {
-		t.Error("a member of a session survived whose leader has never changed")
-	}
+	rig.Is(t, endsWithin(t, job, waitMs), true, "the member of a session has ended whose leader has never changed")
 }
 
 // TestKillForkingSession: descendants that keep forking are all found.
@@ -150,9 +140,7 @@ func TestKillForkingSession(t *testing.T) {
 			if err != nil {
 				continue // the process has just ended
 			}
-			if !endsWithin(t, fd, waitMs) {
-				t.Errorf("process %d of the session survived", pid)
-			}
+			rig.Is(t, endsWithin(t, fd, waitMs), true, "process %d of the session has ended", pid)
 			_ = unix.Close(fd)
 		}
 	}

@@ -76,16 +76,10 @@ func TestKillGroup(t *testing.T) {
 			rig.Must(t, err)
 			defer unix.Close(pidfd)
 			p.Signal(syscall.SIGKILL)
-			if p.Terminate() {
-				t.Error("Terminate: running after the exit")
-			}
-			if endsWithin(t, pidfd, 20) {
-				t.Fatal("the child of an exited leader was killed by Signal or Terminate")
-			}
+			rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
+			rig.Is(t, endsWithin(t, pidfd, 20), false, "the child of an exited leader was killed by Signal or Terminate")
 			p.KillGroup()
-			if !endsWithin(t, pidfd, waitMs) {
-				t.Fatal("the child survived KillGroup")
-			}
+			rig.Is(t, endsWithin(t, pidfd, waitMs), true, "the child has ended")
 			finish(t, p)
 			p.KillGroup()
 		})
@@ -118,9 +112,7 @@ func TestReusedNumberIsSpared(t *testing.T) {
 	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
 	stranger := &group{pid: p.PID(), reaped: true} // "reaped", no pidfd
 	stranger.kill()
-	if !p.Terminate() {
-		t.Error("a living leader was killed as the rest of a dead one's group")
-	}
+	rig.Is(t, p.Terminate(), true, "it was running, and not killed as the rest of a dead leader's group")
 }
 
 // TestZombiesHoldNothing: the zombies of a group do not keep its pidfd open. It is

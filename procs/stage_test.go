@@ -59,9 +59,7 @@ func TestStageProgram(t *testing.T) {
 		!slices.Equal(got.Env, []string{"A=b", "SHELL=/bin/login-shell"}) || got.Dir != "/no/such/dir" || !got.TTY {
 		t.Errorf("%d calls, the last with %+v", calls, got)
 	}
-	if !slices.Equal(p.Argv(), got.Argv) {
-		t.Errorf("the command is shown as %q", p.Argv())
-	}
+	rig.Same(t, "the command is shown as", got.Argv, p.Argv())
 	out := output.text(PTY)
 	if !strings.Contains(out, "STAGE=1") || strings.Contains(out, "A=b") || !strings.Contains(out, "/dev/pts/") {
 		t.Errorf("the stage saw %q", out)
@@ -167,9 +165,7 @@ func TestStageGrace(t *testing.T) {
 	const heeds, ignores = "printf x >&3; echo up; cat <&3; exit 5", "printf x >&3; echo up; sleep 1000"
 	ends := map[string]func(*Process){
 		"Terminate": func(p *Process) {
-			if !p.Terminate() {
-				t.Error("it was not running")
-			}
+			rig.Is(t, p.Terminate(), true, "it was running")
 		},
 		"Signal":     func(p *Process) { p.Signal(syscall.SIGKILL) },
 		"KillGroup":  func(p *Process) { p.KillGroup() },

@@ -261,9 +261,7 @@ func TestLongWrite(t *testing.T) {
 		}()
 		someWait(t, p, 1)
 		cancel()
-		if err := <-done; err != context.Canceled {
-			t.Fatalf("Write: %v, want the end of its context", err)
-		}
+		rig.Is(t, <-done, context.Canceled, "Write")
 	}
 	reader := func(t *testing.T) (p *Process, rec *recorder, read func()) {
 		gate := newGate(t)

@@ -99,9 +99,7 @@ func (s *testServer) do(t testing.TB, method, path, body string, header http.Hea
 func (s *testServer) wantStatus(t testing.TB, method, path string, want int) (answer []byte) {
 	t.Helper()
 	status, _, answer := s.do(t, method, path, "", nil)
-	if status != want {
-		t.Errorf("%s %s: %d, want %d: %s", method, path, status, want, answer)
-	}
+	rig.Is(t, status, want, "%s %s: %s", method, path, answer)
 	return answer
 }
 
@@ -207,14 +205,10 @@ func TestConversation(t *testing.T) {
 		t.Errorf("the principal of the answer is %q", p)
 	}
 	for _, secret := range []string{harness, harnessID, executorID, connected.HarnessKeyAuthorization} {
-		if strings.Contains(string(body), secret) {
-			t.Errorf("the answer to validate tells %q", secret)
-		}
+		rig.Is(t, strings.Contains(string(body), secret), false, "the answer to validate tells %q", secret)
 	}
 	for _, s := range []*testServer{one, two, one} { // it may be used more than once
-		if !s.validate(t, executor, "env-1", good) {
-			t.Error("an honest harness is not valid")
-		}
+		rig.Is(t, s.validate(t, executor, "env-1", good), true, "an honest harness is valid")
 	}
 	for name, change := range map[string]func(*wire.ValidateRequest){
 		"another key":           func(r *wire.ValidateRequest) { r.HarnessPublicKey = storetest.Key(t) },
@@ -225,21 +219,15 @@ func TestConversation(t *testing.T) {
 	} {
 		request := good
 		change(&request)
-		if one.validate(t, executor, "env-1", request) {
-			t.Errorf("%s is valid", name)
-		}
+		rig.Is(t, one.validate(t, executor, "env-1", request), false, "%s is valid", name)
 	}
 	// The same request in another environment.
 	two.mustRegister(t, executor, "env-2", executorKey)
-	if one.validate(t, executor, "env-2", good) {
-		t.Error("the authorization is valid in another environment")
-	}
+	rig.Is(t, one.validate(t, executor, "env-2", good), false, "the authorization is valid in another environment")
 	// No credential was logged.
 	for _, log := range []string{one.log.String(), two.log.String()} {
 		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, u.Query().Get("signature")} {
-			if strings.Contains(log, secret) {
-				t.Errorf("the log holds a credential:\n%s", log)
-			}
+			rig.Is(t, strings.Contains(log, secret), false, "the log holds a credential:\n%s", log)
 		}
 	}
 }
@@ -369,17 +357,13 @@ func TestRevocation(t *testing.T) {
 	harnessKey := storetest.Key(t)
 	connected := s.mustConnect(t, harness, "env", harnessKey)
 	request := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
-	if !s.validate(t, executor, "env", request) {
-		t.Fatal("an honest harness is not valid")
-	}
+	rig.Is(t, s.validate(t, executor, "env", request), true, "an honest harness is valid")
 
 	rig.Value(st.RevokeKey(t.Context(), harnessID))
 	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", wire.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
 		t.Errorf("a revoked key connects: %d %s", status, code)
 	}
-	if s.validate(t, executor, "env", request) {
-		t.Error("the authorization outlives its key")
-	}
+	rig.Is(t, s.validate(t, executor, "env", request), false, "the authorization outlives its key")
 }
 
 // TestStoreGone: while the store is gone, an executor that registers gets the answer that
@@ -458,9 +442,7 @@ func TestHealth(t *testing.T) {
 	s := startServer(t, Config{})
 	s.wantStatus(t, "POST", "/healthz", 405)
 	rig.Must(t, s.Drain(t.Context()))
-	if body := s.wantStatus(t, "GET", "/readyz", 503); string(body) != "draining\n" {
-		t.Errorf("readyz while draining: %s", body)
-	}
+	rig.Is(t, string(s.wantStatus(t, "GET", "/readyz", 503)), "draining\n", "readyz while draining")
 	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
@@ -529,9 +511,7 @@ func BenchmarkValidate(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if !s.validate(b, executor, "env", request) {
-			b.Fatal("not valid")
-		}
+		rig.Is(b, s.validate(b, executor, "env", request), true, "an honest harness is valid")
 	}
 }
 
@@ -568,9 +548,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
-	if log.Len() != 0 {
-		t.Errorf("the log says %q", log)
-	}
+	rig.Is(t, log.Len(), 0, "bytes of the log, %q", log)
 }
 
 // within receives from a channel.

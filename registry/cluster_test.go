@@ -63,9 +63,8 @@ func TestCluster(t *testing.T) {
 	for _, name := range []string{"keys", "identities", "registrations", "presence", "nodes", "secrets", "replay", "health"} {
 		kv := storetest.Bucket(t, nc, name)
 		status, err := kv.Status(ctx)
-		if err != nil || status.Config().Replicas != 3 {
-			t.Errorf("%s: %v, %v", kv.Bucket(), status, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, status.Config().Replicas, 3, "replicas of %s", kv.Bucket())
 	}
 	nc.Close()
 	s := startServer(t, Config{Store: st})

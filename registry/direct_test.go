@@ -319,9 +319,7 @@ func TestDirectOrNoise(t *testing.T) {
 	status, code, text := s.post(t, "Bearer "+executor, wire.PathPrefix+"e"+wire.PathDirectRegister,
 		wire.DirectRequest{Transport: wire.TransportDirect, RegistrationID: first.RegistrationID})
 	want("the executor itself", status, code, 200, "")
-	if !bytes.Contains(text, []byte(first.RegistrationID)) {
-		t.Errorf("it has another registration: %s", text)
-	}
+	rig.Is(t, bytes.Contains(text, []byte(first.RegistrationID)), true, "it has the same registration: %s", text)
 	status, code, _ = s.askDirect(t, second, "e", wire.PathDirectRegister)
 	want("another principal", status, code, 503, wire.CodeConflict)
 	status, code, _ = s.post(t, "Bearer "+second, wire.PathPrefix+"e"+wire.PathRegister, registerBody(storetest.Key(t)))
@@ -491,9 +489,7 @@ func TestDirectStorm(t *testing.T) {
 				message := fmt.Sprint(i, " ", round)
 				if c.Write([]byte(message)) == nil {
 					if got, err := c.Read(); err == nil {
-						if string(got) != message {
-							t.Errorf("got %q, want %q", got, message)
-						}
+						rig.Is(t, string(got), message, "what arrives")
 						round++
 					}
 				}

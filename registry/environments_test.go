@@ -91,9 +91,7 @@ func TestEnvironments(t *testing.T) {
 	if status, _, _ := s.do(t, http.MethodGet, wire.PathEnvironments+"/", "", http.Header{"Authorization": {"Bearer " + harness}}); status != http.StatusNotFound {
 		t.Errorf("a path below it: %d", status)
 	}
-	if strings.Contains(s.log.String(), harness) {
-		t.Error("the log has a key")
-	}
+	rig.Is(t, strings.Contains(s.log.String(), harness), false, "the log has a key")
 }
 
 // TestEnvironmentsRefused: no key, the key of an executor, one that is revoked or over, and
@@ -141,9 +139,7 @@ func TestEnvironmentsPages(t *testing.T) {
 		if after = answer.Next; after == "" {
 			break
 		}
-		if len(answer.Environments) != maxEnvironments {
-			t.Fatalf("a page of %d says there is more", len(answer.Environments))
-		}
+		rig.Is(t, len(answer.Environments), maxEnvironments, "environments of a page that says there is more")
 	}
 	var want []string
 	for _, k := range known {
@@ -169,9 +165,8 @@ func TestDirectory(t *testing.T) {
 	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	s.mustRegister(t, executor, "e-1", storetest.Key(t))
 	known, err := s.directory.read(t.Context(), s.store)
-	if err != nil || len(known) != 1 {
-		t.Fatalf("%+v, %v", known, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(known), 1, "registrations: %+v", known)
 	s.mustRegister(t, executor, "e-2", storetest.Key(t))
 	s.directory.at = time.Now().Add(time.Hour) // a busy machine may take a second for the above
 	if known, err = s.directory.read(t.Context(), s.store); err != nil || len(known) != 1 {

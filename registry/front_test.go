@@ -128,9 +128,8 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	head := "POST " + wire.PathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
 	rig.Value(io.WriteString(answered.conn, head))
 	response, err := http.ReadResponse(answered.r, nil)
-	if err != nil || response.StatusCode != http.StatusUnauthorized {
-		t.Fatal(response, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, response.StatusCode, http.StatusUnauthorized, "the status")
 	if _, err := io.Copy(io.Discard, answered.r); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("it is still open")
 	}
@@ -279,9 +278,7 @@ func TestStrangersAreFew(t *testing.T) {
 		return err == nil
 	})
 	// The front knows those in the lobby, and a few that have just left it.
-	if most > maxStrangers+100 {
-		t.Errorf("%d connections at once", most)
-	}
+	rig.Is(t, max(most, maxStrangers+100), maxStrangers+100, "connections at once, at most")
 	t.Logf("%d connections at most", most)
 }
 

@@ -97,9 +97,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"go_goroutines", "process_open_fds", "process_start_time_seconds"} {
-		if families[name] == nil {
-			t.Errorf("there is no %s", name)
-		}
+		rig.Is(t, families[name] == nil, false, "there is no %s", name)
 	}
 	if !bytes.Contains(page, []byte(`registry_build_info{goversion="go1.`)) || !bytes.Contains(page, []byte(`version="1.2.3"} 1`)) {
 		t.Error("there is no version")
@@ -116,9 +114,7 @@ func TestMetrics(t *testing.T) {
 
 	text := rig.Value(os.ReadFile("../docs/remote.md"))
 	for _, name := range regexp.MustCompile("registry_[a-z_]+").FindAllString(string(text), -1) {
-		if families[name] == nil {
-			t.Errorf("docs/remote.md names %s, which is not on the page", name)
-		}
+		rig.Is(t, families[name] == nil, false, "docs/remote.md names %s, which is not on the page", name)
 	}
 }
 
@@ -131,9 +127,7 @@ func TestRelayedIsAll(t *testing.T) {
 			n++
 		}
 	}
-	if n != len(relayedValues) {
-		t.Errorf("a rendezvous counts %d values, and relayedValues has %d", n, len(relayedValues))
-	}
+	rig.Is(t, n, len(relayedValues), "values that a rendezvous counts")
 }
 
 // TestMetricsInDocs: the table of docs/metrics.md has what the page has, and nothing else.
@@ -154,9 +148,7 @@ func TestMetricsInDocs(t *testing.T) {
 			t.Errorf("docs/metrics.md has %s, and the page has not", name)
 			continue
 		}
-		if got := strings.ToLower(family.GetType().String()); got != kind {
-			t.Errorf("%s is a %s, in docs/metrics.md a %s", name, got, kind)
-		}
+		rig.Is(t, strings.ToLower(family.GetType().String()), kind, "%s in docs/metrics.md", name)
 		for _, pair := range family.GetMetric()[0].GetLabel() {
 			if !strings.Contains(labels, "`"+pair.GetName()+"`") {
 				t.Errorf("docs/metrics.md does not have the label %s of %s", pair.GetName(), name)

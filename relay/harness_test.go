@@ -95,16 +95,12 @@ func (x *answering) greeting(p *peer) (stream string, message1 []byte) {
 func (x *answering) respond(p *peer, stream string, message1 []byte) *noise.Session {
 	x.t.Helper()
 	r, err := noise.ReadInitiation(x.id, noise.Prologue(testEnvironment, testRegistration, []byte(stream)), message1)
-	if err != nil {
-		x.t.Fatalf("readInitiation: %v", err)
-	}
+	rig.Must(x.t, err)
 	if r.Authorization != testAuthority || !r.HarnessKey.Equal(x.d.Identity.PublicKey()) {
 		x.t.Errorf("message 1 says %q, %v", r.Authorization, r.HarnessKey)
 	}
 	message2, keys, err := r.Respond()
-	if err != nil {
-		x.t.Fatalf("respond: %v", err)
-	}
+	rig.Must(x.t, err)
 	p.send(handshakeFrame(stream, message2))
 	return keys
 }
@@ -220,9 +216,7 @@ func TestDialRepeats(t *testing.T) {
 				p.ends()
 				var again string
 				p, again, message1 = x.greeted()
-				if again == stream {
-					t.Error("the second attempt has the stream id of the first")
-				}
+				rig.Is(t, again == stream, false, "the second attempt has the stream id of the first")
 				stream = again
 			}
 			keys := x.respond(p, stream, message1)
@@ -252,9 +246,7 @@ func TestDialIsFinal(t *testing.T) {
 			if refused, ok := errors.AsType[*socket.RefusedError](err); !ok || refused.Status != status {
 				t.Errorf("Dial: got %v, want the status %d", err, status)
 			}
-			if x.s.connects != 1 {
-				t.Errorf("the registry was asked %d times, want once", x.s.connects)
-			}
+			rig.Is(t, x.s.connects, 1, "questions to the registry")
 		})
 	}
 }
@@ -361,9 +353,7 @@ func TestHarnessEnds(t *testing.T) {
 				}
 			}
 			p.ends()
-			if err := c.Write([]byte(`1`)); err == nil {
-				t.Error("Write after the end: got nil")
-			}
+			rig.Is(t, c.Write([]byte(`1`)) == nil, false, "Write succeeds after the end")
 		})
 	}
 }

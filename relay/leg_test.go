@@ -49,9 +49,7 @@ func (x *script) begin(id, authorization string) *noise.Initiator {
 	executor := x.s.executorKey
 	x.s.mu.Unlock()
 	i, message1, err := noise.Initiate(x.id, executor, noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte(authorization))
-	if err != nil {
-		x.t.Fatalf("initiate: %v", err)
-	}
+	rig.Must(x.t, err)
 	x.p.send(resumeFrame(id, 0))
 	x.p.send(handshakeFrame(id, message1))
 	return i
@@ -65,9 +63,7 @@ func (x *script) answered(id string, i *noise.Initiator) *noise.Session {
 		x.t.Fatalf("got %.300s, want the handshake of %s", f, id)
 	}
 	keys, err := i.Finish(f.GetHandshake().Payload)
-	if err != nil {
-		x.t.Fatalf("finish: %v", err)
-	}
+	rig.Must(x.t, err)
 	return keys
 }
 
@@ -76,9 +72,7 @@ func (x *script) open(id string) (*noise.Session, rpc.Conn) {
 	x.t.Helper()
 	keys := x.answered(id, x.begin(id, testAuthority))
 	c, err := x.l.Accept()
-	if err != nil {
-		x.t.Fatalf("Accept: %v", err)
-	}
+	rig.Must(x.t, err)
 	return keys, c
 }
 
@@ -88,9 +82,7 @@ func (x *script) wantReset(id string) {
 	if f.StreamId != id || f.GetReset_() == nil {
 		x.t.Fatalf("got %.300s, want a reset of %s", f, id)
 	}
-	if got := f.GetReset_().Reason; got != resetReason {
-		x.t.Errorf("reset reason: got %q, want %q", got, resetReason)
-	}
+	rig.Is(x.t, f.GetReset_().Reason, resetReason, "reset reason")
 }
 
 // quiet checks that nothing was sent so far: it sends data of an unknown stream,
@@ -107,18 +99,15 @@ func (x *script) say(keys *noise.Session, id string, seq uint32, text string) {
 	x.t.Helper()
 	plaintext := append([]byte{0, 0, 0, byte(len(text))}, text...)
 	record, err := keys.Seal(nil, plaintext)
-	if err != nil {
-		x.t.Fatalf("seal: %v", err)
-	}
+	rig.Must(x.t, err)
 	x.p.send(dataFrame(id, seq, record))
 }
 
 func wantMessage(t *testing.T, c rpc.Conn, want string) {
 	t.Helper()
 	got, err := c.Read()
-	if err != nil || string(got) != want {
-		t.Fatalf("Read: got %.80q, %v; want %.80q", got, err, want)
-	}
+	rig.Must(t, err)
+	rig.Is(t, string(got), want, "Read")
 }
 
 func wantEnd(t *testing.T, c rpc.Conn, want error) {
@@ -170,11 +159,9 @@ func TestLinkFrames(t *testing.T) {
 			before := x.s.validates
 			x.s.mu.Unlock()
 			x.begin(id, "hang")
-			await(x.t, "validate", func() bool { x.s.mu.Lock(); defer x.s.mu.Unlock(); return x.s.validates > before })
+			rig.Until(x.t, "validate", func() bool { x.s.mu.Lock(); defer x.s.mu.Unlock(); return x.s.validates > before })
 			next(x, id)
-			if s, pending := x.l.streams.find([]byte(id)); s != nil || pending {
-				x.t.Errorf("the handshake is still there: %v, %v", s, pending)
-			}
+			rig.Is(x.t, fmt.Sprint(x.l.streams.find([]byte(id))), "<nil> false", "the handshake")
 		}
 	}
 	tests := []struct {
@@ -349,7 +336,7 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	x := newScript(t, s, startLink(t, s, timing{}))
-	await(t, "the link", x.l.Ready)
+	rig.Until(t, "the link", x.l.Ready)
 	for i := range maxPending {
 		rig.Must(t, rig.Err(x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {})))
 	}
@@ -369,7 +356,7 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 // nobody would answer the pings on the link's websocket.
 func (x *script) fill(sessions []*noise.Session) {
 	x.t.Helper()
-	await(x.t, "the link", x.l.Ready)
+	rig.Until(x.t, "the link", x.l.Ready)
 	for i, keys := range sessions {
 		id := fmt.Sprint("filled ", i)
 		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
@@ -497,12 +484,10 @@ func TestLinkLogIsBounded(t *testing.T) {
 		x.wantReset("bad")
 	}
 	// The last line comes after its reset.
-	await(t, "the lines", func() bool { return strings.Count(s.log.String(), "handshake refused") == 5 })
+	rig.Until(t, "the lines", func() bool { return strings.Count(s.log.String(), "handshake refused") == 5 })
 	log := s.log.String()
 	for line, want := range map[string]int{`level=WARN msg="handshake refused"`: 2, `level=DEBUG msg="handshake refused"`: 3, "the rest is left out": 1} {
-		if told := strings.Count(log, line); told != want {
-			t.Errorf("the log says %s %d times, want %d:\n%s", line, told, want, log)
-		}
+		rig.Is(t, strings.Count(log, line), want, "how often the log says %s:\n%s", line, log)
 	}
 }
 
@@ -563,7 +548,5 @@ func TestLinkClosesBusyStream(t *testing.T) {
 	for f.StreamId == "stream" {
 		f = x.p.read()
 	}
-	if _, err := i.Finish(f.GetHandshake().GetPayload()); err != nil {
-		t.Errorf("another stream is answered %.100s, %v", f, err)
-	}
+	rig.Is(t, rig.Err(i.Finish(f.GetHandshake().GetPayload())), nil, "the answer to another stream: %.100s", f)
 }

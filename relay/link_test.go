@@ -72,13 +72,9 @@ func TestLinkUpgrade(t *testing.T) {
 			if tt.anew {
 				want = 3
 			}
-			if registers, upgrades := s.counts(); registers != want || upgrades != 3 {
-				t.Errorf("got %d registrations and %d upgrades, want %d and 3", registers, upgrades, want)
-			}
-			await(t, "ready", l.Ready)
-			if !strings.Contains(s.log.String(), "expired") {
-				t.Errorf("log does not name the reason:\n%s", s.log)
-			}
+			rig.Is(t, fmt.Sprint(s.counts()), fmt.Sprint(want, 3), "registrations and upgrades")
+			rig.Until(t, "ready", l.Ready)
+			rig.Is(t, strings.Contains(s.log.String(), "expired"), true, "the log names the reason:\n%s", s.log)
 		})
 	}
 }
@@ -102,15 +98,13 @@ func TestLinkURL(t *testing.T) {
 			s := newService(t)
 			s.url = func(string, int) string { return tt.url }
 			l := startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
-			await(t, "three attempts", func() bool {
+			rig.Until(t, "three attempts", func() bool {
 				return strings.Count(s.log.String(), "rendezvous not made") >= 3
 			})
 			if registers, _ := s.counts(); registers != 1 {
 				t.Errorf("got %d registrations, want 1", registers)
 			}
-			if l.Ready() {
-				t.Error("Ready without a websocket")
-			}
+			rig.Is(t, l.Ready(), false, "ready without a websocket")
 		})
 	}
 }
@@ -144,9 +138,7 @@ func TestLinkLoss(t *testing.T) {
 			x.p = s.next()
 			x.quiet()
 			x.open("stream")
-			if registers, upgrades := s.counts(); registers != 1 || upgrades != 2 {
-				t.Errorf("got %d registrations and %d upgrades, want 1 and 2", registers, upgrades)
-			}
+			rig.Is(t, fmt.Sprint(s.counts()), "1 2", "registrations and upgrades")
 			if log := s.log.String(); strings.Contains(log, "secret reason") || !strings.Contains(log, "delay=0s") {
 				t.Errorf("log of the loss:\n%s", log)
 			}
@@ -176,9 +168,7 @@ func TestLinkFlaps(t *testing.T) {
 	}
 	s.next()
 	for _, d := range s.log.delays(t) {
-		if d > pace.urgent {
-			t.Errorf("a delay of %v, want at most %v", d, pace.urgent)
-		}
+		rig.Is(t, max(d, pace.urgent), pace.urgent, "a delay, at most")
 	}
 
 	s = newService(t)
@@ -188,7 +178,7 @@ func TestLinkFlaps(t *testing.T) {
 	}
 	pace.most = time.Second
 	startLink(t, s, pace)
-	await(t, "a longer delay", func() bool { return slices.Max(append(s.log.delays(t), 0)) > pace.urgent })
+	rig.Until(t, "a longer delay", func() bool { return slices.Max(append(s.log.delays(t), 0)) > pace.urgent })
 }
 
 func TestLinkRequestIDs(t *testing.T) {
@@ -270,12 +260,8 @@ func TestLinkEnd(t *testing.T) {
 	x.p.ends()
 	rig.Check(t, <-done)
 	wantEnd(t, c, nil)
-	if err := c.Write([]byte(`1`)); err == nil {
-		t.Error("Write after Run: got nil")
-	}
-	if l.Ready() {
-		t.Error("Ready after Run")
-	}
+	rig.Is(t, c.Write([]byte(`1`)) == nil, false, "Write succeeds after Run")
+	rig.Is(t, l.Ready(), false, "ready after Run")
 }
 
 // TestLinkEndsBusy pins that a peer that does not read cannot hold up the end.
@@ -349,11 +335,11 @@ func TestLinkRenews(t *testing.T) {
 	}
 	startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
 	first := s.next()
-	await(t, "the renewal", func() bool {
+	rig.Until(t, "the renewal", func() bool {
 		registers, _ := s.counts()
 		return registers >= 3
 	})
-	await(t, "the answer to it", func() bool { return strings.Contains(s.log.String(), "registration renewed") })
+	rig.Until(t, "the answer to it", func() bool { return strings.Contains(s.log.String(), "registration renewed") })
 	first.ws.Close()
 	rig.Is(t, s.next().query.Get("n"), "2", "the next websocket has the URL of registration")
 	if _, upgrades := s.counts(); upgrades != 2 {
@@ -404,7 +390,7 @@ func TestLinkUnwelcome(t *testing.T) {
 	}
 	l = startLink(t, s, timing{})
 	x := newScript(t, s, l)
-	await(t, "the websocket", func() bool { return l.Unready() == "" })
+	rig.Until(t, "the websocket", func() bool { return l.Unready() == "" })
 	x.begin("refused", testAuthority)
 	x.wantReset("refused")
 	for _, status := range []string{"401", "403"} {
@@ -417,9 +403,7 @@ func TestLinkUnwelcome(t *testing.T) {
 			t.Fatal("it does not register again")
 		}
 	}
-	await(t, "the credential is taken", func() bool { return l.Unready() == "" })
+	rig.Until(t, "the credential is taken", func() bool { return l.Unready() == "" })
 	x.answered("welcome", x.begin("welcome", testAuthority))
-	if registers, upgrades := s.counts(); registers != 4 || upgrades != 1 {
-		t.Errorf("%d registrations, %d websockets", registers, upgrades)
-	}
+	rig.Is(t, fmt.Sprint(s.counts()), "4 1", "registrations and websockets")
 }

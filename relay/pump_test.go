@@ -43,13 +43,9 @@ func TestSilentPeer(t *testing.T) {
 		}
 		pass(time.Minute)
 		r.wantSent()
-		if r.stream.suspend() {
-			t.Error("waits for another websocket")
-		}
+		rig.Is(t, r.stream.suspend(), false, "it waits for another websocket")
 		r.wantEnd(errLaneLost)
-		if ends := r.told(); len(ends) != 0 {
-			t.Errorf("ended was told %v", ends)
-		}
+		r.wantTold()
 	})
 	t.Run("bytes", func(t *testing.T) {
 		t.Parallel()
@@ -225,9 +221,7 @@ func TestHarnessPushesBack(t *testing.T) {
 		}
 		r.wantRead("{}")
 		<-waited
-		if ends := r.told(); len(ends) != 0 {
-			t.Errorf("ended was told %v", ends)
-		}
+		r.wantTold()
 	})
 	t.Run("end", func(t *testing.T) {
 		t.Parallel()

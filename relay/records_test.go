@@ -60,9 +60,7 @@ func TestRecords(t *testing.T) {
 			}
 			if tt.err != nil {
 				r.wantEnd(tt.err)
-				if ends := r.told(); !slices.Equal(ends, []error{tt.err}) {
-					t.Errorf("ended was told %v", ends)
-				}
+				r.wantTold(tt.err)
 			} else if in, _ := r.stream.held(); in > 1<<10 {
 				t.Errorf("%d bytes are held", in)
 			}
@@ -120,9 +118,7 @@ func TestWriteRecords(t *testing.T) {
 		if !slices.Equal(sizes, tt.want) {
 			t.Errorf("%d bytes: records of %v, want %v", tt.size, sizes, tt.want)
 		}
-		if string(text) != framed(string(message)) {
-			t.Errorf("%d bytes: damaged", tt.size)
-		}
+		rig.Is(t, string(text), framed(string(message)), "the message of %d bytes", tt.size)
 	}
 }
 
@@ -333,13 +329,9 @@ func TestCloseWaits(t *testing.T) {
 				synctest.Wait()
 				select {
 				case <-closed:
-					if granted {
-						t.Error("it is closed while a goroutine of its runs")
-					}
+					rig.Is(t, granted, false, "closed while a goroutine of its runs")
 				default:
-					if !granted {
-						t.Error("it waits for memory that nobody gives")
-					}
+					rig.Is(t, granted, true, "closed when nobody gives memory")
 				}
 				close(release)
 				<-closed
@@ -434,9 +426,7 @@ func TestReserveOfImpatientInput(t *testing.T) {
 		s.send(60<<20, 7<<20)
 		senders = append(senders, s)
 	}
-	if used := waiting.used.Load(); used > waiting.limit {
-		t.Errorf("%d bytes are held beyond what each stream may, want at most %d", used, waiting.limit)
-	}
+	rig.Is(t, max(waiting.used.Load(), waiting.limit), waiting.limit, "bytes held beyond what each stream may")
 	for _, s := range senders {
 		_ = s.to.Close()
 	}

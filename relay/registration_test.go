@@ -230,9 +230,7 @@ func TestRegistryOnTheWire(t *testing.T) {
 		rig.Same(t, fmt.Sprintf("headers of request %d", i), wantLines, headers)
 		wantBody, err := json.Marshal(want.body)
 		rig.Must(t, err)
-		if !sameJSON(t, wantBody, []byte(body)) {
-			t.Errorf("body of request %d is %.200s, want %.200s", i, body, wantBody)
-		}
+		rig.Is(t, sameJSON(t, wantBody, []byte(body)), true, "body of request %d is %.200s, as %.200s", i, body, wantBody)
 	}
 }
 
@@ -325,9 +323,8 @@ func TestRegisterAccepts(t *testing.T) {
 	} {
 		base, _ := answers(t, answer(tt.status, tt.body))
 		got, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
-		if err != nil || *got != tt.want {
-			t.Errorf("%s: Register = %#v, %v", name, got, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, *got, tt.want, "%s: Register", name)
 	}
 }
 
@@ -615,9 +612,7 @@ func TestValidate(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret")) {
 				t.Errorf("Validate: error %v, want one with %q", err, tt.want)
 			}
-			if errors.Is(err, ErrNotValid) != (tt.want == "does not let") {
-				t.Errorf("Validate: error %v, ErrNotValid or not", err)
-			}
+			rig.Is(t, errors.Is(err, ErrNotValid), tt.want == "does not let", "%v is ErrNotValid", err)
 			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
@@ -692,9 +687,8 @@ func TestConnectRepeats(t *testing.T) {
 			steps[min(int(asked.Add(1)), len(steps))-1](w, req)
 		})
 		connection, err := askUntil(t.Context(), r)
-		if err != nil || connection.RegistrationID != "reg-h" {
-			t.Fatalf("Connect = %v, %v after %d requests", connection, err, asked.Load())
-		}
+		rig.Must(t, err)
+		rig.Is(t, connection.RegistrationID, "reg-h", "the registration after %d requests", asked.Load())
 		if n := int(asked.Load()); n < len(steps) {
 			t.Errorf("%d requests, want %d", n, len(steps))
 		}

@@ -31,7 +31,7 @@ func join(t *testing.T) *meeting {
 	s.router = newRouter()
 	pace := timing{least: time.Millisecond, most: 10 * time.Millisecond}
 	j := &meeting{s: s, l: startLink(t, s, pace), d: newDialer(t, s, pace)}
-	await(t, "the link", func() bool {
+	rig.Until(t, "the link", func() bool {
 		s.router.mu.Lock()
 		defer s.router.mu.Unlock()
 		return s.router.executor != nil
@@ -184,7 +184,7 @@ func TestRelayCutHandshake(t *testing.T) {
 					}
 				}
 				j := &meeting{s: s, l: startLink(t, s, timing{}), d: newDialer(t, s, timing{})}
-				await(t, "the link", j.l.Ready)
+				rig.Until(t, "the link", j.l.Ready)
 				heard := make(chan string, 100)
 				var serving sync.WaitGroup
 				serving.Go(func() {
@@ -215,13 +215,9 @@ func TestRelayCutHandshake(t *testing.T) {
 					want := fmt.Sprintf(`"%d %s"`, i, strings.Repeat("x", 100*i))
 					rig.Must(t, c.Write([]byte(want)))
 					wantMessage(t, c, want)
-					if got := <-heard; got != want {
-						t.Errorf("the executor heard %.20q, want %.20q", got, want)
-					}
+					rig.Is(t, <-heard, want, "the executor heard")
 				}
-				if len(heard) > 0 {
-					t.Errorf("the executor heard %d messages more", len(heard))
-				}
+				rig.Is(t, len(heard), 0, "messages that the executor heard beside them")
 			})
 		}
 	}
@@ -282,7 +278,7 @@ func TestRelayGrace(t *testing.T) {
 	}
 	short := timing{least: time.Millisecond, most: 5 * time.Millisecond, grace: 100 * time.Millisecond}
 	j := &meeting{s: s, l: startLink(t, s, short), d: newDialer(t, s, short)}
-	await(t, "the link", j.l.Ready)
+	rig.Until(t, "the link", j.l.Ready)
 	a, b := j.pair(t)
 	prove(t, s.router, a, b)
 	close(gone)
@@ -291,7 +287,7 @@ func TestRelayGrace(t *testing.T) {
 	for _, c := range []rpc.Conn{a, b} {
 		rig.Is(t, rig.Err(c.Read()), errNoWebsocket, "Read")
 	}
-	await(t, "a place for another stream", func() bool {
+	rig.Until(t, "a place for another stream", func() bool {
 		j.l.streams.mu.Lock()
 		defer j.l.streams.mu.Unlock()
 		return len(j.l.streams.active) == 0
@@ -310,7 +306,7 @@ func TestRelayCloseWithoutWebsocket(t *testing.T) {
 	j.s.upgrade = func(string, int, http.ResponseWriter) bool { <-hold; return false }
 	j.s.mu.Unlock()
 	j.s.router.drop(true)
-	await(t, "the loss", func() bool { return !j.l.Ready() })
+	rig.Until(t, "the loss", func() bool { return !j.l.Ready() })
 	b.Close()
 	close(hold)
 	wantEnd(t, a, io.EOF)
@@ -328,9 +324,7 @@ func TestRelayHidesEverything(t *testing.T) {
 		rig.Must(t, rig.Err(a.Read()))
 	}
 	for _, secret := range []string{marker, testAuthority} {
-		if j.s.router.saw(secret) {
-			t.Errorf("the rendezvous has seen %q", secret)
-		}
+		rig.Is(t, j.s.router.saw(secret), false, "the rendezvous has seen %q", secret)
 	}
 }
 

@@ -101,9 +101,7 @@ func (s *service) client() *Registry {
 		Tokens:        auth.Bearer(testToken),
 		Logger:        s.log.logger(),
 	})
-	if err != nil {
-		s.t.Fatalf("NewRegistry: %v", err)
-	}
+	rig.Must(s.t, err)
 	s.t.Cleanup(r.Close)
 	return r
 }
@@ -118,9 +116,7 @@ func decode(r *http.Request, request strictjson.Unmarshaler) error {
 
 func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var request wire.RegisterRequest
-	if err := decode(r, &request); err != nil {
-		s.t.Errorf("register: %v", err)
-	}
+	rig.Check(s.t, decode(r, &request))
 	s.mu.Lock()
 	n := s.registers
 	s.registers++
@@ -138,9 +134,7 @@ func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 	var request wire.ValidateRequest
-	if err := decode(r, &request); err != nil {
-		s.t.Errorf("validate: %v", err)
-	}
+	rig.Check(s.t, decode(r, &request))
 	s.mu.Lock()
 	n := s.validates
 	s.validates++
@@ -155,9 +149,7 @@ func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) serveConnect(w http.ResponseWriter, r *http.Request) {
 	var request wire.ConnectRequest
-	if err := decode(r, &request); err != nil {
-		s.t.Errorf("connect: %v", err)
-	}
+	rig.Check(s.t, decode(r, &request))
 	s.mu.Lock()
 	n := s.connects
 	s.connects++
@@ -247,9 +239,7 @@ func (p *peer) send(f *relaypb.RelayMessageFrame) {
 		f.Version = 1
 	}
 	message, err := proto.Marshal(f)
-	if err != nil {
-		p.t.Fatalf("encoding frame: %v", err)
-	}
+	rig.Must(p.t, err)
 	p.write(message)
 }
 
@@ -258,16 +248,12 @@ func (p *peer) read() *relaypb.RelayMessageFrame {
 	p.t.Helper()
 	_ = p.ws.SetReadDeadline(time.Now().Add(patience))
 	kind, message, err := p.ws.ReadMessage()
-	if err != nil {
-		p.t.Fatalf("reading a frame: %v", err)
-	}
+	rig.Must(p.t, err)
 	if kind != websocket.BinaryMessage {
 		p.t.Fatalf("message of kind %d", kind)
 	}
 	f := &relaypb.RelayMessageFrame{}
-	if err := proto.Unmarshal(message, f); err != nil {
-		p.t.Fatalf("decoding frame: %v", err)
-	}
+	rig.Must(p.t, proto.Unmarshal(message, f))
 	return f
 }
 
@@ -506,22 +492,7 @@ func (j *journal) delays(t *testing.T) []time.Duration {
 func (j *journal) checkSecrets(t *testing.T) {
 	t.Helper()
 	for _, secret := range []string{testToken, testSignature, testAuthority, "sig="} {
-		if strings.Contains(j.String(), secret) {
-			t.Errorf("log holds the secret %q:\n%s", secret, j)
-		}
-	}
-}
-
-// await waits until holds is true, and looks every millisecond: what happens on a
-// socket wakes nobody.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	limit := time.Now().Add(patience)
-	for !holds() {
-		if time.Now().After(limit) {
-			t.Fatalf("%s did not happen within %v", what, patience)
-		}
-		time.Sleep(time.Millisecond)
+		rig.Is(t, strings.Contains(j.String(), secret), false, "log holds the secret %q:\n%s", secret, j)
 	}
 }
 

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,9 +29,7 @@ func TestEarlyFrames(t *testing.T) {
 		r := newRemote(t, false)
 		records := r.records(65)
 		for seq := 64; seq >= 0; seq-- {
-			if err := r.data(uint32(seq), records[seq]); err != nil {
-				t.Fatalf("%d: %v", seq, err)
-			}
+			rig.Must(t, r.data(uint32(seq), records[seq]))
 		}
 		for i := range records {
 			r.wantRead(fmt.Sprint("message ", i))
@@ -45,9 +42,7 @@ func TestEarlyFrames(t *testing.T) {
 		t.Run(fmt.Sprint("distance ", distance), func(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
-			if err := r.data(distance, []byte("a payload that nobody looks at")); err != want {
-				t.Errorf("got %v, want %v", err, want)
-			}
+			rig.Is(t, r.data(distance, []byte("a payload that nobody looks at")), want, "a frame %d ahead", distance)
 			if want != nil {
 				r.wantEnd(want)
 			}
@@ -58,26 +53,18 @@ func TestEarlyFrames(t *testing.T) {
 		r := newRemote(t, false)
 		big := []byte(strings.Repeat("c", 65_535))
 		for seq := uint32(1); seq <= 16; seq++ {
-			if err := r.data(seq, big); err != nil {
-				t.Fatalf("frame %d: %v", seq, err)
-			}
+			rig.Must(t, r.data(seq, big))
 		}
-		if err := r.data(17, big); err != errEarlyBytes {
-			t.Errorf("17th frame: %v", err)
-		}
+		rig.Is(t, r.data(17, big), errEarlyBytes, "17th frame")
 	})
 	t.Run("exactly 1 MiB", func(t *testing.T) {
 		t.Parallel()
 		r := newRemote(t, false)
 		quarter := make([]byte, 1<<18)
 		for seq := uint32(1); seq <= 4; seq++ {
-			if err := r.data(seq, quarter); err != nil {
-				t.Fatalf("frame %d: %v", seq, err)
-			}
+			rig.Must(t, r.data(seq, quarter))
 		}
-		if err := r.data(5, []byte{1}); err != errEarlyBytes {
-			t.Errorf("one byte more: %v", err)
-		}
+		rig.Is(t, r.data(5, []byte{1}), errEarlyBytes, "one byte more")
 	})
 }
 
@@ -100,9 +87,7 @@ func TestOldFrames(t *testing.T) {
 		{1, records[3]},
 		{3, records[3]},
 	} {
-		if err := r.data(step.seq, step.record); err != nil {
-			t.Fatalf("%d: %v", step.seq, err)
-		}
+		rig.Must(t, r.data(step.seq, step.record))
 	}
 	for i := range records {
 		r.wantRead(fmt.Sprint("message ", i))
@@ -115,9 +100,7 @@ func TestEarlyGarbage(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	rig.Must(t, r.data(1, []byte("garbage")))
-	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, noise.ErrRecord) {
-		t.Fatalf("got %v", err)
-	}
+	rig.Is(t, r.data(0, r.record(framed("{}"))), noise.ErrRecord, "a record that is none")
 	r.wantRead("{}")
 	r.wantEnd(noise.ErrRecord)
 }
@@ -127,16 +110,12 @@ func TestUnread(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	for seq := range uint32(maxUnread) {
-		if err := r.data(seq, r.record(framed("{}"))); err != nil {
-			t.Fatalf("%d: %v", seq, err)
-		}
+		rig.Must(t, r.data(seq, r.record(framed("{}"))))
 	}
 	r.wantRead("{}")
 	rig.Must(t, r.data(maxUnread, r.record(framed("last"))))
 	rig.Must(t, r.data(maxUnread+1, r.record(framed("{}")[:5])))
-	if err := r.data(maxUnread+2, r.record("}")); err != errUnread {
-		t.Fatalf("129 unread: %v", err)
-	}
+	rig.Is(t, r.data(maxUnread+2, r.record("}")), errUnread, "129 unread")
 }
 
 // prove makes the peer acknowledge something.
@@ -239,9 +218,7 @@ func TestPatientPeer(t *testing.T) {
 		}
 		r.wantRead("last")
 		r.wantEnd(errNoLength)
-		if ends := r.told(); len(ends) != 1 || ends[0] != errNoLength {
-			t.Errorf("ended was told %v", ends)
-		}
+		r.wantTold(errNoLength)
 	})
 	t.Run("never waits", func(t *testing.T) {
 		t.Parallel()

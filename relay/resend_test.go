@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,9 +51,7 @@ func (r *remote) wantSent(want ...string) [][]byte {
 	for _, f := range sent {
 		got = append(got, summary(f))
 	}
-	if !slices.Equal(got, want) {
-		r.t.Errorf("sent %q, want %q", got, want)
-	}
+	rig.Same(r.t, "sent", want, got)
 	return raw
 }
 
@@ -144,9 +141,7 @@ func TestResume(t *testing.T) {
 		}
 		synctest.Wait()
 		r.wantSent("data 2 (3 0)") // the hole
-		if !r.stream.suspend() {
-			t.Fatal("does not wait for a websocket")
-		}
+		rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
 		r.messages(4, 1)
 		r.write("4")
 		pass(20 * time.Second)
@@ -155,9 +150,7 @@ func TestResume(t *testing.T) {
 		r.write("5")
 		synctest.Wait() // the write may have been first, but not on the wire
 		again := r.wantSent("resume 6 (4 0)", "data 2 (3 0)", "data 4 (4 0)", "data 5 (4 0)")
-		if !bytes.Equal(again[1], raw[2]) {
-			t.Error("not the same frame again")
-		}
+		rig.Same(t, "the frame that is sent again", raw[2], again[1])
 		if r.stream.in.next != 5 || r.stream.out.next != 6 {
 			t.Errorf("next %d and %d", r.stream.in.next, r.stream.out.next)
 		}
@@ -208,18 +201,14 @@ func TestForgottenFrames(t *testing.T) {
 			flood(r)
 			r.write("40")
 			rig.Must(t, r.ack(40, 0))
-			if !r.stream.suspend() {
-				t.Error("does not wait for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
 		})
 	})
 	t.Run("cut", func(t *testing.T) {
 		t.Parallel()
 		bubble(t, false, func(t *testing.T, r *remote) {
 			flood(r)
-			if r.stream.suspend() {
-				t.Error("waits for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), false, "it waits for a websocket")
 			r.wantEnd(errUnkept)
 		})
 	})
@@ -230,9 +219,7 @@ func TestForgottenFrames(t *testing.T) {
 			if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}); err != errUnkept {
 				t.Error(err)
 			}
-			if ends := r.told(); !slices.Equal(ends, []error{errUnkept}) {
-				t.Errorf("ended was told %v", ends)
-			}
+			r.wantTold(errUnkept)
 		})
 	})
 	t.Run("lost", func(t *testing.T) {
@@ -240,9 +227,7 @@ func TestForgottenFrames(t *testing.T) {
 		bubble(t, false, func(t *testing.T, r *remote) {
 			flood(r)
 			pass(time.Minute)
-			if ends := r.told(); !slices.Equal(ends, []error{errUnkept}) {
-				t.Errorf("ended was told %v", ends)
-			}
+			r.wantTold(errUnkept)
 		})
 	})
 	t.Run("waits for its reader", func(t *testing.T) {
@@ -251,9 +236,7 @@ func TestForgottenFrames(t *testing.T) {
 			flood(r)
 			rig.Must(t, r.ack(1, 1))
 			pass(time.Minute)
-			if ends := r.told(); len(ends) != 0 {
-				t.Errorf("ended was told %v", ends)
-			}
+			r.wantTold()
 		})
 	})
 }
@@ -290,9 +273,7 @@ func TestWindow(t *testing.T) {
 				before := written
 				rig.Must(t, r.ack(11, 0))
 				synctest.Wait()
-				if written != before+10 {
-					t.Errorf("10 acknowledged, %d more written", written-before)
-				}
+				rig.Is(t, written, before+10, "written after 10 were acknowledged")
 				r.stream.Close()
 				wg.Wait()
 			})
@@ -312,14 +293,10 @@ func TestLostLane(t *testing.T) {
 			rig.Is(t, r.stream.Write([]byte("{}")), lost, "the error")
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if err := r.stream.Write([]byte("{}")); err != errLaneLost {
-					t.Errorf("got %v", err)
-				}
+				rig.Is(t, r.stream.Write([]byte("{}")), errLaneLost, "Write")
 			})
 			synctest.Wait()
-			if r.stream.suspend() {
-				t.Error("waits for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), false, "it waits for a websocket")
 			wg.Wait()
 		})
 	})
@@ -331,9 +308,7 @@ func TestLostLane(t *testing.T) {
 			r.errOf = lost
 			r.write("1", "2")
 			pass(time.Minute)
-			if !r.stream.suspend() {
-				t.Error("does not wait for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
 			r.errOf = nil
 			r.stream.resume(r.send)
 			synctest.Wait()
@@ -347,13 +322,9 @@ func TestSequenceEnds(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	r.stream.out.next = 1<<32 - 1
-	if err := r.stream.Write([]byte("{}")); err != errExhausted {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Is(t, r.stream.Write([]byte("{}")), errExhausted, "Write")
 	r = newRemote(t, false)
 	r.stream.in.next = 1<<32 - 1
-	if err := r.data(1<<32-1, r.record(framed("{}"))); err != errExhausted {
-		t.Errorf("receive: %v", err)
-	}
+	rig.Is(t, r.data(1<<32-1, r.record(framed("{}"))), errExhausted, "receive")
 	r.wantEnd(errExhausted)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // weather is what a simulated relay does to frames.
@@ -361,15 +362,11 @@ func simulate(t *testing.T, seed uint64, now weather) {
 	w.raging.Store(false)
 	time.Sleep(time.Minute)
 	for i, e := range w.ends {
-		if in, out := e.stream.held(); in != 0 || out != 0 {
-			t.Errorf("end %d: %d and %d bytes are still held", i, in, out)
-		}
+		rig.Is(t, fmt.Sprint(e.stream.held()), "0 0", "end %d: bytes that are still held", i)
 		e.stream.Close()
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.err != nil {
-			t.Errorf("end %d: %v", i, e.err)
-		}
+		rig.Is(t, e.err, nil, "end %d", i)
 		const mostIn = maxBacklog + patientUnreadBytes + 2*maxEarlyBytes + 4<<20 // a message in the making, and one unread beyond the limit
 		if e.peakIn > mostIn || e.peakOut > maxKeptBytes {
 			t.Errorf("end %d: held up to %d and %d bytes", i, e.peakIn, e.peakOut)

@@ -21,9 +21,7 @@ func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
 	t.Helper()
 	cancelled = new(bool)
 	h, err := s.admit([]byte(id), anyInitiation, func() { *cancelled = true })
-	if err != nil {
-		t.Fatalf("admit %q: %v", id, err)
-	}
+	rig.Must(t, err)
 	return h, cancelled
 }
 
@@ -31,9 +29,7 @@ func activate(t *testing.T, s *streams, id string) *member {
 	t.Helper()
 	h, _ := begin(t, s, id)
 	m := &member{id: id, stream: &stream{}}
-	if err := s.activate(h, m); err != nil {
-		t.Fatalf("activate %q: %v", id, err)
-	}
+	rig.Must(t, s.activate(h, m))
 	s.released()
 	return m
 }
@@ -46,22 +42,16 @@ func TestStreamsLimits(t *testing.T) {
 		for i := range maxPending {
 			begin(t, s, fmt.Sprint(i))
 		}
-		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
-			t.Errorf("33rd: got %v, want %v", err, errBusy)
-		}
+		rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "33rd")
 		// The place of a dropped handshake can be used at once, though the
 		// goroutine of that handshake may not have ended yet. But the number of
 		// such goroutines has a bound of its own.
 		for i := range maxHandshakes - maxPending {
-			if !s.disturb(fmt.Append(nil, i)) {
-				t.Fatalf("handshake %d is gone", i)
-			}
+			rig.Is(t, s.disturb(fmt.Append(nil, i)), true, "handshake %d is there", i)
 			begin(t, s, fmt.Sprint("again", i))
 		}
 		s.disturb([]byte("again0"))
-		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
-			t.Errorf("65th goroutine: got %v, want %v", err, errBusy)
-		}
+		rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "65th goroutine")
 		s.released()
 		begin(t, s, "one more")
 	})
@@ -72,24 +62,16 @@ func TestStreamsLimits(t *testing.T) {
 		for i := range maxActive {
 			activate(t, s, fmt.Sprint(i))
 		}
-		if _, err := s.admit([]byte("129th"), anyInitiation, nil); err != errFull {
-			t.Errorf("129th handshake: got %v, want %v", err, errFull)
-		}
-		if err := s.activate(late, &member{id: "late"}); err != errFull {
-			t.Errorf("129th stream: got %v, want %v", err, errFull)
-		}
-		if s.endedByPeer([]byte("7")) == nil {
-			t.Error("stream 7 is gone")
-		}
+		rig.Is(t, rig.Err(s.admit([]byte("129th"), anyInitiation, nil)), errFull, "129th handshake")
+		rig.Is(t, s.activate(late, &member{id: "late"}), errFull, "129th stream")
+		rig.Is(t, s.endedByPeer([]byte("7")) == nil, false, "stream 7 is gone")
 		activate(t, s, "129th")
 	})
 	t.Run("message 1", func(t *testing.T) {
 		t.Parallel()
 		s := table()
 		for _, n := range []int{0, noise.InitiationSize - 1, noise.InitiationSize + wire.MaxAuthorization + 1} {
-			if _, err := s.admit([]byte("id"), make([]byte, n), nil); err != noise.ErrInitiationSize {
-				t.Errorf("%d bytes: got %v, want %v", n, err, noise.ErrInitiationSize)
-			}
+			rig.Is(t, rig.Err(s.admit([]byte("id"), make([]byte, n), nil)), noise.ErrInitiationSize, "%d bytes", n)
 		}
 		rig.Check(t, rig.Err(s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil)))
 	})
@@ -97,9 +79,7 @@ func TestStreamsLimits(t *testing.T) {
 		t.Parallel()
 		s := table()
 		begin(t, s, strings.Repeat("x", maxStreamID))
-		if _, err := s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil); err != errStreamID {
-			t.Errorf("got %v, want %v", err, errStreamID)
-		}
+		rig.Is(t, rig.Err(s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil)), errStreamID, "a long stream id")
 	})
 }
 
@@ -124,19 +104,11 @@ func TestStreamsDrop(t *testing.T) {
 			s := table()
 			h, cancelled := begin(t, s, "id")
 			rig.Check(t, tt.drop(s))
-			if !*cancelled {
-				t.Error("the validation goes on")
-			}
+			rig.Is(t, *cancelled, true, "the validation is cancelled")
 			// The answer of the validation is ignored by now.
-			if err := s.activate(h, &member{id: "id"}); err != errDropped {
-				t.Errorf("activate: got %v, want %v", err, errDropped)
-			}
-			if s.fail(h) {
-				t.Error("its failure is reported a second time")
-			}
-			if active, pending := s.find([]byte("id")); active != nil || pending {
-				t.Errorf("find: got %v, %v; want nothing", active, pending)
-			}
+			rig.Is(t, s.activate(h, &member{id: "id"}), errDropped, "activate")
+			rig.Is(t, s.fail(h), false, "its failure is reported a second time")
+			rig.Is(t, fmt.Sprint(s.find([]byte("id"))), "<nil> false", "find")
 		})
 	}
 }
@@ -145,9 +117,7 @@ func TestStreamsReuseOfAnID(t *testing.T) {
 	t.Parallel()
 	s := table()
 	first := activate(t, s, "id")
-	if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errActive {
-		t.Errorf("admit: got %v, want %v", err, errActive)
-	}
+	rig.Is(t, rig.Err(s.admit([]byte("id"), anyInitiation, nil)), errActive, "admit")
 	if m, g := s.endedHere("id", first.stream); m != first || g != s.leg {
 		t.Errorf("remove: got %v on %v", m, g)
 	}
@@ -155,9 +125,7 @@ func TestStreamsReuseOfAnID(t *testing.T) {
 	if m, _ := s.endedHere("id", first.stream); m != nil {
 		t.Error("the end of the first stream has removed the second")
 	}
-	if s.endedWithLeg(first) {
-		t.Error("the first stream was forgotten instead of the second")
-	}
+	rig.Is(t, s.endedWithLeg(first), false, "the first stream was forgotten instead of the second")
 	if got, _ := s.find([]byte("id")); got != second.stream {
 		t.Errorf("find: got %p, want %p", got, second.stream)
 	}
@@ -172,9 +140,7 @@ func TestStreamsWithoutAWebsocket(t *testing.T) {
 	if m, g := s.endedHere("ends", ends.stream); m != ends || g != nil {
 		t.Errorf("remove: got %v on %v, want it without a websocket", m, g)
 	}
-	if s.linger(lost, func() {}) {
-		t.Error("something lingers on a websocket that is gone")
-	}
+	rig.Is(t, s.linger(lost, func() {}), false, "something lingers on a websocket that is gone")
 	if got := s.clear(&leg{}); got != nil {
 		t.Errorf("another websocket's grace has ended %d streams", len(got))
 	}

@@ -126,9 +126,7 @@ func TestRelayTampering(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if string(m) != text(echoed) {
-						t.Errorf("the executor read %q, want %q", m, text(echoed))
-					}
+					rig.Is(t, string(m), text(echoed), "the executor reads")
 					if b.Write(m) != nil {
 						return
 					}
@@ -147,9 +145,7 @@ func TestRelayTampering(t *testing.T) {
 				if err != nil {
 					break
 				}
-				if string(m) != text(answered) {
-					t.Errorf("the harness read %q, want %q", m, text(answered))
-				}
+				rig.Is(t, string(m), text(answered), "the harness reads")
 			}
 			a.Close()
 			// Even this rendezvous frees the executor's stream when a harness is
@@ -159,7 +155,7 @@ func TestRelayTampering(t *testing.T) {
 			if whole := echoed == n && answered == n; whole != tt.whole {
 				t.Errorf("%d and %d of %d messages came through; want all: %v", echoed, answered, n, tt.whole)
 			}
-			await(t, "the end of the stream", func() bool {
+			rig.Until(t, "the end of the stream", func() bool {
 				j.l.streams.mu.Lock()
 				defer j.l.streams.mu.Unlock()
 				return len(j.l.streams.active) == 0
@@ -203,9 +199,7 @@ func TestRelayImpostor(t *testing.T) {
 			t.Fatal("the rendezvous can read message 1")
 		}
 		p.send(handshakeFrame(id, message2(t, id, own)))
-		if err := <-done; err == nil {
-			t.Error("Dial: got nil")
-		}
+		rig.Is(t, <-done == nil, false, "Dial succeeds")
 		p.ends()
 	})
 	t.Run("knocks with its own key and an authorization it stole", func(t *testing.T) {

@@ -105,9 +105,7 @@ func TestServedRequestIsGivenBack(t *testing.T) {
 			}
 			close(end)
 			synctest.Wait() // the answer is being written
-			if used := b.account(size).used; used != 0 {
-				t.Errorf("%d bytes count for a request of %d that has been served", used, size)
-			}
+			rig.Is(t, b.account(size).used, 0, "bytes that count for a request of %d that has been served", size)
 			rig.Check(t, rig.Err(client.Read()))
 		})
 	}
@@ -124,9 +122,7 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 			b := NewBudget(1 << 20)
 			// Another connection's request waits.
 			other := NewIntake(b, 0, nil)
-			if !other.suspend(1 << 20) {
-				t.Fatal("no memory at all")
-			}
+			rig.Is(t, other.suspend(1<<20), true, "there is memory")
 			defer other.give(1<<20, true)
 			b.large.used += 1 << 20 // suspend takes it from there
 			client, end := meteredPeer(t, b)
@@ -185,10 +181,8 @@ func TestReadParamsAreGivenBack(t *testing.T) {
 			holds  bool
 		}{{"light", false}, {"heavy", true}} {
 			const size = 1 << 20
-			if err := client.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"handleId":"h","offset":0,"chunk":"YWJj"%s}}`,
-				i, tt.method, strings.Repeat(" ", size))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, client.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"handleId":"h","offset":0,"chunk":"YWJj"%s}}`,
+				i, tt.method, strings.Repeat(" ", size))))
 			synctest.Wait()
 			if used := b.used(); used >= size != tt.holds {
 				t.Errorf("%s: %d bytes count while it is served", tt.method, used)
@@ -241,9 +235,7 @@ func TestEndBesideFullOrder(t *testing.T) {
 		default:
 		}
 		_ = conn.Close() // as one that was reset is
-		if err := <-closing; err == nil {
-			t.Error("no reason")
-		}
+		rig.Is(t, <-closing == nil, false, "there is no reason")
 		<-done
 		_ = client.Close()
 		<-writing

@@ -93,9 +93,7 @@ func TestBudgetOldest(t *testing.T) {
 					return
 				}
 				// One message goes beyond the limit, with its copy while it grows.
-				if used := b.used(); used > limit+size+size/4+1<<20 {
-					t.Errorf("%d MiB are in use", used>>20)
-				}
+				rig.Is(t, max(b.used(), limit+size+size/4+1<<20), limit+size+size/4+1<<20, "bytes in use, at most")
 				in.Filled(min(len(space), size-in.Len(), 1<<20))
 			}
 			message := in.Message()
@@ -259,9 +257,7 @@ func TestBudgetPatience(t *testing.T) {
 		check := func(what string, want int32) {
 			t.Helper()
 			synctest.Wait()
-			if got := stalled.Load(); got != want {
-				t.Fatalf("%s: given up %d times, want %d", what, got, want)
-			}
+			rig.Is(t, stalled.Load(), want, "%s: given up", what)
 		}
 		mustFill(t, in, maxSmall)
 		time.Sleep(2 * patience)
@@ -480,9 +476,7 @@ func TestBudgetGate(t *testing.T) {
 		for !other.Crowded() {
 			others = append(others, serve(other))
 		}
-		if n := len(others) * size; n != ownSmall {
-			t.Errorf("reading of another connection stops after %d bytes, want %d", n, ownSmall)
-		}
+		rig.Is(t, len(others)*size, ownSmall, "bytes after which reading of another connection stops")
 		waits := func(in *Intake) chan error {
 			begun := make(chan error, 1)
 			go func() { begun <- in.Begin() }()
@@ -521,12 +515,8 @@ func TestSuspended(t *testing.T) {
 	in, other, third := NewIntake(b, 0, nil), NewIntake(b, 0, nil), NewIntake(b, 0, nil)
 	const large = 8 << 20
 	b.large.used = 100 << 20 // as if so much were being served
-	if !in.suspend(large) {
-		t.Error("the first one was refused")
-	}
-	if other.suspend(large) {
-		t.Error("a second one was taken")
-	}
+	rig.Is(t, in.suspend(large), true, "the first one is taken")
+	rig.Is(t, other.suspend(large), false, "a second one is taken")
 	if !other.suspend(ownSuspended) || other.suspend(maxSmall+1) {
 		t.Error("of a connection not just the first bytes were taken")
 	}

@@ -20,13 +20,9 @@ func TestNotify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{}, true)
 		for _, params := range []any{nil, map[string]int{"a": 1}, &protocol.ClosedNotification{ProcessID: "p", Seq: 3}} {
-			if err := p.Notify("m", params); err != nil {
-				t.Errorf("Notify(%v): %v", params, err)
-			}
+			rig.Is(t, p.Notify("m", params), nil, "Notify(%v)", params)
 		}
-		if err := p.Notify("m", func() {}); err == nil {
-			t.Error("a function was sent")
-		}
+		rig.Is(t, p.Notify("m", func() {}) == nil, false, "a function was sent")
 		f.expect(`{"method":"m","params":{}}`, `{"method":"m","params":{"a":1}}`, `{"method":"m","params":{"processId":"p","seq":3}}`)
 	})
 }
@@ -53,9 +49,7 @@ func TestBegin(t *testing.T) {
 		}
 		p.Close()
 		rig.Is(t, calls[1].Wait(t.Context(), nil), rpc.ErrUnanswered, "a call without an answer")
-		if _, err := p.Begin("m", nil); err == nil {
-			t.Error("a call has begun on a connection that has ended")
-		}
+		rig.Is(t, rig.Err(p.Begin("m", nil)) == nil, false, "a call has begun on a connection that has ended")
 	})
 }
 
@@ -106,9 +100,7 @@ func TestCallParamsThatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{}, true)
-		if err := p.Call(t.Context(), "m", func() {}, nil); err == nil {
-			t.Error("a function was sent")
-		}
+		rig.Is(t, p.Call(t.Context(), "m", func() {}, nil) == nil, false, "a function was sent")
 		f.expect()
 		f.send(`{"id":1,"result":{}}`) // nobody waits for it
 		f.answers(`-1 -32600`, "end: EOF")
@@ -151,9 +143,7 @@ func TestAbandonedCall(t *testing.T) {
 		go func() { called <- p.Call(ctx, "m", nil, nil) }()
 		f.answers("1")
 		cancel(errPlain)
-		if err := <-called; !errors.Is(err, errPlain) {
-			t.Errorf("Call: %v, want the cause of the end, %v", err, errPlain)
-		}
+		rig.Is(t, <-called, errPlain, "Call")
 		f.send(`{"id":1,"error":{"code":1,"message":"too late"}}`)
 		f.send(`{"id":"probe","method":"echo"}`)
 		f.answers(`"probe"`)
@@ -177,13 +167,9 @@ func TestManyAbandonedCalls(t *testing.T) {
 		}
 		synctest.Wait()
 		rig.Must(t, p.Notify("m", nil))
-		if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
-			t.Fatalf("the last call: %v", err)
-		}
+		rig.Is(t, p.Call(ctx, "m", nil, nil), context.Canceled, "the last call")
 		synctest.Wait()
-		if err := p.Notify("m", nil); err == nil {
-			t.Error("the connection lives after 1025 calls")
-		}
+		rig.Is(t, p.Notify("m", nil) == nil, false, "the connection lives after 1025 calls")
 	})
 }
 
@@ -213,9 +199,7 @@ func TestForgets(t *testing.T) {
 		go func() { called <- p.Call(t.Context(), "m", nil, nil) }()
 		synctest.Wait()
 		f.send(`{"id":%d,"result":{}}`, calls+1)
-		if err := <-called; err != nil {
-			t.Errorf("a call after %d that were given up: %v", calls, err)
-		}
+		rig.Is(t, <-called, nil, "a call after %d that were given up", calls)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		_, f := serve(t, rpc.Config{Forgets: true}, true)
@@ -244,9 +228,7 @@ func TestEndUnblocksCalls(t *testing.T) {
 				f.conn.Close()
 			}
 			for range 3 {
-				if err := <-errs; err == nil {
-					t.Error("no error after the end")
-				}
+				rig.Is(t, <-errs == nil, false, "Call succeeds after the end")
 			}
 		})
 	}

@@ -64,9 +64,7 @@ func TestFullPeerStopsReading(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 3}, true)
-				if got := f.flood(500, tt.method, tt.queue); got != tt.want {
-					t.Fatalf("%d requests were taken, want %d", got, tt.want)
-				}
+				rig.Is(t, f.flood(500, tt.method, tt.queue), tt.want, "requests that were taken")
 				s.release(tt.method + "0")
 				f.answers("0")
 			})
@@ -114,9 +112,7 @@ func TestWaitingLimit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				_, f := serve(t, rpc.Config{Table: s.table()}, true)
-				if got := f.flood(1024, method, queue); got != 1024 {
-					t.Fatalf("%d of 1024 requests were read", got)
-				}
+				rig.Is(t, f.flood(1024, method, queue), 1024, "requests that were read")
 				f.answers()
 				f.request(method, "a", queue)
 				f.answers(`"a" -32600`)
@@ -215,9 +211,7 @@ func TestStrictPeerNoticesTheEnd(t *testing.T) {
 		rig.Is(t, f.flood(500, "free", ""), 500, "of 500 requests were read behind one that waits")
 		f.conn.Close()
 		synctest.Wait()
-		if !closing {
-			t.Error("the end went unnoticed")
-		}
+		rig.Is(t, closing, true, "the end was noticed")
 	})
 }
 

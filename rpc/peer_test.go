@@ -100,9 +100,7 @@ func TestPanic(t *testing.T) {
 			f.send(`{"id":1,"method":%q}`, method)
 			f.expect(`{"error":{"code":-32603,"message":"internal error"},"id":1}`)
 			for _, want := range []string{"method=" + method, `panic="in the ` + method, "peer_test.go"} {
-				if !strings.Contains(log.String(), want) {
-					t.Errorf("%s: no %s in the log: %s", method, want, &log)
-				}
+				rig.Is(t, strings.Contains(log.String(), want), true, "%s: %s is in the log: %s", method, want, &log)
 			}
 		}
 		f.send(`{"id":2,"method":"echo","params":{}}`)
@@ -196,13 +194,9 @@ func TestServeReturns(t *testing.T) {
 				if got, want := strings.Join(s.events[2:], " "), "returns served"; got != want {
 					t.Errorf("events %q, want them to end in %s", s.events, want)
 				}
-				if tt.want != (err != nil) {
-					t.Errorf("Serve: %v", err)
-				}
+				rig.Is(t, err != nil, tt.want, "an error of Serve, %v", err)
 				rig.Is(t, p.Call(t.Context(), "m", nil, nil), rpc.ErrClosed, "Call afterwards")
-				if err := p.Notify("m", nil); err == nil {
-					t.Error("Notify afterwards: no error")
-				}
+				rig.Is(t, p.Notify("m", nil) == nil, false, "Notify succeeds afterwards")
 			})
 		})
 	}
@@ -228,9 +222,7 @@ func TestCloseUnblocksAStoppedReader(t *testing.T) {
 				f.flood(200, tt.method, "")
 				p.Close()
 				synctest.Wait()
-				if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, rpc.ErrClosed) {
-					t.Errorf("Call: %v, want %v: Serve still reads", err, rpc.ErrClosed)
-				}
+				rig.Is(t, p.Call(t.Context(), "m", nil, nil), rpc.ErrClosed, "Call while Serve still reads")
 			})
 		})
 	}
@@ -294,14 +286,10 @@ func TestSent(t *testing.T) {
 				_, f := serve(t, rpc.Config{Table: table}, false)
 				f.send(`{"id":1,"method":"m"}`)
 				synctest.Wait()
-				if n := calls.Load(); n != 0 {
-					t.Errorf("Sent was called %d times before the answer was", n)
-				}
+				rig.Is(t, calls.Load(), 0, "calls of Sent before the answer was written")
 				tt.write(f)
 				synctest.Wait()
-				if n := calls.Load(); n != tt.want {
-					t.Errorf("Sent was called %d times, want %d", n, tt.want)
-				}
+				rig.Is(t, calls.Load(), tt.want, "calls of Sent")
 			})
 		})
 	}
@@ -326,12 +314,8 @@ func TestRejecter(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.Serve(t.Context()) }()
 		rig.Must(t, far.Write([]byte(message)))
-		if err := <-ended; err == nil {
-			t.Errorf("%q: Serve ended without an error", message)
-		}
-		if reason := <-conn.reasons; reason == nil {
-			t.Errorf("%q: rejected for no reason", message)
-		}
+		rig.Is(t, <-ended == nil, false, "%q: Serve ended without an error", message)
+		rig.Is(t, <-conn.reasons == nil, false, "%q: rejected for no reason", message)
 		if answer, err := far.Read(); err == nil {
 			t.Errorf("%q: answered with %s", message, answer)
 		}

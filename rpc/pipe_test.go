@@ -26,14 +26,10 @@ func TestPipeIsSynchronous(t *testing.T) {
 			written = true
 		}()
 		synctest.Wait()
-		if written {
-			t.Fatal("Write returned before the message was read")
-		}
+		rig.Is(t, written, false, "Write returns before the message is read")
 		rig.Must(t, rig.Err(b.Read()))
 		synctest.Wait()
-		if !written {
-			t.Fatal("Write still blocks after the message was read")
-		}
+		rig.Is(t, written, true, "Write returns after the message was read")
 	})
 }
 

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,9 +61,7 @@ func (s *stage) expect(want ...string) {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if diff := cmp.Diff(want, s.events); diff != "" {
-		s.t.Fatalf("events (-want +got):\n%s", diff)
-	}
+	rig.Same(s.t, "events", want, s.events)
 	s.events = nil
 }
 
@@ -166,9 +164,7 @@ func (f *far) add(message string) {
 
 func (f *far) send(format string, args ...any) {
 	f.t.Helper()
-	if err := f.conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
-		f.t.Fatalf("sending %s: %v", format, err)
-	}
+	rig.Must(f.t, f.conn.Write(fmt.Appendf(nil, format, args...)))
 }
 
 // request sends a request whose id is its name.
@@ -183,9 +179,7 @@ func (f *far) expect(want ...string) {
 	synctest.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if diff := cmp.Diff(want, f.got); diff != "" {
-		f.t.Fatalf("messages (-want +got):\n%s", diff)
-	}
+	rig.Same(f.t, "messages", want, f.got)
 	f.got = nil
 }
 
@@ -207,9 +201,7 @@ func (f *far) answers(want ...string) {
 			ids = append(ids, m.ID.String())
 		}
 	}
-	if diff := cmp.Diff(want, ids); diff != "" {
-		f.t.Fatalf("answers (-want +got):\n%s", diff)
-	}
+	rig.Same(f.t, "answers", want, ids)
 	f.got = nil
 }
 

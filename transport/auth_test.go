@@ -78,9 +78,7 @@ func TestCapabilityToken(t *testing.T) {
 			rig.Is(t, errText(check(a, tt.values...)), tt.want, "%s, by %s", tt.name, source)
 		}
 	}
-	if got := check(&Authenticator{}, "Bearer tok en1"); got == nil {
-		t.Error("the zero Authenticator lets a token in")
-	}
+	rig.Is(t, check(&Authenticator{}, "Bearer tok en1") == nil, false, "the zero Authenticator lets a token in")
 }
 
 func errText(err error) string {
@@ -286,9 +284,7 @@ func TestAuthOptions(t *testing.T) {
 			t.Errorf("%s: got %v without an error", tt.name, a)
 		}
 		for _, forbidden := range []string{"secret-token", testSecret[1:], digest} {
-			if strings.Contains(errText(err), forbidden) {
-				t.Errorf("%s: the error repeats a secret: %v", tt.name, err)
-			}
+			rig.Is(t, strings.Contains(errText(err), forbidden), false, "%s: the error repeats a secret: %v", tt.name, err)
 		}
 	}
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()

@@ -71,8 +71,6 @@ func TestWebSocketBurstThenClose(t *testing.T) {
 				t.Errorf("last message is %q", message)
 			}
 		}
-		if want := writers*each + 1; got != want {
-			t.Fatalf("%d messages arrived, want %d", got, want)
-		}
+		rig.Is(t, got, writers*each+1, "messages that arrived")
 	}
 }

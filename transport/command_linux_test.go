@@ -74,9 +74,7 @@ func wantGone(t *testing.T, pid int) {
 	if errors.Is(err, unix.ESRCH) {
 		return
 	}
-	if err != nil {
-		t.Fatalf("opening a pidfd of %d: %v", pid, err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
@@ -95,9 +93,7 @@ func TestCommandRoundTrip(t *testing.T) {
 	c := startCommand(t, CommandConfig{Argv: []string{os.Args[0], "echo-lines"}})
 	for _, message := range []string{"{}", `{"é":1}`, strings.Repeat("x", 1<<20)} {
 		go c.Write([]byte(message))
-		if got := readLine(t, c); got != message {
-			t.Errorf("got %.40q, want %.40q", got, message)
-		}
+		rig.Is(t, readLine(t, c), message, "the line that was read")
 	}
 	rig.Check(t, c.Close())
 	rig.Check(t, c.Close())
@@ -122,9 +118,7 @@ func TestCommandSettings(t *testing.T) {
 	}
 	pid := strconv.Itoa(c.cmd.Process.Pid)
 	rig.Same(t, "environment, folder, group, process", []string{"é", dir, pid, pid, "last"}, got)
-	if _, err := c.Read(); err != io.EOF {
-		t.Errorf("Read after the program's end: %v, want io.EOF", err)
-	}
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read after the program's end")
 }
 
 func TestCommandStderr(t *testing.T) {
@@ -149,9 +143,7 @@ func TestCommandStderr(t *testing.T) {
 
 func TestCommandErrors(t *testing.T) {
 	t.Parallel()
-	if _, err := StartCommand(CommandConfig{}); err == nil {
-		t.Error("StartCommand without argv succeeded")
-	}
+	rig.Is(t, rig.Err(StartCommand(CommandConfig{})) == nil, false, "StartCommand without argv succeeded")
 	_, err := StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/program") {
 		t.Errorf("StartCommand: %v, want the name and %v", err, os.ErrNotExist)
@@ -192,12 +184,8 @@ func TestCommandCloseUnblocks(t *testing.T) {
 	}()
 	go func() { written <- c.Write(make([]byte, 1<<20)) }()
 	c.Close()
-	if err := <-read; err == nil {
-		t.Error("Read succeeded")
-	}
-	if err := <-written; err == nil {
-		t.Error("Write succeeded")
-	}
+	rig.Is(t, <-read == nil, false, "Read succeeded")
+	rig.Is(t, <-written == nil, false, "Write succeeded")
 }
 
 // When a program ends by itself, the processes that it leaves behind in its group
@@ -207,9 +195,7 @@ func TestCommandKillsTheGroup(t *testing.T) {
 	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})
 	pid, err := strconv.Atoi(readLine(t, c))
 	rig.Must(t, err)
-	if _, err := c.Read(); err != io.EOF {
-		t.Errorf("Read: %v, want io.EOF", err)
-	}
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 	wantGone(t, pid)
 }
 
@@ -228,7 +214,5 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited
 	rig.Is(t, readLine(t, c), "last", "the result")
-	if _, err := c.Read(); err != io.EOF {
-		t.Errorf("Read: %v, want io.EOF", err)
-	}
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 }

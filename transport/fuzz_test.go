@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // FuzzWebSocketAssembly reads script as a list of frames, three bytes and a payload
@@ -122,9 +123,8 @@ func FuzzStdio(f *testing.F) {
 		c := stdioOver(&cutReader{bytes.NewReader(input), int(cut) + 1})
 		for i, line := range want {
 			got, err := c.Read()
-			if err != nil || string(got) != line {
-				t.Fatalf("line %d: got %.40q, %v; want %.40q", i, got, err, line)
-			}
+			rig.Must(t, err)
+			rig.Is(t, string(got), line, "line %d", i)
 			buffer.Recycle(got)
 		}
 		if got, err := c.Read(); err != io.EOF {
@@ -164,9 +164,7 @@ func FuzzJWT(f *testing.F) {
 		}
 		forged := sign(header, payload, strings.ToUpper(testSecret), sha256.New)
 		for _, token := range []string{forged, header + "." + payload + "." + tail, tail} {
-			if verdict(lax, token, now) == nil {
-				t.Fatalf("forged token %q passes", token)
-			}
+			rig.Is(t, verdict(lax, token, now) == nil, false, "forged token %q passes", token)
 		}
 		a := &Authenticator{jwt: lax}
 		if err := check(a, "Bearer "+signed); laxErr == nil && err != nil {

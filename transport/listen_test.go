@@ -103,9 +103,7 @@ func TestListenNeedsAuthentication(t *testing.T) {
 		{"all addresses when told to", Config{URL: "ws://0.0.0.0:0", AllowUnauthenticated: true}, true},
 	} {
 		l, err := Listen(tt.config)
-		if (err == nil) != tt.ok {
-			t.Errorf("%s: Listen: %v, want success: %v", tt.name, err, tt.ok)
-		}
+		rig.Is(t, err == nil, tt.ok, "%s: success, %v", tt.name, err)
 		if err == nil {
 			l.Close()
 		}
@@ -136,9 +134,7 @@ func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	rig.Must(t, err)
 	method, _, _ := strings.Cut(request, " ")
 	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
-	if err != nil {
-		t.Fatalf("%q: %v", request, err)
-	}
+	rig.Must(t, err)
 	got := answer{Status: response.StatusCode, ContentType: response.Header.Get("Content-Type"), Allow: response.Header.Get("Allow")}
 	if got.Status != http.StatusSwitchingProtocols {
 		body, err := io.ReadAll(response.Body)
@@ -286,9 +282,7 @@ func TestListenerClose(t *testing.T) {
 	if got, err := conn.Read(); err != nil || string(got) != "{}" {
 		t.Errorf("accepted connection after Close: got %q, %v", got, err)
 	}
-	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
-		t.Error("the port is still bound")
-	}
+	rig.Is(t, rig.Err(net.Dial("tcp", l.Addr().String())) == nil, false, "the port is still bound")
 }
 
 func TestListenerCloseUnblocksAccept(t *testing.T) {
@@ -328,9 +322,7 @@ func TestIdleMemory(t *testing.T) {
 	// Those that have opened a connection may still be about to end.
 	rig.Until(t, "each connection runs one goroutine", func() bool { return extra() <= n+20 })
 	each := (usage() - before) / n
-	if each > 30<<10 {
-		t.Errorf("an idle connection takes %d bytes, want at most 30 KiB", each)
-	}
+	rig.Is(t, max(each, 30<<10), 30<<10, "bytes of an idle connection, at most")
 	t.Logf("%d bytes each", each)
 	runtime.KeepAlive(peers)
 }
@@ -369,13 +361,9 @@ func TestDialErrors(t *testing.T) {
 			continue
 		}
 		for _, want := range tt.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q in it", tt.name, err, want)
-			}
+			rig.Is(t, strings.Contains(err.Error(), want), true, "%s: %v has %q in it", tt.name, err, want)
 		}
-		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error repeats a secret: %v", tt.name, err)
-		}
+		rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%s: the error repeats a secret: %v", tt.name, err)
 	}
 	_, err = Dial(t.Context(), l.URL()+"/x", DialConfig{})
 	if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != 404 {

@@ -23,13 +23,9 @@ func TestLobbyLeave(t *testing.T) {
 		p.Close()
 		ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	if n := l.lobby.Len(); n > 3 {
-		t.Errorf("%d seats are taken, want at most one for each HTTP connection", n)
-	}
+	rig.Is(t, max(l.lobby.Len(), 3), 3, "seats that are taken, at most one for each HTTP connection")
 	l.Close()
-	if n := l.lobby.Len(); n != 0 {
-		t.Errorf("after Close %d seats are taken", n)
-	}
+	rig.Is(t, l.lobby.Len(), 0, "seats that are taken after Close")
 }
 
 // Connections that stay in their HTTP part keep nobody out, and lose their places,
@@ -103,9 +99,7 @@ func TestAnswerEndsConnection(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want status %d and a close", tt.request, response, err, tt.status)
 			continue
 		}
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Errorf("%q: body: %v", tt.request, err)
-		}
+		rig.Is(t, rig.Err(io.Copy(io.Discard, response.Body)), nil, "%q: body", tt.request)
 		if _, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%q: after the answer: %v, want the end of the connection", tt.request, err)
 		}

@@ -208,9 +208,7 @@ func TestSecureURL(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.config.URL, err, tt.want)
 		}
 		if err == nil {
-			if !strings.HasPrefix(l.URL(), "wss://") {
-				t.Errorf("it listens at %s", l.URL())
-			}
+			rig.Is(t, strings.HasPrefix(l.URL(), "wss://"), true, "it listens at %s", l.URL())
 			_ = l.Close()
 		}
 	}
@@ -322,9 +320,7 @@ func TestClientCertificates(t *testing.T) {
 		if got := server.Principal(); got != want && !(adapt == nil && strings.HasPrefix(got, want) && len(got) == len(want)+64) {
 			t.Errorf("the client is %q, want %q", got, want)
 		}
-		if !strings.HasPrefix(server.Remote(), "127.0.0.1:") {
-			t.Errorf("it is at %s", server.Remote())
-		}
+		rig.Is(t, strings.HasPrefix(server.Remote(), "127.0.0.1:"), true, "it is at %s", server.Remote())
 		_ = c.Close()
 	}
 	for name, tt := range map[string]struct {
@@ -372,9 +368,7 @@ func TestSecureStrangers(t *testing.T) {
 	rig.Must(t, err)
 	_ = c.Close()
 	t.Logf("beside a crowd of %d: %v", maxHandshakes, time.Since(begun))
-	if n := l.lobby.Len(); n > maxHandshakes {
-		t.Errorf("%d seats are taken", n)
-	}
+	rig.Is(t, max(l.lobby.Len(), maxHandshakes), maxHandshakes, "seats that are taken, at most")
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.Client(a.roots)}}
 	response, err := client.Get(strings.Replace(l.URL(), "wss:", "https:", 1) + "/readyz")
 	rig.Must(t, err)

@@ -80,9 +80,8 @@ func TestStdioLines(t *testing.T) {
 		c := stdioOver(strings.NewReader(tt.input))
 		for i, want := range tt.want {
 			got, err := c.Read()
-			if err != nil || string(got) != want {
-				t.Errorf("%s: line %d: got %.40q, %v; want %.40q", tt.name, i, got, err, want)
-			}
+			rig.Must(t, err)
+			rig.Is(t, string(got), want, "%s: line %d", tt.name, i)
 		}
 		for range 2 {
 			if got, err := c.Read(); err != io.EOF {
@@ -123,12 +122,8 @@ func TestStdioWrites(t *testing.T) {
 	for _, message := range []string{`{"a":1}`, large, "{}"} {
 		rig.Must(t, c.Write([]byte(message)))
 	}
-	if err := c.Write([]byte("{\n}")); err == nil {
-		t.Error("a message of two lines was written")
-	}
-	if want := "{\"a\":1}\n" + large + "\n{}\n"; out.String() != want {
-		t.Errorf("wrote %.40q, want %.40q", out.String(), want)
-	}
+	rig.Is(t, c.Write([]byte("{\n}")) == nil, false, "a message of two lines was written")
+	rig.Is(t, out.String(), "{\"a\":1}\n"+large+"\n{}\n", "what was written")
 	c.Close()
 	rig.Is(t, c.Write([]byte("{}")), net.ErrClosed, "Write after Close")
 	rig.Is(t, c.String(), "stdio", "String")

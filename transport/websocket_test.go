@@ -139,9 +139,8 @@ func TestWebSocketReads(t *testing.T) {
 			p, server := rawPair(t, Config{})
 			p.Send(t, tt.frames...)
 			got, err := server.Read()
-			if err != nil || string(got) != tt.want {
-				t.Errorf("Read: got %q, %v; want %q", got, err, tt.want)
-			}
+			rig.Must(t, err)
+			rig.Is(t, string(got), tt.want, "Read")
 		})
 	}
 }
@@ -196,9 +195,8 @@ func TestWebSocketTakesTheLargestMessage(t *testing.T) {
 	header := []byte{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}
 	go p.Write(append(header, bytes.Repeat([]byte("x"), maxMessage)...))
 	got, err := server.Read()
-	if err != nil || len(got) != maxMessage {
-		t.Fatalf("Read: got %d bytes, %v; want %d", len(got), err, maxMessage)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(got), maxMessage, "bytes that were read")
 }
 
 func TestWebSocketEnds(t *testing.T) {
@@ -301,9 +299,7 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 	began := time.Now()
 	err := <-readAsync(server)
 	rig.Is(t, err, os.ErrDeadlineExceeded, "Read")
-	if took := time.Since(began); took < 100*time.Millisecond {
-		t.Errorf("dropped after %v, before its time", took)
-	}
+	rig.Is(t, min(time.Since(began), 100*time.Millisecond), 100*time.Millisecond, "dropped after, at least")
 	for {
 		first, _, err := p.Next()
 		if err != nil {
@@ -518,9 +514,8 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 		rig.Must(t, server.Write([]byte("last words")))
 		server.Close()
 		_, payload, err := p.Next()
-		if err != nil || string(payload) != "last words" {
-			t.Fatalf("got %q, %v; want the last words", payload, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, string(payload), "last words", "the last words")
 		if _, _, err := p.Next(); err != io.EOF {
 			t.Fatalf("behind the last words: %v, want %v", err, io.EOF)
 		}

@@ -96,9 +96,7 @@ func TestLimitBytes(t *testing.T) {
 		rig.Check(t, l.Bytes(nil, p, 5<<20))
 		done := make(chan struct{})
 		time.AfterFunc(time.Millisecond, func() { close(done) })
-		if err := l.Bytes(done, p, 1<<20); err == nil {
-			t.Error("it does not end with its websocket")
-		}
+		rig.Is(t, l.Bytes(done, p, 1<<20) == nil, false, "it does not end with its websocket")
 		rig.Check(t, l.Bytes(nil, &store.Principal{ID: "key:2", Limits: store.Limits{Bytes: -1}}, 1<<40))
 	})
 }
@@ -121,9 +119,7 @@ func TestLimiterBounded(t *testing.T) {
 		if _, ok := l.Request(&store.Principal{ID: "more"}); ok || len(l.allowances) != maxAllowances {
 			t.Errorf("allowed %v with %d allowances", ok, len(l.allowances))
 		}
-		if err := l.Bytes(nil, &store.Principal{ID: "more"}, 1); err == nil {
-			t.Error("bytes are allowed without an allowance")
-		}
+		rig.Is(t, l.Bytes(nil, &store.Principal{ID: "more"}, 1) == nil, false, "bytes are allowed without an allowance")
 		time.Sleep(idleAllowance)
 		if _, ok := l.Request(&store.Principal{ID: "more"}); !ok || len(l.allowances) != 2 {
 			t.Errorf("allowed %v with %d allowances after a while", ok, len(l.allowances))
@@ -133,13 +129,9 @@ func TestLimiterBounded(t *testing.T) {
 		l.Created(busy)
 		l.allowances["busy"].Lines.AllowN(time.Now(), 10_000)
 		l.forgetLocked(time.Now().Add(idleAllowance))
-		if l.allowances["busy"] == nil {
-			t.Error("what is used up was forgotten")
-		}
+		rig.Is(t, l.allowances["busy"] == nil, false, "what is used up was forgotten")
 		l.forgetLocked(time.Now().Add(10_000 / linesPerSecond * time.Second))
-		if l.allowances["busy"] != nil {
-			t.Error("it was not forgotten once all is back")
-		}
+		rig.Is(t, l.allowances["busy"] == nil, true, "it is forgotten once all is back")
 		release()
 		rig.Is(t, l.allowances["open"].connections, 0, "what was released is still open")
 	})
@@ -170,9 +162,7 @@ func TestLimitChangedBack(t *testing.T) {
 				}
 			}
 		}
-		if allowed > 4 {
-			t.Errorf("%d requests are allowed at once", allowed)
-		}
+		rig.Is(t, max(allowed, 4), 4, "requests allowed at once, at most")
 	})
 }
 

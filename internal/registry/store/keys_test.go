@@ -32,9 +32,7 @@ func TestKeys(t *testing.T) {
 	}
 	// Whoever steals the store gets no key that he could use.
 	entry := rig.Value(st.keys.Get(ctx, created.ID))
-	if strings.Contains(string(entry.Value()), text[3:]) {
-		t.Error("the key itself is stored")
-	}
+	rig.Is(t, strings.Contains(string(entry.Value()), text[3:]), false, "the key itself is stored")
 	// A key whose hash only begins with the same bytes, those of the id, is another key.
 	var record keyRecord
 	rig.Must(t, json.Unmarshal(entry.Value(), &record))
@@ -67,13 +65,10 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	keys, err := st.Keys(ctx)
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("keys are %+v, %v", keys, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(keys), 1, "keys: %+v", keys)
 	keys[0].LastUsed = revoked.LastUsed // TestLastUsed looks at it
-	if keys[0] != revoked {
-		t.Errorf("keys are %+v", keys)
-	}
+	rig.Is(t, keys[0], revoked, "the first key")
 }
 
 func TestIdentities(t *testing.T) {
@@ -89,9 +84,7 @@ func TestIdentities(t *testing.T) {
 		{RuntimeID: "a", PublicKey: public[1:], Environments: "*"},
 		{RuntimeID: "a", PublicKey: public},
 	} {
-		if err := st.AddIdentity(ctx, i); err == nil {
-			t.Errorf("%+v is accepted", i)
-		}
+		rig.Is(t, st.AddIdentity(ctx, i) == nil, false, "%+v is accepted", i)
 	}
 	for _, id := range []string{"b", "a/.>*:", "a"} {
 		for _, environments := range []string{"first", "second"} {
@@ -99,9 +92,8 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	identities, err := st.Identities(ctx)
-	if err != nil || len(identities) != 3 {
-		t.Fatalf("identities are %+v, %v", identities, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(identities), 3, "identities: %+v", identities)
 	for i, want := range []string{"a", "a/.>*:", "b"} {
 		if identities[i].RuntimeID != want || identities[i].Environments != "second" {
 			t.Errorf("identity %d is %+v, want %q", i, identities[i], want)
@@ -215,14 +207,11 @@ func TestLastUsed(t *testing.T) {
 	last := func() time.Time {
 		t.Helper()
 		keys, err := other.Keys(ctx)
-		if err != nil || len(keys) != 1 {
-			t.Fatal(keys, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(keys), 1, "keys: %+v", keys)
 		return keys[0].LastUsed
 	}
-	if !last().IsZero() {
-		t.Errorf("before its first use it was used at %v", last())
-	}
+	rig.Is(t, last().IsZero(), true, "before its first use it was used never, but %v", last())
 	use := func() {
 		t.Helper()
 		var wg sync.WaitGroup

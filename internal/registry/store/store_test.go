@@ -69,9 +69,7 @@ func TestStoreFolder(t *testing.T) {
 	}
 	rig.Is(t, rig.Err(Open(t.Context(), Config{Dir: dir})), errInUse, "a second store in the folder")
 	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
-		if _, err := Open(t.Context(), cfg); err == nil {
-			t.Errorf("%+v is accepted", cfg)
-		}
+		rig.Is(t, rig.Err(Open(t.Context(), cfg)) == nil, false, "%+v is accepted", cfg)
 	}
 }
 
@@ -84,9 +82,7 @@ func TestStoreIsPrivate(t *testing.T) {
 	t.Cleanup(func() { rig.Check(t, os.RemoveAll(top)) })
 	dir := filepath.Join(top, "data")
 	st := openWith(t, Config{Dir: dir})
-	if addr := st.embedded.server.Addr(); addr != nil {
-		t.Errorf("the embedded server listens on %v", addr)
-	}
+	rig.Is(t, st.embedded.server.Addr() == nil, true, "the embedded server listens nowhere")
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become somebody else")
 	}
@@ -102,9 +98,7 @@ func TestStoreIsPrivate(t *testing.T) {
 		return err
 	}
 	rig.Check(t, dial(0))
-	if err := dial(65534); err == nil {
-		t.Error("another user can connect")
-	}
+	rig.Is(t, dial(65534) == nil, false, "another user can connect")
 }
 
 const dialSocketVariable = "REGISTRY_TEST_SOCKET"
@@ -148,9 +142,7 @@ func TestStoreErrorHidesURL(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s is accepted", url)
 		}
-		if strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("the error tells the password: %v", err)
-		}
+		rig.Is(t, strings.Contains(err.Error(), "hunter2"), false, "the error tells the password: %v", err)
 	}
 }
 
@@ -205,9 +197,8 @@ func TestStoreReopen(t *testing.T) {
 	}
 	defer st.Close()
 	again, err := st.SharedKey(t.Context())
-	if err != nil || string(again) != string(key) {
-		t.Errorf("another shared key, %v", err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, string(again), string(key), "the shared key of another start")
 	keys, err := st.Keys(t.Context())
 	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
 		t.Errorf("keys are %+v, %v", keys, err)
@@ -285,17 +276,13 @@ func TestRegisterRace(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(won) > 1 {
-		t.Errorf("%d executors are online at once", len(won))
-	}
+	rig.Is(t, max(len(won), 1), 1, "executors online at once, at most")
 	reg, found, err := one.Registration(ctx, "env")
 	if err != nil || !found {
 		t.Fatalf("registration: %v, %v", found, err)
 	}
 	for id := range won {
-		if id != reg.ID {
-			t.Errorf("%s is online, but the registration is %s", id, reg.ID)
-		}
+		rig.Is(t, id, reg.ID, "the registration that is online")
 	}
 }
 
@@ -327,9 +314,8 @@ func TestDeadNode(t *testing.T) {
 	}
 	rig.Must(t, st.sweep(ctx, "alive"))
 	left, err := all[Presence](ctx, st.presence)
-	if err != nil || len(left) != 1 {
-		t.Errorf("after the sweep there are %+v, %v", left, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(left), 1, "registrations after the sweep: %+v", left)
 }
 
 // TestSweepKeepsRegistration: an executor that stays online for longer than
@@ -401,9 +387,7 @@ func TestStoreKeepsRoom(t *testing.T) {
 		}
 		filled += limit
 	}
-	if filled > embeddedStorage/2 {
-		t.Errorf("%d of %d bytes can be filled", filled, embeddedStorage)
-	}
+	rig.Is(t, max(filled, embeddedStorage/2), embeddedStorage/2, "bytes that can be filled, at most")
 }
 
 // TestStoreAfterKill: a folder can be opened and shared in which a killed process has left
@@ -434,9 +418,7 @@ func TestRestartEnds(t *testing.T) {
 	}))
 	defer e.close()
 	rig.Must(t, e.restart(t.Context()))
-	if !bounded {
-		t.Error("what is made then has no deadline")
-	}
+	rig.Is(t, bounded, true, "what is made then has a deadline")
 }
 
 // TestHealthWhileOpening: a stream that is just being made does not count as one that cannot be
@@ -449,8 +431,6 @@ func TestHealthWhileOpening(t *testing.T) {
 		t.Fatalf("it has %d streams, %v", len(made), err)
 	}
 	rig.Must(t, os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700))
-	if health := st.embedded.server.Healthz(nil); health.Error == "" {
-		t.Fatal("NATS does not miss the stream")
-	}
+	rig.Is(t, st.embedded.server.Healthz(nil).Error == "", false, "NATS does not miss the stream")
 	rig.Check(t, writeError(st.embedded.server))
 }

@@ -2,6 +2,7 @@ package ticket
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,9 +17,7 @@ func TestPseudonym(t *testing.T) {
 	const name = "key:0123456789abcdef"
 	g, other := NewSigner(make([]byte, 32)), NewSigner([]byte(strings.Repeat("k", 32)))
 	text := g.Pseudonym("env-1", name)
-	if again := NewSigner(make([]byte, 32)).Pseudonym("env-1", name); again != text {
-		t.Errorf("%q at one process, %q at another", text, again)
-	}
+	rig.Is(t, NewSigner(make([]byte, 32)).Pseudonym("env-1", name), text, "the pseudonym at another process")
 	b := rig.Value(base64.RawURLEncoding.DecodeString(text))
 	for _, part := range []string{"key:", "0123456789abcdef", "0123"} {
 		if strings.Contains(text, part) || strings.Contains(string(b), part) {
@@ -34,9 +33,7 @@ func TestPseudonym(t *testing.T) {
 			t.Errorf("another %s has %q, too", what, different)
 		}
 	}
-	if got, ok := g.OpenPseudonym("env-1", text); got != name || !ok {
-		t.Errorf("opened: %q, %v", got, ok)
-	}
+	rig.Is(t, fmt.Sprint(g.OpenPseudonym("env-1", text)), fmt.Sprint(name, true), "opened")
 	changed := []string{"", "x", text[:20], text + "AAAA", text + "=", text[:5] + "\n" + text[5:]}
 	for i := range b {
 		b[i] ^= 1

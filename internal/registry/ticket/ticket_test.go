@@ -3,6 +3,7 @@ package ticket
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -157,12 +158,8 @@ func TestAuthorization(t *testing.T) {
 	key, expires := testKey(), time.Unix(1_800_000_000, 0)
 	now := expires.Add(-time.Second)
 	text := g.Authorization("env-1", "reg_1", key, "key:1", expires)
-	if len(text) > wire.MaxAuthorization {
-		t.Errorf("it has %d bytes", len(text))
-	}
-	if p, ok := g.OpenAuthorization(text, "env-1", "reg_1", key, now); p != "key:1" || !ok {
-		t.Errorf("got %q, %v", p, ok)
-	}
+	rig.Is(t, max(len(text), wire.MaxAuthorization), wire.MaxAuthorization, "bytes of it, at most")
+	rig.Is(t, fmt.Sprint(g.OpenAuthorization(text, "env-1", "reg_1", key, now)), fmt.Sprint("key:1", true), "the principal")
 	for i := range text {
 		for _, c := range []byte{'A', 'B', '.', '1', '=', 0, 0xff, text[i] ^ 1} {
 			if c == text[i] {

@@ -210,17 +210,13 @@ func TestRequests(t *testing.T) {
 		{get, []string{"Authorization", "Connection", "Sec-Websocket-Key", "Sec-Websocket-Version", "Upgrade", "X-Amz-Date", "X-Amz-Security-Token"}},
 	} {
 		e := f.next(t)
-		if e.String() != want.text {
-			t.Errorf("got %s, want %s", e, want.text)
-		}
+		rig.Is(t, e.String(), want.text, "the next request")
 		var names []string
 		for name := range e.request.Header {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, want.headers) {
-			t.Errorf("%s has the headers %v, want %v", e, names, want.headers)
-		}
+		rig.Same(t, fmt.Sprintf("%s has the headers", e), want.headers, names)
 		verify(t, e)
 	}
 	stop()
@@ -233,9 +229,7 @@ func verify(t *testing.T, e event) {
 	if err == nil {
 		err = claim.Verify(t.Context(), e.request, []byte(e.body), "secret", time.Now())
 	}
-	if err != nil {
-		t.Errorf("%s: %v", e, err)
-	}
+	rig.Is(t, err, nil, "%s", e)
 }
 
 func TestRegistrationIsRefused(t *testing.T) {
@@ -305,9 +299,7 @@ func TestUpgradeIsRefused(t *testing.T) {
 			_, ended, stop := start(t, f, signing(t), false)
 			for _, want := range []string{post, get, get} {
 				e := f.next(t)
-				if e.String() != want {
-					t.Errorf("got %s, want %s", e, want)
-				}
+				rig.Is(t, e.String(), want, "the next request")
 				verify(t, e)
 			}
 			stop()
@@ -338,9 +330,7 @@ func TestConflict(t *testing.T) {
 		f := newFake(t, answer, 409, 101)
 		_, ended, stop := start(t, f, signing(t), false)
 		for _, want := range []string{post, get, again, get} {
-			if e := f.next(t); e.String() != want {
-				t.Errorf("got %s, want %s", e, want)
-			}
+			rig.Is(t, f.next(t).String(), want, "the next request")
 		}
 		stop()
 		rig.Must(t, result(t, ended))
@@ -352,15 +342,11 @@ func TestOneWebsocket(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, good, 101)
 	l, ended, stop := start(t, f, signing(t), false)
-	if e := f.next(t); e.String() != post {
-		t.Fatalf("got %s", e)
-	}
+	rig.Is(t, f.next(t).String(), post, "the next request")
 	for range 3 {
 		e := f.next(t)
 		e.text(t, "{}")
-		if n := l.Open(); n > 1 {
-			t.Errorf("%d websockets are open", n)
-		}
+		rig.Is(t, max(l.Open(), 1), 1, "websockets that are open, at most")
 		e.conn.Close()
 	}
 	last := f.next(t)
@@ -378,16 +364,12 @@ func TestSeveralWebsockets(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, several, 101)
 	_, ended, stop := start(t, f, signing(t), false)
-	if e := f.next(t); e.String() != post {
-		t.Fatalf("got %s", e)
-	}
+	rig.Is(t, f.next(t).String(), post, "the next request")
 	first := f.next(t)
 	first.text(t, "{}")
 	second := f.next(t)
 	second.text(t, "{}")
-	if len(f.events) > 0 {
-		t.Error("a third websocket is opened")
-	}
+	rig.Is(t, len(f.events), 0, "requests after the second")
 	first.conn.Close()
 	third := f.next(t)
 	stop()
@@ -405,9 +387,7 @@ func TestNobodyListens(t *testing.T) {
 	f := newFake(t, strings.Replace(good, "URL", "ws://"+gone.Addr().String()+"/SECRET?SECRET", 1))
 	l, ended, stop := start(t, f, signing(t), false)
 	f.next(t)
-	if got := l.Unready(); got == "" {
-		t.Error("the link is ready")
-	}
+	rig.Is(t, l.Unready() == "", false, "the link is ready")
 	p := &endpoint{url: &url.URL{Scheme: "ws", Host: gone.Addr().String(), Path: "/SECRET", RawQuery: "SECRET"}}
 	_, err = open(t.Context(), l.cfg.Registry, p, nil, nil)
 	if err == nil || strings.Contains(err.Error(), "SECRET") {

@@ -46,9 +46,7 @@ func exchange(t testing.TB, a, b *Session) {
 	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
 		record, err := tt.from.Seal(nil, []byte(tt.text))
 		rig.Must(t, err)
-		if len(record) != len(tt.text)+TagSize {
-			t.Errorf("the record of %d bytes is %d bytes", len(tt.text), len(record))
-		}
+		rig.Is(t, len(record), len(tt.text)+TagSize, "bytes of the record of %d", len(tt.text))
 		got, err := tt.to.Open(record)
 		rig.Must(t, err)
 		equal(t, "plaintext", got, []byte(tt.text))
@@ -63,23 +61,17 @@ func TestHandshake(t *testing.T) {
 		h.Prepare() // the harness has prepared keys, the executor has none
 		i, m1, err := Initiate(h, e.PublicKey(), p, []byte(authorization))
 		rig.Must(t, err)
-		if len(m1) != 3568+len(authorization) {
-			t.Errorf("message 1 is %d bytes", len(m1))
-		}
+		rig.Is(t, len(m1), 3568+len(authorization), "bytes of message 1")
 		sent := bytes.Clone(m1)
 		r, err := ReadInitiation(e, p, m1)
 		rig.Must(t, err)
 		equal(t, "message 1 after it was read", m1, sent)
 		clear(m1) // what was read may be reused
 		rig.Is(t, r.Authorization, authorization, "the authorization of %d bytes arrives as", len(authorization))
-		if !r.HarnessKey.Equal(h.PublicKey()) {
-			t.Error("the harness's key arrives as another")
-		}
+		rig.Is(t, r.HarnessKey.Equal(h.PublicKey()), true, "the harness's key arrives")
 		m2, executor, err := r.Respond()
 		rig.Must(t, err)
-		if len(m2) != 3424 {
-			t.Errorf("message 2 is %d bytes", len(m2))
-		}
+		rig.Is(t, len(m2), 3424, "bytes of message 2")
 		harness, err := i.Finish(m2)
 		rig.Must(t, err)
 		exchange(t, harness, executor)
@@ -113,9 +105,7 @@ func TestHandshakeKeysDiffer(t *testing.T) {
 			m1[:ctSize], m1[ctSize:][:dhSize], m1[ctSize+dhSize:][:kemSize],
 			m2[:ctSize], m2[ctSize:][:ctSize+TagSize], m2[2*ctSize+TagSize:][:dhSize], m2[2*ctSize+TagSize+dhSize:][:kemSize],
 		} {
-			if seen[string(part)] {
-				t.Errorf("%d bytes of a message come a second time", len(part))
-			}
+			rig.Is(t, seen[string(part)], false, "%d bytes of a message come a second time", len(part))
 			seen[string(part)] = true
 		}
 	}
@@ -259,9 +249,7 @@ func TestWrongContext(t *testing.T) {
 		{"ML-KEM key", withKeys(newIdentity(t).x25519, e), p},
 		{"harness itself", h, p},
 	} {
-		if _, err := ReadInitiation(tt.id, tt.p, m1); err == nil {
-			t.Errorf("message 1 is accepted in spite of another %s", tt.name)
-		}
+		rig.Is(t, rig.Err(ReadInitiation(tt.id, tt.p, m1)) == nil, false, "message 1 is accepted in spite of another %s", tt.name)
 	}
 	rig.Must(t, rig.Err(ReadInitiation(e, p, m1)))
 
@@ -272,9 +260,7 @@ func TestWrongContext(t *testing.T) {
 	rig.Must(t, err)
 	m2, _, err := r.Respond()
 	rig.Must(t, err)
-	if _, err := i.Finish(m2); err == nil {
-		t.Error("the answer to another message 1 is accepted")
-	}
+	rig.Is(t, rig.Err(i.Finish(m2)) == nil, false, "the answer to another message 1 is accepted")
 }
 
 // withKeys returns an identity with one key of each origin.
@@ -355,9 +341,7 @@ func TestBadAuthorization(t *testing.T) {
 		}
 		m, err := newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization))
 		rig.Must(t, err)
-		if _, err := ReadInitiation(e, nil, m); err == nil {
-			t.Errorf("we take an authorization of %d bytes", len(authorization))
-		}
+		rig.Is(t, rig.Err(ReadInitiation(e, nil, m)) == nil, false, "we take an authorization of %d bytes", len(authorization))
 	}
 }
 
@@ -374,9 +358,7 @@ func FuzzReadInitiation(f *testing.F) {
 	f.Add([]byte(v.Message1))
 	f.Fuzz(func(t *testing.T, m []byte) {
 		r, err := ReadInitiation(id, v.Prologue, m)
-		if got := err == nil; got != bytes.Equal(m, v.Message1) {
-			t.Errorf("a message of %d bytes: %v", len(m), err)
-		}
+		rig.Is(t, err == nil, bytes.Equal(m, v.Message1), "a message of %d bytes is taken: %v", len(m), err)
 		rig.Is(t, r == nil, err != nil, "neither a responder nor an error, or both")
 	})
 }
@@ -393,9 +375,7 @@ func FuzzFinish(f *testing.F) {
 	harness := waiting(f, v)
 	f.Fuzz(func(t *testing.T, m []byte) {
 		s, err := harness().Finish(m)
-		if got := err == nil; got != bytes.Equal(m, v.Message2) {
-			t.Errorf("a message of %d bytes: %v", len(m), err)
-		}
+		rig.Is(t, err == nil, bytes.Equal(m, v.Message2), "a message of %d bytes is taken: %v", len(m), err)
 		rig.Is(t, s == nil, err != nil, "neither a session nor an error, or both")
 	})
 }

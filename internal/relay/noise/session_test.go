@@ -114,9 +114,7 @@ func TestSessionWipe(t *testing.T) {
 	a.Wipe()
 	b.Wipe()
 	for n, state := range []*noise.CipherState{tx, rx, failed} {
-		if state.UnsafeKey() != [32]byte{} {
-			t.Errorf("key %d is still there", n)
-		}
+		rig.Is(t, state.UnsafeKey(), [32]byte{}, "key %d is still there", n)
 	}
 	rig.Is(t, rig.Err(a.Seal(nil, nil)), ErrSessionOver, "sealing")
 	rig.Is(t, rig.Err(a.Open(make([]byte, 20))), ErrSessionOver, "opening")

@@ -89,12 +89,8 @@ func readVector(t testing.TB, name string) *vector {
 	text, err := os.ReadFile(filepath.Join("testdata", "vectors", name))
 	rig.Must(t, err)
 	var v vector
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	if v.ProtocolName != protocolName {
-		t.Fatalf("%s is of protocol %q", name, v.ProtocolName)
-	}
+	rig.Must(t, json.Unmarshal(text, &v))
+	rig.Is(t, v.ProtocolName, protocolName, "the protocol of %s", name)
 	return &v
 }
 
@@ -217,9 +213,7 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 	records := 0
 	for n, want := range v.Frames {
 		var f frame.Frame
-		if err := frame.Decode(want.Frame, &f); err != nil {
-			t.Fatalf("frame %d: %v", n, err)
-		}
+		rig.Must(t, frame.Decode(want.Frame, &f))
 		equal(t, "stream id", f.StreamID, []byte(v.StreamID))
 		equal(t, "frame as we encode it", f.Append(nil), want.Frame)
 		switch want.Kind {
@@ -239,22 +233,16 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 			if want.From == self {
 				h := frame.DataHeader{StreamID: f.StreamID, Seq: f.Seq, PayloadSize: len(want.Plaintext) + TagSize}
 				b, err := s.Seal(h.Append(nil), want.Plaintext)
-				if err != nil {
-					t.Fatalf("frame %d: %v", n, err)
-				}
+				rig.Must(t, err)
 				equal(t, "data frame", b, want.Frame)
 				continue
 			}
 			plaintext, err := s.Open(f.Payload)
-			if err != nil {
-				t.Fatalf("frame %d: %v", n, err)
-			}
+			rig.Must(t, err)
 			equal(t, "plaintext", plaintext, want.Plaintext)
 		default:
 			t.Fatalf("frame %d is of kind %q", n, want.Kind)
 		}
 	}
-	if records == 0 {
-		t.Error("the vector has no records")
-	}
+	rig.Is(t, records == 0, false, "the vector has no records")
 }

@@ -31,9 +31,7 @@ func TestGenerated(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	made, committed := read(t, filepath.Join(dir, "relay.pb.go")), read(t, "relay.pb.go")
-	if !bytes.Equal(made, committed) {
-		t.Error("relay.pb.go is out of date: run go generate")
-	}
+	rig.Same(t, "relay.pb.go is out of date: run go generate", committed, made)
 }
 
 // read returns a generated file without the lines that name versions.

@@ -70,9 +70,7 @@ func TestRequest(t *testing.T) {
 				}
 			}
 			want := append([]string{"Connection: Upgrade", "Host: relay.test", "Sec-WebSocket-Key: KEY", "Sec-WebSocket-Version: 13", "Upgrade: websocket"}, tt.want...)
-			if !slices.Equal(got, want) {
-				t.Errorf("headers\n%q, want\n%q", got, want)
-			}
+			rig.Same(t, "headers", want, got)
 		})
 	}
 }
@@ -243,9 +241,8 @@ func TestTLS(t *testing.T) {
 		for _, end := range [][2]*Socket{{client, s}, {s, client}} {
 			go func() { _ = end[0].NewLane(0).Send(sized(size)) }()
 			m, err := end[1].Read()
-			if err != nil || len(m.Bytes) != size {
-				t.Fatalf("%d bytes: %v", size, err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, len(m.Bytes), size, "bytes that were read")
 			m.Release()
 		}
 	}
@@ -276,9 +273,8 @@ func TestProxy(t *testing.T) {
 			through, err := throughProxy(t.Context(), conn, &url.URL{Host: "proxy.test", User: url.UserPassword("me", "secret")}, "relay.test:443")
 			rig.Is(t, <-asked, "CONNECT relay.test:443 HTTP/1.1\r\nHost: relay.test:443\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n", "another request")
 			if tt.want == "" {
-				if err != nil || through != conn {
-					t.Fatalf("got %v", err)
-				}
+				rig.Must(t, err)
+				rig.Is(t, through, conn, "the connection through the proxy")
 				conn.Close()
 				return
 			}
@@ -298,9 +294,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "wss://[::1]/"} {
 			u, err := url.Parse(address)
 			rig.Must(t, err)
-			if proxy, err := proxyFor(u); proxy != nil || err != nil {
-				t.Errorf("%s: proxy %v, %v", address, proxy, err)
-			}
+			rig.Is(t, fmt.Sprint(proxyFor(u)), "<nil> <nil>", "%s: proxy", address)
 		}
 		_, err := Dial(t.Context(), "ws://relay.test:81/?sig=secret", nil, Config{})
 		fmt.Println("dialed:", err)
@@ -321,9 +315,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 	if err != nil || strings.Count(output, "dialed:") != 2 || strings.Count(output, "status 418") != 2 || strings.Contains(output, "secret") {
 		t.Errorf("%v\n%s", err, output)
 	}
-	if !slices.Equal(asked, []string{"CONNECT relay.test:81", "CONNECT relay.test:443"}) {
-		t.Errorf("the proxy was asked for %q", asked)
-	}
+	rig.Same(t, "the proxy was asked for", []string{"CONNECT relay.test:81", "CONNECT relay.test:443"}, asked)
 }
 
 // commandOutput runs the test of the environment alone.

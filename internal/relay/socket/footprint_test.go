@@ -15,9 +15,7 @@ import (
 func TestIdleFootprint(t *testing.T) {
 	got := footprint(t, 300)
 	t.Logf("%.1f KiB per idle socket", got)
-	if got > 20 {
-		t.Errorf("%.1f KiB per idle socket", got)
-	}
+	rig.Is(t, max(got, 20), 20, "KiB per idle socket, at most")
 }
 
 func BenchmarkIdle(b *testing.B) {

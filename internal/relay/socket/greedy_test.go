@@ -120,25 +120,17 @@ func TestLarge(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	next.send(t, binaryFrame, "small")
-	if n := <-read(second); n != 5 {
-		t.Errorf("a small message has %d bytes", n)
-	}
+	rig.Is(t, <-read(second), 5, "bytes of a small message")
 	next.send(t, binaryFrame, strings.Repeat("x", 5000))
 	waiting := read(second)
 	waits(waiting)
 	stuck.send(t, 0x80, "x")
-	if n := <-begun; n != 5001 {
-		t.Errorf("the first message has %d bytes", n)
-	}
+	rig.Is(t, <-begun, 5001, "bytes of the first message")
 	waits(waiting) // the first one may still be in use
 	small := read(first)
-	if n := <-waiting; n != 5000 {
-		t.Errorf("the second message has %d bytes", n)
-	}
+	rig.Is(t, <-waiting, 5000, "bytes of the second message")
 	stuck.send(t, binaryFrame, "small")
-	if n := <-small; n != 5 {
-		t.Errorf("a small message has %d bytes", n)
-	}
+	rig.Is(t, <-small, 5, "bytes of a small message")
 	// A socket that ends gives its place back, and one that waits for a place can
 	// be ended.
 	next.send(t, binaryFrame, "small")
@@ -153,28 +145,20 @@ func TestLarge(t *testing.T) {
 	if err := first.ws.SetReadDeadline(time.Now()); err != nil { // as after messageTimeout
 		t.Fatal(err)
 	}
-	if n := <-begun; n != -1 {
-		t.Errorf("a message that never ends has %d bytes", n)
-	}
-	if n := <-waiting; n != 5000 {
-		t.Errorf("the next message has %d bytes", n)
-	}
+	rig.Is(t, <-begun, -1, "bytes of a message that never ends")
+	rig.Is(t, <-waiting, 5000, "bytes of the next message")
 	another, third := rawTCP(t, Config{Large: large})
 	another.send(t, binaryFrame, strings.Repeat("x", 5000))
 	waiting = read(third)
 	waits(waiting)
 	second.Close() // which has a place, and is not read
-	if n := <-waiting; n != 5000 {
-		t.Errorf("the message after that has %d bytes", n)
-	}
+	rig.Is(t, <-waiting, 5000, "bytes of the message after that")
 	last, fourth := rawTCP(t, Config{Large: large})
 	last.send(t, binaryFrame, strings.Repeat("x", 5000))
 	waiting = read(fourth)
 	waits(waiting)
 	fourth.Close()
-	if n := <-waiting; n != -1 {
-		t.Errorf("a message of %d bytes was read from a closed socket", n)
-	}
+	rig.Is(t, <-waiting, -1, "bytes read from a closed socket")
 	third.Close()
 	rig.Is(t, len(large), 0, "a place is still taken")
 }
@@ -230,9 +214,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d bytes are used of all", used)
 	}
 	l.Close()
-	if err := <-blocked; err != errLaneClosed {
-		t.Errorf("the sender that waits: %v", err)
-	}
+	rig.Is(t, <-blocked, errLaneClosed, "the sender that waits")
 	// Messages that were read are given back, and those of a socket that has ended.
 	go func() {
 		for {
@@ -266,9 +248,7 @@ func TestBudgetIsFree(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { sent <- l.Send(sized(60_000)) }()
 		synctest.Wait()
-		if len(sent) > 0 {
-			t.Error("it does not wait")
-		}
+		rig.Is(t, len(sent), 0, "messages that did not wait")
 		b.Give(1 << 20)
 		rig.Must(t, <-sent)
 	})
@@ -285,16 +265,12 @@ func TestBudgetOfWrites(t *testing.T) {
 	written := func() {
 		t.Helper()
 		for range 2 {
-			if !l.TrySend(sized(60_000)) {
-				t.Fatal("refused")
-			}
+			rig.Is(t, l.TrySend(sized(60_000)), true, "TrySend")
 		}
 		if _, err := p.In.ReadByte(); err != nil { // by now the first one is being written
 			t.Fatal(err)
 		}
-		if n := b.Used(); n < 120_000 {
-			t.Errorf("%d bytes are counted of two messages", n)
-		}
+		rig.Is(t, min(b.Used(), 120_000), 120_000, "bytes counted of two messages, at least")
 	}
 	written()
 	go io.Copy(io.Discard, p.In)

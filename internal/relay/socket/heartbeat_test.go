@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -93,9 +94,7 @@ func TestHeldReader(t *testing.T) {
 		rig.Must(t, s.Err())
 		reading := drainAll(s)
 		synctest.Wait()
-		if !s.beat.asked.IsZero() {
-			t.Error("the pong was not seen")
-		}
+		rig.Is(t, s.beat.asked.IsZero(), true, "the pong was seen")
 		s.Close()
 		<-reading
 	})
@@ -132,9 +131,7 @@ func TestAnswersPings(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		drainAll(s)
 		p.send(t, pingFrame, "one")
-		if first, payload, err := p.frame(); first != pongFrame || payload != "one" || err != nil {
-			t.Errorf("got %#x %q, %v", first, payload, err)
-		}
+		rig.Is(t, fmt.Sprint(p.frame()), fmt.Sprint(pongFrame, "one", nil), "the answer to the first ping")
 		for range 1000 {
 			p.send(t, pingFrame, "flood")
 		}
@@ -142,13 +139,10 @@ func TestAnswersPings(t *testing.T) {
 		var got []string
 		for len(got) == 0 || got[len(got)-1] != "last" {
 			first, payload, err := p.frame()
-			if first != pongFrame || err != nil {
-				t.Fatalf("got %#x, %v", first, err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, first, pongFrame, "the first byte of an answer")
 			got = append(got, payload)
 		}
-		if len(got) > 3 {
-			t.Errorf("%d pongs waited", len(got))
-		}
+		rig.Is(t, max(len(got), 3), 3, "pongs that waited, at most")
 	})
 }

@@ -107,9 +107,7 @@ func TestRounds(t *testing.T) {
 			bytes += len(m.Bytes)
 			small[len(m.Bytes)]++
 		}
-		if bytes > batchSize+smallMessage {
-			t.Errorf("round %d: %d bytes of small frames", i, bytes)
-		}
+		rig.Is(t, max(bytes, batchSize+smallMessage), batchSize+smallMessage, "round %d: bytes of small frames, at most", i)
 		if bytes < batchSize/2 && !flood.isEmptyLocked() {
 			t.Errorf("round %d: only %d bytes of small frames", i, bytes)
 		}
@@ -143,9 +141,7 @@ func TestSmallFirst(t *testing.T) {
 			go func() { _ = lane.Send(message(fmt.Sprint(i) + strings.Repeat("b", recordSize))) }()
 			synctest.Wait()
 		}
-		if !server.NewLane(0).TrySend(message("small")) {
-			t.Fatal("TrySend on an empty lane")
-		}
+		rig.Is(t, server.NewLane(0).TrySend(message("small")), true, "TrySend on an empty lane")
 		got := texts(t, client, 9)
 		at := slices.Index(got, "small")
 		if at < 0 || at > 2 {
@@ -153,9 +149,7 @@ func TestSmallFirst(t *testing.T) {
 		}
 		// Bulk lanes had their turns in the order in which they came.
 		bulk := slices.DeleteFunc(got, func(s string) bool { return s == "small" })
-		if !slices.IsSorted(bulk) {
-			t.Error("bulk lanes lost their order")
-		}
+		rig.Is(t, slices.IsSorted(bulk), true, "bulk lanes keep their order")
 	})
 }
 
@@ -174,16 +168,10 @@ func TestLimit(t *testing.T) {
 			return ok
 		}
 		for i := range 5 { // one in the writer's hands, four wait: the last one reaches the limit
-			if !try() {
-				t.Fatalf("TrySend %d refused", i)
-			}
+			rig.Is(t, try(), true, "TrySend %d", i)
 		}
-		if try() {
-			t.Error("TrySend beyond the limit")
-		}
-		if !client.NewLane(1).TrySend(message("other")) {
-			t.Error("another lane is refused")
-		}
+		rig.Is(t, try(), false, "TrySend beyond the limit")
+		rig.Is(t, client.NewLane(1).TrySend(message("other")), true, "TrySend on another lane")
 		blocked := make(chan error, 3)
 		for i := range 3 {
 			m := message(fmt.Sprint(i))
@@ -196,9 +184,7 @@ func TestLimit(t *testing.T) {
 		texts(t, server, 6+3)
 		synctest.Wait()
 		rig.Is(t, len(blocked), 3, "of 3 senders went on")
-		if client.NewLane(0).TrySend(sized(MaxMessage + 1)) {
-			t.Error("TrySend of too large a message")
-		}
+		rig.Is(t, client.NewLane(0).TrySend(sized(MaxMessage+1)), false, "TrySend of too large a message")
 		alone(t, held)
 	})
 }
@@ -207,9 +193,7 @@ func TestLimit(t *testing.T) {
 func alone(t *testing.T, held []*Message) {
 	t.Helper()
 	for i, m := range held {
-		if n := m.holders.Load(); n != 1 {
-			t.Errorf("message %d has %d holders, want 1", i, n)
-		}
+		rig.Is(t, m.holders.Load(), 1, "holders of message %d", i)
 		m.Release()
 	}
 }
@@ -231,18 +215,10 @@ func TestLaneClose(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := lane.Send(message("late")); err != errLaneClosed {
-			t.Errorf("Send on a closed lane: %v", err)
-		}
-		if lane.TrySend(message("late")) {
-			t.Error("TrySend on a closed lane")
-		}
-		if got := texts(t, server, 2); !slices.Equal(got, []string{"0", "1"}) {
-			t.Errorf("got %q", got)
-		}
-		if err := client.NewLane(0).TrySend(message("on")); !err {
-			t.Error("another lane is closed too")
-		}
+		rig.Is(t, lane.Send(message("late")), errLaneClosed, "Send on a closed lane")
+		rig.Is(t, lane.TrySend(message("late")), false, "TrySend on a closed lane")
+		rig.Same(t, "what arrives", []string{"0", "1"}, texts(t, server, 2))
+		rig.Is(t, client.NewLane(0).TrySend(message("on")), true, "TrySend on another lane")
 		if got := texts(t, server, 1); got[0] != "on" {
 			t.Errorf("got %q", got)
 		}
@@ -292,9 +268,7 @@ func closeUnblocks(t *testing.T, s *Socket, settle func()) {
 					started.Done()
 				}
 				if err := lane.Send(m); err != nil {
-					if err != net.ErrClosed {
-						t.Errorf("Send: %v", err)
-					}
+					rig.Is(t, err, net.ErrClosed, "Send")
 					return
 				}
 			}
@@ -305,21 +279,15 @@ func closeUnblocks(t *testing.T, s *Socket, settle func()) {
 	s.Close()
 	running.Wait()
 	alone(t, held)
-	if err := <-reading; err != net.ErrClosed {
-		t.Errorf("Read: %v", err)
-	}
+	rig.Is(t, <-reading, net.ErrClosed, "Read")
 	select {
 	case <-s.Done():
 	default:
 		t.Error("Done is open after Close")
 	}
 	s.Close()
-	if err := s.NewLane(0).Send(message("late")); err != net.ErrClosed {
-		t.Errorf("Send after Close: %v", err)
-	}
-	if s.NewLane(0).TrySend(message("late")) {
-		t.Error("TrySend after Close")
-	}
+	rig.Is(t, s.NewLane(0).Send(message("late")), net.ErrClosed, "Send after Close")
+	rig.Is(t, s.NewLane(0).TrySend(message("late")), false, "TrySend after Close")
 }
 
 func TestFlush(t *testing.T) {
@@ -348,9 +316,7 @@ func TestFlush(t *testing.T) {
 		go func() { flushed <- client.Flush(t.Context()) }()
 		synctest.Wait()
 		client.Close()
-		if err := <-flushed; err != net.ErrClosed {
-			t.Errorf("Flush of a closed socket: %v", err)
-		}
+		rig.Is(t, <-flushed, net.ErrClosed, "Flush of a closed socket")
 	})
 }
 
@@ -391,9 +357,7 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 		l.popLocked().Release()
 	}
-	if cap(l.queue) > 8*keptQueue {
-		t.Errorf("%d slots for %d messages", cap(l.queue), len(l.queue)-l.first)
-	}
+	rig.Is(t, max(cap(l.queue), 8*keptQueue), 8*keptQueue, "slots for %d messages, at most", len(l.queue)-l.first)
 }
 
 // TestTrySendUnread: messages that the kernel does not take at once go out

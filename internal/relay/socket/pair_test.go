@@ -151,9 +151,7 @@ func texts(t testing.TB, s *Socket, n int) []string {
 	var got []string
 	for range n {
 		m, err := s.Read()
-		if err != nil {
-			t.Fatalf("after %d messages: %v", len(got), err)
-		}
+		rig.Must(t, err)
 		got = append(got, string(m.Bytes))
 		m.Release()
 	}
@@ -176,24 +174,16 @@ func TestPair(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %d bytes: %v", tt.name, size, err)
 			}
-			if string(m.Bytes) != text {
-				t.Errorf("%s: %d bytes arrived as %d others", tt.name, size, len(m.Bytes))
-			}
+			rig.Is(t, string(m.Bytes), text, "%s: what arrived of %d bytes", tt.name, size)
 			if 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer {
 				t.Errorf("%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
 			}
 			m.Release()
-			if err := <-sent; err != nil {
-				t.Errorf("%s, %d bytes: %v", tt.name, size, err)
-			}
+			rig.Is(t, <-sent, nil, "%s, %d bytes", tt.name, size)
 		}
-		if err := lane.Send(message(strings.Repeat("x", MaxMessage+1))); err != errTooLarge {
-			t.Errorf("%s: sending too much: %v", tt.name, err)
-		}
+		rig.Is(t, lane.Send(message(strings.Repeat("x", MaxMessage+1))), errTooLarge, "%s: sending too much", tt.name)
 	}
 	client.Close()
 	rig.Is(t, rig.Err(server.Read()), io.EOF, "server after Close of the client")
-	if err := client.Err(); err != net.ErrClosed {
-		t.Errorf("client: Err is %v", err)
-	}
+	rig.Is(t, client.Err(), net.ErrClosed, "the client's Err")
 }

@@ -33,9 +33,8 @@ func TestText(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || len(m.Bytes) != want {
-			t.Fatalf("message %d: %v", i, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(m.Bytes), want, "bytes of message %d", i)
 		m.Release()
 	}
 	rig.Check(t, s.Err())
@@ -146,9 +145,7 @@ func FuzzRead(f *testing.F) {
 			total += len(m.Bytes)
 			m.Release()
 		}
-		if total > len(script) {
-			t.Errorf("%d bytes of messages from %d", total, len(script))
-		}
+		rig.Is(t, max(total, len(script)), len(script), "bytes of messages, at most")
 		s.Close()
 	})
 }
@@ -164,9 +161,8 @@ func TestLargestBuffer(t *testing.T) {
 			p.Write(appendFrame(nil, 0x80, nil, true))
 		}()
 		m, err := s.Read()
-		if err != nil || len(m.Bytes) != size {
-			t.Fatalf("%d bytes: %v", size, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(m.Bytes), size, "bytes that were read")
 		// Buffers have powers of two, but for those that have grown.
 		if beyond := 2 << bits.Len(uint(size-1)); cap(m.Bytes) >= beyond {
 			t.Errorf("%d bytes are in a buffer of %d", size, cap(m.Bytes))

@@ -17,9 +17,7 @@ func TestDecodeStrict(t *testing.T) {
 	rig.Must(t, err)
 	good := `{"harness_public_key":` + string(keyText) + `,"harness_key_authorization":"a","executor_registration_id":""}`
 	change := func(old, text string) string {
-		if !strings.Contains(good, old) {
-			t.Fatalf("no %s in %s", old, good)
-		}
+		rig.Is(t, strings.Contains(good, old), true, "%s is in %s", old, good)
 		return strings.Replace(good, old, text, 1)
 	}
 	for _, tt := range []struct{ name, text, wantErr string }{
@@ -103,9 +101,7 @@ func FuzzDecodeStrict(f *testing.F) {
 			} `json:"harness_public_key"`
 			Authorization string `json:"harness_key_authorization"`
 		}
-		if err := json.Unmarshal([]byte(text), &lenient); err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
+		rig.Must(t, json.Unmarshal([]byte(text), &lenient))
 		want := &PublicKey{Suite: lenient.Key.Suite, X25519: lenient.Key.X25519, MLKEM768: lenient.Key.MLKEM768}
 		if !got.HarnessPublicKey.Equal(want) || got.ExecutorRegistrationID != lenient.ID || got.HarnessKeyAuthorization != lenient.Authorization {
 			t.Errorf("%q is %+v and %+v", text, got, lenient)

@@ -195,9 +195,7 @@ func TestCrowded(t *testing.T) {
 	if err == nil {
 		_, _, err = extra.ReadMessage()
 	}
-	if err == nil {
-		t.Error("one too many is there")
-	}
+	rig.Is(t, err == nil, false, "one too many is there")
 	if e, _ := s.counts(); e != Websockets {
 		t.Errorf("%d websockets", e)
 	}
