@@ -132,17 +132,12 @@ func TestTaskRegistrationVector(t *testing.T) {
 	at := rig.Value(time.Parse(time.RFC3339, v.Task.Timestamp))
 	id := &identity{runtimeID: v.RuntimeID, key: &key}
 	base := rig.Value(url.Parse(service.server.URL))
-	task, err := id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)
-	rig.Must(t, err)
-	rig.Is(t, task, "task-1", "registerTask")
-	want := `{"timestamp":"` + v.Task.Timestamp + `","signature":"` + v.Task.Signature + `"}`
-	rig.Is(t, service.requests()[0].body, want, "body")
+	rig.Is(t, rig.Value(id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)), "task-1", "registerTask")
+	rig.Is(t, service.requests()[0].body, `{"timestamp":"`+v.Task.Timestamp+`","signature":"`+v.Task.Signature+`"}`, "body")
 	if got := service.requests()[0].header.Get("User-Agent"); !strings.HasPrefix(got, "codex_cli_rs/0.169.0 (") {
 		t.Errorf("user agent %q", got)
 	}
-	opened, err := openTask(key, v.Encrypted.ID)
-	rig.Must(t, err)
-	rig.Is(t, opened, v.Encrypted.Plaintext, "openTask")
+	rig.Is(t, rig.Value(openTask(key, v.Encrypted.ID)), v.Encrypted.Plaintext, "openTask")
 }
 
 func TestTaskAnswers(t *testing.T) {
@@ -260,16 +255,15 @@ func TestIssuerBounds(t *testing.T) {
 			}
 		}
 	})
-	i := newIssuer(HTTPConfig{})
-	if _, _, err := i.call(t.Context(), http.MethodGet, service.server.URL+"/long", nil, time.Minute); err == nil || !strings.Contains(err.Error(), "longer than") {
-		t.Errorf("endless answer: error %v", err)
+	call := func(ctx context.Context, path string, patience time.Duration) error {
+		_, _, err := newIssuer(HTTPConfig{}).call(ctx, http.MethodGet, service.server.URL+path, nil, patience)
+		return err
 	}
-	if _, _, err := i.call(t.Context(), http.MethodGet, service.server.URL+"/silent?sig=s3cret", nil, time.Millisecond); !errors.Is(err, ErrTemporary) || strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("no answer: error %v, want a temporary one", err)
-	}
+	failed(t, "endless answer", call(t.Context(), "/long", time.Minute), "longer than")
+	late := call(t.Context(), "/silent?sig=s3cret", time.Millisecond)
+	rig.Is(t, late, ErrTemporary, "no answer")
+	failed(t, "no answer", late, "within 1ms")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := i.call(ctx, http.MethodGet, service.server.URL+"/silent", nil, time.Minute); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: error %v", err)
-	}
+	rig.Is(t, call(ctx, "/silent", time.Minute), context.Canceled, "cancelled")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,27 +29,21 @@ func TestKeyFile(t *testing.T) {
 	var refused error
 	source, err := OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	rig.Must(t, err)
-	sends := func(want string) {
+	sends := func(want string) { t.Helper(); wantAuthorization(t, "it", source, "Bearer "+want) }
+	again := func(want string) {
 		t.Helper()
-		header := http.Header{}
-		if err := source.Authorize(t.Context(), header); err != nil || header.Get("Authorization") != "Bearer "+want {
-			t.Errorf("it sends %v, %v; want %s", header, err, want)
-		}
-	}
-	again := func(want bool) {
-		t.Helper()
-		rig.Is(t, fmt.Sprint(source.Unauthorized(t.Context())), fmt.Sprint(want, nil), "after a 401")
+		rig.Is(t, fmt.Sprint(source.Unauthorized(t.Context())), want, "after a 401")
 	}
 	sends("sk-first")
-	again(false)
+	again("false <nil>")
 	put("sk-other")
 	sends("sk-other")
-	again(true) // the answer may be to a request with the former key
+	again("true <nil>") // the answer may be to a request with the former key
 
 	// The same length, file and time as before.
 	rig.Must(t, errors.Join(os.WriteFile(path, []byte("sk-third"), 0o600), os.Chtimes(path, old, old)))
 	sends("sk-other")
-	again(true)
+	again("true <nil>")
 	sends("sk-third")
 
 	put("two words")

@@ -48,16 +48,14 @@ func home(t *testing.T, changes map[string]any) string {
 		}
 	}
 	dir := t.TempDir()
-	data := rig.Value(json.Marshal(file))
-	rig.Must(t, os.WriteFile(filepath.Join(dir, "auth.json"), data, 0o644))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "auth.json"), rig.Value(json.Marshal(file)), 0o644))
 	return dir
 }
 
 func readJSON(t *testing.T, path string) map[string]any {
 	t.Helper()
-	data := rig.Value(os.ReadFile(path))
 	var m map[string]any
-	rig.Must(t, json.Unmarshal(data, &m))
+	rig.Must(t, json.Unmarshal(rig.Value(os.ReadFile(path)), &m))
 	return m
 }
 
@@ -71,8 +69,7 @@ func tokenService(t *testing.T) *recorder {
 
 func open(t *testing.T, dir string, service *recorder) TokenSource {
 	t.Helper()
-	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"}))
-	return s
+	return rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"}))
 }
 
 func TestOpenSignIn(t *testing.T) {
@@ -132,12 +129,8 @@ func TestOpenSignInFiles(t *testing.T) {
 		rig.Is(t, rig.Err(OpenSignIn(home, SignInConfig{})), ErrNoCredential, "OpenSignIn(%q): error", home)
 	}
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "auth.json"), 0o700))
-	if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || !strings.Contains(err.Error(), "regular file") {
-		t.Errorf("auth.json is a folder: error %v", err)
-	}
-	if _, err := OpenSignIn(home(t, nil), SignInConfig{RefreshURL: "http://example.com/s3cret"}); err == nil || !strings.Contains(err.Error(), "plain http") {
-		t.Errorf("plain http to another host: error %v", err)
-	}
+	failed(t, "auth.json is a folder", rig.Err(OpenSignIn(dir, SignInConfig{})), "regular file")
+	failed(t, "another host", rig.Err(OpenSignIn(home(t, nil), SignInConfig{RefreshURL: "http://example.com/s3cret"})), "plain http")
 }
 
 func TestDue(t *testing.T) {
@@ -182,8 +175,7 @@ func TestRefresh(t *testing.T) {
 			rig.Must(t, os.Rename(path, filepath.Join(dir, "real.json")))
 			rig.Must(t, os.Symlink("real.json", path))
 			before := readJSON(t, path)
-			original, err := os.Stat(path)
-			rig.Must(t, err)
+			original := rig.Value(os.Stat(path))
 			s := open(t, dir, service)
 			if tt.forced {
 				rig.Is(t, fmt.Sprint(s.Unauthorized(t.Context())), "true <nil>", "Unauthorized")
@@ -213,14 +205,11 @@ func TestRefresh(t *testing.T) {
 			wantFile["last_refresh"] = after["last_refresh"]
 			maps.Copy(wantFile["tokens"].(map[string]any), map[string]any{"access_token": newToken, "refresh_token": "ref2"})
 			rig.Same(t, "auth.json", wantFile, after)
-			info, err := os.Stat(path)
-			rig.Must(t, err)
+			info := rig.Value(os.Stat(path))
 			rig.Is(t, info.Mode().Perm(), 0o600, "the mode of auth.json")
 			// A sandbox would not hide a new file in the place of the old one.
 			rig.Is(t, os.SameFile(original, info), true, "auth.json is the same file")
-			entries, err := os.ReadDir(dir)
-			rig.Must(t, err)
-			rig.Is(t, len(entries), 2, "files in the folder")
+			rig.Is(t, len(rig.Value(os.ReadDir(dir))), 2, "files in the folder")
 			rig.Is(t, fmt.Sprint(os.Readlink(path)), fmt.Sprint("real.json", nil), "the link auth.json")
 		})
 	}
@@ -243,9 +232,7 @@ func TestRefreshOnce(t *testing.T) {
 		s := open(t, home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)}), service)
 		var wg sync.WaitGroup
 		for range 16 {
-			wg.Go(func() {
-				rig.Is(t, f(s), nil, "%s", name)
-			})
+			wg.Go(func() { rig.Is(t, f(s), nil, "%s", name) })
 		}
 		wg.Wait()
 		rig.Is(t, len(service.requests()), 1, "%s: refreshes", name)
@@ -268,9 +255,7 @@ func TestRefreshByAnother(t *testing.T) {
 	rig.Must(t, os.Rename(filepath.Join(stranger, "auth.json"), filepath.Join(dir, "auth.json")))
 	fresh := open(t, home(t, nil), service).(*signIn)
 	fresh.path = filepath.Join(dir, "auth.json")
-	if _, err := fresh.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "another sign-in") {
-		t.Errorf("another account: error %v", err)
-	}
+	failed(t, "another account", rig.Err(fresh.Unauthorized(t.Context())), "another sign-in")
 }
 
 func TestRefreshFails(t *testing.T) {
@@ -315,10 +300,9 @@ func TestRefreshFails(t *testing.T) {
 				t.Errorf("log: %s", log.String())
 			}
 			retry, err := s.Unauthorized(t.Context())
-			if retry || err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") ||
-				errors.Is(err, ErrTemporary) != tt.temporary {
-				t.Errorf("Unauthorized = %v, %v, want an error with %q, temporary %v", retry, err, tt.wantErr, tt.temporary)
-			}
+			rig.Is(t, retry, false, "to be repeated")
+			failed(t, "Unauthorized", err, tt.wantErr)
+			rig.Is(t, errors.Is(err, ErrTemporary), tt.temporary, "%v is temporary", err)
 			rig.Is(t, len(service.requests()), 2, "refreshes after a 401")
 			rig.Same(t, "auth.json changed", before, readJSON(t, filepath.Join(dir, "auth.json")))
 		})
@@ -328,9 +312,6 @@ func TestRefreshFails(t *testing.T) {
 // TestRefreshUnsaved goes on with tokens that cannot be written.
 func TestRefreshUnsaved(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() == 0 {
-		t.Log("running as root: the folder is removed rather than made read-only")
-	}
 	dir := home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)})
 	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		rig.Check(t, os.RemoveAll(dir))
@@ -344,11 +325,8 @@ func TestRefreshUnsaved(t *testing.T) {
 
 func TestRefreshWithoutRefreshToken(t *testing.T) {
 	t.Parallel()
-	service := tokenService(t)
-	s := open(t, home(t, map[string]any{"tokens.refresh_token": nil}), service)
-	if _, err := s.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "sign in again") {
-		t.Errorf("Unauthorized: error %v", err)
-	}
+	s := open(t, home(t, map[string]any{"tokens.refresh_token": nil}), tokenService(t))
+	failed(t, "Unauthorized", rig.Err(s.Unauthorized(t.Context())), "sign in again")
 }
 
 func FuzzParseAuthFile(f *testing.F) {
@@ -360,8 +338,7 @@ func FuzzParseAuthFile(f *testing.F) {
 			return
 		}
 		fresh := &tokens{id: idToken, access: "new", refresh: "ref2", lastRefresh: time.Unix(1795177927, 0)}
-		encoded, err := file.encode(fresh)
-		rig.Must(t, err)
+		encoded := rig.Value(file.encode(fresh))
 		again, err := parseAuthFile(encoded)
 		if err != nil || again.signIn == nil {
 			t.Fatalf("%q became %q: %v", data, encoded, err)
@@ -382,12 +359,8 @@ func TestWriteAuthFile(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("before"), 0o640))
 	for _, text := range []string{"much longer than before", "short", ""} {
 		rig.Must(t, writeAuthFile(path, []byte(text)))
-		if got, err := os.ReadFile(path); string(got) != text || err != nil {
-			t.Errorf("the file holds %q, %v, want %q", got, err, text)
-		}
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), text, "the file")
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
-	}
+	rig.Is(t, rig.Value(os.Stat(path)).Mode().Perm(), 0o600, "the mode")
 	rig.Is(t, writeAuthFile(path+".missing", nil) == nil, false, "a file was made where there is none")
 }

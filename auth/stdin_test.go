@@ -69,15 +69,10 @@ func TestReadBearer(t *testing.T) {
 			wantAuthorization(t, tt.name, s, "Bearer "+tt.want)
 		}
 	}
-}
-
-func TestReadBearerInterrupted(t *testing.T) {
-	t.Parallel()
 	cause := errors.New("told to end")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	stdin := pipe(t, "", false)
-	rig.Is(t, rig.Err(ReadBearer(ctx, stdin)), cause, "ReadBearer: error")
+	rig.Is(t, rig.Err(ReadBearer(ctx, pipe(t, "", false))), cause, "interrupted")
 }
 
 func TestReadBearerOfFile(t *testing.T) {
@@ -86,12 +81,8 @@ func TestReadBearerOfFile(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("tok\n"), 0o600))
 	f := rig.Value(os.Open(path))
 	defer f.Close()
-	if s, err := ReadBearer(t.Context(), f); err != nil || headersOf(t, s).Get("Authorization") != "Bearer tok" {
-		t.Errorf("ReadBearer of a file: %v", err)
-	}
-	if _, err := ReadChatGPTToken(t.Context(), f, ""); err == nil || !strings.Contains(err.Error(), "pipe or socket") {
-		t.Errorf("ReadChatGPTToken of a file: error %v, want one that asks for a pipe", err)
-	}
+	wantAuthorization(t, "of a file", rig.Value(ReadBearer(t.Context(), f)), "Bearer tok")
+	failed(t, "ReadChatGPTToken of a file", rig.Err(ReadChatGPTToken(t.Context(), f, "")), "pipe or socket")
 }
 
 func TestReadChatGPTToken(t *testing.T) {

@@ -48,8 +48,8 @@ func TestCheckURL(t *testing.T) {
 		{raw: "https://example.com\n/s3cret", wantErr: "not a URL"},
 	} {
 		u, err := checkURL(tt.raw)
-		if !failed(t, tt.raw, err, tt.wantErr) && u.String() != tt.want {
-			t.Errorf("CheckURL(%q) = %v, want %q", tt.raw, u, tt.want)
+		if !failed(t, tt.raw, err, tt.wantErr) {
+			rig.Is(t, u.String(), tt.want, "checkURL(%q)", tt.raw)
 		}
 	}
 }
@@ -73,8 +73,8 @@ func TestCheckBase(t *testing.T) {
 		{raw: "http://example.com/", wantErr: "plain http"},
 	} {
 		u, err := CheckBase(tt.raw, tt.tokens)
-		if !failed(t, tt.raw, err, tt.wantErr) && u.String() != tt.want {
-			t.Errorf("CheckBase(%q, %T) = %v, want %q", tt.raw, tt.tokens, u, tt.want)
+		if !failed(t, tt.raw, err, tt.wantErr) {
+			rig.Is(t, u.String(), tt.want, "CheckBase(%q, %T)", tt.raw, tt.tokens)
 		}
 	}
 }

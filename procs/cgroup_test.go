@@ -49,8 +49,7 @@ func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 		t.Skip(err)
 	}
 	rig.Must(t, err)
-	group, err := os.Open(dir)
-	rig.Must(t, err)
+	group := rig.Value(os.Open(dir))
 	t.Cleanup(func() { removeCgroups(t, dir); _ = group.Close() })
 	cmd = exec.CommandContext(t.Context(), selfPath, append([]string{"cgroup"}, role...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
@@ -225,8 +224,7 @@ func cgroupEnable(t rig.T) {
 	rig.Must(t, c.enable(dir, []string{name}))
 	group, err := c.New()
 	rig.Must(t, err)
-	enabled, err := os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers"))
-	rig.Must(t, err)
+	enabled := rig.Value(os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers")))
 	rig.Is(t, strings.TrimSpace(string(enabled)), name, "controllers of a group")
 	if got := membersOf(filepath.Join(base.Name(), "agent")); len(got) != 1 || got[0] != strconv.Itoa(os.Getpid()) {
 		t.Fatalf("%q are in the agent's leaf", got)
@@ -270,8 +268,7 @@ func cgroupLimits(t rig.T) {
 func TestCgroupCrash(t *testing.T) {
 	t.Parallel()
 	cmd, dir := inCgroup(t, "crash")
-	daemon, err := strconv.Atoi(strings.TrimSpace(firstLine(t, cmd)))
-	rig.Must(t, err)
+	daemon := rig.Value(strconv.Atoi(strings.TrimSpace(firstLine(t, cmd))))
 	// While the agent lives its groups are not touched.
 	sweepCgroups(dir)
 	rig.Check(t, syscall.Kill(daemon, 0))

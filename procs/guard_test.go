@@ -80,8 +80,7 @@ func TestGuard(t *testing.T) {
 			t.Parallel()
 			agent := self(tt.role)
 			line := firstLine(t, agent)
-			pgid, err := strconv.Atoi(strings.Fields(line)[0])
-			rig.Must(t, err)
+			pgid := rig.Value(strconv.Atoi(strings.Fields(line)[0]))
 			rig.Must(t, agent.Process.Signal(tt.sig))
 			_ = agent.Wait() // it was killed
 			gone(t, pgid)

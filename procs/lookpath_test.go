@@ -60,8 +60,7 @@ func TestSearch(t *testing.T) {
 			t.Errorf("%s: %v after %q, want %v after %q", tt.name, err, tried, tt.want, tt.tried)
 		}
 	}
-	here, err := os.Getwd()
-	rig.Must(t, err)
+	here := rig.Value(os.Getwd())
 	near, err := filepath.Rel(here, dir+"/b")
 	rig.Must(t, err)
 	var found string

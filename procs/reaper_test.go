@@ -30,8 +30,7 @@ func TestReaper(t *testing.T) {
 		if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {
 			t.Skipf("no PID namespace here: unshare: %v: %s", err, out)
 		}
-		exe, err := os.Executable()
-		rig.Must(t, err)
+		exe := rig.Value(os.Executable())
 		cmd := exec.Command("unshare", append(unshare, exe, "reaping-agent", "init")...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -119,8 +118,7 @@ func abandoningAgent(t rig.T) {
 		return strings.Contains(string(line), mark)
 	})
 	defer reaper.Close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	rig.Must(t, err)
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))
 	defer unix.Close(pair[1])
 	stage := func(Program) (*Stage, error) {
 		script := "setsid sh -c 'sleep " + mark + " & sleep " + mark + "; :' & sleep " + mark + " & sleep 0.2; kill -9 $$"

@@ -49,8 +49,7 @@ func openJobs(t *testing.T, line string) (job, escaped int) {
 	}
 	var fds [2]int
 	for i, pid := range pids {
-		fd, err := unix.PidfdOpen(pid, 0)
-		rig.Must(t, err)
+		fd := rig.Value(unix.PidfdOpen(pid, 0))
 		t.Cleanup(func() {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 			_ = unix.Close(fd)
@@ -112,8 +111,7 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	p.Begin()
 	waitFor(t, p, "\n")
 	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
-	stat, err := linux.StatOf(p.PID())
-	rig.Must(t, err)
+	stat := rig.Value(linux.StatOf(p.PID()))
 	born := uint64(stat.Number(linux.StatStart))
 	killSessions(map[int]uint64{p.PID(): born - 1})
 	rig.Is(t, endsWithin(t, job, 20), false, "a member of a session was killed that is younger than our claim to its number")

@@ -70,10 +70,8 @@ func TestKillGroup(t *testing.T) {
 			case tt.pidfd && err != nil:
 				t.Errorf("probing the group of a reaped leader: %v", err)
 			}
-			child, err := strconv.Atoi(strings.TrimSpace(rec.text(Stdout)))
-			rig.Must(t, err)
-			pidfd, err := unix.PidfdOpen(child, 0)
-			rig.Must(t, err)
+			child := rig.Value(strconv.Atoi(strings.TrimSpace(rec.text(Stdout))))
+			pidfd := rig.Value(unix.PidfdOpen(child, 0))
 			defer unix.Close(pidfd)
 			p.Signal(syscall.SIGKILL)
 			rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
@@ -152,8 +150,7 @@ func endWithZombies(t rig.T, how string) {
 		defer p.Close()
 		p.Begin()
 		rig.Must(t, p.Wait(t.Context(), 0))
-		child, err := strconv.Atoi(strings.TrimSpace(string(p.Read(0, nil).Chunks[0].Data)))
-		rig.Must(t, err)
+		child := rig.Value(strconv.Atoi(strings.TrimSpace(string(p.Read(0, nil).Chunks[0].Data))))
 		children = append(children, child)
 		p.group.mu.Lock()
 		kept = p.group.signalPidfdLocked(0) == nil

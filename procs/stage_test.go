@@ -18,8 +18,7 @@ import (
 // leashEnds returns our end of a leash and that of a stage.
 func leashEnds(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	ends := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	rig.Must(t, unix.SetNonblock(ends[0], true))
 	return os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 }
@@ -104,8 +103,7 @@ func TestStageErrors(t *testing.T) {
 func TestStageFiles(t *testing.T) {
 	t.Parallel()
 	spec, stage := staged(t, "readlink /proc/$$/fd/3", 0)
-	extra, err := os.Open("/etc/passwd")
-	rig.Must(t, err)
+	extra := rig.Value(os.Open("/etc/passwd"))
 	stage.Argv[2] += " /proc/$$/fd/4; ls /proc/$$/fd"
 	stage.Files = append(stage.Files, extra)
 	p, output := launch(t, spec)

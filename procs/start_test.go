@@ -188,8 +188,7 @@ func TestBusyProgram(t *testing.T) {
 	dir := t.TempDir()
 	spec := Spec{Argv: []string{script(t, dir, "tool", "#!/bin/sh\n", 0o755)}, Dir: dir}
 	busy := func() *os.File {
-		f, err := os.OpenFile(spec.Argv[0], os.O_WRONLY, 0)
-		rig.Must(t, err)
+		f := rig.Value(os.OpenFile(spec.Argv[0], os.O_WRONLY, 0))
 		return f
 	}
 	f := busy()

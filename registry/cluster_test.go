@@ -56,8 +56,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	servers, urls := startCluster(t, 3)
 	ctx := t.Context()
-	st, err := store.Open(ctx, store.Config{URL: urls, Replicas: 3})
-	rig.Must(t, err)
+	st := rig.Value(store.Open(ctx, store.Config{URL: urls, Replicas: 3}))
 	defer st.Close()
 	nc := storetest.Connect(t, urls)
 	for _, name := range []string{"keys", "identities", "registrations", "presence", "nodes", "secrets", "replay", "health"} {

@@ -27,8 +27,7 @@ import (
 
 func newDialer(t *testing.T, s *service, timing timing) *Dialer {
 	t.Helper()
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	t.Cleanup(func() { s.log.checkSecrets(t) })
 	return &Dialer{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing}
 }
@@ -44,8 +43,7 @@ type answering struct {
 func newAnswering(t *testing.T, timing timing) *answering {
 	t.Helper()
 	s := newService(t)
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	s.executorKey = id.PublicKey()
 	return &answering{t: t, s: s, d: newDialer(t, s, timing), id: id}
 }
@@ -391,8 +389,7 @@ func (x *answering) proven() (rpc.Conn, *peer, string) {
 
 func TestHarnessPinsTheExecutor(t *testing.T) {
 	t.Parallel()
-	other, err := noise.NewIdentity()
-	rig.Must(t, err)
+	other := rig.Value(noise.NewIdentity())
 	tests := map[string]func(answer *wire.ConnectResponse, w http.ResponseWriter) bool{
 		"another key": func(answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 			answer.ExecutorPublicKey = other.PublicKey()

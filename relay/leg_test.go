@@ -33,8 +33,7 @@ type script struct {
 
 func newScript(t *testing.T, s *service, l *Link) *script {
 	t.Helper()
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	s.mu.Lock()
 	s.harnessKey = id.PublicKey()
 	s.mu.Unlock()
@@ -98,8 +97,7 @@ func (x *script) quiet() {
 func (x *script) say(keys *noise.Session, id string, seq uint32, text string) {
 	x.t.Helper()
 	plaintext := append([]byte{0, 0, 0, byte(len(text))}, text...)
-	record, err := keys.Seal(nil, plaintext)
-	rig.Must(x.t, err)
+	record := rig.Value(keys.Seal(nil, plaintext))
 	x.p.send(dataFrame(id, seq, record))
 }
 
@@ -242,8 +240,7 @@ func TestLinkFrames(t *testing.T) {
 		}},
 		{"bad framing", func(x *script, id string) {
 			keys, c := x.open(id)
-			record, err := keys.Seal(nil, make([]byte, 4))
-			rig.Must(x.t, err)
+			record := rig.Value(keys.Seal(nil, make([]byte, 4)))
 			x.p.send(dataFrame(id, 0, record))
 			x.wantReset(id)
 			wantEnd(x.t, c, nil)

@@ -25,8 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // startLink runs a link until the test ends, and then checks what Run returned.
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -240,8 +239,7 @@ func TestLinkRegistration(t *testing.T) {
 func TestLinkEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -268,8 +266,7 @@ func TestLinkEnd(t *testing.T) {
 func TestLinkEndsBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, timing: timing{farewell: 50 * time.Millisecond}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

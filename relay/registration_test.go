@@ -47,8 +47,7 @@ func newTestRegistry(t *testing.T, cfg RegistryConfig) *Registry {
 	if cfg.Tokens == nil {
 		cfg.Tokens = auth.Bearer(registryToken)
 	}
-	r, err := NewRegistry(cfg)
-	rig.Must(t, err)
+	r := rig.Value(NewRegistry(cfg))
 	t.Cleanup(r.Close)
 	return r
 }
@@ -140,8 +139,7 @@ func TestNewRegistry(t *testing.T) {
 // byte it was sent.
 func rawRegistry(t *testing.T, bodies ...string) (base string, requests func() []string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	var got []string
 	connections := 0
 	done := make(chan struct{})
@@ -194,8 +192,7 @@ func TestRegistryOnTheWire(t *testing.T) {
 		t.Errorf("Connect = %v", connection)
 	}
 
-	key, err := json.Marshal(plainKey())
-	rig.Must(t, err)
+	key := rig.Value(json.Marshal(plainKey()))
 	got := requests()
 	if connections := got[4]; connections == "4" { // net/http gives up one that has been slow to write
 		t.Error("no connection was kept")
@@ -228,8 +225,7 @@ func TestRegistryOnTheWire(t *testing.T) {
 		}
 		slices.Sort(headers)
 		rig.Same(t, fmt.Sprintf("headers of request %d", i), wantLines, headers)
-		wantBody, err := json.Marshal(want.body)
-		rig.Must(t, err)
+		wantBody := rig.Value(json.Marshal(want.body))
 		rig.Is(t, sameJSON(t, wantBody, []byte(body)), true, "body of request %d is %.200s, as %.200s", i, body, wantBody)
 	}
 }
@@ -633,8 +629,7 @@ func TestValidateExpired(t *testing.T) {
 // kept connection just then.
 func TestValidateOnDyingConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	served := make(chan int, 1)
 	go func() {
 		n := 0

@@ -238,8 +238,7 @@ func (p *peer) send(f *relaypb.RelayMessageFrame) {
 	if f.Version == 0 {
 		f.Version = 1
 	}
-	message, err := proto.Marshal(f)
-	rig.Must(p.t, err)
+	message := rig.Value(proto.Marshal(f))
 	p.write(message)
 }
 
@@ -481,8 +480,7 @@ func (j *journal) delays(t *testing.T) []time.Duration {
 	t.Helper()
 	var all []time.Duration
 	for _, found := range regexp.MustCompile(` delay=(\S+)`).FindAllStringSubmatch(j.String(), -1) {
-		d, err := time.ParseDuration(found[1])
-		rig.Must(t, err)
+		d := rig.Value(time.ParseDuration(found[1]))
 		all = append(all, d)
 	}
 	return all

@@ -168,8 +168,7 @@ func TestRelayTampering(t *testing.T) {
 // found out.
 func TestRelayImpostor(t *testing.T) {
 	t.Parallel()
-	rogue, err := noise.NewIdentity()
-	rig.Must(t, err)
+	rogue := rig.Value(noise.NewIdentity())
 	message2 := func(t *testing.T, id string, message1 []byte) []byte {
 		t.Helper()
 		r, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), message1)
@@ -181,8 +180,7 @@ func TestRelayImpostor(t *testing.T) {
 	t.Run("answers in the executor's place", func(t *testing.T) {
 		t.Parallel()
 		s := newService(t)
-		real, err := noise.NewIdentity()
-		rig.Must(t, err)
+		real := rig.Value(noise.NewIdentity())
 		s.executorKey = real.PublicKey()
 		d := newDialer(t, s, timing{})
 		done := make(chan error, 1)
@@ -222,8 +220,7 @@ func TestRelayImpostor(t *testing.T) {
 		c, err := x.l.Accept()
 		rig.Must(t, err)
 		x.say(keys, "stream", 0, `"said once"`)
-		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x01"))
-		rig.Must(t, err)
+		record := rig.Value(keys.Seal(nil, []byte("\x00\x00\x00\x01")))
 		wantMessage(t, c, `"said once"`)
 		// On the active stream, on another one, and after its end: there is
 		// a new stream then, but with keys that nobody else has.
@@ -250,8 +247,7 @@ func TestRelayImpostor(t *testing.T) {
 		x := newScript(t, s, startLink(t, s, timing{}))
 		keys, _ := x.open("one")
 		_, other := x.open("two")
-		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x02{}"))
-		rig.Must(t, err)
+		record := rig.Value(keys.Seal(nil, []byte("\x00\x00\x00\x02{}")))
 		x.p.send(dataFrame("two", 0, record))
 		x.wantReset("two")
 		if m, err := other.Read(); err == nil {

@@ -105,8 +105,7 @@ func TestCommandRoundTrip(t *testing.T) {
 
 func TestCommandSettings(t *testing.T) {
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	c := startCommand(t, CommandConfig{
 		Argv: shell(t, `echo "$A"; pwd; ps -o pgid= -p $$ 2>/dev/null || cut -d" " -f5 /proc/$$/stat; echo $$; echo last`),
 		Env:  []string{"A=é", "PATH=" + os.Getenv("PATH")},
@@ -193,8 +192,7 @@ func TestCommandCloseUnblocks(t *testing.T) {
 func TestCommandKillsTheGroup(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})
-	pid, err := strconv.Atoi(readLine(t, c))
-	rig.Must(t, err)
+	pid := rig.Value(strconv.Atoi(readLine(t, c)))
 	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 	wantGone(t, pid)
 }
@@ -208,8 +206,7 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	}
 	script := `setsid sh -c 'echo $$; exec sleep 1000' & read ready; echo last`
 	c := startCommand(t, CommandConfig{Argv: shell(t, script)})
-	pid, err := strconv.Atoi(readLine(t, c))
-	rig.Must(t, err)
+	pid := rig.Value(strconv.Atoi(readLine(t, c)))
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited

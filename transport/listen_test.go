@@ -330,11 +330,9 @@ func TestIdleMemory(t *testing.T) {
 func TestDialErrors(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	silent := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer silent.Close()
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	gone := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	gone.Close()
 	for _, tt := range []struct {
 		name, url string
@@ -365,7 +363,7 @@ func TestDialErrors(t *testing.T) {
 		}
 		rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%s: the error repeats a secret: %v", tt.name, err)
 	}
-	_, err = Dial(t.Context(), l.URL()+"/x", DialConfig{})
+	_, err := Dial(t.Context(), l.URL()+"/x", DialConfig{})
 	if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != 404 {
 		t.Errorf("Dial to an unknown path: %v, want status 404", err)
 	}
@@ -373,8 +371,7 @@ func TestDialErrors(t *testing.T) {
 
 func TestDialHeedsContext(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	silent := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

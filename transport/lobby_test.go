@@ -46,8 +46,7 @@ func lobbyFull(t *testing.T) bool {
 	t.Helper()
 	l := listen(t, Config{})
 	// Accepted before the crowd, so closed before any of it.
-	silent, err := net.Dial("tcp", l.Addr().String())
-	rig.Must(t, err)
+	silent := rig.Value(net.Dial("tcp", l.Addr().String()))
 	defer silent.Close()
 	silent.SetDeadline(time.Now().Add(patience))
 	var newest net.Conn
@@ -63,7 +62,7 @@ func lobbyFull(t *testing.T) bool {
 		accept(t, l)
 	}
 	newest.SetReadDeadline(time.Now().Add(time.Millisecond))
-	_, err = newest.Read(make([]byte, 1))
+	_, err := newest.Read(make([]byte, 1))
 	inTime := errors.Is(err, os.ErrDeadlineExceeded) // the connection is still open
 	if _, err := silent.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("oldest connection: %v, want it closed", err)

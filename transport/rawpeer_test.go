@@ -14,8 +14,7 @@ import (
 // connect dials a listener and says nothing yet.
 func connect(t testing.TB, l *Listener) net.Conn {
 	t.Helper()
-	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	rig.Must(t, err)
+	conn := rig.Value(net.Dial(l.Addr().Network(), l.Addr().String()))
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(patience))
 	return conn

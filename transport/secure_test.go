@@ -58,16 +58,13 @@ func newAuthority(t testing.TB) *authority {
 // sign makes a key and a certificate for it.
 func (a *authority) sign(template, parent *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	rig.Must(a.t, err)
+	key := rig.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	signer := key
 	if a.key != nil {
 		signer = a.key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	rig.Must(a.t, err)
-	cert, err := x509.ParseCertificate(der)
-	rig.Must(a.t, err)
+	der := rig.Value(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
+	cert := rig.Value(x509.ParseCertificate(der))
 	return cert, key
 }
 
@@ -88,8 +85,7 @@ func (a *authority) issue(ends time.Duration, adapt func(*x509.Certificate)) tls
 // write writes a certificate and its key into a folder, each by renaming.
 func (a *authority) write(dir string, c tls.Certificate) {
 	a.t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
-	rig.Must(a.t, err)
+	key := rig.Value(x509.MarshalPKCS8PrivateKey(c.PrivateKey))
 	for name, block := range map[string]*pem.Block{
 		"cert": {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: key}, "ca": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
 	} {
@@ -358,8 +354,7 @@ func TestSecureStrangers(t *testing.T) {
 	}
 	log.await(t, errPlain.Error())
 	for range maxHandshakes + 8 { // they stay in the middle of their handshake
-		conn, err := net.Dial("tcp", l.Addr().String())
-		rig.Must(t, err)
+		conn := rig.Value(net.Dial("tcp", l.Addr().String()))
 		defer conn.Close()
 		rig.Must(t, rig.Err(conn.Write([]byte{22, 3, 1})))
 	}

@@ -32,8 +32,7 @@ func TestStdioConn(t *testing.T) {
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 		{"blocking sockets, as inherited", func(t *testing.T) (r, w *os.File) {
-			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-			rig.Must(t, err)
+			fds := rig.Value(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 	} {

@@ -41,8 +41,7 @@ func TestWebSocketConn(t *testing.T) {
 func TestWebSocketConnOverTLS(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	target, err := url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1))
-	rig.Must(t, err)
+	target := rig.Value(url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1)))
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(target))
 	t.Cleanup(proxy.Close)
 	roots := x509.NewCertPool()

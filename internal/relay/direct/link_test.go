@@ -148,8 +148,7 @@ func signing(t *testing.T) auth.RequestSigner {
 // start runs a link whose connections are read to their ends.
 func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Link, ended <-chan error, stop context.CancelFunc) {
 	t.Helper()
-	r, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: f.URL + "/base", EnvironmentID: "env-1", Tokens: tokens})
-	rig.Must(t, err)
+	r := rig.Value(relay.NewRegistry(relay.RegistryConfig{BaseURL: f.URL + "/base", EnvironmentID: "env-1", Tokens: tokens}))
 	l = NewLink(LinkConfig{Registry: r, Patient: patient})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -15,8 +15,7 @@ import (
 
 func newIdentity(t testing.TB) *Identity {
 	t.Helper()
-	id, err := NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(NewIdentity())
 	return id
 }
 

@@ -14,8 +14,7 @@ func TestIdentity(t *testing.T) {
 	t.Parallel()
 	a, b := newIdentity(t), newIdentity(t)
 	rig.Is(t, a.PublicKey().Equal(b.PublicKey()), false, "two identities have one key")
-	text, err := json.Marshal(a.PublicKey())
-	rig.Must(t, err)
+	text := rig.Value(json.Marshal(a.PublicKey()))
 	var key wire.PublicKey
 	rig.Must(t, json.Unmarshal(text, &key))
 	rig.Is(t, key.Equal(a.PublicKey()), true, "the key is the same after JSON")

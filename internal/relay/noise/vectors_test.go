@@ -86,8 +86,7 @@ const (
 
 func readVector(t testing.TB, name string) *vector {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "vectors", name))
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(filepath.Join("testdata", "vectors", name)))
 	var v vector
 	rig.Must(t, json.Unmarshal(text, &v))
 	rig.Is(t, v.ProtocolName, protocolName, "the protocol of %s", name)
@@ -97,10 +96,8 @@ func readVector(t testing.TB, name string) *vector {
 // ephemeral returns the key pair, whose public halves must be those noted.
 func (k *vectorKey) ephemeral(t testing.TB) *ephemeral {
 	t.Helper()
-	x, err := ecdh.X25519().NewPrivateKey(k.X25519Private)
-	rig.Must(t, err)
-	m, err := mlkem.NewDecapsulationKey768(k.MLKEMSeed)
-	rig.Must(t, err)
+	x := rig.Value(ecdh.X25519().NewPrivateKey(k.X25519Private))
+	m := rig.Value(mlkem.NewDecapsulationKey768(k.MLKEMSeed))
 	e := ephemeralOf(x, m)
 	equal(t, "X25519 public key", e.x25519Public, k.X25519Public)
 	equal(t, "ML-KEM public key", e.mlkemPublic, k.MLKEMPublic)

@@ -37,8 +37,7 @@ func TestGenerated(t *testing.T) {
 // read returns a generated file without the lines that name versions.
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(path))
 	var out []byte
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte("// \tproto")) {

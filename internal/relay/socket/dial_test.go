@@ -292,8 +292,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SOCKET_TEST_PROXY") != "" {
 		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "wss://[::1]/"} {
-			u, err := url.Parse(address)
-			rig.Must(t, err)
+			u := rig.Value(url.Parse(address))
 			rig.Is(t, fmt.Sprint(proxyFor(u)), "<nil> <nil>", "%s: proxy", address)
 		}
 		_, err := Dial(t.Context(), "ws://relay.test:81/?sig=secret", nil, Config{})
@@ -308,8 +307,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	password := strings.Replace(proxy.URL, "http://", "http://me:secret@", 1)
-	program, err := os.Executable()
-	rig.Must(t, err)
+	program := rig.Value(os.Executable())
 	output, err := commandOutput(t, program, "SOCKET_TEST_PROXY=1", "HTTP_PROXY="+password, "HTTPS_PROXY="+password, "NO_PROXY=", "REQUEST_METHOD=")
 	proxy.Close()
 	if err != nil || strings.Count(output, "dialed:") != 2 || strings.Count(output, "status 418") != 2 || strings.Contains(output, "secret") {

@@ -39,8 +39,7 @@ func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) st
 
 func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	return l
 }
 

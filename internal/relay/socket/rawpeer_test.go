@@ -40,8 +40,7 @@ func rawTCP(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	l := listenTCP(t)
 	accepted := make(chan *Socket, 1)
 	serve(t, l, cfg, accepted)
-	conn, err := net.Dial("tcp", l.Addr().String())
-	rig.Must(t, err)
+	conn := rig.Value(net.Dial("tcp", l.Addr().String()))
 	p := newRawPeer(t, conn)
 	s := <-accepted
 	t.Cleanup(func() { s.Close() })

@@ -52,8 +52,7 @@ func ownDisk(t *testing.T) (dir string, ok bool) {
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	rig.Must(t, err)
+	f := rig.Value(os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
 	defer f.Close()
 	for block := make([]byte, 64<<10); len(block) > 0; {
 		if _, err := f.Write(block); err != nil {
