@@ -54,12 +54,11 @@ func (x *answering) dial(ctx context.Context) (dialed <-chan any, p *peer, strea
 	x.t.Helper()
 	outcome := make(chan any, 1)
 	go func() {
-		c, err := x.d.Dial(ctx)
-		if err != nil {
+		if c, err := x.d.Dial(ctx); err != nil {
 			outcome <- err
-			return
+		} else {
+			outcome <- c
 		}
-		outcome <- c
 	}()
 	p, stream, message1 = x.greeted()
 	return outcome, p, stream, message1
@@ -108,12 +107,18 @@ func (x *answering) open() (rpc.Conn, *peer, string, *noise.Session) {
 	x.t.Helper()
 	dialed, p, stream, message1 := x.dial(x.t.Context())
 	keys := x.respond(p, stream, message1)
+	return x.opened(dialed), p, stream, keys
+}
+
+// opened returns the connection that was dialed.
+func (x *answering) opened(dialed <-chan any) rpc.Conn {
+	x.t.Helper()
 	c, ok := (<-dialed).(rpc.Conn)
 	if !ok {
 		x.t.Fatal("Dial failed")
 	}
 	x.t.Cleanup(func() { c.Close() })
-	return c, p, stream, keys
+	return c
 }
 
 func (x *answering) say(p *peer, keys *noise.Session, id string, seq uint32, text string) {
@@ -159,11 +164,8 @@ func TestDialRepeats(t *testing.T) {
 	refused := func(status int, reason string) func(x *answering) {
 		return func(x *answering) {
 			x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
-				if n == 0 {
-					w.Header().Set(wire.HeaderRejectionReason, reason)
-					w.WriteHeader(status)
-				}
-				return n == 0
+				w.Header().Set(wire.HeaderRejectionReason, reason)
+				return n == 0 && plainAnswer(w, status)
 			}
 		}
 	}
@@ -218,11 +220,7 @@ func TestDialRepeats(t *testing.T) {
 				stream = again
 			}
 			keys := x.respond(p, stream, message1)
-			c, ok := (<-dialed).(rpc.Conn)
-			if !ok {
-				t.Fatal("Dial failed")
-			}
-			defer c.Close()
+			c := x.opened(dialed)
 			x.say(p, keys, stream, 0, `"works"`)
 			wantMessage(t, c, `"works"`)
 		})
@@ -236,10 +234,7 @@ func TestDialIsFinal(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			x := newAnswering(t, timing{})
-			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
-				w.WriteHeader(status)
-				return true
-			}
+			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool { return plainAnswer(w, status) }
 			_, err := x.d.Dial(t.Context())
 			if refused, ok := errors.AsType[*socket.RefusedError](err); !ok || refused.Status != status {
 				t.Errorf("Dial: got %v, want the status %d", err, status)
@@ -277,10 +272,7 @@ func TestDialPatience(t *testing.T) {
 		t.Parallel()
 		x := newAnswering(t, timing{handshake: 50 * time.Millisecond})
 		dialed := make(chan error, 1)
-		go func() {
-			_, err := x.d.Dial(t.Context())
-			dialed <- err
-		}()
+		go func() { dialed <- rig.Err(x.d.Dial(t.Context())) }()
 		p := x.s.next()
 		rig.Is(t, <-dialed, context.DeadlineExceeded, "Dial")
 		p.ends()
@@ -291,9 +283,8 @@ func TestDialPatience(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dialed, p, _, _ := x.dial(ctx)
 		cancel()
-		if err, ok := (<-dialed).(error); !ok || !errors.Is(err, context.Canceled) {
-			t.Errorf("Dial: got %v, want %v", err, context.Canceled)
-		}
+		err, _ := (<-dialed).(error)
+		rig.Is(t, err, context.Canceled, "Dial")
 		p.ends()
 	})
 	t.Run("outlived", func(t *testing.T) {
@@ -302,11 +293,7 @@ func TestDialPatience(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dialed, p, stream, message1 := x.dial(ctx)
 		keys := x.respond(p, stream, message1)
-		c, ok := (<-dialed).(rpc.Conn)
-		if !ok {
-			t.Fatal("Dial failed")
-		}
-		defer c.Close()
+		c := x.opened(dialed)
 		cancel()
 		x.say(p, keys, stream, 0, `"still here"`)
 		wantMessage(t, c, `"still here"`)
@@ -362,16 +349,10 @@ func TestHarnessCloseFreesTheStream(t *testing.T) {
 	c, p, stream, keys := x.open()
 	rig.Must(t, c.Write([]byte(`"last words"`)))
 	rig.Check(t, c.Close())
-	if text, err := keys.Open(p.read().GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
-		t.Errorf("record: got %q, %v", text, err)
-	}
-	if f := p.read(); f.StreamId != stream || f.GetReset_() == nil {
-		t.Errorf("got %.300s, want a reset", f)
-	}
+	p.wantRecord(keys, `"last words"`)
+	p.wantReset(stream)
 	p.ends()
-	if got := c.(fmt.Stringer).String(); !strings.Contains(got, stream) {
-		t.Errorf("String: got %q, want something with %q", got, stream)
-	}
+	rig.Is(t, strings.Contains(c.(fmt.Stringer).String(), stream), true, "%v has its id", c)
 }
 
 // proven is an open connection whose executor has shown that it acknowledges.
@@ -438,11 +419,7 @@ func TestHarnessResumes(t *testing.T) {
 	t.Parallel()
 	x := newAnswering(t, timing{least: time.Millisecond, most: 2 * time.Millisecond})
 	x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
-		refused := n == 1 || n == 2
-		if refused {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return refused
+		return (n == 1 || n == 2) && plainAnswer(w, http.StatusForbidden)
 	}
 	_, p, stream := x.proven()
 	p.ws.Close()

@@ -75,14 +75,7 @@ func (x *script) open(id string) (*noise.Session, rpc.Conn) {
 	return keys, c
 }
 
-func (x *script) wantReset(id string) {
-	x.t.Helper()
-	f := x.p.read()
-	if f.StreamId != id || f.GetReset_() == nil {
-		x.t.Fatalf("got %.300s, want a reset of %s", f, id)
-	}
-	rig.Is(x.t, f.GetReset_().Reason, resetReason, "reset reason")
-}
+func (x *script) wantReset(id string) { x.t.Helper(); x.p.wantReset(id) }
 
 // quiet checks that nothing was sent so far: it sends data of an unknown stream,
 // and the reset of that has to be the next frame that comes.
@@ -151,6 +144,25 @@ func TestLinkFrames(t *testing.T) {
 			x.wantReset(id)
 		}
 	}
+	// sends is a frame that is answered with a reset.
+	sends := func(frame func(id string) *relaypb.RelayMessageFrame) func(x *script, id string) {
+		return func(x *script, id string) {
+			x.p.send(frame(id))
+			x.wantReset(id)
+		}
+	}
+	handshake := func(message1 []byte) func(x *script, id string) {
+		return sends(func(id string) *relaypb.RelayMessageFrame { return handshakeFrame(id, message1) })
+	}
+	// violates is data that ends a stream.
+	violates := func(seq uint32, payload func(keys *noise.Session) []byte) func(x *script, id string) {
+		return func(x *script, id string) {
+			keys, c := x.open(id)
+			x.p.send(dataFrame(id, seq, payload(keys)))
+			x.wantReset(id)
+			wantEnd(x.t, c, nil)
+		}
+	}
 	hanging := func(next func(x *script, id string)) func(x *script, id string) {
 		return func(x *script, id string) {
 			x.s.mu.Lock()
@@ -166,10 +178,7 @@ func TestLinkFrames(t *testing.T) {
 		name  string
 		event func(x *script, id string)
 	}{
-		{"data for an unknown stream", func(x *script, id string) {
-			x.p.send(dataFrame(id, 0, []byte("data")))
-			x.wantReset(id)
-		}},
+		{"data for an unknown stream", sends(func(id string) *relaypb.RelayMessageFrame { return dataFrame(id, 0, []byte("data")) })},
 		{"resume, ack, heartbeat and reset for an unknown stream", func(x *script, id string) {
 			x.p.send(resumeFrame(id, 0))
 			x.p.send(&relaypb.RelayMessageFrame{StreamId: id, Ack: 99, AckBits: 0xffffffff,
@@ -179,14 +188,9 @@ func TestLinkFrames(t *testing.T) {
 			x.p.send(resetFrame(id, "why not"))
 			x.quiet()
 		}},
-		{"resume of what an unknown stream was", func(x *script, id string) {
-			x.p.send(resumeFrame(id, 7))
-			x.wantReset(id)
-		}},
-		{"data while validate is running", hanging(func(x *script, id string) {
-			x.p.send(dataFrame(id, 0, []byte("data")))
-			x.wantReset(id)
-		})},
+		{"resume of what an unknown stream was", sends(func(id string) *relaypb.RelayMessageFrame { return resumeFrame(id, 7) })},
+		{"data while validate is running",
+			hanging(sends(func(id string) *relaypb.RelayMessageFrame { return dataFrame(id, 0, []byte("data")) }))},
 		{"ack and resume while validate is running", func(x *script, id string) {
 			i := x.begin(id, testAuthority)
 			x.p.send(resumeFrame(id, 0))
@@ -201,56 +205,27 @@ func TestLinkFrames(t *testing.T) {
 			wantMessage(x.t, c, `"alive"`)
 			x.p.send(resetFrame(id, "done"))
 		}},
-		{"second handshake while validate runs", hanging(func(x *script, id string) {
-			x.begin(id, testAuthority)
-			x.wantReset(id)
-		})},
+		{"second handshake while validate runs", hanging(bad(testAuthority))},
 		{"reset while validate runs", hanging(func(x *script, id string) {
 			x.p.send(resetFrame(id, "done"))
 			x.quiet()
 		})},
-		{"handshake that cannot be decrypted", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, make([]byte, noise.InitiationSize+10)))
-			x.wantReset(id)
-		}},
-		{"handshake that is too short", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, []byte("short")))
-			x.wantReset(id)
-		}},
-		{"handshake that is too long", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, make([]byte, 65536)))
-			x.wantReset(id)
-		}},
+		{"handshake that cannot be decrypted", handshake(make([]byte, noise.InitiationSize+10))},
+		{"handshake that is too short", handshake([]byte("short"))},
+		{"handshake that is too long", handshake(make([]byte, 65536))},
 		{"handshake for another stream", func(x *script, id string) {
 			_, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
 				noise.Prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
 			rig.Must(x.t, err)
-			x.p.send(handshakeFrame(id, message1))
-			x.wantReset(id)
+			handshake(message1)(x, id)
 		}},
 		{"validate refused", bad("no")},
 		{"validate without valid", bad("missing")},
 		{"validate answered 500", bad("500")},
 		{"validate redirected", bad("302")},
-		{"record that cannot be decrypted", func(x *script, id string) {
-			_, c := x.open(id)
-			x.p.send(dataFrame(id, 0, make([]byte, 100)))
-			x.wantReset(id)
-			wantEnd(x.t, c, nil)
-		}},
-		{"bad framing", func(x *script, id string) {
-			keys, c := x.open(id)
-			record := rig.Value(keys.Seal(nil, make([]byte, 4)))
-			x.p.send(dataFrame(id, 0, record))
-			x.wantReset(id)
-			wantEnd(x.t, c, nil)
-		}},
-		{"window exceeded", func(x *script, id string) {
-			_, c := x.open(id)
-			x.p.send(dataFrame(id, 65, []byte("early")))
-			x.wantReset(id)
-			wantEnd(x.t, c, nil)
-		}},
+		{"record that cannot be decrypted", violates(0, func(*noise.Session) []byte { return make([]byte, 100) })},
+		{"bad framing", violates(0, func(keys *noise.Session) []byte { return rig.Value(keys.Seal(nil, make([]byte, 4))) })},
+		{"window exceeded", violates(65, func(*noise.Session) []byte { return []byte("early") })},
 		{"inbound queue full", func(x *script, id string) {
 			keys, _ := x.open(id)
 			for seq := range uint32(129) {
@@ -277,10 +252,7 @@ func TestLinkFrames(t *testing.T) {
 			keys, c := x.open(id)
 			rig.Check(x.t, c.Write([]byte(`"last words"`)))
 			rig.Check(x.t, c.Close())
-			f := x.p.read()
-			if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
-				x.t.Errorf("record: got %q, %v", text, err)
-			}
+			x.p.wantRecord(keys, `"last words"`)
 			x.wantReset(id)
 		}},
 		{"reuse of an id", func(x *script, id string) {
@@ -337,10 +309,9 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	for i := range maxPending {
 		rig.Must(t, rig.Err(x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {})))
 	}
-	for range 3 { // more of them are refused
-		id := uuid.NewString()
-		x.begin(id, testAuthority)
-		x.wantReset(id)
+	for id := range 3 { // more of them are refused
+		x.begin(fmt.Sprint(id), testAuthority)
+		x.wantReset(fmt.Sprint(id))
 	}
 	// A place that is freed can be used at once.
 	x.p.send(resetFrame("hangs 7", "freed"))
@@ -390,9 +361,7 @@ func TestLinkLimitOfStreams(t *testing.T) {
 	last.Close()
 	x.wantReset("last")
 	x.open("yet another")
-	if got, want := c.(fmt.Stringer).String(), `"one more"`; !strings.Contains(got, want) {
-		t.Errorf("String: got %s, want something with %s", got, want)
-	}
+	rig.Is(t, strings.Contains(c.(fmt.Stringer).String(), `"one more"`), true, "%v has its id", c)
 }
 
 // TestLinkBadHandshakes: beside any bad handshakes a good one comes through, at the
@@ -514,13 +483,8 @@ func TestLinkSlowValidation(t *testing.T) {
 	x.answered("slow", i)
 }
 
-// TestLinkClosesBusyStream pins that a stream that nobody reads can be closed:
-// its writer returns, and the peer finds a reset when it reads again.
-func TestLinkClosesBusyStream(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	x := newScript(t, s, startLink(t, s, timing{farewell: 50 * time.Millisecond}))
-	_, c := x.open("stream")
+// flood writes until that fails.
+func flood(c rpc.Conn) (failed <-chan error) {
 	written := make(chan error, 1)
 	go func() {
 		var err error
@@ -529,14 +493,21 @@ func TestLinkClosesBusyStream(t *testing.T) {
 		}
 		written <- err
 	}()
+	return written
+}
+
+// TestLinkClosesBusyStream pins that a stream that nobody reads can be closed:
+// its writer returns, and the peer finds a reset when it reads again.
+func TestLinkClosesBusyStream(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	x := newScript(t, s, startLink(t, s, timing{farewell: 50 * time.Millisecond}))
+	_, c := x.open("stream")
+	written := flood(c)
 	// One frame has come; the writer is soon where the socket takes no more.
 	x.p.read()
 	rig.Check(t, c.Close())
-	select {
-	case <-written:
-	case <-time.After(patience):
-		t.Fatal("Write does not return")
-	}
+	within(t, "the end of Write", written)
 	for x.p.read().GetReset_() == nil {
 	}
 	// The message that was stuck may come behind the reset.

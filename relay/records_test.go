@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -61,9 +62,9 @@ func TestRecords(t *testing.T) {
 			if tt.err != nil {
 				r.wantEnd(tt.err)
 				r.wantTold(tt.err)
-			} else if in, _ := r.stream.held(); in > 1<<10 {
-				t.Errorf("%d bytes are held", in)
+				return
 			}
+			rig.Is(t, max(r.stream.heldIn(), 1<<10), 1<<10, "bytes that are held, at most")
 		})
 	}
 }
@@ -110,14 +111,11 @@ func TestWriteRecords(t *testing.T) {
 			if f.Body != frame.Data || f.Seq != uint32(i) || string(f.StreamID) != string(testStreamID) {
 				t.Fatalf("frame %d: %+v", i, f)
 			}
-			plaintext, err := r.keys.Open(f.Payload)
-			rig.Must(t, err)
+			plaintext := rig.Value(r.keys.Open(f.Payload))
 			sizes = append(sizes, len(plaintext))
 			text = append(text, plaintext...)
 		}
-		if !slices.Equal(sizes, tt.want) {
-			t.Errorf("%d bytes: records of %v, want %v", tt.size, sizes, tt.want)
-		}
+		rig.Same(t, fmt.Sprintf("records of %d bytes", tt.size), tt.want, sizes)
 		rig.Is(t, string(text), framed(string(message)), "the message of %d bytes", tt.size)
 	}
 }
@@ -271,9 +269,8 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d of %d records are taken although there is memory for small messages only", taken, seq)
 	}
 	other.Drop()
-	if got := <-moved; got.taken != seq {
-		t.Errorf("%d of %d records are taken with all the memory", got.taken, seq)
-	}
+	got := <-moved
+	rig.Is(t, got.taken, seq, "records that are taken with all the memory")
 	for _, want := range []string{want, "next"} {
 		message, _, err := in.read()
 		if err != nil || string(message) != want {
@@ -381,12 +378,8 @@ func TestEndedHalfOfMessage(t *testing.T) {
 	first.to.end(nil)
 	second := newSender(t, streamConfig{budget: budget})
 	second.send(100_000, 100_000)
-	if message, err := second.to.Read(); err != nil || len(message) != 100_000 {
-		t.Errorf("another stream got %d bytes, %v", len(message), err)
-	}
-	for _, s := range []*sender{first, second} {
-		_ = s.to.Close()
-	}
+	rig.Is(t, len(rig.Value(second.to.Read())), 100_000, "bytes of another stream")
+	_, _ = first.to.Close(), second.to.Close()
 }
 
 // TestEndWhileWaitingForMemory: the end of a stream is read at once, though a message
@@ -400,15 +393,9 @@ func TestEndWhileWaitingForMemory(t *testing.T) {
 	second.send(10, 10)
 	second.send(100_000, 100_000)
 	second.to.end(nil)
-	if message, err := second.to.Read(); err != nil || len(message) != 10 {
-		t.Errorf("got %d bytes, %v, want what had arrived", len(message), err)
-	}
-	if message, err := second.to.Read(); err != io.EOF {
-		t.Errorf("got %d bytes, %v, want the end", len(message), err)
-	}
-	for _, s := range []*sender{first, second} {
-		_ = s.to.Close()
-	}
+	rig.Is(t, len(rig.Value(second.to.Read())), 10, "bytes that had arrived")
+	rig.Is(t, rig.Err(second.to.Read()), io.EOF, "Read at the end")
+	_, _ = first.to.Close(), second.to.Close()
 }
 
 // TestReserveOfImpatientInput: records that wait in streams whose peers do not
@@ -452,9 +439,7 @@ func TestRevokedBesideFullOrder(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if in, _ := executor.held(); in < patientUnreadBytes {
-			t.Fatalf("%d bytes are unread: it is read further", in)
-		}
+		rig.Is(t, min(executor.heldIn(), patientUnreadBytes), patientUnreadBytes, "bytes that are unread, at least")
 		executor.revoke()
 		rig.Is(t, <-closing, rpc.ErrRevoked, "its end")
 		_ = harness.Close()

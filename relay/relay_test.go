@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,11 +32,7 @@ func join(t *testing.T) *meeting {
 	s.router = newRouter()
 	pace := timing{least: time.Millisecond, most: 10 * time.Millisecond}
 	j := &meeting{s: s, l: startLink(t, s, pace), d: newDialer(t, s, pace)}
-	rig.Until(t, "the link", func() bool {
-		s.router.mu.Lock()
-		defer s.router.mu.Unlock()
-		return s.router.executor != nil
-	})
+	rig.Until(t, "the link", func() bool { return s.router.peer(true) != nil })
 	return j
 }
 
@@ -119,21 +116,12 @@ func echo(t *testing.T, a, b rpc.Conn, sizes []int) {
 // prove sends messages both ways until both ends have shown that they acknowledge.
 func prove(t *testing.T, r *router, a, b rpc.Conn) {
 	t.Helper()
-	limit := time.Now().Add(patience)
-	for !r.acknowledged(string(a.(*harness).id)) {
-		if time.Now().After(limit) {
-			t.Fatal("the ends do not acknowledge")
-		}
+	rig.Until(t, "the ends acknowledge", func() bool {
 		echo(t, a, b, []int{10})
-	}
-}
-
-// acknowledged reports whether a stream's frames carried acknowledgements, both
-// ways.
-func (r *router) acknowledged(stream string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.acks[stream] == [2]bool{true, true}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.patient(string(a.(*harness).id))
+	})
 }
 
 // TestRelayCut cuts a websocket after every so many bytes of a run.
@@ -270,8 +258,7 @@ func TestRelayGrace(t *testing.T) {
 	s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
 		select {
 		case <-gone:
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return true
+			return plainAnswer(w, http.StatusServiceUnavailable)
 		default:
 			return false
 		}
@@ -287,6 +274,12 @@ func TestRelayGrace(t *testing.T) {
 	for _, c := range []rpc.Conn{a, b} {
 		rig.Is(t, rig.Err(c.Read()), errNoWebsocket, "Read")
 	}
+	j.idle(t)
+}
+
+// idle waits until the link has no stream.
+func (j *meeting) idle(t *testing.T) {
+	t.Helper()
 	rig.Until(t, "a place for another stream", func() bool {
 		j.l.streams.mu.Lock()
 		defer j.l.streams.mu.Unlock()
@@ -331,10 +324,7 @@ func TestRelayHidesEverything(t *testing.T) {
 // identitiesOfTests are made once: the keys cost more than the handshake.
 var identitiesOfTests = sync.OnceValue(func() (ids [2]*noise.Identity) {
 	for i := range ids {
-		var err error
-		if ids[i], err = noise.NewIdentity(); err != nil {
-			panic(err)
-		}
+		ids[i] = rig.Value(noise.NewIdentity())
 	}
 	return ids
 })
@@ -342,20 +332,7 @@ var identitiesOfTests = sync.OnceValue(func() (ids [2]*noise.Identity) {
 // pairOfSessions returns both ends of a session.
 func pairOfSessions() (a, b *noise.Session) {
 	ids := identitiesOfTests()
-	i, message1, err := noise.Initiate(ids[0], ids[1].PublicKey(), nil, nil)
-	if err != nil {
-		panic(err)
-	}
-	r, err := noise.ReadInitiation(ids[1], nil, message1)
-	if err != nil {
-		panic(err)
-	}
-	message2, b, err := r.Respond()
-	if err != nil {
-		panic(err)
-	}
-	if a, err = i.Finish(message2); err != nil {
-		panic(err)
-	}
-	return a, b
+	i, message1, err1 := noise.Initiate(ids[0], ids[1].PublicKey(), nil, nil)
+	message2, b, err2 := rig.Value(noise.ReadInitiation(ids[1], nil, message1)).Respond()
+	return rig.Value(i.Finish(message2)), rig.Value(b, errors.Join(err1, err2))
 }

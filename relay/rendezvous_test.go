@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/relaypb"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/strictjson"
@@ -205,6 +206,8 @@ func (s *service) counts() (registers, upgrades int) {
 	return s.registers, s.upgrades["environment"]
 }
 
+func (s *service) registrations() int { registers, _ := s.counts(); return registers }
+
 // next returns the next websocket that the test plays the other end of.
 func (s *service) next() *peer {
 	s.t.Helper()
@@ -254,6 +257,24 @@ func (p *peer) read() *relaypb.RelayMessageFrame {
 	f := &relaypb.RelayMessageFrame{}
 	rig.Must(p.t, proto.Unmarshal(message, f))
 	return f
+}
+
+// wantRecord reads the record of a message of the given text.
+func (p *peer) wantRecord(keys *noise.Session, want string) {
+	p.t.Helper()
+	text, err := keys.Open(p.read().GetData().GetPayload())
+	rig.Must(p.t, err)
+	rig.Is(p.t, string(text[4:]), want, "the record")
+}
+
+// wantReset reads the reset of a stream.
+func (p *peer) wantReset(id string) {
+	p.t.Helper()
+	f := p.read()
+	if f.StreamId != id || f.GetReset_() == nil {
+		p.t.Fatalf("got %.300s, want a reset of %s", f, id)
+	}
+	rig.Is(p.t, f.GetReset_().Reason, resetReason, "reset reason")
 }
 
 // ends waits for the other end to drop the websocket, without a close frame.
@@ -310,9 +331,7 @@ type router struct {
 	acks     map[string][2]bool // by stream: to the harness, to the executor
 }
 
-func newRouter() *router {
-	return &router{routes: map[string]*peer{}, acks: map[string][2]bool{}}
-}
+func newRouter() *router { return &router{routes: map[string]*peer{}, acks: map[string][2]bool{}} }
 
 func (r *router) serve(p *peer) {
 	defer r.gone(p)
@@ -493,6 +512,8 @@ func (j *journal) checkSecrets(t *testing.T) {
 		rig.Is(t, strings.Contains(j.String(), secret), false, "log holds the secret %q:\n%s", secret, j)
 	}
 }
+
+func plainAnswer(w http.ResponseWriter, status int) bool { w.WriteHeader(status); return true }
 
 func errorAnswer(w http.ResponseWriter, status int, code string) bool {
 	w.WriteHeader(status)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
@@ -34,9 +33,7 @@ func TestEarlyFrames(t *testing.T) {
 		for i := range records {
 			r.wantRead(fmt.Sprint("message ", i))
 		}
-		if in, _ := r.stream.held(); in != 0 {
-			t.Errorf("%d bytes are held", in)
-		}
+		rig.Is(t, r.stream.heldIn(), 0, "bytes that are held")
 	})
 	for distance, want := range map[uint32]error{63: nil, 64: nil, 65: errDistance, 1<<32 - 1: errDistance} {
 		t.Run(fmt.Sprint("distance ", distance), func(t *testing.T) {
@@ -48,24 +45,16 @@ func TestEarlyFrames(t *testing.T) {
 			}
 		})
 	}
-	t.Run("bytes", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		big := []byte(strings.Repeat("c", 65_535))
-		for seq := uint32(1); seq <= 16; seq++ {
-			rig.Must(t, r.data(seq, big))
-		}
-		rig.Is(t, r.data(17, big), errEarlyBytes, "17th frame")
-	})
-	t.Run("exactly 1 MiB", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		quarter := make([]byte, 1<<18)
-		for seq := uint32(1); seq <= 4; seq++ {
-			rig.Must(t, r.data(seq, quarter))
-		}
-		rig.Is(t, r.data(5, []byte{1}), errEarlyBytes, "one byte more")
-	})
+	for name, tt := range map[string]struct{ frames, size, more int }{"bytes": {16, 65_535, 65_535}, "exactly 1 MiB": {4, 1 << 18, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			for seq := range tt.frames {
+				rig.Must(t, r.data(uint32(seq+1), make([]byte, tt.size)))
+			}
+			rig.Is(t, r.data(uint32(tt.frames+1), make([]byte, tt.more)), errEarlyBytes, "one more frame")
+		})
+	}
 }
 
 // TestOldFrames: an old or repeated frame is not looked at; the first copy wins.
@@ -73,22 +62,9 @@ func TestOldFrames(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	records := r.records(4)
-	for _, step := range []struct {
-		seq    uint32
-		record []byte
-	}{
-		{0, records[0]},
-		{0, []byte("garbage")},
-		{0, records[0]},
-		{2, records[2]},
-		{2, []byte("garbage")}, // the copy that waits wins
-		{1, records[1]},
-		{2, []byte("x")},
-		{1, records[3]},
-		{3, records[3]},
-	} {
-		rig.Must(t, r.data(step.seq, step.record))
-	}
+	rig.Must(t, r.data(0, records[0]), r.data(0, []byte("garbage")), r.data(0, records[0]))
+	rig.Must(t, r.data(2, records[2]), r.data(2, []byte("garbage"))) // the copy that waits wins
+	rig.Must(t, r.data(1, records[1]), r.data(2, []byte("x")), r.data(1, records[3]), r.data(3, records[3]))
 	for i := range records {
 		r.wantRead(fmt.Sprint("message ", i))
 	}
@@ -131,39 +107,31 @@ func (r *remote) prove() {
 // The rest is dropped, or waits unacknowledged until the reader takes it.
 func TestPatientPeer(t *testing.T) {
 	t.Parallel()
-	t.Run("too far", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		records := r.records(66)
-		for _, seq := range []uint32{65, 64} {
-			rig.Must(t, r.data(seq, records[seq]))
-		}
-		if r.stream.in.early.has(65) || !r.stream.in.early.has(64) {
-			t.Error("the wrong frame was dropped")
-		}
-		for seq := range uint32(66) {
-			rig.Must(t, r.data(seq, records[seq]))
-		}
-		for i := range records {
-			r.wantRead(fmt.Sprint("message ", i))
-		}
-	})
-	t.Run("too much", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		for seq := uint32(1); seq < 30; seq++ {
-			rig.Must(t, r.data(seq, make([]byte, 65_535)))
-		}
-		if in, _ := r.stream.held(); in > 2<<20 {
-			t.Errorf("%d bytes are held", in)
-		}
-	})
-	t.Run("slow reader", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			r := newRemote(t, false)
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"too far": func(t *testing.T, r *remote) {
+			r.prove()
+			records := r.records(66)
+			for _, seq := range []uint32{65, 64} {
+				rig.Must(t, r.data(seq, records[seq]))
+			}
+			if r.stream.in.early.has(65) || !r.stream.in.early.has(64) {
+				t.Error("the wrong frame was dropped")
+			}
+			for seq := range uint32(66) {
+				rig.Must(t, r.data(seq, records[seq]))
+			}
+			for i := range records {
+				r.wantRead(fmt.Sprint("message ", i))
+			}
+		},
+		"too much": func(t *testing.T, r *remote) {
+			r.prove()
+			for seq := uint32(1); seq < 30; seq++ {
+				rig.Must(t, r.data(seq, make([]byte, 65_535)))
+			}
+			rig.Is(t, max(r.stream.heldIn(), 2<<20), 2<<20, "bytes that are held, at most")
+		},
+		"slow reader": func(t *testing.T, r *remote) {
 			r.prove()
 			const n = 200
 			for seq := range uint32(n) {
@@ -184,59 +152,48 @@ func TestPatientPeer(t *testing.T) {
 			if last.Body != frame.Ack || last.Ack != n-1 || last.AckBits != 0 {
 				t.Errorf("all read: sent %+v", last)
 			}
-			r.stream.Close()
-		})
-	})
-	t.Run("many messages in a record", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		var all []string
-		for i := range 5000 {
-			all = append(all, fmt.Sprint(i))
-		}
-		rig.Must(t, r.data(0, r.record(framed(all...))))
-		rig.Must(t, r.data(1, r.record("")))
-		if in, _ := r.stream.held(); in > 130<<10 {
-			t.Errorf("%d bytes are held", in)
-		}
-		for _, want := range all {
-			r.wantRead(want)
-		}
-		rig.Is(t, r.stream.in.taken, 2, "records are taken")
-	})
-	t.Run("violation in the backlog", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		for seq := range uint32(maxUnread) {
-			rig.Must(t, r.data(seq, r.record(framed("{}"))))
-		}
-		rig.Must(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
-		for range maxUnread {
-			r.wantRead("{}")
-		}
-		r.wantRead("last")
-		r.wantEnd(errNoLength)
-		r.wantTold(errNoLength)
-	})
-	t.Run("never waits", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		record := framed(strings.Repeat("x", 61436))
-		for seq := uint32(0); ; seq++ {
-			err := r.data(seq, r.record(record))
-			if err == errBacklog {
-				break
+		},
+		"many messages in a record": func(t *testing.T, r *remote) {
+			r.prove()
+			var all []string
+			for i := range 5000 {
+				all = append(all, fmt.Sprint(i))
 			}
-			if err != nil || seq > 1000 {
-				t.Fatalf("record %d: %v", seq, err)
+			rig.Must(t, r.data(0, r.record(framed(all...))))
+			rig.Must(t, r.data(1, r.record("")))
+			rig.Is(t, max(r.stream.heldIn(), 130<<10), 130<<10, "bytes that are held, at most")
+			for _, want := range all {
+				r.wantRead(want)
 			}
-			if in, _ := r.stream.held(); in > maxBacklog+2*patientUnreadBytes {
-				t.Fatalf("%d bytes are held", in)
+			rig.Is(t, r.stream.in.taken, 2, "records are taken")
+		},
+		"violation in the backlog": func(t *testing.T, r *remote) {
+			r.prove()
+			for seq := range uint32(maxUnread) {
+				rig.Must(t, r.data(seq, r.record(framed("{}"))))
 			}
-		}
+			rig.Must(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
+			for range maxUnread {
+				r.wantRead("{}")
+			}
+			r.wantRead("last")
+			r.wantEnd(errNoLength)
+			r.wantTold(errNoLength)
+		},
+		"never waits": func(t *testing.T, r *remote) {
+			r.prove()
+			record := framed(strings.Repeat("x", 61436))
+			for seq := uint32(0); ; seq++ {
+				err := r.data(seq, r.record(record))
+				if err == errBacklog {
+					break
+				}
+				if err != nil || seq > 1000 {
+					t.Fatalf("record %d: %v", seq, err)
+				}
+				rig.Is(t, max(r.stream.heldIn(), maxBacklog+2*patientUnreadBytes), maxBacklog+2*patientUnreadBytes, "bytes that are held, at most")
+			}
+		},
 	})
 }
 

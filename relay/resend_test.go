@@ -29,6 +29,17 @@ func bubble(t *testing.T, harness bool, test func(t *testing.T, r *remote)) {
 	})
 }
 
+// bubbles runs tests of executors, each in a bubble of its own.
+func bubbles(t *testing.T, tests map[string]func(t *testing.T, r *remote)) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, false, test)
+		})
+	}
+}
+
 // summary is what a frame says, without its payload.
 func summary(f frame.Frame) string {
 	switch f.Body {
@@ -91,9 +102,7 @@ func TestResendAfterLoss(t *testing.T) {
 		rig.Must(t, r.ack(3, 0))
 		pass(time.Hour)
 		r.wantSent()
-		if _, out := r.stream.held(); out != 0 {
-			t.Errorf("%d bytes are kept", out)
-		}
+		rig.Is(t, r.stream.heldOut(), 0, "bytes that are kept")
 	})
 }
 
@@ -106,21 +115,15 @@ func TestResendHoles(t *testing.T) {
 		r.write("1", "2", "3", "4", "5")
 		r.frames()
 		for range 3 {
-			if err := r.ack(1, 0b1010); err != nil { // 2 and 4 are there
-				t.Fatal(err)
-			}
+			rig.Must(t, r.ack(1, 0b1010)) // 2 and 4 are there
 		}
 		synctest.Wait()
 		r.wantSent("data 1 (0 0)", "data 3 (0 0)")
 		pass(holeInterval)
-		if err := r.ack(2, 0b101); err != nil { // 3 is still missing
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(2, 0b101)) // 3 is still missing
 		synctest.Wait()
 		r.wantSent("data 3 (0 0)", "data 5 (0 0)") // 5 may have been dropped because of the hole
-		if err := r.ack(1, 0b1010); err != nil {   // an old one, delayed
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(1, 0b1010))              // an old one, delayed
 		rig.Must(t, r.ack(6, 0))
 		pass(time.Hour)
 		r.wantSent()
@@ -136,9 +139,7 @@ func TestResume(t *testing.T) {
 		r.prove()
 		r.write("1", "2", "3")
 		raw := r.wantSent("data 0 (3 0)", "data 1 (3 0)", "data 2 (3 0)", "data 3 (3 0)")
-		if err := r.ack(2, 0b10); err != nil { // 0, 1 and 3
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(2, 0b10)) // 0, 1 and 3
 		synctest.Wait()
 		r.wantSent("data 2 (3 0)") // the hole
 		rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
@@ -195,49 +196,36 @@ func TestForgottenFrames(t *testing.T) {
 			r.t.Fatal("no proof", err)
 		}
 	}
-	t.Run("arrives", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"arrives": func(t *testing.T, r *remote) {
 			flood(r)
 			r.write("40")
 			rig.Must(t, r.ack(40, 0))
 			rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
-		})
-	})
-	t.Run("cut", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"cut": func(t *testing.T, r *remote) {
 			flood(r)
 			rig.Is(t, r.stream.suspend(), false, "it waits for a websocket")
 			r.wantEnd(errUnkept)
-		})
-	})
-	t.Run("the peer's cut", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"the peer's cut": func(t *testing.T, r *remote) {
 			flood(r)
 			if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}); err != errUnkept {
 				t.Error(err)
 			}
 			r.wantTold(errUnkept)
-		})
-	})
-	t.Run("lost", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"lost": func(t *testing.T, r *remote) {
 			flood(r)
 			pass(time.Minute)
 			r.wantTold(errUnkept)
-		})
-	})
-	t.Run("waits for its reader", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"waits for its reader": func(t *testing.T, r *remote) {
 			flood(r)
 			rig.Must(t, r.ack(1, 1))
 			pass(time.Minute)
 			r.wantTold()
-		})
+		},
 	})
 }
 
@@ -286,9 +274,8 @@ func TestWindow(t *testing.T) {
 func TestLostLane(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("lane lost")
-	t.Run("silent", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"silent": func(t *testing.T, r *remote) {
 			r.errOf = lost
 			rig.Is(t, r.stream.Write([]byte("{}")), lost, "the error")
 			var wg sync.WaitGroup
@@ -298,11 +285,8 @@ func TestLostLane(t *testing.T) {
 			synctest.Wait()
 			rig.Is(t, r.stream.suspend(), false, "it waits for a websocket")
 			wg.Wait()
-		})
-	})
-	t.Run("proven", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"proven": func(t *testing.T, r *remote) {
 			r.prove()
 			r.frames()
 			r.errOf = lost
@@ -313,7 +297,7 @@ func TestLostLane(t *testing.T) {
 			r.stream.resume(r.send)
 			synctest.Wait()
 			r.wantSent("resume 3 (0 0)", "data 1 (0 0)", "data 2 (0 0)")
-		})
+		},
 	})
 }
 

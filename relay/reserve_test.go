@@ -59,13 +59,11 @@ func TestReserveOfOutput(t *testing.T) {
 		synctest.Wait()
 		total := 0
 		for _, s := range streams {
-			_, out := s.held()
-			total += out
+			total += s.heldOut()
 		}
 		// Each may have asked just before the others took it.
-		if most := int(kept.limit) + hogs*(ownPart+largestFrame); total > most {
-			t.Errorf("%d streams keep %d bytes, want at most %d", hogs, total, most)
-		}
+		most := int(kept.limit) + hogs*(ownPart+largestFrame)
+		rig.Is(t, max(total, most), most, "bytes that all streams keep, at most")
 
 		harness, innocent := joined(t, func(cfg *streamConfig) { cfg.keptReserve = kept })
 		passed(t, innocent, harness, 8<<20)
@@ -110,13 +108,11 @@ func TestReserveOfInput(t *testing.T) {
 		synctest.Wait()
 		total := 0
 		for _, s := range streams {
-			in, _ := s.held()
-			total += in
+			total += s.heldIn()
 		}
 		const unread = patientUnreadBytes + 200<<10 // each, and what is being put together
-		if most := int(waiting.limit) + hogs*(ownPart+unread); total > most {
-			t.Errorf("%d streams hold %d bytes, want at most %d", hogs, total, most)
-		}
+		most := int(waiting.limit) + hogs*(ownPart+unread)
+		rig.Is(t, max(total, most), most, "bytes that all streams hold, at most")
 
 		harness, innocent := joined(t, shared)
 		passed(t, harness, innocent, 8<<20)

@@ -36,51 +36,50 @@ func activate(t *testing.T, s *streams, id string) *member {
 
 func TestStreamsLimits(t *testing.T) {
 	t.Parallel()
-	t.Run("pending", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		for i := range maxPending {
-			begin(t, s, fmt.Sprint(i))
-		}
-		rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "33rd")
-		// The place of a dropped handshake can be used at once, though the
-		// goroutine of that handshake may not have ended yet. But the number of
-		// such goroutines has a bound of its own.
-		for i := range maxHandshakes - maxPending {
-			rig.Is(t, s.disturb(fmt.Append(nil, i)), true, "handshake %d is there", i)
-			begin(t, s, fmt.Sprint("again", i))
-		}
-		s.disturb([]byte("again0"))
-		rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "65th goroutine")
-		s.released()
-		begin(t, s, "one more")
-	})
-	t.Run("active", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		late, _ := begin(t, s, "late")
-		for i := range maxActive {
-			activate(t, s, fmt.Sprint(i))
-		}
-		rig.Is(t, rig.Err(s.admit([]byte("129th"), anyInitiation, nil)), errFull, "129th handshake")
-		rig.Is(t, s.activate(late, &member{id: "late"}), errFull, "129th stream")
-		rig.Is(t, s.endedByPeer([]byte("7")) == nil, false, "stream 7 is gone")
-		activate(t, s, "129th")
-	})
-	t.Run("message 1", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		for _, n := range []int{0, noise.InitiationSize - 1, noise.InitiationSize + wire.MaxAuthorization + 1} {
-			rig.Is(t, rig.Err(s.admit([]byte("id"), make([]byte, n), nil)), noise.ErrInitiationSize, "%d bytes", n)
-		}
-		rig.Check(t, rig.Err(s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil)))
-	})
-	t.Run("stream id", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		begin(t, s, strings.Repeat("x", maxStreamID))
-		rig.Is(t, rig.Err(s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil)), errStreamID, "a long stream id")
-	})
+	for name, test := range map[string]func(t *testing.T, s *streams){
+		"pending": func(t *testing.T, s *streams) {
+			for i := range maxPending {
+				begin(t, s, fmt.Sprint(i))
+			}
+			rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "33rd")
+			// The place of a dropped handshake can be used at once, though the
+			// goroutine of that handshake may not have ended yet. But the number of
+			// such goroutines has a bound of its own.
+			for i := range maxHandshakes - maxPending {
+				rig.Is(t, s.disturb(fmt.Append(nil, i)), true, "handshake %d is there", i)
+				begin(t, s, fmt.Sprint("again", i))
+			}
+			s.disturb([]byte("again0"))
+			rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "65th goroutine")
+			s.released()
+			begin(t, s, "one more")
+		},
+		"active": func(t *testing.T, s *streams) {
+			late, _ := begin(t, s, "late")
+			for i := range maxActive {
+				activate(t, s, fmt.Sprint(i))
+			}
+			rig.Is(t, rig.Err(s.admit([]byte("129th"), anyInitiation, nil)), errFull, "129th handshake")
+			rig.Is(t, s.activate(late, &member{id: "late"}), errFull, "129th stream")
+			rig.Is(t, s.endedByPeer([]byte("7")) == nil, false, "stream 7 is gone")
+			activate(t, s, "129th")
+		},
+		"message 1": func(t *testing.T, s *streams) {
+			for _, n := range []int{0, noise.InitiationSize - 1, noise.InitiationSize + wire.MaxAuthorization + 1} {
+				rig.Is(t, rig.Err(s.admit([]byte("id"), make([]byte, n), nil)), noise.ErrInitiationSize, "%d bytes", n)
+			}
+			rig.Check(t, rig.Err(s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil)))
+		},
+		"stream id": func(t *testing.T, s *streams) {
+			begin(t, s, strings.Repeat("x", maxStreamID))
+			rig.Is(t, rig.Err(s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil)), errStreamID, "a long stream id")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, table())
+		})
+	}
 }
 
 func TestStreamsDrop(t *testing.T) {
@@ -88,22 +87,18 @@ func TestStreamsDrop(t *testing.T) {
 	tests := []struct {
 		name string
 		drop func(s *streams) error
+		want error
 	}{
-		{"data or reset", func(s *streams) error { s.disturb([]byte("id")); return nil }},
-		{"second handshake", func(s *streams) error {
-			if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errSecond {
-				return fmt.Errorf("admit: got %v, want %v", err, errSecond)
-			}
-			return nil
-		}},
-		{"end of the websocket", func(s *streams) error { s.detach(); return nil }},
+		{"data or reset", func(s *streams) error { s.disturb([]byte("id")); return nil }, nil},
+		{"second handshake", func(s *streams) error { _, err := s.admit([]byte("id"), anyInitiation, nil); return err }, errSecond},
+		{"end of the websocket", func(s *streams) error { s.detach(); return nil }, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := table()
 			h, cancelled := begin(t, s, "id")
-			rig.Check(t, tt.drop(s))
+			rig.Is(t, tt.drop(s), tt.want, "drop")
 			rig.Is(t, *cancelled, true, "the validation is cancelled")
 			// The answer of the validation is ignored by now.
 			rig.Is(t, s.activate(h, &member{id: "id"}), errDropped, "activate")
