@@ -45,9 +45,8 @@ func TestArgvIsCopied(t *testing.T) {
 	t.Parallel()
 	argv := []string{"true", strings.Repeat("x", 100_000)}
 	p, _ := run(t, Spec{Argv: argv})
-	if got := p.Argv(); len(got) != 2 || len(got[1]) > keptArgv {
-		t.Errorf("%d bytes kept of the argument, want at most %d", len(got[1]), keptArgv)
-	}
+	rig.Is(t, len(p.Argv()), 2, "arguments")
+	rig.Is(t, max(len(p.Argv()[1]), keptArgv), keptArgv, "bytes kept of the argument, at most")
 	argv[0] = "changed"
 	rig.Is(t, p.Argv()[0], "true", "Argv()[0] after the caller changed its slice")
 }

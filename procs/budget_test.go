@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -53,9 +54,7 @@ func TestBudgetOrder(t *testing.T) {
 	for _, l := range []*log{first, second, live, writer} {
 		l.free()
 	}
-	if used := b.Used(); used != 0 || b.ended.Len() != 0 {
-		t.Errorf("%d bytes and %d logs after the end", used, b.ended.Len())
-	}
+	rig.Is(t, fmt.Sprint(b.Used(), b.ended.Len()), "0 0", "bytes and logs after the end")
 }
 
 func TestBudgetOfProcesses(t *testing.T) {

@@ -79,8 +79,7 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.role+"/"+tt.sig.String(), func(t *testing.T) {
 			t.Parallel()
 			agent := self(tt.role)
-			line := firstLine(t, agent)
-			pgid := rig.Value(strconv.Atoi(strings.Fields(line)[0]))
+			pgid := rig.Value(strconv.Atoi(strings.Fields(firstLine(t, agent))[0]))
 			rig.Must(t, agent.Process.Signal(tt.sig))
 			_ = agent.Wait() // it was killed
 			gone(t, pgid)
@@ -94,8 +93,7 @@ func TestGuardTable(t *testing.T) {
 	defer guard.Close()
 	value := func(p *Process) uint64 { return guard.slots[p.slot-1].Load() }
 
-	running, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
-	running.Begin()
+	running, _ := begin(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
 	rig.Is(t, value(running), uint64(running.PID()), "the slot of a running process")
 	left, _ := run(t, Spec{Argv: sh("sleep 60 >/dev/null 2>&1 & exit 0"), Guard: guard})
 	if want := uint64(left.PID()) | left.group.known<<guardPID; value(left) != want || left.group.known == 0 {
@@ -106,13 +104,9 @@ func TestGuardTable(t *testing.T) {
 	rig.Is(t, guard.slots[slot-1].Load(), 0, "slot of a closed group")
 	ended, _ := run(t, Spec{Argv: []string{"true"}, Guard: guard})
 	rig.Is(t, ended.slot, 0, "an ended process without group keeps slot")
-	if _, err := Start(Spec{Argv: []string{"/no/such"}, Dir: "/", Guard: guard}); err == nil {
-		t.Error("a missing program was started")
-	}
+	rig.Is[error](t, rig.Err(Start(Spec{Argv: []string{"/no/such"}, Dir: "/", Guard: guard})), syscall.ENOENT, "a missing program")
 	next, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
-	if next.slot != slot || guard.used != 2 {
-		t.Errorf("slot %d of %d used, want the free one %d of 2", next.slot, guard.used, slot)
-	}
+	rig.Is(t, fmt.Sprint(next.slot, guard.used), fmt.Sprint(slot, 2), "the slot and how many are used")
 
 	// Close kills a process that is left.
 	rig.Must(t, guard.Close())

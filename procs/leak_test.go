@@ -10,10 +10,7 @@ import (
 
 // TestNoLeak is not parallel: it counts what the whole test process has.
 func TestNoLeak(t *testing.T) {
-	fds := func() int {
-		entries := rig.Value(os.ReadDir("/proc/self/fd"))
-		return len(entries)
-	}
+	fds := func() int { return len(rig.Value(os.ReadDir("/proc/self/fd"))) }
 	specs := []Spec{
 		{Argv: []string{"/bin/true"}},
 		{Argv: []string{"/bin/echo", "x"}, Stdin: true},
@@ -68,12 +65,9 @@ func TestIdleMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	goroutines := runtime.NumGoroutine()
 	for range n {
-		p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Stdin: true, Dir: "/"})
-		p.Begin()
+		begin(t, Spec{Argv: []string{"sleep", "60"}, Stdin: true, Dir: "/"})
 	}
-	if got := runtime.NumGoroutine() - goroutines; got > 3*n {
-		t.Errorf("%d goroutines for %d processes, want at most 3 each", got, n)
-	}
+	rig.Is(t, max(runtime.NumGoroutine()-goroutines, 3*n), 3*n, "goroutines for %d processes, at most", n)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	used := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)

@@ -20,9 +20,7 @@ func TestReaper(t *testing.T) {
 	t.Parallel()
 	t.Run("subreaper", func(t *testing.T) {
 		t.Parallel()
-		if out, err := self("reaping-agent", "subreaper").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		output(t, self("reaping-agent", "subreaper"))
 	})
 	t.Run("PID 1", func(t *testing.T) {
 		t.Parallel()
@@ -30,11 +28,7 @@ func TestReaper(t *testing.T) {
 		if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {
 			t.Skipf("no PID namespace here: unshare: %v: %s", err, out)
 		}
-		exe := rig.Value(os.Executable())
-		cmd := exec.Command("unshare", append(unshare, exe, "reaping-agent", "init")...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		output(t, exec.Command("unshare", append(unshare, rig.Value(os.Executable()), "reaping-agent", "init")...))
 	})
 }
 
@@ -91,7 +85,7 @@ func reapingRound(reaper *Reaper, i int) error {
 	defer p.Close()
 	p.Begin()
 	<-p.Done()
-	if _, code, _, _ := p.State(); code != want {
+	if code := exitCode(p); code != want {
 		return fmt.Errorf("process %d: exit code %d, want %d", i, code, want)
 	}
 	if _, err := Start(Spec{Argv: []string{"/no/such/program"}, Dir: "/", Reaper: reaper}); err == nil ||
@@ -104,9 +98,7 @@ func reapingRound(reaper *Reaper, i int) error {
 // TestAbandoned: what a stage leaves that was killed is ended, and no other orphan.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
-	if out, err := self("abandoning-agent").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	output(t, self("abandoning-agent"))
 }
 
 // abandoningAgent runs a command that leaves a process, and then a stage that is
@@ -138,9 +130,7 @@ func abandoningAgent(t rig.T) {
 	one.Begin()
 	<-one.Done()
 	<-other.Done()
-	if _, code, _, _ := one.State(); code != 137 {
-		t.Fatalf("the stage has ended with code %d", code)
-	}
+	rig.Is(t, exitCode(one), 137, "exit code of the stage")
 	rig.Until(t, "only the orphan of the command is left", func() bool {
 		left := Children()
 		if len(left) != 1 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -59,6 +60,14 @@ func openJobs(t *testing.T, line string) (job, escaped int) {
 	return fds[0], fds[1]
 }
 
+// jobsOf lets a process that runs startJobs begin, and opens its jobs.
+func jobsOf(t *testing.T, p *Process, rec *recorder) (job, escaped int) {
+	t.Helper()
+	p.Begin()
+	rig.Until(t, "the pids are printed", func() bool { return strings.Contains(rec.text(Stdout), "\n") })
+	return openJobs(t, rec.text(Stdout))
+}
+
 func TestKillSession(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -76,15 +85,11 @@ func TestKillSession(t *testing.T) {
 			t.Parallel()
 			guard := testGuard()
 			defer guard.Close()
-			p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", tt.mode}, Guard: guard})
-			p.Begin()
-			waitFor(t, p, "\n")
-			job, escaped := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
+			p, rec := launch(t, Spec{Argv: []string{selfPath, "jobs", tt.mode}, Guard: guard})
+			job, escaped := jobsOf(t, p, rec)
 			if tt.mode == "exit" {
 				finish(t, p)
-				if p.Terminate() || endsWithin(t, job, 20) {
-					t.Fatal("Terminate of an ended process killed its job")
-				}
+				rig.Is(t, p.Terminate() || endsWithin(t, job, 20), false, "Terminate of an ended process killed its job")
 				p.group.mu.Lock()
 				if p.group.gone || p.group.pidfd != nil && p.group.empty {
 					t.Errorf("gone %v, empty %v, pidfd %v", p.group.gone, p.group.empty, p.group.pidfd)
@@ -95,9 +100,8 @@ func TestKillSession(t *testing.T) {
 			tt.kill(p)
 			rig.Is(t, endsWithin(t, job, waitMs), true, "the job has ended")
 			rig.Is(t, endsWithin(t, escaped, 0), false, "a process in a session of its own was killed")
-			if _, left := p.group.claim(); left {
-				t.Error("the session would be looked for again")
-			}
+			_, left := p.group.claim()
+			rig.Is(t, left, false, "the session would be looked for again")
 		})
 	}
 }
@@ -107,10 +111,8 @@ func TestKillSession(t *testing.T) {
 // session proves that it does not.
 func TestStrangersSessionIsSpared(t *testing.T) {
 	t.Parallel()
-	p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})
-	p.Begin()
-	waitFor(t, p, "\n")
-	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
+	p, rec := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})
+	job, _ := jobsOf(t, p, rec)
 	stat := rig.Value(linux.StatOf(p.PID()))
 	born := uint64(stat.Number(linux.StatStart))
 	killSessions(map[int]uint64{p.PID(): born - 1})
@@ -147,8 +149,7 @@ func TestKillForkingSession(t *testing.T) {
 func TestTicks(t *testing.T) {
 	t.Parallel()
 	before := ticks()
-	p, _ := launch(t, Spec{Argv: []string{"/bin/sleep", "60"}})
-	p.Begin()
+	p, _ := begin(t, Spec{Argv: []string{"/bin/sleep", "60"}})
 	stat, err := linux.StatOf(p.PID())
 	if start := uint64(stat.Number(linux.StatStart)); err != nil || start < before || start > ticks() {
 		t.Errorf("a process has started at %d, %v, want between %d and now", start, err, before)

@@ -26,10 +26,9 @@ func TestSignalGroup(t *testing.T) {
 		waitFor(t, p, "up")
 		p.Signal(syscall.SIGUSR1)
 		finish(t, p)
-		_, code, _, _ := p.State()
-		if out := rec.text(0); code != 7 || !strings.Contains(out, "child") || !strings.Contains(out, "leader") {
-			t.Errorf("tty %v: exit code %d, output %q", tty, code, out)
-		}
+		rig.Is(t, exitCode(p), 7, "tty %v: exit code", tty)
+		out := rec.text(0)
+		rig.Is(t, strings.Contains(out, "child") && strings.Contains(out, "leader"), true, "tty %v: both answer, %q", tty, out)
 		p.Signal(syscall.SIGUSR1) // does nothing: the leader has exited
 	}
 }
@@ -50,14 +49,8 @@ func TestKillGroup(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, rec := launch(t, Spec{Argv: sh(tt.script)})
-			p.Begin()
-			for after := uint64(0); ; after++ {
-				rig.Must(t, p.Wait(t.Context(), after))
-				if exited, _, _, _ := p.State(); exited {
-					break
-				}
-			}
+			p, rec := begin(t, Spec{Argv: sh(tt.script)})
+			awaitExit(t, p)
 			p.group.mu.Lock()
 			if !tt.pidfd {
 				p.group.closePidfdLocked()
@@ -120,9 +113,7 @@ func TestZombiesHoldNothing(t *testing.T) {
 	for _, how := range []string{"terminate", "signal"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			if out, err := self("zombies", how).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			output(t, self("zombies", how))
 		})
 	}
 }
@@ -167,8 +158,7 @@ func endWithZombies(t rig.T, how string) {
 			t.Fatalf("%d pidfds are held for %d groups, which consist of zombies", n, processes)
 		}
 		for _, pid := range children {
-			_, err := syscall.Wait4(pid, nil, 0, nil)
-			rig.Must(t, err)
+			rig.Must(t, rig.Err(syscall.Wait4(pid, nil, 0, nil)))
 		}
 	}
 	rig.Until(t, "no pidfd is held but that of the guard", func() bool { return pidfds() <= 1 })

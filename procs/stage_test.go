@@ -3,7 +3,6 @@ package procs
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -44,7 +43,7 @@ func TestStageProgram(t *testing.T) {
 	t.Parallel()
 	arg0, calls := "zero", 0
 	var got Program
-	p, output := launch(t, Spec{
+	p, output := run(t, Spec{
 		Argv: []string{"no-such-program", "a"}, Arg0: &arg0, Dir: "/no/such/dir", Env: []string{"A=b"},
 		TTY: true, LoginShell: "/bin/login-shell",
 		Stage: func(program Program) (*Stage, error) {
@@ -52,8 +51,6 @@ func TestStageProgram(t *testing.T) {
 			return &Stage{Path: "/bin/sh", Argv: []string{"sh", "-c", "pwd; env; tty; : < /dev/tty"}, Env: []string{"STAGE=1"}}, nil
 		},
 	})
-	p.Begin()
-	finish(t, p)
 	if calls != 1 || !slices.Equal(got.Argv, []string{"no-such-program", "a"}) || got.Arg0 != &arg0 ||
 		!slices.Equal(got.Env, []string{"A=b", "SHELL=/bin/login-shell"}) || got.Dir != "/no/such/dir" || !got.TTY {
 		t.Errorf("%d calls, the last with %+v", calls, got)
@@ -106,9 +103,7 @@ func TestStageFiles(t *testing.T) {
 	extra := rig.Value(os.Open("/etc/passwd"))
 	stage.Argv[2] += " /proc/$$/fd/4; ls /proc/$$/fd"
 	stage.Files = append(stage.Files, extra)
-	p, output := launch(t, spec)
-	p.Begin()
-	finish(t, p)
+	_, output := run(t, spec)
 	lines := strings.Split(output.text(Stdout), "\n")
 	if !strings.HasPrefix(lines[0], "socket:") || !slices.Equal(lines[1:], []string{"/etc/passwd", "0", "1", "2", "3", "4", ""}) {
 		t.Errorf("descriptors: %q", lines)
@@ -125,9 +120,7 @@ func TestStageFlagsRefused(t *testing.T) {
 	spec, stage := staged(t, `echo "$# $1"`, 0)
 	stage.Argv = append(stage.Argv, "sh")
 	stage.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_SIGHAND // the kernel refuses CLONE_SIGHAND without CLONE_VM
-	p, output := launch(t, spec)
-	p.Begin()
-	finish(t, p)
+	_, output := run(t, spec)
 	rig.Is(t, output.text(Stdout), "1 invalid argument\n", "out")
 }
 
@@ -136,23 +129,18 @@ func TestStageFlagsRefused(t *testing.T) {
 func TestStageKeepsSignals(t *testing.T) {
 	t.Parallel()
 	for _, ready := range []string{"printf x >&3", "exec 3>&-"} {
-		dir := t.TempDir()
-		fifo := filepath.Join(dir, "fifo")
-		rig.Must(t, unix.Mkfifo(fifo, 0o600))
-		spec, _ := staged(t, "read go < "+fifo+"; trap 'echo one' USR1; trap 'echo two; exit 3' USR2; "+ready+"; while :; do sleep 0.01; done", 0)
-		p, output := launch(t, spec)
-		p.Begin()
+		gate := newGate(t)
+		spec, _ := staged(t, "read go < "+gate.path+"; trap 'echo one' USR1; trap 'echo two; exit 3' USR2; "+ready+"; while :; do sleep 0.01; done", 0)
+		p, output := begin(t, spec)
 		for _, sig := range []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGUSR1} {
 			p.Signal(sig)
 		}
-		rig.Must(t, os.WriteFile(fifo, []byte("\n"), 0))
+		gate.open(t)
 		finish(t, p)
 		if out := output.text(Stdout); strings.Count(out, "one") > 1 || !strings.HasSuffix(out, "two\n") {
 			t.Errorf("%s: %q", ready, out)
 		}
-		if _, code, _, _ := p.State(); code != 3 {
-			t.Errorf("%s: code %d", ready, code)
-		}
+		rig.Is(t, exitCode(p), 3, "%s: code", ready)
 	}
 }
 
@@ -162,9 +150,7 @@ func TestStageGrace(t *testing.T) {
 	t.Parallel()
 	const heeds, ignores = "printf x >&3; echo up; cat <&3; exit 5", "printf x >&3; echo up; sleep 1000"
 	ends := map[string]func(*Process){
-		"Terminate": func(p *Process) {
-			rig.Is(t, p.Terminate(), true, "it was running")
-		},
+		"Terminate":  func(p *Process) { rig.Is(t, p.Terminate(), true, "it was running") },
 		"Signal":     func(p *Process) { p.Signal(syscall.SIGKILL) },
 		"KillGroup":  func(p *Process) { p.KillGroup() },
 		"KillGroups": func(p *Process) { KillGroups(p) },
@@ -181,22 +167,17 @@ func TestStageGrace(t *testing.T) {
 			{"has no time", heeds, 0, 137},
 		} {
 			spec, _ := staged(t, tt.script, tt.grace)
-			p, _ := launch(t, spec)
-			p.Begin()
+			p, _ := begin(t, spec)
 			waitFor(t, p, "up\n")
 			end(p)
 			finish(t, p)
-			if _, code, _, _ := p.State(); code != tt.want {
-				t.Errorf("%s, a stage that %s: code %d, want %d", name, tt.name, code, tt.want)
-			}
+			rig.Is(t, exitCode(p), tt.want, "%s, a stage that %s: code", name, tt.name)
 		}
 	}
 	spec, _ := staged(t, heeds, time.Hour)
-	p, _ := launch(t, spec)
-	p.Begin()
+	p, _ := begin(t, spec)
 	waitFor(t, p, "up\n")
 	begun := time.Now()
-	if err := p.Close(); err != nil || time.Since(begun) > time.Hour/2 {
-		t.Errorf("Close: %v after %v", err, time.Since(begun))
-	}
+	rig.Check(t, p.Close())
+	rig.Is(t, max(time.Since(begun), time.Hour/2), time.Hour/2, "Close takes, at most")
 }

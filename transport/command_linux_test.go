@@ -32,11 +32,8 @@ func TestMain(m *testing.M) {
 // echoLines is a program at the far end of a Command.
 func echoLines() {
 	c := Stdio(os.Stdin, os.Stdout, nil)
-	for {
-		line, err := c.Read()
-		if err != nil {
-			return
-		}
+	line, err := c.Read()
+	for ; err == nil; line, err = c.Read() {
 		if c.Write(line) != nil {
 			return
 		}
@@ -93,10 +90,9 @@ func TestCommandRoundTrip(t *testing.T) {
 	c := startCommand(t, CommandConfig{Argv: []string{os.Args[0], "echo-lines"}})
 	for _, message := range []string{"{}", `{"é":1}`, strings.Repeat("x", 1<<20)} {
 		go c.Write([]byte(message))
-		rig.Is(t, readLine(t, c), message, "the line that was read")
+		wantRead(t, c, message)
 	}
-	rig.Check(t, c.Close())
-	rig.Check(t, c.Close())
+	rig.Check(t, c.Close(), c.Close())
 	if _, err := c.Read(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Read after Close: %v, want an error other than io.EOF", err)
 	}
@@ -127,26 +123,22 @@ func TestCommandStderr(t *testing.T) {
 		Argv:   shell(t, `printf 'one\r\n\n' >&2; head -c 20000 /dev/zero | tr '\0' x >&2; printf '\nthree' >&2`),
 		Stderr: func(line string) { lines <- line },
 	})
-	if _, err := c.Read(); err != io.EOF {
-		t.Fatalf("Read: %v, want io.EOF", err)
-	}
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 	c.Close()
 	close(lines)
 	var got []string
 	for line := range lines {
 		got = append(got, line)
 	}
-	want := []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}
-	rig.Same(t, "lines", want, got)
+	rig.Same(t, "lines", []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}, got)
 }
 
 func TestCommandErrors(t *testing.T) {
 	t.Parallel()
 	rig.Is(t, rig.Err(StartCommand(CommandConfig{})) == nil, false, "StartCommand without argv succeeded")
-	_, err := StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}})
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/program") {
-		t.Errorf("StartCommand: %v, want the name and %v", err, os.ErrNotExist)
-	}
+	err := rig.Err(StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}}))
+	rig.Is(t, err, os.ErrNotExist, "StartCommand")
+	says(t, err, "/nonexistent/program", "StartCommand")
 }
 
 // Programs that end sooner or later in the course of Close, and the signals by
@@ -177,10 +169,7 @@ func TestCommandCloseUnblocks(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `exec sleep 1000`), Grace: time.Millisecond})
 	read, written := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := c.Read()
-		read <- err
-	}()
+	go func() { read <- rig.Err(c.Read()) }()
 	go func() { written <- c.Write(make([]byte, 1<<20)) }()
 	c.Close()
 	rig.Is(t, <-read == nil, false, "Read succeeded")
@@ -210,6 +199,6 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited
-	rig.Is(t, readLine(t, c), "last", "the result")
+	wantRead(t, c, "last")
 	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 }

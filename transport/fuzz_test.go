@@ -10,7 +10,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -37,12 +36,8 @@ func FuzzWebSocketAssembly(f *testing.F) {
 			_, _ = p.Write(wire)
 			_ = p.Conn.(*net.TCPConn).CloseWrite()
 		}()
-		for i, message := range want {
-			got, err := server.Read()
-			if err != nil || !bytes.Equal(got, message) {
-				t.Fatalf("message %d: got %d bytes %.40q, %v; want %d bytes %.40q", i, len(got), got, err, len(message), message)
-			}
-			buffer.Recycle(got)
+		for _, message := range want {
+			wantRead(t, server, string(message))
 		}
 		got, err := server.Read()
 		if err == nil {
@@ -121,15 +116,10 @@ func FuzzStdio(f *testing.F) {
 			}
 		}
 		c := stdioOver(&cutReader{bytes.NewReader(input), int(cut) + 1})
-		for i, line := range want {
-			got, err := c.Read()
-			rig.Must(t, err)
-			rig.Is(t, string(got), line, "line %d", i)
-			buffer.Recycle(got)
+		for _, line := range want {
+			wantRead(t, c, line)
 		}
-		if got, err := c.Read(); err != io.EOF {
-			t.Fatalf("at the end: got %.40q, %v; want io.EOF", got, err)
-		}
+		rig.Is(t, rig.Err(c.Read()), io.EOF, "at the end")
 	})
 }
 

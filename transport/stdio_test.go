@@ -2,7 +2,6 @@ package transport
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -77,15 +76,11 @@ func TestStdioLines(t *testing.T) {
 		{"larger than the buffer", large + large + large + "y\n{}\n", []string{large + large + large + "y", "{}"}},
 	} {
 		c := stdioOver(strings.NewReader(tt.input))
-		for i, want := range tt.want {
-			got, err := c.Read()
-			rig.Must(t, err)
-			rig.Is(t, string(got), want, "%s: line %d", tt.name, i)
+		for _, want := range tt.want {
+			wantRead(t, c, want)
 		}
 		for range 2 {
-			if got, err := c.Read(); err != io.EOF {
-				t.Errorf("%s: at the end: got %.40q, %v; want io.EOF", tt.name, got, err)
-			}
+			rig.Is(t, rig.Err(c.Read()), io.EOF, "%s: at the end", tt.name)
 		}
 	}
 }
@@ -104,11 +99,11 @@ func TestStdioLimit(t *testing.T) {
 	} {
 		c := stdioOver(io.MultiReader(tt.input...))
 		got, err := c.Read()
-		if !errors.Is(err, tt.want) || (err == nil && len(got) != maxMessage) {
-			t.Errorf("%s: got %d bytes, %v; want %v", tt.name, len(got), err, tt.want)
-		}
-		if _, again := c.Read(); tt.want != nil && again != err {
-			t.Errorf("%s: Read again: %v, want %v", tt.name, again, err)
+		rig.Is(t, err, tt.want, "%s", tt.name)
+		if err == nil {
+			rig.Is(t, len(got), maxMessage, "%s: bytes", tt.name)
+		} else {
+			rig.Is(t, rig.Err(c.Read()), err, "%s: Read again", tt.name)
 		}
 	}
 }
