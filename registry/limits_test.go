@@ -29,12 +29,9 @@ func TestValidationsAreApart(t *testing.T) {
 	question := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: storetest.Key(t), HarnessKeyAuthorization: "not one"}
 	answers := map[int]int{}
 	for range 10 {
-		status, _, _ := s.post(t, "Bearer "+key, "/cloud/environment/env/validate", question)
-		answers[status]++
+		answers[statusOf(s.post(t, "Bearer "+key, "/cloud/environment/env/validate", question))]++
 	}
-	if answers[http.StatusOK] != 4 || answers[http.StatusTooManyRequests] != 6 {
-		t.Errorf("the questions were answered %v", answers)
-	}
+	rig.Same(t, "answers by status", map[int]int{200: 4, 429: 6}, answers)
 	s.mustRegister(t, key, "another", storetest.Key(t))
 }
 
@@ -53,9 +50,7 @@ func TestNewEnvironments(t *testing.T) {
 		rig.Is(t, a.Created.Tokens(), limits.MaxNewEnvironments-1, "are left after the first")
 	}
 	a.Created.AllowN(time.Now(), limits.MaxNewEnvironments-1)
-	if status, code, _ := s.post(t, "Bearer "+busy, "/cloud/environment/more/register", registerBody(public)); status != http.StatusTooManyRequests || code != codeRateLimited {
-		t.Errorf("got %d %s", status, code)
-	}
+	rig.Is(t, s.refusal(t, busy, "more/register", registerBody(public)), "429 rate_limited", "one more")
 	s.mustRegister(t, busy, "first", public)
 	s.mustRegister(t, other, "more", public)
 	s.mustRegister(t, busy, "more", storetest.Key(t))
@@ -77,9 +72,8 @@ func TestLines(t *testing.T) {
 	refused := func(old string, times int) string {
 		s.log.Reset()
 		for range times {
-			if _, err := socket.Dial(t.Context(), old, nil, socket.Config{}); err == nil {
-				t.Fatal("a websocket of an old registration is open")
-			}
+			err := rig.Err(socket.Dial(t.Context(), old, nil, socket.Config{}))
+			rig.Is(t, err == nil, false, "a websocket of an old registration is open")
 		}
 		return s.log.String()
 	}
@@ -125,7 +119,7 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range statuses {
 		wg.Go(func() {
-			statuses[i], _, _ = s.post(t, "Bearer "+key, fmt.Sprintf("/cloud/environment/env-%d/register", i), registerBody(public))
+			statuses[i] = statusOf(s.post(t, "Bearer "+key, fmt.Sprintf("/cloud/environment/env-%d/register", i), registerBody(public)))
 		})
 	}
 	wg.Wait()

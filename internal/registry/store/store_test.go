@@ -5,6 +5,7 @@ import (
 	"crypto/mlkem"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -60,12 +61,16 @@ func testKey(t testing.TB) *wire.PublicKey {
 	return key
 }
 
+// found is whether a call has found something, and its error.
+func found[T any](_ T, found bool, err error) string { return fmt.Sprint(found, " ", err) }
+
+func errorOf[A, B any](_ A, _ B, err error) error { return err }
+
 func TestStoreFolder(t *testing.T) {
 	t.Parallel()
 	_, dir := openTestStore(t)
 	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
-		info := rig.Value(os.Stat(path))
-		rig.Is(t, info.Mode().Perm(), want, "%s has mode", path)
+		rig.Is(t, rig.Value(os.Stat(path)).Mode().Perm(), want, "%s has mode", path)
 	}
 	rig.Is(t, rig.Err(Open(t.Context(), Config{Dir: dir})), errInUse, "a second store in the folder")
 	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
@@ -114,9 +119,8 @@ func TestDialSocket(t *testing.T) {
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(soon))
 	greeting := make([]byte, 4)
-	if _, err := io.ReadFull(conn, greeting); err != nil || string(greeting) != "INFO" {
-		t.Fatalf("%q, %v", greeting, err)
-	}
+	rig.Must(t, rig.Err(io.ReadFull(conn, greeting)))
+	rig.Is(t, string(greeting), "INFO", "the greeting")
 }
 
 // TestStoreLongPath: a folder whose path is longer than the address of a socket can be shared.
@@ -127,9 +131,7 @@ func TestStoreLongPath(t *testing.T) {
 		rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, besideFile))), fs.ErrNotExist, "the socket is left behind")
 	})
 	openWith(t, Config{Dir: dir})
-	if _, _, err := openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errorOf(openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})))
 }
 
 // TestStoreErrorHidesURL: a URL may have a password in it.
@@ -170,9 +172,8 @@ func TestRedacted(t *testing.T) {
 		rig.Is(t, redacted(servers), want, "%q", servers)
 	}
 	failed := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hunter2"}}
-	if cause, _ := connectCause(failed); strings.Contains(cause.Error(), "hunter2") {
-		t.Errorf("a name that is not found is told: %v", cause)
-	}
+	cause, _ := connectCause(failed)
+	rig.Is(t, strings.Contains(cause.Error(), "hunter2"), false, "a name that is not found is told: %v", cause)
 }
 
 // TestStoreReopen: what an operator and executors have stored outlives the process;
@@ -191,24 +192,15 @@ func TestStoreReopen(t *testing.T) {
 	rig.Value(st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}))
 	rig.Must(t, st.Close())
 
-	if st, err = Open(t.Context(), Config{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	st = rig.Value(Open(t.Context(), Config{Dir: dir}))
 	defer st.Close()
-	again, err := st.SharedKey(t.Context())
-	rig.Must(t, err)
-	rig.Is(t, string(again), string(key), "the shared key of another start")
-	keys, err := st.Keys(t.Context())
-	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
-		t.Errorf("keys are %+v, %v", keys, err)
-	}
-	if _, online, err := st.Online(t.Context(), "env"); online || err != nil {
-		t.Errorf("online: %v, %v", online, err)
-	}
+	rig.Is(t, string(rig.Value(st.SharedKey(t.Context()))), string(key), "the shared key of another start")
+	keys := rig.Value(st.Keys(t.Context()))
+	rig.Is(t, len(keys), 1, "keys: %+v", keys)
+	rig.Is(t, keys[0].ID, created.ID, "the id of the key")
+	rig.Is(t, found(st.Online(t.Context(), "env")), "false <nil>", "online")
 	same, conflict, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
-	if err != nil || conflict || same.ID != reg.ID {
-		t.Errorf("the same key got %q, %v, %v, want %q", same.ID, conflict, err, reg.ID)
-	}
+	rig.Is(t, fmt.Sprint(same.ID, " ", conflict, " ", err), reg.ID+" false <nil>", "registration, conflict of the same key")
 }
 
 // TestSharedKeyIsOne: processes that start at once all get the same shared key.
@@ -231,9 +223,8 @@ func TestSharedKeyIsOne(t *testing.T) {
 	}
 	wg.Wait()
 	for _, key := range keys {
-		if key != keys[0] || len(key) != 32 {
-			t.Fatalf("keys are %q", keys)
-		}
+		rig.Is(t, key, keys[0], "a shared key")
+		rig.Is(t, len(key), 32, "bytes of a shared key")
 	}
 }
 
@@ -276,10 +267,9 @@ func TestRegisterRace(t *testing.T) {
 	}
 	wg.Wait()
 	rig.Is(t, max(len(won), 1), 1, "executors online at once, at most")
-	reg, found, err := one.Registration(ctx, "env")
-	if err != nil || !found {
-		t.Fatalf("registration: %v, %v", found, err)
-	}
+	reg, ok, err := one.Registration(ctx, "env")
+	rig.Must(t, err)
+	rig.Is(t, ok, true, "there is a registration")
 	for id := range won {
 		rig.Is(t, id, reg.ID, "the registration that is online")
 	}
@@ -297,24 +287,16 @@ func TestDeadNode(t *testing.T) {
 		rig.Must(t, err)
 		rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}))
 	}
-	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
-		t.Fatalf("online are %+v, %v", online, err)
-	}
+	rig.Is(t, len(rig.Value(st.presences(ctx))), 2, "presences")
 	rig.Must(t, st.Withdraw(ctx, "dead"))
-	online, err := st.presences(ctx)
-	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
-		t.Errorf("online are %+v, %v", online, err)
-	}
-	if _, online, err := st.Online(ctx, "env-dead"); online || err != nil {
-		t.Errorf("online %v, %v at a dead server", online, err)
-	}
-	if _, conflict, err := st.Register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
-		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
-	}
+	online := rig.Value(st.presences(ctx))
+	rig.Is(t, len(online), 1, "presences: %+v", online)
+	rig.Is(t, online[0].EnvironmentID, "env-alive", "what is online")
+	rig.Is(t, found(st.Online(ctx, "env-dead")), "false <nil>", "online at a dead server")
+	conflict := found(st.Register(ctx, "env-dead", testKey(t), "key:x", always, never))
+	rig.Is(t, conflict, "false <nil>", "conflict with an executor of a dead server")
 	rig.Must(t, st.sweep(ctx, "alive"))
-	left, err := all[Presence](ctx, st.presence)
-	rig.Must(t, err)
-	rig.Is(t, len(left), 1, "registrations after the sweep: %+v", left)
+	rig.Is(t, len(rig.Value(all[Presence](ctx, st.presence))), 1, "presences after the sweep")
 }
 
 // TestSweepKeepsRegistration: an executor that stays online for longer than
@@ -330,9 +312,8 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	before := rig.Value(st.registrations.Get(ctx, "env"))
 	rig.Must(t, st.sweep(ctx, "n"))
 	after := rig.Value(st.registrations.Get(ctx, "env"))
-	if after.Revision() == before.Revision() || string(after.Value()) != string(before.Value()) {
-		t.Errorf("revision %d, then %d", before.Revision(), after.Revision())
-	}
+	rig.Is(t, after.Revision() == before.Revision(), false, "it has the same revision")
+	rig.Is(t, string(after.Value()), string(before.Value()), "its value")
 }
 
 // TestMarkersPass: environments that come and go leave nothing behind in the buckets for
@@ -353,22 +334,16 @@ func TestMarkersPass(t *testing.T) {
 		{st.replay, ReplayTTL, 0},
 	} {
 		status := rig.Value(tt.kv.Status(t.Context()))
-		if status.TTL() != tt.ttl || status.LimitMarkerTTL() != tt.mark {
-			t.Errorf("%s: TTL %v and markers %v, want %v and %v", status.Bucket(), status.TTL(), status.LimitMarkerTTL(), tt.ttl, tt.mark)
-		}
+		rig.Is(t, fmt.Sprint(status.TTL(), status.LimitMarkerTTL()), fmt.Sprint(tt.ttl, tt.mark), "%s: TTL and markers", status.Bucket())
 	}
 }
 
 func BenchmarkStoreGet(b *testing.B) {
 	st, _ := openTestStore(b)
-	if _, _, err := st.Register(b.Context(), "env", testKey(b), "key:x", always, never); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, errorOf(st.Register(b.Context(), "env", testKey(b), "key:x", always, never)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, found, err := st.Registration(b.Context(), "env"); !found || err != nil {
-			b.Fatal(found, err)
-		}
+		rig.Must(b, errorOf(st.Registration(b.Context(), "env")))
 	}
 }
 
@@ -379,11 +354,8 @@ func TestStoreKeepsRoom(t *testing.T) {
 	st, _ := openTestStore(t)
 	var filled int64
 	for _, kv := range []jetstream.KeyValue{st.registrations, st.replay} {
-		status := rig.Value(kv.Status(t.Context()))
-		limit := status.Config().MaxBytes
-		if limit <= 0 {
-			t.Errorf("%s has no limit", kv.Bucket())
-		}
+		limit := rig.Value(kv.Status(t.Context())).Config().MaxBytes
+		rig.Is(t, limit > 0, true, "%s has a limit", kv.Bucket())
 		filled += limit
 	}
 	rig.Is(t, max(filled, embeddedStorage/2), embeddedStorage/2, "bytes that can be filled, at most")
@@ -426,9 +398,7 @@ func TestHealthWhileOpening(t *testing.T) {
 	t.Parallel()
 	st, dir := openTestStore(t)
 	streams := filepath.Join(dir, "nats", "jetstream", "$G", "streams")
-	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
-		t.Fatalf("it has %d streams, %v", len(made), err)
-	}
+	rig.Is(t, len(rig.Value(os.ReadDir(streams))) > 0, true, "it has streams")
 	rig.Must(t, os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700))
 	rig.Is(t, st.embedded.server.Healthz(nil).Error == "", false, "NATS does not miss the stream")
 	rig.Check(t, writeError(st.embedded.server))
