@@ -75,6 +75,16 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// says checks that the text of an error has all of texts, and nothing of a URL but its host.
+func says(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "/r/") {
+			t.Errorf("got %v, want an error with %q and no secret", err, text)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	const name = "x-codex-rendezvous-rejection-reason"
@@ -101,13 +111,9 @@ func TestRefused(t *testing.T) {
 			t.Parallel()
 			l, _ := answering(t, fmt.Sprintf("HTTP/1.1 %d Text\r\n%sContent-Length: 6\r\n\r\nsecret", tt.status, tt.header))
 			_, err := Dial(t.Context(), "ws://relay.test/r/?sig=secret", nil, Config{DialContext: l.dial})
-			refused, ok := errors.AsType[*RefusedError](err)
-			if !ok || refused.Status != tt.status || refused.Reason != tt.reason {
-				t.Fatalf("got %v, want status %d and reason %q", err, tt.status, tt.reason)
-			}
-			if !strings.Contains(err.Error(), fmt.Sprint(tt.status)) || !strings.Contains(err.Error(), tt.reason) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("text is %q", err)
-			}
+			refused, _ := errors.AsType[*RefusedError](err)
+			rig.Is(t, *refused, RefusedError{Status: tt.status, Reason: tt.reason}, "the refusal")
+			says(t, err, fmt.Sprint(tt.status), tt.reason)
 		})
 	}
 }
@@ -152,12 +158,9 @@ func TestDialErrors(t *testing.T) {
 				s.Close()
 				t.Fatal("no error")
 			}
-			if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "/r/") {
-				t.Errorf("got %q, want it to hold %q and no secret", err, tt.want)
-			}
-			if _, ok := errors.AsType[*RefusedError](err); ok {
-				t.Errorf("%v is taken for a refusal", err)
-			}
+			says(t, err, tt.want)
+			_, ok := errors.AsType[*RefusedError](err)
+			rig.Is(t, ok, false, "%v is taken for a refusal", err)
 			l.Close()
 		})
 	}
@@ -168,10 +171,7 @@ func TestDialNobody(t *testing.T) {
 	t.Parallel()
 	l := listenTCP(t)
 	l.Close()
-	_, err := Dial(t.Context(), "ws://"+l.Addr().String()+"/r/?sig=secret", nil, Config{})
-	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("got %v", err)
-	}
+	says(t, rig.Err(Dial(t.Context(), "ws://"+l.Addr().String()+"/r/?sig=secret", nil, Config{})), "refused")
 }
 
 // Opening is bounded by 10 s and by the context, at every step.
@@ -201,10 +201,8 @@ func TestDialEnds(t *testing.T) {
 						time.AfterFunc(wait, func() { cancel(errStop) })
 					}
 					start := time.Now()
-					_, err := Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})
-					if !errors.Is(err, want) || time.Since(start) != wait {
-						t.Errorf("after %v: %v", time.Since(start), err)
-					}
+					rig.Is(t, rig.Err(Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})), want, "Dial")
+					rig.Is(t, time.Since(start), wait, "Dial has waited")
 				})
 			})
 		}
@@ -216,19 +214,14 @@ func TestTLS(t *testing.T) {
 	accepted := make(chan *Socket, 1)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := Upgrade(w, r, Config{})
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		rig.Check(t, err)
 		accepted <- s
 	}))
 	server.EnableHTTP2 = true // which cannot be upgraded
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	address := strings.Replace(server.URL, "https:", "wss:", 1) + "/?sig=secret"
-	if _, err := Dial(t.Context(), address, nil, Config{}); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("unknown certificate: %v", err)
-	}
+	says(t, rig.Err(Dial(t.Context(), address, nil, Config{})), "certificate")
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	config := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
@@ -246,13 +239,10 @@ func TestTLS(t *testing.T) {
 			m.Release()
 		}
 	}
-	if len(config.NextProtos) != 1 || config.ServerName != "" {
-		t.Error("the caller's configuration was changed")
-	}
+	rig.Is(t, fmt.Sprint(config.NextProtos, config.ServerName), "[h2]", "the caller's configuration")
 	client.Close()
-	if _, err := s.Read(); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("after Close: %v", err)
-	}
+	_, err = s.Read()
+	rig.Is(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), true, "after Close it is over: %v", err)
 }
 
 func TestProxy(t *testing.T) {
@@ -278,9 +268,7 @@ func TestProxy(t *testing.T) {
 				conn.Close()
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("got %v", err)
-			}
+			says(t, err, tt.want)
 			rig.Is(t, rig.Err(conn.Read(nil)), io.ErrClosedPipe, "a connection that is closed")
 		})
 	}

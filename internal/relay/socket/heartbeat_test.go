@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,17 +18,13 @@ func TestNoPong(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		start := time.Now()
 		reading := drainAll(s)
-		first, payload, err := p.frame()
-		if first != pingFrame || payload != "" || err != nil || time.Since(start) != 30*time.Second {
-			t.Errorf("after %v: frame %#x %q, %v", time.Since(start), first, payload, err)
-		}
-		if _, _, err := p.frame(); !errors.Is(err, io.EOF) {
-			t.Errorf("after the ping: %v, want the end", err)
-		}
+		rig.Is(t, fmt.Sprint(p.frame()), fmt.Sprint(pingFrame, "", nil), "the first frame")
+		rig.Is(t, time.Since(start), 30*time.Second, "it came after")
+		_, _, err := p.frame()
+		rig.Is(t, err, io.EOF, "after the ping")
 		rig.Is(t, time.Since(start), 90*time.Second, "ended after")
-		if err := <-reading; !errors.Is(err, errNoPong) || s.Err() != err {
-			t.Errorf("Read: %v, Err: %v", err, s.Err())
-		}
+		rig.Is(t, <-reading, errNoPong, "Read")
+		rig.Is(t, s.Err(), errNoPong, "Err")
 		<-s.Done()
 	})
 }
@@ -43,10 +38,8 @@ func TestPings(t *testing.T) {
 		drainAll(s)
 		ping := func(want time.Duration) {
 			t.Helper()
-			first, _, err := p.frame()
-			if first != pingFrame || err != nil || time.Since(start) != want {
-				t.Fatalf("after %v: frame %#x, %v; want a ping after %v", time.Since(start), first, err, want)
-			}
+			rig.Is(t, fmt.Sprint(p.frame()), fmt.Sprint(pingFrame, "", nil), "the next frame")
+			rig.Is(t, time.Since(start), want, "it came after")
 		}
 		ping(30 * time.Second)
 		time.Sleep(29 * time.Second)
@@ -73,9 +66,7 @@ func TestHeartbeats(t *testing.T) {
 			rig.Must(t, lane.Send(sized(recordSize)))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if client.Err() != nil || server.Err() != nil {
-			t.Errorf("client: %v, server: %v", client.Err(), server.Err())
-		}
+		rig.Check(t, client.Err(), server.Err())
 	})
 }
 
@@ -114,10 +105,8 @@ func TestStuckWrite(t *testing.T) {
 			other.TrySend(message("waits"))
 			waiting <- other.Send(message("blocks"))
 		}()
-		err := s.NewLane(0).Send(sized(100))
-		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 60*time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
+		rig.Is(t, s.NewLane(0).Send(sized(100)), os.ErrDeadlineExceeded, "Send")
+		rig.Is(t, time.Since(start), 60*time.Second, "it ended after")
 		rig.Is(t, <-waiting, os.ErrDeadlineExceeded, "a sender that waited")
 		rig.Is(t, <-reading, os.ErrDeadlineExceeded, "Read")
 	})

@@ -122,12 +122,9 @@ func TestRounds(t *testing.T) {
 		}
 		r.release()
 	}
-	if !slices.Equal(bulk[:4], []int{recordSize, recordSize, smallMessage + 1, recordSize}) || len(bulk) != 41 {
-		t.Errorf("bulk frames of %v", bulk)
-	}
-	if small[200] != 10_000 || small[100] != 4 || small[smallMessage] != 1 {
-		t.Errorf("small frames by size: %v", small)
-	}
+	rig.Same(t, "the first bulk frames", []int{recordSize, recordSize, smallMessage + 1, recordSize}, bulk[:4])
+	rig.Is(t, len(bulk), 41, "bulk frames")
+	rig.Same(t, "small frames by size", map[int]int{200: 10_000, 100: 4, smallMessage: 1}, small)
 }
 
 // The same over a connection: what comes late and small waits for no more than
@@ -143,10 +140,7 @@ func TestSmallFirst(t *testing.T) {
 		}
 		rig.Is(t, server.NewLane(0).TrySend(message("small")), true, "TrySend on an empty lane")
 		got := texts(t, client, 9)
-		at := slices.Index(got, "small")
-		if at < 0 || at > 2 {
-			t.Errorf("the small frame came as number %d", at)
-		}
+		rig.Is(t, slices.Contains(got[:3], "small"), true, "the small frame is among the first three")
 		// Bulk lanes had their turns in the order in which they came.
 		bulk := slices.DeleteFunc(got, func(s string) bool { return s == "small" })
 		rig.Is(t, slices.IsSorted(bulk), true, "bulk lanes keep their order")
@@ -211,17 +205,14 @@ func TestLaneClose(t *testing.T) {
 		lane.Close()
 		synctest.Wait()
 		for range 2 {
-			if err := <-results; err != nil && err != errLaneClosed {
-				t.Error(err)
-			}
+			err := <-results
+			rig.Is(t, err == nil || err == errLaneClosed, true, "what Send says: %v", err)
 		}
 		rig.Is(t, lane.Send(message("late")), errLaneClosed, "Send on a closed lane")
 		rig.Is(t, lane.TrySend(message("late")), false, "TrySend on a closed lane")
 		rig.Same(t, "what arrives", []string{"0", "1"}, texts(t, server, 2))
 		rig.Is(t, client.NewLane(0).TrySend(message("on")), true, "TrySend on another lane")
-		if got := texts(t, server, 1); got[0] != "on" {
-			t.Errorf("got %q", got)
-		}
+		rig.Is(t, texts(t, server, 1)[0], "on", "what arrives")
 	})
 }
 
@@ -338,9 +329,7 @@ func TestFlushedArrives(t *testing.T) {
 	rig.Must(t, lane.Send(message("last")))
 	rig.Must(t, client.Flush(t.Context()))
 	client.Close()
-	if got := texts(t, server, 1); got[0] != "last" {
-		t.Errorf("got %q", got)
-	}
+	rig.Is(t, texts(t, server, 1)[0], "last", "what arrives")
 }
 
 // A lane that never runs empty does not grow.
@@ -377,9 +366,7 @@ func TestTrySendUnread(t *testing.T) {
 	for i := range n {
 		m, err := far.Read()
 		rig.Must(t, err)
-		if got := binary.BigEndian.Uint32(m.Bytes); got != uint32(i) || len(m.Bytes) != 1<<10 {
-			t.Fatalf("message %d is %d of %d bytes", i, got, len(m.Bytes))
-		}
+		rig.Is(t, fmt.Sprint(binary.BigEndian.Uint32(m.Bytes), len(m.Bytes)), fmt.Sprint(i, 1<<10), "number and bytes of message %d", i)
 		m.Release()
 	}
 }

@@ -23,10 +23,7 @@ func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) st
 	var running sync.WaitGroup
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := Upgrade(w, r, cfg)
-		if err != nil {
-			t.Errorf("Upgrade: %v", err)
-			return
-		}
+		rig.Check(t, err)
 		accepted <- s
 	})}
 	running.Go(func() { _ = server.Serve(l) })
@@ -39,16 +36,19 @@ func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) st
 
 func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
-	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
-	return l
+	return rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 }
 
 // pair returns both ends of a socket over TCP.
 func pair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
 	t.Helper()
+	return pairOver(t, listenTCP(t), clientConfig, serverConfig)
+}
+
+func pairOver(t testing.TB, l net.Listener, clientConfig, serverConfig Config) (client, server *Socket) {
+	t.Helper()
 	accepted := make(chan *Socket, 1)
-	url := serve(t, listenTCP(t), serverConfig, accepted)
-	client, err := Dial(t.Context(), url, nil, clientConfig)
+	client, err := Dial(t.Context(), serve(t, l, serverConfig, accepted), nil, clientConfig)
 	rig.Must(t, err)
 	server = <-accepted
 	t.Cleanup(func() {
@@ -106,17 +106,8 @@ func (pipeAddr) String() string  { return "relay.test" }
 func pipePair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
 	t.Helper()
 	l := newPipeListener()
-	accepted := make(chan *Socket, 1)
-	url := serve(t, l, serverConfig, accepted)
 	clientConfig.DialContext = l.dial
-	client, err := Dial(t.Context(), url, nil, clientConfig)
-	rig.Must(t, err)
-	server = <-accepted
-	t.Cleanup(func() {
-		client.Close()
-		server.Close()
-	})
-	return client, server
+	return pairOver(t, l, clientConfig, serverConfig)
 }
 
 // message returns a message with the text given.
@@ -170,9 +161,7 @@ func TestPair(t *testing.T) {
 			sent := make(chan error, 1)
 			go func() { sent <- lane.Send(message(text)) }()
 			m, err := tt.to.Read()
-			if err != nil {
-				t.Fatalf("%s, %d bytes: %v", tt.name, size, err)
-			}
+			rig.Must(t, err)
 			rig.Is(t, string(m.Bytes), text, "%s: what arrived of %d bytes", tt.name, size)
 			if 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer {
 				t.Errorf("%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))

@@ -78,12 +78,10 @@ func TestBreaches(t *testing.T) {
 					t.Errorf("got %v, want %v", err, tt.want)
 				}
 			}
-			if err := s.Err(); err == nil || s.NewLane(0).Send(message("late")) != err {
-				t.Errorf("Err is %v", err)
-			}
-			if got, _ := io.ReadAll(p.In); len(got) > 0 {
-				t.Errorf("the peer got %q", got)
-			}
+			rig.Is(t, s.Err() == nil, false, "there is no error")
+			rig.Is(t, s.NewLane(0).Send(message("late")), s.Err(), "Send")
+			got, _ := io.ReadAll(p.In)
+			rig.Is(t, string(got), "", "what the peer got")
 		})
 	}
 }
@@ -164,9 +162,7 @@ func TestLargestBuffer(t *testing.T) {
 		rig.Must(t, err)
 		rig.Is(t, len(m.Bytes), size, "bytes that were read")
 		// Buffers have powers of two, but for those that have grown.
-		if beyond := 2 << bits.Len(uint(size-1)); cap(m.Bytes) >= beyond {
-			t.Errorf("%d bytes are in a buffer of %d", size, cap(m.Bytes))
-		}
+		rig.Is(t, cap(m.Bytes) < 2<<bits.Len(uint(size-1)), true, "%d bytes are in a buffer of no more than it takes, %d", size, cap(m.Bytes))
 		m.Release()
 	}
 }
