@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -19,6 +20,17 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs a test beside others, in a bubble of its own.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// run is bubble as a part of a test.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { bubble(t, test) })
+}
 
 // stage has handlers that wait until the test lets them go.
 type stage struct {
@@ -208,24 +220,15 @@ func (f *far) answers(want ...string) {
 // flood sends requests until the peer reads no more, or n are sent, and
 // returns how many it took.
 func (f *far) flood(n int, method, queue string) int {
-	sent := 0
-	done := make(chan error, 1)
+	const format = `{"id":%d,"method":%q,"params":{"Name":"%s%d","Queue":%q}}`
+	var sent atomic.Int32
 	go func() {
-		for i := range n {
-			if err := f.conn.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"Name":"%s%d","Queue":%q}}`, i, method, method, i, queue)); err != nil {
-				done <- err
-				return
-			}
-			f.mu.Lock()
-			sent++
-			f.mu.Unlock()
+		for i := 0; i < n && f.conn.Write(fmt.Appendf(nil, format, i, method, method, i, queue)) == nil; i++ {
+			sent.Add(1)
 		}
-		done <- nil
 	}()
 	synctest.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return sent
+	return int(sent.Load())
 }
 
 var errPlain = errors.New("it broke")
