@@ -45,9 +45,8 @@ func TestListEnvironments(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method != http.MethodGet || r.URL.Path != wire.PathEnvironments || r.Header.Get("Authorization") != "Bearer s3cret" || r.ContentLength != 0 {
-					t.Errorf("asked is %s %s", r.Method, r.URL)
-				}
+				asked := fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.Header.Get("Authorization"), " ", r.ContentLength)
+				rig.Is(t, asked, "GET "+wire.PathEnvironments+" Bearer s3cret 0", "asked")
 				if tt.status != 0 {
 					w.WriteHeader(tt.status)
 				}

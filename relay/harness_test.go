@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -75,27 +74,21 @@ func (x *answering) greeted() (p *peer, stream string, message1 []byte) {
 func (x *answering) greeting(p *peer) (stream string, message1 []byte) {
 	x.t.Helper()
 	resume := p.read()
-	if resume.GetResume() == nil || resume.GetResume().NextSeq != 0 {
-		x.t.Fatalf("got %.300s, want resume from 0", resume)
-	}
-	if id, err := uuid.Parse(resume.StreamId); err != nil || id.Version() != 4 || id.String() != resume.StreamId {
-		x.t.Errorf("stream id %q is not a random UUID", resume.StreamId)
-	}
+	rig.Is(x.t, resume.GetResume() != nil && resume.GetResume().NextSeq == 0, true, "%.300s is a resume from 0", resume)
+	id := rig.Value(uuid.Parse(resume.StreamId))
+	rig.Is(x.t, fmt.Sprint(id.Version(), id), "VERSION_4 "+resume.StreamId, "stream id, a random UUID")
 	shake := p.read()
-	if shake.StreamId != resume.StreamId || shake.GetHandshake() == nil || shake.AckBits != frame.WillAcknowledge {
-		x.t.Fatalf("got %.300s, want a handshake", shake)
-	}
-	return resume.StreamId, shake.GetHandshake().Payload
+	rig.Is(x.t, shake.StreamId, resume.StreamId, "stream of the handshake")
+	rig.Is(x.t, shake.AckBits, frame.WillAcknowledge, "bits of the handshake")
+	return resume.StreamId, shake.GetHandshake().GetPayload()
 }
 
 // respond completes a handshake.
 func (x *answering) respond(p *peer, stream string, message1 []byte) *noise.Session {
 	x.t.Helper()
-	r, err := noise.ReadInitiation(x.id, noise.Prologue(testEnvironment, testRegistration, []byte(stream)), message1)
-	rig.Must(x.t, err)
-	if r.Authorization != testAuthority || !r.HarnessKey.Equal(x.d.Identity.PublicKey()) {
-		x.t.Errorf("message 1 says %q, %v", r.Authorization, r.HarnessKey)
-	}
+	r := rig.Value(noise.ReadInitiation(x.id, noise.Prologue(testEnvironment, testRegistration, []byte(stream)), message1))
+	rig.Is(x.t, r.Authorization, testAuthority, "message 1 of %v", r.HarnessKey)
+	rig.Is(x.t, r.HarnessKey.Equal(x.d.Identity.PublicKey()), true, "message 1 has the harness's key")
 	message2, keys, err := r.Respond()
 	rig.Must(x.t, err)
 	p.send(handshakeFrame(stream, message2))
@@ -146,11 +139,8 @@ func TestDialRefused(t *testing.T) {
 			p.send(resetFrame("other", ""))
 			p.send(resumeFrame(stream, 0))
 			answer(p, stream)
-			if err, ok := (<-dialed).(error); !ok {
-				t.Error("Dial succeeded")
-			} else if strings.Contains(err.Error(), "sig=") {
-				t.Errorf("Dial: %v", err)
-			}
+			err, ok := (<-dialed).(error)
+			rig.Is(t, ok && !strings.Contains(err.Error(), "sig="), true, "Dial fails and tells no secret: %v", err)
 			p.ends()
 		})
 	}
@@ -236,9 +226,8 @@ func TestDialIsFinal(t *testing.T) {
 			x := newAnswering(t, timing{})
 			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool { return plainAnswer(w, status) }
 			_, err := x.d.Dial(t.Context())
-			if refused, ok := errors.AsType[*socket.RefusedError](err); !ok || refused.Status != status {
-				t.Errorf("Dial: got %v, want the status %d", err, status)
-			}
+			refused, ok := errors.AsType[*socket.RefusedError](err)
+			rig.Is(t, ok && refused.Status == status, true, "Dial gives %v, with the status", err)
 			rig.Is(t, x.s.connects, 1, "questions to the registry")
 		})
 	}
@@ -247,8 +236,7 @@ func TestDialIsFinal(t *testing.T) {
 // TestRefusals: an executor that refuses is not asked for ever, however long the
 // caller may be willing to wait.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		var r refusals
 		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &api.NetworkError{Cause: io.EOF}
 		time.Sleep(time.Minute) // the executor was offline for so long: that does not count
@@ -329,12 +317,9 @@ func TestHarnessEnds(t *testing.T) {
 			wantMessage(t, c, `"before"`)
 			tt.event(p, stream)
 			wantEnd(t, c, tt.want)
-			for tt.told {
-				if f := p.read(); f.GetReset_() != nil {
-					if f.StreamId != stream || f.GetReset_().Reason != resetReason {
-						t.Errorf("got %.300s, want a reset of %s", f, stream)
-					}
-					break
+			for f := (*relaypb.RelayMessageFrame)(nil); tt.told && f.GetReset_() == nil; {
+				if f = p.read(); f.GetReset_() != nil {
+					rig.Is(t, f.StreamId+" "+f.GetReset_().Reason, stream+" "+resetReason, "reset")
 				}
 			}
 			p.ends()
@@ -410,9 +395,8 @@ func TestDialPinsTheExecutor(t *testing.T) {
 	x.id, x.s.executorKey = other, other.PublicKey()
 	dialed, p, stream, message1 := x.dial(t.Context())
 	x.respond(p, stream, message1)
-	if err, _ := (<-dialed).(error); !errors.Is(err, errExecutorChanged) || !Final(err) {
-		t.Errorf("Dial to another executor gives %v", err)
-	}
+	err, _ = (<-dialed).(error)
+	rig.Is(t, errors.Is(err, errExecutorChanged) && Final(err), true, "Dial to another executor fails for good: %v", err)
 }
 
 func TestHarnessResumes(t *testing.T) {
@@ -425,12 +409,8 @@ func TestHarnessResumes(t *testing.T) {
 	p.ws.Close()
 	p = x.s.next()
 	f := p.read()
-	if f.StreamId != stream || f.GetResume() == nil || f.GetResume().NextSeq != 1 {
-		t.Errorf("got %.300s, want resume of %s from 1", f, stream)
-	}
+	rig.Is(t, fmt.Sprint(f.StreamId, " ", f.GetResume().GetNextSeq()), stream+" 1", "resume: %.300s", f)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	if x.s.connects != 4 { // a new address for every attempt
-		t.Errorf("got %d connect calls, want 4", x.s.connects)
-	}
+	rig.Is(t, x.s.connects, 4, "connect calls: a new address for every attempt")
 }

@@ -58,10 +58,8 @@ func (x *script) begin(id, authorization string) *noise.Initiator {
 func (x *script) answered(id string, i *noise.Initiator) *noise.Session {
 	x.t.Helper()
 	f := x.p.read()
-	if f.StreamId != id || f.GetHandshake() == nil {
-		x.t.Fatalf("got %.300s, want the handshake of %s", f, id)
-	}
-	keys, err := i.Finish(f.GetHandshake().Payload)
+	rig.Is(x.t, f.StreamId, id, "stream of %.300s, a handshake", f)
+	keys, err := i.Finish(f.GetHandshake().GetPayload())
 	rig.Must(x.t, err)
 	return keys
 }
@@ -103,9 +101,8 @@ func wantMessage(t *testing.T, c rpc.Conn, want string) {
 
 func wantEnd(t *testing.T, c rpc.Conn, want error) {
 	t.Helper()
-	if got, err := c.Read(); err == nil || want != nil && !errors.Is(err, want) {
-		t.Errorf("Read: got %.80q, %v; want the end, %v", got, err, want)
-	}
+	got, err := c.Read()
+	rig.Is(t, err != nil && (want == nil || errors.Is(err, want)), true, "Read: got %.80q, %v; want the end, %v", got, err, want)
 }
 
 // validation answers by authorization: "hang" until the test ends, "no" as the
@@ -432,9 +429,7 @@ func TestLinkLogIsBounded(t *testing.T) {
 	for range 3 {
 		for i := range 3 * maxStreamLines {
 			ok, first := lines.take(now)
-			if ok != (i < maxStreamLines) || first != (i == maxStreamLines) {
-				t.Fatalf("line %d: got %v, %v", i, ok, first)
-			}
+			rig.Is(t, fmt.Sprint(ok, first), fmt.Sprint(i < maxStreamLines, i == maxStreamLines), "line %d", i)
 		}
 		now = now.Add(streamLinesInterval)
 	}

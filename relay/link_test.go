@@ -140,9 +140,8 @@ func TestLinkLoss(t *testing.T) {
 			x.quiet()
 			x.open("stream")
 			rig.Is(t, fmt.Sprint(s.counts()), "1 2", "registrations and upgrades")
-			if log := s.log.String(); strings.Contains(log, "secret reason") || !strings.Contains(log, "delay=0s") {
-				t.Errorf("log of the loss:\n%s", log)
-			}
+			log := s.log.String()
+			rig.Is(t, !strings.Contains(log, "secret reason") && strings.Contains(log, "delay=0s"), true, "log of the loss:\n%s", log)
 		})
 	}
 }
@@ -189,9 +188,7 @@ func TestLinkRequestIDs(t *testing.T) {
 	for range 3 {
 		p := s.next()
 		id := p.header.Get(wire.HeaderRequestID)
-		if !regexp.MustCompile(`^req_[0-9a-f]{32}$`).MatchString(id) || seen[id] {
-			t.Errorf("request id %q, seen %v", id, seen)
-		}
+		rig.Is(t, regexp.MustCompile(`^req_[0-9a-f]{32}$`).MatchString(id) && !seen[id], true, "request id %q, seen %v", id, seen)
 		seen[id] = true
 		for name := range p.header {
 			switch name {
@@ -322,9 +319,8 @@ func TestRegistrationLife(t *testing.T) {
 		fmt.Sprint("?expires=", time.Now().Add(time.Hour).Unix()):                        false,
 	} {
 		r := registration{URL: "wss://host/rendezvous" + expiry}
-		if life, ok := r.life(); ok != want || ok && (life < 50*time.Minute || life > 24*time.Hour) {
-			t.Errorf("%q lives for %v, %v", expiry, life, ok)
-		}
+		life, ok := r.life()
+		rig.Is(t, ok && life >= 50*time.Minute && life <= 24*time.Hour, want, "%q lives for %v, %v", expiry, life, ok)
 	}
 }
 
@@ -357,9 +353,8 @@ func TestLinkUnwelcome(t *testing.T) {
 	x.wantReset("refused")
 	for _, status := range []string{"401", "403"} {
 		reason := within(t, "another registration", reasons)
-		if !strings.Contains(reason, "refuses the credential of this executor (status "+status+")") || !l.Ready() {
-			t.Errorf("it is not ready because %q; its websocket is up: %v", reason, l.Ready())
-		}
+		refuses := strings.Contains(reason, "refuses the credential of this executor (status "+status+")")
+		rig.Is(t, refuses && l.Ready(), true, "it is not ready because %q; its websocket is up: %v", reason, l.Ready())
 	}
 	rig.Until(t, "the credential is taken", func() bool { return l.Unready() == "" })
 	x.answered("welcome", x.begin("welcome", testAuthority))

@@ -17,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/execagent/execagent/auth"
@@ -398,29 +397,24 @@ func TestRegisterRepeats(t *testing.T) {
 		"registration_conflict":              answer(503, conflict),
 		"authentication_service_unavailable": answer(502, `{"error":{"code":"authentication_service_unavailable"}}`),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
-				var at []time.Time
-				r := virtual(t, RegistryConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(w http.ResponseWriter, req *http.Request) {
-					if at = append(at, time.Now()); len(at) < 8 {
-						refuse(w, req)
-						return
-					}
-					answer(200, registered)(w, req)
-				})
-				rig.Must(t, rig.Err(r.register(t.Context(), plainKey())))
-				const most = 5 * time.Second * 2 / 3
-				for i, base := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, most, most, most, most} {
-					if pause := at[i+1].Sub(at[i]); pause < base || pause > base*3/2 {
-						t.Errorf("pause %d is %v, want %v to %v", i, pause, base, base*3/2)
-					}
+		subtest(t, name, func(t *testing.T) {
+			var log bytes.Buffer
+			var at []time.Time
+			r := virtual(t, RegistryConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(w http.ResponseWriter, req *http.Request) {
+				if at = append(at, time.Now()); len(at) < 8 {
+					refuse(w, req)
+					return
 				}
-				if got := strings.Count(log.String(), "environment=env-1"); got != 7 || strings.Contains(log.String(), "s3cret") {
-					t.Errorf("%d lines in the log, want 7:\n%s", got, log.String())
-				}
+				answer(200, registered)(w, req)
 			})
+			rig.Must(t, rig.Err(r.register(t.Context(), plainKey())))
+			const most = 5 * time.Second * 2 / 3
+			for i, base := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, most, most, most, most} {
+				pause := at[i+1].Sub(at[i])
+				rig.Is(t, min(max(pause, base), base*3/2), pause, "pause %d", i)
+			}
+			rig.Is(t, strings.Count(log.String(), "environment=env-1"), 7, "lines in the log:\n%s", &log)
+			rig.Is(t, strings.Contains(log.String(), "s3cret"), false, "a secret is in the log")
 		})
 	}
 }
@@ -455,8 +449,7 @@ func (s *sometimes) Unauthorized(context.Context) (bool, error) {
 }
 
 func TestRegisterWithoutToken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		passing := fmt.Errorf("asking for a token: %w", auth.ErrTemporary)
 		var headers []http.Header
 		r := virtual(t, RegistryConfig{Tokens: &sometimes{failures: 3, err: passing}}, func(w http.ResponseWriter, req *http.Request) {
@@ -537,16 +530,13 @@ func TestRegistryTimeout(t *testing.T) {
 			silent(w, r)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := virtual(t, RegistryConfig{}, handler)
-				start := time.Now()
-				says(t, rig.Err(r.register(t.Context(), plainKey())), "within 10s", "register")
-				rig.Is(t, time.Since(start), 10*time.Second, "register has waited")
-				says(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))), "within 10s", "validate")
-				rig.Is(t, time.Since(start), 20*time.Second, "both have waited")
-			})
+		subtest(t, name, func(t *testing.T) {
+			r := virtual(t, RegistryConfig{}, handler)
+			start := time.Now()
+			says(t, rig.Err(r.register(t.Context(), plainKey())), "within 10s", "register")
+			rig.Is(t, time.Since(start), 10*time.Second, "register has waited")
+			says(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))), "within 10s", "validate")
+			rig.Is(t, time.Since(start), 20*time.Second, "both have waited")
 		})
 	}
 }
@@ -631,8 +621,7 @@ func TestValidateOnDyingConnection(t *testing.T) {
 }
 
 func TestConnectRepeats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		cut := func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, `{"environment_id":`)
@@ -665,8 +654,7 @@ func askUntil(ctx context.Context, r *Registry) (answer *connectAnswer, err erro
 }
 
 func TestConnectUntilContextEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		r := virtual(t, RegistryConfig{}, answer(409, offline))
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 		defer cancel()
@@ -674,9 +662,8 @@ func TestConnectUntilContextEnds(t *testing.T) {
 		_, err := askUntil(ctx, r)
 		rig.Is(t, err, context.DeadlineExceeded, "Connect")
 		rig.Is(t, time.Since(start), 25*time.Second, "Connect has waited")
-		if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Code != wire.CodeEnvironmentOffline {
-			t.Errorf("Connect: error %v does not tell the last refusal", err)
-		}
+		refused, ok := errors.AsType[*RegistryError](err)
+		rig.Is(t, ok && refused.Code == wire.CodeEnvironmentOffline, true, "Connect: error %v tells the last refusal", err)
 	})
 }
 

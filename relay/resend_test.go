@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,6 +16,17 @@ import (
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// alone runs a test beside others, in a bubble of its own.
+func alone(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// subtest is alone as a part of a test.
+func subtest(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { alone(t, test) })
 }
 
 // bubble runs a test with a remote in a synctest bubble.
@@ -88,15 +98,11 @@ func TestResendAfterLoss(t *testing.T) {
 			pass(after*time.Millisecond - 1)
 			r.wantSent()
 			pass(1)
-			if again := r.wantSent("data 1 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[0]) {
-				t.Fatal("not the same frame again")
-			}
+			rig.Same(t, "the frame that is sent again", raw[:1], r.wantSent("data 1 (0 0)"))
 		}
 		rig.Must(t, r.ack(2, 0))
 		synctest.Wait() // the next one may be lost as well
-		if again := r.wantSent("data 2 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[1]) {
-			t.Error("not the same frame again")
-		}
+		rig.Same(t, "the frame that is sent again", raw[1:], r.wantSent("data 2 (0 0)"))
 		pass(resendAfter)
 		r.wantSent("data 2 (0 0)")
 		rig.Must(t, r.ack(3, 0))
@@ -152,9 +158,7 @@ func TestResume(t *testing.T) {
 		synctest.Wait() // the write may have been first, but not on the wire
 		again := r.wantSent("resume 6 (4 0)", "data 2 (3 0)", "data 4 (4 0)", "data 5 (4 0)")
 		rig.Same(t, "the frame that is sent again", raw[2], again[1])
-		if r.stream.in.next != 5 || r.stream.out.next != 6 {
-			t.Errorf("next %d and %d", r.stream.in.next, r.stream.out.next)
-		}
+		rig.Is(t, fmt.Sprint(r.stream.in.next, r.stream.out.next), "5 6", "next")
 	})
 }
 
@@ -192,9 +196,7 @@ func TestForgottenFrames(t *testing.T) {
 		for range 40 {
 			r.write("{}")
 		}
-		if err := r.ack(1, 0); err != nil || !r.stream.provenPeer() {
-			r.t.Fatal("no proof", err)
-		}
+		r.acknowledge()
 	}
 	bubbles(t, map[string]func(t *testing.T, r *remote){
 		"arrives": func(t *testing.T, r *remote) {
@@ -210,9 +212,7 @@ func TestForgottenFrames(t *testing.T) {
 		},
 		"the peer's cut": func(t *testing.T, r *remote) {
 			flood(r)
-			if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}); err != errUnkept {
-				t.Error(err)
-			}
+			rig.Is(t, r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}), errUnkept, "receive")
 			r.wantTold(errUnkept)
 		},
 		"lost": func(t *testing.T, r *remote) {
@@ -238,9 +238,7 @@ func TestWindow(t *testing.T) {
 			t.Parallel()
 			bubble(t, false, func(t *testing.T, r *remote) {
 				r.prove()
-				if cut && !r.stream.suspend() {
-					t.Fatal("does not wait for a websocket")
-				}
+				rig.Is(t, !cut || r.stream.suspend(), true, "it waits for a websocket")
 				var wg sync.WaitGroup
 				var written int
 				wg.Go(func() {
@@ -250,9 +248,7 @@ func TestWindow(t *testing.T) {
 				})
 				synctest.Wait()
 				_, out := r.stream.held()
-				if out > maxKeptBytes || out < maxKeptBytes-2*largestFrame {
-					t.Errorf("%d bytes are kept", out)
-				}
+				rig.Is(t, min(max(out, maxKeptBytes-2*largestFrame), maxKeptBytes), out, "bytes that are kept")
 				if cut {
 					r.stream.resume(r.send)
 				}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,18 +31,15 @@ func passed(t *testing.T, from, to *stream, n int) {
 		}
 	})
 	for i := range n / size {
-		m, err := to.Read()
-		if err != nil || len(m) != size || binary.BigEndian.Uint32(m) != uint32(i) {
-			t.Fatalf("message %d: got %d bytes, %v", i, len(m), err)
-		}
+		m := rig.Value(to.Read())
+		rig.Is(t, fmt.Sprint(len(m), " ", binary.BigEndian.Uint32(m)), fmt.Sprint(size, " ", i), "size and number of a message")
 	}
 }
 
 // TestReserveOfOutput: streams whose peers acknowledge nothing keep no more together
 // than the reserve of all of them, and a stream whose peer goes on is not held up.
 func TestReserveOfOutput(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		kept := &reserve{limit: 1 << 20}
 		streams := make([]*stream, hogs)
 		var writing sync.WaitGroup
@@ -81,8 +79,7 @@ func TestReserveOfOutput(t *testing.T) {
 // reserve of all of them, and a stream that is read is not held up. Dropped records
 // come again: in the end all of them are there.
 func TestReserveOfInput(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		waiting := &reserve{limit: 1 << 20}
 		shared := func(cfg *streamConfig) { cfg.waitingReserve = waiting }
 		const each = 4 << 20
@@ -99,9 +96,7 @@ func TestReserveOfInput(t *testing.T) {
 			passing.Go(func() {
 				<-read
 				for range each / (100 << 10) {
-					if m, err := streams[i].Read(); err != nil || len(m) != 100<<10 {
-						t.Errorf("got %d bytes, %v", len(m), err)
-					}
+					rig.Is(t, len(rig.Value(streams[i].Read())), 100<<10, "bytes")
 				}
 			})
 		}

@@ -210,9 +210,7 @@ func (r *remote) wantTold(want ...error) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Equal(r.ends, want) {
-		r.t.Errorf("ended was told %v, want %v", r.ends, want)
-	}
+	rig.Is(r.t, slices.Equal(r.ends, want), true, "ended was told %v, want %v", r.ends, want)
 }
 
 // record seals plaintext; records must be received in the order of sealing.
@@ -248,9 +246,7 @@ func (r *remote) wantRead(want string) {
 func (r *remote) wantEnd(want error) {
 	r.t.Helper()
 	for range 2 {
-		if got, err := r.stream.Read(); !errors.Is(err, want) {
-			r.t.Fatalf("Read: got %.40q, %v; want the error %v", got, err, want)
-		}
+		rig.Is(r.t, rig.Err(r.stream.Read()), want, "Read")
 	}
 }
 
@@ -346,8 +342,7 @@ func TestWriteKeepsNothing(t *testing.T) {
 // TestBlockedWriters: Close unblocks writers that wait for the lane, for their turn
 // or for the window, and receive never waits for them.
 func TestBlockedWriters(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		lane := newCable()
 		keys, peer := pairOfSessions()
 		r := &remote{t: t, keys: peer}
@@ -360,9 +355,7 @@ func TestBlockedWriters(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if len(lane.frames) != cap(lane.frames) {
-			t.Fatalf("%d frames were sent", len(lane.frames))
-		}
+		rig.Is(t, len(lane.frames), cap(lane.frames), "frames that were sent")
 		rig.Must(t, r.data(0, r.record(framed("hello"))))
 		r.wantRead("hello")
 		r.stream.Close()
@@ -372,8 +365,7 @@ func TestBlockedWriters(t *testing.T) {
 
 // TestTurns: a writer that floods the stream lets others have their turn.
 func TestTurns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		var wg sync.WaitGroup
 		gate := make(chan *socket.Message)
 		keys, _ := pairOfSessions()

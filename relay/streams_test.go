@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,17 +114,14 @@ func TestStreamsReuseOfAnID(t *testing.T) {
 	s := table()
 	first := activate(t, s, "id")
 	rig.Is(t, rig.Err(s.admit([]byte("id"), anyInitiation, nil)), errActive, "admit")
-	if m, g := s.endedHere("id", first.stream); m != first || g != s.leg {
-		t.Errorf("remove: got %v on %v", m, g)
-	}
+	m, g := s.endedHere("id", first.stream)
+	rig.Is(t, m == first && g == s.leg, true, "remove: got %v on %v, the stream on its websocket", m, g)
 	second := activate(t, s, "id")
-	if m, _ := s.endedHere("id", first.stream); m != nil {
-		t.Error("the end of the first stream has removed the second")
-	}
+	m, _ = s.endedHere("id", first.stream)
+	rig.Is(t, m, nil, "what the end of the first stream removes again")
 	rig.Is(t, s.endedWithLeg(first), false, "the first stream was forgotten instead of the second")
-	if got, _ := s.find([]byte("id")); got != second.stream {
-		t.Errorf("find: got %p, want %p", got, second.stream)
-	}
+	got, _ := s.find([]byte("id"))
+	rig.Is(t, got, second.stream, "find")
 }
 
 func TestStreamsWithoutAWebsocket(t *testing.T) {
@@ -132,16 +130,11 @@ func TestStreamsWithoutAWebsocket(t *testing.T) {
 	lost := s.leg
 	waits, ends := activate(t, s, "waits"), activate(t, s, "ends")
 	rig.Is(t, len(s.detach()), 2, "detach: streams")
-	if m, g := s.endedHere("ends", ends.stream); m != ends || g != nil {
-		t.Errorf("remove: got %v on %v, want it without a websocket", m, g)
-	}
+	m, g := s.endedHere("ends", ends.stream)
+	rig.Is(t, m == ends && g == nil, true, "remove: got %v on %v, the stream without a websocket", m, g)
 	rig.Is(t, s.linger(lost, func() {}), false, "something lingers on a websocket that is gone")
-	if got := s.clear(&leg{}); got != nil {
-		t.Errorf("another websocket's grace has ended %d streams", len(got))
-	}
-	if got := s.clear(lost); len(got) != 1 || got[0] != waits {
-		t.Errorf("clear: got %v, want the stream that waits", got)
-	}
+	rig.Is(t, len(s.clear(&leg{})), 0, "streams that another websocket's grace has ended")
+	rig.Is(t, slices.Equal(s.clear(lost), []*member{waits}), true, "clear gives the stream that waits")
 	rig.Is(t, len(s.active), 0, "streams are left")
 }
 

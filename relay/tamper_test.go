@@ -152,9 +152,7 @@ func TestRelayTampering(t *testing.T) {
 			// gone.
 			j.s.router.peer(true).send(resetFrame(string(a.(*harness).id), "harness is gone"))
 			wg.Wait()
-			if whole := echoed == n && answered == n; whole != tt.whole {
-				t.Errorf("%d and %d of %d messages came through; want all: %v", echoed, answered, n, tt.whole)
-			}
+			rig.Is(t, echoed == n && answered == n, tt.whole, "%d and %d of %d messages came through; all", echoed, answered, n)
 			j.idle(t)
 		})
 	}
@@ -187,11 +185,10 @@ func TestRelayImpostor(t *testing.T) {
 		// harness made.
 		_, own, err := noise.Initiate(rogue, rogue.PublicKey(), noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte("x"))
 		rig.Must(t, err)
-		if f := p.read(); f.GetHandshake() == nil {
-			t.Fatalf("got %.300s, want a handshake", f)
-		} else if _, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), f.GetHandshake().Payload); err == nil {
-			t.Fatal("the rendezvous can read message 1")
-		}
+		f := p.read()
+		prologue := noise.Prologue(testEnvironment, testRegistration, []byte(id))
+		_, err = noise.ReadInitiation(rogue, prologue, f.GetHandshake().GetPayload())
+		rig.Is(t, f.GetHandshake() != nil && err != nil, true, "the rendezvous cannot read message 1, %.300s", f)
 		p.send(handshakeFrame(id, message2(t, id, own)))
 		rig.Is(t, <-done == nil, false, "Dial succeeds")
 		p.ends()
@@ -226,9 +223,7 @@ func TestRelayImpostor(t *testing.T) {
 		x.wantReset("other")
 		x.p.send(resetFrame("stream", "end"))
 		x.p.send(handshakeFrame("stream", message1))
-		if f := x.p.read(); f.GetHandshake() == nil {
-			t.Fatalf("got %.300s, want a handshake", f)
-		}
+		rig.Is(t, x.p.read().GetHandshake() != nil, true, "a handshake")
 		again, err := x.l.Accept()
 		rig.Must(t, err)
 		x.p.send(dataFrame("stream", 0, record))

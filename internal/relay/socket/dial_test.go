@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/execagent/execagent/test/rig"
@@ -180,30 +179,27 @@ func TestDialEnds(t *testing.T) {
 	steps := []struct{ name, scheme string }{{"tcp", "ws"}, {"http", "ws"}, {"tls", "wss"}}
 	for _, tt := range steps {
 		for _, cancelled := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s %v", tt.name, cancelled), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					l := newPipeListener()
-					defer l.Close()
-					if tt.name != "tcp" {
-						go func() {
-							if conn, err := l.Accept(); err == nil {
-								_, _ = io.Copy(io.Discard, conn)
-							}
-						}()
-					}
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					errStop, want := errors.New("stopping"), context.DeadlineExceeded
-					wait := 10 * time.Second
-					if cancelled {
-						want, wait = errStop, time.Second
-						time.AfterFunc(wait, func() { cancel(errStop) })
-					}
-					start := time.Now()
-					rig.Is(t, rig.Err(Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})), want, "Dial")
-					rig.Is(t, time.Since(start), wait, "Dial has waited")
-				})
+			run(t, fmt.Sprintf("%s %v", tt.name, cancelled), func(t *testing.T) {
+				l := newPipeListener()
+				defer l.Close()
+				if tt.name != "tcp" {
+					go func() {
+						if conn, err := l.Accept(); err == nil {
+							_, _ = io.Copy(io.Discard, conn)
+						}
+					}()
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				errStop, want := errors.New("stopping"), context.DeadlineExceeded
+				wait := 10 * time.Second
+				if cancelled {
+					want, wait = errStop, time.Second
+					time.AfterFunc(wait, func() { cancel(errStop) })
+				}
+				start := time.Now()
+				rig.Is(t, rig.Err(Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})), want, "Dial")
+				rig.Is(t, time.Since(start), wait, "Dial has waited")
 			})
 		}
 	}

@@ -218,8 +218,7 @@ func TestBudget(t *testing.T) {
 // A sender that waits for the budget alone goes on when others have given back what
 // they had of it.
 func TestBudgetIsFree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		go io.Copy(io.Discard, p.In)
 		b := NewBudget(1<<20, nil)

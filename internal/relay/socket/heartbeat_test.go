@@ -13,8 +13,7 @@ import (
 
 // An unanswered ping ends the socket after 60 s, and is the only one.
 func TestNoPong(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		start := time.Now()
 		reading := drainAll(s)
@@ -31,8 +30,7 @@ func TestNoPong(t *testing.T) {
 
 // A ping every 30 s when each is answered, and none while one is open.
 func TestPings(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		start := time.Now()
 		drainAll(s)
@@ -55,8 +53,7 @@ func TestPings(t *testing.T) {
 
 // Both ends keep each other up, idle or busy, for as long as they like.
 func TestHeartbeats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		drainAll(client)
 		drainAll(server)
@@ -72,8 +69,7 @@ func TestHeartbeats(t *testing.T) {
 
 // An answer counts even if it lies unread because our own reader is held up.
 func TestHeldReader(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		go func() {
 			if first, _, err := p.frame(); first == pingFrame && err == nil {
@@ -93,8 +89,7 @@ func TestHeldReader(t *testing.T) {
 
 // A peer that takes nothing ends the socket after 60 s.
 func TestStuckWrite(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		_, s := rawPipe(t, Config{})
 		start := time.Now()
 		reading := drainAll(s)
@@ -115,8 +110,7 @@ func TestStuckWrite(t *testing.T) {
 // Pings of the peer are answered, and a peer that sends many and reads nothing
 // makes nothing pile up.
 func TestAnswersPings(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		drainAll(s)
 		p.send(t, pingFrame, "one")

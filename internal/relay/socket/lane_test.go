@@ -130,8 +130,7 @@ func TestRounds(t *testing.T) {
 // The same over a connection: what comes late and small waits for no more than
 // what is being written and one frame of bulk.
 func TestSmallFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		for i := range 8 {
 			lane := server.NewLane(1 << 20)
@@ -148,8 +147,7 @@ func TestSmallFirst(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		lane := client.NewLane(4 * (1<<10 + 60)) // a message costs a little more than the 1 KiB of its buffer
 		var held []*Message
@@ -193,8 +191,7 @@ func alone(t *testing.T, held []*Message) {
 }
 
 func TestLaneClose(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		lane := client.NewLane(1)
 		results := make(chan error, 4)
@@ -230,11 +227,8 @@ func TestCloseUnblocks(t *testing.T) {
 			t.Parallel()
 			closeUnblocks(t, ends(pair(t, Config{}, Config{})), func() {})
 		})
-		t.Run("pipe "+direction, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				closeUnblocks(t, ends(pipePair(t, Config{}, Config{})), synctest.Wait)
-			})
+		run(t, "pipe "+direction, func(t *testing.T) {
+			closeUnblocks(t, ends(pipePair(t, Config{}, Config{})), synctest.Wait)
 		})
 	}
 }
@@ -282,8 +276,7 @@ func closeUnblocks(t *testing.T, s *Socket, settle func()) {
 }
 
 func TestFlush(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		rig.Check(t, client.Flush(t.Context()))
 		for range 3 {

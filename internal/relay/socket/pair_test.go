@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
@@ -16,6 +17,17 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs a test beside others, in a bubble of its own.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// run is bubble as a part of a test.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { bubble(t, test) })
+}
 
 // serve answers every request with Upgrade and returns the URL for Dial.
 func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) string {
