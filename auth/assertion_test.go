@@ -59,14 +59,11 @@ func TestAssertionVector(t *testing.T) {
 	at := rig.Value(time.Parse(time.RFC3339, v.Assertion.Timestamp))
 	a := &Assertion{RuntimeID: v.RuntimeID, TaskID: v.Assertion.TaskID, Time: at.Add(999 * time.Millisecond)}
 	rig.Is(t, string(a.text()), v.Assertion.Text, "signed text")
-	header, err := a.header(private)
-	if err != nil || header != v.Assertion.Header {
-		t.Errorf("header = %q, %v, want %q", header, err, v.Assertion.Header)
-	}
+	header := rig.Value(a.header(private))
+	rig.Is(t, header, v.Assertion.Header, "header")
 	parsed := rig.Value(ParseAssertion(v.Assertion.Header))
-	if parsed.RuntimeID != v.RuntimeID || parsed.TaskID != v.Assertion.TaskID || !parsed.Time.Equal(at) {
-		t.Errorf("parsed %+v", parsed)
-	}
+	rig.Is(t, parsed.RuntimeID+" "+parsed.TaskID, v.RuntimeID+" "+v.Assertion.TaskID, "ids that were parsed")
+	rig.Is(t, parsed.Time.Equal(at), true, "time %v is %v", parsed.Time, at)
 	rig.Check(t, parsed.Verify(public))
 }
 
@@ -97,9 +94,7 @@ func TestVerifyAssertion(t *testing.T) {
 		{"signature", made(func(a *Assertion) { a.signature[63] ^= 1 }), public, false},
 		{"no signature", made(func(a *Assertion) { a.signature = nil }), public, false},
 	} {
-		if err := tt.a.Verify(tt.key); (err == nil) != tt.ok {
-			t.Errorf("%s: Verify = %v, want success %v", tt.name, err, tt.ok)
-		}
+		rig.Is(t, tt.a.Verify(tt.key) == nil, tt.ok, "%s: verified", tt.name)
 	}
 }
 
@@ -108,9 +103,7 @@ func TestParseAssertionStrict(t *testing.T) {
 	v := readVectors(t)
 	encode := func(text string) string { return assertionScheme + base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	change := func(old, new string) string {
-		if !strings.Contains(v.Assertion.JSON, old) {
-			t.Fatalf("no %q in the vector", old)
-		}
+		rig.Is(t, strings.Contains(v.Assertion.JSON, old), true, "%q is in the vector", old)
 		return encode(strings.Replace(v.Assertion.JSON, old, new, 1))
 	}
 	for name, header := range map[string]string{
@@ -151,9 +144,7 @@ func TestParseAssertionStrict(t *testing.T) {
 		"signature line break": change(`evYB`, `evYB\n`),
 		"signature loose bits": change(`TCw==`, `TCx==`),
 	} {
-		if _, err := ParseAssertion(header); err == nil {
-			t.Errorf("%s: accepted %q", name, header)
-		}
+		rig.Is(t, rig.Err(ParseAssertion(header)) == nil, false, "%s: accepted %q", name, header)
 	}
 	// The sender may order the members as it likes, and put blanks between them.
 	// The reference's registry may be as lenient.
@@ -171,19 +162,11 @@ func FuzzParseAssertion(f *testing.F) {
 			return
 		}
 		valid := a.Verify(public) == nil
-		if parts := strings.SplitN(string(a.text()), ":", 2); parts[0] != a.RuntimeID {
-			t.Errorf("the signed text %q can be read in two ways", a.text())
-		}
-		header := rig.Value(a.header(private))
-		again, err := ParseAssertion(header)
-		if err != nil {
-			t.Fatalf("what %q became is refused: %v", text, err)
-		}
-		if again.RuntimeID != a.RuntimeID || again.TaskID != a.TaskID || !again.Time.Equal(a.Time) {
-			t.Errorf("%q became %+v", text, again)
-		}
-		if valid && again.Verify(public) != nil {
-			t.Error("no longer valid")
-		}
+		id, _, _ := strings.Cut(string(a.text()), ":")
+		rig.Is(t, id, a.RuntimeID, "the signed text %q can be read in two ways", a.text())
+		again := rig.Value(ParseAssertion(rig.Value(a.header(private))))
+		rig.Is(t, again.RuntimeID+" "+again.TaskID, a.RuntimeID+" "+a.TaskID, "ids of %q", text)
+		rig.Is(t, again.Time.Equal(a.Time), true, "time %v is that of %q", again.Time, text)
+		rig.Is(t, valid && again.Verify(public) != nil, false, "%q is no longer valid", text)
 	})
 }

@@ -57,8 +57,8 @@ func TestParseFrame(t *testing.T) {
 		{"cut", `{"version":1`, "", "JSON"}, {"empty object", `{}`, "", "JSON"}, {"no JSON", `tok1`, "", "JSON"},
 	} {
 		f, err := parseFrame([]byte(tt.line), "env-1", now)
-		if !failed(t, tt.name, err, tt.wantErr) && f.token != tt.want {
-			t.Errorf("%s: token %.40q", tt.name, f.token)
+		if !failed(t, tt.name, err, tt.wantErr) {
+			rig.Is(t, f.token, tt.want, "%s: token", tt.name)
 		}
 	}
 }
@@ -160,9 +160,8 @@ func TestCredentialsExpire(t *testing.T) {
 		wantAuthorization(t, "just before", c, "Bearer tok1")
 		time.Sleep(time.Millisecond)
 		h := http.Header{}
-		if err := c.Authorize(t.Context(), h); !errors.Is(err, ErrExpired) || len(h) != 0 {
-			t.Errorf("at the expiry: error %v, headers %v, want ErrExpired and none", err, h)
-		}
+		rig.Is(t, c.Authorize(t.Context(), h), ErrExpired, "at the expiry")
+		rig.Is(t, len(h), 0, "headers at the expiry")
 		take("tok2", time.Second)
 		wantAuthorization(t, "after a new frame", c, "Bearer tok2")
 	})
@@ -177,8 +176,7 @@ func FuzzParseFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.token == "" || strings.ContainsAny(got.token, " \r\n\t\x00") || got.expires <= 1795177927 {
-			t.Errorf("parseFrame(%q) gives a token that fits no header, or an expired one", line)
-		}
+		rig.Is(t, got.token == "" || strings.ContainsAny(got.token, " \r\n\t\x00"), false, "the token of %q fits no header", line)
+		rig.Is(t, got.expires > 1795177927, true, "the token of %q is good", line)
 	})
 }

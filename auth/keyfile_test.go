@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,29 +29,21 @@ func TestKeyFile(t *testing.T) {
 	var refused error
 	source, err := OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	rig.Must(t, err)
-	sends := func(want string) {
+	sends := func(want string) { t.Helper(); wantAuthorization(t, "it", source, "Bearer "+want) }
+	again := func(want string) {
 		t.Helper()
-		header := http.Header{}
-		if err := source.Authorize(t.Context(), header); err != nil || header.Get("Authorization") != "Bearer "+want {
-			t.Errorf("it sends %v, %v; want %s", header, err, want)
-		}
-	}
-	again := func(want bool) {
-		t.Helper()
-		if retry, err := source.Unauthorized(t.Context()); retry != want || err != nil {
-			t.Errorf("after a 401: %v, %v; want %v", retry, err, want)
-		}
+		rig.Is(t, fmt.Sprint(source.Unauthorized(t.Context())), want, "after a 401")
 	}
 	sends("sk-first")
-	again(false)
+	again("false <nil>")
 	put("sk-other")
 	sends("sk-other")
-	again(true) // the answer may be to a request with the former key
+	again("true <nil>") // the answer may be to a request with the former key
 
 	// The same length, file and time as before.
 	rig.Must(t, errors.Join(os.WriteFile(path, []byte("sk-third"), 0o600), os.Chtimes(path, old, old)))
 	sends("sk-other")
-	again(true)
+	again("true <nil>")
 	sends("sk-third")
 
 	put("two words")
@@ -65,12 +56,11 @@ func TestKeyFile(t *testing.T) {
 	sends("sk-third")
 	put("sk-last")
 	sends("sk-last")
-	if text := log.String(); strings.Count(text, "was read again") != 3 || strings.Count(text, "cannot be read again") != 3 || strings.Contains(text, "sk-") {
-		t.Error(text)
-	}
-	if shown := fmt.Sprintf("%v %+v %#v", source, source, source); strings.Contains(shown, "sk-") {
-		t.Error(shown)
-	}
+	text := log.String()
+	rig.Is(t, strings.Count(text, "was read again"), 3, "times it was read in %s", text)
+	rig.Is(t, strings.Count(text, "cannot be read again"), 3, "times it was not in %s", text)
+	shown := text + fmt.Sprintf("%v %+v %#v", source, source, source)
+	rig.Is(t, strings.Contains(shown, "sk-"), false, "a key is in %s", shown)
 }
 
 func TestKeyFileIsNone(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -47,16 +48,14 @@ func home(t *testing.T, changes map[string]any) string {
 		}
 	}
 	dir := t.TempDir()
-	data := rig.Value(json.Marshal(file))
-	rig.Must(t, os.WriteFile(filepath.Join(dir, "auth.json"), data, 0o644))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "auth.json"), rig.Value(json.Marshal(file)), 0o644))
 	return dir
 }
 
 func readJSON(t *testing.T, path string) map[string]any {
 	t.Helper()
-	data := rig.Value(os.ReadFile(path))
 	var m map[string]any
-	rig.Must(t, json.Unmarshal(data, &m))
+	rig.Must(t, json.Unmarshal(rig.Value(os.ReadFile(path)), &m))
 	return m
 }
 
@@ -70,8 +69,7 @@ func tokenService(t *testing.T) *recorder {
 
 func open(t *testing.T, dir string, service *recorder) TokenSource {
 	t.Helper()
-	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"}))
-	return s
+	return rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"}))
 }
 
 func TestOpenSignIn(t *testing.T) {
@@ -131,12 +129,8 @@ func TestOpenSignInFiles(t *testing.T) {
 		rig.Is(t, rig.Err(OpenSignIn(home, SignInConfig{})), ErrNoCredential, "OpenSignIn(%q): error", home)
 	}
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "auth.json"), 0o700))
-	if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || !strings.Contains(err.Error(), "regular file") {
-		t.Errorf("auth.json is a folder: error %v", err)
-	}
-	if _, err := OpenSignIn(home(t, nil), SignInConfig{RefreshURL: "http://example.com/s3cret"}); err == nil || !strings.Contains(err.Error(), "plain http") {
-		t.Errorf("plain http to another host: error %v", err)
-	}
+	failed(t, "auth.json is a folder", rig.Err(OpenSignIn(dir, SignInConfig{})), "regular file")
+	failed(t, "another host", rig.Err(OpenSignIn(home(t, nil), SignInConfig{RefreshURL: "http://example.com/s3cret"})), "plain http")
 }
 
 func TestDue(t *testing.T) {
@@ -181,13 +175,10 @@ func TestRefresh(t *testing.T) {
 			rig.Must(t, os.Rename(path, filepath.Join(dir, "real.json")))
 			rig.Must(t, os.Symlink("real.json", path))
 			before := readJSON(t, path)
-			original, err := os.Stat(path)
-			rig.Must(t, err)
+			original := rig.Value(os.Stat(path))
 			s := open(t, dir, service)
 			if tt.forced {
-				if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
-					t.Fatalf("Unauthorized = %v, %v", retry, err)
-				}
+				rig.Is(t, fmt.Sprint(s.Unauthorized(t.Context())), "true <nil>", "Unauthorized")
 			}
 			want := http.Header{"Authorization": {"Bearer " + newToken}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
 			for range 2 {
@@ -195,9 +186,7 @@ func TestRefresh(t *testing.T) {
 			}
 
 			requests := service.requests()
-			if len(requests) != 1 {
-				t.Fatalf("%d refreshes, want 1", len(requests))
-			}
+			rig.Is(t, len(requests), 1, "refreshes")
 			r := requests[0]
 			wantBody := `{"client_id":"app_EMoamEEZ73f0CkXaXp7hrann","grant_type":"refresh_token","refresh_reason":"` + tt.reason + `","refresh_token":"ref"}`
 			if r.method+r.path != "POST/oauth/token" || r.body != wantBody || r.header.Get("Content-Type") != "application/json" ||
@@ -206,29 +195,18 @@ func TestRefresh(t *testing.T) {
 			}
 
 			after := readJSON(t, path)
-			last, err := time.Parse(time.RFC3339Nano, after["last_refresh"].(string))
-			if err != nil || time.Since(last) > time.Minute {
-				t.Errorf("last_refresh = %v", after["last_refresh"])
-			}
+			last := rig.Value(time.Parse(time.RFC3339Nano, after["last_refresh"].(string)))
+			rig.Is(t, time.Since(last) > time.Minute, false, "last_refresh = %v", last)
 			wantFile := before
 			wantFile["last_refresh"] = after["last_refresh"]
 			maps.Copy(wantFile["tokens"].(map[string]any), map[string]any{"access_token": newToken, "refresh_token": "ref2"})
 			rig.Same(t, "auth.json", wantFile, after)
-			info, err := os.Stat(path)
-			if err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("auth.json has mode %v, %v, want 0600", info.Mode(), err)
-			}
+			info := rig.Value(os.Stat(path))
+			rig.Is(t, info.Mode().Perm(), 0o600, "the mode of auth.json")
 			// A sandbox would not hide a new file in the place of the old one.
-			if !os.SameFile(original, info) {
-				t.Error("auth.json is another file")
-			}
-			entries, err := os.ReadDir(dir)
-			if err != nil || len(entries) != 2 {
-				t.Errorf("%d files in the folder, %v, want 2", len(entries), err)
-			}
-			if link, err := os.Readlink(path); err != nil || link != "real.json" {
-				t.Errorf("auth.json is no link any more: %v", err)
-			}
+			rig.Is(t, os.SameFile(original, info), true, "auth.json is the same file")
+			rig.Is(t, len(rig.Value(os.ReadDir(dir))), 2, "files in the folder")
+			rig.Is(t, fmt.Sprint(os.Readlink(path)), fmt.Sprint("real.json", nil), "the link auth.json")
 		})
 	}
 }
@@ -250,11 +228,7 @@ func TestRefreshOnce(t *testing.T) {
 		s := open(t, home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)}), service)
 		var wg sync.WaitGroup
 		for range 16 {
-			wg.Go(func() {
-				if err := f(s); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			})
+			wg.Go(func() { rig.Is(t, f(s), nil, "%s", name) })
 		}
 		wg.Wait()
 		rig.Is(t, len(service.requests()), 1, "%s: refreshes", name)
@@ -270,18 +244,14 @@ func TestRefreshByAnother(t *testing.T) {
 	theirs := accessToken(2 * time.Hour)
 	other := home(t, map[string]any{"tokens.access_token": theirs})
 	rig.Must(t, os.Rename(filepath.Join(other, "auth.json"), filepath.Join(dir, "auth.json")))
-	if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
-		t.Fatalf("Unauthorized = %v, %v", retry, err)
-	}
+	rig.Is(t, fmt.Sprint(s.Unauthorized(t.Context())), "true <nil>", "Unauthorized")
 	wantAuthorization(t, "of the other program", s, "Bearer "+theirs)
 	rig.Is(t, len(service.requests()), 0, "refreshes")
 	stranger := home(t, map[string]any{"tokens.account_id": "acct-2"})
 	rig.Must(t, os.Rename(filepath.Join(stranger, "auth.json"), filepath.Join(dir, "auth.json")))
 	fresh := open(t, home(t, nil), service).(*signIn)
 	fresh.path = filepath.Join(dir, "auth.json")
-	if _, err := fresh.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "another sign-in") {
-		t.Errorf("another account: error %v", err)
-	}
+	failed(t, "another account", rig.Err(fresh.Unauthorized(t.Context())), "another sign-in")
 }
 
 func TestRefreshFails(t *testing.T) {
@@ -322,14 +292,12 @@ func TestRefreshFails(t *testing.T) {
 				wantAuthorization(t, "the old token", s, "Bearer "+stale)
 			}
 			rig.Is(t, len(service.requests()), 1, "refreshes")
-			if !strings.Contains(log.String(), "cannot be refreshed") || strings.Contains(log.String(), "s3cret") {
-				t.Errorf("log: %s", log.String())
-			}
+			rig.Is(t, strings.Contains(log.String(), "cannot be refreshed"), true, "the log says so: %s", &log)
+			rig.Is(t, strings.Contains(log.String(), "s3cret"), false, "a secret is in the log")
 			retry, err := s.Unauthorized(t.Context())
-			if retry || err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") ||
-				errors.Is(err, ErrTemporary) != tt.temporary {
-				t.Errorf("Unauthorized = %v, %v, want an error with %q, temporary %v", retry, err, tt.wantErr, tt.temporary)
-			}
+			rig.Is(t, retry, false, "to be repeated")
+			failed(t, "Unauthorized", err, tt.wantErr)
+			rig.Is(t, errors.Is(err, ErrTemporary), tt.temporary, "%v is temporary", err)
 			rig.Is(t, len(service.requests()), 2, "refreshes after a 401")
 			rig.Same(t, "auth.json changed", before, readJSON(t, filepath.Join(dir, "auth.json")))
 		})
@@ -339,9 +307,6 @@ func TestRefreshFails(t *testing.T) {
 // TestRefreshUnsaved goes on with tokens that cannot be written.
 func TestRefreshUnsaved(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() == 0 {
-		t.Log("running as root: the folder is removed rather than made read-only")
-	}
 	dir := home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)})
 	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		rig.Check(t, os.RemoveAll(dir))
@@ -350,18 +315,13 @@ func TestRefreshUnsaved(t *testing.T) {
 	var log bytes.Buffer
 	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 	wantAuthorization(t, "the new token", s, "Bearer "+newToken)
-	if !strings.Contains(log.String(), "cannot be saved") {
-		t.Errorf("log: %s", log.String())
-	}
+	rig.Is(t, strings.Contains(log.String(), "cannot be saved"), true, "the log says why: %s", log.String())
 }
 
 func TestRefreshWithoutRefreshToken(t *testing.T) {
 	t.Parallel()
-	service := tokenService(t)
-	s := open(t, home(t, map[string]any{"tokens.refresh_token": nil}), service)
-	if _, err := s.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "sign in again") {
-		t.Errorf("Unauthorized: error %v", err)
-	}
+	s := open(t, home(t, map[string]any{"tokens.refresh_token": nil}), tokenService(t))
+	failed(t, "Unauthorized", rig.Err(s.Unauthorized(t.Context())), "sign in again")
 }
 
 func FuzzParseAuthFile(f *testing.F) {
@@ -373,20 +333,12 @@ func FuzzParseAuthFile(f *testing.F) {
 			return
 		}
 		fresh := &tokens{id: idToken, access: "new", refresh: "ref2", lastRefresh: time.Unix(1795177927, 0)}
-		encoded, err := file.encode(fresh)
-		if err != nil {
-			t.Fatalf("%q cannot be written: %v", data, err)
-		}
-		again, err := parseAuthFile(encoded)
-		if err != nil || again.signIn == nil {
-			t.Fatalf("%q became %q: %v", data, encoded, err)
-		}
-		if again.signIn.access != "new" || again.signIn.refresh != "ref2" || again.signIn.accountID != file.signIn.accountID {
-			t.Errorf("%q became %q", data, encoded)
-		}
-		if len(again.all) != len(file.all) || len(again.tokens) != len(file.tokens) {
-			t.Errorf("%q lost members: %q", data, encoded)
-		}
+		encoded := rig.Value(file.encode(fresh))
+		again := rig.Value(parseAuthFile(encoded))
+		got := again.signIn.access + " " + again.signIn.refresh + " " + again.signIn.accountID
+		rig.Is(t, got, "new ref2 "+file.signIn.accountID, "%q became %q", data, encoded)
+		members := fmt.Sprint(len(again.all), len(again.tokens))
+		rig.Is(t, members, fmt.Sprint(len(file.all), len(file.tokens)), "members of %q, once %q", encoded, data)
 	})
 }
 
@@ -397,14 +349,8 @@ func TestWriteAuthFile(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("before"), 0o640))
 	for _, text := range []string{"much longer than before", "short", ""} {
 		rig.Must(t, writeAuthFile(path, []byte(text)))
-		if got, err := os.ReadFile(path); string(got) != text || err != nil {
-			t.Errorf("the file holds %q, %v, want %q", got, err, text)
-		}
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), text, "the file")
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
-	}
-	if err := writeAuthFile(path+".missing", nil); err == nil {
-		t.Error("a file was made where there is none")
-	}
+	rig.Is(t, rig.Value(os.Stat(path)).Mode().Perm(), 0o600, "the mode")
+	rig.Is(t, writeAuthFile(path+".missing", nil) == nil, false, "a file was made where there is none")
 }

@@ -36,9 +36,7 @@ func wantHeaders(t *testing.T, what string, s TokenSource, want http.Header) {
 
 func wantAuthorization(t *testing.T, what string, s TokenSource, want string) {
 	t.Helper()
-	if got := headersOf(t, s).Get("Authorization"); got != want {
-		t.Errorf("%s: Authorization = %.40q, want %.40q", what, got, want)
-	}
+	rig.Is(t, headersOf(t, s).Get("Authorization"), want, "%s: Authorization", what)
 }
 
 // failed reports whether err is an error. The test fails unless the text of err has the words of says and
@@ -49,9 +47,7 @@ func failed(t *testing.T, what string, err error, says string) bool {
 		t.Errorf("%s: error %v, want one with %q", what, err, says)
 	}
 	for _, secret := range []string{"s3cr", "sk-secret", "tok1", "tok2"} {
-		if err != nil && strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: error %v tells a secret", what, err)
-		}
+		rig.Is(t, strings.Contains(fmt.Sprint(err), secret), false, "%s: a secret is told by %v", what, err)
 	}
 	return err != nil
 }
@@ -68,9 +64,6 @@ func TestBearer(t *testing.T) {
 		{"bearer of odd characters", `Bearer t"k,x:y;`, Bearer(`t"k,x:y;`)},
 	} {
 		wantHeaders(t, tt.name, tt.source, http.Header{"Authorization": {tt.want}})
-		if retry, err := tt.source.Unauthorized(t.Context()); retry || err != nil {
-			t.Errorf("%s: Unauthorized = %v, %v, want false, nil", tt.name, retry, err)
-		}
 	}
 }
 
@@ -79,15 +72,9 @@ func TestBearerThatFitsNoHeader(t *testing.T) {
 	for _, token := range []string{"", "secret one", "secret\n", "secret\r\nX: y", "sécret", "secret\x7f", "secret\x00", strings.Repeat("s", maxToken+1)} {
 		h := http.Header{}
 		err := Bearer(token).Authorize(t.Context(), h)
-		if err == nil || errors.Is(err, ErrTemporary) {
-			t.Errorf("Authorize with %.20q: error %v, want a final one", token, err)
-		}
-		if len(h) != 0 {
-			t.Errorf("Authorize with %.20q: headers %v, want none", token, h)
-		}
-		if err != nil && strings.Contains(err.Error(), "ecret") {
-			t.Errorf("Authorize with %.20q: error %q shows the token", token, err)
-		}
+		rig.Is(t, err != nil && !errors.Is(err, ErrTemporary), true, "Authorize with %.20q: the error %v is final", token, err)
+		rig.Is(t, len(h), 0, "headers of Authorize with %.20q", token)
+		rig.Is(t, strings.Contains(fmt.Sprint(err), "ecret"), false, "Authorize with %.20q shows the token: %v", token, err)
 	}
 }
 
@@ -127,9 +114,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		asJSON, _ := json.Marshal(v)
 		all := printed.String() + log.String() + string(asJSON)
 		for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("%d", []byte(secret)), fmt.Sprintf("%d", key[:4])} {
-			if strings.Contains(all, strings.Trim(form, "[]")) {
-				t.Errorf("%s shows %q:\n%s", name, form, all)
-			}
+			rig.Is(t, strings.Contains(all, strings.Trim(form, "[]")), false, "%s shows %q:\n%s", name, form, all)
 		}
 	}
 }
@@ -138,8 +123,6 @@ func TestUnauthorizedOfStaticSources(t *testing.T) {
 	t.Parallel()
 	_, key := testKeys(t)
 	for _, s := range []TokenSource{APIKey("k"), Bearer("t"), &Credentials{}, &identity{key: &key}} {
-		if retry, err := s.Unauthorized(context.Background()); retry || err != nil {
-			t.Errorf("%T: Unauthorized = %v, %v, want false, nil", s, retry, err)
-		}
+		rig.Is(t, fmt.Sprint(s.Unauthorized(context.Background())), "false <nil>", "%T: Unauthorized", s)
 	}
 }

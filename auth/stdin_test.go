@@ -69,15 +69,10 @@ func TestReadBearer(t *testing.T) {
 			wantAuthorization(t, tt.name, s, "Bearer "+tt.want)
 		}
 	}
-}
-
-func TestReadBearerInterrupted(t *testing.T) {
-	t.Parallel()
 	cause := errors.New("told to end")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	stdin := pipe(t, "", false)
-	rig.Is(t, rig.Err(ReadBearer(ctx, stdin)), cause, "ReadBearer: error")
+	rig.Is(t, rig.Err(ReadBearer(ctx, pipe(t, "", false))), cause, "interrupted")
 }
 
 func TestReadBearerOfFile(t *testing.T) {
@@ -86,12 +81,8 @@ func TestReadBearerOfFile(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("tok\n"), 0o600))
 	f := rig.Value(os.Open(path))
 	defer f.Close()
-	if s, err := ReadBearer(t.Context(), f); err != nil || headersOf(t, s).Get("Authorization") != "Bearer tok" {
-		t.Errorf("ReadBearer of a file: %v", err)
-	}
-	if _, err := ReadChatGPTToken(t.Context(), f, ""); err == nil || !strings.Contains(err.Error(), "pipe or socket") {
-		t.Errorf("ReadChatGPTToken of a file: error %v, want one that asks for a pipe", err)
-	}
+	wantAuthorization(t, "of a file", rig.Value(ReadBearer(t.Context(), f)), "Bearer tok")
+	failed(t, "ReadChatGPTToken of a file", rig.Err(ReadChatGPTToken(t.Context(), f, "")), "pipe or socket")
 }
 
 func TestReadChatGPTToken(t *testing.T) {
@@ -123,9 +114,7 @@ func TestReadChatGPTToken(t *testing.T) {
 			continue
 		}
 		wantHeaders(t, tt.name, s, tt.want)
-		if _, err := CheckBase("http://127.0.0.1", s); err == nil {
-			t.Error("CheckBase allows plain http, want https only")
-		}
+		rig.Is(t, rig.Err(CheckBase("http://127.0.0.1", s)) == nil, false, "CheckBase takes plain http")
 	}
 }
 
@@ -157,9 +146,7 @@ func TestLines(t *testing.T) {
 			got = append(got, string(line))
 		}
 		rig.Same(t, "lines", []string{"12345678\n", "\n", "ab\n", "1234567\n"}, got)
-		if err != errLineLong {
-			t.Errorf("end of lines: %v, want %v", err, errLineLong)
-		}
+		rig.Is(t, err, errLineLong, "the end of the lines")
 	}
 	l := &lines{r: iotest.ErrReader(net.ErrClosed), buf: make([]byte, 9)}
 	rig.Is(t, rig.Err(l.next()), net.ErrClosed, "next")

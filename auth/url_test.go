@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -47,8 +48,8 @@ func TestCheckURL(t *testing.T) {
 		{raw: "https://example.com\n/s3cret", wantErr: "not a URL"},
 	} {
 		u, err := checkURL(tt.raw)
-		if !failed(t, tt.raw, err, tt.wantErr) && u.String() != tt.want {
-			t.Errorf("CheckURL(%q) = %v, want %q", tt.raw, u, tt.want)
+		if !failed(t, tt.raw, err, tt.wantErr) {
+			rig.Is(t, u.String(), tt.want, "checkURL(%q)", tt.raw)
 		}
 	}
 }
@@ -72,8 +73,8 @@ func TestCheckBase(t *testing.T) {
 		{raw: "http://example.com/", wantErr: "plain http"},
 	} {
 		u, err := CheckBase(tt.raw, tt.tokens)
-		if !failed(t, tt.raw, err, tt.wantErr) && u.String() != tt.want {
-			t.Errorf("CheckBase(%q, %T) = %v, want %q", tt.raw, tt.tokens, u, tt.want)
+		if !failed(t, tt.raw, err, tt.wantErr) {
+			rig.Is(t, u.String(), tt.want, "CheckBase(%q, %T)", tt.raw, tt.tokens)
 		}
 	}
 }
@@ -84,11 +85,7 @@ func TestDirect(t *testing.T) {
 	direct := besideLoopback(func(*http.Request) (*url.URL, error) { return proxy, nil })
 	for host, want := range map[string]*url.URL{"LOCALHOST:1": nil, "localhost": nil, "[::1%25lo]:1": nil, "127.0.0.1:1": nil, "example.com": proxy} {
 		r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil))
-		if got, err := direct(r); got != want || err != nil {
-			t.Errorf("%s: proxy %v, %v, want %v", host, got, err, want)
-		}
+		rig.Is(t, fmt.Sprint(direct(r)), fmt.Sprint(want, nil), "%s: proxy", host)
 	}
-	if besideLoopback(nil) != nil {
-		t.Error("no proxy became one")
-	}
+	rig.Is(t, besideLoopback(nil) == nil, true, "without a proxy there is none")
 }

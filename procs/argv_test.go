@@ -31,9 +31,7 @@ func TestClipArgv(t *testing.T) {
 		size := 0
 		for _, arg := range got {
 			size += 16 + len(arg)
-			if !utf8.ValidString(arg) {
-				t.Errorf("%s: %q is cut inside a character", tt.name, arg)
-			}
+			rig.Is(t, utf8.ValidString(arg), true, "%s: %q ends with a whole character", tt.name, arg)
 		}
 		if size > keptArgv || cap(got) > keptArgv/16 {
 			t.Errorf("%s: %d bytes kept in %d places", tt.name, size, cap(got))
@@ -47,13 +45,10 @@ func TestArgvIsCopied(t *testing.T) {
 	t.Parallel()
 	argv := []string{"true", strings.Repeat("x", 100_000)}
 	p, _ := run(t, Spec{Argv: argv})
-	if got := p.Argv(); len(got) != 2 || len(got[1]) > keptArgv {
-		t.Errorf("%d bytes kept of the argument, want at most %d", len(got[1]), keptArgv)
-	}
+	rig.Is(t, len(p.Argv()), 2, "arguments")
+	rig.Is(t, max(len(p.Argv()[1]), keptArgv), keptArgv, "bytes kept of the argument, at most")
 	argv[0] = "changed"
-	if got := p.Argv()[0]; got != "true" {
-		t.Errorf("Argv()[0] = %q after the caller changed its slice", got)
-	}
+	rig.Is(t, p.Argv()[0], "true", "Argv()[0] after the caller changed its slice")
 }
 
 func TestTooLong(t *testing.T) {

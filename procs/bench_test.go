@@ -63,9 +63,7 @@ func BenchmarkFlood(b *testing.B) {
 				<-p.Done()
 				p.Close()
 			}
-			if total != tt.mb<<20*b.N {
-				b.Fatalf("%d bytes of output, want %d", total, tt.mb<<20*b.N)
-			}
+			rig.Is(b, total, tt.mb<<20*b.N, "bytes of output")
 			b.ReportMetric(float64(total)/float64(chunks), "B/chunk")
 		})
 	}

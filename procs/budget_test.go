@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -28,13 +29,9 @@ func TestBudgetOrder(t *testing.T) {
 	check := func(step string, want ...int) {
 		t.Helper()
 		for i, l := range []*log{first, second, third, live, writer} {
-			if got := len(l.read(0, nil).Chunks); got != want[i] {
-				t.Errorf("%s: log %d keeps %d chunks, want %d", step, i, got, want[i])
-			}
+			rig.Is(t, len(l.read(0, nil).Chunks), want[i], "%s: chunks that log %d keeps", step, i)
 		}
-		if used := b.Used(); used > b.Max {
-			t.Errorf("%s: %d bytes in use, want at most %d", step, used, b.Max)
-		}
+		rig.Is(t, max(b.Used(), b.Max), b.Max, "%s: bytes in use, at most", step)
 	}
 	write(first, 1)
 	write(second, 2)
@@ -57,9 +54,7 @@ func TestBudgetOrder(t *testing.T) {
 	for _, l := range []*log{first, second, live, writer} {
 		l.free()
 	}
-	if used := b.Used(); used != 0 || b.ended.Len() != 0 {
-		t.Errorf("%d bytes and %d logs after the end", used, b.ended.Len())
-	}
+	rig.Is(t, fmt.Sprint(b.Used(), b.ended.Len()), "0 0", "bytes and logs after the end")
 }
 
 func TestBudgetOfProcesses(t *testing.T) {

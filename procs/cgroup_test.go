@@ -49,8 +49,7 @@ func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 		t.Skip(err)
 	}
 	rig.Must(t, err)
-	group, err := os.Open(dir)
-	rig.Must(t, err)
+	group := rig.Value(os.Open(dir))
 	t.Cleanup(func() { removeCgroups(t, dir); _ = group.Close() })
 	cmd = exec.CommandContext(t.Context(), selfPath, append([]string{"cgroup"}, role...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
@@ -60,9 +59,7 @@ func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 // nothingIn fails if there are control groups in dir.
 func nothingIn(t rig.T, dir string) {
 	t.Helper()
-	if left := groupsIn(dir); len(left) != 0 {
-		t.Errorf("%q are left", left)
-	}
+	rig.Is(t, len(groupsIn(dir)), 0, "groups that are left")
 }
 
 // removeCgroups removes a control group with all below it.
@@ -99,14 +96,27 @@ func membersOf(dir string) []string {
 	return strings.Fields(string(list))
 }
 
+// newCgroup returns a control group of a process, and what it is one of.
+func newCgroup(t rig.T) (*Cgroups, *Cgroup) {
+	t.Helper()
+	c, err := NewCgroups(CgroupLimits{})
+	rig.Must(t, err)
+	group, err := c.New()
+	rig.Must(t, err)
+	return c, group
+}
+
+// commandIn returns a command that is born into a control group.
+func commandIn(group *Cgroup, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
+	return cmd
+}
+
 func runInCgroup(t *testing.T, role ...string) (out, dir string) {
 	t.Helper()
 	cmd, dir := inCgroup(t, role...)
-	printed, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, printed)
-	}
-	return string(printed), dir
+	return output(t, cmd), dir
 }
 
 // TestCgroupTerminate: a child that has left the session and group of a process
@@ -114,9 +124,7 @@ func runInCgroup(t *testing.T, role ...string) (out, dir string) {
 func TestCgroupTerminate(t *testing.T) {
 	t.Parallel()
 	out, dir := runInCgroup(t, "daemon")
-	if !strings.Contains(out, "terminated: 2 members, then 0\nclosed: 1 members, then 0\n") {
-		t.Error(out)
-	}
+	rig.Is(t, strings.Contains(out, "terminated: 2 members, then 0\nclosed: 1 members, then 0\n"), true, "all end, %s", out)
 	nothingIn(t, dir)
 }
 
@@ -165,17 +173,11 @@ func TestCgroupOldKernel(t *testing.T) {
 }
 
 func cgroupMembers(t rig.T) {
-	c, err := NewCgroups(CgroupLimits{})
-	rig.Must(t, err)
-	group, err := c.New()
-	rig.Must(t, err)
-	cmd := exec.Command("sh", "-c", "forks() { for i in 1 2 3 4 5 6 7 8; do sh -c 'while :; do true & wait; done' & done; wait; }; echo ready; forks")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
+	c, group := newCgroup(t)
+	cmd := commandIn(group, "sh", "-c", "forks() { for i in 1 2 3 4 5 6 7 8; do sh -c 'while :; do true & wait; done' & done; wait; }; echo ready; forks")
 	firstLine(t, cmd)
 	rig.Must(t, errors.Join(killMembers(group.dir.Name()), awaitEmpty(group.dir.Name(), maxCgroupWait)))
-	if err := cmd.Wait(); err == nil {
-		t.Fatalf("the first one was not killed")
-	}
+	rig.Is(t, cmd.Wait() == nil, false, "the first one was not killed")
 	fmt.Println("killed")
 	rig.Must(t, errors.Join(group.Close(), c.Close()))
 }
@@ -199,9 +201,7 @@ func controller(t *testing.T) string {
 		if err := writeCgroup(own, "cgroup.subtree_control", "+"+names[0]); err != nil {
 			t.Skip(err)
 		}
-		t.Cleanup(func() {
-			rig.Check(t, writeCgroup(own, "cgroup.subtree_control", "-"+names[0]))
-		})
+		t.Cleanup(func() { rig.Check(t, writeCgroup(own, "cgroup.subtree_control", "-"+names[0])) })
 	}
 	return names[0]
 }
@@ -210,13 +210,9 @@ func controller(t *testing.T) string {
 // has moved to make that possible.
 func TestCgroupEnable(t *testing.T) {
 	out, dir := runInCgroup(t, "enable", controller(t))
-	if !strings.Contains(out, "moved and enabled\n") {
-		t.Error(out)
-	}
+	rig.Is(t, strings.Contains(out, "moved and enabled\n"), true, "it is enabled, %s", out)
 	// The next agent removes the group.
-	if len(groupsIn(dir)) == 0 {
-		t.Fatal("there is nothing to be swept")
-	}
+	rig.Is(t, len(groupsIn(dir)) == 0, false, "there is nothing to be swept")
 	sweepCgroups(dir)
 	nothingIn(t, dir)
 }
@@ -231,14 +227,9 @@ func cgroupEnable(t rig.T) {
 	rig.Must(t, c.enable(dir, []string{name}))
 	group, err := c.New()
 	rig.Must(t, err)
-	enabled, err := os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers"))
-	rig.Must(t, err)
-	if strings.TrimSpace(string(enabled)) != name {
-		t.Fatalf("a group has %q, want %q", enabled, name)
-	}
-	if got := membersOf(filepath.Join(base.Name(), "agent")); len(got) != 1 || got[0] != strconv.Itoa(os.Getpid()) {
-		t.Fatalf("%q are in the agent's leaf", got)
-	}
+	enabled := rig.Value(os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers")))
+	rig.Is(t, strings.TrimSpace(string(enabled)), name, "controllers of a group")
+	rig.Same(t, "members of the agent's leaf", []string{strconv.Itoa(os.Getpid())}, membersOf(filepath.Join(base.Name(), "agent")))
 	fmt.Println("moved and enabled")
 	rig.Must(t, errors.Join(group.Close(), c.Close()))
 }
@@ -264,8 +255,7 @@ func cgroupLimits(t rig.T) {
 	}
 	group, err := c.New()
 	rig.Must(t, err)
-	cmd := exec.Command("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
+	cmd := commandIn(group, "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "fork") {
 		t.Fatalf("nine more could be started: %v %s", err, out)
 	}
@@ -278,8 +268,7 @@ func cgroupLimits(t rig.T) {
 func TestCgroupCrash(t *testing.T) {
 	t.Parallel()
 	cmd, dir := inCgroup(t, "crash")
-	daemon, err := strconv.Atoi(strings.TrimSpace(firstLine(t, cmd)))
-	rig.Must(t, err)
+	daemon := rig.Value(strconv.Atoi(strings.TrimSpace(firstLine(t, cmd))))
 	// While the agent lives its groups are not touched.
 	sweepCgroups(dir)
 	rig.Check(t, syscall.Kill(daemon, 0))
@@ -293,13 +282,9 @@ func TestCgroupCrash(t *testing.T) {
 }
 
 func cgroupCrash(t rig.T) {
-	c, err := NewCgroups(CgroupLimits{})
-	rig.Must(t, err)
-	group, err := c.New()
-	rig.Must(t, err)
-	cmd := exec.Command("setsid", "sh", "-c", "echo $$; exec sleep 60")
+	_, group := newCgroup(t)
+	cmd := commandIn(group, "setsid", "sh", "-c", "echo $$; exec sleep 60")
 	cmd.Stdout = os.Stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	rig.Must(t, cmd.Run())
 }
 
@@ -322,11 +307,8 @@ func TestCgroupNotDelegated(t *testing.T) {
 			t.Parallel()
 			cmd, dir := inCgroup(t, tt.role)
 			tt.attr(cmd.SysProcAttr)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			if !strings.HasPrefix(string(out), ErrNotDelegated.Error()) || !strings.Contains(string(out), tt.want) {
+			out := output(t, cmd)
+			if !strings.HasPrefix(out, ErrNotDelegated.Error()) || !strings.Contains(out, tt.want) {
 				t.Errorf("%s, want %q", out, tt.want)
 			}
 			nothingIn(t, dir)
@@ -373,9 +355,8 @@ func cgroupThreaded(t rig.T) {
 // not started, with a stage or without.
 func TestCgroupRefused(t *testing.T) {
 	t.Parallel()
-	if out, _ := runInCgroup(t, "refused"); out != "refused\nrefused: starting the sandbox\n" {
-		t.Error(out)
-	}
+	out, _ := runInCgroup(t, "refused")
+	rig.Is(t, out, "refused\nrefused: starting the sandbox\n", "out")
 }
 
 func cgroupRefused(t rig.T) {
@@ -408,9 +389,7 @@ func cgroupRefused(t rig.T) {
 // group.
 func TestCgroupStrangers(t *testing.T) {
 	out, dir := runInCgroup(t, "strangers", controller(t))
-	if !strings.Contains(out, "other processes in the agent's group") {
-		t.Error(out)
-	}
+	rig.Is(t, strings.Contains(out, "other processes in the agent's group"), true, "%q says why", out)
 	nothingIn(t, dir)
 }
 
@@ -424,8 +403,7 @@ func cgroupStrangers(t rig.T) {
 	rig.Must(t, err)
 	c := &Cgroups{base: base}
 	fmt.Println(c.enable(dir, []string{name}))
-	err = c.Close()
-	rig.Must(t, errors.Join(err, stranger.Process.Kill()))
+	rig.Must(t, errors.Join(c.Close(), stranger.Process.Kill()))
 }
 
 // TestCgroupClose: a group is removed when it is empty, and not before. Closing
@@ -439,20 +417,12 @@ func TestCgroupClose(t *testing.T) {
 }
 
 func cgroupClose(t rig.T) {
-	c, err := NewCgroups(CgroupLimits{})
-	rig.Must(t, err)
-	group, err := c.New()
-	rig.Must(t, err)
-	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
+	c, group := newCgroup(t)
+	cmd := commandIn(group, "sleep", "60")
 	rig.Must(t, cmd.Start())
-	if err := os.Remove(group.dir.Name()); !errors.Is(err, unix.EBUSY) {
-		t.Fatalf("removing a group with members: %v", err)
-	}
+	rig.Is(t, os.Remove(group.dir.Name()), error(unix.EBUSY), "removing a group with members")
 	rig.Must(t, errors.Join(group.Close(), group.Close(), c.Close()))
-	if err := cmd.Wait(); err == nil {
-		t.Fatalf("the member was not killed")
-	}
+	rig.Is(t, cmd.Wait() == nil, false, "the member was not killed")
 	fmt.Println("closed")
 }
 
@@ -480,9 +450,8 @@ func TestOwnCgroup(t *testing.T) {
 			rig.Must(t, os.WriteFile(dir+"/cgroup", []byte(tt.cgroup), 0o600))
 			rig.Must(t, os.WriteFile(dir+"/mountinfo", []byte(tt.mounts), 0o600))
 			got, err := ownCgroup(dir+"/cgroup", dir+"/mountinfo")
-			if got != tt.want || (err == nil) != (tt.want != "") || err != nil && !errors.Is(err, ErrNotDelegated) {
-				t.Errorf("got %q, %v, want %q", got, err, tt.want)
-			}
+			rig.Is(t, got, tt.want, "the group")
+			rig.Is(t, err, map[bool]error{true: ErrNotDelegated}[tt.want == ""], "the error")
 		})
 	}
 }
@@ -491,9 +460,7 @@ func TestCgroupLimitFiles(t *testing.T) {
 	t.Parallel()
 	values, controllers := CgroupLimits{PIDs: 4096, MemoryMax: 1 << 30, MemoryHigh: 1 << 29, CPUMax: "50000 100000"}.files()
 	rig.Is(t, fmt.Sprint(values, controllers), "map[cpu.max:50000 100000 memory.high:536870912 memory.max:1073741824 pids.max:4096] [pids memory cpu]", "the result")
-	if values, controllers := (CgroupLimits{}).files(); len(values)+len(controllers) != 0 {
-		t.Errorf("without limits: %v %v", values, controllers)
-	}
+	rig.Is(t, fmt.Sprint((CgroupLimits{}).files()), "map[] []", "without limits")
 }
 
 // TestCgroupEvents: waiting for a group that does not get empty has an end.

@@ -79,9 +79,7 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.role+"/"+tt.sig.String(), func(t *testing.T) {
 			t.Parallel()
 			agent := self(tt.role)
-			line := firstLine(t, agent)
-			pgid, err := strconv.Atoi(strings.Fields(line)[0])
-			rig.Must(t, err)
+			pgid := rig.Value(strconv.Atoi(strings.Fields(firstLine(t, agent))[0]))
 			rig.Must(t, agent.Process.Signal(tt.sig))
 			_ = agent.Wait() // it was killed
 			gone(t, pgid)
@@ -95,11 +93,8 @@ func TestGuardTable(t *testing.T) {
 	defer guard.Close()
 	value := func(p *Process) uint64 { return guard.slots[p.slot-1].Load() }
 
-	running, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
-	running.Begin()
-	if got := value(running); got != uint64(running.PID()) {
-		t.Errorf("slot of a running process is %#x, want its pid %#x", got, running.PID())
-	}
+	running, _ := begin(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
+	rig.Is(t, value(running), uint64(running.PID()), "the slot of a running process")
 	left, _ := run(t, Spec{Argv: sh("sleep 60 >/dev/null 2>&1 & exit 0"), Guard: guard})
 	if want := uint64(left.PID()) | left.group.known<<guardPID; value(left) != want || left.group.known == 0 {
 		t.Errorf("slot of a leaderless group is %#x, want %#x, reaped at %d", value(left), want, left.group.known)
@@ -109,13 +104,9 @@ func TestGuardTable(t *testing.T) {
 	rig.Is(t, guard.slots[slot-1].Load(), 0, "slot of a closed group")
 	ended, _ := run(t, Spec{Argv: []string{"true"}, Guard: guard})
 	rig.Is(t, ended.slot, 0, "an ended process without group keeps slot")
-	if _, err := Start(Spec{Argv: []string{"/no/such"}, Dir: "/", Guard: guard}); err == nil {
-		t.Error("a missing program was started")
-	}
+	rig.Is[error](t, rig.Err(Start(Spec{Argv: []string{"/no/such"}, Dir: "/", Guard: guard})), syscall.ENOENT, "a missing program")
 	next, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
-	if next.slot != slot || guard.used != 2 {
-		t.Errorf("slot %d of %d used, want the free one %d of 2", next.slot, guard.used, slot)
-	}
+	rig.Is(t, fmt.Sprint(next.slot, guard.used), fmt.Sprint(slot, 2), "the slot and how many are used")
 
 	// Close kills a process that is left.
 	rig.Must(t, guard.Close())
@@ -134,12 +125,8 @@ func TestGuardJobs(t *testing.T) {
 			job, escaped := openJobs(t, firstLine(t, agent))
 			rig.Must(t, agent.Process.Kill())
 			_ = agent.Wait() // it was killed
-			if !endsWithin(t, job, waitMs) {
-				t.Error("a job survived the agent")
-			}
-			if endsWithin(t, escaped, 0) {
-				t.Error("a process in a session of its own was killed")
-			}
+			rig.Is(t, endsWithin(t, job, waitMs), true, "the job has ended with the agent")
+			rig.Is(t, endsWithin(t, escaped, 0), false, "a process in a session of its own was killed")
 		})
 	}
 }
@@ -160,9 +147,7 @@ func TestGuardRestart(t *testing.T) {
 			rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
-	if killed != 1 {
-		t.Fatalf("%d processes are our guard, want 1", killed)
-	}
+	rig.Is(t, killed, 1, "processes that are our guard")
 	rig.Until(t, "the end of the guard is noticed", func() bool {
 		guard.mu.Lock()
 		defer guard.mu.Unlock()
@@ -192,7 +177,5 @@ func TestGuardMainSpares(t *testing.T) {
 		table = binary.NativeEndian.AppendUint64(table, v)
 	}
 	rig.Must(t, killGuarded(bytes.NewReader(table)))
-	if !p.Terminate() {
-		t.Error("a process was killed whose number the table gives to a dead leader")
-	}
+	rig.Is(t, p.Terminate(), true, "it was running, and not killed for the dead leader whose number the table gives")
 }

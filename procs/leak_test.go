@@ -10,11 +10,7 @@ import (
 
 // TestNoLeak is not parallel: it counts what the whole test process has.
 func TestNoLeak(t *testing.T) {
-	fds := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		rig.Must(t, err)
-		return len(entries)
-	}
+	fds := func() int { return len(rig.Value(os.ReadDir("/proc/self/fd"))) }
 	specs := []Spec{
 		{Argv: []string{"/bin/true"}},
 		{Argv: []string{"/bin/echo", "x"}, Stdin: true},
@@ -41,12 +37,8 @@ func TestNoLeak(t *testing.T) {
 	round()
 	fdsBefore, goroutinesBefore := fds(), runtime.NumGoroutine()
 	round()
-	if n := fds(); n > fdsBefore {
-		t.Errorf("%d descriptors, %d before", n, fdsBefore)
-	}
-	if n := runtime.NumGoroutine(); n > goroutinesBefore {
-		t.Errorf("%d goroutines, %d before", n, goroutinesBefore)
-	}
+	rig.Is(t, max(fds(), fdsBefore), fdsBefore, "descriptors, at most")
+	rig.Is(t, max(runtime.NumGoroutine(), goroutinesBefore), goroutinesBefore, "goroutines, at most")
 }
 
 // TestEndedHoldsNothing: an ended process that is kept for its output holds no
@@ -62,9 +54,7 @@ func TestEndedHoldsNothing(t *testing.T) {
 		ended()
 	}
 	after, _ := os.ReadDir("/proc/self/fd")
-	if len(after) > len(before) {
-		t.Errorf("20 ended processes hold %d descriptors", len(after)-len(before))
-	}
+	rig.Is(t, max(len(after), len(before)), len(before), "descriptors with 20 ended processes, at most")
 }
 
 // TestIdleMemory is not parallel: it measures memory.
@@ -75,16 +65,11 @@ func TestIdleMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	goroutines := runtime.NumGoroutine()
 	for range n {
-		p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Stdin: true, Dir: "/"})
-		p.Begin()
+		begin(t, Spec{Argv: []string{"sleep", "60"}, Stdin: true, Dir: "/"})
 	}
-	if got := runtime.NumGoroutine() - goroutines; got > 3*n {
-		t.Errorf("%d goroutines for %d processes, want at most 3 each", got, n)
-	}
+	rig.Is(t, max(runtime.NumGoroutine()-goroutines, 3*n), 3*n, "goroutines for %d processes, at most", n)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	used := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)
-	if used/n > 30<<10 {
-		t.Errorf("%d bytes for an idle process, want at most 30 KiB", used/n)
-	}
+	rig.Is(t, max(used/n, 30<<10), 30<<10, "bytes for an idle process, at most")
 }

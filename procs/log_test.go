@@ -2,6 +2,7 @@ package procs
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,44 +60,31 @@ func testRead(t *testing.T) {
 
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	t.Run("bytes", func(t *testing.T) {
-		t.Parallel()
-		l := &log{retain: 1000}
-		for i := range 100 {
-			l.add(Event{Kind: Output, Data: bytes.Repeat([]byte{byte(i)}, 300)})
-		}
-		s := l.read(0, nil)
-		if len(s.Chunks) != 3 || s.Chunks[0].Seq != 98 || s.Chunks[2].Data[0] != 99 {
-			t.Errorf("%d chunks kept, first %+v, want the last 3 of 100", len(s.Chunks), s.Chunks[0].Seq)
-		}
-	})
-	t.Run("chunks", func(t *testing.T) {
-		t.Parallel()
-		l := &log{retain: DefaultRetainBytes}
-		for range maxChunks + 10 {
-			l.add(Event{Kind: Output, Data: []byte("x")})
-		}
-		if s := l.read(0, nil); len(s.Chunks) != maxChunks || s.Chunks[0].Seq != 11 {
-			t.Errorf("%d chunks kept from %d on, want %d from 11 on", len(s.Chunks), s.Chunks[0].Seq, maxChunks)
-		}
-	})
-	t.Run("the newest always", func(t *testing.T) {
-		t.Parallel()
-		l := &log{retain: 1}
-		l.add(Event{Kind: Output, Data: []byte("old")})
-		l.add(Event{Kind: Output, Data: []byte("new")})
-		if s := l.read(0, nil); len(s.Chunks) != 1 || string(s.Chunks[0].Data) != "new" {
-			t.Errorf("kept %+v, want the newest chunk", s.Chunks)
-		}
-	})
+	for name, tt := range map[string]struct {
+		retain             int64
+		events, size, kept int
+	}{"bytes": {1000, 100, 300, 3}, "chunks": {DefaultRetainBytes, maxChunks + 10, 1, maxChunks}, "the newest always": {1, 2, 3, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &log{retain: tt.retain}
+			for i := range tt.events {
+				l.add(Event{Kind: Output, Data: bytes.Repeat([]byte{byte(i)}, tt.size)})
+			}
+			chunks := l.read(0, nil).Chunks
+			rig.Is(t, len(chunks), tt.kept, "chunks that are kept")
+			for i, c := range chunks { // the newest ones
+				n := tt.events - tt.kept + i
+				rig.Is(t, fmt.Sprint(c.Seq, c.Data[0]), fmt.Sprint(n+1, byte(n)), "number and data of chunk %d", i)
+			}
+		})
+	}
 }
 
 // TestChunksStay: a chunk that a reader was given does not change, though the
 // buffers of dropped chunks are used again.
 func TestChunksStay(t *testing.T) {
 	t.Parallel()
-	p, _ := launch(t, Spec{Argv: sh(`exec awk 'BEGIN { for (i = 0; ; i++) print i }'`), RetainBytes: 128 << 10})
-	p.Begin()
+	p, _ := begin(t, Spec{Argv: sh(`exec awk 'BEGIN { for (i = 0; ; i++) print i }'`), RetainBytes: 128 << 10})
 	type copied struct {
 		chunk Chunk
 		data  []byte
@@ -116,9 +104,7 @@ func TestChunksStay(t *testing.T) {
 		rig.Must(t, p.Wait(t.Context(), next-1))
 	}
 	for _, k := range kept {
-		if !bytes.Equal(k.chunk.Data, k.data) {
-			t.Fatalf("chunk %d changed after it was read", k.chunk.Seq)
-		}
+		rig.Same(t, fmt.Sprintf("chunk %d changed after it was read", k.chunk.Seq), k.data, k.chunk.Data)
 	}
 }
 
@@ -143,13 +129,9 @@ func TestLogModel(t *testing.T) {
 			if len(got.Chunks) != len(want) || len(want) > 0 && got.Chunks[0].Seq != want[0].Seq {
 				t.Fatalf("read(%d) of %d events: %d chunks, want %d", after, len(all), len(got.Chunks), len(want))
 			}
-			if l.budget.Used() != l.cost {
-				t.Fatalf("the budget counts %d bytes, the log %d", l.budget.Used(), l.cost)
-			}
+			rig.Is(t, l.budget.Used(), l.cost, "bytes that the budget counts")
 		}
 		l.free()
-		if used := l.budget.Used(); used != 0 {
-			t.Fatalf("%d bytes in use after the end", used)
-		}
+		rig.Is(t, l.budget.Used(), 0, "bytes in use after the end")
 	})
 }

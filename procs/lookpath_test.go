@@ -3,7 +3,6 @@ package procs
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,23 +55,12 @@ func TestSearch(t *testing.T) {
 			tried = append(tried, element)
 			return tt.exec[element]
 		})
-		if err != tt.want || !slices.Equal(tried, tt.tried) {
-			t.Errorf("%s: %v after %q, want %v after %q", tt.name, err, tried, tt.want, tt.tried)
-		}
+		rig.Is(t, err, tt.want, "%s", tt.name)
+		rig.Same(t, tt.name+": tried", tt.tried, tried)
 	}
-	here, err := os.Getwd()
-	rig.Must(t, err)
-	near, err := filepath.Rel(here, dir+"/b")
-	rig.Must(t, err)
+	near := rig.Value(filepath.Rel(rig.Value(os.Getwd()), dir+"/b"))
 	var found string
-	err = Search("prog", "", []string{"PATH=" + near}, func(path string) error {
-		found = path
-		return nil
-	})
-	if found != near+"/prog" || err != nil {
-		t.Errorf("in a relative element: %q, %v", found, err)
-	}
-	if err := Search("lookpath_test.go", "", []string{"PATH=/none:"}, nil); err != syscall.EACCES {
-		t.Errorf("in an empty element, by the name of this file: %v", err)
-	}
+	rig.Must(t, Search("prog", "", []string{"PATH=" + near}, func(path string) error { found = path; return nil }))
+	rig.Is(t, found, near+"/prog", "in a relative element")
+	rig.Is[error](t, Search("lookpath_test.go", "", []string{"PATH=/none:"}, nil), syscall.EACCES, "in an empty element, this file")
 }

@@ -43,9 +43,8 @@ func TestMain(m *testing.M) {
 	case "cgroup":
 		err = rig.Outside(context.Background(), cgroupRoles[os.Args[2]])
 	default:
-		if err := CloseOnExec(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+		if err = CloseOnExec(); err != nil {
+			break
 		}
 		if signal.Ignored(syscall.SIGINT) { // as in the background of a shell; children would ignore it too
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
@@ -71,6 +70,16 @@ func firstLine(t rig.T, cmd *exec.Cmd) string {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	rig.Must(t, err)
 	return line
+}
+
+// output runs a command that succeeds, and returns what it prints.
+func output(t rig.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
 }
 
 // selfPath is this binary, also if its file has been replaced since.

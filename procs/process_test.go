@@ -3,7 +3,7 @@ package procs
 import (
 	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -35,15 +33,11 @@ type recorder struct {
 func (r *recorder) sink(ev Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if want := uint64(len(r.events) + 1); ev.Seq != want {
-		r.t.Errorf("event %+v has number %d, want %d", ev.Kind, ev.Seq, want)
-	}
+	rig.Is(r.t, ev.Seq, uint64(len(r.events)+1), "the number of event %+v", ev.Kind)
 	if n := len(r.events); n > 0 && r.events[n-1].Kind == Closed {
 		r.t.Errorf("event %+v after Closed", ev)
 	}
-	if len(ev.Data) > chunkSize {
-		r.t.Errorf("chunk of %d bytes, want at most %d", len(ev.Data), chunkSize)
-	}
+	rig.Is(r.t, max(len(ev.Data), chunkSize), chunkSize, "bytes of a chunk, at most")
 	r.data = append(r.data, ev.Data...)
 	ev.Data = bytes.Clone(ev.Data)
 	r.events = append(r.events, ev)
@@ -91,20 +85,38 @@ func launch(t *testing.T, spec Spec) (*Process, *recorder) {
 		spec.Env = []string{"PATH=" + os.Getenv("PATH")}
 	}
 	p, err := Start(spec)
-	if err != nil {
-		t.Fatalf("Start(%q): %v", spec.Argv, err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { p.Close() })
+	return p, rec
+}
+
+// begin launches a process, and lets it speak.
+func begin(t *testing.T, spec Spec) (*Process, *recorder) {
+	t.Helper()
+	p, rec := launch(t, spec)
+	p.Begin()
 	return p, rec
 }
 
 // run launches a process and waits for its end.
 func run(t *testing.T, spec Spec) (*Process, *recorder) {
 	t.Helper()
-	p, rec := launch(t, spec)
-	p.Begin()
+	p, rec := begin(t, spec)
 	finish(t, p)
 	return p, rec
+}
+
+// awaitExit waits until the leader has exited and that was said.
+func awaitExit(t *testing.T, p *Process) {
+	t.Helper()
+	for exited, next := false, uint64(1); !exited; exited, _, _, next = p.State() {
+		rig.Must(t, p.Wait(t.Context(), next-1))
+	}
+}
+
+func exitCode(p *Process) int {
+	_, code, _, _ := p.State()
+	return code
 }
 
 // gate is a fifo: a script waits at it, by reading from path, until the test
@@ -177,24 +189,12 @@ func TestExitCode(t *testing.T) {
 			t.Run(tt.name+"/tty="+strconv.FormatBool(tty), func(t *testing.T) {
 				t.Parallel()
 				p, rec := run(t, Spec{Argv: sh(tt.script), TTY: tty})
-				exited, code, closed, next := p.State()
-				if !exited || code != tt.want || !closed || next != 3 {
-					t.Errorf("State() = %v, %d, %v, %d, want true, %d, true, 3", exited, code, closed, next, tt.want)
-				}
+				rig.Is(t, fmt.Sprint(p.State()), fmt.Sprint(true, tt.want, true, 3), "exited, code, closed and next")
 				rig.Is(t, rec.order(), "exited closed", "events")
-				if got := rec.events[0].ExitCode; got != tt.want {
-					t.Errorf("exit code %d in the event, want %d", got, tt.want)
-				}
+				rig.Is(t, rec.events[0].ExitCode, tt.want, "the exit code in the event")
 			})
 		}
 	}
-}
-
-func TestStreams(t *testing.T) {
-	t.Parallel()
-	_, rec := run(t, Spec{Argv: sh("echo out; echo err >&2; cat")})
-	rig.Is(t, rec.text(Stdout), "out\n", "stdout")
-	rig.Is(t, rec.text(Stderr), "err\n", "stderr")
 }
 
 func TestChildSetup(t *testing.T) {
@@ -218,20 +218,17 @@ func TestTerminalSize(t *testing.T) {
 	_, rec := run(t, Spec{Argv: sh("stty size"), TTY: true})
 	rig.Is(t, rec.text(PTY), "24 80\r\n", "size")
 
-	p, rec := launch(t, Spec{
+	p, rec := begin(t, Spec{
 		Argv: sh("trap 'stty size; exit' WINCH; stty size; while :; do sleep 0.02; done"),
 		TTY:  true, Size: Winsize{Rows: 3, Cols: 333},
 	})
-	p.Begin()
 	waitFor(t, p, "3 333\r\n")
 	rig.Must(t, p.Resize(Winsize{Rows: 50, Cols: 132}))
 	finish(t, p)
 	rig.Is(t, rec.text(PTY), "3 333\r\n50 132\r\n", "sizes")
 	rig.Check(t, p.Resize(Winsize{Rows: 1, Cols: 1}))
 	p, _ = run(t, Spec{Argv: []string{"true"}})
-	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != ErrNotTTY {
-		t.Errorf("Resize without a terminal: %v, want ErrNotTTY", err)
-	}
+	rig.Is(t, p.Resize(Winsize{Rows: 1, Cols: 1}), ErrNotTTY, "Resize without a terminal")
 }
 
 func TestLoginShell(t *testing.T) {
@@ -247,9 +244,8 @@ func TestLoginShell(t *testing.T) {
 		{"pipes", Spec{Env: []string{path}}, ""},
 	} {
 		tt.spec.Argv, tt.spec.LoginShell = []string{"sh", "-c", "env | grep -E '^(SHELL|TERM)='"}, "/bin/x"
-		if _, rec := run(t, tt.spec); rec.text(0) != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, rec.text(0), tt.want)
-		}
+		_, rec := run(t, tt.spec)
+		rig.Is(t, rec.text(0), tt.want, "%s", tt.name)
 	}
 }
 
@@ -262,18 +258,13 @@ func TestNothingBeforeBegin(t *testing.T) {
 		runtime.Gosched()
 	}
 	p.group.await()
-	if exited, _, _, next := p.State(); exited || next != 1 || len(rec.events) > 0 {
-		t.Errorf("before Begin: exited %v, next event %d, events %v", exited, next, rec.events)
-	}
-	if p.Terminate() {
-		t.Error("Terminate says that a process runs that has exited")
-	}
+	rig.Is(t, fmt.Sprint(p.State()), "false 0 false 1", "before Begin: exited, code, closed and next")
+	rig.Is(t, len(rec.events), 0, "events before Begin")
+	rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
 	p.Begin()
 	p.Begin()
 	finish(t, p)
-	if got := rec.order(); got != "output exited closed" || rec.text(0) != "hello\n" {
-		t.Errorf("events %q, output %q", got, rec.text(0))
-	}
+	rig.Is(t, rec.order()+": "+rec.text(0), "output exited closed: hello\n", "events and output")
 }
 
 // TestExitAfterOutput: what the leader wrote comes before its exit, however
@@ -288,14 +279,10 @@ func TestExitAfterOutput(t *testing.T) {
 			t.Parallel()
 			const size = 1 << 20
 			_, rec := run(t, Spec{Argv: sh("exec head -c 1048576 /dev/zero"), TTY: tt.tty})
-			if len(rec.data) != size || rec.order() != "output exited closed" {
-				t.Errorf("%d bytes, events %q, want %d, output exited closed", len(rec.data), rec.order(), size)
-			}
+			rig.Is(t, fmt.Sprint(len(rec.data), " ", rec.order()), fmt.Sprint(size, " output exited closed"), "bytes and events")
 			for range 64 {
 				_, rec := run(t, Spec{Argv: []string{"echo", "one line"}, TTY: tt.tty})
-				if got := strings.TrimSpace(rec.text(0)); got != "one line" || rec.order() != "output exited closed" {
-					t.Fatalf("output %q, events %q", got, rec.order())
-				}
+				rig.Is(t, rec.order()+": "+strings.TrimSpace(rec.text(0)), "output exited closed: one line", "events and output")
 			}
 		})
 	}
@@ -321,9 +308,8 @@ func TestSlowSinkLosesNothing(t *testing.T) {
 		rig.Until(t, "the leader has exited", func() bool { return !p.group.signal(0) })
 		open()
 		finish(t, p)
-		if n := strings.Count(rec.text(0), "\x00"); n != 10000 || rec.order() != "output exited closed" {
-			t.Errorf("tty %v: %d bytes, events %q, want 10000", tty, n, rec.order())
-		}
+		rig.Is(t, strings.Count(rec.text(0), "\x00"), 10000, "tty %v: bytes", tty)
+		rig.Is(t, rec.order(), "output exited closed", "tty %v: events", tty)
 	}
 }
 
@@ -332,29 +318,16 @@ func TestGrandchild(t *testing.T) {
 	t.Run("late output", func(t *testing.T) {
 		t.Parallel()
 		gate := newGate(t)
-		p, rec := launch(t, Spec{Argv: sh("echo first; (read x <" + gate.path + "; echo late) & exit 4")})
-		p.Begin()
-		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
-			rig.Must(t, p.Wait(t.Context(), after))
-			after++
-		}
+		p, rec := begin(t, Spec{Argv: sh("echo first; (read x <" + gate.path + "; echo late) & exit 4")})
+		awaitExit(t, p)
 		gate.open(t)
 		finish(t, p)
-		if got := rec.order(); got != "output exited output closed" || rec.text(0) != "first\nlate\n" {
-			t.Errorf("events %q, output %q", got, rec.text(0))
-		}
+		rig.Is(t, rec.order()+": "+rec.text(0), "output exited output closed: first\nlate\n", "events and output")
 	})
 	t.Run("endless output", func(t *testing.T) {
 		t.Parallel()
-		p, _ := launch(t, Spec{Argv: sh("cat /dev/zero & exit 0")})
-		p.Begin()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
-			rig.Must(t, p.Wait(ctx, after))
-			_, _, _, next := p.State()
-			after = next - 1
-		}
+		p, _ := begin(t, Spec{Argv: sh("cat /dev/zero & exit 0")})
+		awaitExit(t, p)
 		p.KillGroup()
 		finish(t, p)
 	})
@@ -380,61 +353,43 @@ func TestBlockedSink(t *testing.T) {
 	t.Cleanup(open)
 	p.Begin()
 	<-entered
-	if s := p.Read(0, nil); len(s.Chunks) == 0 || s.Exited {
-		t.Errorf("Read() = %d chunks, exited %v", len(s.Chunks), s.Exited)
-	}
+	s := p.Read(0, nil)
+	rig.Is(t, fmt.Sprint(len(s.Chunks) > 0, s.Exited), "true false", "Read: chunks, exited")
 	rig.Check(t, p.Wait(t.Context(), 0))
-	if status, err := p.Write(t.Context(), "1", make([]byte, 1<<17)); status != Accepted || err != nil {
-		t.Errorf("Write: %v, %v", status, err)
-	}
-	if _, _, _, next := p.State(); next > 3 {
-		t.Errorf("next event is %d while the first is not taken, want at most 3", next)
-	}
+	rig.Is(t, fmt.Sprint(p.Write(t.Context(), "1", make([]byte, 1<<17))), fmt.Sprint(Accepted, nil), "Write")
+	_, _, _, next := p.State()
+	rig.Is(t, max(next, 3), 3, "the next event while the first is not taken, at most")
 	p.Signal(syscall.SIGWINCH)
-	if !p.Terminate() {
-		t.Error("Terminate: not running")
-	}
+	rig.Is(t, p.Terminate(), true, "Terminate: running")
 	rig.Until(t, "the leader has exited", func() bool { return !p.group.signal(0) })
-	if p.Terminate() {
-		t.Error("Terminate after the exit: running")
-	}
+	rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
 	open()
 	finish(t, p)
-	if _, code, _, _ := p.State(); code != 137 {
-		t.Errorf("exit code %d, want 137", code)
-	}
+	rig.Is(t, exitCode(p), 137, "exit code")
 }
 
 func TestWait(t *testing.T) {
 	t.Parallel()
-	p, _ := launch(t, Spec{Argv: sh("read x; echo $x; read x; sleep 60 & exit 5"), Stdin: true})
-	p.Begin()
+	p, _ := begin(t, Spec{Argv: sh("read x; echo $x; read x; sleep 60 & exit 5"), Stdin: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := p.Wait(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Wait without output: %v", err)
-	}
+	rig.Is(t, p.Wait(ctx, 0), context.DeadlineExceeded, "Wait without output")
 	waited := make(chan error, 1)
 	go func() { waited <- p.Wait(t.Context(), 0) }()
 	p.TryWrite("1", []byte("a\n"))
 	rig.Must(t, <-waited)
-	if s := p.Read(0, nil); len(s.Chunks) != 1 || s.NextSeq != 2 {
-		t.Fatalf("Read(0) = %+v", s)
-	}
+	s := p.Read(0, nil)
+	rig.Is(t, fmt.Sprint(len(s.Chunks), s.NextSeq), "1 2", "Read(0): chunks, next")
 	p.TryWrite("2", []byte("b\n"))
 	rig.Must(t, p.Wait(t.Context(), 1))
 	want := Snapshot{NextSeq: 3, Exited: true, ExitCode: 5}
-	if diff := cmp.Diff(want, p.Read(1, nil)); diff != "" {
-		t.Fatalf("Read(1) after the exit (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "Read(1) after the exit", want, p.Read(1, nil))
 	// The exit is known already: only the close is news.
 	go func() { waited <- p.Wait(t.Context(), 2) }()
 	p.KillGroup()
 	rig.Must(t, <-waited)
 	want.NextSeq, want.Closed = 4, true
-	if diff := cmp.Diff(want, p.Read(2, nil)); diff != "" {
-		t.Fatalf("Read(2) after the close (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "Read(2) after the close", want, p.Read(2, nil))
 }
 
 func TestClose(t *testing.T) {
@@ -463,12 +418,9 @@ func TestClose(t *testing.T) {
 			}
 			all.Wait()
 			finish(t, p)
-			if err := syscall.Kill(p.PID(), 0); err != syscall.ESRCH {
-				t.Errorf("the leader is still there: %v", err)
-			}
-			if s := p.Read(0, nil); len(s.Chunks) > 0 || !s.Closed {
-				t.Errorf("after Close: %d chunks, closed %v", len(s.Chunks), s.Closed)
-			}
+			rig.Is(t, syscall.Kill(p.PID(), 0), error(syscall.ESRCH), "a signal to the leader")
+			s := p.Read(0, nil)
+			rig.Is(t, fmt.Sprint(len(s.Chunks), s.Closed), "0 true", "after Close: chunks, closed")
 			if status, err := p.TryWrite("x", []byte("x")); err == nil && status != StdinClosed {
 				t.Errorf("TryWrite after Close: %v", status)
 			}
@@ -484,7 +436,6 @@ func TestStartedProcess(t *testing.T) {
 	if at := p.StartedAt(); at.Before(before) || at.After(time.Now()) {
 		t.Errorf("started at %v, want after %v", at, before)
 	}
-	if diff := cmp.Diff(sh("echo $$"), p.Argv()); diff != "" || p.TTY() {
-		t.Errorf("TTY %v, argv (-want +got):\n%s", p.TTY(), diff)
-	}
+	rig.Same(t, "argv", sh("echo $$"), p.Argv())
+	rig.Is(t, p.TTY(), false, "TTY")
 }

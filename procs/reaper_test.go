@@ -20,9 +20,7 @@ func TestReaper(t *testing.T) {
 	t.Parallel()
 	t.Run("subreaper", func(t *testing.T) {
 		t.Parallel()
-		if out, err := self("reaping-agent", "subreaper").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		output(t, self("reaping-agent", "subreaper"))
 	})
 	t.Run("PID 1", func(t *testing.T) {
 		t.Parallel()
@@ -30,12 +28,7 @@ func TestReaper(t *testing.T) {
 		if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {
 			t.Skipf("no PID namespace here: unshare: %v: %s", err, out)
 		}
-		exe, err := os.Executable()
-		rig.Must(t, err)
-		cmd := exec.Command("unshare", append(unshare, exe, "reaping-agent", "init")...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		output(t, exec.Command("unshare", append(unshare, rig.Value(os.Executable()), "reaping-agent", "init")...))
 	})
 }
 
@@ -92,7 +85,7 @@ func reapingRound(reaper *Reaper, i int) error {
 	defer p.Close()
 	p.Begin()
 	<-p.Done()
-	if _, code, _, _ := p.State(); code != want {
+	if code := exitCode(p); code != want {
 		return fmt.Errorf("process %d: exit code %d, want %d", i, code, want)
 	}
 	if _, err := Start(Spec{Argv: []string{"/no/such/program"}, Dir: "/", Reaper: reaper}); err == nil ||
@@ -105,9 +98,7 @@ func reapingRound(reaper *Reaper, i int) error {
 // TestAbandoned: what a stage leaves that was killed is ended, and no other orphan.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
-	if out, err := self("abandoning-agent").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	output(t, self("abandoning-agent"))
 }
 
 // abandoningAgent runs a command that leaves a process, and then a stage that is
@@ -119,8 +110,7 @@ func abandoningAgent(t rig.T) {
 		return strings.Contains(string(line), mark)
 	})
 	defer reaper.Close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	rig.Must(t, err)
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))
 	defer unix.Close(pair[1])
 	stage := func(Program) (*Stage, error) {
 		script := "setsid sh -c 'sleep " + mark + " & sleep " + mark + "; :' & sleep " + mark + " & sleep 0.2; kill -9 $$"
@@ -140,9 +130,7 @@ func abandoningAgent(t rig.T) {
 	one.Begin()
 	<-one.Done()
 	<-other.Done()
-	if _, code, _, _ := one.State(); code != 137 {
-		t.Fatalf("the stage has ended with code %d", code)
-	}
+	rig.Is(t, exitCode(one), 137, "exit code of the stage")
 	rig.Until(t, "only the orphan of the command is left", func() bool {
 		left := Children()
 		if len(left) != 1 {
@@ -157,9 +145,7 @@ func abandoningAgent(t rig.T) {
 func TestNilReaper(t *testing.T) {
 	t.Parallel()
 	var r *Reaper
-	if pid, err := r.Fork(func() (int, error) { return 7, nil }); pid != 7 || err != nil {
-		t.Errorf("Fork = %d, %v", pid, err)
-	}
+	rig.Is(t, fmt.Sprint(r.Fork(func() (int, error) { return 7, nil })), "7 <nil>", "Fork")
 	r.Reaped(7)
 	r.Close()
 }

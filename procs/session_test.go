@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -44,13 +45,10 @@ func startJobs(mode string) error {
 func openJobs(t *testing.T, line string) (job, escaped int) {
 	t.Helper()
 	var pids [2]int
-	if _, err := fmt.Sscan(line, &pids[0], &pids[1]); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
+	rig.Must(t, rig.Err(fmt.Sscan(line, &pids[0], &pids[1])))
 	var fds [2]int
 	for i, pid := range pids {
-		fd, err := unix.PidfdOpen(pid, 0)
-		rig.Must(t, err)
+		fd := rig.Value(unix.PidfdOpen(pid, 0))
 		t.Cleanup(func() {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 			_ = unix.Close(fd)
@@ -58,6 +56,14 @@ func openJobs(t *testing.T, line string) (job, escaped int) {
 		fds[i] = fd
 	}
 	return fds[0], fds[1]
+}
+
+// jobsOf lets a process that runs startJobs begin, and opens its jobs.
+func jobsOf(t *testing.T, p *Process, rec *recorder) (job, escaped int) {
+	t.Helper()
+	p.Begin()
+	rig.Until(t, "the pids are printed", func() bool { return strings.Contains(rec.text(Stdout), "\n") })
+	return openJobs(t, rec.text(Stdout))
 }
 
 func TestKillSession(t *testing.T) {
@@ -77,34 +83,23 @@ func TestKillSession(t *testing.T) {
 			t.Parallel()
 			guard := testGuard()
 			defer guard.Close()
-			p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", tt.mode}, Guard: guard})
-			p.Begin()
-			waitFor(t, p, "\n")
-			job, escaped := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
+			p, rec := launch(t, Spec{Argv: []string{selfPath, "jobs", tt.mode}, Guard: guard})
+			job, escaped := jobsOf(t, p, rec)
 			if tt.mode == "exit" {
 				finish(t, p)
-				if p.Terminate() || endsWithin(t, job, 20) {
-					t.Fatal("Terminate of an ended process killed its job")
-				}
+				rig.Is(t, p.Terminate() || endsWithin(t, job, 20), false, "Terminate of an ended process killed its job")
 				p.group.mu.Lock()
 				if p.group.gone || p.group.pidfd != nil && p.group.empty {
 					t.Errorf("gone %v, empty %v, pidfd %v", p.group.gone, p.group.empty, p.group.pidfd)
 				}
 				p.group.mu.Unlock()
-				if p.slot == 0 {
-					t.Error("the guard does not know of the job any more")
-				}
+				rig.Is(t, p.slot == 0, false, "the guard does not know of the job any more")
 			}
 			tt.kill(p)
-			if !endsWithin(t, job, waitMs) {
-				t.Fatal("the job survived")
-			}
-			if endsWithin(t, escaped, 0) {
-				t.Error("a process in a session of its own was killed")
-			}
-			if _, left := p.group.claim(); left {
-				t.Error("the session would be looked for again")
-			}
+			rig.Is(t, endsWithin(t, job, waitMs), true, "the job has ended")
+			rig.Is(t, endsWithin(t, escaped, 0), false, "a process in a session of its own was killed")
+			_, left := p.group.claim()
+			rig.Is(t, left, false, "the session would be looked for again")
 		})
 	}
 }
@@ -114,21 +109,14 @@ func TestKillSession(t *testing.T) {
 // session proves that it does not.
 func TestStrangersSessionIsSpared(t *testing.T) {
 	t.Parallel()
-	p, _ := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})
-	p.Begin()
-	waitFor(t, p, "\n")
-	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
-	stat, err := linux.StatOf(p.PID())
-	rig.Must(t, err)
+	p, rec := launch(t, Spec{Argv: []string{selfPath, "jobs", "stay"}})
+	job, _ := jobsOf(t, p, rec)
+	stat := rig.Value(linux.StatOf(p.PID()))
 	born := uint64(stat.Number(linux.StatStart))
 	killSessions(map[int]uint64{p.PID(): born - 1})
-	if endsWithin(t, job, 20) {
-		t.Fatal("a member of a session was killed that is younger than our claim to its number")
-	}
+	rig.Is(t, endsWithin(t, job, 20), false, "a member of a session was killed that is younger than our claim to its number")
 	killSessions(map[int]uint64{p.PID(): born})
-	if !endsWithin(t, job, waitMs) {
-		t.Error("a member of a session survived whose leader has never changed")
-	}
+	rig.Is(t, endsWithin(t, job, waitMs), true, "the member of a session has ended whose leader has never changed")
 }
 
 // TestKillForkingSession: descendants that keep forking are all found.
@@ -150,9 +138,7 @@ func TestKillForkingSession(t *testing.T) {
 			if err != nil {
 				continue // the process has just ended
 			}
-			if !endsWithin(t, fd, waitMs) {
-				t.Errorf("process %d of the session survived", pid)
-			}
+			rig.Is(t, endsWithin(t, fd, waitMs), true, "process %d of the session has ended", pid)
 			_ = unix.Close(fd)
 		}
 	}
@@ -161,8 +147,7 @@ func TestKillForkingSession(t *testing.T) {
 func TestTicks(t *testing.T) {
 	t.Parallel()
 	before := ticks()
-	p, _ := launch(t, Spec{Argv: []string{"/bin/sleep", "60"}})
-	p.Begin()
+	p, _ := begin(t, Spec{Argv: []string{"/bin/sleep", "60"}})
 	stat, err := linux.StatOf(p.PID())
 	if start := uint64(stat.Number(linux.StatStart)); err != nil || start < before || start > ticks() {
 		t.Errorf("a process has started at %d, %v, want between %d and now", start, err, before)

@@ -26,10 +26,9 @@ func TestSignalGroup(t *testing.T) {
 		waitFor(t, p, "up")
 		p.Signal(syscall.SIGUSR1)
 		finish(t, p)
-		_, code, _, _ := p.State()
-		if out := rec.text(0); code != 7 || !strings.Contains(out, "child") || !strings.Contains(out, "leader") {
-			t.Errorf("tty %v: exit code %d, output %q", tty, code, out)
-		}
+		rig.Is(t, exitCode(p), 7, "tty %v: exit code", tty)
+		out := rec.text(0)
+		rig.Is(t, strings.Contains(out, "child") && strings.Contains(out, "leader"), true, "tty %v: both answer, %q", tty, out)
 		p.Signal(syscall.SIGUSR1) // does nothing: the leader has exited
 	}
 }
@@ -50,14 +49,8 @@ func TestKillGroup(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, rec := launch(t, Spec{Argv: sh(tt.script)})
-			p.Begin()
-			for after := uint64(0); ; after++ {
-				rig.Must(t, p.Wait(t.Context(), after))
-				if exited, _, _, _ := p.State(); exited {
-					break
-				}
-			}
+			p, rec := begin(t, Spec{Argv: sh(tt.script)})
+			awaitExit(t, p)
 			p.group.mu.Lock()
 			if !tt.pidfd {
 				p.group.closePidfdLocked()
@@ -70,22 +63,14 @@ func TestKillGroup(t *testing.T) {
 			case tt.pidfd && err != nil:
 				t.Errorf("probing the group of a reaped leader: %v", err)
 			}
-			child, err := strconv.Atoi(strings.TrimSpace(rec.text(Stdout)))
-			rig.Must(t, err)
-			pidfd, err := unix.PidfdOpen(child, 0)
-			rig.Must(t, err)
+			child := rig.Value(strconv.Atoi(strings.TrimSpace(rec.text(Stdout))))
+			pidfd := rig.Value(unix.PidfdOpen(child, 0))
 			defer unix.Close(pidfd)
 			p.Signal(syscall.SIGKILL)
-			if p.Terminate() {
-				t.Error("Terminate: running after the exit")
-			}
-			if endsWithin(t, pidfd, 20) {
-				t.Fatal("the child of an exited leader was killed by Signal or Terminate")
-			}
+			rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
+			rig.Is(t, endsWithin(t, pidfd, 20), false, "the child of an exited leader was killed by Signal or Terminate")
 			p.KillGroup()
-			if !endsWithin(t, pidfd, waitMs) {
-				t.Fatal("the child survived KillGroup")
-			}
+			rig.Is(t, endsWithin(t, pidfd, waitMs), true, "the child has ended")
 			finish(t, p)
 			p.KillGroup()
 		})
@@ -118,9 +103,7 @@ func TestReusedNumberIsSpared(t *testing.T) {
 	p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
 	stranger := &group{pid: p.PID(), reaped: true} // "reaped", no pidfd
 	stranger.kill()
-	if !p.Terminate() {
-		t.Error("a living leader was killed as the rest of a dead one's group")
-	}
+	rig.Is(t, p.Terminate(), true, "it was running, and not killed as the rest of a dead leader's group")
 }
 
 // TestZombiesHoldNothing: the zombies of a group do not keep its pidfd open. It is
@@ -130,9 +113,7 @@ func TestZombiesHoldNothing(t *testing.T) {
 	for _, how := range []string{"terminate", "signal"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			if out, err := self("zombies", how).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			output(t, self("zombies", how))
 		})
 	}
 }
@@ -160,8 +141,7 @@ func endWithZombies(t rig.T, how string) {
 		defer p.Close()
 		p.Begin()
 		rig.Must(t, p.Wait(t.Context(), 0))
-		child, err := strconv.Atoi(strings.TrimSpace(string(p.Read(0, nil).Chunks[0].Data)))
-		rig.Must(t, err)
+		child := rig.Value(strconv.Atoi(strings.TrimSpace(string(p.Read(0, nil).Chunks[0].Data))))
 		children = append(children, child)
 		p.group.mu.Lock()
 		kept = p.group.signalPidfdLocked(0) == nil
@@ -178,8 +158,7 @@ func endWithZombies(t rig.T, how string) {
 			t.Fatalf("%d pidfds are held for %d groups, which consist of zombies", n, processes)
 		}
 		for _, pid := range children {
-			_, err := syscall.Wait4(pid, nil, 0, nil)
-			rig.Must(t, err)
+			rig.Must(t, rig.Err(syscall.Wait4(pid, nil, 0, nil)))
 		}
 	}
 	rig.Until(t, "no pidfd is held but that of the guard", func() bool { return pidfds() <= 1 })

@@ -3,7 +3,6 @@ package procs
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,8 +17,7 @@ import (
 // leashEnds returns our end of a leash and that of a stage.
 func leashEnds(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	ends := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	rig.Must(t, unix.SetNonblock(ends[0], true))
 	return os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 }
@@ -45,7 +43,7 @@ func TestStageProgram(t *testing.T) {
 	t.Parallel()
 	arg0, calls := "zero", 0
 	var got Program
-	p, output := launch(t, Spec{
+	p, output := run(t, Spec{
 		Argv: []string{"no-such-program", "a"}, Arg0: &arg0, Dir: "/no/such/dir", Env: []string{"A=b"},
 		TTY: true, LoginShell: "/bin/login-shell",
 		Stage: func(program Program) (*Stage, error) {
@@ -53,19 +51,14 @@ func TestStageProgram(t *testing.T) {
 			return &Stage{Path: "/bin/sh", Argv: []string{"sh", "-c", "pwd; env; tty; : < /dev/tty"}, Env: []string{"STAGE=1"}}, nil
 		},
 	})
-	p.Begin()
-	finish(t, p)
 	if calls != 1 || !slices.Equal(got.Argv, []string{"no-such-program", "a"}) || got.Arg0 != &arg0 ||
 		!slices.Equal(got.Env, []string{"A=b", "SHELL=/bin/login-shell"}) || got.Dir != "/no/such/dir" || !got.TTY {
 		t.Errorf("%d calls, the last with %+v", calls, got)
 	}
-	if !slices.Equal(p.Argv(), got.Argv) {
-		t.Errorf("the command is shown as %q", p.Argv())
-	}
+	rig.Same(t, "the command is shown as", got.Argv, p.Argv())
 	out := output.text(PTY)
-	if !strings.Contains(out, "STAGE=1") || strings.Contains(out, "A=b") || !strings.Contains(out, "/dev/pts/") {
-		t.Errorf("the stage saw %q", out)
-	}
+	rig.Is(t, strings.Contains(out, "STAGE=1") && strings.Contains(out, "/dev/pts/"), true, "the stage saw its terminal: %q", out)
+	rig.Is(t, strings.Contains(out, "A=b"), false, "the stage saw the environment of the command: %q", out)
 	if !strings.Contains(out, "No such device") { // ENXIO
 		t.Errorf("the stage has a controlling terminal: %q", out)
 	}
@@ -106,13 +99,10 @@ func TestStageErrors(t *testing.T) {
 func TestStageFiles(t *testing.T) {
 	t.Parallel()
 	spec, stage := staged(t, "readlink /proc/$$/fd/3", 0)
-	extra, err := os.Open("/etc/passwd")
-	rig.Must(t, err)
+	extra := rig.Value(os.Open("/etc/passwd"))
 	stage.Argv[2] += " /proc/$$/fd/4; ls /proc/$$/fd"
 	stage.Files = append(stage.Files, extra)
-	p, output := launch(t, spec)
-	p.Begin()
-	finish(t, p)
+	_, output := run(t, spec)
 	lines := strings.Split(output.text(Stdout), "\n")
 	if !strings.HasPrefix(lines[0], "socket:") || !slices.Equal(lines[1:], []string{"/etc/passwd", "0", "1", "2", "3", "4", ""}) {
 		t.Errorf("descriptors: %q", lines)
@@ -129,9 +119,7 @@ func TestStageFlagsRefused(t *testing.T) {
 	spec, stage := staged(t, `echo "$# $1"`, 0)
 	stage.Argv = append(stage.Argv, "sh")
 	stage.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_SIGHAND // the kernel refuses CLONE_SIGHAND without CLONE_VM
-	p, output := launch(t, spec)
-	p.Begin()
-	finish(t, p)
+	_, output := run(t, spec)
 	rig.Is(t, output.text(Stdout), "1 invalid argument\n", "out")
 }
 
@@ -140,23 +128,18 @@ func TestStageFlagsRefused(t *testing.T) {
 func TestStageKeepsSignals(t *testing.T) {
 	t.Parallel()
 	for _, ready := range []string{"printf x >&3", "exec 3>&-"} {
-		dir := t.TempDir()
-		fifo := filepath.Join(dir, "fifo")
-		rig.Must(t, unix.Mkfifo(fifo, 0o600))
-		spec, _ := staged(t, "read go < "+fifo+"; trap 'echo one' USR1; trap 'echo two; exit 3' USR2; "+ready+"; while :; do sleep 0.01; done", 0)
-		p, output := launch(t, spec)
-		p.Begin()
+		gate := newGate(t)
+		spec, _ := staged(t, "read go < "+gate.path+"; trap 'echo one' USR1; trap 'echo two; exit 3' USR2; "+ready+"; while :; do sleep 0.01; done", 0)
+		p, output := begin(t, spec)
 		for _, sig := range []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGUSR1} {
 			p.Signal(sig)
 		}
-		rig.Must(t, os.WriteFile(fifo, []byte("\n"), 0))
+		gate.open(t)
 		finish(t, p)
 		if out := output.text(Stdout); strings.Count(out, "one") > 1 || !strings.HasSuffix(out, "two\n") {
 			t.Errorf("%s: %q", ready, out)
 		}
-		if _, code, _, _ := p.State(); code != 3 {
-			t.Errorf("%s: code %d", ready, code)
-		}
+		rig.Is(t, exitCode(p), 3, "%s: code", ready)
 	}
 }
 
@@ -166,11 +149,7 @@ func TestStageGrace(t *testing.T) {
 	t.Parallel()
 	const heeds, ignores = "printf x >&3; echo up; cat <&3; exit 5", "printf x >&3; echo up; sleep 1000"
 	ends := map[string]func(*Process){
-		"Terminate": func(p *Process) {
-			if !p.Terminate() {
-				t.Error("it was not running")
-			}
-		},
+		"Terminate":  func(p *Process) { rig.Is(t, p.Terminate(), true, "it was running") },
 		"Signal":     func(p *Process) { p.Signal(syscall.SIGKILL) },
 		"KillGroup":  func(p *Process) { p.KillGroup() },
 		"KillGroups": func(p *Process) { KillGroups(p) },
@@ -187,22 +166,17 @@ func TestStageGrace(t *testing.T) {
 			{"has no time", heeds, 0, 137},
 		} {
 			spec, _ := staged(t, tt.script, tt.grace)
-			p, _ := launch(t, spec)
-			p.Begin()
+			p, _ := begin(t, spec)
 			waitFor(t, p, "up\n")
 			end(p)
 			finish(t, p)
-			if _, code, _, _ := p.State(); code != tt.want {
-				t.Errorf("%s, a stage that %s: code %d, want %d", name, tt.name, code, tt.want)
-			}
+			rig.Is(t, exitCode(p), tt.want, "%s, a stage that %s: code", name, tt.name)
 		}
 	}
 	spec, _ := staged(t, heeds, time.Hour)
-	p, _ := launch(t, spec)
-	p.Begin()
+	p, _ := begin(t, spec)
 	waitFor(t, p, "up\n")
 	begun := time.Now()
-	if err := p.Close(); err != nil || time.Since(begun) > time.Hour/2 {
-		t.Errorf("Close: %v after %v", err, time.Since(begun))
-	}
+	rig.Check(t, p.Close())
+	rig.Is(t, max(time.Since(begun), time.Hour/2), time.Hour/2, "Close takes, at most")
 }

@@ -18,27 +18,20 @@ import (
 func answers(t *testing.T, want WriteStatus, wantErr error) func(WriteStatus, error) {
 	return func(status WriteStatus, err error) {
 		t.Helper()
-		if status != want || err != wantErr {
-			t.Errorf("%v, %v, want %v, %v", status, err, want, wantErr)
-		}
+		rig.Is(t, fmt.Sprint(status, " ", err), fmt.Sprint(want, " ", wantErr), "answer")
 	}
 }
 
 func TestWriteOrder(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		spec Spec
-		end  string
-	}{
-		{"pipe", Spec{Argv: sh("exec sha256sum"), Stdin: true}, ""},
-		{"pty", Spec{Argv: sh("stty raw -echo; echo ready; head -c 3000000 | sha256sum"), TTY: true}, ""},
+	for name, spec := range map[string]Spec{
+		"pipe": {Argv: sh("exec sha256sum"), Stdin: true},
+		"pty":  {Argv: sh("stty raw -echo; echo ready; head -c 3000000 | sha256sum"), TTY: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, rec := launch(t, tt.spec)
-			p.Begin()
-			if tt.spec.TTY {
+			p, rec := begin(t, spec)
+			if spec.TTY {
 				waitFor(t, p, "ready")
 			}
 			hash := sha256.New()
@@ -48,13 +41,12 @@ func TestWriteOrder(t *testing.T) {
 				answers(t, Accepted, nil)(p.Write(t.Context(), strconv.Itoa(i), data))
 				clear(data) // after the write the caller may use data again
 			}
-			if !tt.spec.TTY {
+			if !spec.TTY {
 				answers(t, Accepted, nil)(p.CloseStdin())
 			}
 			finish(t, p)
-			if want := fmt.Sprintf("%x", hash.Sum(nil)); !strings.Contains(rec.text(0), want) {
-				t.Errorf("the child read something else: %q, want %s", rec.text(0), want)
-			}
+			sum := fmt.Sprintf("%x", hash.Sum(nil))
+			rig.Is(t, strings.Contains(rec.text(0), sum), true, "%q is the sum %s", rec.text(0), sum)
 		})
 	}
 }
@@ -66,76 +58,49 @@ func TestWriteStatus(t *testing.T) {
 		status WriteStatus
 		err    error
 	}
-	check := func(t *testing.T, p *Process, step string, writes ...write) {
+	check := func(t *testing.T, p *Process, writes ...write) {
 		t.Helper()
 		for _, w := range writes {
-			if status, err := p.TryWrite(w.id, []byte("x\n")); status != w.status || err != w.err {
-				t.Errorf("%s: TryWrite(%q) = %v, %v, want %v, %v", step, w.id, status, err, w.status, w.err)
-			}
-			if status, err := p.Write(t.Context(), w.id, []byte("x\n")); status != w.status || err != w.err {
-				t.Errorf("%s: Write(%q) = %v, %v, want %v, %v", step, w.id, status, err, w.status, w.err)
-			}
+			answers(t, w.status, w.err)(p.TryWrite(w.id, []byte("x\n")))
+			answers(t, w.status, w.err)(p.Write(t.Context(), w.id, []byte("x\n")))
 		}
 	}
-	t.Run("no stdin", func(t *testing.T) {
-		t.Parallel()
-		p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
-		check(t, p, "running", write{"a", StdinClosed, nil})
-		answers(t, StdinClosed, nil)(p.CloseStdin())
-		p.Close()
-		check(t, p, "closed", write{"a", StdinClosed, nil})
-	})
 	t.Run("pipe", func(t *testing.T) {
 		t.Parallel()
-		p, rec := launch(t, Spec{Argv: []string{"cat"}, Stdin: true})
-		p.Begin()
-		check(t, p, "running", write{"a", Accepted, nil}, write{"", Accepted, nil})
+		p, rec := begin(t, Spec{Argv: []string{"cat"}, Stdin: true})
+		check(t, p, write{"a", Accepted, nil}, write{"", Accepted, nil})
 		answers(t, Accepted, nil)(p.CloseStdin())
 		answers(t, StdinClosed, nil)(p.CloseStdin())
-		check(t, p, "stdin closed", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
+		check(t, p, write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
 		finish(t, p)
-		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
+		check(t, p, write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
 		rig.Is(t, rec.text(0), "x\nx\n", "the child read")
-	})
-	t.Run("exited", func(t *testing.T) {
-		t.Parallel()
-		p, _ := launch(t, Spec{Argv: sh("read x"), Stdin: true})
-		p.Begin()
-		check(t, p, "running", write{"a", Accepted, nil})
-		finish(t, p)
-		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
-		answers(t, StdinClosed, nil)(p.CloseStdin())
 	})
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
-		p, rec := launch(t, Spec{Argv: []string{"cat"}, TTY: true})
-		p.Begin()
-		check(t, p, "running", write{"a", Accepted, nil})
+		p, rec := begin(t, Spec{Argv: []string{"cat"}, TTY: true})
+		check(t, p, write{"a", Accepted, nil})
 		answers(t, 0, ErrTTY)(p.CloseStdin())
 		p.TryWrite("end", []byte{4})
 		finish(t, p)
-		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
+		check(t, p, write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
 		rig.Is(t, rec.text(PTY), "x\r\nx\r\n", "output")
 	})
 	t.Run("child closed its stdin", func(t *testing.T) {
 		t.Parallel()
-		p, _ := launch(t, Spec{Argv: sh("exec 0<&-; echo shut; sleep 60"), Stdin: true})
-		p.Begin()
+		p, _ := begin(t, Spec{Argv: sh("exec 0<&-; echo shut; sleep 60"), Stdin: true})
 		waitFor(t, p, "shut")
-		check(t, p, "shut", write{"a", Accepted, nil}, write{"b", Accepted, nil})
+		check(t, p, write{"a", Accepted, nil}, write{"b", Accepted, nil})
 	})
 }
 
 func TestInterruptByTerminal(t *testing.T) {
 	t.Parallel()
-	p, _ := launch(t, Spec{Argv: sh("echo up; exec sleep 60"), TTY: true})
-	p.Begin()
+	p, _ := begin(t, Spec{Argv: sh("echo up; exec sleep 60"), TTY: true})
 	waitFor(t, p, "up")
 	p.TryWrite("1", []byte{3})
 	finish(t, p)
-	if _, code, _, _ := p.State(); code != 130 {
-		t.Errorf("exit code %d after ^C, want 130", code)
-	}
+	rig.Is(t, exitCode(p), 130, "exit code after ^C")
 }
 
 // fillStdin writes until a write would have to wait, and returns how much was
@@ -165,12 +130,10 @@ func someWait(t *testing.T, p *Process, writes int) {
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	blocked := func(t *testing.T, script string) (*Process, chan error) {
-		p, _ := launch(t, Spec{Argv: sh(script), Stdin: true})
-		p.Begin()
+		p, _ := begin(t, Spec{Argv: sh(script), Stdin: true})
 		// Taken is what fits into the pipe and the queue.
-		if n := fillStdin(t, p); n < 17 || n > 18 {
-			t.Errorf("%d writes of 64 KiB fitted, want 17 or 18", n)
-		}
+		n := fillStdin(t, p)
+		rig.Is(t, min(max(n, 17), 18), n, "writes of 64 KiB that fitted")
 		done := make(chan error, 1)
 		go func() {
 			status, err := p.Write(t.Context(), "waits", make([]byte, 2<<20))
@@ -180,9 +143,7 @@ func TestFullQueue(t *testing.T) {
 			done <- err
 		}()
 		someWait(t, p, 1)
-		if len(done) > 0 {
-			t.Fatalf("a write to a full queue did not wait: %v", <-done)
-		}
+		rig.Is(t, len(done), 0, "writes to a full queue that did not wait")
 		return p, done
 	}
 	t.Run("context", func(t *testing.T) {
@@ -192,36 +153,27 @@ func TestFullQueue(t *testing.T) {
 		defer cancel()
 		rig.Is(t, rig.Err(p.Write(ctx, "z", []byte("z"))), context.DeadlineExceeded, "Write")
 	})
-	t.Run("room", func(t *testing.T) {
-		t.Parallel()
-		gate := newGate(t)
-		_, done := blocked(t, "read x <"+gate.path+"; exec cat >/dev/null")
-		gate.open(t)
-		rig.Check(t, <-done)
-	})
-	t.Run("exit", func(t *testing.T) {
-		t.Parallel()
-		p, done := blocked(t, "sleep 60")
-		p.Terminate()
-		rig.Check(t, <-done)
-	})
-	t.Run("close", func(t *testing.T) {
-		t.Parallel()
-		p, done := blocked(t, "sleep 60")
-		p.Close()
-		rig.Check(t, <-done)
-	})
-	t.Run("exit of a leader whose child keeps stdin", func(t *testing.T) {
-		t.Parallel()
-		gate := newGate(t)
-		_, done := blocked(t, "sleep 60 <&0 & read x <"+gate.path)
-		gate.open(t)
-		rig.Check(t, <-done)
-	})
+	for name, tt := range map[string]struct {
+		script string // GATE is where it waits
+		then   func(t *testing.T, p *Process, gate gate)
+	}{
+		"room":  {"read x <GATE; exec cat >/dev/null", func(t *testing.T, _ *Process, gate gate) { gate.open(t) }},
+		"exit":  {"sleep 60", func(_ *testing.T, p *Process, _ gate) { p.Terminate() }},
+		"close": {"sleep 60", func(_ *testing.T, p *Process, _ gate) { p.Close() }},
+		"exit of a leader whose child keeps stdin": {"sleep 60 <&0 & read x <GATE",
+			func(t *testing.T, _ *Process, gate gate) { gate.open(t) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := newGate(t)
+			p, done := blocked(t, strings.Replace(tt.script, "GATE", gate.path, 1))
+			tt.then(t, p, gate)
+			rig.Check(t, <-done)
+		})
+	}
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
-		p, _ := launch(t, Spec{Argv: sh("stty raw -echo; echo ready; exec sleep 60"), TTY: true})
-		p.Begin()
+		p, _ := begin(t, Spec{Argv: sh("stty raw -echo; echo ready; exec sleep 60"), TTY: true})
 		waitFor(t, p, "ready")
 		fillStdin(t, p)
 		p.Terminate()
@@ -255,28 +207,20 @@ func TestLongWrite(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
-		go func() {
-			_, err := p.Write(ctx, "long", long)
-			done <- err
-		}()
+		go func() { done <- rig.Err(p.Write(ctx, "long", long)) }()
 		someWait(t, p, 1)
 		cancel()
-		if err := <-done; err != context.Canceled {
-			t.Fatalf("Write: %v, want the end of its context", err)
-		}
+		rig.Is(t, <-done, context.Canceled, "Write")
 	}
 	reader := func(t *testing.T) (p *Process, rec *recorder, read func()) {
 		gate := newGate(t)
-		p, rec = launch(t, Spec{Argv: sh("read x <" + gate.path + "; exec sha256sum"), Stdin: true})
-		p.Begin()
+		p, rec = begin(t, Spec{Argv: sh("read x <" + gate.path + "; exec sha256sum"), Stdin: true})
 		return p, rec, func() { gate.open(t) }
 	}
 	check := func(t *testing.T, p *Process, rec *recorder) {
 		t.Helper()
 		finish(t, p)
-		if got := rec.text(Stdout); !strings.HasPrefix(got, want) {
-			t.Errorf("the child read something else: %q, want %s", got, want)
-		}
+		rig.Is(t, strings.TrimSuffix(rec.text(Stdout), "  -\n"), want, "the sum of what the child has read")
 	}
 
 	t.Run("waits", func(t *testing.T) {
@@ -334,9 +278,7 @@ func TestLongWrite(t *testing.T) {
 		// connection yet.
 		var both sync.WaitGroup
 		for range 2 {
-			both.Go(func() {
-				answers(t, Accepted, nil)(p.Write(t.Context(), "long", long))
-			})
+			both.Go(func() { answers(t, Accepted, nil)(p.Write(t.Context(), "long", long)) })
 		}
 		read()
 		both.Wait()
@@ -357,8 +299,7 @@ func TestLongWrite(t *testing.T) {
 	})
 	t.Run("the child closes its stdin", func(t *testing.T) {
 		t.Parallel()
-		p, _ := launch(t, Spec{Argv: sh("exec 0<&-; sleep 60"), Stdin: true})
-		p.Begin()
+		p, _ := begin(t, Spec{Argv: sh("exec 0<&-; sleep 60"), Stdin: true})
 		answers(t, Accepted, nil)(p.Write(t.Context(), "long", long))
 		answers(t, Accepted, nil)(p.TryWrite("longer", long))
 	})
@@ -376,7 +317,5 @@ func TestSeenIDs(t *testing.T) {
 	}{{0, false}, {2*maxSeen - 1, false}, {2 * maxSeen, true}, {3*maxSeen - 1, true}, {3 * maxSeen, false}} {
 		rig.Is(t, s.has(keyOf(strconv.Itoa(tt.id))), tt.want, "after %d ids %d is known", 3*maxSeen, tt.id)
 	}
-	if len(s.known) != maxSeen || len(s.ring) != maxSeen {
-		t.Errorf("%d and %d ids remembered, want %d", len(s.known), len(s.ring), maxSeen)
-	}
+	rig.Is(t, fmt.Sprint(len(s.known), len(s.ring)), fmt.Sprint(maxSeen, maxSeen), "ids that are remembered")
 }

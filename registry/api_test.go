@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -69,8 +70,7 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	t.Helper()
 	text, ok := body.(string)
 	if !ok {
-		encoded := rig.Value(json.Marshal(body))
-		text = string(encoded)
+		text = string(rig.Value(json.Marshal(body)))
 	}
 	status, _, answer = s.do(t, http.MethodPost, path, text, http.Header{"Authorization": {authorization}})
 	var failure wire.Error
@@ -81,6 +81,15 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	}
 	return status, failure.Error.Code, answer
 }
+
+// refusal is the status and the error code of the answer to a principal.
+func (s *testServer) refusal(t testing.TB, key, path string, body any) string {
+	t.Helper()
+	status, code, _ := s.post(t, "Bearer "+key, wire.PathPrefix+path, body)
+	return fmt.Sprint(status, " ", code)
+}
+
+func statusOf[A, B any](status int, _ A, _ B) int { return status }
 
 // do sends a request, to the host that the header names if it does.
 func (s *testServer) do(t testing.TB, method, path, body string, header http.Header) (int, http.Header, []byte) {
@@ -99,9 +108,7 @@ func (s *testServer) do(t testing.TB, method, path, body string, header http.Hea
 func (s *testServer) wantStatus(t testing.TB, method, path string, want int) (answer []byte) {
 	t.Helper()
 	status, _, answer := s.do(t, method, path, "", nil)
-	if status != want {
-		t.Errorf("%s %s: %d, want %d: %s", method, path, status, want, answer)
-	}
+	rig.Is(t, status, want, "%s %s: %s", method, path, answer)
 	return answer
 }
 
@@ -123,9 +130,7 @@ func mustPost[T any](t testing.TB, s *testServer, key, path string, body any) (a
 func (s *testServer) mustRegister(t testing.TB, key, environmentID string, public *wire.PublicKey) (id, link string) {
 	t.Helper()
 	answer := mustPost[wire.RegisterResponse](t, s, key, environmentID+wire.PathRegister, registerBody(public))
-	if *answer.EnvironmentID != environmentID || *answer.SecurityProfile != wire.SecurityProfile {
-		t.Fatalf("answer is %+v", answer)
-	}
+	rig.Is(t, *answer.EnvironmentID+" "+*answer.SecurityProfile, environmentID+" "+wire.SecurityProfile, "environment and profile")
 	return *answer.ExecutorRegistrationID, *answer.URL
 }
 
@@ -157,42 +162,37 @@ func TestConversation(t *testing.T) {
 	executorKey, harnessKey := storetest.Key(t), storetest.Key(t)
 
 	id, link := one.mustRegister(t, executor, "env-1", executorKey)
-	if !strings.HasPrefix(link, strings.Replace(one.url, "http", "ws", 1)+ticket.RendezvousPath) {
-		t.Errorf("the executor's URL does not lead back to where it came from")
+	leads := func(link, base string) url.Values {
+		t.Helper()
+		at, query, _ := strings.Cut(link, "?")
+		rig.Is(t, at, base+ticket.RendezvousPath, "where the URL leads")
+		return rig.Value(url.ParseQuery(query))
 	}
+	leads(link, strings.Replace(one.url, "http", "ws", 1)) // back to where it came from
 	again, link2 := two.mustRegister(t, executor, "env-1", executorKey)
 	rig.Is(t, again, id, "registration %q, then", id)
-	if !strings.HasPrefix(link2, "wss://registry.example/base"+ticket.RendezvousPath) {
-		t.Errorf("the executor's URL does not lead to the public one")
+	opens := func(query url.Values, role ticket.Role, principal string) (expires time.Time) {
+		t.Helper()
+		got, rejection := one.signer.Open(query, time.Now())
+		want := ticket.Ticket{Role: role, EnvironmentID: "env-1", RegistrationID: id, Principal: store.KeyPrefix + principal, Expires: got.Expires}
+		rig.Is(t, got, want, "ticket")
+		rig.Is(t, rejection, "", "rejection")
+		return got.Expires
 	}
-	u, err := url.Parse(link2)
-	rig.Must(t, err)
-	got, rejection := one.signer.Open(u.Query(), time.Now())
-	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: store.KeyPrefix + executorID, Expires: got.Expires}); got != want || rejection != "" {
-		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
-	}
+	opens(leads(link2, "wss://registry.example/base"), ticket.Executor, executorID)
 
 	connect := wire.ConnectRequest{HarnessPublicKey: harnessKey}
-	if status, code, _ := two.post(t, "Bearer "+harness, "/cloud/environment/env-1/connect", connect); status != http.StatusConflict || code != wire.CodeEnvironmentOffline {
-		t.Errorf("connect before the executor is online: %d %s", status, code)
-	}
+	rig.Is(t, two.refusal(t, harness, "env-1/connect", connect), "409 environment_offline", "connect before the executor is online")
 	one.goOnline(t, "env-1", id)
-	if status, code, _ := two.post(t, "Bearer "+executor, "/cloud/environment/env-1/register", registerBody(storetest.Key(t))); status != http.StatusServiceUnavailable || code != wire.CodeConflict {
-		t.Errorf("another executor registers: %d %s", status, code)
-	}
+	conflict := two.refusal(t, executor, "env-1/register", registerBody(storetest.Key(t)))
+	rig.Is(t, conflict, "503 registration_conflict", "another executor registers")
 	connected := two.mustConnect(t, harness, "env-1", harnessKey)
 	if connected.EnvironmentID != "env-1" || connected.ExecutorRegistrationID != id || connected.SecurityProfile != wire.SecurityProfile ||
 		!connected.ExecutorPublicKey.Equal(executorKey) || connected.HarnessKeyAuthorization == "" {
 		t.Errorf("connect answered %+v", connected)
 	}
-	if u, err = url.Parse(connected.URL); err != nil {
-		t.Fatal(err)
-	}
-	got, rejection = one.signer.Open(u.Query(), time.Now())
-	if want := (ticket.Ticket{Role: ticket.Harness, EnvironmentID: "env-1", RegistrationID: id, Principal: store.KeyPrefix + harnessID, Expires: got.Expires}); got != want || rejection != "" {
-		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
-	}
-	if life := time.Until(got.Expires); life <= 0 || life > harnessTicketLife {
+	query := leads(connected.URL, "wss://registry.example/base")
+	if life := time.Until(opens(query, ticket.Harness, harnessID)); life <= 0 || life > harnessTicketLife {
 		t.Errorf("the harness's ticket is good for %v", life)
 	}
 
@@ -200,21 +200,15 @@ func TestConversation(t *testing.T) {
 	// What an executor is told of the harness's principal is no name and no credential.
 	_, _, body := one.post(t, "Bearer "+executor, "/cloud/environment/env-1/validate", good)
 	var valid wire.ValidateResponse
-	if err := json.Unmarshal(body, &valid); err != nil || !valid.Valid || valid.Principal == "" {
-		t.Errorf("validate answered %s", body)
-	}
-	if p, ok := two.signer.OpenPseudonym("env-1", valid.Principal); !ok || p != store.KeyPrefix+harnessID {
-		t.Errorf("the principal of the answer is %q", p)
-	}
+	rig.Must(t, json.Unmarshal(body, &valid))
+	rig.Is(t, valid.Valid, true, "the first answer is valid")
+	p, _ := two.signer.OpenPseudonym("env-1", valid.Principal)
+	rig.Is(t, p, store.KeyPrefix+harnessID, "the principal of the answer")
 	for _, secret := range []string{harness, harnessID, executorID, connected.HarnessKeyAuthorization} {
-		if strings.Contains(string(body), secret) {
-			t.Errorf("the answer to validate tells %q", secret)
-		}
+		rig.Is(t, strings.Contains(string(body), secret), false, "the answer to validate tells %q", secret)
 	}
 	for _, s := range []*testServer{one, two, one} { // it may be used more than once
-		if !s.validate(t, executor, "env-1", good) {
-			t.Error("an honest harness is not valid")
-		}
+		rig.Is(t, s.validate(t, executor, "env-1", good), true, "an honest harness is valid")
 	}
 	for name, change := range map[string]func(*wire.ValidateRequest){
 		"another key":           func(r *wire.ValidateRequest) { r.HarnessPublicKey = storetest.Key(t) },
@@ -225,21 +219,15 @@ func TestConversation(t *testing.T) {
 	} {
 		request := good
 		change(&request)
-		if one.validate(t, executor, "env-1", request) {
-			t.Errorf("%s is valid", name)
-		}
+		rig.Is(t, one.validate(t, executor, "env-1", request), false, "%s is valid", name)
 	}
 	// The same request in another environment.
 	two.mustRegister(t, executor, "env-2", executorKey)
-	if one.validate(t, executor, "env-2", good) {
-		t.Error("the authorization is valid in another environment")
-	}
+	rig.Is(t, one.validate(t, executor, "env-2", good), false, "the authorization is valid in another environment")
 	// No credential was logged.
 	for _, log := range []string{one.log.String(), two.log.String()} {
-		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, u.Query().Get("signature")} {
-			if strings.Contains(log, secret) {
-				t.Errorf("the log holds a credential:\n%s", log)
-			}
+		for _, secret := range []string{executor, harness, connected.HarnessKeyAuthorization, query.Get("signature")} {
+			rig.Is(t, strings.Contains(log, secret), false, "the log holds a credential:\n%s", log)
 		}
 	}
 }
@@ -328,17 +316,14 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			status, code, answer := s.post(t, tt.authorization, tt.path, tt.body)
-			if status != tt.wantStatus || code != tt.wantCode {
-				t.Errorf("got %d %s (%s), want %d %s", status, code, answer, tt.wantStatus, tt.wantCode)
-			}
+			rig.Is(t, fmt.Sprint(status, " ", code), fmt.Sprint(tt.wantStatus, " ", tt.wantCode), "%s", answer)
 			if status == http.StatusUnauthorized && !bytes.Contains(answer, []byte(`"message":"`+store.ErrUnauthorized.Error()+`"`)) {
 				t.Errorf("the answer tells why: %s", answer)
 			}
 		})
 	}
-	if environments := storetest.Keys(t, storetest.Bucket(t, storetest.Connect(t, dir), "registrations")); len(environments) != 0 {
-		t.Errorf("refused requests have registered %v", environments)
-	}
+	environments := storetest.Keys(t, storetest.Bucket(t, storetest.Connect(t, dir), "registrations"))
+	rig.Is(t, len(environments), 0, "environments of refused requests: %v", environments)
 
 	status, header, _ := s.do(t, http.MethodPost, path+"register", register, http.Header{"Authorization": {"Bearer " + limited}})
 	if after := header.Get("Retry-After"); status != 429 || after == "" || after == "0" {
@@ -346,13 +331,10 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS"} {
 		status, header, _ := s.do(t, method, path+"register", "", nil)
-		if status != 405 || header.Get("Allow") != "POST" {
-			t.Errorf("%s: %d, Allow %q", method, status, header.Get("Allow"))
-		}
+		rig.Is(t, fmt.Sprint(status, " ", header.Get("Allow")), "405 POST", "%s", method)
 	}
-	if status, _, _ := s.do(t, http.MethodPost, path+"register", register, http.Header{"Authorization": {"Bearer " + executor, "Bearer " + executor}}); status != 401 {
-		t.Errorf("two Authorization headers: %d", status)
-	}
+	twice := http.Header{"Authorization": {"Bearer " + executor, "Bearer " + executor}}
+	rig.Is(t, statusOf(s.do(t, http.MethodPost, path+"register", register, twice)), 401, "two Authorization headers")
 }
 
 // TestRevocation: a revocation counts at another server than the one it was made at, from
@@ -369,17 +351,12 @@ func TestRevocation(t *testing.T) {
 	harnessKey := storetest.Key(t)
 	connected := s.mustConnect(t, harness, "env", harnessKey)
 	request := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
-	if !s.validate(t, executor, "env", request) {
-		t.Fatal("an honest harness is not valid")
-	}
+	rig.Is(t, s.validate(t, executor, "env", request), true, "an honest harness is valid")
 
 	rig.Value(st.RevokeKey(t.Context(), harnessID))
-	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", wire.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
-		t.Errorf("a revoked key connects: %d %s", status, code)
-	}
-	if s.validate(t, executor, "env", request) {
-		t.Error("the authorization outlives its key")
-	}
+	refusal := s.refusal(t, harness, "env/connect", wire.ConnectRequest{HarnessPublicKey: harnessKey})
+	rig.Is(t, refusal, "401 unauthorized", "a revoked key connects")
+	rig.Is(t, s.validate(t, executor, "env", request), false, "the authorization outlives its key")
 }
 
 // TestStoreGone: while the store is gone, an executor that registers gets the answer that
@@ -393,23 +370,11 @@ func TestStoreGone(t *testing.T) {
 	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	s.wantStatus(t, "GET", "/readyz", 200)
 	storetest.Stop(ns)
-	for _, tt := range []struct {
-		key, path  string
-		wantStatus int
-		wantCode   string
-	}{
-		{executor, "register", 502, wire.CodeAuthUnavailable},
-		{executor, "validate", 503, codeUnavailable},
-		{harness, "connect", 503, codeUnavailable},
-	} {
-		if status, code, _ := s.post(t, "Bearer "+tt.key, "/cloud/environment/env/"+tt.path, "{}"); status != tt.wantStatus || code != tt.wantCode {
-			t.Errorf("%s: %d %s, want %d %s", tt.path, status, code, tt.wantStatus, tt.wantCode)
-		}
-	}
-	rig.Until(t, "readyz tells", func() bool { // the answer from before holds for a moment
-		status, _, _ := s.do(t, "GET", "/readyz", "", nil)
-		return status == 503
-	})
+	rig.Is(t, s.refusal(t, executor, "env/register", "{}"), fmt.Sprint(502, " ", wire.CodeAuthUnavailable), "register")
+	rig.Is(t, s.refusal(t, executor, "env/validate", "{}"), fmt.Sprint(503, " ", codeUnavailable), "validate")
+	rig.Is(t, s.refusal(t, harness, "env/connect", "{}"), fmt.Sprint(503, " ", codeUnavailable), "connect")
+	// The answer from before holds for a moment.
+	rig.Until(t, "readyz tells", func() bool { return statusOf(s.do(t, "GET", "/readyz", "", nil)) == 503 })
 	families, _ := metricsPage(t, s)
 	rig.Is(t, value(t, families, "registry_store_up"), 0, "registry_store_up")
 	s.wantStatus(t, "GET", "/healthz", 200)
@@ -458,9 +423,7 @@ func TestHealth(t *testing.T) {
 	s := startServer(t, Config{})
 	s.wantStatus(t, "POST", "/healthz", 405)
 	rig.Must(t, s.Drain(t.Context()))
-	if body := s.wantStatus(t, "GET", "/readyz", 503); string(body) != "draining\n" {
-		t.Errorf("readyz while draining: %s", body)
-	}
+	rig.Is(t, string(s.wantStatus(t, "GET", "/readyz", 503)), "draining\n", "readyz while draining")
 	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
@@ -489,14 +452,11 @@ func TestBase(t *testing.T) {
 			t.Parallel()
 			s := &Server{trustProxy: tt.trust}
 			if tt.public != "" {
-				var err error
-				if s.publicURL, err = parsePublicURL(tt.public); err != nil {
-					t.Fatal(err)
-				}
+				s.publicURL = rig.Value(parsePublicURL(tt.public))
 			}
 			got, err := s.base(&http.Request{Host: tt.host, Header: tt.header})
-			if (err == nil) != (tt.want != "") || err == nil && got.String() != tt.want {
-				t.Errorf("got %v, %v, want %q", got, err, tt.want)
+			if rig.Is(t, err == nil, tt.want != "", "%v", err); err == nil {
+				rig.Is(t, got.String(), tt.want, "base")
 			}
 		})
 	}
@@ -514,9 +474,7 @@ func BenchmarkConnect(b *testing.B) {
 	request := wire.ConnectRequest{HarnessPublicKey: storetest.Key(b)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if status, _, answer := s.post(b, "Bearer "+harness, "/cloud/environment/env/connect", request); status != 200 {
-			b.Fatalf("%d %s", status, answer)
-		}
+		rig.Is(b, s.refusal(b, harness, "env/connect", request), "200 ", "connect")
 	}
 }
 
@@ -529,9 +487,7 @@ func BenchmarkValidate(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if !s.validate(b, executor, "env", request) {
-			b.Fatal("not valid")
-		}
+		rig.Is(b, s.validate(b, executor, "env", request), true, "an honest harness is valid")
 	}
 }
 
@@ -564,13 +520,9 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	log := new(bytes.Buffer)
 	s := startServer(t, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
-		if status, _, _ := s.do(t, http.MethodGet, path, "", nil); status < 400 {
-			t.Errorf("%s: %d", path, status)
-		}
+		rig.Is(t, statusOf(s.do(t, http.MethodGet, path, "", nil)) < 400, false, "%s succeeds", path)
 	}
-	if log.Len() != 0 {
-		t.Errorf("the log says %q", log)
-	}
+	rig.Is(t, log.Len(), 0, "bytes of the log, %q", log)
 }
 
 // within receives from a channel.
@@ -596,9 +548,7 @@ func TestExecutorURL(t *testing.T) {
 	public := storetest.Key(t)
 	id, oldLink := s.mustRegister(t, old, "env", public)
 	again, nextLink := s.mustRegister(t, next, "env", public)
-	if id != again {
-		t.Errorf("registration %q is %q of another key", id, again)
-	}
+	rig.Is(t, again, id, "registration of another key")
 	opens := func(what, link string, want socket.RefusedError) {
 		t.Helper()
 		ws, err := socket.Dial(t.Context(), link, nil, socket.Config{})
@@ -619,7 +569,6 @@ func TestExecutorURL(t *testing.T) {
 
 	brief := startServer(t, Config{Store: st, ExecutorURLs: time.Second})
 	_, link := brief.mustRegister(t, next, "brief", storetest.Key(t))
-	if _, rejection := brief.signer.Open(rig.Value(url.Parse(link)).Query(), time.Now().Add(time.Second)); rejection != ticket.RejectExpired {
-		t.Errorf("after its time it is %q", rejection)
-	}
+	_, rejection := brief.signer.Open(rig.Value(url.Parse(link)).Query(), time.Now().Add(time.Second))
+	rig.Is(t, rejection, ticket.RejectExpired, "after its time")
 }

@@ -56,16 +56,14 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	servers, urls := startCluster(t, 3)
 	ctx := t.Context()
-	st, err := store.Open(ctx, store.Config{URL: urls, Replicas: 3})
-	rig.Must(t, err)
+	st := rig.Value(store.Open(ctx, store.Config{URL: urls, Replicas: 3}))
 	defer st.Close()
 	nc := storetest.Connect(t, urls)
 	for _, name := range []string{"keys", "identities", "registrations", "presence", "nodes", "secrets", "replay", "health"} {
 		kv := storetest.Bucket(t, nc, name)
 		status, err := kv.Status(ctx)
-		if err != nil || status.Config().Replicas != 3 {
-			t.Errorf("%s: %v, %v", kv.Bucket(), status, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, status.Config().Replicas, 3, "replicas of %s", kv.Bucket())
 	}
 	nc.Close()
 	s := startServer(t, Config{Store: st})

@@ -93,6 +93,13 @@ func open(t *testing.T, link string, header http.Header) (*transport.WebSocket, 
 	return c, http.StatusSwitchingProtocols
 }
 
+// opens is the status of the answer to a request for a websocket.
+func opens(t *testing.T, link string, header http.Header) int {
+	t.Helper()
+	_, status := open(t, link, header)
+	return status
+}
+
 func mustOpen(t *testing.T, link string, header http.Header) *transport.WebSocket {
 	t.Helper()
 	c, status := open(t, link, header)
@@ -129,8 +136,7 @@ func (s *testServer) join(t *testing.T, key, environmentID string) (*transport.W
 
 func mustRead(t *testing.T, c *transport.WebSocket) string {
 	t.Helper()
-	message := rig.Value(c.Read())
-	return string(message)
+	return string(rig.Value(c.Read()))
 }
 
 // TestSignedRegistration: who may register by a signature, and what its URL is good for.
@@ -166,17 +172,14 @@ func TestSignedRegistration(t *testing.T) {
 	} {
 		who := good
 		tt.change(&who)
-		if status, _ := s.registerSigned(t, who, tt.environment, tt.body); status != tt.status {
-			t.Errorf("%s: got %d, want %d", name, status, tt.status)
-		}
+		status, _ := s.registerSigned(t, who, tt.environment, tt.body)
+		rig.Is(t, status, tt.status, "%s", name)
 	}
 
 	// A signature is for this operation alone.
 	path := wire.PathPrefix + "ci-1" + wire.PathRegister
 	header := good.sign(t, http.MethodPost, s.url+path, directBody, http.Header{"Content-Type": {"application/json"}})
-	if status, _, _ := s.do(t, http.MethodPost, path, directBody, header); status != http.StatusUnauthorized {
-		t.Errorf("a signed request for the other transport: got %d", status)
-	}
+	rig.Is(t, statusOf(s.do(t, http.MethodPost, path, directBody, header)), http.StatusUnauthorized, "for the other transport")
 
 	// The URL needs a signature of the same key, made for it.
 	other, _ := newSigner(t, s.store, "ci-*")
@@ -190,12 +193,10 @@ func TestSignedRegistration(t *testing.T) {
 		"for another URL": {good.sign(t, http.MethodGet, answer.URL+"1", "", http.Header{}), 403},
 		"as it has to be": {good.sign(t, http.MethodGet, answer.URL, "", http.Header{}), 101},
 	} {
-		if _, status := open(t, answer.URL, tt.header); status != tt.status {
-			t.Errorf("a websocket, %s: got %d, want %d", name, status, tt.status)
-		}
+		rig.Is(t, opens(t, answer.URL, tt.header), tt.status, "a websocket, %s", name)
 	}
-	if strings.Contains(log.String(), good.keys.SecretAccessKey) || strings.Contains(log.String(), "Signature=") {
-		t.Error("the log has a secret")
+	for _, secret := range []string{good.keys.SecretAccessKey, "Signature="} {
+		rig.Is(t, strings.Contains(log.String(), secret), false, "the log has a secret")
 	}
 }
 
@@ -208,21 +209,14 @@ func TestSignedByRotatedKey(t *testing.T) {
 	next := former
 	wants := func(what string, who signer, want int) {
 		t.Helper()
-		if status, _ := s.registerSigned(t, who, "e", directBody); status != want {
-			t.Errorf("%s: got %d, want %d", what, status, want)
-		}
+		status, _ := s.registerSigned(t, who, "e", directBody)
+		rig.Is(t, status, want, "%s", what)
 	}
 	for _, grace := range []time.Duration{time.Hour, 0} {
 		text, key, err := s.store.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
 		rig.Must(t, err)
-		if next.keys.SecretAccessKey, err = s.store.AccessSecret(t.Context(), key.ID, text); err != nil {
-			t.Fatal(err)
-		}
-		want := http.StatusOK
-		if grace == 0 {
-			want = http.StatusUnauthorized
-		}
-		wants("the former secret", former, want)
+		next.keys.SecretAccessKey = rig.Value(s.store.AccessSecret(t.Context(), key.ID, text))
+		wants("the former secret", former, map[bool]int{true: http.StatusOK, false: http.StatusUnauthorized}[grace > 0])
 		wants("the new secret", next, http.StatusOK)
 	}
 	rig.Value(s.store.RevokeKey(t.Context(), former.keys.AccessKeyID))
@@ -242,17 +236,13 @@ func TestSignedBehindProxy(t *testing.T) {
 		s.url + path:                           http.StatusOK,
 	} {
 		header := who.sign(t, http.MethodPost, target, directBody, http.Header{"Content-Type": {"application/json"}})
-		if status, _, text := s.do(t, http.MethodPost, path, directBody, header); status != want {
-			t.Errorf("signed for %s: got %d, %s", target, status, text)
-		}
+		rig.Is(t, statusOf(s.do(t, http.MethodPost, path, directBody, header)), want, "signed for %s", target)
 	}
 	// What was signed for another server is not taken from it, whatever it says of its name.
 	for host, want := range map[string]int{"registry.example": http.StatusOK, "registry.example:8443": http.StatusOK, "other.example": http.StatusUnauthorized} {
 		header := who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}})
 		header.Set("Host", host)
-		if status, _, _ := s.do(t, http.MethodPost, path, directBody, header); status != want {
-			t.Errorf("as %s: got %d", host, status)
-		}
+		rig.Is(t, statusOf(s.do(t, http.MethodPost, path, directBody, header)), want, "as %s", host)
 	}
 }
 
@@ -298,9 +288,7 @@ func TestDirectOrNoise(t *testing.T) {
 	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	want := func(what string, gotStatus int, gotCode string, status int, code string) {
 		t.Helper()
-		if gotStatus != status || gotCode != code {
-			t.Errorf("%s: got %d %s, want %d %s", what, gotStatus, gotCode, status, code)
-		}
+		rig.Is(t, fmt.Sprint(gotStatus, " ", gotCode), fmt.Sprint(status, " ", code), "%s", what)
 	}
 	status, code, first := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	want("register", status, code, 200, "")
@@ -319,9 +307,7 @@ func TestDirectOrNoise(t *testing.T) {
 	status, code, text := s.post(t, "Bearer "+executor, wire.PathPrefix+"e"+wire.PathDirectRegister,
 		wire.DirectRequest{Transport: wire.TransportDirect, RegistrationID: first.RegistrationID})
 	want("the executor itself", status, code, 200, "")
-	if !bytes.Contains(text, []byte(first.RegistrationID)) {
-		t.Errorf("it has another registration: %s", text)
-	}
+	rig.Is(t, bytes.Contains(text, []byte(first.RegistrationID)), true, "it has the same registration: %s", text)
 	status, code, _ = s.askDirect(t, second, "e", wire.PathDirectRegister)
 	want("another principal", status, code, 503, wire.CodeConflict)
 	status, code, _ = s.post(t, "Bearer "+second, wire.PathPrefix+"e"+wire.PathRegister, registerBody(storetest.Key(t)))
@@ -336,9 +322,7 @@ func TestDirectOrNoise(t *testing.T) {
 	for _, moved := range []string{
 		strings.Replace(link, ticket.RendezvousPath, ticket.DirectPath, 1), strings.Replace(first.URL, ticket.DirectPath, ticket.RendezvousPath, 1),
 	} {
-		if _, status := open(t, moved, nil); status/100 != 4 {
-			t.Errorf("%s is answered %d", strings.Split(moved, "?")[0], status)
-		}
+		rig.Is(t, opens(t, moved, nil)/100, 4, "%s is answered", strings.Split(moved, "?")[0])
 	}
 
 	// Roles and permission.
@@ -357,16 +341,12 @@ func TestDirectURLs(t *testing.T) {
 	s := startServer(t, Config{Direct: "*"})
 	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, _, answer := s.askDirect(t, executor, "e", wire.PathDirectRegister)
-	if _, status := open(t, answer.URL+"x", nil); status != http.StatusConflict {
-		t.Errorf("a forged URL of an executor: got %d, want 409", status)
-	}
+	rig.Is(t, opens(t, answer.URL+"x", nil), http.StatusConflict, "a forged URL of an executor")
 	u := rig.Value(url.Parse(answer.URL))
 	q := u.Query()
 	q.Set("role", "harness")
 	u.RawQuery = q.Encode()
-	if _, status := open(t, u.String(), nil); status != http.StatusUnauthorized {
-		t.Errorf("a forged URL of a harness: got %d, want 401", status)
-	}
+	rig.Is(t, opens(t, u.String(), nil), http.StatusUnauthorized, "a forged URL of a harness")
 }
 
 // TestDirectPairs: each harness has a websocket of the executor to itself; the end of one is the
@@ -424,9 +404,7 @@ func TestDirectPairs(t *testing.T) {
 			from, to = last, early
 		}
 		rig.Must(t, from.Write([]byte(message)))
-		if got := mustRead(t, to); got != message {
-			t.Errorf("%d bytes came, want %d", len(got), len(message))
-		}
+		rig.Is(t, mustRead(t, to), message, "message %d", i)
 	}
 	if told := <-pings; !strings.HasPrefix(told, wire.PingPrincipal) || len(told) < len(wire.PingPrincipal)+20 {
 		t.Errorf("the executor is told %q", told)
@@ -491,9 +469,7 @@ func TestDirectStorm(t *testing.T) {
 				message := fmt.Sprint(i, " ", round)
 				if c.Write([]byte(message)) == nil {
 					if got, err := c.Read(); err == nil {
-						if string(got) != message {
-							t.Errorf("got %q, want %q", got, message)
-						}
+						rig.Is(t, string(got), message, "what arrives")
 						round++
 					}
 				}
@@ -514,7 +490,5 @@ func TestDirectPings(t *testing.T) {
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	c := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond}))
 	defer c.Close()
-	if message, err := c.Read(); err == nil {
-		t.Errorf("got %q", message)
-	}
+	rig.Is(t, rig.Err(c.Read()) == nil, false, "it is not dropped")
 }

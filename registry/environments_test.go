@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
@@ -26,9 +24,7 @@ func (s *testServer) listed(t *testing.T, key, query string) (status int, code s
 	if status != http.StatusOK {
 		into = &failure
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		t.Fatalf("answer %d is %q", status, body)
-	}
+	rig.Must(t, json.Unmarshal(body, into))
 	return status, failure.Error.Code, answer
 }
 
@@ -39,12 +35,10 @@ func TestEnvironments(t *testing.T) {
 	s := startServer(t, Config{})
 	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	var labelled store.Key
-	if err := store.Persist(t.Context(), func() (err error) {
+	rig.Must(t, store.Persist(t.Context(), func() (err error) {
 		_, labelled, err = s.store.CreateKey(t.Context(), store.Key{Role: string(ticket.Executor), Environments: "*", Label: "build machines"})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	harness, _ := createKey(t, s.store, ticket.Harness, "ci-*", store.Limits{})
 	for _, id := range []string{"ci-2", "ci-1", "ci-3", "prod-1", "xci-1"} {
 		registration, _ := s.mustRegister(t, executor, id, storetest.Key(t))
@@ -64,36 +58,29 @@ func TestEnvironments(t *testing.T) {
 		{ID: "ci-3", Online: true, Since: since, Executor: "build machines"},
 	}
 	status, _, answer := s.listed(t, harness, "")
-	if diff := cmp.Diff(wire.EnvironmentsResponse{Environments: want}, answer); diff != "" || status != http.StatusOK {
-		t.Errorf("%d (-want +got):\n%s", status, diff)
-	}
+	rig.Is(t, status, http.StatusOK, "status")
+	rig.Same(t, "the answer", wire.EnvironmentsResponse{Environments: want}, answer)
 	for query, n := range map[string]int{"?after=ci-1": 2, "?after=ci-2x": 1, "?after=ci-3": 0, "?after=zzz": 0, "?after=a": 3} {
 		if status, _, answer := s.listed(t, harness, query); status != http.StatusOK || len(answer.Environments) != n || answer.Environments == nil {
 			t.Errorf("%s: %d, %+v, want %d", query, status, answer, n)
 		}
 	}
 	for _, query := range []string{"?after=", "?after=a/b", "?after=a&after=b", "?x=1", "?after=a&x=1", "?%", "?after=" + strings.Repeat("a", 257)} {
-		if status, code, _ := s.listed(t, harness, query); status != http.StatusBadRequest || code != codeBadRequest {
-			t.Errorf("%s: %d %s", query, status, code)
-		}
+		status, code, _ := s.listed(t, harness, query)
+		rig.Is(t, fmt.Sprint(status, " ", code), "400 bad_request", "%s", query)
 	}
 	// A key whose pattern fits nothing learns nothing, and not how much there is.
 	other, _ := createKey(t, s.store, ticket.Harness, "other", store.Limits{})
-	if status, _, answer := s.listed(t, other, ""); status != http.StatusOK || len(answer.Environments) > 0 || answer.Next != "" {
-		t.Errorf("another key: %d, %+v", status, answer)
-	}
+	status, _, answer = s.listed(t, other, "")
+	rig.Is(t, fmt.Sprintf("%d %v %q", status, answer.Environments, answer.Next), `200 [] ""`, "another key")
 	// Other methods and paths.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodHead} {
-		if status, header, _ := s.do(t, method, wire.PathEnvironments, "{}", http.Header{"Authorization": {"Bearer " + harness}}); status != http.StatusMethodNotAllowed || header.Get("Allow") != http.MethodGet {
-			t.Errorf("%s: %d", method, status)
-		}
+		status, header, _ := s.do(t, method, wire.PathEnvironments, "{}", http.Header{"Authorization": {"Bearer " + harness}})
+		rig.Is(t, fmt.Sprint(status, " ", header.Get("Allow")), "405 GET", "%s", method)
 	}
-	if status, _, _ := s.do(t, http.MethodGet, wire.PathEnvironments+"/", "", http.Header{"Authorization": {"Bearer " + harness}}); status != http.StatusNotFound {
-		t.Errorf("a path below it: %d", status)
-	}
-	if strings.Contains(s.log.String(), harness) {
-		t.Error("the log has a key")
-	}
+	authorized := http.Header{"Authorization": {"Bearer " + harness}}
+	rig.Is(t, statusOf(s.do(t, http.MethodGet, wire.PathEnvironments+"/", "", authorized)), http.StatusNotFound, "a path below it")
+	rig.Is(t, strings.Contains(s.log.String(), harness), false, "the log has a key")
 }
 
 // TestEnvironmentsRefused: no key, the key of an executor, one that is revoked or over, and
@@ -103,22 +90,16 @@ func TestEnvironmentsRefused(t *testing.T) {
 	s := startServer(t, Config{})
 	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	revoked, id := createKey(t, s.store, ticket.Harness, "*", store.Limits{})
-	if status, _, _ := s.listed(t, revoked, ""); status != http.StatusOK {
-		t.Errorf("before it is revoked: %d", status)
-	}
+	rig.Is(t, statusOf(s.listed(t, revoked, "")), http.StatusOK, "before it is revoked")
 	rig.Value(s.store.RevokeKey(t.Context(), id))
 	over, _, err := s.store.CreateKey(t.Context(), store.Key{Role: string(ticket.Harness), Environments: "*", Expires: time.Now().Add(-time.Second)})
 	rig.Must(t, err)
 	for key, want := range map[string]int{"": 401, "xa_nonsense": 401, revoked: 401, over: 401, executor: 403} {
-		if status, _, _ := s.listed(t, key, ""); status != want {
-			t.Errorf("%.6s: %d, want %d", key, status, want)
-		}
+		rig.Is(t, statusOf(s.listed(t, key, "")), want, "%.6s", key)
 	}
 	slow, _ := createKey(t, s.store, ticket.Harness, "*", store.Limits{Requests: 0.001, RequestBurst: 2})
 	for n, want := range []int{200, 200, 429} {
-		if status, _, _ := s.listed(t, slow, ""); status != want {
-			t.Errorf("request %d: %d, want %d", n+1, status, want)
-		}
+		rig.Is(t, statusOf(s.listed(t, slow, "")), want, "request %d", n+1)
 	}
 }
 
@@ -141,9 +122,7 @@ func TestEnvironmentsPages(t *testing.T) {
 		if after = answer.Next; after == "" {
 			break
 		}
-		if len(answer.Environments) != maxEnvironments {
-			t.Fatalf("a page of %d says there is more", len(answer.Environments))
-		}
+		rig.Is(t, len(answer.Environments), maxEnvironments, "environments of a page that says there is more")
 	}
 	var want []string
 	for _, k := range known {
@@ -151,15 +130,13 @@ func TestEnvironmentsPages(t *testing.T) {
 			want = append(want, k.ID)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" || pages != 1 {
-		t.Errorf("%d pages (-want +got):\n%s", pages, diff)
-	}
+	rig.Is(t, pages, 1, "pages")
+	rig.Same(t, "what is listed", want, got)
 	p.Environments = "*"
 	first := page(known, p, "")
 	second := page(known, p, first.Next)
-	if first.Next != known[maxEnvironments-1].ID || second.Environments[0].ID != known[maxEnvironments].ID {
-		t.Errorf("the first page ends with %s, the second begins with %s", first.Next, second.Environments[0].ID)
-	}
+	rig.Is(t, first.Next, known[maxEnvironments-1].ID, "the end of the first page")
+	rig.Is(t, second.Environments[0].ID, known[maxEnvironments].ID, "the begin of the second page")
 }
 
 // TestDirectory: requests share one reading for a second, and a failure is not kept.
@@ -168,17 +145,16 @@ func TestDirectory(t *testing.T) {
 	s := startServer(t, Config{})
 	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	s.mustRegister(t, executor, "e-1", storetest.Key(t))
-	known, err := s.directory.read(t.Context(), s.store)
-	if err != nil || len(known) != 1 {
-		t.Fatalf("%+v, %v", known, err)
+	read := func(want int, when string) {
+		t.Helper()
+		known, err := s.directory.read(t.Context(), s.store)
+		rig.Must(t, err)
+		rig.Is(t, len(known), want, "registrations %s: %+v", when, known)
 	}
+	read(1, "at first")
 	s.mustRegister(t, executor, "e-2", storetest.Key(t))
 	s.directory.at = time.Now().Add(time.Hour) // a busy machine may take a second for the above
-	if known, err = s.directory.read(t.Context(), s.store); err != nil || len(known) != 1 {
-		t.Errorf("within the second: %+v, %v", known, err)
-	}
+	read(1, "within the second")
 	s.directory.at = time.Now().Add(-directoryFresh)
-	if known, err = s.directory.read(t.Context(), s.store); err != nil || len(known) != 2 {
-		t.Errorf("after it: %+v, %v", known, err)
-	}
+	read(2, "after it")
 }

@@ -54,9 +54,9 @@ func visit(t testing.TB, address string) *visitor {
 	return &visitor{t, conn, bufio.NewReader(conn)}
 }
 
-// ask sends a request and tells how it was answered, and whether the connection
+// ask sends a request and tells with which status it was answered, and whether the connection
 // is over then.
-func (v *visitor) ask(method, path, authorization string, body any) (status int, over bool) {
+func (v *visitor) ask(method, path, authorization string, body any) (answer string) {
 	v.t.Helper()
 	text := rig.Value(json.Marshal(body))
 	rig.Value(fmt.Fprintf(v.conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, authorization, len(text), text))
@@ -68,7 +68,7 @@ func (v *visitor) ask(method, path, authorization string, body any) (status int,
 			v.t.Errorf("%s %s: %v after the answer, want the end of the connection", method, path, err)
 		}
 	}
-	return response.StatusCode, response.Close
+	return fmt.Sprintf("%d, over %v", response.StatusCode, response.Close)
 }
 
 // TestStrangersLeave: a connection without a credential ends with the answer. One with a
@@ -98,23 +98,14 @@ func TestStrangersLeave(t *testing.T) {
 		{"HEAD", pathMetrics, "", 200},
 		{"POST", pathMetrics, "", 405},
 	} {
-		v := visit(t, address)
-		if status, over := v.ask(tt.method, tt.path, "Bearer "+tt.key, register); status != tt.status || !over {
-			t.Errorf("%s %s: %d, connection ends: %v", tt.method, tt.path, status, over)
-		}
+		answer := visit(t, address).ask(tt.method, tt.path, "Bearer "+tt.key, register)
+		rig.Is(t, answer, fmt.Sprint(tt.status, ", over true"), "%s %s", tt.method, tt.path)
 	}
 	v := visit(t, address)
-	for _, tt := range []struct {
-		path   string
-		status int
-	}{{"env/register", 200}, {"env/validate", 400}, {"env/register", 200}} {
-		if status, over := v.ask("POST", api+tt.path, "Bearer "+executor, register); status != tt.status || over {
-			t.Errorf("%s: %d, connection ends: %v", tt.path, status, over)
-		}
-	}
-	if status, over := v.ask("POST", api+"env/register", "Bearer wrong", register); status != 401 || !over {
-		t.Errorf("a stranger on a principal's connection: %d, connection ends: %v", status, over)
-	}
+	rig.Is(t, v.ask("POST", api+"env/register", "Bearer "+executor, register), "200, over false", "register")
+	rig.Is(t, v.ask("POST", api+"env/validate", "Bearer "+executor, register), "400, over false", "validate")
+	rig.Is(t, v.ask("POST", api+"env/register", "Bearer "+executor, register), "200, over false", "register again")
+	rig.Is(t, v.ask("POST", api+"env/register", "Bearer wrong", register), "401, over true", "a stranger on that connection")
 	rig.Until(t, "nobody is left", func() bool { return front.lobby.Len() == 0 && front.taken() == 0 && s.kept() == 0 })
 }
 
@@ -128,12 +119,10 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	head := "POST " + wire.PathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
 	rig.Value(io.WriteString(answered.conn, head))
 	response, err := http.ReadResponse(answered.r, nil)
-	if err != nil || response.StatusCode != http.StatusUnauthorized {
-		t.Fatal(response, err)
-	}
-	if _, err := io.Copy(io.Discard, answered.r); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("it is still open")
-	}
+	rig.Must(t, err)
+	rig.Is(t, response.StatusCode, http.StatusUnauthorized, "the status")
+	_, err = io.Copy(io.Discard, answered.r)
+	rig.Is(t, errors.Is(err, os.ErrDeadlineExceeded), false, "it is still open")
 	// A connection that has sent nothing lives for headerTimeout, which is not over.
 	// Reading would tell at once if it had ended. The deadline is a little in the
 	// future, since with one in the past nothing would be read.
@@ -162,13 +151,9 @@ func TestKeptConnections(t *testing.T) {
 	body := registerBody(storetest.Key(t))
 	ask := func(v *visitor, key string, wantOver bool) {
 		t.Helper()
-		if status, over := v.ask("POST", wire.PathPrefix+"env/register", "Bearer "+key, body); status != 200 || over != wantOver {
-			t.Errorf("%d, connection ends: %v, want %v", status, over, wantOver)
-		}
+		rig.Is(t, v.ask("POST", wire.PathPrefix+"env/register", "Bearer "+key, body), fmt.Sprint("200, over ", wantOver), "the answer")
 	}
-	count := func(id string) int {
-		return s.limits.Usage(store.KeyPrefix + id).Kept
-	}
+	count := func(id string) int { return s.limits.Usage(store.KeyPrefix + id).Kept }
 	first, second := visit(t, address), visit(t, address)
 	for range 3 {
 		ask(first, few, false)
@@ -176,9 +161,7 @@ func TestKeptConnections(t *testing.T) {
 		ask(visit(t, address), few, true) // beyond the limit the request is answered all the same
 	}
 	ask(second, many, false)
-	if count(fewID) != 1 || count(manyID) != 1 {
-		t.Errorf("%d and %d connections are counted", count(fewID), count(manyID))
-	}
+	rig.Is(t, fmt.Sprint(count(fewID), count(manyID)), "1 1", "connections that are counted")
 	ask(visit(t, address), few, false)
 	ask(second, few, true) // it counts for the other principal, and few may have no third one
 	rig.Until(t, "it is given back", func() bool { return count(manyID) == 0 })
@@ -228,8 +211,7 @@ func TestStrangersAreFew(t *testing.T) {
 	front, address := startFront(t, s.Server)
 	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, link := s.mustRegister(t, executor, "signed", storetest.Key(t))
-	signed, err := url.Parse(link)
-	rig.Must(t, err)
+	signed := rig.Value(url.Parse(link))
 	signed.Host = address
 	strangers := maxStrangers + 1000
 	if rig.Runs(rig.Merge) {
@@ -279,9 +261,7 @@ func TestStrangersAreFew(t *testing.T) {
 		return err == nil
 	})
 	// The front knows those in the lobby, and a few that have just left it.
-	if most > maxStrangers+100 {
-		t.Errorf("%d connections at once", most)
-	}
+	rig.Is(t, max(most, maxStrangers+100), maxStrangers+100, "connections at once, at most")
 	t.Logf("%d connections at most", most)
 }
 

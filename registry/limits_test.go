@@ -29,12 +29,9 @@ func TestValidationsAreApart(t *testing.T) {
 	question := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: storetest.Key(t), HarnessKeyAuthorization: "not one"}
 	answers := map[int]int{}
 	for range 10 {
-		status, _, _ := s.post(t, "Bearer "+key, "/cloud/environment/env/validate", question)
-		answers[status]++
+		answers[statusOf(s.post(t, "Bearer "+key, "/cloud/environment/env/validate", question))]++
 	}
-	if answers[http.StatusOK] != 4 || answers[http.StatusTooManyRequests] != 6 {
-		t.Errorf("the questions were answered %v", answers)
-	}
+	rig.Same(t, "answers by status", map[int]int{200: 4, 429: 6}, answers)
 	s.mustRegister(t, key, "another", storetest.Key(t))
 }
 
@@ -53,9 +50,7 @@ func TestNewEnvironments(t *testing.T) {
 		rig.Is(t, a.Created.Tokens(), limits.MaxNewEnvironments-1, "are left after the first")
 	}
 	a.Created.AllowN(time.Now(), limits.MaxNewEnvironments-1)
-	if status, code, _ := s.post(t, "Bearer "+busy, "/cloud/environment/more/register", registerBody(public)); status != http.StatusTooManyRequests || code != codeRateLimited {
-		t.Errorf("got %d %s", status, code)
-	}
+	rig.Is(t, s.refusal(t, busy, "more/register", registerBody(public)), "429 rate_limited", "one more")
 	s.mustRegister(t, busy, "first", public)
 	s.mustRegister(t, other, "more", public)
 	s.mustRegister(t, busy, "more", storetest.Key(t))
@@ -77,9 +72,8 @@ func TestLines(t *testing.T) {
 	refused := func(old string, times int) string {
 		s.log.Reset()
 		for range times {
-			if _, err := socket.Dial(t.Context(), old, nil, socket.Config{}); err == nil {
-				t.Fatal("a websocket of an old registration is open")
-			}
+			err := rig.Err(socket.Dial(t.Context(), old, nil, socket.Config{}))
+			rig.Is(t, err == nil, false, "a websocket of an old registration is open")
 		}
 		return s.log.String()
 	}
@@ -88,13 +82,12 @@ func TestLines(t *testing.T) {
 	_, oldOfOther := register("other")
 	const linesPerConnection = 3 // the constant of package limits
 	rig.Is(t, strings.Count(refused(old, 10), message), 2*linesPerConnection-2, "of 10 lines are there")
-	if text := refused(oldOfOther, 1); strings.Count(text, message) != 1 || strings.Contains(text, "lines_left_out") {
-		t.Errorf("the other's line is %q", text)
+	counts := func(text string) string {
+		return fmt.Sprint(strings.Count(text, message), strings.Count(text, "lines_left_out"), strings.Count(text, "lines_left_out=6\n"))
 	}
+	rig.Is(t, counts(refused(oldOfOther, 1)), "1 0 0", "the other's line")
 	lines.SetLimit(rate.Inf)
-	if text := refused(old, 2); strings.Count(text, message) != 2 || strings.Count(text, "lines_left_out=6\n") != 1 {
-		t.Errorf("later lines are %q", text)
-	}
+	rig.Is(t, counts(refused(old, 2)), "2 1 1", "later lines")
 }
 
 // TestLinesOfTrouble: when the store fails that is logged, but not for each request.
@@ -106,9 +99,7 @@ func TestLinesOfTrouble(t *testing.T) {
 		s.broken("connect", "env", store.ErrUnavailable)
 	}
 	n, most := strings.Count(s.log.String(), "the store fails"), 101+int(time.Since(start)/time.Second)
-	if n < 100 || n > most {
-		t.Errorf("%d lines, want 100 to %d", n, most)
-	}
+	rig.Is(t, min(max(n, 100), most), n, "lines")
 }
 
 // TestNewEnvironmentsAtOnce: a principal may not register more new environments at once
@@ -125,7 +116,7 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range statuses {
 		wg.Go(func() {
-			statuses[i], _, _ = s.post(t, "Bearer "+key, fmt.Sprintf("/cloud/environment/env-%d/register", i), registerBody(public))
+			statuses[i] = statusOf(s.post(t, "Bearer "+key, fmt.Sprintf("/cloud/environment/env-%d/register", i), registerBody(public)))
 		})
 	}
 	wg.Wait()
@@ -136,7 +127,6 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 		}
 	}
 	creating := s.limits.Usage(store.KeyPrefix + id).Creating
-	if registered > 3 || creating != 0 || a.Created.Tokens() != float64(3-registered) {
-		t.Errorf("%d are registered, %d more under way, %v are left", registered, creating, a.Created.Tokens())
-	}
+	rig.Is(t, registered > 3, false, "%d are registered", registered)
+	rig.Is(t, fmt.Sprint(creating, a.Created.Tokens()), fmt.Sprint(0, float64(3-registered)), "under way, and left")
 }

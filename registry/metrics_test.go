@@ -27,14 +27,12 @@ import (
 func metricsPage(t *testing.T, s *testServer) (map[string]*dto.MetricFamily, []byte) {
 	t.Helper()
 	status, header, body := s.do(t, "GET", "/metrics", "", nil)
-	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
-		t.Fatalf("metrics: %d %s", status, header.Get("Content-Type"))
-	}
+	rig.Is(t, status, 200, "status of the metrics")
+	kind := header.Get("Content-Type")
+	rig.Is(t, strings.HasPrefix(kind, "text/plain; version=0.0.4"), true, "%s is the type of metrics", kind)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, body)
-	}
+	rig.Must(t, err)
 	return families, body
 }
 
@@ -92,22 +90,17 @@ func TestMetrics(t *testing.T) {
 		rig.Is(t, value(t, families, tt.name, tt.labels...), tt.want, "%s%q", tt.name, tt.labels)
 	}
 	for _, operation := range []string{"read", "write"} {
-		if value(t, families, "registry_store_duration_seconds", operation) == 0 {
-			t.Errorf("no %s of the store is counted", operation)
-		}
+		rig.Is(t, value(t, families, "registry_store_duration_seconds", operation) == 0, false, "no %s is counted", operation)
 	}
 	for _, name := range []string{"go_goroutines", "process_open_fds", "process_start_time_seconds"} {
-		if families[name] == nil {
-			t.Errorf("there is no %s", name)
-		}
+		rig.Is(t, families[name] == nil, false, "there is no %s", name)
 	}
 	if !bytes.Contains(page, []byte(`registry_build_info{goversion="go1.`)) || !bytes.Contains(page, []byte(`version="1.2.3"} 1`)) {
 		t.Error("there is no version")
 	}
 	problems, err := promlint.New(bytes.NewReader(page)).Lint()
-	if err != nil || len(problems) > 0 {
-		t.Errorf("promlint: %v, %v", problems, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(problems), 0, "promlint: %v", problems)
 	for _, private := range []string{key, id, "env"} {
 		if slices.Contains(strings.FieldsFunc(string(page), func(r rune) bool { return strings.ContainsRune(" {}=\"\n", r) }), private) {
 			t.Errorf("metrics tell %q", private)
@@ -116,9 +109,7 @@ func TestMetrics(t *testing.T) {
 
 	text := rig.Value(os.ReadFile("../docs/remote.md"))
 	for _, name := range regexp.MustCompile("registry_[a-z_]+").FindAllString(string(text), -1) {
-		if families[name] == nil {
-			t.Errorf("docs/remote.md names %s, which is not on the page", name)
-		}
+		rig.Is(t, families[name] == nil, false, "docs/remote.md names %s, which is not on the page", name)
 	}
 }
 
@@ -131,9 +122,7 @@ func TestRelayedIsAll(t *testing.T) {
 			n++
 		}
 	}
-	if n != len(relayedValues) {
-		t.Errorf("a rendezvous counts %d values, and relayedValues has %d", n, len(relayedValues))
-	}
+	rig.Is(t, n, len(relayedValues), "values that a rendezvous counts")
 }
 
 // TestMetricsInDocs: the table of docs/metrics.md has what the page has, and nothing else.
@@ -154,19 +143,13 @@ func TestMetricsInDocs(t *testing.T) {
 			t.Errorf("docs/metrics.md has %s, and the page has not", name)
 			continue
 		}
-		if got := strings.ToLower(family.GetType().String()); got != kind {
-			t.Errorf("%s is a %s, in docs/metrics.md a %s", name, got, kind)
-		}
+		rig.Is(t, strings.ToLower(family.GetType().String()), kind, "%s in docs/metrics.md", name)
 		for _, pair := range family.GetMetric()[0].GetLabel() {
-			if !strings.Contains(labels, "`"+pair.GetName()+"`") {
-				t.Errorf("docs/metrics.md does not have the label %s of %s", pair.GetName(), name)
-			}
+			rig.Is(t, strings.Contains(labels, "`"+pair.GetName()+"`"), true, "docs/metrics.md has %v of %s", pair, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		ours := strings.HasPrefix(name, "registry_")
-		if ours && !documented[name] {
-			t.Errorf("docs/metrics.md has no row for %s: %s", name, families[name].GetHelp())
-		}
+		rig.Is(t, ours && !documented[name], false, "docs/metrics.md has no row for %s: %s", name, families[name].GetHelp())
 	}
 }

@@ -2,8 +2,9 @@ package relay
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestBackoff(t *testing.T) {
@@ -36,33 +37,26 @@ func TestBackoff(t *testing.T) {
 		}, false},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				longest := make([]time.Duration, len(limits))
-				shortest := make([]time.Duration, len(limits))
-				for round := range 400 {
-					var b backoff
-					tt.prepare(&b)
-					for i, limit := range limits {
-						limit = min(limit, tt.most)
-						d := b.next(tt.waiting)
-						if d < 0 || d > limit {
-							t.Fatalf("delay %d: got %v, want 0 to %v", i, d, limit)
-						}
-						longest[i] = max(longest[i], d)
-						if round == 0 || d < shortest[i] {
-							shortest[i] = d
-						}
-					}
-				}
-				for i, limit := range limits { // jitter uses all of the range
+		subtest(t, tt.name, func(t *testing.T) {
+			longest := make([]time.Duration, len(limits))
+			shortest := make([]time.Duration, len(limits))
+			for round := range 400 {
+				var b backoff
+				tt.prepare(&b)
+				for i, limit := range limits {
 					limit = min(limit, tt.most)
-					if longest[i] < limit*9/10 || shortest[i] > limit/10 {
-						t.Errorf("delay %d: got %v to %v, want about 0 to %v", i, shortest[i], longest[i], limit)
+					d := b.next(tt.waiting)
+					rig.Is(t, min(max(d, 0), limit), d, "delay %d", i)
+					longest[i] = max(longest[i], d)
+					if round == 0 || d < shortest[i] {
+						shortest[i] = d
 					}
 				}
-			})
+			}
+			for i, limit := range limits { // jitter uses all of the range
+				limit = min(limit, tt.most)
+				rig.Is(t, longest[i] >= limit*9/10 && shortest[i] <= limit/10, true, "delay %d is all of 0 to %v", i, limit)
+			}
 		})
 	}
 }
@@ -71,17 +65,14 @@ func TestBackoff(t *testing.T) {
 // than five each time, however long that goes on. A stream lives for 30 s
 // without one.
 func TestBackoffFlaps(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		var b backoff
 		began := time.Now()
 		for n := 0; time.Since(began) < time.Hour; n++ {
 			b.connected()
 			time.Sleep(3 * time.Second)
 			d := b.next(n%2 == 0)
-			if d > 2*time.Second { // the websocket was up for the rest
-				t.Fatalf("drop %d: got a delay of %v, want at most 2s", n, d)
-			}
+			rig.Is(t, min(d, 2*time.Second), d, "delay of drop %d: the websocket was up for the rest", n)
 			time.Sleep(d)
 		}
 	})
@@ -94,9 +85,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	go func() { done <- b.next(false) }()
 	select {
 	case d := <-done:
-		if d < 0 || d > defaultMostDelay {
-			t.Errorf("got %v, want at most %v", d, defaultMostDelay)
-		}
+		rig.Is(t, min(max(d, 0), defaultMostDelay), d, "delay")
 	case <-time.After(patience):
 		t.Error("next takes as long as there were attempts")
 	}

@@ -45,9 +45,8 @@ func TestListEnvironments(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method != http.MethodGet || r.URL.Path != wire.PathEnvironments || r.Header.Get("Authorization") != "Bearer s3cret" || r.ContentLength != 0 {
-					t.Errorf("asked is %s %s", r.Method, r.URL)
-				}
+				asked := fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.Header.Get("Authorization"), " ", r.ContentLength)
+				rig.Is(t, asked, "GET "+wire.PathEnvironments+" Bearer s3cret 0", "asked")
 				if tt.status != 0 {
 					w.WriteHeader(tt.status)
 				}
@@ -55,13 +54,9 @@ func TestListEnvironments(t *testing.T) {
 			}))
 			defer web.Close()
 			got, err := Environments(t.Context(), RegistryConfig{BaseURL: web.URL + "/", Tokens: auth.Bearer("s3cret")})
-			if (tt.fails == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), tt.fails) || strings.Contains(err.Error(), "s3cret")) {
-				t.Errorf("%v, want %q", err, tt.fails)
-			}
+			says(t, err, tt.fails, "Environments")
 			rig.Same(t, "the result", tt.want, got)
 		})
 	}
-	if _, err := Environments(t.Context(), RegistryConfig{BaseURL: "http://192.0.2.1", Tokens: auth.Bearer("x")}); err == nil {
-		t.Error("a key travels in clear text")
-	}
+	says(t, rig.Err(Environments(t.Context(), RegistryConfig{BaseURL: "http://192.0.2.1", Tokens: auth.Bearer("x")})), "plain http", "in clear text")
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,8 +26,7 @@ import (
 
 func newDialer(t *testing.T, s *service, timing timing) *Dialer {
 	t.Helper()
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	t.Cleanup(func() { s.log.checkSecrets(t) })
 	return &Dialer{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing}
 }
@@ -44,8 +42,7 @@ type answering struct {
 func newAnswering(t *testing.T, timing timing) *answering {
 	t.Helper()
 	s := newService(t)
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	s.executorKey = id.PublicKey()
 	return &answering{t: t, s: s, d: newDialer(t, s, timing), id: id}
 }
@@ -56,12 +53,11 @@ func (x *answering) dial(ctx context.Context) (dialed <-chan any, p *peer, strea
 	x.t.Helper()
 	outcome := make(chan any, 1)
 	go func() {
-		c, err := x.d.Dial(ctx)
-		if err != nil {
+		if c, err := x.d.Dial(ctx); err != nil {
 			outcome <- err
-			return
+		} else {
+			outcome <- c
 		}
-		outcome <- c
 	}()
 	p, stream, message1 = x.greeted()
 	return outcome, p, stream, message1
@@ -78,33 +74,23 @@ func (x *answering) greeted() (p *peer, stream string, message1 []byte) {
 func (x *answering) greeting(p *peer) (stream string, message1 []byte) {
 	x.t.Helper()
 	resume := p.read()
-	if resume.GetResume() == nil || resume.GetResume().NextSeq != 0 {
-		x.t.Fatalf("got %.300s, want resume from 0", resume)
-	}
-	if id, err := uuid.Parse(resume.StreamId); err != nil || id.Version() != 4 || id.String() != resume.StreamId {
-		x.t.Errorf("stream id %q is not a random UUID", resume.StreamId)
-	}
+	rig.Is(x.t, resume.GetResume() != nil && resume.GetResume().NextSeq == 0, true, "%.300s is a resume from 0", resume)
+	id := rig.Value(uuid.Parse(resume.StreamId))
+	rig.Is(x.t, fmt.Sprint(id.Version(), id), "VERSION_4 "+resume.StreamId, "stream id, a random UUID")
 	shake := p.read()
-	if shake.StreamId != resume.StreamId || shake.GetHandshake() == nil || shake.AckBits != frame.WillAcknowledge {
-		x.t.Fatalf("got %.300s, want a handshake", shake)
-	}
-	return resume.StreamId, shake.GetHandshake().Payload
+	rig.Is(x.t, shake.StreamId, resume.StreamId, "stream of the handshake")
+	rig.Is(x.t, shake.AckBits, frame.WillAcknowledge, "bits of the handshake")
+	return resume.StreamId, shake.GetHandshake().GetPayload()
 }
 
 // respond completes a handshake.
 func (x *answering) respond(p *peer, stream string, message1 []byte) *noise.Session {
 	x.t.Helper()
-	r, err := noise.ReadInitiation(x.id, noise.Prologue(testEnvironment, testRegistration, []byte(stream)), message1)
-	if err != nil {
-		x.t.Fatalf("readInitiation: %v", err)
-	}
-	if r.Authorization != testAuthority || !r.HarnessKey.Equal(x.d.Identity.PublicKey()) {
-		x.t.Errorf("message 1 says %q, %v", r.Authorization, r.HarnessKey)
-	}
+	r := rig.Value(noise.ReadInitiation(x.id, noise.Prologue(testEnvironment, testRegistration, []byte(stream)), message1))
+	rig.Is(x.t, r.Authorization, testAuthority, "message 1 of %v", r.HarnessKey)
+	rig.Is(x.t, r.HarnessKey.Equal(x.d.Identity.PublicKey()), true, "message 1 has the harness's key")
 	message2, keys, err := r.Respond()
-	if err != nil {
-		x.t.Fatalf("respond: %v", err)
-	}
+	rig.Must(x.t, err)
 	p.send(handshakeFrame(stream, message2))
 	return keys
 }
@@ -114,12 +100,18 @@ func (x *answering) open() (rpc.Conn, *peer, string, *noise.Session) {
 	x.t.Helper()
 	dialed, p, stream, message1 := x.dial(x.t.Context())
 	keys := x.respond(p, stream, message1)
+	return x.opened(dialed), p, stream, keys
+}
+
+// opened returns the connection that was dialed.
+func (x *answering) opened(dialed <-chan any) rpc.Conn {
+	x.t.Helper()
 	c, ok := (<-dialed).(rpc.Conn)
 	if !ok {
 		x.t.Fatal("Dial failed")
 	}
 	x.t.Cleanup(func() { c.Close() })
-	return c, p, stream, keys
+	return c
 }
 
 func (x *answering) say(p *peer, keys *noise.Session, id string, seq uint32, text string) {
@@ -147,11 +139,8 @@ func TestDialRefused(t *testing.T) {
 			p.send(resetFrame("other", ""))
 			p.send(resumeFrame(stream, 0))
 			answer(p, stream)
-			if err, ok := (<-dialed).(error); !ok {
-				t.Error("Dial succeeded")
-			} else if strings.Contains(err.Error(), "sig=") {
-				t.Errorf("Dial: %v", err)
-			}
+			err, ok := (<-dialed).(error)
+			rig.Is(t, ok && !strings.Contains(err.Error(), "sig="), true, "Dial fails and tells no secret: %v", err)
 			p.ends()
 		})
 	}
@@ -165,11 +154,8 @@ func TestDialRepeats(t *testing.T) {
 	refused := func(status int, reason string) func(x *answering) {
 		return func(x *answering) {
 			x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
-				if n == 0 {
-					w.Header().Set(wire.HeaderRejectionReason, reason)
-					w.WriteHeader(status)
-				}
-				return n == 0
+				w.Header().Set(wire.HeaderRejectionReason, reason)
+				return n == 0 && plainAnswer(w, status)
 			}
 		}
 	}
@@ -220,17 +206,11 @@ func TestDialRepeats(t *testing.T) {
 				p.ends()
 				var again string
 				p, again, message1 = x.greeted()
-				if again == stream {
-					t.Error("the second attempt has the stream id of the first")
-				}
+				rig.Is(t, again == stream, false, "the second attempt has the stream id of the first")
 				stream = again
 			}
 			keys := x.respond(p, stream, message1)
-			c, ok := (<-dialed).(rpc.Conn)
-			if !ok {
-				t.Fatal("Dial failed")
-			}
-			defer c.Close()
+			c := x.opened(dialed)
 			x.say(p, keys, stream, 0, `"works"`)
 			wantMessage(t, c, `"works"`)
 		})
@@ -244,17 +224,11 @@ func TestDialIsFinal(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			x := newAnswering(t, timing{})
-			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
-				w.WriteHeader(status)
-				return true
-			}
+			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool { return plainAnswer(w, status) }
 			_, err := x.d.Dial(t.Context())
-			if refused, ok := errors.AsType[*socket.RefusedError](err); !ok || refused.Status != status {
-				t.Errorf("Dial: got %v, want the status %d", err, status)
-			}
-			if x.s.connects != 1 {
-				t.Errorf("the registry was asked %d times, want once", x.s.connects)
-			}
+			refused, ok := errors.AsType[*socket.RefusedError](err)
+			rig.Is(t, ok && refused.Status == status, true, "Dial gives %v, with the status", err)
+			rig.Is(t, x.s.connects, 1, "questions to the registry")
 		})
 	}
 }
@@ -262,8 +236,7 @@ func TestDialIsFinal(t *testing.T) {
 // TestRefusals: an executor that refuses is not asked for ever, however long the
 // caller may be willing to wait.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		var r refusals
 		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &api.NetworkError{Cause: io.EOF}
 		time.Sleep(time.Minute) // the executor was offline for so long: that does not count
@@ -287,10 +260,7 @@ func TestDialPatience(t *testing.T) {
 		t.Parallel()
 		x := newAnswering(t, timing{handshake: 50 * time.Millisecond})
 		dialed := make(chan error, 1)
-		go func() {
-			_, err := x.d.Dial(t.Context())
-			dialed <- err
-		}()
+		go func() { dialed <- rig.Err(x.d.Dial(t.Context())) }()
 		p := x.s.next()
 		rig.Is(t, <-dialed, context.DeadlineExceeded, "Dial")
 		p.ends()
@@ -301,9 +271,8 @@ func TestDialPatience(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dialed, p, _, _ := x.dial(ctx)
 		cancel()
-		if err, ok := (<-dialed).(error); !ok || !errors.Is(err, context.Canceled) {
-			t.Errorf("Dial: got %v, want %v", err, context.Canceled)
-		}
+		err, _ := (<-dialed).(error)
+		rig.Is(t, err, context.Canceled, "Dial")
 		p.ends()
 	})
 	t.Run("outlived", func(t *testing.T) {
@@ -312,11 +281,7 @@ func TestDialPatience(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dialed, p, stream, message1 := x.dial(ctx)
 		keys := x.respond(p, stream, message1)
-		c, ok := (<-dialed).(rpc.Conn)
-		if !ok {
-			t.Fatal("Dial failed")
-		}
-		defer c.Close()
+		c := x.opened(dialed)
 		cancel()
 		x.say(p, keys, stream, 0, `"still here"`)
 		wantMessage(t, c, `"still here"`)
@@ -352,18 +317,13 @@ func TestHarnessEnds(t *testing.T) {
 			wantMessage(t, c, `"before"`)
 			tt.event(p, stream)
 			wantEnd(t, c, tt.want)
-			for tt.told {
-				if f := p.read(); f.GetReset_() != nil {
-					if f.StreamId != stream || f.GetReset_().Reason != resetReason {
-						t.Errorf("got %.300s, want a reset of %s", f, stream)
-					}
-					break
+			for f := (*relaypb.RelayMessageFrame)(nil); tt.told && f.GetReset_() == nil; {
+				if f = p.read(); f.GetReset_() != nil {
+					rig.Is(t, f.StreamId+" "+f.GetReset_().Reason, stream+" "+resetReason, "reset")
 				}
 			}
 			p.ends()
-			if err := c.Write([]byte(`1`)); err == nil {
-				t.Error("Write after the end: got nil")
-			}
+			rig.Is(t, c.Write([]byte(`1`)) == nil, false, "Write succeeds after the end")
 		})
 	}
 }
@@ -374,16 +334,10 @@ func TestHarnessCloseFreesTheStream(t *testing.T) {
 	c, p, stream, keys := x.open()
 	rig.Must(t, c.Write([]byte(`"last words"`)))
 	rig.Check(t, c.Close())
-	if text, err := keys.Open(p.read().GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
-		t.Errorf("record: got %q, %v", text, err)
-	}
-	if f := p.read(); f.StreamId != stream || f.GetReset_() == nil {
-		t.Errorf("got %.300s, want a reset", f)
-	}
+	p.wantRecord(keys, `"last words"`)
+	p.wantReset(stream)
 	p.ends()
-	if got := c.(fmt.Stringer).String(); !strings.Contains(got, stream) {
-		t.Errorf("String: got %q, want something with %q", got, stream)
-	}
+	rig.Is(t, strings.Contains(c.(fmt.Stringer).String(), stream), true, "%v has its id", c)
 }
 
 // proven is an open connection whose executor has shown that it acknowledges.
@@ -401,8 +355,7 @@ func (x *answering) proven() (rpc.Conn, *peer, string) {
 
 func TestHarnessPinsTheExecutor(t *testing.T) {
 	t.Parallel()
-	other, err := noise.NewIdentity()
-	rig.Must(t, err)
+	other := rig.Value(noise.NewIdentity())
 	tests := map[string]func(answer *wire.ConnectResponse, w http.ResponseWriter) bool{
 		"another key": func(answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 			answer.ExecutorPublicKey = other.PublicKey()
@@ -442,31 +395,22 @@ func TestDialPinsTheExecutor(t *testing.T) {
 	x.id, x.s.executorKey = other, other.PublicKey()
 	dialed, p, stream, message1 := x.dial(t.Context())
 	x.respond(p, stream, message1)
-	if err, _ := (<-dialed).(error); !errors.Is(err, errExecutorChanged) || !Final(err) {
-		t.Errorf("Dial to another executor gives %v", err)
-	}
+	err, _ = (<-dialed).(error)
+	rig.Is(t, errors.Is(err, errExecutorChanged) && Final(err), true, "Dial to another executor fails for good: %v", err)
 }
 
 func TestHarnessResumes(t *testing.T) {
 	t.Parallel()
 	x := newAnswering(t, timing{least: time.Millisecond, most: 2 * time.Millisecond})
 	x.s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
-		refused := n == 1 || n == 2
-		if refused {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return refused
+		return (n == 1 || n == 2) && plainAnswer(w, http.StatusForbidden)
 	}
 	_, p, stream := x.proven()
 	p.ws.Close()
 	p = x.s.next()
 	f := p.read()
-	if f.StreamId != stream || f.GetResume() == nil || f.GetResume().NextSeq != 1 {
-		t.Errorf("got %.300s, want resume of %s from 1", f, stream)
-	}
+	rig.Is(t, fmt.Sprint(f.StreamId, " ", f.GetResume().GetNextSeq()), stream+" 1", "resume: %.300s", f)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	if x.s.connects != 4 { // a new address for every attempt
-		t.Errorf("got %d connect calls, want 4", x.s.connects)
-	}
+	rig.Is(t, x.s.connects, 4, "connect calls: a new address for every attempt")
 }

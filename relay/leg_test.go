@@ -33,8 +33,7 @@ type script struct {
 
 func newScript(t *testing.T, s *service, l *Link) *script {
 	t.Helper()
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
+	id := rig.Value(noise.NewIdentity())
 	s.mu.Lock()
 	s.harnessKey = id.PublicKey()
 	s.mu.Unlock()
@@ -49,9 +48,7 @@ func (x *script) begin(id, authorization string) *noise.Initiator {
 	executor := x.s.executorKey
 	x.s.mu.Unlock()
 	i, message1, err := noise.Initiate(x.id, executor, noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte(authorization))
-	if err != nil {
-		x.t.Fatalf("initiate: %v", err)
-	}
+	rig.Must(x.t, err)
 	x.p.send(resumeFrame(id, 0))
 	x.p.send(handshakeFrame(id, message1))
 	return i
@@ -61,13 +58,9 @@ func (x *script) begin(id, authorization string) *noise.Initiator {
 func (x *script) answered(id string, i *noise.Initiator) *noise.Session {
 	x.t.Helper()
 	f := x.p.read()
-	if f.StreamId != id || f.GetHandshake() == nil {
-		x.t.Fatalf("got %.300s, want the handshake of %s", f, id)
-	}
-	keys, err := i.Finish(f.GetHandshake().Payload)
-	if err != nil {
-		x.t.Fatalf("finish: %v", err)
-	}
+	rig.Is(x.t, f.StreamId, id, "stream of %.300s, a handshake", f)
+	keys, err := i.Finish(f.GetHandshake().GetPayload())
+	rig.Must(x.t, err)
 	return keys
 }
 
@@ -76,22 +69,11 @@ func (x *script) open(id string) (*noise.Session, rpc.Conn) {
 	x.t.Helper()
 	keys := x.answered(id, x.begin(id, testAuthority))
 	c, err := x.l.Accept()
-	if err != nil {
-		x.t.Fatalf("Accept: %v", err)
-	}
+	rig.Must(x.t, err)
 	return keys, c
 }
 
-func (x *script) wantReset(id string) {
-	x.t.Helper()
-	f := x.p.read()
-	if f.StreamId != id || f.GetReset_() == nil {
-		x.t.Fatalf("got %.300s, want a reset of %s", f, id)
-	}
-	if got := f.GetReset_().Reason; got != resetReason {
-		x.t.Errorf("reset reason: got %q, want %q", got, resetReason)
-	}
-}
+func (x *script) wantReset(id string) { x.t.Helper(); x.p.wantReset(id) }
 
 // quiet checks that nothing was sent so far: it sends data of an unknown stream,
 // and the reset of that has to be the next frame that comes.
@@ -106,26 +88,21 @@ func (x *script) quiet() {
 func (x *script) say(keys *noise.Session, id string, seq uint32, text string) {
 	x.t.Helper()
 	plaintext := append([]byte{0, 0, 0, byte(len(text))}, text...)
-	record, err := keys.Seal(nil, plaintext)
-	if err != nil {
-		x.t.Fatalf("seal: %v", err)
-	}
+	record := rig.Value(keys.Seal(nil, plaintext))
 	x.p.send(dataFrame(id, seq, record))
 }
 
 func wantMessage(t *testing.T, c rpc.Conn, want string) {
 	t.Helper()
 	got, err := c.Read()
-	if err != nil || string(got) != want {
-		t.Fatalf("Read: got %.80q, %v; want %.80q", got, err, want)
-	}
+	rig.Must(t, err)
+	rig.Is(t, string(got), want, "Read")
 }
 
 func wantEnd(t *testing.T, c rpc.Conn, want error) {
 	t.Helper()
-	if got, err := c.Read(); err == nil || want != nil && !errors.Is(err, want) {
-		t.Errorf("Read: got %.80q, %v; want the end, %v", got, err, want)
-	}
+	got, err := c.Read()
+	rig.Is(t, err != nil && (want == nil || errors.Is(err, want)), true, "Read: got %.80q, %v; want the end, %v", got, err, want)
 }
 
 // validation answers by authorization: "hang" until the test ends, "no" as the
@@ -164,27 +141,41 @@ func TestLinkFrames(t *testing.T) {
 			x.wantReset(id)
 		}
 	}
+	// sends is a frame that is answered with a reset.
+	sends := func(frame func(id string) *relaypb.RelayMessageFrame) func(x *script, id string) {
+		return func(x *script, id string) {
+			x.p.send(frame(id))
+			x.wantReset(id)
+		}
+	}
+	handshake := func(message1 []byte) func(x *script, id string) {
+		return sends(func(id string) *relaypb.RelayMessageFrame { return handshakeFrame(id, message1) })
+	}
+	// violates is data that ends a stream.
+	violates := func(seq uint32, payload func(keys *noise.Session) []byte) func(x *script, id string) {
+		return func(x *script, id string) {
+			keys, c := x.open(id)
+			x.p.send(dataFrame(id, seq, payload(keys)))
+			x.wantReset(id)
+			wantEnd(x.t, c, nil)
+		}
+	}
 	hanging := func(next func(x *script, id string)) func(x *script, id string) {
 		return func(x *script, id string) {
 			x.s.mu.Lock()
 			before := x.s.validates
 			x.s.mu.Unlock()
 			x.begin(id, "hang")
-			await(x.t, "validate", func() bool { x.s.mu.Lock(); defer x.s.mu.Unlock(); return x.s.validates > before })
+			rig.Until(x.t, "validate", func() bool { x.s.mu.Lock(); defer x.s.mu.Unlock(); return x.s.validates > before })
 			next(x, id)
-			if s, pending := x.l.streams.find([]byte(id)); s != nil || pending {
-				x.t.Errorf("the handshake is still there: %v, %v", s, pending)
-			}
+			rig.Is(x.t, fmt.Sprint(x.l.streams.find([]byte(id))), "<nil> false", "the handshake")
 		}
 	}
 	tests := []struct {
 		name  string
 		event func(x *script, id string)
 	}{
-		{"data for an unknown stream", func(x *script, id string) {
-			x.p.send(dataFrame(id, 0, []byte("data")))
-			x.wantReset(id)
-		}},
+		{"data for an unknown stream", sends(func(id string) *relaypb.RelayMessageFrame { return dataFrame(id, 0, []byte("data")) })},
 		{"resume, ack, heartbeat and reset for an unknown stream", func(x *script, id string) {
 			x.p.send(resumeFrame(id, 0))
 			x.p.send(&relaypb.RelayMessageFrame{StreamId: id, Ack: 99, AckBits: 0xffffffff,
@@ -194,14 +185,9 @@ func TestLinkFrames(t *testing.T) {
 			x.p.send(resetFrame(id, "why not"))
 			x.quiet()
 		}},
-		{"resume of what an unknown stream was", func(x *script, id string) {
-			x.p.send(resumeFrame(id, 7))
-			x.wantReset(id)
-		}},
-		{"data while validate is running", hanging(func(x *script, id string) {
-			x.p.send(dataFrame(id, 0, []byte("data")))
-			x.wantReset(id)
-		})},
+		{"resume of what an unknown stream was", sends(func(id string) *relaypb.RelayMessageFrame { return resumeFrame(id, 7) })},
+		{"data while validate is running",
+			hanging(sends(func(id string) *relaypb.RelayMessageFrame { return dataFrame(id, 0, []byte("data")) }))},
 		{"ack and resume while validate is running", func(x *script, id string) {
 			i := x.begin(id, testAuthority)
 			x.p.send(resumeFrame(id, 0))
@@ -216,57 +202,27 @@ func TestLinkFrames(t *testing.T) {
 			wantMessage(x.t, c, `"alive"`)
 			x.p.send(resetFrame(id, "done"))
 		}},
-		{"second handshake while validate runs", hanging(func(x *script, id string) {
-			x.begin(id, testAuthority)
-			x.wantReset(id)
-		})},
+		{"second handshake while validate runs", hanging(bad(testAuthority))},
 		{"reset while validate runs", hanging(func(x *script, id string) {
 			x.p.send(resetFrame(id, "done"))
 			x.quiet()
 		})},
-		{"handshake that cannot be decrypted", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, make([]byte, noise.InitiationSize+10)))
-			x.wantReset(id)
-		}},
-		{"handshake that is too short", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, []byte("short")))
-			x.wantReset(id)
-		}},
-		{"handshake that is too long", func(x *script, id string) {
-			x.p.send(handshakeFrame(id, make([]byte, 65536)))
-			x.wantReset(id)
-		}},
+		{"handshake that cannot be decrypted", handshake(make([]byte, noise.InitiationSize+10))},
+		{"handshake that is too short", handshake([]byte("short"))},
+		{"handshake that is too long", handshake(make([]byte, 65536))},
 		{"handshake for another stream", func(x *script, id string) {
 			_, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
 				noise.Prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
 			rig.Must(x.t, err)
-			x.p.send(handshakeFrame(id, message1))
-			x.wantReset(id)
+			handshake(message1)(x, id)
 		}},
 		{"validate refused", bad("no")},
 		{"validate without valid", bad("missing")},
 		{"validate answered 500", bad("500")},
 		{"validate redirected", bad("302")},
-		{"record that cannot be decrypted", func(x *script, id string) {
-			_, c := x.open(id)
-			x.p.send(dataFrame(id, 0, make([]byte, 100)))
-			x.wantReset(id)
-			wantEnd(x.t, c, nil)
-		}},
-		{"bad framing", func(x *script, id string) {
-			keys, c := x.open(id)
-			record, err := keys.Seal(nil, make([]byte, 4))
-			rig.Must(x.t, err)
-			x.p.send(dataFrame(id, 0, record))
-			x.wantReset(id)
-			wantEnd(x.t, c, nil)
-		}},
-		{"window exceeded", func(x *script, id string) {
-			_, c := x.open(id)
-			x.p.send(dataFrame(id, 65, []byte("early")))
-			x.wantReset(id)
-			wantEnd(x.t, c, nil)
-		}},
+		{"record that cannot be decrypted", violates(0, func(*noise.Session) []byte { return make([]byte, 100) })},
+		{"bad framing", violates(0, func(keys *noise.Session) []byte { return rig.Value(keys.Seal(nil, make([]byte, 4))) })},
+		{"window exceeded", violates(65, func(*noise.Session) []byte { return []byte("early") })},
 		{"inbound queue full", func(x *script, id string) {
 			keys, _ := x.open(id)
 			for seq := range uint32(129) {
@@ -293,10 +249,7 @@ func TestLinkFrames(t *testing.T) {
 			keys, c := x.open(id)
 			rig.Check(x.t, c.Write([]byte(`"last words"`)))
 			rig.Check(x.t, c.Close())
-			f := x.p.read()
-			if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
-				x.t.Errorf("record: got %q, %v", text, err)
-			}
+			x.p.wantRecord(keys, `"last words"`)
 			x.wantReset(id)
 		}},
 		{"reuse of an id", func(x *script, id string) {
@@ -349,14 +302,13 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	x := newScript(t, s, startLink(t, s, timing{}))
-	await(t, "the link", x.l.Ready)
+	rig.Until(t, "the link", x.l.Ready)
 	for i := range maxPending {
 		rig.Must(t, rig.Err(x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {})))
 	}
-	for range 3 { // more of them are refused
-		id := uuid.NewString()
-		x.begin(id, testAuthority)
-		x.wantReset(id)
+	for id := range 3 { // more of them are refused
+		x.begin(fmt.Sprint(id), testAuthority)
+		x.wantReset(fmt.Sprint(id))
 	}
 	// A place that is freed can be used at once.
 	x.p.send(resetFrame("hangs 7", "freed"))
@@ -369,7 +321,7 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 // nobody would answer the pings on the link's websocket.
 func (x *script) fill(sessions []*noise.Session) {
 	x.t.Helper()
-	await(x.t, "the link", x.l.Ready)
+	rig.Until(x.t, "the link", x.l.Ready)
 	for i, keys := range sessions {
 		id := fmt.Sprint("filled ", i)
 		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
@@ -406,9 +358,7 @@ func TestLinkLimitOfStreams(t *testing.T) {
 	last.Close()
 	x.wantReset("last")
 	x.open("yet another")
-	if got, want := c.(fmt.Stringer).String(), `"one more"`; !strings.Contains(got, want) {
-		t.Errorf("String: got %s, want something with %s", got, want)
-	}
+	rig.Is(t, strings.Contains(c.(fmt.Stringer).String(), `"one more"`), true, "%v has its id", c)
 }
 
 // TestLinkBadHandshakes: beside any bad handshakes a good one comes through, at the
@@ -479,9 +429,7 @@ func TestLinkLogIsBounded(t *testing.T) {
 	for range 3 {
 		for i := range 3 * maxStreamLines {
 			ok, first := lines.take(now)
-			if ok != (i < maxStreamLines) || first != (i == maxStreamLines) {
-				t.Fatalf("line %d: got %v, %v", i, ok, first)
-			}
+			rig.Is(t, fmt.Sprint(ok, first), fmt.Sprint(i < maxStreamLines, i == maxStreamLines), "line %d", i)
 		}
 		now = now.Add(streamLinesInterval)
 	}
@@ -497,12 +445,10 @@ func TestLinkLogIsBounded(t *testing.T) {
 		x.wantReset("bad")
 	}
 	// The last line comes after its reset.
-	await(t, "the lines", func() bool { return strings.Count(s.log.String(), "handshake refused") == 5 })
+	rig.Until(t, "the lines", func() bool { return strings.Count(s.log.String(), "handshake refused") == 5 })
 	log := s.log.String()
 	for line, want := range map[string]int{`level=WARN msg="handshake refused"`: 2, `level=DEBUG msg="handshake refused"`: 3, "the rest is left out": 1} {
-		if told := strings.Count(log, line); told != want {
-			t.Errorf("the log says %s %d times, want %d:\n%s", line, told, want, log)
-		}
+		rig.Is(t, strings.Count(log, line), want, "how often the log says %s:\n%s", line, log)
 	}
 }
 
@@ -532,13 +478,8 @@ func TestLinkSlowValidation(t *testing.T) {
 	x.answered("slow", i)
 }
 
-// TestLinkClosesBusyStream pins that a stream that nobody reads can be closed:
-// its writer returns, and the peer finds a reset when it reads again.
-func TestLinkClosesBusyStream(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	x := newScript(t, s, startLink(t, s, timing{farewell: 50 * time.Millisecond}))
-	_, c := x.open("stream")
+// flood writes until that fails.
+func flood(c rpc.Conn) (failed <-chan error) {
 	written := make(chan error, 1)
 	go func() {
 		var err error
@@ -547,14 +488,21 @@ func TestLinkClosesBusyStream(t *testing.T) {
 		}
 		written <- err
 	}()
+	return written
+}
+
+// TestLinkClosesBusyStream pins that a stream that nobody reads can be closed:
+// its writer returns, and the peer finds a reset when it reads again.
+func TestLinkClosesBusyStream(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	x := newScript(t, s, startLink(t, s, timing{farewell: 50 * time.Millisecond}))
+	_, c := x.open("stream")
+	written := flood(c)
 	// One frame has come; the writer is soon where the socket takes no more.
 	x.p.read()
 	rig.Check(t, c.Close())
-	select {
-	case <-written:
-	case <-time.After(patience):
-		t.Fatal("Write does not return")
-	}
+	within(t, "the end of Write", written)
 	for x.p.read().GetReset_() == nil {
 	}
 	// The message that was stuck may come behind the reset.
@@ -563,7 +511,5 @@ func TestLinkClosesBusyStream(t *testing.T) {
 	for f.StreamId == "stream" {
 		f = x.p.read()
 	}
-	if _, err := i.Finish(f.GetHandshake().GetPayload()); err != nil {
-		t.Errorf("another stream is answered %.100s, %v", f, err)
-	}
+	rig.Is(t, rig.Err(i.Finish(f.GetHandshake().GetPayload())), nil, "the answer to another stream: %.100s", f)
 }

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,23 +21,39 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// newLink returns a link of an executor with a key of its own.
+func newLink(s *service, timing timing) *Link {
+	return NewLink(LinkConfig{Registry: s.client(), Identity: rig.Value(noise.NewIdentity()), Logger: s.log.logger(), timing: timing})
+}
+
+// run runs a link until cancel is called.
+func run(l *Link) (cancel func(), done <-chan error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	return cancel, ended
+}
+
+// within returns what comes, which has to be soon.
+func within[V any](t *testing.T, what string, from <-chan V) V {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("%s does not come", what)
+		panic("unreachable")
+	}
+}
+
 // startLink runs a link until the test ends, and then checks what Run returned.
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
-	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
+	l := newLink(s, timing)
+	cancel, done := run(l)
 	t.Cleanup(func() {
 		cancel()
-		select {
-		case err := <-done:
-			rig.Check(t, err)
-		case <-time.After(patience):
-			t.Error("Run did not return")
-		}
+		rig.Check(t, within(t, "the end of Run", done))
 		rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Run")
 		s.log.checkSecrets(t)
 	})
@@ -48,37 +63,22 @@ func startLink(t *testing.T, s *service, timing timing) *Link {
 // TestLinkUpgrade has the rows of remote.md 3.5 for an upgrade that is refused.
 func TestLinkUpgrade(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		status int
-		anew   bool
-	}{
-		{400, true}, {401, true}, {403, true}, {404, true}, {409, true}, {410, true}, {429, true},
-		{200, false}, {302, false}, {500, false}, {503, false},
-	}
-	for _, tt := range tests {
-		t.Run(fmt.Sprint(tt.status), func(t *testing.T) {
+	for status, registrations := range map[int]int{
+		400: 3, 401: 3, 403: 3, 404: 3, 409: 3, 410: 3, 429: 3,
+		200: 1, 302: 1, 500: 1, 503: 1,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
 			s.upgrade = func(_ string, n int, w http.ResponseWriter) bool {
-				if n < 2 {
-					w.Header().Set(wire.HeaderRejectionReason, "expired")
-					w.WriteHeader(tt.status)
-				}
-				return n < 2
+				w.Header().Set(wire.HeaderRejectionReason, "expired")
+				return n < 2 && plainAnswer(w, status)
 			}
 			l := startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
 			s.next()
-			want := 1
-			if tt.anew {
-				want = 3
-			}
-			if registers, upgrades := s.counts(); registers != want || upgrades != 3 {
-				t.Errorf("got %d registrations and %d upgrades, want %d and 3", registers, upgrades, want)
-			}
-			await(t, "ready", l.Ready)
-			if !strings.Contains(s.log.String(), "expired") {
-				t.Errorf("log does not name the reason:\n%s", s.log)
-			}
+			rig.Is(t, fmt.Sprint(s.counts()), fmt.Sprint(registrations, 3), "registrations and upgrades")
+			rig.Until(t, "ready", l.Ready)
+			rig.Is(t, strings.Contains(s.log.String(), "expired"), true, "the log names the reason:\n%s", s.log)
 		})
 	}
 }
@@ -90,27 +90,22 @@ func TestLinkURL(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
 	rig.Must(t, err)
 	closed.Close()
-	tests := []struct{ name, url string }{
-		{"empty", ""},
-		{"http", "http://127.0.0.1/?sig=" + testSignature},
-		{"unparsable", "ws://127.0.0.1:x/%zz?sig=" + testSignature},
-		{"refused", "ws://" + closed.Addr().String() + "/?sig=" + testSignature},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for name, url := range map[string]string{
+		"empty":      "",
+		"http":       "http://127.0.0.1/?sig=" + testSignature,
+		"unparsable": "ws://127.0.0.1:x/%zz?sig=" + testSignature,
+		"refused":    "ws://" + closed.Addr().String() + "/?sig=" + testSignature,
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
-			s.url = func(string, int) string { return tt.url }
+			s.url = func(string, int) string { return url }
 			l := startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
-			await(t, "three attempts", func() bool {
+			rig.Until(t, "three attempts", func() bool {
 				return strings.Count(s.log.String(), "rendezvous not made") >= 3
 			})
-			if registers, _ := s.counts(); registers != 1 {
-				t.Errorf("got %d registrations, want 1", registers)
-			}
-			if l.Ready() {
-				t.Error("Ready without a websocket")
-			}
+			rig.Is(t, s.registrations(), 1, "registrations")
+			rig.Is(t, l.Ready(), false, "ready without a websocket")
 		})
 	}
 }
@@ -144,12 +139,9 @@ func TestLinkLoss(t *testing.T) {
 			x.p = s.next()
 			x.quiet()
 			x.open("stream")
-			if registers, upgrades := s.counts(); registers != 1 || upgrades != 2 {
-				t.Errorf("got %d registrations and %d upgrades, want 1 and 2", registers, upgrades)
-			}
-			if log := s.log.String(); strings.Contains(log, "secret reason") || !strings.Contains(log, "delay=0s") {
-				t.Errorf("log of the loss:\n%s", log)
-			}
+			rig.Is(t, fmt.Sprint(s.counts()), "1 2", "registrations and upgrades")
+			log := s.log.String()
+			rig.Is(t, !strings.Contains(log, "secret reason") && strings.Contains(log, "delay=0s"), true, "log of the loss:\n%s", log)
 		})
 	}
 }
@@ -176,19 +168,16 @@ func TestLinkFlaps(t *testing.T) {
 	}
 	s.next()
 	for _, d := range s.log.delays(t) {
-		if d > pace.urgent {
-			t.Errorf("a delay of %v, want at most %v", d, pace.urgent)
-		}
+		rig.Is(t, max(d, pace.urgent), pace.urgent, "a delay, at most")
 	}
 
 	s = newService(t)
 	s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return true
+		return plainAnswer(w, http.StatusServiceUnavailable)
 	}
 	pace.most = time.Second
 	startLink(t, s, pace)
-	await(t, "a longer delay", func() bool { return slices.Max(append(s.log.delays(t), 0)) > pace.urgent })
+	rig.Until(t, "a longer delay", func() bool { return slices.Max(append(s.log.delays(t), 0)) > pace.urgent })
 }
 
 func TestLinkRequestIDs(t *testing.T) {
@@ -199,9 +188,7 @@ func TestLinkRequestIDs(t *testing.T) {
 	for range 3 {
 		p := s.next()
 		id := p.header.Get(wire.HeaderRequestID)
-		if !regexp.MustCompile(`^req_[0-9a-f]{32}$`).MatchString(id) || seen[id] {
-			t.Errorf("request id %q, seen %v", id, seen)
-		}
+		rig.Is(t, regexp.MustCompile(`^req_[0-9a-f]{32}$`).MatchString(id) && !seen[id], true, "request id %q, seen %v", id, seen)
 		seen[id] = true
 		for name := range p.header {
 			switch name {
@@ -226,20 +213,11 @@ func TestLinkRegistration(t *testing.T) {
 				s.register = func(n int, w http.ResponseWriter) bool {
 					return n == later && errorAnswer(w, status, "some_code")
 				}
-				s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
-					w.WriteHeader(http.StatusConflict)
-					return true
-				}
-				id, err := noise.NewIdentity()
-				rig.Must(t, err)
-				l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger()})
-				err = l.Run(t.Context())
-				if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Status != status {
-					t.Errorf("Run: got %v, want the status %d", err, status)
-				}
-				if registers, _ := s.counts(); registers != later+1 {
-					t.Errorf("got %d registrations, want %d", registers, later+1)
-				}
+				s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool { return plainAnswer(w, http.StatusConflict) }
+				l := newLink(s, timing{})
+				err := l.Run(t.Context())
+				rig.Is(t, refusal(err), status, "status of %v", err)
+				rig.Is(t, s.registrations(), later+1, "registrations")
 				rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept")
 				s.log.checkSecrets(t)
 			})
@@ -250,64 +228,34 @@ func TestLinkRegistration(t *testing.T) {
 func TestLinkEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
-	l := NewLink(LinkConfig{Registry: s.client(), Identity: id})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
+	l := newLink(s, timing{})
+	cancel, done := run(l)
 	x := newScript(t, s, l)
 	keys, c := x.open("stream")
-	if l.Addr() != nil || !l.Ready() {
-		t.Errorf("Addr %v, Ready %v; want nil, true", l.Addr(), l.Ready())
-	}
+	rig.Is(t, fmt.Sprint(l.Addr(), l.Ready()), "<nil> true", "address, readiness")
 	rig.Must(t, c.Write([]byte(`"last words"`)))
 	cancel()
-	f := x.p.read()
-	if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
-		t.Errorf("record: got %q, %v", text, err)
-	}
+	x.p.wantRecord(keys, `"last words"`)
 	x.p.ends()
 	rig.Check(t, <-done)
 	wantEnd(t, c, nil)
-	if err := c.Write([]byte(`1`)); err == nil {
-		t.Error("Write after Run: got nil")
-	}
-	if l.Ready() {
-		t.Error("Ready after Run")
-	}
+	rig.Is(t, c.Write([]byte(`1`)) == nil, false, "Write succeeds after Run")
+	rig.Is(t, l.Ready(), false, "ready after Run")
 }
 
 // TestLinkEndsBusy pins that a peer that does not read cannot hold up the end.
 func TestLinkEndsBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	id, err := noise.NewIdentity()
-	rig.Must(t, err)
-	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, timing: timing{farewell: 50 * time.Millisecond}})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
+	l := newLink(s, timing{farewell: 50 * time.Millisecond})
+	cancel, done := run(l)
 	x := newScript(t, s, l)
 	_, c := x.open("stream")
-	written := make(chan error, 1)
-	go func() {
-		for {
-			if err := c.Write(make([]byte, 1<<20)); err != nil {
-				written <- err
-				return
-			}
-		}
-	}()
+	written := flood(c)
 	x.begin("pending", testAuthority)
 	cancel()
-	for _, c := range []<-chan error{done, written} {
-		select {
-		case <-c:
-		case <-time.After(patience):
-			t.Fatal("something still runs")
-		}
-	}
+	within(t, "the end of Run", done)
+	within(t, "the end of Write", written)
 }
 
 func TestLinkClose(t *testing.T) {
@@ -325,17 +273,21 @@ func TestLinkClose(t *testing.T) {
 	x.wantReset("new")
 }
 
+// expires makes URLs that say when they expire, and their number.
+func (s *service) expires(life time.Duration) {
+	s.url = func(role string, n int) string {
+		return fmt.Sprintf("ws%s/rendezvous?role=%s&n=%d&sig=%s&expiry=%d",
+			strings.TrimPrefix(s.relay.URL, "http"), role, n, testSignature, time.Now().Add(life).Unix())
+	}
+}
+
 // TestLinkRenews: a link whose URL says when it expires registers again long before, while
 // its websocket is up, also after a renewal that has failed. Its next websocket has the
 // newest URL, and needs no registry.
 func TestLinkRenews(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	const life = 8 * time.Second
-	s.url = func(role string, n int) string {
-		return fmt.Sprintf("ws%s/rendezvous?role=%s&n=%d&sig=%s&expiry=%d",
-			strings.TrimPrefix(s.relay.URL, "http"), role, n, testSignature, time.Now().Add(life).Unix())
-	}
+	s.expires(8 * time.Second)
 	s.register = func(n int, w http.ResponseWriter) bool {
 		switch n {
 		case 0, 2:
@@ -349,16 +301,12 @@ func TestLinkRenews(t *testing.T) {
 	}
 	startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
 	first := s.next()
-	await(t, "the renewal", func() bool {
-		registers, _ := s.counts()
-		return registers >= 3
-	})
-	await(t, "the answer to it", func() bool { return strings.Contains(s.log.String(), "registration renewed") })
+	rig.Until(t, "the renewal", func() bool { return s.registrations() >= 3 })
+	rig.Until(t, "the answer to it", func() bool { return strings.Contains(s.log.String(), "registration renewed") })
 	first.ws.Close()
 	rig.Is(t, s.next().query.Get("n"), "2", "the next websocket has the URL of registration")
-	if _, upgrades := s.counts(); upgrades != 2 {
-		t.Errorf("it took %d attempts", upgrades)
-	}
+	_, upgrades := s.counts()
+	rig.Is(t, upgrades, 2, "attempts")
 }
 
 // TestRegistrationLife: only a URL that says when it expires is renewed.
@@ -371,9 +319,8 @@ func TestRegistrationLife(t *testing.T) {
 		fmt.Sprint("?expires=", time.Now().Add(time.Hour).Unix()):                        false,
 	} {
 		r := registration{URL: "wss://host/rendezvous" + expiry}
-		if life, ok := r.life(); ok != want || ok && (life < 50*time.Minute || life > 24*time.Hour) {
-			t.Errorf("%q lives for %v, %v", expiry, life, ok)
-		}
+		life, ok := r.life()
+		rig.Is(t, ok && life >= 50*time.Minute && life <= 24*time.Hour, want, "%q lives for %v, %v", expiry, life, ok)
 	}
 }
 
@@ -382,10 +329,7 @@ func TestRegistrationLife(t *testing.T) {
 func TestLinkUnwelcome(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.url = func(role string, n int) string {
-		return fmt.Sprintf("ws%s/rendezvous?role=%s&n=%d&sig=%s&expiry=%d",
-			strings.TrimPrefix(s.relay.URL, "http"), role, n, testSignature, time.Now().Add(24*time.Hour).Unix())
-	}
+	s.expires(24 * time.Hour)
 	s.validate = func(n int, _ *wire.ValidateRequest, w http.ResponseWriter) bool {
 		if n == 0 {
 			http.Error(w, "no", http.StatusUnauthorized)
@@ -404,22 +348,15 @@ func TestLinkUnwelcome(t *testing.T) {
 	}
 	l = startLink(t, s, timing{})
 	x := newScript(t, s, l)
-	await(t, "the websocket", func() bool { return l.Unready() == "" })
+	rig.Until(t, "the websocket", func() bool { return l.Unready() == "" })
 	x.begin("refused", testAuthority)
 	x.wantReset("refused")
 	for _, status := range []string{"401", "403"} {
-		select {
-		case reason := <-reasons:
-			if !strings.Contains(reason, "refuses the credential of this executor (status "+status+")") || !l.Ready() {
-				t.Errorf("it is not ready because %q; its websocket is up: %v", reason, l.Ready())
-			}
-		case <-time.After(patience):
-			t.Fatal("it does not register again")
-		}
+		reason := within(t, "another registration", reasons)
+		refuses := strings.Contains(reason, "refuses the credential of this executor (status "+status+")")
+		rig.Is(t, refuses && l.Ready(), true, "it is not ready because %q; its websocket is up: %v", reason, l.Ready())
 	}
-	await(t, "the credential is taken", func() bool { return l.Unready() == "" })
+	rig.Until(t, "the credential is taken", func() bool { return l.Unready() == "" })
 	x.answered("welcome", x.begin("welcome", testAuthority))
-	if registers, upgrades := s.counts(); registers != 4 || upgrades != 1 {
-		t.Errorf("%d registrations, %d websockets", registers, upgrades)
-	}
+	rig.Is(t, fmt.Sprint(s.counts()), "4 1", "registrations and websockets")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestLinkTellsOwners: an executor that comes back says whose the streams are that it has,
@@ -26,10 +27,8 @@ func TestLinkTellsOwners(t *testing.T) {
 	}
 	pace := timing{least: time.Millisecond, most: 10 * time.Millisecond}
 	j := &meeting{s: s, l: startLink(t, s, pace), d: newDialer(t, s, pace)}
-	if got := (<-came).Values(wire.HeaderStreamOwners); got != nil {
-		t.Errorf("without a stream it said %q", got)
-	}
-	await(t, "the link", j.l.Ready)
+	rig.Is(t, len((<-came).Values(wire.HeaderStreamOwners)), 0, "owners without a stream")
+	rig.Until(t, "the link", j.l.Ready)
 	first, executor := j.pair(t)
 	prove(t, j.s.router, first, executor)
 	second, other := j.pair(t)
@@ -37,13 +36,10 @@ func TestLinkTellsOwners(t *testing.T) {
 
 	j.s.router.drop(true)
 	owners, err := wire.ParseStreamOwners((<-came).Get(wire.HeaderStreamOwners))
-	if err != nil || len(owners) != 2 {
-		t.Fatalf("it named %d owners, %v", len(owners), err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(owners), 2, "owners")
 	for c, owner := range map[*harness]string{first.(*harness): "of one harness", second.(*harness): "of another"} {
-		if !owners.Is(string(c.id), owner) {
-			t.Errorf("it did not name the owner %s", owner)
-		}
+		rig.Is(t, owners.Is(string(c.id), owner), true, "it has named the owner %s", owner)
 	}
 	echo(t, first, executor, []int{1, 100_000})
 	echo(t, second, other, []int{1, 100_000})

@@ -25,17 +25,13 @@ func TestSilentPeer(t *testing.T) {
 		for range 13 {
 			r.write("{}")
 		}
-		if _, out := r.stream.held(); out == 0 || out > maxUnprovenBytes {
-			t.Errorf("%d bytes are kept of 16 frames", out)
-		}
+		_, out := r.stream.held()
+		rig.Is(t, min(max(out, 1), maxUnprovenBytes), out, "bytes that are kept of 16 frames")
 		r.write("{}")
-		if _, out := r.stream.held(); out != 0 {
-			t.Errorf("%d bytes are kept of 17 frames", out)
-		}
+		rig.Is(t, r.stream.heldOut(), 0, "bytes that are kept of 17 frames")
 		pass(time.Minute)
-		if sent, _ := r.frames(); len(sent) != 14 {
-			t.Errorf("%d frames were sent, want 14", len(sent))
-		}
+		sent, _ := r.frames()
+		rig.Is(t, len(sent), 14, "frames were sent")
 		// A resume frame and an acknowledgement of what was never sent mean
 		// nothing, as in the reference.
 		for _, f := range []frame.Frame{{Body: frame.Resume}, {Body: frame.Resume, Ack: 99}, {Body: frame.Ack, Ack: 17}, {Body: frame.Ack, Ack: 1<<32 - 1, AckBits: 1<<32 - 1}} {
@@ -43,21 +39,15 @@ func TestSilentPeer(t *testing.T) {
 		}
 		pass(time.Minute)
 		r.wantSent()
-		if r.stream.suspend() {
-			t.Error("waits for another websocket")
-		}
+		rig.Is(t, r.stream.suspend(), false, "it waits for another websocket")
 		r.wantEnd(errLaneLost)
-		if ends := r.told(); len(ends) != 0 {
-			t.Errorf("ended was told %v", ends)
-		}
+		r.wantTold()
 	})
 	t.Run("bytes", func(t *testing.T) {
 		t.Parallel()
 		bubble(t, false, func(t *testing.T, r *remote) {
 			r.write(strings.Repeat("x", 1<<20))
-			if _, out := r.stream.held(); out != 0 {
-				t.Errorf("%d bytes are kept", out)
-			}
+			rig.Is(t, r.stream.heldOut(), 0, "bytes that are kept")
 		})
 	})
 }
@@ -92,9 +82,8 @@ func TestProof(t *testing.T) {
 // TestAcknowledge has the occasions on which an acknowledgement goes out by itself.
 func TestAcknowledge(t *testing.T) {
 	t.Parallel()
-	t.Run("20 ms", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"20 ms": func(t *testing.T, r *remote) {
 			r.messages(0, 3)
 			r.prove() // only now is there somebody to tell
 			pass(ackDelay - 1)
@@ -108,11 +97,8 @@ func TestAcknowledge(t *testing.T) {
 			r.wantSent("ack (4 0)")
 			pass(time.Minute)
 			r.wantSent()
-		})
-	})
-	t.Run("carried", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"carried": func(t *testing.T, r *remote) {
 			r.messages(0, 3)
 			r.prove()
 			r.messages(3, 1)
@@ -120,22 +106,16 @@ func TestAcknowledge(t *testing.T) {
 			rig.Must(t, r.ack(2, 0))
 			pass(time.Minute)
 			r.wantSent("data 0 (2 0)", "data 1 (3 0)")
-		})
-	})
-	t.Run("zero cannot be carried", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"zero cannot be carried": func(t *testing.T, r *remote) {
 			r.prove()
 			r.messages(0, 1)
 			r.write("{}")
 			rig.Must(t, r.ack(2, 0))
 			pass(time.Minute)
 			r.wantSent("data 0 (0 0)", "data 1 (0 0)", "ack (0 0)")
-		})
-	})
-	t.Run("32 records", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"32 records": func(t *testing.T, r *remote) {
 			r.prove()
 			r.messages(0, 31)
 			synctest.Wait()
@@ -143,22 +123,16 @@ func TestAcknowledge(t *testing.T) {
 			r.messages(31, 1)
 			synctest.Wait()
 			r.wantSent("ack (31 0)")
-		})
-	})
-	t.Run("256 KiB", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"256 KiB": func(t *testing.T, r *remote) {
 			r.prove()
 			for seq := range uint32(5) {
 				rig.Must(t, r.data(seq, r.record(framed(strings.Repeat("x", 60_000)))))
 			}
 			synctest.Wait()
 			r.wantSent("data 0 (0 0)", "ack (4 0)")
-		})
-	})
-	t.Run("holes", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"holes": func(t *testing.T, r *remote) {
 			r.prove()
 			records := r.records(6)
 			for _, seq := range []uint32{1, 5, 3} {
@@ -169,9 +143,7 @@ func TestAcknowledge(t *testing.T) {
 			rig.Must(t, r.data(0, records[0]))
 			pass(ackDelay)
 			r.wantSent("ack (1 1010)")
-			if err := r.data(0, records[0]); err != nil { // the acknowledgement was lost
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(0, records[0])) // the acknowledgement was lost
 			pass(ackDelay)
 			r.wantSent("ack (1 1010)")
 			for _, seq := range []uint32{2, 4} {
@@ -179,7 +151,7 @@ func TestAcknowledge(t *testing.T) {
 			}
 			pass(ackDelay)
 			r.wantSent("ack (5 0)")
-		})
+		},
 	})
 	t.Run("a harness introduces itself", func(t *testing.T) {
 		t.Parallel()
@@ -225,9 +197,7 @@ func TestHarnessPushesBack(t *testing.T) {
 		}
 		r.wantRead("{}")
 		<-waited
-		if ends := r.told(); len(ends) != 0 {
-			t.Errorf("ended was told %v", ends)
-		}
+		r.wantTold()
 	})
 	t.Run("end", func(t *testing.T) {
 		t.Parallel()

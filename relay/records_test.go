@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -51,21 +51,18 @@ func TestRecords(t *testing.T) {
 			r := newRemote(t, false)
 			for i, plaintext := range tt.records {
 				err := r.data(uint32(i), r.record(plaintext))
-				if last := i == len(tt.records)-1; !errors.Is(err, tt.err) && last || err != nil && !last {
-					t.Fatalf("record %d: %v, want %v", i, err, tt.err)
-				}
+				want := map[bool]error{i == len(tt.records)-1: tt.err}[true]
+				rig.Is(t, err, want, "record %d", i)
 			}
 			for _, want := range tt.want {
 				r.wantRead(want)
 			}
 			if tt.err != nil {
 				r.wantEnd(tt.err)
-				if ends := r.told(); !slices.Equal(ends, []error{tt.err}) {
-					t.Errorf("ended was told %v", ends)
-				}
-			} else if in, _ := r.stream.held(); in > 1<<10 {
-				t.Errorf("%d bytes are held", in)
+				r.wantTold(tt.err)
+				return
 			}
+			rig.Is(t, max(r.stream.heldIn(), 1<<10), 1<<10, "bytes that are held, at most")
 		})
 	}
 }
@@ -109,20 +106,13 @@ func TestWriteRecords(t *testing.T) {
 		var sizes []int
 		var text []byte
 		for i, f := range sent {
-			if f.Body != frame.Data || f.Seq != uint32(i) || string(f.StreamID) != string(testStreamID) {
-				t.Fatalf("frame %d: %+v", i, f)
-			}
-			plaintext, err := r.keys.Open(f.Payload)
-			rig.Must(t, err)
+			rig.Is(t, fmt.Sprintf("%s %s", f.StreamID, summary(f)), fmt.Sprintf("%s data %d (0 0)", testStreamID, i), "frame %d", i)
+			plaintext := rig.Value(r.keys.Open(f.Payload))
 			sizes = append(sizes, len(plaintext))
 			text = append(text, plaintext...)
 		}
-		if !slices.Equal(sizes, tt.want) {
-			t.Errorf("%d bytes: records of %v, want %v", tt.size, sizes, tt.want)
-		}
-		if string(text) != framed(string(message)) {
-			t.Errorf("%d bytes: damaged", tt.size)
-		}
+		rig.Same(t, fmt.Sprintf("records of %d bytes", tt.size), tt.want, sizes)
+		rig.Is(t, string(text), framed(string(message)), "the message of %d bytes", tt.size)
 	}
 }
 
@@ -131,20 +121,16 @@ func TestLargestMessage(t *testing.T) {
 	t.Parallel()
 	a := assembler{intake: rpc.NewIntake(nil, 0, nil)}
 	prefix := binary.BigEndian.AppendUint32(nil, maxMessage)
-	if m, rest, err := a.next(prefix); m != nil || len(rest) > 0 || err != nil {
-		t.Fatal(m, rest, err)
-	}
+	m, rest, err := a.next(prefix)
+	rig.Is(t, fmt.Sprint(m == nil, len(rest), err), "true 0 <nil>", "next of the length")
 	chunk := make([]byte, maxRecord)
 	for arrived := 0; arrived < maxMessage; {
 		n := min(len(chunk), maxMessage-arrived)
 		arrived += n
 		message, rest, err := a.next(chunk[:n])
-		if err != nil || len(rest) > 0 || (message != nil) != (arrived == maxMessage) {
-			t.Fatalf("after %d bytes: %d, %d, %v", arrived, len(message), len(rest), err)
-		}
-		if a.intake.Held() > 8*arrived {
-			t.Fatalf("after %d bytes: %d held", arrived, a.intake.Held())
-		}
+		got := fmt.Sprint(message != nil, len(rest), err)
+		rig.Is(t, got, fmt.Sprint(arrived == maxMessage, 0, nil), "next after %d bytes", arrived)
+		rig.Is(t, min(a.intake.Held(), 8*arrived), a.intake.Held(), "bytes that are held after %d", arrived)
 	}
 }
 
@@ -167,30 +153,22 @@ func FuzzAssembler(f *testing.F) {
 					if err != nil {
 						return out, err
 					}
-					if m == nil && len(after) > 0 {
-						t.Fatalf("stopped before %d bytes", len(after))
-					}
+					rig.Is(t, m == nil && len(after) > 0, false, "it stops before %d bytes", len(after))
 					if len(m) > 0 {
 						out = append(out, string(m))
 						buffer.Recycle(m)
 					}
 					rest = after
 				}
-				if a.intake.Held() > max(8*arrived, 1<<10) {
-					t.Fatalf("%d bytes held after %d", a.intake.Held(), arrived)
-				}
+				rig.Is(t, min(a.intake.Held(), max(8*arrived, 1<<10)), a.intake.Held(), "bytes that are held after %d", arrived)
 			}
 			a.drop()
 			return out, nil
 		}
 		want, wantErr := messages(len(stream) + 1)
 		got, err := messages(int(step) + 1)
-		if !slices.Equal(got, want) || err != wantErr {
-			t.Fatalf("in steps of %d: %q, %v; at once: %q, %v", step+1, got, err, want, wantErr)
-		}
-		if again := framed(want...); wantErr == nil && !strings.HasPrefix(string(stream), again) {
-			t.Fatalf("read %q as %q", stream, want)
-		}
+		rig.Is(t, fmt.Sprintf("%q %v", got, err), fmt.Sprintf("%q %v", want, wantErr), "in steps of %d, as at once", step+1)
+		rig.Is(t, wantErr != nil || strings.HasPrefix(string(stream), framed(want...)), true, "reads %q as %q", stream, want)
 	})
 }
 
@@ -233,9 +211,8 @@ func FuzzReceive(f *testing.F) {
 				fr.Body = frame.Heartbeat
 			}
 			_ = r.stream.receive(&fr)
-			if in, out := r.stream.held(); in > 2*maxEarlyBytes+maxUnread<<10 || out > maxKeptBytes {
-				t.Fatalf("%d and %d bytes are held", in, out)
-			}
+			in, out := r.stream.held()
+			rig.Is(t, in > 2*maxEarlyBytes+maxUnread<<10 || out > maxKeptBytes, false, "too much is held: %d and %d bytes", in, out)
 		}
 	})
 }
@@ -257,8 +234,7 @@ func TestBudget(t *testing.T) {
 	seq := uint32(0)
 	receive := func(plaintext string) progress {
 		t.Helper()
-		record, err := peer.Seal(nil, []byte(plaintext))
-		rig.Must(t, err)
+		record := rig.Value(peer.Seal(nil, []byte(plaintext)))
 		got, err := in.receive(seq, record, true)
 		rig.Must(t, err)
 		seq++
@@ -272,26 +248,21 @@ func TestBudget(t *testing.T) {
 		taken = receive(stream[:n]).taken
 		stream = stream[n:]
 	}
-	if taken == 0 || taken == seq {
-		t.Errorf("%d of %d records are taken although there is memory for small messages only", taken, seq)
-	}
+	rig.Is(t, min(max(taken, 1), seq-1), taken, "records of %d that are taken with memory for small messages only", seq)
 	other.Drop()
-	if got := <-moved; got.taken != seq {
-		t.Errorf("%d of %d records are taken with all the memory", got.taken, seq)
-	}
+	got := <-moved
+	rig.Is(t, got.taken, seq, "records that are taken with all the memory")
 	for _, want := range []string{want, "next"} {
 		message, _, err := in.read()
-		if err != nil || string(message) != want {
-			t.Fatalf("%d bytes, %v, want %d", len(message), err, len(want))
-		}
+		rig.Must(t, err)
+		rig.Is(t, string(message) == want, true, "%d bytes are the message of %d", len(message), len(want))
 		in.assembler.intake.Recycle(message)
 	}
 	receive(framed(strings.Repeat("y", size))[:50<<10])
 	in.end(net.ErrClosed)
 	in.drop()
-	if _, granted := other.TrySpace(size, size); granted != nil {
-		t.Error("what was read and dropped is not given back")
-	}
+	_, granted := other.TrySpace(size, size)
+	rig.Is(t, granted, nil, "what was read and dropped is not given back")
 }
 
 // TestCloseWaits: Close returns when the goroutine that waits for memory has ended,
@@ -299,51 +270,41 @@ func TestBudget(t *testing.T) {
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	for name, granted := range map[string]bool{"without memory": false, "with memory": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const size = 512 << 10
-				shared := rpc.NewBudget(size)
-				other := rpc.NewIntake(shared, 0, nil)
-				rig.Must(t, rig.Err(other.Space(2*size, 2*size)))
-				keys, peer := pairOfSessions()
-				release := make(chan struct{})
-				var in inbound
-				in.init(keys, false, rpc.NewIntake(shared, 0, nil), func(progress) { <-release })
-				rest := framed(strings.Repeat("x", size))
-				for seq := uint32(0); len(rest) > 0; seq++ {
-					n := min(50<<10, len(rest))
-					record, err := peer.Seal(nil, []byte(rest[:n]))
-					rig.Must(t, err)
-					rig.Must(t, rig.Err(in.receive(seq, record, true)))
-					rest = rest[n:]
-				}
-				if !in.waits {
-					t.Fatal("nothing waits for memory")
-				}
-				if granted {
-					other.Drop()
-					synctest.Wait()
-				}
-				closed := make(chan struct{})
-				go func() {
-					in.close(net.ErrClosed)
-					close(closed)
-				}()
+		subtest(t, name, func(t *testing.T) {
+			const size = 512 << 10
+			shared := rpc.NewBudget(size)
+			other := rpc.NewIntake(shared, 0, nil)
+			rig.Must(t, rig.Err(other.Space(2*size, 2*size)))
+			keys, peer := pairOfSessions()
+			release := make(chan struct{})
+			var in inbound
+			in.init(keys, false, rpc.NewIntake(shared, 0, nil), func(progress) { <-release })
+			rest := framed(strings.Repeat("x", size))
+			for seq := uint32(0); len(rest) > 0; seq++ {
+				n := min(50<<10, len(rest))
+				record := rig.Value(peer.Seal(nil, []byte(rest[:n])))
+				rig.Must(t, rig.Err(in.receive(seq, record, true)))
+				rest = rest[n:]
+			}
+			rig.Is(t, in.waits, true, "it waits for memory")
+			if granted {
+				other.Drop()
 				synctest.Wait()
-				select {
-				case <-closed:
-					if granted {
-						t.Error("it is closed while a goroutine of its runs")
-					}
-				default:
-					if !granted {
-						t.Error("it waits for memory that nobody gives")
-					}
-				}
-				close(release)
-				<-closed
-			})
+			}
+			closed := make(chan struct{})
+			go func() {
+				in.close(net.ErrClosed)
+				close(closed)
+			}()
+			synctest.Wait()
+			select {
+			case <-closed:
+				rig.Is(t, granted, false, "closed while a goroutine of its runs")
+			default:
+				rig.Is(t, granted, true, "closed when nobody gives memory")
+			}
+			close(release)
+			<-closed
 		})
 	}
 }
@@ -371,8 +332,7 @@ func (s *sender) send(length, n int) {
 	s.t.Helper()
 	const size = 60_000
 	for sent := 0; sent < n; sent += size {
-		m, err := sealRecord(s.keys, frame.DataHeader{StreamID: testStreamID, Seq: s.seq}, length, make([]byte, min(size, n-sent)))
-		rig.Must(s.t, err)
+		m := rig.Value(sealRecord(s.keys, frame.DataHeader{StreamID: testStreamID, Seq: s.seq}, length, make([]byte, min(size, n-sent))))
 		length = 0
 		s.seq++
 		var f frame.Frame
@@ -392,12 +352,8 @@ func TestEndedHalfOfMessage(t *testing.T) {
 	first.to.end(nil)
 	second := newSender(t, streamConfig{budget: budget})
 	second.send(100_000, 100_000)
-	if message, err := second.to.Read(); err != nil || len(message) != 100_000 {
-		t.Errorf("another stream got %d bytes, %v", len(message), err)
-	}
-	for _, s := range []*sender{first, second} {
-		_ = s.to.Close()
-	}
+	rig.Is(t, len(rig.Value(second.to.Read())), 100_000, "bytes of another stream")
+	_, _ = first.to.Close(), second.to.Close()
 }
 
 // TestEndWhileWaitingForMemory: the end of a stream is read at once, though a message
@@ -411,15 +367,9 @@ func TestEndWhileWaitingForMemory(t *testing.T) {
 	second.send(10, 10)
 	second.send(100_000, 100_000)
 	second.to.end(nil)
-	if message, err := second.to.Read(); err != nil || len(message) != 10 {
-		t.Errorf("got %d bytes, %v, want what had arrived", len(message), err)
-	}
-	if message, err := second.to.Read(); err != io.EOF {
-		t.Errorf("got %d bytes, %v, want the end", len(message), err)
-	}
-	for _, s := range []*sender{first, second} {
-		_ = s.to.Close()
-	}
+	rig.Is(t, len(rig.Value(second.to.Read())), 10, "bytes that had arrived")
+	rig.Is(t, rig.Err(second.to.Read()), io.EOF, "Read at the end")
+	_, _ = first.to.Close(), second.to.Close()
 }
 
 // TestReserveOfImpatientInput: records that wait in streams whose peers do not
@@ -434,9 +384,7 @@ func TestReserveOfImpatientInput(t *testing.T) {
 		s.send(60<<20, 7<<20)
 		senders = append(senders, s)
 	}
-	if used := waiting.used.Load(); used > waiting.limit {
-		t.Errorf("%d bytes are held beyond what each stream may, want at most %d", used, waiting.limit)
-	}
+	rig.Is(t, max(waiting.used.Load(), waiting.limit), waiting.limit, "bytes held beyond what each stream may")
 	for _, s := range senders {
 		_ = s.to.Close()
 	}
@@ -446,8 +394,7 @@ func TestReserveOfImpatientInput(t *testing.T) {
 // TestRevokedBesideFullOrder: the Peer of a stream hears that the stream was
 // revoked although it has stopped reading, since too many requests wait.
 func TestRevokedBesideFullOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		harness, executor := joined(t, func(cfg *streamConfig) { cfg.budget = rpc.NewBudget(16 << 20) })
 		closing := make(chan error, 1)
 		peer := rpc.NewPeer(executor, rpc.Config{
@@ -465,9 +412,7 @@ func TestRevokedBesideFullOrder(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if in, _ := executor.held(); in < patientUnreadBytes {
-			t.Fatalf("%d bytes are unread: it is read further", in)
-		}
+		rig.Is(t, min(executor.heldIn(), patientUnreadBytes), patientUnreadBytes, "bytes that are unread, at least")
 		executor.revoke()
 		rig.Is(t, <-closing, rpc.ErrRevoked, "its end")
 		_ = harness.Close()

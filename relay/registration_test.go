@@ -17,10 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/internal/relay/api"
@@ -47,8 +44,7 @@ func newTestRegistry(t *testing.T, cfg RegistryConfig) *Registry {
 	if cfg.Tokens == nil {
 		cfg.Tokens = auth.Bearer(registryToken)
 	}
-	r, err := NewRegistry(cfg)
-	rig.Must(t, err)
+	r := rig.Value(NewRegistry(cfg))
 	t.Cleanup(r.Close)
 	return r
 }
@@ -87,11 +83,23 @@ func connected(change func(map[string]any)) string {
 	if change != nil {
 		change(m)
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		panic(err)
+	return string(rig.Value(json.Marshal(m)))
+}
+
+// says checks the text of an error, which tells no secret. If text is empty, there is no error.
+func says(t *testing.T, err error, text, what string, args ...any) {
+	t.Helper()
+	if (err == nil) != (text == "") || err != nil && (!strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "s3cret")) {
+		t.Errorf(what+": error %v, want one with %q", append(args, err, text)...)
 	}
-	return string(data)
+}
+
+// refusal is the status with which a registry has refused, or 0.
+func refusal(err error) int {
+	if refused, ok := errors.AsType[*RegistryError](err); ok {
+		return refused.Status
+	}
+	return 0
 }
 
 func TestNewRegistry(t *testing.T) {
@@ -121,17 +129,9 @@ func TestNewRegistry(t *testing.T) {
 			cfg.EnvironmentID = "env-1"
 		}
 		r, err := NewRegistry(cfg)
-		if tt.wantErr != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("NewRegistry(%q, %q): error %v, want one with %q", tt.base, tt.id, err, tt.wantErr)
-			}
-			continue
+		if says(t, err, tt.wantErr, "NewRegistry(%q, %q)", tt.base, tt.id); err == nil {
+			rig.Is(t, r.environmentID, strings.TrimSpace(cfg.EnvironmentID), "EnvironmentID")
 		}
-		if err != nil {
-			t.Errorf("NewRegistry(%q, %q): %v", tt.base, tt.id, err)
-			continue
-		}
-		rig.Is(t, r.environmentID, strings.TrimSpace(cfg.EnvironmentID), "EnvironmentID")
 	}
 	rig.Is(t, rig.Err(NewRegistry(RegistryConfig{BaseURL: "http://127.0.0.1", EnvironmentID: "env-1"})), auth.ErrNoCredential, "NewRegistry without tokens")
 }
@@ -140,8 +140,7 @@ func TestNewRegistry(t *testing.T) {
 // byte it was sent.
 func rawRegistry(t *testing.T, bodies ...string) (base string, requests func() []string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	var got []string
 	connections := 0
 	done := make(chan struct{})
@@ -182,9 +181,8 @@ func TestRegistryOnTheWire(t *testing.T) {
 	base, requests := rawRegistry(t, registered, `{"valid":true}`, `{"valid":true,"x":1}`, connected(nil))
 	r := newTestRegistry(t, RegistryConfig{BaseURL: base + "/"})
 	registration, err := r.register(t.Context(), plainKey())
-	if err != nil || registration.URL != "ws://127.0.0.1:7270/rv?sig=s3cret" || registration.ID != "reg-1" {
-		t.Fatalf("Register = %v, %v", registration, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, registration.URL+" "+registration.ID, "ws://127.0.0.1:7270/rv?sig=s3cret reg-1", "Register")
 	rig.Must(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670"))))
 	rig.Must(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid"))))
 	connection, err := askUntil(t.Context(), r)
@@ -194,12 +192,9 @@ func TestRegistryOnTheWire(t *testing.T) {
 		t.Errorf("Connect = %v", connection)
 	}
 
-	key, err := json.Marshal(plainKey())
-	rig.Must(t, err)
+	key := rig.Value(json.Marshal(plainKey()))
 	got := requests()
-	if connections := got[4]; connections == "4" { // net/http gives up one that has been slow to write
-		t.Error("no connection was kept")
-	}
+	rig.Is(t, got[4] == "4", false, "no connection was kept") // net/http gives up one that has been slow to write
 	for i, want := range []struct {
 		path, streamID string
 		body           map[string]any
@@ -228,19 +223,10 @@ func TestRegistryOnTheWire(t *testing.T) {
 		}
 		slices.Sort(headers)
 		rig.Same(t, fmt.Sprintf("headers of request %d", i), wantLines, headers)
-		wantBody, err := json.Marshal(want.body)
-		rig.Must(t, err)
-		if !sameJSON(t, wantBody, []byte(body)) {
-			t.Errorf("body of request %d is %.200s, want %.200s", i, body, wantBody)
-		}
+		var wantBody, gotBody any
+		rig.Must(t, json.Unmarshal(rig.Value(json.Marshal(want.body)), &wantBody), json.Unmarshal([]byte(body), &gotBody))
+		rig.Same(t, fmt.Sprintf("body of request %d", i), wantBody, gotBody)
 	}
-}
-
-func sameJSON(t *testing.T, a, b []byte) bool {
-	t.Helper()
-	var x, y any
-	rig.Must(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)))
-	return cmp.Equal(x, y)
 }
 
 func TestCanonicalUUID(t *testing.T) {
@@ -300,13 +286,8 @@ func TestRegisterIsFinal(t *testing.T) {
 				answer(tt.status, tt.body)(w, r)
 			})
 			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("Register: error %v, want one with %q", err, tt.wantErr)
-			}
-			refused, ok := errors.AsType[*RegistryError](err)
-			if ok != (tt.wantStatus != 0) || ok && refused.Status != tt.wantStatus {
-				t.Errorf("Register: error %#v, want status %d", err, tt.wantStatus)
-			}
+			says(t, err, tt.wantErr, "Register")
+			rig.Is(t, refusal(err), tt.wantStatus, "status of %v", err)
 			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
@@ -325,9 +306,8 @@ func TestRegisterAccepts(t *testing.T) {
 	} {
 		base, _ := answers(t, answer(tt.status, tt.body))
 		got, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
-		if err != nil || *got != tt.want {
-			t.Errorf("%s: Register = %#v, %v", name, got, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, *got, tt.want, "%s: Register", name)
 	}
 }
 
@@ -337,9 +317,7 @@ func TestRegisterUnreachable(t *testing.T) {
 	rig.Must(t, err)
 	l.Close()
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
-	if _, err := r.register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("Register: error %v, want a refused connection, once", err)
-	}
+	says(t, rig.Err(r.register(t.Context(), plainKey())), "refused", "Register")
 }
 
 // TestRegisterMalformed: net/http quotes what it cannot read, which may be what was sent.
@@ -354,25 +332,22 @@ func TestRegisterMalformed(t *testing.T) {
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			rig.Must(t, err)
 			defer conn.Close()
 			_, _ = io.WriteString(conn, answer)
 		}))
 		r := newTestRegistry(t, RegistryConfig{BaseURL: s.URL})
-		if _, err := r.register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "malformed") || strings.Contains(err.Error(), registryToken) {
-			t.Errorf("Register, answered %q: error %v, want one that does not quote it", answer, err)
-		}
+		says(t, rig.Err(r.register(t.Context(), plainKey())), "malformed", "Register, answered %q", answer)
 		s.Close()
 	}
 }
 
-// virtual gives r a registry in memory, so that time can be the bubble's. It must
+// virtual returns a client of a registry in memory, so that time can be the bubble's. It must
 // run in a bubble.
-func virtual(t *testing.T, r *Registry, handler http.HandlerFunc) {
+func virtual(t *testing.T, cfg RegistryConfig, handler http.HandlerFunc) *Registry {
 	t.Helper()
+	cfg.BaseURL = "http://127.0.0.1:1"
+	r := newTestRegistry(t, cfg)
 	l := &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	r.Transport().DialContext = l.dial
 	s := &http.Server{Handler: handler}
@@ -383,6 +358,7 @@ func virtual(t *testing.T, r *Registry, handler http.HandlerFunc) {
 		s.Close()
 		<-done
 	})
+	return r
 }
 
 type memoryListener struct {
@@ -421,30 +397,24 @@ func TestRegisterRepeats(t *testing.T) {
 		"registration_conflict":              answer(503, conflict),
 		"authentication_service_unavailable": answer(502, `{"error":{"code":"authentication_service_unavailable"}}`),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
-				r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				var at []time.Time
-				virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
-					if at = append(at, time.Now()); len(at) < 8 {
-						refuse(w, req)
-						return
-					}
-					answer(200, registered)(w, req)
-				})
-				rig.Must(t, rig.Err(r.register(t.Context(), plainKey())))
-				const most = 5 * time.Second * 2 / 3
-				for i, base := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, most, most, most, most} {
-					if pause := at[i+1].Sub(at[i]); pause < base || pause > base*3/2 {
-						t.Errorf("pause %d is %v, want %v to %v", i, pause, base, base*3/2)
-					}
+		subtest(t, name, func(t *testing.T) {
+			var log bytes.Buffer
+			var at []time.Time
+			r := virtual(t, RegistryConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(w http.ResponseWriter, req *http.Request) {
+				if at = append(at, time.Now()); len(at) < 8 {
+					refuse(w, req)
+					return
 				}
-				if got := strings.Count(log.String(), "environment=env-1"); got != 7 || strings.Contains(log.String(), "s3cret") {
-					t.Errorf("%d lines in the log, want 7:\n%s", got, log.String())
-				}
+				answer(200, registered)(w, req)
 			})
+			rig.Must(t, rig.Err(r.register(t.Context(), plainKey())))
+			const most = 5 * time.Second * 2 / 3
+			for i, base := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, most, most, most, most} {
+				pause := at[i+1].Sub(at[i])
+				rig.Is(t, min(max(pause, base), base*3/2), pause, "pause %d", i)
+			}
+			rig.Is(t, strings.Count(log.String(), "environment=env-1"), 7, "lines in the log:\n%s", &log)
+			rig.Is(t, strings.Contains(log.String(), "s3cret"), false, "a secret is in the log")
 		})
 	}
 }
@@ -479,23 +449,18 @@ func (s *sometimes) Unauthorized(context.Context) (bool, error) {
 }
 
 func TestRegisterWithoutToken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		passing := fmt.Errorf("asking for a token: %w", auth.ErrTemporary)
-		r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Tokens: &sometimes{failures: 3, err: passing}})
 		var headers []http.Header
-		virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
+		r := virtual(t, RegistryConfig{Tokens: &sometimes{failures: 3, err: passing}}, func(w http.ResponseWriter, req *http.Request) {
 			headers = append(headers, req.Header)
 			answer(200, registered)(w, req)
 		})
 		start := time.Now()
 		rig.Must(t, rig.Err(r.register(t.Context(), plainKey())))
-		if took := time.Since(start); took < 3500*time.Millisecond || len(headers) != 1 {
-			t.Errorf("%d requests after %v, want one after three pauses", len(headers), took)
-		}
-		if h := headers[0]; h.Get("ChatGPT-Account-ID") != "acct-1" || h.Get("X-OpenAI-Fedramp") != "true" {
-			t.Errorf("headers %v lack the account", h)
-		}
+		rig.Is(t, min(time.Since(start), 3500*time.Millisecond), 3500*time.Millisecond, "three pauses, at least")
+		rig.Is(t, len(headers), 1, "requests")
+		rig.Is(t, headers[0].Get("ChatGPT-Account-ID")+" "+headers[0].Get("X-OpenAI-Fedramp"), "acct-1 true", "the account")
 
 		r = newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1", Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
 		rig.Is(t, rig.Err(r.register(t.Context(), plainKey())), auth.ErrExpired, "Register with an expired credential")
@@ -534,9 +499,9 @@ func TestUnauthorized(t *testing.T) {
 				answer(200, registered)(w, r)
 			})
 			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: tt.tokens}).register(t.Context(), plainKey())
-			refused, ok := errors.AsType[*RegistryError](err)
-			if wantOK := tt.refusals > 1; ok != wantOK || ok && refused.Status != 401 || tt.wantErr != nil && !errors.Is(err, tt.wantErr) {
-				t.Errorf("Register: error %v", err)
+			rig.Is(t, refusal(err), map[bool]int{true: 401}[tt.refusals > 1], "status of %v", err)
+			if tt.wantErr != nil {
+				rig.Is(t, err, tt.wantErr, "Register")
 			}
 			rig.Is(t, asked.Load(), tt.wantAsked, "requests")
 			if len(bodies) == 2 && (bodies[0] != bodies[1] || tokens[0] != "Bearer token-1" || tokens[1] != "Bearer token-2") {
@@ -565,25 +530,13 @@ func TestRegistryTimeout(t *testing.T) {
 			silent(w, r)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
-				virtual(t, r, handler)
-				for call, f := range map[string]func() error{
-					"register": func() error { _, err := r.register(t.Context(), plainKey()); return err },
-					"validate": func() error {
-						_, err := r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
-						return err
-					},
-				} {
-					start := time.Now()
-					err := f()
-					if took := time.Since(start); took != 10*time.Second || err == nil || !strings.Contains(err.Error(), "within 10s") {
-						t.Errorf("%s: %v after %v, want an error after 10s", call, err, took)
-					}
-				}
-			})
+		subtest(t, name, func(t *testing.T) {
+			r := virtual(t, RegistryConfig{}, handler)
+			start := time.Now()
+			says(t, rig.Err(r.register(t.Context(), plainKey())), "within 10s", "register")
+			rig.Is(t, time.Since(start), 10*time.Second, "register has waited")
+			says(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))), "within 10s", "validate")
+			rig.Is(t, time.Since(start), 20*time.Second, "both have waited")
 		})
 	}
 }
@@ -612,12 +565,8 @@ func TestValidate(t *testing.T) {
 			t.Parallel()
 			base, asked := answers(t, answer(tt.status, tt.body))
 			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret")) {
-				t.Errorf("Validate: error %v, want one with %q", err, tt.want)
-			}
-			if errors.Is(err, ErrNotValid) != (tt.want == "does not let") {
-				t.Errorf("Validate: error %v, ErrNotValid or not", err)
-			}
+			says(t, err, tt.want, "Validate")
+			rig.Is(t, errors.Is(err, ErrNotValid), tt.want == "does not let", "%v is ErrNotValid", err)
 			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
@@ -628,9 +577,8 @@ func TestValidateExpired(t *testing.T) {
 	t.Parallel()
 	base, asked := answers(t, answer(200, `{"valid":true}`))
 	r := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
-	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
-		t.Errorf("Validate: error %v after %d requests, want ErrExpired after none", err, asked.Load())
-	}
+	rig.Is(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream"))), auth.ErrExpired, "Validate")
+	rig.Is(t, asked.Load(), 0, "requests")
 	rig.Check(t, rig.Err(r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream"))))
 }
 
@@ -638,8 +586,7 @@ func TestValidateExpired(t *testing.T) {
 // kept connection just then.
 func TestValidateOnDyingConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	served := make(chan int, 1)
 	go func() {
 		n := 0
@@ -674,9 +621,7 @@ func TestValidateOnDyingConnection(t *testing.T) {
 }
 
 func TestConnectRepeats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
+	alone(t, func(t *testing.T) {
 		cut := func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, `{"environment_id":`)
@@ -688,16 +633,13 @@ func TestConnectRepeats(t *testing.T) {
 			answer(200, connected(nil)),
 		}
 		var asked atomic.Int32
-		virtual(t, r, func(w http.ResponseWriter, req *http.Request) {
+		r := virtual(t, RegistryConfig{}, func(w http.ResponseWriter, req *http.Request) {
 			steps[min(int(asked.Add(1)), len(steps))-1](w, req)
 		})
 		connection, err := askUntil(t.Context(), r)
-		if err != nil || connection.RegistrationID != "reg-h" {
-			t.Fatalf("Connect = %v, %v after %d requests", connection, err, asked.Load())
-		}
-		if n := int(asked.Load()); n < len(steps) {
-			t.Errorf("%d requests, want %d", n, len(steps))
-		}
+		rig.Must(t, err)
+		rig.Is(t, connection.RegistrationID, "reg-h", "the registration after %d requests", asked.Load())
+		rig.Is(t, min(int(asked.Load()), len(steps)), len(steps), "requests, at least")
 	})
 }
 
@@ -712,20 +654,16 @@ func askUntil(ctx context.Context, r *Registry) (answer *connectAnswer, err erro
 }
 
 func TestConnectUntilContextEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newTestRegistry(t, RegistryConfig{BaseURL: "http://127.0.0.1:1"})
-		virtual(t, r, answer(409, offline))
+	alone(t, func(t *testing.T) {
+		r := virtual(t, RegistryConfig{}, answer(409, offline))
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 		defer cancel()
 		start := time.Now()
 		_, err := askUntil(ctx, r)
-		if took := time.Since(start); took != 25*time.Second || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Connect: error %v after %v", err, took)
-		}
-		if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Code != wire.CodeEnvironmentOffline {
-			t.Errorf("Connect: error %v does not tell the last refusal", err)
-		}
+		rig.Is(t, err, context.DeadlineExceeded, "Connect")
+		rig.Is(t, time.Since(start), 25*time.Second, "Connect has waited")
+		refused, ok := errors.AsType[*RegistryError](err)
+		rig.Is(t, ok && refused.Code == wire.CodeEnvironmentOffline, true, "Connect: error %v tells the last refusal", err)
 	})
 }
 
@@ -755,9 +693,7 @@ func TestConnectIsFinal(t *testing.T) {
 			t.Parallel()
 			base, asked := answers(t, answer(tt.status, tt.body))
 			_, err := askUntil(t.Context(), newTestRegistry(t, RegistryConfig{BaseURL: base}))
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("Connect: error %v, want one with %q", err, tt.wantErr)
-			}
+			says(t, err, tt.wantErr, "Connect")
 			rig.Is(t, asked.Load(), 1, "requests")
 		})
 	}
@@ -795,10 +731,9 @@ func TestRegistryPrintsNoSecret(t *testing.T) {
 func TestPlainRendezvous(t *testing.T) {
 	t.Parallel()
 	r := new(Registry)
-	for _, u := range []string{"ws://relay.example/x?sig=secret", "ws://192.0.2.1/x?sig=secret", "WS://relay.example:80/?sig=secret"} {
-		_, err := r.dial(t.Context(), u, nil, socket.Config{})
-		if !errors.Is(err, errPlainRendezvous) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: got %v, want %v", u, err, errPlainRendezvous)
-		}
+	for _, u := range []string{"ws://relay.example/x?sig=s3cret", "ws://192.0.2.1/x?sig=s3cret", "WS://relay.example:80/?sig=s3cret"} {
+		err := rig.Err(r.dial(t.Context(), u, nil, socket.Config{}))
+		rig.Is(t, err, errPlainRendezvous, "%s", u)
+		says(t, err, errPlainRendezvous.Error(), "%s", u)
 	}
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,11 +32,7 @@ func join(t *testing.T) *meeting {
 	s.router = newRouter()
 	pace := timing{least: time.Millisecond, most: 10 * time.Millisecond}
 	j := &meeting{s: s, l: startLink(t, s, pace), d: newDialer(t, s, pace)}
-	await(t, "the link", func() bool {
-		s.router.mu.Lock()
-		defer s.router.mu.Unlock()
-		return s.router.executor != nil
-	})
+	rig.Until(t, "the link", func() bool { return s.router.peer(true) != nil })
 	return j
 }
 
@@ -119,21 +116,12 @@ func echo(t *testing.T, a, b rpc.Conn, sizes []int) {
 // prove sends messages both ways until both ends have shown that they acknowledge.
 func prove(t *testing.T, r *router, a, b rpc.Conn) {
 	t.Helper()
-	limit := time.Now().Add(patience)
-	for !r.acknowledged(string(a.(*harness).id)) {
-		if time.Now().After(limit) {
-			t.Fatal("the ends do not acknowledge")
-		}
+	rig.Until(t, "the ends acknowledge", func() bool {
 		echo(t, a, b, []int{10})
-	}
-}
-
-// acknowledged reports whether a stream's frames carried acknowledgements, both
-// ways.
-func (r *router) acknowledged(stream string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.acks[stream] == [2]bool{true, true}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.patient(string(a.(*harness).id))
+	})
 }
 
 // TestRelayCut cuts a websocket after every so many bytes of a run.
@@ -184,7 +172,7 @@ func TestRelayCutHandshake(t *testing.T) {
 					}
 				}
 				j := &meeting{s: s, l: startLink(t, s, timing{}), d: newDialer(t, s, timing{})}
-				await(t, "the link", j.l.Ready)
+				rig.Until(t, "the link", j.l.Ready)
 				heard := make(chan string, 100)
 				var serving sync.WaitGroup
 				serving.Go(func() {
@@ -215,13 +203,9 @@ func TestRelayCutHandshake(t *testing.T) {
 					want := fmt.Sprintf(`"%d %s"`, i, strings.Repeat("x", 100*i))
 					rig.Must(t, c.Write([]byte(want)))
 					wantMessage(t, c, want)
-					if got := <-heard; got != want {
-						t.Errorf("the executor heard %.20q, want %.20q", got, want)
-					}
+					rig.Is(t, <-heard, want, "the executor heard")
 				}
-				if len(heard) > 0 {
-					t.Errorf("the executor heard %d messages more", len(heard))
-				}
+				rig.Is(t, len(heard), 0, "messages that the executor heard beside them")
 			})
 		}
 	}
@@ -274,15 +258,14 @@ func TestRelayGrace(t *testing.T) {
 	s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool {
 		select {
 		case <-gone:
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return true
+			return plainAnswer(w, http.StatusServiceUnavailable)
 		default:
 			return false
 		}
 	}
 	short := timing{least: time.Millisecond, most: 5 * time.Millisecond, grace: 100 * time.Millisecond}
 	j := &meeting{s: s, l: startLink(t, s, short), d: newDialer(t, s, short)}
-	await(t, "the link", j.l.Ready)
+	rig.Until(t, "the link", j.l.Ready)
 	a, b := j.pair(t)
 	prove(t, s.router, a, b)
 	close(gone)
@@ -291,7 +274,13 @@ func TestRelayGrace(t *testing.T) {
 	for _, c := range []rpc.Conn{a, b} {
 		rig.Is(t, rig.Err(c.Read()), errNoWebsocket, "Read")
 	}
-	await(t, "a place for another stream", func() bool {
+	j.idle(t)
+}
+
+// idle waits until the link has no stream.
+func (j *meeting) idle(t *testing.T) {
+	t.Helper()
+	rig.Until(t, "a place for another stream", func() bool {
 		j.l.streams.mu.Lock()
 		defer j.l.streams.mu.Unlock()
 		return len(j.l.streams.active) == 0
@@ -310,7 +299,7 @@ func TestRelayCloseWithoutWebsocket(t *testing.T) {
 	j.s.upgrade = func(string, int, http.ResponseWriter) bool { <-hold; return false }
 	j.s.mu.Unlock()
 	j.s.router.drop(true)
-	await(t, "the loss", func() bool { return !j.l.Ready() })
+	rig.Until(t, "the loss", func() bool { return !j.l.Ready() })
 	b.Close()
 	close(hold)
 	wantEnd(t, a, io.EOF)
@@ -328,19 +317,14 @@ func TestRelayHidesEverything(t *testing.T) {
 		rig.Must(t, rig.Err(a.Read()))
 	}
 	for _, secret := range []string{marker, testAuthority} {
-		if j.s.router.saw(secret) {
-			t.Errorf("the rendezvous has seen %q", secret)
-		}
+		rig.Is(t, j.s.router.saw(secret), false, "the rendezvous has seen %q", secret)
 	}
 }
 
 // identitiesOfTests are made once: the keys cost more than the handshake.
 var identitiesOfTests = sync.OnceValue(func() (ids [2]*noise.Identity) {
 	for i := range ids {
-		var err error
-		if ids[i], err = noise.NewIdentity(); err != nil {
-			panic(err)
-		}
+		ids[i] = rig.Value(noise.NewIdentity())
 	}
 	return ids
 })
@@ -348,20 +332,7 @@ var identitiesOfTests = sync.OnceValue(func() (ids [2]*noise.Identity) {
 // pairOfSessions returns both ends of a session.
 func pairOfSessions() (a, b *noise.Session) {
 	ids := identitiesOfTests()
-	i, message1, err := noise.Initiate(ids[0], ids[1].PublicKey(), nil, nil)
-	if err != nil {
-		panic(err)
-	}
-	r, err := noise.ReadInitiation(ids[1], nil, message1)
-	if err != nil {
-		panic(err)
-	}
-	message2, b, err := r.Respond()
-	if err != nil {
-		panic(err)
-	}
-	if a, err = i.Finish(message2); err != nil {
-		panic(err)
-	}
-	return a, b
+	i, message1, err1 := noise.Initiate(ids[0], ids[1].PublicKey(), nil, nil)
+	message2, b, err2 := rig.Value(noise.ReadInitiation(ids[1], nil, message1)).Respond()
+	return rig.Value(i.Finish(message2)), rig.Value(b, errors.Join(err1, err2))
 }

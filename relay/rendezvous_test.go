@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/relaypb"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/strictjson"
@@ -101,9 +102,7 @@ func (s *service) client() *Registry {
 		Tokens:        auth.Bearer(testToken),
 		Logger:        s.log.logger(),
 	})
-	if err != nil {
-		s.t.Fatalf("NewRegistry: %v", err)
-	}
+	rig.Must(s.t, err)
 	s.t.Cleanup(r.Close)
 	return r
 }
@@ -118,9 +117,7 @@ func decode(r *http.Request, request strictjson.Unmarshaler) error {
 
 func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var request wire.RegisterRequest
-	if err := decode(r, &request); err != nil {
-		s.t.Errorf("register: %v", err)
-	}
+	rig.Check(s.t, decode(r, &request))
 	s.mu.Lock()
 	n := s.registers
 	s.registers++
@@ -138,9 +135,7 @@ func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 	var request wire.ValidateRequest
-	if err := decode(r, &request); err != nil {
-		s.t.Errorf("validate: %v", err)
-	}
+	rig.Check(s.t, decode(r, &request))
 	s.mu.Lock()
 	n := s.validates
 	s.validates++
@@ -155,9 +150,7 @@ func (s *service) serveValidate(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) serveConnect(w http.ResponseWriter, r *http.Request) {
 	var request wire.ConnectRequest
-	if err := decode(r, &request); err != nil {
-		s.t.Errorf("connect: %v", err)
-	}
+	rig.Check(s.t, decode(r, &request))
 	s.mu.Lock()
 	n := s.connects
 	s.connects++
@@ -213,6 +206,8 @@ func (s *service) counts() (registers, upgrades int) {
 	return s.registers, s.upgrades["environment"]
 }
 
+func (s *service) registrations() int { registers, _ := s.counts(); return registers }
+
 // next returns the next websocket that the test plays the other end of.
 func (s *service) next() *peer {
 	s.t.Helper()
@@ -246,10 +241,7 @@ func (p *peer) send(f *relaypb.RelayMessageFrame) {
 	if f.Version == 0 {
 		f.Version = 1
 	}
-	message, err := proto.Marshal(f)
-	if err != nil {
-		p.t.Fatalf("encoding frame: %v", err)
-	}
+	message := rig.Value(proto.Marshal(f))
 	p.write(message)
 }
 
@@ -258,17 +250,31 @@ func (p *peer) read() *relaypb.RelayMessageFrame {
 	p.t.Helper()
 	_ = p.ws.SetReadDeadline(time.Now().Add(patience))
 	kind, message, err := p.ws.ReadMessage()
-	if err != nil {
-		p.t.Fatalf("reading a frame: %v", err)
-	}
+	rig.Must(p.t, err)
 	if kind != websocket.BinaryMessage {
 		p.t.Fatalf("message of kind %d", kind)
 	}
 	f := &relaypb.RelayMessageFrame{}
-	if err := proto.Unmarshal(message, f); err != nil {
-		p.t.Fatalf("decoding frame: %v", err)
-	}
+	rig.Must(p.t, proto.Unmarshal(message, f))
 	return f
+}
+
+// wantRecord reads the record of a message of the given text.
+func (p *peer) wantRecord(keys *noise.Session, want string) {
+	p.t.Helper()
+	text, err := keys.Open(p.read().GetData().GetPayload())
+	rig.Must(p.t, err)
+	rig.Is(p.t, string(text[4:]), want, "the record")
+}
+
+// wantReset reads the reset of a stream.
+func (p *peer) wantReset(id string) {
+	p.t.Helper()
+	f := p.read()
+	if f.StreamId != id || f.GetReset_() == nil {
+		p.t.Fatalf("got %.300s, want a reset of %s", f, id)
+	}
+	rig.Is(p.t, f.GetReset_().Reason, resetReason, "reset reason")
 }
 
 // ends waits for the other end to drop the websocket, without a close frame.
@@ -325,9 +331,7 @@ type router struct {
 	acks     map[string][2]bool // by stream: to the harness, to the executor
 }
 
-func newRouter() *router {
-	return &router{routes: map[string]*peer{}, acks: map[string][2]bool{}}
-}
+func newRouter() *router { return &router{routes: map[string]*peer{}, acks: map[string][2]bool{}} }
 
 func (r *router) serve(p *peer) {
 	defer r.gone(p)
@@ -495,8 +499,7 @@ func (j *journal) delays(t *testing.T) []time.Duration {
 	t.Helper()
 	var all []time.Duration
 	for _, found := range regexp.MustCompile(` delay=(\S+)`).FindAllStringSubmatch(j.String(), -1) {
-		d, err := time.ParseDuration(found[1])
-		rig.Must(t, err)
+		d := rig.Value(time.ParseDuration(found[1]))
 		all = append(all, d)
 	}
 	return all
@@ -506,24 +509,11 @@ func (j *journal) delays(t *testing.T) []time.Duration {
 func (j *journal) checkSecrets(t *testing.T) {
 	t.Helper()
 	for _, secret := range []string{testToken, testSignature, testAuthority, "sig="} {
-		if strings.Contains(j.String(), secret) {
-			t.Errorf("log holds the secret %q:\n%s", secret, j)
-		}
+		rig.Is(t, strings.Contains(j.String(), secret), false, "log holds the secret %q:\n%s", secret, j)
 	}
 }
 
-// await waits until holds is true, and looks every millisecond: what happens on a
-// socket wakes nobody.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	limit := time.Now().Add(patience)
-	for !holds() {
-		if time.Now().After(limit) {
-			t.Fatalf("%s did not happen within %v", what, patience)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
+func plainAnswer(w http.ResponseWriter, status int) bool { w.WriteHeader(status); return true }
 
 func errorAnswer(w http.ResponseWriter, status int, code string) bool {
 	w.WriteHeader(status)

@@ -1,13 +1,10 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
-	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -30,55 +27,33 @@ func TestEarlyFrames(t *testing.T) {
 		r := newRemote(t, false)
 		records := r.records(65)
 		for seq := 64; seq >= 0; seq-- {
-			if err := r.data(uint32(seq), records[seq]); err != nil {
-				t.Fatalf("%d: %v", seq, err)
-			}
+			rig.Must(t, r.data(uint32(seq), records[seq]))
 		}
 		for i := range records {
 			r.wantRead(fmt.Sprint("message ", i))
 		}
-		if in, _ := r.stream.held(); in != 0 {
-			t.Errorf("%d bytes are held", in)
-		}
+		rig.Is(t, r.stream.heldIn(), 0, "bytes that are held")
 	})
 	for distance, want := range map[uint32]error{63: nil, 64: nil, 65: errDistance, 1<<32 - 1: errDistance} {
 		t.Run(fmt.Sprint("distance ", distance), func(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
-			if err := r.data(distance, []byte("a payload that nobody looks at")); err != want {
-				t.Errorf("got %v, want %v", err, want)
-			}
+			rig.Is(t, r.data(distance, []byte("a payload that nobody looks at")), want, "a frame %d ahead", distance)
 			if want != nil {
 				r.wantEnd(want)
 			}
 		})
 	}
-	t.Run("bytes", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		big := []byte(strings.Repeat("c", 65_535))
-		for seq := uint32(1); seq <= 16; seq++ {
-			if err := r.data(seq, big); err != nil {
-				t.Fatalf("frame %d: %v", seq, err)
+	for name, tt := range map[string]struct{ frames, size, more int }{"bytes": {16, 65_535, 65_535}, "exactly 1 MiB": {4, 1 << 18, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemote(t, false)
+			for seq := range tt.frames {
+				rig.Must(t, r.data(uint32(seq+1), make([]byte, tt.size)))
 			}
-		}
-		if err := r.data(17, big); err != errEarlyBytes {
-			t.Errorf("17th frame: %v", err)
-		}
-	})
-	t.Run("exactly 1 MiB", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		quarter := make([]byte, 1<<18)
-		for seq := uint32(1); seq <= 4; seq++ {
-			if err := r.data(seq, quarter); err != nil {
-				t.Fatalf("frame %d: %v", seq, err)
-			}
-		}
-		if err := r.data(5, []byte{1}); err != errEarlyBytes {
-			t.Errorf("one byte more: %v", err)
-		}
-	})
+			rig.Is(t, r.data(uint32(tt.frames+1), make([]byte, tt.more)), errEarlyBytes, "one more frame")
+		})
+	}
 }
 
 // TestOldFrames: an old or repeated frame is not looked at; the first copy wins.
@@ -86,24 +61,9 @@ func TestOldFrames(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	records := r.records(4)
-	for _, step := range []struct {
-		seq    uint32
-		record []byte
-	}{
-		{0, records[0]},
-		{0, []byte("garbage")},
-		{0, records[0]},
-		{2, records[2]},
-		{2, []byte("garbage")}, // the copy that waits wins
-		{1, records[1]},
-		{2, []byte("x")},
-		{1, records[3]},
-		{3, records[3]},
-	} {
-		if err := r.data(step.seq, step.record); err != nil {
-			t.Fatalf("%d: %v", step.seq, err)
-		}
-	}
+	rig.Must(t, r.data(0, records[0]), r.data(0, []byte("garbage")), r.data(0, records[0]))
+	rig.Must(t, r.data(2, records[2]), r.data(2, []byte("garbage"))) // the copy that waits wins
+	rig.Must(t, r.data(1, records[1]), r.data(2, []byte("x")), r.data(1, records[3]), r.data(3, records[3]))
 	for i := range records {
 		r.wantRead(fmt.Sprint("message ", i))
 	}
@@ -115,9 +75,7 @@ func TestEarlyGarbage(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	rig.Must(t, r.data(1, []byte("garbage")))
-	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, noise.ErrRecord) {
-		t.Fatalf("got %v", err)
-	}
+	rig.Is(t, r.data(0, r.record(framed("{}"))), noise.ErrRecord, "a record that is none")
 	r.wantRead("{}")
 	r.wantEnd(noise.ErrRecord)
 }
@@ -127,139 +85,112 @@ func TestUnread(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	for seq := range uint32(maxUnread) {
-		if err := r.data(seq, r.record(framed("{}"))); err != nil {
-			t.Fatalf("%d: %v", seq, err)
-		}
+		rig.Must(t, r.data(seq, r.record(framed("{}"))))
 	}
 	r.wantRead("{}")
 	rig.Must(t, r.data(maxUnread, r.record(framed("last"))))
 	rig.Must(t, r.data(maxUnread+1, r.record(framed("{}")[:5])))
-	if err := r.data(maxUnread+2, r.record("}")); err != errUnread {
-		t.Fatalf("129 unread: %v", err)
-	}
+	rig.Is(t, r.data(maxUnread+2, r.record("}")), errUnread, "129 unread")
 }
 
 // prove makes the peer acknowledge something.
 func (r *remote) prove() {
 	r.t.Helper()
 	r.write("{}")
-	if err := r.ack(1, 0); err != nil || !r.stream.provenPeer() {
-		r.t.Fatal("no proof", err)
-	}
+	r.acknowledge()
+}
+
+// acknowledge does so for the first frame, which proves that it can.
+func (r *remote) acknowledge() {
+	r.t.Helper()
+	rig.Must(r.t, r.ack(1, 0))
+	rig.Is(r.t, r.stream.provenPeer(), true, "proven")
 }
 
 // TestPatientPeer: a peer that acknowledges may send more than there is room for.
 // The rest is dropped, or waits unacknowledged until the reader takes it.
 func TestPatientPeer(t *testing.T) {
 	t.Parallel()
-	t.Run("too far", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		records := r.records(66)
-		for _, seq := range []uint32{65, 64} {
-			rig.Must(t, r.data(seq, records[seq]))
-		}
-		if r.stream.in.early.has(65) || !r.stream.in.early.has(64) {
-			t.Error("the wrong frame was dropped")
-		}
-		for seq := range uint32(66) {
-			rig.Must(t, r.data(seq, records[seq]))
-		}
-		for i := range records {
-			r.wantRead(fmt.Sprint("message ", i))
-		}
-	})
-	t.Run("too much", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		for seq := uint32(1); seq < 30; seq++ {
-			rig.Must(t, r.data(seq, make([]byte, 65_535)))
-		}
-		if in, _ := r.stream.held(); in > 2<<20 {
-			t.Errorf("%d bytes are held", in)
-		}
-	})
-	t.Run("slow reader", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			r := newRemote(t, false)
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"too far": func(t *testing.T, r *remote) {
+			r.prove()
+			records := r.records(66)
+			for _, seq := range []uint32{65, 64} {
+				rig.Must(t, r.data(seq, records[seq]))
+			}
+			rig.Is(t, fmt.Sprint(r.stream.in.early.has(65), r.stream.in.early.has(64)), "false true", "frames 65 and 64 are there")
+			for seq := range uint32(66) {
+				rig.Must(t, r.data(seq, records[seq]))
+			}
+			for i := range records {
+				r.wantRead(fmt.Sprint("message ", i))
+			}
+		},
+		"too much": func(t *testing.T, r *remote) {
+			r.prove()
+			for seq := uint32(1); seq < 30; seq++ {
+				rig.Must(t, r.data(seq, make([]byte, 65_535)))
+			}
+			rig.Is(t, max(r.stream.heldIn(), 2<<20), 2<<20, "bytes that are held, at most")
+		},
+		"slow reader": func(t *testing.T, r *remote) {
 			r.prove()
 			const n = 200
 			for seq := range uint32(n) {
 				rig.Must(t, r.data(seq, r.record(framed(fmt.Sprint("message ", seq)))))
 			}
-			pass(2 * ackDelay)
-			sent, _ := r.frames()
-			last := sent[len(sent)-1]
-			if last.Body != frame.Ack || last.Ack != maxUnread-1 || last.AckBits != 1<<32-1 {
-				t.Errorf("128 unread: sent %+v", last)
+			last := func() string {
+				pass(2 * ackDelay)
+				sent, _ := r.frames()
+				return summary(sent[len(sent)-1])
 			}
+			rig.Is(t, last(), fmt.Sprintf("ack (%d %b)", maxUnread-1, 1<<32-1), "128 unread")
 			for i := range n {
 				r.wantRead(fmt.Sprint("message ", i))
 			}
-			pass(2 * ackDelay)
-			sent, _ = r.frames()
-			last = sent[len(sent)-1]
-			if last.Body != frame.Ack || last.Ack != n-1 || last.AckBits != 0 {
-				t.Errorf("all read: sent %+v", last)
+			rig.Is(t, last(), fmt.Sprintf("ack (%d 0)", n-1), "all read")
+		},
+		"many messages in a record": func(t *testing.T, r *remote) {
+			r.prove()
+			var all []string
+			for i := range 5000 {
+				all = append(all, fmt.Sprint(i))
 			}
-			r.stream.Close()
-		})
-	})
-	t.Run("many messages in a record", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		var all []string
-		for i := range 5000 {
-			all = append(all, fmt.Sprint(i))
-		}
-		rig.Must(t, r.data(0, r.record(framed(all...))))
-		rig.Must(t, r.data(1, r.record("")))
-		if in, _ := r.stream.held(); in > 130<<10 {
-			t.Errorf("%d bytes are held", in)
-		}
-		for _, want := range all {
-			r.wantRead(want)
-		}
-		rig.Is(t, r.stream.in.taken, 2, "records are taken")
-	})
-	t.Run("violation in the backlog", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		for seq := range uint32(maxUnread) {
-			rig.Must(t, r.data(seq, r.record(framed("{}"))))
-		}
-		rig.Must(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
-		for range maxUnread {
-			r.wantRead("{}")
-		}
-		r.wantRead("last")
-		r.wantEnd(errNoLength)
-		if ends := r.told(); len(ends) != 1 || ends[0] != errNoLength {
-			t.Errorf("ended was told %v", ends)
-		}
-	})
-	t.Run("never waits", func(t *testing.T) {
-		t.Parallel()
-		r := newRemote(t, false)
-		r.prove()
-		record := framed(strings.Repeat("x", 61436))
-		for seq := uint32(0); ; seq++ {
-			err := r.data(seq, r.record(record))
-			if err == errBacklog {
-				break
+			rig.Must(t, r.data(0, r.record(framed(all...))))
+			rig.Must(t, r.data(1, r.record("")))
+			rig.Is(t, max(r.stream.heldIn(), 130<<10), 130<<10, "bytes that are held, at most")
+			for _, want := range all {
+				r.wantRead(want)
 			}
-			if err != nil || seq > 1000 {
-				t.Fatalf("record %d: %v", seq, err)
+			rig.Is(t, r.stream.in.taken, 2, "records are taken")
+		},
+		"violation in the backlog": func(t *testing.T, r *remote) {
+			r.prove()
+			for seq := range uint32(maxUnread) {
+				rig.Must(t, r.data(seq, r.record(framed("{}"))))
 			}
-			if in, _ := r.stream.held(); in > maxBacklog+2*patientUnreadBytes {
-				t.Fatalf("%d bytes are held", in)
+			rig.Must(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
+			for range maxUnread {
+				r.wantRead("{}")
 			}
-		}
+			r.wantRead("last")
+			r.wantEnd(errNoLength)
+			r.wantTold(errNoLength)
+		},
+		"never waits": func(t *testing.T, r *remote) {
+			r.prove()
+			record := framed(strings.Repeat("x", 61436))
+			for seq := uint32(0); ; seq++ {
+				err := r.data(seq, r.record(record))
+				if err == errBacklog {
+					break
+				}
+				if err != nil || seq > 1000 {
+					t.Fatalf("record %d: %v", seq, err)
+				}
+				rig.Is(t, max(r.stream.heldIn(), maxBacklog+2*patientUnreadBytes), maxBacklog+2*patientUnreadBytes, "bytes that are held, at most")
+			}
+		},
 	})
 }
 

@@ -1,10 +1,8 @@
 package relay
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +18,17 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// alone runs a test beside others, in a bubble of its own.
+func alone(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// subtest is alone as a part of a test.
+func subtest(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { alone(t, test) })
+}
+
 // bubble runs a test with a remote in a synctest bubble.
 func bubble(t *testing.T, harness bool, test func(t *testing.T, r *remote)) {
 	t.Helper()
@@ -28,6 +37,17 @@ func bubble(t *testing.T, harness bool, test func(t *testing.T, r *remote)) {
 		test(t, r)
 		r.stream.Close()
 	})
+}
+
+// bubbles runs tests of executors, each in a bubble of its own.
+func bubbles(t *testing.T, tests map[string]func(t *testing.T, r *remote)) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, false, test)
+		})
+	}
 }
 
 // summary is what a frame says, without its payload.
@@ -52,9 +72,7 @@ func (r *remote) wantSent(want ...string) [][]byte {
 	for _, f := range sent {
 		got = append(got, summary(f))
 	}
-	if !slices.Equal(got, want) {
-		r.t.Errorf("sent %q, want %q", got, want)
-	}
+	rig.Same(r.t, "sent", want, got)
 	return raw
 }
 
@@ -80,23 +98,17 @@ func TestResendAfterLoss(t *testing.T) {
 			pass(after*time.Millisecond - 1)
 			r.wantSent()
 			pass(1)
-			if again := r.wantSent("data 1 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[0]) {
-				t.Fatal("not the same frame again")
-			}
+			rig.Same(t, "the frame that is sent again", raw[:1], r.wantSent("data 1 (0 0)"))
 		}
 		rig.Must(t, r.ack(2, 0))
 		synctest.Wait() // the next one may be lost as well
-		if again := r.wantSent("data 2 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[1]) {
-			t.Error("not the same frame again")
-		}
+		rig.Same(t, "the frame that is sent again", raw[1:], r.wantSent("data 2 (0 0)"))
 		pass(resendAfter)
 		r.wantSent("data 2 (0 0)")
 		rig.Must(t, r.ack(3, 0))
 		pass(time.Hour)
 		r.wantSent()
-		if _, out := r.stream.held(); out != 0 {
-			t.Errorf("%d bytes are kept", out)
-		}
+		rig.Is(t, r.stream.heldOut(), 0, "bytes that are kept")
 	})
 }
 
@@ -109,21 +121,15 @@ func TestResendHoles(t *testing.T) {
 		r.write("1", "2", "3", "4", "5")
 		r.frames()
 		for range 3 {
-			if err := r.ack(1, 0b1010); err != nil { // 2 and 4 are there
-				t.Fatal(err)
-			}
+			rig.Must(t, r.ack(1, 0b1010)) // 2 and 4 are there
 		}
 		synctest.Wait()
 		r.wantSent("data 1 (0 0)", "data 3 (0 0)")
 		pass(holeInterval)
-		if err := r.ack(2, 0b101); err != nil { // 3 is still missing
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(2, 0b101)) // 3 is still missing
 		synctest.Wait()
 		r.wantSent("data 3 (0 0)", "data 5 (0 0)") // 5 may have been dropped because of the hole
-		if err := r.ack(1, 0b1010); err != nil {   // an old one, delayed
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(1, 0b1010))              // an old one, delayed
 		rig.Must(t, r.ack(6, 0))
 		pass(time.Hour)
 		r.wantSent()
@@ -139,14 +145,10 @@ func TestResume(t *testing.T) {
 		r.prove()
 		r.write("1", "2", "3")
 		raw := r.wantSent("data 0 (3 0)", "data 1 (3 0)", "data 2 (3 0)", "data 3 (3 0)")
-		if err := r.ack(2, 0b10); err != nil { // 0, 1 and 3
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(2, 0b10)) // 0, 1 and 3
 		synctest.Wait()
 		r.wantSent("data 2 (3 0)") // the hole
-		if !r.stream.suspend() {
-			t.Fatal("does not wait for a websocket")
-		}
+		rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
 		r.messages(4, 1)
 		r.write("4")
 		pass(20 * time.Second)
@@ -155,12 +157,8 @@ func TestResume(t *testing.T) {
 		r.write("5")
 		synctest.Wait() // the write may have been first, but not on the wire
 		again := r.wantSent("resume 6 (4 0)", "data 2 (3 0)", "data 4 (4 0)", "data 5 (4 0)")
-		if !bytes.Equal(again[1], raw[2]) {
-			t.Error("not the same frame again")
-		}
-		if r.stream.in.next != 5 || r.stream.out.next != 6 {
-			t.Errorf("next %d and %d", r.stream.in.next, r.stream.out.next)
-		}
+		rig.Same(t, "the frame that is sent again", raw[2], again[1])
+		rig.Is(t, fmt.Sprint(r.stream.in.next, r.stream.out.next), "5 6", "next")
 	})
 }
 
@@ -198,63 +196,36 @@ func TestForgottenFrames(t *testing.T) {
 		for range 40 {
 			r.write("{}")
 		}
-		if err := r.ack(1, 0); err != nil || !r.stream.provenPeer() {
-			r.t.Fatal("no proof", err)
-		}
+		r.acknowledge()
 	}
-	t.Run("arrives", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"arrives": func(t *testing.T, r *remote) {
 			flood(r)
 			r.write("40")
 			rig.Must(t, r.ack(40, 0))
-			if !r.stream.suspend() {
-				t.Error("does not wait for a websocket")
-			}
-		})
-	})
-	t.Run("cut", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+			rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
+		},
+		"cut": func(t *testing.T, r *remote) {
 			flood(r)
-			if r.stream.suspend() {
-				t.Error("waits for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), false, "it waits for a websocket")
 			r.wantEnd(errUnkept)
-		})
-	})
-	t.Run("the peer's cut", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"the peer's cut": func(t *testing.T, r *remote) {
 			flood(r)
-			if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}); err != errUnkept {
-				t.Error(err)
-			}
-			if ends := r.told(); !slices.Equal(ends, []error{errUnkept}) {
-				t.Errorf("ended was told %v", ends)
-			}
-		})
-	})
-	t.Run("lost", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+			rig.Is(t, r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1}), errUnkept, "receive")
+			r.wantTold(errUnkept)
+		},
+		"lost": func(t *testing.T, r *remote) {
 			flood(r)
 			pass(time.Minute)
-			if ends := r.told(); !slices.Equal(ends, []error{errUnkept}) {
-				t.Errorf("ended was told %v", ends)
-			}
-		})
-	})
-	t.Run("waits for its reader", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+			r.wantTold(errUnkept)
+		},
+		"waits for its reader": func(t *testing.T, r *remote) {
 			flood(r)
 			rig.Must(t, r.ack(1, 1))
 			pass(time.Minute)
-			if ends := r.told(); len(ends) != 0 {
-				t.Errorf("ended was told %v", ends)
-			}
-		})
+			r.wantTold()
+		},
 	})
 }
 
@@ -267,9 +238,7 @@ func TestWindow(t *testing.T) {
 			t.Parallel()
 			bubble(t, false, func(t *testing.T, r *remote) {
 				r.prove()
-				if cut && !r.stream.suspend() {
-					t.Fatal("does not wait for a websocket")
-				}
+				rig.Is(t, !cut || r.stream.suspend(), true, "it waits for a websocket")
 				var wg sync.WaitGroup
 				var written int
 				wg.Go(func() {
@@ -279,9 +248,7 @@ func TestWindow(t *testing.T) {
 				})
 				synctest.Wait()
 				_, out := r.stream.held()
-				if out > maxKeptBytes || out < maxKeptBytes-2*largestFrame {
-					t.Errorf("%d bytes are kept", out)
-				}
+				rig.Is(t, min(max(out, maxKeptBytes-2*largestFrame), maxKeptBytes), out, "bytes that are kept")
 				if cut {
 					r.stream.resume(r.send)
 				}
@@ -290,9 +257,7 @@ func TestWindow(t *testing.T) {
 				before := written
 				rig.Must(t, r.ack(11, 0))
 				synctest.Wait()
-				if written != before+10 {
-					t.Errorf("10 acknowledged, %d more written", written-before)
-				}
+				rig.Is(t, written, before+10, "written after 10 were acknowledged")
 				r.stream.Close()
 				wg.Wait()
 			})
@@ -305,40 +270,30 @@ func TestWindow(t *testing.T) {
 func TestLostLane(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("lane lost")
-	t.Run("silent", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+	bubbles(t, map[string]func(t *testing.T, r *remote){
+		"silent": func(t *testing.T, r *remote) {
 			r.errOf = lost
 			rig.Is(t, r.stream.Write([]byte("{}")), lost, "the error")
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if err := r.stream.Write([]byte("{}")); err != errLaneLost {
-					t.Errorf("got %v", err)
-				}
+				rig.Is(t, r.stream.Write([]byte("{}")), errLaneLost, "Write")
 			})
 			synctest.Wait()
-			if r.stream.suspend() {
-				t.Error("waits for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), false, "it waits for a websocket")
 			wg.Wait()
-		})
-	})
-	t.Run("proven", func(t *testing.T) {
-		t.Parallel()
-		bubble(t, false, func(t *testing.T, r *remote) {
+		},
+		"proven": func(t *testing.T, r *remote) {
 			r.prove()
 			r.frames()
 			r.errOf = lost
 			r.write("1", "2")
 			pass(time.Minute)
-			if !r.stream.suspend() {
-				t.Error("does not wait for a websocket")
-			}
+			rig.Is(t, r.stream.suspend(), true, "it waits for a websocket")
 			r.errOf = nil
 			r.stream.resume(r.send)
 			synctest.Wait()
 			r.wantSent("resume 3 (0 0)", "data 1 (0 0)", "data 2 (0 0)")
-		})
+		},
 	})
 }
 
@@ -347,13 +302,9 @@ func TestSequenceEnds(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
 	r.stream.out.next = 1<<32 - 1
-	if err := r.stream.Write([]byte("{}")); err != errExhausted {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Is(t, r.stream.Write([]byte("{}")), errExhausted, "Write")
 	r = newRemote(t, false)
 	r.stream.in.next = 1<<32 - 1
-	if err := r.data(1<<32-1, r.record(framed("{}"))); err != errExhausted {
-		t.Errorf("receive: %v", err)
-	}
+	rig.Is(t, r.data(1<<32-1, r.record(framed("{}"))), errExhausted, "receive")
 	r.wantEnd(errExhausted)
 }

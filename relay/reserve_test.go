@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,18 +31,15 @@ func passed(t *testing.T, from, to *stream, n int) {
 		}
 	})
 	for i := range n / size {
-		m, err := to.Read()
-		if err != nil || len(m) != size || binary.BigEndian.Uint32(m) != uint32(i) {
-			t.Fatalf("message %d: got %d bytes, %v", i, len(m), err)
-		}
+		m := rig.Value(to.Read())
+		rig.Is(t, fmt.Sprint(len(m), " ", binary.BigEndian.Uint32(m)), fmt.Sprint(size, " ", i), "size and number of a message")
 	}
 }
 
 // TestReserveOfOutput: streams whose peers acknowledge nothing keep no more together
 // than the reserve of all of them, and a stream whose peer goes on is not held up.
 func TestReserveOfOutput(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		kept := &reserve{limit: 1 << 20}
 		streams := make([]*stream, hogs)
 		var writing sync.WaitGroup
@@ -59,13 +57,11 @@ func TestReserveOfOutput(t *testing.T) {
 		synctest.Wait()
 		total := 0
 		for _, s := range streams {
-			_, out := s.held()
-			total += out
+			total += s.heldOut()
 		}
 		// Each may have asked just before the others took it.
-		if most := int(kept.limit) + hogs*(ownPart+largestFrame); total > most {
-			t.Errorf("%d streams keep %d bytes, want at most %d", hogs, total, most)
-		}
+		most := int(kept.limit) + hogs*(ownPart+largestFrame)
+		rig.Is(t, max(total, most), most, "bytes that all streams keep, at most")
 
 		harness, innocent := joined(t, func(cfg *streamConfig) { cfg.keptReserve = kept })
 		passed(t, innocent, harness, 8<<20)
@@ -83,8 +79,7 @@ func TestReserveOfOutput(t *testing.T) {
 // reserve of all of them, and a stream that is read is not held up. Dropped records
 // come again: in the end all of them are there.
 func TestReserveOfInput(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		waiting := &reserve{limit: 1 << 20}
 		shared := func(cfg *streamConfig) { cfg.waitingReserve = waiting }
 		const each = 4 << 20
@@ -101,22 +96,18 @@ func TestReserveOfInput(t *testing.T) {
 			passing.Go(func() {
 				<-read
 				for range each / (100 << 10) {
-					if m, err := streams[i].Read(); err != nil || len(m) != 100<<10 {
-						t.Errorf("got %d bytes, %v", len(m), err)
-					}
+					rig.Is(t, len(rig.Value(streams[i].Read())), 100<<10, "bytes")
 				}
 			})
 		}
 		synctest.Wait()
 		total := 0
 		for _, s := range streams {
-			in, _ := s.held()
-			total += in
+			total += s.heldIn()
 		}
 		const unread = patientUnreadBytes + 200<<10 // each, and what is being put together
-		if most := int(waiting.limit) + hogs*(ownPart+unread); total > most {
-			t.Errorf("%d streams hold %d bytes, want at most %d", hogs, total, most)
-		}
+		most := int(waiting.limit) + hogs*(ownPart+unread)
+		rig.Is(t, max(total, most), most, "bytes that all streams hold, at most")
 
 		harness, innocent := joined(t, shared)
 		passed(t, harness, innocent, 8<<20)

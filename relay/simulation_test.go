@@ -9,13 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // weather is what a simulated relay does to frames.
@@ -311,8 +311,7 @@ func TestSimulation(t *testing.T) {
 	for _, tt := range tests {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprint(tt.name, " ", seed), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { simulate(t, seed, tt.weather) })
+				alone(t, func(t *testing.T) { simulate(t, seed, tt.weather) })
 			})
 		}
 	}
@@ -361,21 +360,15 @@ func simulate(t *testing.T, seed uint64, now weather) {
 	w.raging.Store(false)
 	time.Sleep(time.Minute)
 	for i, e := range w.ends {
-		if in, out := e.stream.held(); in != 0 || out != 0 {
-			t.Errorf("end %d: %d and %d bytes are still held", i, in, out)
-		}
+		rig.Is(t, fmt.Sprint(e.stream.held()), "0 0", "end %d: bytes that are still held", i)
 		e.stream.Close()
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.err != nil {
-			t.Errorf("end %d: %v", i, e.err)
-		}
+		rig.Is(t, e.err, nil, "end %d", i)
 		const mostIn = maxBacklog + patientUnreadBytes + 2*maxEarlyBytes + 4<<20 // a message in the making, and one unread beyond the limit
-		if e.peakIn > mostIn || e.peakOut > maxKeptBytes {
-			t.Errorf("end %d: held up to %d and %d bytes", i, e.peakIn, e.peakOut)
-		}
-		if now == (weather{messages: now.messages, largest: now.largest}) && e.again > 0 {
-			t.Errorf("end %d: %d frames were sent again for no reason", i, e.again)
+		rig.Is(t, e.peakIn > mostIn || e.peakOut > maxKeptBytes, false, "end %d: held %d and %d bytes, too much", i, e.peakIn, e.peakOut)
+		if now == (weather{messages: now.messages, largest: now.largest}) {
+			rig.Is(t, e.again, 0, "end %d: frames that were sent again for no reason", i)
 		}
 		t.Logf("end %d: %d frames, %d sent again, held up to %d and %d bytes, took %v",
 			i, len(e.frames), e.again, e.peakIn, e.peakOut, took)

@@ -24,13 +24,18 @@ import (
 var testStreamID = []byte("4faa9b06-fef2-463f-8e45-a01233809670")
 
 // held is the memory that both halves hold for the peer or the reader, in bytes.
-func (s *stream) held() (in, out int) {
+func (s *stream) held() (in, out int) { return s.heldIn(), s.heldOut() }
+
+func (s *stream) heldIn() int {
 	s.in.mu.Lock()
-	in = s.in.early.held() + s.in.backlogBytes + s.in.assembler.intake.Held() + s.in.unreadBytes
-	s.in.mu.Unlock()
+	defer s.in.mu.Unlock()
+	return s.in.early.held() + s.in.backlogBytes + s.in.assembler.intake.Held() + s.in.unreadBytes
+}
+
+func (s *stream) heldOut() int {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	return in, s.out.kept.bytes
+	return s.out.kept.bytes
 }
 
 func (s *stream) provenPeer() bool {
@@ -132,9 +137,8 @@ func introduce(t testing.TB, harness, executor *stream) {
 	for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}, {harness, executor}, {executor, harness}, {harness, executor}} {
 		rig.Must(t, step.from.Write([]byte("{}")))
 		message, err := step.to.Read()
-		if err != nil || string(message) != "{}" {
-			t.Fatalf("got %q, %v", message, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, string(message), "{}", "what is read")
 	}
 	for !harness.provenPeer() || !executor.provenPeer() { // an acknowledgement may be on its way
 		runtime.Gosched()
@@ -180,9 +184,7 @@ func (r *remote) send(m *socket.Message) error {
 	}
 	b := slices.Clone(m.Bytes)
 	var f frame.Frame
-	if err := frame.Decode(b, &f); err != nil {
-		r.t.Errorf("sent an invalid frame: %v", err)
-	}
+	rig.Check(r.t, frame.Decode(b, &f))
 	r.raw, r.sent = append(r.raw, b), append(r.sent, f)
 	return nil
 }
@@ -190,9 +192,7 @@ func (r *remote) send(m *socket.Message) error {
 func (r *remote) ended(s *stream, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s != r.stream {
-		r.t.Error("ended is told of another stream")
-	}
+	rig.Is(r.t, s, r.stream, "the stream that has ended")
 	r.ends = append(r.ends, err)
 }
 
@@ -205,17 +205,17 @@ func (r *remote) frames() ([]frame.Frame, [][]byte) {
 	return sent, raw
 }
 
-// told returns the errors that ended was called with.
-func (r *remote) told() []error {
+// wantTold compares the errors that ended was called with.
+func (r *remote) wantTold(want ...error) {
+	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.ends)
+	rig.Is(r.t, slices.Equal(r.ends, want), true, "ended was told %v, want %v", r.ends, want)
 }
 
 // record seals plaintext; records must be received in the order of sealing.
 func (r *remote) record(plaintext string) []byte {
-	record, err := r.keys.Seal(nil, []byte(plaintext))
-	rig.Must(r.t, err)
+	record := rig.Value(r.keys.Seal(nil, []byte(plaintext)))
 	return record
 }
 
@@ -231,27 +231,22 @@ func (r *remote) ack(taken, bits uint32) error {
 func (r *remote) write(messages ...string) {
 	r.t.Helper()
 	for _, m := range messages {
-		if err := r.stream.Write([]byte(m)); err != nil {
-			r.t.Fatalf("Write: %v", err)
-		}
+		rig.Must(r.t, r.stream.Write([]byte(m)))
 	}
 }
 
 func (r *remote) wantRead(want string) {
 	r.t.Helper()
 	got, err := r.stream.Read()
-	if err != nil || string(got) != want {
-		r.t.Fatalf("Read: got %.40q, %v; want %.40q", got, err, want)
-	}
+	rig.Must(r.t, err)
+	rig.Is(r.t, string(got), want, "Read")
 	buffer.Recycle(got)
 }
 
 func (r *remote) wantEnd(want error) {
 	r.t.Helper()
 	for range 2 {
-		if got, err := r.stream.Read(); !errors.Is(err, want) {
-			r.t.Fatalf("Read: got %.40q, %v; want the error %v", got, err, want)
-		}
+		rig.Is(r.t, rig.Err(r.stream.Read()), want, "Read")
 	}
 }
 
@@ -288,12 +283,8 @@ func TestPeerEnds(t *testing.T) {
 			rig.Check(t, r.data(3, []byte("nothing")))
 			r.stream.Close()
 			r.wantEnd(net.ErrClosed)
-			if ends := r.told(); len(ends) != 0 {
-				t.Errorf("ended was told of the peer's end: %v", ends)
-			}
-			if sent, _ := r.frames(); len(sent) != 0 {
-				t.Errorf("sent after the end: %v", sent)
-			}
+			r.wantTold()
+			r.wantSent()
 		})
 	}
 }
@@ -310,22 +301,12 @@ func TestLocalEnd(t *testing.T) {
 	r.stream.end(nil)
 	r.wantEnd(net.ErrClosed)
 	rig.Is(t, r.stream.Write([]byte("{}")), net.ErrClosed, "Write")
-	if ends := r.told(); !slices.Equal(ends, []error{nil}) {
-		t.Errorf("ended was told %v, want one nil", ends)
-	}
-	if _, err := r.stream.keys.Seal(nil, nil); err != noise.ErrSessionOver {
-		t.Errorf("the keys are still there: %v", err)
-	}
-	if in, out := r.stream.held(); in+out != 0 {
-		t.Errorf("still holds %d and %d bytes", in, out)
-	}
-	if r.stream.suspend() {
-		t.Error("waits for another websocket")
-	}
+	r.wantTold(nil)
+	rig.Is(t, rig.Err(r.stream.keys.Seal(nil, nil)), noise.ErrSessionOver, "Seal after the end")
+	rig.Is(t, fmt.Sprint(r.stream.held()), "0 0", "bytes that are held")
+	rig.Is(t, r.stream.suspend(), false, "it waits for another websocket")
 	r.stream.resume(r.send)
-	if sent, _ := r.frames(); len(sent) != 0 {
-		t.Errorf("sent after the end: %v", sent)
-	}
+	r.wantSent()
 }
 
 // TestReject: a message that is not JSON-RPC at all is a violation like any other.
@@ -336,24 +317,16 @@ func TestReject(t *testing.T) {
 	r.stream.Reject(cause)
 	r.stream.Reject(cause)
 	r.stream.Close()
-	if ends := r.told(); !slices.Equal(ends, []error{cause}) {
-		t.Errorf("ended was told %v", ends)
-	}
+	r.wantTold(cause)
 }
 
 func TestWriteRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
-	if err := r.stream.Write(nil); err != errEmptyMessage {
-		t.Errorf("empty: %v", err)
-	}
-	if err := r.stream.Write(make([]byte, maxMessage+1)); err != errBigMessage {
-		t.Errorf("64 MiB and a byte: %v", err)
-	}
+	rig.Is(t, r.stream.Write(nil), errEmptyMessage, "empty")
+	rig.Is(t, r.stream.Write(make([]byte, maxMessage+1)), errBigMessage, "64 MiB and a byte")
 	r.write("{}")
-	if sent, _ := r.frames(); len(sent) != 1 || sent[0].Seq != 0 {
-		t.Errorf("the stream is not as before: sent %v", sent)
-	}
+	r.wantSent("data 0 (0 0)") // the stream is as before
 }
 
 // TestWriteKeepsNothing: Write is done with its slice, also when frames are kept.
@@ -363,16 +336,13 @@ func TestWriteKeepsNothing(t *testing.T) {
 	message := bytes.Repeat([]byte("abc"), 5000)
 	want := bytes.Clone(message)
 	rig.Must(t, r.stream.Write(message))
-	if !bytes.Equal(message, want) {
-		t.Error("Write has changed its slice")
-	}
+	rig.Same(t, "Write has changed its slice", want, message)
 }
 
 // TestBlockedWriters: Close unblocks writers that wait for the lane, for their turn
 // or for the window, and receive never waits for them.
 func TestBlockedWriters(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		lane := newCable()
 		keys, peer := pairOfSessions()
 		r := &remote{t: t, keys: peer}
@@ -380,17 +350,12 @@ func TestBlockedWriters(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				for {
-					if err := r.stream.Write([]byte("{}")); err != nil {
-						return
-					}
+				for r.stream.Write([]byte("{}")) == nil {
 				}
 			})
 		}
 		synctest.Wait()
-		if len(lane.frames) != cap(lane.frames) {
-			t.Fatalf("%d frames were sent", len(lane.frames))
-		}
+		rig.Is(t, len(lane.frames), cap(lane.frames), "frames that were sent")
 		rig.Must(t, r.data(0, r.record(framed("hello"))))
 		r.wantRead("hello")
 		r.stream.Close()
@@ -400,8 +365,7 @@ func TestBlockedWriters(t *testing.T) {
 
 // TestTurns: a writer that floods the stream lets others have their turn.
 func TestTurns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	alone(t, func(t *testing.T) {
 		var wg sync.WaitGroup
 		gate := make(chan *socket.Message)
 		keys, _ := pairOfSessions()

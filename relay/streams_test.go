@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,9 +22,7 @@ func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
 	t.Helper()
 	cancelled = new(bool)
 	h, err := s.admit([]byte(id), anyInitiation, func() { *cancelled = true })
-	if err != nil {
-		t.Fatalf("admit %q: %v", id, err)
-	}
+	rig.Must(t, err)
 	return h, cancelled
 }
 
@@ -31,76 +30,57 @@ func activate(t *testing.T, s *streams, id string) *member {
 	t.Helper()
 	h, _ := begin(t, s, id)
 	m := &member{id: id, stream: &stream{}}
-	if err := s.activate(h, m); err != nil {
-		t.Fatalf("activate %q: %v", id, err)
-	}
+	rig.Must(t, s.activate(h, m))
 	s.released()
 	return m
 }
 
 func TestStreamsLimits(t *testing.T) {
 	t.Parallel()
-	t.Run("pending", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		for i := range maxPending {
-			begin(t, s, fmt.Sprint(i))
-		}
-		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
-			t.Errorf("33rd: got %v, want %v", err, errBusy)
-		}
-		// The place of a dropped handshake can be used at once, though the
-		// goroutine of that handshake may not have ended yet. But the number of
-		// such goroutines has a bound of its own.
-		for i := range maxHandshakes - maxPending {
-			if !s.disturb(fmt.Append(nil, i)) {
-				t.Fatalf("handshake %d is gone", i)
+	for name, test := range map[string]func(t *testing.T, s *streams){
+		"pending": func(t *testing.T, s *streams) {
+			for i := range maxPending {
+				begin(t, s, fmt.Sprint(i))
 			}
-			begin(t, s, fmt.Sprint("again", i))
-		}
-		s.disturb([]byte("again0"))
-		if _, err := s.admit([]byte("one more"), anyInitiation, nil); err != errBusy {
-			t.Errorf("65th goroutine: got %v, want %v", err, errBusy)
-		}
-		s.released()
-		begin(t, s, "one more")
-	})
-	t.Run("active", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		late, _ := begin(t, s, "late")
-		for i := range maxActive {
-			activate(t, s, fmt.Sprint(i))
-		}
-		if _, err := s.admit([]byte("129th"), anyInitiation, nil); err != errFull {
-			t.Errorf("129th handshake: got %v, want %v", err, errFull)
-		}
-		if err := s.activate(late, &member{id: "late"}); err != errFull {
-			t.Errorf("129th stream: got %v, want %v", err, errFull)
-		}
-		if s.endedByPeer([]byte("7")) == nil {
-			t.Error("stream 7 is gone")
-		}
-		activate(t, s, "129th")
-	})
-	t.Run("message 1", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		for _, n := range []int{0, noise.InitiationSize - 1, noise.InitiationSize + wire.MaxAuthorization + 1} {
-			if _, err := s.admit([]byte("id"), make([]byte, n), nil); err != noise.ErrInitiationSize {
-				t.Errorf("%d bytes: got %v, want %v", n, err, noise.ErrInitiationSize)
+			rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "33rd")
+			// The place of a dropped handshake can be used at once, though the
+			// goroutine of that handshake may not have ended yet. But the number of
+			// such goroutines has a bound of its own.
+			for i := range maxHandshakes - maxPending {
+				rig.Is(t, s.disturb(fmt.Append(nil, i)), true, "handshake %d is there", i)
+				begin(t, s, fmt.Sprint("again", i))
 			}
-		}
-		rig.Check(t, rig.Err(s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil)))
-	})
-	t.Run("stream id", func(t *testing.T) {
-		t.Parallel()
-		s := table()
-		begin(t, s, strings.Repeat("x", maxStreamID))
-		if _, err := s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil); err != errStreamID {
-			t.Errorf("got %v, want %v", err, errStreamID)
-		}
-	})
+			s.disturb([]byte("again0"))
+			rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "65th goroutine")
+			s.released()
+			begin(t, s, "one more")
+		},
+		"active": func(t *testing.T, s *streams) {
+			late, _ := begin(t, s, "late")
+			for i := range maxActive {
+				activate(t, s, fmt.Sprint(i))
+			}
+			rig.Is(t, rig.Err(s.admit([]byte("129th"), anyInitiation, nil)), errFull, "129th handshake")
+			rig.Is(t, s.activate(late, &member{id: "late"}), errFull, "129th stream")
+			rig.Is(t, s.endedByPeer([]byte("7")) == nil, false, "stream 7 is gone")
+			activate(t, s, "129th")
+		},
+		"message 1": func(t *testing.T, s *streams) {
+			for _, n := range []int{0, noise.InitiationSize - 1, noise.InitiationSize + wire.MaxAuthorization + 1} {
+				rig.Is(t, rig.Err(s.admit([]byte("id"), make([]byte, n), nil)), noise.ErrInitiationSize, "%d bytes", n)
+			}
+			rig.Check(t, rig.Err(s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil)))
+		},
+		"stream id": func(t *testing.T, s *streams) {
+			begin(t, s, strings.Repeat("x", maxStreamID))
+			rig.Is(t, rig.Err(s.admit([]byte(strings.Repeat("x", maxStreamID+1)), anyInitiation, nil)), errStreamID, "a long stream id")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, table())
+		})
+	}
 }
 
 func TestStreamsDrop(t *testing.T) {
@@ -108,35 +88,23 @@ func TestStreamsDrop(t *testing.T) {
 	tests := []struct {
 		name string
 		drop func(s *streams) error
+		want error
 	}{
-		{"data or reset", func(s *streams) error { s.disturb([]byte("id")); return nil }},
-		{"second handshake", func(s *streams) error {
-			if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errSecond {
-				return fmt.Errorf("admit: got %v, want %v", err, errSecond)
-			}
-			return nil
-		}},
-		{"end of the websocket", func(s *streams) error { s.detach(); return nil }},
+		{"data or reset", func(s *streams) error { s.disturb([]byte("id")); return nil }, nil},
+		{"second handshake", func(s *streams) error { _, err := s.admit([]byte("id"), anyInitiation, nil); return err }, errSecond},
+		{"end of the websocket", func(s *streams) error { s.detach(); return nil }, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := table()
 			h, cancelled := begin(t, s, "id")
-			rig.Check(t, tt.drop(s))
-			if !*cancelled {
-				t.Error("the validation goes on")
-			}
+			rig.Is(t, tt.drop(s), tt.want, "drop")
+			rig.Is(t, *cancelled, true, "the validation is cancelled")
 			// The answer of the validation is ignored by now.
-			if err := s.activate(h, &member{id: "id"}); err != errDropped {
-				t.Errorf("activate: got %v, want %v", err, errDropped)
-			}
-			if s.fail(h) {
-				t.Error("its failure is reported a second time")
-			}
-			if active, pending := s.find([]byte("id")); active != nil || pending {
-				t.Errorf("find: got %v, %v; want nothing", active, pending)
-			}
+			rig.Is(t, s.activate(h, &member{id: "id"}), errDropped, "activate")
+			rig.Is(t, s.fail(h), false, "its failure is reported a second time")
+			rig.Is(t, fmt.Sprint(s.find([]byte("id"))), "<nil> false", "find")
 		})
 	}
 }
@@ -145,22 +113,15 @@ func TestStreamsReuseOfAnID(t *testing.T) {
 	t.Parallel()
 	s := table()
 	first := activate(t, s, "id")
-	if _, err := s.admit([]byte("id"), anyInitiation, nil); err != errActive {
-		t.Errorf("admit: got %v, want %v", err, errActive)
-	}
-	if m, g := s.endedHere("id", first.stream); m != first || g != s.leg {
-		t.Errorf("remove: got %v on %v", m, g)
-	}
+	rig.Is(t, rig.Err(s.admit([]byte("id"), anyInitiation, nil)), errActive, "admit")
+	m, g := s.endedHere("id", first.stream)
+	rig.Is(t, m == first && g == s.leg, true, "remove: got %v on %v, the stream on its websocket", m, g)
 	second := activate(t, s, "id")
-	if m, _ := s.endedHere("id", first.stream); m != nil {
-		t.Error("the end of the first stream has removed the second")
-	}
-	if s.endedWithLeg(first) {
-		t.Error("the first stream was forgotten instead of the second")
-	}
-	if got, _ := s.find([]byte("id")); got != second.stream {
-		t.Errorf("find: got %p, want %p", got, second.stream)
-	}
+	m, _ = s.endedHere("id", first.stream)
+	rig.Is(t, m, nil, "what the end of the first stream removes again")
+	rig.Is(t, s.endedWithLeg(first), false, "the first stream was forgotten instead of the second")
+	got, _ := s.find([]byte("id"))
+	rig.Is(t, got, second.stream, "find")
 }
 
 func TestStreamsWithoutAWebsocket(t *testing.T) {
@@ -169,18 +130,11 @@ func TestStreamsWithoutAWebsocket(t *testing.T) {
 	lost := s.leg
 	waits, ends := activate(t, s, "waits"), activate(t, s, "ends")
 	rig.Is(t, len(s.detach()), 2, "detach: streams")
-	if m, g := s.endedHere("ends", ends.stream); m != ends || g != nil {
-		t.Errorf("remove: got %v on %v, want it without a websocket", m, g)
-	}
-	if s.linger(lost, func() {}) {
-		t.Error("something lingers on a websocket that is gone")
-	}
-	if got := s.clear(&leg{}); got != nil {
-		t.Errorf("another websocket's grace has ended %d streams", len(got))
-	}
-	if got := s.clear(lost); len(got) != 1 || got[0] != waits {
-		t.Errorf("clear: got %v, want the stream that waits", got)
-	}
+	m, g := s.endedHere("ends", ends.stream)
+	rig.Is(t, m == ends && g == nil, true, "remove: got %v on %v, the stream without a websocket", m, g)
+	rig.Is(t, s.linger(lost, func() {}), false, "something lingers on a websocket that is gone")
+	rig.Is(t, len(s.clear(&leg{})), 0, "streams that another websocket's grace has ended")
+	rig.Is(t, slices.Equal(s.clear(lost), []*member{waits}), true, "clear gives the stream that waits")
 	rig.Is(t, len(s.active), 0, "streams are left")
 }
 

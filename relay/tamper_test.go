@@ -126,9 +126,7 @@ func TestRelayTampering(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if string(m) != text(echoed) {
-						t.Errorf("the executor read %q, want %q", m, text(echoed))
-					}
+					rig.Is(t, string(m), text(echoed), "the executor reads")
 					if b.Write(m) != nil {
 						return
 					}
@@ -147,23 +145,15 @@ func TestRelayTampering(t *testing.T) {
 				if err != nil {
 					break
 				}
-				if string(m) != text(answered) {
-					t.Errorf("the harness read %q, want %q", m, text(answered))
-				}
+				rig.Is(t, string(m), text(answered), "the harness reads")
 			}
 			a.Close()
 			// Even this rendezvous frees the executor's stream when a harness is
 			// gone.
 			j.s.router.peer(true).send(resetFrame(string(a.(*harness).id), "harness is gone"))
 			wg.Wait()
-			if whole := echoed == n && answered == n; whole != tt.whole {
-				t.Errorf("%d and %d of %d messages came through; want all: %v", echoed, answered, n, tt.whole)
-			}
-			await(t, "the end of the stream", func() bool {
-				j.l.streams.mu.Lock()
-				defer j.l.streams.mu.Unlock()
-				return len(j.l.streams.active) == 0
-			})
+			rig.Is(t, echoed == n && answered == n, tt.whole, "%d and %d of %d messages came through; all", echoed, answered, n)
+			j.idle(t)
 		})
 	}
 }
@@ -172,8 +162,7 @@ func TestRelayTampering(t *testing.T) {
 // found out.
 func TestRelayImpostor(t *testing.T) {
 	t.Parallel()
-	rogue, err := noise.NewIdentity()
-	rig.Must(t, err)
+	rogue := rig.Value(noise.NewIdentity())
 	message2 := func(t *testing.T, id string, message1 []byte) []byte {
 		t.Helper()
 		r, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), message1)
@@ -185,27 +174,23 @@ func TestRelayImpostor(t *testing.T) {
 	t.Run("answers in the executor's place", func(t *testing.T) {
 		t.Parallel()
 		s := newService(t)
-		real, err := noise.NewIdentity()
-		rig.Must(t, err)
+		real := rig.Value(noise.NewIdentity())
 		s.executorKey = real.PublicKey()
 		d := newDialer(t, s, timing{})
 		done := make(chan error, 1)
-		go func() { _, err := d.Dial(t.Context()); done <- err }()
+		go func() { done <- rig.Err(d.Dial(t.Context())) }()
 		p := s.next()
 		id := p.read().StreamId
 		// The rendezvous cannot read message 1, so it takes one that a rogue
 		// harness made.
 		_, own, err := noise.Initiate(rogue, rogue.PublicKey(), noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte("x"))
 		rig.Must(t, err)
-		if f := p.read(); f.GetHandshake() == nil {
-			t.Fatalf("got %.300s, want a handshake", f)
-		} else if _, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), f.GetHandshake().Payload); err == nil {
-			t.Fatal("the rendezvous can read message 1")
-		}
+		f := p.read()
+		prologue := noise.Prologue(testEnvironment, testRegistration, []byte(id))
+		_, err = noise.ReadInitiation(rogue, prologue, f.GetHandshake().GetPayload())
+		rig.Is(t, f.GetHandshake() != nil && err != nil, true, "the rendezvous cannot read message 1, %.300s", f)
 		p.send(handshakeFrame(id, message2(t, id, own)))
-		if err := <-done; err == nil {
-			t.Error("Dial: got nil")
-		}
+		rig.Is(t, <-done == nil, false, "Dial succeeds")
 		p.ends()
 	})
 	t.Run("knocks with its own key and an authorization it stole", func(t *testing.T) {
@@ -228,8 +213,7 @@ func TestRelayImpostor(t *testing.T) {
 		c, err := x.l.Accept()
 		rig.Must(t, err)
 		x.say(keys, "stream", 0, `"said once"`)
-		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x01"))
-		rig.Must(t, err)
+		record := rig.Value(keys.Seal(nil, []byte("\x00\x00\x00\x01")))
 		wantMessage(t, c, `"said once"`)
 		// On the active stream, on another one, and after its end: there is
 		// a new stream then, but with keys that nobody else has.
@@ -239,16 +223,12 @@ func TestRelayImpostor(t *testing.T) {
 		x.wantReset("other")
 		x.p.send(resetFrame("stream", "end"))
 		x.p.send(handshakeFrame("stream", message1))
-		if f := x.p.read(); f.GetHandshake() == nil {
-			t.Fatalf("got %.300s, want a handshake", f)
-		}
+		rig.Is(t, x.p.read().GetHandshake() != nil, true, "a handshake")
 		again, err := x.l.Accept()
 		rig.Must(t, err)
 		x.p.send(dataFrame("stream", 0, record))
 		x.wantReset("stream")
-		if m, err := again.Read(); err == nil {
-			t.Errorf("Read: got %q", m)
-		}
+		wantEnd(t, again, nil)
 	})
 	t.Run("passes a record to another stream", func(t *testing.T) {
 		t.Parallel()
@@ -256,12 +236,9 @@ func TestRelayImpostor(t *testing.T) {
 		x := newScript(t, s, startLink(t, s, timing{}))
 		keys, _ := x.open("one")
 		_, other := x.open("two")
-		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x02{}"))
-		rig.Must(t, err)
+		record := rig.Value(keys.Seal(nil, []byte("\x00\x00\x00\x02{}")))
 		x.p.send(dataFrame("two", 0, record))
 		x.wantReset("two")
-		if m, err := other.Read(); err == nil {
-			t.Errorf("Read: got %q", m)
-		}
+		wantEnd(t, other, nil)
 	})
 }

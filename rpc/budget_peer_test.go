@@ -77,9 +77,7 @@ func meteredPeer(t *testing.T, b *Budget) (client Conn, end chan struct{}) {
 		if err := <-done; err != nil && err != io.ErrClosedPipe {
 			t.Errorf("Serve: %v", err)
 		}
-		if b.large.used != 0 || b.small.used != 0 || b.large.suspended != 0 || b.small.suspended != 0 {
-			t.Errorf("not given back: %+v, %+v", b.large, b.small)
-		}
+		rig.Is(t, b.idle(), true, "given back: %+v, %+v", b.large, b.small)
 	})
 	return client, end
 }
@@ -100,14 +98,11 @@ func TestServedRequestIsGivenBack(t *testing.T) {
 			client, end := meteredPeer(t, b)
 			send(t, client, 1, "wait", size)
 			synctest.Wait()
-			if used := b.account(size).used; used < int64(size) {
-				t.Errorf("%d bytes count while a request of %d is served", used, size)
-			}
+			used := b.account(size).used
+			rig.Is(t, max(used, int64(size)), used, "bytes that count while a request is served, at least")
 			close(end)
 			synctest.Wait() // the answer is being written
-			if used := b.account(size).used; used != 0 {
-				t.Errorf("%d bytes count for a request of %d that has been served", used, size)
-			}
+			rig.Is(t, b.account(size).used, 0, "bytes that count for a request of %d that has been served", size)
 			rig.Check(t, rig.Err(client.Read()))
 		})
 	}
@@ -124,9 +119,7 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 			b := NewBudget(1 << 20)
 			// Another connection's request waits.
 			other := NewIntake(b, 0, nil)
-			if !other.suspend(1 << 20) {
-				t.Fatal("no memory at all")
-			}
+			rig.Is(t, other.suspend(1<<20), true, "there is memory")
 			defer other.give(1<<20, true)
 			b.large.used += 1 << 20 // suspend takes it from there
 			client, end := meteredPeer(t, b)
@@ -144,13 +137,8 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 				synctest.Wait()
 				send(t, client, 2, "wait", large)
 			}
-			answer, err := client.Read()
-			rig.Must(t, err)
-			m, err := protocol.Decode(answer)
-			rig.Must(t, err)
-			if m.ID != protocol.NumberID(int64(refused)) || m.Kind != protocol.KindError || m.Error.Code != protocol.CodeInvalidRequest {
-				t.Errorf("answer %s, want that %d is refused", answer, refused)
-			}
+			refusal := `{"error":{"code":-32600,"message":"no memory for one more request of 2097152 bytes that waits"},"id":%d}`
+			rig.Is(t, string(rig.Value(client.Read())), fmt.Sprintf(refusal, refused), "answer")
 			close(end)
 			rig.Check(t, rig.Err(client.Read()))
 		})
@@ -172,9 +160,7 @@ func TestReadParamsAreGivenBack(t *testing.T) {
 			})},
 			"heavy": {Handle: Handle(func(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
 				<-end
-				if string(p.Chunk) != "abc" {
-					return protocol.Empty{}, fmt.Errorf("got %q", p.Chunk)
-				}
+				rig.Is(t, string(p.Chunk), "abc", "chunk")
 				return protocol.Empty{}, nil
 			})},
 		}})
@@ -185,26 +171,19 @@ func TestReadParamsAreGivenBack(t *testing.T) {
 			holds  bool
 		}{{"light", false}, {"heavy", true}} {
 			const size = 1 << 20
-			if err := client.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"handleId":"h","offset":0,"chunk":"YWJj"%s}}`,
-				i, tt.method, strings.Repeat(" ", size))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, client.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"handleId":"h","offset":0,"chunk":"YWJj"%s}}`,
+				i, tt.method, strings.Repeat(" ", size))))
 			synctest.Wait()
-			if used := b.used(); used >= size != tt.holds {
-				t.Errorf("%s: %d bytes count while it is served", tt.method, used)
-			}
+			rig.Is(t, b.used() >= size, tt.holds, "%s: the message counts while it is served", tt.method)
 		}
 		close(end)
 		for range 2 {
-			if answer, err := client.Read(); err != nil || bytes.Contains(answer, []byte("error")) {
-				t.Errorf("%s, %v", answer, err)
-			}
+			answer := rig.Value(client.Read())
+			rig.Is(t, bytes.Contains(answer, []byte("error")), false, "%s is an error", answer)
 		}
 		_ = client.Close()
 		<-done
-		if b.large.used != 0 || b.small.used != 0 {
-			t.Errorf("not given back: %+v, %+v", b.large, b.small)
-		}
+		rig.Is(t, b.idle(), true, "given back: %+v, %+v", b.large, b.small)
 	})
 }
 
@@ -225,25 +204,18 @@ func TestEndBesideFullOrder(t *testing.T) {
 		})
 		done := make(chan error, 1)
 		go func() { done <- p.Serve(t.Context()) }()
-		writing := make(chan struct{})
+		writing := make(chan error, 1)
 		go func() {
-			defer close(writing)
-			for i := range 2 * maxParked {
-				if client.Write(fmt.Appendf(nil, `{"id":%d,"method":"wait","params":{}}`, i)) != nil {
-					return
-				}
+			var err error
+			for i := 0; i < 2*maxParked && err == nil; i++ {
+				err = client.Write(fmt.Appendf(nil, `{"id":%d,"method":"wait","params":{}}`, i))
 			}
+			writing <- err
 		}()
 		synctest.Wait()
-		select {
-		case <-writing:
-			t.Fatal("everything was read")
-		default:
-		}
+		rig.Is(t, len(writing), 0, "everything was read")
 		_ = conn.Close() // as one that was reset is
-		if err := <-closing; err == nil {
-			t.Error("no reason")
-		}
+		rig.Is(t, <-closing == nil, false, "there is no reason")
 		<-done
 		_ = client.Close()
 		<-writing

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -33,9 +34,24 @@ func fill(in *Intake, n int) (left int, granted <-chan struct{}) {
 // mustFill is fill with all the room that it takes.
 func mustFill(t *testing.T, in *Intake, n int) {
 	t.Helper()
-	if left, _ := fill(in, n); left > 0 {
-		t.Fatalf("no room for %d of %d bytes", left, n)
-	}
+	left, _ := fill(in, n)
+	rig.Is(t, left, 0, "bytes of %d without room", n)
+}
+
+// mustWait is fill of a message for which there is no room yet.
+func mustWait(t *testing.T, in *Intake, n int) (left int, granted <-chan struct{}) {
+	t.Helper()
+	left, granted = fill(in, n)
+	rig.Is(t, granted != nil, true, "a message of %d bytes has to wait", n)
+	return left, granted
+}
+
+// idle says whether nothing counts and nobody waits.
+func (b *Budget) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.large.used|b.small.used|b.large.suspended|b.small.suspended == 0 &&
+		b.beyond == nil && len(b.queue) == 0
 }
 
 // used is what counts in the account of large messages.
@@ -56,17 +72,10 @@ func TestBudgetWaits(t *testing.T) {
 	mustFill(t, first, maxSmall)
 	// The next one that waits has the place beyond the limit.
 	mustFill(t, second, 1<<20)
-	left, granted := fill(first, 1<<20)
-	if granted == nil {
-		t.Fatal("a third message found room")
-	}
+	left, granted := mustWait(t, first, 1<<20)
 	mustFill(t, small, maxSmall)
 	small.Recycle(small.Message())
-	select {
-	case <-granted:
-		t.Fatal("room without an end of what took it")
-	default:
-	}
+	rig.Is(t, closed(granted), false, "room without an end of what took it")
 	second.Recycle(second.Message())
 	first.Recycle(message)
 	<-granted
@@ -87,15 +96,9 @@ func TestBudgetOldest(t *testing.T) {
 		clients.Go(func() {
 			in := NewIntake(b, 0, nil)
 			for in.Len() < size {
-				space, err := in.Space(1, testMost)
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				space := rig.Value(in.Space(1, testMost))
 				// One message goes beyond the limit, with its copy while it grows.
-				if used := b.used(); used > limit+size+size/4+1<<20 {
-					t.Errorf("%d MiB are in use", used>>20)
-				}
+				rig.Is(t, max(b.used(), limit+size+size/4+1<<20), limit+size+size/4+1<<20, "bytes in use, at most")
 				in.Filled(min(len(space), size-in.Len(), 1<<20))
 			}
 			message := in.Message()
@@ -166,15 +169,10 @@ func TestBudgetProperties(t *testing.T) {
 					granted += c.in.want
 				}
 			}
-			if b.large.used != sum+granted {
-				t.Fatalf("%d bytes count, %d are held and %d granted", b.large.used, sum, granted)
-			}
-			if b.large.used > limit+largest+largest/4+suspended+resumed {
-				t.Fatalf("%d bytes are in use beside %d suspended and %d resumed", b.large.used, suspended, resumed)
-			}
-			if b.large.suspended > suspended {
-				t.Fatalf("%d bytes count as suspended, %d are", b.large.suspended, suspended)
-			}
+			rig.Is(t, b.large.used, sum+granted, "bytes count, of them %d granted", granted)
+			most := limit + largest + largest/4 + suspended + resumed
+			rig.Is(t, min(b.large.used, most), b.large.used, "bytes in use, beside %d suspended and %d resumed", suspended, resumed)
+			rig.Is(t, min(b.large.suspended, suspended), b.large.suspended, "bytes that count as suspended")
 		}
 		pick := func(t *rapid.T) *connection {
 			return &connections[rapid.IntRange(0, len(connections)-1).Draw(t, "connection")]
@@ -235,14 +233,10 @@ func TestBudgetProperties(t *testing.T) {
 					left++
 				}
 			}
-			if left > 0 && !moved {
-				t.Fatalf("%d messages do not get through", left)
-			}
+			rig.Is(t, left > 0 && !moved, false, "%d messages do not get through", left)
 		}
 		check()
-		if b.large.used != 0 || b.small.used != 0 || b.large.suspended != 0 || b.small.suspended != 0 || b.beyond != nil || len(b.queue) > 0 {
-			t.Errorf("at rest: %+v, %+v", b.large, b.small)
-		}
+		rig.Is(t, b.idle(), true, "at rest: %+v, %+v", b.large, b.small)
 	})
 }
 
@@ -259,9 +253,7 @@ func TestBudgetPatience(t *testing.T) {
 		check := func(what string, want int32) {
 			t.Helper()
 			synctest.Wait()
-			if got := stalled.Load(); got != want {
-				t.Fatalf("%s: given up %d times, want %d", what, got, want)
-			}
+			rig.Is(t, stalled.Load(), want, "%s: given up", what)
 		}
 		mustFill(t, in, maxSmall)
 		time.Sleep(2 * patience)
@@ -289,10 +281,7 @@ func TestBudgetPatience(t *testing.T) {
 		// Another message takes the whole budget, and the place beyond it.
 		other := NewIntake(b, 0, nil)
 		mustFill(t, other, 2<<20)
-		left, granted := fill(in, 1<<20)
-		if granted == nil {
-			t.Fatal("there was room")
-		}
+		left, granted := mustWait(t, in, 1<<20)
 		time.Sleep(2 * patience)
 		check("one that waits for memory", 1)
 		other.Drop()
@@ -365,9 +354,7 @@ func TestBudgetOverdue(t *testing.T) {
 				rig.Is(t, time.Since(asked), patience, "another one has waited for")
 				waits.Recycle(waits.Message())
 				holding.Wait()
-				if b.used() != 0 || len(b.holders) > 0 || b.overdue != nil {
-					t.Errorf("at rest: %+v, %d holders, watch %v", b.large, len(b.holders), b.overdue)
-				}
+				rig.Is(t, b.idle() && len(b.holders) == 0 && b.overdue == nil, true, "at rest: %+v, watch %v", b, b.overdue)
 			})
 		})
 	}
@@ -413,29 +400,21 @@ func TestBudgetClose(t *testing.T) {
 		mustFill(t, first, 4<<20) // beyond the limit: others have to wait
 		waits := NewIntake(b, 0, nil)
 		done := make(chan error, 2)
-		go func() {
-			_, err := waits.Space(1<<20, testMost)
-			waits.Drop()
-			done <- err
-		}()
+		go func() { done <- rig.Err(waits.Space(1<<20, testMost)) }()
 		b.account(1).used += b.small.limit
 		other.small = ownSmall
 		go func() { done <- other.Begin() }()
 		synctest.Wait()
-		select {
-		case err := <-done:
-			t.Fatalf("%v without waiting", err)
-		default:
-		}
+		rig.Is(t, len(done), 0, "ends without waiting")
 		waits.Close()
 		other.Close()
 		for range 2 {
 			rig.Is(t, <-done, net.ErrClosed, "")
 		}
+		waits.Drop()
 		first.Drop()
-		if used := b.used(); used != 0 || len(b.queue) > 0 {
-			t.Errorf("%d bytes and %d places are not given back", used, len(b.queue))
-		}
+		b.account(1).used -= b.small.limit
+		rig.Is(t, b.idle(), true, "%d bytes and %d places are given back", b.used(), len(b.queue))
 	})
 }
 
@@ -446,10 +425,7 @@ func TestBudgetGivenUp(t *testing.T) {
 	b := NewBudget(1 << 20)
 	first, waits := NewIntake(b, 0, nil), NewIntake(b, 0, nil)
 	mustFill(t, first, 4<<20)
-	_, granted := fill(waits, 1<<20)
-	if granted == nil {
-		t.Fatal("there was room")
-	}
+	_, granted := mustWait(t, waits, 1<<20)
 	first.Drop()
 	<-granted
 	waits.Drop()
@@ -474,24 +450,17 @@ func TestBudgetGate(t *testing.T) {
 		for !in.Crowded() {
 			held = append(held, serve(in))
 		}
-		if n := len(held) * size; n < minSmallLimit/2 || n > minSmallLimit {
-			t.Errorf("reading stops after %d bytes, want %d", n, minSmallLimit)
-		}
+		n := len(held) * size
+		rig.Is(t, min(max(n, minSmallLimit/2), minSmallLimit), n, "bytes after which reading stops")
 		for !other.Crowded() {
 			others = append(others, serve(other))
 		}
-		if n := len(others) * size; n != ownSmall {
-			t.Errorf("reading of another connection stops after %d bytes, want %d", n, ownSmall)
-		}
+		rig.Is(t, len(others)*size, ownSmall, "bytes after which reading of another connection stops")
 		waits := func(in *Intake) chan error {
 			begun := make(chan error, 1)
 			go func() { begun <- in.Begin() }()
 			synctest.Wait()
-			select {
-			case <-begun:
-				t.Fatal("it did not wait")
-			default:
-			}
+			rig.Is(t, len(begun), 0, "it did not wait")
 			return begun
 		}
 		begun := waits(other)
@@ -506,9 +475,7 @@ func TestBudgetGate(t *testing.T) {
 		for _, message := range others {
 			other.Recycle(message)
 		}
-		if b.small.used != 0 || in.small != 0 || other.small != 0 {
-			t.Errorf("not given back: %d bytes, %d and %d", b.small.used, in.small, other.small)
-		}
+		rig.Is(t, fmt.Sprint(b.small.used, in.small, other.small), "0 0 0", "bytes that are not given back")
 	})
 }
 
@@ -521,18 +488,10 @@ func TestSuspended(t *testing.T) {
 	in, other, third := NewIntake(b, 0, nil), NewIntake(b, 0, nil), NewIntake(b, 0, nil)
 	const large = 8 << 20
 	b.large.used = 100 << 20 // as if so much were being served
-	if !in.suspend(large) {
-		t.Error("the first one was refused")
-	}
-	if other.suspend(large) {
-		t.Error("a second one was taken")
-	}
-	if !other.suspend(ownSuspended) || other.suspend(maxSmall+1) {
-		t.Error("of a connection not just the first bytes were taken")
-	}
+	rig.Is(t, in.suspend(large), true, "the first one is taken")
+	rig.Is(t, other.suspend(large), false, "a second one is taken")
+	rig.Is(t, other.suspend(ownSuspended) && !other.suspend(maxSmall+1), true, "the first bytes of a connection are taken")
 	in.give(large, true)
-	if !other.suspend(maxSmall+1) || !third.suspend(maxSmall+1) {
-		t.Error("what was given back cannot be had")
-	}
+	rig.Is(t, other.suspend(maxSmall+1) && third.suspend(maxSmall+1), true, "what was given back can be had")
 	rig.Is(t, b.large.suspended, ownSuspended+2*(maxSmall+1), "bytes are suspended")
 }

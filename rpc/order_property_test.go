@@ -22,9 +22,7 @@ type model struct {
 // startAll starts what can start, and checks that it may.
 func (m *model) startAll() {
 	for t := m.s.next(); t != nil; t = m.s.next() {
-		if m.past[t] {
-			m.t.Fatalf("%s started twice", m.label(t))
-		}
+		rig.Is(m.t, m.past[t], false, "%s started twice", m.label(t))
 		m.past[t] = true
 		m.mayStart(t)
 	}
@@ -107,9 +105,7 @@ func (m *model) check() {
 		m.t.Fatalf("%d requests run, %d of %d slots are free", inSlots, m.s.slots, m.slots)
 	}
 	for p := outside + 1; p < places; p++ {
-		if m.s.at[p] != want[p] {
-			m.t.Fatalf("place %d: %+v, want %+v", p, m.s.at[p], want[p])
-		}
+		rig.Is(m.t, m.s.at[p], want[p], "place %d", p)
 	}
 }
 
@@ -166,9 +162,7 @@ func TestSequenceProperties(t *testing.T) {
 		})
 		for len(m.all) > 0 {
 			some := m.in(running, blocked, left)
-			if len(some) == 0 {
-				t.Fatalf("%d requests are forgotten", len(m.all))
-			}
+			rig.Is(t, len(some) == 0, false, "%d requests are forgotten", len(m.all))
 			m.finish(some[0])
 		}
 		atRest(t, &m.s, slots)

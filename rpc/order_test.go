@@ -116,26 +116,23 @@ func TestSequence(t *testing.T) {
 func atRest(t interface {
 	Helper()
 	Errorf(string, ...any)
+	Fatalf(string, ...any)
 }, s *sequence, slots int) {
 	t.Helper()
 	if s.slots != slots || len(s.queues) != 0 || len(s.ready) != 0 || s.full() {
 		t.Errorf("at rest: %d of %d slots, %d queues, %d ready, full %v", s.slots, slots, len(s.queues), len(s.ready), s.full())
 	}
 	for p := range places {
-		if s.at[p] != (tally{}) {
-			t.Errorf("at rest: %+v in place %d", s.at[p], p)
-		}
+		rig.Is(t, s.at[p], tally{}, "at rest, place %d", p)
 	}
 }
 
 func enterAll(t *testing.T, s *sequence, n int, order Order, queue string, size int) []*ticket {
 	t.Helper()
 	var out []*ticket
-	for i := range n {
+	for range n {
 		k := &ticket{order: order, queue: queue, size: size}
-		if err := s.enter(k); err != nil {
-			t.Fatalf("request %d: %v", i, err)
-		}
+		rig.Must(t, s.enter(k))
 		for s.next() != nil {
 		}
 		out = append(out, k)
@@ -163,13 +160,9 @@ func TestSequenceFull(t *testing.T) {
 	for _, tt := range tests {
 		s := &sequence{slots: tt.slots, queues: map[string]*queue{}}
 		all := enterAll(t, s, tt.before, tt.order, tt.queue, tt.size)
-		if s.full() {
-			t.Errorf("%s: full with %d requests", tt.name, tt.before)
-		}
+		rig.Is(t, s.full(), false, "%s: full with %d requests", tt.name, tt.before)
 		all = append(all, enterAll(t, s, 1, tt.order, tt.queue, tt.size)...)
-		if !s.full() {
-			t.Errorf("%s: not full with %d requests", tt.name, tt.before+1)
-		}
+		rig.Is(t, s.full(), true, "%s: full with %d requests", tt.name, tt.before+1)
 		for _, k := range all {
 			s.finish(k)
 			for s.next() != nil {
@@ -197,9 +190,7 @@ func TestSequenceWaitingLimits(t *testing.T) {
 				var all []*ticket
 				for i := range tt.n {
 					k := enterAll(t, s, 1, Order{}, fmt.Sprint(i), tt.size)[0]
-					if err := s.suspend(k, to); err != nil {
-						t.Fatalf("request %d: %v", i, err)
-					}
+					rig.Must(t, s.suspend(k, to))
 					all = append(all, k)
 				}
 				last := enterAll(t, s, 1, Order{}, "last", tt.size)[0]
@@ -207,9 +198,7 @@ func TestSequenceWaitingLimits(t *testing.T) {
 				if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeInvalidRequest {
 					t.Errorf("one more: %v, want code %d", err, protocol.CodeInvalidRequest)
 				}
-				if s.full() {
-					t.Error("waiting requests stop the reading")
-				}
+				rig.Is(t, s.full(), false, "waiting requests stop the reading")
 				for _, k := range append(all, last) {
 					s.finish(k)
 				}
@@ -222,9 +211,7 @@ func TestSequenceWaitingLimits(t *testing.T) {
 			all := enterAll(t, s, 1, Order{}, "q", tt.size)
 			rig.Must(t, s.suspend(all[0], blocked))
 			all = append(all, enterAll(t, s, tt.n-1, Order{}, "q", tt.size)...)
-			if err := s.enter(&ticket{queue: "q", size: tt.size}); err == nil {
-				t.Error("one more was let in")
-			}
+			rig.Is(t, s.enter(&ticket{queue: "q", size: tt.size}) == nil, false, "one more was let in")
 			all = slices.Insert(all, 1, enterAll(t, s, 1, Order{Urgent: true}, "q", 1)...)
 			for _, k := range all {
 				s.finish(k)

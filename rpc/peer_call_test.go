@@ -16,46 +16,35 @@ import (
 )
 
 func TestNotify(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{}, true)
 		for _, params := range []any{nil, map[string]int{"a": 1}, &protocol.ClosedNotification{ProcessID: "p", Seq: 3}} {
-			if err := p.Notify("m", params); err != nil {
-				t.Errorf("Notify(%v): %v", params, err)
-			}
+			rig.Is(t, p.Notify("m", params), nil, "Notify(%v)", params)
 		}
-		if err := p.Notify("m", func() {}); err == nil {
-			t.Error("a function was sent")
-		}
+		rig.Is(t, p.Notify("m", func() {}) == nil, false, "a function was sent")
 		f.expect(`{"method":"m","params":{}}`, `{"method":"m","params":{"a":1}}`, `{"method":"m","params":{"processId":"p","seq":3}}`)
 	})
 }
 
 // TestBegin: calls are on the wire in the order in which they were begun, before any is answered.
 func TestBegin(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{}, true)
 		var calls []*rpc.Pending
 		for i := range 3 {
-			call, err := p.Begin("m", map[string]int{"n": i})
-			rig.Must(t, err)
-			calls = append(calls, call)
+			calls = append(calls, rig.Value(p.Begin("m", map[string]int{"n": i})))
 		}
 		f.expect(`{"id":1,"method":"m","params":{"n":0}}`, `{"id":2,"method":"m","params":{"n":1}}`, `{"id":3,"method":"m","params":{"n":2}}`)
 		f.send(`{"id":3,"result":3}`)
 		f.send(`{"id":1,"result":1}`)
 		for _, i := range []int{0, 2} {
 			var got int
-			if err := calls[i].Wait(t.Context(), &got); err != nil || got != i+1 {
-				t.Errorf("call %d is answered with %d, %v", i, got, err)
-			}
+			rig.Check(t, calls[i].Wait(t.Context(), &got))
+			rig.Is(t, got, i+1, "the answer to call %d", i)
 		}
 		p.Close()
 		rig.Is(t, calls[1].Wait(t.Context(), nil), rpc.ErrUnanswered, "a call without an answer")
-		if _, err := p.Begin("m", nil); err == nil {
-			t.Error("a call has begun on a connection that has ended")
-		}
+		rig.Is(t, rig.Err(p.Begin("m", nil)) == nil, false, "a call has begun on a connection that has ended")
 	})
 }
 
@@ -66,12 +55,13 @@ func TestCall(t *testing.T) {
 		name, answer string
 		result       any
 		want         any    // of result
-		err          string // text, empty for none
+		err          string // how its text begins
 		wire         bool   // the error is the other side's
 	}{
-		{"ignored result", `"result":{"A":5}`, nil, nil, "", false},
-		{"by encoding/json", `"result":{"A":5}`, &result{}, &result{5}, "", false},
-		{"by UnmarshalObject", `"result":{"processId":"p"}`, &protocol.ProcessParams{}, &protocol.ProcessParams{ProcessID: "p"}, "", false},
+		{"ignored result", `"result":{"A":5}`, nil, nil, "<nil>", false},
+		{"by encoding/json", `"result":{"A":5}`, &result{}, &result{5}, "<nil>", false},
+		{"by UnmarshalObject", `"result":{"processId":"p"}`, &protocol.ProcessParams{}, &protocol.ProcessParams{ProcessID: "p"},
+			"<nil>", false},
 		{"error", `"error":{"code":-32004,"message":"gone"}`, &result{}, &result{}, "gone (code -32004)", true},
 		{"bad result", `"result":5`, &result{}, &result{}, "decoding the result: json", false},
 		{"bad result for UnmarshalObject", `"result":{}`, &protocol.ProcessParams{}, &protocol.ProcessParams{},
@@ -80,35 +70,26 @@ func TestCall(t *testing.T) {
 			"decoding the result: params: invalid type: null", false},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p, f := serve(t, rpc.Config{}, true)
-				var err error
-				var call sync.WaitGroup
-				call.Go(func() { err = p.Call(t.Context(), "m", map[string]int{"x": 1}, tt.result) })
-				f.expect(`{"id":1,"method":"m","params":{"x":1}}`)
-				f.send(`{"id":1,%s}`, tt.answer)
-				call.Wait()
-				if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
-					t.Errorf("Call: %v, want %q", err, tt.err)
-				}
-				if _, wire := errors.AsType[*protocol.Error](err); wire != tt.wire {
-					t.Errorf("Call: %T, the answer of the other side: %v, want %v", err, wire, tt.wire)
-				}
-				rig.Is(t, fmt.Sprint(tt.result), fmt.Sprint(tt.want), "result")
-			})
+		run(t, tt.name, func(t *testing.T) {
+			p, f := serve(t, rpc.Config{}, true)
+			var err error
+			var call sync.WaitGroup
+			call.Go(func() { err = p.Call(t.Context(), "m", map[string]int{"x": 1}, tt.result) })
+			f.expect(`{"id":1,"method":"m","params":{"x":1}}`)
+			f.send(`{"id":1,%s}`, tt.answer)
+			call.Wait()
+			rig.Is(t, strings.HasPrefix(fmt.Sprint(err), tt.err), true, "Call: %v, want %q", err, tt.err)
+			_, wire := errors.AsType[*protocol.Error](err)
+			rig.Is(t, wire, tt.wire, "Call: %T, an answer of the other side", err)
+			rig.Is(t, fmt.Sprint(tt.result), fmt.Sprint(tt.want), "result")
 		})
 	}
 }
 
 func TestCallParamsThatCannotBeSent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{}, true)
-		if err := p.Call(t.Context(), "m", func() {}, nil); err == nil {
-			t.Error("a function was sent")
-		}
+		rig.Is(t, p.Call(t.Context(), "m", func() {}, nil) == nil, false, "a function was sent")
 		f.expect()
 		f.send(`{"id":1,"result":{}}`) // nobody waits for it
 		f.answers(`-1 -32600`, "end: EOF")
@@ -116,8 +97,7 @@ func TestCallParamsThatCannotBeSent(t *testing.T) {
 }
 
 func TestCallsBothWays(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		a, b := rpc.Pipe()
 		near := rpc.NewPeer(a, rpc.Config{Table: newStage(t).table()})
 		far := rpc.NewPeer(b, rpc.Config{Table: newStage(t).table()})
@@ -130,9 +110,8 @@ func TestCallsBothWays(t *testing.T) {
 			for _, p := range []*rpc.Peer{near, far} {
 				calls.Go(func() {
 					got := -1
-					if err := p.Call(t.Context(), "echo", i, &got); err != nil || got != i {
-						t.Errorf("echo of %d: %d, %v", i, got, err)
-					}
+					rig.Check(t, p.Call(t.Context(), "echo", i, &got))
+					rig.Is(t, got, i, "echo")
 				})
 			}
 		}
@@ -143,17 +122,14 @@ func TestCallsBothWays(t *testing.T) {
 }
 
 func TestAbandonedCall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{Table: newStage(t).table()}, true)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		called := make(chan error, 1)
 		go func() { called <- p.Call(ctx, "m", nil, nil) }()
 		f.answers("1")
 		cancel(errPlain)
-		if err := <-called; !errors.Is(err, errPlain) {
-			t.Errorf("Call: %v, want the cause of the end, %v", err, errPlain)
-		}
+		rig.Is(t, <-called, errPlain, "Call")
 		f.send(`{"id":1,"error":{"code":1,"message":"too late"}}`)
 		f.send(`{"id":"probe","method":"echo"}`)
 		f.answers(`"probe"`)
@@ -165,41 +141,31 @@ func TestAbandonedCall(t *testing.T) {
 // TestManyAbandonedCalls pins that the memory of calls that are never answered
 // is bounded: the connection ends.
 func TestManyAbandonedCalls(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, _ := serve(t, rpc.Config{}, true)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i := range 1024 {
-			if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
-				t.Fatalf("call %d: %v", i, err)
-			}
+			rig.Is(t, p.Call(ctx, "m", nil, nil), context.Canceled, "call %d", i)
 		}
 		synctest.Wait()
 		rig.Must(t, p.Notify("m", nil))
-		if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
-			t.Fatalf("the last call: %v", err)
-		}
+		rig.Is(t, p.Call(ctx, "m", nil, nil), context.Canceled, "the last call")
 		synctest.Wait()
-		if err := p.Notify("m", nil); err == nil {
-			t.Error("the connection lives after 1025 calls")
-		}
+		rig.Is(t, p.Notify("m", nil) == nil, false, "the connection lives after 1025 calls")
 	})
 }
 
 // TestForgets: a peer that forgets its calls takes late and unknown answers for nothing, however
 // many, but only after a call of its own.
 func TestForgets(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, f := serve(t, rpc.Config{Table: newStage(t).table(), Forgets: true}, true)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		const calls = 3000
 		for i := range calls {
-			if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
-				t.Fatalf("call %d: %v", i, err)
-			}
+			rig.Is(t, p.Call(ctx, "m", nil, nil), context.Canceled, "call %d", i)
 		}
 		for i := range calls {
 			f.send(`{"id":%d,"result":{}}`, i+1)
@@ -213,9 +179,7 @@ func TestForgets(t *testing.T) {
 		go func() { called <- p.Call(t.Context(), "m", nil, nil) }()
 		synctest.Wait()
 		f.send(`{"id":%d,"result":{}}`, calls+1)
-		if err := <-called; err != nil {
-			t.Errorf("a call after %d that were given up: %v", calls, err)
-		}
+		rig.Is(t, <-called, nil, "a call after %d that were given up", calls)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		_, f := serve(t, rpc.Config{Forgets: true}, true)
@@ -235,18 +199,14 @@ func TestEndUnblocksCalls(t *testing.T) {
 			go func() { errs <- p.Call(t.Context(), "read never", nil, nil) }()
 			go func() { errs <- p.Notify("read never", nil) }()
 			synctest.Wait()
-			if len(errs) != 0 {
-				t.Fatalf("returned early: %v", <-errs)
-			}
+			rig.Is(t, len(errs), 0, "calls that returned early")
 			if own {
 				p.Close()
 			} else {
 				f.conn.Close()
 			}
 			for range 3 {
-				if err := <-errs; err == nil {
-					t.Error("no error after the end")
-				}
+				rig.Is(t, <-errs == nil, false, "Call succeeds after the end")
 			}
 		})
 	}
@@ -268,20 +228,15 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 		"malformed":      `{`,
 	}
 	for name, in := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				table := newStage(t).table()
-				table["fail"] = rpc.Method{Handle: rpc.Handle(func(context.Context, protocol.EmptyParams) (any, error) { return nil, errPlain })}
-				near, conn := rpc.Pipe()
-				var served sync.WaitGroup
-				served.Go(func() { _ = rpc.NewPeer(broken{near}, rpc.Config{Table: table}).Serve(context.Background()) })
-				rig.Must(t, conn.Write([]byte(in)))
-				if m, err := conn.Read(); !errors.Is(err, io.EOF) {
-					t.Errorf("Read: %s, %v, want %v", m, err, io.EOF)
-				}
-				served.Wait()
-			})
+		run(t, name, func(t *testing.T) {
+			table := newStage(t).table()
+			table["fail"] = rpc.Method{Handle: rpc.Handle(func(context.Context, protocol.EmptyParams) (any, error) { return nil, errPlain })}
+			near, conn := rpc.Pipe()
+			var served sync.WaitGroup
+			served.Go(func() { _ = rpc.NewPeer(broken{near}, rpc.Config{Table: table}).Serve(context.Background()) })
+			rig.Must(t, conn.Write([]byte(in)))
+			rig.Is(t, rig.Err(conn.Read()), io.EOF, "Read")
+			served.Wait()
 		})
 	}
 }

@@ -28,8 +28,7 @@ func TestConcurrency(t *testing.T) {
 }
 
 func TestAnswersInOrderOfCompletion(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		_, f := serve(t, rpc.Config{Table: s.table()}, true)
 		f.request("free", "a", "")
@@ -59,17 +58,12 @@ func TestFullPeerStopsReading(t *testing.T) {
 		{"control", "q", 1 + 64 - 1}, // the one that runs counts too
 	}
 	for _, tt := range tests {
-		t.Run(tt.method, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 3}, true)
-				if got := f.flood(500, tt.method, tt.queue); got != tt.want {
-					t.Fatalf("%d requests were taken, want %d", got, tt.want)
-				}
-				s.release(tt.method + "0")
-				f.answers("0")
-			})
+		run(t, tt.method, func(t *testing.T) {
+			s := newStage(t)
+			_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 3}, true)
+			rig.Is(t, f.flood(500, tt.method, tt.queue), tt.want, "requests that were taken")
+			s.release(tt.method + "0")
+			f.answers("0")
 		})
 	}
 }
@@ -79,23 +73,19 @@ func TestFullPeerStopsReading(t *testing.T) {
 func TestUnreadAnswersStopReading(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]int{"free": 64 + 64, "urgent": 64, "unknown": 1, "first": 1} {
-		t.Run(method, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				for i := range 500 {
-					close(s.gate(fmt.Sprint(method, i)))
-				}
-				_, f := serve(t, rpc.Config{Table: s.table()}, false)
-				rig.Is(t, f.flood(500, method, ""), want, "requests were taken")
-			})
+		run(t, method, func(t *testing.T) {
+			s := newStage(t)
+			for i := range 500 {
+				close(s.gate(fmt.Sprint(method, i)))
+			}
+			_, f := serve(t, rpc.Config{Table: s.table()}, false)
+			rig.Is(t, f.flood(500, method, ""), want, "requests were taken")
 		})
 	}
 }
 
 func TestReadingResumes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 2}, true)
 		f.flood(500, "free", "")
@@ -109,30 +99,24 @@ func TestReadingResumes(t *testing.T) {
 func TestWaitingLimit(t *testing.T) {
 	t.Parallel()
 	for method, queue := range map[string]string{"leave": "", "poll": "q", "block": "q"} {
-		t.Run(method, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				_, f := serve(t, rpc.Config{Table: s.table()}, true)
-				if got := f.flood(1024, method, queue); got != 1024 {
-					t.Fatalf("%d of 1024 requests were read", got)
-				}
-				f.answers()
-				f.request(method, "a", queue)
-				f.answers(`"a" -32600`)
-				f.request("free", "b", "")
-				s.release("b", method+"0")
-				f.answers(`"b"`, `0`)
-				f.request(method, "c", queue)
-				f.answers()
-			})
+		run(t, method, func(t *testing.T) {
+			s := newStage(t)
+			_, f := serve(t, rpc.Config{Table: s.table()}, true)
+			rig.Is(t, f.flood(1024, method, queue), 1024, "requests that were read")
+			f.answers()
+			f.request(method, "a", queue)
+			f.answers(`"a" -32600`)
+			f.request("free", "b", "")
+			s.release("b", method+"0")
+			f.answers(`"b"`, `0`)
+			f.request(method, "c", queue)
+			f.answers()
 		})
 	}
 }
 
 func TestBlockAndLeave(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 2}, true)
 		for _, r := range [][3]string{{"block", "a", "1"}, {"write", "b", "1"}, {"poll", "c", "2"}, {"write", "d", "2"},
@@ -150,8 +134,7 @@ func TestBlockAndLeave(t *testing.T) {
 }
 
 func TestAnsweredWithoutASlot(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		p, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 2}, true)
 		f.flood(10, "free", "")
@@ -169,8 +152,7 @@ func TestAnsweredWithoutASlot(t *testing.T) {
 }
 
 func TestStrictOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 1}, true)
 		for i, method := range []string{"poll", "block", "urgent", "free", "nope", "read", "read", "write"} {
@@ -206,8 +188,7 @@ func TestStrictInlineWaitsForAll(t *testing.T) {
 // TestStrictPeerNoticesTheEnd pins that a long poll with many requests behind
 // it does not keep a strict peer from seeing that its client is gone.
 func TestStrictPeerNoticesTheEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		closing := false
 		_, f := serve(t, rpc.Config{Table: s.table(), Concurrency: 1, Closing: func(error) { closing = true }}, true)
@@ -215,9 +196,7 @@ func TestStrictPeerNoticesTheEnd(t *testing.T) {
 		rig.Is(t, f.flood(500, "free", ""), 500, "of 500 requests were read behind one that waits")
 		f.conn.Close()
 		synctest.Wait()
-		if !closing {
-			t.Error("the end went unnoticed")
-		}
+		rig.Is(t, closing, true, "the end was noticed")
 	})
 }
 
@@ -248,9 +227,7 @@ func TestInlineOrder(t *testing.T) {
 			} else {
 				synctest.Wait()
 				s.mu.Lock()
-				if len(s.events) != 3 || s.events[0] != "initialized[1]" {
-					t.Errorf("events %q", s.events)
-				}
+				rig.Is(t, fmt.Sprint(len(s.events), s.events[:1]), "3 [initialized[1]]", "events %q", s.events)
 				s.mu.Unlock()
 			}
 			s.release("b")
@@ -261,8 +238,7 @@ func TestInlineOrder(t *testing.T) {
 // TestQueueOfUnreadableParams pins that params which name no queue are no
 // trouble for the order.
 func TestQueueOfUnreadableParams(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := newStage(t)
 		_, f := serve(t, rpc.Config{Table: s.table(), WireError: func(error) *protocol.Error {
 			return protocol.InvalidParams("no")
@@ -276,8 +252,6 @@ func TestQueueOfUnreadableParams(t *testing.T) {
 		synctest.Wait()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.got) != 6 {
-			t.Errorf("%d answers, want 6: %q", len(f.got), f.got)
-		}
+		rig.Is(t, len(f.got), 6, "answers: %q", f.got)
 	})
 }

@@ -1,7 +1,7 @@
 package rpc_test
 
 import (
-	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -26,54 +26,34 @@ func TestPipeIsSynchronous(t *testing.T) {
 			written = true
 		}()
 		synctest.Wait()
-		if written {
-			t.Fatal("Write returned before the message was read")
-		}
+		rig.Is(t, written, false, "Write returns before the message is read")
 		rig.Must(t, rig.Err(b.Read()))
 		synctest.Wait()
-		if !written {
-			t.Fatal("Write still blocks after the message was read")
-		}
+		rig.Is(t, written, true, "Write returns after the message was read")
 	})
 }
 
 func TestPipeErrors(t *testing.T) {
-	tests := []struct {
-		name                string
-		closeOwn            bool
-		wantRead, wantWrite error
-	}{
-		{"own end closed", true, net.ErrClosed, net.ErrClosed},
-		{"other end closed", false, io.EOF, io.ErrClosedPipe},
-	}
-	for _, tt := range tests {
-		for _, blocked := range []bool{false, true} {
-			name := tt.name + ", before the calls"
-			if blocked {
-				name = tt.name + ", during the calls"
-			}
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					a, b := rpc.Pipe()
-					end := b
-					if tt.closeOwn {
-						end = a
-					}
-					if !blocked {
-						end.Close()
-					}
-					var readErr, writeErr error
-					go func() { _, readErr = a.Read() }()
-					go func() { writeErr = a.Write([]byte(`{}`)) }()
+	for _, own := range []bool{true, false} {
+		for _, during := range []bool{false, true} {
+			run(t, fmt.Sprintf("own end %v, during the calls %v", own, during), func(t *testing.T) {
+				a, b := rpc.Pipe()
+				end, want := b, [2]error{io.EOF, io.ErrClosedPipe}
+				if own {
+					end, want = a, [2]error{net.ErrClosed, net.ErrClosed}
+				}
+				if !during {
+					end.Close()
+				}
+				var got [2]error
+				go func() { got[0] = rig.Err(a.Read()) }()
+				go func() { got[1] = a.Write([]byte(`{}`)) }()
+				synctest.Wait()
+				if during {
+					end.Close()
 					synctest.Wait()
-					if blocked {
-						end.Close()
-						synctest.Wait()
-					}
-					if !errors.Is(readErr, tt.wantRead) || !errors.Is(writeErr, tt.wantWrite) {
-						t.Errorf("Read: %v, want %v; Write: %v, want %v", readErr, tt.wantRead, writeErr, tt.wantWrite)
-					}
-				})
+				}
+				rig.Is(t, got, want, "of Read and Write")
 			})
 		}
 	}

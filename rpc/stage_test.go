@@ -7,18 +7,30 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs a test beside others, in a bubble of its own.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// run is bubble as a part of a test.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { bubble(t, test) })
+}
 
 // stage has handlers that wait until the test lets them go.
 type stage struct {
@@ -61,9 +73,7 @@ func (s *stage) expect(want ...string) {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if diff := cmp.Diff(want, s.events); diff != "" {
-		s.t.Fatalf("events (-want +got):\n%s", diff)
-	}
+	rig.Same(s.t, "events", want, s.events)
 	s.events = nil
 }
 
@@ -166,9 +176,7 @@ func (f *far) add(message string) {
 
 func (f *far) send(format string, args ...any) {
 	f.t.Helper()
-	if err := f.conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
-		f.t.Fatalf("sending %s: %v", format, err)
-	}
+	rig.Must(f.t, f.conn.Write(fmt.Appendf(nil, format, args...)))
 }
 
 // request sends a request whose id is its name.
@@ -183,9 +191,7 @@ func (f *far) expect(want ...string) {
 	synctest.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if diff := cmp.Diff(want, f.got); diff != "" {
-		f.t.Fatalf("messages (-want +got):\n%s", diff)
-	}
+	rig.Same(f.t, "messages", want, f.got)
 	f.got = nil
 }
 
@@ -207,33 +213,22 @@ func (f *far) answers(want ...string) {
 			ids = append(ids, m.ID.String())
 		}
 	}
-	if diff := cmp.Diff(want, ids); diff != "" {
-		f.t.Fatalf("answers (-want +got):\n%s", diff)
-	}
+	rig.Same(f.t, "answers", want, ids)
 	f.got = nil
 }
 
 // flood sends requests until the peer reads no more, or n are sent, and
 // returns how many it took.
 func (f *far) flood(n int, method, queue string) int {
-	sent := 0
-	done := make(chan error, 1)
+	const format = `{"id":%d,"method":%q,"params":{"Name":"%s%d","Queue":%q}}`
+	var sent atomic.Int32
 	go func() {
-		for i := range n {
-			if err := f.conn.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"Name":"%s%d","Queue":%q}}`, i, method, method, i, queue)); err != nil {
-				done <- err
-				return
-			}
-			f.mu.Lock()
-			sent++
-			f.mu.Unlock()
+		for i := 0; i < n && f.conn.Write(fmt.Appendf(nil, format, i, method, method, i, queue)) == nil; i++ {
+			sent.Add(1)
 		}
-		done <- nil
 	}()
 	synctest.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return sent
+	return int(sent.Load())
 }
 
 var errPlain = errors.New("it broke")

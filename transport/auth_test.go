@@ -78,8 +78,14 @@ func TestCapabilityToken(t *testing.T) {
 			rig.Is(t, errText(check(a, tt.values...)), tt.want, "%s, by %s", tt.name, source)
 		}
 	}
-	if got := check(&Authenticator{}, "Bearer tok en1"); got == nil {
-		t.Error("the zero Authenticator lets a token in")
+	rig.Is(t, check(&Authenticator{}, "Bearer tok en1") == nil, false, "the zero Authenticator lets a token in")
+}
+
+// says checks the text of an error. If text is empty, there is no error.
+func says(t *testing.T, err error, text, what string) {
+	t.Helper()
+	if (err == nil) != (text == "") || !strings.Contains(errText(err), text) {
+		t.Errorf("%s: got %v, want %q", what, err, text)
 	}
 }
 
@@ -279,16 +285,12 @@ func TestAuthOptions(t *testing.T) {
 		{"skew overflows", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(1 << 62))}, "4611686018427387904"},
 	} {
 		a, err := tt.o.Authenticator()
-		if (err == nil) != (tt.want == "") || !strings.Contains(errText(err), tt.want) {
-			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
-		}
+		says(t, err, tt.want, tt.name)
 		if err == nil && (a == nil) != (tt.o.Mode == "") {
 			t.Errorf("%s: got %v without an error", tt.name, a)
 		}
 		for _, forbidden := range []string{"secret-token", testSecret[1:], digest} {
-			if strings.Contains(errText(err), forbidden) {
-				t.Errorf("%s: the error repeats a secret: %v", tt.name, err)
-			}
+			rig.Is(t, strings.Contains(errText(err), forbidden), false, "%s: the error repeats a secret: %v", tt.name, err)
 		}
 	}
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()

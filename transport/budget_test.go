@@ -2,7 +2,6 @@ package transport
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -28,13 +27,9 @@ func TestBudgetOfManyConnections(t *testing.T) {
 	message := bytes.Repeat([]byte("x"), size)
 	var clients sync.WaitGroup
 	for range 8 {
-		client, err := Dial(t.Context(), l.URL(), DialConfig{})
-		rig.Must(t, err)
-		t.Cleanup(func() { client.Close() })
+		client := dialTo(t, l, DialConfig{})
 		server := accept(t, l)
-		clients.Go(func() {
-			rig.Check(t, errors.Join(client.Write([]byte("{}")), client.Write(message)))
-		})
+		clients.Go(func() { rig.Check(t, client.Write([]byte("{}")), client.Write(message)) })
 		clients.Go(func() {
 			for _, want := range []int{2, size} {
 				got, err := server.Read()
@@ -57,13 +52,8 @@ func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: time.Second, Budget: budget})
 	p.Send(t, rawclient.Frame(0x01, make([]byte, 2<<20)))
 	done := readAsync(server)
-	for {
-		if _, _, err := p.Next(); err != nil { // a ping
-			break
-		}
-		if _, err := p.Write(rawclient.Frame(0x8a, nil)); err != nil {
-			break
-		}
+	for _, _, err := p.Next(); err == nil; _, _, err = p.Next() { // a ping
+		_, _ = p.Write(rawclient.Frame(0x8a, nil))
 	}
 	rig.Is(t, <-done, os.ErrDeadlineExceeded, "Read")
 	// The memory that it held is free.
@@ -108,12 +98,10 @@ func TestReadAllGrowsForBytesOnly(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{firstBuffer, 5 << 20, 5<<20 + 1} {
 		want := bytes.Repeat([]byte("x"), size)
-		got, err := readAll(rpc.NewIntake(nil, 0, nil), bytes.NewReader(want), 5<<20)
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%d bytes, %v; want %d", len(got), err, size)
-		}
-		if size <= 5<<20 && cap(got) > 8<<20 {
-			t.Errorf("%d bytes lie in %d", size, cap(got))
+		got := rig.Value(readAll(rpc.NewIntake(nil, 0, nil), bytes.NewReader(want), 5<<20))
+		rig.Is(t, bytes.Equal(got, want), true, "%d bytes are those of the message", len(got))
+		if size <= 5<<20 {
+			rig.Is(t, max(cap(got), 8<<20), 8<<20, "room for %d bytes, at most", size)
 		}
 	}
 }
@@ -127,9 +115,7 @@ func TestPartsOfAnotherSize(t *testing.T) {
 		readAsync(server)
 		go io.Copy(io.Discard, p)
 		parts := slices.Values([][]byte{make([]byte, 60_000), make([]byte, 40_000)})
-		if err := server.WriteParts(size, parts); err == nil {
-			t.Errorf("100,000 bytes were written as %d", size)
-		}
+		rig.Is(t, server.WriteParts(size, parts) == nil, false, "100,000 bytes were written as %d", size)
 		rig.Is(t, server.Write([]byte("{}")), net.ErrClosed, "Write behind it")
 	}
 }

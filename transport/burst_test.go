@@ -19,10 +19,7 @@ func TestWebSocketBurst(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				if err := server.Write(fmt.Appendf(nil, "%d %d", w, i)); err != nil {
-					t.Errorf("write %d of %d: %v", i, w, err)
-					return
-				}
+				rig.Must(t, server.Write(fmt.Appendf(nil, "%d %d", w, i)))
 			}
 		})
 	}
@@ -31,9 +28,7 @@ func TestWebSocketBurst(t *testing.T) {
 		message, err := client.Read()
 		rig.Must(t, err)
 		var w, i int
-		if _, err := fmt.Sscanf(string(message), "%d %d", &w, &i); err != nil {
-			t.Fatalf("message %q: %v", message, err)
-		}
+		rig.Must(t, rig.Err(fmt.Sscanf(string(message), "%d %d", &w, &i)))
 		if i != next[w] {
 			t.Fatalf("message %d of writer %d, want %d", i, w, next[w])
 		}
@@ -71,8 +66,6 @@ func TestWebSocketBurstThenClose(t *testing.T) {
 				t.Errorf("last message is %q", message)
 			}
 		}
-		if want := writers*each + 1; got != want {
-			t.Fatalf("%d messages arrived, want %d", got, want)
-		}
+		rig.Is(t, got, writers*each+1, "messages that arrived")
 	}
 }

@@ -32,11 +32,8 @@ func TestMain(m *testing.M) {
 // echoLines is a program at the far end of a Command.
 func echoLines() {
 	c := Stdio(os.Stdin, os.Stdout, nil)
-	for {
-		line, err := c.Read()
-		if err != nil {
-			return
-		}
+	line, err := c.Read()
+	for ; err == nil; line, err = c.Read() {
 		if c.Write(line) != nil {
 			return
 		}
@@ -74,9 +71,7 @@ func wantGone(t *testing.T, pid int) {
 	if errors.Is(err, unix.ESRCH) {
 		return
 	}
-	if err != nil {
-		t.Fatalf("opening a pidfd of %d: %v", pid, err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
@@ -95,12 +90,9 @@ func TestCommandRoundTrip(t *testing.T) {
 	c := startCommand(t, CommandConfig{Argv: []string{os.Args[0], "echo-lines"}})
 	for _, message := range []string{"{}", `{"é":1}`, strings.Repeat("x", 1<<20)} {
 		go c.Write([]byte(message))
-		if got := readLine(t, c); got != message {
-			t.Errorf("got %.40q, want %.40q", got, message)
-		}
+		wantRead(t, c, message)
 	}
-	rig.Check(t, c.Close())
-	rig.Check(t, c.Close())
+	rig.Check(t, c.Close(), c.Close())
 	if _, err := c.Read(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Read after Close: %v, want an error other than io.EOF", err)
 	}
@@ -109,8 +101,7 @@ func TestCommandRoundTrip(t *testing.T) {
 
 func TestCommandSettings(t *testing.T) {
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	c := startCommand(t, CommandConfig{
 		Argv: shell(t, `echo "$A"; pwd; ps -o pgid= -p $$ 2>/dev/null || cut -d" " -f5 /proc/$$/stat; echo $$; echo last`),
 		Env:  []string{"A=é", "PATH=" + os.Getenv("PATH")},
@@ -122,9 +113,7 @@ func TestCommandSettings(t *testing.T) {
 	}
 	pid := strconv.Itoa(c.cmd.Process.Pid)
 	rig.Same(t, "environment, folder, group, process", []string{"é", dir, pid, pid, "last"}, got)
-	if _, err := c.Read(); err != io.EOF {
-		t.Errorf("Read after the program's end: %v, want io.EOF", err)
-	}
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read after the program's end")
 }
 
 func TestCommandStderr(t *testing.T) {
@@ -134,28 +123,22 @@ func TestCommandStderr(t *testing.T) {
 		Argv:   shell(t, `printf 'one\r\n\n' >&2; head -c 20000 /dev/zero | tr '\0' x >&2; printf '\nthree' >&2`),
 		Stderr: func(line string) { lines <- line },
 	})
-	if _, err := c.Read(); err != io.EOF {
-		t.Fatalf("Read: %v, want io.EOF", err)
-	}
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 	c.Close()
 	close(lines)
 	var got []string
 	for line := range lines {
 		got = append(got, line)
 	}
-	want := []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}
-	rig.Same(t, "lines", want, got)
+	rig.Same(t, "lines", []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}, got)
 }
 
 func TestCommandErrors(t *testing.T) {
 	t.Parallel()
-	if _, err := StartCommand(CommandConfig{}); err == nil {
-		t.Error("StartCommand without argv succeeded")
-	}
-	_, err := StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}})
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/program") {
-		t.Errorf("StartCommand: %v, want the name and %v", err, os.ErrNotExist)
-	}
+	rig.Is(t, rig.Err(StartCommand(CommandConfig{})) == nil, false, "StartCommand without argv succeeded")
+	err := rig.Err(StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}}))
+	rig.Is(t, err, os.ErrNotExist, "StartCommand")
+	says(t, err, "/nonexistent/program", "StartCommand")
 }
 
 // Programs that end sooner or later in the course of Close, and the signals by
@@ -186,18 +169,11 @@ func TestCommandCloseUnblocks(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `exec sleep 1000`), Grace: time.Millisecond})
 	read, written := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := c.Read()
-		read <- err
-	}()
+	go func() { read <- rig.Err(c.Read()) }()
 	go func() { written <- c.Write(make([]byte, 1<<20)) }()
 	c.Close()
-	if err := <-read; err == nil {
-		t.Error("Read succeeded")
-	}
-	if err := <-written; err == nil {
-		t.Error("Write succeeded")
-	}
+	rig.Is(t, <-read == nil, false, "Read succeeded")
+	rig.Is(t, <-written == nil, false, "Write succeeded")
 }
 
 // When a program ends by itself, the processes that it leaves behind in its group
@@ -205,11 +181,8 @@ func TestCommandCloseUnblocks(t *testing.T) {
 func TestCommandKillsTheGroup(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})
-	pid, err := strconv.Atoi(readLine(t, c))
-	rig.Must(t, err)
-	if _, err := c.Read(); err != io.EOF {
-		t.Errorf("Read: %v, want io.EOF", err)
-	}
+	pid := rig.Value(strconv.Atoi(readLine(t, c)))
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 	wantGone(t, pid)
 }
 
@@ -222,13 +195,10 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	}
 	script := `setsid sh -c 'echo $$; exec sleep 1000' & read ready; echo last`
 	c := startCommand(t, CommandConfig{Argv: shell(t, script)})
-	pid, err := strconv.Atoi(readLine(t, c))
-	rig.Must(t, err)
+	pid := rig.Value(strconv.Atoi(readLine(t, c)))
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited
-	rig.Is(t, readLine(t, c), "last", "the result")
-	if _, err := c.Read(); err != io.EOF {
-		t.Errorf("Read: %v, want io.EOF", err)
-	}
+	wantRead(t, c, "last")
+	rig.Is(t, rig.Err(c.Read()), io.EOF, "Read")
 }

@@ -3,7 +3,6 @@ package transport
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +18,8 @@ import (
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
 )
+
+const readyz = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\n" +
 	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -103,9 +104,7 @@ func TestListenNeedsAuthentication(t *testing.T) {
 		{"all addresses when told to", Config{URL: "ws://0.0.0.0:0", AllowUnauthenticated: true}, true},
 	} {
 		l, err := Listen(tt.config)
-		if (err == nil) != tt.ok {
-			t.Errorf("%s: Listen: %v, want success: %v", tt.name, err, tt.ok)
-		}
+		rig.Is(t, err == nil, tt.ok, "%s: success, %v", tt.name, err)
 		if err == nil {
 			l.Close()
 		}
@@ -115,10 +114,9 @@ func TestListenNeedsAuthentication(t *testing.T) {
 func TestListenAddressInUse(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	_, err := Listen(Config{URL: l.URL()})
-	if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), l.URL()) {
-		t.Errorf("Listen on a taken port: %v, want the URL and the system's error", err)
-	}
+	err := rig.Err(Listen(Config{URL: l.URL()}))
+	says(t, err, "address already in use", "Listen on a taken port")
+	says(t, err, l.URL(), "Listen on a taken port")
 }
 
 // answer is what matters of an HTTP response.
@@ -136,9 +134,7 @@ func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	rig.Must(t, err)
 	method, _, _ := strings.Cut(request, " ")
 	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
-	if err != nil {
-		t.Fatalf("%q: %v", request, err)
-	}
+	rig.Must(t, err)
 	got := answer{Status: response.StatusCode, ContentType: response.Header.Get("Content-Type"), Allow: response.Header.Get("Allow")}
 	if got.Status != http.StatusSwitchingProtocols {
 		body, err := io.ReadAll(response.Body)
@@ -247,9 +243,8 @@ func TestHTTP(t *testing.T) {
 	} {
 		got, header := ask(t, tt.l, tt.line+" HTTP/1.1\r\nHost: x\r\n"+tt.headers+"\r\n")
 		rig.Same(t, tt.name, tt.want, got)
-		if got.Status == 101 && header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
-			t.Errorf("%s: got accept key %q", tt.name, header.Get("Sec-Websocket-Accept"))
-		}
+		accepted := map[bool]string{true: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}[got.Status == 101]
+		rig.Is(t, header.Get("Sec-Websocket-Accept"), accepted, "%s: accept key", tt.name)
 	}
 
 	got, _ := ask(t, open, "GET / HTTP/1.0\r\n"+upgradeHeaders+"\r\n")
@@ -257,9 +252,7 @@ func TestHTTP(t *testing.T) {
 	_, header := ask(t, open, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+
 		"Sec-WebSocket-Protocol: a, b\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
 	for _, name := range []string{"Sec-Websocket-Protocol", "Sec-Websocket-Extensions"} {
-		if values, ok := header[name]; ok {
-			t.Errorf("an offer was taken up: %s %q", name, values)
-		}
+		rig.Is(t, len(header[name]), 0, "offers that were taken up: %s", name)
 	}
 	got, _ = ask(t, open, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 2*maxHeader)+"\r\n\r\n")
 	rig.Is(t, got.Status, http.StatusRequestHeaderFieldsTooLarge, "header of %d bytes: got status", 2*maxHeader)
@@ -274,31 +267,22 @@ func TestListenerClose(t *testing.T) {
 	waiting := dialRaw(t, l) // upgraded, but nobody accepts it
 	idle := connect(t, l)
 	io.WriteString(idle, "GET / HTTP/1.1\r\nHo")
-	ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n") // accepted after idle, so idle is in its HTTP part
+	ask(t, l, readyz) // accepted after idle, so idle is in its HTTP part
 
 	rig.Must(t, l.Close(), l.Close())
 	rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Close")
 	wantDropped(t, waiting)
-	if _, err := idle.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("HTTP connection after Close: %v, want it closed", err)
-	}
+	wantClosed(t, idle)
 	go accepted.Write(rawclient.Frame(0x81, []byte("{}")))
-	if got, err := conn.Read(); err != nil || string(got) != "{}" {
-		t.Errorf("accepted connection after Close: got %q, %v", got, err)
-	}
-	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
-		t.Error("the port is still bound")
-	}
+	wantRead(t, conn, "{}")
+	rig.Is(t, rig.Err(net.Dial("tcp", l.Addr().String())) == nil, false, "the port is still bound")
 }
 
 func TestListenerCloseUnblocksAccept(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
 	done := make(chan error, 1)
-	go func() {
-		_, err := l.Accept()
-		done <- err
-	}()
+	go func() { done <- rig.Err(l.Accept()) }()
 	l.Close()
 	rig.Is(t, <-done, net.ErrClosed, "Accept")
 }
@@ -328,9 +312,7 @@ func TestIdleMemory(t *testing.T) {
 	// Those that have opened a connection may still be about to end.
 	rig.Until(t, "each connection runs one goroutine", func() bool { return extra() <= n+20 })
 	each := (usage() - before) / n
-	if each > 30<<10 {
-		t.Errorf("an idle connection takes %d bytes, want at most 30 KiB", each)
-	}
+	rig.Is(t, max(each, 30<<10), 30<<10, "bytes of an idle connection, at most")
 	t.Logf("%d bytes each", each)
 	runtime.KeepAlive(peers)
 }
@@ -338,11 +320,9 @@ func TestIdleMemory(t *testing.T) {
 func TestDialErrors(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	silent := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer silent.Close()
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	gone := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	gone.Close()
 	for _, tt := range []struct {
 		name, url string
@@ -369,24 +349,16 @@ func TestDialErrors(t *testing.T) {
 			continue
 		}
 		for _, want := range tt.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q in it", tt.name, err, want)
-			}
+			rig.Is(t, strings.Contains(err.Error(), want), true, "%s: %v has %q in it", tt.name, err, want)
 		}
-		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error repeats a secret: %v", tt.name, err)
-		}
+		rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%s: the error repeats a secret: %v", tt.name, err)
 	}
-	_, err = Dial(t.Context(), l.URL()+"/x", DialConfig{})
-	if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != 404 {
-		t.Errorf("Dial to an unknown path: %v, want status 404", err)
-	}
+	rig.Is(t, refusal(rig.Err(Dial(t.Context(), l.URL()+"/x", DialConfig{}))), 404, "Dial to an unknown path")
 }
 
 func TestDialHeedsContext(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	silent := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

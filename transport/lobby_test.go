@@ -3,6 +3,7 @@ package transport
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,15 +22,11 @@ func TestLobbyLeave(t *testing.T) {
 		p := dialRaw(t, l)
 		accept(t, l)
 		p.Close()
-		ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+		ask(t, l, readyz)
 	}
-	if n := l.lobby.Len(); n > 3 {
-		t.Errorf("%d seats are taken, want at most one for each HTTP connection", n)
-	}
+	rig.Is(t, max(l.lobby.Len(), 3), 3, "seats that are taken, at most one for each HTTP connection")
 	l.Close()
-	if n := l.lobby.Len(); n != 0 {
-		t.Errorf("after Close %d seats are taken", n)
-	}
+	rig.Is(t, l.lobby.Len(), 0, "seats that are taken after Close")
 }
 
 // Connections that stay in their HTTP part keep nobody out, and lose their places,
@@ -50,29 +47,20 @@ func lobbyFull(t *testing.T) bool {
 	t.Helper()
 	l := listen(t, Config{})
 	// Accepted before the crowd, so closed before any of it.
-	silent, err := net.Dial("tcp", l.Addr().String())
-	rig.Must(t, err)
-	defer silent.Close()
-	silent.SetDeadline(time.Now().Add(patience))
+	silent := connect(t, l)
 	var newest net.Conn
 	for range maxHandshakes {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		rig.Must(t, err)
-		defer conn.Close()
-		newest = conn
-		rig.Must(t, rig.Err(io.WriteString(conn, "GET /readyz HTTP/1.1\r\n")))
+		newest = connect(t, l)
+		rig.Must(t, rig.Err(io.WriteString(newest, "GET /readyz HTTP/1.1\r\n")))
 	}
 	for range 3 {
 		dialRaw(t, l)
 		accept(t, l)
 	}
 	newest.SetReadDeadline(time.Now().Add(time.Millisecond))
-	_, err = newest.Read(make([]byte, 1))
-	inTime := errors.Is(err, os.ErrDeadlineExceeded) // the connection is still open
-	if _, err := silent.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("oldest connection: %v, want it closed", err)
-	}
-	return inTime
+	_, err := newest.Read(make([]byte, 1))
+	wantClosed(t, silent)                         // the oldest
+	return errors.Is(err, os.ErrDeadlineExceeded) // the newest connection is still open
 }
 
 // An answered request ends its connection, so that no second request renews the
@@ -99,15 +87,9 @@ func TestAnswerEndsConnection(t *testing.T) {
 		rig.Must(t, err)
 		r := bufio.NewReader(conn)
 		response, err := http.ReadResponse(r, &http.Request{Method: tt.request[:4]})
-		if err != nil || response.StatusCode != tt.status || !response.Close {
-			t.Errorf("%q: got %+v, %v, want status %d and a close", tt.request, response, err, tt.status)
-			continue
-		}
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Errorf("%q: body: %v", tt.request, err)
-		}
-		if _, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%q: after the answer: %v, want the end of the connection", tt.request, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprint(response.StatusCode, response.Close), fmt.Sprint(tt.status, true), "%q: status, close", tt.request)
+		rig.Is(t, rig.Err(io.Copy(io.Discard, response.Body)), nil, "%q: body", tt.request)
+		wantClosed(t, r)
 	}
 }

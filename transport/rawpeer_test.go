@@ -2,11 +2,14 @@ package transport
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -14,8 +17,7 @@ import (
 // connect dials a listener and says nothing yet.
 func connect(t testing.TB, l *Listener) net.Conn {
 	t.Helper()
-	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	rig.Must(t, err)
+	conn := rig.Value(net.Dial(l.Addr().Network(), l.Addr().String()))
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(patience))
 	return conn
@@ -32,6 +34,49 @@ func rawPair(t testing.TB, config Config) (*rawclient.Peer, *WebSocket) {
 	l := listen(t, config)
 	p := dialRaw(t, l)
 	return p, accept(t, l)
+}
+
+// wantFrame reads a frame that a server sends.
+func wantFrame(t testing.TB, p *rawclient.Peer, first byte, payload string) {
+	t.Helper()
+	got, text, err := p.Next()
+	rig.Must(t, err)
+	rig.Is(t, got, first, "the first byte of a frame")
+	rig.Is(t, string(text), payload, "the payload of a frame")
+}
+
+// wantRead reads a message.
+func wantRead(t testing.TB, c rpc.Conn, want string) {
+	t.Helper()
+	got, err := c.Read()
+	rig.Must(t, err)
+	rig.Is(t, string(got), want, "Read")
+	buffer.Recycle(got)
+}
+
+// wantClosed fails unless the other end has closed a connection.
+func wantClosed(t testing.TB, from io.Reader) {
+	t.Helper()
+	if _, err := from.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v, want the end of the connection", err)
+	}
+}
+
+// dialTo returns a connection to a listener.
+func dialTo(t testing.TB, l *Listener, config DialConfig) *WebSocket {
+	t.Helper()
+	c, err := Dial(t.Context(), l.URL(), config)
+	rig.Must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// refusal is the status with which Dial was refused, or 0.
+func refusal(err error) int {
+	if refused, ok := errors.AsType[*StatusError](err); ok {
+		return refused.Status
+	}
+	return 0
 }
 
 // wantDropped fails unless the server ends the TCP connection having sent

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestManyRefusals: in each interval a few refusals of each kind are in the log, and how many
@@ -27,9 +29,7 @@ func TestManyRefusals(t *testing.T) {
 			synctest.Wait()
 			text := log.String()
 			for line, want := range map[string]int{`"reason":"a scan"`: maxRefusals * interval, `"reason":"a token"`: maxRefusals * interval, `"count":80,`: interval} {
-				if got := strings.Count(text, line); got != want {
-					t.Errorf("after %d intervals %d lines have %s, want %d", interval, got, line, want)
-				}
+				rig.Is(t, strings.Count(text, line), want, "after %d intervals: lines that have %s", interval, line)
 			}
 			if line := fmt.Sprintf(`"msg":"more clients refused","count":%d,"interval":%d,"kind":"token"`, interval, refusalInterval); !strings.Contains(text, line) {
 				t.Errorf("no line has %s:\n%s", line, text)

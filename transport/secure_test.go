@@ -11,6 +11,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -27,9 +28,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/internal/tlsconfig"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -58,16 +57,13 @@ func newAuthority(t testing.TB) *authority {
 // sign makes a key and a certificate for it.
 func (a *authority) sign(template, parent *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	rig.Must(a.t, err)
+	key := rig.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	signer := key
 	if a.key != nil {
 		signer = a.key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	rig.Must(a.t, err)
-	cert, err := x509.ParseCertificate(der)
-	rig.Must(a.t, err)
+	der := rig.Value(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
+	cert := rig.Value(x509.ParseCertificate(der))
 	return cert, key
 }
 
@@ -88,8 +84,7 @@ func (a *authority) issue(ends time.Duration, adapt func(*x509.Certificate)) tls
 // write writes a certificate and its key into a folder, each by renaming.
 func (a *authority) write(dir string, c tls.Certificate) {
 	a.t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
-	rig.Must(a.t, err)
+	key := rig.Value(x509.MarshalPKCS8PrivateKey(c.PrivateKey))
 	for name, block := range map[string]*pem.Block{
 		"cert": {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: key}, "ca": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
 	} {
@@ -146,25 +141,8 @@ func (r *record) await(t *testing.T, text string) {
 
 const wssAny = "wss://127.0.0.1:0"
 
-// TestSecureConn: all that is promised of a connection, also with TLS of our own.
-func TestSecureConn(t *testing.T) {
-	t.Parallel()
-	a, dir := certified(t)
-	rpctest.TestConn(t, func(t *testing.T) (x, y rpc.Conn) {
-		client, server := webSocketPair(t, Config{URL: wssAny, TLS: server(t, dir, "")}, DialConfig{TLS: tlsconfig.Client(a.roots)})
-		return client, server
-	})
-}
-
-// TestSecureLargeMessages: a part of a message that begins like a close frame is none.
-func TestSecureLargeMessages(t *testing.T) {
-	t.Parallel()
-	a, dir := certified(t)
-	client, server := webSocketPair(t, Config{URL: wssAny, TLS: server(t, dir, "")}, DialConfig{TLS: tlsconfig.Client(a.roots)})
-	largeMessages(t, client, server)
-}
-
-// largeMessages sends messages both ways, whole and in parts.
+// largeMessages sends messages both ways, whole and in parts. A part that begins like a close frame
+// is none.
 func largeMessages(t *testing.T, client, server *WebSocket) {
 	t.Helper()
 	// U+0888 is three bytes, of which the last is 0x88: wherever a message is cut, some part
@@ -178,10 +156,8 @@ func largeMessages(t *testing.T, client, server *WebSocket) {
 				wrote <- from.WriteParts(len(message), slices.Chunk(message, 4097))
 			}()
 			for range 2 {
-				got, err := to.Read()
-				if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
-					t.Fatalf("%v: %d bytes, %v", from, len(got), err)
-				}
+				wantRead(t, to, string(message))
+				rig.Must(t, <-wrote)
 			}
 		}
 	}
@@ -204,13 +180,9 @@ func TestSecureURL(t *testing.T) {
 		{Config{URL: "wss://0.0.0.0:0", TLS: server(t, dir, filepath.Join(dir, "ca"))}, ""},
 	} {
 		l, err := Listen(tt.config)
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v, want %q", tt.config.URL, err, tt.want)
-		}
+		says(t, err, tt.want, tt.config.URL)
 		if err == nil {
-			if !strings.HasPrefix(l.URL(), "wss://") {
-				t.Errorf("it listens at %s", l.URL())
-			}
+			rig.Is(t, strings.HasPrefix(l.URL(), "wss://"), true, "it listens at %s", l.URL())
 			_ = l.Close()
 		}
 	}
@@ -244,15 +216,9 @@ func TestRenewal(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			for renewals.Load() < 20 {
-				c, err := Dial(t.Context(), l.URL(), DialConfig{TLS: tlsconfig.Client(a.roots)})
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				c := dialTo(t, l, DialConfig{TLS: tlsconfig.Client(a.roots)})
 				rig.Check(t, c.Write([]byte("hello")))
-				if got, err := c.Read(); err != nil || string(got) != "hello" {
-					t.Errorf("%q, %v", got, err)
-				}
+				wantRead(t, c, "hello")
 				_ = c.Close()
 				dialed.Add(1)
 			}
@@ -289,7 +255,7 @@ func TestClientCertificates(t *testing.T) {
 	named := func(name pkix.Name) func(*x509.Certificate) {
 		return func(c *x509.Certificate) { c.Subject = name }
 	}
-	dial := func(certificates ...tls.Certificate) (*WebSocket, error) {
+	dialWith := func(certificates ...tls.Certificate) (*WebSocket, error) {
 		config := tlsconfig.Client(a.roots)
 		config.Certificates = certificates
 		return Dial(t.Context(), l.URL(), DialConfig{TLS: config})
@@ -313,7 +279,7 @@ func TestClientCertificates(t *testing.T) {
 			c.Subject = pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{{Type: commonName, Value: "mallory"}, {Type: commonName, Value: "alice"}}}
 		},
 	} {
-		c, err := dial(a.issue(time.Hour, adapt))
+		c, err := dialWith(a.issue(time.Hour, adapt))
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
 			continue
@@ -322,9 +288,7 @@ func TestClientCertificates(t *testing.T) {
 		if got := server.Principal(); got != want && !(adapt == nil && strings.HasPrefix(got, want) && len(got) == len(want)+64) {
 			t.Errorf("the client is %q, want %q", got, want)
 		}
-		if !strings.HasPrefix(server.Remote(), "127.0.0.1:") {
-			t.Errorf("it is at %s", server.Remote())
-		}
+		rig.Is(t, strings.HasPrefix(server.Remote(), "127.0.0.1:"), true, "it is at %s", server.Remote())
 		_ = c.Close()
 	}
 	for name, tt := range map[string]struct {
@@ -336,13 +300,12 @@ func TestClientCertificates(t *testing.T) {
 		"expired":         {[]tls.Certificate{a.issue(-time.Hour, nil)}, "certificate has expired"},
 		"of servers only": {[]tls.Certificate{a.issue(time.Hour, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] })}, "incompatible key usage"},
 	} {
-		c, err := dial(tt.certificates...)
+		c, err := dialWith(tt.certificates...)
 		if err == nil {
 			_ = c.Close()
 		}
-		if _, ok := errors.AsType[*HandshakeError](err); !ok {
-			t.Errorf("%s: %v, want the server's reason", name, err)
-		}
+		_, ok := errors.AsType[*HandshakeError](err)
+		rig.Is(t, ok, true, "%s: %v is the server's reason", name, err)
 		log.await(t, tt.logged)
 	}
 	if text := log.String(); !strings.Contains(text, `"level":"WARN","msg":"client refused","remote":"127.0.0.1:`) || strings.Contains(text, "subject") {
@@ -357,31 +320,24 @@ func TestSecureStrangers(t *testing.T) {
 	a, dir := certified(t)
 	var log record
 	l := listen(t, Config{URL: wssAny, TLS: server(t, dir, ""), Log: log.logger()})
-	if got, _ := ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusBadRequest || got.Body != "this listener speaks TLS, use wss://\r\n" {
-		t.Errorf("without TLS: %v", got)
-	}
+	got, _ := ask(t, l, readyz)
+	rig.Is(t, fmt.Sprint(got.Status, " ", got.Body), "400 this listener speaks TLS, use wss://\r\n", "without TLS")
 	log.await(t, errPlain.Error())
 	for range maxHandshakes + 8 { // they stay in the middle of their handshake
-		conn, err := net.Dial("tcp", l.Addr().String())
-		rig.Must(t, err)
+		conn := rig.Value(net.Dial("tcp", l.Addr().String()))
 		defer conn.Close()
 		rig.Must(t, rig.Err(conn.Write([]byte{22, 3, 1})))
 	}
 	begun := time.Now()
-	c, err := Dial(t.Context(), l.URL(), DialConfig{TLS: tlsconfig.Client(a.roots), HandshakeTimeout: patience})
-	rig.Must(t, err)
-	_ = c.Close()
+	dialTo(t, l, DialConfig{TLS: tlsconfig.Client(a.roots), HandshakeTimeout: patience})
 	t.Logf("beside a crowd of %d: %v", maxHandshakes, time.Since(begun))
-	if n := l.lobby.Len(); n > maxHandshakes {
-		t.Errorf("%d seats are taken", n)
-	}
+	rig.Is(t, max(l.lobby.Len(), maxHandshakes), maxHandshakes, "seats that are taken, at most")
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.Client(a.roots)}}
 	response, err := client.Get(strings.Replace(l.URL(), "wss:", "https:", 1) + "/readyz")
 	rig.Must(t, err)
 	body, err := io.ReadAll(response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK || len(body) > 0 {
-		t.Errorf("/readyz: %v, %q, %v", response.Status, body, err)
-	}
+	rig.Must(t, err, response.Body.Close())
+	rig.Is(t, fmt.Sprint(response.StatusCode, len(body)), "200 0", "/readyz: status, bytes")
 }
 
 // TestRefusals: what the log says of refused clients, and how much.
@@ -407,10 +363,7 @@ func TestRefusals(t *testing.T) {
 	}
 	rig.Must(t, l.Close())
 	text := log.String()
-	if strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame") {
-		t.Errorf("the log has a secret:\n%s", text)
-	}
-	if !regexp.MustCompile(`"msg":"more clients refused","count":\d+,"interval":\d+,"kind":"token"`).MatchString(text) {
-		t.Errorf("nothing says in the end that more were refused:\n%s", text)
-	}
+	rig.Is(t, strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame"), false, "the log has a secret:\n%s", text)
+	more := regexp.MustCompile(`"msg":"more clients refused","count":\d+,"interval":\d+,"kind":"token"`)
+	rig.Is(t, more.MatchString(text), true, "the end says that more were refused:\n%s", text)
 }

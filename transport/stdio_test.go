@@ -2,7 +2,6 @@ package transport
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -32,8 +31,7 @@ func TestStdioConn(t *testing.T) {
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 		{"blocking sockets, as inherited", func(t *testing.T) (r, w *os.File) {
-			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-			rig.Must(t, err)
+			fds := rig.Value(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 	} {
@@ -78,16 +76,11 @@ func TestStdioLines(t *testing.T) {
 		{"larger than the buffer", large + large + large + "y\n{}\n", []string{large + large + large + "y", "{}"}},
 	} {
 		c := stdioOver(strings.NewReader(tt.input))
-		for i, want := range tt.want {
-			got, err := c.Read()
-			if err != nil || string(got) != want {
-				t.Errorf("%s: line %d: got %.40q, %v; want %.40q", tt.name, i, got, err, want)
-			}
+		for _, want := range tt.want {
+			wantRead(t, c, want)
 		}
 		for range 2 {
-			if got, err := c.Read(); err != io.EOF {
-				t.Errorf("%s: at the end: got %.40q, %v; want io.EOF", tt.name, got, err)
-			}
+			rig.Is(t, rig.Err(c.Read()), io.EOF, "%s: at the end", tt.name)
 		}
 	}
 }
@@ -106,11 +99,11 @@ func TestStdioLimit(t *testing.T) {
 	} {
 		c := stdioOver(io.MultiReader(tt.input...))
 		got, err := c.Read()
-		if !errors.Is(err, tt.want) || (err == nil && len(got) != maxMessage) {
-			t.Errorf("%s: got %d bytes, %v; want %v", tt.name, len(got), err, tt.want)
-		}
-		if _, again := c.Read(); tt.want != nil && again != err {
-			t.Errorf("%s: Read again: %v, want %v", tt.name, again, err)
+		rig.Is(t, err, tt.want, "%s", tt.name)
+		if err == nil {
+			rig.Is(t, len(got), maxMessage, "%s: bytes", tt.name)
+		} else {
+			rig.Is(t, rig.Err(c.Read()), err, "%s: Read again", tt.name)
 		}
 	}
 }
@@ -123,12 +116,8 @@ func TestStdioWrites(t *testing.T) {
 	for _, message := range []string{`{"a":1}`, large, "{}"} {
 		rig.Must(t, c.Write([]byte(message)))
 	}
-	if err := c.Write([]byte("{\n}")); err == nil {
-		t.Error("a message of two lines was written")
-	}
-	if want := "{\"a\":1}\n" + large + "\n{}\n"; out.String() != want {
-		t.Errorf("wrote %.40q, want %.40q", out.String(), want)
-	}
+	rig.Is(t, c.Write([]byte("{\n}")) == nil, false, "a message of two lines was written")
+	rig.Is(t, out.String(), "{\"a\":1}\n"+large+"\n{}\n", "what was written")
 	c.Close()
 	rig.Is(t, c.Write([]byte("{}")), net.ErrClosed, "Write after Close")
 	rig.Is(t, c.String(), "stdio", "String")
@@ -141,9 +130,8 @@ func TestStdioWriteErrorIsFinal(t *testing.T) {
 	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{out}, nil)
 	first := c.Write([]byte("{}"))
 	second := c.Write([]byte("[]"))
-	if first == nil || second != first || out.String() != "{" {
-		t.Errorf("Write: %v, then %v, wrote %q; want one error twice and half a line", first, second, out)
-	}
+	rig.Is(t, first != nil && second == first, true, "Write gives one error twice: %v, then %v", first, second)
+	rig.Is(t, out.String(), "{", "half a line")
 }
 
 // halfWriter takes half of the first write.

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -52,47 +51,22 @@ func as(t *testing.T, uid int, f func()) {
 	rig.Must(t, <-done)
 }
 
-func TestUnixConn(t *testing.T) {
-	t.Parallel()
-	rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
-		client, server := webSocketPair(t, Config{URL: unixURL(t)}, DialConfig{})
-		return client, server
-	})
-}
-
-// TestUnixLargeMessages: a part of a message that begins like a close frame is none.
-func TestUnixLargeMessages(t *testing.T) {
-	t.Parallel()
-	client, server := webSocketPair(t, Config{URL: unixURL(t)}, DialConfig{})
-	largeMessages(t, client, server)
-}
-
 // TestUnixListener: what it says of itself, plain HTTP, and its end.
 func TestUnixListener(t *testing.T) {
 	t.Parallel()
 	url := unixURL(t)
 	path := strings.TrimPrefix(url, "unix://")
 	l := listen(t, Config{URL: url})
-	if l.URL() != url || l.Addr().String() != path {
-		t.Errorf("it listens at %s, %v", l.URL(), l.Addr())
-	}
-	if got, _ := ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusOK {
-		t.Errorf("/readyz: %v", got)
-	}
-	if _, err := Listen(Config{URL: url}); err == nil || err.Error() != "listening on "+url+": another program already listens at "+path {
-		t.Errorf("a second one: %v", err)
-	}
-	client, err := Dial(t.Context(), url, DialConfig{})
-	rig.Must(t, err)
-	defer client.Close()
+	rig.Is(t, fmt.Sprint(l.URL(), " ", l.Addr()), url+" "+path, "it listens at")
+	got, _ := ask(t, l, readyz)
+	rig.Is(t, got.Status, http.StatusOK, "/readyz")
+	second := errText(rig.Err(Listen(Config{URL: url})))
+	rig.Is(t, second, "listening on "+url+": another program already listens at "+path, "a second one")
+	client := dialTo(t, l, DialConfig{})
 	server := accept(t, l)
 	want := fmt.Sprintf("uid:%d", os.Geteuid())
-	if server.Principal() != want || server.String() != "websocket "+want {
-		t.Errorf("the client is %q, %v", server.Principal(), server)
-	}
-	if client.Principal() != "" || client.String() != "websocket "+path {
-		t.Errorf("the server is %q, %v", client.Principal(), client)
-	}
+	rig.Is(t, server.Principal()+" "+server.String(), want+" websocket "+want, "the client")
+	rig.Is(t, client.Principal()+" "+client.String(), " websocket "+path, "the server")
 	rig.Must(t, l.Close())
 	rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "after the end")
 }
@@ -153,24 +127,16 @@ func TestAllowUIDs(t *testing.T) {
 		close(accepted)
 	}()
 	as(t, stranger, func() {
-		conn, err := Dial(t.Context(), l.URL(), DialConfig{})
-		rig.Must(t, err)
-		t.Cleanup(func() { conn.Close() })
-		_, err = Dial(t.Context(), others.URL(), DialConfig{})
-		status, ok := errors.AsType[*StatusError](err)
-		if want := "uid 65533 may not connect: the agent was not started with --allow-uid 65533"; !ok || status.Status != http.StatusForbidden || status.Body != want {
-			t.Errorf("somebody else: %v, want 403 and %q", err, want)
-		}
-		if got, _ := ask(t, others, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusOK {
-			t.Errorf("a probe of somebody else: %v", got)
-		}
-		if _, err = Dial(t.Context(), closed.URL(), DialConfig{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "belongs to uid 0, who does not let other users connect") {
-			t.Errorf("without --allow-uid: %v", err)
-		}
-		_, err = Dial(t.Context(), guarded.URL(), DialConfig{})
-		if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != http.StatusUnauthorized {
-			t.Errorf("without a token: %v, want 401", err)
-		}
+		dialTo(t, l, DialConfig{})
+		err := rig.Err(Dial(t.Context(), others.URL(), DialConfig{}))
+		says(t, err, "uid 65533 may not connect: the agent was not started with --allow-uid 65533", "somebody else")
+		rig.Is(t, refusal(err), http.StatusForbidden, "somebody else")
+		got, _ := ask(t, others, readyz)
+		rig.Is(t, got.Status, http.StatusOK, "a probe of somebody else")
+		err = rig.Err(Dial(t.Context(), closed.URL(), DialConfig{}))
+		rig.Is(t, err, fs.ErrPermission, "without --allow-uid")
+		says(t, err, "belongs to uid 0, who does not let other users connect", "without --allow-uid")
+		rig.Is(t, refusal(rig.Err(Dial(t.Context(), guarded.URL(), DialConfig{}))), http.StatusUnauthorized, "without a token")
 	})
 	server := <-accepted
 	if server == nil {

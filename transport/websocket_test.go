@@ -19,6 +19,7 @@ import (
 
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/internal/rpctest"
+	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
@@ -30,10 +31,25 @@ const patience = 5 * time.Minute
 
 func TestWebSocketConn(t *testing.T) {
 	t.Parallel()
-	rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
-		client, server := webSocketPair(t, Config{}, DialConfig{})
-		return client, server
-	})
+	a, dir := certified(t)
+	for name, config := range map[string]func(t *testing.T) Config{
+		"TCP":  func(*testing.T) Config { return Config{} },
+		"TLS":  func(t *testing.T) Config { return Config{URL: wssAny, TLS: server(t, dir, "")} },
+		"UNIX": func(t *testing.T) Config { return Config{URL: unixURL(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rpctest.TestConn(t, func(t *testing.T) (x, y rpc.Conn) {
+				x, y = webSocketPair(t, config(t), DialConfig{TLS: tlsconfig.Client(a.roots)})
+				return x, y
+			})
+			t.Run("large messages", func(t *testing.T) {
+				t.Parallel()
+				client, server := webSocketPair(t, config(t), DialConfig{TLS: tlsconfig.Client(a.roots)})
+				largeMessages(t, client, server)
+			})
+		})
+	}
 }
 
 // A connection through a proxy that ends TLS, as agents have in front of them,
@@ -41,8 +57,7 @@ func TestWebSocketConn(t *testing.T) {
 func TestWebSocketConnOverTLS(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	target, err := url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1))
-	rig.Must(t, err)
+	target := rig.Value(url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1)))
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(target))
 	t.Cleanup(proxy.Close)
 	roots := x509.NewCertPool()
@@ -50,15 +65,14 @@ func TestWebSocketConnOverTLS(t *testing.T) {
 	wss := strings.Replace(proxy.URL, "https:", "wss:", 1)
 	t.Run("contract", func(t *testing.T) {
 		rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
-			accepted := make(chan rpc.Conn, 1)
+			dialed := make(chan rpc.Conn, 1)
 			go func() {
-				conn, err := l.Accept()
+				client, err := Dial(t.Context(), wss, DialConfig{TLS: &tls.Config{RootCAs: roots}})
 				rig.Check(t, err)
-				accepted <- conn
+				dialed <- client
 			}()
-			client, err := Dial(t.Context(), wss, DialConfig{TLS: &tls.Config{RootCAs: roots}})
-			rig.Must(t, err)
-			return client, <-accepted
+			server := accept(t, l)
+			return <-dialed, server
 		})
 	})
 	if conn, err := Dial(t.Context(), wss, DialConfig{}); err == nil {
@@ -75,9 +89,7 @@ func listen(t testing.TB, config Config) *Listener {
 	}
 	l, err := Listen(config)
 	rig.Must(t, err)
-	t.Cleanup(func() {
-		rig.Check(t, l.Close())
-	})
+	t.Cleanup(func() { rig.Check(t, l.Close()) })
 	return l
 }
 
@@ -138,10 +150,7 @@ func TestWebSocketReads(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
 			p.Send(t, tt.frames...)
-			got, err := server.Read()
-			if err != nil || string(got) != tt.want {
-				t.Errorf("Read: got %q, %v; want %q", got, err, tt.want)
-			}
+			wantRead(t, server, tt.want)
 		})
 	}
 }
@@ -165,7 +174,7 @@ func TestWebSocketDrops(t *testing.T) {
 		{"long ping", [][]byte{rawclient.Frame(0x89, make([]byte, 126))}},
 		{"fragmented ping", [][]byte{rawclient.Frame(0x09, nil)}},
 		{"frame above the limit", [][]byte{{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 1, 1, 2, 3, 4}}},
-		{"frame of 2^63 bytes", [][]byte{{0x81, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}}},
+		{"frame of 2^63 bytes, above the limit", [][]byte{{0x81, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}}},
 		{"fragments above the limit", [][]byte{rawclient.Frame(0x01, []byte("ab")), {0x80, 0xff, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 1, 2, 3, 4}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,12 +187,8 @@ func TestWebSocketDrops(t *testing.T) {
 			if err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("Read: %v, want an error other than io.EOF", err)
 			}
-			if strings.Contains(tt.name, "above the limit") && !errors.Is(err, ErrTooLarge) {
-				t.Errorf("Read: %v, want %v", err, ErrTooLarge)
-			}
-			if _, again := server.Read(); again != err {
-				t.Errorf("Read again: %v, want %v", again, err)
-			}
+			rig.Is(t, errors.Is(err, ErrTooLarge), strings.Contains(tt.name, "above the limit"), "%v is ErrTooLarge", err)
+			rig.Is(t, rig.Err(server.Read()), err, "Read again")
 		})
 	}
 }
@@ -196,9 +201,8 @@ func TestWebSocketTakesTheLargestMessage(t *testing.T) {
 	header := []byte{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}
 	go p.Write(append(header, bytes.Repeat([]byte("x"), maxMessage)...))
 	got, err := server.Read()
-	if err != nil || len(got) != maxMessage {
-		t.Fatalf("Read: got %d bytes, %v; want %d", len(got), err, maxMessage)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(got), maxMessage, "bytes that were read")
 }
 
 func TestWebSocketEnds(t *testing.T) {
@@ -240,10 +244,7 @@ func TestWebSocketWritesOneTextFrame(t *testing.T) {
 			p, server := rawPair(t, Config{})
 			message := []byte(lead + strings.Repeat("\u0208", n))
 			go server.Write(message)
-			first, payload, err := p.Next()
-			if err != nil || first != 0x81 || !bytes.Equal(payload, message) {
-				t.Errorf("%d bytes: got frame %#x of %d bytes, %v; want one text frame", len(message), first, len(payload), err)
-			}
+			wantFrame(t, p, 0x81, string(message))
 		}
 	}
 }
@@ -254,10 +255,7 @@ func TestWebSocketAnswersPings(t *testing.T) {
 	readAsync(server)
 	for _, payload := range []string{"", "ping", strings.Repeat("p", 125)} {
 		p.Send(t, rawclient.Frame(0x89, []byte(payload)))
-		first, got, err := p.Next()
-		if err != nil || first != 0x8a || string(got) != payload {
-			t.Errorf("got frame %#x %q, %v; want a pong with %q", first, got, err, payload)
-		}
+		wantFrame(t, p, 0x8a, payload)
 	}
 }
 
@@ -272,15 +270,11 @@ func TestWebSocketAnswersPingsBehindAMessage(t *testing.T) {
 		t.Fatalf("got %x, %v; want the start of a message", first, err)
 	}
 	p.Send(t, rawclient.Frame(0x89, []byte("one")), rawclient.Frame(0x89, []byte("two")), rawclient.Frame(0x81, []byte("{}")))
-	if got, err := server.Read(); err != nil || string(got) != "{}" {
-		t.Fatalf("Read: got %q, %v", got, err)
-	}
-	if _, payload, err := p.Next(); err != nil || len(payload) != 32<<20 {
-		t.Fatalf("got %d bytes, %v", len(payload), err)
-	}
-	if first, payload, err := p.Next(); err != nil || first != 0x8a || string(payload) != "two" {
-		t.Errorf("got frame %#x %q, %v; want the pong of the last ping", first, payload, err)
-	}
+	wantRead(t, server, "{}")
+	_, payload, err := p.Next()
+	rig.Must(t, err)
+	rig.Is(t, len(payload), 32<<20, "bytes of the message")
+	wantFrame(t, p, 0x8a, "two") // the pong of the last ping
 	rig.Check(t, <-written)
 }
 
@@ -289,9 +283,7 @@ func TestWebSocketPings(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond})
 	readAsync(server)
 	for range 3 {
-		if first, payload, err := p.Next(); err != nil || first != 0x89 || len(payload) != 0 {
-			t.Fatalf("got frame %#x %q, %v; want an empty ping", first, payload, err)
-		}
+		wantFrame(t, p, 0x89, "")
 	}
 }
 
@@ -301,17 +293,9 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 	began := time.Now()
 	err := <-readAsync(server)
 	rig.Is(t, err, os.ErrDeadlineExceeded, "Read")
-	if took := time.Since(began); took < 100*time.Millisecond {
-		t.Errorf("dropped after %v, before its time", took)
-	}
-	for {
-		first, _, err := p.Next()
-		if err != nil {
-			break
-		}
-		if first != 0x89 {
-			t.Fatalf("got frame %#x, want pings and then the end", first)
-		}
+	rig.Is(t, min(time.Since(began), 100*time.Millisecond), 100*time.Millisecond, "dropped after, at least")
+	for first, _, err := p.Next(); err == nil; first, _, err = p.Next() {
+		rig.Is(t, first, 0x89, "pings, and then the end")
 	}
 }
 
@@ -322,9 +306,7 @@ func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 20 * time.Millisecond, PeerTimeout: timeout})
 	done := readAsync(server)
 	for began := time.Now(); time.Since(began) < timeout*3/2; {
-		if _, _, err := p.Next(); err != nil {
-			t.Fatal(err)
-		}
+		wantFrame(t, p, 0x89, "")
 		p.Send(t, rawclient.Frame(0x8a, nil))
 	}
 	select {
@@ -342,14 +324,10 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 	p.Send(t, rawclient.Frame(0x81, []byte("{}")))
 	rig.Must(t, rig.Err(server.Read()))
 	for began := time.Now(); time.Since(began) < 2*timeout; {
-		if _, _, err := p.Next(); err != nil { // a ping; it is not answered
-			t.Fatal(err)
-		}
+		wantFrame(t, p, 0x89, "") // it is not answered
 	}
 	p.Send(t, rawclient.Frame(0x81, []byte("[]")))
-	if got, err := server.Read(); err != nil || string(got) != "[]" {
-		t.Errorf("Read: got %q, %v; want the message", got, err)
-	}
+	wantRead(t, server, "[]")
 }
 
 func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
@@ -366,18 +344,15 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{PeerTimeout: time.Second})
-			message, over := make([]byte, tt.size), make(chan struct{})
+			message := make([]byte, tt.size)
 			if tt.pongs {
 				readAsync(server)
-				var telling sync.WaitGroup
-				defer telling.Wait()
-				telling.Go(func() { pongUntil(p, over) })
+				defer pongs(p)()
 			}
 			var err error
 			for err == nil {
 				err = server.Write(message)
 			}
-			close(over)
 			rig.Is(t, err, os.ErrDeadlineExceeded, "Write")
 			rig.Is(t, server.Write([]byte("{}")), net.ErrClosed, "Write again")
 		})
@@ -395,22 +370,14 @@ func holdsALargeMessage(t *testing.T, write func(*WebSocket, []byte) error) {
 	const timeout = time.Second
 	p, server := rawPair(t, Config{PingInterval: time.Hour, PeerTimeout: timeout})
 	readAsync(server)
-	over := make(chan struct{})
-	var telling sync.WaitGroup
-	defer telling.Wait()
-	telling.Go(func() { pongUntil(p, over) })
-	defer close(over)
-
+	defer pongs(p)()
 	progress, small := make(chan struct{}), make(chan error, 1)
 	go func() {
-		message := make([]byte, 64<<10)
-		for {
-			if err := server.Write(message); err != nil {
-				small <- err
-				return
-			}
+		err := server.Write(make([]byte, 64<<10))
+		for ; err == nil; err = server.Write(make([]byte, 64<<10)) {
 			progress <- struct{}{}
 		}
+		small <- err
 	}()
 	// It is stuck once nothing goes on for longer than an impatient write may take. Were it not
 	// so on a busy machine, the large message would be dropped for itself.
@@ -431,13 +398,10 @@ func holdsALargeMessage(t *testing.T, write func(*WebSocket, []byte) error) {
 		case <-time.After(patience):
 			t.Fatal("the large message waits for ever")
 		}
-		if !errors.Is(got, os.ErrDeadlineExceeded) && !errors.Is(got, net.ErrClosed) {
-			t.Errorf("the large message: %v", got)
+		for what, err := range map[string]error{"large": got, "small": <-small} {
+			rig.Is(t, errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed), true, "the %s message ends: %v", what, err)
 		}
 		break
-	}
-	if err := <-small; !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the small message: %v", err)
 	}
 }
 
@@ -457,16 +421,21 @@ func bothWays(t *testing.T, test func(t *testing.T, write func(*WebSocket, []byt
 	}
 }
 
-// pongUntil shows that the peer is alive, which takes no message meanwhile.
-func pongUntil(p *rawclient.Peer, over <-chan struct{}) {
-	for {
-		select {
-		case <-over:
-			return
-		case <-time.After(20 * time.Millisecond):
-			_, _ = p.Conn.Write(rawclient.Frame(0x8a, nil)) // the connection may have ended
+// pongs shows that the peer is alive, until over is called. The peer takes no message meanwhile.
+func pongs(p *rawclient.Peer) (over func()) {
+	ended := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(20 * time.Millisecond):
+				_, _ = p.Conn.Write(rawclient.Frame(0x8a, nil)) // the connection may have ended
+			}
 		}
-	}
+	})
+	return func() { close(ended); telling.Wait() }
 }
 
 // TestWebSocketWaitsForASlowPeer: somebody who does not take their output for a long time, but
@@ -493,16 +462,12 @@ func waitsForASlowPeer(t *testing.T, write func(*WebSocket, []byte) error) {
 		}
 		written <- nil
 	}()
-	over := make(chan struct{})
-	var telling sync.WaitGroup
-	defer telling.Wait()
-	defer close(over)
-	telling.Go(func() { pongUntil(p, over) }) // also while it reads, which may take as long
+	defer pongs(p)() // also while it reads, which may take as long
 	<-time.After(timeout * 3 / 2)
-	for i := range messages {
-		if _, payload, err := p.Next(); err != nil || len(payload) != 64<<10 {
-			t.Fatalf("message %d: %d bytes, %v", i, len(payload), err)
-		}
+	for range messages {
+		_, payload, err := p.Next()
+		rig.Must(t, err)
+		rig.Is(t, len(payload), 64<<10, "bytes of a message")
 	}
 	rig.Check(t, <-written)
 }
@@ -517,13 +482,9 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 		rig.Must(t, rig.Err(server.Read()))
 		rig.Must(t, server.Write([]byte("last words")))
 		server.Close()
-		_, payload, err := p.Next()
-		if err != nil || string(payload) != "last words" {
-			t.Fatalf("got %q, %v; want the last words", payload, err)
-		}
-		if _, _, err := p.Next(); err != io.EOF {
-			t.Fatalf("behind the last words: %v, want %v", err, io.EOF)
-		}
+		wantFrame(t, p, 0x81, "last words")
+		_, _, err := p.Next()
+		rig.Is(t, err, io.EOF, "behind the last words")
 		p.Close()
 	}
 }

@@ -13,37 +13,30 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
+// second is the second result of a call.
+func second[A, B any](_ A, b B) B { return b }
+
 func TestLimitRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := New(store.Limits{Requests: 2, RequestBurst: 3}, 0)
 		p, other := &store.Principal{ID: "key:1"}, &store.Principal{ID: "key:2"}
 		for i := range 3 {
-			if _, ok := l.Request(p); !ok {
-				t.Fatalf("request %d of the burst is refused", i)
-			}
+			rig.Is(t, second(l.Request(p)), true, "request %d of the burst is allowed", i)
 		}
 		for range 5 { // refused requests use up nothing
 			if wait, ok := l.Request(p); ok || wait <= 0 || wait > 500*time.Millisecond {
 				t.Fatalf("got %v, %v after the burst", wait, ok)
 			}
 		}
-		if _, ok := l.Request(other); !ok {
-			t.Error("another principal is refused")
-		}
+		rig.Is(t, second(l.Request(other)), true, "another principal is allowed")
 		time.Sleep(500 * time.Millisecond)
-		if _, ok := l.Request(p); !ok {
-			t.Error("refused after the wait")
-		}
-		if _, ok := l.Request(p); ok {
-			t.Error("two are allowed after the wait for one")
-		}
+		rig.Is(t, second(l.Request(p)), true, "allowed after the wait")
+		rig.Is(t, second(l.Request(p)), false, "two are allowed after the wait for one")
 		// Other limits count from the next request on.
 		p = &store.Principal{ID: "key:1", Limits: store.Limits{Requests: -1}}
 		for range 1000 {
-			if _, ok := l.Request(p); !ok {
-				t.Fatal("refused without a limit")
-			}
+			rig.Is(t, second(l.Request(p)), true, "allowed without a limit")
 		}
 	})
 }
@@ -57,26 +50,16 @@ func TestLimitOpen(t *testing.T) {
 		var releases []func()
 		for range limit {
 			release, ok := take(p)
-			if !ok {
-				t.Fatalf("%s is refused below the limit", name)
-			}
+			rig.Is(t, ok, true, "%s below the limit", name)
 			releases = append(releases, release)
 		}
-		if _, ok := take(p); ok {
-			t.Errorf("%s is allowed above the limit", name)
-		}
-		if _, ok := take(&store.Principal{ID: "key:2"}); !ok {
-			t.Errorf("%s of another principal is refused", name)
-		}
+		rig.Is(t, second(take(p)), false, "%s is allowed above the limit", name)
+		rig.Is(t, second(take(&store.Principal{ID: "key:2"})), true, "%s of another principal is allowed", name)
 		releases[0]()
-		if _, ok := take(p); !ok {
-			t.Errorf("%s is refused after one was released", name)
-		}
+		rig.Is(t, second(take(p)), true, "%s is allowed after one was released", name)
 		more := &store.Principal{ID: "key:1", Limits: store.Limits{Connections: -1, Streams: -1}}
 		for range 100 {
-			if _, ok := take(more); !ok {
-				t.Fatalf("%s is refused without a limit", name)
-			}
+			rig.Is(t, second(take(more)), true, "%s is allowed without a limit", name)
 		}
 	}
 }
@@ -90,15 +73,11 @@ func TestLimitBytes(t *testing.T) {
 		for range 8 {
 			rig.Must(t, l.Bytes(nil, p, 512<<10))
 		}
-		if took := time.Since(start); took < 3*time.Second-time.Millisecond || took > 3*time.Second+time.Millisecond {
-			t.Errorf("4 MiB at 1 MiB/s after a burst of 1 MiB took %v", took)
-		}
+		rig.Is(t, time.Since(start).Round(2*time.Millisecond), 3*time.Second, "4 MiB at 1 MiB/s after a burst of 1 MiB took")
 		rig.Check(t, l.Bytes(nil, p, 5<<20))
 		done := make(chan struct{})
 		time.AfterFunc(time.Millisecond, func() { close(done) })
-		if err := l.Bytes(done, p, 1<<20); err == nil {
-			t.Error("it does not end with its websocket")
-		}
+		rig.Is(t, l.Bytes(done, p, 1<<20) == nil, false, "it does not end with its websocket")
 		rig.Check(t, l.Bytes(nil, &store.Principal{ID: "key:2", Limits: store.Limits{Bytes: -1}}, 1<<40))
 	})
 }
@@ -114,32 +93,22 @@ func TestLimiterBounded(t *testing.T) {
 			t.Fatal("refused")
 		}
 		for i := range maxAllowances - 1 {
-			if _, ok := l.Request(&store.Principal{ID: fmt.Sprint(i)}); !ok {
-				t.Fatalf("principal %d is refused", i)
-			}
+			rig.Is(t, second(l.Request(&store.Principal{ID: fmt.Sprint(i)})), true, "principal %d is allowed", i)
 		}
-		if _, ok := l.Request(&store.Principal{ID: "more"}); ok || len(l.allowances) != maxAllowances {
-			t.Errorf("allowed %v with %d allowances", ok, len(l.allowances))
-		}
-		if err := l.Bytes(nil, &store.Principal{ID: "more"}, 1); err == nil {
-			t.Error("bytes are allowed without an allowance")
-		}
+		rig.Is(t, second(l.Request(&store.Principal{ID: "more"})), false, "one more is allowed")
+		rig.Is(t, len(l.allowances), maxAllowances, "allowances")
+		rig.Is(t, l.Bytes(nil, &store.Principal{ID: "more"}, 1) == nil, false, "bytes are allowed without an allowance")
 		time.Sleep(idleAllowance)
-		if _, ok := l.Request(&store.Principal{ID: "more"}); !ok || len(l.allowances) != 2 {
-			t.Errorf("allowed %v with %d allowances after a while", ok, len(l.allowances))
-		}
+		rig.Is(t, second(l.Request(&store.Principal{ID: "more"})), true, "one more is allowed after a while")
+		rig.Is(t, len(l.allowances), 2, "allowances after a while")
 		rig.Is(t, l.allowances["open"].connections, 1, "what is open was forgotten")
 		busy := &store.Principal{ID: "busy"}
 		l.Created(busy)
 		l.allowances["busy"].Lines.AllowN(time.Now(), 10_000)
 		l.forgetLocked(time.Now().Add(idleAllowance))
-		if l.allowances["busy"] == nil {
-			t.Error("what is used up was forgotten")
-		}
+		rig.Is(t, l.allowances["busy"] == nil, false, "what is used up was forgotten")
 		l.forgetLocked(time.Now().Add(10_000 / linesPerSecond * time.Second))
-		if l.allowances["busy"] != nil {
-			t.Error("it was not forgotten once all is back")
-		}
+		rig.Is(t, l.allowances["busy"] == nil, true, "it is forgotten once all is back")
 		release()
 		rig.Is(t, l.allowances["open"].connections, 0, "what was released is still open")
 	})
@@ -165,14 +134,12 @@ func TestLimitChangedBack(t *testing.T) {
 		allowed := 0
 		for range 100 {
 			for _, p := range []*store.Principal{old, now} {
-				if _, ok := l.Request(p); ok {
+				if second(l.Request(p)) {
 					allowed++
 				}
 			}
 		}
-		if allowed > 4 {
-			t.Errorf("%d requests are allowed at once", allowed)
-		}
+		rig.Is(t, max(allowed, 4), 4, "requests allowed at once, at most")
 	})
 }
 
@@ -183,9 +150,8 @@ func TestPrincipalsPart(t *testing.T) {
 	for _, memory := range []int64{0, 64 << 20, 1 << 30, 16 << 30} {
 		l := New(store.Limits{}, memory)
 		a, most := l.Allowance("key:1"), l.MaxWaiting()/4
-		if n := a.waiting.Limit(); n > most || n > maxPrincipalWaiting {
-			t.Errorf("%d of %d bytes may wait", n, l.MaxWaiting())
-		}
+		n := a.waiting.Limit()
+		rig.Is(t, min(n, most, maxPrincipalWaiting), n, "bytes of %d that may wait", l.MaxWaiting())
 		if n := int64(cap(a.Large)) * socket.MaxMessage; n > most || n < min(most, maxLarge*socket.MaxMessage)-socket.MaxMessage {
 			t.Errorf("%d of %d bytes may be read", n, l.MaxWaiting())
 		}

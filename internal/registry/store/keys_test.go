@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -20,60 +21,40 @@ func TestKeys(t *testing.T) {
 	ctx := t.Context()
 	text, created, err := st.CreateKey(ctx, Key{Role: "harness", Environments: "ci-*", Label: "laptop", Limits: Limits{Streams: 3}})
 	rig.Must(t, err)
-	if !strings.HasPrefix(text, "xa_") || len(text) != 46 {
-		t.Errorf("a key has %d bytes", len(text))
-	}
+	rig.Is(t, fmt.Sprint(text[:3], " ", len(text)), "xa_ 46", "how a key begins, its bytes")
 	p, err := other.AuthenticateKey(ctx, text)
-	if want := (Principal{ID: KeyPrefix + created.ID, Role: ticket.Harness, Environments: "ci-*", Limits: Limits{Streams: 3}}); err != nil || *p != want {
-		t.Fatalf("got %+v, %v, want %+v", p, err, want)
-	}
-	if same, found, err := other.Principal(ctx, p.ID); err != nil || !found || *same != *p {
-		t.Errorf("by its id: %+v, %v, %v", same, found, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, *p, Principal{ID: KeyPrefix + created.ID, Role: ticket.Harness, Environments: "ci-*", Limits: Limits{Streams: 3}}, "it")
+	same, _, err := other.Principal(ctx, p.ID)
+	rig.Must(t, err)
+	rig.Is(t, *same, *p, "the principal by its id")
 	// Whoever steals the store gets no key that he could use.
 	entry := rig.Value(st.keys.Get(ctx, created.ID))
-	if strings.Contains(string(entry.Value()), text[3:]) {
-		t.Error("the key itself is stored")
-	}
+	rig.Is(t, strings.Contains(string(entry.Value()), text[3:]), false, "the key itself is stored")
 	// A key whose hash only begins with the same bytes, those of the id, is another key.
 	var record keyRecord
 	rig.Must(t, json.Unmarshal(entry.Value(), &record))
 	record.Hash[31] ^= 1
-	if _, ok, err := st.put(ctx, st.keys, created.ID, record, entry.Revision()); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
+	rig.Is(t, found(st.put(ctx, st.keys, created.ID, record, entry.Revision())), "true <nil>", "it is written")
 	rig.Is(t, rig.Err(other.AuthenticateKey(ctx, text)), ErrUnauthorized, "with another hash")
 
-	revoked, err := other.RevokeKey(ctx, created.ID)
-	if err != nil || revoked.Revoked.IsZero() {
-		t.Errorf("revoked: %+v, %v", revoked, err)
-	}
-	if again, err := st.RevokeKey(ctx, created.ID); err != nil || !again.Revoked.Equal(revoked.Revoked) {
-		t.Errorf("revoked again: %+v, %v", again, err)
-	}
-	if _, found, err := st.Principal(ctx, p.ID); found || err != nil {
-		t.Errorf("a revoked key is found: %v, %v", found, err)
-	}
+	revoked := rig.Value(other.RevokeKey(ctx, created.ID))
+	rig.Is(t, revoked.Revoked.IsZero(), false, "it is revoked never")
+	rig.Is(t, rig.Value(st.RevokeKey(ctx, created.ID)).Revoked.Equal(revoked.Revoked), true, "the time of a second revocation")
+	rig.Is(t, found(st.Principal(ctx, p.ID)), "false <nil>", "a revoked key is found")
 	for _, id := range []string{"", "0123456789abcdef", "xyz", "..", strings.ToUpper(created.ID), ">"} {
 		rig.Is(t, rig.Err(st.RevokeKey(ctx, id)), ErrNotFound, "revoking %q", id)
-		if _, found, err := st.Principal(ctx, KeyPrefix+id); found || err != nil {
-			t.Errorf("principal %q: %v, %v", id, found, err)
-		}
+		rig.Is(t, found(st.Principal(ctx, KeyPrefix+id)), "false <nil>", "principal %q", id)
 	}
 	for _, k := range []Key{{Role: "admin", Environments: "*"}, {Environments: "*"}, {Role: "executor"}, {Role: "executor", Environments: "a.b"},
 		{Role: "executor", Environments: "*", Label: strings.Repeat("l", 257)}} {
-		if _, _, err := st.CreateKey(ctx, k); err == nil {
-			t.Errorf("%+v is accepted", k)
-		}
+		rig.Is(t, errorOf(st.CreateKey(ctx, k)) == nil, false, "%+v is accepted", k)
 	}
 	keys, err := st.Keys(ctx)
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("keys are %+v, %v", keys, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(keys), 1, "keys: %+v", keys)
 	keys[0].LastUsed = revoked.LastUsed // TestLastUsed looks at it
-	if keys[0] != revoked {
-		t.Errorf("keys are %+v", keys)
-	}
+	rig.Is(t, keys[0], revoked, "the first key")
 }
 
 func TestIdentities(t *testing.T) {
@@ -89,9 +70,7 @@ func TestIdentities(t *testing.T) {
 		{RuntimeID: "a", PublicKey: public[1:], Environments: "*"},
 		{RuntimeID: "a", PublicKey: public},
 	} {
-		if err := st.AddIdentity(ctx, i); err == nil {
-			t.Errorf("%+v is accepted", i)
-		}
+		rig.Is(t, st.AddIdentity(ctx, i) == nil, false, "%+v is accepted", i)
 	}
 	for _, id := range []string{"b", "a/.>*:", "a"} {
 		for _, environments := range []string{"first", "second"} {
@@ -99,13 +78,10 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	identities, err := st.Identities(ctx)
-	if err != nil || len(identities) != 3 {
-		t.Fatalf("identities are %+v, %v", identities, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(identities), 3, "identities: %+v", identities)
 	for i, want := range []string{"a", "a/.>*:", "b"} {
-		if identities[i].RuntimeID != want || identities[i].Environments != "second" {
-			t.Errorf("identity %d is %+v, want %q", i, identities[i], want)
-		}
+		rig.Is(t, identities[i].RuntimeID+" "+identities[i].Environments, want+" second", "identity %d", i)
 	}
 	st.embedded.setFailure(errors.New("the disk is full"))
 	rig.Is(t, st.RemoveIdentity(ctx, "a"), ErrUnavailable, "removing one from a store that cannot be written")
@@ -113,9 +89,7 @@ func TestIdentities(t *testing.T) {
 	// An identity can be added again after its removal.
 	for range 2 {
 		rig.Must(t, st.RemoveIdentity(ctx, "b"))
-		if _, found, err := st.Principal(ctx, AgentPrefix+"b"); found || err != nil {
-			t.Errorf("found %v, %v after the removal", found, err)
-		}
+		rig.Is(t, found(st.Principal(ctx, AgentPrefix+"b")), "false <nil>", "found after the removal")
 		rig.Must(t, st.AddIdentity(ctx, Identity{RuntimeID: "b", PublicKey: public, Environments: "*"}))
 	}
 }
@@ -136,9 +110,8 @@ func TestRotateKey(t *testing.T) {
 			rig.Is(t, err, ErrUnauthorized, "a text that is over")
 			return
 		}
-		if want := (Principal{ID: KeyPrefix + created.ID, Role: ticket.Executor, Environments: "ci-*", Limits: Limits{Streams: 3}}); err != nil || *p != want {
-			t.Errorf("got %+v, %v, want %+v", p, err, want)
-		}
+		rig.Must(t, err)
+		rig.Is(t, *p, Principal{ID: KeyPrefix + created.ID, Role: ticket.Executor, Environments: "ci-*", Limits: Limits{Streams: 3}}, "it")
 	}
 	rotate := func(grace time.Duration) string {
 		t.Helper()
@@ -165,43 +138,28 @@ func TestRotateKey(t *testing.T) {
 	record, revision, err := st.key(ctx, created.ID)
 	rig.Must(t, err)
 	record.FormerUntil = time.Now() // as after an hour
-	if _, ok, err := st.put(ctx, st.keys, created.ID, record, revision); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
+	rig.Is(t, found(st.put(ctx, st.keys, created.ID, record, revision)), "true <nil>", "it is written")
 	check(fourth, false)
 	check(last, true)
 
-	keys, err := st.Keys(ctx)
-	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
-		t.Errorf("keys are %+v, %v", keys, err)
-	}
-	names, err := st.keys.Keys(ctx)
-	if err != nil || len(names) != 3 { // the key, and its two latest texts
-		t.Errorf("the bucket has %q, %v", names, err)
-	}
+	keys := rig.Value(st.Keys(ctx))
+	rig.Is(t, len(keys), 1, "keys: %+v", keys)
+	rig.Is(t, keys[0].ID, created.ID, "the id of the key")
+	names := rig.Value(st.keys.Keys(ctx))
+	rig.Is(t, len(names), 3, "the key, and its two latest texts: %q", names)
 	for _, id := range names {
-		if _, found, err := st.Principal(ctx, KeyPrefix+id); err != nil || found != (id == created.ID) {
-			t.Errorf("%s is a principal: %v, %v", id, found, err)
-		}
+		rig.Is(t, found(st.Principal(ctx, KeyPrefix+id)), fmt.Sprint(id == created.ID, " <nil>"), "%s is a principal", id)
 		if id == created.ID {
 			continue
 		}
 		rig.Is(t, rig.Err(st.RevokeKey(ctx, id)), ErrNotFound, "a record of a text is revoked as a key")
-		if _, _, err := st.RotateKey(ctx, id, 0); !errors.Is(err, ErrNotFound) {
-			t.Errorf("a record of a text is rotated as a key: %v", err)
-		}
+		rig.Is(t, errorOf(st.RotateKey(ctx, id, 0)), ErrNotFound, "a record of a text is rotated as a key")
 	}
 	rig.Value(st.RevokeKey(ctx, created.ID))
 	check(last, false)
-	if _, _, err := st.RotateKey(ctx, created.ID, time.Hour); !errors.Is(err, errNotValid) {
-		t.Errorf("a revoked key is rotated: %v", err)
-	}
-	if _, _, err := st.RotateKey(ctx, "0123456789abcdef", time.Hour); !errors.Is(err, ErrNotFound) {
-		t.Errorf("an unknown key is rotated: %v", err)
-	}
-	if now, err := st.keys.Keys(ctx); err != nil || len(now) != 3 {
-		t.Errorf("after that the bucket has %q, %v", now, err)
-	}
+	rig.Is(t, errorOf(st.RotateKey(ctx, created.ID, time.Hour)), errNotValid, "a revoked key is rotated")
+	rig.Is(t, errorOf(st.RotateKey(ctx, "0123456789abcdef", time.Hour)), ErrNotFound, "an unknown key is rotated")
+	rig.Is(t, len(rig.Value(st.keys.Keys(ctx))), 3, "what the bucket has after that")
 }
 
 // TestLastUsed: the use of a key is written, once for many uses at any number of processes.
@@ -215,22 +173,17 @@ func TestLastUsed(t *testing.T) {
 	last := func() time.Time {
 		t.Helper()
 		keys, err := other.Keys(ctx)
-		if err != nil || len(keys) != 1 {
-			t.Fatal(keys, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(keys), 1, "keys: %+v", keys)
 		return keys[0].LastUsed
 	}
-	if !last().IsZero() {
-		t.Errorf("before its first use it was used at %v", last())
-	}
+	rig.Is(t, last().IsZero(), true, "before its first use it was used never, but %v", last())
 	use := func() {
 		t.Helper()
 		var wg sync.WaitGroup
 		for _, at := range []*Store{st, other} {
 			for range 20 {
-				wg.Go(func() {
-					rig.Check(t, rig.Err(at.AuthenticateKey(ctx, text)))
-				})
+				wg.Go(func() { rig.Check(t, rig.Err(at.AuthenticateKey(ctx, text))) })
 			}
 		}
 		wg.Wait()
@@ -243,18 +196,13 @@ func TestLastUsed(t *testing.T) {
 	}
 	entry := rig.Value(st.usages.Get(ctx, created.ID))
 	use()
-	if now, err := st.usages.Get(ctx, created.ID); err != nil || now.Revision() != entry.Revision() {
-		t.Errorf("it is written again within the hour: %v, %v", now, err)
-	}
+	rig.Is(t, rig.Value(st.usages.Get(ctx, created.ID)).Revision(), entry.Revision(), "the revision within the hour")
 	// An hour later.
-	if _, ok, err := st.put(ctx, st.usages, created.ID, time.Now().Add(-usageInterval), entry.Revision()); err != nil || !ok {
-		t.Fatal(ok, err)
-	}
+	written := found(st.put(ctx, st.usages, created.ID, time.Now().Add(-usageInterval), entry.Revision()))
+	rig.Is(t, written, "true <nil>", "it is written")
 	st.usage.mu.Lock()
 	clear(st.usage.due)
 	st.usage.mu.Unlock()
 	use()
-	if at := last(); time.Since(at).Abs() > 2*time.Minute {
-		t.Errorf("an hour later it was used at %v", at)
-	}
+	rig.Is(t, max(time.Since(last()).Abs(), 2*time.Minute), 2*time.Minute, "an hour later it was used ago, at most")
 }

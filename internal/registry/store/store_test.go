@@ -5,6 +5,7 @@ import (
 	"crypto/mlkem"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -60,18 +61,20 @@ func testKey(t testing.TB) *wire.PublicKey {
 	return key
 }
 
+// found is whether a call has found something, and its error.
+func found[T any](_ T, found bool, err error) string { return fmt.Sprint(found, " ", err) }
+
+func errorOf[A, B any](_ A, _ B, err error) error { return err }
+
 func TestStoreFolder(t *testing.T) {
 	t.Parallel()
 	_, dir := openTestStore(t)
 	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
-		info := rig.Value(os.Stat(path))
-		rig.Is(t, info.Mode().Perm(), want, "%s has mode", path)
+		rig.Is(t, rig.Value(os.Stat(path)).Mode().Perm(), want, "%s has mode", path)
 	}
 	rig.Is(t, rig.Err(Open(t.Context(), Config{Dir: dir})), errInUse, "a second store in the folder")
 	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
-		if _, err := Open(t.Context(), cfg); err == nil {
-			t.Errorf("%+v is accepted", cfg)
-		}
+		rig.Is(t, rig.Err(Open(t.Context(), cfg)) == nil, false, "%+v is accepted", cfg)
 	}
 }
 
@@ -84,9 +87,7 @@ func TestStoreIsPrivate(t *testing.T) {
 	t.Cleanup(func() { rig.Check(t, os.RemoveAll(top)) })
 	dir := filepath.Join(top, "data")
 	st := openWith(t, Config{Dir: dir})
-	if addr := st.embedded.server.Addr(); addr != nil {
-		t.Errorf("the embedded server listens on %v", addr)
-	}
+	rig.Is(t, st.embedded.server.Addr() == nil, true, "the embedded server listens nowhere")
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become somebody else")
 	}
@@ -102,9 +103,7 @@ func TestStoreIsPrivate(t *testing.T) {
 		return err
 	}
 	rig.Check(t, dial(0))
-	if err := dial(65534); err == nil {
-		t.Error("another user can connect")
-	}
+	rig.Is(t, dial(65534) == nil, false, "another user can connect")
 }
 
 const dialSocketVariable = "REGISTRY_TEST_SOCKET"
@@ -116,14 +115,12 @@ func TestDialSocket(t *testing.T) {
 	if path == "" {
 		t.Skip("for another test")
 	}
-	conn, err := net.Dial("unix", path)
-	rig.Must(t, err)
+	conn := rig.Value(net.Dial("unix", path))
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(soon))
 	greeting := make([]byte, 4)
-	if _, err := io.ReadFull(conn, greeting); err != nil || string(greeting) != "INFO" {
-		t.Fatalf("%q, %v", greeting, err)
-	}
+	rig.Must(t, rig.Err(io.ReadFull(conn, greeting)))
+	rig.Is(t, string(greeting), "INFO", "the greeting")
 }
 
 // TestStoreLongPath: a folder whose path is longer than the address of a socket can be shared.
@@ -134,9 +131,7 @@ func TestStoreLongPath(t *testing.T) {
 		rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, besideFile))), fs.ErrNotExist, "the socket is left behind")
 	})
 	openWith(t, Config{Dir: dir})
-	if _, _, err := openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errorOf(openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})))
 }
 
 // TestStoreErrorHidesURL: a URL may have a password in it.
@@ -148,9 +143,7 @@ func TestStoreErrorHidesURL(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s is accepted", url)
 		}
-		if strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("the error tells the password: %v", err)
-		}
+		rig.Is(t, strings.Contains(err.Error(), "hunter2"), false, "the error tells the password: %v", err)
 	}
 }
 
@@ -179,9 +172,8 @@ func TestRedacted(t *testing.T) {
 		rig.Is(t, redacted(servers), want, "%q", servers)
 	}
 	failed := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hunter2"}}
-	if cause, _ := connectCause(failed); strings.Contains(cause.Error(), "hunter2") {
-		t.Errorf("a name that is not found is told: %v", cause)
-	}
+	cause, _ := connectCause(failed)
+	rig.Is(t, strings.Contains(cause.Error(), "hunter2"), false, "a name that is not found is told: %v", cause)
 }
 
 // TestStoreReopen: what an operator and executors have stored outlives the process;
@@ -200,25 +192,15 @@ func TestStoreReopen(t *testing.T) {
 	rig.Value(st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}))
 	rig.Must(t, st.Close())
 
-	if st, err = Open(t.Context(), Config{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	st = rig.Value(Open(t.Context(), Config{Dir: dir}))
 	defer st.Close()
-	again, err := st.SharedKey(t.Context())
-	if err != nil || string(again) != string(key) {
-		t.Errorf("another shared key, %v", err)
-	}
-	keys, err := st.Keys(t.Context())
-	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
-		t.Errorf("keys are %+v, %v", keys, err)
-	}
-	if _, online, err := st.Online(t.Context(), "env"); online || err != nil {
-		t.Errorf("online: %v, %v", online, err)
-	}
+	rig.Is(t, string(rig.Value(st.SharedKey(t.Context()))), string(key), "the shared key of another start")
+	keys := rig.Value(st.Keys(t.Context()))
+	rig.Is(t, len(keys), 1, "keys: %+v", keys)
+	rig.Is(t, keys[0].ID, created.ID, "the id of the key")
+	rig.Is(t, found(st.Online(t.Context(), "env")), "false <nil>", "online")
 	same, conflict, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
-	if err != nil || conflict || same.ID != reg.ID {
-		t.Errorf("the same key got %q, %v, %v, want %q", same.ID, conflict, err, reg.ID)
-	}
+	rig.Is(t, fmt.Sprint(same.ID, " ", conflict, " ", err), reg.ID+" false <nil>", "registration, conflict of the same key")
 }
 
 // TestSharedKeyIsOne: processes that start at once all get the same shared key.
@@ -241,9 +223,8 @@ func TestSharedKeyIsOne(t *testing.T) {
 	}
 	wg.Wait()
 	for _, key := range keys {
-		if key != keys[0] || len(key) != 32 {
-			t.Fatalf("keys are %q", keys)
-		}
+		rig.Is(t, key, keys[0], "a shared key")
+		rig.Is(t, len(key), 32, "bytes of a shared key")
 	}
 }
 
@@ -285,17 +266,12 @@ func TestRegisterRace(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(won) > 1 {
-		t.Errorf("%d executors are online at once", len(won))
-	}
-	reg, found, err := one.Registration(ctx, "env")
-	if err != nil || !found {
-		t.Fatalf("registration: %v, %v", found, err)
-	}
+	rig.Is(t, max(len(won), 1), 1, "executors online at once, at most")
+	reg, ok, err := one.Registration(ctx, "env")
+	rig.Must(t, err)
+	rig.Is(t, ok, true, "there is a registration")
 	for id := range won {
-		if id != reg.ID {
-			t.Errorf("%s is online, but the registration is %s", id, reg.ID)
-		}
+		rig.Is(t, id, reg.ID, "the registration that is online")
 	}
 }
 
@@ -311,25 +287,16 @@ func TestDeadNode(t *testing.T) {
 		rig.Must(t, err)
 		rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}))
 	}
-	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
-		t.Fatalf("online are %+v, %v", online, err)
-	}
+	rig.Is(t, len(rig.Value(st.presences(ctx))), 2, "presences")
 	rig.Must(t, st.Withdraw(ctx, "dead"))
-	online, err := st.presences(ctx)
-	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
-		t.Errorf("online are %+v, %v", online, err)
-	}
-	if _, online, err := st.Online(ctx, "env-dead"); online || err != nil {
-		t.Errorf("online %v, %v at a dead server", online, err)
-	}
-	if _, conflict, err := st.Register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
-		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
-	}
+	online := rig.Value(st.presences(ctx))
+	rig.Is(t, len(online), 1, "presences: %+v", online)
+	rig.Is(t, online[0].EnvironmentID, "env-alive", "what is online")
+	rig.Is(t, found(st.Online(ctx, "env-dead")), "false <nil>", "online at a dead server")
+	conflict := found(st.Register(ctx, "env-dead", testKey(t), "key:x", always, never))
+	rig.Is(t, conflict, "false <nil>", "conflict with an executor of a dead server")
 	rig.Must(t, st.sweep(ctx, "alive"))
-	left, err := all[Presence](ctx, st.presence)
-	if err != nil || len(left) != 1 {
-		t.Errorf("after the sweep there are %+v, %v", left, err)
-	}
+	rig.Is(t, len(rig.Value(all[Presence](ctx, st.presence))), 1, "presences after the sweep")
 }
 
 // TestSweepKeepsRegistration: an executor that stays online for longer than
@@ -345,9 +312,8 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	before := rig.Value(st.registrations.Get(ctx, "env"))
 	rig.Must(t, st.sweep(ctx, "n"))
 	after := rig.Value(st.registrations.Get(ctx, "env"))
-	if after.Revision() == before.Revision() || string(after.Value()) != string(before.Value()) {
-		t.Errorf("revision %d, then %d", before.Revision(), after.Revision())
-	}
+	rig.Is(t, after.Revision() == before.Revision(), false, "it has the same revision")
+	rig.Is(t, string(after.Value()), string(before.Value()), "its value")
 }
 
 // TestMarkersPass: environments that come and go leave nothing behind in the buckets for
@@ -368,22 +334,16 @@ func TestMarkersPass(t *testing.T) {
 		{st.replay, ReplayTTL, 0},
 	} {
 		status := rig.Value(tt.kv.Status(t.Context()))
-		if status.TTL() != tt.ttl || status.LimitMarkerTTL() != tt.mark {
-			t.Errorf("%s: TTL %v and markers %v, want %v and %v", status.Bucket(), status.TTL(), status.LimitMarkerTTL(), tt.ttl, tt.mark)
-		}
+		rig.Is(t, fmt.Sprint(status.TTL(), status.LimitMarkerTTL()), fmt.Sprint(tt.ttl, tt.mark), "%s: TTL and markers", status.Bucket())
 	}
 }
 
 func BenchmarkStoreGet(b *testing.B) {
 	st, _ := openTestStore(b)
-	if _, _, err := st.Register(b.Context(), "env", testKey(b), "key:x", always, never); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, errorOf(st.Register(b.Context(), "env", testKey(b), "key:x", always, never)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, found, err := st.Registration(b.Context(), "env"); !found || err != nil {
-			b.Fatal(found, err)
-		}
+		rig.Must(b, errorOf(st.Registration(b.Context(), "env")))
 	}
 }
 
@@ -394,16 +354,11 @@ func TestStoreKeepsRoom(t *testing.T) {
 	st, _ := openTestStore(t)
 	var filled int64
 	for _, kv := range []jetstream.KeyValue{st.registrations, st.replay} {
-		status := rig.Value(kv.Status(t.Context()))
-		limit := status.Config().MaxBytes
-		if limit <= 0 {
-			t.Errorf("%s has no limit", kv.Bucket())
-		}
+		limit := rig.Value(kv.Status(t.Context())).Config().MaxBytes
+		rig.Is(t, limit > 0, true, "%s has a limit", kv.Bucket())
 		filled += limit
 	}
-	if filled > embeddedStorage/2 {
-		t.Errorf("%d of %d bytes can be filled", filled, embeddedStorage)
-	}
+	rig.Is(t, max(filled, embeddedStorage/2), embeddedStorage/2, "bytes that can be filled, at most")
 }
 
 // TestStoreAfterKill: a folder can be opened and shared in which a killed process has left
@@ -434,9 +389,7 @@ func TestRestartEnds(t *testing.T) {
 	}))
 	defer e.close()
 	rig.Must(t, e.restart(t.Context()))
-	if !bounded {
-		t.Error("what is made then has no deadline")
-	}
+	rig.Is(t, bounded, true, "what is made then has a deadline")
 }
 
 // TestHealthWhileOpening: a stream that is just being made does not count as one that cannot be
@@ -445,12 +398,8 @@ func TestHealthWhileOpening(t *testing.T) {
 	t.Parallel()
 	st, dir := openTestStore(t)
 	streams := filepath.Join(dir, "nats", "jetstream", "$G", "streams")
-	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
-		t.Fatalf("it has %d streams, %v", len(made), err)
-	}
+	rig.Is(t, len(rig.Value(os.ReadDir(streams))) > 0, true, "it has streams")
 	rig.Must(t, os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700))
-	if health := st.embedded.server.Healthz(nil); health.Error == "" {
-		t.Fatal("NATS does not miss the stream")
-	}
+	rig.Is(t, st.embedded.server.Healthz(nil).Error == "", false, "NATS does not miss the stream")
 	rig.Check(t, writeError(st.embedded.server))
 }

@@ -2,6 +2,7 @@ package ticket
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,27 +17,19 @@ func TestPseudonym(t *testing.T) {
 	const name = "key:0123456789abcdef"
 	g, other := NewSigner(make([]byte, 32)), NewSigner([]byte(strings.Repeat("k", 32)))
 	text := g.Pseudonym("env-1", name)
-	if again := NewSigner(make([]byte, 32)).Pseudonym("env-1", name); again != text {
-		t.Errorf("%q at one process, %q at another", text, again)
-	}
+	rig.Is(t, NewSigner(make([]byte, 32)).Pseudonym("env-1", name), text, "the pseudonym at another process")
 	b := rig.Value(base64.RawURLEncoding.DecodeString(text))
 	for _, part := range []string{"key:", "0123456789abcdef", "0123"} {
-		if strings.Contains(text, part) || strings.Contains(string(b), part) {
-			t.Errorf("%q tells %q", text, part)
-		}
+		rig.Is(t, strings.Contains(text+"\n"+string(b), part), false, "%q tells %q", text, part)
 	}
 	for what, different := range map[string]string{
 		"principal":   g.Pseudonym("env-1", "key:0123456789abcdee"),
 		"environment": g.Pseudonym("env-2", name),
 		"registry":    other.Pseudonym("env-1", name),
 	} {
-		if different == text || different[:8] == text[:8] {
-			t.Errorf("another %s has %q, too", what, different)
-		}
+		rig.Is(t, different[:8] == text[:8], false, "another %s has %q, too", what, different)
 	}
-	if got, ok := g.OpenPseudonym("env-1", text); got != name || !ok {
-		t.Errorf("opened: %q, %v", got, ok)
-	}
+	rig.Is(t, fmt.Sprint(g.OpenPseudonym("env-1", text)), fmt.Sprint(name, true), "opened")
 	changed := []string{"", "x", text[:20], text + "AAAA", text + "=", text[:5] + "\n" + text[5:]}
 	for i := range b {
 		b[i] ^= 1
@@ -44,14 +37,8 @@ func TestPseudonym(t *testing.T) {
 		b[i] ^= 1
 	}
 	for _, text := range changed {
-		if got, ok := g.OpenPseudonym("env-1", text); ok {
-			t.Errorf("%q is %q", text, got)
-		}
+		rig.Is(t, second(g.OpenPseudonym("env-1", text)), false, "%q is opened", text)
 	}
-	if _, ok := g.OpenPseudonym("env-2", text); ok {
-		t.Error("it is good in another environment")
-	}
-	if _, ok := other.OpenPseudonym("env-1", text); ok {
-		t.Error("it is good at another registry")
-	}
+	rig.Is(t, second(g.OpenPseudonym("env-2", text)), false, "it is good in another environment")
+	rig.Is(t, second(other.OpenPseudonym("env-1", text)), false, "it is good at another registry")
 }

@@ -3,6 +3,7 @@ package ticket
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/test/rig"
 )
+
+// second is the second result of a call.
+func second[A, B any](_ A, b B) B { return b }
 
 // testKey makes a key whose halves have the right lengths.
 func testKey() *wire.PublicKey {
@@ -27,9 +31,7 @@ func testTicket(t testing.TB, g *Signer) (Ticket, url.Values) {
 	t.Helper()
 	want := Ticket{Role: Harness, EnvironmentID: "env-1", RegistrationID: "reg_1", Principal: "key:0123456789abcdef", Expires: time.Unix(1_800_000_000, 0)}
 	u := rig.Value(url.Parse(g.URL(&url.URL{Scheme: "wss", Host: "h:1", Path: "/base"}, want)))
-	if u.Scheme != "wss" || u.Host != "h:1" || u.Path != "/base"+RendezvousPath {
-		t.Fatalf("URL is at %s://%s%s", u.Scheme, u.Host, u.Path)
-	}
+	rig.Is(t, u.Scheme+"://"+u.Host+u.Path, "wss://h:1/base"+RendezvousPath, "where the URL is")
 	return want, u.Query()
 }
 
@@ -38,12 +40,10 @@ func TestTicket(t *testing.T) {
 	g := NewSigner(make([]byte, 32))
 	want, query := testTicket(t, g)
 	now := want.Expires.Add(-time.Second)
-	if got, rejection := g.Open(query, now); got != want || rejection != "" {
-		t.Errorf("got %+v, %q, want %+v", got, rejection, want)
-	}
-	if _, rejection := NewSigner([]byte(strings.Repeat("k", 32))).Open(query, now); rejection != RejectInvalidSignature {
-		t.Errorf("of another registry: %q", rejection)
-	}
+	got, rejection := g.Open(query, now)
+	rig.Is(t, got, want, "the ticket")
+	rig.Is(t, rejection, "", "rejection")
+	rig.Is(t, second(NewSigner([]byte(strings.Repeat("k", 32))).Open(query, now)), RejectInvalidSignature, "of another registry")
 	for name, want := range map[string]string{
 		paramRole:         RejectMissingRole,
 		paramEnvironment:  RejectMalformedQuery,
@@ -56,15 +56,11 @@ func TestTicket(t *testing.T) {
 		for change, values := range map[string][]string{"absent": nil, "empty": {""}} {
 			q := clone(query)
 			q[name] = values
-			if _, rejection := g.Open(q, now); rejection != want {
-				t.Errorf("%s %s: %q, want %q", name, change, rejection, want)
-			}
+			rig.Is(t, second(g.Open(q, now)), want, "%s %s", name, change)
 		}
 		q := clone(query)
 		q.Add(name, q.Get(name))
-		if _, rejection := g.Open(q, now); rejection != RejectMalformedQuery {
-			t.Errorf("%s twice: %q", name, rejection)
-		}
+		rig.Is(t, second(g.Open(q, now)), RejectMalformedQuery, "%s twice", name)
 	}
 	for _, tt := range []struct {
 		name, param, value, want string
@@ -87,11 +83,9 @@ func TestTicket(t *testing.T) {
 		{"more", "x", "1", RejectExtraParam, now},
 		{"expired and forged", paramRole, "environment", RejectInvalidSignature, want.Expires},
 	} {
-		q := clone(query)
-		q.Set(tt.param, tt.value)
-		if got, rejection := g.Open(q, tt.now); rejection != tt.want || got != (Ticket{}) {
-			t.Errorf("%s: %+v, %q, want %q", tt.name, got, rejection, tt.want)
-		}
+		got, rejection := g.Open(with(query, tt.param, tt.value), tt.now)
+		rig.Is(t, got, Ticket{}, "%s", tt.name)
+		rig.Is(t, rejection, tt.want, "%s", tt.name)
 	}
 }
 
@@ -106,11 +100,8 @@ func TestTicketTampering(t *testing.T) {
 	for i := range signature {
 		for bit := range 8 {
 			signature[i] ^= 1 << bit
-			q := clone(query)
-			q.Set(paramSignature, base64.RawURLEncoding.EncodeToString(signature))
-			if _, rejection := g.Open(q, now); rejection != RejectInvalidSignature {
-				t.Errorf("byte %d, bit %d: %q", i, bit, rejection)
-			}
+			q := with(query, paramSignature, base64.RawURLEncoding.EncodeToString(signature))
+			rig.Is(t, second(g.Open(q, now)), RejectInvalidSignature, "byte %d, bit %d", i, bit)
 			signature[i] ^= 1 << bit
 		}
 	}
@@ -118,37 +109,23 @@ func TestTicketTampering(t *testing.T) {
 	text := query.Get(paramSignature)
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
 		if other := text[:len(text)-1] + string(c); other != text {
-			q := clone(query)
-			q.Set(paramSignature, other)
-			if _, rejection := g.Open(q, now); rejection != RejectInvalidSignature {
-				t.Errorf("the signature ends in %c: %q", c, rejection)
-			}
+			rig.Is(t, second(g.Open(with(query, paramSignature, other), now)), RejectInvalidSignature, "the signature ends in %c", c)
 		}
 	}
 	// Line breaks, which a decoder also ignores unless it is strict.
 	for i := range len(text) + 1 {
 		for _, c := range "\r\n" {
-			q := clone(query)
-			q.Set(paramSignature, text[:i]+string(c)+text[i:])
-			if _, rejection := g.Open(q, now); rejection != RejectInvalidSignature {
-				t.Errorf("with %q at %d of the signature: %q", c, i, rejection)
-			}
+			q := with(query, paramSignature, text[:i]+string(c)+text[i:])
+			rig.Is(t, second(g.Open(q, now)), RejectInvalidSignature, "with %q at %d of the signature", c, i)
 		}
 	}
-	q := clone(query)
-	q.Set(paramEnvironment, "env-1r")
-	q.Set(paramRegistration, "eg_1")
-	if _, rejection := g.Open(q, now); rejection != RejectInvalidSignature {
-		t.Errorf("a letter moved to the next parameter: %q", rejection)
-	}
+	q := with(with(query, paramEnvironment, "env-1r"), paramRegistration, "eg_1")
+	rig.Is(t, second(g.Open(q, now)), RejectInvalidSignature, "a letter moved to the next parameter")
 	// An authorization is not a ticket, though the same registry signs both.
 	key := testKey()
 	authorization := g.Authorization(want.EnvironmentID, want.RegistrationID, key, want.Principal, want.Expires)
-	q = clone(query)
-	q.Set(paramSignature, authorization[strings.LastIndex(authorization, ".")+1:])
-	if _, rejection := g.Open(q, now); rejection != RejectInvalidSignature {
-		t.Errorf("with the MAC of an authorization: %q", rejection)
-	}
+	q = with(query, paramSignature, authorization[strings.LastIndex(authorization, ".")+1:])
+	rig.Is(t, second(g.Open(q, now)), RejectInvalidSignature, "with the MAC of an authorization")
 }
 
 func TestAuthorization(t *testing.T) {
@@ -157,29 +134,17 @@ func TestAuthorization(t *testing.T) {
 	key, expires := testKey(), time.Unix(1_800_000_000, 0)
 	now := expires.Add(-time.Second)
 	text := g.Authorization("env-1", "reg_1", key, "key:1", expires)
-	if len(text) > wire.MaxAuthorization {
-		t.Errorf("it has %d bytes", len(text))
-	}
-	if p, ok := g.OpenAuthorization(text, "env-1", "reg_1", key, now); p != "key:1" || !ok {
-		t.Errorf("got %q, %v", p, ok)
-	}
+	rig.Is(t, max(len(text), wire.MaxAuthorization), wire.MaxAuthorization, "bytes of it, at most")
+	rig.Is(t, fmt.Sprint(g.OpenAuthorization(text, "env-1", "reg_1", key, now)), fmt.Sprint("key:1", true), "the principal")
+	opens := func(text string) bool { return second(g.OpenAuthorization(text, "env-1", "reg_1", key, now)) }
 	for i := range text {
 		for _, c := range []byte{'A', 'B', '.', '1', '=', 0, 0xff, text[i] ^ 1} {
-			if c == text[i] {
-				continue
-			}
-			if _, ok := g.OpenAuthorization(text[:i]+string([]byte{c})+text[i+1:], "env-1", "reg_1", key, now); ok {
-				t.Errorf("with %q at %d it is accepted", c, i)
-			}
+			rig.Is(t, opens(text[:i]+string([]byte{c})+text[i+1:]), c == text[i], "with %q at %d it is accepted", c, i)
 		}
 		for _, c := range "\r\n =" {
-			if _, ok := g.OpenAuthorization(text[:i]+string(c)+text[i:], "env-1", "reg_1", key, now); ok {
-				t.Errorf("with another %q at %d it is accepted", c, i)
-			}
+			rig.Is(t, opens(text[:i]+string(c)+text[i:]), false, "with another %q at %d it is accepted", c, i)
 		}
-		if _, ok := g.OpenAuthorization(text[:i], "env-1", "reg_1", key, now); ok {
-			t.Errorf("cut to %d it is accepted", i)
-		}
+		rig.Is(t, opens(text[:i]), false, "cut to %d it is accepted", i)
 	}
 	otherX := *key
 	otherX.X25519 = append([]byte{key.X25519[0] ^ 1}, key.X25519[1:]...)
@@ -196,9 +161,7 @@ func TestAuthorization(t *testing.T) {
 			return g.OpenAuthorization(text+strings.Repeat("A", wire.MaxAuthorization), "env-1", "reg_1", key, now)
 		},
 	} {
-		if p, accepted := ok(); accepted || p != "" {
-			t.Errorf("%s: it is accepted", name)
-		}
+		rig.Is(t, fmt.Sprint(ok()), fmt.Sprint("", false), "%s: principal, accepted", name)
 	}
 }
 
@@ -239,6 +202,13 @@ func FuzzOpenAuthorization(f *testing.F) {
 			t.Errorf("%q is accepted", text)
 		}
 	})
+}
+
+// with returns a query that has another value.
+func with(q url.Values, name, value string) url.Values {
+	q = clone(q)
+	q.Set(name, value)
+	return q
 }
 
 func clone(q url.Values) url.Values {

@@ -53,17 +53,13 @@ func TestSleep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if err := Sleep(t.Context(), time.Minute); err != nil || time.Since(began) != time.Minute {
-			t.Errorf("got %v after %v, want nil after 1m", err, time.Since(began))
-		}
+		rig.Check(t, Sleep(t.Context(), time.Minute))
+		rig.Is(t, time.Since(began), time.Minute, "it has slept")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
-		if err := Sleep(ctx, time.Minute); err == nil || time.Since(began) != time.Second {
-			t.Errorf("got %v after %v, want an error after 1s", err, time.Since(began))
-		}
-		if err := Sleep(ctx, -time.Second); err == nil {
-			t.Error("sleeping no time with a context that has ended: got nil")
-		}
+		rig.Is(t, Sleep(ctx, time.Minute), context.DeadlineExceeded, "Sleep")
+		rig.Is(t, time.Since(began), time.Second, "it has slept")
+		rig.Is(t, Sleep(ctx, -time.Second), context.DeadlineExceeded, "sleeping no time with a context that has ended")
 	})
 }

@@ -99,10 +99,7 @@ func (f *fake) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	rig.Must(t, err)
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-Websocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(sum[:]))
@@ -111,16 +108,7 @@ func (f *fake) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	f.events <- e
 }
 
-func (f *fake) next(t *testing.T) event {
-	t.Helper()
-	select {
-	case e := <-f.events:
-		return e
-	case <-time.After(patience):
-		t.Fatal("the link asks for nothing more")
-		return event{}
-	}
-}
+func (f *fake) next(t *testing.T) event { t.Helper(); return within(t, "another request", f.events) }
 
 // text sends a message of one frame.
 func (e event) text(t *testing.T, message string) {
@@ -148,8 +136,7 @@ func signing(t *testing.T) auth.RequestSigner {
 // start runs a link whose connections are read to their ends.
 func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Link, ended <-chan error, stop context.CancelFunc) {
 	t.Helper()
-	r, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: f.URL + "/base", EnvironmentID: "env-1", Tokens: tokens})
-	rig.Must(t, err)
+	r := rig.Value(relay.NewRegistry(relay.RegistryConfig{BaseURL: f.URL + "/base", EnvironmentID: "env-1", Tokens: tokens}))
 	l = NewLink(LinkConfig{Registry: r, Patient: patient})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -166,10 +153,7 @@ func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Lin
 				return
 			}
 			go func() {
-				for {
-					if _, err := c.Read(); err != nil {
-						return
-					}
+				for rig.Err(c.Read()) == nil {
 				}
 			}()
 		}
@@ -183,12 +167,18 @@ func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Lin
 
 func result(t *testing.T, ended <-chan error) error {
 	t.Helper()
+	return within(t, "the end of Run", ended)
+}
+
+// within returns what comes, which has to be soon.
+func within[V any](t *testing.T, what string, from <-chan V) V {
+	t.Helper()
 	select {
-	case err := <-ended:
-		return err
+	case v := <-from:
+		return v
 	case <-time.After(patience):
-		t.Fatal("Run goes on")
-		return nil
+		t.Fatalf("%s does not come", what)
+		panic("unreachable")
 	}
 }
 
@@ -210,17 +200,13 @@ func TestRequests(t *testing.T) {
 		{get, []string{"Authorization", "Connection", "Sec-Websocket-Key", "Sec-Websocket-Version", "Upgrade", "X-Amz-Date", "X-Amz-Security-Token"}},
 	} {
 		e := f.next(t)
-		if e.String() != want.text {
-			t.Errorf("got %s, want %s", e, want.text)
-		}
+		rig.Is(t, e.String(), want.text, "the next request")
 		var names []string
 		for name := range e.request.Header {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, want.headers) {
-			t.Errorf("%s has the headers %v, want %v", e, names, want.headers)
-		}
+		rig.Same(t, fmt.Sprintf("%s has the headers", e), want.headers, names)
 		verify(t, e)
 	}
 	stop()
@@ -233,8 +219,14 @@ func verify(t *testing.T, e event) {
 	if err == nil {
 		err = claim.Verify(t.Context(), e.request, []byte(e.body), "secret", time.Now())
 	}
-	if err != nil {
-		t.Errorf("%s: %v", e, err)
+	rig.Is(t, err, nil, "%s", e)
+}
+
+// says checks the text of an error, which tells no secret.
+func says(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "SECRET") {
+		t.Errorf("got %v, want %s", err, text)
 	}
 }
 
@@ -270,13 +262,9 @@ func TestRegistrationIsRefused(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, tt.answer, 101)
 			_, ended, _ := start(t, f, signing(t), false)
-			err := result(t, ended)
-			if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "SECRET") {
-				t.Errorf("got %v, want %s", err, tt.says)
-			}
-			if got := f.next(t).String(); got != post || len(f.events) > 0 {
-				t.Errorf("got %s and %d more requests", got, len(f.events))
-			}
+			says(t, result(t, ended), tt.says)
+			rig.Is(t, f.next(t).String(), post, "the request")
+			rig.Is(t, len(f.events), 0, "more requests")
 		})
 	}
 }
@@ -288,9 +276,7 @@ func TestPatient(t *testing.T) {
 	_, ended, stop := start(t, f, auth.Bearer("token"), true)
 	for range 2 {
 		e := f.next(t)
-		if got := e.request.Header.Get("Authorization"); e.String() != post || got != "Bearer token" {
-			t.Errorf("got %s with %q", e, got)
-		}
+		rig.Is(t, e.request.Header.Get("Authorization")+" "+e.String(), "Bearer token "+post, "the next request")
 	}
 	stop()
 	rig.Must(t, result(t, ended))
@@ -305,9 +291,7 @@ func TestUpgradeIsRefused(t *testing.T) {
 			_, ended, stop := start(t, f, signing(t), false)
 			for _, want := range []string{post, get, get} {
 				e := f.next(t)
-				if e.String() != want {
-					t.Errorf("got %s, want %s", e, want)
-				}
+				rig.Is(t, e.String(), want, "the next request")
 				verify(t, e)
 			}
 			stop()
@@ -319,10 +303,8 @@ func TestUpgradeIsRefused(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, good, status)
 			_, ended, _ := start(t, f, signing(t), false)
-			err := result(t, ended)
-			if refused, ok := errors.AsType[*socket.RefusedError](err); !ok || refused.Status != status {
-				t.Errorf("got %v", err)
-			}
+			refused, _ := errors.AsType[*socket.RefusedError](result(t, ended))
+			rig.Is(t, refused.Status, status, "the status")
 		})
 	}
 }
@@ -338,9 +320,7 @@ func TestConflict(t *testing.T) {
 		f := newFake(t, answer, 409, 101)
 		_, ended, stop := start(t, f, signing(t), false)
 		for _, want := range []string{post, get, again, get} {
-			if e := f.next(t); e.String() != want {
-				t.Errorf("got %s, want %s", e, want)
-			}
+			rig.Is(t, f.next(t).String(), want, "the next request")
 		}
 		stop()
 		rig.Must(t, result(t, ended))
@@ -352,24 +332,19 @@ func TestOneWebsocket(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, good, 101)
 	l, ended, stop := start(t, f, signing(t), false)
-	if e := f.next(t); e.String() != post {
-		t.Fatalf("got %s", e)
-	}
+	rig.Is(t, f.next(t).String(), post, "the next request")
 	for range 3 {
 		e := f.next(t)
 		e.text(t, "{}")
-		if n := l.Open(); n > 1 {
-			t.Errorf("%d websockets are open", n)
-		}
+		rig.Is(t, max(l.Open(), 1), 1, "websockets that are open, at most")
 		e.conn.Close()
 	}
 	last := f.next(t)
 	stop()
 	rig.Must(t, result(t, ended))
 	last.ended(t)
-	if l.Open() != 0 || l.Opened() < 3 {
-		t.Errorf("%d websockets are open, %d were", l.Open(), l.Opened())
-	}
+	rig.Is(t, l.Open(), 0, "websockets that are open")
+	rig.Is(t, min(l.Opened(), 3), 3, "websockets that were open, at least")
 }
 
 // TestSeveralWebsockets: where the registry takes two, the second is opened when a harness has
@@ -378,16 +353,12 @@ func TestSeveralWebsockets(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, several, 101)
 	_, ended, stop := start(t, f, signing(t), false)
-	if e := f.next(t); e.String() != post {
-		t.Fatalf("got %s", e)
-	}
+	rig.Is(t, f.next(t).String(), post, "the next request")
 	first := f.next(t)
 	first.text(t, "{}")
 	second := f.next(t)
 	second.text(t, "{}")
-	if len(f.events) > 0 {
-		t.Error("a third websocket is opened")
-	}
+	rig.Is(t, len(f.events), 0, "requests after the second")
 	first.conn.Close()
 	third := f.next(t)
 	stop()
@@ -405,17 +376,11 @@ func TestNobodyListens(t *testing.T) {
 	f := newFake(t, strings.Replace(good, "URL", "ws://"+gone.Addr().String()+"/SECRET?SECRET", 1))
 	l, ended, stop := start(t, f, signing(t), false)
 	f.next(t)
-	if got := l.Unready(); got == "" {
-		t.Error("the link is ready")
-	}
+	rig.Is(t, l.Unready() == "", false, "the link is ready")
 	p := &endpoint{url: &url.URL{Scheme: "ws", Host: gone.Addr().String(), Path: "/SECRET", RawQuery: "SECRET"}}
 	_, err = open(t.Context(), l.cfg.Registry, p, nil, nil)
-	if err == nil || strings.Contains(err.Error(), "SECRET") {
-		t.Errorf("got %v", err)
-	}
-	if now, err := l.overcome(t.Context(), p, err); now != p || err != nil {
-		t.Errorf("got %v", err)
-	}
+	says(t, err, "")
+	rig.Is(t, rig.Value(l.overcome(t.Context(), p, err)), p, "the endpoint after it")
 	stop()
 	rig.Must(t, result(t, ended))
 }

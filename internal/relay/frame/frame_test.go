@@ -52,14 +52,10 @@ func readVectors(t testing.TB) map[string][]byte {
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors := readVectors(t)
-	if len(vectors) != len(vectorFrames) {
-		t.Errorf("there are %d vectors, not %d", len(vectors), len(vectorFrames))
-	}
+	rig.Is(t, len(vectors), len(vectorFrames), "vectors")
 	for name, message := range vectors {
 		want, ok := vectorFrames[name]
-		if !ok {
-			t.Errorf("nobody knows what the vector %q means", name)
-		}
+		rig.Is(t, ok, true, "the vector %q is known", name)
 		want.StreamID = []byte("stream-1")
 		got := Frame{Ack: 1, Body: Reset, Reason: []byte("from before")}
 		if err := Decode(message, &got); err != nil {
@@ -234,9 +230,7 @@ func TestAcknowledges(t *testing.T) {
 		{Frame{Body: Data, AckBits: 1}, true},
 		{Frame{Body: Resume, Ack: 3}, true},
 	} {
-		if got := tt.frame.Acknowledges(); got != tt.want {
-			t.Errorf("%+v acknowledges: %t, want %t", tt.frame, got, tt.want)
-		}
+		rig.Is(t, tt.frame.Acknowledges(), tt.want, "%+v acknowledges", tt.frame)
 	}
 }
 
@@ -250,18 +244,14 @@ func TestDataHeader(t *testing.T) {
 			payload := make([]byte, size)
 			h := DataHeader{StreamID: id, Ack: n, AckBits: n, Seq: n, PayloadSize: size}
 			header := h.Append(nil)
-			if len(header) > len(id)+MaxDataHeader {
-				t.Errorf("the header of %d bytes, numbers %d, is %d bytes", size, n, len(header))
-			}
+			rig.Is(t, min(len(header), len(id)+MaxDataHeader), len(header), "bytes of the header of %d, numbers %d", size, n)
 			f := Frame{StreamID: id, Ack: n, AckBits: n, Body: Data, Seq: n, Payload: payload}
-			if got := f.Append([]byte("before")); !bytes.Equal(got, append(append([]byte("before"), header...), payload...)) {
-				t.Errorf("Append of %d bytes, numbers %d, differs", size, n)
-			}
+			all := append(header, payload...)
+			got := string(f.Append([]byte("before")))
+			rig.Is(t, got == "before"+string(all), true, "Append makes the same of %d bytes, numbers %d", size, n)
 			var back Frame
-			rig.Must(t, Decode(append(header, payload...), &back))
-			if !same(&f, &back) {
-				t.Errorf("%d bytes, numbers %d, come back as another frame", size, n)
-			}
+			rig.Must(t, Decode(all, &back))
+			rig.Is(t, same(&f, &back), true, "%d bytes, numbers %d, come back as the same frame", size, n)
 		}
 	}
 }
@@ -276,9 +266,7 @@ func TestAllocations(t *testing.T) {
 			rig.Must(t, Decode(message, &f))
 		},
 		"Decode of nonsense": func() {
-			if Decode(message[:len(message)-1], &f) == nil {
-				t.Fatal("no error")
-			}
+			rig.Is(t, Decode(message[:len(message)-1], &f) == nil, false, "a cut message is decoded")
 		},
 		"DataHeader.Append": func() {
 			h := DataHeader{StreamID: message[:36], Ack: 1 << 31, AckBits: 1 << 31, Seq: 1 << 31, PayloadSize: 61456}
@@ -286,9 +274,7 @@ func TestAllocations(t *testing.T) {
 		},
 		"Frame.Append": func() { f.Append(buf) },
 	} {
-		if n := testing.AllocsPerRun(100, do); n != 0 {
-			t.Errorf("%s allocates %v times", name, n)
-		}
+		rig.Is(t, testing.AllocsPerRun(100, do), 0, "allocations of %s", name)
 	}
 }
 

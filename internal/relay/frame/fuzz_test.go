@@ -6,11 +6,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/internal/relay/relaypb"
-	"github.com/execagent/execagent/test/rig"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // wrongType reports whether a known field of b, or of a message in b, has another
@@ -145,21 +146,15 @@ func FuzzDecode(f *testing.F) {
 		err := Decode(b, &got)
 		pb := &relaypb.RelayMessageFrame{}
 		if other := proto.Unmarshal(b, pb); other != nil {
-			if err == nil {
-				t.Errorf("%x is accepted, the generated code says %v", b, other)
-			}
+			rig.Is(t, err == nil, false, "%x is accepted, the generated code says %v", b, other)
 			return
 		}
 		want, valid := meaning(pb)
-		if wrong := wrongType(descriptor, b); (valid && !wrong) != (err == nil) {
-			t.Fatalf("%x is valid: %t, has a wrong type: %t, Decode says %v", b, valid, wrong, err)
-		}
+		rig.Is(t, err == nil, valid && !wrongType(descriptor, b), "Decode takes %x", b)
 		if err != nil {
 			return
 		}
-		if !same(&got, &want) {
-			t.Errorf("%x means\n\t%+v, want\n\t%+v", b, got, want)
-		}
+		rig.Is(t, same(&got, &want), true, "%x means\n\t%+v, want\n\t%+v", b, got, want)
 	})
 }
 
@@ -189,16 +184,10 @@ func FuzzAppend(f *testing.F) {
 		pb := message(&in)
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
 		rig.Must(t, err)
-		if !bytes.Equal(got, want) {
-			t.Errorf("%+v is encoded as\n\t%x, want\n\t%x", in, got, want)
-		}
+		rig.Is(t, bytes.Equal(got, want), true, "%+v is encoded as\n\t%x, want\n\t%x", in, got, want)
 		var back Frame
 		_, valid := meaning(pb)
-		if err := Decode(got, &back); (err == nil) != valid {
-			t.Fatalf("%+v is valid: %t, Decode says %v", in, valid, err)
-		}
-		if valid && !same(&in, &back) {
-			t.Errorf("%+v comes back as %+v", in, back)
-		}
+		rig.Is(t, Decode(got, &back) == nil, valid, "Decode takes %+v", in)
+		rig.Is(t, !valid || same(&in, &back), true, "%+v comes back as %+v", in, back)
 	})
 }

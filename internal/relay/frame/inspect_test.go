@@ -63,8 +63,6 @@ func FuzzInspect(f *testing.F) {
 		if string(got.StreamID) != want.GetStreamId() || len(got.StreamID) > MaxStreamID {
 			t.Fatalf("stream %q, want %q", got.StreamID, want.GetStreamId())
 		}
-		if (got.Body == Reset) != (want.GetReset_() != nil) {
-			t.Fatalf("body %d of %v", got.Body, &want)
-		}
+		rig.Is(t, got.Body == Reset, want.GetReset_() != nil, "body %d of %v is a reset", got.Body, &want)
 	})
 }

@@ -15,26 +15,29 @@ import (
 
 func newIdentity(t testing.TB) *Identity {
 	t.Helper()
-	id, err := NewIdentity()
-	rig.Must(t, err)
-	return id
+	return rig.Value(NewIdentity())
 }
 
 // shakeHands runs a whole handshake and returns both ends.
 func shakeHands(t testing.TB) (harness, executor *Session) {
 	t.Helper()
 	h, e := newIdentity(t), newIdentity(t)
-	p := Prologue("env-1", "reg-1", []byte("stream-1"))
-	i, m1, err := Initiate(h, e.PublicKey(), p, []byte("authorization"))
+	i, m1, err := Initiate(h, e.PublicKey(), nil, []byte("authorization"))
 	rig.Must(t, err)
+	m2, executor := respond(t, e, nil, m1)
+	harness, err = i.Finish(m2)
+	rig.Must(t, err)
+	return harness, executor
+}
+
+// respond is what an executor does with message 1.
+func respond(t testing.TB, e *Identity, p, m1 []byte) (m2 []byte, s *Session) {
+	t.Helper()
 	r, err := ReadInitiation(e, p, m1)
 	rig.Must(t, err)
-	m2, executor, err := r.Respond()
+	m2, s, err = r.Respond()
 	rig.Must(t, err)
-	if harness, err = i.Finish(m2); err != nil {
-		t.Fatal(err)
-	}
-	return harness, executor
+	return m2, s
 }
 
 // exchange sends one record each way.
@@ -46,9 +49,7 @@ func exchange(t testing.TB, a, b *Session) {
 	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
 		record, err := tt.from.Seal(nil, []byte(tt.text))
 		rig.Must(t, err)
-		if len(record) != len(tt.text)+TagSize {
-			t.Errorf("the record of %d bytes is %d bytes", len(tt.text), len(record))
-		}
+		rig.Is(t, len(record), len(tt.text)+TagSize, "bytes of the record of %d", len(tt.text))
 		got, err := tt.to.Open(record)
 		rig.Must(t, err)
 		equal(t, "plaintext", got, []byte(tt.text))
@@ -63,35 +64,26 @@ func TestHandshake(t *testing.T) {
 		h.Prepare() // the harness has prepared keys, the executor has none
 		i, m1, err := Initiate(h, e.PublicKey(), p, []byte(authorization))
 		rig.Must(t, err)
-		if len(m1) != 3568+len(authorization) {
-			t.Errorf("message 1 is %d bytes", len(m1))
-		}
+		rig.Is(t, len(m1), 3568+len(authorization), "bytes of message 1")
 		sent := bytes.Clone(m1)
 		r, err := ReadInitiation(e, p, m1)
 		rig.Must(t, err)
 		equal(t, "message 1 after it was read", m1, sent)
 		clear(m1) // what was read may be reused
 		rig.Is(t, r.Authorization, authorization, "the authorization of %d bytes arrives as", len(authorization))
-		if !r.HarnessKey.Equal(h.PublicKey()) {
-			t.Error("the harness's key arrives as another")
-		}
+		rig.Is(t, r.HarnessKey.Equal(h.PublicKey()), true, "the harness's key arrives")
 		m2, executor, err := r.Respond()
 		rig.Must(t, err)
-		if len(m2) != 3424 {
-			t.Errorf("message 2 is %d bytes", len(m2))
-		}
+		rig.Is(t, len(m2), 3424, "bytes of message 2")
 		harness, err := i.Finish(m2)
 		rig.Must(t, err)
 		exchange(t, harness, executor)
 
-		if _, _, err := r.Respond(); !errors.Is(err, errSpent) {
-			t.Errorf("responding again: %v", err)
-		}
+		_, _, err = r.Respond()
+		rig.Is(t, err, errSpent, "responding again")
 		rig.Is(t, rig.Err(i.Finish(m2)), errSpent, "finishing again")
 		for _, hs := range []*handshakeState{i.hs, r.hs} {
-			if hs.e != nil || hs.symmetricState != (symmetricState{}) {
-				t.Error("secrets are left when the handshake is over")
-			}
+			rig.Is(t, hs.e == nil && hs.symmetricState == symmetricState{}, true, "no secrets are left when the handshake is over")
 		}
 	}
 }
@@ -105,17 +97,12 @@ func TestHandshakeKeysDiffer(t *testing.T) {
 	for range 3 {
 		_, m1, err := Initiate(h, e.PublicKey(), nil, nil)
 		rig.Must(t, err)
-		r, err := ReadInitiation(e, nil, m1)
-		rig.Must(t, err)
-		m2, _, err := r.Respond()
-		rig.Must(t, err)
+		m2, _ := respond(t, e, nil, m1)
 		for _, part := range [][]byte{
 			m1[:ctSize], m1[ctSize:][:dhSize], m1[ctSize+dhSize:][:kemSize],
 			m2[:ctSize], m2[ctSize:][:ctSize+TagSize], m2[2*ctSize+TagSize:][:dhSize], m2[2*ctSize+TagSize+dhSize:][:kemSize],
 		} {
-			if seen[string(part)] {
-				t.Errorf("%d bytes of a message come a second time", len(part))
-			}
+			rig.Is(t, seen[string(part)], false, "%d bytes of a message come a second time", len(part))
 			seen[string(part)] = true
 		}
 	}
@@ -135,9 +122,8 @@ func TestTampering(t *testing.T) {
 		for n := rand.N(stride); n < len(v.Message1); n += stride {
 			m := bytes.Clone(v.Message1)
 			m[n] ^= 1 << (n % 8)
-			if r, err := ReadInitiation(id, v.Prologue, m); err == nil || r != nil {
-				t.Errorf("byte %d of message 1 may be changed", n)
-			}
+			r, err := ReadInitiation(id, v.Prologue, m)
+			rig.Is(t, err != nil && r == nil, true, "changing byte %d of message 1 is found out", n)
 		}
 	})
 	t.Run("message 2", func(t *testing.T) {
@@ -146,9 +132,8 @@ func TestTampering(t *testing.T) {
 		for n := rand.N(stride); n < len(v.Message2); n += stride {
 			m := bytes.Clone(v.Message2)
 			m[n] ^= 1 << (n % 8)
-			if s, err := harness().Finish(m); err == nil || s != nil {
-				t.Errorf("byte %d of message 2 may be changed", n)
-			}
+			s, err := harness().Finish(m)
+			rig.Is(t, err != nil && s == nil, true, "changing byte %d of message 2 is found out", n)
 		}
 		rig.Must(t, rig.Err(harness().Finish(v.Message2)))
 	})
@@ -202,21 +187,15 @@ func TestWrongLengths(t *testing.T) {
 	v := readVector(t, vectorBoth)
 	id := identityOf(v.ExecutorStatic.ephemeral(t))
 	for _, m := range lengthClasses(v.Message1, []int{ctSize, dhSize, kemSize, dhSize + TagSize, kemSize + TagSize, TagSize}) {
-		if _, err := ReadInitiation(id, v.Prologue, m); err == nil {
-			t.Errorf("message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
-		}
+		rig.Is(t, rig.Err(ReadInitiation(id, v.Prologue, m)) == nil, false, "message 1 may be %d bytes", len(m))
 		// The parts are checked too, where nobody has checked the length of the
 		// whole.
-		if _, err := newHandshakeState(id).readInitiation(v.Prologue, m); err == nil {
-			t.Errorf("the parts of message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
-		}
+		rig.Is(t, rig.Err(newHandshakeState(id).readInitiation(v.Prologue, m)) == nil, false, "the parts of message 1 may be %d bytes", len(m))
 	}
 	harness := waiting(t, v)
 	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize, kemSize, TagSize}) {
 		rig.Is(t, rig.Err(harness().Finish(m)), errMessage2, "message 2 may be %d instead of %d bytes", len(m), len(v.Message2))
-		if err := harness().hs.readResponse(m); err == nil {
-			t.Errorf("the parts of message 2 may be %d instead of %d bytes", len(m), len(v.Message2))
-		}
+		rig.Is(t, harness().hs.readResponse(m) == nil, false, "the parts of message 2 may be %d bytes", len(m))
 	}
 }
 
@@ -259,22 +238,15 @@ func TestWrongContext(t *testing.T) {
 		{"ML-KEM key", withKeys(newIdentity(t).x25519, e), p},
 		{"harness itself", h, p},
 	} {
-		if _, err := ReadInitiation(tt.id, tt.p, m1); err == nil {
-			t.Errorf("message 1 is accepted in spite of another %s", tt.name)
-		}
+		rig.Is(t, rig.Err(ReadInitiation(tt.id, tt.p, m1)) == nil, false, "message 1 is accepted in spite of another %s", tt.name)
 	}
 	rig.Must(t, rig.Err(ReadInitiation(e, p, m1)))
 
 	// The answer to another harness's message 1, or to another one of this harness's.
 	i, _, err := Initiate(h, e.PublicKey(), p, nil)
 	rig.Must(t, err)
-	r, err := ReadInitiation(e, p, m1)
-	rig.Must(t, err)
-	m2, _, err := r.Respond()
-	rig.Must(t, err)
-	if _, err := i.Finish(m2); err == nil {
-		t.Error("the answer to another message 1 is accepted")
-	}
+	m2, _ := respond(t, e, p, m1)
+	rig.Is(t, rig.Err(i.Finish(m2)) == nil, false, "the answer to another message 1 is accepted")
 }
 
 // withKeys returns an identity with one key of each origin.
@@ -303,46 +275,39 @@ func TestBadKeys(t *testing.T) {
 		"X25519 of order 4":  {X25519: lowOrder[1], MLKEM768: good.MLKEM768},
 		"X25519 not reduced": {X25519: lowOrder[2], MLKEM768: good.MLKEM768},
 	} {
-		if _, _, err := Initiate(h, key, nil, nil); err == nil {
-			t.Errorf("an executor's key with %s is accepted", name)
-		}
+		_, _, err := Initiate(h, key, nil, nil)
+		rig.Is(t, err == nil, false, "an executor's key with %s is accepted", name)
 	}
 
+	refused := func(m []byte, err error, at string) {
+		t.Helper()
+		rig.Must(t, err)
+		err = rig.Err(ReadInitiation(e, nil, m))
+		rig.Is(t, err != nil && strings.Contains(err.Error(), at), true, "%v is at %q", err, at)
+	}
 	// A harness that sends such keys and is honest otherwise.
-	for _, x25519 := range lowOrder {
+	sends := func(spoil func(e *ephemeral), at string) {
+		t.Helper()
 		hs := newHandshakeState(h)
 		hs.ephemeral = func() (*ephemeral, error) {
 			e, err := newEphemeral()
-			e.x25519Public = x25519
+			spoil(e)
 			return e, err
 		}
-		if m, err := hs.writeInitiation(good, nil, nil); err != nil {
-			t.Fatal(err)
-		} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "es: ") {
-			t.Errorf("an ephemeral key of low order is refused with %v", err)
-		}
+		m, err := hs.writeInitiation(good, nil, nil)
+		refused(m, err, at)
 	}
-	hs := newHandshakeState(h)
-	hs.ephemeral = func() (*ephemeral, error) {
-		e, err := newEphemeral()
-		e.mlkemPublic = tooLarge
-		return e, err
+	for _, x25519 := range lowOrder {
+		sends(func(e *ephemeral) { e.x25519Public = x25519 }, "es: ")
 	}
-	if m, err := hs.writeInitiation(good, nil, nil); err != nil {
-		t.Fatal(err)
-	} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: e: ") {
-		t.Errorf("an ephemeral ML-KEM key out of range is refused with %v", err)
-	}
+	sends(func(e *ephemeral) { e.mlkemPublic = tooLarge }, "message 1: e: ")
 	for name, public := range map[string]*wire.PublicKey{
 		"s: ":  {X25519: h.public.X25519, MLKEM768: tooLarge},
 		"ss: ": {X25519: lowOrder[1], MLKEM768: h.public.MLKEM768},
 	} {
 		liar := identityOf(&ephemeral{x25519: h.x25519, mlkem: h.mlkem, x25519Public: public.X25519, mlkemPublic: public.MLKEM768})
-		if _, m, err := Initiate(liar, good, nil, nil); err != nil {
-			t.Fatal(err)
-		} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: "+name) {
-			t.Errorf("a bad static key is refused with %v, not at %q", err, name)
-		}
+		_, m, err := Initiate(liar, good, nil, nil)
+		refused(m, err, "message 1: "+name)
 	}
 }
 
@@ -350,14 +315,11 @@ func TestBadAuthorization(t *testing.T) {
 	t.Parallel()
 	h, e := newIdentity(t), newIdentity(t)
 	for _, authorization := range []string{"\xff", strings.Repeat("x", wire.MaxAuthorization+1)} {
-		if _, _, err := Initiate(h, e.PublicKey(), nil, []byte(authorization)); !errors.Is(err, errAuth) {
-			t.Errorf("we send an authorization of %d bytes: %v", len(authorization), err)
-		}
+		_, _, err := Initiate(h, e.PublicKey(), nil, []byte(authorization))
+		rig.Is(t, err, errAuth, "we send an authorization of %d bytes", len(authorization))
 		m, err := newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization))
 		rig.Must(t, err)
-		if _, err := ReadInitiation(e, nil, m); err == nil {
-			t.Errorf("we take an authorization of %d bytes", len(authorization))
-		}
+		rig.Is(t, rig.Err(ReadInitiation(e, nil, m)) == nil, false, "we take an authorization of %d bytes", len(authorization))
 	}
 }
 
@@ -374,9 +336,7 @@ func FuzzReadInitiation(f *testing.F) {
 	f.Add([]byte(v.Message1))
 	f.Fuzz(func(t *testing.T, m []byte) {
 		r, err := ReadInitiation(id, v.Prologue, m)
-		if got := err == nil; got != bytes.Equal(m, v.Message1) {
-			t.Errorf("a message of %d bytes: %v", len(m), err)
-		}
+		rig.Is(t, err == nil, bytes.Equal(m, v.Message1), "a message of %d bytes is taken: %v", len(m), err)
 		rig.Is(t, r == nil, err != nil, "neither a responder nor an error, or both")
 	})
 }
@@ -393,9 +353,7 @@ func FuzzFinish(f *testing.F) {
 	harness := waiting(f, v)
 	f.Fuzz(func(t *testing.T, m []byte) {
 		s, err := harness().Finish(m)
-		if got := err == nil; got != bytes.Equal(m, v.Message2) {
-			t.Errorf("a message of %d bytes: %v", len(m), err)
-		}
+		rig.Is(t, err == nil, bytes.Equal(m, v.Message2), "a message of %d bytes is taken: %v", len(m), err)
 		rig.Is(t, s == nil, err != nil, "neither a session nor an error, or both")
 	})
 }
@@ -412,11 +370,7 @@ func BenchmarkHandshake(b *testing.B) {
 		rig.Must(b, err)
 		b.ReportAllocs()
 		for b.Loop() {
-			r, err := ReadInitiation(e, p, m1)
-			rig.Must(b, err)
-			if _, _, err := r.Respond(); err != nil {
-				b.Fatal(err)
-			}
+			respond(b, e, p, m1)
 		}
 	})
 	b.Run("executor/read", func(b *testing.B) {
@@ -453,10 +407,7 @@ func BenchmarkHandshake(b *testing.B) {
 			b.StopTimer()
 			i, m1, err := Initiate(h, e.PublicKey(), p, authorization)
 			rig.Must(b, err)
-			r, err := ReadInitiation(e, p, m1)
-			rig.Must(b, err)
-			m2, _, err := r.Respond()
-			rig.Must(b, err)
+			m2, _ := respond(b, e, p, m1)
 			b.StartTimer()
 			rig.Must(b, rig.Err(i.Finish(m2)))
 		}

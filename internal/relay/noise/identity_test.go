@@ -13,16 +13,11 @@ import (
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	a, b := newIdentity(t), newIdentity(t)
-	if a.PublicKey().Equal(b.PublicKey()) {
-		t.Error("two identities have one key")
-	}
-	text, err := json.Marshal(a.PublicKey())
-	rig.Must(t, err)
+	rig.Is(t, a.PublicKey().Equal(b.PublicKey()), false, "two identities have one key")
+	text := rig.Value(json.Marshal(a.PublicKey()))
 	var key wire.PublicKey
 	rig.Must(t, json.Unmarshal(text, &key))
-	if !key.Equal(a.PublicKey()) {
-		t.Error("the key is another after JSON")
-	}
+	rig.Is(t, key.Equal(a.PublicKey()), true, "the key is the same after JSON")
 }
 
 // TestEphemeralOnce: however many handshakes begin at once, no two get the same
@@ -37,11 +32,9 @@ func TestEphemeralOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 10 {
 				id.Prepare()
-				e, err := id.ephemeral()
+				e := rig.Value(id.ephemeral())
 				mu.Lock()
-				if err != nil || seen[e] {
-					t.Errorf("no key of its own: %v", err)
-				}
+				rig.Is(t, seen[e], false, "another one has the key")
 				seen[e] = true
 				mu.Unlock()
 			}
@@ -52,12 +45,8 @@ func TestEphemeralOnce(t *testing.T) {
 	id.Prepare()
 	spare := id.spare
 	id.Prepare()
-	if e, err := id.ephemeral(); err != nil || e != spare {
-		t.Error("a key made ahead is not used")
-	}
-	if id.spare != nil {
-		t.Error("a used key is kept")
-	}
+	rig.Is(t, rig.Value(id.ephemeral()), spare, "the key that was made ahead")
+	rig.Is(t, id.spare == nil, true, "a used key is dropped")
 }
 
 // TestEncapsulationKey: the key that was parsed last is kept, and is never given
@@ -74,9 +63,7 @@ func TestEncapsulationKey(t *testing.T) {
 		rig.Must(t, err)
 		equal(t, "key", got.Bytes(), want)
 	}
-	if _, err := id.encapsulationKey(bytes.Repeat([]byte{0xff}, kemSize)); err == nil {
-		t.Error("a key that is none is accepted")
-	}
+	rig.Is(t, rig.Err(id.encapsulationKey(bytes.Repeat([]byte{0xff}, kemSize))) == nil, false, "a key that is none is accepted")
 	again, err := id.encapsulationKey(b)
 	rig.Must(t, err)
 	same, err := id.encapsulationKey(b)

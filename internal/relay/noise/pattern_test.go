@@ -48,10 +48,7 @@ func TestPlainIK(t *testing.T) {
 		harness, executor := newIdentity(t), newIdentity(t)
 		e := make([]*ephemeral, 2)
 		for n := range e {
-			var err error
-			if e[n], err = newEphemeral(); err != nil {
-				t.Fatal(err)
-			}
+			e[n] = rig.Value(newEphemeral())
 		}
 		i, r := plainIK(harness, e[0]), plainIK(executor, e[1])
 		otherI := otherIK(t, harness, e[0], prologue, executor.public.X25519)
@@ -67,9 +64,8 @@ func TestPlainIK(t *testing.T) {
 		got, err := r.readInitiation(prologue, want)
 		rig.Must(t, err)
 		equal(t, "payload that we read", got, []byte(payload))
-		if got, _, _, err = otherR.ReadMessage(nil, m1); err != nil {
-			t.Fatal(err)
-		}
+		got, _, _, err = otherR.ReadMessage(nil, m1)
+		rig.Must(t, err)
 		equal(t, "payload that the library reads", got, []byte(payload))
 
 		m2, err := r.writeResponse()

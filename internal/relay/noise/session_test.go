@@ -69,11 +69,8 @@ func TestSessionFailure(t *testing.T) {
 		rig.Must(t, err)
 		rig.Is(t, rig.Err(rx.Open(spoil(bytes.Clone(first), bytes.Clone(second)))), ErrRecord, "%s", name)
 		rig.Is(t, rig.Err(rx.Open(bytes.Clone(first))), ErrRecord, "%s: the direction lives on", name)
-		if record, err := rx.Seal(nil, []byte("other way")); err != nil {
-			t.Errorf("%s: the other direction died: %v", name, err)
-		} else if _, err := tx.Open(record); err != nil {
-			t.Errorf("%s: the other direction died: %v", name, err)
-		}
+		record, err := rx.Seal(nil, []byte("other way"))
+		rig.Must(t, err, rig.Err(tx.Open(record)))
 	}
 }
 
@@ -107,16 +104,12 @@ func TestSessionWipe(t *testing.T) {
 	t.Parallel()
 	a, b := pairOfSessions()
 	tx, rx, failed := a.tx.state, a.rx.state, b.rx.state
-	if _, err := b.Open([]byte("no record at all")); !errors.Is(err, ErrRecord) {
-		t.Fatal(err)
-	}
+	rig.Is(t, rig.Err(b.Open([]byte("no record at all"))), ErrRecord, "a record that is none")
 	a.Wipe()
 	a.Wipe()
 	b.Wipe()
 	for n, state := range []*noise.CipherState{tx, rx, failed} {
-		if state.UnsafeKey() != [32]byte{} {
-			t.Errorf("key %d is still there", n)
-		}
+		rig.Is(t, state.UnsafeKey(), [32]byte{}, "key %d is still there", n)
 	}
 	rig.Is(t, rig.Err(a.Seal(nil, nil)), ErrSessionOver, "sealing")
 	rig.Is(t, rig.Err(a.Open(make([]byte, 20))), ErrSessionOver, "opening")

@@ -73,9 +73,7 @@ type vector struct {
 // equal fails the test if two byte strings differ.
 func equal(t testing.TB, what string, got, want []byte) {
 	t.Helper()
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s is\n\t%x, want\n\t%x", what, got, want)
-	}
+	rig.Is(t, bytes.Equal(got, want), true, "%s is\n\t%x, want\n\t%x", what, got, want)
 }
 
 const (
@@ -86,25 +84,18 @@ const (
 
 func readVector(t testing.TB, name string) *vector {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "vectors", name))
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(filepath.Join("testdata", "vectors", name)))
 	var v vector
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	if v.ProtocolName != protocolName {
-		t.Fatalf("%s is of protocol %q", name, v.ProtocolName)
-	}
+	rig.Must(t, json.Unmarshal(text, &v))
+	rig.Is(t, v.ProtocolName, protocolName, "the protocol of %s", name)
 	return &v
 }
 
 // ephemeral returns the key pair, whose public halves must be those noted.
 func (k *vectorKey) ephemeral(t testing.TB) *ephemeral {
 	t.Helper()
-	x, err := ecdh.X25519().NewPrivateKey(k.X25519Private)
-	rig.Must(t, err)
-	m, err := mlkem.NewDecapsulationKey768(k.MLKEMSeed)
-	rig.Must(t, err)
+	x := rig.Value(ecdh.X25519().NewPrivateKey(k.X25519Private))
+	m := rig.Value(mlkem.NewDecapsulationKey768(k.MLKEMSeed))
 	e := ephemeralOf(x, m)
 	equal(t, "X25519 public key", e.x25519Public, k.X25519Public)
 	equal(t, "ML-KEM public key", e.mlkemPublic, k.MLKEMPublic)
@@ -217,16 +208,12 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 	records := 0
 	for n, want := range v.Frames {
 		var f frame.Frame
-		if err := frame.Decode(want.Frame, &f); err != nil {
-			t.Fatalf("frame %d: %v", n, err)
-		}
+		rig.Must(t, frame.Decode(want.Frame, &f))
 		equal(t, "stream id", f.StreamID, []byte(v.StreamID))
 		equal(t, "frame as we encode it", f.Append(nil), want.Frame)
 		switch want.Kind {
 		case "resume":
-			if f.Body != frame.Resume || f.NextSeq != 0 {
-				t.Errorf("frame %d is no resume from the start: %+v", n, f)
-			}
+			rig.Is(t, f.Body == frame.Resume && f.NextSeq == 0, true, "frame %d is a resume from the start: %+v", n, f)
 		case "handshake":
 			message := v.Message1
 			if want.From == "executor" {
@@ -239,22 +226,16 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 			if want.From == self {
 				h := frame.DataHeader{StreamID: f.StreamID, Seq: f.Seq, PayloadSize: len(want.Plaintext) + TagSize}
 				b, err := s.Seal(h.Append(nil), want.Plaintext)
-				if err != nil {
-					t.Fatalf("frame %d: %v", n, err)
-				}
+				rig.Must(t, err)
 				equal(t, "data frame", b, want.Frame)
 				continue
 			}
 			plaintext, err := s.Open(f.Payload)
-			if err != nil {
-				t.Fatalf("frame %d: %v", n, err)
-			}
+			rig.Must(t, err)
 			equal(t, "plaintext", plaintext, want.Plaintext)
 		default:
 			t.Fatalf("frame %d is of kind %q", n, want.Kind)
 		}
 	}
-	if records == 0 {
-		t.Error("the vector has no records")
-	}
+	rig.Is(t, records == 0, false, "the vector has no records")
 }

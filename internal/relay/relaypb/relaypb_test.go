@@ -31,16 +31,13 @@ func TestGenerated(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	made, committed := read(t, filepath.Join(dir, "relay.pb.go")), read(t, "relay.pb.go")
-	if !bytes.Equal(made, committed) {
-		t.Error("relay.pb.go is out of date: run go generate")
-	}
+	rig.Same(t, "relay.pb.go is out of date: run go generate", committed, made)
 }
 
 // read returns a generated file without the lines that name versions.
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(path))
 	var out []byte
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte("// \tproto")) {

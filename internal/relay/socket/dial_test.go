@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/execagent/execagent/test/rig"
@@ -70,10 +69,18 @@ func TestRequest(t *testing.T) {
 				}
 			}
 			want := append([]string{"Connection: Upgrade", "Host: relay.test", "Sec-WebSocket-Key: KEY", "Sec-WebSocket-Version: 13", "Upgrade: websocket"}, tt.want...)
-			if !slices.Equal(got, want) {
-				t.Errorf("headers\n%q, want\n%q", got, want)
-			}
+			rig.Same(t, "headers", want, got)
 		})
+	}
+}
+
+// says checks that the text of an error has all of texts, and nothing of a URL but its host.
+func says(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "/r/") {
+			t.Errorf("got %v, want an error with %q and no secret", err, text)
+		}
 	}
 }
 
@@ -103,13 +110,9 @@ func TestRefused(t *testing.T) {
 			t.Parallel()
 			l, _ := answering(t, fmt.Sprintf("HTTP/1.1 %d Text\r\n%sContent-Length: 6\r\n\r\nsecret", tt.status, tt.header))
 			_, err := Dial(t.Context(), "ws://relay.test/r/?sig=secret", nil, Config{DialContext: l.dial})
-			refused, ok := errors.AsType[*RefusedError](err)
-			if !ok || refused.Status != tt.status || refused.Reason != tt.reason {
-				t.Fatalf("got %v, want status %d and reason %q", err, tt.status, tt.reason)
-			}
-			if !strings.Contains(err.Error(), fmt.Sprint(tt.status)) || !strings.Contains(err.Error(), tt.reason) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("text is %q", err)
-			}
+			refused, _ := errors.AsType[*RefusedError](err)
+			rig.Is(t, *refused, RefusedError{Status: tt.status, Reason: tt.reason}, "the refusal")
+			says(t, err, fmt.Sprint(tt.status), tt.reason)
 		})
 	}
 }
@@ -154,12 +157,9 @@ func TestDialErrors(t *testing.T) {
 				s.Close()
 				t.Fatal("no error")
 			}
-			if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "/r/") {
-				t.Errorf("got %q, want it to hold %q and no secret", err, tt.want)
-			}
-			if _, ok := errors.AsType[*RefusedError](err); ok {
-				t.Errorf("%v is taken for a refusal", err)
-			}
+			says(t, err, tt.want)
+			_, ok := errors.AsType[*RefusedError](err)
+			rig.Is(t, ok, false, "%v is taken for a refusal", err)
 			l.Close()
 		})
 	}
@@ -170,10 +170,7 @@ func TestDialNobody(t *testing.T) {
 	t.Parallel()
 	l := listenTCP(t)
 	l.Close()
-	_, err := Dial(t.Context(), "ws://"+l.Addr().String()+"/r/?sig=secret", nil, Config{})
-	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("got %v", err)
-	}
+	says(t, rig.Err(Dial(t.Context(), "ws://"+l.Addr().String()+"/r/?sig=secret", nil, Config{})), "refused")
 }
 
 // Opening is bounded by 10 s and by the context, at every step.
@@ -182,32 +179,27 @@ func TestDialEnds(t *testing.T) {
 	steps := []struct{ name, scheme string }{{"tcp", "ws"}, {"http", "ws"}, {"tls", "wss"}}
 	for _, tt := range steps {
 		for _, cancelled := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s %v", tt.name, cancelled), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					l := newPipeListener()
-					defer l.Close()
-					if tt.name != "tcp" {
-						go func() {
-							if conn, err := l.Accept(); err == nil {
-								_, _ = io.Copy(io.Discard, conn)
-							}
-						}()
-					}
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					errStop, want := errors.New("stopping"), context.DeadlineExceeded
-					wait := 10 * time.Second
-					if cancelled {
-						want, wait = errStop, time.Second
-						time.AfterFunc(wait, func() { cancel(errStop) })
-					}
-					start := time.Now()
-					_, err := Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})
-					if !errors.Is(err, want) || time.Since(start) != wait {
-						t.Errorf("after %v: %v", time.Since(start), err)
-					}
-				})
+			run(t, fmt.Sprintf("%s %v", tt.name, cancelled), func(t *testing.T) {
+				l := newPipeListener()
+				defer l.Close()
+				if tt.name != "tcp" {
+					go func() {
+						if conn, err := l.Accept(); err == nil {
+							_, _ = io.Copy(io.Discard, conn)
+						}
+					}()
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				errStop, want := errors.New("stopping"), context.DeadlineExceeded
+				wait := 10 * time.Second
+				if cancelled {
+					want, wait = errStop, time.Second
+					time.AfterFunc(wait, func() { cancel(errStop) })
+				}
+				start := time.Now()
+				rig.Is(t, rig.Err(Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})), want, "Dial")
+				rig.Is(t, time.Since(start), wait, "Dial has waited")
 			})
 		}
 	}
@@ -218,19 +210,14 @@ func TestTLS(t *testing.T) {
 	accepted := make(chan *Socket, 1)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := Upgrade(w, r, Config{})
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		rig.Check(t, err)
 		accepted <- s
 	}))
 	server.EnableHTTP2 = true // which cannot be upgraded
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	address := strings.Replace(server.URL, "https:", "wss:", 1) + "/?sig=secret"
-	if _, err := Dial(t.Context(), address, nil, Config{}); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("unknown certificate: %v", err)
-	}
+	says(t, rig.Err(Dial(t.Context(), address, nil, Config{})), "certificate")
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	config := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
@@ -243,19 +230,15 @@ func TestTLS(t *testing.T) {
 		for _, end := range [][2]*Socket{{client, s}, {s, client}} {
 			go func() { _ = end[0].NewLane(0).Send(sized(size)) }()
 			m, err := end[1].Read()
-			if err != nil || len(m.Bytes) != size {
-				t.Fatalf("%d bytes: %v", size, err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, len(m.Bytes), size, "bytes that were read")
 			m.Release()
 		}
 	}
-	if len(config.NextProtos) != 1 || config.ServerName != "" {
-		t.Error("the caller's configuration was changed")
-	}
+	rig.Is(t, fmt.Sprint(config.NextProtos, config.ServerName), "[h2]", "the caller's configuration")
 	client.Close()
-	if _, err := s.Read(); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("after Close: %v", err)
-	}
+	_, err = s.Read()
+	rig.Is(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), true, "after Close it is over: %v", err)
 }
 
 func TestProxy(t *testing.T) {
@@ -276,15 +259,12 @@ func TestProxy(t *testing.T) {
 			through, err := throughProxy(t.Context(), conn, &url.URL{Host: "proxy.test", User: url.UserPassword("me", "secret")}, "relay.test:443")
 			rig.Is(t, <-asked, "CONNECT relay.test:443 HTTP/1.1\r\nHost: relay.test:443\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n", "another request")
 			if tt.want == "" {
-				if err != nil || through != conn {
-					t.Fatalf("got %v", err)
-				}
+				rig.Must(t, err)
+				rig.Is(t, through, conn, "the connection through the proxy")
 				conn.Close()
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("got %v", err)
-			}
+			says(t, err, tt.want)
 			rig.Is(t, rig.Err(conn.Read(nil)), io.ErrClosedPipe, "a connection that is closed")
 		})
 	}
@@ -296,11 +276,8 @@ func TestProxyFromEnvironment(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SOCKET_TEST_PROXY") != "" {
 		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "wss://[::1]/"} {
-			u, err := url.Parse(address)
-			rig.Must(t, err)
-			if proxy, err := proxyFor(u); proxy != nil || err != nil {
-				t.Errorf("%s: proxy %v, %v", address, proxy, err)
-			}
+			u := rig.Value(url.Parse(address))
+			rig.Is(t, fmt.Sprint(proxyFor(u)), "<nil> <nil>", "%s: proxy", address)
 		}
 		_, err := Dial(t.Context(), "ws://relay.test:81/?sig=secret", nil, Config{})
 		fmt.Println("dialed:", err)
@@ -314,16 +291,13 @@ func TestProxyFromEnvironment(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	password := strings.Replace(proxy.URL, "http://", "http://me:secret@", 1)
-	program, err := os.Executable()
-	rig.Must(t, err)
+	program := rig.Value(os.Executable())
 	output, err := commandOutput(t, program, "SOCKET_TEST_PROXY=1", "HTTP_PROXY="+password, "HTTPS_PROXY="+password, "NO_PROXY=", "REQUEST_METHOD=")
 	proxy.Close()
 	if err != nil || strings.Count(output, "dialed:") != 2 || strings.Count(output, "status 418") != 2 || strings.Contains(output, "secret") {
 		t.Errorf("%v\n%s", err, output)
 	}
-	if !slices.Equal(asked, []string{"CONNECT relay.test:81", "CONNECT relay.test:443"}) {
-		t.Errorf("the proxy was asked for %q", asked)
-	}
+	rig.Same(t, "the proxy was asked for", []string{"CONNECT relay.test:81", "CONNECT relay.test:443"}, asked)
 }
 
 // commandOutput runs the test of the environment alone.

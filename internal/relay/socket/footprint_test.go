@@ -15,9 +15,7 @@ import (
 func TestIdleFootprint(t *testing.T) {
 	got := footprint(t, 300)
 	t.Logf("%.1f KiB per idle socket", got)
-	if got > 20 {
-		t.Errorf("%.1f KiB per idle socket", got)
-	}
+	rig.Is(t, max(got, 20), 20, "KiB per idle socket, at most")
 }
 
 func BenchmarkIdle(b *testing.B) {
@@ -38,8 +36,7 @@ func footprint(t testing.TB, n int) float64 {
 	var reading sync.WaitGroup
 	answer := make([]byte, 1<<10)
 	for range n {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		rig.Must(t, err)
+		conn := rig.Value(net.Dial("tcp", l.Addr().String()))
 		clients = append(clients, conn)
 		rig.Must(t, rig.Err(io.WriteString(conn, upgradeRequest)))
 		rig.Must(t, rig.Err(conn.Read(answer)))

@@ -1,7 +1,7 @@
 package socket
 
 import (
-	"errors"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -13,39 +13,31 @@ import (
 
 // An unanswered ping ends the socket after 60 s, and is the only one.
 func TestNoPong(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		start := time.Now()
 		reading := drainAll(s)
-		first, payload, err := p.frame()
-		if first != pingFrame || payload != "" || err != nil || time.Since(start) != 30*time.Second {
-			t.Errorf("after %v: frame %#x %q, %v", time.Since(start), first, payload, err)
-		}
-		if _, _, err := p.frame(); !errors.Is(err, io.EOF) {
-			t.Errorf("after the ping: %v, want the end", err)
-		}
+		rig.Is(t, fmt.Sprint(p.frame()), fmt.Sprint(pingFrame, "", nil), "the first frame")
+		rig.Is(t, time.Since(start), 30*time.Second, "it came after")
+		_, _, err := p.frame()
+		rig.Is(t, err, io.EOF, "after the ping")
 		rig.Is(t, time.Since(start), 90*time.Second, "ended after")
-		if err := <-reading; !errors.Is(err, errNoPong) || s.Err() != err {
-			t.Errorf("Read: %v, Err: %v", err, s.Err())
-		}
+		rig.Is(t, <-reading, errNoPong, "Read")
+		rig.Is(t, s.Err(), errNoPong, "Err")
 		<-s.Done()
 	})
 }
 
 // A ping every 30 s when each is answered, and none while one is open.
 func TestPings(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		start := time.Now()
 		drainAll(s)
 		ping := func(want time.Duration) {
 			t.Helper()
-			first, _, err := p.frame()
-			if first != pingFrame || err != nil || time.Since(start) != want {
-				t.Fatalf("after %v: frame %#x, %v; want a ping after %v", time.Since(start), first, err, want)
-			}
+			rig.Is(t, fmt.Sprint(p.frame()), fmt.Sprint(pingFrame, "", nil), "the next frame")
+			rig.Is(t, time.Since(start), want, "it came after")
 		}
 		ping(30 * time.Second)
 		time.Sleep(29 * time.Second)
@@ -61,8 +53,7 @@ func TestPings(t *testing.T) {
 
 // Both ends keep each other up, idle or busy, for as long as they like.
 func TestHeartbeats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		drainAll(client)
 		drainAll(server)
@@ -72,16 +63,13 @@ func TestHeartbeats(t *testing.T) {
 			rig.Must(t, lane.Send(sized(recordSize)))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if client.Err() != nil || server.Err() != nil {
-			t.Errorf("client: %v, server: %v", client.Err(), server.Err())
-		}
+		rig.Check(t, client.Err(), server.Err())
 	})
 }
 
 // An answer counts even if it lies unread because our own reader is held up.
 func TestHeldReader(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		go func() {
 			if first, _, err := p.frame(); first == pingFrame && err == nil {
@@ -93,9 +81,7 @@ func TestHeldReader(t *testing.T) {
 		rig.Must(t, s.Err())
 		reading := drainAll(s)
 		synctest.Wait()
-		if !s.beat.asked.IsZero() {
-			t.Error("the pong was not seen")
-		}
+		rig.Is(t, s.beat.asked.IsZero(), true, "the pong was seen")
 		s.Close()
 		<-reading
 	})
@@ -103,8 +89,7 @@ func TestHeldReader(t *testing.T) {
 
 // A peer that takes nothing ends the socket after 60 s.
 func TestStuckWrite(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		_, s := rawPipe(t, Config{})
 		start := time.Now()
 		reading := drainAll(s)
@@ -115,10 +100,8 @@ func TestStuckWrite(t *testing.T) {
 			other.TrySend(message("waits"))
 			waiting <- other.Send(message("blocks"))
 		}()
-		err := s.NewLane(0).Send(sized(100))
-		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 60*time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
+		rig.Is(t, s.NewLane(0).Send(sized(100)), os.ErrDeadlineExceeded, "Send")
+		rig.Is(t, time.Since(start), 60*time.Second, "it ended after")
 		rig.Is(t, <-waiting, os.ErrDeadlineExceeded, "a sender that waited")
 		rig.Is(t, <-reading, os.ErrDeadlineExceeded, "Read")
 	})
@@ -127,14 +110,11 @@ func TestStuckWrite(t *testing.T) {
 // Pings of the peer are answered, and a peer that sends many and reads nothing
 // makes nothing pile up.
 func TestAnswersPings(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, s := rawPipe(t, Config{})
 		drainAll(s)
 		p.send(t, pingFrame, "one")
-		if first, payload, err := p.frame(); first != pongFrame || payload != "one" || err != nil {
-			t.Errorf("got %#x %q, %v", first, payload, err)
-		}
+		rig.Is(t, fmt.Sprint(p.frame()), fmt.Sprint(pongFrame, "one", nil), "the answer to the first ping")
 		for range 1000 {
 			p.send(t, pingFrame, "flood")
 		}
@@ -142,13 +122,10 @@ func TestAnswersPings(t *testing.T) {
 		var got []string
 		for len(got) == 0 || got[len(got)-1] != "last" {
 			first, payload, err := p.frame()
-			if first != pongFrame || err != nil {
-				t.Fatalf("got %#x, %v", first, err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, first, pongFrame, "the first byte of an answer")
 			got = append(got, payload)
 		}
-		if len(got) > 3 {
-			t.Errorf("%d pongs waited", len(got))
-		}
+		rig.Is(t, max(len(got), 3), 3, "pongs that waited, at most")
 	})
 }

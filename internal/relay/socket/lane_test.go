@@ -107,61 +107,41 @@ func TestRounds(t *testing.T) {
 			bytes += len(m.Bytes)
 			small[len(m.Bytes)]++
 		}
-		if bytes > batchSize+smallMessage {
-			t.Errorf("round %d: %d bytes of small frames", i, bytes)
-		}
-		if bytes < batchSize/2 && !flood.isEmptyLocked() {
-			t.Errorf("round %d: only %d bytes of small frames", i, bytes)
-		}
-		if i == 0 && (small[100] != 4 || r.bulk.Message == nil) {
-			t.Errorf("first round: %d of the short frames, bulk %v", small[100], r.bulk.Message != nil)
-		}
+		rig.Is(t, max(bytes, batchSize+smallMessage), batchSize+smallMessage, "round %d: bytes of small frames, at most", i)
+		rig.Is(t, bytes < batchSize/2 && !flood.isEmptyLocked(), false, "round %d: only %d bytes of small frames", i, bytes)
+		rig.Is(t, i > 0 || small[100] == 4, true, "first round: 4 of the short frames, %d", small[100])
 		if r.bulk.Message != nil {
 			bulk = append(bulk, len(r.bulk.Bytes))
 		}
-		if i < 41 && r.bulk.Message == nil {
-			t.Errorf("round %d: bulk waits", i)
-		}
+		rig.Is(t, i < 41 && r.bulk.Message == nil, false, "round %d: bulk waits", i)
 		r.release()
 	}
-	if !slices.Equal(bulk[:4], []int{recordSize, recordSize, smallMessage + 1, recordSize}) || len(bulk) != 41 {
-		t.Errorf("bulk frames of %v", bulk)
-	}
-	if small[200] != 10_000 || small[100] != 4 || small[smallMessage] != 1 {
-		t.Errorf("small frames by size: %v", small)
-	}
+	rig.Same(t, "the first bulk frames", []int{recordSize, recordSize, smallMessage + 1, recordSize}, bulk[:4])
+	rig.Is(t, len(bulk), 41, "bulk frames")
+	rig.Same(t, "small frames by size", map[int]int{200: 10_000, 100: 4, smallMessage: 1}, small)
 }
 
 // The same over a connection: what comes late and small waits for no more than
 // what is being written and one frame of bulk.
 func TestSmallFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		for i := range 8 {
 			lane := server.NewLane(1 << 20)
 			go func() { _ = lane.Send(message(fmt.Sprint(i) + strings.Repeat("b", recordSize))) }()
 			synctest.Wait()
 		}
-		if !server.NewLane(0).TrySend(message("small")) {
-			t.Fatal("TrySend on an empty lane")
-		}
+		rig.Is(t, server.NewLane(0).TrySend(message("small")), true, "TrySend on an empty lane")
 		got := texts(t, client, 9)
-		at := slices.Index(got, "small")
-		if at < 0 || at > 2 {
-			t.Errorf("the small frame came as number %d", at)
-		}
+		rig.Is(t, slices.Contains(got[:3], "small"), true, "the small frame is among the first three")
 		// Bulk lanes had their turns in the order in which they came.
 		bulk := slices.DeleteFunc(got, func(s string) bool { return s == "small" })
-		if !slices.IsSorted(bulk) {
-			t.Error("bulk lanes lost their order")
-		}
+		rig.Is(t, slices.IsSorted(bulk), true, "bulk lanes keep their order")
 	})
 }
 
 func TestLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		lane := client.NewLane(4 * (1<<10 + 60)) // a message costs a little more than the 1 KiB of its buffer
 		var held []*Message
@@ -174,16 +154,10 @@ func TestLimit(t *testing.T) {
 			return ok
 		}
 		for i := range 5 { // one in the writer's hands, four wait: the last one reaches the limit
-			if !try() {
-				t.Fatalf("TrySend %d refused", i)
-			}
+			rig.Is(t, try(), true, "TrySend %d", i)
 		}
-		if try() {
-			t.Error("TrySend beyond the limit")
-		}
-		if !client.NewLane(1).TrySend(message("other")) {
-			t.Error("another lane is refused")
-		}
+		rig.Is(t, try(), false, "TrySend beyond the limit")
+		rig.Is(t, client.NewLane(1).TrySend(message("other")), true, "TrySend on another lane")
 		blocked := make(chan error, 3)
 		for i := range 3 {
 			m := message(fmt.Sprint(i))
@@ -196,9 +170,7 @@ func TestLimit(t *testing.T) {
 		texts(t, server, 6+3)
 		synctest.Wait()
 		rig.Is(t, len(blocked), 3, "of 3 senders went on")
-		if client.NewLane(0).TrySend(sized(MaxMessage + 1)) {
-			t.Error("TrySend of too large a message")
-		}
+		rig.Is(t, client.NewLane(0).TrySend(sized(MaxMessage+1)), false, "TrySend of too large a message")
 		alone(t, held)
 	})
 }
@@ -207,16 +179,13 @@ func TestLimit(t *testing.T) {
 func alone(t *testing.T, held []*Message) {
 	t.Helper()
 	for i, m := range held {
-		if n := m.holders.Load(); n != 1 {
-			t.Errorf("message %d has %d holders, want 1", i, n)
-		}
+		rig.Is(t, m.holders.Load(), 1, "holders of message %d", i)
 		m.Release()
 	}
 }
 
 func TestLaneClose(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		lane := client.NewLane(1)
 		results := make(chan error, 4)
@@ -227,25 +196,14 @@ func TestLaneClose(t *testing.T) {
 		lane.Close()
 		synctest.Wait()
 		for range 2 {
-			if err := <-results; err != nil && err != errLaneClosed {
-				t.Error(err)
-			}
+			err := <-results
+			rig.Is(t, err == nil || err == errLaneClosed, true, "what Send says: %v", err)
 		}
-		if err := lane.Send(message("late")); err != errLaneClosed {
-			t.Errorf("Send on a closed lane: %v", err)
-		}
-		if lane.TrySend(message("late")) {
-			t.Error("TrySend on a closed lane")
-		}
-		if got := texts(t, server, 2); !slices.Equal(got, []string{"0", "1"}) {
-			t.Errorf("got %q", got)
-		}
-		if err := client.NewLane(0).TrySend(message("on")); !err {
-			t.Error("another lane is closed too")
-		}
-		if got := texts(t, server, 1); got[0] != "on" {
-			t.Errorf("got %q", got)
-		}
+		rig.Is(t, lane.Send(message("late")), errLaneClosed, "Send on a closed lane")
+		rig.Is(t, lane.TrySend(message("late")), false, "TrySend on a closed lane")
+		rig.Same(t, "what arrives", []string{"0", "1"}, texts(t, server, 2))
+		rig.Is(t, client.NewLane(0).TrySend(message("on")), true, "TrySend on another lane")
+		rig.Is(t, texts(t, server, 1)[0], "on", "what arrives")
 	})
 }
 
@@ -263,11 +221,8 @@ func TestCloseUnblocks(t *testing.T) {
 			t.Parallel()
 			closeUnblocks(t, ends(pair(t, Config{}, Config{})), func() {})
 		})
-		t.Run("pipe "+direction, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				closeUnblocks(t, ends(pipePair(t, Config{}, Config{})), synctest.Wait)
-			})
+		run(t, "pipe "+direction, func(t *testing.T) {
+			closeUnblocks(t, ends(pipePair(t, Config{}, Config{})), synctest.Wait)
 		})
 	}
 }
@@ -292,9 +247,7 @@ func closeUnblocks(t *testing.T, s *Socket, settle func()) {
 					started.Done()
 				}
 				if err := lane.Send(m); err != nil {
-					if err != net.ErrClosed {
-						t.Errorf("Send: %v", err)
-					}
+					rig.Is(t, err, net.ErrClosed, "Send")
 					return
 				}
 			}
@@ -305,26 +258,19 @@ func closeUnblocks(t *testing.T, s *Socket, settle func()) {
 	s.Close()
 	running.Wait()
 	alone(t, held)
-	if err := <-reading; err != net.ErrClosed {
-		t.Errorf("Read: %v", err)
-	}
+	rig.Is(t, <-reading, net.ErrClosed, "Read")
 	select {
 	case <-s.Done():
 	default:
 		t.Error("Done is open after Close")
 	}
 	s.Close()
-	if err := s.NewLane(0).Send(message("late")); err != net.ErrClosed {
-		t.Errorf("Send after Close: %v", err)
-	}
-	if s.NewLane(0).TrySend(message("late")) {
-		t.Error("TrySend after Close")
-	}
+	rig.Is(t, s.NewLane(0).Send(message("late")), net.ErrClosed, "Send after Close")
+	rig.Is(t, s.NewLane(0).TrySend(message("late")), false, "TrySend after Close")
 }
 
 func TestFlush(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		client, server := pipePair(t, Config{}, Config{})
 		rig.Check(t, client.Flush(t.Context()))
 		for range 3 {
@@ -348,9 +294,7 @@ func TestFlush(t *testing.T) {
 		go func() { flushed <- client.Flush(t.Context()) }()
 		synctest.Wait()
 		client.Close()
-		if err := <-flushed; err != net.ErrClosed {
-			t.Errorf("Flush of a closed socket: %v", err)
-		}
+		rig.Is(t, <-flushed, net.ErrClosed, "Flush of a closed socket")
 	})
 }
 
@@ -372,9 +316,7 @@ func TestFlushedArrives(t *testing.T) {
 	rig.Must(t, lane.Send(message("last")))
 	rig.Must(t, client.Flush(t.Context()))
 	client.Close()
-	if got := texts(t, server, 1); got[0] != "last" {
-		t.Errorf("got %q", got)
-	}
+	rig.Is(t, texts(t, server, 1)[0], "last", "what arrives")
 }
 
 // A lane that never runs empty does not grow.
@@ -391,9 +333,7 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 		l.popLocked().Release()
 	}
-	if cap(l.queue) > 8*keptQueue {
-		t.Errorf("%d slots for %d messages", cap(l.queue), len(l.queue)-l.first)
-	}
+	rig.Is(t, max(cap(l.queue), 8*keptQueue), 8*keptQueue, "slots for %d messages, at most", len(l.queue)-l.first)
 }
 
 // TestTrySendUnread: messages that the kernel does not take at once go out
@@ -413,9 +353,7 @@ func TestTrySendUnread(t *testing.T) {
 	for i := range n {
 		m, err := far.Read()
 		rig.Must(t, err)
-		if got := binary.BigEndian.Uint32(m.Bytes); got != uint32(i) || len(m.Bytes) != 1<<10 {
-			t.Fatalf("message %d is %d of %d bytes", i, got, len(m.Bytes))
-		}
+		rig.Is(t, fmt.Sprint(binary.BigEndian.Uint32(m.Bytes), len(m.Bytes)), fmt.Sprint(i, 1<<10), "number and bytes of message %d", i)
 		m.Release()
 	}
 }

@@ -1,6 +1,10 @@
 package socket
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
 
 func TestMessage(t *testing.T) {
 	t.Parallel()
@@ -10,17 +14,11 @@ func TestMessage(t *testing.T) {
 	}
 	m.Retain()
 	m.Release()
-	if m.Bytes == nil {
-		t.Error("gone while somebody holds it")
-	}
+	rig.Is(t, m.Bytes == nil, false, "it is gone while somebody holds it")
 	m.Release()
-	if m.Bytes != nil {
-		t.Error("kept when nobody holds it")
-	}
+	rig.Is(t, m.Bytes == nil, true, "it is gone when nobody holds it")
 	defer func() {
-		if recover() == nil {
-			t.Error("a release too many went unnoticed")
-		}
+		rig.Is(t, recover() == nil, false, "a release too many went unnoticed")
 	}()
 	m.Release()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
@@ -17,16 +18,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// bubble runs a test beside others, in a bubble of its own.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// run is bubble as a part of a test.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { bubble(t, test) })
+}
+
 // serve answers every request with Upgrade and returns the URL for Dial.
 func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) string {
 	t.Helper()
 	var running sync.WaitGroup
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := Upgrade(w, r, cfg)
-		if err != nil {
-			t.Errorf("Upgrade: %v", err)
-			return
-		}
+		rig.Check(t, err)
 		accepted <- s
 	})}
 	running.Go(func() { _ = server.Serve(l) })
@@ -39,17 +48,19 @@ func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) st
 
 func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	return l
+	return rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 }
 
 // pair returns both ends of a socket over TCP.
 func pair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
 	t.Helper()
+	return pairOver(t, listenTCP(t), clientConfig, serverConfig)
+}
+
+func pairOver(t testing.TB, l net.Listener, clientConfig, serverConfig Config) (client, server *Socket) {
+	t.Helper()
 	accepted := make(chan *Socket, 1)
-	url := serve(t, listenTCP(t), serverConfig, accepted)
-	client, err := Dial(t.Context(), url, nil, clientConfig)
+	client, err := Dial(t.Context(), serve(t, l, serverConfig, accepted), nil, clientConfig)
 	rig.Must(t, err)
 	server = <-accepted
 	t.Cleanup(func() {
@@ -107,17 +118,8 @@ func (pipeAddr) String() string  { return "relay.test" }
 func pipePair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
 	t.Helper()
 	l := newPipeListener()
-	accepted := make(chan *Socket, 1)
-	url := serve(t, l, serverConfig, accepted)
 	clientConfig.DialContext = l.dial
-	client, err := Dial(t.Context(), url, nil, clientConfig)
-	rig.Must(t, err)
-	server = <-accepted
-	t.Cleanup(func() {
-		client.Close()
-		server.Close()
-	})
-	return client, server
+	return pairOver(t, l, clientConfig, serverConfig)
 }
 
 // message returns a message with the text given.
@@ -151,9 +153,7 @@ func texts(t testing.TB, s *Socket, n int) []string {
 	var got []string
 	for range n {
 		m, err := s.Read()
-		if err != nil {
-			t.Fatalf("after %d messages: %v", len(got), err)
-		}
+		rig.Must(t, err)
 		got = append(got, string(m.Bytes))
 		m.Release()
 	}
@@ -173,27 +173,17 @@ func TestPair(t *testing.T) {
 			sent := make(chan error, 1)
 			go func() { sent <- lane.Send(message(text)) }()
 			m, err := tt.to.Read()
-			if err != nil {
-				t.Fatalf("%s, %d bytes: %v", tt.name, size, err)
-			}
-			if string(m.Bytes) != text {
-				t.Errorf("%s: %d bytes arrived as %d others", tt.name, size, len(m.Bytes))
-			}
+			rig.Must(t, err)
+			rig.Is(t, string(m.Bytes), text, "%s: what arrived of %d bytes", tt.name, size)
 			if 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer {
 				t.Errorf("%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
 			}
 			m.Release()
-			if err := <-sent; err != nil {
-				t.Errorf("%s, %d bytes: %v", tt.name, size, err)
-			}
+			rig.Is(t, <-sent, nil, "%s, %d bytes", tt.name, size)
 		}
-		if err := lane.Send(message(strings.Repeat("x", MaxMessage+1))); err != errTooLarge {
-			t.Errorf("%s: sending too much: %v", tt.name, err)
-		}
+		rig.Is(t, lane.Send(message(strings.Repeat("x", MaxMessage+1))), errTooLarge, "%s: sending too much", tt.name)
 	}
 	client.Close()
 	rig.Is(t, rig.Err(server.Read()), io.EOF, "server after Close of the client")
-	if err := client.Err(); err != net.ErrClosed {
-		t.Errorf("client: Err is %v", err)
-	}
+	rig.Is(t, client.Err(), net.ErrClosed, "the client's Err")
 }

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"net"
 	"testing"
 
@@ -14,35 +15,24 @@ const upgradeRequest = "GET /rendezvous/?sig=secret HTTP/1.1\r\nHost: relay.test
 // rawPeer is the client end of a WebSocket that may break every rule.
 type rawPeer struct{ *rawclient.Peer }
 
-// newRawPeer does the upgrade over conn.
-func newRawPeer(t testing.TB, conn net.Conn) *rawPeer {
-	t.Helper()
-	return &rawPeer{rawclient.Upgrade(t, conn, upgradeRequest)}
-}
-
 // rawPipe returns a raw client and the server's socket, over a pipe.
 func rawPipe(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	t.Helper()
 	l := newPipeListener()
-	accepted := make(chan *Socket, 1)
-	serve(t, l, cfg, accepted)
-	conn, err := l.dial(t.Context(), "", "")
-	rig.Must(t, err)
-	p := newRawPeer(t, conn)
-	s := <-accepted
-	t.Cleanup(func() { s.Close() })
-	return p, s
+	return raw(t, l, cfg, l.dial)
 }
 
 // rawTCP is rawPipe over TCP.
 func rawTCP(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	t.Helper()
-	l := listenTCP(t)
+	return raw(t, listenTCP(t), cfg, (&net.Dialer{}).DialContext)
+}
+
+func raw(t testing.TB, l net.Listener, cfg Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*rawPeer, *Socket) {
+	t.Helper()
 	accepted := make(chan *Socket, 1)
 	serve(t, l, cfg, accepted)
-	conn, err := net.Dial("tcp", l.Addr().String())
-	rig.Must(t, err)
-	p := newRawPeer(t, conn)
+	p := &rawPeer{rawclient.Upgrade(t, rig.Value(dial(t.Context(), "tcp", l.Addr().String())), upgradeRequest)}
 	s := <-accepted
 	t.Cleanup(func() { s.Close() })
 	return p, s

@@ -33,9 +33,8 @@ func TestText(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || len(m.Bytes) != want {
-			t.Fatalf("message %d: %v", i, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(m.Bytes), want, "bytes of message %d", i)
 		m.Release()
 	}
 	rig.Check(t, s.Err())
@@ -79,12 +78,10 @@ func TestBreaches(t *testing.T) {
 					t.Errorf("got %v, want %v", err, tt.want)
 				}
 			}
-			if err := s.Err(); err == nil || s.NewLane(0).Send(message("late")) != err {
-				t.Errorf("Err is %v", err)
-			}
-			if got, _ := io.ReadAll(p.In); len(got) > 0 {
-				t.Errorf("the peer got %q", got)
-			}
+			rig.Is(t, s.Err() == nil, false, "there is no error")
+			rig.Is(t, s.NewLane(0).Send(message("late")), s.Err(), "Send")
+			got, _ := io.ReadAll(p.In)
+			rig.Is(t, string(got), "", "what the peer got")
 		})
 	}
 }
@@ -146,9 +143,7 @@ func FuzzRead(f *testing.F) {
 			total += len(m.Bytes)
 			m.Release()
 		}
-		if total > len(script) {
-			t.Errorf("%d bytes of messages from %d", total, len(script))
-		}
+		rig.Is(t, max(total, len(script)), len(script), "bytes of messages, at most")
 		s.Close()
 	})
 }
@@ -164,13 +159,10 @@ func TestLargestBuffer(t *testing.T) {
 			p.Write(appendFrame(nil, 0x80, nil, true))
 		}()
 		m, err := s.Read()
-		if err != nil || len(m.Bytes) != size {
-			t.Fatalf("%d bytes: %v", size, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, len(m.Bytes), size, "bytes that were read")
 		// Buffers have powers of two, but for those that have grown.
-		if beyond := 2 << bits.Len(uint(size-1)); cap(m.Bytes) >= beyond {
-			t.Errorf("%d bytes are in a buffer of %d", size, cap(m.Bytes))
-		}
+		rig.Is(t, cap(m.Bytes) < 2<<bits.Len(uint(size-1)), true, "%d bytes are in a buffer of no more than it takes, %d", size, cap(m.Bytes))
 		m.Release()
 	}
 }

@@ -15,9 +15,8 @@ func TestSlow(t *testing.T) {
 	budget := NewBudget(1<<30, nil)
 	p, s := rawTCP(t, Config{Memory: budget, Large: make(chan struct{}, 1)})
 	begin := time.Now()
-	if n, _ := s.Slow(time.Now()); n != 0 {
-		t.Errorf("%d bytes without a message", n)
-	}
+	n, _ := s.Slow(time.Now())
+	rig.Is(t, n, 0, "bytes without a message")
 	lane := s.NewLane(64 << 20)
 	lane.Share(budget)
 	for range 200 { // 40 MB, more than the kernel takes
@@ -27,33 +26,19 @@ func TestSlow(t *testing.T) {
 	}
 	slow := func(least int) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		rig.Until(t, "the bytes are slow", func() bool {
 			n, since := s.Slow(time.Now().Add(-50 * time.Millisecond))
-			if n >= least && !since.Before(begin) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d bytes are slow, at least %d should be", n, least)
-			}
-		}
+			return n >= least && !since.Before(begin)
+		})
 	}
 	slow(200_000)
 	lane.Discard()
-	if n, _ := s.Slow(time.Now()); n < 200_000 || budget.Used() != n {
-		t.Errorf("%d bytes are slow, %d are held", n, budget.Used())
-	}
-	if n, _ := s.Slow(begin); n != 0 {
-		t.Errorf("%d bytes are slow since before the begin", n)
-	}
-	go func() {
-		for {
-			m, err := s.Read()
-			if err != nil {
-				return
-			}
-			m.Release()
-		}
-	}()
+	n, _ = s.Slow(time.Now())
+	rig.Is(t, min(n, 200_000), 200_000, "bytes that are slow, at least")
+	rig.Is(t, budget.Used(), n, "bytes that are held")
+	n, _ = s.Slow(begin)
+	rig.Is(t, n, 0, "bytes that are slow since before the begin")
+	drainAll(s)
 	p.Send(t, append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0}, make([]byte, 70_000)...))
 	slow(270_000)
 	s.Close()

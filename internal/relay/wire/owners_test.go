@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestStreamOwners(t *testing.T) {
@@ -14,26 +16,18 @@ func TestStreamOwners(t *testing.T) {
 		o.Set(fmt.Append(nil, "stream ", i), fmt.Sprint("owner ", i%3))
 	}
 	header := http.Header{HeaderStreamOwners: {o.Header()}}
-	if n := len(o.Header()); n > 3<<10 {
-		t.Errorf("the header has %d bytes", n)
-	}
+	rig.Is(t, max(len(o.Header()), 3<<10), 3<<10, "bytes of the header, at most")
 	got, err := ParseStreamOwners(header.Get(HeaderStreamOwners))
-	if err != nil || len(got) != 128 {
-		t.Fatalf("got %d owners, %v", len(got), err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(got), 128, "owners")
 	if !got.Known("stream 4") || !got.Is("stream 4", "owner 1") || got.Is("stream 4", "owner 2") || got.Known("stream 128") || got.Is("stream 128", "owner 2") {
 		t.Error("it does not say what was said")
 	}
 	got.Forget("stream 4")
-	if got.Known("stream 4") || !got.Known("stream 5") {
-		t.Error("another one was forgotten")
-	}
-	if none, err := ParseStreamOwners(""); none != nil || err != nil || none.Known("stream 4") {
-		t.Errorf("without a header: %v, %v", none, err)
-	}
+	rig.Is(t, fmt.Sprint(got.Known("stream 4"), got.Known("stream 5")), "false true", "streams that are known")
+	none := rig.Value(ParseStreamOwners(""))
+	rig.Is(t, none == nil && !none.Known("stream 4"), true, "nothing is known without a header: %v", none)
 	for _, bad := range []string{"A", "AAAA", strings.Repeat("A", 23), "!", strings.Repeat("A", 2*16*maxStreamOwners)} {
-		if _, err := ParseStreamOwners(bad); err == nil {
-			t.Errorf("%.40q passes", bad)
-		}
+		rig.Is(t, rig.Err(ParseStreamOwners(bad)) == nil, false, "%.40q passes", bad)
 	}
 }

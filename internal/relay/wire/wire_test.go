@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,13 +14,10 @@ import (
 func TestDecodeStrict(t *testing.T) {
 	t.Parallel()
 	key := &PublicKey{Suite: KeySuite, X25519: bytes.Repeat([]byte{1}, X25519KeySize), MLKEM768: bytes.Repeat([]byte{2}, MLKEM768KeySize)}
-	keyText, err := json.Marshal(key)
-	rig.Must(t, err)
+	keyText := rig.Value(json.Marshal(key))
 	good := `{"harness_public_key":` + string(keyText) + `,"harness_key_authorization":"a","executor_registration_id":""}`
 	change := func(old, text string) string {
-		if !strings.Contains(good, old) {
-			t.Fatalf("no %s in %s", old, good)
-		}
+		rig.Is(t, strings.Contains(good, old), true, "%s is in %s", old, good)
 		return strings.Replace(good, old, text, 1)
 	}
 	for _, tt := range []struct{ name, text, wantErr string }{
@@ -56,9 +54,7 @@ func TestDecodeStrict(t *testing.T) {
 		err := strictjson.Unmarshal([]byte(tt.text), &got)
 		switch {
 		case tt.wantErr != "":
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.wantErr)
-			}
+			rig.Is(t, strings.Contains(fmt.Sprint(err), tt.wantErr), true, "%s: %q is in %v", tt.name, tt.wantErr, err)
 		case err != nil || !got.HarnessPublicKey.Equal(key) || got.HarnessKeyAuthorization != "a" || got.ExecutorRegistrationID != "":
 			t.Errorf("%s: %+v, %v", tt.name, got, err)
 		}
@@ -69,24 +65,20 @@ func TestDecodeStrict(t *testing.T) {
 func TestPublicKeyJSON(t *testing.T) {
 	t.Parallel()
 	want := PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)}
-	text, err := json.Marshal(struct{ Key PublicKey }{want})
-	rig.Must(t, err)
+	text := rig.Value(json.Marshal(struct{ Key PublicKey }{want}))
 	var got struct{ Key PublicKey }
-	if err := json.Unmarshal(text, &got); err != nil || !got.Key.Equal(&want) {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	rig.Must(t, json.Unmarshal(text, &got))
+	rig.Is(t, got.Key.Equal(&want), true, "%+v is the same key", got)
 	for _, change := range [][2]string{{`"suite"`, `"SUITE"`}, {`"suite"`, `"suite":"x","suite"`}, {`AA=`, `AB=`}, {`AAA`, `AAA\n`}} {
-		if err := json.Unmarshal(bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1), &got); err == nil {
-			t.Errorf("%s for %s is taken", change[1], change[0])
-		}
+		err := json.Unmarshal(bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1), &got)
+		rig.Is(t, err == nil, false, "%s for %s is taken", change[1], change[0])
 	}
 }
 
 // FuzzDecodeStrict: a body that is taken means the same to a lenient decoder, be it one
 // that takes the first or the last of two members of the same name.
 func FuzzDecodeStrict(f *testing.F) {
-	key, err := json.Marshal(PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)})
-	rig.Must(f, err)
+	key := rig.Value(json.Marshal(PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)}))
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_key_authorization":"\u00e9","executor_registration_id":"r"}`)
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_public_key":{},"Harness_Key_Authorization":"a","executor_registration_id":"r"}`)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -103,12 +95,10 @@ func FuzzDecodeStrict(f *testing.F) {
 			} `json:"harness_public_key"`
 			Authorization string `json:"harness_key_authorization"`
 		}
-		if err := json.Unmarshal([]byte(text), &lenient); err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
+		rig.Must(t, json.Unmarshal([]byte(text), &lenient))
 		want := &PublicKey{Suite: lenient.Key.Suite, X25519: lenient.Key.X25519, MLKEM768: lenient.Key.MLKEM768}
-		if !got.HarnessPublicKey.Equal(want) || got.ExecutorRegistrationID != lenient.ID || got.HarnessKeyAuthorization != lenient.Authorization {
-			t.Errorf("%q is %+v and %+v", text, got, lenient)
-		}
+		rig.Is(t, got.HarnessPublicKey.Equal(want), true, "the key of %q is the same", text)
+		rig.Is(t, got.ExecutorRegistrationID, lenient.ID, "the registration of %q", text)
+		rig.Is(t, got.HarnessKeyAuthorization, lenient.Authorization, "the authorization of %q", text)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestBadHandshakes: a harness whose handshakes fail loses its websocket. After that none of its
@@ -43,25 +45,19 @@ func TestBadHandshakes(t *testing.T) {
 					}
 					fail(e, bad, stream)
 				}
-				if attempt("one too many") {
-					c.t.Fatalf("%d handshakes have failed, and still they are passed on", maxFailed)
-				}
+				rig.Is(c.t, attempt("one too many"), false, "a handshake is passed on after %d have failed", maxFailed)
 				bad.wantEnd()
 				exchange(h, e, "good", 0)
 				opened(h, e, "another", 0)
 
 				bad = last.end(strange)
-				if attempt("with a new websocket") {
-					c.t.Error("a new websocket helps")
-				}
+				rig.Is(c.t, attempt("with a new websocket"), false, "a new websocket helps")
 				bad.wantEnd()
 				opened(h, e, "and another", 0)
 
 				time.Sleep(maxFailed * failedFor) // it is not locked out for ever
 				bad = last.end(strange)
-				if !attempt("later") {
-					c.t.Error("no handshake is passed on any more")
-				}
+				rig.Is(c.t, attempt("later"), true, "a handshake is passed on later")
 			})
 		})
 	}
@@ -141,19 +137,13 @@ func TestClaimForgets(t *testing.T) {
 			want  int
 		}{{0, maxFailed}, {5*failedFor + failedFor/2, 5}, {failedFor / 2, 1}} {
 			time.Sleep(tt.after)
-			if n := fails(); n != tt.want {
-				t.Errorf("%d handshakes could fail after another %v, want %d", n, tt.after, tt.want)
-			}
+			rig.Is(t, fails(), tt.want, "handshakes that could fail after another %v", tt.after)
 		}
 		m.unclaimLocked(rt)
 		m.claimLocked("second")
-		if len(m.claims) != 2 {
-			t.Errorf("there are %d claims, want both", len(m.claims))
-		}
+		rig.Is(t, len(m.claims), 2, "claims")
 		time.Sleep(maxFailed * failedFor)
 		m.claimLocked("third")
-		if len(m.claims) != 1 {
-			t.Errorf("there are %d claims, want those two gone that hold nothing", len(m.claims))
-		}
+		rig.Is(t, len(m.claims), 1, "claims that hold something")
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSlowHarness: a harness that does not read loses its stream after a while, if the
@@ -29,9 +30,7 @@ func TestSlowHarness(t *testing.T) {
 				exchange(h, e, "quick", ack)
 				if ack == 0 {
 					e.wantReset("slow", resetTooSlow)
-					if took := time.Since(began); took < defaultPatience {
-						c.t.Errorf("the patience is %v, it took %v", defaultPatience, took)
-					}
+					rig.Is(c.t, min(time.Since(began), defaultPatience), defaultPatience, "the patience, at least")
 					exchange(h, e, "quick", ack)
 					return
 				}
@@ -83,9 +82,7 @@ func TestStuckHarness(t *testing.T) {
 				innocent := other.end(k)
 				opened(innocent, e, "innocent", 0) // behind a part of the 18 MB
 				exchange(innocent, e, "innocent", 0)
-				if n := waiting.Used(); n < laneLimit {
-					c.t.Errorf("%d bytes wait", n)
-				}
+				rig.Is(c.t, min(waiting.Used(), laneLimit), laneLimit, "bytes that wait, at least")
 				flood(300, 300+(maxLate+hopWindow)/61_000)
 				behind := e.sendFrame(data("innocent", 1, "behind all that"))
 				e.wantReset("stuck", resetTooSlow)
@@ -198,9 +195,7 @@ func TestHoldUp(t *testing.T) {
 				open()
 				e.socket.Close()
 				h.wantEnd()
-				if took := time.Since(gone); took > time.Second {
-					c.t.Errorf("the ends were told after %v", took)
-				}
+				rig.Is(c.t, max(time.Since(gone), time.Second), time.Second, "the ends were told after, at most")
 			})
 		})
 	}

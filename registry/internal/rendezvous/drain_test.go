@@ -18,30 +18,22 @@ func TestDrain(t *testing.T) {
 		e, h, plain := a.executor(), a.harness(), a.harness()
 		opened(h, e, "acknowledged", 1)
 		opened(plain, e, "plain", 0)
-		if a.Draining() {
-			c.t.Error("it drains already")
-		}
+		rig.Is(c.t, a.Draining(), false, "it drains already")
 		drained := make(chan error, 1)
 		started := time.Now()
 		go func() { drained <- a.Drain(c.t.Context()) }()
 		e.wantEnd()
-		if !a.Draining() {
-			c.t.Error("it does not drain")
-		}
+		rig.Is(c.t, a.Draining(), true, "it drains")
 		plain.wantEnd() // it has nothing to wait for
 		e = b.executor()
 		e.sendFrame(acked(resume("acknowledged"), 1))
 		h.wantEnd() // later, in its turn
-		if took := time.Since(started); took < drainTime/3 {
-			c.t.Errorf("one of three websockets was closed after %v", took)
-		}
+		rig.Is(c.t, min(time.Since(started), drainTime/3), drainTime/3, "one of three websockets was closed after, at least")
 		h = b.harness()
 		e.want(h.sendFrame(acked(resume("acknowledged"), 1)))
 		h.arrives(e, acked(data("acknowledged", 0, "to the harness"), 1))
 		exchange(h, e, "acknowledged", 1)
-		if err := <-drained; err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, <-drained)
 		rig.Must(c.t, a.Close())
 		exchange(h, e, "acknowledged", 1)
 	})
@@ -70,9 +62,7 @@ func TestDrainCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(c.t.Context())
 		stop := errors.New("no time")
 		cancel(stop)
-		if err := s.Drain(ctx); !errors.Is(err, stop) {
-			c.t.Fatalf("got %v, want %v", err, stop)
-		}
+		rig.Is(c.t, s.Drain(ctx), stop, "Drain")
 		rig.Must(c.t, s.Close())
 		e.wantEnd()
 		h.wantEnd()

@@ -52,8 +52,7 @@ func ownDisk(t *testing.T) (dir string, ok bool) {
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	rig.Must(t, err)
+	f := rig.Value(os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
 	defer f.Close()
 	for block := make([]byte, 64<<10); len(block) > 0; {
 		if _, err := f.Write(block); err != nil {
@@ -106,9 +105,7 @@ func TestDiskFull(t *testing.T) {
 		_, _, err := s.take(environmentID, storetest.Key(t))
 		return err
 	}
-	if !ready() {
-		t.Fatal("not ready before")
-	}
+	rig.Is(t, ready(), true, "ready before")
 
 	rounds := 1
 	if rig.Runs(rig.Merge) {
@@ -123,9 +120,7 @@ func TestDiskFull(t *testing.T) {
 			for n := 0; err == nil && n < 100; n++ {
 				err = register(fmt.Sprintf("new-%d", n))
 			}
-			if !errors.Is(err, store.ErrUnavailable) {
-				t.Fatalf("registering: %v", err)
-			}
+			rig.Is(t, err, store.ErrUnavailable, "registering")
 			// Ends that have a websocket notice nothing, and executors can be found.
 			exchange(h, e, "plain", 0)
 			exchange(h, e, "acknowledged", 1)
@@ -139,9 +134,7 @@ func TestDiskFull(t *testing.T) {
 			opened(h, e, "plain", 0)
 			revoked = s.end(own)
 			opened(revoked, e, "revoked", 0)
-			if ready() {
-				t.Error("it is ready")
-			}
+			rig.Is(t, ready(), false, "it is ready")
 		} else {
 			// Nobody but a command of the operator needs the disk.
 			beside, err := store.Open(ctx, store.Config{Dir: dir, Shared: true})

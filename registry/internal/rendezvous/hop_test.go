@@ -253,9 +253,7 @@ func notices(c *cluster) {
 				from += pick(rng, "", ".", ".x", fmt.Sprintf(".%d", revision), ".18446744073709551615")
 				hop.fromServer(store.Letter{About: hopExecutor + "." + c.registration.ID, From: from, Data: content()})
 			}
-			if err := sound(s, c.registration.ID); err != nil {
-				c.t.Fatalf("round %d, message %d: %v", round, n, err)
-			}
+			rig.Is(c.t, sound(s, c.registration.ID), nil, "round %d, message %d", round, n)
 		}
 	}
 }

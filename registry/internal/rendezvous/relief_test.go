@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,12 +54,8 @@ func TestMemoryShort(t *testing.T) {
 			c.t.Errorf("%d bytes were held, %d may be", most, limit)
 		}
 		e.arrives(honest, acked(data("honest", 1000, "still here"), 1))
-		if e.resets["honest"] {
-			c.t.Error("the honest stream has ended")
-		}
-		if log.count("memory is short: streams that held the most of it were ended") == 0 {
-			c.t.Error("no line says so")
-		}
+		rig.Is(c.t, e.resets["honest"], false, "the honest stream has ended")
+		rig.Is(c.t, log.count("memory is short: streams that held the most of it were ended") == 0, false, "no line says so")
 	})
 }
 
@@ -127,12 +122,8 @@ func TestReliefTurns(t *testing.T) {
 		got = append(got, fmt.Sprint(h.principal, " ", h.bytes))
 	}
 	// Before each, these hold: many 8, two 6, honest 5, many 4, two 3, many 2, many 1.
-	if want := []string{"many 4", "two 3", "honest 5", "many 2", "two 3", "many 1", "many 1"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if last := holders[len(holders)-1]; !last.since.Equal(now) {
-		t.Error("of two that hold as much the newer one ends first")
-	}
+	rig.Same(t, "what was ended", []string{"many 4", "two 3", "honest 5", "many 2", "two 3", "many 1", "many 1"}, got)
+	rig.Is(t, holders[len(holders)-1].since.Equal(now), true, "of two that hold as much the newer one ends first")
 }
 
 // TestMemoryShortOfHalves: websockets that send a part of a large message and no more take
@@ -156,9 +147,7 @@ func TestMemoryShortOfHalves(t *testing.T) {
 			e.arrives(honest, whole) // lost if it comes when nothing is left, and repeated
 		}
 		time.Sleep(2 * slowMessage)
-		if s.metrics.Relieved.Load() == 0 {
-			c.t.Error("no websocket has ended")
-		}
+		rig.Is(c.t, s.metrics.Relieved.Load() == 0, false, "no websocket has ended")
 		if held, limit := s.limits.Usage("").Waiting, int(s.limits.MaxWaiting()); held > limit+1<<20 {
 			c.t.Errorf("%d bytes are held, %d may be", held, limit)
 		}

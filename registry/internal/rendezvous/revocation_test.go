@@ -169,9 +169,7 @@ func TestRevokedPrincipalIsTold(t *testing.T) {
 					c.settles("nothing is told", func() bool { return len(e.told) == 0 })
 					c.fake.Away(false)
 				}
-				if got := <-e.told; got != of(c.harnessKey) {
-					c.t.Errorf("the executor was told of %q, want %q", got, of(c.harnessKey))
-				}
+				rig.Is(c.t, <-e.told, of(c.harnessKey), "what the executor was told of")
 				innocent = last.end(other)
 				opened(innocent, e, "new", 1) // nothing is said of the other one
 				if len(e.told) != 0 {

@@ -172,9 +172,7 @@ func TestHarnessWithoutStream(t *testing.T) {
 		opened(h, e, "stream", 0)
 		for began, without := time.Now(), s.harness(); ; without = h {
 			without.wantEnd()
-			if took := time.Since(began); took != defaultOpening {
-				c.t.Errorf("it ended after %v", took)
-			}
+			rig.Is(c.t, time.Since(began), defaultOpening, "it ended after")
 			if without == h {
 				break
 			}
@@ -214,14 +212,10 @@ func TestHarnessGone(t *testing.T) {
 		gone := time.Now()
 		h.socket.Close()
 		e.wantReset("plain", resetHarnessGone)
-		if waited := time.Since(gone); waited > time.Second {
-			c.t.Errorf("reset after %v", waited)
-		}
+		rig.Is(c.t, max(time.Since(gone), time.Second), time.Second, "reset after, at most")
 		e.sendFrame(acked(data("acknowledged", 1, "into the void"), 1))
 		e.wantReset("acknowledged", resetHarnessGone)
-		if waited := time.Since(gone); waited != s.grace {
-			c.t.Errorf("reset after %v, grace time is %v", waited, s.grace)
-		}
+		rig.Is(c.t, time.Since(gone), s.grace, "it was reset after")
 		c.settles("the routes are forgotten", func() bool { return s.metrics.Streams.Load()+other.metrics.Streams.Load() == 0 })
 	})
 }
@@ -366,9 +360,7 @@ func TestExecutorGone(t *testing.T) {
 		gone := time.Now()
 		e.socket.Close()
 		patient.wantEnd()
-		if waited := time.Since(gone); waited != places[2].grace {
-			c.t.Errorf("closed after %v, grace time is %v", waited, places[2].grace)
-		}
+		rig.Is(c.t, time.Since(gone), places[2].grace, "it was closed after")
 	})
 }
 

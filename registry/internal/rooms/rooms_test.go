@@ -60,10 +60,7 @@ func newSite(t *testing.T) *site {
 	server := httptest.NewServer(s.rooms)
 	t.Cleanup(server.Close)
 	t.Cleanup(s.rooms.Close)
-	var err error
-	if s.url, err = url.Parse("ws" + strings.TrimPrefix(server.URL, "http")); err != nil {
-		t.Fatal(err)
-	}
+	s.url = rig.Value(url.Parse("ws" + strings.TrimPrefix(server.URL, "http")))
 	reg, conflict, err := s.store.RegisterDirect(t.Context(), "e", "", s.keys[ticket.Executor], func() bool { return true }, s.rooms.HasExecutor)
 	if err != nil || conflict {
 		t.Fatal(conflict, err)
@@ -100,16 +97,6 @@ func (s *site) open(role ticket.Role) *websocket.Conn {
 	return ws
 }
 
-// until waits for what websockets that come and go bring about.
-func (s *site) until(what string, done func() bool) {
-	s.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) { // between looks
-		if time.Now().After(deadline) {
-			s.t.Fatal("it is not so that " + what)
-		}
-	}
-}
-
 func (s *site) counts() (executors, harnesses int64) {
 	return s.rooms.cfg.Metrics.Executors.Load(), s.rooms.cfg.Metrics.Harnesses.Load()
 }
@@ -136,10 +123,8 @@ func TestRefused(t *testing.T) {
 	} {
 		bad := s.ticket(tt.role)
 		tt.change(&bad)
-		if _, status, err := s.dial(bad); err == nil || status != tt.status {
-			t.Errorf("%s: %d, %v, want %d", name, status, err, tt.status)
-			continue
-		}
+		_, status, err := s.dial(bad)
+		rig.Is(t, status, tt.status, "%s: %v", name, err)
 		rig.Is(t, <-s.refused, tt.reason, "%s", name)
 	}
 }
@@ -151,7 +136,7 @@ func TestJoined(t *testing.T) {
 	s := newSite(t)
 	s.rooms.joining = patience
 	first := s.open(ticket.Executor)
-	s.until("the executor is there", func() bool { return s.rooms.HasExecutor(s.reg) })
+	rig.Until(t, "the executor is there", func() bool { return s.rooms.HasExecutor(s.reg) })
 	taken := s.open(ticket.Harness)
 	type opened struct {
 		ws  *websocket.Conn
@@ -162,7 +147,7 @@ func TestJoined(t *testing.T) {
 		ws, _, err := s.dial(s.ticket(ticket.Harness))
 		waiting <- opened{ws, err}
 	}()
-	s.until("the second harness waits", func() bool {
+	rig.Until(t, "the second harness waits", func() bool {
 		s.rooms.mu.Lock()
 		defer s.rooms.mu.Unlock()
 		return len(s.rooms.rooms[s.reg].wanting) == 1
@@ -172,15 +157,14 @@ func TestJoined(t *testing.T) {
 	rig.Must(t, got.err)
 	for _, pair := range [][2]*websocket.Conn{{first, taken}, {got.ws, second}} {
 		rig.Must(t, pair[0].WriteMessage(websocket.TextMessage, []byte("hello")))
-		if _, text, err := pair[1].ReadMessage(); err != nil || string(text) != "hello" {
-			t.Errorf("%q, %v", text, err)
-		}
+		_, text, err := pair[1].ReadMessage()
+		rig.Must(t, err)
+		rig.Is(t, string(text), "hello", "what arrives")
 		_ = pair[0].Close()
-		if _, _, err := pair[1].ReadMessage(); err == nil {
-			t.Error("the other end goes on")
-		}
+		_, _, err = pair[1].ReadMessage()
+		rig.Is(t, err == nil, false, "the other end goes on")
 	}
-	s.until("nobody is there any more", func() bool { e, h := s.counts(); return e == 0 && h == 0 && !s.rooms.HasExecutor(s.reg) })
+	rig.Until(t, "nobody is there any more", func() bool { e, h := s.counts(); return e == 0 && h == 0 && !s.rooms.HasExecutor(s.reg) })
 }
 
 // TestCrowded: an executor has as many websockets as it may, and then no more.
@@ -190,17 +174,14 @@ func TestCrowded(t *testing.T) {
 	for range Websockets {
 		s.open(ticket.Executor)
 	}
-	s.until("all are there", func() bool { e, _ := s.counts(); return e == Websockets })
+	rig.Until(t, "all are there", func() bool { e, _ := s.counts(); return e == Websockets })
 	extra, _, err := s.dial(s.ticket(ticket.Executor))
 	if err == nil {
 		_, _, err = extra.ReadMessage()
 	}
-	if err == nil {
-		t.Error("one too many is there")
-	}
-	if e, _ := s.counts(); e != Websockets {
-		t.Errorf("%d websockets", e)
-	}
+	rig.Is(t, err == nil, false, "one too many is there")
+	e, _ := s.counts()
+	rig.Is(t, e, Websockets, "websockets")
 }
 
 // TestManyWait: only so many harnesses wait for an executor, and those beyond are told at once.
@@ -212,17 +193,14 @@ func TestManyWait(t *testing.T) {
 	s.rooms.joining = patience
 	over := make(chan error, maxWanting)
 	for range maxWanting {
-		go func() {
-			_, err := s.rooms.find(ctx, "r")
-			over <- err
-		}()
+		go func() { over <- rig.Err(s.rooms.find(ctx, "r")) }()
 	}
 	waiting := func() int {
 		s.rooms.mu.Lock()
 		defer s.rooms.mu.Unlock()
 		return len(s.rooms.rooms["r"].wanting)
 	}
-	s.until("all wait", func() bool { return waiting() == maxWanting })
+	rig.Until(t, "all wait", func() bool { return waiting() == maxWanting })
 	rig.Is(t, rig.Err(s.rooms.find(ctx, "r")), errAbsent, "one too many")
 	cancel()
 	for range maxWanting {
@@ -237,13 +215,11 @@ func TestClosed(t *testing.T) {
 	s := newSite(t)
 	ws := s.open(ticket.Executor)
 	s.rooms.Close()
-	if _, _, err := ws.ReadMessage(); err == nil {
-		t.Error("a websocket is still open")
-	}
-	if e, h := s.counts(); e != 0 || h != 0 || s.rooms.HasExecutor(s.reg) {
-		t.Errorf("%d websockets of executors, %d of harnesses", e, h)
-	}
-	if _, status, err := s.dial(s.ticket(ticket.Executor)); err == nil || status != http.StatusServiceUnavailable || <-s.refused != rejectDraining {
-		t.Errorf("%d, %v", status, err)
-	}
+	_, _, err := ws.ReadMessage()
+	rig.Is(t, err == nil, false, "a websocket is still open")
+	rig.Is(t, fmt.Sprint(s.counts()), "0 0", "websockets of executors and harnesses")
+	rig.Is(t, s.rooms.HasExecutor(s.reg), false, "the executor is there")
+	_, status, err := s.dial(s.ticket(ticket.Executor))
+	rig.Is(t, status, http.StatusServiceUnavailable, "%v", err)
+	rig.Is(t, <-s.refused, rejectDraining, "the reason")
 }
