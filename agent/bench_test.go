@@ -71,12 +71,8 @@ func BenchmarkStart(b *testing.B) {
 // BenchmarkSnapshot compares starts of a shell without startup files, with the state of one that
 // defines 200 functions, and with that file itself, which also takes a tenth of a second.
 func BenchmarkSnapshot(b *testing.B) {
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		b.Skip(err)
-	}
-	home := b.TempDir()
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\nsleep 0.1\n"
-	rig.Must(b, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+	home := bashHome(b, profile)
 	for _, tt := range []struct{ name, flag, more string }{
 		{"none", "-c", ""},
 		{"restored", "-lc", `,"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}}`},

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -25,16 +27,18 @@ func (c *client) runIn(id, script, dir string, sandbox any) outcome {
 		"processId": id, "argv": []string{"/bin/sh", "-c", script}, "cwd": uri(dir),
 		"env": object{"PATH": "/usr/local/bin:/usr/bin:/bin"}, "tty": false, "arg0": nil, "sandbox": sandbox,
 	}, &started)
-	if started.SandboxType != protocol.SandboxLinuxSeccomp {
-		c.t.Errorf("sandboxType %q", started.SandboxType)
-	}
+	rig.Is(c.t, started.SandboxType, protocol.SandboxLinuxSeccomp, "sandboxType")
 	c.awaitNote("process/closed", id)
 	r := c.read(id, 0)
-	o := outcome{exit: *r.ExitCode, denied: r.SandboxDenied, layers: started.SandboxLayers}
-	for _, chunk := range r.Chunks {
-		o.output += string(chunk.Chunk)
+	return outcome{*r.ExitCode, c.output(id), r.SandboxDenied, started.SandboxLayers}
+}
+
+// wants fails unless the process has ended with a code, and printed this part.
+func (o outcome) wants(t *testing.T, what string, exit int, part string) {
+	t.Helper()
+	if o.exit != exit || !strings.Contains(o.output, part) {
+		t.Errorf("%s: exit %d, output %q; want %d and %q", what, o.exit, o.output, exit, part)
 	}
-	return o
 }
 
 // TestConfinedProcesses goes through the rows of sandbox.md 6, 9.1 and 9.2
@@ -70,14 +74,11 @@ func TestConfinedProcesses(t *testing.T) {
 		{"environment", "env | grep -v ^PWD=", b.readOnly(), 0, "PATH=/usr/local/bin:/usr/bin:/bin\n", false},
 	} {
 		o := c.runIn(tt.name, tt.script, b.repo, tt.sandbox)
-		if o.exit != tt.exit || !strings.Contains(o.output, tt.output) || o.denied != tt.denied {
-			t.Errorf("%s: exit %d, denied %t, output %q; want %d, %t, %q", tt.name, o.exit, o.denied, o.output, tt.exit, tt.denied, tt.output)
-		}
+		o.wants(t, tt.name, tt.exit, tt.output)
+		rig.Is(t, o.denied, tt.denied, "%s: denied", tt.name)
 	}
 	for _, name := range []string{".codex", ".agents", ".aws"} {
-		if _, err := os.Lstat(b.repo + "/" + name); err == nil {
-			t.Errorf("%s was left behind", name)
-		}
+		rig.Is(t, rig.Err(os.Lstat(b.repo+"/"+name)), fs.ErrNotExist, "%s, left behind", name)
 	}
 
 	layers := strings.Join(c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, " ")
@@ -93,9 +94,7 @@ func TestConfinedProcesses(t *testing.T) {
 	foreign["cwd"] = "file://host/x"
 	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),
 		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
-	if err == nil || !strings.Contains(err.Error(), "file://host/x") {
-		t.Errorf("foreign cwd: %v", err)
-	}
+	wantText(t, "a foreign cwd", err, "file://host/x")
 }
 
 // TestProvidedTool: commands find the tool apply_patch, whatever their policy lets them read, and
@@ -168,9 +167,8 @@ func TestNoHelpers(t *testing.T) {
 	for method, params := range map[string]object{
 		"fs/readFile":   {"path": uri(b.repo + "/a.txt"), "sandbox": b.readOnly()},
 		"process/start": {"processId": "p", "argv": []string{"true"}, "cwd": uri(b.repo), "env": object{}, "tty": false, "arg0": nil, "sandbox": b.readOnly()},
+		"socket/open":   {"socketId": "s", "address": "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") }), "sandbox": b.readOnly()},
 	} {
-		if err := c.call(method, params, nil); err == nil || !strings.Contains(err.Error(), "cannot confine") {
-			t.Errorf("%s: %v", method, err)
-		}
+		wantText(t, method, c.call(method, params, nil), "cannot confine")
 	}
 }

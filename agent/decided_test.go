@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -100,18 +99,12 @@ prefix_rule(["rm"], "allow")
 					done = h.Error != nil
 				}
 			}
-			if got := log.decided(); !slices.Equal(got, tt.want) {
-				t.Errorf("the log has %q, want %q", got, tt.want)
-			}
-			if text := log.String(); strings.Contains(text, secret) {
-				t.Errorf("the log has the secret:\n%s", text)
-			}
+			rig.Same(t, "the log", tt.want, log.decided())
+			rig.Is(t, strings.Contains(log.String(), secret), false, "the secret is in\n%s", log.String())
 			answer := httptest.NewRecorder()
 			set.ServeHTTP(answer, nil)
 			counted := regexp.MustCompile(`agent_commands_decided_total\{kind="(\w+)",outcome="(\w+)"\} ([1-9]\d*)\n`).FindAllStringSubmatch(answer.Body.String(), -1)
-			if len(counted) != len(tt.want) {
-				t.Errorf("counted %q", counted)
-			}
+			rig.Is(t, len(counted), len(tt.want), "counted %q", counted)
 			for i, m := range counted {
 				if want := fmt.Sprintf("kind=%s ", m[1]); !strings.HasPrefix(tt.want[i], want) || !strings.HasSuffix(tt.want[i], "="+m[2]) || m[3] != "1" {
 					t.Errorf("counted %q", m)

@@ -22,9 +22,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	}).attach("")
 	var text json.RawMessage
 	c.must("environment/info", nil, &text)
-	if strings.Contains(string(text), "secret") {
-		t.Errorf("a secret is in the answer: %s", text)
-	}
+	rig.Is(t, strings.Contains(string(text), "secret"), false, "a secret is in the answer %s", text)
 	var got map[string]any
 	rig.Must(t, json.Unmarshal(text, &got))
 	cwd, err := os.Getwd()
@@ -62,13 +60,9 @@ func TestConfigRead(t *testing.T) {
 		}
 	}
 	for _, part := range []string{`model = "m"`, "key = 2"} {
-		if !strings.Contains(layer, part) {
-			t.Errorf("the layer of %s is %q, want %q in it", home, layer, part)
-		}
+		rig.Is(t, strings.Contains(layer, part), true, "the layer of %s, %q, has %q", home, layer, part)
 	}
-	if strings.Contains(layer, "other") {
-		t.Errorf("the layer of %s is %q, with a key that was not asked for", home, layer)
-	}
+	rig.Is(t, strings.Contains(layer, "other"), false, "the layer of %s, %q, has a key that was not asked for", home, layer)
 	for _, paths := range []string{`[]`, `[[]]`} {
 		params := json.RawMessage(`{"cwd":"file:///","configPaths":` + paths + `,"requirementsPaths":[]}`)
 		wantCode(t, "configPaths "+paths, c.call("environmentConfig/read", params, nil), protocol.CodeInvalidParams)

@@ -61,9 +61,8 @@ func TestStartError(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
 		got := WireError(startError(&fs.PathError{Op: "exec", Path: "/secret", Err: errno}))
-		if got.Code != protocol.CodeInternal || got.Message != linux.ErrnoText(errno) {
-			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, linux.ErrnoText(errno))
-		}
+		rig.Is(t, got.Code, protocol.CodeInternal, "start with %v: code", errno)
+		rig.Is(t, got.Message, linux.ErrnoText(errno), "start with %v", errno)
 	}
 	own := protocol.InvalidRequest("exists")
 	rig.Is(t, WireError(startError(own)), own, "start with a protocol error")

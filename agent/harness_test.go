@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long a test waits for what must come, before it fails. The
@@ -69,9 +71,7 @@ func (r *harness) close() {
 	}
 	r.mu.Unlock()
 	r.serve.Wait()
-	if err := r.agent.Close(); err != nil {
-		r.t.Errorf("Agent.Close: %v", err)
-	}
+	rig.Check(r.t, r.agent.Close())
 }
 
 // dial opens a connection. The channel is closed when the agent is done with
@@ -135,6 +135,14 @@ func sh(id, command string) object {
 }
 
 func uri(path string) string { return protocol.FormatPathURI(path) }
+
+// wantText fails unless err has a text with this part.
+func wantText(t testing.TB, what string, err error, part string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: error %.300v, want %q in it", what, err, part)
+	}
+}
 
 // wantCode fails unless err is a wire error of that code.
 func wantCode(t testing.TB, what string, err error, code protocol.Code) {

@@ -41,9 +41,7 @@ func TestRequestBeforeInitialized(t *testing.T) {
 			rig.Must(t, err)
 			m, err := protocol.Decode(answer)
 			rig.Must(t, err)
-			if refused, want := m.Kind == protocol.KindError, m.ID == protocol.NumberID(2); refused != want {
-				t.Fatalf("answer %s", answer)
-			}
+			rig.Is(t, m.Kind == protocol.KindError, m.ID == protocol.NumberID(2), "%s is refused", answer)
 		}
 		rig.Must(t, <-sent)
 		_ = conn.Close()
@@ -70,9 +68,7 @@ func TestBodyMemory(t *testing.T) {
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()
 	small.Sent()
-	if !own.TryAcquire(3<<20) || !total.TryAcquire(8<<20) {
-		t.Error("memory was not given back")
-	}
+	rig.Is(t, own.TryAcquire(3<<20) && total.TryAcquire(8<<20), true, "all memory was given back")
 }
 
 // TestBufferedBody fetches a body of several steps of memory.
@@ -84,7 +80,5 @@ func TestBufferedBody(t *testing.T) {
 	c := newHarness(t, Config{}).attach("")
 	var got protocol.HTTPResponse
 	c.must("http/request", object{"method": "GET", "url": server.URL, "requestId": "r"}, &got)
-	if string(got.BodyBase64) != body {
-		t.Errorf("body of %d bytes, want %d", len(got.BodyBase64), len(body))
-	}
+	rig.Is(t, string(got.BodyBase64) == body, true, "the body, of which %d bytes came of %d", len(got.BodyBase64), len(body))
 }

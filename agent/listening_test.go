@@ -37,12 +37,9 @@ func TestOpenListener(t *testing.T) {
 		}
 		c := newHarness(t, cfg).attach("")
 		o := c.runIn("network", "echo ran", b.repo, network("enabled"))
-		if refused := o.exit == 101 && strings.Contains(o.output, "--ws-auth") && !strings.Contains(o.output, "ran"); refused != tt.refused {
-			t.Errorf("%v: exit %d, %q", tt.listening, o.exit, o.output)
-		}
-		if o := c.runIn("offline", "echo ran", b.repo, network("restricted")); o.exit != 0 {
-			t.Errorf("%v, without the network: exit %d, %q", tt.listening, o.exit, o.output)
-		}
+		refused := o.exit == 101 && strings.Contains(o.output, "--ws-auth") && !strings.Contains(o.output, "ran")
+		rig.Is(t, refused, tt.refused, "%v: refused, with exit %d, %q", tt.listening, o.exit, o.output)
+		c.runIn("offline", "echo ran", b.repo, network("restricted")).wants(t, "without the network", 0, "ran")
 		var started protocol.StartResult
 		c.must("process/start", object{"processId": "free", "argv": []string{"true"}, "cwd": uri("/"), "env": object{}, "tty": false, "arg0": nil}, &started)
 		rig.Is(t, c.awaitNote("process/exited", "free").exit, 0, "%v, without a sandbox: exit", tt.listening)
@@ -66,7 +63,5 @@ func TestOpenPorts(t *testing.T) {
 		{Addr: netip.MustParseAddrPort("127.0.0.1:7002")}, {Path: "/run/agent.sock"},
 	}})
 	defer a.Close()
-	if got := a.networks.OpenPorts; !slices.Equal(got, []uint16{7000}) {
-		t.Errorf("open ports %v, want 7000", got)
-	}
+	rig.Same(t, "open ports", []uint16{7000}, a.networks.OpenPorts)
 }

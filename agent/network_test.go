@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -91,9 +90,8 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 
 func wantThrough(t *testing.T, proxy *url.URL, target string, status int, refusal string) {
 	t.Helper()
-	if got, why := through(t, proxy, target); got != status || why != refusal {
-		t.Errorf("%s: %d %q, want %d %q", target, got, why, status, refusal)
-	}
+	got, why := through(t, proxy, target)
+	rig.Is(t, fmt.Sprintf("%d %s", got, why), fmt.Sprintf("%d %s", status, refusal), "%s", target)
 }
 
 // wantGone waits until nothing listens where a proxy was. A child that some other test is just
@@ -143,9 +141,8 @@ func TestNetworkAnswers(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if status, _ := through(t, proxy, destination.URL); status != tt.status {
-				t.Errorf("%s: status %d, want %d", tt.answer, status, tt.status)
-			}
+			status, _ := through(t, proxy, destination.URL)
+			rig.Is(t, status, tt.status, "%s: status", tt.answer)
 		}()
 		if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest || m.Params.ProcessID != "p" || fmt.Sprint(m.ID) != strconv.Itoa(i+1) {
 			t.Fatalf("%+v, want question %d", m, i+1)
@@ -190,9 +187,7 @@ func TestNetworkLives(t *testing.T) {
 	c := r.attach("")
 	broken := proxied("p", "")
 	broken["argv"] = []string{"/nonexistent"}
-	if err := c.call("process/start", broken, nil); err == nil {
-		t.Error("a program that does not exist was started")
-	}
+	rig.Is(t, c.call("process/start", broken, nil) != nil, true, "a program that does not exist is refused")
 
 	proxy := c.proxyOf(t, proxied("p", printProxy))
 	wantThrough(t, proxy, "http://169.254.0.1/", http.StatusForbidden, rules.ReasonNotAllowed)
@@ -207,9 +202,8 @@ func TestNetworkLives(t *testing.T) {
 	// A child that holds the output keeps the proxy.
 	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; sleep 1000 & exit`))
 	c.awaitNote(protocol.MethodProcessExited, "r")
-	if status, why := through(t, proxy, "http://a.invalid/"); status != http.StatusForbidden {
-		t.Errorf("after the exit, before the end: %d %s", status, why)
-	}
+	status, _ := through(t, proxy, "http://a.invalid/")
+	rig.Is(t, status, http.StatusForbidden, "status after the exit, before the end")
 	c.must("process/terminate", object{"processId": "r"}, nil)
 	wantGone(t, proxy)
 }
@@ -286,15 +280,11 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		maps.Copy(params, tt.change)
 		err := c.call("process/start", params, nil)
 		if tt.ok {
-			if err != nil {
-				t.Errorf("%s: %v", tt.name, err)
-			}
+			rig.Is(t, err, nil, "%s", tt.name)
 			continue
 		}
 		wantCode(t, tt.name, err, protocol.CodeInvalidRequest)
-		if err != nil && !strings.Contains(err.Error(), "--require-network-enforcement") {
-			t.Errorf("%s: %v", tt.name, err)
-		}
+		wantText(t, tt.name, err, "--require-network-enforcement")
 	}
 }
 
@@ -320,14 +310,9 @@ func TestNetworkEnforced(t *testing.T) {
 		t.Errorf("%+v, want a layer of the proxy and no advisory network", r)
 	}
 	c.awaitNote(protocol.MethodProcessClosed, "p")
-	var output strings.Builder
-	for _, chunk := range c.read("p", 0).Chunks {
-		output.Write(chunk.Chunk)
-	}
-	in := bufio.NewScanner(strings.NewReader(output.String()))
-	in.Scan()
-	if in.Text() != "HTTP/1.1 200 OK" || !strings.Contains(output.String(), "here") || !strings.HasSuffix(output.String(), "shut\n") {
-		t.Errorf("%q", output.String())
+	out := c.output("p")
+	if !strings.HasPrefix(out, "HTTP/1.1 200 OK\r\n") || !strings.Contains(out, "here") || !strings.HasSuffix(out, "shut\n") {
+		t.Errorf("%q", out)
 	}
 }
 
@@ -343,13 +328,10 @@ func TestNetworkTerminated(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if status, _ := through(t, proxy, "http://a.invalid/"); status == http.StatusOK {
-			t.Error("let through by nobody")
-		}
+		status, _ := through(t, proxy, "http://a.invalid/")
+		rig.Is(t, status == http.StatusOK, false, "let through by nobody")
 	}()
-	if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest {
-		t.Fatalf("%+v, want a question", m)
-	}
+	rig.Is(t, raw.next().Method, protocol.MethodNetworkPolicyRequest, "the client hears")
 	raw.call(7, protocol.MethodProcessTerminate, object{"processId": "p"})
 	waitFor(t, done, "a refusal")
 	for fmt.Sprint(raw.next().ID) != "7" { // before it, the verdict

@@ -40,9 +40,7 @@ func TestWritesKeepOrder(t *testing.T) {
 			}
 		}
 	}
-	if got.String() != want.String() {
-		t.Errorf("the child read its lines in another order than they were written")
-	}
+	rig.Is(t, got.String() == want.String(), true, "the child read its lines in the order in which they were written")
 }
 
 // TestReadBehindStart sends a request of every kind right after a start: all
@@ -99,9 +97,7 @@ func TestTerminatePassesBlockedWrite(t *testing.T) {
 			}
 		} else if m.ID != nil {
 			answered[m.ID] = true
-			if m.Error != nil {
-				t.Errorf("%v: %v", m.ID, m.Error)
-			}
+			rig.Is(t, m.Error, nil, "%v", m.ID)
 		}
 		return m
 	}

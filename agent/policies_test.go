@@ -48,12 +48,9 @@ func TestPoliciesAreKept(t *testing.T) {
 		t.Helper()
 		before := compiled
 		policy, err := p.of(s, compile)
-		if err != nil || policy == nil {
-			t.Fatal(policy, err)
-		}
-		if compiled-before != compiles {
-			t.Errorf("compiled %d times, want %d", compiled-before, compiles)
-		}
+		rig.Must(t, err)
+		rig.Is(t, policy != nil, true, "there is a policy")
+		rig.Is(t, compiled-before, compiles, "times compiled")
 		bytes := 0
 		for _, k := range p.kept {
 			bytes += k.bytes
@@ -114,9 +111,7 @@ func TestPoliciesAreKept(t *testing.T) {
 			t.Error(policy, err)
 		}
 	}
-	if compiled-before != 3 {
-		t.Errorf("an error twice and no policy twice: compiled %d times", compiled-before)
-	}
+	rig.Is(t, compiled-before, 3, "times compiled, for an error twice and no policy twice")
 }
 
 // TestKeptPolicyCostsNothing: to find a policy that is kept takes no memory, so it is neither
@@ -125,9 +120,7 @@ func TestKeptPolicyCostsNothing(t *testing.T) {
 	a := newHarness(t, Config{}).agent
 	s := sandboxOf(t, managed("restricted", special("root", "read")))
 	var p policies
-	if n := testing.AllocsPerRun(100, func() { _, _ = p.of(s, a.filePolicy) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
+	rig.Is(t, testing.AllocsPerRun(100, func() { _, _ = p.of(s, a.filePolicy) }), 0, "allocations")
 }
 
 func wantsCwd(err error) bool {
@@ -153,13 +146,11 @@ func TestKeptPolicySeesTheHost(t *testing.T) {
 	}
 	for range 2 {
 		show(b.repo)
-		if here, there := read(b.repo+"/a.txt"), read(b.out+"/f"); here != nil || there == nil {
-			t.Errorf("the repository is shown: %v, %v", here, there)
-		}
+		rig.Is(t, read(b.repo+"/a.txt"), nil, "a file of the repository that is shown")
+		rig.Is(t, read(b.out+"/f") != nil, true, "a file that is not shown is refused")
 		show(b.out)
-		if here, there := read(b.repo+"/a.txt"), read(b.out+"/f"); here == nil || there != nil {
-			t.Errorf("the other directory is shown: %v, %v", here, there)
-		}
+		rig.Is(t, read(b.out+"/f"), nil, "a file of the other directory that is shown")
+		rig.Is(t, read(b.repo+"/a.txt") != nil, true, "a file that is shown no longer is refused")
 	}
 }
 

@@ -51,9 +51,8 @@ func TestQuestionReplaced(t *testing.T) {
 			first, _ := c.until(protocol.MethodExecApproval)
 			current.Set(policyOf(t, tt.after, tt.change))
 			closed, _ := c.until(protocol.MethodExecApprovalClosed)
-			if closed.Params.ApprovalID != first.Params.ApprovalID || closed.Params.Reason != "policyChanged" {
-				t.Errorf("closed %+v, of %s", closed.Params, first.Params.ApprovalID)
-			}
+			rig.Is(t, closed.Params.ApprovalID, first.Params.ApprovalID, "closed is")
+			rig.Is(t, closed.Params.Reason, "policyChanged", "closed because")
 			if tt.again {
 				second := c.hears()
 				if second.Method != protocol.MethodExecApproval || second.Params.ApprovalID == first.Params.ApprovalID {
@@ -135,9 +134,8 @@ func TestQuestionAmends(t *testing.T) {
 			}
 			q := c.asks(params)
 			c.replies(q, `{"acceptWithRule":{"prefix":`+tt.prefix+`}}`)
-			if code, output, _ := c.ends(); code != 0 {
-				t.Errorf("code %d, output %q", code, output)
-			}
+			code, output, _ := c.ends()
+			rig.Is(t, code, 0, "the code, with output %q", output)
 			rig.Is(t, strings.Join(added, ";"), tt.added, "added")
 		})
 	}

@@ -20,9 +20,7 @@ func TestRetention(t *testing.T) {
 	c := r.attach("")
 	c.must("process/start", sh("p", fmt.Sprintf("head -c %d /dev/zero", written)), nil)
 	closed := c.awaitNote("process/closed", "p")
-	if c.bytes != written {
-		t.Errorf("notifications carried %d bytes, want %d", c.bytes, written)
-	}
+	rig.Is(t, c.bytes, written, "bytes of all notifications")
 	got := c.read("p", 0)
 	kept := 0
 	for i, chunk := range got.Chunks {
@@ -34,9 +32,7 @@ func TestRetention(t *testing.T) {
 	if kept > DefaultRetainBytes || kept < DefaultRetainBytes*3/4 {
 		t.Errorf("%d bytes are kept, want nearly %d", kept, DefaultRetainBytes)
 	}
-	if last := got.Chunks[len(got.Chunks)-1].Seq; last != closed.seq-2 {
-		t.Errorf("the last chunk kept is %d, want %d: two before closed", last, closed.seq-2)
-	}
+	rig.Is(t, got.Chunks[len(got.Chunks)-1].Seq, closed.seq-2, "the last chunk that is kept, two before closed")
 }
 
 // TestRetainTotal ends many processes of 1 MiB: what all of them keep stays
@@ -109,7 +105,5 @@ func TestRetainTotal(t *testing.T) {
 	if got := r.process(a.session, "0").Read(0, nil); len(got.Chunks) != 0 || !got.Closed {
 		t.Errorf("the longest-ended process still has %d chunks", len(got.Chunks))
 	}
-	if got := r.process(a.session, fmt.Sprint(processes-1)).Read(0, nil); len(got.Chunks) == 0 {
-		t.Error("the last process has lost its output")
-	}
+	rig.Is(t, len(r.process(a.session, fmt.Sprint(processes-1)).Read(0, nil).Chunks) > 0, true, "the last process has its output")
 }

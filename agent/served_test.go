@@ -2,7 +2,6 @@ package agent
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -26,25 +25,12 @@ func TestRootBecomesLink(t *testing.T) {
 	// Before: the directory itself, and a link of the user's own.
 	rig.Must(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
 	plant := "mv pkg pkg.old && ln -s " + b.out + " pkg"
-	if o := c.runIn("plant", plant, b.repo, workspace(b.repo)); o.exit != 0 {
-		t.Fatalf("exit %d, %s", o.exit, o.output)
-	}
-	if err := write(b.repo+"/pkg/planted", workspace(b.repo+"/pkg")); err == nil || !strings.Contains(err.Error(), "an earlier command could have made") {
-		t.Errorf("a file request: %v", err)
-	}
-	o := c.runIn("use", "echo x > planted", "/", workspace(b.repo+"/pkg"))
-	if o.exit != 101 || !strings.Contains(o.output, b.repo+"/pkg -> "+b.out) {
-		t.Errorf("exit %d, %s", o.exit, o.output)
-	}
-	o = c.runIn("use in place", "echo x > planted", b.repo, workspace(b.repo+"/pkg"))
-	if o.exit != 101 {
-		t.Errorf("exit %d, %s", o.exit, o.output)
-	}
-	if entries, err := os.ReadDir(b.out); err != nil || len(entries) != 1 {
-		t.Errorf("outside there is %v, %v", entries, err)
-	}
-	if o := c.runIn("own link", "echo x > "+b.root+"/home/src/new", "/", workspace(b.root+"/home/src")); o.exit != 0 {
-		t.Errorf("a link of the user's own: exit %d, %s", o.exit, o.output)
-	}
+	c.runIn("plant", plant, b.repo, workspace(b.repo)).wants(t, "plant", 0, "")
+	wantText(t, "a file request", write(b.repo+"/pkg/planted", workspace(b.repo+"/pkg")), "an earlier command could have made")
+	use := "echo x > planted"
+	c.runIn("use", use, "/", workspace(b.repo+"/pkg")).wants(t, "use", 101, b.repo+"/pkg -> "+b.out)
+	c.runIn("in place", use, b.repo, workspace(b.repo+"/pkg")).wants(t, "use in place", 101, "")
+	rig.Is(t, len(rig.Value(os.ReadDir(b.out))), 1, "entries outside")
+	c.runIn("own link", "echo x > "+b.root+"/home/src/new", "/", workspace(b.root+"/home/src")).wants(t, "a link of the user's own", 0, "")
 	rig.Check(t, write(b.root+"/home/src/newer", workspace(b.root+"/home/src")))
 }

@@ -128,9 +128,7 @@ func TestTableConfines(t *testing.T) {
 		e = ask(method, wrongPaths, others)
 		name, _, _ := strings.Cut(e.Message, ":")
 		_, takesPath := paths[name]
-		if takesPath != (takesSandbox || slices.Contains(exempt, method)) {
-			t.Errorf("%s: takes a path: %v, a sandbox: %v", method, takesPath, takesSandbox)
-		}
+		rig.Is(t, takesPath, takesSandbox || slices.Contains(exempt, method), "%s takes a path, and a sandbox", method)
 		if !takesSandbox {
 			continue
 		}
@@ -144,14 +142,10 @@ func TestTableConfines(t *testing.T) {
 				t.Errorf("%s in a sandbox that grants nothing: %v", method, &e)
 			}
 		default:
-			if e.Code != protocol.CodeNotFound {
-				t.Errorf("%s in a sandbox that grants nothing: %v, want code %d", method, &e, protocol.CodeNotFound)
-			}
+			rig.Is(t, e.Code, protocol.CodeNotFound, "%s in a sandbox that grants nothing: %v", method, &e)
 		}
 	}
-	if want := 14; confined < want {
-		t.Errorf("%d methods take a sandbox, want at least %d", confined, want)
-	}
+	rig.Is(t, confined >= 14, true, "%d methods take a sandbox, at least 14", confined)
 	entries, err := os.ReadDir(dir)
 	rig.Must(t, err)
 	if len(entries) != 1 || entries[0].Name() != "source" {

@@ -87,9 +87,8 @@ func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir, nil)
-	if r := installed(t, d, nil); len(r.Skills) != 0 || len(r.Plugins) != 0 || len(r.Warnings) != 0 {
-		t.Errorf("nothing is installed: %+v", r)
-	}
+	r := installed(t, d, nil)
+	rig.Is(t, len(r.Skills)+len(r.Plugins)+len(r.Warnings), 0, "installed is %+v", r)
 	first, _ := d.Installed(t.Context(), nil)
 	second, _ := d.Installed(t.Context(), nil)
 	rig.Is(t, &first[0], &second[0], "nothing has changed, and the answer was made again")
@@ -101,7 +100,7 @@ func TestChanges(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond) // between looks
 	}
-	r := installed(t, d, nil)
+	r = installed(t, d, nil)
 	if s := r.Skills[0]; s.Name != "a" || s.DiscoveryRoot.ID != "user-agent-skills" || s.Path.String() != "file://"+dir+"/home/.agents/skills/a/SKILL.md" {
 		t.Errorf("%+v", s)
 	}
@@ -114,18 +113,15 @@ func TestContexts(t *testing.T) {
 	writeSkill(t, dir+"/codex/skills/a", "d")
 	d := open(t, dir, nil)
 	for n := range maxContexts + 3 {
-		if r := installed(t, d, confined(n)); len(r.Skills) != 1 {
-			t.Errorf("%+v", r)
-		}
+		rig.Is(t, len(installed(t, d, confined(n)).Skills), 1, "skills of sandbox %d", n)
 	}
 	rig.Is(t, len(d.entries), maxContexts, "answers are kept")
 	refused := errors.New("refused")
 	d = open(t, dir, refused)
 	rig.Is(t, rig.Err(d.Installed(t.Context(), confined(0))), refused, "a sandbox that cannot be had")
 	disabled := &protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}}
-	if _, err := d.Installed(t.Context(), disabled); !errors.Is(err, refused) || len(d.entries) != 2 {
-		t.Errorf("%v, %d answers", err, len(d.entries))
-	}
+	rig.Is(t, rig.Err(d.Installed(t.Context(), disabled)), refused, "a sandbox that confines nothing")
+	rig.Is(t, len(d.entries), 2, "answers then")
 }
 
 // TestUnreadable: what cannot be read is a warning of a location or the error of a root, and

@@ -33,9 +33,7 @@ func TestCollector(t *testing.T) {
 				c.take(procs.Event{Kind: procs.Output, Stream: procs.Stdout, Data: piece})
 			}
 			c.take(procs.Event{Kind: procs.Exited, ExitCode: 1}) // its end has come before
-			if err := <-c.done; err != nil {
-				t.Fatalf("%q in pieces of %d: %v", tt.output, size, err)
-			}
+			rig.Must(t, <-c.done)
 			s, err := parse(k, c.output(), "MARK", []string{"not-one=2", "B=3", "BASH_FUNC_f%%=x"})
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("%q in pieces of %d: %v", tt.output, size, err)
@@ -72,14 +70,11 @@ func TestTries(t *testing.T) {
 		get()
 		failed(time.Now().Add(time.Hour)) // less than a pause ago
 		get()
-		if tries != want {
-			t.Fatalf("%d tries, want %d", tries, want)
-		}
+		rig.Is(t, tries, want, "tries")
 		failed(time.Now().Add(-time.Hour))
 	}
-	if get(); tries != maxTries {
-		t.Errorf("%d tries", tries)
-	}
+	get()
+	rig.Is(t, tries, maxTries, "tries in all")
 }
 
 // TestTime: a capture ends with its time, which is bounded where nobody has said how long it is,
@@ -119,9 +114,8 @@ func TestKept(t *testing.T) {
 			t.Fatalf("state %d: %v", i, err)
 		}
 	}
-	if len(set.entries) != maxStates || budget.used.Load() != int64(maxStates*size) {
-		t.Errorf("%d states, %d bytes", len(set.entries), budget.used.Load())
-	}
+	rig.Is(t, len(set.entries), maxStates, "states")
+	rig.Is(t, budget.used.Load(), int64(maxStates*size), "bytes")
 	other := Set{Budget: budget}
 	state, err := other.Get(t.Context(), "key", func() error { return nil }, func(context.Context) (*State, error) {
 		return &State{code: strings.Repeat("x", maxBytes/2)}, nil

@@ -112,9 +112,7 @@ case $- in *C*) echo noclobber;; esac
 			umask, err := exec.CommandContext(t.Context(), sh.Path, "-c", "umask").Output()
 			rig.Must(t, err)
 			want := "it's \"x\" $y \\\\|a\nb|é|lost|" + strings.TrimSpace(string(umask)) + "|zero one|none\n0\nnoclobber\n" + tt.want
-			if got := restored(t, state, sh, spec, common+tt.command, nil, nil); got != want {
-				t.Errorf("got %q\nwant %q", got, want)
-			}
+			rig.Is(t, restored(t, state, sh, spec, common+tt.command, nil, nil), want, "the command prints")
 		})
 	}
 }
