@@ -209,6 +209,7 @@ func TestSocketMany(t *testing.T) {
 	for ; n < 300; n++ {
 		if err := open(c, n); err != nil {
 			wantCode(t, "one more", err, protocol.CodeInvalidRequest)
+			wantText(t, "one more", err, "at most 256")
 			break
 		}
 	}

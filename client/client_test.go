@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,15 +130,12 @@ func TestEnvironment(t *testing.T) {
 		if info.ExecutorVersion != "0.169.0+execagent.test" || !info.Capabilities.ProcessSignals {
 			t.Errorf("Info is %+v", info)
 		}
-		if status, err := c.Status(t.Context()); status != protocol.StatusReady || err != nil {
-			t.Errorf("Status is %q, %v", status, err)
-		}
+		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status")
 		config, err := c.ReadConfig(t.Context(), protocol.ConfigReadParams{
 			Cwd: protocol.NewPathURI(t.TempDir()), ConfigPaths: [][]string{{"model"}},
 		})
-		if err != nil || config.Hostname == "" {
-			t.Errorf("ReadConfig is %+v, %v", config, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, config.Hostname != "", true, "there is a host name in %+v", config)
 		installed, err := c.Installed(t.Context(), nil)
 		if err != nil || installed.Plugins == nil || installed.Skills == nil {
 			t.Errorf("Installed is %+v, %v", installed, err)
@@ -154,13 +152,9 @@ func TestResume(t *testing.T) {
 	rig.Must(t, err)
 
 	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
-	if !isAttached(err) {
-		t.Errorf("resuming an attached session gives %v", err)
-	}
+	rig.Is(t, isAttached(err), true, "resuming an attached session gives %v", err)
 	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: "nobody"})
-	if want := "exec-server rejected request (-32600): unknown session id nobody"; err == nil || err.Error() != want {
-		t.Errorf("resuming an unknown session gives %v, want %s", err, want)
-	}
+	rig.Is(t, fmt.Sprint(err), "exec-server rejected request (-32600): unknown session id nobody", "resuming an unknown session gives")
 
 	rig.Must(t, first.Close())
 	second, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
@@ -185,9 +179,8 @@ func TestConnectErrors(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no route")
 	_, err := client.Connect(t.Context(), client.Config{Dial: func(context.Context) (rpc.Conn, error) { return nil, cause }})
-	if _, ok := errors.AsType[*client.ConnectError](err); !ok || !errors.Is(err, cause) {
-		t.Errorf("a dial that fails gives %v", err)
-	}
+	wantError[*client.ConnectError](t, err, "a dial that fails")
+	rig.Is(t, err, cause, "a dial that fails")
 	_, err = client.Connect(t.Context(), client.Config{
 		ConnectTimeout: time.Millisecond,
 		Dial: func(ctx context.Context) (rpc.Conn, error) {
@@ -195,9 +188,8 @@ func TestConnectErrors(t *testing.T) {
 			return nil, ctx.Err()
 		},
 	})
-	if _, ok := errors.AsType[*client.ConnectError](err); !ok || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a dial that takes too long gives %v", err)
-	}
+	wantError[*client.ConnectError](t, err, "a dial that takes too long")
+	rig.Is(t, err, context.DeadlineExceeded, "a dial that takes too long")
 }
 
 func TestClose(t *testing.T) {
@@ -208,33 +200,55 @@ func TestClose(t *testing.T) {
 		rig.Must(t, c.Close())
 		<-c.Done()
 		for name, err := range map[string]error{
-			"Status": second(c.Status(t.Context())),
-			"Wait":   second(p.Wait(t.Context())),
-			"Start":  second(c.Start(t.Context(), shell("true"))),
-			"HTTP":   second(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://127.0.0.1/"})),
+			"Status": rig.Err(c.Status(t.Context())),
+			"Wait":   rig.Err(p.Wait(t.Context())),
+			"Start":  rig.Err(c.Start(t.Context(), shell("true"))),
+			"HTTP":   rig.Err(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://127.0.0.1/"})),
 		} {
-			if _, ok := errors.AsType[*client.DisconnectedError](err); !ok {
-				t.Errorf("after Close %s gives %v", name, err)
-			}
+			wantError[*client.DisconnectedError](t, err, "after Close %s", name)
 		}
 		rig.Check(t, c.Close())
 	})
 }
 
-func second[T any](_ T, err error) error { return err }
+// wantError fails a test unless an error is, or wraps, one of a type.
+func wantError[E error](t testing.TB, err error, format string, args ...any) {
+	t.Helper()
+	if _, ok := errors.AsType[E](err); !ok {
+		t.Errorf("%s: %T %v, want %T", fmt.Sprintf(format, args...), err, err, *new(E))
+	}
+}
+
+// wantText fails a test unless an error has a text with this part.
+func wantText(t testing.TB, what string, err error, part string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: %v, want %q in it", what, err, part)
+	}
+}
+
+// said is what a server has said that refused a call.
+func said(err error) string {
+	if refused, ok := errors.AsType[*client.ServerError](err); ok {
+		return refused.Err.Error()
+	}
+	return fmt.Sprintf("no refusal: %v", err)
+}
+
+// isClosed reports whether a write was refused because the input is closed.
+func isClosed(err error) bool {
+	refused, ok := errors.AsType[*client.WriteError](err)
+	return ok && refused.Status == protocol.WriteStdinClosed
+}
 
 func TestErrNotExist(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		_, err := c.FS(nil).ReadFile(t.Context(), t.TempDir()+"/missing")
 		rig.Is(t, err, fs.ErrNotExist, "a missing file")
-		if _, ok := errors.AsType[*protocol.Error](err); !ok {
-			t.Errorf("%v does not wrap the error of the wire", err)
-		}
+		wantError[*protocol.Error](t, err, "the error of the wire")
 		err = c.Call(t.Context(), "no/such", protocol.Empty{}, nil)
-		if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Err.Code != protocol.CodeMethodNotFound {
-			t.Errorf("an unknown method gives %v", err)
-		}
+		rig.Is(t, strings.HasSuffix(said(err), "(code -32601)"), true, "an unknown method gives %v", err)
 	})
 }
 

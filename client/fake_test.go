@@ -237,9 +237,7 @@ func (f *fake) dialled(since time.Duration, want ...time.Duration) {
 			got = append(got, at-since)
 		}
 	}
-	if !slices.Equal(got, want) {
-		f.t.Errorf("dialled at %v, want %v", got, want)
-	}
+	rig.Same(f.t, "dialled at", want, got)
 }
 
 // happens makes something happen in a process, and tells the client if it is there.
@@ -331,11 +329,7 @@ func (l *link) write() {
 
 // notify sends a notification.
 func (l *link) notify(method string, params any) {
-	message, err := json.Marshal(map[string]any{"method": method, "params": params})
-	if err != nil {
-		panic(err)
-	}
-	l.send(message)
+	l.send(rig.Value(json.Marshal(map[string]any{"method": method, "params": params})))
 }
 
 // tell notifies of an event.
@@ -398,11 +392,7 @@ func (l *link) answer(id int64, result any) {
 	default:
 		answer["result"] = r
 	}
-	message, err := json.Marshal(answer)
-	if err != nil {
-		panic(err)
-	}
-	l.send(message)
+	l.send(rig.Value(json.Marshal(answer)))
 }
 
 // accepted answers a request that changes a process's input.

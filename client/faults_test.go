@@ -113,9 +113,7 @@ func TestHandshakeErrors(t *testing.T) {
 			t.Parallel()
 			_, dial := newServer(t, nil, rpc.Table{protocol.MethodInitialize: {Handle: answer(tt.result)}})
 			_, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: tt.resume})
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
+			wantText(t, "Connect", err, tt.want)
 		})
 	}
 }
@@ -133,13 +131,9 @@ func TestInfoIsAskedOnce(t *testing.T) {
 	}})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	for range 3 {
-		if info, err := c.Info(t.Context()); err != nil || info.ExecutorVersion != "1" {
-			t.Errorf("got %+v, %v", info, err)
-		}
+		rig.Is(t, rig.Value(c.Info(t.Context())).ExecutorVersion, "1", "the version")
 	}
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
-	}
+	rig.Is(t, asked, 1, "times asked")
 }
 
 // TestUnsupported: what the server does not advertise is not sent to it.
@@ -154,90 +148,34 @@ func TestUnsupported(t *testing.T) {
 	sized.Rows = new(uint16(1))
 	ctx, files := t.Context(), c.FS(nil)
 	for name, err := range map[string]error{
-		"Start":      second(c.Start(ctx, sized)),
+		"Start":      rig.Err(c.Start(ctx, sized)),
 		"CloseStdin": p.CloseStdin(ctx),
 		"Signal":     p.Signal(ctx, protocol.SignalKill),
 		"Resize":     p.Resize(ctx, 1, 1),
-		"Processes":  second(c.Processes(ctx)),
-		"ReadConfig": second(c.ReadConfig(ctx, protocol.ConfigReadParams{})),
-		"Installed":  second(c.Installed(ctx, nil)),
-		"Sessions":   second(c.Sessions(ctx)),
+		"Processes":  rig.Err(c.Processes(ctx)),
+		"ReadConfig": rig.Err(c.ReadConfig(ctx, protocol.ConfigReadParams{})),
+		"Installed":  rig.Err(c.Installed(ctx, nil)),
+		"Sessions":   rig.Err(c.Sessions(ctx)),
 		"EndSession": c.EndSession(ctx, "s"),
-		"observer":   second(c.Observe("s").Processes(ctx)),
-		"to wait":    second(c.Observe("s").Wait(ctx, "p")),
+		"observer":   rig.Err(c.Observe("s").Processes(ctx)),
+		"to wait":    rig.Err(c.Observe("s").Wait(ctx, "p")),
 		"to signal":  c.Observe("s").Signal(ctx, "p", protocol.SignalKill),
-		"to kill":    second(c.Observe("s").Terminate(ctx, "p")),
+		"to kill":    rig.Err(c.Observe("s").Terminate(ctx, "p")),
 		"Rename":     files.Rename(ctx, "/a", "/b", true),
-		"ApplyPatch": second(files.ApplyPatch(ctx, "/a", "", true)),
-		"Watch":      second(files.Watch(ctx, "/a", false)),
-		"DialSocket": second(c.DialSocket(ctx, "tcp://h:1", nil)),
-		"Open":       second(files.Open(ctx, "/a", protocol.OpenReplace)),
-		"sandbox":    second(c.FS(&protocol.Sandbox{}).Open(ctx, "/a", protocol.OpenRead)),
+		"ApplyPatch": rig.Err(files.ApplyPatch(ctx, "/a", "", true)),
+		"Watch":      rig.Err(files.Watch(ctx, "/a", false)),
+		"DialSocket": rig.Err(c.DialSocket(ctx, "tcp://h:1", nil)),
+		"Open":       rig.Err(files.Open(ctx, "/a", protocol.OpenReplace)),
+		"sandbox":    rig.Err(c.FS(&protocol.Sandbox{}).Open(ctx, "/a", protocol.OpenRead)),
 		"WriteFile":  files.WriteFile(ctx, "/a", make([]byte, 33<<20)),
 	} {
-		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
-			t.Errorf("%s gives %v", name, err)
-		}
+		wantError[*client.UnsupportedError](t, err, "%s", name)
 	}
 	select {
 	case method := <-s.requests:
 		t.Errorf("%s was sent", method)
 	default:
 	}
-}
-
-// TestGap: a process of which an event is missing is given up and terminated; the
-// other processes go on.
-func TestGap(t *testing.T) {
-	t.Parallel()
-	s, dial := newServer(t, plainInfo, rpc.Table{
-		protocol.MethodProcessStart:     {Handle: answer(&protocol.StartResult{})},
-		protocol.MethodProcessTerminate: {Handle: answer(&protocol.TerminateResult{})},
-		// It says that nothing has happened, in the time that it is given.
-		protocol.MethodProcessRead: {Handle: rpc.Handle(func(_ context.Context, p protocol.ReadParams) (*protocol.ReadResult, error) {
-			if p.WaitMs != nil {
-				time.Sleep(time.Duration(*p.WaitMs) * time.Millisecond)
-			}
-			return &protocol.ReadResult{NextSeq: 1}, nil
-		})},
-	})
-	c := connect(t, client.Config{Dial: dial, Single: true})
-	bad, good := shell("true"), shell("true")
-	bad.ProcessID, good.ProcessID = "bad", "good"
-	lost, kept := start(t, c, bad), start(t, c, good)
-	notify := func(method string, params any) {
-		t.Helper()
-		rig.Must(t, s.Notify(method, params))
-	}
-	for seq := uint64(2); seq < 300; seq++ {
-		notify(protocol.MethodProcessOutput, &protocol.OutputNotification{
-			ProcessID: "bad", OutputChunk: protocol.OutputChunk{Seq: seq, Stream: protocol.StreamStdout, Chunk: []byte("x")},
-		})
-	}
-	s.expect(t, protocol.MethodProcessTerminate)
-	if _, err := lost.Wait(t.Context()); !isProtocolError(err) {
-		t.Errorf("Wait gives %v", err)
-	}
-	for e, err := range lost.Events(t.Context()) {
-		if !isProtocolError(err) {
-			t.Errorf("Events gives %v, %v", e, err)
-		}
-	}
-	// Events come in the wrong order, and twice.
-	notify(protocol.MethodProcessClosed, &protocol.ClosedNotification{ProcessID: "good", Seq: 2})
-	for range 2 {
-		notify(protocol.MethodProcessExited, &protocol.ExitedNotification{ProcessID: "good", Seq: 1, ExitCode: 4})
-	}
-	notify(protocol.MethodProcessExited, &protocol.ExitedNotification{ProcessID: "nobody", Seq: 1})
-	notify("unknown/notification", protocol.Empty{})
-	if code, err := kept.Wait(t.Context()); code != 4 || err != nil {
-		t.Errorf("the other process: %d, %v", code, err)
-	}
-}
-
-func isProtocolError(err error) bool {
-	_, ok := errors.AsType[*client.ProtocolError](err)
-	return ok
 }
 
 // TestStartGivenUp: a start that nobody waits for any more is undone.
@@ -263,9 +201,7 @@ func TestStartGivenUp(t *testing.T) {
 	}()
 	params := shell("true")
 	params.ProcessID = "p"
-	if _, err := c.Start(ctx, params); !errors.Is(err, cause) {
-		t.Fatalf("Start gives %v", err)
-	}
+	rig.Is(t, rig.Err(c.Start(ctx, params)), cause, "Start")
 	s.expect(t, protocol.MethodProcessTerminate)
 }
 
@@ -281,14 +217,10 @@ func TestMalformed(t *testing.T) {
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	f, err := c.FS(nil).Open(t.Context(), "/a", protocol.OpenRead)
 	rig.Must(t, err)
-	if _, err := f.ReadAt(make([]byte, 1), 0); err == nil || !strings.Contains(err.Error(), "decoding the result") {
-		t.Errorf("a malformed answer gives %v", err)
-	}
+	wantText(t, "a malformed answer", rig.Err(f.ReadAt(make([]byte, 1), 0)), "decoding the result")
 	rig.Must(t, s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)))
 	<-c.Done()
-	if _, err := c.Status(t.Context()); !isProtocolError(err) {
-		t.Errorf("after a malformed notification: %v", err)
-	}
+	wantError[*client.ProtocolError](t, rig.Err(c.Status(t.Context())), "after a malformed notification")
 }
 
 // TestLoss: what came before the end of the connection is delivered first.
@@ -306,12 +238,9 @@ func TestLoss(t *testing.T) {
 	s.Close()
 	var got strings.Builder
 	_, err = p.CopyOutput(t.Context(), &got, io.Discard)
-	if _, ok := errors.AsType[*client.DisconnectedError](err); !ok || got.String() != "last words" {
-		t.Errorf("got %q, %v", got.String(), err)
-	}
-	if want := "exec-server transport disconnected"; err.Error() != want {
-		t.Errorf("the text is %q, want %q", err, want)
-	}
+	wantError[*client.DisconnectedError](t, err, "CopyOutput")
+	rig.Is(t, got.String(), "last words", "what came before")
+	rig.Is(t, err.Error(), "exec-server transport disconnected", "the text")
 }
 
 func TestWriteErrorIsDisconnected(t *testing.T) {
@@ -320,9 +249,8 @@ func TestWriteErrorIsDisconnected(t *testing.T) {
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	s.Close()
 	_, err := c.Status(t.Context())
-	if _, ok := errors.AsType[*client.DisconnectedError](err); !ok || errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v", err)
-	}
+	wantError[*client.DisconnectedError](t, err, "a call")
+	rig.Is(t, errors.Is(err, net.ErrClosed), false, "it is an error of the network: %v", err)
 }
 
 // TestBodySequence: a body that misses a piece fails, not the connection.
@@ -339,9 +267,8 @@ func TestBodySequence(t *testing.T) {
 		rig.Must(t, s.Notify(protocol.MethodHTTPBodyDelta, &protocol.HTTPBodyDelta{RequestID: "http-1", Seq: seq, DeltaBase64: []byte("x")}))
 	}
 	got, err := io.ReadAll(r.Body)
-	if !isProtocolError(err) || string(got) != "x" {
-		t.Errorf("got %q, %v", got, err)
-	}
+	wantError[*client.ProtocolError](t, err, "the body")
+	rig.Is(t, string(got), "x", "what came before")
 	rig.Must(t, r.Body.Close())
 	rig.Check(t, rig.Err(c.Status(t.Context())))
 }

@@ -43,9 +43,7 @@ func TestHTTP(t *testing.T) {
 				seen = h.Value
 			}
 		}
-		if seen != "sent" {
-			t.Errorf("the headers are %v", r.Headers)
-		}
+		rig.Is(t, seen, "sent", "the header, of %v", r.Headers)
 
 		r, err = c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: server.URL + "/large"})
 		rig.Must(t, err)
@@ -54,9 +52,7 @@ func TestHTTP(t *testing.T) {
 		}
 		rig.Must(t, r.Body.Close())
 
-		if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"}); err == nil {
-			t.Error("ftp works")
-		}
+		rig.Is(t, rig.Err(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"})) != nil, true, "ftp fails")
 	})
 }
 
@@ -74,16 +70,11 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		r, err := c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL})
 		rig.Must(t, err)
 		first := make([]byte, 5)
-		if _, err := io.ReadFull(r.Body, first); string(first) != "first" || err != nil {
-			t.Errorf("read %q, %v", first, err)
-		}
+		rig.Check(t, rig.Err(io.ReadFull(r.Body, first)))
+		rig.Is(t, string(first), "first", "read")
 		cancel(cause)
-		if _, err := r.Body.Read(first); err != cause {
-			t.Errorf("then %v", err)
-		}
+		rig.Is(t, rig.Err(r.Body.Read(first)), cause, "then")
 		rig.Must(t, r.Body.Close())
-		if _, err := r.Body.Read(first); err == nil {
-			t.Error("a closed body can be read")
-		}
+		rig.Is(t, rig.Err(r.Body.Read(first)) != nil, true, "a closed body is not read")
 	})
 }

@@ -22,6 +22,7 @@ func TestLies(t *testing.T) {
 	const (
 		right = iota // p is told as it is
 		alone        // p fails, with a part of the truth; q goes on
+		ended        // the same, by an error of the protocol, and p is terminated
 		all          // the connection is over, and the client with it
 	)
 	out := func(seq uint64, text string) client.Event {
@@ -71,8 +72,8 @@ func TestLies(t *testing.T) {
 		{"back to the beginning", tells(truth[0], truth[1], truth[2], truth[0], truth[1], truth[3], truth[4]), right},
 		{"an event after the last", tells(append(truth, out(6, "more"), exit(7, 9))...), right},
 		{"number 0", tells(append([]client.Event{out(0, "zero")}, truth...)...), right},
-		{"a jump", tells(truth[0], out(1<<40, "far"), truth[1], truth[2]), alone},
-		{"a jump to the end of numbers", tells(truth[0], out(1<<64-1, "far"), truth[1], truth[2]), alone},
+		{"a jump", tells(truth[0], out(1<<40, "far"), truth[1], truth[2]), ended},
+		{"a jump to the end of numbers", tells(truth[0], out(1<<64-1, "far"), truth[1], truth[2]), ended},
 		{"an end too early", tells(truth[0], closed(2)), alone},
 		{"two exits", tells(truth[0], truth[1], truth[2], exit(4, 7), exit(5, 8), closed(6)), alone},
 		{"an end twice", tells(truth[0], closed(2), closed(3)), alone},
@@ -124,6 +125,11 @@ func TestLies(t *testing.T) {
 				if tt.want == all {
 					return
 				}
+				if tt.want == ended {
+					wantError[*client.ProtocolError](t, err, "the output")
+					wantError[*client.ProtocolError](t, rig.Err(p.Wait(t.Context())), "Wait")
+					rig.Is(t, f.count(protocol.MethodProcessTerminate), 1, "requests to terminate")
+				}
 				f.exit("q", 0)
 				ends(t, q, "other", 0)
 			})
@@ -139,9 +145,7 @@ func TestLiesInAnswers(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c := f.connect(t)
 				f.on(protocol.MethodFSCanonicalize, func(*link, request) any { return json.RawMessage(result) })
-				if path, err := c.FS(nil).Canonicalize(t.Context(), "/a"); err == nil {
-					t.Errorf("got %q", path)
-				}
+				rig.Is(t, rig.Err(c.FS(nil).Canonicalize(t.Context(), "/a")) != nil, true, "an answer that is none is an error")
 				rig.Check(t, rig.Err(c.Status(t.Context())))
 			})
 		})
@@ -159,9 +163,9 @@ func TestLiesInNames(t *testing.T) {
 				f.on(protocol.MethodSessionList, func(*link, request) any {
 					return protocol.SessionListResult{Sessions: []protocol.ListedSession{{SessionID: "s", Name: "good"}, {SessionID: "t", Name: name}}}
 				})
-				if all, err := c.Sessions(t.Context()); !isProtocolError(err) || all != nil {
-					t.Errorf("got %+v, %v", all, err)
-				}
+				all, err := c.Sessions(t.Context())
+				wantError[*client.ProtocolError](t, err, "Sessions")
+				rig.Is(t, len(all), 0, "sessions")
 			})
 		})
 	}
@@ -176,9 +180,7 @@ func TestTwoAnswers(t *testing.T) {
 			return map[string]string{"path": "file:///second"}
 		})
 		for range 10 {
-			if path, err := c.FS(nil).Canonicalize(t.Context(), "/a"); path != "/first" || err != nil {
-				t.Errorf("got %q, %v", path, err)
-			}
+			rig.Is(t, rig.Value(c.FS(nil).Canonicalize(t.Context(), "/a")), "/first", "the path")
 		}
 		time.Sleep(time.Second)
 		if err := c.Err(); err != nil && !errors.Is(err, client.ErrClosed) {

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -69,14 +68,11 @@ func TestNetworkWithoutFunctions(t *testing.T) {
 		f.current().notify(protocol.MethodNetworkPolicyDecision, protocol.PolicyDecision{})
 		synctest.Wait()
 		f.mu.Lock()
-		if want := []string{`{"id":1,"result":{"decision":{"type":"deny","reason":"this client decides nothing"}}}`}; !slices.Equal(f.answers, want) {
-			t.Errorf("%q, want %q", f.answers, want)
-		}
+		want := []string{`{"id":1,"result":{"decision":{"type":"deny","reason":"this client decides nothing"}}}`}
+		rig.Same(t, "answers", want, f.answers)
 		f.mu.Unlock()
-		_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"x"}, NetworkProxy: &protocol.NetworkProxy{}})
-		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
-			t.Errorf("a server without proxies: %v", err)
-		}
+		err := rig.Err(c.Start(t.Context(), protocol.StartParams{Argv: []string{"x"}, NetworkProxy: &protocol.NetworkProxy{}}))
+		wantError[*client.UnsupportedError](t, err, "a server without proxies")
 	})
 }
 
@@ -105,11 +101,8 @@ func TestApprovals(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		want := []string{`{"id":2,"result":{"decision":{"acceptWithRule":{"prefix":["ls"]}}}}`, `{"id":1,"result":{"decision":"decline"}}`}
-		if !slices.Equal(f.answers, want) {
-			t.Errorf("%q, want %q", f.answers, want)
-		}
-		if first := string(f.requests[0].Params); !strings.Contains(first, `"subcommandApprovals":true`) {
-			t.Errorf("the handshake was %s", first)
-		}
+		rig.Same(t, "answers", want, f.answers)
+		handshake := string(f.requests[0].Params)
+		rig.Is(t, strings.Contains(handshake, `"subcommandApprovals":true`), true, "it is in the handshake %s", handshake)
 	})
 }

@@ -248,14 +248,10 @@ func TestHoldBounds(t *testing.T) {
 			for i := range tt.events {
 				o.hold(Event{Seq: uint64(i + 2), Data: make([]byte, tt.size)})
 			}
-			if o.dropped != 0 {
-				t.Fatalf("event %d found no room", o.dropped)
-			}
+			rig.Is(t, o.dropped, 0, "an event that found no room")
 			more := Event{Seq: uint64(tt.events + 2), Data: make([]byte, tt.size)}
 			o.hold(more)
-			if (o.dropped == more.Seq) != tt.full {
-				t.Errorf("dropped is %d after event %d", o.dropped, more.Seq)
-			}
+			rig.Is(t, o.dropped == more.Seq, tt.full, "event %d found no room", more.Seq)
 		})
 	}
 }
@@ -272,9 +268,8 @@ func BenchmarkMerge(b *testing.B) {
 			for b.Loop() {
 				var o order
 				events, err := o.merge(r)
-				if err != nil || len(events) != n {
-					b.Fatal(len(events), err)
-				}
+				rig.Must(b, err)
+				rig.Is(b, len(events), n, "events")
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/event")
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -118,9 +117,7 @@ func TestAttempts(t *testing.T) {
 				time.Sleep(time.Minute)
 				wants(t, c, client.Connected)
 				f.dialled(time.Second, tt.dials...)
-				if !slices.Equal(asked, tt.asked) {
-					t.Errorf("asked at %v, want %v", asked, tt.asked)
-				}
+				rig.Same(t, "asked at", tt.asked, asked)
 				rig.Is(t, c.Generation(), 2, "the generation")
 			})
 		})
@@ -164,12 +161,8 @@ func TestTooLate(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), late+tt.want) {
 					t.Errorf("failed with %v, want %s", err, late+tt.want)
 				}
-				if _, wait := p.Wait(t.Context()); wait != err {
-					t.Errorf("Wait gives %v, want %v", wait, err)
-				}
-				if _, call := c.Status(t.Context()); call != err {
-					t.Errorf("a call gives %v, want %v", call, err)
-				}
+				rig.Is(t, rig.Err(p.Wait(t.Context())), err, "Wait")
+				rig.Is(t, rig.Err(c.Status(t.Context())), err, "a call")
 				// One more may begin in the last moment.
 				if n := len(f.dials) - 1; n != tt.dials && n != tt.dials+1 {
 					t.Errorf("%d attempts, want %d", n, tt.dials)
@@ -221,9 +214,7 @@ func TestNoWayBack(t *testing.T) {
 				wants(t, c, client.Failed)
 				rig.Is(t, f.since(), time.Second, "it took")
 				want := "exec-server transport disconnected; failed to resume exec-server session: " + tt.want
-				if c.Err().Error() != want {
-					t.Errorf("failed with %v, want %s", c.Err(), want)
-				}
+				rig.Is(t, c.Err().Error(), want, "failed with")
 			})
 		})
 	}
@@ -266,9 +257,7 @@ func TestRetryable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, err := range []error{tt.err, fmt.Errorf("wrapped: %w", tt.err)} {
-			if got := client.Retryable(err); got != tt.want {
-				t.Errorf("Retryable(%T %v) is %t", tt.err, err, got)
-			}
+			rig.Is(t, client.Retryable(err), tt.want, "Retryable(%T %v)", tt.err, err)
 		}
 	}
 }

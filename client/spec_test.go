@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -27,27 +28,20 @@ func listen(t rig.T, token string) string {
 	cfg := transport.Config{URL: "ws://127.0.0.1:0"}
 	if token != "" {
 		file := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-			t.Fatalf("%v", err)
-		}
-		var err error
-		if cfg.Auth, err = (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator(); err != nil {
-			t.Fatalf("%v", err)
-		}
+		rig.Must(t, os.WriteFile(file, []byte(token), 0o600))
+		auth, err := transport.AuthOptions{Mode: "capability-token", TokenFile: file}.Authenticator()
+		rig.Must(t, err)
+		cfg.Auth = auth
 	}
 	listener, err := transport.Listen(cfg)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = a.Serve(ctx, listener) })
 	t.Cleanup(func() {
 		cancel()
 		serving.Wait()
-		if err := a.Close(); err != nil {
-			t.Errorf("%v", err)
-		}
+		rig.Check(t, a.Close())
 	})
 	return listener.URL()
 }
@@ -60,9 +54,8 @@ func TestDialURL(t *testing.T) {
 	rig.Must(t, err)
 	defer c.Close()
 	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)
-	if err != nil || string(r.Stdout) != "hello\n" {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, string(r.Stdout), "hello\n", "Run gives")
 	rig.Must(t, c.Close())
 	for _, tt := range []struct {
 		name, url string
@@ -89,19 +82,15 @@ func TestCommand(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Command(os.Args[0], asAgent))
 	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)
-	if err != nil || r.ExitCode != 7 {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, r.ExitCode, 7, "Run gives")
 	// The agent is the parent of its commands.
 	_, err = c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "kill -9 $PPID"}}, nil)
-	if _, ok := errors.AsType[*client.DisconnectedError](err); !ok {
-		t.Errorf("got %v", err)
-	}
+	wantError[*client.DisconnectedError](t, err, "a command that ends its agent")
 	<-c.Done()
 	_, err = client.Connect(t.Context(), client.Command("/nonexistent/program"))
-	if !errors.Is(err, fs.ErrNotExist) || client.Retryable(err) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, err, fs.ErrNotExist, "a program that is not there")
+	rig.Is(t, client.Retryable(err), false, "it can be tried again")
 }
 
 func TestRun(t *testing.T) {
@@ -140,9 +129,7 @@ func TestRun(t *testing.T) {
 			{client.Spec{Argv: []string{"env"}, Env: []string{"A"}}, `environment entry "A" is not KEY=VALUE`},
 			{client.Spec{Argv: []string{"cat"}, TTY: &client.TTY{}}, "input needs a pipe"},
 		} {
-			if _, err := c.Run(t.Context(), tt.spec, []byte("x")); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
+			wantText(t, "Run", rig.Err(c.Run(t.Context(), tt.spec, []byte("x"))), tt.want)
 		}
 	})
 }
@@ -210,12 +197,9 @@ func TestReaders(t *testing.T) {
 		reading.Wait()
 		rig.Must(t, errors.Join(errs[:]...))
 		all := strings.TrimSuffix(string(stdout), "last\n")
-		if all != string(stderr) || strings.Count(all, "\n") != lines {
-			t.Errorf("got %d and %d bytes", len(stdout), len(stderr))
-		}
-		if code, err := p.Wait(t.Context()); code != 0 || err != nil {
-			t.Errorf("Wait gives %d, %v", code, err)
-		}
+		rig.Is(t, all == string(stderr), true, "both streams, of %d and %d bytes, are the same", len(stdout), len(stderr))
+		rig.Is(t, strings.Count(all, "\n"), lines, "lines")
+		rig.Is(t, fmt.Sprint(p.Wait(t.Context())), "0 <nil>", "Wait gives")
 	})
 }
 
@@ -226,21 +210,15 @@ func TestReaderClosed(t *testing.T) {
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
 	rig.Must(t, err)
 	rig.Must(t, p.Stdout().Close())
-	if got, err := io.ReadAll(p.Stderr()); string(got) != "end\n" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := p.Stdout().Read(make([]byte, 1)); err == nil {
-		t.Error("a closed reader reads")
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(p.Stderr()))), "end\n", "the other stream")
+	rig.Is(t, rig.Err(p.Stdout().Read(make([]byte, 1))) != nil, true, "a closed reader fails")
 	// A handle that is given up ends its readers, also one that is full.
 	q, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}})
 	rig.Must(t, err)
 	rig.Check(t, rig.Err(io.ReadFull(q.Stdout(), make([]byte, 1<<20))))
 	defer q.Terminate(context.Background())
 	q.Close()
-	if _, err := io.ReadAll(q.Stdout()); err == nil {
-		t.Error("the reader of a closed handle ends well")
-	}
+	rig.Is(t, rig.Err(io.ReadAll(q.Stdout())) != nil, true, "the reader of a closed handle fails")
 }
 
 func TestTree(t *testing.T) {
@@ -264,9 +242,8 @@ func TestTree(t *testing.T) {
 			served.WriteString(path + " ")
 			return err
 		})
-		if want := ". a.txt empty sub sub/b.txt sub/deep sub/deep/c.txt "; err != nil || served.String() != want {
-			t.Errorf("walked %q, %v, want %q", served.String(), err, want)
-		}
+		rig.Must(t, err)
+		rig.Is(t, served.String(), ". a.txt empty sub sub/b.txt sub/deep sub/deep/c.txt ", "walked")
 		_ = http.FS(tree)
 	})
 }
@@ -300,30 +277,19 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	second := resumed()
-	if _, err := second.Attach(t.Context(), "nobody"); err == nil {
-		t.Error("a handle of nobody")
-	}
+	rig.Is(t, rig.Err(second.Attach(t.Context(), "nobody")) != nil, true, "there is no handle of nobody")
 	again, err := second.Attach(t.Context(), "p")
-	if err != nil || again.Skipped() != 0 {
-		t.Fatal(err, again.Skipped())
-	}
-	if _, err := second.Attach(t.Context(), "p"); !isProtocolError(err) {
-		t.Errorf("a second handle gives %v", err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, again.Skipped(), 0, "skipped events")
+	wantError[*client.ProtocolError](t, rig.Err(second.Attach(t.Context(), "p")), "a second handle")
 	rig.Must(t, again.Write(t.Context(), []byte("word\n")))
-	var all strings.Builder
-	if code, err := again.CopyOutput(t.Context(), &all, io.Discard); code != 5 || err != nil || all.String() != "1\n2\n3\nword\n" {
-		t.Errorf("got %q, %d, %v", all.String(), code, err)
-	}
+	ends(t, again, "1\n2\n3\nword\n", 5)
 	rig.Must(t, second.Close())
 	third := resumed()
 	defer third.Close()
 	rest, err := third.AttachAfter(t.Context(), "p", seen)
 	rig.Must(t, err)
-	var later strings.Builder
-	if code, err := rest.CopyOutput(t.Context(), &later, io.Discard); code != 5 || err != nil || later.String() != "word\n" {
-		t.Errorf("got %q, %d, %v", later.String(), code, err)
-	}
+	ends(t, rest, "word\n", 5)
 }
 
 // TestAttachAfterLoss: output that the server has dropped is skipped by Attach, and an
@@ -345,17 +311,14 @@ func TestAttachAfterLoss(t *testing.T) {
 	n, last := 0, q.Skipped()
 	for e, err := range q.Events(t.Context()) {
 		rig.Must(t, err)
-		if last++; e.Seq != last {
-			t.Errorf("event %d comes as %d", e.Seq, last)
-		}
+		last++
+		rig.Is(t, e.Seq, last, "the number of an event")
 		n += len(e.Data)
 	}
 	if q.Skipped() == 0 || n < 1<<19 || n > 2<<20 {
 		t.Errorf("skipped %d events, got %d bytes", q.Skipped(), n)
 	}
-	if code, err := q.Wait(t.Context()); code != 0 || err != nil {
-		t.Errorf("Wait gives %d, %v", code, err)
-	}
+	rig.Is(t, fmt.Sprint(q.Wait(t.Context())), "0 <nil>", "Wait gives")
 }
 
 var _ interface {

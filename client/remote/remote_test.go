@@ -70,11 +70,7 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	for _, url := range []string{"http://registry.example", "not a url", ""} {
-		if _, err := remote.Registry(url, "ci-1", site.Harness); err == nil {
-			t.Errorf("%q is taken for a registry", url)
-		}
+		rig.Is(t, rig.Err(remote.Registry(url, "ci-1", site.Harness)) != nil, true, "%q is no registry", url)
 	}
-	if _, err := remote.Registry(site.URL(), "no such/id", site.Harness); err == nil {
-		t.Error("an environment id with a slash is taken")
-	}
+	rig.Is(t, rig.Err(remote.Registry(site.URL(), "no such/id", site.Harness)) != nil, true, "an id with a slash is none")
 }
