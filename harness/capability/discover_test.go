@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,9 +46,7 @@ func TestResolve(t *testing.T) {
 		synctest.Wait()
 		thread := newThread(t, root("1", "lazy", "/l"), root("2", "bad", "/b"), root("3", "ready", "/r"), root("4", "gone", "/g"),
 			root("5", "out", "/o"), root("6", "new", "/n"), root("7", "ready", "/r2"))
-		if got := thread.Environments(); !slices.Equal(got, []string{"lazy", "bad", "ready", "gone", "out", "new"}) {
-			t.Errorf("the environments are %v", got)
-		}
+		rig.Same(t, "the environments", []string{"lazy", "bad", "ready", "gone", "out", "new"}, thread.Environments())
 
 		// Read-only inspection starts nothing.
 		ready, warnings := capability.Inspect(set, thread.Roots())
@@ -57,15 +54,14 @@ func TestResolve(t *testing.T) {
 			"selected capability root `2` references environment `bad`: exec-server connection attempt failed: connecting to exec-server: connection refused",
 			"selected capability root `4` references unavailable environment `gone`",
 		}
-		if !slices.Equal(warnings, want) || len(ready) != 3 || ready[0].ID != "3" {
-			t.Errorf("Inspect tells %v, %q", ready, warnings)
-		}
+		rig.Same(t, "warnings of Inspect", want, warnings)
+		rig.Is(t, len(ready), 3, "Inspect tells %v", ready)
+		rig.Is(t, ready[0].ID, "3", "the first root")
 		synctest.Wait()
-		if e, _ := set.Get("lazy"); e != nil {
-			if state, _ := e.State(); state != environment.Starting {
-				t.Errorf("Inspect has made lazy %s", state)
-			}
-		}
+		e, ok := set.Get("lazy")
+		rig.Is(t, ok, true, "lazy is there")
+		state, _ := e.State()
+		rig.Is(t, state, environment.Starting, "Inspect has made lazy")
 
 		step := set.Step("1", turn("ready", "lazy"), thread.Environments()...)
 		defer step.Release()
@@ -78,28 +74,18 @@ func TestResolve(t *testing.T) {
 			}
 			return all
 		}
-		if got := resolved(step); !slices.Equal(got, []string{"3", "5", "7"}) {
-			t.Errorf("resolved are %v", got)
-		}
+		rig.Same(t, "resolved", []string{"3", "5", "7"}, resolved(step))
 		// What was not ready was started. The step does not change, a later one has it.
 		synctest.Wait()
-		if got := resolved(step); !slices.Equal(got, []string{"3", "5", "7"}) {
-			t.Errorf("later in the step resolved are %v", got)
-		}
+		rig.Same(t, "resolved later in the step", []string{"3", "5", "7"}, resolved(step))
 		next := set.Step("2", turn("ready", "lazy"), thread.Environments()...)
 		defer next.Release()
-		if got := resolved(next); !slices.Equal(got, []string{"1", "3", "5", "6", "7"}) {
-			t.Errorf("in the next step resolved are %v", got)
-		}
+		rig.Same(t, "resolved in the next step", []string{"1", "3", "5", "6", "7"}, resolved(next))
 		// A step that captures only the turn has only its roots.
 		narrow := set.Step("3", turn("ready"))
 		defer narrow.Release()
-		if got := resolved(narrow); !slices.Equal(got, []string{"3", "7"}) {
-			t.Errorf("in a step without others resolved are %v", got)
-		}
-		if f.takeSeen(protocol.MethodDiscoverRoots) != nil {
-			t.Error("a file was read")
-		}
+		rig.Same(t, "resolved in a step without others", []string{"3", "7"}, resolved(narrow))
+		rig.Is(t, len(f.takeSeen(protocol.MethodDiscoverRoots)), 0, "files read")
 	})
 }
 
@@ -110,9 +96,8 @@ func TestKept(t *testing.T) {
 		n, set := newNetwork(t, map[string]executor{"a": a, "b": b})
 		thread := newThread(t, root("1", "a", "/1"), root("2", "b", "/2"), root("3", "a", "/3"))
 		v := discover(t, set, thread, "a", "b")
-		if got := ids(v); !slices.Equal(got, []string{"1", "2", "3"}) || v.Recovered {
-			t.Errorf("found are %v, recovered %t", got, v.Recovered)
-		}
+		rig.Same(t, "found", []string{"1", "2", "3"}, ids(v))
+		rig.Is(t, v.Recovered, false, "recovered")
 		for i, r := range v.Roots {
 			if r.Err != nil || len(r.Skills) != 1 || r.Skills[0].Instructions.Contents != r.ID {
 				t.Errorf("root %d is %+v", i, r.Found)
@@ -128,9 +113,7 @@ func TestKept(t *testing.T) {
 				t.Fatalf("found are %v, recovered %t", ids(now), now.Recovered)
 			}
 			for i, at := range want {
-				if now.Roots[i].Found != v.Roots[at].Found {
-					t.Errorf("root %s was found again", now.Roots[i].ID)
-				}
+				rig.Is(t, now.Roots[i].Found, v.Roots[at].Found, "root %s was found again", now.Roots[i].ID)
 			}
 		}
 		rig.Is(t, discover(t, set, thread, "a", "b"), v, "nothing has changed, and the view is another")
@@ -197,9 +180,7 @@ func TestErrorsKept(t *testing.T) {
 			t.Errorf("found are %+v, %+v", v.Roots[0].Found, v.Roots[1].Found)
 		}
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
-		if again := discover(t, set, thread, "a"); again.Roots[0].Found != v.Roots[0].Found || again.Recovered {
-			t.Error("an error that will not pass has passed")
-		}
+		wantAgain(t, set, thread, v)
 
 		// An agent that does not answer, as long as it may take by default.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
@@ -207,19 +188,12 @@ func TestErrorsKept(t *testing.T) {
 		rig.Must(t, err)
 		v = discover(t, set, thread, "a")
 		const late = "timed out waiting for exec-server `capabilityRoots/discoverV1` response after 30s"
-		if text(v.Roots[0].Err) != late || v.Recovered {
-			t.Errorf("the error is %v", v.Roots[0].Err)
-		}
-		if again := discover(t, set, thread, "a"); again.Roots[0].Found != v.Roots[0].Found || again.Recovered {
-			t.Errorf("the same error is another one: %+v", again.Roots[0].Found)
-		}
+		rig.Is(t, text(v.Roots[0].Err), late, "the error")
+		rig.Is(t, v.Recovered, false, "recovered")
+		wantAgain(t, set, thread, v)
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
-			t.Errorf("after that: %+v, recovered %t", v.Roots[0].Found, v.Recovered)
-		}
-		if v = discover(t, set, thread, "a"); v.Recovered {
-			t.Error("it is told twice")
-		}
+		wantFound(t, set, thread, true)
+		rig.Is(t, discover(t, set, thread, "a").Recovered, false, "it is told twice")
 
 		// Who gives up leaves nothing behind.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
@@ -229,13 +203,9 @@ func TestErrorsKept(t *testing.T) {
 		enough := errors.New("enough")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, enough)
 		defer cancel()
-		if _, err := thread.Discover(ctx, step); err != enough {
-			t.Errorf("the error is %v", err)
-		}
+		rig.Is(t, rig.Err(thread.Discover(ctx, step)), enough, "the error")
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || v.Recovered {
-			t.Errorf("after that: %+v, recovered %t", v.Roots[0].Found, v.Recovered)
-		}
+		wantFound(t, set, thread, false)
 	})
 }
 
@@ -265,9 +235,7 @@ func TestLoss(t *testing.T) {
 			t.Errorf("after two cuts: %+v", v.Roots[0].Found)
 		}
 		synctest.Wait()
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
-			t.Errorf("after that: %+v", v.Roots[0].Found)
-		}
+		wantFound(t, set, thread, true)
 		// A connection that does not come back.
 		synctest.Wait()
 		n.refuse("a", errors.New("down"))
@@ -288,9 +256,7 @@ func TestLoss(t *testing.T) {
 		}
 		n.refuse("a", nil)
 		synctest.Wait()
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
-			t.Errorf("when it is back: %+v", v.Roots[0].Found)
-		}
+		wantFound(t, set, thread, true)
 	})
 }
 
@@ -325,9 +291,7 @@ func TestFatal(t *testing.T) {
 			}
 		}
 		for i, r := range v.Roots {
-			if (r.Err != nil) != (i == 4) {
-				t.Errorf("root %d has error %v", i, r.Err)
-			}
+			rig.Is(t, r.Err != nil, i == 4, "root %d has error %v", i, r.Err)
 		}
 		// Nine, halved to 5, 3, 2, 1, asked for twice each; then the one twice more each time.
 		if _, lost := errors.AsType[*client.DisconnectedError](v.Roots[4].Err); !lost || cuts > 2*5+2*2 {

@@ -336,6 +336,22 @@ func discover(t testing.TB, set *environment.Set, thread *capability.Thread, ids
 	return view
 }
 
+// wantAgain fails unless discovering once more gives the same of the first root, and tells nothing.
+func wantAgain(t testing.TB, set *environment.Set, thread *capability.Thread, v *capability.View) {
+	t.Helper()
+	again := discover(t, set, thread, "a")
+	rig.Is(t, again.Roots[0].Found, v.Roots[0].Found, "what was found again")
+	rig.Is(t, again.Recovered, false, "recovered")
+}
+
+// wantFound fails unless the first root is found now, and that is told or not.
+func wantFound(t testing.TB, set *environment.Set, thread *capability.Thread, told bool) {
+	t.Helper()
+	v := discover(t, set, thread, "a")
+	rig.Is(t, v.Roots[0].Err, nil, "the first root")
+	rig.Is(t, v.Recovered, told, "recovered")
+}
+
 // ids returns the ids of the roots of a view.
 func ids(v *capability.View) (all []string) {
 	for _, r := range v.Roots {

@@ -2,6 +2,7 @@ package environment_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -55,17 +56,10 @@ func TestAgents(t *testing.T) {
 	rig.Must(t, err)
 	defer s.Close()
 	for _, id := range s.DefaultIDs() {
-		c, err := get(t, s, id).Client(t.Context())
-		if err != nil {
-			t.Fatalf("%s: %v", id, err)
-		}
+		c := connected(t, get(t, s, id))
 		p, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"/bin/sh", "-c", "exit 3"}, Cwd: protocol.NewPathURI("/")})
-		if err != nil {
-			t.Fatalf("%s: %v", id, err)
-		}
-		if code, err := p.Wait(t.Context()); code != 3 || err != nil {
-			t.Errorf("%s: the command ends with %d, %v", id, code, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprint(p.Wait(t.Context())), "3 <nil>", "%s: the command ends with", id)
 		status(t, s, id, environment.StatusReady, "")
 	}
 }

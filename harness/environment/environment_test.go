@@ -72,9 +72,7 @@ func TestFailedStartup(t *testing.T) {
 		time.AfterFunc(time.Second, open)
 		for attempts := 1; attempts <= 3; attempts++ {
 			_, errs := everybody(t, e)
-			if len(errs) != 1 {
-				t.Errorf("errors %v", errs)
-			}
+			rig.Is(t, len(errs), 1, "errors")
 			for err, callers := range errs {
 				if _, ok := errors.AsType[*environment.AttemptError](err); !ok || !errors.Is(err, errRefused) || text(err) != refused {
 					t.Errorf("the error is %v", err)
@@ -235,9 +233,7 @@ func TestTimeouts(t *testing.T) {
 		defer s.Close()
 		_, err = get(t, s, "a").Client(t.Context())
 		want := "exec-server connection attempt failed: timed out waiting for exec-server initialize handshake after 3s"
-		if text(err) != want {
-			t.Errorf("a silent program gives %v", err)
-		}
+		rig.Is(t, text(err), want, "Client of a silent program gives")
 	})
 }
 
@@ -260,9 +256,8 @@ func TestStatus(t *testing.T) {
 		n.dialled(1)
 		rig.Must(t, rig.Err(get(t, s, "a").Client(t.Context())))
 		status(t, s, "a", environment.StatusReady, "")
-		if _, _, asked := n.count(); asked != 1 {
-			t.Errorf("the server was asked %d times", asked)
-		}
+		_, _, asked := n.count()
+		rig.Is(t, asked, 1, "times the server was asked")
 		n.mu.Lock()
 		n.status = "odd"
 		n.mu.Unlock()
@@ -316,14 +311,10 @@ func TestLocal(t *testing.T) {
 		n.dialled(0)
 		state(t, e, environment.Ready, "")
 		c := connected(t, e)
-		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
-			t.Errorf("Status is %s, %v", answer, err)
-		}
+		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status")
 		n.cut()
 		synctest.Wait()
-		if again, err := e.Client(t.Context()); err != nil || again == c {
-			t.Errorf("after the client has failed Client gives %p, %v", again, err)
-		}
+		rig.Is(t, connected(t, e) != c, true, "after the client has failed there is another one")
 	})
 }
 
@@ -395,16 +386,12 @@ func TestRecovering(t *testing.T) {
 		start := time.Now()
 		status(t, s, "a", environment.StatusDisconnected, "exec-server environment is recovering")
 		state(t, e, environment.Ready, "")
-		if again, err := e.Client(t.Context()); again != c || err != nil {
-			t.Errorf("Client gives %p, %v, want %p", again, err, c)
-		}
+		rig.Is(t, connected(t, e), c, "the client")
 		rig.Is(t, time.Since(start), 0, "asking took")
 		changed := e.Changed()
 		<-changed // the client gives up
 		rig.Is(t, time.Since(start), client.DefaultRecoveryTimeout, "recovery took")
 		n.refuse(nil)
-		if again, err := e.Client(t.Context()); err != nil || again == c {
-			t.Errorf("after the recovery has failed Client gives %p, %v", again, err)
-		}
+		rig.Is(t, connected(t, e) != c, true, "after the recovery has failed there is another client")
 	})
 }

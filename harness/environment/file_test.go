@@ -2,6 +2,7 @@ package environment_test
 
 import (
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -158,21 +159,17 @@ func TestReadFileOf(t *testing.T) {
 	dir := t.TempDir()
 	rig.Is(t, rig.Err(environment.ReadFile(filepath.Join(dir, "none"))), fs.ErrNotExist, "a file that does not exist")
 	want := protocolError + "failed to read environment config `" + dir + "`: not a file"
-	if _, err := environment.ReadFile(dir); text(err) != want {
-		t.Errorf("a directory gives %v", err)
-	}
+	rig.Is(t, text(rig.Err(environment.ReadFile(dir))), want, "a directory gives")
 	large := filepath.Join(dir, "large")
 	write(t, large, strings.Repeat("#\n", 33<<10))
 	want = protocolError + "failed to read environment config `" + large + "`: too large"
-	if _, err := environment.ReadFile(large); text(err) != want {
-		t.Errorf("a large file gives %v", err)
-	}
+	rig.Is(t, text(rig.Err(environment.ReadFile(large))), want, "a large file gives")
 }
 
 // readText reads a text as the file of environments in a directory, which it makes.
 func readText(t testing.TB, dir, text string) (environment.Plan, error) {
 	t.Helper()
-	mkdir(t, dir)
+	rig.Must(t, os.MkdirAll(dir, 0o700))
 	path := filepath.Join(dir, "environments.toml")
 	write(t, path, text)
 	return environment.ReadFile(path)

@@ -74,17 +74,10 @@ func TestLoad(t *testing.T) {
 				write(t, filepath.Join(home, "environments.toml"), tt.file)
 			}
 			got, err := environment.Load(home, func(name string) string { return tt.variables[name] })
-			if text(err) != tt.wantErr {
-				t.Fatalf("Load gives error %q, want %q", text(err), tt.wantErr)
-			}
+			rig.Is(t, text(err), tt.wantErr, "the error of Load")
 			rig.Same(t, "Load", tt.want, got)
 		})
 	}
-}
-
-func mkdir(t testing.TB, dir string) {
-	t.Helper()
-	rig.Must(t, os.MkdirAll(dir, 0o700))
 }
 
 func write(t testing.TB, path, text string) {

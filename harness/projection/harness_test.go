@@ -244,9 +244,7 @@ func (w *world) told() string {
 
 func (w *world) wantTold(want string) {
 	w.t.Helper()
-	if told := w.told(); told != want {
-		w.t.Errorf("told: %s, want %s", told, want)
-	}
+	rig.Is(w.t, w.told(), want, "told")
 }
 
 // pids is the file of a server that counts its starts.
@@ -296,8 +294,6 @@ func wantSay(t testing.TB, s *projection.Step, server, want string) {
 func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {
 	t.Helper()
 	for _, status := range s.Statuses() {
-		if status.State != state {
-			t.Errorf("server %s is %s: %v", status.Name, status.State, status.Err)
-		}
+		rig.Is(t, status.State, state, "server %s, %v", status.Name, status.Err)
 	}
 }

@@ -128,14 +128,10 @@ func FuzzFiles(f *testing.F) {
 			kept = thread[:bytes.LastIndexByte(thread, '\n')+1]
 			rig.Check(t, th.Close())
 		}
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, kept) {
-			t.Errorf("the file became %q, %v", got, err)
-		}
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), string(kept), "the file became")
 		if _, err := s.Names(); err == nil {
 			rig.Check(t, s.SetName(fuzzID, "new"))
-			if id, err := s.Find("new"); err != nil || id != fuzzID {
-				t.Errorf("found %q, %v", id, err)
-			}
+			rig.Is(t, rig.Value(s.Find("new")), fuzzID, "found")
 		}
 	})
 }

@@ -162,9 +162,7 @@ func notes(t *testing.T, s *threadlog.Store, id string) []string {
 
 func wantNotes(t *testing.T, s *threadlog.Store, id string, want ...string) {
 	t.Helper()
-	if got := notes(t, s, id); !slices.Equal(got, want) {
-		t.Errorf("the history has the notes %q, want %q", got, want)
-	}
+	rig.Is(t, slices.Equal(notes(t, s, id), want), true, "the history has the notes %q, of %q", notes(t, s, id), want)
 }
 
 // readAll returns the records of a history, and its error.

@@ -44,9 +44,7 @@ func wantNames(t *testing.T, s *threadlog.Store, want ...string) {
 	for _, n := range must[[]threadlog.Name](t)(s.Names()) {
 		got = append(got, n.ID, n.Name)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the names are %q, want %q", got, want)
-	}
+	rig.Is(t, slices.Equal(got, want), true, "the names are %q, of %q", got, want)
 }
 
 func TestNames(t *testing.T) {
@@ -167,13 +165,9 @@ func TestNamesCorrupt(t *testing.T) {
 	} {
 		text := []byte(begin + "\n" + test.line + "\n" + begin + "\n")
 		rig.Must(t, os.WriteFile(file, text, 0o600))
-		_, err := s.Names()
-		wantCorrupt(t, err, index, 2, test.want)
-		_, err = s.Find("one")
-		wantCorrupt(t, err, index, 2, test.want)
-		if !bytes.Equal(must[[]byte](t)(os.ReadFile(file)), text) {
-			t.Error("the file was changed")
-		}
+		wantCorrupt(t, rig.Err(s.Names()), index, 2, test.want)
+		wantCorrupt(t, rig.Err(s.Find("one")), index, 2, test.want)
+		rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))), string(text), "the file")
 	}
 
 	// What somebody else may have written.
@@ -189,7 +183,7 @@ func TestNamesCorrupt(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	rig.Must(t, os.Truncate(file, threadlog.MaxIndex+1))
-	for what, err := range map[string]error{"SetName": s.SetName(a, "x"), "Names": second(s.Names())} {
+	for what, err := range map[string]error{"SetName": s.SetName(a, "x"), "Names": rig.Err(s.Names())} {
 		rig.Is(t, err, threadlog.ErrTooLarge, "%s with a file that is too large", what)
 	}
 	// Nothing more has room.
@@ -215,10 +209,7 @@ func TestManyNames(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if lines := bytes.Count(must[[]byte](t)(os.ReadFile(filepath.Join(dir, index))), []byte("\n")); lines != 20 {
-		t.Errorf("the file has %d lines", lines)
-	}
-	if names := must[[]threadlog.Name](t)(s.Names()); len(names) != 4 {
-		t.Errorf("the names are %v", names)
-	}
+	lines := bytes.Count(must[[]byte](t)(os.ReadFile(filepath.Join(dir, index))), []byte("\n"))
+	rig.Is(t, lines, 20, "lines of the file")
+	rig.Is(t, len(must[[]threadlog.Name](t)(s.Names())), 4, "names")
 }

@@ -78,9 +78,7 @@ func TestPlugin(t *testing.T) {
 				t.Fatalf("the warnings are %q", warnings)
 			}
 			for i, part := range test.warnings {
-				if !strings.Contains(warnings[i], part) {
-					t.Errorf("warning %q has no %s", warnings[i], part)
-				}
+				rig.Is(t, strings.Contains(warnings[i], part), true, "%q is in %q", part, warnings[i])
 			}
 		})
 	}
@@ -198,12 +196,9 @@ func TestConfigured(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, err := declared.Configured(&protocol.ConfigReadResult{Config: test.config, Requirements: test.requirements}, !test.poor)
-			if (err != nil) != test.fails {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, d.Servers, comparePaths); diff != "" || len(d.Warnings) != test.warnings {
-				t.Errorf("-want +got\n%s%q", diff, d.Warnings)
-			}
+			rig.Is(t, err != nil, test.fails, "there is an error, %v", err)
+			rig.Same(t, "servers", test.want, d.Servers, comparePaths)
+			rig.Is(t, len(d.Warnings), test.warnings, "warnings %q", d.Warnings)
 		})
 	}
 }

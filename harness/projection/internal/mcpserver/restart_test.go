@@ -102,24 +102,16 @@ func TestRestarts(t *testing.T) {
 			"starting", "ready", "failed: death 2", "starting", "ready", "failed: death 3",
 		}
 		at, told := r.starts()
-		if !slices.Equal(told, want) {
-			t.Errorf("told: %q", told)
-		}
+		rig.Same(t, "told", want, told)
 		after := []time.Duration{0, time.Second, maxPause + 2*time.Second, 2*maxPause + 4*time.Second}
-		if !slices.Equal(at, after) {
-			t.Errorf("the starts were at %v, want %v", at, after)
-		}
+		rig.Same(t, "starts", after, at)
 
 		// Somebody asks: all is as it was at the beginning, and again after a long time.
-		if !r.Restart() || r.Restart() {
-			t.Error("a server that has failed is not started once")
-		}
-		if err := r.Wait(t.Context()); err != nil || len(r.Tools()) != 1 {
-			t.Errorf("%v, the tools are %+v", err, r.Tools())
-		}
-		if r.Restart() {
-			t.Error("a server that is ready was started again")
-		}
+		rig.Is(t, r.Restart(), true, "a server that has failed is started")
+		rig.Is(t, r.Restart(), false, "it is started once more")
+		rig.Check(t, r.Wait(t.Context()))
+		rig.Is(t, len(r.Tools()), 1, "tools")
+		rig.Is(t, r.Restart(), false, "a server that is ready is started")
 		for n := range 6 {
 			if n == 3 {
 				pass(steady)
@@ -127,9 +119,7 @@ func TestRestarts(t *testing.T) {
 			r.die(n)
 			pass(maxPause)
 		}
-		if s := r.Status(); s.State != Ready {
-			t.Errorf("the status is %+v", s)
-		}
+		rig.Is(t, r.Status().State, Ready, "the status")
 		r.die(6)
 		pass(24 * time.Hour)
 		r.wantStarts(t, 4+1+6)
@@ -147,14 +137,10 @@ func TestRestartsStarting(t *testing.T) {
 		r.die(0)
 		pass(24 * time.Hour)
 		r.wantStarts(t, 1+3)
-		if !r.Restart() {
-			t.Error("a server that has failed is not started")
-		}
+		rig.Is(t, r.Restart(), true, "a server that has failed is started")
 		pass(24 * time.Hour)
 		r.wantStarts(t, 1+3+1)
-		if r.Wait(t.Context()) == nil {
-			t.Errorf("the status is %+v", r.Status())
-		}
+		rig.Is(t, r.Wait(t.Context()) != nil, true, "the server fails, and is %+v", r.Status())
 	})
 }
 
@@ -182,9 +168,7 @@ func TestRestartSooner(t *testing.T) {
 			rig.Check(t, r.Wait(t.Context()))
 			pass(24 * time.Hour)
 			r.wantStarts(t, 2)
-			if s := r.Status(); s.State != Ready {
-				t.Errorf("the status is %+v", s)
-			}
+			rig.Is(t, r.Status().State, Ready, "the status")
 		})
 	}
 }
@@ -206,9 +190,7 @@ func TestCloseFailed(t *testing.T) {
 				if at, _ := r.starts(); len(at) > 2 || !ask && len(at) != 1 {
 					t.Errorf("the starts were at %v", at)
 				}
-				if r.Restart() {
-					t.Error("a closed server was started again")
-				}
+				rig.Is(t, r.Restart(), false, "a closed server is started")
 			})
 		}
 	}
