@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/test/rig"
@@ -20,9 +21,7 @@ func completionScript(t *testing.T, shell string) string {
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "agent."+shell), os.O_CREATE|os.O_WRONLY, 0o644)
 	rig.Must(t, err)
 	defer file.Close()
-	if code := (&completionFlags{Shell: shell}).run(program.System{Stdout: file}); code != program.ExitOK {
-		t.Fatalf("exit code %d", code)
-	}
+	rig.Is(t, (&completionFlags{Shell: shell}).run(program.System{Stdout: file}), program.ExitOK, "exit code")
 	return file.Name()
 }
 
@@ -117,9 +116,7 @@ func TestBashCompletion(t *testing.T) {
 			slices.Sort(got)
 			slices.Sort(want)
 			// compgen -c lists a command twice that is also built into bash.
-			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" && (len(want) > 0 || len(got) > 0) {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			rig.Same(t, "offered", want, slices.Compact(got), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -173,9 +170,7 @@ func TestHostileWords(t *testing.T) {
 			if !strings.Contains(string(out), "$(touch ran)") || !strings.Contains(string(out), "`touch ran`") {
 				t.Errorf("offered are\n%s", out)
 			}
-			if _, err := os.Stat(filepath.Join(cmd.Dir, "ran")); err == nil {
-				t.Error("a word was run")
-			}
+			rig.Is(t, rig.Err(os.Stat(filepath.Join(cmd.Dir, "ran"))), fs.ErrNotExist, "what a word would make")
 		})
 	}
 }
@@ -228,9 +223,7 @@ func TestFishCompletion(t *testing.T) {
 			out, err := cmd.Output()
 			rig.Must(t, err)
 			got, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
-			if got != want {
-				t.Errorf("got %q, want %q", out, want)
-			}
+			rig.Is(t, got, want, "offered")
 		})
 	}
 }

@@ -23,9 +23,7 @@ func TestTables(t *testing.T) {
 		if len(c.Below()) == 0 && c.Name != "version" {
 			settable = slices.ContainsFunc(c.Of(c.New()).Options(), func(o cli.Option) bool { return o.Settable() })
 		}
-		if cli.HasTable(c.Name) != settable {
-			t.Errorf("%s: a table %v, options that can be set %v", c.Name, cli.HasTable(c.Name), settable)
-		}
+		rig.Is(t, cli.HasTable(c.Name), settable, "%s: there is a table", c.Name)
 	}
 }
 
@@ -97,9 +95,7 @@ func TestFiled(t *testing.T) {
 			named, _ := commands.Command(args)
 			filed := filedBy(t, everyKind, cmp.Or(named.Path, "exec-server"), required)
 			got, err := read(args, filed)
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
+			rig.Must(t, err)
 			var is, overrides []string
 			for name := range strings.FieldsSeq(want.fields) {
 				is = append(is, fmt.Sprint(reflect.Indirect(reflect.ValueOf(got.Flags).Elem().FieldByName(name))))
@@ -112,9 +108,8 @@ func TestFiled(t *testing.T) {
 				values, effect = want.over, want.overrides
 			}
 			slices.Sort(overrides)
-			if said := strings.Join(is, " "); said != values || strings.Join(overrides, " ") != effect {
-				t.Errorf("%s, required %v: %s, want %s; without effect are %q, want %s", line, required, said, values, got.Overrides, effect)
-			}
+			rig.Is(t, strings.Join(is, " "), values, "%s, required %v", line, required)
+			rig.Is(t, strings.Join(overrides, " "), effect, "%s, required %v: without effect are", line, required)
 		}
 	}
 }
@@ -139,9 +134,7 @@ func TestRequired(t *testing.T) {
 		}
 	}
 	// What has no effect is checked all the same.
-	if _, err := read(strings.Fields("exec --log-level loud true"), values); err == nil {
-		t.Error("a wrong level is taken")
-	}
+	rig.Is(t, rig.Err(read(strings.Fields("exec --log-level loud true"), values)) != nil, true, "a wrong level is refused")
 }
 
 // TestPlaceOfServer: who listens does not register, with nothing that is about that.
@@ -232,9 +225,8 @@ func TestClientTable(t *testing.T) {
 		rig.Is(t, atLine(append(strings.Fields(line), "")).URL, want, "%s", line)
 	}
 	flags, _, err := parse([]string{"--listen", "unix:///s"})
-	if err != nil || flags.(*serverFlags).LogLevel == "debug" {
-		t.Errorf("a server: %+v, %v", flags, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, flags.(*serverFlags).LogLevel == "debug", false, "a server has the level of clients")
 	all, err := grammar.Explain(nil, func(string) {})
 	rig.Must(t, err)
 	at := map[string]string{}

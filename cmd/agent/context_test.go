@@ -147,9 +147,7 @@ func TestLoginTerminal(t *testing.T) {
 	}
 	rig.Must(t, rig.Err(io.WriteString(ptmx, "s3cret\n")))
 	err = cmd.Wait()
-	if cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("%v", err)
-	}
+	rig.Is(t, cmd.ProcessState.ExitCode(), 1, "exit code, of %v", err)
 	// The terminal echoes again.
 	rig.Must(t, rig.Err(io.WriteString(ptmx, "after\n")))
 	for !strings.Contains(shown.String(), "after") {
@@ -189,8 +187,7 @@ func TestComplete(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		if string(out) != tt.want || err != nil || stderr.Len() > 0 {
-			t.Errorf("%s: %q, %v, %s", tt.line, out, err, &stderr)
-		}
+		rig.Check(t, err)
+		rig.Is(t, string(out)+stderr.String(), tt.want, "%s", tt.line)
 	}
 }

@@ -413,9 +413,8 @@ func TestMistakes(t *testing.T) {
 			}
 			// So it says after a second, which a busy machine may need for nothing.
 			said := strings.TrimPrefix(stderr.String(), "agent: waiting for environment e: no answer yet\n")
-			if said != want || stdout.Len() > 0 {
-				t.Errorf("it says\n%sand prints %q, want\n%s", &stderr, &stdout, want)
-			}
+			rig.Is(t, said, want, "it says")
+			rig.Is(t, stdout.String(), "", "it prints")
 		})
 	}
 }

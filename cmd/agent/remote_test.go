@@ -22,7 +22,8 @@ import (
 // to the registry, and none prints a secret.
 func TestRemoteCommandLine(t *testing.T) {
 	t.Parallel()
-	registry := silentRegistry(t)
+	// Whoever connects to the registry fails the test.
+	registry := rig.Listen(t, "tcp", "127.0.0.1:0", func(net.Conn) { t.Error("somebody has connected to the registry") }).String()
 	const key = "CODEX_API_KEY=sk-secret-value"
 	const noAWS = "AWS_EC2_METADATA_DISABLED=true"
 	remote := func(more ...string) []string {
@@ -112,49 +113,16 @@ func TestRemoteCommandLine(t *testing.T) {
 			_, _ = stdin.Write([]byte(tt.stdin))
 			stdin.Close()
 			err = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit code %d (%v), want %d", code, err, tt.code)
-			}
-			if !strings.Contains(stderr.String(), tt.want) {
-				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
-			}
-			if strings.Contains(stderr.String(), "sk-secret-value") {
-				t.Errorf("it tells the secret:\n%s", &stderr)
-			}
+			rig.Is(t, cmd.ProcessState.ExitCode(), tt.code, "exit code, of %v", err)
+			rig.Is(t, strings.Contains(stderr.String(), tt.want), true, "%q is in\n%s", tt.want, &stderr)
+			rig.Is(t, strings.Contains(stderr.String(), "sk-secret-value"), false, "the secret is in\n%s", &stderr)
 			// One that fails only with its credentials has said before that it serves.
 			if tt.code == program.ExitFailure && strings.Count(stderr.String(), "\n")-strings.Count(stderr.String(), "msg=serving") != 1 {
 				t.Errorf("more than one line:\n%s", &stderr)
 			}
-			if stdout.Len() != 0 {
-				t.Errorf("it prints %q", &stdout)
-			}
+			rig.Is(t, stdout.String(), "", "it prints")
 		})
 	}
-}
-
-// silentRegistry returns the address of a server. If anybody connects to it, the
-// test fails.
-func silentRegistry(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-			t.Error("somebody has connected to the registry")
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-ended
-	})
-	return l.Addr().String()
 }
 
 // TestEnvironmentIDAlone: without --remote, --environment-id and --name are ignored.
@@ -196,9 +164,7 @@ func TestHealthOfListener(t *testing.T) {
 		_ = cmd.Process.Signal(os.Interrupt)
 		rig.Check(t, cmd.Wait())
 	}()
-	if _, err := stdout.Read(make([]byte, 64)); err != nil { // the URL
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(stdout.Read(make([]byte, 64)))) // the URL
 	for _, tt := range []struct {
 		method, path string
 		want         string
@@ -237,9 +203,7 @@ func TestExposedSignIn(t *testing.T) {
 		if err := s.configure(); (err != nil) != (mode == 0o666) || err != nil && !strings.Contains(err.Error(), "auth.json is refused: it has mode 0666") {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(log.String(), "auth.json has mode 0644"); got != (mode == 0o644) {
-			t.Errorf("mode %04o: the log is %q", mode, &log)
-		}
+		rig.Is(t, strings.Contains(log.String(), "auth.json has mode 0644"), mode == 0o644, "mode %04o: a warning is in %q", mode, &log)
 	}
 }
 

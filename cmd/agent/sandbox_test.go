@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,9 +43,7 @@ func TestReadPolicy(t *testing.T) {
 			}
 		})
 	}
-	if _, err := readPolicy(filepath.Join(t.TempDir(), "none"), nil); err == nil {
-		t.Error("a file that is not there")
-	}
+	rig.Is(t, rig.Err(readPolicy(filepath.Join(t.TempDir(), "none"), nil)), fs.ErrNotExist, "a file that is not there")
 }
 
 // FuzzReadPolicy: whatever a file holds, readPolicy refuses it or returns a policy
@@ -101,11 +100,9 @@ func TestSandboxProfile(t *testing.T) {
 		flags := sandboxFlags{Network: []string{network}, Command: []string{"true"}}
 		rig.Must(t, flags.Check())
 		profile, err := flags.profile(sys, dir)
-		if err != nil || profile.Network != want {
-			t.Errorf("--network %q: %v, %v", network, profile.Network, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, profile.Network, want, "--network %q", network)
 	}
-	if _, err := (&sandboxFlags{Workspace: []string{dir + "/none"}}).profile(sys, dir); err == nil {
-		t.Error("a workspace that is not there")
-	}
+	missing := sandboxFlags{Workspace: []string{dir + "/none"}}
+	rig.Is(t, rig.Err(missing.profile(sys, dir)) != nil, true, "a workspace that is not there is refused")
 }

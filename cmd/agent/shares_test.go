@@ -30,9 +30,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
 		}
 	}
-	if m := divide(math.MaxInt64); m != (memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}) {
-		t.Errorf("without a limit: %+v", m)
-	}
+	usual := memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}
+	rig.Is(t, divide(math.MaxInt64), usual, "without a limit")
 	if m := divide(0); m.messages <= 0 || m.content <= 0 || m.output <= 0 || m.streams <= 0 || m.sockets <= 0 {
 		t.Errorf("without any memory: %+v", m)
 	}

@@ -81,10 +81,7 @@ func TestConfigTable(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	code, out, said, _ := withFile(t, "[registry.keys.list]\ndata = '"+data+"'\njson = true", "keys", "list")
-	if code != exitOK || strings.TrimSpace(out) != "[]" {
-		t.Errorf("%d, %s, %s", code, out, said)
-	}
-	if entries, err := os.ReadDir(data); err != nil || len(entries) == 0 {
-		t.Errorf("%v, %v", entries, err)
-	}
+	rig.Is(t, code, exitOK, "exit code, %s", said)
+	rig.Is(t, strings.TrimSpace(out), "[]", "keys")
+	rig.Is(t, len(rig.Value(os.ReadDir(data))) > 0, true, "the folder is used")
 }

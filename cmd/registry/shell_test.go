@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -52,8 +50,7 @@ func TestCompletion(t *testing.T) {
 		got, want := strings.Fields(string(out)), strings.Fields(want)
 		slices.Sort(got)
 		slices.Sort(want)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got):\n%s", words, err, diff)
-		}
+		rig.Check(t, err)
+		rig.Same(t, words, want, got)
 	}
 }

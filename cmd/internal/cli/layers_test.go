@@ -157,9 +157,7 @@ func TestErrors(t *testing.T) {
 				s = newSite(t, "", text, "")
 				path = s.user
 			}
-			if _, err := s.of("exec"); err == nil || err.Error() != path+want {
-				t.Errorf("%.60q: %v, want %s%s", text, err, path, want)
-			}
+			rig.Is(t, fmt.Sprint(rig.Err(s.of("exec"))), path+want, "%.60q", text)
 		}
 	}
 	// What belongs to another command is not looked at, and contexts are a user's.
@@ -208,9 +206,8 @@ func TestOrder(t *testing.T) {
 		v := got[name]
 		rig.Is(t, strings.Join([]string{v.place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "), want, "%s", name)
 	}
-	if required := l.Required(); len(required) != 1 || len(got) != 3 {
-		t.Errorf("%v, %v", required, got)
-	}
+	rig.Is(t, len(l.Required()), 1, "required")
+	rig.Is(t, len(got), 3, "values")
 }
 
 // TestGroups: of options that mean one thing together the strongest layer says all.
@@ -351,9 +348,8 @@ func TestNoUser(t *testing.T) {
 	l, err := s.of("exec")
 	rig.Must(t, err)
 	values := l.Merge(nil, nothing)
-	if text, count := values["text"].Texts, values["count"].Texts; !slices.Equal(text, []string{"host"}) || !slices.Equal(count, []string{"1"}) {
-		t.Errorf("text is %q and count %q", text, count)
-	}
+	rig.Same(t, "text", []string{"host"}, values["text"].Texts)
+	rig.Same(t, "count", []string{"1"}, values["count"].Texts)
 }
 
 // TestExplain: each option is told with the layer that counts, and no secret.

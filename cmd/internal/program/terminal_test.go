@@ -55,9 +55,7 @@ func TestNoTerminal(t *testing.T) {
 	closed.Close()
 	for _, f := range []*os.File{null, closed} {
 		term := NewTerminal(f)
-		if term != nil {
-			t.Errorf("%v is a terminal", f)
-		}
+		rig.Is(t, term, nil, "%v is a terminal", f)
 		if _, _, ok := term.Size(); ok || term.Raw() != nil {
 			t.Error("no terminal has a size, or cannot be left as it is")
 		}

@@ -68,9 +68,7 @@ func TestShown(t *testing.T) {
 			"a command waits for approval, in /:|  x|[o]nce, [a]lways for this command, [N]o? ",
 		},
 	} {
-		if got := strings.Join(shown(&tt.q), "|"); got != tt.want {
-			t.Errorf("shown\n%s, want\n%s", got, tt.want)
-		}
+		rig.Is(t, strings.Join(shown(&tt.q), "|"), tt.want, "shown")
 	}
 	if got := questionText([]string{"a\x1b[2J", "b\n? "}, 80); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
 		t.Errorf("written as %q", got)
@@ -105,7 +103,5 @@ func TestAnswers(t *testing.T) {
 		take("yes")
 		return errors.New("the terminal is gone")
 	})
-	if got := failed(t.Context(), protocol.ExecApprovalParams{}); got.Decision != protocol.ApprovalDecline {
-		t.Errorf("without a terminal: %+v", got)
-	}
+	rig.Is(t, failed(t.Context(), protocol.ExecApprovalParams{}).Decision, protocol.ApprovalDecline, "without a terminal")
 }

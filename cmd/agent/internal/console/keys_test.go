@@ -3,6 +3,8 @@ package console
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestParseKeys(t *testing.T) {
@@ -16,9 +18,7 @@ func TestParseKeys(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", ",", "a,", "ctrl-", "ctrl-A", "ctrl-1", "ctrl-pp", "Ctrl-p", "ab", " ", "é", "\x01", strings.Repeat("a,", 16) + "a"} {
-		if got, err := ParseKeys(text); err == nil {
-			t.Errorf("%q is %q", text, got)
-		}
+		rig.Is(t, rig.Err(ParseKeys(text)) != nil, true, "%q is refused", text)
 	}
 }
 
@@ -54,8 +54,7 @@ func TestKeys(t *testing.T) {
 				break
 			}
 		}
-		if rest.String() != tt.rest || last != tt.asked {
-			t.Errorf("%q for %q: passed on %q and asked for %d, want %q and %d", tt.pieces, tt.wanted, rest.String(), last, tt.rest, tt.asked)
-		}
+		rig.Is(t, rest.String(), tt.rest, "%q for %q: passed on", tt.pieces, tt.wanted)
+		rig.Is(t, last, tt.asked, "%q for %q: asked for", tt.pieces, tt.wanted)
 	}
 }

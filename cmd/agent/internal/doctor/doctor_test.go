@@ -51,9 +51,7 @@ func TestProcessEnforcement(t *testing.T) {
 			var enforced []string
 			for _, e := range examples() {
 				policy, err := e.profile.Compile()
-				if err != nil {
-					t.Fatalf("%s: %v", e.name, err)
-				}
+				rig.Must(t, err)
 				got := processEnforcement(policy, host, Config{})
 				if got.OK {
 					enforced = append(enforced, e.name)
@@ -132,9 +130,7 @@ func TestDiagnosisPage(t *testing.T) {
 		"proxy:netns does not work: a connection to another port was made\n",
 		"proxy:supervised does not work: landlock is missing: too old\nTo get that: run a later kernel.\n", "cgroups: none\n",
 	} {
-		if strings.Count(page.String(), want) != 1 {
-			t.Errorf("%q is not there once:\n%s", want, page.String())
-		}
+		rig.Is(t, strings.Count(page.String(), want), 1, "%q is on the page\n%s", want, page.String())
 	}
 }
 

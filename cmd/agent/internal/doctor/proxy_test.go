@@ -26,9 +26,7 @@ func TestElsewhere(t *testing.T) {
 	for _, network := range []string{"tcp4", "udp4"} {
 		e, err := listenElsewhere()
 		rig.Must(t, err)
-		if e.reached() {
-			t.Errorf("%s: nothing has arrived", network)
-		}
+		rig.Is(t, e.reached(), false, "%s: something has arrived", network)
 		addr := e.tcp.Addr().String()
 		if network == "udp4" {
 			addr = e.udp.LocalAddr().String()
@@ -39,9 +37,7 @@ func TestElsewhere(t *testing.T) {
 		if network == "tcp4" {
 			_, _ = conn.Read(make([]byte, 1)) // it was accepted and closed
 		}
-		if !e.reached() {
-			t.Errorf("%s: something has arrived", network)
-		}
+		rig.Is(t, e.reached(), true, "%s: something has arrived", network)
 		_ = conn.Close()
 		e.close()
 	}

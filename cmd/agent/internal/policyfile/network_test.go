@@ -49,9 +49,9 @@ func TestRead(t *testing.T) {
 		}},
 	}
 	rig.Same(t, "the result", want, got)
-	if empty, err := ReadNetwork(write(t, "")); err != nil || empty.Upstream != "environment" {
-		t.Errorf("an empty file: %+v, %v", empty, err)
-	}
+	empty, err := ReadNetwork(write(t, ""))
+	rig.Must(t, err)
+	rig.Is(t, empty.Upstream, "environment", "the upstream of an empty file")
 }
 
 func TestReadErrors(t *testing.T) {

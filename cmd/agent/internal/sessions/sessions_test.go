@@ -27,9 +27,7 @@ func TestNames(t *testing.T) {
 		rig.Check(t, CheckName(name))
 	}
 	for _, name := range []string{"", "-a", ".a", "_a", "a b", "a/b", "a\n", "ä", strings.Repeat("a", 129)} {
-		if err := CheckName(name); err == nil {
-			t.Errorf("%q is a name", name)
-		}
+		rig.Is(t, CheckName(name) != nil, true, "%q is no name", name)
 	}
 }
 
@@ -44,9 +42,7 @@ func TestParseSignal(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "SIG", "STOP", "19", "0", "-9", "TERMS"} {
-		if got, err := ParseSignal(text); err == nil {
-			t.Errorf("%q is %s", text, got)
-		}
+		rig.Is(t, rig.Err(ParseSignal(text)) != nil, true, "%q is no signal", text)
 	}
 }
 
@@ -63,9 +59,7 @@ func TestParseSince(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "-5m", "yesterday", "10 m", "2026-13-01"} {
-		if got, err := ParseSince(text, now); err == nil {
-			t.Errorf("%q is %v", text, got)
-		}
+		rig.Is(t, rig.Err(ParseSince(text, now)) != nil, true, "%q is no time", text)
 	}
 }
 
@@ -125,17 +119,13 @@ func TestTable(t *testing.T) {
 job | main | running (attached) | 1 minute ago | sh -c 'echo it'\''s $HOME'
 job | p` + "\uFFFD" + `2 | exited 3 (attached) | 2 days ago | '` + "\uFFFD" + `[2J' ''
 job | 3 | exited 0, children running (attached) | now | ` + strings.Repeat("x", 60) + "…\n"
-	if table.String() != want {
-		t.Errorf("the table is\n%swant\n%s", &table, want)
-	}
+	rig.Is(t, table.String(), want, "the table\n")
 	out, err := json.MarshalIndent(JSON(all), "", "  ")
 	rig.Must(t, err)
 	for _, part := range []string{
 		`"name": "empty"`, `"processes": []`, `"retain": "1m0s"`, `"argv": [`, `"\u001b[2J"`, `"exitCode": 3`, `"running": false`,
 		`"exited": "` + at(ms(time.Hour)).Format(time.RFC3339) + `"`,
 	} {
-		if !strings.Contains(string(out), part) {
-			t.Errorf("%s is not in\n%s", part, out)
-		}
+		rig.Is(t, strings.Contains(string(out), part), true, "%s is in\n%s", part, out)
 	}
 }

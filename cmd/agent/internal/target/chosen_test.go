@@ -56,15 +56,12 @@ func TestTokenRenewed(t *testing.T) {
 	for range 2 {
 		rig.Must(t, dial())
 	}
-	if runs() != 1 {
-		t.Errorf("for the same token it ran %d times", runs())
-	}
+	rig.Is(t, runs(), 1, "runs for the same token")
 	rig.Must(t, l.Close())
 	l = listen(url, "two")
 	write(secret, "two")
-	if err := dial(); err != nil || runs() != 2 {
-		t.Errorf("with another token: %v, after %d runs", err, runs())
-	}
+	rig.Check(t, dial())
+	rig.Is(t, runs(), 2, "runs with another token")
 	rig.Must(t, l.Close())
 	listen(url, "three")
 	for range 2 { // the command has no better one

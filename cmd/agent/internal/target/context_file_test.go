@@ -44,20 +44,18 @@ token = "tok"
 		{Name: "box.local", URL: "127.0.0.1:7000", token: "tok"},
 		{Name: "prod", Registry: "https://r", EnvironmentID: "e", Transport: "noise", TokenCommand: []string{"pass", "show", "a b"}},
 	}
-	if diff := cmp.Diff(want, f.Contexts, cmp.AllowUnexported(Context{})); diff != "" || f.Current != "prod" {
-		t.Errorf("current %q (-want +got):\n%s", f.Current, diff)
-	}
-	if f, err := ReadContexts(filepath.Join(t.TempDir(), "missing")); err != nil || len(f.Contexts) > 0 {
-		t.Errorf("a file that is not there: %+v, %v", f, err)
+	rig.Is(t, f.Current, "prod", "the current one")
+	rig.Same(t, "contexts", want, f.Contexts, cmp.AllowUnexported(Context{}))
+	for _, none := range []string{filepath.Join(t.TempDir(), "missing"), os.DevNull} {
+		f, err := ReadContexts(none)
+		rig.Must(t, err)
+		rig.Is(t, len(f.Contexts), 0, "contexts in %s", none)
 	}
 }
 
-// TestNoFile: /dev/null has no contexts and gets none.
+// TestNoFile: /dev/null gets no contexts.
 func TestNoFile(t *testing.T) {
 	t.Parallel()
-	if f, err := ReadContexts(os.DevNull); err != nil || len(f.Contexts) > 0 {
-		t.Errorf("%+v, %v", f, err)
-	}
 	err := ChangeContexts(os.DevNull, func(*ContextFile) error { return errors.New("changed") })
 	rig.Is(t, err, errNoFile, "")
 }
@@ -103,12 +101,8 @@ func TestErrors(t *testing.T) {
 	} {
 		path := written(t, tt.text)
 		_, err := ReadContexts(path)
-		if err == nil || err.Error() != path+tt.want {
-			t.Errorf("%.100q:\n%v, want\n%s", tt.text, err, path+tt.want)
-		}
-		if strings.Contains(fmt.Sprint(err), secret) {
-			t.Errorf("a token is shown: %v", err)
-		}
+		rig.Is(t, fmt.Sprint(err), path+tt.want, "%.100q", tt.text)
+		rig.Is(t, strings.Contains(fmt.Sprint(err), secret), false, "a token is shown: %v", err)
 	}
 	var many strings.Builder
 	for i := range maxContexts + 1 {
@@ -228,14 +222,10 @@ token_command = ["q\"\\", "ä"]
 		{"use none", func(f *ContextFile) error { return f.Use("") }, "\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
 	}
 	for _, step := range steps {
-		if err := ChangeContexts(path, step.change); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
+		rig.Must(t, ChangeContexts(path, step.change))
 		text, err := os.ReadFile(path)
 		rig.Must(t, err)
-		if diff := cmp.Diff(step.want, string(text)); diff != "" {
-			t.Fatalf("%s (-want +got):\n%s", step.name, diff)
-		}
+		rig.Same(t, step.name, step.want, string(text))
 	}
 	for name, change := range map[string]func(*ContextFile) error{
 		"a name":          func(f *ContextFile) error { return f.Put(Context{Name: "../x", URL: "x"}) },
@@ -244,9 +234,7 @@ token_command = ["q\"\\", "ä"]
 		"unknown to use":  func(f *ContextFile) error { return f.Use("nope") },
 		"unknown to drop": func(f *ContextFile) error { return f.Remove("nope") },
 	} {
-		if err := ChangeContexts(path, change); err == nil {
-			t.Errorf("%s is taken", name)
-		}
+		rig.Is(t, ChangeContexts(path, change) != nil, true, "%s is refused", name)
 	}
 }
 
@@ -261,12 +249,9 @@ func TestOddForms(t *testing.T) {
 		"[contexts.a]\nurl = '''\n[x'''\n",
 	} {
 		path := written(t, text)
-		if err := ChangeContexts(path, func(f *ContextFile) error { return f.Remove("a") }); err == nil {
-			t.Errorf("%q is changed", text)
-		}
-		if after, err := os.ReadFile(path); err != nil || string(after) != text {
-			t.Errorf("%q is %q now, %v", text, after, err)
-		}
+		change := func(f *ContextFile) error { return f.Remove("a") }
+		rig.Is(t, ChangeContexts(path, change) != nil, true, "changing %q is refused", text)
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), text, "the file")
 	}
 }
 
@@ -305,20 +290,13 @@ func TestChangeTogether(t *testing.T) {
 	close(stop)
 	reader.Wait()
 	f, err := ReadContexts(link)
-	if err != nil || len(f.Contexts) != each*writers {
-		t.Errorf("%d contexts, %v", len(f.Contexts), err)
-	}
-	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		t.Errorf("the link is %v, %v", info, err)
-	}
-	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v, %v", info, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(f.Contexts), each*writers, "contexts")
+	rig.Is(t, rig.Value(os.Lstat(link)).Mode().Type(), os.ModeSymlink, "the link is")
+	rig.Is(t, rig.Value(os.Stat(real)).Mode().Perm(), 0o600, "the mode of the file")
 	for _, d := range []string{dir, filepath.Dir(link)} {
-		left, err := filepath.Glob(filepath.Join(d, ".*-*"))
-		if err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
-		}
+		left := rig.Value(filepath.Glob(filepath.Join(d, ".*-*")))
+		rig.Is(t, len(left), 0, "left behind are %v", left)
 	}
 }
 

@@ -21,10 +21,7 @@ func TestPlan(t *testing.T) {
 		"./:a :b": {[]string{"./:a"}, "b", true},
 	} {
 		got, err := NewPlan(strings.Fields(line))
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-			continue
-		}
+		rig.Must(t, err)
 		rig.Same(t, line, want, *got)
 	}
 	for _, tt := range []struct {
