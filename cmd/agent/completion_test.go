@@ -193,9 +193,8 @@ func TestCompletionSyntax(t *testing.T) {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			needShell(t, shell)
-			if out, err := exec.CommandContext(t.Context(), shell, "-n", completionScript(t, shell)).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Errorf("%v\n%s", err, out)
-			}
+			out, err := exec.CommandContext(t.Context(), shell, "-n", completionScript(t, shell)).CombinedOutput()
+			rig.Is(t, err != nil || len(out) > 0, false, "%v\n%s", err, out)
 		})
 	}
 }

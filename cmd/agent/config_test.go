@@ -152,9 +152,8 @@ func TestPlaceOfServer(t *testing.T) {
 		}
 		flags, _, err := parse([]string{"--listen", "unix:///s"})
 		rig.Must(t, err)
-		if f := flags.(*serverFlags); f.Remote != nil || f.Transport != "" {
-			t.Errorf("%+v: %v, %s", tt, f.Remote, f.Transport)
-		}
+		f := flags.(*serverFlags)
+		rig.Is(t, f.Remote == nil && f.Transport == "", true, "%+v: %v, %s", tt, f.Remote, f.Transport)
 	}
 }
 

@@ -98,12 +98,10 @@ func (c *checkCase) run(t *testing.T) {
 	}
 	var got any
 	back := strings.NewReplacer(dir, "{CWD}", home, "{HOME}", root, "{ROOT}")
-	if err := json.Unmarshal([]byte(back.Replace(stdout)), &got); err != nil || !reflect.DeepEqual(got, c.Expect.JSON) {
-		t.Errorf("got %s, %v; want %v", stdout, err, c.Expect.JSON)
-	}
-	if one := strings.Count(strings.TrimSpace(stdout), "\n") == 0; one == (len(c.Flags) > 0 && c.Flags[0] == "--pretty") {
-		t.Errorf("the form is wrong: %s", stdout)
-	}
+	err := json.Unmarshal([]byte(back.Replace(stdout)), &got)
+	rig.Is(t, err == nil && reflect.DeepEqual(got, c.Expect.JSON), true, "got %s, %v; want %v", stdout, err, c.Expect.JSON)
+	one := strings.Count(strings.TrimSpace(stdout), "\n") == 0
+	rig.Is(t, one == (len(c.Flags) > 0 && c.Flags[0] == "--pretty"), false, "the form is wrong: %s", stdout)
 }
 
 // runHere runs a command line in this process.

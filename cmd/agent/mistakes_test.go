@@ -391,9 +391,7 @@ func TestMistakes(t *testing.T) {
 		{"--remote https://r", "CODEX_API_KEY=k", 2, "--remote needs --environment-id", server},
 		{"", "AGENT_CONCURRENT_REQUESTS=0", 2, "--concurrent-requests 0 is less than 1", server},
 	}
-	if len(mistakes) < 75 {
-		t.Errorf("only %d mistakes", len(mistakes))
-	}
+	rig.Is(t, len(mistakes) < 75, false, "only %d mistakes", len(mistakes))
 	for _, tt := range mistakes {
 		t.Run(strings.ReplaceAll(tt.line, "/", "|")+" "+tt.env, func(t *testing.T) {
 			t.Parallel()

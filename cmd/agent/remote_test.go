@@ -140,9 +140,8 @@ func TestEmptyPaths(t *testing.T) {
 		cmd := agentCommand(t, line...)
 		cmd.Stderr = nil
 		cmd.Env = append(os.Environ(), "AGENT_WS_TOKEN_FILE=", "AGENT_WS_SHARED_SECRET_FILE=", "AGENT_TLS_CERT=", "AGENT_API_KEY_FILE=", "AGENT_TLS_CA=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%q: %v\n%s", line, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		rig.Is(t, err == nil, true, "%q: %v\n%s", line, err, out)
 	}
 	cmd := agentCommand(t, "--ws-token-file", "")
 	cmd.Stderr = nil
@@ -216,7 +215,6 @@ func TestSecretsAreAbsolute(t *testing.T) {
 	dir, err := os.Getwd()
 	rig.Must(t, err)
 	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "key")}
-	if got, folders := s.secrets(); !slices.Equal(got, want) || folders != nil {
-		t.Errorf("secrets %q and %q, want %q", got, folders, want)
-	}
+	got, folders := s.secrets()
+	rig.Is(t, slices.Equal(got, want) && folders == nil, true, "secrets %q and %q, want %q", got, folders, want)
 }

@@ -59,9 +59,7 @@ func FuzzReadPolicy(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		asked, err := readPolicy("-", strings.NewReader(raw))
-		if err == nil && asked.Permissions.Type == "" {
-			t.Errorf("%q is a policy without a type", raw)
-		}
+		rig.Is(t, err == nil && asked.Permissions.Type == "", false, "%q is a policy without a type", raw)
 	})
 }
 

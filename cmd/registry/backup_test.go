@@ -60,9 +60,7 @@ func TestBackup(t *testing.T) {
 	rig.Is(t, rig.Value(os.Stat(in("backup"))).Mode(), 0o600, "the mode of the backup")
 	text, err := os.ReadFile(in("backup"))
 	rig.Must(t, err)
-	if bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)) {
-		t.Error("a key is in the backup")
-	}
+	rig.Is(t, bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)), false, "a key is in the backup")
 	refused(t, "already exists", "backup", in("backup"), "--data", in("data"))
 	mustRun(t, "restore", in("backup"), "--data", in("restored"))
 	refused(t, "not empty", "restore", in("backup"), "--data", in("restored"))

@@ -70,9 +70,8 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%q with registry %s: %d, %s", tt.text, tt.line, code, said)
 		}
 		// What is wrong in a file keeps nobody from reading how it is written.
-		if code, out, said, _ := withFile(t, tt.text, "version"); code != exitOK || out == "" {
-			t.Errorf("version: %d, %s", code, said)
-		}
+		code, out, said, _ := withFile(t, tt.text, "version")
+		rig.Is(t, code == exitOK && out != "", true, "version: %d, %s", code, said)
 	}
 }
 

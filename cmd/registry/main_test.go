@@ -149,16 +149,13 @@ func TestServeAndCommands(t *testing.T) {
 	rig.Is(t, identities[0].RuntimeID, "agent-2", "the identity of")
 	refused(t, "", "identities", "remove", "agent-1", "--data", data)
 	rig.Is(t, mustRun(t, "environments", "--json", "--data", data), "[]\n", "environments")
-	if got := mustRun(t, "environments", "--data", data); !strings.HasPrefix(got, "ENVIRONMENT ") || strings.Count(got, "\n") != 1 {
-		t.Errorf("environments are %q", got)
-	}
+	got := mustRun(t, "environments", "--data", data)
+	rig.Is(t, strings.HasPrefix(got, "ENVIRONMENT ") && strings.Count(got, "\n") == 1, true, "environments are %q", got)
 
 	refused(t, "another process", "--listen=127.0.0.1:0", "--data", data)
 	server.stop(t)
 	for _, key := range []string{before, after} {
-		if strings.Contains(server.log.String(), key) || strings.Contains(list, key) {
-			t.Errorf("a key was printed again")
-		}
+		rig.Is(t, strings.Contains(server.log.String(), key) || strings.Contains(list, key), false, "a key was printed again")
 	}
 	rig.Is(t, strings.Contains(mustRun(t, "keys", "list", "--data", data), executor.ID), true, "after the server there is the key")
 }
@@ -234,9 +231,8 @@ func TestCommandLine(t *testing.T) {
 		"keys list --data=/dev/null/x",
 		"keys create --role=executor --environment=a.b",
 	} {
-		if code, stdout, stderr := command(t, strings.Fields(args)...); code != exitFailure || stdout != "" || stderr == "" {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, stdout, stderr)
-		}
+		code, stdout, stderr := command(t, strings.Fields(args)...)
+		rig.Is(t, code == exitFailure && stdout == "" && stderr != "", true, "%s: exit code %d, %q, %q", args, code, stdout, stderr)
 	}
 }
 
@@ -396,9 +392,8 @@ func TestKeyFiles(t *testing.T) {
 	if status(first) != 401 || status(made.Key) != 401 || status(strings.TrimSpace(string(text))) != 200 {
 		t.Error("after rotating without grace not the new one alone is valid")
 	}
-	if list := mustRun(t, "keys", "list", "--data", data); !strings.Contains(list, "LAST USED") || strings.Count(list, "\n") != 2 {
-		t.Errorf("keys are\n%s", list)
-	}
+	list := mustRun(t, "keys", "list", "--data", data)
+	rig.Is(t, strings.Contains(list, "LAST USED") && strings.Count(list, "\n") == 2, true, "keys are\n%s", list)
 	nowhere := filepath.Join(dir, "missing", "key")
 	refused(t, "", "keys", "rotate", id, "--out", nowhere, "--data", data)
 	rig.Is(t, status(strings.TrimSpace(string(text))), 200, "the key that was not rotated")

@@ -22,9 +22,8 @@ func TestCompletion(t *testing.T) {
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}
-		if out, err := exec.CommandContext(t.Context(), shell, "-n", script).CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", shell, err, out)
-		}
+		out, err := exec.CommandContext(t.Context(), shell, "-n", script).CombinedOutput()
+		rig.Is(t, err != nil || len(out) > 0, false, "%s: %v\n%s", shell, err, out)
 	}
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")

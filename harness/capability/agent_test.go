@@ -103,9 +103,7 @@ func phases(t *testing.T, called []string) {
 	stat, read, walk := protocol.MethodFSGetMetadata, protocol.MethodFSReadFile, protocol.MethodFSWalk
 	called = slices.DeleteFunc(called, func(method string) bool { return method == protocol.MethodDiscoverInstalled })
 	want := []string{protocol.MethodDiscoverRoots, stat, stat, stat, stat, read, stat, read, stat, read, walk}
-	if len(called) < len(want) || !slices.Equal(called[:len(want)], want) {
-		t.Errorf("called are %v", called)
-	}
+	rig.Is(t, len(called) >= len(want) && slices.Equal(called[:len(want)], want), true, "called are %v", called)
 	rig.Is(t, slices.Contains(called[len(want):], walk), false, "there is another walk")
 }
 

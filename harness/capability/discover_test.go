@@ -68,9 +68,8 @@ func TestResolve(t *testing.T) {
 		resolved := func(step *environment.Step) (all []string) {
 			for _, r := range thread.Resolve(t.Context(), step) {
 				all = append(all, r.ID)
-				if captured, _ := step.Get(r.EnvironmentID); captured.Client != r.Client || r.Client == nil {
-					t.Errorf("%s has another client than the step", r.ID)
-				}
+				captured, _ := step.Get(r.EnvironmentID)
+				rig.Is(t, captured.Client != r.Client || r.Client == nil, false, "%s has another client than the step", r.ID)
 			}
 			return all
 		}
@@ -117,9 +116,8 @@ func TestKept(t *testing.T) {
 			}
 		}
 		rig.Is(t, discover(t, set, thread, "a", "b"), v, "nothing has changed, and the view is another")
-		if narrow := discover(t, set, thread, "a"); narrow == v || len(narrow.Roots) != 3 {
-			t.Errorf("in another turn the view is %+v", narrow)
-		}
+		narrow := discover(t, set, thread, "a")
+		rig.Is(t, narrow != v && len(narrow.Roots) == 3, true, "in another turn the view is %+v", narrow)
 		same(0, 1, 2)
 		// Another handle under the id, a lost session, an environment that goes and comes back.
 		upsert(t, set, "a", url("a"))
@@ -135,9 +133,8 @@ func TestKept(t *testing.T) {
 		synctest.Wait()
 		same(0, 1, 2)
 		for id, f := range map[string]*fake{"a": a, "b": b} {
-			if seen := f.takeSeen(protocol.MethodDiscoverRoots); len(seen) > 1 || id == "a" && len(seen) > 0 {
-				t.Errorf("%s was asked %d times more", id, len(seen))
-			}
+			seen := f.takeSeen(protocol.MethodDiscoverRoots)
+			rig.Is(t, len(seen) > 1 || id == "a" && len(seen) > 0, false, "%s was asked %d times more", id, len(seen))
 		}
 	})
 }
@@ -157,9 +154,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d requests for %d roots", len(seen), len(v.Roots))
 	}
 	for i, r := range v.Roots {
-		if r.Root != roots[i] || r.Skills[0].Instructions.Contents != r.ID {
-			t.Errorf("root %d is %+v", i, r)
-		}
+		rig.Is(t, r.Root == roots[i] && r.Skills[0].Instructions.Contents == r.ID, true, "root %d is %+v", i, r)
 	}
 }
 
@@ -243,17 +238,15 @@ func TestLoss(t *testing.T) {
 		cuts = 1
 		thread = newThread(t, root("1", "a", "/1"))
 		v = discover(t, set, thread, "a")
-		if _, lost := errors.AsType[*client.DisconnectedError](v.Roots[0].Err); !lost || time.Since(begun) != 8*time.Second {
-			t.Errorf("after %v: %v", time.Since(begun), v.Roots[0].Err)
-		}
+		_, lost := errors.AsType[*client.DisconnectedError](v.Roots[0].Err)
+		rig.Is(t, lost && time.Since(begun) == 8*time.Second, true, "after %v: %v", time.Since(begun), v.Roots[0].Err)
 		// A client that is still recovering is ready, and worth the same wait.
 		v = discover(t, set, newThread(t, root("1", "a", "/1")), "a")
 		if !errors.Is(v.Roots[0].Err, client.ErrRecovering) || time.Since(begun) != 16*time.Second {
 			t.Errorf("after %v: %v", time.Since(begun), v.Roots[0].Err)
 		}
-		if ready, warnings := capability.Inspect(set, thread.Roots()); ready != nil || warnings != nil {
-			t.Errorf("Inspect tells %v, %q", ready, warnings)
-		}
+		ready, warnings := capability.Inspect(set, thread.Roots())
+		rig.Is(t, ready == nil && warnings == nil, true, "Inspect tells %v, %q", ready, warnings)
 		n.refuse("a", nil)
 		synctest.Wait()
 		wantFound(t, set, thread, true)
@@ -294,8 +287,7 @@ func TestFatal(t *testing.T) {
 			rig.Is(t, r.Err != nil, i == 4, "root %d has error %v", i, r.Err)
 		}
 		// Nine, halved to 5, 3, 2, 1, asked for twice each; then the one twice more each time.
-		if _, lost := errors.AsType[*client.DisconnectedError](v.Roots[4].Err); !lost || cuts > 2*5+2*2 {
-			t.Errorf("after %d cuts: %v", cuts, v.Roots[4].Err)
-		}
+		_, lost := errors.AsType[*client.DisconnectedError](v.Roots[4].Err)
+		rig.Is(t, lost && cuts <= 2*5+2*2, true, "after %d cuts: %v", cuts, v.Roots[4].Err)
 	})
 }

@@ -156,9 +156,8 @@ func TestManyInstalled(t *testing.T) {
 		t.Fatalf("installed are %.300q", fmt.Sprint(v.Environments[0].Err))
 	}
 	// A copy of the skills for each plugin is 20 GB.
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 4<<30 {
-		t.Errorf("%d MiB are allocated", allocated>>20)
-	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	rig.Is(t, allocated <= 4<<30, true, "%d MiB are allocated", allocated>>20)
 }
 
 // TestOneBadRoot: where an agent refuses a request for one of its roots, the others do not suffer.
@@ -402,13 +401,9 @@ func TestHostileFileCalls(t *testing.T) {
 		"failed to inspect capability file file:///.claude-plugin/plugin.json: Permission denied (os error 13)",
 	}
 	for i, w := range found.Warnings {
-		if i >= len(want) || !strings.HasPrefix(w, want[i]) || len(w) > 2000 {
-			t.Errorf("warning %.200q", w)
-		}
+		rig.Is(t, i < len(want) && strings.HasPrefix(w, want[i]) && len(w) <= 2000, true, "warning %.200q", w)
 	}
-	if len(found.Warnings) != len(want) || found.Err != nil {
-		t.Errorf("%d warnings, %v", len(found.Warnings), found.Err)
-	}
+	rig.Is(t, len(found.Warnings) == len(want) && found.Err == nil, true, "%d warnings, %v", len(found.Warnings), found.Err)
 
 	// More skills than are read, and a walk that is no walk.
 	walk = &protocol.WalkResult{}

@@ -39,9 +39,7 @@ func TestParse(t *testing.T) {
 		"[" + one("a", "environment", "e", "file:///C:/plugins") + "]": {{ID: "a", EnvironmentID: "e", Path: foreign}},
 	} {
 		got, err := capability.Parse(json.RawMessage(text))
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
+		rig.Is(t, err == nil && slices.Equal(got, want), true, "%s: %+v, %v", text, got, err)
 	}
 }
 
@@ -82,9 +80,8 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%.100s: %v, %v, want %s", text, got, err, want)
 		}
 	}
-	if got, err := capability.Parse(json.RawMessage(many(capability.MaxRoots))); err != nil || len(got) != capability.MaxRoots {
-		t.Errorf("as many as there may be: %d, %v", len(got), err)
-	}
+	got, err := capability.Parse(json.RawMessage(many(capability.MaxRoots)))
+	rig.Is(t, err == nil && len(got) == capability.MaxRoots, true, "as many as there may be: %d, %v", len(got), err)
 }
 
 func TestFormat(t *testing.T) {

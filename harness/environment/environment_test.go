@@ -74,9 +74,8 @@ func TestFailedStartup(t *testing.T) {
 			_, errs := everybody(t, e)
 			rig.Is(t, len(errs), 1, "errors")
 			for err, callers := range errs {
-				if _, ok := errors.AsType[*environment.AttemptError](err); !ok || !errors.Is(err, errRefused) || text(err) != refused {
-					t.Errorf("the error is %v", err)
-				}
+				_, ok := errors.AsType[*environment.AttemptError](err)
+				rig.Is(t, ok && errors.Is(err, errRefused) && text(err) == refused, true, "the error is %v", err)
 				rig.Is(t, callers, 100, "callers have the error")
 			}
 			n.dialled(attempts)
@@ -100,9 +99,7 @@ func TestFinalStartup(t *testing.T) {
 		const want = "exec-server connection attempt failed: no noise here"
 		_, first := e.Client(t.Context())
 		_, second := e.Client(t.Context())
-		if text(first) != want || first != second {
-			t.Errorf("Client gives %v, then %v", first, second)
-		}
+		rig.Is(t, text(first) == want && first == second, true, "Client gives %v, then %v", first, second)
 		n.dialled(0)
 		status(t, s, "a", environment.StatusDisconnected, want)
 	})
@@ -120,9 +117,7 @@ func TestNewSession(t *testing.T) {
 		state(t, e, environment.Failed, "exec-server transport disconnected")
 		n.dialled(1)
 		clients, errs := everybody(t, e)
-		if len(clients) != 1 || clients[first] != 0 || len(errs) != 0 {
-			t.Errorf("clients %v, errors %v", clients, errs)
-		}
+		rig.Is(t, len(clients) == 1 && clients[first] == 0 && len(errs) == 0, true, "clients %v, errors %v", clients, errs)
 		n.dialled(2)
 		second, err := e.Client(t.Context())
 		if err != nil || second.SessionID() == first.SessionID() {

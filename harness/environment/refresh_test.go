@@ -122,9 +122,7 @@ func TestRefreshWhileConnecting(t *testing.T) {
 			open()
 			waiting.Wait()
 			for _, c := range got {
-				if c != got[0] || c.Err() != nil {
-					t.Errorf("not all get the same client, %v", c.Err())
-				}
+				rig.Is(t, c != got[0] || c.Err() != nil, false, "not all get the same client, %v", c.Err())
 			}
 			// Next time it is a reconnect.
 			n.cut()

@@ -214,9 +214,8 @@ func TestProvision(t *testing.T) {
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			_, err := e.Client(t.Context())
-			if _, ok := errors.AsType[*environment.UnavailableError](err); !ok || text(err) != unavailable {
-				t.Errorf("who waits gets %v", err)
-			}
+			_, ok := errors.AsType[*environment.UnavailableError](err)
+			rig.Is(t, ok && text(err) == unavailable, true, "who waits gets %v", err)
 		})
 		synctest.Wait()
 		rig.Must(t, e.Fail(errors.New("no machine")))
@@ -321,9 +320,8 @@ func TestConflict(t *testing.T) {
 		if id == "a" {
 			want += "\n" + want + "\n" + want
 		}
-		if _, ok := errors.AsType[*environment.ConflictError](err); !ok || text(err) != want {
-			t.Errorf("%s: the error is %v", id, err)
-		}
+		_, ok := errors.AsType[*environment.ConflictError](err)
+		rig.Is(t, ok && text(err) == want, true, "%s: the error is %v", id, err)
 	}
 	rig.Is(t, get(t, s, "p"), pending, "a conflict has replaced the environment")
 	local := rig.Err(s.Provision("local", environment.Skills{}))

@@ -52,12 +52,10 @@ func TestStep(t *testing.T) {
 			rig.Is(t, text(c.Err), map[string]string{"failed": refused}[c.ID], "the error of %s", c.ID)
 			rig.Is(t, rig.Value(c.Cwd.Native()), "/srv/w", "the cwd of %s", c.ID)
 		}
-		if c, ok := step.Get("ready"); !ok || c.State != environment.Ready {
-			t.Errorf("Get is %+v, %t", c, ok)
-		}
-		if c, ok := step.Get("other"); ok {
-			t.Errorf("Get of what was not selected is %+v", c)
-		}
+		c, ok := step.Get("ready")
+		rig.Is(t, ok && c.State == environment.Ready, true, "Get is %+v, %t", c, ok)
+		c, ok = step.Get("other")
+		rig.Is(t, ok, false, "Get of what was not selected is %+v", c)
 
 		// What was not ready is started, for a later step.
 		synctest.Wait()
@@ -87,9 +85,8 @@ func TestOthers(t *testing.T) {
 		}
 		rig.Same(t, "others", []string{"ready ready", "lazy starting", "gone missing"}, others(step))
 		rig.Is(t, len(step.Environments), 1, "environments")
-		if c := step.Environments[0]; c.State != environment.Ready || c.Client != nil {
-			t.Errorf("a local environment that nobody has used is %+v", c)
-		}
+		c := step.Environments[0]
+		rig.Is(t, c.State == environment.Ready && c.Client == nil, true, "a local environment that nobody has used is %+v", c)
 		ready, _ := step.Get("ready")
 		rig.Is(t, connected(t, get(t, s, "ready")), ready.Client, "the captured client")
 		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "ready", Transport: server})))
@@ -101,9 +98,8 @@ func TestOthers(t *testing.T) {
 		rig.Is(t, next.Others[1].Client != ready.Client, true, "the client is another one")
 		n.cut()
 		synctest.Wait()
-		if state, c, err := get(t, s, "lazy").Peek(); state != environment.Failed || c != nil || err == nil {
-			t.Errorf("Peek gives %s, %p, %v", state, c, err)
-		}
+		state, held, err := get(t, s, "lazy").Peek()
+		rig.Is(t, state == environment.Failed && held == nil && err != nil, true, "Peek gives %s, %p, %v", state, held, err)
 	})
 }
 
@@ -120,17 +116,15 @@ func TestReplaceDuringStep(t *testing.T) {
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
 		rig.Must(t, err)
 		synctest.Wait()
-		if captured, _ := step.Get("a"); captured.Environment != old || captured.State != environment.Ready {
-			t.Errorf("the step has %+v", captured)
-		}
+		captured, _ := step.Get("a")
+		rig.Is(t, captured.Environment == old && captured.State == environment.Ready, true, "the step has %+v", captured)
 		rig.Is(t, connected(t, old), c, "the client in the step")
 		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status in the step")
 
 		next := s.Step("2", selection("a"))
 		defer next.Release()
-		if captured := next.Environments[0]; captured.Environment != e || captured.State != environment.Ready {
-			t.Errorf("the next step has %+v", captured)
-		}
+		captured = next.Environments[0]
+		rig.Is(t, captured.Environment == e && captured.State == environment.Ready, true, "the next step has %+v", captured)
 		step.Release()
 		step.Release()
 		<-c.Done()

@@ -286,9 +286,8 @@ func say(t testing.TB, s *projection.Step, server string) (string, error) {
 // wantSay calls the tool, whose answer begins with a text.
 func wantSay(t testing.TB, s *projection.Step, server, want string) {
 	t.Helper()
-	if text, err := say(t, s, server); err != nil || !strings.HasPrefix(text, want) {
-		t.Errorf("%s says %q, %v, want %q", server, text, err, want)
-	}
+	text, err := say(t, s, server)
+	rig.Is(t, err == nil && strings.HasPrefix(text, want), true, "%s says %q, %v, want %q", server, text, err, want)
 }
 
 func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {

@@ -117,9 +117,8 @@ func TestLostSession(t *testing.T) {
 	w.write("a/one/s/SKILL.md", "---\nname: s\ndescription: d\n---\n")
 	c := w.ready("a")
 	s := w.step("a")
-	if message, ok := s.SkillsMessage(); !ok || !strings.Contains(message, "- one:s: d (executor package: e0/s)\n") {
-		t.Errorf("told: %q", message)
-	}
+	message, ok := s.SkillsMessage()
+	rig.Is(t, ok && strings.Contains(message, "- one:s: d (executor package: e0/s)\n"), true, "told: %q", message)
 	w.die("a")
 	<-c.Done()
 	gone := w.step("a")
@@ -129,9 +128,8 @@ func TestLostSession(t *testing.T) {
 	w.come("a")
 	c = w.ready("a")
 	back := w.step("a")
-	if message, ok := back.SkillsMessage(); !ok || !strings.Contains(message, "available again") {
-		t.Errorf("told: %q", message)
-	}
+	message, ok = back.SkillsMessage()
+	rig.Is(t, ok && strings.Contains(message, "available again"), true, "told: %q", message)
 	wantStates(t, back, mcpserver.Ready)
 	rig.Is(t, len(w.starts("one")), 2, "starts")
 
@@ -186,18 +184,16 @@ func TestTakingNames(t *testing.T) {
 	w.ready("good")
 	s := w.step("evil", "good")
 	wantSay(t, s, "search", "hello of 1")
-	if got := s.Statuses(); len(got) != 2 || got[1].Name != "other" {
-		t.Errorf("the servers are %+v", got)
-	}
+	got := s.Statuses()
+	rig.Is(t, len(got) == 2 && got[1].Name == "other", true, "the servers are %+v", got)
 	wantWarning(t, s, "another MCP server search")
 }
 
 // wantWarning fails unless a step has one warning, with this text.
 func wantWarning(t *testing.T, s *projection.Step, text string) {
 	t.Helper()
-	if got := s.Warnings(); len(got) != 1 || !strings.Contains(got[0], text) {
-		t.Errorf("the warnings are %q", got)
-	}
+	got := s.Warnings()
+	rig.Is(t, len(got) == 1 && strings.Contains(got[0], text), true, "the warnings are %q", got)
 }
 
 // TestFailing: a server that dies tells so, and takes its tools along; nothing starts it again but
@@ -326,21 +322,17 @@ func TestConfigured(t *testing.T) {
 	site.mu.Lock()
 	shown := slices.Clone(site.bearer)
 	site.mu.Unlock()
-	if !slices.Contains(shown, "Bearer of-a") || !slices.Contains(shown, "") {
-		t.Errorf("the server was shown %q", shown)
-	}
+	rig.Is(t, slices.Contains(shown, "Bearer of-a") && slices.Contains(shown, ""), true, "the server was shown %q", shown)
 
 	w.write(config, "")
 	rig.Is(t, len(tools(w.step("a"))), 2, "tools")
 	w.Invalidate()
-	if got := w.step("a"); len(tools(got)) != 1 || got.Statuses()[0].Name != "rooted" {
-		t.Errorf("the servers are %+v", got.Statuses())
-	}
+	got := w.step("a")
+	rig.Is(t, len(tools(got)) == 1 && got.Statuses()[0].Name == "rooted", true, "the servers are %+v", got.Statuses())
 	w.write(config, "[mcp_servers")
 	w.Invalidate()
-	if got := w.step("a").Warnings(); len(got) == 0 || !strings.Contains(got[0], "environment a") {
-		t.Errorf("the warnings are %q", got)
-	}
+	warnings := w.step("a").Warnings()
+	rig.Is(t, len(warnings) != 0 && strings.Contains(warnings[0], "environment a"), true, "the warnings are %q", warnings)
 }
 
 // TestConfigurationsAtOnce: all executors of a step are asked for their configuration before one

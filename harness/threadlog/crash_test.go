@@ -194,9 +194,8 @@ func TestOtherVersion(t *testing.T) {
 	if len(records) != 5 || string(records[0].Payload) != `{"type":"task_started"}` || records[4].Ordinal != 5 {
 		t.Errorf("the records are %+v", records)
 	}
-	if got := must[[]byte](t)(os.ReadFile(file)); !bytes.HasPrefix(got, []byte(text)) {
-		t.Errorf("the file became %q", got)
-	}
+	got := must[[]byte](t)(os.ReadFile(file))
+	rig.Is(t, bytes.HasPrefix(got, []byte(text)), true, "the file became %q", got)
 }
 
 // TestKilled kills a program while it writes. Each turn of which it has told is there, and

@@ -46,9 +46,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		if m, err := decodeMeta(r); err == nil {
 			rig.Is(t, m.ID, fuzzID, "the meta of thread")
-			if again, err := decodeMeta(encoded(t, TypeSessionMeta, m)); err != nil || !reflect.DeepEqual(m, again) {
-				t.Errorf("%+v became %+v, %v", m, again, err)
-			}
+			again, err := decodeMeta(encoded(t, TypeSessionMeta, m))
+			rig.Is(t, err == nil && reflect.DeepEqual(m, again), true, "%+v became %+v, %v", m, again, err)
 		}
 		if environments, err := chosen(r); err == nil && environments != nil && checkSelection(environments) != nil {
 			t.Errorf("the selection is %s", environments)
@@ -57,9 +56,8 @@ func FuzzDecode(f *testing.F) {
 		if r.Payload != nil {
 			payload = r.Payload
 		}
-		if again := encoded(t, r.Type, payload); again.Type != r.Type || !sameValue(again.Payload, r.Payload) {
-			t.Errorf("%+v became %+v", r, again)
-		}
+		again := encoded(t, r.Type, payload)
+		rig.Is(t, again.Type == r.Type && sameValue(again.Payload, r.Payload), true, "%+v became %+v", r, again)
 	})
 }
 
@@ -119,9 +117,7 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 		for r, err := range s.History(fuzzID) {
-			if err != nil && r.Type != "" {
-				t.Errorf("%+v comes with %v", r, err)
-			}
+			rig.Is(t, err != nil && r.Type != "", false, "%+v comes with %v", r, err)
 		}
 		kept := thread
 		if th, err := s.Open(fuzzID); err == nil {

@@ -50,13 +50,9 @@ func TestFork(t *testing.T) {
 	counts := map[string]int{}
 	for _, r := range records {
 		counts[r.ThreadID]++
-		if r.Type == threadlog.TypeSessionMeta {
-			t.Errorf("the first record of %s is in the history", r.ThreadID)
-		}
+		rig.Is(t, r.Type == threadlog.TypeSessionMeta, false, "the first record of %s is in the history", r.ThreadID)
 	}
-	if counts[parent.ID()] != 6 || counts[fork.ID()] != 3 || counts[second.ID()] != 3 {
-		t.Errorf("records by thread: %v", counts)
-	}
+	rig.Is(t, counts[parent.ID()] == 6 && counts[fork.ID()] == 3 && counts[second.ID()] == 3, true, "records by thread: %v", counts)
 
 	// A resumed fork has everything, and a resumed parent does not disturb it.
 	for _, th := range []*threadlog.Thread{parent, fork, second} {
@@ -231,9 +227,7 @@ func TestMissingParent(t *testing.T) {
 	fork := must[*threadlog.Thread](t)(s.Fork(parent.ID(), threadlog.AllTurns))
 	rig.Must(t, errors.Join(parent.Close(), fork.Close(), os.Remove(filepath.Join(dir, parent.ID()+".jsonl"))))
 	for what, err := range map[string]error{"history": rig.Err(readAll(s, fork.ID())), "fork": rig.Err(s.Fork(fork.ID(), 1))} {
-		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), parent.ID()) {
-			t.Errorf("%s: %v", what, err)
-		}
+		rig.Is(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), parent.ID()), true, "%s: %v", what, err)
 	}
 	again := must[*threadlog.Thread](t)(s.Open(fork.ID()))
 	rig.Is(t, string(again.Environments()), `["a"]`, "in effect is")

@@ -46,9 +46,7 @@ func TestRoundTrip(t *testing.T) {
 	if string(m.SelectedCapabilityRoots) != roots || string(m.Environments) != envs || m.ForkedFromID != "" || m.HistoryBase != nil {
 		t.Errorf("the thread began with %+v", m)
 	}
-	if m.Timestamp.Before(before) || m.Timestamp.After(time.Now()) {
-		t.Errorf("the thread is of %v", m.Timestamp)
-	}
+	rig.Is(t, !m.Timestamp.Before(before) && !m.Timestamp.After(time.Now()), true, "the thread is of %v", m.Timestamp)
 	for _, id := range []string{m.ID, first, second} {
 		rig.Is(t, must[uuid.UUID](t)(uuid.Parse(id)).Version(), 7, "the version of %s", id)
 	}
@@ -78,9 +76,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("record %d is %+v", i, r)
 		}
 	}
-	if got := entries(t, dir); len(got) != 1 || got[0].Name() != m.ID+".jsonl" {
-		t.Errorf("the folder has %v", got)
-	}
+	got := entries(t, dir)
+	rig.Is(t, len(got) == 1 && got[0].Name() == m.ID+".jsonl", true, "the folder has %v", got)
 }
 
 // TestNoChoice: no selection and an empty one are told apart.
@@ -132,9 +129,7 @@ func TestRefused(t *testing.T) {
 		{"too deep", deep, "could not be read again"},
 	} {
 		_, err := s.Create(threadlog.Meta{Environments: json.RawMessage(test.selection)})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", test.name, err, test.want)
-		}
+		rig.Is(t, err != nil && strings.Contains(err.Error(), test.want), true, "%s: %v, want %q", test.name, err, test.want)
 		if strings.HasPrefix(test.name, "too large") && !errors.Is(err, threadlog.ErrTooLarge) {
 			t.Errorf("%s: %v is not ErrTooLarge", test.name, err)
 		}

@@ -101,9 +101,7 @@ files = ["a", "../b", "/c", "-"]
 				got[name] = field.Interface()
 			}
 		}
-		if v.Path != s.user || v.Required {
-			t.Errorf("%s: %+v", name, v)
-		}
+		rig.Is(t, v.Path == s.user && !v.Required, true, "%s: %+v", name, v)
 	}
 	dir := filepath.Dir(s.user)
 	want := map[string]any{
@@ -333,9 +331,7 @@ func TestMissing(t *testing.T) {
 	for _, user := range []string{"", os.DevNull, s.user, filepath.Join(s.user, "below", "it")} {
 		for _, folder := range []string{s.folder, filepath.Join(s.folder, "missing")} {
 			files, err := readFiles("agent", folder, user)
-			if err != nil || !files.Empty() || files.Hidden() {
-				t.Errorf("%s, %s: %+v, %v", folder, user, files, err)
-			}
+			rig.Is(t, err == nil && files.Empty() && !files.Hidden(), true, "%s, %s: %+v, %v", folder, user, files, err)
 		}
 	}
 }
@@ -413,9 +409,8 @@ func FuzzFile(f *testing.F) {
 					continue
 				}
 				field := reflect.New(o.Type).Elem()
-				if err := set(field, v.Texts); err != nil || v.Line < 0 || v.Line > lines {
-					t.Errorf("%s = %q of line %d: %v", name, v.Texts, v.Line, err)
-				}
+				err := set(field, v.Texts)
+				rig.Is(t, err == nil && v.Line >= 0 && v.Line <= lines, true, "%s = %q of line %d: %v", name, v.Texts, v.Line, err)
 				v.Set(field)
 			}
 		}

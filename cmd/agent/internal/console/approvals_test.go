@@ -37,9 +37,8 @@ func TestQuote(t *testing.T) {
 func FuzzQuote(f *testing.F) {
 	f.Add("a\x1b]0;x\x07", "\u202e")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if got := quote(maxShown, a, b); strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("%q, %q: %q", a, b, got)
-		}
+		got := quote(maxShown, a, b)
+		rig.Is(t, strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }), false, "%q, %q: %q", a, b, got)
 	})
 }
 
@@ -70,9 +69,8 @@ func TestShown(t *testing.T) {
 	} {
 		rig.Is(t, strings.Join(shown(&tt.q), "|"), tt.want, "shown")
 	}
-	if got := questionText([]string{"a\x1b[2J", "b\n? "}, 80); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
-		t.Errorf("written as %q", got)
-	}
+	got := questionText([]string{"a\x1b[2J", "b\n? "}, 80)
+	rig.Is(t, strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? "), true, "written as %q", got)
 }
 
 func TestAnswers(t *testing.T) {

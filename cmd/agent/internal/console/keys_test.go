@@ -13,9 +13,8 @@ func TestParseKeys(t *testing.T) {
 		"ctrl-p,ctrl-q": "\x10\x11", "ctrl-a": "\x01", "ctrl-z": "\x1a", "ctrl-@": "\x00", "ctrl-[": "\x1b", `ctrl-\`: "\x1c", "ctrl-]": "\x1d",
 		"ctrl-^": "\x1e", "ctrl-_": "\x1f", "a,b,C": "abC", "ctrl-x,~": "\x18~",
 	} {
-		if got, err := ParseKeys(text); string(got) != want || err != nil {
-			t.Errorf("%s is %q, %v, want %q", text, got, err, want)
-		}
+		got, err := ParseKeys(text)
+		rig.Is(t, string(got) == want && err == nil, true, "%s is %q, %v, want %q", text, got, err, want)
 	}
 	for _, text := range []string{"", ",", "a,", "ctrl-", "ctrl-A", "ctrl-1", "ctrl-pp", "Ctrl-p", "ab", " ", "é", "\x01", strings.Repeat("a,", 16) + "a"} {
 		rig.Is(t, rig.Err(ParseKeys(text)) != nil, true, "%q is refused", text)

@@ -56,9 +56,7 @@ func TestProcessEnforcement(t *testing.T) {
 				if got.OK {
 					enforced = append(enforced, e.name)
 				}
-				if got.OK != (got.Error == "") || got.OK != (len(got.Layers) > 0) {
-					t.Errorf("%s: %+v", e.name, got)
-				}
+				rig.Is(t, got.OK == (got.Error == "") && got.OK == (len(got.Layers) > 0), true, "%s: %+v", e.name, got)
 				if reason, ok := host.Reasons[sandbox.UserNS]; ok && !got.OK && (!strings.Contains(got.Error, "userns") || got.Remedy != reason.Remedy) {
 					t.Errorf("%s: %+v, want the layer and the remedy", e.name, got)
 				}
@@ -137,8 +135,7 @@ func TestDiagnosisPage(t *testing.T) {
 func TestLandlockNote(t *testing.T) {
 	t.Parallel()
 	for abi, ok := range map[int]bool{0: false, 1: false, 5: false, 6: true, 7: true} {
-		if got := landlockNote(sandbox.Host{Landlock: abi}); got.OK != ok || got.Text == "" {
-			t.Errorf("ABI %d: %+v, want %v", abi, got, ok)
-		}
+		got := landlockNote(sandbox.Host{Landlock: abi})
+		rig.Is(t, got.OK == ok && got.Text != "", true, "ABI %d: %+v, want %v", abi, got, ok)
 	}
 }

@@ -43,9 +43,7 @@ func TestParse(t *testing.T) {
 		w, err := ParseNetwork(tt.values)
 		switch {
 		case tt.wrong != "":
-			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
-				t.Errorf("%q: %v, want %s", tt.values, err, tt.wrong)
-			}
+			rig.Is(t, err != nil && strings.Contains(err.Error(), tt.wrong), true, "%q: %v, want %s", tt.values, err, tt.wrong)
 		case err != nil || w.On != tt.on || w.Managed != tt.managed || w.local != tt.local || fmt.Sprint(w.domains) != tt.domains || fmt.Sprint(w.review) != tt.review:
 			t.Errorf("%q: %+v, %v", tt.values, w, err)
 		}

@@ -20,9 +20,7 @@ func TestNames(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	if len(seen) < 990 {
-		t.Errorf("%d names of 1000 are different", len(seen))
-	}
+	rig.Is(t, len(seen) < 990, false, "%d names of 1000 are different", len(seen))
 	for _, name := range []string{"a", "A.b_c-9", "0", strings.Repeat("a", 128)} {
 		rig.Check(t, CheckName(name))
 	}
@@ -37,9 +35,8 @@ func TestParseSignal(t *testing.T) {
 		"TERM": protocol.SignalTerminate, "sigterm": protocol.SignalTerminate, "15": protocol.SignalTerminate, "9": protocol.SignalKill,
 		"HUP": protocol.SignalHangup, "int": protocol.SignalInterrupt, "SIGQUIT": protocol.SignalQuit, "10": protocol.SignalUser1, "USR2": protocol.SignalUser2,
 	} {
-		if got, err := ParseSignal(text); got != want || err != nil {
-			t.Errorf("%s is %s, %v", text, got, err)
-		}
+		got, err := ParseSignal(text)
+		rig.Is(t, got == want && err == nil, true, "%s is %s, %v", text, got, err)
 	}
 	for _, text := range []string{"", "SIG", "STOP", "19", "0", "-9", "TERMS"} {
 		rig.Is(t, rig.Err(ParseSignal(text)) != nil, true, "%q is no signal", text)
@@ -54,9 +51,8 @@ func TestParseSince(t *testing.T) {
 		"2026-02-01T01:00:00.5+01:00": time.Date(2026, 2, 1, 0, 0, 0, 5e8, time.UTC), "2026-02-01": time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
 		"2026-02-01 03:04:05": time.Date(2026, 2, 1, 3, 4, 5, 0, time.UTC), "1700000000": time.Unix(1_700_000_000, 0),
 	} {
-		if got, err := ParseSince(text, now); !got.Equal(want) || err != nil {
-			t.Errorf("%s is %v, %v", text, got, err)
-		}
+		got, err := ParseSince(text, now)
+		rig.Is(t, got.Equal(want) && err == nil, true, "%s is %v, %v", text, got, err)
 	}
 	for _, text := range []string{"", "-5m", "yesterday", "10 m", "2026-13-01"} {
 		rig.Is(t, rig.Err(ParseSince(text, now)) != nil, true, "%q is no time", text)

@@ -108,9 +108,8 @@ func TestErrors(t *testing.T) {
 	for i := range maxContexts + 1 {
 		fmt.Fprintf(&many, "[contexts.a%d]\nurl='x'\n", i)
 	}
-	if _, err := ReadContexts(written(t, many.String())); err == nil || !strings.Contains(err.Error(), "more than 1000 contexts") {
-		t.Errorf("too many: %v", err)
-	}
+	_, err := ReadContexts(written(t, many.String()))
+	rig.Is(t, err != nil && strings.Contains(err.Error(), "more than 1000 contexts"), true, "too many: %v", err)
 }
 
 // TestOwner: a file that others could have written is never used, one that others can read
@@ -152,9 +151,8 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	for _, name := range []string{t.TempDir(), "/dev/zero"} {
-		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := ReadContexts(name)
+		rig.Is(t, err != nil && strings.Contains(err.Error(), "not a regular file"), true, "%s: %v", name, err)
 	}
 }
 

@@ -45,15 +45,11 @@ func TestSection(t *testing.T) {
 		{"A\n", "A"}, // notice, another list
 	} {
 		message, ok := section.Next(step.list)
-		if ok != (step.want != "") || !strings.Contains(message, step.want) {
-			t.Errorf("step %d: %q, %v", i, message, ok)
-		}
+		rig.Is(t, ok == (step.want != "") && strings.Contains(message, step.want), true, "step %d: %q, %v", i, message, ok)
 		if ok && (!strings.HasPrefix(message, "<skills_instructions>\n") || !strings.HasSuffix(message, "\n</skills_instructions>")) {
 			t.Errorf("step %d: %q", i, message)
 		}
-		if step.want == again && strings.Contains(message, step.list) {
-			t.Errorf("step %d repeats the list", i)
-		}
+		rig.Is(t, step.want == again && strings.Contains(message, step.list), false, "step %d repeats the list", i)
 	}
 }
 
@@ -125,9 +121,8 @@ func TestRender(t *testing.T) {
 	if err != nil || len(l.Skills) != 2 || l.NextCursor != nil || l.Skills[0].MainResource != "skill://codex-home-skills/codex/skills/k/SKILL.md" {
 		t.Errorf("the list is %+v, %v", l, err)
 	}
-	if l, err := list.List(catalog.ListRequest{Authority: &catalog.Authority{Kind: "host"}}); err != nil || len(l.Skills) != 0 {
-		t.Errorf("the list is %+v, %v", l, err)
-	}
+	l, err = list.List(catalog.ListRequest{Authority: &catalog.Authority{Kind: "host"}})
+	rig.Is(t, err == nil && len(l.Skills) == 0, true, "the list is %+v, %v", l, err)
 	rig.Is(t, catalog.New(catalog.Config{}).List(view(hidden)).Render(), "", "a hidden skill")
 }
 
@@ -278,11 +273,9 @@ func TestRead(t *testing.T) {
 		{Package: full, Cursor: "-1"}, {Package: full, Cursor: "99999999"}, {Package: full, Resource: "empty", Cursor: "5"},
 		{Package: full, Resource: "references/long.md", Cursor: "2"}, // within a character
 	} {
-		if text, _, err := read(r); err == nil {
-			t.Errorf("%+v gives %.99q", r, text)
-		}
+		text, _, err := read(r)
+		rig.Is(t, err == nil, false, "%+v gives %.99q", r, text)
 	}
-	if _, _, err := read(catalog.ReadRequest{Package: full, Resource: "none"}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the error is %v", err)
-	}
+	_, _, err = read(catalog.ReadRequest{Package: full, Resource: "none"})
+	rig.Is(t, errors.Is(err, fs.ErrNotExist), true, "the error is %v", err)
 }

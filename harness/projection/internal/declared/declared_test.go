@@ -122,9 +122,8 @@ func TestCostOfKeys(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err := declared.Configured(&protocol.ConfigReadResult{Config: layers(text.String())}, true)
 	runtime.ReadMemStats(&after)
-	if allocated := after.TotalAlloc - before.TotalAlloc; err == nil || allocated > 200<<20 {
-		t.Errorf("%d MiB are allocated, the error is %v", allocated>>20, err)
-	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	rig.Is(t, err != nil && allocated <= 200<<20, true, "%d MiB are allocated, the error is %v", allocated>>20, err)
 }
 
 func layers(texts ...string) (l protocol.ConfigLayers) {
@@ -216,9 +215,8 @@ func FuzzPlugin(f *testing.F) {
 				t.Errorf("%+v", s)
 			}
 		}
-		if again := declared.Plugin("p", root, files(mcp, mcp, apps)); !d.Equal(&again) {
-			t.Errorf("%+v and %+v", d, again)
-		}
+		again := declared.Plugin("p", root, files(mcp, mcp, apps))
+		rig.Is(t, d.Equal(&again), true, "%+v and %+v", d, again)
 	})
 }
 
@@ -228,9 +226,7 @@ func FuzzConfigured(f *testing.F) {
 	f.Add("[mcp_servers]\na={url='http://a',http_headers={x='y'}}", "")
 	f.Fuzz(func(t *testing.T, config, requirements string) {
 		d, err := declared.Configured(&protocol.ConfigReadResult{Config: layers(config), Requirements: layers(requirements)}, true)
-		if err != nil && len(d.Servers) > 0 {
-			t.Errorf("%+v with %v", d, err)
-		}
+		rig.Is(t, err != nil && len(d.Servers) > 0, false, "%+v with %v", d, err)
 		for _, s := range d.Servers {
 			if s.URL == "" || len(s.Argv) > 0 || s.StartTimeout < 0 || s.CallTimeout < 0 || max(s.StartTimeout, s.CallTimeout) > 24*time.Hour {
 				t.Errorf("%+v", s)

@@ -245,9 +245,8 @@ func TestHostileHTTP(t *testing.T) {
 				cfg.StartTimeout = 50 * time.Millisecond
 			}
 			server := w.start(t, s, cfg)
-			if err := server.Wait(rig.Context(t)); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %v", err)
-			}
+			err := server.Wait(rig.Context(t))
+			rig.Is(t, err != nil && strings.Contains(err.Error(), want), true, "the error is %v", err)
 			rig.Is(t, w.followed.Load(), 0, "redirects that were followed")
 			rig.Is(t, w.answers.Load() <= 64, true, "%d answers are under way at once", w.answers.Load())
 			server.Close()

@@ -47,9 +47,8 @@ func TestProgram(t *testing.T) {
 			var told statuses
 			server := s.start(t, mode, mcpserver.Config{Notify: told.add})
 			rig.Must(t, server.Wait(rig.Context(t)))
-			if tools := server.Tools(); len(tools) != 1 || tools[0].Name != "echo" {
-				t.Errorf("the tools are %+v", tools)
-			}
+			tools := server.Tools()
+			rig.Is(t, len(tools) == 1 && tools[0].Name == "echo", true, "the tools are %+v", tools)
 			const want = "hello of demo@1 with ${HOME}"
 			wantSay(t, server, want)
 			list, err := s.client.Processes(t.Context())
@@ -105,9 +104,8 @@ func TestHostile(t *testing.T) {
 				cfg.StartTimeout = 2 * time.Second
 			}
 			server := s.start(t, mode, cfg)
-			if err := <-failed; !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %v, want %s", err, want)
-			}
+			err := <-failed
+			rig.Is(t, strings.Contains(err.Error(), want), true, "the error is %v, want %s", err, want)
 			rig.Is(t, len(server.Tools()), 0, "tools")
 			rig.Is(t, rig.Err(say(t, server, "hello")) != nil, true, "no tool can be called")
 			server.Close()
@@ -122,9 +120,8 @@ func TestDyingInCall(t *testing.T) {
 	s := newStage(t)
 	server := s.start(t, "tools/call", mcpserver.Config{})
 	_, err := say(t, server, "hello")
-	if exit, ok := errors.AsType[*mcpserver.ExitError](err); !ok || exit.Code != 3 || exit.Stderr != "dying in tools/call" {
-		t.Errorf("the error is %v", err)
-	}
+	exit, ok := errors.AsType[*mcpserver.ExitError](err)
+	rig.Is(t, ok && exit.Code == 3 && exit.Stderr == "dying in tools/call", true, "the error is %v", err)
 	server.Close()
 	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 	rig.Is(t, len(fakemcp.Started(t, s.pids)), 1, "starts")

@@ -62,9 +62,8 @@ func (r *restarting) starts() (at []time.Duration, told []string) {
 
 func (r *restarting) wantStarts(t *testing.T, want int) {
 	t.Helper()
-	if at, told := r.starts(); len(at) != want {
-		t.Errorf("the starts were at %v, want %d; told: %q", at, want, told)
-	}
+	at, told := r.starts()
+	rig.Is(t, len(at) == want, true, "the starts were at %v, want %d; told: %q", at, want, told)
 }
 
 // pass lets time go by, and waits until all that is due has happened.
@@ -91,9 +90,8 @@ func TestRestarts(t *testing.T) {
 		r := newRestarting(t, 3)
 		for n := range 4 {
 			r.die(n)
-			if s := r.Status(); s.State != Failed || s.Err == nil || r.Tools() != nil {
-				t.Errorf("the status is %+v, the tools %+v", s, r.Tools())
-			}
+			s := r.Status()
+			rig.Is(t, s.State == Failed && s.Err != nil && r.Tools() == nil, true, "the status is %+v, the tools %+v", s, r.Tools())
 			pass(maxPause)
 		}
 		pass(24 * time.Hour)
@@ -187,9 +185,8 @@ func TestCloseFailed(t *testing.T) {
 				}
 				r.Close()
 				rig.Is(t, r.Wait(context.Background()), ErrClosed, "the error")
-				if at, _ := r.starts(); len(at) > 2 || !ask && len(at) != 1 {
-					t.Errorf("the starts were at %v", at)
-				}
+				at, _ := r.starts()
+				rig.Is(t, len(at) <= 2 && (ask || len(at) == 1), true, "the starts were at %v", at)
 				rig.Is(t, r.Restart(), false, "a closed server is started")
 			})
 		}
