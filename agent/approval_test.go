@@ -95,9 +95,8 @@ func TestHiddenProgram(t *testing.T) {
 	for _, at := range []string{"first", "second"} {
 		rig.Must(t, errors.Join(os.Mkdir(dir+"/"+at, 0o755), rig.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"))))
 	}
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["` + dir + `/first/tool"])`}})
-	rig.Must(t, err)
-	c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden}, nil))}).attach("")
+	policy := policyOf(t, `prefix_rule(["`+dir+`/first/tool"])`, func(p *execpolicy.Policy) { p.Unmatched = rule.Forbidden })
+	c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(policy, nil))}).attach("")
 	for name, sandbox := range map[string]object{
 		"shown":  managed("restricted", special("minimal", "read"), at(dir, "read")),
 		"hidden": managed("restricted", special("minimal", "read"), at(dir+"/second", "read")),
@@ -110,7 +109,5 @@ func TestHiddenProgram(t *testing.T) {
 	}
 	var listed protocol.ListResult
 	c.must("process/list", object{}, &listed)
-	if len(listed.Processes) != 2 || listed.Processes[0].Argv[0] != "tool" {
-		t.Errorf("listed as %+v", listed)
-	}
+	rig.Is(t, len(listed.Processes) == 2 && listed.Processes[0].Argv[0] == "tool", true, "listed as %+v", listed)
 }

@@ -151,9 +151,8 @@ func TestProvidedTool(t *testing.T) {
 	}
 	out := "printf '*** Begin Patch\n*** Add File: " + b.out + "/n\n+x\n*** End Patch\n' | apply_patch"
 	want := "Failed to write file " + b.out + "/n\nRead-only file system (os error 30)\n"
-	if o := c.runIn("out", out, b.repo, b.workspaceWrite()); o.exit != 1 || o.output != want {
-		t.Errorf("outside: exit %d, output %q", o.exit, o.output)
-	}
+	o := c.runIn("out", out, b.repo, b.workspaceWrite())
+	rig.Is(t, o.exit == 1 && o.output == want, true, "outside: exit %d, output %q", o.exit, o.output)
 }
 
 // TestNoHelpers: in a program that does not run the hidden modes of package helper,

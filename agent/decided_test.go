@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy"
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -89,16 +88,7 @@ prefix_rule(["rm"], "allow")
 				c, _, _ = r.asking(t, "")
 			}
 			c.call("s", "process/start", tt.params)
-			for done := false; !done; {
-				switch h := c.hears(); h.Method {
-				case protocol.MethodExecApproval:
-					c.replies(h, tt.answer)
-				case protocol.MethodProcessClosed:
-					done = true
-				default:
-					done = h.Error != nil
-				}
-			}
+			c.toEnd(func(heard) string { return tt.answer })
 			rig.Same(t, "the log", tt.want, log.decided())
 			rig.Is(t, strings.Contains(log.String(), secret), false, "the secret is in\n%s", log.String())
 			answer := httptest.NewRecorder()

@@ -30,9 +30,8 @@ func TestEnvironmentInfo(t *testing.T) {
 	if id, _ := got["providerId"].(string); len(id) != len("sha256:")+64 || !strings.HasPrefix(id, "sha256:") {
 		t.Errorf("providerId %q, want sha256: and 64 hex digits", id)
 	}
-	if shell, _ := got["shell"].(object); shell["name"] == "" || !filepath.IsAbs(shell["path"].(string)) {
-		t.Errorf("shell %v, want a name and a native path", shell)
-	}
+	shell, _ := got["shell"].(object)
+	rig.Is(t, shell["name"] != "" && filepath.IsAbs(shell["path"].(string)), true, "shell %v, want a name and a native path", shell)
 	delete(got, "providerId")
 	delete(got, "shell")
 	delete(got, "capabilities") // the conformance test of this name has them all

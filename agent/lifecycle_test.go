@@ -1,10 +1,6 @@
 package agent
 
 import (
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"golang.org/x/sync/semaphore"
@@ -69,16 +65,4 @@ func TestBodyMemory(t *testing.T) {
 	large.Sent()
 	small.Sent()
 	rig.Is(t, own.TryAcquire(3<<20) && total.TryAcquire(8<<20), true, "all memory was given back")
-}
-
-// TestBufferedBody fetches a body of several steps of memory.
-func TestBufferedBody(t *testing.T) {
-	t.Parallel()
-	body := strings.Repeat("0123456789abcdef", 3<<20/16)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-	t.Cleanup(server.Close)
-	c := newHarness(t, Config{}).attach("")
-	var got protocol.HTTPResponse
-	c.must("http/request", object{"method": "GET", "url": server.URL, "requestId": "r"}, &got)
-	rig.Is(t, string(got.BodyBase64) == body, true, "the body, of which %d bytes came of %d", len(got.BodyBase64), len(body))
 }

@@ -48,9 +48,7 @@ func TestListingMemory(t *testing.T) {
 		for name, sandbox := range map[string]object{"host": nil, "full read": b.readOnly(), "confined": b.view()} {
 			what := q.name + " " + name
 			params, small := maps.Clone(q.params), maps.Clone(q.small)
-			if sandbox != nil {
-				params["sandbox"], small["sandbox"] = sandbox, sandbox
-			}
+			params["sandbox"], small["sandbox"] = sandbox, sandbox
 			take()
 			wantCode(t, what, c.call(q.method, params, nil), protocol.CodeInternal)
 			c.must(q.method, small, nil)

@@ -85,9 +85,8 @@ func TestNamesOfPrincipals(t *testing.T) {
 			}
 		}
 		for i, c := range clients {
-			if s := r.session(c.session); s == nil || s.listed().Running != 1 {
-				t.Errorf("the session of %q is harmed", owners[i])
-			}
+			s := r.session(c.session)
+			rig.Is(t, s == nil || s.listed().Running != 1, false, "the session of %q is harmed", owners[i])
 		}
 		// A session without a name is for whoever knows its id, as it was before there were names.
 		a := r.by(known{principal: "uid:1000"}).named("", protocol.InitializeParams{})
@@ -306,9 +305,8 @@ func TestEndSession(t *testing.T) {
 			rig.Is(t, p.runs(), false, "what ran in the session runs")
 			own.listen(true)
 			wantCode(t, "coming back", r.client().hello(own.session), protocol.CodeInvalidRequest)
-			if opened, err := r.client().opens("n", protocol.InitializeParams{}); err != nil || !opened.Created {
-				t.Errorf("the name is not free: %+v, %v", opened, err)
-			}
+			opened, err := r.client().opens("n", protocol.InitializeParams{})
+			rig.Is(t, err != nil || !opened.Created, false, "the name is not free: %+v, %v", opened, err)
 		})
 	}
 }
@@ -328,7 +326,6 @@ func TestEndSessionOfSocket(t *testing.T) {
 	other.await("the window", func(notes []note) bool { return told(notes, "s") == protocol.MaxSocketWindow })
 	other.must("session/end", object{"sessionId": own.session}, nil)
 	waitFor(t, own.served, "the end of the connection, though the client does not read")
-	if opened, err := r.client().opens("n", protocol.InitializeParams{}); err != nil || !opened.Created {
-		t.Errorf("the name is not free: %+v, %v", opened, err)
-	}
+	opened, err := r.client().opens("n", protocol.InitializeParams{})
+	rig.Is(t, err != nil || !opened.Created, false, "the name is not free: %+v, %v", opened, err)
 }

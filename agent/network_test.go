@@ -363,12 +363,9 @@ func TestNetworkMasks(t *testing.T) {
 	}
 	c := newHarness(t, Config{}).attach("")
 	for i, argv := range [][]string{{"/bin/sh", "-c", "env"}, {"/bin/sh", "-lc", "env"}, {"/usr/bin/env"}, {"/usr/bin/env", "sh", "-c", "env"}} {
-		id := fmt.Sprint("m", i)
-		params := masked(id, "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
+		params := masked(fmt.Sprint("m", i), "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
 		params["argv"] = argv
-		c.must("process/start", params, nil)
-		c.awaitNote(protocol.MethodProcessClosed, id)
-		if out := c.output(id); strings.Contains(out, secret) || !strings.Contains(out, "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1") {
+		if out := output(c, params); strings.Contains(out, secret) || !strings.Contains(out, "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1") {
 			t.Errorf("%q: %s", argv, out)
 		}
 	}
@@ -396,9 +393,7 @@ func TestNetworkMasks(t *testing.T) {
 	params["enforceManagedNetwork"] = true
 	params["sandbox"] = managed("restricted", special("minimal", "read"))
 	params["cwd"] = "file:///usr"
-	c.must("process/start", params, nil)
-	c.awaitNote(protocol.MethodProcessClosed, "s")
-	rig.Is(t, c.output("s"), "the certificate is there\nand stays\n", "in a sandbox")
+	rig.Is(t, output(c, params), "the certificate is there\nand stays\n", "in a sandbox")
 }
 
 // TestNetworkHides: what the operator masks no process sees, also none that has no proxy.
@@ -414,11 +409,8 @@ func TestNetworkHides(t *testing.T) {
 	inSandbox["sandbox"] = managed("restricted", special("root", "read"))
 	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
 		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
-		c.must("process/start", params, nil)
-		c.awaitNote(protocol.MethodProcessClosed, id)
-		if out := c.output(id); strings.Contains(out, secret) || !strings.HasSuffix(out, "end\n") {
-			t.Errorf("%s: %s", id, out)
-		}
+		out := output(c, params)
+		rig.Is(t, !strings.Contains(out, secret) && strings.HasSuffix(out, "end\n"), true, "%s: %s", id, out)
 	}
 }
 

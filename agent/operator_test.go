@@ -94,9 +94,8 @@ func TestZeroOperator(t *testing.T) {
 	for name, cfg := range map[string]Config{"an ExecPolicy": {ExecPolicy: new(ExecPolicy)}, "a Network": {Network: new(Network)}} {
 		func() {
 			defer func() {
-				if why, _ := recover().(string); !strings.Contains(why, name) {
-					t.Errorf("%s: %q", name, why)
-				}
+				why, _ := recover().(string)
+				rig.Is(t, strings.Contains(why, name), true, "%s: %q", name, why)
 			}()
 			_ = New(cfg).Close()
 		}()

@@ -169,9 +169,8 @@ func TestFilesKeepOrder(t *testing.T) {
 		if m.Error != nil || json.Unmarshal(m.Result, &result) != nil {
 			t.Fatalf("answer %v: %v %s", m.ID, m.Error, m.Result)
 		}
-		if i, ok := m.ID.(float64); ok && string(result.DataBase64) != fmt.Sprint(i) {
-			t.Errorf("read behind write %v got %s", i, result.DataBase64)
-		}
+		i, ok := m.ID.(float64)
+		rig.Is(t, ok && string(result.DataBase64) != fmt.Sprint(i), false, "read behind write %v got %s", i, result.DataBase64)
 	}
 }
 

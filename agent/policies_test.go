@@ -103,9 +103,8 @@ func TestPoliciesAreKept(t *testing.T) {
 
 	before := compiled
 	for range 2 {
-		if _, err := p.of(sandboxOf(t, managed("restricted", special("project_roots", "read"))), compile); !wantsCwd(err) {
-			t.Errorf("without a cwd: %v", err)
-		}
+		_, err := p.of(sandboxOf(t, managed("restricted", special("project_roots", "read"))), compile)
+		rig.Is(t, wantsCwd(err), true, "without a cwd: %v", err)
 		// Everything can be written: no file is restricted.
 		if policy, err := p.of(sandboxOf(t, managed("restricted", special("root", "write"))), compile); policy != nil || err != nil {
 			t.Error(policy, err)

@@ -85,25 +85,40 @@ func (c *raw) asks(params object) heard {
 	return q
 }
 
+// toEnd reads to the end of a process, or to an error, and answers what is asked if answer is not
+// nil. It returns all that it has heard.
+func (c *raw) toEnd(answer func(q heard) string) (all []heard) {
+	c.t.Helper()
+	for {
+		h := c.hears()
+		all = append(all, h)
+		switch {
+		case h.Method == protocol.MethodExecApproval && answer != nil:
+			c.replies(h, answer(h))
+		case h.Method == protocol.MethodProcessClosed || h.Error != nil:
+			return all
+		}
+	}
+}
+
 // ends reads to the end of a process, and returns its code and what it has printed.
 func (c *raw) ends() (code int, output string, closed []string) {
 	c.t.Helper()
-	for {
-		switch h := c.hears(); h.Method {
+	for _, h := range c.toEnd(nil) {
+		switch h.Method {
 		case protocol.MethodProcessOutput:
 			output += string(h.Params.Chunk)
 		case protocol.MethodExecApprovalClosed:
 			closed = append(closed, h.Params.Reason)
 		case protocol.MethodProcessExited:
 			code = h.Params.ExitCode
-		case protocol.MethodProcessClosed:
-			return code, output, closed
 		case "":
 			if h.Error != nil {
 				c.t.Fatal(h.Error)
 			}
 		}
 	}
+	return code, output, closed
 }
 
 func (c *raw) replies(q heard, decision string) {
@@ -201,9 +216,8 @@ func TestQuestionAgain(t *testing.T) {
 	rig.Is(t, second.Params.ApprovalID, first.Params.ApprovalID, "asked as %s, and again as", first.Params.ApprovalID)
 	lose()
 	old, _ := r.resume(t, session)
-	if code, output, _ := old.ends(); code != 126 || strings.Contains(output, "yes\n") {
-		t.Errorf("code %d, output %q", code, output)
-	}
+	code, output, _ := old.ends()
+	rig.Is(t, code == 126 && !strings.Contains(output, "yes\n"), true, "code %d, output %q", code, output)
 }
 
 // TestQuestionTaken: of two clients that answer one question differently the one counts that has
@@ -237,14 +251,10 @@ func TestQuestionTaken(t *testing.T) {
 				second.replies(again, `"decline"`)
 			}
 			second.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("go\n")})
-			for {
-				switch h := second.hears(); h.Method {
-				case protocol.MethodExecApproval:
-					t.Error("the second client is asked once more")
-				case protocol.MethodProcessExited:
+			for _, h := range second.toEnd(nil) {
+				rig.Is(t, h.Method == protocol.MethodExecApproval, false, "the second client is asked once more")
+				if h.Method == protocol.MethodProcessExited {
 					rig.Is(t, h.Params.ExitCode, tt.code, "code")
-				case protocol.MethodProcessClosed:
-					return
 				}
 			}
 		})
@@ -265,13 +275,9 @@ func TestQuestionReports(t *testing.T) {
 			q := c.asks(prompts("p", "true", object{"execApproval": approval}))
 			c.replies(q, `"accept"`)
 			var got []string
-			for {
-				h := c.hears()
+			for _, h := range c.toEnd(nil) {
 				if h.Method == protocol.MethodExecDecision {
 					got = append(got, h.Params.Decision+" "+h.Params.Source+h.Params.Rule)
-				}
-				if h.Method == protocol.MethodProcessClosed {
-					break
 				}
 			}
 			rig.Is(t, strings.Join(got, ";"), want, "heard")
@@ -285,12 +291,10 @@ var readOnly = managed("enabled", special("root", "read"))
 // treeRules are those of an operator who has every program judged.
 func treeRules(t *testing.T) Config {
 	t.Helper()
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["cat"], decision="forbidden")
-prefix_rule(pattern=["id"], decision="prompt")
-prefix_rule(pattern=["uname"], decision="prompt")
-`}})
-	rig.Must(t, err)
-	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
+	policy := policyOf(t, `prefix_rule(["cat"], "forbidden")
+prefix_rule([["id", "uname"]], "prompt")
+`, inTree)
+	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(policy, nil))}
 }
 
 // TestQuestionBelow: the client is asked about what a process executes, and hears of what is
@@ -305,40 +309,28 @@ func TestQuestionBelow(t *testing.T) {
 n=0; while [ $n -lt 3 ]; do $i >/dev/null; echo $?; n=$((n+1)); done
 u=uname; bash -c "exec -a id $u" 2>/dev/null
 sh -c "$i -g" >/dev/null; echo $?`)
-			if sandbox != nil {
-				params["sandbox"] = sandbox
-			}
+			params["sandbox"] = sandbox
 			c.call("s", "process/start", params)
 			answers := []string{`"decline"`, `"acceptForProcess"`, `"decline"`, `"accept"`}
 			var asked, told []string
 			var output strings.Builder
-			for done := false; !done; {
-				switch h := c.hears(); h.Method {
-				case protocol.MethodExecApproval:
-					if h.Params.Kind != protocol.ApprovalExec || h.Params.PID == 0 {
-						t.Errorf("asked %+v", h.Params)
-					}
-					c.replies(h, answers[min(len(asked), 3)])
-					asked = append(asked, strings.Join(h.Params.Argv, " "))
-				case protocol.MethodExecDecision:
+			answer := func(q heard) string {
+				rig.Is(t, q.Params.Kind == protocol.ApprovalExec && q.Params.PID != 0, true, "asked %+v", q.Params)
+				asked = append(asked, strings.Join(q.Params.Argv, " "))
+				return answers[min(len(asked)-1, 3)]
+			}
+			for _, h := range c.toEnd(answer) {
+				rig.Is(t, h.Error, nil, "the answer")
+				output.Write(h.Params.Chunk)
+				if h.Method == protocol.MethodExecDecision {
 					told = append(told, h.Params.Decision+" "+h.Params.Source+" "+h.Params.Rule)
-				case protocol.MethodProcessOutput:
-					output.WriteString(string(h.Params.Chunk))
-				case protocol.MethodProcessClosed:
-					done = true
-				default:
-					if h.Error != nil {
-						t.Fatal(h.Error)
-					}
 				}
 			}
 			lines := strings.Fields(output.String())
 			rig.Is(t, strings.Join(asked, ";"), "id;id;id;id -g", "asked")
 			want := "forbidden rule client;forbidden approval client;allow approval client;forbidden approval client;allow approval client"
 			rig.Is(t, strings.Join(slices.Compact(told), ";"), want, "told")
-			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {
-				t.Errorf("output %q", output.String())
-			}
+			rig.Is(t, slices.Contains(lines, "126") && slices.Contains(lines, "0"), true, "output %q", output.String())
 		})
 	}
 }
@@ -351,11 +343,8 @@ func TestAcceptedFile(t *testing.T) {
 	for _, name := range []string{"tool", "linked"} {
 		rig.Must(t, rig.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
 	}
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
-prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
-`}})
-	rig.Must(t, err)
-	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
+	operator := policyOf(t, `prefix_rule([["/bin/sh", "/usr/bin/sh", "/usr/bin/dash", "ln"]])`, inTree)
+	operator.Unmatched = rule.Prompt
 	for answer, script := range map[string]string{
 		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
 		`{"acceptWithRule":{"prefix":["` + dir + `/linked"]}}`: "ln -s linked link; ./link; ./link; ln -sf tool link; ./link",
@@ -368,22 +357,18 @@ prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 			c.call("s", "process/start", params)
 			var asked []string
 			var output strings.Builder
-			for done := false; !done; {
-				switch h := c.hears(); {
-				case h.Method == protocol.MethodExecApproval && h.Params.Kind == protocol.ApprovalStart:
-					c.replies(h, `"accept"`)
-				case h.Method == protocol.MethodExecApproval:
-					if asked = append(asked, h.Params.Exe); len(asked) == 1 {
-						c.replies(h, answer)
-					} else {
-						c.replies(h, `"decline"`)
-					}
-				case h.Method == protocol.MethodProcessOutput && h.Params.Stream == "stdout":
+			all := c.toEnd(func(q heard) string {
+				if q.Params.Kind == protocol.ApprovalStart {
+					return `"accept"`
+				}
+				if asked = append(asked, q.Params.Exe); len(asked) == 1 {
+					return answer
+				}
+				return `"decline"`
+			})
+			for _, h := range all {
+				if h.Params.Stream == "stdout" {
 					output.Write(h.Params.Chunk)
-				case h.Method == protocol.MethodProcessClosed:
-					done = true
-				case h.Error != nil:
-					t.Fatal(h.Error)
 				}
 			}
 			rig.Is(t, len(asked), 2, "asked about %q", asked)
@@ -409,9 +394,7 @@ func TestAcceptedProgram(t *testing.T) {
 			tool("second")
 			c, _, _ := newHarness(t, Config{}).asking(t, "")
 			params := prompts("p", "", object{"argv": []string{"tool"}, "env": object{"PATH": dir + "/first:" + dir + "/second:/usr/bin:/bin"}})
-			if sandbox != nil {
-				params["sandbox"] = sandbox
-			}
+			params["sandbox"] = sandbox
 			c.call("s", "process/start", params)
 			h, _ := c.until(protocol.MethodExecApproval)
 			tool("first")
@@ -432,19 +415,8 @@ func TestQuestionBelowEnds(t *testing.T) {
 	c.call("s", "process/start", sh("p", "i=id; $i"))
 	c.until(protocol.MethodExecApproval)
 	c.call("t", "process/terminate", object{"processId": "p"})
-	if code, _, closed := c.ends(); code != 137 || strings.Join(closed, " ") != "terminated" {
-		t.Errorf("code %d, closed %q", code, closed)
-	}
-}
-
-// TestTreeWithoutQuestions: a client that answers none sees what it starts fail.
-func TestTreeWithoutQuestions(t *testing.T) {
-	t.Parallel()
-	c := newHarness(t, treeRules(t)).raw(t)
-	c.call("s", "process/start", sh("p", "i=id c=cat; $i; echo $?; (exec $c); echo $?"))
-	if code, output, _ := c.ends(); code != 0 || strings.Count(output, "126\n") != 2 {
-		t.Errorf("code %d, output %q", code, output)
-	}
+	code, _, closed := c.ends()
+	rig.Is(t, code == 137 && strings.Join(closed, " ") == "terminated", true, "code %d, closed %q", code, closed)
 }
 
 // TestClientRulesBelow: rules of a client hold for what its process executes, too, whether the
@@ -462,9 +434,7 @@ func TestClientRulesBelow(t *testing.T) {
 				params := sh("p", "h=head c=cat; (exec $h /dev/null); echo head=$?; (exec $c /dev/null); echo cat=$?; (exec true); echo true=$?")
 				params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["head"], decision="forbidden")
 prefix_rule(pattern=["cat"])`}}}
-				if sandbox != nil {
-					params["sandbox"] = sandbox
-				}
+				params["sandbox"] = sandbox
 				c.call("s", "process/start", params)
 				cat := "cat=0"
 				if name == "tree" {

@@ -23,11 +23,13 @@ func policyOf(t *testing.T, text string, change func(*execpolicy.Policy)) *execp
 	return p
 }
 
+// inTree has every program judged.
+func inTree(p *execpolicy.Policy) { p.Enforce = execpolicy.InTree }
+
 // TestQuestionReplaced: when the operator's rules are replaced, open questions are closed, and the
 // new rules say what becomes of the commands.
 func TestQuestionReplaced(t *testing.T) {
 	t.Parallel()
-	inTree := func(p *execpolicy.Policy) { p.Enforce = execpolicy.InTree }
 	for _, tt := range []struct {
 		name, before, after string
 		change              func(*execpolicy.Policy)
@@ -77,9 +79,7 @@ func TestQuestionKilled(t *testing.T) {
 			c, _, _ := newHarness(t, treeRules(t)).asking(t, "")
 			params := sh("p", "i=id; $i & read x; kill -9 $!; read y; echo end")
 			params["pipeStdin"] = true
-			if sandbox != nil {
-				params["sandbox"] = sandbox
-			}
+			params["sandbox"] = sandbox
 			c.call("s", "process/start", params)
 			q, _ := c.until(protocol.MethodExecApproval)
 			c.call("x", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("x\n")})
@@ -89,9 +89,8 @@ func TestQuestionKilled(t *testing.T) {
 			}
 			c.replies(q, `"accept"`) // too late
 			c.call("y", "process/write", object{"processId": "p", "writeId": "2", "chunk": []byte("y\n")})
-			if code, output, more := c.ends(); code != 0 || output != "end\n" || more != nil {
-				t.Errorf("code %d, output %q, closed %q", code, output, more)
-			}
+			code, output, more := c.ends()
+			rig.Is(t, code == 0 && output == "end\n" && more == nil, true, "code %d, output %q, closed %q", code, output, more)
 		})
 	}
 }

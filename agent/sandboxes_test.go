@@ -60,7 +60,6 @@ func TestSecretWithTwoNames(t *testing.T) {
 	var log bytes.Buffer
 	a := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Secrets: []string{dir + "/one", dir + "/two", dir + "/none"}, StateDir: t.TempDir() + "/state"})
 	rig.Must(t, a.Close())
-	if said := log.String(); strings.Count(said, "hard links") != 1 || !strings.Contains(said, "file="+dir+"/two names=2") {
-		t.Errorf("%s", said)
-	}
+	said := log.String()
+	rig.Is(t, strings.Count(said, "hard links") == 1 && strings.Contains(said, "file="+dir+"/two names=2"), true, "%s", said)
 }

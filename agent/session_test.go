@@ -309,9 +309,8 @@ func TestSlowClient(t *testing.T) {
 			if lost {
 				slow.drop()
 				synctest.Wait()
-				if got := r.attach(slow.session).read("p", 0); len(got.Chunks) != words || !got.Closed {
-					t.Errorf("%d words, closed: %v", len(got.Chunks), got.Closed)
-				}
+				got := r.attach(slow.session).read("p", 0)
+				rig.Is(t, len(got.Chunks) == words && got.Closed, true, "%d words, closed: %v", len(got.Chunks), got.Closed)
 				return
 			}
 			slow.listen(true)
@@ -422,9 +421,7 @@ func TestTerminateUnderWay(t *testing.T) {
 		release()
 		var read protocol.ReadResult
 		c.must("process/read", object{"processId": "p", "exitOnly": true, "waitMs": 10_000}, &read)
-		if read.ExitCode == nil || *read.ExitCode != 137 {
-			t.Errorf("read %+v, want exit code 137", read)
-		}
+		rig.Is(t, read.ExitCode != nil && *read.ExitCode == 137, true, "read %+v, want exit code 137", read)
 	})
 }
 
@@ -439,9 +436,8 @@ func TestStartThatFails(t *testing.T) {
 		synctest.Wait()
 		rig.Is(t, len(again), 0, "answers while the first start is under way")
 		release()
-		if got := <-again; got.err != nil || c.read("p", 0).Exited {
-			t.Errorf("the repeated start: %v", got.err)
-		}
+		got := <-again
+		rig.Is(t, got.err == nil && !c.read("p", 0).Exited, true, "the repeated start: %v", got.err)
 	})
 }
 

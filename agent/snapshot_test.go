@@ -68,10 +68,7 @@ func TestSnapshots(t *testing.T) {
 			home := bashHome(t, profile)
 			outside := home + ".outside"
 			t.Cleanup(func() { _ = os.Remove(outside) })
-			more := object{}
-			if policy := sandbox(home); policy != nil {
-				more["sandbox"] = policy
-			}
+			more := object{"sandbox": sandbox(home)}
 			c := newHarness(t, Config{}).attach("")
 			for i, id := range []string{"a", "b"} {
 				rig.Is(t, output(c, login(id, home, "f $A; wc -l < ~/runs", more)), "f1\n1\n", "start %d printed", i)
@@ -165,11 +162,9 @@ func TestSnapshotNetwork(t *testing.T) {
 // nobody is asked about it: they are run with the command then.
 func TestSnapshotJudged(t *testing.T) {
 	t.Parallel()
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["tac"], decision="forbidden")
-prefix_rule(pattern=["uname"], decision="prompt")
-`}})
-	rig.Must(t, err)
-	policy := execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil)
+	policy := execpolicy.NewCurrent(policyOf(t, `prefix_rule(["tac"], "forbidden")
+prefix_rule(["uname"], "prompt")
+`, inTree), nil)
 	for name, sandbox := range map[string]func(home string) object{
 		"bare":    func(string) object { return nil },
 		"sandbox": func(home string) object { return managed("restricted", special("root", "read"), at(home, "write")) },
@@ -178,15 +173,11 @@ prefix_rule(pattern=["uname"], decision="prompt")
 			t.Run(name+" "+program, func(t *testing.T) {
 				t.Parallel()
 				home := bashHome(t, "echo x >> ~/runs; p="+program+"; export A=1\n/usr/bin/$p >/dev/null </dev/null && echo ran >> ~/ran\ntrue\n")
-				more := object{}
-				if policy := sandbox(home); policy != nil {
-					more["sandbox"] = policy
-				}
+				more := object{"sandbox": sandbox(home)}
 				c := newHarness(t, Config{ExecPolicy: inForce(policy)}).attach("")
 				for _, id := range []string{"a", "b"} {
-					if got := output(c, login(id, home, "echo $A", more)); !strings.Contains(got, "1\n") {
-						t.Errorf("%s printed %q", id, got)
-					}
+					got := output(c, login(id, home, "echo $A", more))
+					rig.Is(t, strings.Contains(got, "1\n"), true, "%s printed %q", id, got)
 				}
 				ran, _ := os.ReadFile(home + "/ran")
 				runs, _ := os.ReadFile(home + "/runs")
@@ -242,11 +233,7 @@ func TestSnapshotPending(t *testing.T) {
 		h, _ := c.until(protocol.MethodExecApproval)
 		rig.Is(t, rig.Err(os.Stat(home+"/runs")), fs.ErrNotExist, "a trace of startup files before the answer")
 		c.replies(h, answer)
-		for h.Method != protocol.MethodProcessClosed { // an accepted command asks about its programs
-			if h = c.hears(); h.Method == protocol.MethodExecApproval {
-				c.replies(h, answer)
-			}
-		}
+		c.toEnd(func(heard) string { return answer }) // an accepted command asks about its programs
 	}
 	rig.Is(t, string(rig.Value(os.ReadFile(home+"/runs"))), "run\n", "startup files have run")
 }

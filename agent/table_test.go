@@ -148,9 +148,7 @@ func TestTableConfines(t *testing.T) {
 	rig.Is(t, confined >= 14, true, "%d methods take a sandbox, at least 14", confined)
 	entries, err := os.ReadDir(dir)
 	rig.Must(t, err)
-	if len(entries) != 1 || entries[0].Name() != "source" {
-		t.Errorf("the folder holds %v, want the source alone", entries)
-	}
+	rig.Is(t, len(entries) == 1 && entries[0].Name() == "source", true, "the folder holds %v, want the source alone", entries)
 }
 
 // TestDocsNameOurFlags holds the table of additions in docs/compatibility.md against the

@@ -75,7 +75,20 @@ func overPipe(t testing.TB, a *agent.Agent) dialFunc {
 // overWebSocket connects to an agent that listens.
 func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 	t.Helper()
-	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
+	url := serve(t, a, nil)
+	return func(ctx context.Context) (rpc.Conn, error) {
+		conn, err := transport.Dial(ctx, url, transport.DialConfig{HandshakeTimeout: patience})
+		if err != nil {
+			return nil, err
+		}
+		return conn, nil
+	}
+}
+
+// serve has an agent listen, and returns the URL.
+func serve(t rig.T, a *agent.Agent, auth *transport.Authenticator) string {
+	t.Helper()
+	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Auth: auth})
 	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -84,13 +97,7 @@ func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 		cancel()
 		rig.Must(t, <-served)
 	})
-	return func(ctx context.Context) (rpc.Conn, error) {
-		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{HandshakeTimeout: patience})
-		if err != nil {
-			return nil, err
-		}
-		return conn, nil
-	}
+	return listener.URL()
 }
 
 // eachTransport runs a test with a client over every kind of connection.
@@ -127,9 +134,7 @@ func TestEnvironment(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		info, err := c.Info(t.Context())
 		rig.Must(t, err)
-		if info.ExecutorVersion != "0.169.0+execagent.test" || !info.Capabilities.ProcessSignals {
-			t.Errorf("Info is %+v", info)
-		}
+		rig.Is(t, info.ExecutorVersion == "0.169.0+execagent.test" && info.Capabilities.ProcessSignals, true, "Info is %+v", info)
 		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status")
 		config, err := c.ReadConfig(t.Context(), protocol.ConfigReadParams{
 			Cwd: protocol.NewPathURI(t.TempDir()), ConfigPaths: [][]string{{"model"}},
@@ -137,37 +142,8 @@ func TestEnvironment(t *testing.T) {
 		rig.Must(t, err)
 		rig.Is(t, config.Hostname != "", true, "there is a host name in %+v", config)
 		installed, err := c.Installed(t.Context(), nil)
-		if err != nil || installed.Plugins == nil || installed.Skills == nil {
-			t.Errorf("Installed is %+v, %v", installed, err)
-		}
+		rig.Is(t, err == nil && installed.Plugins != nil && installed.Skills != nil, true, "Installed is %+v, %v", installed, err)
 	})
-}
-
-func TestResume(t *testing.T) {
-	t.Parallel()
-	a := newAgent(t)
-	dial := overPipe(t, a)
-	first := connect(t, client.Config{Dial: dial})
-	p, err := first.Start(t.Context(), shell("sleep 100"))
-	rig.Must(t, err)
-
-	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
-	rig.Is(t, isAttached(err), true, "resuming an attached session gives %v", err)
-	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: "nobody"})
-	rig.Is(t, fmt.Sprint(err), "exec-server rejected request (-32600): unknown session id nobody", "resuming an unknown session gives")
-
-	rig.Must(t, first.Close())
-	second, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
-	for isAttached(err) { // the agent has not seen the end of the first connection
-		second, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
-	}
-	rig.Must(t, err)
-	defer second.Close()
-	rig.Is(t, second.SessionID(), first.SessionID(), "resumed %s as", first.SessionID())
-	processes, err := second.Processes(t.Context())
-	if err != nil || len(processes) != 1 || processes[0].ProcessID != p.ID() || processes[0].Exited {
-		t.Errorf("the session has %+v, %v", processes, err)
-	}
 }
 
 func isAttached(err error) bool {

@@ -199,6 +199,13 @@ func (f *fake) connect(t testing.TB) *client.Client {
 	return connect(t, client.Config{Dial: f.dial})
 }
 
+// process makes a client of the fake, and has it start the process p.
+func (f *fake) process(t testing.TB) (*client.Client, *client.Process) {
+	t.Helper()
+	c := f.connect(t)
+	return c, start(t, c, named("p"))
+}
+
 // current is the connection that the session has, nil if none.
 func (f *fake) current() *link {
 	f.mu.Lock()

@@ -88,9 +88,7 @@ func TestInitializeTimeout(t *testing.T) {
 					Dial: func(context.Context) (rpc.Conn, error) { return conn(), nil },
 				})
 				late, ok := errors.AsType[*client.InitializeTimeoutError](err)
-				if !ok || late.After != 10*time.Second {
-					t.Errorf("got %v", err)
-				}
+				rig.Is(t, ok && late.After == 10*time.Second, true, "got %v", err)
 			})
 		})
 	}
@@ -149,6 +147,7 @@ func TestUnsupported(t *testing.T) {
 	ctx, files := t.Context(), c.FS(nil)
 	for name, err := range map[string]error{
 		"Start":      rig.Err(c.Start(ctx, sized)),
+		"a proxy":    rig.Err(c.Start(ctx, protocol.StartParams{Argv: []string{"x"}, NetworkProxy: &protocol.NetworkProxy{}})),
 		"CloseStdin": p.CloseStdin(ctx),
 		"Signal":     p.Signal(ctx, protocol.SignalKill),
 		"Resize":     p.Resize(ctx, 1, 1),

@@ -15,8 +15,7 @@ import (
 // other while others are under way.
 func TestFeed(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		in := p.Feed(t.Context())
 		var want strings.Builder
 		for i := range 200 {
@@ -37,8 +36,7 @@ func TestFeed(t *testing.T) {
 // end of the context ends it.
 func TestFeedFails(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		rig.Must(t, p.CloseStdin(t.Context()))
 		in := p.Feed(t.Context())
 		var err error

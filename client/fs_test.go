@@ -54,9 +54,7 @@ func TestFS(t *testing.T) {
 		rig.Is(t, string(got), "content", "read")
 		info, err := files.Stat(ctx, dir+"/copy/one ü")
 		rig.Check(t, err)
-		if !info.IsFile || info.Size != 7 {
-			t.Errorf("Stat gives %+v", info)
-		}
+		rig.Is(t, info.IsFile && info.Size == 7, true, "Stat gives %+v", info)
 		entries, err := files.ReadDir(ctx, dir+"/a")
 		rig.Check(t, err)
 		slices.SortFunc(entries, func(a, b protocol.DirectoryEntry) int { return bytes.Compare([]byte(a.FileName), []byte(b.FileName)) })

@@ -47,9 +47,8 @@ func TestHTTP(t *testing.T) {
 
 		r, err = c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: server.URL + "/large"})
 		rig.Must(t, err)
-		if body, err = io.ReadAll(r.Body); err != nil || !bytes.Equal(body, large) {
-			t.Errorf("got %d bytes, %v, want %d", len(body), err, len(large))
-		}
+		body, err = io.ReadAll(r.Body)
+		rig.Is(t, err == nil && bytes.Equal(body, large), true, "got %d bytes, %v, want %d", len(body), err, len(large))
 		rig.Must(t, r.Body.Close())
 
 		rig.Is(t, rig.Err(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"})) != nil, true, "ftp fails")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -139,36 +138,30 @@ func TestLies(t *testing.T) {
 
 // TestLiesInAnswers: an answer that is none fails its call.
 func TestLiesInAnswers(t *testing.T) {
-	t.Parallel()
-	for _, result := range []string{`7`, `null`, `[]`, `{"path":7}`, `{"path":"relative"}`, `{"path":"file://host/a"}`, `{}`} {
-		t.Run(fmt.Sprintf("%.30s", result), func(t *testing.T) {
-			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				f.on(protocol.MethodFSCanonicalize, func(*link, request) any { return json.RawMessage(result) })
-				rig.Is(t, rig.Err(c.FS(nil).Canonicalize(t.Context(), "/a")) != nil, true, "an answer that is none is an error")
-				rig.Check(t, rig.Err(c.Status(t.Context())))
-			})
-		})
-	}
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		for _, result := range []string{`7`, `null`, `[]`, `{"path":7}`, `{"path":"relative"}`, `{"path":"file://host/a"}`, `{}`} {
+			f.on(protocol.MethodFSCanonicalize, func(*link, request) any { return json.RawMessage(result) })
+			rig.Is(t, rig.Err(c.FS(nil).Canonicalize(t.Context(), "/a")) != nil, true, "%s is an error", result)
+			rig.Check(t, rig.Err(c.Status(t.Context())))
+		}
+	})
 }
 
 // TestLiesInNames: a list with what is no name of a session is none, since names are printed.
 func TestLiesInNames(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"", "-rf", "a b", "a\nb", "\x1b]0;x\a", "$(reboot)", "é", strings.Repeat("n", 129)} {
-		t.Run(fmt.Sprintf("%.30q", name), func(t *testing.T) {
-			faked(t, func(t *testing.T, f *fake) {
-				f.info.Capabilities.NamedSessions = true
-				c := f.connect(t)
-				f.on(protocol.MethodSessionList, func(*link, request) any {
-					return protocol.SessionListResult{Sessions: []protocol.ListedSession{{SessionID: "s", Name: "good"}, {SessionID: "t", Name: name}}}
-				})
-				all, err := c.Sessions(t.Context())
-				wantError[*client.ProtocolError](t, err, "Sessions")
-				rig.Is(t, len(all), 0, "sessions")
+	faked(t, func(t *testing.T, f *fake) {
+		f.info.Capabilities.NamedSessions = true
+		c := f.connect(t)
+		for _, name := range []string{"", "-rf", "a b", "a\nb", "\x1b]0;x\a", "$(reboot)", "é", strings.Repeat("n", 129)} {
+			f.on(protocol.MethodSessionList, func(*link, request) any {
+				return protocol.SessionListResult{Sessions: []protocol.ListedSession{{SessionID: "s", Name: "good"}, {SessionID: "t", Name: name}}}
 			})
-		})
-	}
+			all, err := c.Sessions(t.Context())
+			wantError[*client.ProtocolError](t, err, "with %q Sessions", name)
+			rig.Is(t, len(all), 0, "sessions")
+		}
+	})
 }
 
 // TestTwoAnswers: the first one counts.

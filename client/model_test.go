@@ -194,14 +194,10 @@ func checkModel(t *rapid.T) {
 		printed, got := m.printed.String(), m.got.String()
 		_, disconnected := errors.AsType[*client.DisconnectedError](m.err)
 		_, recover := errors.AsType[*client.RecoverError](m.err)
-		if well && !m.mayGap && m.unwritten != nil {
-			t.Errorf("writing to %s: %v", id, m.unwritten)
-		}
+		rig.Is(t, well && !m.mayGap && m.unwritten != nil, false, "writing to %s: %v", id, m.unwritten)
 		switch {
 		case m.err == nil:
-			if got != printed || m.code != 7 {
-				t.Errorf("%s printed %q, got %q, exit code %d", id, printed, got, m.code)
-			}
+			rig.Is(t, got == printed && m.code == 7, true, "%s printed %q, got %q, exit code %d", id, printed, got, m.code)
 			if input := f.input(id); input != m.written.String() && (m.unwritten == nil || !strings.HasPrefix(m.written.String(), input)) {
 				t.Errorf("%s was written %q, and read %q", id, m.written.String(), input)
 			}
@@ -210,8 +206,6 @@ func checkModel(t *rapid.T) {
 		case recover && !m.mayGap, disconnected && well, !recover && !disconnected:
 			t.Errorf("%s ends with %v; gap %v", id, m.err, m.mayGap)
 		}
-		if well && m.hasGap && m.err == nil {
-			t.Errorf("%s is complete, with a gap", id)
-		}
+		rig.Is(t, well && m.hasGap && m.err == nil, false, "%s is complete, with a gap", id)
 	}
 }

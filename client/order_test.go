@@ -218,12 +218,8 @@ func TestMergeRefuses(t *testing.T) {
 				o.hold(e)
 			}
 			_, err := o.merge(&tt.result)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
-			if o.last != 0 || len(o.pending) != len(tt.pending) {
-				t.Errorf("the order has changed: %+v", o)
-			}
+			rig.Is(t, err != nil && strings.Contains(err.Error(), tt.want), true, "got %v, want %q", err, tt.want)
+			rig.Is(t, o.last != 0 || len(o.pending) != len(tt.pending), false, "the order has changed: %+v", o)
 		})
 	}
 }

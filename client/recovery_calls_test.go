@@ -2,11 +2,9 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -99,8 +97,7 @@ func TestStaleLoss(t *testing.T) {
 // present is not installed, and the next one is tried.
 func TestCandidateLost(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		time.Sleep(time.Second)
 		f.lose(protocol.MethodProcessRead)
 		f.cut()
@@ -118,8 +115,7 @@ func TestCandidateLost(t *testing.T) {
 // TestCallsWait: while the client recovers calls wait, but not those that do not want to.
 func TestCallsWait(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		f.meetsLater(refuse)
 		f.cut()
 		wants(t, c, client.Recovering)
@@ -160,9 +156,7 @@ func TestCallsWait(t *testing.T) {
 		time.Sleep(100 * ms)
 		wants(t, c, client.Connected)
 		for i, result := range []func() error{call, write, began, opened, fetched} {
-			if !overs[i+1]() || result() != nil {
-				t.Errorf("then call %d gives %v", i, result())
-			}
+			rig.Is(t, overs[i+1]() && result() == nil, true, "then call %d gives %v", i, result())
 		}
 		rig.Is(t, f.count("a"), 1, "requests were sent")
 		rig.Check(t, rig.Err(c.Status(fast)))
@@ -279,8 +273,7 @@ func TestLostRequests(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.method, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				f.meets(refuse, refuse)
 				p.Discard()
 				lost := false
@@ -312,36 +305,10 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// TestWriteLost: a write that is made again has the id that it had, so the server takes it
-// once; later ones have others.
-func TestWriteLost(t *testing.T) {
-	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
-		f.lose(protocol.MethodProcessWrite)
-		for _, text := range []string{"one,", "two,", "three"} {
-			rig.Must(t, p.Write(t.Context(), []byte(text)))
-		}
-		rig.Is(t, f.input("p"), "one,two,three", "the process")
-		var ids []string
-		for _, r := range f.requests {
-			if r.Method == protocol.MethodProcessWrite {
-				var params struct{ WriteID string }
-				rig.Must(t, json.Unmarshal(r.Params, &params))
-				ids = append(ids, params.WriteID)
-			}
-		}
-		if len(ids) != 4 || ids[0] != ids[1] || len(slices.Compact(ids)) != 3 {
-			t.Errorf("the writes were %q", ids)
-		}
-	})
-}
-
 // TestCloseStdinOfOthers: an input that somebody else has closed before is still an error.
 func TestCloseStdinOfOthers(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		_, p := f.process(t)
 		f.lose(protocol.MethodProcessCloseStdin)
 		rig.Check(t, p.CloseStdin(t.Context()))
 		rig.Is(t, isClosed(p.CloseStdin(t.Context())), true, "closing again is refused")
@@ -363,9 +330,7 @@ func TestStreamsEnd(t *testing.T) {
 		f.meets(hang)
 		f.cut()
 		got, err := io.ReadAll(r.Body)
-		if string(got) != "begun" || !isSent(err) {
-			t.Errorf("the body gives %q, %v", got, err)
-		}
+		rig.Is(t, string(got) == "begun" && isSent(err), true, "the body gives %q, %v", got, err)
 		for range 2 {
 			wantError[*client.DisconnectedError](t, rig.Err(file.WriteAt([]byte("y"), 1)), "writing")
 			wantError[*client.DisconnectedError](t, rig.Err(file.ReadAt(make([]byte, 1), 0)), "reading")

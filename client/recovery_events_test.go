@@ -71,8 +71,7 @@ func TestCatchUp(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				want := f.printed("p", 0, 3)
 				for range 5 { // connections in vain
 					f.meets(refuse)
@@ -103,8 +102,7 @@ func TestFlood(t *testing.T) {
 	for name, read := range map[string]bool{"read": true, "not read": false} {
 		t.Run(name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				f.printed("p", 0, 3)
 				f.on(protocol.MethodInitialize, func(l *link, r request) any {
 					// Half has happened while nobody was there, and is not told.
@@ -153,9 +151,7 @@ func TestRetentionGap(t *testing.T) {
 		}
 		const text = "failed to recover process bad: exec-server protocol error: " +
 			"process events are no longer retained while recovering through sequence 7"
-		if !strings.HasPrefix(err.Error(), text) {
-			t.Errorf("the text is %s, want %s", err, text)
-		}
+		rig.Is(t, strings.HasPrefix(err.Error(), text), true, "the text is %s, want %s", err, text)
 		rig.Is(t, got.String(), "0\n1\n", "it printed")
 		if !f.terminated("bad") || f.terminated("good") || f.count(protocol.MethodProcessTerminate) != 1 {
 			t.Errorf("%d were terminated", f.count(protocol.MethodProcessTerminate))
@@ -186,8 +182,7 @@ func TestNobodyReads(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				var want strings.Builder
 				worst := [4]int{}
 				look := func() {
@@ -213,9 +208,7 @@ func TestNobodyReads(t *testing.T) {
 				// The answer to one process/read is published whole, so the queue may hold
 				// more than usual by what the server keeps of a process. This one keeps all.
 				t.Logf("at most %d events with %d bytes wait, and %d with %d bytes for others", worst[0], worst[1], worst[2], worst[3])
-				if worst[2] > 256 || worst[3] > 1<<20 {
-					t.Errorf("%d events with %d bytes wait for others", worst[2], worst[3])
-				}
+				rig.Is(t, worst[2] <= 256 && worst[3] <= 1<<20, true, "%d events with %d bytes wait for others", worst[2], worst[3])
 				f.exit("p", 5)
 				ends(t, p, want.String(), 5)
 			})
@@ -267,9 +260,8 @@ func TestAttachAnew(t *testing.T) {
 				}
 				p, err := attach()
 				if tt.gap != nil {
-					if gap, ok := errors.AsType[*client.GapError](err); !ok || *gap != *tt.gap {
-						t.Errorf("AttachAfter gives %v", err)
-					}
+					gap, ok := errors.AsType[*client.GapError](err)
+					rig.Is(t, ok && *gap == *tt.gap, true, "AttachAfter gives %v", err)
 					rig.Is(t, f.terminated("p"), false, "the process was terminated")
 					p, err = c.Attach(t.Context(), "p") // the id is free
 					rig.Must(t, err)
@@ -405,8 +397,7 @@ func TestRetire(t *testing.T) {
 	for name, recovering := range map[string]bool{"connected": false, "recovering": true} {
 		t.Run(name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				if recovering {
 					f.meetsLater(hang)
 					f.cut()

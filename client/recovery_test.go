@@ -147,8 +147,7 @@ func TestTooLate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				time.Sleep(time.Second)
 				tt.set(f)
 				f.cut()
@@ -164,9 +163,8 @@ func TestTooLate(t *testing.T) {
 				rig.Is(t, rig.Err(p.Wait(t.Context())), err, "Wait")
 				rig.Is(t, rig.Err(c.Status(t.Context())), err, "a call")
 				// One more may begin in the last moment.
-				if n := len(f.dials) - 1; n != tt.dials && n != tt.dials+1 {
-					t.Errorf("%d attempts, want %d", n, tt.dials)
-				}
+				n := len(f.dials) - 1
+				rig.Is(t, n == tt.dials || n == tt.dials+1, true, "%d attempts, want %d", n, tt.dials)
 			})
 		})
 	}

@@ -77,9 +77,7 @@ func TestNamedSession(t *testing.T) {
 	second := connect(t, client.Config{Dial: way.Dial})
 	rig.Is(t, second.Session(), nil, "a session without a name")
 	s := only(t, second)
-	if s.Name != "n" || !s.Attached || s.ClientName != "first" || s.Running != 1 {
-		t.Errorf("the session is %+v", s)
-	}
+	rig.Is(t, s.Name == "n" && s.Attached && s.ClientName == "first" && s.Running == 1, true, "the session is %+v", s)
 	first.Close()
 	o := second.Observe(s.SessionID)
 	listed, err := o.Processes(t.Context())

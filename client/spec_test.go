@@ -25,25 +25,16 @@ import (
 func listen(t rig.T, token string) string {
 	t.Helper()
 	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ(), SessionTTL: patience})
-	cfg := transport.Config{URL: "ws://127.0.0.1:0"}
+	t.Cleanup(func() { rig.Check(t, a.Close()) })
+	var auth *transport.Authenticator
 	if token != "" {
 		file := filepath.Join(t.TempDir(), "token")
 		rig.Must(t, os.WriteFile(file, []byte(token), 0o600))
-		auth, err := transport.AuthOptions{Mode: "capability-token", TokenFile: file}.Authenticator()
+		var err error
+		auth, err = transport.AuthOptions{Mode: "capability-token", TokenFile: file}.Authenticator()
 		rig.Must(t, err)
-		cfg.Auth = auth
 	}
-	listener, err := transport.Listen(cfg)
-	rig.Must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = a.Serve(ctx, listener) })
-	t.Cleanup(func() {
-		cancel()
-		serving.Wait()
-		rig.Check(t, a.Close())
-	})
-	return listener.URL()
+	return serve(t, a, auth)
 }
 
 func TestDialURL(t *testing.T) {
@@ -234,9 +225,7 @@ func TestTree(t *testing.T) {
 		rig.Must(t, fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"))
 		_, err := fs.ReadFile(tree, "missing")
 		named, ok := errors.AsType[*fs.PathError](err)
-		if !errors.Is(err, fs.ErrNotExist) || !ok || named.Path != "missing" {
-			t.Errorf("a missing file gives %v", err)
-		}
+		rig.Is(t, errors.Is(err, fs.ErrNotExist) && ok && named.Path == "missing", true, "a missing file gives %v", err)
 		var served strings.Builder
 		err = fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
 			served.WriteString(path + " ")
@@ -264,6 +253,8 @@ func TestAttach(t *testing.T) {
 			break
 		}
 	}
+	err = rig.Err(client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()}))
+	rig.Is(t, isAttached(err), true, "resuming an attached session gives %v", err)
 	rig.Must(t, first.Close())
 	resumed := func() *client.Client {
 		for {
@@ -277,6 +268,8 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	second := resumed()
+	rig.Is(t, second.SessionID(), first.SessionID(), "the session")
+	rig.Is(t, len(rig.Value(second.Processes(t.Context()))), 1, "processes of the session")
 	rig.Is(t, rig.Err(second.Attach(t.Context(), "nobody")) != nil, true, "there is no handle of nobody")
 	again, err := second.Attach(t.Context(), "p")
 	rig.Must(t, err)
@@ -303,9 +296,7 @@ func TestAttachAfterLoss(t *testing.T) {
 	rig.Must(t, rig.Err(p.Wait(t.Context())))
 	_, err = c.AttachAfter(t.Context(), "p", 1)
 	gap, ok := errors.AsType[*client.GapError](err)
-	if !ok || gap.After != 1 || gap.Through < 2 {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, ok && gap.After == 1 && gap.Through >= 2, true, "got %v", err)
 	q, err := c.Attach(t.Context(), "p")
 	rig.Must(t, err)
 	n, last := 0, q.Skipped()
@@ -315,9 +306,7 @@ func TestAttachAfterLoss(t *testing.T) {
 		rig.Is(t, e.Seq, last, "the number of an event")
 		n += len(e.Data)
 	}
-	if q.Skipped() == 0 || n < 1<<19 || n > 2<<20 {
-		t.Errorf("skipped %d events, got %d bytes", q.Skipped(), n)
-	}
+	rig.Is(t, q.Skipped() != 0 && n >= 1<<19 && n <= 2<<20, true, "skipped %d events, got %d bytes", q.Skipped(), n)
 	rig.Is(t, fmt.Sprint(q.Wait(t.Context())), "0 <nil>", "Wait gives")
 }
 

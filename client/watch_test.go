@@ -151,9 +151,8 @@ func TestWatchBounds(t *testing.T) {
 			f.changes("w1", false, lines...)
 		}
 		synctest.Wait()
-		if got := told(t, w); len(got) != 4096 || got[4095] != "created /255" {
-			t.Errorf("told %d changes", len(got))
-		}
+		got := told(t, w)
+		rig.Is(t, len(got) == 4096 && got[4095] == "created /255", true, "told %d changes", len(got))
 		for range 17 {
 			f.changes("w1", false, lines...)
 		}

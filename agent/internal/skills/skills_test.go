@@ -135,9 +135,8 @@ func TestUnreadable(t *testing.T) {
 	refused := errors.New("refused")
 	d := open(t, dir, refused)
 	for range 2 { // the second answer is made again, as nobody can watch the link
-		if r := installed(t, d, nil); len(r.Skills) != 1 || strings.Join(r.Warnings, "|") != warnMetadata {
-			t.Errorf("%+v", r)
-		}
+		r := installed(t, d, nil)
+		rig.Is(t, len(r.Skills) == 1 && strings.Join(r.Warnings, "|") == warnMetadata, true, "%+v", r)
 	}
 	at := protocol.NewPathURI(dir + "/etc")
 	r, _, err := d.Roots(t.Context(), []protocol.CapabilityRoot{{At: at, Sandbox: confined(0)}, {At: at}, {At: protocol.NewPathURI(dir + "/codex/skills")}})
@@ -174,9 +173,8 @@ func TestInstalledBounds(t *testing.T) {
 			writeSkill(t, fmt.Sprintf("%s/home/.agents/skills/%d", dir, i), "d")
 		}
 		r := installed(t, open(t, dir, nil), nil)
-		if n := len(r.Plugins) + len(r.Plugins[0].Skills) + len(r.Skills); n != maxFound || strings.Join(r.Warnings, "|") != warnLimit {
-			t.Errorf("%d are found, %q", n, r.Warnings)
-		}
+		n := len(r.Plugins) + len(r.Plugins[0].Skills) + len(r.Skills)
+		rig.Is(t, n == maxFound && strings.Join(r.Warnings, "|") == warnLimit, true, "%d are found, %q", n, r.Warnings)
 	})
 }
 
@@ -227,14 +225,11 @@ func TestRootsBounds(t *testing.T) {
 		t.Errorf("%s, want %s; %d bytes", strings.Join(got, ", "), want, size)
 	}
 	text, err := json.Marshal(r)
-	if err != nil || len(text) > size+10_000 {
-		t.Errorf("%d bytes of JSON, counted were %d: %v", len(text), size, err)
-	}
+	rig.Is(t, err == nil && len(text) <= size+10_000, true, "%d bytes of JSON, counted were %d: %v", len(text), size, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := d.Roots(ctx, []protocol.CapabilityRoot{root("small")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
+	_, _, err = d.Roots(ctx, []protocol.CapabilityRoot{root("small")})
+	rig.Is(t, errors.Is(err, context.Canceled), true, "with a context that has ended: %v", err)
 }
 
 // BenchmarkInstalled asks for what is remembered of 500 skills.

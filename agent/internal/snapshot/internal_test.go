@@ -57,9 +57,7 @@ func TestTries(t *testing.T) {
 			tries++
 			return nil, errDiffers
 		})
-		if state != nil || err != nil {
-			t.Errorf("%v, %v", state, err)
-		}
+		rig.Is(t, state == nil && err == nil, true, "%v, %v", state, err)
 	}
 	failed := func(at time.Time) {
 		set.mu.Lock()
@@ -84,9 +82,8 @@ func TestTime(t *testing.T) {
 	for given, most := range map[time.Duration]time.Duration{0: maxTime, time.Millisecond: time.Millisecond} {
 		set := Set{Budget: new(Budget), Time: given}
 		state, err := set.Get(t.Context(), "key", func() error { return nil }, func(ctx context.Context) (*State, error) {
-			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > most {
-				t.Errorf("it may last until %v", deadline)
-			}
+			deadline, ok := ctx.Deadline()
+			rig.Is(t, ok && time.Until(deadline) <= most, true, "it may last until %v", deadline)
 			if given == 0 {
 				return nil, context.DeadlineExceeded
 			}
@@ -120,15 +117,12 @@ func TestKept(t *testing.T) {
 	state, err := other.Get(t.Context(), "key", func() error { return nil }, func(context.Context) (*State, error) {
 		return &State{code: strings.Repeat("x", maxBytes/2)}, nil
 	})
-	if state != nil || err != nil {
-		t.Errorf("beyond the budget: %v, %v", state != nil, err)
-	}
+	rig.Is(t, state == nil && err == nil, true, "beyond the budget: %v, %v", state != nil, err)
 	set.Close()
 	other.Close()
 	rig.Is(t, budget.used.Load(), 0, "bytes are still taken")
-	if state, err := set.Get(t.Context(), "0", nil, nil); state != nil || err != nil {
-		t.Errorf("after Close: %v, %v", state, err)
-	}
+	state, err = set.Get(t.Context(), "0", nil, nil)
+	rig.Is(t, state == nil && err == nil, true, "after Close: %v, %v", state, err)
 }
 
 // FuzzParse: whatever a shell prints, what is taken is within the bounds.

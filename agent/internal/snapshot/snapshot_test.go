@@ -183,7 +183,6 @@ func TestOnce(t *testing.T) {
 			states <- state
 		}()
 	}
-	if a, b := <-states, <-states; a == nil || a != b || captures.Load() != 1 {
-		t.Errorf("%p and %p by %d captures", a, b, captures.Load())
-	}
+	a, b := <-states, <-states
+	rig.Is(t, a != nil && a == b && captures.Load() == 1, true, "%p and %p by %d captures", a, b, captures.Load())
 }
