@@ -62,9 +62,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 		return slices.Contains(line, '\n')
 	})
 	first, _, _ := strings.Cut(string(line), "\n")
-	u, err := url.Parse(first)
-	rig.Must(t, err)
-	return u
+	return rig.Value(url.Parse(first))
 }
 
 // through makes a request by way of a proxy, and returns the status and what is wrong.
@@ -74,9 +72,7 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	rig.Must(t, err)
-	resp, err := transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(rig.Value(http.NewRequestWithContext(ctx, http.MethodGet, target, nil)))
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -237,9 +233,7 @@ func TestNetworkOperator(t *testing.T) {
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer destination.Close()
 	compile := func(r rules.Rules) *Network {
-		p, err := rules.Compile(r)
-		rig.Must(t, err)
-		return &Network{&egress.Operator{Ceiling: p}}
+		return &Network{&egress.Operator{Ceiling: rig.Value(rules.Compile(r))}}
 	}
 	r := newHarness(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
 	c := r.attach("")
@@ -376,13 +370,10 @@ func TestNetworkMasks(t *testing.T) {
 	c.must("process/write", object{"processId": "p", "chunk": []byte("\n"), "writeId": "w"}, nil)
 	c.awaitNote(protocol.MethodProcessClosed, "p")
 	placeholder := strings.Fields(c.output("p"))[1]
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
-	rig.Must(t, err)
+	req := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil))
 	req.Header.Set("Authorization", "Bearer "+placeholder)
 	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
-	rig.Must(t, err)
-	_ = resp.Body.Close()
+	_ = rig.Value(transport.RoundTrip(req)).Body.Close()
 	mu.Lock()
 	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {
 		t.Errorf("the destination has got %q for the placeholder %q of another process", seen, placeholder)

@@ -16,10 +16,8 @@ import (
 // sandboxOf reads a sandbox as a request brings it.
 func sandboxOf(t testing.TB, s object) *protocol.Sandbox {
 	t.Helper()
-	raw, err := json.Marshal(object{"path": "file:///", "sandbox": s})
-	rig.Must(t, err)
 	var p protocol.PathParams
-	rig.Must(t, protocol.UnmarshalParams(raw, &p))
+	rig.Must(t, protocol.UnmarshalParams(rig.Value(json.Marshal(object{"path": "file:///", "sandbox": s})), &p))
 	return p.Sandbox
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
@@ -62,4 +63,27 @@ func TestSecretWithTwoNames(t *testing.T) {
 	rig.Must(t, a.Close())
 	said := log.String()
 	rig.Is(t, strings.Count(said, "hard links") == 1 && strings.Contains(said, "file="+dir+"/two names=2"), true, "%s", said)
+}
+
+// TestUntilTrue: that something failed once does not hold for good, and that it worked does.
+func TestUntilTrue(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		while time.Duration
+		want  []bool
+		tries int
+	}{
+		{0, []bool{false, false, true, true}, 3},
+		{time.Hour, []bool{false, false, false, false}, 1},
+	} {
+		tries := 0
+		can := untilTrue(tt.while, func() bool {
+			tries++
+			return tries == 3
+		})
+		for i, want := range tt.want {
+			rig.Is(t, can(), want, "again after %v: call %d", tt.while, i)
+		}
+		rig.Is(t, tries, tt.tries, "again after %v: tries", tt.while)
+	}
 }

@@ -167,8 +167,7 @@ func TestSocketOwnPath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"own", "other"} {
-		l, err := net.Listen("unix", filepath.Join(dir, name))
-		rig.Must(t, err)
+		l := rig.Value(net.Listen("unix", filepath.Join(dir, name)))
 		t.Cleanup(func() { l.Close() })
 	}
 	c := newHarness(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
@@ -229,9 +228,7 @@ func TestSocketConfinedDials(t *testing.T) {
 	c := r.attach("")
 	box := managed("enabled", special("root", "read"))
 	open := func(c *client, id string) *rpc.Pending {
-		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
-		rig.Must(t, err)
-		return p
+		return rig.Value(c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box}))
 	}
 	dials := r.agent.sandboxes.dials
 	rig.Is(t, dials.TryAcquire(maxConfinedDials-1), true, "nobody connects yet")

@@ -62,8 +62,7 @@ func writeSkill(t testing.TB, folder, description string) {
 
 func installed(t testing.TB, d *Discovery, s *protocol.Sandbox) (r protocol.DiscoverInstalledResult) {
 	t.Helper()
-	encoded, err := d.Installed(t.Context(), s)
-	rig.Must(t, err)
+	encoded := rig.Value(d.Installed(t.Context(), s))
 	if err := json.Unmarshal(encoded, &r); err != nil {
 		t.Fatalf("%v in %s", err, encoded)
 	}
@@ -245,10 +244,6 @@ func BenchmarkInstalled(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		encoded, err := d.Installed(b.Context(), nil)
-		rig.Must(b, err)
-		if buf, err = protocol.AppendResult(buf[:0], protocol.ID{}, encoded); err != nil {
-			b.Fatal(err)
-		}
+		buf = rig.Value(protocol.AppendResult(buf[:0], protocol.ID{}, rig.Value(d.Installed(b.Context(), nil))))
 	}
 }

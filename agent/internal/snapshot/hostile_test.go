@@ -115,8 +115,7 @@ func TestNothingLeft(t *testing.T) {
 				spec := home(t, map[string]string{file: "trap '' HUP TERM INT\n(sleep 1000 & echo $! > ~/pid)\n(while :; do sleep 1000; done) &\n" + text})
 				_, err := snapshot.Capture(t.Context(), sh, spec, start)
 				rig.Is(t, err == nil, text == "", "there is a state, %v", err)
-				pid, err := os.ReadFile(filepath.Join(spec.Dir, "pid"))
-				rig.Must(t, err)
+				pid := rig.Value(os.ReadFile(filepath.Join(spec.Dir, "pid")))
 				rig.Until(t, "what the startup file has left ends", func() bool { return !running(strings.TrimSpace(string(pid))) })
 			})
 		}

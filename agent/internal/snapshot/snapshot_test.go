@@ -109,8 +109,7 @@ case $- in *C*) echo noclobber;; esac
 			spec := home(t, files)
 			state, err := snapshot.Capture(t.Context(), sh, spec, start)
 			rig.Must(t, err)
-			umask, err := exec.CommandContext(t.Context(), sh.Path, "-c", "umask").Output()
-			rig.Must(t, err)
+			umask := rig.Value(exec.CommandContext(t.Context(), sh.Path, "-c", "umask").Output())
 			want := "it's \"x\" $y \\\\|a\nb|é|lost|" + strings.TrimSpace(string(umask)) + "|zero one|none\n0\nnoclobber\n" + tt.want
 			rig.Is(t, restored(t, state, sh, spec, common+tt.command, nil, nil), want, "the command prints")
 		})
