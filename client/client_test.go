@@ -88,8 +88,7 @@ func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 // serve has an agent listen, and returns the URL.
 func serve(t rig.T, a *agent.Agent, auth *transport.Authenticator) string {
 	t.Helper()
-	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Auth: auth})
-	rig.Must(t, err)
+	listener := rig.Value(transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Auth: auth}))
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(ctx, listener) }()
@@ -171,8 +170,7 @@ func TestConnectErrors(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
-		p, err := c.Start(t.Context(), shell("sleep 100"))
-		rig.Must(t, err)
+		p := rig.Value(c.Start(t.Context(), shell("sleep 100")))
 		rig.Must(t, c.Close())
 		<-c.Done()
 		for name, err := range map[string]error{

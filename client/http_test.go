@@ -66,8 +66,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		r, err := c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL})
-		rig.Must(t, err)
+		r := rig.Value(c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL}))
 		first := make([]byte, 5)
 		rig.Check(t, rig.Err(io.ReadFull(r.Body, first)))
 		rig.Is(t, string(first), "first", "read")

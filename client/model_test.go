@@ -56,8 +56,7 @@ func TestModel(t *testing.T) {
 
 func checkModel(t *rapid.T) {
 	f := newFake(t)
-	c, err := client.Connect(t.Context(), client.Config{Dial: f.dial})
-	rig.Must(t, err)
+	c := rig.Value(client.Connect(t.Context(), client.Config{Dial: f.dial}))
 	defer c.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
@@ -106,9 +105,7 @@ func checkModel(t *rapid.T) {
 			}
 			m := &modelled{ended: make(chan struct{}), turn: make(chan struct{}, 1)}
 			m.turn <- struct{}{}
-			if m.process, err = c.Start(ctx, named(fmt.Sprint("p", len(all)))); err != nil {
-				t.Fatal(err)
-			}
+			m.process = rig.Value(c.Start(ctx, named(fmt.Sprint("p", len(all)))))
 			all = append(all, m)
 			go m.consume(ctx)
 		},

@@ -209,16 +209,3 @@ func BenchmarkTrue(b *testing.B) {
 		rig.Must(b, rig.Err(p.Wait(b.Context())))
 	}
 }
-
-func BenchmarkOutput(b *testing.B) {
-	c := connect(b, client.Config{Dial: overPipe(b, newAgent(b))})
-	const size = 16 << 20
-	b.SetBytes(size)
-	b.ReportAllocs()
-	for b.Loop() {
-		var got countWriter
-		p := start(b, c, shell("head -c %d /dev/zero", size))
-		rig.Must(b, rig.Err(p.CopyOutput(b.Context(), &got, io.Discard)))
-		rig.Is(b, got, size, "bytes")
-	}
-}

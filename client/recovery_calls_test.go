@@ -250,7 +250,7 @@ func TestLostRequests(t *testing.T) {
 		t *testing.T
 		p *client.Process
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		method string
 		again  bool
 		call   func(on) error
@@ -269,8 +269,7 @@ func TestLostRequests(t *testing.T) {
 		}},
 		{"any/thing", false, func(c on) error { return c.Call(c.t.Context(), "any/thing", protocol.Empty{}, nil) }},
 		{protocol.MethodEnvironmentStatus, false, func(c on) error { return rig.Err(c.Status(c.t.Context())) }},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.method, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c, p := f.process(t)
@@ -319,13 +318,11 @@ func TestCloseStdinOfOthers(t *testing.T) {
 func TestStreamsEnd(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
-		r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"})
-		rig.Must(t, err)
+		r := rig.Value(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"}))
 		f.current().notify(protocol.MethodHTTPBodyDelta, map[string]any{
 			"requestId": "http-1", "seq": 1, "deltaBase64": []byte("begun"), "done": false, "error": nil,
 		})
-		file, err := c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace)
-		rig.Must(t, err)
+		file := rig.Value(c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace))
 		rig.Must(t, rig.Err(file.WriteAt([]byte("x"), 0)))
 		f.meets(hang)
 		f.cut()

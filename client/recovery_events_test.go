@@ -48,7 +48,7 @@ func ends(t testing.TB, p *client.Process, want string, wantCode int) {
 // TestCatchUp: what a process does while there is no connection arrives once, and in order.
 func TestCatchUp(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		// meanwhile happens while the client has no connection, and returns what was printed.
 		meanwhile func(f *fake) string
@@ -67,8 +67,7 @@ func TestCatchUp(t *testing.T) {
 			f.happens("p", client.Event{Kind: client.Closed})
 			return s
 		}, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c, p := f.process(t)
@@ -169,7 +168,7 @@ func TestRetentionGap(t *testing.T) {
 // and after a loss of the connection. Then all arrives.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		prints int
 		size   int
@@ -178,8 +177,7 @@ func TestNobodyReads(t *testing.T) {
 		{"lines", 2000, 10, 3},
 		{"large", 50, 60_000, 2},
 		{"huge", 4, 900_000, 2},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c, p := f.process(t)
@@ -219,7 +217,7 @@ func TestNobodyReads(t *testing.T) {
 // TestAttachAnew: a client takes over a process of its session that it has not started.
 func TestAttachAnew(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		after   uint64
 		forget  bool // the first five events
@@ -237,8 +235,7 @@ func TestAttachAnew(t *testing.T) {
 		{name: "after, forgotten", after: 5, forget: true, want: "5\n6\n7\n", skipped: 5},
 		{name: "after, later ones forgotten", after: 4, forget: true, gap: &client.GapError{After: 4, Through: 5}},
 		{name: "lost", lose: true, want: "0\n1\n2\n3\n4\n5\n6\n7\n"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				f.spawn("p")
@@ -322,9 +319,7 @@ func TestLostAfterCatchingUp(t *testing.T) {
 // handed returns a connection to the fake for Accept and Replace.
 func (f *fake) handed(t testing.TB) rpc.Conn {
 	t.Helper()
-	conn, err := f.accept(t.Context())
-	rig.Must(t, err)
-	return conn
+	return rig.Value(f.accept(t.Context()))
 }
 
 // TestReplace: a client that cannot dial goes on over the connections that it is given.

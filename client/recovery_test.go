@@ -51,7 +51,7 @@ func TestAttempts(t *testing.T) {
 		unanswered
 		dropped
 	)
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		script []int           // what an attempt meets; after it all is well
 		dials  []time.Duration // the last one succeeds
@@ -78,8 +78,7 @@ func TestAttempts(t *testing.T) {
 			"dropped in the handshake", []int{dropped, dropped},
 			[]time.Duration{0, 100 * ms, 200 * ms}, []time.Duration{0, 100 * ms, 200 * ms},
 		},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c := f.connect(t)
@@ -129,7 +128,7 @@ func TestAttempts(t *testing.T) {
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	const late = "exec-server transport disconnected; failed to resume exec-server session: recovery timed out after 45s"
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		set   func(f *fake)
 		dials int
@@ -143,8 +142,7 @@ func TestTooLate(t *testing.T) {
 		},
 		{"catching up hangs", func(f *fake) { f.on(protocol.MethodProcessRead, silent) }, 1, ""},
 		{"attached", func(f *fake) { f.on(protocol.MethodInitialize, attachedStill) }, 199, ": exec-server rejected request (-32010)"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c, p := f.process(t)
@@ -174,7 +172,7 @@ func TestTooLate(t *testing.T) {
 func TestNoWayBack(t *testing.T) {
 	t.Parallel()
 	errToken := errors.New("the token is refused")
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		set  func(f *fake)
 		want string
@@ -201,8 +199,7 @@ func TestNoWayBack(t *testing.T) {
 				f.meetsLater(func(context.Context) (rpc.Conn, error) { return nil, errToken })
 			}, "connecting to exec-server: the token is refused",
 		},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c := connect(t, client.Config{Dial: f.dial, Final: func(err error) bool { return err == errToken }})
@@ -222,7 +219,7 @@ func TestNoWayBack(t *testing.T) {
 func TestRetryable(t *testing.T) {
 	t.Parallel()
 	refusal := func(code protocol.Code) error { return &client.ServerError{Err: protocol.Errorf(code, "no")} }
-	tests := []struct {
+	for _, tt := range []struct {
 		err  error
 		want bool
 	}{
@@ -252,8 +249,7 @@ func TestRetryable(t *testing.T) {
 		{client.ErrClosed, false},
 		{client.ErrReplaced, false},
 		{client.ErrReplacing, false},
-	}
-	for _, tt := range tests {
+	} {
 		for _, err := range []error{tt.err, fmt.Errorf("wrapped: %w", tt.err)} {
 			rig.Is(t, client.Retryable(err), tt.want, "Retryable(%T %v)", tt.err, err)
 		}

@@ -36,8 +36,7 @@ func TestSocket(t *testing.T) {
 			serveEach(t, "tcp", "127.0.0.1:0", rig.Echo),
 			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), rig.Echo),
 		} {
-			s, err := c.DialSocket(t.Context(), address, nil)
-			rig.Must(t, err)
+			s := rig.Value(c.DialSocket(t.Context(), address, nil))
 			rig.Must(t, rig.Err(s.Write([]byte("hello"))))
 			got := make([]byte, 5)
 			rig.Must(t, rig.Err(io.ReadFull(s, got)))
@@ -60,8 +59,7 @@ func TestSocket(t *testing.T) {
 func TestSocketRefused(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	l.Close()
 	for address, want := range map[string]string{
 		"tcp://" + l.Addr().String(): "Connection refused (os error 111)",
@@ -79,11 +77,10 @@ func TestSocketRefused(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 1))
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})
-	s, err := c.DialSocket(t.Context(), reset, nil)
-	rig.Must(t, err)
+	s := rig.Value(c.DialSocket(t.Context(), reset, nil))
 	defer s.Close()
 	rig.Must(t, rig.Err(s.Write([]byte("x"))))
-	_, err = io.ReadAll(s)
+	_, err := io.ReadAll(s)
 	e, ok := errors.AsType[*client.SocketError](err)
 	rig.Is(t, ok && e.Text == "Connection reset by peer (os error 104)", true, "a connection that was reset: %v", err)
 }
@@ -105,10 +102,8 @@ func TestSocketPressure(t *testing.T) {
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	for range 20 {
-		s, err := c.DialSocket(t.Context(), flood, nil)
-		rig.Must(t, err)
-		w, err := c.DialSocket(t.Context(), deaf, nil)
-		rig.Must(t, err)
+		s := rig.Value(c.DialSocket(t.Context(), flood, nil))
+		w := rig.Value(c.DialSocket(t.Context(), deaf, nil))
 		writers.Go(func() {
 			for {
 				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -121,9 +116,8 @@ func TestSocketPressure(t *testing.T) {
 	}
 	for range 20 {
 		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", rig.Echo), 300<<10)
-		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}}, nil)
-		rig.Must(t, err)
-		rig.Is(t, string(r.Stdout), "here\n", "Run gives")
+		ran := rig.Value(c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}}, nil))
+		rig.Is(t, string(ran.Stdout), "here\n", "Run gives")
 	}
 }
 
@@ -276,8 +270,7 @@ func TestSocketLies(t *testing.T) {
 				}},
 			})
 			c := connect(t, client.Config{Dial: dial, Single: true})
-			socket, err := c.DialSocket(t.Context(), "tcp://h:1", nil)
-			rig.Must(t, err)
+			socket := rig.Value(c.DialSocket(t.Context(), "tcp://h:1", nil))
 			// The id is the client's choice, and in the request.
 			data.SocketID = socket.ID()
 			rig.Must(t, s.Notify(protocol.MethodSocketData, &data))

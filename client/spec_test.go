@@ -44,9 +44,7 @@ func TestDialURL(t *testing.T) {
 	c, err := client.DialURL(t.Context(), url, client.Token(token), client.Settings(client.Config{ClientName: "test"}))
 	rig.Must(t, err)
 	defer c.Close()
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)
-	rig.Must(t, err)
-	rig.Is(t, string(r.Stdout), "hello\n", "Run gives")
+	rig.Is(t, string(rig.Value(c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)).Stdout), "hello\n", "Run gives")
 	rig.Must(t, c.Close())
 	for _, tt := range []struct {
 		name, url string
@@ -72,11 +70,9 @@ func TestDialURL(t *testing.T) {
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Command(os.Args[0], asAgent))
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)
-	rig.Must(t, err)
-	rig.Is(t, r.ExitCode, 7, "Run gives")
+	rig.Is(t, rig.Value(c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)).ExitCode, 7, "Run gives")
 	// The agent is the parent of its commands.
-	_, err = c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "kill -9 $PPID"}}, nil)
+	_, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "kill -9 $PPID"}}, nil)
 	wantError[*client.DisconnectedError](t, err, "a command that ends its agent")
 	<-c.Done()
 	_, err = client.Connect(t.Context(), client.Command("/nonexistent/program"))
@@ -88,7 +84,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		dir := t.TempDir()
-		tests := []struct {
+		for _, tt := range []struct {
 			name   string
 			spec   client.Spec
 			input  string
@@ -105,8 +101,7 @@ func TestRun(t *testing.T) {
 			{"a variable", client.Spec{Argv: []string{"sh", "-c", `echo $A; test -n "$PATH"`}, Env: []string{"A=b=c"}}, "", "b=c\n", "", 0},
 			{"a terminal", client.Spec{Argv: []string{"stty", "size"}, TTY: &client.TTY{Rows: 33, Cols: 7}}, "", "33 7\r\n", "", 0},
 			{"any terminal", client.Spec{Argv: []string{"stty", "size"}, TTY: &client.TTY{}}, "", "24 80\r\n", "", 0},
-		}
-		for _, tt := range tests {
+		} {
 			r, err := c.Run(t.Context(), tt.spec, []byte(tt.input))
 			if err != nil || string(r.Stdout) != tt.stdout || string(r.Stderr) != tt.stderr || r.ExitCode != tt.code {
 				t.Errorf("%s: got %+v, %v", tt.name, r, err)
@@ -160,8 +155,7 @@ func TestRunGivenUp(t *testing.T) {
 		}
 	}
 	for {
-		listed, err := c.Processes(t.Context())
-		rig.Must(t, err)
+		listed := rig.Value(c.Processes(t.Context()))
 		running := false
 		for _, p := range listed {
 			running = running || p.ProcessID == "p" && !p.Exited
@@ -177,8 +171,7 @@ func TestReaders(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		const lines = 50_000
-		p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "seq 50000; seq 50000 >&2; read x; echo $x"}, PipeStdin: true})
-		rig.Must(t, err)
+		p := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "seq 50000; seq 50000 >&2; read x; echo $x"}, PipeStdin: true}))
 		var stdout, stderr []byte
 		var errs [2]error
 		var reading sync.WaitGroup
@@ -198,14 +191,12 @@ func TestReaders(t *testing.T) {
 func TestReaderClosed(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
-	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
-	rig.Must(t, err)
+	p := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}}))
 	rig.Must(t, p.Stdout().Close())
 	rig.Is(t, string(rig.Value(io.ReadAll(p.Stderr()))), "end\n", "the other stream")
 	rig.Is(t, rig.Err(p.Stdout().Read(make([]byte, 1))) != nil, true, "a closed reader fails")
 	// A handle that is given up ends its readers, also one that is full.
-	q, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}})
-	rig.Must(t, err)
+	q := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}}))
 	rig.Check(t, rig.Err(io.ReadFull(q.Stdout(), make([]byte, 1<<20))))
 	defer q.Terminate(context.Background())
 	q.Close()
@@ -242,8 +233,7 @@ func TestAttach(t *testing.T) {
 	t.Parallel()
 	dial := overPipe(t, newAgent(t))
 	first := connect(t, client.Config{Dial: dial})
-	p, err := first.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"sh", "-c", "seq 3; read x; echo $x; exit 5"}, PipeStdin: true})
-	rig.Must(t, err)
+	p := rig.Value(first.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"sh", "-c", "seq 3; read x; echo $x; exit 5"}, PipeStdin: true}))
 	var got strings.Builder
 	var seen uint64
 	for e, err := range p.Events(t.Context()) {
@@ -253,7 +243,7 @@ func TestAttach(t *testing.T) {
 			break
 		}
 	}
-	err = rig.Err(client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()}))
+	err := rig.Err(client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()}))
 	rig.Is(t, isAttached(err), true, "resuming an attached session gives %v", err)
 	rig.Must(t, first.Close())
 	resumed := func() *client.Client {
@@ -271,8 +261,7 @@ func TestAttach(t *testing.T) {
 	rig.Is(t, second.SessionID(), first.SessionID(), "the session")
 	rig.Is(t, len(rig.Value(second.Processes(t.Context()))), 1, "processes of the session")
 	rig.Is(t, rig.Err(second.Attach(t.Context(), "nobody")) != nil, true, "there is no handle of nobody")
-	again, err := second.Attach(t.Context(), "p")
-	rig.Must(t, err)
+	again := rig.Value(second.Attach(t.Context(), "p"))
 	rig.Is(t, again.Skipped(), 0, "skipped events")
 	wantError[*client.ProtocolError](t, rig.Err(second.Attach(t.Context(), "p")), "a second handle")
 	rig.Must(t, again.Write(t.Context(), []byte("word\n")))
@@ -290,15 +279,13 @@ func TestAttach(t *testing.T) {
 func TestAttachAfterLoss(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
-	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "2500000", "/dev/zero"}})
-	rig.Must(t, err)
+	p := rig.Value(c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "2500000", "/dev/zero"}}))
 	p.Discard()
 	rig.Must(t, rig.Err(p.Wait(t.Context())))
-	_, err = c.AttachAfter(t.Context(), "p", 1)
+	_, err := c.AttachAfter(t.Context(), "p", 1)
 	gap, ok := errors.AsType[*client.GapError](err)
 	rig.Is(t, ok && gap.After == 1 && gap.Through >= 2, true, "got %v", err)
-	q, err := c.Attach(t.Context(), "p")
-	rig.Must(t, err)
+	q := rig.Value(c.Attach(t.Context(), "p"))
 	n, last := 0, q.Skipped()
 	for e, err := range q.Events(t.Context()) {
 		rig.Must(t, err)

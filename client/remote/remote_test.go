@@ -44,7 +44,7 @@ func ExampleDial() {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	site := rig.NewSite(t)
-	tests := []struct {
+	for _, tt := range []struct {
 		name, url, environment, key string
 		final                       bool
 		want                        string
@@ -53,8 +53,7 @@ func TestErrors(t *testing.T) {
 		{"an environment of others", site.URL(), "other-1", site.Harness, true, "403"},
 		{"an unknown environment", site.URL(), "ci-2", site.Harness, false, ""},
 		{"no registry", "http://127.0.0.1:1", "ci-1", site.Harness, false, "refused"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var cfg client.Config
