@@ -32,10 +32,8 @@ func filedBy(t *testing.T, text, command string, required bool) cli.Values {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.toml")
 	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
-	files, err := cli.ReadFiles("agent", path)
-	rig.Must(t, err)
-	l, err := files.Of(command, commands.Find(command).Of(commands.Find(command).New()).Options(), cli.Shared{})
-	rig.Must(t, err)
+	files := rig.Value(cli.ReadFiles("agent", path))
+	l := rig.Value(files.Of(command, commands.Find(command).Of(commands.Find(command).New()).Options(), cli.Shared{}))
 	values := l.Merge(nil, func(string) (string, bool) { return "", false })
 	for name, v := range values {
 		v.Required = required
@@ -185,10 +183,7 @@ func TestPlace(t *testing.T) {
 		t.Run(tt.variable+" "+tt.line, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.toml")
 			rig.Must(t, os.WriteFile(path, []byte(tt.file), 0o600))
-			for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT"} {
-				t.Setenv(name, "")
-				_ = os.Unsetenv(name)
-			}
+			noPlace(t)
 			if name, value, ok := strings.Cut(tt.variable, "="); ok {
 				t.Setenv(name, value)
 			}
@@ -214,10 +209,7 @@ func TestClientTable(t *testing.T) {
 	write := func(text string) {
 		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_LOG_LEVEL", "AGENT_EXEC_LOG_LEVEL"} {
-		t.Setenv(name, "")
-		_ = os.Unsetenv(name)
-	}
+	noPlace(t, "AGENT_LOG_LEVEL", "AGENT_EXEC_LOG_LEVEL")
 	t.Setenv("AGENT_CONFIG", path)
 	write("[client]\nurl = 'wss://c:1'\nlog-level = 'debug'\n[logs]\nurl = 'wss://logs:1'\n")
 	for line, want := range map[string]string{"logs -f ": "wss://logs:1", "ps ": "wss://c:1", "attach --url wss://x:1 ": "wss://x:1", "--listen ": ""} {
@@ -226,8 +218,7 @@ func TestClientTable(t *testing.T) {
 	flags, _, err := parse([]string{"--listen", "unix:///s"})
 	rig.Must(t, err)
 	rig.Is(t, flags.(*serverFlags).LogLevel == "debug", false, "a server has the level of clients")
-	all, err := grammar.Explain(nil, func(string) {})
-	rig.Must(t, err)
+	all := rig.Value(grammar.Explain(nil, func(string) {}))
 	at := map[string]string{}
 	for _, s := range all {
 		if s.Option == "url" {

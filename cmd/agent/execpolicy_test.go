@@ -33,8 +33,7 @@ type checkCase struct {
 // TestExecpolicyCheck: agent execpolicy check answers as the reference was seen to, with the same
 // exit code, and what is wrong with a file is said in the same words.
 func TestExecpolicyCheck(t *testing.T) {
-	f, err := os.Open("../../internal/execpolicy/testdata/rules.jsonl")
-	rig.Must(t, err)
+	f := rig.Value(os.Open("../../internal/execpolicy/testdata/rules.jsonl"))
 	defer f.Close()
 	n := 0
 	lines := bufio.NewScanner(f)

@@ -38,9 +38,7 @@ func TestMain(m *testing.M) {
 // agentCommand runs this test binary as the agent.
 func agentCommand(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	rig.Must(t, err)
-	cmd := exec.CommandContext(t.Context(), self, append([]string{asAgent}, args...)...)
+	cmd := exec.CommandContext(t.Context(), rig.Value(os.Executable()), append([]string{asAgent}, args...)...)
 	cmd.Stderr = t.Output()
 	return cmd
 }
@@ -53,13 +51,10 @@ func TestEnvironHidesKeys(t *testing.T) {
 	cmd := agentCommand(t)
 	cmd.Env = append(os.Environ(), "BEFORE=stays", "OPENAI_API_KEY=hidden-1", "aws_Secret_Access_Key=hidden-2",
 		"MY_API_KEY=stays too", "CODEX_API_KEY=", "AFTER=stays")
-	stdout, err := cmd.StdoutPipe()
-	rig.Must(t, err)
+	stdout := rig.Value(cmd.StdoutPipe())
 	rig.Must(t, cmd.Start())
-	url, err := bufio.NewReader(stdout).ReadString('\n')
-	rig.Must(t, err)
-	environ, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/environ")
-	rig.Must(t, err)
+	url := rig.Value(bufio.NewReader(stdout).ReadString('\n'))
+	environ := rig.Value(os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/environ"))
 	for _, want := range []string{"BEFORE=stays", "MY_API_KEY=stays too", "AFTER=stays"} {
 		rig.Is(t, bytes.Contains(environ, []byte("\x00"+want+"\x00")), true, "%s is in environ", want)
 	}

@@ -104,15 +104,14 @@ func TestRemoteCommandLine(t *testing.T) {
 			t.Parallel()
 			cmd := agentCommand(t, tt.args...)
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), tt.env)
-			stdin, err := cmd.StdinPipe()
-			rig.Must(t, err)
+			stdin := rig.Value(cmd.StdinPipe())
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			rig.Must(t, cmd.Start())
 			// The program may have ended without reading its input.
 			_, _ = stdin.Write([]byte(tt.stdin))
 			stdin.Close()
-			err = cmd.Wait()
+			err := cmd.Wait()
 			rig.Is(t, cmd.ProcessState.ExitCode(), tt.code, "exit code, of %v", err)
 			rig.Is(t, strings.Contains(stderr.String(), tt.want), true, "%q is in\n%s", tt.want, &stderr)
 			rig.Is(t, strings.Contains(stderr.String(), "sk-secret-value"), false, "the secret is in\n%s", &stderr)
@@ -156,8 +155,7 @@ func TestHealthOfListener(t *testing.T) {
 	t.Parallel()
 	address := rig.FreeAddress(t)
 	cmd := agentCommand(t, "--health-listen", address)
-	stdout, err := cmd.StdoutPipe()
-	rig.Must(t, err)
+	stdout := rig.Value(cmd.StdoutPipe())
 	rig.Must(t, cmd.Start())
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
@@ -178,8 +176,7 @@ func TestHealthOfListener(t *testing.T) {
 // askProbe sends one request and returns the status of its answer.
 func askProbe(t *testing.T, address, method, path string) string {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
-	rig.Must(t, err)
+	conn := rig.Value(net.DialTimeout("tcp", address, 10*time.Second))
 	defer conn.Close()
 	rig.Must(t, rig.Err(conn.Write([]byte(method+" "+path+" HTTP/1.1\r\nHost: probe\r\n\r\n"))))
 	answer := make([]byte, len("HTTP/1.1 200"))
@@ -212,8 +209,7 @@ func TestSecretsAreAbsolute(t *testing.T) {
 	t.Parallel()
 	s := &server{flags: &serverFlags{}, remote: &executor.Remote{Flags: &executor.Flags{APIKeyFile: "key"}, SignIn: &executor.SignIn{}}}
 	s.flags.WSTokenFile = "token"
-	dir, err := os.Getwd()
-	rig.Must(t, err)
+	dir := rig.Value(os.Getwd())
 	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "key")}
 	got, folders := s.secrets()
 	rig.Is(t, slices.Equal(got, want) && folders == nil, true, "secrets %q and %q, want %q", got, folders, want)

@@ -69,11 +69,8 @@ func TestSandboxProfile(t *testing.T) {
 	sys := program.System{Environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
 	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
 		t.Helper()
-		profile, err := flags.profile(sys, dir)
-		rig.Must(t, err)
-		policy, err := profile.Compile()
-		rig.Must(t, err)
-		return policy.Access(path)
+		profile := rig.Value(flags.profile(sys, dir))
+		return rig.Value(profile.Compile()).Access(path)
 	}
 	workspace := sandboxFlags{Workspace: []string{dir}}
 	for _, tt := range []struct {
@@ -97,8 +94,7 @@ func TestSandboxProfile(t *testing.T) {
 	} {
 		flags := sandboxFlags{Network: []string{network}, Command: []string{"true"}}
 		rig.Must(t, flags.Check())
-		profile, err := flags.profile(sys, dir)
-		rig.Must(t, err)
+		profile := rig.Value(flags.profile(sys, dir))
 		rig.Is(t, profile.Network, want, "--network %q", network)
 	}
 	missing := sandboxFlags{Workspace: []string{dir + "/none"}}

@@ -34,8 +34,7 @@ func sharedKey(t *testing.T, data string) []byte {
 	t.Helper()
 	st := rig.Value(store.Open(t.Context(), store.Config{Dir: data}))
 	defer st.Close()
-	key := rig.Value(st.SharedKey(t.Context()))
-	return key
+	return rig.Value(st.SharedKey(t.Context()))
 }
 
 // TestBackup: what a registry has to keep is written while it runs, and read into another store:
@@ -58,8 +57,7 @@ func TestBackup(t *testing.T) {
 	server.stop(t)
 
 	rig.Is(t, rig.Value(os.Stat(in("backup"))).Mode(), 0o600, "the mode of the backup")
-	text, err := os.ReadFile(in("backup"))
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(in("backup")))
 	rig.Is(t, bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)), false, "a key is in the backup")
 	refused(t, "already exists", "backup", in("backup"), "--data", in("data"))
 	mustRun(t, "restore", in("backup"), "--data", in("restored"))

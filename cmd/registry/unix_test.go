@@ -54,9 +54,7 @@ func TestListenUnix(t *testing.T) {
 		t.Skip("other users are tried by root only")
 	}
 	program := filepath.Join(dir, "client") // other users cannot reach the test's own file
-	text, err := os.ReadFile("/proc/self/exe")
-	rig.Must(t, err)
-	rig.Must(t, rig.WriteProgram(program, text))
+	rig.Must(t, rig.WriteProgram(program, rig.Value(os.ReadFile("/proc/self/exe"))))
 	const one, other = 65533, 65532
 	server = start(t, "--listen=unix://"+path, "--trust-proxy", "--allow-uid=65533", "--data", data)
 	for uid, want := range map[uint32]bool{one: true, other: false} {

@@ -87,8 +87,7 @@ users = [0, 33]
 file = "~/keys"
 files = ["a", "../b", "/c", "-"]
 `, "")
-	l, err := s.of("exec")
-	rig.Must(t, err)
+	l := rig.Value(s.of("exec"))
 	got := map[string]any{}
 	for name, v := range l.Merge(nil, nothing) {
 		for _, o := range options() {
@@ -195,8 +194,7 @@ func TestRegistry(t *testing.T) {
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "[exec]\nwords = ['r']", "[exec]\nwords = ['u']\ntext = 'u'", "[exec]\nwords = ['h']\ntext = 'h'\nmode = 'b'")
-	l, err := s.of("exec")
-	rig.Must(t, err)
+	l := rig.Value(s.of("exec"))
 	got := l.Merge(nil, nothing)
 	for name, want := range map[string]string{
 		"words": s.folder + "/requirements.toml:2 r true", "text": s.user + ":3 u false", "mode": s.folder + "/config.toml:4 b false",
@@ -228,25 +226,22 @@ func TestGroups(t *testing.T) {
 		{"a requirement", "text = 'r'", "pointer = 'u'\nfile = '/u'", "", map[string]string{"text": "f"}, "text=r"},
 		{"the rest is required", "file = '/r'", "text = 'u'\nfile = '/u'", "", nil, "file=/r text=u"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			table := func(text string) string {
-				if text == "" {
-					return ""
-				}
-				return "[exec]\n" + text
+		table := func(text string) string {
+			if text == "" {
+				return ""
 			}
-			l, err := newSite(t, table(tt.required), table(tt.user), table(tt.host)).of("exec")
-			rig.Must(t, err)
-			values := l.Merge(groups, func(name string) (string, bool) { text, ok := tt.given[name]; return text, ok })
-			var got []string
-			for _, name := range []string{"count", "file", "mode", "pointer", "text"} {
-				if v, ok := values[name]; ok {
-					got = append(got, name+"="+v.Texts[0])
-				}
+			return "[exec]\n" + text
+		}
+		l, err := newSite(t, table(tt.required), table(tt.user), table(tt.host)).of("exec")
+		rig.Must(t, err)
+		values := l.Merge(groups, func(name string) (string, bool) { text, ok := tt.given[name]; return text, ok })
+		var got []string
+		for _, name := range []string{"count", "file", "mode", "pointer", "text"} {
+			if v, ok := values[name]; ok {
+				got = append(got, name+"="+v.Texts[0])
 			}
-			rig.Is(t, strings.Join(got, " "), tt.want, "said")
-		})
+		}
+		rig.Is(t, strings.Join(got, " "), tt.want, "%s", tt.name)
 	}
 }
 
@@ -267,27 +262,21 @@ func TestShared(t *testing.T) {
 		{"required", "[client]\ntext = 'r'", "[exec]\ntext = 'u'\nfile = '/u'", "", "text=r:2"},
 		{"of another type", "", "[client]\nalien = 'x'", "", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, tt.required, tt.user, tt.host)
-			files, err := readFiles("agent", s.folder, s.user)
-			rig.Must(t, err)
-			with := shared
-			with.Options = append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"A"}})
-			own := append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"B"}})
-			l, err := files.Of("exec", own, with)
-			rig.Must(t, err)
-			var got []string
-			for name, v := range l.Merge(shared.Groups, nothing) {
-				got = append(got, fmt.Sprintf("%s=%s:%d", name, v.Texts[0], v.Line))
-			}
-			slices.Sort(got)
-			rig.Is(t, strings.Join(got, " "), tt.want, "said")
-		})
+		s := newSite(t, tt.required, tt.user, tt.host)
+		files := rig.Value(readFiles("agent", s.folder, s.user))
+		with := shared
+		with.Options = append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"A"}})
+		own := append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"B"}})
+		l := rig.Value(files.Of("exec", own, with))
+		var got []string
+		for name, v := range l.Merge(shared.Groups, nothing) {
+			got = append(got, fmt.Sprintf("%s=%s:%d", name, v.Texts[0], v.Line))
+		}
+		slices.Sort(got)
+		rig.Is(t, strings.Join(got, " "), tt.want, "%s", tt.name)
 	}
 	s := newSite(t, "", "[client]\nnope = 1", "")
-	files, err := readFiles("agent", s.folder, s.user)
-	rig.Must(t, err)
+	files := rig.Value(readFiles("agent", s.folder, s.user))
 	rig.Check(t, rig.Err(files.Of("exec", options(), Shared{})))
 	if _, err := files.Of("exec", options(), shared); err == nil || !strings.HasPrefix(err.Error(), s.user+`:2: unknown key "nope": the commands that connect to an agent share no option`) {
 		t.Error(err)
@@ -341,9 +330,7 @@ func TestNoUser(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "[exec]\ncount = 1\n", "[exec]\ntext = 'user'\n", "[exec]\ntext = 'host'\ncount = 2\n")
 	s.user = os.DevNull
-	l, err := s.of("exec")
-	rig.Must(t, err)
-	values := l.Merge(nil, nothing)
+	values := rig.Value(s.of("exec")).Merge(nil, nothing)
 	rig.Same(t, "text", []string{"host"}, values["text"].Texts)
 	rig.Same(t, "count", []string{"1"}, values["count"].Texts)
 }

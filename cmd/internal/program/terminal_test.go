@@ -37,17 +37,13 @@ func TestTerminal(t *testing.T) {
 
 func termios(t *testing.T, term *Terminal) unix.Termios {
 	t.Helper()
-	got, err := unix.IoctlGetTermios(term.fd, unix.TCGETS)
-	rig.Must(t, err)
-	return *got
+	return *rig.Value(unix.IoctlGetTermios(term.fd, unix.TCGETS))
 }
 
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
-	null, err := os.Open(os.DevNull)
-	rig.Must(t, err)
-	closed, err := os.Open(os.DevNull)
-	rig.Must(t, err)
+	null := rig.Value(os.Open(os.DevNull))
+	closed := rig.Value(os.Open(os.DevNull))
 	defer null.Close()
 	closed.Close()
 	for _, f := range []*os.File{null, closed} {

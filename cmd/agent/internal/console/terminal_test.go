@@ -75,8 +75,7 @@ func TestTypedForTheCommand(t *testing.T) {
 	}
 	sees(t, ptmx, "\n") // the echo
 	rig.Is(t, asked("no\n"), "no", "what was typed before the question")
-	raw, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
-	rig.Must(t, err)
+	raw := rig.Value(unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS))
 	raw.Lflag &^= unix.ICANON | unix.ECHO
 	rig.Must(t, unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, raw))
 	rig.Is(t, asked("append\n", "no\r"), "no", "letters without Enter")

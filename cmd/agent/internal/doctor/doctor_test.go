@@ -50,9 +50,7 @@ func TestProcessEnforcement(t *testing.T) {
 			tt.take(&host)
 			var enforced []string
 			for _, e := range examples() {
-				policy, err := e.profile.Compile()
-				rig.Must(t, err)
-				got := processEnforcement(policy, host, Config{})
+				got := processEnforcement(rig.Value(e.profile.Compile()), host, Config{})
 				if got.OK {
 					enforced = append(enforced, e.name)
 				}
@@ -70,10 +68,8 @@ func TestProcessEnforcement(t *testing.T) {
 func TestDiagnosisKeys(t *testing.T) {
 	t.Parallel()
 	d := Diagnosis{Layers: layersOf(everything()), Policies: []Row{{}}, Proxies: []Proxy{{}}, Notes: []Note{{}}}
-	encoded, err := json.Marshal(d)
-	rig.Must(t, err)
 	var top map[string]any
-	rig.Must(t, json.Unmarshal(encoded, &top))
+	rig.Must(t, json.Unmarshal(rig.Value(json.Marshal(d)), &top))
 	keys := func(v any) string { return strings.Join(slices.Sorted(maps.Keys(v.(map[string]any))), " ") }
 	first := func(name string) any { return top[name].([]any)[0] }
 	for _, tt := range []struct {

@@ -23,15 +23,13 @@ func TestProxiesMissing(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{"tcp4", "udp4"} {
-		e, err := listenElsewhere()
-		rig.Must(t, err)
+		e := rig.Value(listenElsewhere())
 		rig.Is(t, e.reached(), false, "%s: something has arrived", network)
 		addr := e.tcp.Addr().String()
 		if network == "udp4" {
 			addr = e.udp.LocalAddr().String()
 		}
-		conn, err := net.Dial(network, addr)
-		rig.Must(t, err)
+		conn := rig.Value(net.Dial(network, addr))
 		rig.Must(t, rig.Err(conn.Write([]byte("x"))))
 		if network == "tcp4" {
 			_, _ = conn.Read(make([]byte, 1)) // it was accepted and closed

@@ -49,8 +49,7 @@ func TestRead(t *testing.T) {
 		}},
 	}
 	rig.Same(t, "the result", want, got)
-	empty, err := ReadNetwork(write(t, ""))
-	rig.Must(t, err)
+	empty := rig.Value(ReadNetwork(write(t, "")))
 	rig.Is(t, empty.Upstream, "environment", "the upstream of an empty file")
 }
 
@@ -102,9 +101,7 @@ func TestReadPipe(t *testing.T) {
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	read := func(text string) *agent.NetworkPolicy {
-		p, err := parse("policy", text)
-		rig.Must(t, err)
-		return p
+		return rig.Value(parse("policy", text))
 	}
 	old := read(example)
 	for _, tt := range []struct{ next, want string }{

@@ -43,8 +43,7 @@ func TestAmended(t *testing.T) {
 	for _, amend := range []bool{false, true} {
 		folder := t.TempDir()
 		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyUnmatched: "prompt", ExecPolicyAmend: amend}
-		o, err := f.ReadHere(slog.New(slog.DiscardHandler))
-		rig.Must(t, err)
+		o := rig.Value(f.ReadHere(slog.New(slog.DiscardHandler)))
 		o.Current().Amend(command, command, judge)
 		rig.Is(t, len(rig.Value(os.ReadDir(folder))) > 0, amend, "amend %v: there is a file", amend)
 		rig.Is(t, judge(o.Current().Policy()).Decision == rule.Allow, amend, "amend %v: the command is allowed", amend)

@@ -116,8 +116,7 @@ job | main | running (attached) | 1 minute ago | sh -c 'echo it'\''s $HOME'
 job | p` + "\uFFFD" + `2 | exited 3 (attached) | 2 days ago | '` + "\uFFFD" + `[2J' ''
 job | 3 | exited 0, children running (attached) | now | ` + strings.Repeat("x", 60) + "…\n"
 	rig.Is(t, table.String(), want, "the table\n")
-	out, err := json.MarshalIndent(JSON(all), "", "  ")
-	rig.Must(t, err)
+	out := rig.Value(json.MarshalIndent(JSON(all), "", "  "))
 	for _, part := range []string{
 		`"name": "empty"`, `"processes": []`, `"retain": "1m0s"`, `"argv": [`, `"\u001b[2J"`, `"exitCode": 3`, `"running": false`,
 		`"exited": "` + at(ms(time.Hour)).Format(time.RFC3339) + `"`,

@@ -111,8 +111,7 @@ func TestConnectTells(t *testing.T) {
 // TestConnectSilence: a registry that takes a connection and says nothing.
 func TestConnectSilence(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	f := registryFlags("http://" + l.Addr().String())
 	wait := 50 * time.Millisecond
@@ -143,8 +142,7 @@ func registryFlags(url string) *Flags {
 // system has a token, and a file as its standard error.
 func system(t *testing.T) program.System {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	rig.Must(t, err)
+	f := rig.Value(os.Create(filepath.Join(t.TempDir(), "stderr")))
 	t.Cleanup(func() { _ = f.Close() })
 	return program.System{Environ: []string{RegistryTokenName + "=key"}, Stderr: f}
 }

@@ -47,8 +47,7 @@ token = "tok"
 	rig.Is(t, f.Current, "prod", "the current one")
 	rig.Same(t, "contexts", want, f.Contexts, cmp.AllowUnexported(Context{}))
 	for _, none := range []string{filepath.Join(t.TempDir(), "missing"), os.DevNull} {
-		f, err := ReadContexts(none)
-		rig.Must(t, err)
+		f := rig.Value(ReadContexts(none))
 		rig.Is(t, len(f.Contexts), 0, "contexts in %s", none)
 	}
 }
@@ -159,12 +158,8 @@ func TestOwner(t *testing.T) {
 // TestChange: a file is changed as a person would, and what it says elsewhere stays.
 func TestChange(t *testing.T) {
 	t.Parallel()
-	const before = `# all of mine
-current = "a" # for now
-
-[contexts.a] # the first
-url = "x"
-
+	const current = "# all of mine\ncurrent = \"b\" # for now\n"
+	const aboutB = `
 # about b
 [contexts.b]
 registry = "https://r"
@@ -172,58 +167,33 @@ token_command = [
   "[odd]",
 ]
 `
+	const added = `
+[contexts."c.d"]
+registry = "r"
+environment_id = "e"
+transport = "direct"
+token_command = ["q\"\\", "ä"]
+`
+	using := current + "\n[contexts.a] # the first\nurl = \"x\"\n" + aboutB
+	before := strings.Replace(using, `"b" #`, `"a" #`, 1)
 	path := written(t, before)
-	steps := []struct {
+	for _, step := range []struct {
 		name   string
 		change func(*ContextFile) error
 		want   string
 	}{
-		{"use b", func(f *ContextFile) error { return f.Use("b") }, strings.Replace(before, `"a" #`, `"b" #`, 1)},
-		{"remove a", func(f *ContextFile) error { return f.Remove("a") }, `# all of mine
-current = "b" # for now
-
-# about b
-[contexts.b]
-registry = "https://r"
-token_command = [
-  "[odd]",
-]
-`},
+		{"use b", func(f *ContextFile) error { return f.Use("b") }, using},
+		{"remove a", func(f *ContextFile) error { return f.Remove("a") }, current + aboutB},
 		{"add c.d", func(f *ContextFile) error {
 			return f.Put(Context{Name: "c.d", Registry: "r", EnvironmentID: "e", Transport: "direct", TokenCommand: []string{`q"\`, "ä"}})
-		}, `# all of mine
-current = "b" # for now
-
-# about b
-[contexts.b]
-registry = "https://r"
-token_command = [
-  "[odd]",
-]
-
-[contexts."c.d"]
-registry = "r"
-environment_id = "e"
-transport = "direct"
-token_command = ["q\"\\", "ä"]
-`},
-		{"remove the current one", func(f *ContextFile) error { return f.Remove("b") }, `# all of mine
-
-[contexts."c.d"]
-registry = "r"
-environment_id = "e"
-transport = "direct"
-token_command = ["q\"\\", "ä"]
-`},
+		}, current + aboutB + added},
+		{"remove the current one", func(f *ContextFile) error { return f.Remove("b") }, "# all of mine\n" + added},
 		{"replace", func(f *ContextFile) error { return f.Put(Context{Name: "c.d", URL: "x"}) }, "# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
 		{"use", func(f *ContextFile) error { return f.Use("c.d") }, "current = \"c.d\"\n\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
 		{"use none", func(f *ContextFile) error { return f.Use("") }, "\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
-	}
-	for _, step := range steps {
+	} {
 		rig.Must(t, ChangeContexts(path, step.change))
-		text, err := os.ReadFile(path)
-		rig.Must(t, err)
-		rig.Same(t, step.name, step.want, string(text))
+		rig.Same(t, step.name, step.want, string(rig.Value(os.ReadFile(path))))
 	}
 	for name, change := range map[string]func(*ContextFile) error{
 		"a name":          func(f *ContextFile) error { return f.Put(Context{Name: "../x", URL: "x"}) },
@@ -287,8 +257,7 @@ func TestChangeTogether(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	reader.Wait()
-	f, err := ReadContexts(link)
-	rig.Must(t, err)
+	f := rig.Value(ReadContexts(link))
 	rig.Is(t, len(f.Contexts), each*writers, "contexts")
 	rig.Is(t, rig.Value(os.Lstat(link)).Mode().Type(), os.ModeSymlink, "the link is")
 	rig.Is(t, rig.Value(os.Stat(real)).Mode().Perm(), 0o600, "the mode of the file")

@@ -58,8 +58,7 @@ func TestToken(t *testing.T) {
 // asks for the token, also if something else has its output.
 func TestTokenCommandHangs(t *testing.T) {
 	t.Parallel()
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	rig.Must(t, err)
+	null := rig.Value(os.OpenFile(os.DevNull, os.O_WRONLY, 0))
 	defer null.Close()
 	sys := program.System{Environ: os.Environ(), Stderr: null}
 	rig.Is(t, rig.Err(runCommand(t.Context(), sys, []string{"sleep", "1000"}, time.Millisecond)), errTooSlow, "a command that hangs")
