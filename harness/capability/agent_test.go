@@ -114,21 +114,17 @@ func TestLifeOfThread(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"p/s/SKILL.md": "one"})
 	_, set := newNetwork(t, map[string]executor{"e": newAgent(t, t.TempDir())})
-	selection, err := capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")})
-	rig.Must(t, err)
-	store, err := threadlog.OpenStore(t.TempDir())
-	rig.Must(t, err)
+	selection := rig.Value(capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")}))
+	store := rig.Value(threadlog.OpenStore(t.TempDir()))
 	defer store.Close()
-	log, err := store.Create(threadlog.Meta{SelectedCapabilityRoots: selection})
-	rig.Must(t, err)
+	log := rig.Value(store.Create(threadlog.Meta{SelectedCapabilityRoots: selection}))
 	for range 2 {
 		rig.Must(t, rig.Err(log.StartTurn(nil)))
 		rig.Must(t, log.EndTurn(threadlog.TurnCompleted))
 	}
 	// begin restores a thread from its log.
 	begin := func(log *threadlog.Thread) *capability.Thread {
-		roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
-		rig.Must(t, err)
+		roots := rig.Value(capability.Parse(log.Meta().SelectedCapabilityRoots))
 		thread := newThread(t, roots...)
 		rig.Is(t, string(rig.Value(capability.Format(thread.Roots()))), string(selection), "the selection")
 		return thread
@@ -146,25 +142,21 @@ func TestLifeOfThread(t *testing.T) {
 	finds(thread, "one")
 
 	for _, turns := range []int{threadlog.AllTurns, 1, 0} {
-		fork, err := store.Fork(log.ID(), turns)
-		rig.Must(t, err)
+		fork := rig.Value(store.Fork(log.ID(), turns))
 		finds(begin(fork), "two")
 		rig.Check(t, fork.Close())
 		// And a fork that is resumed.
-		again, err := store.Open(fork.ID())
-		rig.Must(t, err)
+		again := rig.Value(store.Open(fork.ID()))
 		finds(begin(again), "two")
 		rig.Check(t, again.Close())
 	}
 	rig.Must(t, log.Close())
-	resumed, err := store.Open(log.ID())
-	rig.Must(t, err)
+	resumed := rig.Value(store.Open(log.ID()))
 	defer resumed.Close()
 	finds(begin(resumed), "two")
 	finds(thread, "one")
 
-	old, err := store.Create(threadlog.Meta{})
-	rig.Must(t, err)
+	old := rig.Value(store.Create(threadlog.Meta{}))
 	defer old.Close()
 	rig.Is(t, len(rig.Value(capability.Parse(old.Meta().SelectedCapabilityRoots))), 0, "roots of a log without a selection")
 }
@@ -212,8 +204,7 @@ func TestReported(t *testing.T) {
 	n.mu.Lock()
 	n.executors["p"] = n.executors["e"]
 	n.mu.Unlock()
-	p, err := set.Provision("p", environment.Skills{})
-	rig.Must(t, err)
+	p := rig.Value(set.Provision("p", environment.Skills{}))
 	thread := newThread(t, root("a", "p", dir+"/a"), root("x", "e", dir+"/a"))
 	rig.Same(t, "roots before it is there", []string{"x"}, ids(discover(t, set, thread, "p", "e")))
 	a := environment.CapabilityRoot{ID: "a", Path: protocol.NewPathURI(dir + "/a")}

@@ -179,8 +179,7 @@ func TestErrorsKept(t *testing.T) {
 
 		// An agent that does not answer, as long as it may take by default.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
-		thread, err := capability.New(capability.Config{Roots: []capability.Root{root("1", "a", "/1")}})
-		rig.Must(t, err)
+		thread = rig.Value(capability.New(capability.Config{Roots: []capability.Root{root("1", "a", "/1")}}))
 		v = discover(t, set, thread, "a")
 		const late = "timed out waiting for exec-server `capabilityRoots/discoverV1` response after 30s"
 		rig.Is(t, text(v.Roots[0].Err), late, "the error")

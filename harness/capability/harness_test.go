@@ -55,8 +55,7 @@ func newNetwork(t testing.TB, executors map[string]executor) (*network, *environ
 	for id := range executors {
 		plan.Entries = append(plan.Entries, environment.Entry{ID: id, Transport: url(id)})
 	}
-	set, err := environment.New(environment.Config{Connect: n.connect}, plan)
-	rig.Must(t, err)
+	set := rig.Value(environment.New(environment.Config{Connect: n.connect}, plan))
 	t.Cleanup(func() {
 		rig.Check(t, set.Close())
 		n.serving.Wait()
@@ -313,9 +312,7 @@ const patience = 5 * time.Minute
 
 func newThread(t testing.TB, roots ...capability.Root) *capability.Thread {
 	t.Helper()
-	thread, err := capability.New(capability.Config{Roots: roots, Timeout: patience})
-	rig.Must(t, err)
-	return thread
+	return rig.Value(capability.New(capability.Config{Roots: roots, Timeout: patience}))
 }
 
 // turn selects environments.

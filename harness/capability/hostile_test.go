@@ -203,8 +203,7 @@ func TestSlowRoots(t *testing.T) {
 				roots = append(roots, root(fmt.Sprint(i), "slow", fmt.Sprintf("/%d", i)))
 			}
 			roots = append(roots, root("silent", "silent", "/silent"), root("good", "good", "/good"))
-			thread, err := capability.New(capability.Config{Roots: roots, Timeout: allowed})
-			rig.Must(t, err)
+			thread := rig.Value(capability.New(capability.Config{Roots: roots, Timeout: allowed}))
 			begin := time.Now()
 			v := discover(t, set, thread, "slow", "silent", "good")
 			rig.Is(t, time.Since(begin), want, "it takes")
@@ -417,8 +416,7 @@ func TestHostileFileCalls(t *testing.T) {
 	f.answer(protocol.MethodFSWalk, raw(`{"entries":[{"path":"file://h/x","kind":"file"}],"errors":[],"truncated":false}`))
 	found = discover(t, set, newThread(t, root("1", "a", "/r")), "a").Roots[0]
 	wantError(t, "a walk that is no walk", found.Err, "invalid on linux")
-	foreign, err := protocol.ParsePathURI("file:///C:/x")
-	rig.Must(t, err)
+	foreign := rig.Value(protocol.ParsePathURI("file:///C:/x"))
 	found = discover(t, set, newThread(t, capability.Root{ID: "1", EnvironmentID: "a", Path: foreign}), "a").Roots[0]
 	wantError(t, "a foreign root", found.Err, "invalid on linux")
 }

@@ -11,8 +11,7 @@ import (
 // TestForget: what a step does not use goes before there is no room, and all that is kept counts.
 func TestForget(t *testing.T) {
 	t.Parallel()
-	thread, err := New(Config{})
-	rig.Must(t, err)
+	thread := rig.Value(New(Config{}))
 	root := func(id string) Root {
 		return Root{ID: id, EnvironmentID: "e", Path: protocol.NewPathURI("/")}
 	}

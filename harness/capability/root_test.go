@@ -24,8 +24,7 @@ func root(id, env, path string) capability.Root {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	foreign, err := protocol.ParsePathURI("file:///C:/plugins")
-	rig.Must(t, err)
+	foreign := rig.Value(protocol.ParsePathURI("file:///C:/plugins"))
 	for text, want := range map[string][]capability.Root{
 		"": nil, " null ": nil, "[]": nil,
 		`[{"id":"demo@1","location":{"type":"environment","environmentId":"worker","path":"file:///plugins/demo"}}]`: {

@@ -50,14 +50,17 @@ func TestOneStartup(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		open := n.hold()
-		e := get(t, n.set(one(server)), "a")
+		s := n.set(one(server))
+		e := get(t, s, "a")
 		synctest.Wait()
 		n.dialled(1)
 		state(t, e, environment.Starting, "")
+		status(t, s, "a", environment.StatusPending, "")
 		time.AfterFunc(time.Second, open)
 		shared(t, e)
 		n.dialled(1)
 		state(t, e, environment.Ready, "")
+		status(t, s, "a", environment.StatusReady, "")
 	})
 }
 
@@ -90,18 +93,22 @@ func TestFailedStartup(t *testing.T) {
 	})
 }
 
-// TestFinalStartup: an error for which no attempt is worth while is kept.
+// TestFinalStartup: an error for which no attempt is worth while is kept, and so is that of a program
+// that does not start.
 func TestFinalStartup(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		s := n.set(one(environment.Noise{RegistryURL: "https://r", EnvironmentID: "e", AuthToken: "t"}))
-		e := get(t, s, "a")
-		const want = "exec-server connection attempt failed: no noise here"
-		_, first := e.Client(t.Context())
-		_, second := e.Client(t.Context())
-		rig.Is(t, text(first) == want && first == second, true, "Client gives %v, then %v", first, second)
-		n.dialled(0)
-		status(t, s, "a", environment.StatusDisconnected, want)
+		for dials, transport := range []environment.Transport{environment.Noise{RegistryURL: "https://r", EnvironmentID: "e", AuthToken: "t"}, program} {
+			n := newNetwork(t)
+			n.refuse(errRefused)
+			s := n.set(one(transport))
+			e := get(t, s, "a")
+			want := []string{"exec-server connection attempt failed: no noise here", refused}[dials]
+			_, first := e.Client(t.Context())
+			_, second := e.Client(t.Context())
+			rig.Is(t, text(first) == want && first == second, true, "Client gives %v, then %v", first, second)
+			n.dialled(dials)
+			status(t, s, "a", environment.StatusDisconnected, want)
+		}
 	})
 }
 
@@ -172,18 +179,6 @@ func TestProgram(t *testing.T) {
 	})
 }
 
-func TestProgramThatDoesNotStart(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		n.refuse(errRefused)
-		e := get(t, n.set(one(program)), "a")
-		for range 3 {
-			fails(t, e, refused)
-		}
-		n.dialled(1)
-	})
-}
-
 // TestCallerGivesUp: the context of a caller ends the wait, and not the attempt.
 func TestCallerGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -223,10 +218,9 @@ func TestTimeouts(t *testing.T) {
 				return ours, nil
 			}}, nil
 		}
-		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second}))
-		rig.Must(t, err)
+		s := rig.Value(environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second})))
 		defer s.Close()
-		_, err = get(t, s, "a").Client(t.Context())
+		_, err := get(t, s, "a").Client(t.Context())
 		want := "exec-server connection attempt failed: timed out waiting for exec-server initialize handshake after 3s"
 		rig.Is(t, text(err), want, "Client of a silent program gives")
 	})
@@ -278,20 +272,6 @@ func TestStatusOfSilentServer(t *testing.T) {
 	})
 }
 
-// TestStatusWhileStarting: a startup that is under way is pending.
-func TestStatusWhileStarting(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		open := n.hold()
-		s := n.set(one(server))
-		synctest.Wait()
-		status(t, s, "a", environment.StatusPending, "")
-		open()
-		synctest.Wait()
-		status(t, s, "a", environment.StatusReady, "")
-	})
-}
-
 // TestLocal: the local environment has no transport and goes through the same client,
 // which connects when it is needed.
 func TestLocal(t *testing.T) {
@@ -321,10 +301,8 @@ func TestClose(t *testing.T) {
 		e := get(t, s, "a")
 		c := connected(t, e)
 		n.hold()
-		b, err := s.Upsert(environment.Entry{ID: "b", Transport: server})
-		rig.Must(t, err)
-		pending, err := s.Provision("p", environment.Skills{})
-		rig.Must(t, err)
+		b := rig.Value(s.Upsert(environment.Entry{ID: "b", Transport: server}))
+		pending := rig.Value(s.Provision("p", environment.Skills{}))
 		var waiting sync.WaitGroup
 		for _, e := range []*environment.Environment{b, pending} {
 			waiting.Go(func() {
@@ -370,8 +348,7 @@ func TestRecovering(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		connect := func(environment.Transport) (client.Config, error) { return client.Config{Dial: n.dial}, nil }
-		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		rig.Must(t, err)
+		s := rig.Value(environment.New(environment.Config{Connect: connect}, one(server)))
 		defer s.Close()
 		e := get(t, s, "a")
 		c := connected(t, e)

@@ -64,12 +64,9 @@ func TestReadFile(t *testing.T) {
 			Default: "local", IncludeLocal: true,
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
-			rig.Must(t, err)
-			rig.Same(t, "ReadFile", tt.want, got)
-		})
+		got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
+		rig.Must(t, err)
+		rig.Same(t, tt.name, tt.want, got)
 	}
 }
 
@@ -143,14 +140,11 @@ func TestReadFileErrors(t *testing.T) {
 		{"long key", strings.Repeat("a.", 17) + "a = 1\n", "nested deeper than 16"},
 		{"not UTF-8", "default = \"\xff\"\n", "not UTF-8"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			_, err := readText(t, t.TempDir(), tt.text)
-			_, afterPath, _ := strings.Cut(text(err), "environments.toml`: ")
-			if got := text(err); got != protocolError+tt.want && (afterPath != tt.want || !strings.HasPrefix(got, protocolError+"failed to parse environment config `")) {
-				t.Errorf("ReadFile gives error\n%s, want\n%s", got, protocolError+tt.want)
-			}
-		})
+		_, err := readText(t, t.TempDir(), tt.text)
+		_, afterPath, _ := strings.Cut(text(err), "environments.toml`: ")
+		if got := text(err); got != protocolError+tt.want && (afterPath != tt.want || !strings.HasPrefix(got, protocolError+"failed to parse environment config `")) {
+			t.Errorf("%s: ReadFile gives error\n%s, want\n%s", tt.name, got, protocolError+tt.want)
+		}
 	}
 }
 

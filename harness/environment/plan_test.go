@@ -67,16 +67,13 @@ func TestLoad(t *testing.T) {
 		{name: "noise without id", variables: with(map[string]string{noisePrefix + "ENVIRONMENT_ID": ""}), wantErr: incomplete},
 		{name: "noise without token", variables: with(map[string]string{noisePrefix + "AUTH_TOKEN": ""}), wantErr: incomplete},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			home := t.TempDir()
-			if tt.file != "" {
-				write(t, filepath.Join(home, "environments.toml"), tt.file)
-			}
-			got, err := environment.Load(home, func(name string) string { return tt.variables[name] })
-			rig.Is(t, text(err), tt.wantErr, "the error of Load")
-			rig.Same(t, "Load", tt.want, got)
-		})
+		home := t.TempDir()
+		if tt.file != "" {
+			write(t, filepath.Join(home, "environments.toml"), tt.file)
+		}
+		got, err := environment.Load(home, func(name string) string { return tt.variables[name] })
+		rig.Is(t, text(err), tt.wantErr, "%s: the error of Load", tt.name)
+		rig.Same(t, tt.name, tt.want, got)
 	}
 }
 

@@ -148,8 +148,7 @@ func TestRefreshOfOthers(t *testing.T) {
 		synctest.Wait()
 		rig.Is(t, e.Refresh(t.Context()) != nil, true, "a program does not run twice")
 		n.dialled(1)
-		pending, err := s.Provision("later", environment.Skills{})
-		rig.Must(t, err)
+		pending := rig.Value(s.Provision("later", environment.Skills{}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		rig.Is(t, pending.Refresh(ctx), context.DeadlineExceeded, "of one that is being made")
@@ -172,13 +171,12 @@ func TestProvisionedOffline(t *testing.T) {
 				n := newNetwork(t)
 				n.noise = true
 				s := n.set(one(server))
-				e, err := s.Provision("later", environment.Skills{})
-				rig.Must(t, err)
+				e := rig.Value(s.Provision("later", environment.Skills{}))
 				n.refuse(errRefused)
 				rig.Must(t, e.Ready(noise))
 				begun := time.Now()
 				time.AfterFunc(tt.late, func() { n.refuse(nil) })
-				_, err = e.Client(t.Context())
+				_, err := e.Client(t.Context())
 				if tt.appear != (err == nil) || !tt.appear && time.Since(begun) != 5*time.Minute {
 					t.Errorf("after %v: %v", time.Since(begun), err)
 				}

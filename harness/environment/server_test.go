@@ -48,8 +48,7 @@ func newNetwork(t testing.TB) *network {
 // set makes a set whose transports go through the network, and closes it with the test.
 func (n *network) set(plan environment.Plan) *environment.Set {
 	n.t.Helper()
-	s, err := environment.New(environment.Config{Connect: n.connect, Local: n.dial}, plan)
-	rig.Must(n.t, err)
+	s := rig.Value(environment.New(environment.Config{Connect: n.connect, Local: n.dial}, plan))
 	n.t.Cleanup(func() {
 		rig.Check(n.t, s.Close())
 	})

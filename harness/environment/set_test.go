@@ -42,14 +42,11 @@ func TestNew(t *testing.T) {
 		{"local default", environment.Plan{Default: "local"}, "default environment `local` is not configured"},
 		{"no transport", environment.Plan{Entries: []environment.Entry{{ID: "a"}}}, "environment `a` has no transport"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := environment.New(environment.Config{Connect: newNetwork(t).connect}, tt.plan)
-			rig.Is(t, text(err), withPrefix(tt.want), "New gives")
-			if err == nil {
-				_ = s.Close()
-			}
-		})
+		s, err := environment.New(environment.Config{Connect: newNetwork(t).connect}, tt.plan)
+		rig.Is(t, text(err), withPrefix(tt.want), "%s: New gives", tt.name)
+		if err == nil {
+			_ = s.Close()
+		}
 	}
 	for name, plan := range map[string]environment.Plan{
 		"local environment has no executor":              {IncludeLocal: true},
@@ -159,8 +156,7 @@ func TestReplace(t *testing.T) {
 			waits <- err
 		}()
 		synctest.Wait()
-		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
-		rig.Must(t, err)
+		e := rig.Value(s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}}))
 		rig.Is(t, <-waits, environment.ErrClosed, "who waits for the old one")
 		synctest.Wait() // the attempt may still be about to end
 		n.aborts(1)
@@ -202,8 +198,7 @@ func TestProvision(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
-		e, err := s.Provision("p", environment.Skills{})
-		rig.Must(t, err)
+		e := rig.Value(s.Provision("p", environment.Skills{}))
 		synctest.Wait()
 		n.dialled(1)
 		rig.Is(t, rig.Value(s.Provision("p", environment.Skills{})), e, "Provision again")
@@ -243,8 +238,7 @@ func TestProvision(t *testing.T) {
 func TestReportedRoots(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	e, err := n.set(environment.Plan{}).Provision("p", environment.Skills{})
-	rig.Must(t, err)
+	e := rig.Value(n.set(environment.Plan{}).Provision("p", environment.Skills{}))
 	root := func(id string) environment.CapabilityRoot {
 		return environment.CapabilityRoot{ID: id, Path: protocol.NewPathURI("/" + id)}
 	}
@@ -285,8 +279,7 @@ func TestSelectedBeforeReady(t *testing.T) {
 				})
 			},
 		} {
-			e, err := s.Provision(id, environment.Skills{})
-			rig.Must(t, err)
+			e := rig.Value(s.Provision(id, environment.Skills{}))
 			wait(e)
 			all = append(all, e)
 		}
@@ -309,8 +302,7 @@ func TestConflict(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	s := n.set(one(program))
-	pending, err := s.Provision("p", environment.Skills{})
-	rig.Must(t, err)
+	pending := rig.Value(s.Provision("p", environment.Skills{}))
 	_, upsert := s.Upsert(environment.Entry{ID: "p", Transport: program})
 	_, provision := s.Provision("a", environment.Skills{})
 	for id, err := range map[string]error{
@@ -345,8 +337,7 @@ func TestConnectorOnce(t *testing.T) {
 				return ours, nil
 			}}, nil
 		}
-		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		rig.Must(t, err)
+		s := rig.Value(environment.New(environment.Config{Connect: connect}, one(server)))
 		defer s.Close()
 		time.Sleep(time.Minute)
 		_, _ = get(t, s, "a").Client(t.Context())

@@ -113,8 +113,7 @@ func TestReplaceDuringStep(t *testing.T) {
 		step := s.Step("1", selection("a"))
 		old := step.Environments[0].Environment
 		c := connected(t, old)
-		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
-		rig.Must(t, err)
+		e := rig.Value(s.Upsert(environment.Entry{ID: "a", Transport: server}))
 		synctest.Wait()
 		captured, _ := step.Get("a")
 		rig.Is(t, captured.Environment == old && captured.State == environment.Ready, true, "the step has %+v", captured)

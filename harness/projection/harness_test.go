@@ -215,8 +215,7 @@ func (w *world) capture(ids ...string) (*environment.Step, *capability.View) {
 		selection = append(selection, environment.Selection{ID: id, Cwd: protocol.NewPathURI(w.dir)})
 	}
 	step := w.set.Step("step", selection)
-	view, err := w.roots.Discover(rig.Context(w.t), step)
-	rig.Must(w.t, err)
+	view := rig.Value(w.roots.Discover(rig.Context(w.t), step))
 	return step, view
 }
 
@@ -255,8 +254,7 @@ func (w *world) starts(name string) []int { return fakemcp.Started(w.t, w.pids(n
 
 // declare is the text of a file of servers.
 func declare(t testing.TB, dir, mode string, servers ...string) string {
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	var all []string
 	for _, name := range servers {
 		all = append(all, fmt.Sprintf(`%q:{"command":%q,"env":{%q:%q,%q:%q}}`,

@@ -38,9 +38,7 @@ func TestTornAnywhere(t *testing.T) {
 		}
 		rig.Must(t, err)
 		lines := bytes.Count(whole[:n], []byte("\n"))
-		records, err := readAll(s, th.ID())
-		rig.Must(t, err)
-		rig.Is(t, len(records), lines-1, "of %d bytes, records", n)
+		rig.Is(t, len(rig.Value(readAll(s, th.ID()))), lines-1, "of %d bytes, records", n)
 		selected := `["a"]`
 		if lines >= 3 {
 			selected = `["b"]`
@@ -119,23 +117,22 @@ func TestCorrupt(t *testing.T) {
 		{"selection of a wrong type", `{"type":"turn_started","payload":{"environments":{}}}`, "payload: environments: invalid type: map", true},
 		{"selection beyond its bound", `{"type":"turn_started","payload":{"environments":["` + strings.Repeat("x", threadlog.MaxSelection) + `"]}}`, "payload: environments: too large", true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s, dir := open(t)
-			file := filepath.Join(dir, id+".jsonl")
-			text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
-			rig.Must(t, os.WriteFile(file, text, 0o600))
-			wantCorrupt(t, rig.Err(s.Open(id)), id+".jsonl", 3, test.want)
-			wantCorrupt(t, rig.Err(s.Fork(id, threadlog.AllTurns)), id+".jsonl", 3, test.want)
-			records, err := readAll(s, id)
-			if test.onlyOpen {
-				rig.Must(t, err)
-			} else {
-				wantCorrupt(t, err, id+".jsonl", 3, test.want)
-				rig.Is(t, len(records), 1, "records come before the error")
-			}
-			rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))) == string(text), true, "the file is as it was")
-			rig.Is(t, len(entries(t, dir)), 1, "files in the folder")
-		})
+		t.Log(test.name)
+		s, dir := open(t)
+		file := filepath.Join(dir, id+".jsonl")
+		text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
+		rig.Must(t, os.WriteFile(file, text, 0o600))
+		wantCorrupt(t, rig.Err(s.Open(id)), id+".jsonl", 3, test.want)
+		wantCorrupt(t, rig.Err(s.Fork(id, threadlog.AllTurns)), id+".jsonl", 3, test.want)
+		records, err := readAll(s, id)
+		if test.onlyOpen {
+			rig.Must(t, err)
+		} else {
+			wantCorrupt(t, err, id+".jsonl", 3, test.want)
+			rig.Is(t, len(records), 1, "records come before the error")
+		}
+		rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))) == string(text), true, "the file is as it was")
+		rig.Is(t, len(entries(t, dir)), 1, "files in the folder")
 	}
 }
 
@@ -189,8 +186,7 @@ func TestOtherVersion(t *testing.T) {
 	}
 	note(t, th, "1")
 	rig.Must(t, th.Close())
-	records, err := readAll(s, id)
-	rig.Must(t, err)
+	records := rig.Value(readAll(s, id))
 	if len(records) != 5 || string(records[0].Payload) != `{"type":"task_started"}` || records[4].Ordinal != 5 {
 		t.Errorf("the records are %+v", records)
 	}

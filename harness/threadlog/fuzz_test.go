@@ -69,9 +69,7 @@ func encoded(t *testing.T, recordType string, payload any) Record {
 		t.Skip("the line has become longer")
 	}
 	rig.Must(t, err)
-	r, err := decodeRecord(bytes.TrimSuffix(text, []byte("\n")), fuzzID, 0)
-	rig.Must(t, err)
-	return r
+	return rig.Value(decodeRecord(bytes.TrimSuffix(text, []byte("\n")), fuzzID, 0))
 }
 
 // sameValue compares JSON without the spaces between its tokens.
@@ -101,8 +99,7 @@ func FuzzFiles(f *testing.F) {
 	f.Add([]byte{}, []byte(`{}`+"\n"))
 	f.Fuzz(func(t *testing.T, thread, names []byte) {
 		dir := t.TempDir()
-		s, err := OpenStore(dir)
-		rig.Must(t, err)
+		s := rig.Value(OpenStore(dir))
 		defer s.Close()
 		path := filepath.Join(dir, file(fuzzID))
 		for name, text := range map[string][]byte{path: thread, filepath.Join(dir, indexFile): names} {

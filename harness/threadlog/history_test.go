@@ -45,8 +45,7 @@ func TestFork(t *testing.T) {
 	turn(t, second, "5")
 	turn(t, fork, "6")
 	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5")
-	records, err := readAll(s, second.ID())
-	rig.Must(t, err)
+	records := rig.Value(readAll(s, second.ID()))
 	counts := map[string]int{}
 	for _, r := range records {
 		counts[r.ThreadID]++

@@ -192,13 +192,10 @@ func TestConfigured(t *testing.T) {
 		},
 		"too large": {config: layers(strings.Repeat("#\n", 32<<10+1)), fails: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d, err := declared.Configured(&protocol.ConfigReadResult{Config: test.config, Requirements: test.requirements}, !test.poor)
-			rig.Is(t, err != nil, test.fails, "there is an error, %v", err)
-			rig.Same(t, "servers", test.want, d.Servers, comparePaths)
-			rig.Is(t, len(d.Warnings), test.warnings, "warnings %q", d.Warnings)
-		})
+		d, err := declared.Configured(&protocol.ConfigReadResult{Config: test.config, Requirements: test.requirements}, !test.poor)
+		rig.Is(t, err != nil, test.fails, "%s: there is an error, %v", name, err)
+		rig.Same(t, name, test.want, d.Servers, comparePaths)
+		rig.Is(t, len(d.Warnings), test.warnings, "%s: warnings %q", name, d.Warnings)
 	}
 }
 
