@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -43,14 +42,11 @@ func TestAsk(t *testing.T) {
 			c.send(`{"id":7,"result":{}}`)
 			c.send(`{"id":"x","error":{"code":1,"message":"m"}}`)
 			c.send(`{"id":2,"result":{"decision":{"type":"deny","reason":"two"}}}`)
-			if err := <-second; err != nil || *answers[1].Decision.Reason != "two" {
-				t.Errorf("the second question: %v, %+v", err, answers[1])
-			}
+			rig.Must(t, <-second)
+			rig.Is(t, *answers[1].Decision.Reason, "two", "the answer to the second question")
 			c.send(`{"id":2,"result":{"decision":{"type":"allow"}}}`) // once more
 			c.send(`{"id":1,"error":{"code":-32601,"message":"what?"}}`)
-			if err := <-first; err == nil {
-				t.Error("an error is taken for an answer")
-			}
+			rig.Is(t, <-first != nil, true, "an error is no answer")
 			ctx, cancel := context.WithCancel(t.Context())
 			late := asked(ctx, s, &answers[0])
 			c.wantQuestion(3)
@@ -60,9 +56,7 @@ func TestAsk(t *testing.T) {
 			malformed := asked(t.Context(), s, &answers[0])
 			c.wantQuestion(4) // so the connection lives
 			c.send(`{"id":4,"result":{"decision":null}}`)
-			if err := <-malformed; err == nil {
-				t.Error("null is taken for a decision")
-			}
+			rig.Is(t, <-malformed != nil, true, "null is no decision")
 			drop()
 		}
 	})
@@ -78,12 +72,9 @@ func TestAskWithoutClient(t *testing.T) {
 		waiting := asked(t.Context(), s, &answer)
 		c.wantQuestion(1)
 		drop()
-		if err := <-waiting; err == nil {
-			t.Error("answered by nobody")
-		}
-		if err := <-asked(t.Context(), s, &answer); !errors.Is(err, errNobody) || len(s.asked) != 0 {
-			t.Errorf("while detached: %v, want %v; %d questions wait for nobody", err, errNobody, len(s.asked))
-		}
+		rig.Is(t, <-waiting != nil, true, "a question that nobody answers fails")
+		rig.Is(t, <-asked(t.Context(), s, &answer), errNobody, "while detached")
+		rig.Is(t, len(s.asked), 0, "questions that wait for nobody")
 	})
 }
 
@@ -101,9 +92,8 @@ func TestAskTaken(t *testing.T) {
 		next := asked(t.Context(), s, &answer)
 		second.wantQuestion(1)
 		second.send(`{"id":1,"result":{"decision":{"type":"allow"}}}`)
-		if err := <-next; err != nil || answer.Decision.Type != protocol.PolicyAllow {
-			t.Errorf("the client that has the session now: %v, %+v", err, answer)
-		}
+		rig.Must(t, <-next)
+		rig.Is(t, answer.Decision.Type, protocol.PolicyAllow, "the client that has the session now says")
 	})
 }
 
@@ -119,9 +109,7 @@ func TestManyQuestions(t *testing.T) {
 			all = append(all, asked(ctx, s, new(protocol.PolicyAnswer)))
 		}
 		for range maxAsked {
-			if m := c.next(); m.Method != "test/question" {
-				t.Fatalf("%+v, want a question", m)
-			}
+			rig.Is(t, c.next().Method, "test/question", "the client hears")
 		}
 		rig.Is(t, <-asked(t.Context(), s, &answer), errAsked, "one more question")
 		cancel()

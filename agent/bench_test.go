@@ -71,12 +71,8 @@ func BenchmarkStart(b *testing.B) {
 // BenchmarkSnapshot compares starts of a shell without startup files, with the state of one that
 // defines 200 functions, and with that file itself, which also takes a tenth of a second.
 func BenchmarkSnapshot(b *testing.B) {
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		b.Skip(err)
-	}
-	home := b.TempDir()
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\nsleep 0.1\n"
-	rig.Must(b, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+	home := bashHome(b, profile)
 	for _, tt := range []struct{ name, flag, more string }{
 		{"none", "-c", ""},
 		{"restored", "-lc", `,"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}}`},
@@ -116,8 +112,7 @@ func BenchmarkFlood(b *testing.B) {
 		id++
 		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/usr/bin/head","-c","%d","/dev/zero"],"cwd":"file:///","env":{},"tty":false}}`, id, size)
 		for closed := false; !closed; {
-			message, err := conn.Read()
-			rig.Must(b, err)
+			message := rig.Value(conn.Read())
 			closed = hasMethod(string(message[:min(len(message), 64)]), protocol.MethodProcessClosed)
 			buffer.Recycle(message)
 		}
@@ -209,8 +204,7 @@ func benchSend(b *testing.B, conn rpc.Conn, format string, args ...any) {
 // benchRead returns the next message, which must not be an error.
 func benchRead(b *testing.B, conn rpc.Conn) string {
 	b.Helper()
-	data, err := conn.Read()
-	rig.Must(b, err)
+	data := rig.Value(conn.Read())
 	message := string(data)
 	buffer.Recycle(data)
 	if len(message) > 8 && message[:8] == `{"error"` {

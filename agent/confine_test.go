@@ -1,10 +1,16 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -25,16 +31,18 @@ func (c *client) runIn(id, script, dir string, sandbox any) outcome {
 		"processId": id, "argv": []string{"/bin/sh", "-c", script}, "cwd": uri(dir),
 		"env": object{"PATH": "/usr/local/bin:/usr/bin:/bin"}, "tty": false, "arg0": nil, "sandbox": sandbox,
 	}, &started)
-	if started.SandboxType != protocol.SandboxLinuxSeccomp {
-		c.t.Errorf("sandboxType %q", started.SandboxType)
-	}
+	rig.Is(c.t, started.SandboxType, protocol.SandboxLinuxSeccomp, "sandboxType")
 	c.awaitNote("process/closed", id)
 	r := c.read(id, 0)
-	o := outcome{exit: *r.ExitCode, denied: r.SandboxDenied, layers: started.SandboxLayers}
-	for _, chunk := range r.Chunks {
-		o.output += string(chunk.Chunk)
+	return outcome{*r.ExitCode, c.output(id), r.SandboxDenied, started.SandboxLayers}
+}
+
+// wants fails unless the process has ended with a code, and printed this part.
+func (o outcome) wants(t *testing.T, what string, exit int, part string) {
+	t.Helper()
+	if o.exit != exit || !strings.Contains(o.output, part) {
+		t.Errorf("%s: exit %d, output %q; want %d and %q", what, o.exit, o.output, exit, part)
 	}
-	return o
 }
 
 // TestConfinedProcesses goes through the rows of sandbox.md 6, 9.1 and 9.2
@@ -70,14 +78,11 @@ func TestConfinedProcesses(t *testing.T) {
 		{"environment", "env | grep -v ^PWD=", b.readOnly(), 0, "PATH=/usr/local/bin:/usr/bin:/bin\n", false},
 	} {
 		o := c.runIn(tt.name, tt.script, b.repo, tt.sandbox)
-		if o.exit != tt.exit || !strings.Contains(o.output, tt.output) || o.denied != tt.denied {
-			t.Errorf("%s: exit %d, denied %t, output %q; want %d, %t, %q", tt.name, o.exit, o.denied, o.output, tt.exit, tt.denied, tt.output)
-		}
+		o.wants(t, tt.name, tt.exit, tt.output)
+		rig.Is(t, o.denied, tt.denied, "%s: denied", tt.name)
 	}
 	for _, name := range []string{".codex", ".agents", ".aws"} {
-		if _, err := os.Lstat(b.repo + "/" + name); err == nil {
-			t.Errorf("%s was left behind", name)
-		}
+		rig.Is(t, rig.Err(os.Lstat(b.repo+"/"+name)), fs.ErrNotExist, "%s, left behind", name)
 	}
 
 	layers := strings.Join(c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, " ")
@@ -93,9 +98,7 @@ func TestConfinedProcesses(t *testing.T) {
 	foreign["cwd"] = "file://host/x"
 	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),
 		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
-	if err == nil || !strings.Contains(err.Error(), "file://host/x") {
-		t.Errorf("foreign cwd: %v", err)
-	}
+	wantText(t, "a foreign cwd", err, "file://host/x")
 }
 
 // TestProvidedTool: commands find the tool apply_patch, whatever their policy lets them read, and
@@ -152,9 +155,8 @@ func TestProvidedTool(t *testing.T) {
 	}
 	out := "printf '*** Begin Patch\n*** Add File: " + b.out + "/n\n+x\n*** End Patch\n' | apply_patch"
 	want := "Failed to write file " + b.out + "/n\nRead-only file system (os error 30)\n"
-	if o := c.runIn("out", out, b.repo, b.workspaceWrite()); o.exit != 1 || o.output != want {
-		t.Errorf("outside: exit %d, output %q", o.exit, o.output)
-	}
+	o := c.runIn("out", out, b.repo, b.workspaceWrite())
+	rig.Is(t, o.exit == 1 && o.output == want, true, "outside: exit %d, output %q", o.exit, o.output)
 }
 
 // TestNoHelpers: in a program that does not run the hidden modes of package helper,
@@ -168,9 +170,115 @@ func TestNoHelpers(t *testing.T) {
 	for method, params := range map[string]object{
 		"fs/readFile":   {"path": uri(b.repo + "/a.txt"), "sandbox": b.readOnly()},
 		"process/start": {"processId": "p", "argv": []string{"true"}, "cwd": uri(b.repo), "env": object{}, "tty": false, "arg0": nil, "sandbox": b.readOnly()},
+		"socket/open":   {"socketId": "s", "address": "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") }), "sandbox": b.readOnly()},
 	} {
-		if err := c.call(method, params, nil); err == nil || !strings.Contains(err.Error(), "cannot confine") {
-			t.Errorf("%s: %v", method, err)
-		}
+		wantText(t, method, c.call(method, params, nil), "cannot confine")
 	}
+}
+
+// box is the fixture of sandbox.md 17: a workspace with a repository, a vault
+// and links, and things beside it.
+type box struct{ root, repo, out string }
+
+func newBox(t *testing.T) box {
+	t.Helper()
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	b := box{root, root + "/repo", root + "/out"}
+	for path, text := range map[string]string{
+		"repo/a.env": "secret", "repo/a.txt": "a", "repo/.git/HEAD": "ref", "repo/.git/config": "c",
+		"repo/vault/x": "hidden", "repo/d/e/b.txt": "b", "repo/d/f": "f", "out/f": "out",
+	} {
+		file := filepath.Join(root, path)
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)))
+	}
+	err := errors.Join(os.Symlink(b.out, b.repo+"/link"), os.Symlink(b.repo+"/a.txt", b.repo+"/inner"),
+		os.Symlink(b.repo+"/vault", b.repo+"/tovault"), syscall.Mkfifo(b.repo+"/fifo", 0o644))
+	rig.Must(t, err)
+	return b
+}
+
+func special(kind, access string) object {
+	return object{"path": object{"type": "special", "value": object{"kind": kind}}, "access": access}
+}
+
+func at(path, access string) object {
+	return object{"path": object{"type": "path", "path": uri(path)}, "access": access}
+}
+
+func glob(pattern string) object {
+	return object{"path": object{"type": "glob_pattern", "pattern": pattern}, "access": "deny"}
+}
+
+func managed(network string, entries ...object) object {
+	return object{
+		"permissions": object{
+			"type": "managed", "network": network,
+			"file_system": object{"type": "restricted", "entries": entries},
+		},
+		"windowsSandboxLevel": "disabled",
+	}
+}
+
+func (b box) readOnly() object { return managed("restricted", special("root", "read")) }
+
+func (b box) workspaceWrite() object {
+	return managed("restricted", special("root", "read"), at(b.repo, "write"), at(b.repo+"/vault", "deny"))
+}
+
+// nested returns a policy whose rules are for directories within each other: the
+// nearest rule counts (sandbox.md 5, item 6).
+func (b box) nested() object {
+	return managed("restricted", special("root", "read"), at(b.repo, "write"), at(b.repo+"/d", "none"), at(b.repo+"/d/e", "write"))
+}
+
+func (b box) view() object {
+	return managed("restricted", special("minimal", "read"), at(b.repo, "read"))
+}
+
+func (b box) globs() object {
+	return managed("restricted", special("root", "read"), glob(b.repo+"/**/*.env"))
+}
+
+// TestRootBecomesLink: a command replaces a directory by a symbolic link. A later
+// policy names that directory as a root. Neither a command nor a file request under
+// this policy sees what the link leads to.
+func TestRootBecomesLink(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	c := newHarness(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
+	workspace := func(root string) object { return managed("restricted", special("root", "read"), at(root, "write")) }
+	for _, dir := range []string{b.repo + "/pkg", b.root + "/home", b.root + "/store"} {
+		rig.Must(t, os.Mkdir(dir, 0o755))
+	}
+	rig.Must(t, os.Symlink(b.root+"/store", b.root+"/home/src"))
+	write := func(path string, sandbox object) error {
+		return c.call("fs/writeFile", object{"path": uri(path), "dataBase64": "eA==", "sandbox": sandbox}, nil)
+	}
+	// Before: the directory itself, and a link of the user's own.
+	rig.Must(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
+	plant := "mv pkg pkg.old && ln -s " + b.out + " pkg"
+	c.runIn("plant", plant, b.repo, workspace(b.repo)).wants(t, "plant", 0, "")
+	wantText(t, "a file request", write(b.repo+"/pkg/planted", workspace(b.repo+"/pkg")), "an earlier command could have made")
+	use := "echo x > planted"
+	c.runIn("use", use, "/", workspace(b.repo+"/pkg")).wants(t, "use", 101, b.repo+"/pkg -> "+b.out)
+	c.runIn("in place", use, b.repo, workspace(b.repo+"/pkg")).wants(t, "use in place", 101, "")
+	rig.Is(t, len(rig.Value(os.ReadDir(b.out))), 1, "entries outside")
+	c.runIn("own link", "echo x > "+b.root+"/home/src/new", "/", workspace(b.root+"/home/src")).wants(t, "a link of the user's own", 0, "")
+	rig.Check(t, write(b.root+"/home/src/newer", workspace(b.root+"/home/src")))
+}
+
+// TestFailedStartLeavesNoCgroup: a start that is refused after its control group was made takes
+// that away.
+func TestFailedStartLeavesNoCgroup(t *testing.T) {
+	t.Parallel()
+	groups, err := procs.NewCgroups(procs.CgroupLimits{})
+	if errors.Is(err, procs.ErrNotDelegated) {
+		t.Skip(err)
+	}
+	rig.Must(t, err)
+	c := newHarness(t, Config{Cgroups: groups, RequireNetworkEnforcement: true, StateDir: t.TempDir() + "/state"}).attach("")
+	params := sh("p", "true")
+	params["sandbox"] = managed("enabled", special("root", "read"))
+	rig.Is(t, c.call("process/start", params, nil) != nil, true, "the start is refused")
+	rig.Check(t, groups.Close()) // it fails while a group is left
 }

@@ -22,19 +22,15 @@ func TestEnvironmentInfo(t *testing.T) {
 	}).attach("")
 	var text json.RawMessage
 	c.must("environment/info", nil, &text)
-	if strings.Contains(string(text), "secret") {
-		t.Errorf("a secret is in the answer: %s", text)
-	}
+	rig.Is(t, strings.Contains(string(text), "secret"), false, "a secret is in the answer %s", text)
 	var got map[string]any
 	rig.Must(t, json.Unmarshal(text, &got))
-	cwd, err := os.Getwd()
-	rig.Must(t, err)
+	cwd := rig.Value(os.Getwd())
 	if id, _ := got["providerId"].(string); len(id) != len("sha256:")+64 || !strings.HasPrefix(id, "sha256:") {
 		t.Errorf("providerId %q, want sha256: and 64 hex digits", id)
 	}
-	if shell, _ := got["shell"].(object); shell["name"] == "" || !filepath.IsAbs(shell["path"].(string)) {
-		t.Errorf("shell %v, want a name and a native path", shell)
-	}
+	shell, _ := got["shell"].(object)
+	rig.Is(t, shell["name"] != "" && filepath.IsAbs(shell["path"].(string)), true, "shell %v, want a name and a native path", shell)
 	delete(got, "providerId")
 	delete(got, "shell")
 	delete(got, "capabilities") // the conformance test of this name has them all
@@ -62,13 +58,9 @@ func TestConfigRead(t *testing.T) {
 		}
 	}
 	for _, part := range []string{`model = "m"`, "key = 2"} {
-		if !strings.Contains(layer, part) {
-			t.Errorf("the layer of %s is %q, want %q in it", home, layer, part)
-		}
+		rig.Is(t, strings.Contains(layer, part), true, "the layer of %s, %q, has %q", home, layer, part)
 	}
-	if strings.Contains(layer, "other") {
-		t.Errorf("the layer of %s is %q, with a key that was not asked for", home, layer)
-	}
+	rig.Is(t, strings.Contains(layer, "other"), false, "the layer of %s, %q, has a key that was not asked for", home, layer)
 	for _, paths := range []string{`[]`, `[[]]`} {
 		params := json.RawMessage(`{"cwd":"file:///","configPaths":` + paths + `,"requirementsPaths":[]}`)
 		wantCode(t, "configPaths "+paths, c.call("environmentConfig/read", params, nil), protocol.CodeInvalidParams)

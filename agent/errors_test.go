@@ -14,9 +14,10 @@ import (
 	"github.com/execagent/execagent/internal/applypatch"
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/test/rig"
 )
 
+// TestWireError: each error has the code of its kind, but a start has one code for all errors of the
+// system; no path is told.
 func TestWireError(t *testing.T) {
 	t.Parallel()
 	_, foreign := protocol.ParsePathURI("file://host/f")
@@ -26,12 +27,13 @@ func TestWireError(t *testing.T) {
 	}
 	own := protocol.Errorf(protocol.CodeSessionAttached, "own text")
 	path := func(errno syscall.Errno) error { return &fs.PathError{Op: "open", Path: "/secret", Err: errno} }
-	tests := []struct {
+	type test struct {
 		name string
 		err  error
 		code protocol.Code
 		text string // "" is not compared
-	}{
+	}
+	tests := []test{
 		{"protocol error as it is", own, own.Code, own.Message},
 		{"wrapped protocol error", fmt.Errorf("around: %w", own), own.Code, own.Message},
 		{"foreign path", foreign, protocol.CodeInvalidRequest, ""},
@@ -47,6 +49,10 @@ func TestWireError(t *testing.T) {
 		{"errno without a text of ours", syscall.Errno(9999), protocol.CodeInternal, "errno 9999 (os error 9999)"},
 		{"lost connection", context.Canceled, protocol.CodeInternal, "the connection has ended"},
 		{"anything else", errors.New("anything else"), protocol.CodeInternal, "anything else"},
+		{"start with a protocol error", startError(own), own.Code, own.Message},
+	}
+	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
+		tests = append(tests, test{"start", startError(path(errno)), protocol.CodeInternal, linux.ErrnoText(errno)})
 	}
 	for _, tt := range tests {
 		got := WireError(tt.err)
@@ -54,19 +60,6 @@ func TestWireError(t *testing.T) {
 			t.Errorf("%s: WireError(%v) = %d %q, want %d %q", tt.name, tt.err, got.Code, got.Message, tt.code, tt.text)
 		}
 	}
-}
-
-// TestStartError: a start has one code for all errors of the system.
-func TestStartError(t *testing.T) {
-	t.Parallel()
-	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
-		got := WireError(startError(&fs.PathError{Op: "exec", Path: "/secret", Err: errno}))
-		if got.Code != protocol.CodeInternal || got.Message != linux.ErrnoText(errno) {
-			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, linux.ErrnoText(errno))
-		}
-	}
-	own := protocol.InvalidRequest("exists")
-	rig.Is(t, WireError(startError(own)), own, "start with a protocol error")
 }
 
 // TestPatchErrorIsCut: what a client reads of an error with all lines of a patch is bounded, and

@@ -2,7 +2,10 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +16,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long a test waits for what must come, before it fails. The
@@ -69,9 +74,7 @@ func (r *harness) close() {
 	}
 	r.mu.Unlock()
 	r.serve.Wait()
-	if err := r.agent.Close(); err != nil {
-		r.t.Errorf("Agent.Close: %v", err)
-	}
+	rig.Check(r.t, r.agent.Close())
 }
 
 // dial opens a connection. The channel is closed when the agent is done with
@@ -136,6 +139,14 @@ func sh(id, command string) object {
 
 func uri(path string) string { return protocol.FormatPathURI(path) }
 
+// wantText fails unless err has a text with this part.
+func wantText(t testing.TB, what string, err error, part string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: error %.300v, want %q in it", what, err, part)
+	}
+}
+
 // wantCode fails unless err is a wire error of that code.
 func wantCode(t testing.TB, what string, err error, code protocol.Code) {
 	t.Helper()
@@ -143,4 +154,237 @@ func wantCode(t testing.TB, what string, err error, code protocol.Code) {
 	if !ok || e.Code != code {
 		t.Errorf("%s: error %v, want code %d", what, err, code)
 	}
+}
+
+// note is one notification.
+type note struct {
+	method  string
+	id      string // of the process, HTTP request or socket
+	seq     uint64
+	data    []byte
+	exit    int
+	watchID uint64
+	done    bool
+}
+
+// client makes calls and keeps notifications, in order. It uses rpc.Peer, as the
+// agent does, since tests of sessions are not about how a message looks. Tests that
+// are about that use raw.
+type client struct {
+	t       testing.TB
+	rig     *harness
+	peer    *rpc.Peer
+	served  <-chan struct{} // closed when the agent is done with the connection
+	session string
+	ended   chan struct{}
+
+	mu    sync.Mutex
+	moved sync.Cond
+	notes []note
+	deaf  bool // reads nothing
+	bytes int  // of output and bodies so far
+}
+
+func (r *harness) client() *client { return r.clientOn(r.dial()) }
+
+// clientOn returns a client on a connection that the agent serves.
+func (r *harness) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
+	c := &client{t: r.t, rig: r, served: served, ended: make(chan struct{})}
+	c.moved.L = &c.mu
+	c.peer = rpc.NewPeer(conn, rpc.Config{Notification: c.take})
+	r.serve.Go(func() {
+		defer close(c.ended)
+		_ = c.peer.Serve(context.Background())
+	})
+	return c
+}
+
+// attach returns a client after its handshake, which has resumed a session if
+// one is named.
+func (r *harness) attach(session string) *client {
+	r.t.Helper()
+	c := r.client()
+	if err := c.hello(session); err != nil {
+		r.t.Fatalf("initialize with session %q: %v", session, err)
+	}
+	return c
+}
+
+func (c *client) hello(session string) error {
+	params := &protocol.InitializeParams{ClientName: "test"}
+	if session != "" {
+		params.ResumeSessionID = &session
+	}
+	var result struct{ SessionID string }
+	if err := c.call("initialize", params, &result); err != nil {
+		return err
+	}
+	c.session = result.SessionID
+	return c.peer.Notify("initialized", nil)
+}
+
+func (c *client) take(_ context.Context, method string, raw json.RawMessage) error {
+	var p struct {
+		ProcessID, RequestID, SocketID string
+		Seq, WatchID                   uint64
+		Chunk, DeltaBase64             []byte
+		ExitCode                       int
+		Done                           bool
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.deaf {
+		c.moved.Wait()
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return err
+	}
+	n := note{method, p.ProcessID + p.RequestID + p.SocketID, p.Seq, append(p.Chunk, p.DeltaBase64...), p.ExitCode, p.WatchID, p.Done}
+	c.bytes += len(n.data)
+	c.notes = append(c.notes, n)
+	c.moved.Broadcast()
+	return nil
+}
+
+// listen makes a client read or stop reading.
+func (c *client) listen(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deaf = !on
+	c.moved.Broadcast()
+}
+
+// await waits until the notes so far are enough.
+func (c *client) await(what string, enough func([]note) bool) []note {
+	c.t.Helper()
+	late := false
+	timer := time.AfterFunc(patience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		late = true
+		c.moved.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !enough(c.notes) {
+		if late {
+			c.t.Fatalf("no %s within %s; %d notifications", what, patience, len(c.notes))
+		}
+		c.moved.Wait()
+	}
+	return append([]note(nil), c.notes...)
+}
+
+// awaitNote waits for the first notification of a method about an id.
+func (c *client) awaitNote(method, id string) note {
+	c.t.Helper()
+	var found note
+	c.await(method+" of "+id, func(notes []note) bool {
+		for _, n := range notes {
+			if n.method == method && n.id == id {
+				found = n
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func (c *client) call(method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return c.peer.Call(ctx, method, params, result)
+}
+
+// must calls and fails the test on an error.
+func (c *client) must(method string, params, result any) {
+	c.t.Helper()
+	if err := c.call(method, params, result); err != nil {
+		c.t.Fatalf("%s: %v", method, err)
+	}
+}
+
+// drop loses the connection and waits until the agent has noticed.
+func (c *client) drop() {
+	c.t.Helper()
+	c.listen(true)
+	c.peer.Close()
+	waitFor(c.t, c.served, "the agent to let go of a connection")
+}
+
+// read calls process/read.
+func (c *client) read(id string, after uint64) *protocol.ReadResult {
+	c.t.Helper()
+	var r protocol.ReadResult
+	c.must("process/read", object{"processId": id, "afterSeq": after}, &r)
+	return &r
+}
+
+// raw is a client that sends messages without waiting for their answers. Its
+// methods fail the test on an error.
+type raw struct {
+	*rawclient.Client
+	t *testing.T
+}
+
+func (r *harness) raw(t *testing.T) *raw {
+	c, _, _ := r.opens(t, nil)
+	return c
+}
+
+// opens returns a client that has sent initialize, with more params than it needs, the id of its
+// session, and what loses its connection.
+func (r *harness) opens(t *testing.T, more object) (c *raw, session string, lose func()) {
+	t.Helper()
+	conn, served := r.dial()
+	c = &raw{rawclient.New(conn), t}
+	params := object{"clientName": "raw"}
+	maps.Copy(params, more)
+	c.call("i", "initialize", params)
+	m := c.next()
+	if m.Error != nil {
+		t.Fatal(m.Error)
+	}
+	var result struct{ SessionID string }
+	rig.Must(t, json.Unmarshal(m.Result, &result))
+	c.send(`{"method":"initialized"}`)
+	return c, result.SessionID, func() {
+		_ = conn.Close()
+		waitFor(t, served, "the agent to let go of a connection")
+	}
+}
+
+func (c *raw) send(format string, args ...any) {
+	c.t.Helper()
+	c.Sendf(c.t, format, args...)
+}
+
+func (c *raw) call(id any, method string, params object) {
+	c.t.Helper()
+	c.send("%s", rig.Value(json.Marshal(object{"id": id, "method": method, "params": params})))
+}
+
+// message has the members of any message of the server.
+type message struct {
+	ID     any
+	Method string
+	Error  *protocol.Error
+	Result json.RawMessage
+	Params struct {
+		ProcessID string
+		Seq       uint64
+		Chunk     []byte
+	}
+}
+
+func (c *raw) next() message {
+	c.t.Helper()
+	text := c.Next(c.t)
+	var m message
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		c.t.Fatalf("%s: %v", text, err)
+	}
+	return m
 }

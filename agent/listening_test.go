@@ -2,7 +2,6 @@ package agent
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -37,23 +36,12 @@ func TestOpenListener(t *testing.T) {
 		}
 		c := newHarness(t, cfg).attach("")
 		o := c.runIn("network", "echo ran", b.repo, network("enabled"))
-		if refused := o.exit == 101 && strings.Contains(o.output, "--ws-auth") && !strings.Contains(o.output, "ran"); refused != tt.refused {
-			t.Errorf("%v: exit %d, %q", tt.listening, o.exit, o.output)
-		}
-		if o := c.runIn("offline", "echo ran", b.repo, network("restricted")); o.exit != 0 {
-			t.Errorf("%v, without the network: exit %d, %q", tt.listening, o.exit, o.output)
-		}
+		refused := o.exit == 101 && strings.Contains(o.output, "--ws-auth") && !strings.Contains(o.output, "ran")
+		rig.Is(t, refused, tt.refused, "%v: refused, with exit %d, %q", tt.listening, o.exit, o.output)
+		c.runIn("offline", "echo ran", b.repo, network("restricted")).wants(t, "without the network", 0, "ran")
 		var started protocol.StartResult
 		c.must("process/start", object{"processId": "free", "argv": []string{"true"}, "cwd": uri("/"), "env": object{}, "tty": false, "arg0": nil}, &started)
 		rig.Is(t, c.awaitNote("process/exited", "free").exit, 0, "%v, without a sandbox: exit", tt.listening)
-	}
-}
-
-func TestPortsAndPaths(t *testing.T) {
-	t.Parallel()
-	a := &Agent{cfg: Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("127.0.0.1:7000")}, {Path: "/run/a"}, {Addr: netip.MustParseAddrPort("[::]:7300"), Authenticated: true}}}}
-	if ports, paths := portsAndPaths(a.cfg.Listening); !slices.Equal(ports, []uint16{7000, 7300}) || !slices.Equal(paths, []string{"/run/a"}) {
-		t.Errorf("%v, %v", ports, paths)
 	}
 }
 
@@ -66,7 +54,8 @@ func TestOpenPorts(t *testing.T) {
 		{Addr: netip.MustParseAddrPort("127.0.0.1:7002")}, {Path: "/run/agent.sock"},
 	}})
 	defer a.Close()
-	if got := a.networks.OpenPorts; !slices.Equal(got, []uint16{7000}) {
-		t.Errorf("open ports %v, want 7000", got)
-	}
+	ports, paths := portsAndPaths(a.cfg.Listening)
+	rig.Same(t, "ports", []uint16{7000, 7001, 7002}, ports)
+	rig.Same(t, "paths", []string{"/run/agent.sock"}, paths)
+	rig.Same(t, "open ports", []uint16{7000}, a.networks.OpenPorts)
 }

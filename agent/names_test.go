@@ -27,9 +27,7 @@ func (c *client) opens(name string, ask protocol.InitializeParams) (*protocol.Op
 // named is opens for a client that must succeed.
 func (c *client) named(name string, ask protocol.InitializeParams) *client {
 	c.t.Helper()
-	if _, err := c.opens(name, ask); err != nil {
-		c.t.Fatalf("session %s: %v", name, err)
-	}
+	rig.Must(c.t, rig.Err(c.opens(name, ask)))
 	return c
 }
 
@@ -76,10 +74,9 @@ func TestNamesOfPrincipals(t *testing.T) {
 					{"session/end", object{}},
 				} {
 					q.params["sessionId"] = other.session
-					err := c.call(q.method, q.params, nil)
-					if want := protocol.InvalidRequest("unknown session id %s", other.session); err == nil || err.Error() != want.Error() {
-						t.Errorf("%s by %q in the session of %q: %v", q.method, owners[i], owners[j], err)
-					}
+					want := protocol.InvalidRequest("unknown session id %s", other.session).Error()
+					err := fmt.Sprint(c.call(q.method, q.params, nil))
+					rig.Is(t, err, want, "%s by %q in the session of %q", q.method, owners[i], owners[j])
 				}
 				stranger := r.by(known{principal: owners[i]})
 				wantCode(t, "resume", stranger.hello(other.session), protocol.CodeInvalidRequest)
@@ -88,9 +85,8 @@ func TestNamesOfPrincipals(t *testing.T) {
 			}
 		}
 		for i, c := range clients {
-			if s := r.session(c.session); s == nil || s.listed().Running != 1 {
-				t.Errorf("the session of %q is harmed", owners[i])
-			}
+			s := r.session(c.session)
+			rig.Is(t, s == nil || s.listed().Running != 1, false, "the session of %q is harmed", owners[i])
 		}
 		// A session without a name is for whoever knows its id, as it was before there were names.
 		a := r.by(known{principal: "uid:1000"}).named("", protocol.InitializeParams{})
@@ -121,9 +117,7 @@ func TestNamedExpiry(t *testing.T) {
 		first, second := &connection{}, &connection{}
 		s := open(first, opening{name: "n"})
 		time.Sleep(2 * time.Hour)
-		if gone(s) {
-			t.Fatal("it has ended under its client")
-		}
+		rig.Is(t, gone(s), false, "gone under its client")
 		s.detach(first)
 		rig.Is(t, *s.listed().ExpiresAtMs, time.Now().Add(time.Hour).UnixMilli(), "it is said to end at")
 		time.Sleep(time.Hour - time.Second)
@@ -133,30 +127,20 @@ func TestNamedExpiry(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		s.detach(second)
 		time.Sleep(time.Hour - time.Second)
-		if gone(s) {
-			t.Error("it has ended before its time")
-		}
+		rig.Is(t, gone(s), false, "gone before its time")
 		time.Sleep(2 * time.Second)
-		if !gone(s) {
-			t.Error("it is there after the time that an operator allows")
-		}
+		rig.Is(t, gone(s), true, "gone after the time that an operator allows")
 		// A client may ask for less, also for one without a name.
 		for _, name := range []string{"m", ""} {
 			s := open(first, opening{name: name, retain: new(time.Second)})
 			s.detach(first)
 			time.Sleep(900 * time.Millisecond)
-			if gone(s) {
-				t.Errorf("%q has ended before its time", name)
-			}
+			rig.Is(t, gone(s), false, "%q gone before its time", name)
 			time.Sleep(200 * time.Millisecond)
-			if !gone(s) {
-				t.Errorf("%q is there after its time", name)
-			}
+			rig.Is(t, gone(s), true, "%q gone after its time", name)
 			s = open(first, opening{name: name, retain: new(time.Duration(0))})
 			s.detach(first)
-			if !gone(s) {
-				t.Errorf("%q is kept although nothing was to be kept", name)
-			}
+			rig.Is(t, gone(s), true, "%q gone, of which nothing was to be kept", name)
 		}
 	})
 }
@@ -177,9 +161,8 @@ func TestNamedHeldByProcess(t *testing.T) {
 		}
 		watcher.must("process/terminate", object{"sessionId": a.session, "processId": "p"}, nil)
 		synctest.Wait()
-		if all := watcher.sessions(); len(all) != 0 || p.runs() {
-			t.Errorf("after its last process: %+v", all)
-		}
+		rig.Is(t, len(watcher.sessions()), 0, "sessions after the last process")
+		rig.Is(t, p.runs(), false, "it runs")
 	})
 }
 
@@ -212,39 +195,32 @@ func TestNamedBounds(t *testing.T) {
 	a := New(Config{})
 	defer a.Close()
 	var last *Session
+	open := func(c *connection, name string) error {
+		_, _, err := a.open(c, opening{name: name})
+		return err
+	}
 	for owner := range maxNamed / maxNamedOfOne {
 		c := &connection{principal: fmt.Sprint("uid:", owner)}
 		for i := range maxNamedOfOne {
 			s, created, err := a.open(c, opening{name: fmt.Sprint("n", i)})
-			if err != nil || !created {
-				t.Fatalf("session %d of %s: %v", i, c.principal, err)
-			}
+			rig.Must(t, err)
+			rig.Is(t, created, true, "session %d of %s is new", i, c.principal)
 			last = s
 		}
-		if _, _, err := a.open(c, opening{name: "one-more"}); err == nil {
-			t.Errorf("%s has one more", c.principal)
-		}
-		if _, _, err := a.open(c, opening{}); err != nil {
-			t.Errorf("a session without a name: %v", err)
-		}
+		rig.Is(t, open(c, "one-more") != nil, true, "%s is refused one more", c.principal)
+		rig.Check(t, open(c, ""))
 	}
 	other := &connection{principal: "sub:late"}
-	if _, _, err := a.open(other, opening{name: "n"}); err == nil {
-		t.Error("there is one more of all")
-	}
+	rig.Is(t, open(other, "n") != nil, true, "one more of all is refused")
 	a.mu.Lock()
 	sessions := len(a.sessions)
 	a.mu.Unlock()
 	last.detach(last.connection)
 	a.expire(last, 1)
-	if _, _, err := a.open(other, opening{name: "n"}); err != nil {
-		t.Errorf("where one has ended: %v", err)
-	}
+	rig.Check(t, open(other, "n")) // in the place of one that has ended
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.sessions) != sessions {
-		t.Errorf("%d sessions, before %d: what was refused left something behind", len(a.sessions), sessions)
-	}
+	rig.Is(t, len(a.sessions), sessions, "sessions, since what was refused left nothing behind")
 }
 
 // TestTake: a session with a name goes from one client to another. What runs goes on, also where
@@ -260,13 +236,10 @@ func TestTake(t *testing.T) {
 
 		second := r.client().named("n", protocol.InitializeParams{Take: true})
 		waitFor(t, first.ended, "the end of the connection of the first client")
-		if notes := first.await("a word", func(n []note) bool { return len(n) > 0 }); notes[0].method != "session/taken" {
-			t.Errorf("the first client hears %+v", notes)
-		}
+		notes := first.await("a word", func(n []note) bool { return len(n) > 0 })
+		rig.Is(t, notes[0].method, "session/taken", "the first client hears")
 		p.prints("two")
-		if got := second.awaitNote("process/output", "p"); string(got.data) != "two" {
-			t.Errorf("the second client hears %q", got.data)
-		}
+		rig.Is(t, string(second.awaitNote("process/output", "p").data), "two", "the second client hears")
 		// Now the second does not read, and the process waits for it.
 		second.listen(false)
 		q := second.starts("q")
@@ -281,9 +254,7 @@ func TestTake(t *testing.T) {
 		watcher := r.attach("")
 		var read protocol.ReadResult
 		watcher.must("process/read", object{"sessionId": second.session, "processId": "q", "afterSeq": 1}, &read)
-		if len(read.Chunks) == 0 || read.Closed {
-			t.Errorf("an observer reads %+v", read)
-		}
+		rig.Is(t, len(read.Chunks) > 0 && !read.Closed, true, "an observer reads on: %+v", read)
 		third := r.client().named("n", protocol.InitializeParams{Take: true})
 		third.await("the last word", func(notes []note) bool { return len(notes) > 0 && notes[len(notes)-1].seq == 10 })
 		rig.Is(t, third.session, second.session, "it is another session")
@@ -302,14 +273,11 @@ func TestTakenRevoked(t *testing.T) {
 		second := r.by(known{revoked: true}).named("n", protocol.InitializeParams{Take: true})
 		waitFor(t, first.served, "the end of the first connection")
 		synctest.Wait()
-		if !p.runs() || r.session(second.session) == nil {
-			t.Error("the session has ended with the client that had lost it")
-		}
+		rig.Is(t, p.runs() && r.session(second.session) != nil, true, "the session outlives the client that had lost it")
 		second.drop()
 		synctest.Wait()
-		if all := r.attach("").sessions(); len(all) != 0 || p.runs() {
-			t.Errorf("there is still %+v", all)
-		}
+		rig.Is(t, len(r.attach("").sessions()), 0, "sessions at the end")
+		rig.Is(t, p.runs(), false, "the process runs")
 	})
 }
 
@@ -334,30 +302,30 @@ func TestEndSession(t *testing.T) {
 			}
 			waitFor(t, own.served, "the end of the connection, though the client does not read")
 			synctest.Wait()
-			if p.runs() {
-				t.Error("what ran in the session runs on")
-			}
+			rig.Is(t, p.runs(), false, "what ran in the session runs")
 			own.listen(true)
 			wantCode(t, "coming back", r.client().hello(own.session), protocol.CodeInvalidRequest)
-			if opened, err := r.client().opens("n", protocol.InitializeParams{}); err != nil || !opened.Created {
-				t.Errorf("the name is not free: %+v, %v", opened, err)
-			}
+			opened, err := r.client().opens("n", protocol.InitializeParams{})
+			rig.Is(t, err != nil || !opened.Created, false, "the name is not free: %+v, %v", opened, err)
 		})
 	}
 }
 
-// TestEndSessionOfSocket: a session whose client does not read what comes from a socket is ended by
-// another client at once.
+// TestEndSessionOfSocket: a client that does not read what comes from a socket holds up nobody else,
+// and its session is ended by another client at once.
 func TestEndSessionOfSocket(t *testing.T) {
 	t.Parallel()
 	r := newHarness(t, Config{})
 	own := r.client().named("n", protocol.InitializeParams{})
-	own.must("socket/open", object{"socketId": "s", "address": "tcp://" + listenFor(t, flood)}, nil)
+	socket := object{"socketId": "s", "address": "tcp://" + listenFor(t, flood)}
+	own.must("socket/open", socket, nil)
 	own.listen(false)
 	defer own.listen(true)
-	r.attach("").must("session/end", object{"sessionId": own.session}, nil)
+	other := r.attach("")
+	other.must("socket/open", socket, nil)
+	other.await("the window", func(notes []note) bool { return told(notes, "s") == protocol.MaxSocketWindow })
+	other.must("session/end", object{"sessionId": own.session}, nil)
 	waitFor(t, own.served, "the end of the connection, though the client does not read")
-	if opened, err := r.client().opens("n", protocol.InitializeParams{}); err != nil || !opened.Created {
-		t.Errorf("the name is not free: %+v, %v", opened, err)
-	}
+	opened, err := r.client().opens("n", protocol.InitializeParams{})
+	rig.Is(t, err != nil || !opened.Created, false, "the name is not free: %+v, %v", opened, err)
 }

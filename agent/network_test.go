@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,9 +62,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 		return slices.Contains(line, '\n')
 	})
 	first, _, _ := strings.Cut(string(line), "\n")
-	u, err := url.Parse(first)
-	rig.Must(t, err)
-	return u
+	return rig.Value(url.Parse(first))
 }
 
 // through makes a request by way of a proxy, and returns the status and what is wrong.
@@ -75,9 +72,7 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	rig.Must(t, err)
-	resp, err := transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(rig.Value(http.NewRequestWithContext(ctx, http.MethodGet, target, nil)))
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -91,9 +86,8 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 
 func wantThrough(t *testing.T, proxy *url.URL, target string, status int, refusal string) {
 	t.Helper()
-	if got, why := through(t, proxy, target); got != status || why != refusal {
-		t.Errorf("%s: %d %q, want %d %q", target, got, why, status, refusal)
-	}
+	got, why := through(t, proxy, target)
+	rig.Is(t, fmt.Sprintf("%d %s", got, why), fmt.Sprintf("%d %s", status, refusal), "%s", target)
 }
 
 // wantGone waits until nothing listens where a proxy was. A child that some other test is just
@@ -143,9 +137,8 @@ func TestNetworkAnswers(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if status, _ := through(t, proxy, destination.URL); status != tt.status {
-				t.Errorf("%s: status %d, want %d", tt.answer, status, tt.status)
-			}
+			status, _ := through(t, proxy, destination.URL)
+			rig.Is(t, status, tt.status, "%s: status", tt.answer)
 		}()
 		if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest || m.Params.ProcessID != "p" || fmt.Sprint(m.ID) != strconv.Itoa(i+1) {
 			t.Fatalf("%+v, want question %d", m, i+1)
@@ -190,9 +183,7 @@ func TestNetworkLives(t *testing.T) {
 	c := r.attach("")
 	broken := proxied("p", "")
 	broken["argv"] = []string{"/nonexistent"}
-	if err := c.call("process/start", broken, nil); err == nil {
-		t.Error("a program that does not exist was started")
-	}
+	rig.Is(t, c.call("process/start", broken, nil) != nil, true, "a program that does not exist is refused")
 
 	proxy := c.proxyOf(t, proxied("p", printProxy))
 	wantThrough(t, proxy, "http://169.254.0.1/", http.StatusForbidden, rules.ReasonNotAllowed)
@@ -207,9 +198,8 @@ func TestNetworkLives(t *testing.T) {
 	// A child that holds the output keeps the proxy.
 	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; sleep 1000 & exit`))
 	c.awaitNote(protocol.MethodProcessExited, "r")
-	if status, why := through(t, proxy, "http://a.invalid/"); status != http.StatusForbidden {
-		t.Errorf("after the exit, before the end: %d %s", status, why)
-	}
+	status, _ := through(t, proxy, "http://a.invalid/")
+	rig.Is(t, status, http.StatusForbidden, "status after the exit, before the end")
 	c.must("process/terminate", object{"processId": "r"}, nil)
 	wantGone(t, proxy)
 }
@@ -243,9 +233,7 @@ func TestNetworkOperator(t *testing.T) {
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer destination.Close()
 	compile := func(r rules.Rules) *Network {
-		p, err := rules.Compile(r)
-		rig.Must(t, err)
-		return &Network{&egress.Operator{Ceiling: p}}
+		return &Network{&egress.Operator{Ceiling: rig.Value(rules.Compile(r))}}
 	}
 	r := newHarness(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
 	c := r.attach("")
@@ -286,15 +274,11 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		maps.Copy(params, tt.change)
 		err := c.call("process/start", params, nil)
 		if tt.ok {
-			if err != nil {
-				t.Errorf("%s: %v", tt.name, err)
-			}
+			rig.Is(t, err, nil, "%s", tt.name)
 			continue
 		}
 		wantCode(t, tt.name, err, protocol.CodeInvalidRequest)
-		if err != nil && !strings.Contains(err.Error(), "--require-network-enforcement") {
-			t.Errorf("%s: %v", tt.name, err)
-		}
+		wantText(t, tt.name, err, "--require-network-enforcement")
 	}
 }
 
@@ -320,14 +304,9 @@ func TestNetworkEnforced(t *testing.T) {
 		t.Errorf("%+v, want a layer of the proxy and no advisory network", r)
 	}
 	c.awaitNote(protocol.MethodProcessClosed, "p")
-	var output strings.Builder
-	for _, chunk := range c.read("p", 0).Chunks {
-		output.Write(chunk.Chunk)
-	}
-	in := bufio.NewScanner(strings.NewReader(output.String()))
-	in.Scan()
-	if in.Text() != "HTTP/1.1 200 OK" || !strings.Contains(output.String(), "here") || !strings.HasSuffix(output.String(), "shut\n") {
-		t.Errorf("%q", output.String())
+	out := c.output("p")
+	if !strings.HasPrefix(out, "HTTP/1.1 200 OK\r\n") || !strings.Contains(out, "here") || !strings.HasSuffix(out, "shut\n") {
+		t.Errorf("%q", out)
 	}
 }
 
@@ -343,13 +322,10 @@ func TestNetworkTerminated(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if status, _ := through(t, proxy, "http://a.invalid/"); status == http.StatusOK {
-			t.Error("let through by nobody")
-		}
+		status, _ := through(t, proxy, "http://a.invalid/")
+		rig.Is(t, status == http.StatusOK, false, "let through by nobody")
 	}()
-	if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest {
-		t.Fatalf("%+v, want a question", m)
-	}
+	rig.Is(t, raw.next().Method, protocol.MethodNetworkPolicyRequest, "the client hears")
 	raw.call(7, protocol.MethodProcessTerminate, object{"processId": "p"})
 	waitFor(t, done, "a refusal")
 	for fmt.Sprint(raw.next().ID) != "7" { // before it, the verdict
@@ -381,12 +357,9 @@ func TestNetworkMasks(t *testing.T) {
 	}
 	c := newHarness(t, Config{}).attach("")
 	for i, argv := range [][]string{{"/bin/sh", "-c", "env"}, {"/bin/sh", "-lc", "env"}, {"/usr/bin/env"}, {"/usr/bin/env", "sh", "-c", "env"}} {
-		id := fmt.Sprint("m", i)
-		params := masked(id, "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
+		params := masked(fmt.Sprint("m", i), "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
 		params["argv"] = argv
-		c.must("process/start", params, nil)
-		c.awaitNote(protocol.MethodProcessClosed, id)
-		if out := c.output(id); strings.Contains(out, secret) || !strings.Contains(out, "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1") {
+		if out := output(c, params); strings.Contains(out, secret) || !strings.Contains(out, "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1") {
 			t.Errorf("%q: %s", argv, out)
 		}
 	}
@@ -397,13 +370,10 @@ func TestNetworkMasks(t *testing.T) {
 	c.must("process/write", object{"processId": "p", "chunk": []byte("\n"), "writeId": "w"}, nil)
 	c.awaitNote(protocol.MethodProcessClosed, "p")
 	placeholder := strings.Fields(c.output("p"))[1]
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
-	rig.Must(t, err)
+	req := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil))
 	req.Header.Set("Authorization", "Bearer "+placeholder)
 	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
-	rig.Must(t, err)
-	_ = resp.Body.Close()
+	_ = rig.Value(transport.RoundTrip(req)).Body.Close()
 	mu.Lock()
 	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {
 		t.Errorf("the destination has got %q for the placeholder %q of another process", seen, placeholder)
@@ -414,9 +384,7 @@ func TestNetworkMasks(t *testing.T) {
 	params["enforceManagedNetwork"] = true
 	params["sandbox"] = managed("restricted", special("minimal", "read"))
 	params["cwd"] = "file:///usr"
-	c.must("process/start", params, nil)
-	c.awaitNote(protocol.MethodProcessClosed, "s")
-	rig.Is(t, c.output("s"), "the certificate is there\nand stays\n", "in a sandbox")
+	rig.Is(t, output(c, params), "the certificate is there\nand stays\n", "in a sandbox")
 }
 
 // TestNetworkHides: what the operator masks no process sees, also none that has no proxy.
@@ -432,11 +400,8 @@ func TestNetworkHides(t *testing.T) {
 	inSandbox["sandbox"] = managed("restricted", special("root", "read"))
 	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
 		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
-		c.must("process/start", params, nil)
-		c.awaitNote(protocol.MethodProcessClosed, id)
-		if out := c.output(id); strings.Contains(out, secret) || !strings.HasSuffix(out, "end\n") {
-			t.Errorf("%s: %s", id, out)
-		}
+		out := output(c, params)
+		rig.Is(t, !strings.Contains(out, secret) && strings.HasSuffix(out, "end\n"), true, "%s: %s", id, out)
 	}
 }
 

@@ -28,21 +28,16 @@ func TestReadPolicy(t *testing.T) {
 	p, err := ReadPolicy(Rules{Folder: folder, Enforce: "start"}, nil)
 	rig.Must(t, err)
 	decision := func() string { return p.inForce().Policy().Start([]string{"id"}, nil).Decision.String() }
-	if got := decision(); got != "forbidden" || p.folder()[0] != folder {
-		t.Errorf("id is %s, hidden is %q", got, p.folder())
-	}
+	rig.Is(t, decision(), "forbidden", "id is")
+	rig.Is(t, p.folder()[0], folder, "hidden is")
 	write("wrong")
-	if err := p.Reread(); err == nil || decision() != "forbidden" {
-		t.Errorf("wrong rules: %v, then id is %s", err, decision())
-	}
+	rig.Is(t, p.Reread() != nil, true, "wrong rules are refused")
+	rig.Is(t, decision(), "forbidden", "id is then")
 	write(`prefix_rule(pattern=["id"])`)
-	if err := p.Reread(); err != nil || decision() != "allow" {
-		t.Errorf("other rules: %v, then id is %s", err, decision())
-	}
+	rig.Check(t, p.Reread())
+	rig.Is(t, decision(), "allow", "with other rules id is")
 	for _, r := range []Rules{{}, {Folder: folder, Unmatched: "alow"}, {Folder: folder, Enforce: "everywhere"}} {
-		if _, err := ReadPolicy(r, slog.New(slog.DiscardHandler)); err == nil {
-			t.Errorf("%+v is accepted", r)
-		}
+		rig.Is(t, rig.Err(ReadPolicy(r, slog.New(slog.DiscardHandler))) != nil, true, "%+v is refused", r)
 	}
 }
 
@@ -78,9 +73,7 @@ func TestNewNetwork(t *testing.T) {
 		"packages.example.net": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
 	} {
 		v := n.operator.Ceiling.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: 443, Method: "CONNECT"})
-		if v.Decision != want {
-			t.Errorf("%s: %+v, want %s", host, v, want)
-		}
+		rig.Is(t, v.Decision, want, "%s", host)
 	}
 	for want, p := range map[string]NetworkPolicy{
 		"in two lists":                {Allow: []string{"a.org"}, Ask: []string{"a.org"}},
@@ -101,9 +94,8 @@ func TestZeroOperator(t *testing.T) {
 	for name, cfg := range map[string]Config{"an ExecPolicy": {ExecPolicy: new(ExecPolicy)}, "a Network": {Network: new(Network)}} {
 		func() {
 			defer func() {
-				if why, _ := recover().(string); !strings.Contains(why, name) {
-					t.Errorf("%s: %q", name, why)
-				}
+				why, _ := recover().(string)
+				rig.Is(t, strings.Contains(why, name), true, "%s: %q", name, why)
 			}()
 			_ = New(cfg).Close()
 		}()

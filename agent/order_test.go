@@ -40,9 +40,7 @@ func TestWritesKeepOrder(t *testing.T) {
 			}
 		}
 	}
-	if got.String() != want.String() {
-		t.Errorf("the child read its lines in another order than they were written")
-	}
+	rig.Is(t, got.String() == want.String(), true, "the child read its lines in the order in which they were written")
 }
 
 // TestReadBehindStart sends a request of every kind right after a start: all
@@ -99,9 +97,7 @@ func TestTerminatePassesBlockedWrite(t *testing.T) {
 			}
 		} else if m.ID != nil {
 			answered[m.ID] = true
-			if m.Error != nil {
-				t.Errorf("%v: %v", m.ID, m.Error)
-			}
+			rig.Is(t, m.Error, nil, "%v", m.ID)
 		}
 		return m
 	}
@@ -173,9 +169,8 @@ func TestFilesKeepOrder(t *testing.T) {
 		if m.Error != nil || json.Unmarshal(m.Result, &result) != nil {
 			t.Fatalf("answer %v: %v %s", m.ID, m.Error, m.Result)
 		}
-		if i, ok := m.ID.(float64); ok && string(result.DataBase64) != fmt.Sprint(i) {
-			t.Errorf("read behind write %v got %s", i, result.DataBase64)
-		}
+		i, ok := m.ID.(float64)
+		rig.Is(t, ok && string(result.DataBase64) != fmt.Sprint(i), false, "read behind write %v got %s", i, result.DataBase64)
 	}
 }
 

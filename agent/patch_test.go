@@ -53,9 +53,7 @@ func TestPatchLimits(t *testing.T) {
 				t.Errorf("%d changes, %v, want %q", len(r.Changes), err, tt.want)
 			}
 			entries, err := os.ReadDir(dir)
-			if err != nil || len(entries) != 1 {
-				t.Errorf("%v is left, %v", entries, err)
-			}
+			rig.Is(t, err == nil && len(entries) == 1, true, "%v is left, %v", entries, err)
 		})
 	}
 }

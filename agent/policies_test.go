@@ -16,10 +16,8 @@ import (
 // sandboxOf reads a sandbox as a request brings it.
 func sandboxOf(t testing.TB, s object) *protocol.Sandbox {
 	t.Helper()
-	raw, err := json.Marshal(object{"path": "file:///", "sandbox": s})
-	rig.Must(t, err)
 	var p protocol.PathParams
-	rig.Must(t, protocol.UnmarshalParams(raw, &p))
+	rig.Must(t, protocol.UnmarshalParams(rig.Value(json.Marshal(object{"path": "file:///", "sandbox": s})), &p))
 	return p.Sandbox
 }
 
@@ -48,12 +46,9 @@ func TestPoliciesAreKept(t *testing.T) {
 		t.Helper()
 		before := compiled
 		policy, err := p.of(s, compile)
-		if err != nil || policy == nil {
-			t.Fatal(policy, err)
-		}
-		if compiled-before != compiles {
-			t.Errorf("compiled %d times, want %d", compiled-before, compiles)
-		}
+		rig.Must(t, err)
+		rig.Is(t, policy != nil, true, "there is a policy")
+		rig.Is(t, compiled-before, compiles, "times compiled")
 		bytes := 0
 		for _, k := range p.kept {
 			bytes += k.bytes
@@ -106,17 +101,14 @@ func TestPoliciesAreKept(t *testing.T) {
 
 	before := compiled
 	for range 2 {
-		if _, err := p.of(sandboxOf(t, managed("restricted", special("project_roots", "read"))), compile); !wantsCwd(err) {
-			t.Errorf("without a cwd: %v", err)
-		}
+		_, err := p.of(sandboxOf(t, managed("restricted", special("project_roots", "read"))), compile)
+		rig.Is(t, wantsCwd(err), true, "without a cwd: %v", err)
 		// Everything can be written: no file is restricted.
 		if policy, err := p.of(sandboxOf(t, managed("restricted", special("root", "write"))), compile); policy != nil || err != nil {
 			t.Error(policy, err)
 		}
 	}
-	if compiled-before != 3 {
-		t.Errorf("an error twice and no policy twice: compiled %d times", compiled-before)
-	}
+	rig.Is(t, compiled-before, 3, "times compiled, for an error twice and no policy twice")
 }
 
 // TestKeptPolicyCostsNothing: to find a policy that is kept takes no memory, so it is neither
@@ -125,9 +117,7 @@ func TestKeptPolicyCostsNothing(t *testing.T) {
 	a := newHarness(t, Config{}).agent
 	s := sandboxOf(t, managed("restricted", special("root", "read")))
 	var p policies
-	if n := testing.AllocsPerRun(100, func() { _, _ = p.of(s, a.filePolicy) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
+	rig.Is(t, testing.AllocsPerRun(100, func() { _, _ = p.of(s, a.filePolicy) }), 0, "allocations")
 }
 
 func wantsCwd(err error) bool {
@@ -153,13 +143,11 @@ func TestKeptPolicySeesTheHost(t *testing.T) {
 	}
 	for range 2 {
 		show(b.repo)
-		if here, there := read(b.repo+"/a.txt"), read(b.out+"/f"); here != nil || there == nil {
-			t.Errorf("the repository is shown: %v, %v", here, there)
-		}
+		rig.Is(t, read(b.repo+"/a.txt"), nil, "a file of the repository that is shown")
+		rig.Is(t, read(b.out+"/f") != nil, true, "a file that is not shown is refused")
 		show(b.out)
-		if here, there := read(b.repo+"/a.txt"), read(b.out+"/f"); here == nil || there != nil {
-			t.Errorf("the other directory is shown: %v, %v", here, there)
-		}
+		rig.Is(t, read(b.out+"/f"), nil, "a file of the other directory that is shown")
+		rig.Is(t, read(b.repo+"/a.txt") != nil, true, "a file that is shown no longer is refused")
 	}
 }
 

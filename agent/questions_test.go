@@ -85,25 +85,40 @@ func (c *raw) asks(params object) heard {
 	return q
 }
 
+// toEnd reads to the end of a process, or to an error, and answers what is asked if answer is not
+// nil. It returns all that it has heard.
+func (c *raw) toEnd(answer func(q heard) string) (all []heard) {
+	c.t.Helper()
+	for {
+		h := c.hears()
+		all = append(all, h)
+		switch {
+		case h.Method == protocol.MethodExecApproval && answer != nil:
+			c.replies(h, answer(h))
+		case h.Method == protocol.MethodProcessClosed || h.Error != nil:
+			return all
+		}
+	}
+}
+
 // ends reads to the end of a process, and returns its code and what it has printed.
 func (c *raw) ends() (code int, output string, closed []string) {
 	c.t.Helper()
-	for {
-		switch h := c.hears(); h.Method {
+	for _, h := range c.toEnd(nil) {
+		switch h.Method {
 		case protocol.MethodProcessOutput:
 			output += string(h.Params.Chunk)
 		case protocol.MethodExecApprovalClosed:
 			closed = append(closed, h.Params.Reason)
 		case protocol.MethodProcessExited:
 			code = h.Params.ExitCode
-		case protocol.MethodProcessClosed:
-			return code, output, closed
 		case "":
 			if h.Error != nil {
 				c.t.Fatal(h.Error)
 			}
 		}
 	}
+	return code, output, closed
 }
 
 func (c *raw) replies(q heard, decision string) {
@@ -144,9 +159,7 @@ func TestQuestion(t *testing.T) {
 			for ; h.Method == protocol.MethodProcessOutput; h = c.hears() { // a terminal may show it at once
 				echo.WriteString(string(h.Params.Chunk))
 			}
-			if h.Result.Status != string(protocol.WriteAccepted) {
-				t.Errorf("writing while it is pending: %+v", h)
-			}
+			rig.Is(t, h.Result.Status, string(protocol.WriteAccepted), "writing while it is pending")
 			c.replies(q, tt.answer)
 			code, output, closed := c.ends()
 			if output = echo.String() + output; code != tt.code || !strings.Contains(output, tt.output) || closed != nil {
@@ -203,9 +216,8 @@ func TestQuestionAgain(t *testing.T) {
 	rig.Is(t, second.Params.ApprovalID, first.Params.ApprovalID, "asked as %s, and again as", first.Params.ApprovalID)
 	lose()
 	old, _ := r.resume(t, session)
-	if code, output, _ := old.ends(); code != 126 || strings.Contains(output, "yes\n") {
-		t.Errorf("code %d, output %q", code, output)
-	}
+	code, output, _ := old.ends()
+	rig.Is(t, code == 126 && !strings.Contains(output, "yes\n"), true, "code %d, output %q", code, output)
 }
 
 // TestQuestionTaken: of two clients that answer one question differently the one counts that has
@@ -239,27 +251,13 @@ func TestQuestionTaken(t *testing.T) {
 				second.replies(again, `"decline"`)
 			}
 			second.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("go\n")})
-			for {
-				switch h := second.hears(); h.Method {
-				case protocol.MethodExecApproval:
-					t.Error("the second client is asked once more")
-				case protocol.MethodProcessExited:
+			for _, h := range second.toEnd(nil) {
+				rig.Is(t, h.Method == protocol.MethodExecApproval, false, "the second client is asked once more")
+				if h.Method == protocol.MethodProcessExited {
 					rig.Is(t, h.Params.ExitCode, tt.code, "code")
-				case protocol.MethodProcessClosed:
-					return
 				}
 			}
 		})
-	}
-}
-
-// TestQuestionNobody: a client that answers no questions sees a refusal.
-func TestQuestionNobody(t *testing.T) {
-	t.Parallel()
-	c := newHarness(t, Config{}).raw(t)
-	c.call("s", "process/start", prompts("p", "true", nil))
-	if h := c.hears(); h.Error == nil || h.Error.Code != protocol.CodeInvalidRequest {
-		t.Errorf("got %+v", h)
 	}
 }
 
@@ -277,18 +275,12 @@ func TestQuestionReports(t *testing.T) {
 			q := c.asks(prompts("p", "true", object{"execApproval": approval}))
 			c.replies(q, `"accept"`)
 			var got []string
-			for {
-				h := c.hears()
+			for _, h := range c.toEnd(nil) {
 				if h.Method == protocol.MethodExecDecision {
 					got = append(got, h.Params.Decision+" "+h.Params.Source+h.Params.Rule)
 				}
-				if h.Method == protocol.MethodProcessClosed {
-					break
-				}
 			}
-			if strings.Join(got, ";") != want {
-				t.Errorf("heard %q, want %q", got, want)
-			}
+			rig.Is(t, strings.Join(got, ";"), want, "heard")
 		})
 	}
 }
@@ -299,12 +291,10 @@ var readOnly = managed("enabled", special("root", "read"))
 // treeRules are those of an operator who has every program judged.
 func treeRules(t *testing.T) Config {
 	t.Helper()
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["cat"], decision="forbidden")
-prefix_rule(pattern=["id"], decision="prompt")
-prefix_rule(pattern=["uname"], decision="prompt")
-`}})
-	rig.Must(t, err)
-	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
+	policy := policyOf(t, `prefix_rule(["cat"], "forbidden")
+prefix_rule([["id", "uname"]], "prompt")
+`, inTree)
+	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(policy, nil))}
 }
 
 // TestQuestionBelow: the client is asked about what a process executes, and hears of what is
@@ -319,41 +309,28 @@ func TestQuestionBelow(t *testing.T) {
 n=0; while [ $n -lt 3 ]; do $i >/dev/null; echo $?; n=$((n+1)); done
 u=uname; bash -c "exec -a id $u" 2>/dev/null
 sh -c "$i -g" >/dev/null; echo $?`)
-			if sandbox != nil {
-				params["sandbox"] = sandbox
-			}
+			params["sandbox"] = sandbox
 			c.call("s", "process/start", params)
 			answers := []string{`"decline"`, `"acceptForProcess"`, `"decline"`, `"accept"`}
 			var asked, told []string
 			var output strings.Builder
-			for done := false; !done; {
-				switch h := c.hears(); h.Method {
-				case protocol.MethodExecApproval:
-					if h.Params.Kind != protocol.ApprovalExec || h.Params.PID == 0 {
-						t.Errorf("asked %+v", h.Params)
-					}
-					c.replies(h, answers[min(len(asked), 3)])
-					asked = append(asked, strings.Join(h.Params.Argv, " "))
-				case protocol.MethodExecDecision:
+			answer := func(q heard) string {
+				rig.Is(t, q.Params.Kind == protocol.ApprovalExec && q.Params.PID != 0, true, "asked %+v", q.Params)
+				asked = append(asked, strings.Join(q.Params.Argv, " "))
+				return answers[min(len(asked)-1, 3)]
+			}
+			for _, h := range c.toEnd(answer) {
+				rig.Is(t, h.Error, nil, "the answer")
+				output.Write(h.Params.Chunk)
+				if h.Method == protocol.MethodExecDecision {
 					told = append(told, h.Params.Decision+" "+h.Params.Source+" "+h.Params.Rule)
-				case protocol.MethodProcessOutput:
-					output.WriteString(string(h.Params.Chunk))
-				case protocol.MethodProcessClosed:
-					done = true
-				default:
-					if h.Error != nil {
-						t.Fatal(h.Error)
-					}
 				}
 			}
 			lines := strings.Fields(output.String())
 			rig.Is(t, strings.Join(asked, ";"), "id;id;id;id -g", "asked")
-			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule client;forbidden approval client;allow approval client;forbidden approval client;allow approval client" {
-				t.Errorf("told %q", got)
-			}
-			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {
-				t.Errorf("output %q", output.String())
-			}
+			want := "forbidden rule client;forbidden approval client;allow approval client;forbidden approval client;allow approval client"
+			rig.Is(t, strings.Join(slices.Compact(told), ";"), want, "told")
+			rig.Is(t, slices.Contains(lines, "126") && slices.Contains(lines, "0"), true, "output %q", output.String())
 		})
 	}
 }
@@ -366,11 +343,8 @@ func TestAcceptedFile(t *testing.T) {
 	for _, name := range []string{"tool", "linked"} {
 		rig.Must(t, rig.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
 	}
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
-prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
-`}})
-	rig.Must(t, err)
-	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
+	operator := policyOf(t, `prefix_rule([["/bin/sh", "/usr/bin/sh", "/usr/bin/dash", "ln"]])`, inTree)
+	operator.Unmatched = rule.Prompt
 	for answer, script := range map[string]string{
 		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
 		`{"acceptWithRule":{"prefix":["` + dir + `/linked"]}}`: "ln -s linked link; ./link; ./link; ln -sf tool link; ./link",
@@ -383,27 +357,22 @@ prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 			c.call("s", "process/start", params)
 			var asked []string
 			var output strings.Builder
-			for done := false; !done; {
-				switch h := c.hears(); {
-				case h.Method == protocol.MethodExecApproval && h.Params.Kind == protocol.ApprovalStart:
-					c.replies(h, `"accept"`)
-				case h.Method == protocol.MethodExecApproval:
-					if asked = append(asked, h.Params.Exe); len(asked) == 1 {
-						c.replies(h, answer)
-					} else {
-						c.replies(h, `"decline"`)
-					}
-				case h.Method == protocol.MethodProcessOutput && h.Params.Stream == "stdout":
+			all := c.toEnd(func(q heard) string {
+				if q.Params.Kind == protocol.ApprovalStart {
+					return `"accept"`
+				}
+				if asked = append(asked, q.Params.Exe); len(asked) == 1 {
+					return answer
+				}
+				return `"decline"`
+			})
+			for _, h := range all {
+				if h.Params.Stream == "stdout" {
 					output.Write(h.Params.Chunk)
-				case h.Method == protocol.MethodProcessClosed:
-					done = true
-				case h.Error != nil:
-					t.Fatal(h.Error)
 				}
 			}
-			if len(asked) != 2 || output.String() != "one\none\n" {
-				t.Errorf("asked about %q, output %q", asked, output.String())
-			}
+			rig.Is(t, len(asked), 2, "asked about %q", asked)
+			rig.Is(t, output.String(), "one\none\n", "output")
 		})
 	}
 }
@@ -425,17 +394,14 @@ func TestAcceptedProgram(t *testing.T) {
 			tool("second")
 			c, _, _ := newHarness(t, Config{}).asking(t, "")
 			params := prompts("p", "", object{"argv": []string{"tool"}, "env": object{"PATH": dir + "/first:" + dir + "/second:/usr/bin:/bin"}})
-			if sandbox != nil {
-				params["sandbox"] = sandbox
-			}
+			params["sandbox"] = sandbox
 			c.call("s", "process/start", params)
 			h, _ := c.until(protocol.MethodExecApproval)
 			tool("first")
 			c.replies(h, `"accept"`)
 			ran, _ := c.until(protocol.MethodProcessOutput)
-			if h.Params.Exe != dir+"/second/tool" || string(ran.Params.Chunk) != "second\n" {
-				t.Errorf("asked about %q, output %q", h.Params.Exe, ran.Params.Chunk)
-			}
+			rig.Is(t, h.Params.Exe, dir+"/second/tool", "asked about")
+			rig.Is(t, string(ran.Params.Chunk), "second\n", "output")
 			c.until(protocol.MethodProcessClosed)
 		})
 	}
@@ -449,19 +415,8 @@ func TestQuestionBelowEnds(t *testing.T) {
 	c.call("s", "process/start", sh("p", "i=id; $i"))
 	c.until(protocol.MethodExecApproval)
 	c.call("t", "process/terminate", object{"processId": "p"})
-	if code, _, closed := c.ends(); code != 137 || strings.Join(closed, " ") != "terminated" {
-		t.Errorf("code %d, closed %q", code, closed)
-	}
-}
-
-// TestTreeWithoutQuestions: a client that answers none sees what it starts fail.
-func TestTreeWithoutQuestions(t *testing.T) {
-	t.Parallel()
-	c := newHarness(t, treeRules(t)).raw(t)
-	c.call("s", "process/start", sh("p", "i=id c=cat; $i; echo $?; (exec $c); echo $?"))
-	if code, output, _ := c.ends(); code != 0 || strings.Count(output, "126\n") != 2 {
-		t.Errorf("code %d, output %q", code, output)
-	}
+	code, _, closed := c.ends()
+	rig.Is(t, code == 137 && strings.Join(closed, " ") == "terminated", true, "code %d, closed %q", code, closed)
 }
 
 // TestClientRulesBelow: rules of a client hold for what its process executes, too, whether the
@@ -479,9 +434,7 @@ func TestClientRulesBelow(t *testing.T) {
 				params := sh("p", "h=head c=cat; (exec $h /dev/null); echo head=$?; (exec $c /dev/null); echo cat=$?; (exec true); echo true=$?")
 				params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["head"], decision="forbidden")
 prefix_rule(pattern=["cat"])`}}}
-				if sandbox != nil {
-					params["sandbox"] = sandbox
-				}
+				params["sandbox"] = sandbox
 				c.call("s", "process/start", params)
 				cat := "cat=0"
 				if name == "tree" {
@@ -523,4 +476,148 @@ func TestTreeNotFound(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", change, got, want)
 		}
 	}
+}
+
+// policyOf returns a policy with rules in a file of this text.
+func policyOf(t *testing.T, text string, change func(*execpolicy.Policy)) *execpolicy.Policy {
+	t.Helper()
+	p := &execpolicy.Policy{Rules: rig.Value(execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: text}}))}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+// inTree has every program judged.
+func inTree(p *execpolicy.Policy) { p.Enforce = execpolicy.InTree }
+
+// TestQuestionReplaced: when the operator's rules are replaced, open questions are closed, and the
+// new rules say what becomes of the commands.
+func TestQuestionReplaced(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, before, after string
+		change              func(*execpolicy.Policy)
+		command             string
+		again               bool // it is asked once more, and accepted then
+		code                int
+		output              string
+	}{
+		{"prompts", `prefix_rule(["sh"], "prompt")`, `prefix_rule(["sh"], "prompt", justification="new")`, nil, "echo y''es", true, 0, "yes\n"},
+		{"allows", `prefix_rule(["sh"], "prompt")`, `prefix_rule(["sh"])`, nil, "echo y''es", false, 0, "yes\n"},
+		{"forbids", `prefix_rule(["sh"], "prompt")`, `prefix_rule(["sh"], "forbidden", justification="no longer")`, nil, "echo y''es", false, 126, "rejected: no longer\n"},
+		{"prompts below", `prefix_rule(["id"], "prompt")`, `prefix_rule(["id"], "prompt")`, inTree, "i=id; $i >/dev/null; echo $?", true, 0, "0\n"},
+		{"allows below", `prefix_rule(["id"], "prompt")`, ``, inTree, "i=id; $i >/dev/null; echo $?", true, 0, "0\n"},
+		{"forbids below", `prefix_rule(["id"], "prompt")`, `prefix_rule(["id"], "forbidden")`, inTree, "i=id; $i >/dev/null 2>&1; echo $?", false, 0, "126\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			current := execpolicy.NewCurrent(policyOf(t, tt.before, tt.change), nil)
+			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
+			c.call("s", "process/start", sh("p", tt.command))
+			first, _ := c.until(protocol.MethodExecApproval)
+			current.Set(policyOf(t, tt.after, tt.change))
+			closed, _ := c.until(protocol.MethodExecApprovalClosed)
+			rig.Is(t, closed.Params.ApprovalID, first.Params.ApprovalID, "closed is")
+			rig.Is(t, closed.Params.Reason, "policyChanged", "closed because")
+			if tt.again {
+				second := c.hears()
+				if second.Method != protocol.MethodExecApproval || second.Params.ApprovalID == first.Params.ApprovalID {
+					t.Fatalf("then the client hears %+v", second)
+				}
+				c.replies(first, `"decline"`) // too late
+				c.replies(second, `"accept"`)
+			}
+			if code, output, more := c.ends(); code != tt.code || !strings.HasSuffix(output, tt.output) || more != nil {
+				t.Errorf("code %d, output %q, closed %q; want %d and %q", code, output, more, tt.code, tt.output)
+			}
+		})
+	}
+}
+
+// TestQuestionKilled: a question about a program is closed as soon as nobody waits for it.
+func TestQuestionKilled(t *testing.T) {
+	t.Parallel()
+	for name, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := newHarness(t, treeRules(t)).asking(t, "")
+			params := sh("p", "i=id; $i & read x; kill -9 $!; read y; echo end")
+			params["pipeStdin"] = true
+			params["sandbox"] = sandbox
+			c.call("s", "process/start", params)
+			q, _ := c.until(protocol.MethodExecApproval)
+			c.call("x", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("x\n")})
+			closed, before := c.until(protocol.MethodExecApprovalClosed)
+			if closed.Params.ApprovalID != q.Params.ApprovalID || closed.Params.Reason != "exited" || slices.Contains(before, protocol.MethodProcessExited) {
+				t.Errorf("closed %+v after %q", closed.Params, before)
+			}
+			c.replies(q, `"accept"`) // too late
+			c.call("y", "process/write", object{"processId": "p", "writeId": "2", "chunk": []byte("y\n")})
+			code, output, more := c.ends()
+			rig.Is(t, code == 0 && output == "end\n" && more == nil, true, "code %d, output %q, closed %q", code, output, more)
+		})
+	}
+}
+
+// TestQuestionAmends: a rule with which a client accepts a command is added to those of the
+// operator, unless the answer is no more than a yes.
+func TestQuestionAmends(t *testing.T) {
+	t.Parallel()
+	unmatched := func(p *execpolicy.Policy) { p.Unmatched, p.Opaque = rule.Prompt, rule.Prompt }
+	for _, tt := range []struct {
+		name, rules string
+		change      func(*execpolicy.Policy)
+		argv        []string
+		more        object
+		prefix      string
+		added       string // "" for none
+	}{
+		{"a beginning", "", unmatched, []string{"echo", "a", "b"}, nil, `["echo","a"]`, "echo a"},
+		{"the whole", "", unmatched, []string{"echo", "a"}, nil, `["echo","a"]`, "echo a"},
+		{"of a script", `prefix_rule(["true"])`, unmatched, []string{"sh", "-c", "true && echo a"}, nil, `["echo"]`, "echo"},
+		{"no beginning", "", unmatched, []string{"echo", "a"}, nil, `["echo","b"]`, ""},
+		{"longer", "", unmatched, []string{"echo", "a"}, nil, `["echo","a","b"]`, ""},
+		{"nothing", "", unmatched, []string{"echo", "a"}, nil, `[]`, ""},
+		{"too wide", "", unmatched, []string{"sh", "-c", "echo $HOME"}, nil, `["sh","-c"]`, ""},
+		{"a rule asks", `prefix_rule(["echo"], "prompt")`, unmatched, []string{"echo", "a"}, nil, `["echo","a"]`, ""},
+		{"a rule would be hidden", `prefix_rule(["echo", "b"], "forbidden")`, unmatched, []string{"/bin/echo", "a"}, nil, `["/bin/echo"]`, ""},
+		{"no rule would be hidden", `prefix_rule(["cat"], "forbidden")`, unmatched, []string{"/bin/echo", "a"}, nil, `["/bin/echo"]`, "/bin/echo"},
+		{"only the client asks", "", nil, []string{"echo", "a"}, object{"unmatched": "prompt"}, `["echo","a"]`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var added []string
+			policy := policyOf(t, tt.rules, tt.change)
+			current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
+			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
+			params := sh("p", "")
+			params["argv"] = tt.argv
+			if tt.more != nil {
+				params["execApproval"] = tt.more
+			}
+			q := c.asks(params)
+			c.replies(q, `{"acceptWithRule":{"prefix":`+tt.prefix+`}}`)
+			code, output, _ := c.ends()
+			rig.Is(t, code, 0, "the code, with output %q", output)
+			rig.Is(t, strings.Join(added, ";"), tt.added, "added")
+		})
+	}
+	t.Run("below", func(t *testing.T) {
+		t.Parallel()
+		var added []string
+		policy := policyOf(t, `prefix_rule(["sh"])`, func(p *execpolicy.Policy) { p.Unmatched, p.Enforce = rule.Prompt, execpolicy.InTree })
+		current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
+		c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
+		c.call("s", "process/start", prompts("p", "i=/usr/bin/id; $i -u >/dev/null; $i -u", object{"execApproval": nil}))
+		q, _ := c.until(protocol.MethodExecApproval)
+		if q.Params.Kind == protocol.ApprovalStart {
+			c.replies(q, `"accept"`)
+			q, _ = c.until(protocol.MethodExecApproval)
+		}
+		c.replies(q, `{"acceptWithRule":{"prefix":["/usr/bin/id","-u"]}}`)
+		if code, output, _ := c.ends(); code != 0 || strings.Join(added, ";") != "/usr/bin/id -u" {
+			t.Errorf("code %d, output %q, added %q", code, output, added)
+		}
+	})
 }

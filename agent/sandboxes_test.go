@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
@@ -37,23 +38,14 @@ func TestStateDirUnseen(t *testing.T) {
 			"env": object{"PATH": "/usr/bin:/bin", "TMPDIR": shm}, "sandbox": box,
 		}, new(protocol.StartResult))
 		c.awaitNote("process/closed", name)
-		var output strings.Builder
-		for _, chunk := range c.read(name, 0).Chunks {
-			output.WriteString(string(chunk.Chunk))
+		output := c.output(name)
+		if strings.Contains(output, "listed:") || name != "inside" && !strings.Contains(output, "shown") {
+			t.Errorf("%s: %s", name, output)
 		}
-		if strings.Contains(output.String(), "listed:") || name != "inside" && !strings.Contains(output.String(), "shown") {
-			t.Errorf("%s: %s", name, output.String())
-		}
-		if err := c.call("fs/readDirectory", object{"path": uri(state), "sandbox": box}, nil); err == nil {
-			t.Errorf("%s: the directory is listed", name)
-		}
-		if err := c.call("fs/writeFile", object{"path": uri(state + "/placeholders-FORGED"), "dataBase64": "eA==", "sandbox": box}, nil); err == nil {
-			t.Errorf("%s: a file is written", name)
-		}
-		entries, err := os.ReadDir(state)
-		if err != nil || len(entries) != 1 {
-			t.Errorf("%s: the directory has %v now, %v", name, entries, err)
-		}
+		rig.Is(t, c.call("fs/readDirectory", object{"path": uri(state), "sandbox": box}, nil) != nil, true, "%s: listing it is refused", name)
+		forged := object{"path": uri(state + "/placeholders-FORGED"), "dataBase64": "eA==", "sandbox": box}
+		rig.Is(t, c.call("fs/writeFile", forged, nil) != nil, true, "%s: writing there is refused", name)
+		rig.Is(t, len(rig.Value(os.ReadDir(state))), 1, "%s: entries of the directory now", name)
 	}
 }
 
@@ -69,7 +61,29 @@ func TestSecretWithTwoNames(t *testing.T) {
 	var log bytes.Buffer
 	a := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Secrets: []string{dir + "/one", dir + "/two", dir + "/none"}, StateDir: t.TempDir() + "/state"})
 	rig.Must(t, a.Close())
-	if said := log.String(); strings.Count(said, "hard links") != 1 || !strings.Contains(said, "file="+dir+"/two names=2") {
-		t.Errorf("%s", said)
+	said := log.String()
+	rig.Is(t, strings.Count(said, "hard links") == 1 && strings.Contains(said, "file="+dir+"/two names=2"), true, "%s", said)
+}
+
+// TestUntilTrue: that something failed once does not hold for good, and that it worked does.
+func TestUntilTrue(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		while time.Duration
+		want  []bool
+		tries int
+	}{
+		{0, []bool{false, false, true, true}, 3},
+		{time.Hour, []bool{false, false, false, false}, 1},
+	} {
+		tries := 0
+		can := untilTrue(tt.while, func() bool {
+			tries++
+			return tries == 3
+		})
+		for i, want := range tt.want {
+			rig.Is(t, can(), want, "again after %v: call %d", tt.while, i)
+		}
+		rig.Is(t, tries, tt.tries, "again after %v: tries", tt.while)
 	}
 }

@@ -26,14 +26,11 @@ func TestDetachWhileReading(t *testing.T) {
 		waiting := a.later("process/read", object{"processId": "p", "waitMs": uint64(600_000)})
 		synctest.Wait()
 		a.drop()
-		if got := <-waiting; got.err == nil {
-			t.Error("a read on a lost connection was answered")
-		}
+		rig.Is(t, (<-waiting).err != nil, true, "a read on a lost connection fails")
 		b := r.attach(a.session)
 		p.prints("back\n")
-		if got := b.awaitNote("process/output", "p"); string(got.data) != "back\n" || got.seq != 1 {
-			t.Errorf("after the resume: output %q with seq %d, want %q with 1", got.data, got.seq, "back\n")
-		}
+		got := b.awaitNote("process/output", "p")
+		rig.Is(t, fmt.Sprintf("%d %s", got.seq, got.data), "1 back\n", "output after the resume")
 	})
 }
 
@@ -65,8 +62,7 @@ func family(t *testing.T, c *client) (ended <-chan struct{}) {
 	rig.Must(t, syscall.Mkfifo(fifo, 0o600))
 	c.must("process/start", sh("both", "exec 3>"+fifo+"; sleep 600 & echo; wait"), nil)
 	c.must("process/start", sh("left", "exec 3>"+fifo+"; sleep 600 <&- >&- 2>&- & echo"), nil)
-	held, err := os.OpenFile(fifo, os.O_RDONLY, 0)
-	rig.Must(t, err)
+	held := rig.Value(os.OpenFile(fifo, os.O_RDONLY, 0))
 	c.awaitNote("process/output", "both")
 	c.awaitNote("process/closed", "left")
 	done := make(chan struct{})
@@ -114,9 +110,8 @@ func TestAgentClose(t *testing.T) {
 		a, b := r.attach(""), r.attach("")
 		p, q := a.starts("p"), b.starts("q")
 		b.drop()
-		if err := r.agent.Close(); err != nil || p.runs() || q.runs() {
-			t.Errorf("%v; the processes run: %v, %v", err, p.runs(), q.runs())
-		}
+		rig.Must(t, r.agent.Close())
+		rig.Is(t, p.runs() || q.runs(), false, "a process runs")
 		wantCode(t, "initialize after Close", r.client().hello(""), protocol.CodeInvalidRequest)
 	})
 }
@@ -137,14 +132,10 @@ func TestExpiry(t *testing.T) {
 		r.agent.expire(r.session(a.session), 1) // a timer that was stopped too late
 		time.Sleep(ttl - time.Second)
 		synctest.Wait()
-		if !p.runs() || r.session(a.session) == nil {
-			t.Fatal("it has ended before its time")
-		}
+		rig.Is(t, p.runs() && r.session(a.session) != nil, true, "it lives until its time")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if p.runs() {
-			t.Error("the process of an expired session runs")
-		}
+		rig.Is(t, p.runs(), false, "the process of an expired session runs")
 		c := r.client()
 		wantCode(t, "resume of an expired session", c.hello(a.session), protocol.CodeInvalidRequest)
 		rig.Check(t, c.hello(""))
@@ -189,12 +180,9 @@ func TestRevoked(t *testing.T) {
 			p := a.starts("p")
 			a.drop()
 			synctest.Wait()
-			if p.runs() != keep || !other.runs() {
-				t.Errorf("keep %v: the process runs: %v; that of another session: %v", keep, p.runs(), other.runs())
-			}
-			if err := r.client().hello(a.session); (err == nil) != keep {
-				t.Errorf("keep %v: resume: %v", keep, err)
-			}
+			rig.Is(t, p.runs(), keep, "keep %v: the process runs", keep)
+			rig.Is(t, other.runs(), true, "keep %v: that of another session runs", keep)
+			rig.Is(t, r.client().hello(a.session) == nil, keep, "keep %v: the session can be resumed", keep)
 		})
 	}
 }
@@ -228,9 +216,8 @@ func TestRevokedHolder(t *testing.T) {
 			}
 			for name, p := range running {
 				want := keep || name == "other" || name == "unknown"
-				if p.runs() != want || names[name] != want {
-					t.Errorf("keep %v: session %s is there: %v, its process: %v", keep, name, names[name], p.runs())
-				}
+				rig.Is(t, names[name], want, "keep %v: session %s is there", keep, name)
+				rig.Is(t, p.runs(), want, "keep %v: the process of session %s runs", keep, name)
 			}
 		})
 	}
@@ -250,14 +237,10 @@ func TestEndedProcess(t *testing.T) {
 			t.Errorf("read of an ended process: %+v, want it closed with exit code 0", got)
 		}
 		wantCode(t, "start of an id that is kept", c.call("process/start", sh("p", ""), nil), protocol.CodeInvalidRequest)
-		if p.closes() {
-			t.Error("its group did not live until the process was forgotten")
-		}
+		rig.Is(t, p.closes(), false, "its group is ended before it is forgotten")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !p.closes() {
-			t.Error("its group lives on")
-		}
+		rig.Is(t, p.closes(), true, "its group is ended")
 		wantCode(t, "read of a forgotten process", c.call("process/read", object{"processId": "p"}, nil), protocol.CodeInvalidRequest)
 		c.starts("p")
 	})
@@ -271,13 +254,10 @@ func TestManyEnded(t *testing.T) {
 		first := a.starts("p")
 		first.exit(0)
 		r.agent.ended = append(r.agent.ended, make([]endedProcess, maxEnded-1)...)
-		if first.closes() {
-			t.Error("the first is forgotten too early")
-		}
+		rig.Is(t, first.closes(), false, "the first is forgotten already")
 		b.starts("p").exit(0)
-		if !first.closes() || len(r.agent.ended) != maxEnded {
-			t.Errorf("%d are kept, the first was forgotten: %v", len(r.agent.ended), first.closes())
-		}
+		rig.Is(t, first.closes(), true, "the first is forgotten")
+		rig.Is(t, len(r.agent.ended), maxEnded, "kept are")
 	})
 }
 
@@ -296,9 +276,8 @@ func TestForgetUnderLoad(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		if len(r.agent.sessions) != 0 || len(r.agent.ended) != 0 {
-			t.Errorf("%d sessions and %d ended processes are left", len(r.agent.sessions), len(r.agent.ended))
-		}
+		rig.Is(t, len(r.agent.sessions), 0, "sessions that are left")
+		rig.Is(t, len(r.agent.ended), 0, "ended processes that are left")
 	})
 }
 
@@ -329,9 +308,8 @@ func TestSlowClient(t *testing.T) {
 			if lost {
 				slow.drop()
 				synctest.Wait()
-				if got := r.attach(slow.session).read("p", 0); len(got.Chunks) != words || !got.Closed {
-					t.Errorf("%d words, closed: %v", len(got.Chunks), got.Closed)
-				}
+				got := r.attach(slow.session).read("p", 0)
+				rig.Is(t, len(got.Chunks) == words && got.Closed, true, "%d words, closed: %v", len(got.Chunks), got.Closed)
 				return
 			}
 			slow.listen(true)
@@ -377,9 +355,7 @@ func (r *harness) loseStart(start object) *client {
 	lost := a.later("process/start", start)
 	synctest.Wait()
 	a.peer.Close()
-	if got := <-lost; got.err == nil {
-		r.t.Fatal("a start that is held was answered")
-	}
+	rig.Is(r.t, (<-lost).err != nil, true, "a start that is held is not answered")
 	synctest.Wait()
 	return r.attach(a.session)
 }
@@ -444,9 +420,7 @@ func TestTerminateUnderWay(t *testing.T) {
 		release()
 		var read protocol.ReadResult
 		c.must("process/read", object{"processId": "p", "exitOnly": true, "waitMs": 10_000}, &read)
-		if read.ExitCode == nil || *read.ExitCode != 137 {
-			t.Errorf("read %+v, want exit code 137", read)
-		}
+		rig.Is(t, read.ExitCode != nil && *read.ExitCode == 137, true, "read %+v, want exit code 137", read)
 	})
 }
 
@@ -459,13 +433,10 @@ func TestStartThatFails(t *testing.T) {
 		c := r.loseStart(sh("p", noProgram))
 		again := c.later("process/start", sh("p", ""))
 		synctest.Wait()
-		if len(again) > 0 {
-			t.Error("answered while the first start is under way")
-		}
+		rig.Is(t, len(again), 0, "answers while the first start is under way")
 		release()
-		if got := <-again; got.err != nil || c.read("p", 0).Exited {
-			t.Errorf("the repeated start: %v", got.err)
-		}
+		got := <-again
+		rig.Is(t, got.err == nil && !c.read("p", 0).Exited, true, "the repeated start: %v", got.err)
 	})
 }
 

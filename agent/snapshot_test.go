@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -18,6 +19,17 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
+// bashHome is a home with this startup file for bash, without which the test is skipped.
+func bashHome(t testing.TB, profile string) string {
+	t.Helper()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	rig.Must(t, err, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+	return home
+}
+
 // login returns the params of a start of a login shell with a snapshot.
 func login(id, home, command string, more object) object {
 	params := object{
@@ -33,22 +45,13 @@ func output(c *client, params object) string {
 	c.t.Helper()
 	c.must("process/start", params, nil)
 	c.awaitNote("process/closed", params["processId"].(string))
-	var r protocol.ReadResult
-	c.must("process/read", object{"processId": params["processId"]}, &r)
-	var text strings.Builder
-	for _, chunk := range r.Chunks {
-		text.Write(chunk.Chunk)
-	}
-	return text.String()
+	return c.output(params["processId"].(string))
 }
 
 // TestSnapshots: startup files run once for a session, outside a sandbox and in one, where
 // they can do no more than the command; process/list shows the command as it was sent.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		t.Skip(err)
-	}
 	for name, sandbox := range map[string]func(home string) object{
 		"none":       func(string) object { return nil },
 		"writes":     func(home string) object { return managed("restricted", special("root", "read"), at(home, "write")) },
@@ -58,19 +61,14 @@ func TestSnapshots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			home, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Must(t, err)
-			outside := home + ".outside"
-			t.Cleanup(func() { _ = os.Remove(outside) })
-			profile := "echo run >> ~/runs; export A=1; f() { echo \"f$1\"; }; echo noise\necho x 2>/dev/null > " + outside + "\ntrue\n"
+			profile := "echo run >> ~/runs; export A=1; f() { echo \"f$1\"; }; echo noise\necho x 2>/dev/null > $HOME.outside\ntrue\n"
 			if name != "none" && name != "everything" { // there it would be the agent
 				profile = "kill -9 $PPID 2>/dev/null\n" + profile
 			}
-			rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
-			more := object{}
-			if policy := sandbox(home); policy != nil {
-				more["sandbox"] = policy
-			}
+			home := bashHome(t, profile)
+			outside := home + ".outside"
+			t.Cleanup(func() { _ = os.Remove(outside) })
+			more := object{"sandbox": sandbox(home)}
 			c := newHarness(t, Config{}).attach("")
 			for i, id := range []string{"a", "b"} {
 				rig.Is(t, output(c, login(id, home, "f $A; wc -l < ~/runs", more)), "f1\n1\n", "start %d printed", i)
@@ -78,9 +76,8 @@ func TestSnapshots(t *testing.T) {
 			var listed protocol.ListResult
 			c.must("process/list", object{}, &listed)
 			rig.Is(t, strings.Join(listed.Processes[0].Argv, "|"), "/bin/bash|-lc|f $A; wc -l < ~/runs", "listed as")
-			if _, err := os.Stat(outside); (err == nil) != (name == "none" || name == "everything") {
-				t.Errorf("the startup file has written outside: %v", err)
-			}
+			writes := name == "none" || name == "everything"
+			rig.Is(t, rig.Err(os.Stat(outside)) == nil, writes, "the startup file has written outside")
 		})
 	}
 }
@@ -113,9 +110,7 @@ func TestSnapshotFails(t *testing.T) {
 				}
 				snapshot := object{"scopeId": "s", "shell": object{"name": shell, "path": path}}
 				want := start("without", object{"shellSnapshot": nil})
-				if got := start("with", object{"shellSnapshot": snapshot}); got != want {
-					t.Errorf("printed %.200q, and without a snapshot %.200q", got, want)
-				}
+				rig.Is(t, start("with", object{"shellSnapshot": snapshot}), want, "with a snapshot")
 			})
 		}
 	}
@@ -124,12 +119,8 @@ func TestSnapshotFails(t *testing.T) {
 // TestSnapshotEnds: a session that ends while a startup file loops does not wait for it.
 func TestSnapshotEnds(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		t.Skip(err)
-	}
-	home := t.TempDir()
+	home := bashHome(t, "trap '' TERM INT HUP\n: > ~/begun\nwhile :; do sleep 1000; done\n")
 	rig.Must(t, syscall.Mkfifo(home+"/begun", 0o600))
-	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("trap '' TERM INT HUP\n: > ~/begun\nwhile :; do sleep 1000; done\n"), 0o600))
 	r := newHarness(t, Config{})
 	c := r.attach("")
 	answered := make(chan struct{})
@@ -148,13 +139,9 @@ func TestSnapshotEnds(t *testing.T) {
 // snapshot, whose capture had another one. A process without one has another state, too.
 func TestSnapshotNetwork(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		t.Skip(err)
-	}
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer destination.Close()
-	home := t.TempDir()
-	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs; echo $HTTP_PROXY >> ~/captured\n"), 0o600))
+	home := bashHome(t, "echo run >> ~/runs; echo $HTTP_PROXY >> ~/captured\n")
 	c := newHarness(t, Config{}).attach("")
 	var hosts []string
 	for _, id := range []string{"a", "b"} {
@@ -175,14 +162,9 @@ func TestSnapshotNetwork(t *testing.T) {
 // nobody is asked about it: they are run with the command then.
 func TestSnapshotJudged(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		t.Skip(err)
-	}
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["tac"], decision="forbidden")
-prefix_rule(pattern=["uname"], decision="prompt")
-`}})
-	rig.Must(t, err)
-	policy := execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil)
+	policy := execpolicy.NewCurrent(policyOf(t, `prefix_rule(["tac"], "forbidden")
+prefix_rule(["uname"], "prompt")
+`, inTree), nil)
 	for name, sandbox := range map[string]func(home string) object{
 		"bare":    func(string) object { return nil },
 		"sandbox": func(home string) object { return managed("restricted", special("root", "read"), at(home, "write")) },
@@ -190,19 +172,12 @@ prefix_rule(pattern=["uname"], decision="prompt")
 		for program, want := range map[string]string{"true": "ran\n", "tac": "", "uname": ""} {
 			t.Run(name+" "+program, func(t *testing.T) {
 				t.Parallel()
-				home, err := filepath.EvalSymlinks(t.TempDir())
-				rig.Must(t, err)
-				profile := "echo x >> ~/runs; p=" + program + "; export A=1\n/usr/bin/$p >/dev/null </dev/null && echo ran >> ~/ran\ntrue\n"
-				rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
-				more := object{}
-				if policy := sandbox(home); policy != nil {
-					more["sandbox"] = policy
-				}
+				home := bashHome(t, "echo x >> ~/runs; p="+program+"; export A=1\n/usr/bin/$p >/dev/null </dev/null && echo ran >> ~/ran\ntrue\n")
+				more := object{"sandbox": sandbox(home)}
 				c := newHarness(t, Config{ExecPolicy: inForce(policy)}).attach("")
 				for _, id := range []string{"a", "b"} {
-					if got := output(c, login(id, home, "echo $A", more)); !strings.Contains(got, "1\n") {
-						t.Errorf("%s printed %q", id, got)
-					}
+					got := output(c, login(id, home, "echo $A", more))
+					rig.Is(t, strings.Contains(got, "1\n"), true, "%s printed %q", id, got)
 				}
 				ran, _ := os.ReadFile(home + "/ran")
 				runs, _ := os.ReadFile(home + "/runs")
@@ -218,16 +193,12 @@ prefix_rule(pattern=["uname"], decision="prompt")
 // captured, since the client knows of no process then. They run with the command, and it is asked.
 func TestSnapshotUnasked(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		t.Skip(err)
-	}
-	home := t.TempDir()
 	profile := `export A=1; echo run >> ~/runs; p=${HTTP_PROXY#http://}
 exec 3<>/dev/tcp/${p%:*}/${p#*:}
 printf 'GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n' >&3
 read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
 `
-	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
+	home := bashHome(t, profile)
 	var log bytes.Buffer
 	r := newHarness(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	c, _, _ := r.asking(t, "")
@@ -235,25 +206,18 @@ read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
 	params["networkProxy"] = proxied("a", "")["networkProxy"]
 	c.call("s", "process/start", params)
 	q, _ := c.until(protocol.MethodNetworkPolicyRequest)
-	if runs, err := os.ReadFile(home + "/runs"); string(runs) != "run\nrun\n" {
-		t.Errorf("asked for the snapshot: the startup file has run %q; %v", runs, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(home+"/runs"))), "run\nrun\n", "asked for the snapshot, the startup file has run")
 	c.send(`{"id":%s,"result":{"decision":{"type":"deny","reason":"no"}}}`, q.ID)
-	if _, got, _ := c.ends(); got != "1\n" {
-		t.Errorf("printed %q", got)
-	}
+	_, got, _ := c.ends()
+	rig.Is(t, got, "1\n", "printed")
 	runs, err := os.ReadFile(home + "/runs")
 	answers, _ := os.ReadFile(home + "/answers")
 	if err != nil || string(runs) != "run\nrun\n" || !strings.HasSuffix(string(answers), " 403 Forbidden\r\n") {
 		t.Errorf("the startup file has run %q, and read %q; %v", runs, answers, err)
 	}
-	if err := r.agent.Close(); err != nil { // nothing is logged any more
-		t.Error(err)
-	}
+	rig.Check(t, r.agent.Close()) // nothing is logged any more
 	for _, line := range []string{`msg="snapshot started" .*program=bash`, `msg="snapshot ended" .*program=bash`, `msg="no shell snapshot" .*have to be asked`} {
-		if !regexp.MustCompile(line).Match(log.Bytes()) {
-			t.Errorf("the log has no %s:\n%s", line, log.Bytes())
-		}
+		rig.Is(t, regexp.MustCompile(line).Match(log.Bytes()), true, "%s is in the log\n%s", line, log.Bytes())
 	}
 }
 
@@ -261,27 +225,15 @@ read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
 // included.
 func TestSnapshotPending(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/bin/bash"); err != nil {
-		t.Skip(err)
-	}
-	home := t.TempDir()
-	rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs\n"), 0o600))
+	home := bashHome(t, "echo run >> ~/runs\n")
 	c, _, _ := newHarness(t, Config{}).asking(t, "")
 	for _, answer := range []string{`"decline"`, `"accept"`} {
 		params := login(answer, home, "wc -l < ~/runs", object{"execApproval": object{"unmatched": "prompt"}})
 		c.call("s"+answer[1:2], "process/start", params)
 		h, _ := c.until(protocol.MethodExecApproval)
-		if _, err := os.Stat(home + "/runs"); err == nil {
-			t.Error("startup files have run before the answer")
-		}
+		rig.Is(t, rig.Err(os.Stat(home+"/runs")), fs.ErrNotExist, "a trace of startup files before the answer")
 		c.replies(h, answer)
-		for h.Method != protocol.MethodProcessClosed { // an accepted command asks about its programs
-			if h = c.hears(); h.Method == protocol.MethodExecApproval {
-				c.replies(h, answer)
-			}
-		}
+		c.toEnd(func(heard) string { return answer }) // an accepted command asks about its programs
 	}
-	if runs, err := os.ReadFile(home + "/runs"); err != nil || string(runs) != "run\n" {
-		t.Errorf("startup files have run: %q, %v", runs, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(home+"/runs"))), "run\n", "startup files have run")
 }

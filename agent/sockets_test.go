@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,54 +59,16 @@ func TestSocketPressure(t *testing.T) {
 		id := fmt.Sprint("echo ", i)
 		c.must("socket/open", object{"socketId": id, "address": echo}, nil)
 		c.must("socket/write", object{"socketId": id, "offset": 0, "chunk": []byte("hello")}, nil)
-		if got := c.awaitNote(protocol.MethodSocketData, id); string(got.data) != "hello" {
-			t.Errorf("%q has come", got.data)
-		}
+		rig.Is(t, string(c.awaitNote(protocol.MethodSocketData, id).data), "hello", "what has come")
 		c.must("process/start", sh(fmt.Sprint(i), "echo here"), nil)
 		c.awaitNote("process/closed", fmt.Sprint(i))
 	}
 	for i := range n {
 		id := fmt.Sprint(i)
-		if got := told(c.await("", func([]note) bool { return true }), id); got != window {
-			t.Errorf("socket %s: %d bytes were told, %d may be", id, got, window)
-		}
+		rig.Is(t, told(c.await("", func([]note) bool { return true }), id), window, "bytes of socket %s that were told", id)
 		c.must("socket/ack", object{"socketId": id, "received": 1000}, nil)
 		c.await("1000 more", func(notes []note) bool { return told(notes, id) == window+1000 })
 	}
-}
-
-// TestSocketReset: the end of a connection that is reset is an error, and told as one.
-func TestSocketReset(t *testing.T) {
-	t.Parallel()
-	address := "tcp://" + listenFor(t, func(conn net.Conn) {
-		_, err := conn.Read(make([]byte, 1))
-		rig.Check(t, err, conn.(*net.TCPConn).SetLinger(0), conn.Close())
-	})
-	c := newHarness(t, Config{}).raw(t)
-	c.call("o", "socket/open", object{"socketId": "s", "address": address})
-	c.call("w", "socket/write", object{"socketId": "s", "offset": 0, "chunk": []byte("x")})
-	var said strings.Builder
-	for range 3 { // two answers, and the end
-		said.WriteString(c.Next(t))
-	}
-	if !strings.Contains(said.String(), `"error":"Connection reset by peer (os error 104)"`) {
-		t.Errorf("it says %s", said.String())
-	}
-}
-
-// TestSocketDeaf: a client that reads nothing holds up nobody else.
-func TestSocketDeaf(t *testing.T) {
-	t.Parallel()
-	r := newHarness(t, Config{})
-	address := "tcp://" + listenFor(t, flood)
-	deaf := r.attach("")
-	deaf.must("socket/open", object{"socketId": "s", "address": address}, nil)
-	deaf.listen(false)
-	defer deaf.listen(true)
-	other := r.attach("")
-	other.must("socket/open", object{"socketId": "s", "address": address}, nil)
-	other.await("the window", func(notes []note) bool { return told(notes, "s") == protocol.MaxSocketWindow })
-	other.must("socket/close", object{"socketId": "s"}, nil)
 }
 
 // TestSocketLostWrite: a write that waits when its connection is lost is over when the client is
@@ -151,15 +112,12 @@ func TestSocketLostWrite(t *testing.T) {
 	b := r.attach(a.session)
 	var now, later protocol.SocketReceived
 	b.must("socket/resume", object{"socketId": "s", "received": 0}, &now)
-	if now.Received < sent {
-		t.Errorf("%d bytes were written, and %d before", now.Received, sent)
-	}
+	rig.Is(t, now.Received >= sent, true, "%d bytes were written, at least the %d before", now.Received, sent)
 	close(read)
 	b.must("socket/resume", object{"socketId": "s", "received": 0}, &later)
 	b.must("socket/write", object{"socketId": "s", "offset": now.Received, "chunk": []byte("end"), "eof": true}, nil)
-	if n := <-came; later != now || n != int64(now.Received)+3 {
-		t.Errorf("%d bytes have come; %d were written, then %d", n, now.Received, later.Received)
-	}
+	rig.Is(t, <-came, int64(now.Received)+3, "bytes that have come")
+	rig.Is(t, later, now, "resumed again, the socket has received")
 }
 
 // TestSocketSession: sockets end with their session, and not before.
@@ -197,10 +155,7 @@ func TestSocketOwnListener(t *testing.T) {
 	_, port, _ := net.SplitHostPort(own)
 	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0", "127.1.2.3", "[::ffff:127.0.0.1]"} {
 		err := c.call("socket/open", object{"socketId": "s", "address": "tcp://" + host + ":" + port, "sandbox": box}, nil)
-		e, ok := err.(*protocol.Error)
-		if !ok || e.Code != protocol.CodeInvalidRequest || e.Message != "Operation not permitted (os error 1)" {
-			t.Errorf("%s: %v", host, err)
-		}
+		rig.Is(t, fmt.Sprint(err), protocol.InvalidRequest("Operation not permitted (os error 1)").Error(), "%s", host)
 	}
 	c.must("socket/open", object{"socketId": "other", "address": "tcp://" + other, "sandbox": box}, nil)
 	c.must("socket/open", object{"socketId": "own", "address": "tcp://" + own}, nil)
@@ -212,8 +167,7 @@ func TestSocketOwnPath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"own", "other"} {
-		l, err := net.Listen("unix", filepath.Join(dir, name))
-		rig.Must(t, err)
+		l := rig.Value(net.Listen("unix", filepath.Join(dir, name)))
 		t.Cleanup(func() { l.Close() })
 	}
 	c := newHarness(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
@@ -223,9 +177,7 @@ func TestSocketOwnPath(t *testing.T) {
 		return c.call("socket/open", params, nil)
 	}
 	rig.Check(t, open("other", box))
-	if e, ok := open("own", box).(*protocol.Error); !ok || !strings.Contains(e.Message, "os error") {
-		t.Errorf("the agent's own: %v", e)
-	}
+	wantText(t, "the agent's own", open("own", box), "os error")
 	rig.Check(t, open("own", nil))
 }
 
@@ -237,17 +189,10 @@ func TestSocketCannotConfine(t *testing.T) {
 	r := newHarness(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("0.0.0.0:7000")}}})
 	c := r.attach("")
 	err := c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("root", "read"))}, nil)
-	if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeInvalidRequest || !strings.HasPrefix(e.Message, "sandbox: this agent cannot enforce") {
-		t.Errorf("an open listener: %v", err)
-	}
+	wantCode(t, "an open listener", err, protocol.CodeInvalidRequest)
+	wantText(t, "an open listener", err, "sandbox: this agent cannot enforce")
 	err = c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("current_working_directory", "read"))}, nil)
 	wantCode(t, "a sandbox that needs a folder", err, protocol.CodeInvalidParams)
-	plain := &harness{t: t, agent: New(Config{})}
-	t.Cleanup(plain.close)
-	err = plain.attach("").call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("restricted", special("root", "read"))}, nil)
-	if err == nil || !strings.Contains(err.Error(), "cannot confine") {
-		t.Errorf("a program that cannot confine: %v", err)
-	}
 }
 
 // TestSocketMany: a session has so many sockets, another one has room of its own.
@@ -263,12 +208,11 @@ func TestSocketMany(t *testing.T) {
 	for ; n < 300; n++ {
 		if err := open(c, n); err != nil {
 			wantCode(t, "one more", err, protocol.CodeInvalidRequest)
+			wantText(t, "one more", err, "at most 256")
 			break
 		}
 	}
-	if n != 256 {
-		t.Errorf("a session has %d sockets", n)
-	}
+	rig.Is(t, n, 256, "sockets of a session")
 	rig.Check(t, open(r.attach(""), 0))
 	c.must("socket/close", object{"socketId": "7"}, nil)
 	rig.Check(t, open(c, 7))
@@ -284,19 +228,13 @@ func TestSocketConfinedDials(t *testing.T) {
 	c := r.attach("")
 	box := managed("enabled", special("root", "read"))
 	open := func(c *client, id string) *rpc.Pending {
-		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
-		rig.Must(t, err)
-		return p
+		return rig.Value(c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box}))
 	}
 	dials := r.agent.sandboxes.dials
-	if !dials.TryAcquire(maxConfinedDials - 1) {
-		t.Fatal("somebody connects already")
-	}
+	rig.Is(t, dials.TryAcquire(maxConfinedDials-1), true, "nobody connects yet")
 	rig.Must(t, open(c, "last").Wait(t.Context(), nil))
 	// Its place is free again once the process has ended, which the answer waits for.
-	if !dials.TryAcquire(1) {
-		t.Fatal("more connect than there are sockets being opened")
-	}
+	rig.Is(t, dials.TryAcquire(1), true, "no more connect than there are sockets being opened")
 	var waiting []*rpc.Pending
 	for i := range 5 {
 		waiting = append(waiting, open(c, fmt.Sprint(i)))
@@ -307,14 +245,10 @@ func TestSocketConfinedDials(t *testing.T) {
 	c.awaitNote("process/closed", "p")
 	c.must("socket/close", object{"socketId": "0"}, nil)
 	wantCode(t, "one that was closed", waiting[0].Wait(t.Context(), nil), protocol.CodeInvalidRequest)
-	if dials.TryAcquire(1) {
-		t.Error("there are more places than there may be")
-	}
+	rig.Is(t, dials.TryAcquire(1), false, "there are more places than there may be")
 	dials.Release(maxConfinedDials)
 	for _, p := range append(waiting[1:], other) {
 		rig.Must(t, p.Wait(t.Context(), nil))
 	}
-	if !dials.TryAcquire(maxConfinedDials) {
-		t.Error("a place was not given back")
-	}
+	rig.Is(t, dials.TryAcquire(maxConfinedDials), true, "all places were given back")
 }

@@ -22,17 +22,14 @@ import (
 // parsed returns the files of package protocol without its tests.
 func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 	t.Helper()
-	names, err := filepath.Glob("../protocol/*.go")
-	rig.Must(t, err)
+	names := rig.Value(filepath.Glob("../protocol/*.go"))
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		rig.Must(t, err)
-		files = append(files, f)
+		files = append(files, rig.Value(parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)))
 	}
 	return fset, files
 }
@@ -52,9 +49,7 @@ func methods(t *testing.T) map[string]string {
 			if !ok {
 				t.Fatalf("%s is no literal", spec.Names[0].Name)
 			}
-			value, err := strconv.Unquote(literal.Value)
-			rig.Must(t, err)
-			found[spec.Names[0].Name] = value
+			found[spec.Names[0].Name] = rig.Value(strconv.Unquote(literal.Value))
 			return true
 		})
 	}
@@ -128,9 +123,7 @@ func TestTableConfines(t *testing.T) {
 		e = ask(method, wrongPaths, others)
 		name, _, _ := strings.Cut(e.Message, ":")
 		_, takesPath := paths[name]
-		if takesPath != (takesSandbox || slices.Contains(exempt, method)) {
-			t.Errorf("%s: takes a path: %v, a sandbox: %v", method, takesPath, takesSandbox)
-		}
+		rig.Is(t, takesPath, takesSandbox || slices.Contains(exempt, method), "%s takes a path, and a sandbox", method)
 		if !takesSandbox {
 			continue
 		}
@@ -144,19 +137,12 @@ func TestTableConfines(t *testing.T) {
 				t.Errorf("%s in a sandbox that grants nothing: %v", method, &e)
 			}
 		default:
-			if e.Code != protocol.CodeNotFound {
-				t.Errorf("%s in a sandbox that grants nothing: %v, want code %d", method, &e, protocol.CodeNotFound)
-			}
+			rig.Is(t, e.Code, protocol.CodeNotFound, "%s in a sandbox that grants nothing: %v", method, &e)
 		}
 	}
-	if want := 14; confined < want {
-		t.Errorf("%d methods take a sandbox, want at least %d", confined, want)
-	}
-	entries, err := os.ReadDir(dir)
-	rig.Must(t, err)
-	if len(entries) != 1 || entries[0].Name() != "source" {
-		t.Errorf("the folder holds %v, want the source alone", entries)
-	}
+	rig.Is(t, confined >= 14, true, "%d methods take a sandbox, at least 14", confined)
+	entries := rig.Value(os.ReadDir(dir))
+	rig.Is(t, len(entries) == 1 && entries[0].Name() == "source", true, "the folder holds %v, want the source alone", entries)
 }
 
 // TestDocsNameOurFlags holds the table of additions in docs/compatibility.md against the
@@ -175,18 +161,14 @@ func TestDocsNameOurFlags(t *testing.T) {
 			for _, field := range spec.Type.(*ast.StructType).Fields.List {
 				line := fset.Position(field.Pos()).Line
 				if len(ours) > 0 || last > 0 && line > last+1 {
-					tag, err := strconv.Unquote(field.Tag.Value)
-					rig.Must(t, err)
-					ours = append(ours, reflect.StructTag(tag).Get("json"))
+					ours = append(ours, reflect.StructTag(rig.Value(strconv.Unquote(field.Tag.Value))).Get("json"))
 				}
 				last = line
 			}
 			return false
 		})
 	}
-	page, err := os.ReadFile("../docs/compatibility.md")
-	rig.Must(t, err)
-	_, table, found := strings.Cut(string(page), "| flag | adds |\n|---|---|\n")
+	_, table, found := strings.Cut(string(rig.Value(os.ReadFile("../docs/compatibility.md"))), "| flag | adds |\n|---|---|\n")
 	if !found || len(ours) == 0 {
 		t.Fatalf("the page has a table of flags: %v; flags of ours: %v", found, ours)
 	}

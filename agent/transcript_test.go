@@ -50,9 +50,7 @@ func TestTranscripts(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			data, err := os.ReadFile(file)
-			rig.Must(t, err)
-			head, script, ok := strings.Cut(string(data), "-- script --\n")
+			head, script, ok := strings.Cut(string(rig.Value(os.ReadFile(file))), "-- script --\n")
 			prose, config, _ := strings.Cut(head, "-- config --\n")
 			if !ok || strings.TrimSpace(prose) == "" {
 				t.Fatal("want prose on top that says what is pinned, and a script")

@@ -28,9 +28,7 @@ func startAgent(t rig.T) string {
 func cpu(t rig.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatalf("%v", err)
-	}
+	rig.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -47,15 +45,13 @@ func BenchmarkCall(b *testing.B) {
 		b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 	}
 	b.Run("client", func(b *testing.B) {
-		c, err := client.DialURL(b.Context(), url)
-		rig.Must(b, err)
+		c := rig.Value(client.DialURL(b.Context(), url))
 		defer c.Close()
 		var r protocol.StatusResult
 		measure(b, func() error { return c.Call(b.Context(), protocol.MethodEnvironmentStatus, protocol.Empty{}, &r) })
 	})
 	b.Run("bare", func(b *testing.B) {
-		conn, err := transport.Dial(b.Context(), url, transport.DialConfig{})
-		rig.Must(b, err)
+		conn := rig.Value(transport.Dial(b.Context(), url, transport.DialConfig{}))
 		defer conn.Close()
 		ask := func(message string) error {
 			if err := conn.Write([]byte(message)); err != nil {
@@ -78,23 +74,18 @@ func BenchmarkStdout(b *testing.B) {
 	url := startAgent(b)
 	argv := []string{"head", "-c", fmt.Sprint(size), "/dev/zero"}
 	b.Run("client", func(b *testing.B) {
-		c, err := client.DialURL(b.Context(), url)
-		rig.Must(b, err)
+		c := rig.Value(client.DialURL(b.Context(), url))
 		defer c.Close()
 		b.SetBytes(size)
 		before := cpu(b)
 		for b.Loop() {
-			p, err := c.Spawn(b.Context(), client.Spec{Argv: argv})
-			rig.Must(b, err)
-			if code, err := p.CopyOutput(b.Context(), io.Discard, io.Discard); code != 0 || err != nil {
-				b.Fatal(code, err)
-			}
+			p := rig.Value(c.Spawn(b.Context(), client.Spec{Argv: argv}))
+			rig.Is(b, fmt.Sprint(p.CopyOutput(b.Context(), io.Discard, io.Discard)), "0 <nil>", "CopyOutput gives")
 		}
 		b.ReportMetric((cpu(b)-before).Seconds()/float64(b.N)*1e9/size, "cpu-s/GB")
 	})
 	b.Run("bare", func(b *testing.B) {
-		conn, err := transport.Dial(b.Context(), url, transport.DialConfig{})
-		rig.Must(b, err)
+		conn := rig.Value(transport.Dial(b.Context(), url, transport.DialConfig{}))
 		write := func(format string, args ...any) {
 			rig.Must(b, conn.Write(fmt.Appendf(nil, format, args...)))
 		}
@@ -106,8 +97,7 @@ func BenchmarkStdout(b *testing.B) {
 			n++
 			write(`{"id":%d,"method":"process/start","params":{"processId":"p%d","argv":["head","-c","%d","/dev/zero"],"cwd":"file:///","env":{"PATH":"/bin:/usr/bin"},"tty":false,"pipeStdin":false}}`, n+1, n, size)
 			for closed := false; !closed; {
-				message, err := conn.Read()
-				rig.Must(b, err)
+				message := rig.Value(conn.Read())
 				// Only the last message is so short and names this method.
 				closed = len(message) < 200 && string(message[:min(len(message), 26)]) == `{"method":"process/closed"`
 				buffer.Recycle(message)
@@ -132,9 +122,7 @@ func BenchmarkRecovery(b *testing.B) {
 	}})
 	rig.Must(b, err)
 	defer c.Close()
-	p, err := c.Spawn(b.Context(), client.Spec{Argv: []string{"sleep", "1000"}})
-	rig.Must(b, err)
-	p.Discard()
+	rig.Value(c.Spawn(b.Context(), client.Spec{Argv: []string{"sleep", "1000"}})).Discard()
 	for b.Loop() {
 		_, changed := c.State()
 		_ = conn.Close()

@@ -23,8 +23,7 @@ var goBlock = regexp.MustCompile("(?ms)^```go (run|build)\n(.*?)^```$")
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	root, err := filepath.Abs("..")
-	rig.Must(t, err)
+	root := rig.Value(filepath.Abs(".."))
 	replace := map[string]string{}
 	write := func(name, text string) {
 		copied := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
@@ -37,8 +36,7 @@ func TestPrograms(t *testing.T) {
 		t.Fatalf("%q, %v", pages, err)
 	}
 	for _, page := range append(pages, "../README.md") {
-		text, err := os.ReadFile(page)
-		rig.Must(t, err)
+		text := rig.Value(os.ReadFile(page))
 		blocks := goBlock.FindAllStringSubmatch(string(text), -1)
 		if len(blocks) != strings.Count(string(text), "\n```go") && page != "../docs/api.md" { // test/embed builds that one
 			t.Errorf("%s has %d programs that say go run or go build", page, len(blocks))
@@ -54,9 +52,7 @@ func TestPrograms(t *testing.T) {
 		}
 	}
 	write("main.go", "package main\n"+imports+"func main() {\nswitch os.Args[1] {\n"+cases+"}\n}\n")
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	rig.Must(t, err)
-	rig.Must(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "overlay.json"), rig.Value(json.Marshal(map[string]any{"Replace": replace})), 0o600))
 	program := filepath.Join(dir, "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./client/programs")
 	build.Dir = root

@@ -21,9 +21,7 @@ import (
 // withAgent runs an example with an agent that listens at a URL.
 func withAgent(token string, example func(url string) error) {
 	err := rig.Outside(context.Background(), func(t rig.T) {
-		if err := example(listen(t, token)); err != nil {
-			t.Fatalf("%v", err)
-		}
+		rig.Must(t, example(listen(t, token)))
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -199,6 +199,13 @@ func (f *fake) connect(t testing.TB) *client.Client {
 	return connect(t, client.Config{Dial: f.dial})
 }
 
+// process makes a client of the fake, and has it start the process p.
+func (f *fake) process(t testing.TB) (*client.Client, *client.Process) {
+	t.Helper()
+	c := f.connect(t)
+	return c, start(t, c, named("p"))
+}
+
 // current is the connection that the session has, nil if none.
 func (f *fake) current() *link {
 	f.mu.Lock()
@@ -237,9 +244,7 @@ func (f *fake) dialled(since time.Duration, want ...time.Duration) {
 			got = append(got, at-since)
 		}
 	}
-	if !slices.Equal(got, want) {
-		f.t.Errorf("dialled at %v, want %v", got, want)
-	}
+	rig.Same(f.t, "dialled at", want, got)
 }
 
 // happens makes something happen in a process, and tells the client if it is there.
@@ -331,11 +336,7 @@ func (l *link) write() {
 
 // notify sends a notification.
 func (l *link) notify(method string, params any) {
-	message, err := json.Marshal(map[string]any{"method": method, "params": params})
-	if err != nil {
-		panic(err)
-	}
-	l.send(message)
+	l.send(rig.Value(json.Marshal(map[string]any{"method": method, "params": params})))
 }
 
 // tell notifies of an event.
@@ -398,11 +399,7 @@ func (l *link) answer(id int64, result any) {
 	default:
 		answer["result"] = r
 	}
-	message, err := json.Marshal(answer)
-	if err != nil {
-		panic(err)
-	}
-	l.send(message)
+	l.send(rig.Value(json.Marshal(answer)))
 }
 
 // accepted answers a request that changes a process's input.

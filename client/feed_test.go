@@ -3,10 +3,10 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -15,8 +15,7 @@ import (
 // other while others are under way.
 func TestFeed(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		in := p.Feed(t.Context())
 		var want strings.Builder
 		for i := range 200 {
@@ -25,17 +24,11 @@ func TestFeed(t *testing.T) {
 			}
 			text := strings.Repeat(string(rune('a'+i%26)), 1+i*500)
 			want.WriteString(text)
-			if n, err := in.Write([]byte(text)); n != len(text) || err != nil {
-				t.Fatalf("write %d: %d, %v", i, n, err)
-			}
+			rig.Is(t, fmt.Sprint(in.Write([]byte(text))), fmt.Sprint(len(text), nil), "write %d", i)
 		}
 		rig.Must(t, in.Close())
-		if got := f.input("p"); got != want.String() {
-			t.Errorf("the process got %d bytes, want %d", len(got), want.Len())
-		}
-		if c.Generation() < 5 {
-			t.Errorf("there were %d connections", c.Generation())
-		}
+		rig.Is(t, f.input("p") == want.String(), true, "the process got what was written")
+		rig.Is(t, c.Generation() >= 5, true, "%d connections were enough", c.Generation())
 	})
 }
 
@@ -43,8 +36,7 @@ func TestFeed(t *testing.T) {
 // end of the context ends it.
 func TestFeedFails(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		rig.Must(t, p.CloseStdin(t.Context()))
 		in := p.Feed(t.Context())
 		var err error
@@ -53,12 +45,8 @@ func TestFeedFails(t *testing.T) {
 				break
 			}
 		}
-		if refused, ok := errors.AsType[*client.WriteError](err); !ok || refused.Status != protocol.WriteStdinClosed {
-			t.Errorf("got %v", err)
-		}
-		if closed := in.Close(); closed != err {
-			t.Errorf("the end says %v", closed)
-		}
+		rig.Is(t, isClosed(err), true, "got %v", err)
+		rig.Is(t, in.Close(), err, "the end says")
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("enough")

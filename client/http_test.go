@@ -43,20 +43,15 @@ func TestHTTP(t *testing.T) {
 				seen = h.Value
 			}
 		}
-		if seen != "sent" {
-			t.Errorf("the headers are %v", r.Headers)
-		}
+		rig.Is(t, seen, "sent", "the header, of %v", r.Headers)
 
 		r, err = c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: server.URL + "/large"})
 		rig.Must(t, err)
-		if body, err = io.ReadAll(r.Body); err != nil || !bytes.Equal(body, large) {
-			t.Errorf("got %d bytes, %v, want %d", len(body), err, len(large))
-		}
+		body, err = io.ReadAll(r.Body)
+		rig.Is(t, err == nil && bytes.Equal(body, large), true, "got %d bytes, %v, want %d", len(body), err, len(large))
 		rig.Must(t, r.Body.Close())
 
-		if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"}); err == nil {
-			t.Error("ftp works")
-		}
+		rig.Is(t, rig.Err(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"})) != nil, true, "ftp fails")
 	})
 }
 
@@ -71,19 +66,13 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		r, err := c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL})
-		rig.Must(t, err)
+		r := rig.Value(c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL}))
 		first := make([]byte, 5)
-		if _, err := io.ReadFull(r.Body, first); string(first) != "first" || err != nil {
-			t.Errorf("read %q, %v", first, err)
-		}
+		rig.Check(t, rig.Err(io.ReadFull(r.Body, first)))
+		rig.Is(t, string(first), "first", "read")
 		cancel(cause)
-		if _, err := r.Body.Read(first); err != cause {
-			t.Errorf("then %v", err)
-		}
+		rig.Is(t, rig.Err(r.Body.Read(first)), cause, "then")
 		rig.Must(t, r.Body.Close())
-		if _, err := r.Body.Read(first); err == nil {
-			t.Error("a closed body can be read")
-		}
+		rig.Is(t, rig.Err(r.Body.Read(first)) != nil, true, "a closed body is not read")
 	})
 }

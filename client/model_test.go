@@ -56,8 +56,7 @@ func TestModel(t *testing.T) {
 
 func checkModel(t *rapid.T) {
 	f := newFake(t)
-	c, err := client.Connect(t.Context(), client.Config{Dial: f.dial})
-	rig.Must(t, err)
+	c := rig.Value(client.Connect(t.Context(), client.Config{Dial: f.dial}))
 	defer c.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
@@ -106,9 +105,7 @@ func checkModel(t *rapid.T) {
 			}
 			m := &modelled{ended: make(chan struct{}), turn: make(chan struct{}, 1)}
 			m.turn <- struct{}{}
-			if m.process, err = c.Start(ctx, named(fmt.Sprint("p", len(all)))); err != nil {
-				t.Fatal(err)
-			}
+			m.process = rig.Value(c.Start(ctx, named(fmt.Sprint("p", len(all)))))
 			all = append(all, m)
 			go m.consume(ctx)
 		},
@@ -194,14 +191,10 @@ func checkModel(t *rapid.T) {
 		printed, got := m.printed.String(), m.got.String()
 		_, disconnected := errors.AsType[*client.DisconnectedError](m.err)
 		_, recover := errors.AsType[*client.RecoverError](m.err)
-		if well && !m.mayGap && m.unwritten != nil {
-			t.Errorf("writing to %s: %v", id, m.unwritten)
-		}
+		rig.Is(t, well && !m.mayGap && m.unwritten != nil, false, "writing to %s: %v", id, m.unwritten)
 		switch {
 		case m.err == nil:
-			if got != printed || m.code != 7 {
-				t.Errorf("%s printed %q, got %q, exit code %d", id, printed, got, m.code)
-			}
+			rig.Is(t, got == printed && m.code == 7, true, "%s printed %q, got %q, exit code %d", id, printed, got, m.code)
 			if input := f.input(id); input != m.written.String() && (m.unwritten == nil || !strings.HasPrefix(m.written.String(), input)) {
 				t.Errorf("%s was written %q, and read %q", id, m.written.String(), input)
 			}
@@ -210,8 +203,6 @@ func checkModel(t *rapid.T) {
 		case recover && !m.mayGap, disconnected && well, !recover && !disconnected:
 			t.Errorf("%s ends with %v; gap %v", id, m.err, m.mayGap)
 		}
-		if well && m.hasGap && m.err == nil {
-			t.Errorf("%s is complete, with a gap", id)
-		}
+		rig.Is(t, well && m.hasGap && m.err == nil, false, "%s is complete, with a gap", id)
 	}
 }

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -55,28 +54,21 @@ func TestNetwork(t *testing.T) {
 			`{"id":1,"result":{"decision":{"type":"ask","reason":"p to b.org"}}}`,
 			"{\"error\":{\"code\":-32602,\"message\":\"missing field `request`\"},\"id\":2}",
 		} {
-			if !slices.Contains(f.answers, want) {
-				t.Errorf("no answer %s in %q", want, f.answers[max(0, len(f.answers)-3):])
-			}
+			rig.Is(t, slices.Contains(f.answers, want), true, "no answer %s in %q", want, f.answers[max(0, len(f.answers)-3):])
 		}
 	})
 }
 
 func TestNetworkWithoutFunctions(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
+		f.connect(t)
 		f.current().send([]byte(`{"id":1,"method":"network/policyRequest","params":{"processId":"p","request":{"protocol":"http","host":"h","port":1}}}`))
 		f.current().notify(protocol.MethodNetworkPolicyDecision, protocol.PolicyDecision{})
 		synctest.Wait()
 		f.mu.Lock()
-		if want := []string{`{"id":1,"result":{"decision":{"type":"deny","reason":"this client decides nothing"}}}`}; !slices.Equal(f.answers, want) {
-			t.Errorf("%q, want %q", f.answers, want)
-		}
+		want := []string{`{"id":1,"result":{"decision":{"type":"deny","reason":"this client decides nothing"}}}`}
+		rig.Same(t, "answers", want, f.answers)
 		f.mu.Unlock()
-		_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"x"}, NetworkProxy: &protocol.NetworkProxy{}})
-		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
-			t.Errorf("a server without proxies: %v", err)
-		}
 	})
 }
 
@@ -105,11 +97,8 @@ func TestApprovals(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		want := []string{`{"id":2,"result":{"decision":{"acceptWithRule":{"prefix":["ls"]}}}}`, `{"id":1,"result":{"decision":"decline"}}`}
-		if !slices.Equal(f.answers, want) {
-			t.Errorf("%q, want %q", f.answers, want)
-		}
-		if first := string(f.requests[0].Params); !strings.Contains(first, `"subcommandApprovals":true`) {
-			t.Errorf("the handshake was %s", first)
-		}
+		rig.Same(t, "answers", want, f.answers)
+		handshake := string(f.requests[0].Params)
+		rig.Is(t, strings.Contains(handshake, `"subcommandApprovals":true`), true, "it is in the handshake %s", handshake)
 	})
 }

@@ -191,7 +191,7 @@ func TestMergeRefuses(t *testing.T) {
 		}
 		return all
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		pending []Event
 		result  protocol.ReadResult
@@ -209,28 +209,20 @@ func TestMergeRefuses(t *testing.T) {
 		{"closed at an output", nil, protocol.ReadResult{NextSeq: 2, Chunks: chunks(1), Closed: true}, "contradicts itself about the end"},
 		{"closed, and not", []Event{{Kind: Closed, Seq: 2}}, protocol.ReadResult{NextSeq: 4, Chunks: chunks(1, 3)}, "contradicts itself about the end"},
 		{"an output that was the exit", []Event{{Kind: Exited, Seq: 2}}, protocol.ReadResult{NextSeq: 3, Chunks: chunks(1, 2)}, "event 2 of the process is output"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var o order
-			for _, e := range tt.pending {
-				o.hold(e)
-			}
-			_, err := o.merge(&tt.result)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
-			if o.last != 0 || len(o.pending) != len(tt.pending) {
-				t.Errorf("the order has changed: %+v", o)
-			}
-		})
+	} {
+		var o order
+		for _, e := range tt.pending {
+			o.hold(e)
+		}
+		_, err := o.merge(&tt.result)
+		rig.Is(t, err != nil && strings.Contains(err.Error(), tt.want), true, "%s: %v, want %q", tt.name, err, tt.want)
+		rig.Is(t, o.last != 0 || len(o.pending) != len(tt.pending), false, "%s: the order has changed: %+v", tt.name, o)
 	}
 }
 
 func TestHoldBounds(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		events int // that wait for event 1
 		size   int
@@ -240,23 +232,15 @@ func TestHoldBounds(t *testing.T) {
 		{"many", maxPending, 1, true},
 		{"large", 16, maxPendingBytes / 16, true},
 		{"one too large", 0, maxPendingBytes + 1, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var o order
-			for i := range tt.events {
-				o.hold(Event{Seq: uint64(i + 2), Data: make([]byte, tt.size)})
-			}
-			if o.dropped != 0 {
-				t.Fatalf("event %d found no room", o.dropped)
-			}
-			more := Event{Seq: uint64(tt.events + 2), Data: make([]byte, tt.size)}
-			o.hold(more)
-			if (o.dropped == more.Seq) != tt.full {
-				t.Errorf("dropped is %d after event %d", o.dropped, more.Seq)
-			}
-		})
+	} {
+		var o order
+		for i := range tt.events {
+			o.hold(Event{Seq: uint64(i + 2), Data: make([]byte, tt.size)})
+		}
+		rig.Is(t, o.dropped, 0, "%s: an event that found no room", tt.name)
+		more := Event{Seq: uint64(tt.events + 2), Data: make([]byte, tt.size)}
+		o.hold(more)
+		rig.Is(t, o.dropped == more.Seq, tt.full, "%s: event %d found no room", tt.name, more.Seq)
 	}
 }
 
@@ -272,9 +256,8 @@ func BenchmarkMerge(b *testing.B) {
 			for b.Loop() {
 				var o order
 				events, err := o.merge(r)
-				if err != nil || len(events) != n {
-					b.Fatal(len(events), err)
-				}
+				rig.Must(b, err)
+				rig.Is(b, len(events), n, "events")
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/event")
 		})

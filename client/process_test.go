@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -27,45 +28,26 @@ func TestCopyOutput(t *testing.T) {
 		rig.Is(t, p.Started().SandboxType, protocol.SandboxNone, "SandboxType")
 		var stdout, stderr bytes.Buffer
 		code, err := p.CopyOutput(t.Context(), &stdout, &stderr)
-		if code != 3 || err != nil || stdout.String() != "out\n" || stderr.String() != "err\n" {
-			t.Errorf("got %d, %v, %q and %q", code, err, &stdout, &stderr)
-		}
-		if code, err := p.Wait(t.Context()); code != 3 || err != nil {
-			t.Errorf("Wait gives %d, %v", code, err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprintf("%d %s%s", code, &stdout, &stderr), "3 out\nerr\n", "code and output")
+		rig.Is(t, fmt.Sprint(p.Wait(t.Context())), "3 <nil>", "Wait gives")
 		for e, err := range p.Events(t.Context()) {
 			t.Errorf("after Closed there is %v, %v", e, err)
 		}
 	})
 }
 
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	eachTransport(t, func(t *testing.T, c *client.Client) {
-		p := start(t, c, shell("for i in 1 2 3 4 5; do echo $i; echo $i >&2; done"))
-		var kinds []client.EventKind
-		var seq uint64
-		for e, err := range p.Events(t.Context()) {
-			rig.Must(t, err)
-			if seq++; e.Seq != seq {
-				t.Errorf("event %d comes where %d should", e.Seq, seq)
-			}
-			if e.Kind != client.Output {
-				kinds = append(kinds, e.Kind)
-			}
-		}
-		rig.Same(t, "after the output", []client.EventKind{client.Exited, client.Closed}, kinds)
-	})
-}
-
-// TestEventsGoOn: a consumer that stops and comes back has missed nothing.
+// TestEventsGoOn: events have numbers without a gap, and the last two tell the end. A consumer that
+// stops and comes back has missed nothing.
 func TestEventsGoOn(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
-		params := shell("echo 1; read x; echo 2")
+		params := shell("echo 1; read x; for i in 2 3; do echo $i; echo $i >&2; done")
 		params.PipeStdin = true
 		p := start(t, c, params)
 		var got strings.Builder
+		var kinds []client.EventKind
+		seq := uint64(1)
 		for e, err := range p.Events(t.Context()) {
 			rig.Must(t, err)
 			got.Write(e.Data)
@@ -79,9 +61,17 @@ func TestEventsGoOn(t *testing.T) {
 		rig.Must(t, p.Write(t.Context(), []byte("\n")))
 		for e, err := range p.Events(t.Context()) {
 			rig.Must(t, err)
-			got.Write(e.Data)
+			seq++
+			rig.Is(t, e.Seq, seq, "the number of an event")
+			switch {
+			case e.Kind != client.Output:
+				kinds = append(kinds, e.Kind)
+			case e.Stream == protocol.StreamStdout:
+				got.Write(e.Data)
+			}
 		}
-		rig.Is(t, got.String(), "1\n2\n", "")
+		rig.Is(t, got.String(), "1\n2\n3\n", "the output")
+		rig.Same(t, "after the output", []client.EventKind{client.Exited, client.Closed}, kinds)
 	})
 }
 
@@ -98,11 +88,7 @@ func TestStdin(t *testing.T) {
 			_, err := stdin.Write(want)
 			written <- errors.Join(err, stdin.Close())
 		}()
-		var got bytes.Buffer
-		code, err := p.CopyOutput(t.Context(), &got, io.Discard)
-		if code != 0 || err != nil || !bytes.Equal(got.Bytes(), want) {
-			t.Errorf("got %d, %v and %d bytes, want %d", code, err, got.Len(), len(want))
-		}
+		ends(t, p, string(want), 0)
 		rig.Must(t, <-written)
 	})
 }
@@ -114,9 +100,7 @@ func TestWriteWithoutStdin(t *testing.T) {
 		for name, err := range map[string]error{
 			"Write": p.Write(t.Context(), []byte("x")), "CloseStdin": p.CloseStdin(t.Context()),
 		} {
-			if refused, ok := errors.AsType[*client.WriteError](err); !ok || refused.Status != protocol.WriteStdinClosed {
-				t.Errorf("%s gives %v", name, err)
-			}
+			rig.Is(t, isClosed(err), true, "%s gives %v", name, err)
 		}
 	})
 }
@@ -137,12 +121,8 @@ func TestEndings(t *testing.T) {
 			// Not a shell: the children of one can lose a signal before they become
 			// what they shall be.
 			p := start(t, c, protocol.StartParams{Argv: []string{"sleep", "100"}, Cwd: protocol.NewPathURI("/")})
-			if err := tt.end(t.Context(), p); err != nil {
-				t.Errorf("%s: %v", tt.name, err)
-			}
-			if code, err := p.Wait(t.Context()); code != tt.want || err != nil {
-				t.Errorf("%s: Wait gives %d, %v, want %d", tt.name, code, err, tt.want)
-			}
+			rig.Check(t, tt.end(t.Context(), p))
+			rig.Is(t, fmt.Sprint(p.Wait(t.Context())), fmt.Sprint(tt.want, nil), "%s: Wait gives", tt.name)
 		}
 	})
 }
@@ -173,19 +153,14 @@ func TestPressure(t *testing.T) {
 		const size = 32 << 20
 		p := start(t, c, shell("head -c %d /dev/zero", size))
 		var got countWriter
-		if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil || got != size {
-			t.Errorf("got %d, %v and %d bytes, want %d", code, err, got, size)
-		}
+		rig.Is(t, fmt.Sprint(p.CopyOutput(t.Context(), &got, io.Discard)), "0 <nil>", "CopyOutput gives")
+		rig.Is(t, got, size, "bytes")
 		p = start(t, c, shell("head -c %d /dev/zero; exit 5", size))
 		p.Discard()
-		if code, err := p.Wait(t.Context()); code != 5 || err != nil {
-			t.Errorf("with Discard Wait gives %d, %v", code, err)
-		}
+		rig.Is(t, fmt.Sprint(p.Wait(t.Context())), "5 <nil>", "with Discard Wait gives")
 		p = start(t, c, shell("head -c %d /dev/zero", size))
 		p.Close()
-		if _, err := p.Wait(t.Context()); err == nil {
-			t.Error("Wait after Close gives no error")
-		}
+		rig.Is(t, rig.Err(p.Wait(t.Context())) != nil, true, "Wait fails after Close")
 		rig.Check(t, rig.Err(c.Status(t.Context())))
 	})
 }
@@ -203,19 +178,13 @@ func TestStartErrors(t *testing.T) {
 		params := shell("sleep 100")
 		params.ProcessID = "one"
 		p := start(t, c, params)
-		if _, err := c.Start(t.Context(), params); err == nil {
-			t.Error("an id can be used twice")
-		}
+		rig.Is(t, rig.Err(c.Start(t.Context(), params)) != nil, true, "an id cannot be used twice")
 		p.Close() // the id is free here, but not at the server
-		if _, err := c.Start(t.Context(), params); err == nil || !strings.Contains(err.Error(), "already exists") {
-			t.Errorf("an id that the server knows gives %v", err)
-		}
+		wantText(t, "an id that the server knows", rig.Err(c.Start(t.Context(), params)), "already exists")
 		params = shell("true")
 		params.Argv[0] = "/missing"
 		params.ProcessID = "two"
-		if _, err := c.Start(t.Context(), params); err == nil {
-			t.Error("a missing program can be started")
-		}
+		rig.Is(t, rig.Err(c.Start(t.Context(), params)) != nil, true, "a missing program is not started")
 		params.Argv[0] = "/bin/sh"
 		start(t, c, params) // the failed start has freed its id
 	})
@@ -228,9 +197,7 @@ func TestRead(t *testing.T) {
 		rig.Must(t, rig.Err(p.Wait(t.Context())))
 		r, err := p.Read(t.Context(), protocol.ReadParams{})
 		rig.Must(t, err)
-		if len(r.Chunks) != 1 || string(r.Chunks[0].Chunk) != "out\n" || !r.Closed {
-			t.Errorf("got %+v", r)
-		}
+		rig.Is(t, len(r.Chunks) == 1 && string(r.Chunks[0].Chunk) == "out\n" && r.Closed, true, "got %+v", r)
 	})
 }
 
@@ -240,19 +207,5 @@ func BenchmarkTrue(b *testing.B) {
 	for b.Loop() {
 		p := start(b, c, protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
 		rig.Must(b, rig.Err(p.Wait(b.Context())))
-	}
-}
-
-func BenchmarkOutput(b *testing.B) {
-	c := connect(b, client.Config{Dial: overPipe(b, newAgent(b))})
-	const size = 16 << 20
-	b.SetBytes(size)
-	b.ReportAllocs()
-	for b.Loop() {
-		var got countWriter
-		p := start(b, c, shell("head -c %d /dev/zero", size))
-		if _, err := p.CopyOutput(b.Context(), &got, io.Discard); err != nil || got != size {
-			b.Fatal(got, err)
-		}
 	}
 }

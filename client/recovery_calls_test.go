@@ -2,10 +2,9 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -89,9 +88,8 @@ func TestStaleLoss(t *testing.T) {
 			t.Error("the state has changed")
 		default:
 		}
-		if c.Generation() != 2 || len(f.links) != 5 {
-			t.Errorf("the generation is %d after %d connections", c.Generation(), len(f.links))
-		}
+		rig.Is(t, c.Generation(), 2, "the generation")
+		rig.Is(t, len(f.links), 5, "connections")
 	})
 }
 
@@ -99,8 +97,7 @@ func TestStaleLoss(t *testing.T) {
 // present is not installed, and the next one is tried.
 func TestCandidateLost(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		time.Sleep(time.Second)
 		f.lose(protocol.MethodProcessRead)
 		f.cut()
@@ -111,17 +108,14 @@ func TestCandidateLost(t *testing.T) {
 		rig.Is(t, c.Generation(), 2, "the generation")
 		f.exit("p", 3)
 		p.Discard()
-		if code, err := p.Wait(t.Context()); code != 3 || err != nil {
-			t.Errorf("Wait gives %d, %v", code, err)
-		}
+		rig.Is(t, fmt.Sprint(p.Wait(t.Context())), "3 <nil>", "Wait gives")
 	})
 }
 
 // TestCallsWait: while the client recovers calls wait, but not those that do not want to.
 func TestCallsWait(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		c, p := f.process(t)
 		f.meetsLater(refuse)
 		f.cut()
 		wants(t, c, client.Recovering)
@@ -131,45 +125,38 @@ func TestCallsWait(t *testing.T) {
 		given, givenUp := background(t, func() error { return c.Call(ctx, "a", protocol.Empty{}, nil) })
 		call, called := background(t, func() error { return c.Call(t.Context(), "a", protocol.Empty{}, nil) })
 		write, written := background(t, func() error { return p.Write(t.Context(), []byte("x")) })
-		began, begun := background(t, func() error { return second(c.Start(t.Context(), named("q"))) })
-		opened, open := background(t, func() error { return second(c.FS(nil).Open(t.Context(), "/f", protocol.OpenRead)) })
-		fetched, fetch := background(t, func() error { return second(c.HTTP(t.Context(), protocol.HTTPRequestParams{})) })
+		began, begun := background(t, func() error { return rig.Err(c.Start(t.Context(), named("q"))) })
+		opened, open := background(t, func() error { return rig.Err(c.FS(nil).Open(t.Context(), "/f", protocol.OpenRead)) })
+		fetched, fetch := background(t, func() error { return rig.Err(c.HTTP(t.Context(), protocol.HTTPRequestParams{})) })
 		time.Sleep(10 * time.Second)
 		overs := []func() bool{givenUp, called, written, begun, open, fetch}
 		for i, over := range overs {
-			if over() {
-				t.Errorf("call %d has not waited", i)
-			}
+			rig.Is(t, over(), false, "call %d is over", i)
 		}
-		if cancel(cause); !givenUp() || given() != cause {
-			t.Errorf("a call whose context has ended gives %v", given())
-		}
+		cancel(cause)
+		rig.Is(t, given(), cause, "a call whose context has ended")
 
 		fast := client.FailFast(t.Context())
 		for name, err := range map[string]error{
 			"Call":   c.Call(fast, "a", protocol.Empty{}, nil),
-			"Status": second(c.Status(t.Context())),
+			"Status": rig.Err(c.Status(t.Context())),
 			"Write":  p.Write(fast, []byte("y")),
-			"Start":  second(c.Start(fast, named("r"))),
-			"Open":   second(c.FS(nil).Open(fast, "/f", protocol.OpenRead)),
-			"HTTP":   second(c.HTTP(fast, protocol.HTTPRequestParams{})),
-			"Attach": second(c.Attach(fast, "other")),
+			"Start":  rig.Err(c.Start(fast, named("r"))),
+			"Open":   rig.Err(c.FS(nil).Open(fast, "/f", protocol.OpenRead)),
+			"HTTP":   rig.Err(c.HTTP(fast, protocol.HTTPRequestParams{})),
+			"Attach": rig.Err(c.Attach(fast, "other")),
 		} {
 			if !errors.Is(err, client.ErrRecovering) || !strings.HasSuffix(err.Error(), "exec-server environment is recovering") {
 				t.Errorf("%s fails with %v", name, err)
 			}
 		}
-		if _, err := c.Status(fast); err != client.ErrRecovering {
-			t.Errorf("Status gives %v", err)
-		}
+		rig.Is(t, rig.Err(c.Status(fast)), client.ErrRecovering, "Status")
 
 		f.meetsLater(nil)
 		time.Sleep(100 * ms)
 		wants(t, c, client.Connected)
 		for i, result := range []func() error{call, write, began, opened, fetched} {
-			if !overs[i+1]() || result() != nil {
-				t.Errorf("then call %d gives %v", i, result())
-			}
+			rig.Is(t, overs[i+1]() && result() == nil, true, "then call %d gives %v", i, result())
 		}
 		rig.Is(t, f.count("a"), 1, "requests were sent")
 		rig.Check(t, rig.Err(c.Status(fast)))
@@ -184,18 +171,12 @@ func TestSingle(t *testing.T) {
 		p := start(t, c, named("p"))
 		f.cut()
 		wants(t, c, client.Failed)
-		if want := "exec-server transport disconnected"; c.Err().Error() != want {
-			t.Errorf("failed with %v, want %s", c.Err(), want)
-		}
-		if _, err := p.Wait(t.Context()); err != c.Err() {
-			t.Errorf("Wait gives %v", err)
-		}
+		rig.Is(t, c.Err().Error(), "exec-server transport disconnected", "failed with")
+		rig.Is(t, rig.Err(p.Wait(t.Context())), c.Err(), "Wait")
 		time.Sleep(time.Minute)
 		f.dialled(0, 0)
 		_, _ = c.Close(), c.Close()
-		if released != 1 {
-			t.Errorf("released %d times", released)
-		}
+		rig.Is(t, released, 1, "times released")
 	})
 }
 
@@ -215,10 +196,8 @@ func TestStartLost(t *testing.T) {
 		taken := func(when string) {
 			t.Helper()
 			synctest.Wait()
-			_, err := c.Start(t.Context(), named("p"))
-			if err == nil || !strings.Contains(err.Error(), "session already registered for process p") {
-				t.Errorf("%s another start gives %v", when, err)
-			}
+			err := rig.Err(c.Start(t.Context(), named("p")))
+			wantText(t, when+" another start", err, "session already registered for process p")
 		}
 		// The terminate is lost too, and then it is not answered for a while.
 		terminates := 0
@@ -232,9 +211,8 @@ func TestStartLost(t *testing.T) {
 		})
 		time.Sleep(300 * ms)
 		wants(t, c, client.Connected)
-		if terminates != 2 || waiting.id != "p" {
-			t.Errorf("%d requests to terminate, the last one of %q", terminates, waiting.id)
-		}
+		rig.Is(t, terminates, 2, "requests to terminate")
+		rig.Is(t, waiting.id, "p", "the last one is of")
 		taken("before the answer")
 		f.print("p", "late")
 		f.exit("p", 1)
@@ -245,10 +223,7 @@ func TestStartLost(t *testing.T) {
 		p := start(t, c, named("p"))
 		f.print("p", "new")
 		f.exit("p", 0)
-		var got strings.Builder
-		if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil || got.String() != "new" {
-			t.Errorf("the new process gives %q, %d, %v", got.String(), code, err)
-		}
+		ends(t, p, "new", 0)
 		rig.Is(t, f.count(protocol.MethodProcessStart), 2, "starts were sent")
 	})
 }
@@ -260,68 +235,44 @@ func TestStartLostForGood(t *testing.T) {
 		c := f.connect(t)
 		f.lose(protocol.MethodProcessStart)
 		f.meetsLater(refuse)
-		if _, err := c.Start(t.Context(), named("p")); !isSent(err) {
-			t.Fatalf("Start gives %v", err)
-		}
+		rig.Is(t, isSent(rig.Err(c.Start(t.Context(), named("p")))), true, "the start was sent, and its connection lost")
 		time.Sleep(time.Minute)
 		wants(t, c, client.Failed)
-		if _, err := c.Start(t.Context(), named("p")); err != c.Err() {
-			t.Errorf("then Start gives %v", err)
-		}
+		rig.Is(t, rig.Err(c.Start(t.Context(), named("p"))), c.Err(), "then Start")
 	})
 }
 
 // TestLostRequests: a request whose answer is lost is made again only where that does no
 // harm.
 func TestLostRequests(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		method string
-		call   func(ctx context.Context, c *client.Client, p *client.Process) error
-		again  bool
-	}{
-		{protocol.MethodProcessWrite, func(ctx context.Context, _ *client.Client, p *client.Process) error {
-			return p.Write(ctx, []byte("abc"))
-		}, true},
-		{protocol.MethodProcessRead, func(ctx context.Context, _ *client.Client, p *client.Process) error {
-			return second(p.Read(ctx, protocol.ReadParams{}))
-		}, true},
-		{protocol.MethodProcessCloseStdin, func(ctx context.Context, _ *client.Client, p *client.Process) error {
-			return p.CloseStdin(ctx)
-		}, true},
-		{protocol.MethodProcessResize, func(ctx context.Context, _ *client.Client, p *client.Process) error {
-			return p.Resize(ctx, 7, 9)
-		}, true},
-		{protocol.MethodProcessList, func(ctx context.Context, c *client.Client, _ *client.Process) error {
-			return second(c.Processes(ctx))
-		}, true},
-		{protocol.MethodProcessSignal, func(ctx context.Context, _ *client.Client, p *client.Process) error {
-			return p.Signal(ctx, protocol.SignalUser1)
-		}, false},
-		{protocol.MethodProcessTerminate, func(ctx context.Context, _ *client.Client, p *client.Process) error {
-			return p.Terminate(ctx)
-		}, false},
-		{protocol.MethodFSWriteFile, func(ctx context.Context, c *client.Client, _ *client.Process) error {
-			return c.FS(nil).WriteFile(ctx, "/f", []byte("x"))
-		}, false},
-		{protocol.MethodFSOpen, func(ctx context.Context, c *client.Client, _ *client.Process) error {
-			return second(c.FS(nil).Open(ctx, "/f", protocol.OpenReplace))
-		}, false},
-		{protocol.MethodHTTPRequest, func(ctx context.Context, c *client.Client, _ *client.Process) error {
-			return second(c.HTTP(ctx, protocol.HTTPRequestParams{Method: "POST", URL: "http://h/"}))
-		}, false},
-		{"any/thing", func(ctx context.Context, c *client.Client, _ *client.Process) error {
-			return c.Call(ctx, "any/thing", protocol.Empty{}, nil)
-		}, false},
-		{protocol.MethodEnvironmentStatus, func(ctx context.Context, c *client.Client, _ *client.Process) error {
-			return second(c.Status(ctx))
-		}, false},
+	type on struct {
+		*client.Client
+		t *testing.T
+		p *client.Process
 	}
-	for _, tt := range tests {
+	for _, tt := range []struct {
+		method string
+		again  bool
+		call   func(on) error
+	}{
+		{protocol.MethodProcessWrite, true, func(c on) error { return c.p.Write(c.t.Context(), []byte("abc")) }},
+		{protocol.MethodProcessRead, true, func(c on) error { return rig.Err(c.p.Read(c.t.Context(), protocol.ReadParams{})) }},
+		{protocol.MethodProcessCloseStdin, true, func(c on) error { return c.p.CloseStdin(c.t.Context()) }},
+		{protocol.MethodProcessResize, true, func(c on) error { return c.p.Resize(c.t.Context(), 7, 9) }},
+		{protocol.MethodProcessList, true, func(c on) error { return rig.Err(c.Processes(c.t.Context())) }},
+		{protocol.MethodProcessSignal, false, func(c on) error { return c.p.Signal(c.t.Context(), protocol.SignalUser1) }},
+		{protocol.MethodProcessTerminate, false, func(c on) error { return c.p.Terminate(c.t.Context()) }},
+		{protocol.MethodFSWriteFile, false, func(c on) error { return c.FS(nil).WriteFile(c.t.Context(), "/f", []byte("x")) }},
+		{protocol.MethodFSOpen, false, func(c on) error { return rig.Err(c.FS(nil).Open(c.t.Context(), "/f", protocol.OpenReplace)) }},
+		{protocol.MethodHTTPRequest, false, func(c on) error {
+			return rig.Err(c.HTTP(c.t.Context(), protocol.HTTPRequestParams{Method: "POST", URL: "http://h/"}))
+		}},
+		{"any/thing", false, func(c on) error { return c.Call(c.t.Context(), "any/thing", protocol.Empty{}, nil) }},
+		{protocol.MethodEnvironmentStatus, false, func(c on) error { return rig.Err(c.Status(c.t.Context())) }},
+	} {
 		t.Run(tt.method, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				f.meets(refuse, refuse)
 				p.Discard()
 				lost := false
@@ -334,7 +285,7 @@ func TestLostRequests(t *testing.T) {
 					l.close()
 					return silence{}
 				})
-				err := tt.call(t.Context(), c, p)
+				err := tt.call(on{c, t, p})
 				if tt.again && err != nil || !tt.again && !isSent(err) {
 					t.Errorf("the call gives %v", err)
 				}
@@ -353,42 +304,13 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// TestWriteLost: a write that is made again has the id that it had, so the server takes it
-// once; later ones have others.
-func TestWriteLost(t *testing.T) {
-	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
-		f.lose(protocol.MethodProcessWrite)
-		for _, text := range []string{"one,", "two,", "three"} {
-			rig.Must(t, p.Write(t.Context(), []byte(text)))
-		}
-		rig.Is(t, f.input("p"), "one,two,three", "the process")
-		var ids []string
-		for _, r := range f.requests {
-			if r.Method == protocol.MethodProcessWrite {
-				var params struct{ WriteID string }
-				rig.Must(t, json.Unmarshal(r.Params, &params))
-				ids = append(ids, params.WriteID)
-			}
-		}
-		if len(ids) != 4 || ids[0] != ids[1] || len(slices.Compact(ids)) != 3 {
-			t.Errorf("the writes were %q", ids)
-		}
-	})
-}
-
 // TestCloseStdinOfOthers: an input that somebody else has closed before is still an error.
 func TestCloseStdinOfOthers(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
-		c := f.connect(t)
-		p := start(t, c, named("p"))
+		_, p := f.process(t)
 		f.lose(protocol.MethodProcessCloseStdin)
 		rig.Check(t, p.CloseStdin(t.Context()))
-		err := p.CloseStdin(t.Context())
-		if refused, ok := errors.AsType[*client.WriteError](err); !ok || refused.Status != protocol.WriteStdinClosed {
-			t.Errorf("closing again gives %v", err)
-		}
+		rig.Is(t, isClosed(p.CloseStdin(t.Context())), true, "closing again is refused")
 	})
 }
 
@@ -396,27 +318,19 @@ func TestCloseStdinOfOthers(t *testing.T) {
 func TestStreamsEnd(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
-		r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"})
-		rig.Must(t, err)
+		r := rig.Value(c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"}))
 		f.current().notify(protocol.MethodHTTPBodyDelta, map[string]any{
 			"requestId": "http-1", "seq": 1, "deltaBase64": []byte("begun"), "done": false, "error": nil,
 		})
-		file, err := c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace)
-		rig.Must(t, err)
+		file := rig.Value(c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace))
 		rig.Must(t, rig.Err(file.WriteAt([]byte("x"), 0)))
 		f.meets(hang)
 		f.cut()
 		got, err := io.ReadAll(r.Body)
-		if string(got) != "begun" || !isSent(err) {
-			t.Errorf("the body gives %q, %v", got, err)
-		}
+		rig.Is(t, string(got) == "begun" && isSent(err), true, "the body gives %q, %v", got, err)
 		for range 2 {
-			if _, err := file.WriteAt([]byte("y"), 1); !isLost(err) {
-				t.Errorf("writing gives %v", err)
-			}
-			if _, err := file.ReadAt(make([]byte, 1), 0); !isLost(err) {
-				t.Errorf("reading gives %v", err)
-			}
+			wantError[*client.DisconnectedError](t, rig.Err(file.WriteAt([]byte("y"), 1)), "writing")
+			wantError[*client.DisconnectedError](t, rig.Err(file.ReadAt(make([]byte, 1), 0)), "reading")
 			if f.since() == 0 {
 				time.Sleep(time.Minute) // and then the client is back
 			}
@@ -427,16 +341,9 @@ func TestStreamsEnd(t *testing.T) {
 			protocol.MethodFSOpen: 1, protocol.MethodFSWriteBlock: 1, protocol.MethodFSReadBlock: 0,
 			protocol.MethodFSClose: 0, protocol.MethodHTTPRequest: 1,
 		} {
-			if n := f.count(method); n != want {
-				t.Errorf("%s came %d times, want %d", method, n, want)
-			}
+			rig.Is(t, f.count(method), want, "%s came", method)
 		}
 	})
-}
-
-func isLost(err error) bool {
-	_, ok := errors.AsType[*client.DisconnectedError](err)
-	return ok
 }
 
 // TestFutileConnections: a server that takes the client back and drops it each time does
@@ -468,9 +375,7 @@ func TestFutileConnections(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
 				state, _ := c.State()
-				if useful != (state != client.Failed) {
-					t.Errorf("after a minute the client is %v", state)
-				}
+				rig.Is(t, state != client.Failed, useful, "after a minute the client, which is %v, is there", state)
 				if !useful && !strings.Contains(c.Err().Error(), "recovery timed out after 45s") {
 					t.Errorf("failed with %v", c.Err())
 				}

@@ -38,9 +38,8 @@ func ends(t testing.TB, p *client.Process, want string, wantCode int) {
 	t.Helper()
 	var got strings.Builder
 	code, err := p.CopyOutput(t.Context(), &got, io.Discard)
-	if err != nil || code != wantCode {
-		t.Errorf("%s ends with %d, %v, want %d", p.ID(), code, err, wantCode)
-	}
+	rig.Check(t, err)
+	rig.Is(t, code, wantCode, "%s ends with", p.ID())
 	if got.String() != want {
 		t.Errorf("%s printed %d bytes, want %d: %.100q, want %.100q", p.ID(), got.Len(), len(want), got.String(), want)
 	}
@@ -49,7 +48,7 @@ func ends(t testing.TB, p *client.Process, want string, wantCode int) {
 // TestCatchUp: what a process does while there is no connection arrives once, and in order.
 func TestCatchUp(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		// meanwhile happens while the client has no connection, and returns what was printed.
 		meanwhile func(f *fake) string
@@ -68,12 +67,10 @@ func TestCatchUp(t *testing.T) {
 			f.happens("p", client.Event{Kind: client.Closed})
 			return s
 		}, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				want := f.printed("p", 0, 3)
 				for range 5 { // connections in vain
 					f.meets(refuse)
@@ -97,52 +94,35 @@ func TestCatchUp(t *testing.T) {
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	const count = 5000
-	flood := func(t *testing.T, test func(t *testing.T, f *fake, c *client.Client, p *client.Process)) {
-		faked(t, func(t *testing.T, f *fake) {
-			c := f.connect(t)
-			p := start(t, c, named("p"))
-			f.printed("p", 0, 3)
-			f.on(protocol.MethodInitialize, func(l *link, r request) any {
-				// Half has happened while nobody was there, and is not told.
-				f.printed("p", 3, count/2)
-				answer := f.answer(l, r) // from now on the client is told
-				f.printed("p", count/2, count)
-				return answer
+	var all strings.Builder
+	for i := range count {
+		fmt.Fprintln(&all, i)
+	}
+	for name, read := range map[string]bool{"read": true, "not read": false} {
+		t.Run(name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				c, p := f.process(t)
+				f.printed("p", 0, 3)
+				f.on(protocol.MethodInitialize, func(l *link, r request) any {
+					// Half has happened while nobody was there, and is not told.
+					f.printed("p", 3, count/2)
+					answer := f.answer(l, r) // from now on the client is told
+					f.printed("p", count/2, count)
+					return answer
+				})
+				f.cut()
+				done := func() error { ends(t, p, all.String(), 0); return nil }
+				if read {
+					done, _ = background(t, done)
+				}
+				time.Sleep(time.Second)
+				wants(t, c, client.Connected)
+				rig.Check(t, rig.Err(c.Status(t.Context())))
+				f.exit("p", 0)
+				rig.Check(t, done())
 			})
-			f.cut()
-			test(t, f, c, p)
 		})
 	}
-	t.Run("read", func(t *testing.T) {
-		flood(t, func(t *testing.T, f *fake, c *client.Client, p *client.Process) {
-			var got strings.Builder
-			done, _ := background(t, func() error { return second(p.CopyOutput(t.Context(), &got, io.Discard)) })
-			time.Sleep(time.Second)
-			wants(t, c, client.Connected)
-			f.exit("p", 0)
-			rig.Check(t, done())
-			var all strings.Builder
-			for i := range count {
-				fmt.Fprintln(&all, i)
-			}
-			if got.String() != all.String() {
-				t.Errorf("got %d bytes, want %d", got.Len(), all.Len())
-			}
-		})
-	})
-	t.Run("not read", func(t *testing.T) {
-		flood(t, func(t *testing.T, f *fake, c *client.Client, p *client.Process) {
-			time.Sleep(time.Second)
-			wants(t, c, client.Connected)
-			rig.Check(t, rig.Err(c.Status(t.Context())))
-			f.exit("p", 0)
-			var all strings.Builder
-			for i := range count {
-				fmt.Fprintln(&all, i)
-			}
-			ends(t, p, all.String(), 0)
-		})
-	})
 }
 
 // TestRetentionGap: a process of which the server has not kept all is given up and
@@ -170,9 +150,7 @@ func TestRetentionGap(t *testing.T) {
 		}
 		const text = "failed to recover process bad: exec-server protocol error: " +
 			"process events are no longer retained while recovering through sequence 7"
-		if !strings.HasPrefix(err.Error(), text) {
-			t.Errorf("the text is %s, want %s", err, text)
-		}
+		rig.Is(t, strings.HasPrefix(err.Error(), text), true, "the text is %s, want %s", err, text)
 		rig.Is(t, got.String(), "0\n1\n", "it printed")
 		if !f.terminated("bad") || f.terminated("good") || f.count(protocol.MethodProcessTerminate) != 1 {
 			t.Errorf("%d were terminated", f.count(protocol.MethodProcessTerminate))
@@ -190,7 +168,7 @@ func TestRetentionGap(t *testing.T) {
 // and after a loss of the connection. Then all arrives.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		prints int
 		size   int
@@ -199,12 +177,10 @@ func TestNobodyReads(t *testing.T) {
 		{"lines", 2000, 10, 3},
 		{"large", 50, 60_000, 2},
 		{"huge", 4, 900_000, 2},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				var want strings.Builder
 				worst := [4]int{}
 				look := func() {
@@ -230,9 +206,7 @@ func TestNobodyReads(t *testing.T) {
 				// The answer to one process/read is published whole, so the queue may hold
 				// more than usual by what the server keeps of a process. This one keeps all.
 				t.Logf("at most %d events with %d bytes wait, and %d with %d bytes for others", worst[0], worst[1], worst[2], worst[3])
-				if worst[2] > 256 || worst[3] > 1<<20 {
-					t.Errorf("%d events with %d bytes wait for others", worst[2], worst[3])
-				}
+				rig.Is(t, worst[2] <= 256 && worst[3] <= 1<<20, true, "%d events with %d bytes wait for others", worst[2], worst[3])
 				f.exit("p", 5)
 				ends(t, p, want.String(), 5)
 			})
@@ -243,7 +217,7 @@ func TestNobodyReads(t *testing.T) {
 // TestAttachAnew: a client takes over a process of its session that it has not started.
 func TestAttachAnew(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		after   uint64
 		forget  bool // the first five events
@@ -261,8 +235,7 @@ func TestAttachAnew(t *testing.T) {
 		{name: "after, forgotten", after: 5, forget: true, want: "5\n6\n7\n", skipped: 5},
 		{name: "after, later ones forgotten", after: 4, forget: true, gap: &client.GapError{After: 4, Through: 5}},
 		{name: "lost", lose: true, want: "0\n1\n2\n3\n4\n5\n6\n7\n"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				f.spawn("p")
@@ -284,24 +257,17 @@ func TestAttachAnew(t *testing.T) {
 				}
 				p, err := attach()
 				if tt.gap != nil {
-					if gap, ok := errors.AsType[*client.GapError](err); !ok || *gap != *tt.gap {
-						t.Errorf("AttachAfter gives %v", err)
-					}
-					if f.terminated("p") {
-						t.Error("the process was terminated")
-					}
+					gap, ok := errors.AsType[*client.GapError](err)
+					rig.Is(t, ok && *gap == *tt.gap, true, "AttachAfter gives %v", err)
+					rig.Is(t, f.terminated("p"), false, "the process was terminated")
 					p, err = c.Attach(t.Context(), "p") // the id is free
 					rig.Must(t, err)
 					tt.want, tt.skipped = "5\n6\n7\n", 5
 				}
 				rig.Must(t, err)
-				if p.Skipped() != tt.skipped {
-					t.Errorf("skipped %d events, want %d", p.Skipped(), tt.skipped)
-				}
-				if _, err := c.Attach(t.Context(), "p"); !tt.exit && !isProtocolError(err) {
-					t.Errorf("attaching twice gives %v", err)
-				}
+				rig.Is(t, p.Skipped(), tt.skipped, "skipped events")
 				if !tt.exit {
+					wantError[*client.ProtocolError](t, rig.Err(c.Attach(t.Context(), "p")), "attaching twice")
 					tt.want += f.printed("p", 8, 10)
 					f.cut()
 					time.Sleep(time.Second)
@@ -316,10 +282,7 @@ func TestAttachAnew(t *testing.T) {
 		faked(t, func(t *testing.T, f *fake) {
 			c := f.connect(t)
 			for range 2 {
-				_, err := c.Attach(t.Context(), "nobody")
-				if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Err.Code != protocol.CodeInvalidRequest {
-					t.Errorf("Attach gives %v", err)
-				}
+				rig.Is(t, said(rig.Err(c.Attach(t.Context(), "nobody"))), "unknown process id nobody (code -32600)", "Attach gives")
 			}
 			rig.Is(t, f.count(protocol.MethodProcessTerminate), 0, "requests to terminate")
 		})
@@ -356,9 +319,7 @@ func TestLostAfterCatchingUp(t *testing.T) {
 // handed returns a connection to the fake for Accept and Replace.
 func (f *fake) handed(t testing.TB) rpc.Conn {
 	t.Helper()
-	conn, err := f.accept(t.Context())
-	rig.Must(t, err)
-	return conn
+	return rig.Value(f.accept(t.Context()))
 }
 
 // TestReplace: a client that cannot dial goes on over the connections that it is given.
@@ -396,12 +357,8 @@ func TestReplace(t *testing.T) {
 		rig.Must(t, c.Replace(f.handed(t)))
 		synctest.Wait()
 		busy := f.handed(t)
-		if err := c.Replace(busy); err != client.ErrReplacing {
-			t.Errorf("Replace gives %v", err)
-		}
-		if _, err := busy.Read(); err == nil {
-			t.Error("the connection that was not taken is open")
-		}
+		rig.Is(t, c.Replace(busy), client.ErrReplacing, "Replace")
+		rig.Is(t, rig.Err(busy.Read()) != nil, true, "the connection that was not taken is closed")
 		f.on(protocol.MethodInitialize, nil)
 		time.Sleep(11 * time.Second) // the handshake takes too long
 		wants(t, c, client.Recovering)
@@ -415,12 +372,8 @@ func TestReplace(t *testing.T) {
 		time.Sleep(45 * time.Second)
 		wants(t, c, client.Failed)
 		late := f.handed(t)
-		if err := c.Replace(late); err != c.Err() {
-			t.Errorf("Replace of a client that has failed gives %v", err)
-		}
-		if _, err := late.Read(); err == nil {
-			t.Error("the connection that came too late is open")
-		}
+		rig.Is(t, c.Replace(late), c.Err(), "Replace of a client that has failed")
+		rig.Is(t, rig.Err(late.Read()) != nil, true, "the connection that came too late is closed")
 	})
 }
 
@@ -428,9 +381,7 @@ func TestReplace(t *testing.T) {
 func TestReplaceOfOthers(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
-		if err := c.Replace(f.handed(t)); !isProtocolError(err) {
-			t.Errorf("Replace gives %v", err)
-		}
+		wantError[*client.ProtocolError](t, c.Replace(f.handed(t)), "Replace")
 		wants(t, c, client.Connected)
 	})
 }
@@ -441,8 +392,7 @@ func TestRetire(t *testing.T) {
 	for name, recovering := range map[string]bool{"connected": false, "recovering": true} {
 		t.Run(name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				if recovering {
 					f.meetsLater(hang)
 					f.cut()
@@ -454,16 +404,14 @@ func TestRetire(t *testing.T) {
 				c.Retire()
 				wants(t, c, client.Failed)
 				for name, err := range map[string]error{
-					"the client": c.Err(), "the call": call(), "the process": second(p.Wait(t.Context())),
-					"a new call": c.Call(t.Context(), "b", nil, nil), "a new start": second(c.Start(t.Context(), named("q"))),
+					"the client": c.Err(), "the call": call(), "the process": rig.Err(p.Wait(t.Context())),
+					"a new call": c.Call(t.Context(), "b", nil, nil), "a new start": rig.Err(c.Start(t.Context(), named("q"))),
 				} {
-					if !isLost(err) || !strings.HasSuffix(err.Error(), "exec-server executor was replaced") || !errors.Is(err, client.ErrReplaced) {
-						t.Errorf("%s fails with %v", name, err)
-					}
+					wantError[*client.DisconnectedError](t, err, "%s", name)
+					rig.Is(t, err, client.ErrReplaced, "%s", name)
+					rig.Is(t, strings.HasSuffix(err.Error(), "exec-server executor was replaced"), true, "%s fails with %v", name, err)
 				}
-				if isSent(call()) == recovering {
-					t.Errorf("the call fails with %#v", call())
-				}
+				rig.Is(t, isSent(call()), !recovering, "sent was the call that fails with %#v", call())
 				rig.Is(t, f.count("b"), 0, "a call was sent afterwards")
 			})
 		})

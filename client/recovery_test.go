@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,7 +51,7 @@ func TestAttempts(t *testing.T) {
 		unanswered
 		dropped
 	)
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		script []int           // what an attempt meets; after it all is well
 		dials  []time.Duration // the last one succeeds
@@ -79,8 +78,7 @@ func TestAttempts(t *testing.T) {
 			"dropped in the handshake", []int{dropped, dropped},
 			[]time.Duration{0, 100 * ms, 200 * ms}, []time.Duration{0, 100 * ms, 200 * ms},
 		},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c := f.connect(t)
@@ -118,9 +116,7 @@ func TestAttempts(t *testing.T) {
 				time.Sleep(time.Minute)
 				wants(t, c, client.Connected)
 				f.dialled(time.Second, tt.dials...)
-				if !slices.Equal(asked, tt.asked) {
-					t.Errorf("asked at %v, want %v", asked, tt.asked)
-				}
+				rig.Same(t, "asked at", tt.asked, asked)
 				rig.Is(t, c.Generation(), 2, "the generation")
 			})
 		})
@@ -132,7 +128,7 @@ func TestAttempts(t *testing.T) {
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	const late = "exec-server transport disconnected; failed to resume exec-server session: recovery timed out after 45s"
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		set   func(f *fake)
 		dials int
@@ -146,12 +142,10 @@ func TestTooLate(t *testing.T) {
 		},
 		{"catching up hangs", func(f *fake) { f.on(protocol.MethodProcessRead, silent) }, 1, ""},
 		{"attached", func(f *fake) { f.on(protocol.MethodInitialize, attachedStill) }, 199, ": exec-server rejected request (-32010)"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
-				c := f.connect(t)
-				p := start(t, c, named("p"))
+				c, p := f.process(t)
 				time.Sleep(time.Second)
 				tt.set(f)
 				f.cut()
@@ -164,16 +158,11 @@ func TestTooLate(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), late+tt.want) {
 					t.Errorf("failed with %v, want %s", err, late+tt.want)
 				}
-				if _, wait := p.Wait(t.Context()); wait != err {
-					t.Errorf("Wait gives %v, want %v", wait, err)
-				}
-				if _, call := c.Status(t.Context()); call != err {
-					t.Errorf("a call gives %v, want %v", call, err)
-				}
+				rig.Is(t, rig.Err(p.Wait(t.Context())), err, "Wait")
+				rig.Is(t, rig.Err(c.Status(t.Context())), err, "a call")
 				// One more may begin in the last moment.
-				if n := len(f.dials) - 1; n != tt.dials && n != tt.dials+1 {
-					t.Errorf("%d attempts, want %d", n, tt.dials)
-				}
+				n := len(f.dials) - 1
+				rig.Is(t, n == tt.dials || n == tt.dials+1, true, "%d attempts, want %d", n, tt.dials)
 			})
 		})
 	}
@@ -183,7 +172,7 @@ func TestTooLate(t *testing.T) {
 func TestNoWayBack(t *testing.T) {
 	t.Parallel()
 	errToken := errors.New("the token is refused")
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		set  func(f *fake)
 		want string
@@ -210,8 +199,7 @@ func TestNoWayBack(t *testing.T) {
 				f.meetsLater(func(context.Context) (rpc.Conn, error) { return nil, errToken })
 			}, "connecting to exec-server: the token is refused",
 		},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faked(t, func(t *testing.T, f *fake) {
 				c := connect(t, client.Config{Dial: f.dial, Final: func(err error) bool { return err == errToken }})
@@ -221,9 +209,7 @@ func TestNoWayBack(t *testing.T) {
 				wants(t, c, client.Failed)
 				rig.Is(t, f.since(), time.Second, "it took")
 				want := "exec-server transport disconnected; failed to resume exec-server session: " + tt.want
-				if c.Err().Error() != want {
-					t.Errorf("failed with %v, want %s", c.Err(), want)
-				}
+				rig.Is(t, c.Err().Error(), want, "failed with")
 			})
 		})
 	}
@@ -233,7 +219,7 @@ func TestNoWayBack(t *testing.T) {
 func TestRetryable(t *testing.T) {
 	t.Parallel()
 	refusal := func(code protocol.Code) error { return &client.ServerError{Err: protocol.Errorf(code, "no")} }
-	tests := []struct {
+	for _, tt := range []struct {
 		err  error
 		want bool
 	}{
@@ -263,12 +249,9 @@ func TestRetryable(t *testing.T) {
 		{client.ErrClosed, false},
 		{client.ErrReplaced, false},
 		{client.ErrReplacing, false},
-	}
-	for _, tt := range tests {
+	} {
 		for _, err := range []error{tt.err, fmt.Errorf("wrapped: %w", tt.err)} {
-			if got := client.Retryable(err); got != tt.want {
-				t.Errorf("Retryable(%T %v) is %t", tt.err, err, got)
-			}
+			rig.Is(t, client.Retryable(err), tt.want, "Retryable(%T %v)", tt.err, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -62,9 +63,7 @@ func TestNamedSession(t *testing.T) {
 	begun := time.Now()
 	dial := overWebSocket(t, newAgent(t))
 	first := connect(t, client.Config{Dial: dial, SessionName: "n", Retain: new(time.Hour), ClientName: "first"})
-	if s := first.Session(); s == nil || *s != (protocol.OpenedSession{Name: "n", Created: true, RetainMs: 3_600_000}) {
-		t.Errorf("the session is %+v", s)
-	}
+	rig.Is(t, *first.Session(), protocol.OpenedSession{Name: "n", Created: true, RetainMs: 3_600_000}, "the session")
 	params := shell("trap 'echo end; exit 3' TERM; echo out; echo err >&2; read x")
 	params.ProcessID, params.PipeStdin = "p", true
 	p := start(t, first, params)
@@ -76,13 +75,9 @@ func TestNamedSession(t *testing.T) {
 
 	way := &cuttable{dial: dial}
 	second := connect(t, client.Config{Dial: way.Dial})
-	if second.Session() != nil {
-		t.Errorf("a session without a name is %+v", second.Session())
-	}
+	rig.Is(t, second.Session(), nil, "a session without a name")
 	s := only(t, second)
-	if s.Name != "n" || !s.Attached || s.ClientName != "first" || s.Running != 1 {
-		t.Errorf("the session is %+v", s)
-	}
+	rig.Is(t, s.Name == "n" && s.Attached && s.ClientName == "first" && s.Running == 1, true, "the session is %+v", s)
 	first.Close()
 	o := second.Observe(s.SessionID)
 	listed, err := o.Processes(t.Context())
@@ -109,12 +104,9 @@ func TestNamedSession(t *testing.T) {
 			rig.Must(t, o.Signal(t.Context(), "p", protocol.SignalTerminate))
 		}
 	}
-	if got := strings.Join(seen[2:], "|"); got != "stdout end\n" || <-waited != 3 {
-		t.Errorf("seen were %q", seen)
-	}
-	if second.Generation() < 2 {
-		t.Error("nothing was cut")
-	}
+	rig.Is(t, strings.Join(seen[2:], "|"), "stdout end\n", "seen at the end")
+	rig.Is(t, <-waited, 3, "the exit code")
+	rig.Is(t, second.Generation() >= 2, true, "a connection was cut")
 	// What is kept is read without waiting, from anywhere.
 	n := 0
 	for r, err := range o.Follow(t.Context(), "p", 2, false) {
@@ -122,23 +114,13 @@ func TestNamedSession(t *testing.T) {
 		n += len(r.Chunks)
 	}
 	rig.Is(t, n, 1, "chunks are kept after the second")
-	if running, err := o.Terminate(t.Context(), "p"); running || err != nil {
-		t.Errorf("Terminate: %v, %v", running, err)
-	}
+	rig.Is(t, fmt.Sprint(o.Terminate(t.Context(), "p")), "false <nil>", "Terminate gives")
 	rig.Must(t, second.EndSession(t.Context(), s.SessionID))
-	if all, err := second.Sessions(t.Context()); len(all) > 0 || err != nil {
-		t.Errorf("there is still %+v, %v", all, err)
-	}
-	if err := second.EndSession(t.Context(), s.SessionID); err == nil {
-		t.Error("a session has ended twice")
-	}
-	if _, err := o.Wait(t.Context(), "p"); err == nil {
-		t.Error("a session that has ended can be looked into")
-	}
+	rig.Is(t, len(rig.Value(second.Sessions(t.Context()))), 0, "sessions that are left")
+	rig.Is(t, second.EndSession(t.Context(), s.SessionID) != nil, true, "no session ends twice")
+	rig.Is(t, rig.Err(o.Wait(t.Context(), "p")) != nil, true, "a session that has ended cannot be looked into")
 	_, err = client.Connect(t.Context(), client.Config{Dial: dial, SessionName: "n", Existing: true})
-	if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Err.Message != "unknown session name n" {
-		t.Errorf("a session that has ended is opened: %v", err)
-	}
+	rig.Is(t, said(err), "unknown session name n (code -32600)", "opening a session that has ended")
 }
 
 // TestTaken: a client whose session is taken fails, says so, and does not come back; who has taken
@@ -150,12 +132,9 @@ func TestTaken(t *testing.T) {
 	first := connect(t, client.Config{Dial: way.Dial, SessionName: "n"})
 	p := start(t, first, shell("sleep 600"))
 	_, err := client.DialURL(t.Context(), "ws://127.0.0.1:1", client.Named("n"), client.Settings(client.Config{Dial: dial}))
-	if !client.Retryable(err) {
-		t.Errorf("nobody listens there: %v", err)
-	}
-	if _, err := client.Connect(t.Context(), client.Config{Dial: dial, SessionName: "n"}); !client.Retryable(err) {
-		t.Errorf("a session that another client has: %v", err)
-	}
+	rig.Is(t, client.Retryable(err), true, "nobody listens there: %v", err)
+	err = rig.Err(client.Connect(t.Context(), client.Config{Dial: dial, SessionName: "n"}))
+	rig.Is(t, client.Retryable(err), true, "another client has the session: %v", err)
 	theirs := &cuttable{dial: dial}
 	second := connect(t, client.Config{Dial: theirs.Dial, SessionName: "n", Take: true, ClientName: "second"})
 	_, err = p.Wait(t.Context())
@@ -163,13 +142,11 @@ func TestTaken(t *testing.T) {
 		t.Errorf("the process of the first client gives %v", err)
 	}
 	<-first.Done()
-	if !errors.Is(first.Err(), client.ErrTaken) || way.dialled() != 1 {
-		t.Errorf("the first client: %v, and has dialled %d times", first.Err(), way.dialled())
-	}
+	rig.Is(t, first.Err(), client.ErrTaken, "the first client")
+	rig.Is(t, way.dialled(), 1, "times it has dialled")
 	theirs.cut()
-	if _, err := second.Processes(t.Context()); err != nil || second.Generation() != 2 {
-		t.Errorf("over a cut: %v, %d connections", err, second.Generation())
-	}
+	rig.Check(t, rig.Err(second.Processes(t.Context())))
+	rig.Is(t, second.Generation(), 2, "the generation after a cut")
 }
 
 // TestTakenAtOnce: a session may be taken before its client has finished the handshake, and while
@@ -205,17 +182,12 @@ func TestNamedUnsupported(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		for _, cfg := range []client.Config{{SessionName: "n"}, {Retain: new(time.Second)}} {
 			cfg.Dial = f.dial
-			_, err := client.Connect(t.Context(), cfg)
-			if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
-				t.Errorf("%+v: %v", cfg, err)
-			}
+			wantError[*client.UnsupportedError](t, rig.Err(client.Connect(t.Context(), cfg)), "%+v", cfg)
 		}
 		f.once(protocol.MethodInitialize, func(*link, request) any {
 			return protocol.InitializeResult{SessionID: "s", Session: &protocol.OpenedSession{Name: "m"}}
 		})
-		if _, err := client.Connect(t.Context(), client.Config{Dial: f.dial, SessionName: "n"}); !isProtocolError(err) {
-			t.Errorf("another name: %v", err)
-		}
+		wantError[*client.ProtocolError](t, rig.Err(client.Connect(t.Context(), client.Config{Dial: f.dial, SessionName: "n"})), "another name")
 	})
 }
 
@@ -232,21 +204,15 @@ func TestEndSessionLost(t *testing.T) {
 			return silence{}
 		})
 		rig.Must(t, c.EndSession(t.Context(), "n"))
-		if err := c.EndSession(t.Context(), "n"); err == nil {
-			t.Error("an unknown session has ended")
-		}
+		rig.Is(t, c.EndSession(t.Context(), "n") != nil, true, "an unknown session does not end")
 		// A server that breaks the rules.
 		f.on(protocol.MethodProcessRead, func(*link, request) any { return protocol.ReadResult{Chunks: []protocol.OutputChunk{}} })
 		for _, err := range c.Observe("n").Follow(t.Context(), "p", 0, true) {
-			if !isProtocolError(err) {
-				t.Errorf("Follow gives %v", err)
-			}
+			wantError[*client.ProtocolError](t, err, "Follow")
 		}
 		f.on(protocol.MethodProcessRead, func(*link, request) any {
 			return protocol.ReadResult{Chunks: []protocol.OutputChunk{}, NextSeq: 2, Exited: true}
 		})
-		if _, err := c.Observe("n").Wait(t.Context(), "p"); !isProtocolError(err) {
-			t.Errorf("Wait gives %v", err)
-		}
+		wantError[*client.ProtocolError](t, rig.Err(c.Observe("n").Wait(t.Context(), "p")), "Wait")
 	})
 }

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -24,32 +25,16 @@ import (
 func listen(t rig.T, token string) string {
 	t.Helper()
 	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ(), SessionTTL: patience})
-	cfg := transport.Config{URL: "ws://127.0.0.1:0"}
+	t.Cleanup(func() { rig.Check(t, a.Close()) })
+	var auth *transport.Authenticator
 	if token != "" {
 		file := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-			t.Fatalf("%v", err)
-		}
+		rig.Must(t, os.WriteFile(file, []byte(token), 0o600))
 		var err error
-		if cfg.Auth, err = (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator(); err != nil {
-			t.Fatalf("%v", err)
-		}
+		auth, err = transport.AuthOptions{Mode: "capability-token", TokenFile: file}.Authenticator()
+		rig.Must(t, err)
 	}
-	listener, err := transport.Listen(cfg)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = a.Serve(ctx, listener) })
-	t.Cleanup(func() {
-		cancel()
-		serving.Wait()
-		if err := a.Close(); err != nil {
-			t.Errorf("%v", err)
-		}
-	})
-	return listener.URL()
+	return serve(t, a, auth)
 }
 
 func TestDialURL(t *testing.T) {
@@ -59,10 +44,7 @@ func TestDialURL(t *testing.T) {
 	c, err := client.DialURL(t.Context(), url, client.Token(token), client.Settings(client.Config{ClientName: "test"}))
 	rig.Must(t, err)
 	defer c.Close()
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)
-	if err != nil || string(r.Stdout) != "hello\n" {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	rig.Is(t, string(rig.Value(c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)).Stdout), "hello\n", "Run gives")
 	rig.Must(t, c.Close())
 	for _, tt := range []struct {
 		name, url string
@@ -88,27 +70,21 @@ func TestDialURL(t *testing.T) {
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Command(os.Args[0], asAgent))
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)
-	if err != nil || r.ExitCode != 7 {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	rig.Is(t, rig.Value(c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)).ExitCode, 7, "Run gives")
 	// The agent is the parent of its commands.
-	_, err = c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "kill -9 $PPID"}}, nil)
-	if _, ok := errors.AsType[*client.DisconnectedError](err); !ok {
-		t.Errorf("got %v", err)
-	}
+	_, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "kill -9 $PPID"}}, nil)
+	wantError[*client.DisconnectedError](t, err, "a command that ends its agent")
 	<-c.Done()
 	_, err = client.Connect(t.Context(), client.Command("/nonexistent/program"))
-	if !errors.Is(err, fs.ErrNotExist) || client.Retryable(err) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, err, fs.ErrNotExist, "a program that is not there")
+	rig.Is(t, client.Retryable(err), false, "it can be tried again")
 }
 
 func TestRun(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		dir := t.TempDir()
-		tests := []struct {
+		for _, tt := range []struct {
 			name   string
 			spec   client.Spec
 			input  string
@@ -125,8 +101,7 @@ func TestRun(t *testing.T) {
 			{"a variable", client.Spec{Argv: []string{"sh", "-c", `echo $A; test -n "$PATH"`}, Env: []string{"A=b=c"}}, "", "b=c\n", "", 0},
 			{"a terminal", client.Spec{Argv: []string{"stty", "size"}, TTY: &client.TTY{Rows: 33, Cols: 7}}, "", "33 7\r\n", "", 0},
 			{"any terminal", client.Spec{Argv: []string{"stty", "size"}, TTY: &client.TTY{}}, "", "24 80\r\n", "", 0},
-		}
-		for _, tt := range tests {
+		} {
 			r, err := c.Run(t.Context(), tt.spec, []byte(tt.input))
 			if err != nil || string(r.Stdout) != tt.stdout || string(r.Stderr) != tt.stderr || r.ExitCode != tt.code {
 				t.Errorf("%s: got %+v, %v", tt.name, r, err)
@@ -140,9 +115,7 @@ func TestRun(t *testing.T) {
 			{client.Spec{Argv: []string{"env"}, Env: []string{"A"}}, `environment entry "A" is not KEY=VALUE`},
 			{client.Spec{Argv: []string{"cat"}, TTY: &client.TTY{}}, "input needs a pipe"},
 		} {
-			if _, err := c.Run(t.Context(), tt.spec, []byte("x")); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
+			wantText(t, "Run", rig.Err(c.Run(t.Context(), tt.spec, []byte("x"))), tt.want)
 		}
 	})
 }
@@ -182,8 +155,7 @@ func TestRunGivenUp(t *testing.T) {
 		}
 	}
 	for {
-		listed, err := c.Processes(t.Context())
-		rig.Must(t, err)
+		listed := rig.Value(c.Processes(t.Context()))
 		running := false
 		for _, p := range listed {
 			running = running || p.ProcessID == "p" && !p.Exited
@@ -199,8 +171,7 @@ func TestReaders(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		const lines = 50_000
-		p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "seq 50000; seq 50000 >&2; read x; echo $x"}, PipeStdin: true})
-		rig.Must(t, err)
+		p := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "seq 50000; seq 50000 >&2; read x; echo $x"}, PipeStdin: true}))
 		var stdout, stderr []byte
 		var errs [2]error
 		var reading sync.WaitGroup
@@ -210,12 +181,9 @@ func TestReaders(t *testing.T) {
 		reading.Wait()
 		rig.Must(t, errors.Join(errs[:]...))
 		all := strings.TrimSuffix(string(stdout), "last\n")
-		if all != string(stderr) || strings.Count(all, "\n") != lines {
-			t.Errorf("got %d and %d bytes", len(stdout), len(stderr))
-		}
-		if code, err := p.Wait(t.Context()); code != 0 || err != nil {
-			t.Errorf("Wait gives %d, %v", code, err)
-		}
+		rig.Is(t, all == string(stderr), true, "both streams, of %d and %d bytes, are the same", len(stdout), len(stderr))
+		rig.Is(t, strings.Count(all, "\n"), lines, "lines")
+		rig.Is(t, fmt.Sprint(p.Wait(t.Context())), "0 <nil>", "Wait gives")
 	})
 }
 
@@ -223,24 +191,16 @@ func TestReaders(t *testing.T) {
 func TestReaderClosed(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
-	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
-	rig.Must(t, err)
+	p := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}}))
 	rig.Must(t, p.Stdout().Close())
-	if got, err := io.ReadAll(p.Stderr()); string(got) != "end\n" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := p.Stdout().Read(make([]byte, 1)); err == nil {
-		t.Error("a closed reader reads")
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(p.Stderr()))), "end\n", "the other stream")
+	rig.Is(t, rig.Err(p.Stdout().Read(make([]byte, 1))) != nil, true, "a closed reader fails")
 	// A handle that is given up ends its readers, also one that is full.
-	q, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}})
-	rig.Must(t, err)
+	q := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}}))
 	rig.Check(t, rig.Err(io.ReadFull(q.Stdout(), make([]byte, 1<<20))))
 	defer q.Terminate(context.Background())
 	q.Close()
-	if _, err := io.ReadAll(q.Stdout()); err == nil {
-		t.Error("the reader of a closed handle ends well")
-	}
+	rig.Is(t, rig.Err(io.ReadAll(q.Stdout())) != nil, true, "the reader of a closed handle fails")
 }
 
 func TestTree(t *testing.T) {
@@ -256,17 +216,14 @@ func TestTree(t *testing.T) {
 		rig.Must(t, fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"))
 		_, err := fs.ReadFile(tree, "missing")
 		named, ok := errors.AsType[*fs.PathError](err)
-		if !errors.Is(err, fs.ErrNotExist) || !ok || named.Path != "missing" {
-			t.Errorf("a missing file gives %v", err)
-		}
+		rig.Is(t, errors.Is(err, fs.ErrNotExist) && ok && named.Path == "missing", true, "a missing file gives %v", err)
 		var served strings.Builder
 		err = fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
 			served.WriteString(path + " ")
 			return err
 		})
-		if want := ". a.txt empty sub sub/b.txt sub/deep sub/deep/c.txt "; err != nil || served.String() != want {
-			t.Errorf("walked %q, %v, want %q", served.String(), err, want)
-		}
+		rig.Must(t, err)
+		rig.Is(t, served.String(), ". a.txt empty sub sub/b.txt sub/deep sub/deep/c.txt ", "walked")
 		_ = http.FS(tree)
 	})
 }
@@ -276,8 +233,7 @@ func TestAttach(t *testing.T) {
 	t.Parallel()
 	dial := overPipe(t, newAgent(t))
 	first := connect(t, client.Config{Dial: dial})
-	p, err := first.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"sh", "-c", "seq 3; read x; echo $x; exit 5"}, PipeStdin: true})
-	rig.Must(t, err)
+	p := rig.Value(first.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"sh", "-c", "seq 3; read x; echo $x; exit 5"}, PipeStdin: true}))
 	var got strings.Builder
 	var seen uint64
 	for e, err := range p.Events(t.Context()) {
@@ -287,6 +243,8 @@ func TestAttach(t *testing.T) {
 			break
 		}
 	}
+	err := rig.Err(client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()}))
+	rig.Is(t, isAttached(err), true, "resuming an attached session gives %v", err)
 	rig.Must(t, first.Close())
 	resumed := func() *client.Client {
 		for {
@@ -300,30 +258,20 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	second := resumed()
-	if _, err := second.Attach(t.Context(), "nobody"); err == nil {
-		t.Error("a handle of nobody")
-	}
-	again, err := second.Attach(t.Context(), "p")
-	if err != nil || again.Skipped() != 0 {
-		t.Fatal(err, again.Skipped())
-	}
-	if _, err := second.Attach(t.Context(), "p"); !isProtocolError(err) {
-		t.Errorf("a second handle gives %v", err)
-	}
+	rig.Is(t, second.SessionID(), first.SessionID(), "the session")
+	rig.Is(t, len(rig.Value(second.Processes(t.Context()))), 1, "processes of the session")
+	rig.Is(t, rig.Err(second.Attach(t.Context(), "nobody")) != nil, true, "there is no handle of nobody")
+	again := rig.Value(second.Attach(t.Context(), "p"))
+	rig.Is(t, again.Skipped(), 0, "skipped events")
+	wantError[*client.ProtocolError](t, rig.Err(second.Attach(t.Context(), "p")), "a second handle")
 	rig.Must(t, again.Write(t.Context(), []byte("word\n")))
-	var all strings.Builder
-	if code, err := again.CopyOutput(t.Context(), &all, io.Discard); code != 5 || err != nil || all.String() != "1\n2\n3\nword\n" {
-		t.Errorf("got %q, %d, %v", all.String(), code, err)
-	}
+	ends(t, again, "1\n2\n3\nword\n", 5)
 	rig.Must(t, second.Close())
 	third := resumed()
 	defer third.Close()
 	rest, err := third.AttachAfter(t.Context(), "p", seen)
 	rig.Must(t, err)
-	var later strings.Builder
-	if code, err := rest.CopyOutput(t.Context(), &later, io.Discard); code != 5 || err != nil || later.String() != "word\n" {
-		t.Errorf("got %q, %d, %v", later.String(), code, err)
-	}
+	ends(t, rest, "word\n", 5)
 }
 
 // TestAttachAfterLoss: output that the server has dropped is skipped by Attach, and an
@@ -331,31 +279,22 @@ func TestAttach(t *testing.T) {
 func TestAttachAfterLoss(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
-	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "2500000", "/dev/zero"}})
-	rig.Must(t, err)
+	p := rig.Value(c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "2500000", "/dev/zero"}}))
 	p.Discard()
 	rig.Must(t, rig.Err(p.Wait(t.Context())))
-	_, err = c.AttachAfter(t.Context(), "p", 1)
+	_, err := c.AttachAfter(t.Context(), "p", 1)
 	gap, ok := errors.AsType[*client.GapError](err)
-	if !ok || gap.After != 1 || gap.Through < 2 {
-		t.Errorf("got %v", err)
-	}
-	q, err := c.Attach(t.Context(), "p")
-	rig.Must(t, err)
+	rig.Is(t, ok && gap.After == 1 && gap.Through >= 2, true, "got %v", err)
+	q := rig.Value(c.Attach(t.Context(), "p"))
 	n, last := 0, q.Skipped()
 	for e, err := range q.Events(t.Context()) {
 		rig.Must(t, err)
-		if last++; e.Seq != last {
-			t.Errorf("event %d comes as %d", e.Seq, last)
-		}
+		last++
+		rig.Is(t, e.Seq, last, "the number of an event")
 		n += len(e.Data)
 	}
-	if q.Skipped() == 0 || n < 1<<19 || n > 2<<20 {
-		t.Errorf("skipped %d events, got %d bytes", q.Skipped(), n)
-	}
-	if code, err := q.Wait(t.Context()); code != 0 || err != nil {
-		t.Errorf("Wait gives %d, %v", code, err)
-	}
+	rig.Is(t, q.Skipped() != 0 && n >= 1<<19 && n <= 2<<20, true, "skipped %d events, got %d bytes", q.Skipped(), n)
+	rig.Is(t, fmt.Sprint(q.Wait(t.Context())), "0 <nil>", "Wait gives")
 }
 
 var _ interface {

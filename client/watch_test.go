@@ -80,20 +80,14 @@ func TestWatch(t *testing.T) {
 		wantTold(t, two, "overflow")
 		f.changes("w1", false, "removed /one/c")
 		wantTold(t, one, "removed /one/c")
-		if n := f.count(protocol.MethodFSWatch); n != 4 {
-			t.Errorf("fs/watch came %d times, want 4", n)
-		}
+		rig.Is(t, f.count(protocol.MethodFSWatch), 4, "fs/watch came")
 
 		rig.Must(t, errors.Join(one.Close(), one.Close()))
 		wantTold(t, one, "watch /one: file already closed")
-		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
-			t.Errorf("fs/unwatch came %d times, want 1", n)
-		}
+		rig.Is(t, f.count(protocol.MethodFSUnwatch), 1, "fs/unwatch came")
 		f.cut()
 		wantTold(t, two, "overflow")
-		if n := f.count(protocol.MethodFSWatch); n != 5 {
-			t.Errorf("a closed watch was asked for again: fs/watch came %d times", n)
-		}
+		rig.Is(t, f.count(protocol.MethodFSWatch), 5, "fs/watch came, and not for a closed watch")
 		c.Close()
 		rig.Is(t, rig.Err(two.Next(t.Context())), client.ErrClosed, "with a closed client")
 	})
@@ -120,9 +114,7 @@ func TestWatchGivenUp(t *testing.T) {
 		defer cancel()
 		rig.Is(t, rig.Err(c.FS(nil).Watch(ctx, "/one", false)), context.DeadlineExceeded, "the error")
 		synctest.Wait()
-		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
-			t.Errorf("fs/unwatch came %d times, want 1", n)
-		}
+		rig.Is(t, f.count(protocol.MethodFSUnwatch), 1, "fs/unwatch came")
 	})
 }
 
@@ -138,16 +130,10 @@ func TestWatchRefused(t *testing.T) {
 			return map[string]string{"path": "file:///elsewhere"}
 		})
 		f.cut()
-		if _, err := one.Next(t.Context()); !isRefusal(err) {
-			t.Errorf("a refusal gives %v", err)
-		}
+		wantError[*client.ServerError](t, rig.Err(one.Next(t.Context())), "a refusal")
 		wantTold(t, two, "watch /two: since the connection was lost, the path leads elsewhere")
-		if state, _ := c.State(); state != client.Connected {
-			t.Errorf("the client is %v", state)
-		}
-		if _, err := c.FS(nil).Watch(t.Context(), "/one", false); !isRefusal(err) {
-			t.Errorf("a refusal at first gives %v", err)
-		}
+		wants(t, c, client.Connected)
+		wantError[*client.ServerError](t, rig.Err(c.FS(nil).Watch(t.Context(), "/one", false)), "a refusal at first")
 		rig.Is(t, rig.Err(c.FS(nil).Watch(t.Context(), "one", false)), fs.ErrInvalid, "a relative path")
 	})
 }
@@ -165,9 +151,8 @@ func TestWatchBounds(t *testing.T) {
 			f.changes("w1", false, lines...)
 		}
 		synctest.Wait()
-		if got := told(t, w); len(got) != 4096 || got[4095] != "created /255" {
-			t.Errorf("told %d changes", len(got))
-		}
+		got := told(t, w)
+		rig.Is(t, len(got) == 4096 && got[4095] == "created /255", true, "told %d changes", len(got))
 		for range 17 {
 			f.changes("w1", false, lines...)
 		}
@@ -191,12 +176,8 @@ func TestWatchLies(t *testing.T) {
 		c := f.connect(t)
 		w := watch(t, c, "/one")
 		f.changes("w1", false, "created /one/a", "created /onee")
-		if _, err := w.Next(t.Context()); !isProtocolError(err) {
-			t.Errorf("a path of others gives %v", err)
-		}
-		if _, err := w.Next(t.Context()); !isProtocolError(err) {
-			t.Errorf("and then %v", err)
-		}
+		wantError[*client.ProtocolError](t, rig.Err(w.Next(t.Context())), "a path of others")
+		wantError[*client.ProtocolError](t, rig.Err(w.Next(t.Context())), "and then")
 		for i, params := range []string{
 			`{"watchId":"w2","changes":[{"path":"file:///one/a","kind":"lost"}]}`,
 			`{"watchId":"w3","changes":[{"path":"file:///one/a","kind":"renamed"}]}`,
@@ -238,9 +219,4 @@ func TestWatchAgent(t *testing.T) {
 		}
 		rig.Must(t, w.Close())
 	})
-}
-
-func isRefusal(err error) bool {
-	_, ok := errors.AsType[*client.ServerError](err)
-	return ok
 }

@@ -44,7 +44,7 @@ func ExampleDial() {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	site := rig.NewSite(t)
-	tests := []struct {
+	for _, tt := range []struct {
 		name, url, environment, key string
 		final                       bool
 		want                        string
@@ -53,8 +53,7 @@ func TestErrors(t *testing.T) {
 		{"an environment of others", site.URL(), "other-1", site.Harness, true, "403"},
 		{"an unknown environment", site.URL(), "ci-2", site.Harness, false, ""},
 		{"no registry", "http://127.0.0.1:1", "ci-1", site.Harness, false, "refused"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var cfg client.Config
@@ -70,11 +69,7 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	for _, url := range []string{"http://registry.example", "not a url", ""} {
-		if _, err := remote.Registry(url, "ci-1", site.Harness); err == nil {
-			t.Errorf("%q is taken for a registry", url)
-		}
+		rig.Is(t, rig.Err(remote.Registry(url, "ci-1", site.Harness)) != nil, true, "%q is no registry", url)
 	}
-	if _, err := remote.Registry(site.URL(), "no such/id", site.Harness); err == nil {
-		t.Error("an environment id with a slash is taken")
-	}
+	rig.Is(t, rig.Err(remote.Registry(site.URL(), "no such/id", site.Harness)) != nil, true, "an id with a slash is none")
 }

@@ -84,16 +84,12 @@ func TestJoin(t *testing.T) {
 			}()
 			for _, way := range [][2]rpc.Conn{{near, far}, {far, near}} {
 				rig.Must(t, way[0].Write([]byte(`{"id":1}`)))
-				if got, err := way[1].Read(); string(got) != `{"id":1}` || err != nil {
-					t.Fatalf("got %q, %v", got, err)
-				}
+				rig.Is(t, string(rig.Value(way[1].Read())), `{"id":1}`, "the other side reads")
 			}
 			ends(near, far, cancel)
 			<-joined
 			for _, c := range []rpc.Conn{near, far} {
-				if _, err := c.Read(); err == nil {
-					t.Error("a side goes on")
-				}
+				rig.Is(t, rig.Err(c.Read()) != nil, true, "a side has ended")
 			}
 		})
 	}

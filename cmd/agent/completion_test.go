@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/test/rig"
@@ -17,12 +18,9 @@ import (
 // completionScript writes the script for a shell to a file.
 func completionScript(t *testing.T, shell string) string {
 	t.Helper()
-	file, err := os.OpenFile(filepath.Join(t.TempDir(), "agent."+shell), os.O_CREATE|os.O_WRONLY, 0o644)
-	rig.Must(t, err)
+	file := rig.Value(os.OpenFile(filepath.Join(t.TempDir(), "agent."+shell), os.O_CREATE|os.O_WRONLY, 0o644))
 	defer file.Close()
-	if code := (&completionFlags{Shell: shell}).run(program.System{Stdout: file}); code != program.ExitOK {
-		t.Fatalf("exit code %d", code)
-	}
+	rig.Is(t, (&completionFlags{Shell: shell}).run(program.System{Stdout: file}), program.ExitOK, "exit code")
 	return file.Name()
 }
 
@@ -47,8 +45,8 @@ func TestBashCompletion(t *testing.T) {
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "file-dir"), 0o755))
 	known := knownWords(t)
 	const levels = "debug info warn error"
-	files := "file-1 file-2 file-dir"
-	tests := []struct {
+	const files = "file-1 file-2 file-dir"
+	for _, tt := range []struct {
 		words string // the last one is being completed; _ stands for an empty word
 		want  string
 	}{
@@ -94,8 +92,7 @@ func TestBashCompletion(t *testing.T) {
 		{"agent exec -- cat file-", files},
 		{"agent exec -t -C / cat file-", files},
 		{"agent exec cat -", ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.words, func(t *testing.T) {
 			t.Parallel()
 			words := strings.Fields(tt.words)
@@ -111,15 +108,11 @@ func TestBashCompletion(t *testing.T) {
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+pathOf(t, "true", "truncate", "grep")+":"+known)
 			cmd.Stderr = t.Output()
-			out, err := cmd.Output()
-			rig.Must(t, err)
-			got, want := strings.Fields(string(out)), strings.Fields(tt.want)
+			got, want := strings.Fields(string(rig.Value(cmd.Output()))), strings.Fields(tt.want)
 			slices.Sort(got)
 			slices.Sort(want)
 			// compgen -c lists a command twice that is also built into bash.
-			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" && (len(want) > 0 || len(got) > 0) {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			rig.Same(t, "offered", want, slices.Compact(got), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -140,9 +133,7 @@ environments) echo "environments-of-$*" | tr ' ' - ;;
 esac
 `
 	rig.Must(t, rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)))
-	tr, err := exec.LookPath("tr")
-	rig.Must(t, err)
-	rig.Must(t, os.Symlink(tr, filepath.Join(dir, "tr")))
+	rig.Must(t, os.Symlink(rig.Value(exec.LookPath("tr")), filepath.Join(dir, "tr")))
 	return dir
 }
 
@@ -168,14 +159,11 @@ func TestHostileWords(t *testing.T) {
 			cmd.Dir = t.TempDir()
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+dir+":"+os.Getenv("PATH"))
 			cmd.Stderr = t.Output()
-			out, err := cmd.Output()
-			rig.Must(t, err)
+			out := rig.Value(cmd.Output())
 			if !strings.Contains(string(out), "$(touch ran)") || !strings.Contains(string(out), "`touch ran`") {
 				t.Errorf("offered are\n%s", out)
 			}
-			if _, err := os.Stat(filepath.Join(cmd.Dir, "ran")); err == nil {
-				t.Error("a word was run")
-			}
+			rig.Is(t, rig.Err(os.Stat(filepath.Join(cmd.Dir, "ran"))), fs.ErrNotExist, "what a word would make")
 		})
 	}
 }
@@ -185,9 +173,7 @@ func pathOf(t *testing.T, programs ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range programs {
-		path, err := exec.LookPath(name)
-		rig.Must(t, err)
-		rig.Must(t, os.Symlink(path, filepath.Join(dir, name)))
+		rig.Must(t, os.Symlink(rig.Value(exec.LookPath(name)), filepath.Join(dir, name)))
 	}
 	return dir
 }
@@ -198,9 +184,8 @@ func TestCompletionSyntax(t *testing.T) {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			needShell(t, shell)
-			if out, err := exec.CommandContext(t.Context(), shell, "-n", completionScript(t, shell)).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Errorf("%v\n%s", err, out)
-			}
+			out, err := exec.CommandContext(t.Context(), shell, "-n", completionScript(t, shell)).CombinedOutput()
+			rig.Is(t, err != nil || len(out) > 0, false, "%v\n%s", err, out)
 		})
 	}
 }
@@ -225,12 +210,8 @@ func TestFishCompletion(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", script, line)
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+known+":"+os.Getenv("PATH"))
 			cmd.Stderr = t.Output()
-			out, err := cmd.Output()
-			rig.Must(t, err)
-			got, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
-			if got != want {
-				t.Errorf("got %q, want %q", out, want)
-			}
+			got, _, _ := strings.Cut(strings.TrimSpace(string(rig.Value(cmd.Output()))), "\t")
+			rig.Is(t, got, want, "offered")
 		})
 	}
 }

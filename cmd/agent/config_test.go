@@ -23,9 +23,7 @@ func TestTables(t *testing.T) {
 		if len(c.Below()) == 0 && c.Name != "version" {
 			settable = slices.ContainsFunc(c.Of(c.New()).Options(), func(o cli.Option) bool { return o.Settable() })
 		}
-		if cli.HasTable(c.Name) != settable {
-			t.Errorf("%s: a table %v, options that can be set %v", c.Name, cli.HasTable(c.Name), settable)
-		}
+		rig.Is(t, cli.HasTable(c.Name), settable, "%s: there is a table", c.Name)
 	}
 }
 
@@ -34,10 +32,8 @@ func filedBy(t *testing.T, text, command string, required bool) cli.Values {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.toml")
 	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
-	files, err := cli.ReadFiles("agent", path)
-	rig.Must(t, err)
-	l, err := files.Of(command, commands.Find(command).Of(commands.Find(command).New()).Options(), cli.Shared{})
-	rig.Must(t, err)
+	files := rig.Value(cli.ReadFiles("agent", path))
+	l := rig.Value(files.Of(command, commands.Find(command).Of(commands.Find(command).New()).Options(), cli.Shared{}))
 	values := l.Merge(nil, func(string) (string, bool) { return "", false })
 	for name, v := range values {
 		v.Required = required
@@ -97,9 +93,7 @@ func TestFiled(t *testing.T) {
 			named, _ := commands.Command(args)
 			filed := filedBy(t, everyKind, cmp.Or(named.Path, "exec-server"), required)
 			got, err := read(args, filed)
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
+			rig.Must(t, err)
 			var is, overrides []string
 			for name := range strings.FieldsSeq(want.fields) {
 				is = append(is, fmt.Sprint(reflect.Indirect(reflect.ValueOf(got.Flags).Elem().FieldByName(name))))
@@ -112,9 +106,8 @@ func TestFiled(t *testing.T) {
 				values, effect = want.over, want.overrides
 			}
 			slices.Sort(overrides)
-			if said := strings.Join(is, " "); said != values || strings.Join(overrides, " ") != effect {
-				t.Errorf("%s, required %v: %s, want %s; without effect are %q, want %s", line, required, said, values, got.Overrides, effect)
-			}
+			rig.Is(t, strings.Join(is, " "), values, "%s, required %v", line, required)
+			rig.Is(t, strings.Join(overrides, " "), effect, "%s, required %v: without effect are", line, required)
 		}
 	}
 }
@@ -139,9 +132,7 @@ func TestRequired(t *testing.T) {
 		}
 	}
 	// What has no effect is checked all the same.
-	if _, err := read(strings.Fields("exec --log-level loud true"), values); err == nil {
-		t.Error("a wrong level is taken")
-	}
+	rig.Is(t, rig.Err(read(strings.Fields("exec --log-level loud true"), values)) != nil, true, "a wrong level is refused")
 }
 
 // TestPlaceOfServer: who listens does not register, with nothing that is about that.
@@ -159,9 +150,8 @@ func TestPlaceOfServer(t *testing.T) {
 		}
 		flags, _, err := parse([]string{"--listen", "unix:///s"})
 		rig.Must(t, err)
-		if f := flags.(*serverFlags); f.Remote != nil || f.Transport != "" {
-			t.Errorf("%+v: %v, %s", tt, f.Remote, f.Transport)
-		}
+		f := flags.(*serverFlags)
+		rig.Is(t, f.Remote == nil && f.Transport == "", true, "%+v: %v, %s", tt, f.Remote, f.Transport)
 	}
 }
 
@@ -193,10 +183,7 @@ func TestPlace(t *testing.T) {
 		t.Run(tt.variable+" "+tt.line, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.toml")
 			rig.Must(t, os.WriteFile(path, []byte(tt.file), 0o600))
-			for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT"} {
-				t.Setenv(name, "")
-				_ = os.Unsetenv(name)
-			}
+			noPlace(t)
 			if name, value, ok := strings.Cut(tt.variable, "="); ok {
 				t.Setenv(name, value)
 			}
@@ -222,21 +209,16 @@ func TestClientTable(t *testing.T) {
 	write := func(text string) {
 		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_LOG_LEVEL", "AGENT_EXEC_LOG_LEVEL"} {
-		t.Setenv(name, "")
-		_ = os.Unsetenv(name)
-	}
+	noPlace(t, "AGENT_LOG_LEVEL", "AGENT_EXEC_LOG_LEVEL")
 	t.Setenv("AGENT_CONFIG", path)
 	write("[client]\nurl = 'wss://c:1'\nlog-level = 'debug'\n[logs]\nurl = 'wss://logs:1'\n")
 	for line, want := range map[string]string{"logs -f ": "wss://logs:1", "ps ": "wss://c:1", "attach --url wss://x:1 ": "wss://x:1", "--listen ": ""} {
 		rig.Is(t, atLine(append(strings.Fields(line), "")).URL, want, "%s", line)
 	}
 	flags, _, err := parse([]string{"--listen", "unix:///s"})
-	if err != nil || flags.(*serverFlags).LogLevel == "debug" {
-		t.Errorf("a server: %+v, %v", flags, err)
-	}
-	all, err := grammar.Explain(nil, func(string) {})
 	rig.Must(t, err)
+	rig.Is(t, flags.(*serverFlags).LogLevel == "debug", false, "a server has the level of clients")
+	all := rig.Value(grammar.Explain(nil, func(string) {}))
 	at := map[string]string{}
 	for _, s := range all {
 		if s.Option == "url" {

@@ -33,7 +33,6 @@ environment_id = "e"
 transport = "direct"
 `
 	rig.Must(t, os.WriteFile(config, []byte(text), 0o600))
-	names := []string{"AGENT_CONTEXT", "AGENT_URL", "AGENT_TOKEN_FILE", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT", "AGENT_CONFIG"}
 	for _, tt := range []struct{ line, env, want string }{
 		{"", "", "ws://current:1"},
 		{"--local", "", ""},
@@ -91,10 +90,7 @@ transport = "direct"
 		{"--context url", "AGENT_CONFIG=/dev/null", "error"},
 	} {
 		t.Run(tt.line+" "+tt.env, func(t *testing.T) {
-			for _, name := range names {
-				t.Setenv(name, "")
-				os.Unsetenv(name)
-			}
+			noPlace(t)
 			os.Setenv("AGENT_CONFIG", config)
 			for entry := range strings.FieldsSeq(tt.env) {
 				name, value, _ := strings.Cut(entry, "=")
@@ -119,6 +115,16 @@ transport = "direct"
 	}
 }
 
+// noPlace takes the variables away that say where the agent is, and more of them, until the test ends.
+func noPlace(t *testing.T, more ...string) {
+	t.Helper()
+	for _, name := range append(more, "AGENT_CONTEXT", "AGENT_URL", "AGENT_TOKEN_FILE", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID",
+		"AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT", "AGENT_CONFIG") {
+		t.Setenv(name, "")
+		os.Unsetenv(name)
+	}
+}
+
 func environmentOf(f *target.Flags) string {
 	if f.EnvironmentID == nil || f.Registry == "" {
 		return ""
@@ -137,28 +143,23 @@ func TestLoginTerminal(t *testing.T) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	rig.Must(t, cmd.Start())
 	var shown bytes.Buffer
-	buffer := make([]byte, 1024)
-	for !strings.Contains(shown.String(), "key for http://127.0.0.1:1: ") {
-		n, err := ptmx.Read(buffer)
-		if err != nil {
-			t.Fatalf("%v: %s", err, &shown)
+	shows := func(text string) {
+		t.Helper()
+		for buffer := make([]byte, 1024); !strings.Contains(shown.String(), text); {
+			n, err := ptmx.Read(buffer)
+			if err != nil {
+				t.Fatalf("%v: %s", err, &shown)
+			}
+			shown.Write(buffer[:n])
 		}
-		shown.Write(buffer[:n])
 	}
+	shows("key for http://127.0.0.1:1: ")
 	rig.Must(t, rig.Err(io.WriteString(ptmx, "s3cret\n")))
 	err = cmd.Wait()
-	if cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("%v", err)
-	}
+	rig.Is(t, cmd.ProcessState.ExitCode(), 1, "exit code, of %v", err)
 	// The terminal echoes again.
 	rig.Must(t, rig.Err(io.WriteString(ptmx, "after\n")))
-	for !strings.Contains(shown.String(), "after") {
-		n, err := ptmx.Read(buffer)
-		if err != nil {
-			t.Fatalf("%v: %s", err, &shown)
-		}
-		shown.Write(buffer[:n])
-	}
+	shows("after")
 	tty.Close()
 	if strings.Contains(shown.String(), "s3cret") || !strings.Contains(shown.String(), "connection refused") {
 		t.Errorf("the terminal shows\n%s", &shown)
@@ -189,8 +190,7 @@ func TestComplete(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		if string(out) != tt.want || err != nil || stderr.Len() > 0 {
-			t.Errorf("%s: %q, %v, %s", tt.line, out, err, &stderr)
-		}
+		rig.Check(t, err)
+		rig.Is(t, string(out)+stderr.String(), tt.want, "%s", tt.line)
 	}
 }

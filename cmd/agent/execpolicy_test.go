@@ -33,8 +33,7 @@ type checkCase struct {
 // TestExecpolicyCheck: agent execpolicy check answers as the reference was seen to, with the same
 // exit code, and what is wrong with a file is said in the same words.
 func TestExecpolicyCheck(t *testing.T) {
-	f, err := os.Open("../../internal/execpolicy/testdata/rules.jsonl")
-	rig.Must(t, err)
+	f := rig.Value(os.Open("../../internal/execpolicy/testdata/rules.jsonl"))
 	defer f.Close()
 	n := 0
 	lines := bufio.NewScanner(f)
@@ -69,12 +68,9 @@ func (c *checkCase) run(t *testing.T) {
 		var b64 struct{ B64 string }
 		if json.Unmarshal(raw, &text) == nil {
 			text = place.Replace(text)
-		} else if err := json.Unmarshal(raw, &b64); err != nil {
-			t.Fatal(err)
-		} else if b, err := base64.StdEncoding.DecodeString(b64.B64); err != nil {
-			t.Fatal(err)
 		} else {
-			text = string(b)
+			rig.Must(t, json.Unmarshal(raw, &b64))
+			text = string(rig.Value(base64.StdEncoding.DecodeString(b64.B64)))
 		}
 		file := filepath.Join(root, strconv.Itoa(i)+".rules")
 		put(file, []byte(text))
@@ -94,21 +90,17 @@ func (c *checkCase) run(t *testing.T) {
 	if code != c.Expect.Exit {
 		t.Fatalf("exit code %d, want %d: %s", code, c.Expect.Exit, stderr)
 	}
-	if !strings.Contains(stderr, c.Expect.Error) {
-		t.Errorf("standard error is %s, want %s", stderr, c.Expect.Error)
-	}
+	rig.Is(t, strings.Contains(stderr, c.Expect.Error), true, "%s is in %s", c.Expect.Error, stderr)
 	if code != 0 {
 		rig.Is(t, stdout, "", "standard output has")
 		return
 	}
 	var got any
 	back := strings.NewReplacer(dir, "{CWD}", home, "{HOME}", root, "{ROOT}")
-	if err := json.Unmarshal([]byte(back.Replace(stdout)), &got); err != nil || !reflect.DeepEqual(got, c.Expect.JSON) {
-		t.Errorf("got %s, %v; want %v", stdout, err, c.Expect.JSON)
-	}
-	if one := strings.Count(strings.TrimSpace(stdout), "\n") == 0; one == (len(c.Flags) > 0 && c.Flags[0] == "--pretty") {
-		t.Errorf("the form is wrong: %s", stdout)
-	}
+	err := json.Unmarshal([]byte(back.Replace(stdout)), &got)
+	rig.Is(t, err == nil && reflect.DeepEqual(got, c.Expect.JSON), true, "got %s, %v; want %v", stdout, err, c.Expect.JSON)
+	one := strings.Count(strings.TrimSpace(stdout), "\n") == 0
+	rig.Is(t, one == (len(c.Flags) > 0 && c.Flags[0] == "--pretty"), false, "the form is wrong: %s", stdout)
 }
 
 // runHere runs a command line in this process.
@@ -116,19 +108,13 @@ func runHere(t *testing.T, args []string) (code int, stdout, stderr string) {
 	t.Helper()
 	var files [2]*os.File
 	for i := range files {
-		var err error
-		if files[i], err = os.CreateTemp(t.TempDir(), ""); err != nil {
-			t.Fatal(err)
-		}
+		files[i] = rig.Value(os.CreateTemp(t.TempDir(), ""))
 		defer files[i].Close()
 	}
 	code = run(program.System{Args: args, Stdout: files[0], Stderr: files[1]})
 	var texts [2][]byte
 	for i := range files {
-		var err error
-		if texts[i], err = os.ReadFile(files[i].Name()); err != nil {
-			t.Fatal(err)
-		}
+		texts[i] = rig.Value(os.ReadFile(files[i].Name()))
 	}
 	return code, string(texts[0]), string(texts[1])
 }

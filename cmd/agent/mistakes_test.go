@@ -42,8 +42,6 @@ func TestMistakes(t *testing.T) {
 		// Commands.
 		{"exex", "", 2, "unknown command exex; did you mean exec?", server},
 		{"exec-sever", "", 2, "unknown command exec-sever; did you mean exec-server?", server},
-		{"docter", "", 2, "unknown command docter; did you mean doctor?", server},
-		{"sandbx", "", 2, "unknown command sandbx; did you mean sandbox?", server},
 		{"ssh", "", 2, "unknown command ssh; did you mean exec -t?", server},
 		{"serve", "", 2, "unknown command serve; did you mean exec-server?", server},
 		{"Exec", "", 2, "unknown command Exec; did you mean exec?", server},
@@ -76,7 +74,6 @@ func TestMistakes(t *testing.T) {
 		{"status", "", 2, "unknown command status; did you mean health?", server},
 		{"info", "", 2, "unknown command info; did you mean doctor?", server},
 		{"kubectl", "", 2, "unknown command kubectl", server},
-		{"exec-server x", "", 2, "unexpected argument x", "see agent exec-server --help"},
 		{"-V", "", 2, "unknown flag -V; did you mean --version?", server},
 		{"--versin", "", 2, "unknown flag --versin; did you mean --version?", server},
 		{"-p 7000", "", 2, "unknown flag -p; did you mean --listen 127.0.0.1:PORT?", server},
@@ -117,7 +114,6 @@ func TestMistakes(t *testing.T) {
 		{"-H tcp://127.0.0.1:1 ps", "", 2, "unknown flag -H; write it after the command, as --url or --context", server},
 		{"exec --token-command x true", "", 2, "unknown flag --token-command; did you mean --token-file <(COMMAND)? (write -- before a command that begins with -)", exec},
 		{"exec --local a -l", "AGENT_CONFIG=$DIR/right", 127, "a: command not found; a is a context: agent exec --context a -- -l", ""},
-		{"exec -w -- true", "", 2, "--workdir needs a value", exec},
 		{"sandbox --network -- curl", "", 2, "--network needs a value", sandbox},
 		{"ls --url :1 -lR", "", 2, "unknown flag -R; agent exec -- ls -R lists whole trees", "see agent ls --help"},
 		{"ls --url :1 -1lha", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
@@ -132,7 +128,6 @@ func TestMistakes(t *testing.T) {
 		{"config show exec --tiemout 3", "", 2, "unknown flag --tiemout; did you mean --timeout? (write the flags of config show before the command)", ""},
 		{"config show exec -o json", "", 2, "unknown flag -o (write the flags of config show before the command)", ""},
 		{"config show exce", "", 2, "no options of \"exce\" can be set in files; did you mean exec?", ""},
-		{"execpolicy check --rules", "", 2, "--rules needs a value", "see agent execpolicy check --help"},
 		{"execpolicy check --rules /dev/null", "", 2, "the command is empty", "see agent execpolicy check --help"},
 		{"execpolicy check --rules /dev/null --pretty --pretty ls", "", 2, "--pretty is given twice", ""},
 		{"context current", "", 2, "unknown command context current; did you mean context show?", "see agent context --help"},
@@ -145,7 +140,6 @@ func TestMistakes(t *testing.T) {
 
 		// exec.
 		{"exec", "", 2, "the command is empty; for a shell run: agent exec -t -- bash", exec},
-		{"exec --", "", 2, "the command is empty; for a shell run: agent exec -t -- bash", exec},
 		{"exec -t", "", 2, "the command is empty; for a shell run: agent exec -t -- bash", exec},
 		{"exec -e =x true", "", 2, "-e \"=x\" has no name", exec},
 		{"exec -w / -C / true", "", 2, "-C and --workdir are the same: give one of them", exec},
@@ -155,7 +149,6 @@ func TestMistakes(t *testing.T) {
 		{"exec --registry http://127.0.0.1:1 true", "", 2, "--registry needs --environment-id", exec},
 		{"exec --wait -1s true", "", 2, "--wait needs a value; write a value that begins with - as --wait=-1s", exec},
 		{"exec --wait=-1s true", "", 2, "--wait -1s is negative", exec},
-		{"exec --wait 5 true", "", 2, "--wait: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
 		{"exec --timeout=-1s true", "", 2, "--timeout -1s is negative", exec},
 		{"exec --log-level loud true", "", 2, "--log-level must be one of \"debug\",\"info\",\"warn\",\"error\" but got \"loud\"", exec},
 		{"exec --env-file $DIR/missing true", "", 125, "open $DIR/missing: no such file or directory", ""},
@@ -184,7 +177,6 @@ func TestMistakes(t *testing.T) {
 		{"cp a :b --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"cp a :b --url :1", "AGENT_REGISTRY=http://127.0.0.1:2", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"ls /", "", 2, "which agent? name it with --context, --url or --registry", "see agent ls --help"},
-		{"ls -o yaml --url :1", "", 2, "--output must be one of \"table\",\"json\" but got \"yaml\"", "see agent ls --help"},
 		{"ls --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"cat --url :1", "", 2, "<path> is missing", "see agent cat --help"},
 		{"rm -r --url :1", "", 2, "<path> is missing", "see agent rm --help"},
@@ -192,7 +184,6 @@ func TestMistakes(t *testing.T) {
 		{"apply-patch nowhere", "", 1, "reading the patch: open nowhere: no such file or directory", ""},
 		{"apply-patch --local --url :1", "", 2, "--local cannot be used with --context, --url or --registry", "see agent apply-patch --help"},
 		{"apply-patch -", "", 1, "Invalid patch: The last line of the patch must be '*** End Patch'", ""},
-		{"apply-patch a b", "", 2, "unexpected argument b", "see agent apply-patch --help"},
 
 		// Sessions with a name.
 		{"exec --name n -- true", "", 2, "--name needs an agent that keeps running: name one with --context, --url or --registry", exec},
@@ -201,14 +192,11 @@ func TestMistakes(t *testing.T) {
 		{"exec --url :1 --retain 1h -- true", "", 2, "--retain needs --name or -d", exec},
 		{"exec --url :1 -d --retain=-1h -- true", "", 2, "--retain -1h0m0s is negative", exec},
 		{"exec --url :1 -d --on-disconnect kill -- true", "", 2, "--on-disconnect kill cannot be used with --name or -d, because their command outlives its client", exec},
-		{"exec --url :1 --on-disconnect stay -- true", "", 2, "--on-disconnect must be one of \"keep\",\"kill\" but got \"stay\"", exec},
 		{"exec --url :1 --name n --detach-keys ctrl-P -- true", "", 2, "--detach-keys: \"ctrl-P\" is not a key such as ctrl-p or a", exec},
 		{"ps", "", 2, "which agent? name it with --context, --url or --registry", "see agent ps --help"},
 		{"ps --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"ps --url :1 -o yaml", "", 2, "--output must be one of \"table\",\"json\" but got \"yaml\"", "see agent ps --help"},
 		{"ps -l --url :1", "", 2, "unknown flag -l", "see agent ps --help"},
 		{"skills", "", 2, "which agent? name it with --context, --url or --registry", "see agent skills --help"},
-		{"skills x --url :1", "", 2, "unexpected argument x", "see agent skills --help"},
 		{"logs --url :1", "", 2, "which session? agent ps lists them", "see agent logs --help"},
 		{"logs --url :1 --since yesterday n", "", 2, "--since: \"yesterday\" is not a duration such as 10m or a time such as 2026-01-31T15:04:05Z", "see agent logs --help"},
 		{"logs --url :1 --tail some n", "", 2, "--tail: \"some\" is neither a number nor all", "see agent logs --help"},
@@ -224,14 +212,9 @@ func TestMistakes(t *testing.T) {
 		{"kill --url :1 -s STOP n", "", 2, "--signal: \"STOP\" is not a signal that an agent can send: use HUP, INT, QUIT, KILL, USR1, USR2, TERM", "see agent kill --help"},
 		{"end --url :1 a/b", "", 2, "\"a/b\" is not a valid name for a session: use up to 128 letters, digits and . _ - and begin with a letter or digit", "see agent end --help"},
 		{"stop --url :1 n", "", 2, "unknown command stop; did you mean kill?", server},
-		{"exec -e", "", 2, "--env needs a value", exec},
-		{"exec -e ONE", "", 2, "the command is empty; for a shell run: agent exec -t -- bash", exec},
-		{"exec --url", "", 2, "--url needs a value", exec},
 		{"exec --url= true", "", 2, "--url is empty", exec},
-		{"exec --url $EMPTY true", "", 2, "--url is empty", exec},
 		{"exec --registry $EMPTY --environment-id e true", "", 2, "--registry is empty", exec},
 		{"exec --environment-id ci-1 -- true", "", 2, "--environment-id needs --registry", exec},
-		{"exec --wait soon true", "", 2, "--wait: \"soon\" is not a duration such as 30s, 5m or 1h30m", exec},
 		{"exec --timeout 5 true", "", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
 		{"exec --tty=maybe true", "", 2, "--tty: bool value must be true, 1, yes, false, 0 or no but got \"maybe\"", exec},
 		{"exec true", "AGENT_TIMEOUT=5", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
@@ -248,8 +231,6 @@ func TestMistakes(t *testing.T) {
 		{"sandbox --workspace /no/such -- true", "", 101, "sandbox: --workspace: stat /no/such: no such file or directory", ""},
 		{"sandbox --policy $DIR/missing -- true", "", 101, "sandbox: reading the policy $DIR/missing: open $DIR/missing: no such file or directory (for the policies that agent doctor names, use --read-only and --workspace)", ""},
 		{"sandbox --policy $DIR/bundle -- true", "", 101, "sandbox: reading the policy $DIR/bundle: not a JSON value", ""},
-		{"doctor x", "", 2, "unexpected argument x", "see agent doctor --help"},
-		{"doctor --sandbox-minimum all", "", 2, "--sandbox-minimum must be one of \"full\" but got \"all\"", "see agent doctor --help"},
 
 		// Where the agent is.
 		{"exec --url tcp://127.0.0.1:1 true", "", 2, "--url tcp://127.0.0.1:1 is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
@@ -285,10 +266,8 @@ func TestMistakes(t *testing.T) {
 		{"forward", "", 2, "forward needs --remote", "see agent forward --help"},
 		{"forward --remote http://127.0.0.1:1 --environment-id e", "CODEX_API_KEY=k", 2, "missing flags: --connect=URL", "see agent forward --help"},
 		{"forward --connect http://127.0.0.1:1 --remote http://127.0.0.1:1 --environment-id e", "CODEX_API_KEY=k", 1, "--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", ""},
-		{"exec --url 127.0.0.1:1 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url :1 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url ws://127.0.0.1:1 --wait 0 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"exec --url ws://127.0.0.1:1 --wait 0s true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url http://127.0.0.1:1 true", "", 2, "--url http://127.0.0.1:1 is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
 		{"exec --url ws://u:topsecret@127.0.0.1:1 true", "", 2, "--url holds credentials: put them into a token file", exec},
 		{"exec --url nonsense true", "", 2, "--url nonsense is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
@@ -368,7 +347,6 @@ func TestMistakes(t *testing.T) {
 		{"--listen unix://$DIR/s --allow-uid bob", "", 2, "--allow-uid: \"bob\" is not a number", server},
 		{"--allow-uid 1000", "", 2, "--allow-uid needs --listen unix:///PATH", server},
 		{"--listen stdio --ws-auth capability-token --ws-token-file $DIR/token", "", 1, "--ws-auth cannot be used with --listen stdio", ""},
-		{"--log-format yaml", "", 2, "--log-format must be one of \"text\",\"json\" but got \"yaml\"", server},
 		{"--cgroup-pids many", "", 2, "--cgroup-pids: \"many\" is not a number", server},
 		{"--health-listen 7000", "", 2, "--health-listen 7000: want HOST:PORT or unix:///PATH", server},
 		{"--remote example.com --environment-id e", "CODEX_API_KEY=k", 1, "--remote is not an absolute http or https URL: want https://HOST, or http:// for this machine", ""},
@@ -378,7 +356,6 @@ func TestMistakes(t *testing.T) {
 		{"--listen :0", "", 1, "listen URL \"ws://0.0.0.0:0\" is not a loopback address and no authentication is configured (see --ws-auth, --tls-client-ca and --allow-unauthenticated)", ""},
 		{"--listen 192.0.2.1:0 --allow-unauthenticated", "", 1, "listening on ws://192.0.2.1:0: listen tcp4 192.0.2.1:0: bind: cannot assign requested address", ""},
 		{"--listen", "", 2, "--listen needs a value", server},
-		{"--ws-auth password", "", 2, "--ws-auth must be one of \"capability-token\",\"signed-bearer-token\" but got \"password\"", server},
 		{"--ws-auth capability-token", "", 2, "--ws-auth capability-token needs one of --ws-token-file and --ws-token-sha256", server},
 		{"--ws-token-file x", "", 2, "authentication options need --ws-auth", server},
 		{"--ws-auth capability-token --ws-token-file $DIR/missing", "", 1, "open $DIR/missing: no such file or directory", ""},
@@ -386,14 +363,11 @@ func TestMistakes(t *testing.T) {
 		{"--retain-bytes 1Q", "", 2, "--retain-bytes: \"1Q\" is not a number of bytes such as 1048576, 64K or 2G", server},
 		{"--retain-bytes 0", "", 2, "--retain-bytes 0 is less than 1", server},
 		{"--named-session-ttl 0s", "", 2, "--named-session-ttl 0s is not positive", server},
-		{"--session-ttl 5", "", 2, "--session-ttl: \"5\" is not a duration such as 30s, 5m or 1h30m", server},
 		{"--remote https://r --listen stdio --environment-id e", "", 2, "--remote and --listen (AGENT_LISTEN) cannot be used together", server},
 		{"--remote https://r", "CODEX_API_KEY=k", 2, "--remote needs --environment-id", server},
 		{"", "AGENT_CONCURRENT_REQUESTS=0", 2, "--concurrent-requests 0 is less than 1", server},
 	}
-	if len(mistakes) < 75 {
-		t.Errorf("only %d mistakes", len(mistakes))
-	}
+	rig.Is(t, len(mistakes) < 75, false, "only %d mistakes", len(mistakes))
 	for _, tt := range mistakes {
 		t.Run(strings.ReplaceAll(tt.line, "/", "|")+" "+tt.env, func(t *testing.T) {
 			t.Parallel()
@@ -413,9 +387,8 @@ func TestMistakes(t *testing.T) {
 			}
 			// So it says after a second, which a busy machine may need for nothing.
 			said := strings.TrimPrefix(stderr.String(), "agent: waiting for environment e: no answer yet\n")
-			if said != want || stdout.Len() > 0 {
-				t.Errorf("it says\n%sand prints %q, want\n%s", &stderr, &stdout, want)
-			}
+			rig.Is(t, said, want, "it says")
+			rig.Is(t, stdout.String(), "", "it prints")
 		})
 	}
 }
@@ -430,7 +403,5 @@ func tokenAgent(t *testing.T, file string) string {
 	}
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = cmd.Wait() }) // the context of the test ends it
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	rig.Must(t, err)
-	return strings.TrimSpace(line)
+	return strings.TrimSpace(rig.Value(bufio.NewReader(stdout).ReadString('\n')))
 }

@@ -22,7 +22,8 @@ import (
 // to the registry, and none prints a secret.
 func TestRemoteCommandLine(t *testing.T) {
 	t.Parallel()
-	registry := silentRegistry(t)
+	// Whoever connects to the registry fails the test.
+	registry := rig.Listen(t, "tcp", "127.0.0.1:0", func(net.Conn) { t.Error("somebody has connected to the registry") }).String()
 	const key = "CODEX_API_KEY=sk-secret-value"
 	const noAWS = "AWS_EC2_METADATA_DISABLED=true"
 	remote := func(more ...string) []string {
@@ -103,58 +104,24 @@ func TestRemoteCommandLine(t *testing.T) {
 			t.Parallel()
 			cmd := agentCommand(t, tt.args...)
 			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), tt.env)
-			stdin, err := cmd.StdinPipe()
-			rig.Must(t, err)
+			stdin := rig.Value(cmd.StdinPipe())
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			rig.Must(t, cmd.Start())
 			// The program may have ended without reading its input.
 			_, _ = stdin.Write([]byte(tt.stdin))
 			stdin.Close()
-			err = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit code %d (%v), want %d", code, err, tt.code)
-			}
-			if !strings.Contains(stderr.String(), tt.want) {
-				t.Errorf("it says\n%s\nwant %q in it", &stderr, tt.want)
-			}
-			if strings.Contains(stderr.String(), "sk-secret-value") {
-				t.Errorf("it tells the secret:\n%s", &stderr)
-			}
+			err := cmd.Wait()
+			rig.Is(t, cmd.ProcessState.ExitCode(), tt.code, "exit code, of %v", err)
+			rig.Is(t, strings.Contains(stderr.String(), tt.want), true, "%q is in\n%s", tt.want, &stderr)
+			rig.Is(t, strings.Contains(stderr.String(), "sk-secret-value"), false, "the secret is in\n%s", &stderr)
 			// One that fails only with its credentials has said before that it serves.
 			if tt.code == program.ExitFailure && strings.Count(stderr.String(), "\n")-strings.Count(stderr.String(), "msg=serving") != 1 {
 				t.Errorf("more than one line:\n%s", &stderr)
 			}
-			if stdout.Len() != 0 {
-				t.Errorf("it prints %q", &stdout)
-			}
+			rig.Is(t, stdout.String(), "", "it prints")
 		})
 	}
-}
-
-// silentRegistry returns the address of a server. If anybody connects to it, the
-// test fails.
-func silentRegistry(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-			t.Error("somebody has connected to the registry")
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-ended
-	})
-	return l.Addr().String()
 }
 
 // TestEnvironmentIDAlone: without --remote, --environment-id and --name are ignored.
@@ -172,9 +139,8 @@ func TestEmptyPaths(t *testing.T) {
 		cmd := agentCommand(t, line...)
 		cmd.Stderr = nil
 		cmd.Env = append(os.Environ(), "AGENT_WS_TOKEN_FILE=", "AGENT_WS_SHARED_SECRET_FILE=", "AGENT_TLS_CERT=", "AGENT_API_KEY_FILE=", "AGENT_TLS_CA=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%q: %v\n%s", line, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		rig.Is(t, err == nil, true, "%q: %v\n%s", line, err, out)
 	}
 	cmd := agentCommand(t, "--ws-token-file", "")
 	cmd.Stderr = nil
@@ -189,16 +155,13 @@ func TestHealthOfListener(t *testing.T) {
 	t.Parallel()
 	address := rig.FreeAddress(t)
 	cmd := agentCommand(t, "--health-listen", address)
-	stdout, err := cmd.StdoutPipe()
-	rig.Must(t, err)
+	stdout := rig.Value(cmd.StdoutPipe())
 	rig.Must(t, cmd.Start())
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		rig.Check(t, cmd.Wait())
 	}()
-	if _, err := stdout.Read(make([]byte, 64)); err != nil { // the URL
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(stdout.Read(make([]byte, 64)))) // the URL
 	for _, tt := range []struct {
 		method, path string
 		want         string
@@ -213,8 +176,7 @@ func TestHealthOfListener(t *testing.T) {
 // askProbe sends one request and returns the status of its answer.
 func askProbe(t *testing.T, address, method, path string) string {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
-	rig.Must(t, err)
+	conn := rig.Value(net.DialTimeout("tcp", address, 10*time.Second))
 	defer conn.Close()
 	rig.Must(t, rig.Err(conn.Write([]byte(method+" "+path+" HTTP/1.1\r\nHost: probe\r\n\r\n"))))
 	answer := make([]byte, len("HTTP/1.1 200"))
@@ -237,9 +199,7 @@ func TestExposedSignIn(t *testing.T) {
 		if err := s.configure(); (err != nil) != (mode == 0o666) || err != nil && !strings.Contains(err.Error(), "auth.json is refused: it has mode 0666") {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(log.String(), "auth.json has mode 0644"); got != (mode == 0o644) {
-			t.Errorf("mode %04o: the log is %q", mode, &log)
-		}
+		rig.Is(t, strings.Contains(log.String(), "auth.json has mode 0644"), mode == 0o644, "mode %04o: a warning is in %q", mode, &log)
 	}
 }
 
@@ -249,10 +209,8 @@ func TestSecretsAreAbsolute(t *testing.T) {
 	t.Parallel()
 	s := &server{flags: &serverFlags{}, remote: &executor.Remote{Flags: &executor.Flags{APIKeyFile: "key"}, SignIn: &executor.SignIn{}}}
 	s.flags.WSTokenFile = "token"
-	dir, err := os.Getwd()
-	rig.Must(t, err)
+	dir := rig.Value(os.Getwd())
 	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "key")}
-	if got, folders := s.secrets(); !slices.Equal(got, want) || folders != nil {
-		t.Errorf("secrets %q and %q, want %q", got, folders, want)
-	}
+	got, folders := s.secrets()
+	rig.Is(t, slices.Equal(got, want) && folders == nil, true, "secrets %q and %q, want %q", got, folders, want)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,9 +43,7 @@ func TestReadPolicy(t *testing.T) {
 			}
 		})
 	}
-	if _, err := readPolicy(filepath.Join(t.TempDir(), "none"), nil); err == nil {
-		t.Error("a file that is not there")
-	}
+	rig.Is(t, rig.Err(readPolicy(filepath.Join(t.TempDir(), "none"), nil)), fs.ErrNotExist, "a file that is not there")
 }
 
 // FuzzReadPolicy: whatever a file holds, readPolicy refuses it or returns a policy
@@ -60,9 +59,7 @@ func FuzzReadPolicy(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		asked, err := readPolicy("-", strings.NewReader(raw))
-		if err == nil && asked.Permissions.Type == "" {
-			t.Errorf("%q is a policy without a type", raw)
-		}
+		rig.Is(t, err == nil && asked.Permissions.Type == "", false, "%q is a policy without a type", raw)
 	})
 }
 
@@ -72,11 +69,8 @@ func TestSandboxProfile(t *testing.T) {
 	sys := program.System{Environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
 	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
 		t.Helper()
-		profile, err := flags.profile(sys, dir)
-		rig.Must(t, err)
-		policy, err := profile.Compile()
-		rig.Must(t, err)
-		return policy.Access(path)
+		profile := rig.Value(flags.profile(sys, dir))
+		return rig.Value(profile.Compile()).Access(path)
 	}
 	workspace := sandboxFlags{Workspace: []string{dir}}
 	for _, tt := range []struct {
@@ -100,12 +94,9 @@ func TestSandboxProfile(t *testing.T) {
 	} {
 		flags := sandboxFlags{Network: []string{network}, Command: []string{"true"}}
 		rig.Must(t, flags.Check())
-		profile, err := flags.profile(sys, dir)
-		if err != nil || profile.Network != want {
-			t.Errorf("--network %q: %v, %v", network, profile.Network, err)
-		}
+		profile := rig.Value(flags.profile(sys, dir))
+		rig.Is(t, profile.Network, want, "--network %q", network)
 	}
-	if _, err := (&sandboxFlags{Workspace: []string{dir + "/none"}}).profile(sys, dir); err == nil {
-		t.Error("a workspace that is not there")
-	}
+	missing := sandboxFlags{Workspace: []string{dir + "/none"}}
+	rig.Is(t, rig.Err(missing.profile(sys, dir)) != nil, true, "a workspace that is not there is refused")
 }

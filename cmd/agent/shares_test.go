@@ -23,19 +23,16 @@ func TestPlan(t *testing.T) {
 		// n/2 for large ones whose requests only wait. Where n/4 is less than
 		// 16 MiB, small messages may take that much, and the rest comes out of
 		// ownMemory.
-		if sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + m.sockets + ownMemory; sum > limit {
-			t.Errorf("of %d MiB %d are given away: %+v", mib, sum>>20, m)
-		}
+		sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + m.sockets + ownMemory
+		rig.Is(t, sum <= limit, true, "of %d MiB %d are given away: %+v", mib, sum>>20, m)
 		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes || m.streams > relay.DefaultReserveBytes || m.sockets > sockets.DefaultBudget {
 			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
 		}
 	}
-	if m := divide(math.MaxInt64); m != (memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}) {
-		t.Errorf("without a limit: %+v", m)
-	}
-	if m := divide(0); m.messages <= 0 || m.content <= 0 || m.output <= 0 || m.streams <= 0 || m.sockets <= 0 {
-		t.Errorf("without any memory: %+v", m)
-	}
+	usual := memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}
+	rig.Is(t, divide(math.MaxInt64), usual, "without a limit")
+	m := divide(0)
+	rig.Is(t, m.messages > 0 && m.content > 0 && m.output > 0 && m.streams > 0 && m.sockets > 0, true, "without any memory: %+v", m)
 }
 
 // TestLimit: the garbage collector gets a limit, unless GOMEMLIMIT is set. The
@@ -45,7 +42,6 @@ func TestLimit(t *testing.T) {
 	limitGoMemory([]string{"A=b", "GOMEMLIMIT=1GiB"})
 	rig.Is(t, debug.SetMemoryLimit(-1), math.MaxInt64, "although GOMEMLIMIT was set")
 	limitGoMemory([]string{"A=b", "XGOMEMLIMIT=1"})
-	if got, all := debug.SetMemoryLimit(-1), linux.MemoryLimit(); got > all/4*3 || got < all/2 {
-		t.Errorf("%d of %d bytes", got, all)
-	}
+	got, all := debug.SetMemoryLimit(-1), linux.MemoryLimit()
+	rig.Is(t, got <= all/4*3 && got >= all/2, true, "%d of %d bytes", got, all)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,8 +34,7 @@ func sharedKey(t *testing.T, data string) []byte {
 	t.Helper()
 	st := rig.Value(store.Open(t.Context(), store.Config{Dir: data}))
 	defer st.Close()
-	key := rig.Value(st.SharedKey(t.Context()))
-	return key
+	return rig.Value(st.SharedKey(t.Context()))
 }
 
 // TestBackup: what a registry has to keep is written while it runs, and read into another store:
@@ -56,35 +56,22 @@ func TestBackup(t *testing.T) {
 	mustRun(t, "backup", in("backup"), "--data", in("data"))
 	server.stop(t)
 
-	info, err := os.Stat(in("backup"))
-	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("the backup is %v, %v", info, err)
-	}
-	text, err := os.ReadFile(in("backup"))
-	rig.Must(t, err)
-	if bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)) {
-		t.Error("a key is in the backup")
-	}
-	if code, _, stderr := command(t, "backup", in("backup"), "--data", in("data")); code != exitFailure || !strings.Contains(stderr, "already exists") {
-		t.Errorf("a second time: %d, %s", code, stderr)
-	}
+	rig.Is(t, rig.Value(os.Stat(in("backup"))).Mode(), 0o600, "the mode of the backup")
+	text := rig.Value(os.ReadFile(in("backup")))
+	rig.Is(t, bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)), false, "a key is in the backup")
+	refused(t, "already exists", "backup", in("backup"), "--data", in("data"))
 	mustRun(t, "restore", in("backup"), "--data", in("restored"))
-	if code, _, stderr := command(t, "restore", in("backup"), "--data", in("restored")); code != exitFailure || !strings.Contains(stderr, "not empty") {
-		t.Errorf("restored a second time: %d, %s", code, stderr)
-	}
+	refused(t, "not empty", "restore", in("backup"), "--data", in("restored"))
 	rig.Must(t, os.CopyFS(in("copied"), os.DirFS(in("data"))))
 	want := sharedKey(t, in("data"))
 	for _, there := range []string{"restored", "copied"} {
-		if !bytes.Equal(sharedKey(t, in(there)), want) {
-			t.Errorf("%s: URLs are signed with another key", there)
-		}
+		rig.Is(t, bytes.Equal(sharedKey(t, in(there)), want), true, "%s: URLs are signed with the same key", there)
 		other := start(t, "--listen=127.0.0.1:0", "--data", in(there))
 		for text, want := range map[string]int{key: 200, rotated: 200, gone: 401} {
 			rig.Is(t, accepted(t, other.url, text), want, "%s: a key is answered", there)
 		}
-		if list := mustRun(t, "identities", "list", "--data", in(there)); !strings.Contains(list, "agent-1") {
-			t.Errorf("%s: identities are\n%s", there, list)
-		}
+		list := mustRun(t, "identities", "list", "--data", in(there))
+		rig.Is(t, strings.Contains(list, "agent-1"), true, "%s: agent-1 is in\n%s", there, list)
 		other.stop(t)
 	}
 
@@ -100,12 +87,8 @@ func TestBackup(t *testing.T) {
 		"another bucket":     bytes.Replace(text, []byte(`"bucket":"keys"`), []byte(`"bucket":"queues"`), 1),
 	} {
 		rig.Must(t, os.WriteFile(in("wrong"), wrong, 0o600))
-		if code, _, stderr := command(t, "restore", in("wrong"), "--data", in("untouched")); code != exitFailure || !strings.Contains(stderr, "backup") {
-			t.Errorf("%s: %d, %s", name, code, stderr)
-		}
-		if _, err := os.Lstat(in("untouched")); !os.IsNotExist(err) {
-			t.Fatalf("%s: a folder is left: %v", name, err)
-		}
+		refused(t, "backup", "restore", in("wrong"), "--data", in("untouched"))
+		rig.Is(t, rig.Err(os.Lstat(in("untouched"))), fs.ErrNotExist, "%s: the folder", name)
 	}
 	mustRun(t, "restore", in("backup"), "--data", in("untouched"))
 }

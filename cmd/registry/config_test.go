@@ -70,9 +70,8 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%q with registry %s: %d, %s", tt.text, tt.line, code, said)
 		}
 		// What is wrong in a file keeps nobody from reading how it is written.
-		if code, out, said, _ := withFile(t, tt.text, "version"); code != exitOK || out == "" {
-			t.Errorf("version: %d, %s", code, said)
-		}
+		code, out, said, _ := withFile(t, tt.text, "version")
+		rig.Is(t, code == exitOK && out != "", true, "version: %d, %s", code, said)
 	}
 }
 
@@ -81,10 +80,7 @@ func TestConfigTable(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	code, out, said, _ := withFile(t, "[registry.keys.list]\ndata = '"+data+"'\njson = true", "keys", "list")
-	if code != exitOK || strings.TrimSpace(out) != "[]" {
-		t.Errorf("%d, %s, %s", code, out, said)
-	}
-	if entries, err := os.ReadDir(data); err != nil || len(entries) == 0 {
-		t.Errorf("%v, %v", entries, err)
-	}
+	rig.Is(t, code, exitOK, "exit code, %s", said)
+	rig.Is(t, strings.TrimSpace(out), "[]", "keys")
+	rig.Is(t, len(rig.Value(os.ReadDir(data))) > 0, true, "the folder is used")
 }

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -46,6 +47,15 @@ func mustRun(t testing.TB, args ...string) (stdout string) {
 	return stdout
 }
 
+// refused runs a command that has to fail, with a complaint that has this text.
+func refused(t testing.TB, want string, args ...string) {
+	t.Helper()
+	code, _, stderr := command(t, args...)
+	if code != exitFailure || !strings.Contains(stderr, want) {
+		t.Errorf("%q: exit code %d, %s, want %q", args, code, stderr, want)
+	}
+}
+
 // running is a server in this process.
 type running struct {
 	url     string
@@ -77,9 +87,7 @@ func (r *running) stop(t testing.TB) {
 	r.signals <- syscall.SIGTERM
 	select {
 	case code := <-r.code:
-		if code != exitOK {
-			t.Errorf("after SIGTERM the exit code is %d: %s", code, r.log)
-		}
+		rig.Is(t, code, exitOK, "the exit code after SIGTERM, %s", r.log)
 	case <-time.After(3 * time.Minute): // however busy the machine
 		t.Fatal("it does not end")
 	}
@@ -125,9 +133,7 @@ func TestServeAndCommands(t *testing.T) {
 	if !strings.Contains(list, "revoked ") || !strings.Contains(list, "valid until ") || !strings.HasPrefix(list, "ID ") {
 		t.Errorf("keys are\n%s", list)
 	}
-	if code, _, stderr := command(t, "keys", "revoke", "0123456789abcdef", "--data", data); code != exitFailure || !strings.Contains(stderr, "not found") {
-		t.Errorf("revoking what is not there: %d, %s", code, stderr)
-	}
+	refused(t, "not found", "keys", "revoke", "0123456789abcdef", "--data", data)
 
 	public, _, err := ed25519.GenerateKey(nil)
 	rig.Must(t, err)
@@ -135,35 +141,23 @@ func TestServeAndCommands(t *testing.T) {
 	raw := base64.StdEncoding.EncodeToString(public)
 	mustRun(t, "identities", "add", "agent-1", "--public-key", raw, "--environment=*", "--data", data)
 	mustRun(t, "identities", "add", "agent-2", "--public-key", base64.StdEncoding.EncodeToString(der), "--environment=env-*", "--data", data)
-	if list := mustRun(t, "identities", "list", "--data", data); strings.Count(list, raw) != 2 {
-		t.Errorf("identities are\n%s", list)
-	}
+	rig.Is(t, strings.Count(mustRun(t, "identities", "list", "--data", data), raw), 2, "identities with the key")
 	mustRun(t, "identities", "remove", "agent-1", "--data", data)
 	var identities []store.Identity
 	rig.Must(t, json.Unmarshal([]byte(mustRun(t, "identities", "list", "--json", "--data", data)), &identities))
-	if len(identities) != 1 || identities[0].RuntimeID != "agent-2" {
-		t.Errorf("identities are %+v", identities)
-	}
-	if code, _, _ := command(t, "identities", "remove", "agent-1", "--data", data); code != exitFailure {
-		t.Errorf("removing what is not there: %d", code)
-	}
+	rig.Is(t, len(identities), 1, "identities")
+	rig.Is(t, identities[0].RuntimeID, "agent-2", "the identity of")
+	refused(t, "", "identities", "remove", "agent-1", "--data", data)
 	rig.Is(t, mustRun(t, "environments", "--json", "--data", data), "[]\n", "environments")
-	if got := mustRun(t, "environments", "--data", data); !strings.HasPrefix(got, "ENVIRONMENT ") || strings.Count(got, "\n") != 1 {
-		t.Errorf("environments are %q", got)
-	}
+	got := mustRun(t, "environments", "--data", data)
+	rig.Is(t, strings.HasPrefix(got, "ENVIRONMENT ") && strings.Count(got, "\n") == 1, true, "environments are %q", got)
 
-	if code, _, stderr := command(t, "--listen=127.0.0.1:0", "--data", data); code != exitFailure || !strings.Contains(stderr, "another process") {
-		t.Errorf("a second server: %d, %s", code, stderr)
-	}
+	refused(t, "another process", "--listen=127.0.0.1:0", "--data", data)
 	server.stop(t)
 	for _, key := range []string{before, after} {
-		if strings.Contains(server.log.String(), key) || strings.Contains(list, key) {
-			t.Errorf("a key was printed again")
-		}
+		rig.Is(t, strings.Contains(server.log.String(), key) || strings.Contains(list, key), false, "a key was printed again")
 	}
-	if list := mustRun(t, "keys", "list", "--data", data); !strings.Contains(list, executor.ID) {
-		t.Errorf("after the server keys are\n%s", list)
-	}
+	rig.Is(t, strings.Contains(mustRun(t, "keys", "list", "--data", data), executor.ID), true, "after the server there is the key")
 }
 
 func TestCommandLine(t *testing.T) {
@@ -237,9 +231,8 @@ func TestCommandLine(t *testing.T) {
 		"keys list --data=/dev/null/x",
 		"keys create --role=executor --environment=a.b",
 	} {
-		if code, stdout, stderr := command(t, strings.Fields(args)...); code != exitFailure || stdout != "" || stderr == "" {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, stdout, stderr)
-		}
+		code, stdout, stderr := command(t, strings.Fields(args)...)
+		rig.Is(t, code == exitFailure && stdout == "" && stderr != "", true, "%s: exit code %d, %q, %q", args, code, stdout, stderr)
 	}
 }
 
@@ -281,10 +274,7 @@ func TestDefaultData(t *testing.T) {
 			t.Errorf("HOME %q, XDG_STATE_HOME %q, with --data: exit code %d, %s", tt.home, tt.state, code, &complaints)
 		}
 	}
-	left, err := os.ReadDir(work)
-	if err != nil || len(left) != 0 {
-		t.Errorf("the working directory holds %v, %v", left, err)
-	}
+	rig.Is(t, len(rig.Value(os.ReadDir(work))), 0, "what the working directory holds")
 }
 
 func TestParseExpiry(t *testing.T) {
@@ -296,9 +286,7 @@ func TestParseExpiry(t *testing.T) {
 		"2026-05-01T14:00:01+01:00": now.Add(time.Hour + time.Second),
 		"2026-06-01":                time.Date(2026, 6, 1, 0, 0, 0, 0, time.Local).UTC(),
 	} {
-		if got, err := parseExpiry(text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
-		}
+		rig.Is(t, rig.Value(parseExpiry(text, now)).Equal(want), true, "%q is %v", text, want)
 	}
 }
 
@@ -331,9 +319,8 @@ func TestServeTLS(t *testing.T) {
 	request := rig.Value(http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/readyz", nil))
 	response := rig.Value(client.Do(request))
 	response.Body.Close()
-	if response.StatusCode != http.StatusOK || response.ProtoMajor != 1 {
-		t.Errorf("got %d by %s", response.StatusCode, response.Proto)
-	}
+	rig.Is(t, response.StatusCode, http.StatusOK, "status")
+	rig.Is(t, response.ProtoMajor, 1, "HTTP")
 	// Suites of CBC do not authenticate the ciphertext, so they are refused.
 	old := &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,
@@ -343,9 +330,8 @@ func TestServeTLS(t *testing.T) {
 		conn.Close()
 	}
 	server.stop(t)
-	if want := `msg="other users can read a secret" reason="` + keyPath + ` has mode 0644`; !strings.Contains(server.log.String(), want) {
-		t.Errorf("no %s in\n%s", want, server.log)
-	}
+	want := `msg="other users can read a secret" reason="` + keyPath + ` has mode 0644`
+	rig.Is(t, strings.Contains(server.log.String(), want), true, "%s is in\n%s", want, server.log)
 }
 
 // TestMetricsListen: with a port of their own the metrics are there alone.
@@ -365,16 +351,14 @@ func TestMetricsListen(t *testing.T) {
 		response.Body.Close()
 		rig.Is(t, response.StatusCode, tt.want, "%s", tt.url)
 	}
-	if told := mustRun(t, "status", "--url", server.url); !strings.Contains(told, "state: ready\nthis address has no /metrics") {
-		t.Errorf("status tells\n%s", told)
-	}
+	told := mustRun(t, "status", "--url", server.url)
+	rig.Is(t, strings.Contains(told, "state: ready\nthis address has no /metrics"), true, "status tells\n%s", told)
 	if told := mustRun(t, "status", "--url", address); !strings.Contains(told, "state: ready\n") || !strings.Contains(told, "limit streams: 20000\n") {
 		t.Errorf("status tells\n%s", told)
 	}
 	server.stop(t)
-	if want := "metrics=http://" + address + "/metrics"; !strings.Contains(server.log.String(), want) {
-		t.Errorf("no %s in\n%s", want, server.log)
-	}
+	want := "metrics=http://" + address + "/metrics"
+	rig.Is(t, strings.Contains(server.log.String(), want), true, "%s is in\n%s", want, server.log)
 }
 
 // TestKeyFiles: a new key goes to a file of its own or to JSON, and a rotated one replaces it.
@@ -387,26 +371,19 @@ func TestKeyFiles(t *testing.T) {
 	create := []string{"keys", "create", "--role=harness", "--environment=env-*", "--out", out, "--data", data}
 	rig.Is(t, mustRun(t, create...), "", "it prints")
 	text := rig.Value(os.ReadFile(out))
-	if info, err := os.Stat(out); err != nil || info.Mode() != 0o600 {
-		t.Errorf("the file is %v, %v", info, err)
-	}
+	rig.Is(t, rig.Value(os.Stat(out)).Mode(), 0o600, "the mode of the file")
 	first := strings.TrimSpace(string(text))
 	rig.Is(t, status(first), 200, "the key in the file is not valid")
-	if code, _, stderr := command(t, create...); code != exitFailure || !strings.Contains(stderr, "already exists") {
-		t.Errorf("a second time: %d, %s", code, stderr)
-	}
+	refused(t, "already exists", create...)
 	var keys []store.Key
-	if err := json.Unmarshal([]byte(mustRun(t, "keys", "list", "-o", "json", "--data", data)), &keys); err != nil || len(keys) != 1 {
-		t.Fatalf("keys are %+v, %v", keys, err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(mustRun(t, "keys", "list", "-o", "json", "--data", data)), &keys))
+	rig.Is(t, len(keys), 1, "keys")
 	id := keys[0].ID
 	var made struct{ ID, Key, File, Role string }
 	if err := json.Unmarshal([]byte(mustRun(t, "keys", "rotate", id, "-o", "json", "--data", data)), &made); err != nil || made.ID != id || made.Role != "harness" || made.File != "" {
 		t.Fatalf("rotated: %+v, %v", made, err)
 	}
-	if status(first) != 200 || status(made.Key) != 200 {
-		t.Error("after rotating not both are valid")
-	}
+	rig.Is(t, status(first)+status(made.Key), 200+200, "after rotating both are valid")
 	next := filepath.Join(dir, "next")
 	if err := json.Unmarshal([]byte(mustRun(t, "keys", "rotate", id, "--grace=0", "-o", "json", "--out", next, "--data", data)), &made); err != nil || made.File != next {
 		t.Fatalf("rotated: %+v, %v", made, err)
@@ -415,20 +392,14 @@ func TestKeyFiles(t *testing.T) {
 	if status(first) != 401 || status(made.Key) != 401 || status(strings.TrimSpace(string(text))) != 200 {
 		t.Error("after rotating without grace not the new one alone is valid")
 	}
-	if list := mustRun(t, "keys", "list", "--data", data); !strings.Contains(list, "LAST USED") || strings.Count(list, "\n") != 2 {
-		t.Errorf("keys are\n%s", list)
-	}
+	list := mustRun(t, "keys", "list", "--data", data)
+	rig.Is(t, strings.Contains(list, "LAST USED") && strings.Count(list, "\n") == 2, true, "keys are\n%s", list)
 	nowhere := filepath.Join(dir, "missing", "key")
-	if code, _, _ := command(t, "keys", "rotate", id, "--out", nowhere, "--data", data); code != exitFailure || status(strings.TrimSpace(string(text))) != 200 {
-		t.Errorf("without a file: %d", code)
-	}
+	refused(t, "", "keys", "rotate", id, "--out", nowhere, "--data", data)
+	rig.Is(t, status(strings.TrimSpace(string(text))), 200, "the key that was not rotated")
 	mustRun(t, "keys", "revoke", id, "--data", data)
-	if code, _, stderr := command(t, "keys", "rotate", id, "--out", filepath.Join(dir, "late"), "--data", data); code != exitFailure || !strings.Contains(stderr, "revoked") {
-		t.Errorf("a revoked one: %d, %s", code, stderr)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "late")); err == nil {
-		t.Error("an empty file is left")
-	}
+	refused(t, "revoked", "keys", "rotate", id, "--out", filepath.Join(dir, "late"), "--data", data)
+	rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, "late"))), fs.ErrNotExist, "the file of a key that there is not")
 	server.stop(t)
 	if strings.Contains(server.log.String(), first) || strings.Contains(server.log.String(), strings.TrimSpace(string(text))) {
 		t.Error("a key is in the log")
@@ -441,8 +412,6 @@ func TestEmptyPaths(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	server := start(t, "--listen=127.0.0.1:0", "--data", t.TempDir()+"/data")
-	if !strings.HasPrefix(server.url, "http://") {
-		t.Errorf("it listens at %s", server.url)
-	}
+	rig.Is(t, strings.HasPrefix(server.url, "http://"), true, "it listens at %s", server.url)
 	server.stop(t)
 }

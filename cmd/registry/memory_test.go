@@ -14,9 +14,8 @@ import (
 // parallel, since the limit is that of the whole process.
 func TestMemoryLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
-	if got, all := new(serveFlags).memoryLimit(), linux.MemoryLimit(); got > all/4*3 || got < all/2 {
-		t.Errorf("%d of %d bytes", got, all)
-	}
+	got, all := new(serveFlags).memoryLimit(), linux.MemoryLimit()
+	rig.Is(t, got <= all/4*3 && got >= all/2, true, "%d of %d bytes", got, all)
 	f := serveFlags{MemoryLimit: 100 << 20}
 	limitMemory(f.memoryLimit(), "1GiB")
 	rig.Is(t, debug.SetMemoryLimit(-1), math.MaxInt64, "although GOMEMLIMIT was set")

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -26,9 +24,8 @@ func TestCompletion(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), shell, "-n", script)
 		cmd.Env = append(os.Environ(), "LC_ALL=C") // a shell warns of a locale that this machine lacks
-		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", shell, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		rig.Is(t, string(out), "", "%s: %v", shell, err)
 	}
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
@@ -54,8 +51,7 @@ func TestCompletion(t *testing.T) {
 		got, want := strings.Fields(string(out)), strings.Fields(want)
 		slices.Sort(got)
 		slices.Sort(want)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got):\n%s", words, err, diff)
-		}
+		rig.Check(t, err)
+		rig.Same(t, words, want, got)
 	}
 }

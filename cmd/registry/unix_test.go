@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -45,21 +46,15 @@ func TestListenUnix(t *testing.T) {
 	if told := mustRun(t, "status", "--url=unix://"+path); !strings.Contains(told, "state: ready\n") || !strings.Contains(told, "limit streams: 20000\n") {
 		t.Errorf("status tells\n%s", told)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket is %v, %v", info, err)
-	}
+	rig.Is(t, rig.Value(os.Stat(path)).Mode().Perm(), 0o600, "the mode of the socket")
 	server.stop(t)
-	if _, err := os.Lstat(path); err == nil {
-		t.Error("the socket is left")
-	}
+	rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "the socket at the end")
 
 	if os.Geteuid() != 0 {
 		t.Skip("other users are tried by root only")
 	}
 	program := filepath.Join(dir, "client") // other users cannot reach the test's own file
-	text, err := os.ReadFile("/proc/self/exe")
-	rig.Must(t, err)
-	rig.Must(t, rig.WriteProgram(program, text))
+	rig.Must(t, rig.WriteProgram(program, rig.Value(os.ReadFile("/proc/self/exe"))))
 	const one, other = 65533, 65532
 	server = start(t, "--listen=unix://"+path, "--trust-proxy", "--allow-uid=65533", "--data", data)
 	for uid, want := range map[uint32]bool{one: true, other: false} {
@@ -68,9 +63,7 @@ func TestListenUnix(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		cmd.Dir = "/"
 		out, err := cmd.CombinedOutput()
-		if got := bytes.Contains(out, []byte("HTTP/1.1 200")); got != want {
-			t.Errorf("uid %d is served: %v\n%s, %v", uid, got, out, err)
-		}
+		rig.Is(t, bytes.Contains(out, []byte("HTTP/1.1 200")), want, "uid %d is served: %s, %v", uid, out, err)
 	}
 	server.stop(t)
 }

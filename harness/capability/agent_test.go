@@ -71,9 +71,7 @@ func TestFileCalls(t *testing.T) {
 		path := filepath.Join(dir, name)
 		thread := newThread(t, root("n", "new", path), root("o", "old", path))
 		v := discover(t, set, thread, "new", "old")
-		if got := ids(v); !slices.Equal(got, []string{"n", "o"}) {
-			t.Fatalf("%s: there are %v", name, got)
-		}
+		rig.Same(t, name+": roots", []string{"n", "o"}, ids(v))
 		a, b := v.Roots[0].Found, v.Roots[1].Found
 		if called := n.take("new"); !slices.Contains(called, protocol.MethodDiscoverRoots) || slices.Contains(called, protocol.MethodFSWalk) {
 			t.Errorf("%s: of the new agent were called %v", name, called)
@@ -94,9 +92,7 @@ func TestFileCalls(t *testing.T) {
 		if (a.Err == nil) != (b.Err == nil) || a.Err != nil && !strings.Contains(b.Err.Error(), strings.SplitN(a.Err.Error(), ": ", 2)[0]) {
 			t.Errorf("%s: errors %v and %v", name, a.Err, b.Err)
 		}
-		if wrong := name == "file" || name == "none"; wrong != (a.Err != nil) {
-			t.Errorf("%s: error %v", name, a.Err)
-		}
+		rig.Is(t, a.Err != nil, name == "file" || name == "none", "%s: there is an error, %v", name, a.Err)
 	}
 }
 
@@ -107,12 +103,8 @@ func phases(t *testing.T, called []string) {
 	stat, read, walk := protocol.MethodFSGetMetadata, protocol.MethodFSReadFile, protocol.MethodFSWalk
 	called = slices.DeleteFunc(called, func(method string) bool { return method == protocol.MethodDiscoverInstalled })
 	want := []string{protocol.MethodDiscoverRoots, stat, stat, stat, stat, read, stat, read, stat, read, walk}
-	if len(called) < len(want) || !slices.Equal(called[:len(want)], want) {
-		t.Errorf("called are %v", called)
-	}
-	if slices.Contains(called[len(want):], walk) {
-		t.Error("there is more than one walk")
-	}
+	rig.Is(t, len(called) >= len(want) && slices.Equal(called[:len(want)], want), true, "called are %v", called)
+	rig.Is(t, slices.Contains(called[len(want):], walk), false, "there is another walk")
 }
 
 // TestLifeOfThread: the log of a thread keeps the selection, over a resume and in forks of all
@@ -122,25 +114,19 @@ func TestLifeOfThread(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"p/s/SKILL.md": "one"})
 	_, set := newNetwork(t, map[string]executor{"e": newAgent(t, t.TempDir())})
-	selection, err := capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")})
-	rig.Must(t, err)
-	store, err := threadlog.OpenStore(t.TempDir())
-	rig.Must(t, err)
+	selection := rig.Value(capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")}))
+	store := rig.Value(threadlog.OpenStore(t.TempDir()))
 	defer store.Close()
-	log, err := store.Create(threadlog.Meta{SelectedCapabilityRoots: selection})
-	rig.Must(t, err)
+	log := rig.Value(store.Create(threadlog.Meta{SelectedCapabilityRoots: selection}))
 	for range 2 {
 		rig.Must(t, rig.Err(log.StartTurn(nil)))
 		rig.Must(t, log.EndTurn(threadlog.TurnCompleted))
 	}
 	// begin restores a thread from its log.
 	begin := func(log *threadlog.Thread) *capability.Thread {
-		roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
-		rig.Must(t, err)
+		roots := rig.Value(capability.Parse(log.Meta().SelectedCapabilityRoots))
 		thread := newThread(t, roots...)
-		if got, err := capability.Format(thread.Roots()); string(got) != string(selection) || err != nil {
-			t.Errorf("the selection is %s, %v", got, err)
-		}
+		rig.Is(t, string(rig.Value(capability.Format(thread.Roots()))), string(selection), "the selection")
 		return thread
 	}
 	finds := func(thread *capability.Thread, want string) {
@@ -156,29 +142,23 @@ func TestLifeOfThread(t *testing.T) {
 	finds(thread, "one")
 
 	for _, turns := range []int{threadlog.AllTurns, 1, 0} {
-		fork, err := store.Fork(log.ID(), turns)
-		rig.Must(t, err)
+		fork := rig.Value(store.Fork(log.ID(), turns))
 		finds(begin(fork), "two")
 		rig.Check(t, fork.Close())
 		// And a fork that is resumed.
-		again, err := store.Open(fork.ID())
-		rig.Must(t, err)
+		again := rig.Value(store.Open(fork.ID()))
 		finds(begin(again), "two")
 		rig.Check(t, again.Close())
 	}
 	rig.Must(t, log.Close())
-	resumed, err := store.Open(log.ID())
-	rig.Must(t, err)
+	resumed := rig.Value(store.Open(log.ID()))
 	defer resumed.Close()
 	finds(begin(resumed), "two")
 	finds(thread, "one")
 
-	old, err := store.Create(threadlog.Meta{})
-	rig.Must(t, err)
+	old := rig.Value(store.Create(threadlog.Meta{}))
 	defer old.Close()
-	if roots, err := capability.Parse(old.Meta().SelectedCapabilityRoots); len(roots) != 0 || err != nil {
-		t.Errorf("a log without a selection has %v, %v", roots, err)
-	}
+	rig.Is(t, len(rig.Value(capability.Parse(old.Meta().SelectedCapabilityRoots))), 0, "roots of a log without a selection")
 }
 
 // TestInstalled: what is installed at an environment and what is selected both count.
@@ -196,9 +176,7 @@ func TestInstalled(t *testing.T) {
 	})
 	thread := newThread(t, root("s", "a", home+"/selected"), root("o", "outside", home+"/selected"))
 	v := discover(t, set, thread, "b", "a")
-	if got := ids(v); !slices.Equal(got, []string{"s", "o"}) {
-		t.Errorf("the roots are %v", got)
-	}
+	rig.Same(t, "roots", []string{"s", "o"}, ids(v))
 	if len(v.Environments) != 1 || v.Environments[0].EnvironmentID != "a" || v.Environments[0].Err != nil {
 		t.Fatalf("the environments are %+v", v.Environments)
 	}
@@ -206,9 +184,8 @@ func TestInstalled(t *testing.T) {
 	if len(e.Plugins) != 1 || e.Plugins[0].ID != "inst@mk" || len(e.Plugins[0].Skills) != 1 || len(e.Skills) != 1 || e.Skills[0].Name != "k" {
 		t.Errorf("installed are %+v", e.Installed)
 	}
-	if called := n.take("outside"); slices.Contains(called, protocol.MethodDiscoverInstalled) {
-		t.Errorf("an environment that is not of the turn is asked for %v", called)
-	}
+	called := n.take("outside")
+	rig.Is(t, slices.Contains(called, protocol.MethodDiscoverInstalled), false, "an environment that is not of the turn is asked")
 	discover(t, set, thread, "outside")
 	n.take("a")
 	write(t, home, map[string]string{".agents/skills/l/SKILL.md": "---\nname: l\ndescription: D\n---\n"})
@@ -227,12 +204,9 @@ func TestReported(t *testing.T) {
 	n.mu.Lock()
 	n.executors["p"] = n.executors["e"]
 	n.mu.Unlock()
-	p, err := set.Provision("p", environment.Skills{})
-	rig.Must(t, err)
+	p := rig.Value(set.Provision("p", environment.Skills{}))
 	thread := newThread(t, root("a", "p", dir+"/a"), root("x", "e", dir+"/a"))
-	if v := discover(t, set, thread, "p", "e"); !slices.Equal(ids(v), []string{"x"}) {
-		t.Errorf("before it is there, there are %v", ids(v))
-	}
+	rig.Same(t, "roots before it is there", []string{"x"}, ids(discover(t, set, thread, "p", "e")))
 	a := environment.CapabilityRoot{ID: "a", Path: protocol.NewPathURI(dir + "/a")}
 	b := environment.CapabilityRoot{ID: "b", Path: protocol.NewPathURI(dir + "/b")}
 	rig.Must(t, p.Ready(url("p"), b, a))
@@ -241,9 +215,7 @@ func TestReported(t *testing.T) {
 	if !slices.Equal(ids(v), []string{"a", "x", "b"}) || v.Roots[2].EnvironmentID != "p" || len(v.Roots[2].Skills) != 1 {
 		t.Errorf("there are %+v", v.Roots)
 	}
-	if v := discover(t, set, thread, "e"); !slices.Equal(ids(v), []string{"a", "x"}) {
-		t.Errorf("in a turn without it there are %v", ids(v))
-	}
+	rig.Same(t, "roots in a turn without it", []string{"a", "x"}, ids(discover(t, set, thread, "e")))
 }
 
 // without is a sandbox that may read everything but one path.
@@ -301,8 +273,6 @@ func TestConfined(t *testing.T) {
 				t.Errorf("%s: %d skills are installed, %v", e.EnvironmentID, len(e.Skills), e.Err)
 			}
 		}
-		if len(v.Environments) != 2 {
-			t.Errorf("the environments are %+v", v.Environments)
-		}
+		rig.Is(t, len(v.Environments), 2, "environments")
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/execagent/execagent/harness/capability"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // BenchmarkDiscover is a step in which nothing has changed: the step, its resolution, and what is
@@ -24,9 +25,7 @@ func BenchmarkDiscover(b *testing.B) {
 			thread := newThread(b, roots...)
 			discover(b, set, thread, "a", "b")
 			for b.Loop() {
-				if v := discover(b, set, thread, "a", "b"); len(v.Roots) != n {
-					b.Fatal(v)
-				}
+				rig.Is(b, len(discover(b, set, thread, "a", "b").Roots), n, "roots")
 			}
 		})
 	}
@@ -43,9 +42,7 @@ func BenchmarkFirst(b *testing.B) {
 			}
 			_, set := newNetwork(b, map[string]executor{"a": newAgent(b, b.TempDir(), without...)})
 			for b.Loop() {
-				if v := discover(b, set, newThread(b, root("1", "a", dir)), "a"); len(v.Roots[0].Skills) != 200 {
-					b.Fatal(v.Roots[0].Found)
-				}
+				rig.Is(b, len(discover(b, set, newThread(b, root("1", "a", dir)), "a").Roots[0].Skills), 200, "skills")
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,9 +46,7 @@ func TestResolve(t *testing.T) {
 		synctest.Wait()
 		thread := newThread(t, root("1", "lazy", "/l"), root("2", "bad", "/b"), root("3", "ready", "/r"), root("4", "gone", "/g"),
 			root("5", "out", "/o"), root("6", "new", "/n"), root("7", "ready", "/r2"))
-		if got := thread.Environments(); !slices.Equal(got, []string{"lazy", "bad", "ready", "gone", "out", "new"}) {
-			t.Errorf("the environments are %v", got)
-		}
+		rig.Same(t, "the environments", []string{"lazy", "bad", "ready", "gone", "out", "new"}, thread.Environments())
 
 		// Read-only inspection starts nothing.
 		ready, warnings := capability.Inspect(set, thread.Roots())
@@ -57,49 +54,37 @@ func TestResolve(t *testing.T) {
 			"selected capability root `2` references environment `bad`: exec-server connection attempt failed: connecting to exec-server: connection refused",
 			"selected capability root `4` references unavailable environment `gone`",
 		}
-		if !slices.Equal(warnings, want) || len(ready) != 3 || ready[0].ID != "3" {
-			t.Errorf("Inspect tells %v, %q", ready, warnings)
-		}
+		rig.Same(t, "warnings of Inspect", want, warnings)
+		rig.Is(t, len(ready), 3, "Inspect tells %v", ready)
+		rig.Is(t, ready[0].ID, "3", "the first root")
 		synctest.Wait()
-		if e, _ := set.Get("lazy"); e != nil {
-			if state, _ := e.State(); state != environment.Starting {
-				t.Errorf("Inspect has made lazy %s", state)
-			}
-		}
+		e, ok := set.Get("lazy")
+		rig.Is(t, ok, true, "lazy is there")
+		state, _ := e.State()
+		rig.Is(t, state, environment.Starting, "Inspect has made lazy")
 
 		step := set.Step("1", turn("ready", "lazy"), thread.Environments()...)
 		defer step.Release()
 		resolved := func(step *environment.Step) (all []string) {
 			for _, r := range thread.Resolve(t.Context(), step) {
 				all = append(all, r.ID)
-				if captured, _ := step.Get(r.EnvironmentID); captured.Client != r.Client || r.Client == nil {
-					t.Errorf("%s has another client than the step", r.ID)
-				}
+				captured, _ := step.Get(r.EnvironmentID)
+				rig.Is(t, captured.Client != r.Client || r.Client == nil, false, "%s has another client than the step", r.ID)
 			}
 			return all
 		}
-		if got := resolved(step); !slices.Equal(got, []string{"3", "5", "7"}) {
-			t.Errorf("resolved are %v", got)
-		}
+		rig.Same(t, "resolved", []string{"3", "5", "7"}, resolved(step))
 		// What was not ready was started. The step does not change, a later one has it.
 		synctest.Wait()
-		if got := resolved(step); !slices.Equal(got, []string{"3", "5", "7"}) {
-			t.Errorf("later in the step resolved are %v", got)
-		}
+		rig.Same(t, "resolved later in the step", []string{"3", "5", "7"}, resolved(step))
 		next := set.Step("2", turn("ready", "lazy"), thread.Environments()...)
 		defer next.Release()
-		if got := resolved(next); !slices.Equal(got, []string{"1", "3", "5", "6", "7"}) {
-			t.Errorf("in the next step resolved are %v", got)
-		}
+		rig.Same(t, "resolved in the next step", []string{"1", "3", "5", "6", "7"}, resolved(next))
 		// A step that captures only the turn has only its roots.
 		narrow := set.Step("3", turn("ready"))
 		defer narrow.Release()
-		if got := resolved(narrow); !slices.Equal(got, []string{"3", "7"}) {
-			t.Errorf("in a step without others resolved are %v", got)
-		}
-		if f.takeSeen(protocol.MethodDiscoverRoots) != nil {
-			t.Error("a file was read")
-		}
+		rig.Same(t, "resolved in a step without others", []string{"3", "7"}, resolved(narrow))
+		rig.Is(t, len(f.takeSeen(protocol.MethodDiscoverRoots)), 0, "files read")
 	})
 }
 
@@ -110,9 +95,8 @@ func TestKept(t *testing.T) {
 		n, set := newNetwork(t, map[string]executor{"a": a, "b": b})
 		thread := newThread(t, root("1", "a", "/1"), root("2", "b", "/2"), root("3", "a", "/3"))
 		v := discover(t, set, thread, "a", "b")
-		if got := ids(v); !slices.Equal(got, []string{"1", "2", "3"}) || v.Recovered {
-			t.Errorf("found are %v, recovered %t", got, v.Recovered)
-		}
+		rig.Same(t, "found", []string{"1", "2", "3"}, ids(v))
+		rig.Is(t, v.Recovered, false, "recovered")
 		for i, r := range v.Roots {
 			if r.Err != nil || len(r.Skills) != 1 || r.Skills[0].Instructions.Contents != r.ID {
 				t.Errorf("root %d is %+v", i, r.Found)
@@ -128,15 +112,12 @@ func TestKept(t *testing.T) {
 				t.Fatalf("found are %v, recovered %t", ids(now), now.Recovered)
 			}
 			for i, at := range want {
-				if now.Roots[i].Found != v.Roots[at].Found {
-					t.Errorf("root %s was found again", now.Roots[i].ID)
-				}
+				rig.Is(t, now.Roots[i].Found, v.Roots[at].Found, "root %s was found again", now.Roots[i].ID)
 			}
 		}
 		rig.Is(t, discover(t, set, thread, "a", "b"), v, "nothing has changed, and the view is another")
-		if narrow := discover(t, set, thread, "a"); narrow == v || len(narrow.Roots) != 3 {
-			t.Errorf("in another turn the view is %+v", narrow)
-		}
+		narrow := discover(t, set, thread, "a")
+		rig.Is(t, narrow != v && len(narrow.Roots) == 3, true, "in another turn the view is %+v", narrow)
 		same(0, 1, 2)
 		// Another handle under the id, a lost session, an environment that goes and comes back.
 		upsert(t, set, "a", url("a"))
@@ -152,9 +133,8 @@ func TestKept(t *testing.T) {
 		synctest.Wait()
 		same(0, 1, 2)
 		for id, f := range map[string]*fake{"a": a, "b": b} {
-			if seen := f.takeSeen(protocol.MethodDiscoverRoots); len(seen) > 1 || id == "a" && len(seen) > 0 {
-				t.Errorf("%s was asked %d times more", id, len(seen))
-			}
+			seen := f.takeSeen(protocol.MethodDiscoverRoots)
+			rig.Is(t, len(seen) > 1 || id == "a" && len(seen) > 0, false, "%s was asked %d times more", id, len(seen))
 		}
 	})
 }
@@ -174,9 +154,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d requests for %d roots", len(seen), len(v.Roots))
 	}
 	for i, r := range v.Roots {
-		if r.Root != roots[i] || r.Skills[0].Instructions.Contents != r.ID {
-			t.Errorf("root %d is %+v", i, r)
-		}
+		rig.Is(t, r.Root == roots[i] && r.Skills[0].Instructions.Contents == r.ID, true, "root %d is %+v", i, r)
 	}
 }
 
@@ -197,29 +175,19 @@ func TestErrorsKept(t *testing.T) {
 			t.Errorf("found are %+v, %+v", v.Roots[0].Found, v.Roots[1].Found)
 		}
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
-		if again := discover(t, set, thread, "a"); again.Roots[0].Found != v.Roots[0].Found || again.Recovered {
-			t.Error("an error that will not pass has passed")
-		}
+		wantAgain(t, set, thread, v)
 
 		// An agent that does not answer, as long as it may take by default.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
-		thread, err := capability.New(capability.Config{Roots: []capability.Root{root("1", "a", "/1")}})
-		rig.Must(t, err)
+		thread = rig.Value(capability.New(capability.Config{Roots: []capability.Root{root("1", "a", "/1")}}))
 		v = discover(t, set, thread, "a")
 		const late = "timed out waiting for exec-server `capabilityRoots/discoverV1` response after 30s"
-		if text(v.Roots[0].Err) != late || v.Recovered {
-			t.Errorf("the error is %v", v.Roots[0].Err)
-		}
-		if again := discover(t, set, thread, "a"); again.Roots[0].Found != v.Roots[0].Found || again.Recovered {
-			t.Errorf("the same error is another one: %+v", again.Roots[0].Found)
-		}
+		rig.Is(t, text(v.Roots[0].Err), late, "the error")
+		rig.Is(t, v.Recovered, false, "recovered")
+		wantAgain(t, set, thread, v)
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
-			t.Errorf("after that: %+v, recovered %t", v.Roots[0].Found, v.Recovered)
-		}
-		if v = discover(t, set, thread, "a"); v.Recovered {
-			t.Error("it is told twice")
-		}
+		wantFound(t, set, thread, true)
+		rig.Is(t, discover(t, set, thread, "a").Recovered, false, "it is told twice")
 
 		// Who gives up leaves nothing behind.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
@@ -229,13 +197,9 @@ func TestErrorsKept(t *testing.T) {
 		enough := errors.New("enough")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, enough)
 		defer cancel()
-		if _, err := thread.Discover(ctx, step); err != enough {
-			t.Errorf("the error is %v", err)
-		}
+		rig.Is(t, rig.Err(thread.Discover(ctx, step)), enough, "the error")
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || v.Recovered {
-			t.Errorf("after that: %+v, recovered %t", v.Roots[0].Found, v.Recovered)
-		}
+		wantFound(t, set, thread, false)
 	})
 }
 
@@ -265,9 +229,7 @@ func TestLoss(t *testing.T) {
 			t.Errorf("after two cuts: %+v", v.Roots[0].Found)
 		}
 		synctest.Wait()
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
-			t.Errorf("after that: %+v", v.Roots[0].Found)
-		}
+		wantFound(t, set, thread, true)
 		// A connection that does not come back.
 		synctest.Wait()
 		n.refuse("a", errors.New("down"))
@@ -275,22 +237,18 @@ func TestLoss(t *testing.T) {
 		cuts = 1
 		thread = newThread(t, root("1", "a", "/1"))
 		v = discover(t, set, thread, "a")
-		if _, lost := errors.AsType[*client.DisconnectedError](v.Roots[0].Err); !lost || time.Since(begun) != 8*time.Second {
-			t.Errorf("after %v: %v", time.Since(begun), v.Roots[0].Err)
-		}
+		_, lost := errors.AsType[*client.DisconnectedError](v.Roots[0].Err)
+		rig.Is(t, lost && time.Since(begun) == 8*time.Second, true, "after %v: %v", time.Since(begun), v.Roots[0].Err)
 		// A client that is still recovering is ready, and worth the same wait.
 		v = discover(t, set, newThread(t, root("1", "a", "/1")), "a")
 		if !errors.Is(v.Roots[0].Err, client.ErrRecovering) || time.Since(begun) != 16*time.Second {
 			t.Errorf("after %v: %v", time.Since(begun), v.Roots[0].Err)
 		}
-		if ready, warnings := capability.Inspect(set, thread.Roots()); ready != nil || warnings != nil {
-			t.Errorf("Inspect tells %v, %q", ready, warnings)
-		}
+		ready, warnings := capability.Inspect(set, thread.Roots())
+		rig.Is(t, ready == nil && warnings == nil, true, "Inspect tells %v, %q", ready, warnings)
 		n.refuse("a", nil)
 		synctest.Wait()
-		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
-			t.Errorf("when it is back: %+v", v.Roots[0].Found)
-		}
+		wantFound(t, set, thread, true)
 	})
 }
 
@@ -325,13 +283,10 @@ func TestFatal(t *testing.T) {
 			}
 		}
 		for i, r := range v.Roots {
-			if (r.Err != nil) != (i == 4) {
-				t.Errorf("root %d has error %v", i, r.Err)
-			}
+			rig.Is(t, r.Err != nil, i == 4, "root %d has error %v", i, r.Err)
 		}
 		// Nine, halved to 5, 3, 2, 1, asked for twice each; then the one twice more each time.
-		if _, lost := errors.AsType[*client.DisconnectedError](v.Roots[4].Err); !lost || cuts > 2*5+2*2 {
-			t.Errorf("after %d cuts: %v", cuts, v.Roots[4].Err)
-		}
+		_, lost := errors.AsType[*client.DisconnectedError](v.Roots[4].Err)
+		rig.Is(t, lost && cuts <= 2*5+2*2, true, "after %d cuts: %v", cuts, v.Roots[4].Err)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"testing/fstest"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/harness/capability"
@@ -25,18 +26,14 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(home)
-	for name, text := range map[string]string{
-		"demo/.codex-plugin/plugin.json": `{"name":"demo"}`,
-		"demo/.mcp.json":                 `{"mcpServers":{}}`,
-		"demo/skills/deploy/SKILL.md":    "---\nname: deploy\ndescription: how to deploy\n---\n",
-	} {
-		path := filepath.Join(home, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			fmt.Println(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			fmt.Println(err)
-		}
+	files := fstest.MapFS{
+		"demo/.codex-plugin/plugin.json": {Data: []byte(`{"name":"demo"}`)},
+		"demo/.mcp.json":                 {Data: []byte(`{"mcpServers":{}}`)},
+		"demo/skills/deploy/SKILL.md":    {Data: []byte("---\nname: deploy\ndescription: how to deploy\n---\n")},
+	}
+	if err := os.CopyFS(home, files); err != nil {
+		fmt.Println(err)
+		return
 	}
 	a := agent.New(agent.Config{Environ: []string{"HOME=" + home}})
 	defer a.Close()

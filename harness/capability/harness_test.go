@@ -55,8 +55,7 @@ func newNetwork(t testing.TB, executors map[string]executor) (*network, *environ
 	for id := range executors {
 		plan.Entries = append(plan.Entries, environment.Entry{ID: id, Transport: url(id)})
 	}
-	set, err := environment.New(environment.Config{Connect: n.connect}, plan)
-	rig.Must(t, err)
+	set := rig.Value(environment.New(environment.Config{Connect: n.connect}, plan))
 	t.Cleanup(func() {
 		rig.Check(t, set.Close())
 		n.serving.Wait()
@@ -313,9 +312,7 @@ const patience = 5 * time.Minute
 
 func newThread(t testing.TB, roots ...capability.Root) *capability.Thread {
 	t.Helper()
-	thread, err := capability.New(capability.Config{Roots: roots, Timeout: patience})
-	rig.Must(t, err)
-	return thread
+	return rig.Value(capability.New(capability.Config{Roots: roots, Timeout: patience}))
 }
 
 // turn selects environments.
@@ -334,6 +331,22 @@ func discover(t testing.TB, set *environment.Set, thread *capability.Thread, ids
 	view, err := thread.Discover(t.Context(), step)
 	rig.Must(t, err)
 	return view
+}
+
+// wantAgain fails unless discovering once more gives the same of the first root, and tells nothing.
+func wantAgain(t testing.TB, set *environment.Set, thread *capability.Thread, v *capability.View) {
+	t.Helper()
+	again := discover(t, set, thread, "a")
+	rig.Is(t, again.Roots[0].Found, v.Roots[0].Found, "what was found again")
+	rig.Is(t, again.Recovered, false, "recovered")
+}
+
+// wantFound fails unless the first root is found now, and that is told or not.
+func wantFound(t testing.TB, set *environment.Set, thread *capability.Thread, told bool) {
+	t.Helper()
+	v := discover(t, set, thread, "a")
+	rig.Is(t, v.Roots[0].Err, nil, "the first root")
+	rig.Is(t, v.Recovered, told, "recovered")
 }
 
 // ids returns the ids of the roots of a view.

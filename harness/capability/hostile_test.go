@@ -53,19 +53,21 @@ func TestHostileAnswers(t *testing.T) {
 		thread := newThread(t, root("1", "a", "/1"), root("2", "a", "/2"))
 		v := discover(t, set, thread, "a")
 		discover(t, set, thread, "a")
-		if seen := f.takeSeen(protocol.MethodDiscoverRoots); len(seen) != 1 {
-			t.Errorf("%.100s: asked %d times", answer, len(seen))
-		}
-		if got := text(v.Roots[0].Err); (got == "") != (want == "") || !strings.Contains(got, want) || len(got) > 2000 {
-			t.Errorf("%.100s: the error is %.300q, want %s", answer, got, want)
-		}
+		rig.Is(t, len(f.takeSeen(protocol.MethodDiscoverRoots)), 1, "%.100s: times asked", answer)
+		wantError(t, answer, v.Roots[0].Err, want)
 		all := strings.Contains(want, "roots are answered") || strings.HasPrefix(want, "decoding")
-		if got := v.Roots[1].Err; (got != nil) != all {
-			t.Errorf("%.100s: the other root has error %v", answer, got)
-		}
+		rig.Is(t, v.Roots[1].Err != nil, all, "%.100s: the other root has error %v", answer, v.Roots[1].Err)
 		if want != "" && !strings.HasPrefix(want, "decoding") && !strings.HasPrefix(text(v.Roots[0].Err), prefix) {
 			t.Errorf("%.100s: the error is %.300q", answer, text(v.Roots[0].Err))
 		}
+	}
+}
+
+// wantError fails unless an answer has made an error with this text, or none for "".
+func wantError(t *testing.T, answer string, err error, want string) {
+	t.Helper()
+	if got := text(err); (got == "") != (want == "") || !strings.Contains(got, want) || len(got) > 2000 {
+		t.Errorf("%.100s: the error is %.300q, want %s", answer, got, want)
 	}
 }
 
@@ -102,9 +104,7 @@ func TestHostileFiles(t *testing.T) {
 		f.answer(protocol.MethodDiscoverRoots, raw(`{"roots":[`+answer+`]}`))
 		_, set := newNetwork(t, map[string]executor{"a": f})
 		v := discover(t, set, newThread(t, root("1", "a", "/1")), "a")
-		if got := text(v.Roots[0].Err); (got == "") != (want == "") || !strings.Contains(got, want) || len(got) > 2000 {
-			t.Errorf("%.100s: the error is %.300q, want %s", answer, got, want)
-		}
+		wantError(t, answer, v.Roots[0].Err, want)
 		if found := v.Roots[0].Found; found.Err != nil && (found.Skills != nil || found.Plugin != nil) {
 			t.Errorf("%.100s: there is something beside the error", answer)
 		}
@@ -131,12 +131,9 @@ func TestHostileInstalled(t *testing.T) {
 		if len(v.Environments) != 1 {
 			t.Fatalf("%.100s: the environments are %+v", answer, v.Environments)
 		}
-		if got := text(v.Environments[0].Err); (got == "") != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%.100s: the error is %.300q, want %s", answer, got, want)
-		}
-		if again := discover(t, set, thread, "a"); again.Environments[0].Installed != v.Environments[0].Installed {
-			t.Errorf("%.100s: it was found out again", answer)
-		}
+		wantError(t, answer, v.Environments[0].Err, want)
+		again := discover(t, set, thread, "a")
+		rig.Is(t, again.Environments[0].Installed, v.Environments[0].Installed, "%.100s: found out again", answer)
 	}
 }
 
@@ -159,9 +156,8 @@ func TestManyInstalled(t *testing.T) {
 		t.Fatalf("installed are %.300q", fmt.Sprint(v.Environments[0].Err))
 	}
 	// A copy of the skills for each plugin is 20 GB.
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 4<<30 {
-		t.Errorf("%d MiB are allocated", allocated>>20)
-	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	rig.Is(t, allocated <= 4<<30, true, "%d MiB are allocated", allocated>>20)
 }
 
 // TestOneBadRoot: where an agent refuses a request for one of its roots, the others do not suffer.
@@ -207,8 +203,7 @@ func TestSlowRoots(t *testing.T) {
 				roots = append(roots, root(fmt.Sprint(i), "slow", fmt.Sprintf("/%d", i)))
 			}
 			roots = append(roots, root("silent", "silent", "/silent"), root("good", "good", "/good"))
-			thread, err := capability.New(capability.Config{Roots: roots, Timeout: allowed})
-			rig.Must(t, err)
+			thread := rig.Value(capability.New(capability.Config{Roots: roots, Timeout: allowed}))
 			begin := time.Now()
 			v := discover(t, set, thread, "slow", "silent", "good")
 			rig.Is(t, time.Since(begin), want, "it takes")
@@ -229,9 +224,7 @@ func TestSlowRoots(t *testing.T) {
 			good.takeSeen(protocol.MethodDiscoverRoots)
 			v = discover(t, set, thread, "slow", "silent", "good")
 			for _, r := range v.Roots {
-				if r.Err != nil {
-					t.Errorf("root %s: %v", r.ID, r.Err)
-				}
+				rig.Is(t, r.Err, nil, "root %s", r.ID)
 			}
 			if !v.Recovered || v.Environments[0].Err != nil || good.takeSeen(protocol.MethodDiscoverRoots) != nil {
 				t.Errorf("recovered is %v, the environments are %+v", v.Recovered, v.Environments)
@@ -286,9 +279,7 @@ func TestRoom(t *testing.T) {
 			t.Errorf("root %d has error %v", i, r.Err)
 		}
 	}
-	if kept > room {
-		t.Errorf("%d bytes are kept", kept)
-	}
+	rig.Is(t, kept <= room, true, "%d bytes are kept, and there is room for %d", kept, room)
 	if again := discover(t, set, thread, "a"); again.Roots[8].Found != v.Roots[8].Found || f.takeSeen(protocol.MethodDiscoverRoots) != nil {
 		t.Error("it was found out again")
 	}
@@ -321,28 +312,21 @@ func TestSandbox(t *testing.T) {
 		discover(t, set, thread, "k", "i")
 		for _, method := range []string{protocol.MethodDiscoverRoots, protocol.MethodDiscoverInstalled} {
 			seen := knows.takeSeen(method)
-			if len(seen) != want {
-				t.Errorf("%s was called %d times, want %d", method, len(seen), want)
-			}
+			rig.Is(t, len(seen), want, "calls of %s", method)
 			for _, params := range seen {
-				if has := strings.Contains(string(params), `"sandbox":{`); has != (sandbox != nil && !sandbox.UnrestrictedFiles()) {
-					t.Errorf("%s: %s", method, params)
-				}
+				has := strings.Contains(string(params), `"sandbox":{`)
+				rig.Is(t, has, sandbox != nil && !sandbox.UnrestrictedFiles(), "%s: a sandbox is in %s", method, params)
 			}
 		}
 	}
 	count(nil, 1)
-	if seen := ignores.takeSeen(protocol.MethodDiscoverRoots); len(seen) != 1 {
-		t.Errorf("without a sandbox it was asked %d times", len(seen))
-	}
+	rig.Is(t, len(ignores.takeSeen(protocol.MethodDiscoverRoots)), 1, "times asked without a sandbox")
 	count(without("/a"), 1)
 	count(without("/b"), 1)
 	count(nil, 0)
 	count(without("/a"), 0)
 	count(&protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}, WindowsSandboxLevel: "disabled"}, 0)
-	if seen := ignores.takeSeen(protocol.MethodDiscoverRoots); seen != nil {
-		t.Errorf("it was sent a sandbox that it ignores: %s", seen)
-	}
+	rig.Is(t, len(ignores.takeSeen(protocol.MethodDiscoverRoots)), 0, "times that it was sent a sandbox which it ignores")
 	for _, method := range []string{protocol.MethodFSGetMetadata, protocol.MethodFSReadFile, protocol.MethodFSWalk} {
 		seen := ignores.takeSeen(method)
 		if len(seen) < 2 || slices.ContainsFunc(seen, func(p json.RawMessage) bool { return !strings.Contains(string(p), `"sandbox":{`) }) {
@@ -404,9 +388,7 @@ func TestHostileFileCalls(t *testing.T) {
 	for _, s := range found.Skills {
 		skills = append(skills, s.Instructions.Path.String()+s.Instructions.Contents)
 	}
-	if !slices.Equal(skills, []string{"file:///r/a/SKILL.mdabc", "file:///r/z/SKILL.mdabc"}) {
-		t.Errorf("skills %q", skills)
-	}
+	rig.Same(t, "skills", []string{"file:///r/a/SKILL.mdabc", "file:///r/z/SKILL.mdabc"}, skills)
 	want := []string{
 		"failed to inspect capability file file:///r/.claude-plugin/plugin.json: Permission denied (os error 13)",
 		"failed to scan capability path file:///r/x: eee",
@@ -418,13 +400,9 @@ func TestHostileFileCalls(t *testing.T) {
 		"failed to inspect capability file file:///.claude-plugin/plugin.json: Permission denied (os error 13)",
 	}
 	for i, w := range found.Warnings {
-		if i >= len(want) || !strings.HasPrefix(w, want[i]) || len(w) > 2000 {
-			t.Errorf("warning %.200q", w)
-		}
+		rig.Is(t, i < len(want) && strings.HasPrefix(w, want[i]) && len(w) <= 2000, true, "warning %.200q", w)
 	}
-	if len(found.Warnings) != len(want) || found.Err != nil {
-		t.Errorf("%d warnings, %v", len(found.Warnings), found.Err)
-	}
+	rig.Is(t, len(found.Warnings) == len(want) && found.Err == nil, true, "%d warnings, %v", len(found.Warnings), found.Err)
 
 	// More skills than are read, and a walk that is no walk.
 	walk = &protocol.WalkResult{}
@@ -437,13 +415,8 @@ func TestHostileFileCalls(t *testing.T) {
 	}
 	f.answer(protocol.MethodFSWalk, raw(`{"entries":[{"path":"file://h/x","kind":"file"}],"errors":[],"truncated":false}`))
 	found = discover(t, set, newThread(t, root("1", "a", "/r")), "a").Roots[0]
-	if !strings.Contains(text(found.Err), "invalid on linux") {
-		t.Errorf("the error is %v", found.Err)
-	}
-	foreign, err := protocol.ParsePathURI("file:///C:/x")
-	rig.Must(t, err)
+	wantError(t, "a walk that is no walk", found.Err, "invalid on linux")
+	foreign := rig.Value(protocol.ParsePathURI("file:///C:/x"))
 	found = discover(t, set, newThread(t, capability.Root{ID: "1", EnvironmentID: "a", Path: foreign}), "a").Roots[0]
-	if !strings.Contains(text(found.Err), "invalid on linux") {
-		t.Errorf("the error is %v", found.Err)
-	}
+	wantError(t, "a foreign root", found.Err, "invalid on linux")
 }

@@ -11,8 +11,7 @@ import (
 // TestForget: what a step does not use goes before there is no room, and all that is kept counts.
 func TestForget(t *testing.T) {
 	t.Parallel()
-	thread, err := New(Config{})
-	rig.Must(t, err)
+	thread := rig.Value(New(Config{}))
 	root := func(id string) Root {
 		return Root{ID: id, EnvironmentID: "e", Path: protocol.NewPathURI("/")}
 	}
@@ -40,24 +39,16 @@ func TestForget(t *testing.T) {
 		for _, e := range thread.roots {
 			sum += e.size
 		}
-		if sum != thread.kept || sum > MaxKept {
-			t.Errorf("%d bytes are kept, %d are counted", sum, thread.kept)
-		}
+		rig.Is(t, sum == thread.kept && sum <= MaxKept, true, "%d bytes are kept, %d are counted", sum, thread.kept)
 		return errs
 	}
 	const part = MaxKept / 4
-	if errs := step(part, "a b c"); errs != nil {
-		t.Errorf("errors of %v", errs)
-	}
-	if errs := step(part, "d e", "a"); errs != nil || len(thread.roots) != 3 {
-		t.Errorf("errors of %v, %d roots", errs, len(thread.roots))
-	}
-	if errs := step(part, "f g h", "a", "d"); len(errs) != 1 || errs[0] != "h" {
-		t.Errorf("errors of %v", errs)
-	}
-	if errs := step(part, "i", "a"); errs != nil || len(thread.roots) != 2 {
-		t.Errorf("errors of %v, %d roots", errs, len(thread.roots))
-	}
+	rig.Is(t, len(step(part, "a b c")), 0, "errors")
+	rig.Is(t, len(step(part, "d e", "a")), 0, "errors")
+	rig.Is(t, len(thread.roots), 3, "roots")
+	rig.Same(t, "errors", []string{"h"}, step(part, "f g h", "a", "d"))
+	rig.Is(t, len(step(part, "i", "a")), 0, "errors")
+	rig.Is(t, len(thread.roots), 2, "roots")
 	// Small ones count by their number.
 	for i := range maxEntries + 10 {
 		step(1, "x"+strings.Repeat("x", i), "a")

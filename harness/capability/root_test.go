@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/harness/capability"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
@@ -26,8 +24,7 @@ func root(id, env, path string) capability.Root {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	foreign, err := protocol.ParsePathURI("file:///C:/plugins")
-	rig.Must(t, err)
+	foreign := rig.Value(protocol.ParsePathURI("file:///C:/plugins"))
 	for text, want := range map[string][]capability.Root{
 		"": nil, " null ": nil, "[]": nil,
 		`[{"id":"demo@1","location":{"type":"environment","environmentId":"worker","path":"file:///plugins/demo"}}]`: {
@@ -41,9 +38,7 @@ func TestParse(t *testing.T) {
 		"[" + one("a", "environment", "e", "file:///C:/plugins") + "]": {{ID: "a", EnvironmentID: "e", Path: foreign}},
 	} {
 		got, err := capability.Parse(json.RawMessage(text))
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
+		rig.Is(t, err == nil && slices.Equal(got, want), true, "%s: %+v, %v", text, got, err)
 	}
 }
 
@@ -84,34 +79,27 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%.100s: %v, %v, want %s", text, got, err, want)
 		}
 	}
-	if got, err := capability.Parse(json.RawMessage(many(capability.MaxRoots))); err != nil || len(got) != capability.MaxRoots {
-		t.Errorf("as many as there may be: %d, %v", len(got), err)
-	}
+	got, err := capability.Parse(json.RawMessage(many(capability.MaxRoots)))
+	rig.Is(t, err == nil && len(got) == capability.MaxRoots, true, "as many as there may be: %d, %v", len(got), err)
 }
 
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	text, err := capability.Format([]capability.Root{root("demo@1", "worker", "/plugins/a b")})
 	const want = `[{"id":"demo@1","location":{"type":"environment","environmentId":"worker","path":"file:///plugins/a%20b"}}]`
-	if string(text) != want || err != nil {
-		t.Errorf("Format gives %s, %v", text, err)
-	}
-	if text, err := capability.Format(nil); string(text) != "[]" || err != nil {
-		t.Errorf("of nothing Format gives %s, %v", text, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, string(text), want, "Format gives")
+	rig.Is(t, string(rig.Value(capability.Format(nil))), "[]", "of nothing Format gives")
 	for _, roots := range [][]capability.Root{
 		{root("a", "e", "/a"), root("a", "e", "/a")},
 		{root("\xff", "e", "/a")},
 		{{ID: "a", EnvironmentID: "e"}},
 		{root(strings.Repeat("x", capability.MaxSelection), "e", "/a")},
 	} {
-		if text, err := capability.Format(roots); err == nil {
-			t.Errorf("Format gives %.100s", text)
-		}
+		rig.Is(t, rig.Err(capability.Format(roots)) != nil, true, "%.100v is refused", roots)
 	}
-	if _, err := capability.New(capability.Config{Roots: []capability.Root{root("", "e", "/a")}}); err == nil {
-		t.Error("New takes a root with a blank id")
-	}
+	blank := capability.Config{Roots: []capability.Root{root("", "e", "/a")}}
+	rig.Is(t, rig.Err(capability.New(blank)) != nil, true, "New refuses a blank id")
 }
 
 // FuzzParse: what is read can be written, and is read again as the same.
@@ -126,9 +114,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		roots, err := capability.Parse(text)
 		if err != nil {
-			if roots != nil {
-				t.Errorf("%+v with %v", roots, err)
-			}
+			rig.Is(t, len(roots), 0, "roots with %v", err)
 			return
 		}
 		rig.Check(t, capability.Check(roots))
@@ -140,8 +126,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		twice, err := capability.Parse(again)
-		if err != nil || !slices.Equal(twice, roots) {
-			t.Errorf("%s: %v %s", again, err, cmp.Diff(roots, twice, cmp.Comparer(func(a, b protocol.PathURI) bool { return a == b })))
-		}
+		rig.Must(t, err)
+		rig.Same(t, "read again", roots, twice, samePath)
 	})
 }

@@ -50,14 +50,17 @@ func TestOneStartup(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		open := n.hold()
-		e := get(t, n.set(one(server)), "a")
+		s := n.set(one(server))
+		e := get(t, s, "a")
 		synctest.Wait()
 		n.dialled(1)
 		state(t, e, environment.Starting, "")
+		status(t, s, "a", environment.StatusPending, "")
 		time.AfterFunc(time.Second, open)
 		shared(t, e)
 		n.dialled(1)
 		state(t, e, environment.Ready, "")
+		status(t, s, "a", environment.StatusReady, "")
 	})
 }
 
@@ -72,13 +75,10 @@ func TestFailedStartup(t *testing.T) {
 		time.AfterFunc(time.Second, open)
 		for attempts := 1; attempts <= 3; attempts++ {
 			_, errs := everybody(t, e)
-			if len(errs) != 1 {
-				t.Errorf("errors %v", errs)
-			}
+			rig.Is(t, len(errs), 1, "errors")
 			for err, callers := range errs {
-				if _, ok := errors.AsType[*environment.AttemptError](err); !ok || !errors.Is(err, errRefused) || text(err) != refused {
-					t.Errorf("the error is %v", err)
-				}
+				_, ok := errors.AsType[*environment.AttemptError](err)
+				rig.Is(t, ok && errors.Is(err, errRefused) && text(err) == refused, true, "the error is %v", err)
 				rig.Is(t, callers, 100, "callers have the error")
 			}
 			n.dialled(attempts)
@@ -93,20 +93,22 @@ func TestFailedStartup(t *testing.T) {
 	})
 }
 
-// TestFinalStartup: an error for which no attempt is worth while is kept.
+// TestFinalStartup: an error for which no attempt is worth while is kept, and so is that of a program
+// that does not start.
 func TestFinalStartup(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		s := n.set(one(environment.Noise{RegistryURL: "https://r", EnvironmentID: "e", AuthToken: "t"}))
-		e := get(t, s, "a")
-		const want = "exec-server connection attempt failed: no noise here"
-		_, first := e.Client(t.Context())
-		_, second := e.Client(t.Context())
-		if text(first) != want || first != second {
-			t.Errorf("Client gives %v, then %v", first, second)
+		for dials, transport := range []environment.Transport{environment.Noise{RegistryURL: "https://r", EnvironmentID: "e", AuthToken: "t"}, program} {
+			n := newNetwork(t)
+			n.refuse(errRefused)
+			s := n.set(one(transport))
+			e := get(t, s, "a")
+			want := []string{"exec-server connection attempt failed: no noise here", refused}[dials]
+			_, first := e.Client(t.Context())
+			_, second := e.Client(t.Context())
+			rig.Is(t, text(first) == want && first == second, true, "Client gives %v, then %v", first, second)
+			n.dialled(dials)
+			status(t, s, "a", environment.StatusDisconnected, want)
 		}
-		n.dialled(0)
-		status(t, s, "a", environment.StatusDisconnected, want)
 	})
 }
 
@@ -122,9 +124,7 @@ func TestNewSession(t *testing.T) {
 		state(t, e, environment.Failed, "exec-server transport disconnected")
 		n.dialled(1)
 		clients, errs := everybody(t, e)
-		if len(clients) != 1 || clients[first] != 0 || len(errs) != 0 {
-			t.Errorf("clients %v, errors %v", clients, errs)
-		}
+		rig.Is(t, len(clients) == 1 && clients[first] == 0 && len(errs) == 0, true, "clients %v, errors %v", clients, errs)
 		n.dialled(2)
 		second, err := e.Client(t.Context())
 		if err != nil || second.SessionID() == first.SessionID() {
@@ -179,18 +179,6 @@ func TestProgram(t *testing.T) {
 	})
 }
 
-func TestProgramThatDoesNotStart(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		n.refuse(errRefused)
-		e := get(t, n.set(one(program)), "a")
-		for range 3 {
-			fails(t, e, refused)
-		}
-		n.dialled(1)
-	})
-}
-
 // TestCallerGivesUp: the context of a caller ends the wait, and not the attempt.
 func TestCallerGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -230,14 +218,11 @@ func TestTimeouts(t *testing.T) {
 				return ours, nil
 			}}, nil
 		}
-		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second}))
-		rig.Must(t, err)
+		s := rig.Value(environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second})))
 		defer s.Close()
-		_, err = get(t, s, "a").Client(t.Context())
+		_, err := get(t, s, "a").Client(t.Context())
 		want := "exec-server connection attempt failed: timed out waiting for exec-server initialize handshake after 3s"
-		if text(err) != want {
-			t.Errorf("a silent program gives %v", err)
-		}
+		rig.Is(t, text(err), want, "Client of a silent program gives")
 	})
 }
 
@@ -260,9 +245,8 @@ func TestStatus(t *testing.T) {
 		n.dialled(1)
 		rig.Must(t, rig.Err(get(t, s, "a").Client(t.Context())))
 		status(t, s, "a", environment.StatusReady, "")
-		if _, _, asked := n.count(); asked != 1 {
-			t.Errorf("the server was asked %d times", asked)
-		}
+		_, _, asked := n.count()
+		rig.Is(t, asked, 1, "times the server was asked")
 		n.mu.Lock()
 		n.status = "odd"
 		n.mu.Unlock()
@@ -288,20 +272,6 @@ func TestStatusOfSilentServer(t *testing.T) {
 	})
 }
 
-// TestStatusWhileStarting: a startup that is under way is pending.
-func TestStatusWhileStarting(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		open := n.hold()
-		s := n.set(one(server))
-		synctest.Wait()
-		status(t, s, "a", environment.StatusPending, "")
-		open()
-		synctest.Wait()
-		status(t, s, "a", environment.StatusReady, "")
-	})
-}
-
 // TestLocal: the local environment has no transport and goes through the same client,
 // which connects when it is needed.
 func TestLocal(t *testing.T) {
@@ -316,14 +286,10 @@ func TestLocal(t *testing.T) {
 		n.dialled(0)
 		state(t, e, environment.Ready, "")
 		c := connected(t, e)
-		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
-			t.Errorf("Status is %s, %v", answer, err)
-		}
+		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status")
 		n.cut()
 		synctest.Wait()
-		if again, err := e.Client(t.Context()); err != nil || again == c {
-			t.Errorf("after the client has failed Client gives %p, %v", again, err)
-		}
+		rig.Is(t, connected(t, e) != c, true, "after the client has failed there is another one")
 	})
 }
 
@@ -335,10 +301,8 @@ func TestClose(t *testing.T) {
 		e := get(t, s, "a")
 		c := connected(t, e)
 		n.hold()
-		b, err := s.Upsert(environment.Entry{ID: "b", Transport: server})
-		rig.Must(t, err)
-		pending, err := s.Provision("p", environment.Skills{})
-		rig.Must(t, err)
+		b := rig.Value(s.Upsert(environment.Entry{ID: "b", Transport: server}))
+		pending := rig.Value(s.Provision("p", environment.Skills{}))
 		var waiting sync.WaitGroup
 		for _, e := range []*environment.Environment{b, pending} {
 			waiting.Go(func() {
@@ -384,8 +348,7 @@ func TestRecovering(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		connect := func(environment.Transport) (client.Config, error) { return client.Config{Dial: n.dial}, nil }
-		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		rig.Must(t, err)
+		s := rig.Value(environment.New(environment.Config{Connect: connect}, one(server)))
 		defer s.Close()
 		e := get(t, s, "a")
 		c := connected(t, e)
@@ -395,16 +358,12 @@ func TestRecovering(t *testing.T) {
 		start := time.Now()
 		status(t, s, "a", environment.StatusDisconnected, "exec-server environment is recovering")
 		state(t, e, environment.Ready, "")
-		if again, err := e.Client(t.Context()); again != c || err != nil {
-			t.Errorf("Client gives %p, %v, want %p", again, err, c)
-		}
+		rig.Is(t, connected(t, e), c, "the client")
 		rig.Is(t, time.Since(start), 0, "asking took")
 		changed := e.Changed()
 		<-changed // the client gives up
 		rig.Is(t, time.Since(start), client.DefaultRecoveryTimeout, "recovery took")
 		n.refuse(nil)
-		if again, err := e.Client(t.Context()); err != nil || again == c {
-			t.Errorf("after the recovery has failed Client gives %p, %v", again, err)
-		}
+		rig.Is(t, connected(t, e) != c, true, "after the recovery has failed there is another client")
 	})
 }

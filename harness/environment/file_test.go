@@ -2,6 +2,7 @@ package environment_test
 
 import (
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,12 +64,9 @@ func TestReadFile(t *testing.T) {
 			Default: "local", IncludeLocal: true,
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
-			rig.Must(t, err)
-			rig.Same(t, "ReadFile", tt.want, got)
-		})
+		got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
+		rig.Must(t, err)
+		rig.Same(t, tt.name, tt.want, got)
 	}
 }
 
@@ -142,14 +140,11 @@ func TestReadFileErrors(t *testing.T) {
 		{"long key", strings.Repeat("a.", 17) + "a = 1\n", "nested deeper than 16"},
 		{"not UTF-8", "default = \"\xff\"\n", "not UTF-8"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			_, err := readText(t, t.TempDir(), tt.text)
-			_, afterPath, _ := strings.Cut(text(err), "environments.toml`: ")
-			if got := text(err); got != protocolError+tt.want && (afterPath != tt.want || !strings.HasPrefix(got, protocolError+"failed to parse environment config `")) {
-				t.Errorf("ReadFile gives error\n%s, want\n%s", got, protocolError+tt.want)
-			}
-		})
+		_, err := readText(t, t.TempDir(), tt.text)
+		_, afterPath, _ := strings.Cut(text(err), "environments.toml`: ")
+		if got := text(err); got != protocolError+tt.want && (afterPath != tt.want || !strings.HasPrefix(got, protocolError+"failed to parse environment config `")) {
+			t.Errorf("%s: ReadFile gives error\n%s, want\n%s", tt.name, got, protocolError+tt.want)
+		}
 	}
 }
 
@@ -158,21 +153,17 @@ func TestReadFileOf(t *testing.T) {
 	dir := t.TempDir()
 	rig.Is(t, rig.Err(environment.ReadFile(filepath.Join(dir, "none"))), fs.ErrNotExist, "a file that does not exist")
 	want := protocolError + "failed to read environment config `" + dir + "`: not a file"
-	if _, err := environment.ReadFile(dir); text(err) != want {
-		t.Errorf("a directory gives %v", err)
-	}
+	rig.Is(t, text(rig.Err(environment.ReadFile(dir))), want, "a directory gives")
 	large := filepath.Join(dir, "large")
 	write(t, large, strings.Repeat("#\n", 33<<10))
 	want = protocolError + "failed to read environment config `" + large + "`: too large"
-	if _, err := environment.ReadFile(large); text(err) != want {
-		t.Errorf("a large file gives %v", err)
-	}
+	rig.Is(t, text(rig.Err(environment.ReadFile(large))), want, "a large file gives")
 }
 
 // readText reads a text as the file of environments in a directory, which it makes.
 func readText(t testing.TB, dir, text string) (environment.Plan, error) {
 	t.Helper()
-	mkdir(t, dir)
+	rig.Must(t, os.MkdirAll(dir, 0o700))
 	path := filepath.Join(dir, "environments.toml")
 	write(t, path, text)
 	return environment.ReadFile(path)

@@ -30,9 +30,8 @@ func FuzzFile(f *testing.F) {
 		}
 		plan, err := parsed.plan("/c")
 		if err != nil {
-			if _, ok := errors.AsType[*client.ProtocolError](err); !ok || len(plan.Entries) > 0 {
-				t.Errorf("plan gives %+v, %v", plan, err)
-			}
+			_, ok := errors.AsType[*client.ProtocolError](err)
+			rig.Is(t, !ok || len(plan.Entries) > 0, false, "plan gives %+v, %v", plan, err)
 			return
 		}
 		rig.Check(t, plan.check())

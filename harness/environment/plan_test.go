@@ -67,24 +67,14 @@ func TestLoad(t *testing.T) {
 		{name: "noise without id", variables: with(map[string]string{noisePrefix + "ENVIRONMENT_ID": ""}), wantErr: incomplete},
 		{name: "noise without token", variables: with(map[string]string{noisePrefix + "AUTH_TOKEN": ""}), wantErr: incomplete},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			home := t.TempDir()
-			if tt.file != "" {
-				write(t, filepath.Join(home, "environments.toml"), tt.file)
-			}
-			got, err := environment.Load(home, func(name string) string { return tt.variables[name] })
-			if text(err) != tt.wantErr {
-				t.Fatalf("Load gives error %q, want %q", text(err), tt.wantErr)
-			}
-			rig.Same(t, "Load", tt.want, got)
-		})
+		home := t.TempDir()
+		if tt.file != "" {
+			write(t, filepath.Join(home, "environments.toml"), tt.file)
+		}
+		got, err := environment.Load(home, func(name string) string { return tt.variables[name] })
+		rig.Is(t, text(err), tt.wantErr, "%s: the error of Load", tt.name)
+		rig.Same(t, tt.name, tt.want, got)
 	}
-}
-
-func mkdir(t testing.TB, dir string) {
-	t.Helper()
-	rig.Must(t, os.MkdirAll(dir, 0o700))
 }
 
 func write(t testing.TB, path, text string) {

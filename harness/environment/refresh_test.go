@@ -46,35 +46,30 @@ func TestRefresh(t *testing.T) {
 		}
 		now := func() *client.Client {
 			t.Helper()
-			c := connected(t, e)
-			return c
+			return connected(t, e)
 		}
 		// The same executor, or nobody knows: nothing happens.
 		refresh(nil)
 		unknown := errors.New("the registry is away")
 		r.says(false, unknown)
 		refresh(unknown)
-		if now() != first || first.Err() != nil {
-			t.Errorf("the client was replaced: %v", first.Err())
-		}
+		rig.Is(t, now(), first, "the client")
+		rig.Check(t, first.Err())
 		n.dialled(1)
 
 		// Another one.
 		r.says(false, nil)
 		refresh(nil)
 		second := now()
-		if second == first || !errors.Is(first.Err(), client.ErrReplaced) {
-			t.Errorf("the client is the same: %v; %v", second == first, first.Err())
-		}
+		rig.Is(t, second != first, true, "the client is another one")
+		rig.Is(t, first.Err(), client.ErrReplaced, "the first client")
 		rig.Is(t, rig.Err(first.Status(t.Context())), client.ErrReplaced, "a call of the old one")
 		n.dialled(2)
 		state(t, e, environment.Ready, "")
 
 		// One that is not there yet. The next call tries again.
 		n.refuse(errRefused)
-		if err := e.Refresh(t.Context()); text(err) != refused {
-			t.Errorf("Refresh gives %v", err)
-		}
+		rig.Is(t, text(e.Refresh(t.Context())), refused, "Refresh gives")
 		rig.Is(t, second.Err(), client.ErrReplaced, "the client was kept")
 		n.refuse(nil)
 		third := now()
@@ -85,9 +80,8 @@ func TestRefresh(t *testing.T) {
 		<-third.Done()
 		synctest.Wait()
 		refresh(nil)
-		if r.asked != asked || now() == third {
-			t.Errorf("asked %d times more; the same client: %v", r.asked-asked, now() == third)
-		}
+		rig.Is(t, r.asked, asked, "times asked")
+		rig.Is(t, now() != third, true, "the client is another one")
 
 		// An executor that is not well.
 		r.says(true, nil)
@@ -112,9 +106,8 @@ func TestRefreshWhileConnecting(t *testing.T) {
 			for i := range got {
 				waiting.Go(func() {
 					var err error
-					if got[i], err = e.Client(t.Context()); err != nil {
-						t.Errorf("who waits gets %v", err)
-					}
+					got[i], err = e.Client(t.Context())
+					rig.Check(t, err)
 				})
 			}
 			synctest.Wait()
@@ -129,9 +122,7 @@ func TestRefreshWhileConnecting(t *testing.T) {
 			open()
 			waiting.Wait()
 			for _, c := range got {
-				if c != got[0] || c.Err() != nil {
-					t.Errorf("not all get the same client, %v", c.Err())
-				}
+				rig.Is(t, c != got[0] || c.Err() != nil, false, "not all get the same client, %v", c.Err())
 			}
 			// Next time it is a reconnect.
 			n.cut()
@@ -155,12 +146,9 @@ func TestRefreshOfOthers(t *testing.T) {
 		n.dialled(1)
 		n.cut()
 		synctest.Wait()
-		if err := e.Refresh(t.Context()); err == nil {
-			t.Error("a program has run twice")
-		}
+		rig.Is(t, e.Refresh(t.Context()) != nil, true, "a program does not run twice")
 		n.dialled(1)
-		pending, err := s.Provision("later", environment.Skills{})
-		rig.Must(t, err)
+		pending := rig.Value(s.Provision("later", environment.Skills{}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		rig.Is(t, pending.Refresh(ctx), context.DeadlineExceeded, "of one that is being made")
@@ -183,13 +171,12 @@ func TestProvisionedOffline(t *testing.T) {
 				n := newNetwork(t)
 				n.noise = true
 				s := n.set(one(server))
-				e, err := s.Provision("later", environment.Skills{})
-				rig.Must(t, err)
+				e := rig.Value(s.Provision("later", environment.Skills{}))
 				n.refuse(errRefused)
 				rig.Must(t, e.Ready(noise))
 				begun := time.Now()
 				time.AfterFunc(tt.late, func() { n.refuse(nil) })
-				_, err = e.Client(t.Context())
+				_, err := e.Client(t.Context())
 				if tt.appear != (err == nil) || !tt.appear && time.Since(begun) != 5*time.Minute {
 					t.Errorf("after %v: %v", time.Since(begun), err)
 				}

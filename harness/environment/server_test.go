@@ -48,8 +48,7 @@ func newNetwork(t testing.TB) *network {
 // set makes a set whose transports go through the network, and closes it with the test.
 func (n *network) set(plan environment.Plan) *environment.Set {
 	n.t.Helper()
-	s, err := environment.New(environment.Config{Connect: n.connect, Local: n.dial}, plan)
-	rig.Must(n.t, err)
+	s := rig.Value(environment.New(environment.Config{Connect: n.connect, Local: n.dial}, plan))
 	n.t.Cleanup(func() {
 		rig.Check(n.t, s.Close())
 	})
@@ -171,17 +170,15 @@ func (n *network) count() (dials, aborted, statuses int) {
 // dialled checks how often the network was dialled.
 func (n *network) dialled(want int) {
 	n.t.Helper()
-	if got, _, _ := n.count(); got != want {
-		n.t.Errorf("dialled %d times, want %d", got, want)
-	}
+	got, _, _ := n.count()
+	rig.Is(n.t, got, want, "times dialled")
 }
 
 // aborts checks of how many dials the context has ended.
 func (n *network) aborts(want int) {
 	n.t.Helper()
-	if _, got, _ := n.count(); got != want {
-		n.t.Errorf("%d attempts were aborted, want %d", got, want)
-	}
+	_, got, _ := n.count()
+	rig.Is(n.t, got, want, "attempts that were aborted")
 }
 
 // connected returns the client of an environment.
@@ -195,17 +192,15 @@ func connected(t testing.TB, e *environment.Environment) *client.Client {
 // fails checks why there is no client of an environment.
 func fails(t testing.TB, e *environment.Environment, want string) {
 	t.Helper()
-	if _, err := e.Client(t.Context()); text(err) != want {
-		t.Errorf("Client gives %v, want %s", err, want)
-	}
+	rig.Is(t, text(rig.Err(e.Client(t.Context()))), want, "Client gives")
 }
 
 // shared checks that everybody gets one client.
 func shared(t *testing.T, e *environment.Environment) {
 	t.Helper()
-	if clients, errs := everybody(t, e); len(clients) != 1 || len(errs) != 0 {
-		t.Errorf("clients %v, errors %v", clients, errs)
-	}
+	clients, errs := everybody(t, e)
+	rig.Is(t, len(clients), 1, "clients")
+	rig.Is(t, len(errs), 0, "errors")
 }
 
 var (
@@ -230,15 +225,13 @@ func get(t testing.TB, s *environment.Set, id string) *environment.Environment {
 // state checks the state of an environment, and the text of its error.
 func state(t testing.TB, e *environment.Environment, want environment.State, wantErr string) {
 	t.Helper()
-	if got, err := e.State(); got != want || text(err) != wantErr {
-		t.Errorf("State is %s, %v, want %s, %s", got, err, want, wantErr)
-	}
+	got, err := e.State()
+	rig.Is(t, string(got)+" "+text(err), string(want)+" "+wantErr, "State")
 }
 
 // status checks the status of an environment, and the text of its error.
 func status(t testing.TB, s *environment.Set, id, want, wantErr string) {
 	t.Helper()
-	if got := s.Status(t.Context(), id); got.Value != want || text(got.Err) != wantErr {
-		t.Errorf("Status of %s is %+v, want %s, %s", id, got, want, wantErr)
-	}
+	got := s.Status(t.Context(), id)
+	rig.Is(t, got.Value+" "+text(got.Err), want+" "+wantErr, "Status of %s", id)
 }

@@ -42,24 +42,17 @@ func TestNew(t *testing.T) {
 		{"local default", environment.Plan{Default: "local"}, "default environment `local` is not configured"},
 		{"no transport", environment.Plan{Entries: []environment.Entry{{ID: "a"}}}, "environment `a` has no transport"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := environment.New(environment.Config{Connect: newNetwork(t).connect}, tt.plan)
-			if want := withPrefix(tt.want); text(err) != want {
-				t.Errorf("New gives %v, want %s", err, want)
-			}
-			if err == nil {
-				_ = s.Close()
-			}
-		})
+		s, err := environment.New(environment.Config{Connect: newNetwork(t).connect}, tt.plan)
+		rig.Is(t, text(err), withPrefix(tt.want), "%s: New gives", tt.name)
+		if err == nil {
+			_ = s.Close()
+		}
 	}
 	for name, plan := range map[string]environment.Plan{
 		"local environment has no executor":              {IncludeLocal: true},
 		"environments with a transport need a connector": one(program),
 	} {
-		if _, err := environment.New(environment.Config{}, plan); text(err) != withPrefix(name) {
-			t.Errorf("New gives %v, want %s", err, name)
-		}
+		rig.Is(t, text(rig.Err(environment.New(environment.Config{}, plan))), withPrefix(name), "New gives")
 	}
 }
 
@@ -106,10 +99,8 @@ func TestUpsert(t *testing.T) {
 		{"noise", "a", environment.Noise{RegistryURL: "https://r"}, "noise environment requires a registry url, an environment id and a token"},
 		{"no transport", "a", nil, "environment `a` has no transport"},
 	} {
-		_, err := s.Upsert(environment.Entry{ID: tt.id, Transport: tt.transport})
-		if text(err) != withPrefix(tt.want) {
-			t.Errorf("%s: Upsert gives %v, want %s", tt.name, err, tt.want)
-		}
+		err := rig.Err(s.Upsert(environment.Entry{ID: tt.id, Transport: tt.transport}))
+		rig.Is(t, text(err), withPrefix(tt.want), "%s: Upsert gives", tt.name)
 	}
 }
 
@@ -136,20 +127,16 @@ func TestDefaultIDs(t *testing.T) {
 		Default: "b", IncludeLocal: true,
 	}
 	s := n.set(plan)
-	if got, want := s.DefaultIDs(), []string{"b", "local", "a"}; s.DefaultID() != "b" || !slices.Equal(got, want) {
-		t.Errorf("DefaultIDs is %v, want %v", got, want)
-	}
+	rig.Is(t, s.DefaultID(), "b", "DefaultID")
+	rig.Same(t, "DefaultIDs", []string{"b", "local", "a"}, s.DefaultIDs())
 	for _, id := range []string{"c", "b"} {
 		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: id, Transport: program})))
 	}
-	if got, want := s.DefaultIDs(), []string{"b", "local", "a", "c"}; !slices.Equal(got, want) {
-		t.Errorf("after Upsert DefaultIDs is %v, want %v", got, want)
-	}
+	rig.Same(t, "DefaultIDs after Upsert", []string{"b", "local", "a", "c"}, s.DefaultIDs())
 	plan.Default = ""
 	s = n.set(plan)
-	if got := s.DefaultIDs(); len(got) != 0 || s.DefaultID() != "" {
-		t.Errorf("without a default DefaultIDs is %v", got)
-	}
+	rig.Is(t, len(s.DefaultIDs()), 0, "DefaultIDs without a default")
+	rig.Is(t, s.DefaultID(), "", "DefaultID without a default")
 	if e, ok := s.Default(); ok {
 		t.Errorf("without a default Default is %s", e.ID())
 	}
@@ -169,8 +156,7 @@ func TestReplace(t *testing.T) {
 			waits <- err
 		}()
 		synctest.Wait()
-		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
-		rig.Must(t, err)
+		e := rig.Value(s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}}))
 		rig.Is(t, <-waits, environment.ErrClosed, "who waits for the old one")
 		synctest.Wait() // the attempt may still be about to end
 		n.aborts(1)
@@ -180,9 +166,7 @@ func TestReplace(t *testing.T) {
 		open()
 		c := connected(t, e)
 		n.mu.Lock()
-		if got := n.transport; got.(environment.URL).URL != "ws://other" {
-			t.Errorf("dialled %v", got)
-		}
+		rig.Is(t, n.transport.(environment.URL).URL, "ws://other", "dialled")
 		n.mu.Unlock()
 		// A replaced environment closes its client, too.
 		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
@@ -214,25 +198,19 @@ func TestProvision(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
-		e, err := s.Provision("p", environment.Skills{})
-		rig.Must(t, err)
+		e := rig.Value(s.Provision("p", environment.Skills{}))
 		synctest.Wait()
 		n.dialled(1)
-		if again, err := s.Provision("p", environment.Skills{}); again != e || err != nil {
-			t.Errorf("Provision again gives %p, %v, want %p", again, err, e)
-		}
-		if !e.IsRemote() {
-			t.Error("a pending environment is not remote")
-		}
+		rig.Is(t, rig.Value(s.Provision("p", environment.Skills{})), e, "Provision again")
+		rig.Is(t, e.IsRemote(), true, "a pending environment is remote")
 		status(t, s, "p", environment.StatusPending, "")
 
 		const unavailable = "environment unavailable: no machine"
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			_, err := e.Client(t.Context())
-			if _, ok := errors.AsType[*environment.UnavailableError](err); !ok || text(err) != unavailable {
-				t.Errorf("who waits gets %v", err)
-			}
+			_, ok := errors.AsType[*environment.UnavailableError](err)
+			rig.Is(t, ok && text(err) == unavailable, true, "who waits gets %v", err)
 		})
 		synctest.Wait()
 		rig.Must(t, e.Fail(errors.New("no machine")))
@@ -240,22 +218,16 @@ func TestProvision(t *testing.T) {
 		status(t, s, "p", environment.StatusDisconnected, unavailable)
 		fails(t, e, unavailable)
 
-		if err := e.Ready(environment.URL{}); text(err) != withPrefix("remote environment requires an exec-server url") {
-			t.Errorf("Ready gives %v", err)
-		}
+		rig.Is(t, text(e.Ready(environment.URL{})), withPrefix("remote environment requires an exec-server url"), "Ready gives")
 		rig.Must(t, e.Ready(server))
 		status(t, s, "p", environment.StatusPending, "")
 		synctest.Wait()
 		n.dialled(1) // nobody has selected it
 		rig.Is(t, get(t, s, "p"), e, "the handle is another")
 		rig.Check(t, e.Ready(server))
-		if err := e.Ready(program); text(err) != withPrefix("environment `p` is already ready with another transport") {
-			t.Errorf("Ready with another transport gives %v", err)
-		}
+		rig.Is(t, text(e.Ready(program)), withPrefix("environment `p` is already ready with another transport"), "Ready gives")
 		const late = "environment `p` is already ready, but a later provisioning report failed: late"
-		if err := e.Fail(errors.New("late")); text(err) != withPrefix(late) {
-			t.Errorf("Fail gives %v", err)
-		}
+		rig.Is(t, text(e.Fail(errors.New("late"))), withPrefix(late), "Fail gives")
 		connected(t, e)
 		n.dialled(2)
 		status(t, s, "p", environment.StatusReady, "")
@@ -266,8 +238,7 @@ func TestProvision(t *testing.T) {
 func TestReportedRoots(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	e, err := n.set(environment.Plan{}).Provision("p", environment.Skills{})
-	rig.Must(t, err)
+	e := rig.Value(n.set(environment.Plan{}).Provision("p", environment.Skills{}))
 	root := func(id string) environment.CapabilityRoot {
 		return environment.CapabilityRoot{ID: id, Path: protocol.NewPathURI("/" + id)}
 	}
@@ -281,23 +252,16 @@ func TestReportedRoots(t *testing.T) {
 		"a capability root without a path: `a`": {{ID: "a"}},
 		"257 capability roots, 256 are allowed": many,
 	} {
-		if err := e.Ready(server, roots...); text(err) != withPrefix("environment `p` reports "+want) {
-			t.Errorf("Ready gives %v", err)
-		}
+		rig.Is(t, text(e.Ready(server, roots...)), withPrefix("environment `p` reports "+want), "Ready gives")
 	}
-	if got := e.CapabilityRoots(); got != nil {
-		t.Errorf("after refusals there are %v", got)
-	}
+	rig.Is(t, len(e.CapabilityRoots()), 0, "roots after refusals")
 	want := []environment.CapabilityRoot{root("b"), root("a")}
 	for range 2 {
 		rig.Must(t, e.Ready(server, want...))
 	}
-	if err := e.Ready(server, root("a")); text(err) != withPrefix("environment `p` is already ready with other capability roots") {
-		t.Errorf("Ready with other roots gives %v", err)
-	}
-	if got := e.CapabilityRoots(); !slices.Equal(got, want) {
-		t.Errorf("there are %v", got)
-	}
+	const other = "environment `p` is already ready with other capability roots"
+	rig.Is(t, text(e.Ready(server, root("a"))), withPrefix(other), "Ready gives")
+	rig.Is(t, slices.Equal(e.CapabilityRoots(), want), true, "%v are the roots", e.CapabilityRoots())
 }
 
 // TestSelectedBeforeReady: who waits for a pending environment makes it connect.
@@ -315,8 +279,7 @@ func TestSelectedBeforeReady(t *testing.T) {
 				})
 			},
 		} {
-			e, err := s.Provision(id, environment.Skills{})
-			rig.Must(t, err)
+			e := rig.Value(s.Provision(id, environment.Skills{}))
 			wait(e)
 			all = append(all, e)
 		}
@@ -339,8 +302,7 @@ func TestConflict(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	s := n.set(one(program))
-	pending, err := s.Provision("p", environment.Skills{})
-	rig.Must(t, err)
+	pending := rig.Value(s.Provision("p", environment.Skills{}))
 	_, upsert := s.Upsert(environment.Entry{ID: "p", Transport: program})
 	_, provision := s.Provision("a", environment.Skills{})
 	for id, err := range map[string]error{
@@ -350,14 +312,12 @@ func TestConflict(t *testing.T) {
 		if id == "a" {
 			want += "\n" + want + "\n" + want
 		}
-		if _, ok := errors.AsType[*environment.ConflictError](err); !ok || text(err) != want {
-			t.Errorf("%s: the error is %v", id, err)
-		}
+		_, ok := errors.AsType[*environment.ConflictError](err)
+		rig.Is(t, ok && text(err) == want, true, "%s: the error is %v", id, err)
 	}
 	rig.Is(t, get(t, s, "p"), pending, "a conflict has replaced the environment")
-	if _, err := s.Provision("local", environment.Skills{}); text(err) != withPrefix("environment id `local` is reserved for EnvironmentManager") {
-		t.Errorf("Provision of local gives %v", err)
-	}
+	local := rig.Err(s.Provision("local", environment.Skills{}))
+	rig.Is(t, text(local), withPrefix("environment id `local` is reserved for EnvironmentManager"), "Provision gives")
 }
 
 // TestConnectorOnce: every attempt asks the connector anew, and nothing else does.
@@ -377,8 +337,7 @@ func TestConnectorOnce(t *testing.T) {
 				return ours, nil
 			}}, nil
 		}
-		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		rig.Must(t, err)
+		s := rig.Value(environment.New(environment.Config{Connect: connect}, one(server)))
 		defer s.Close()
 		time.Sleep(time.Minute)
 		_, _ = get(t, s, "a").Client(t.Context())

@@ -1,7 +1,6 @@
 package environment_test
 
 import (
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -50,19 +49,13 @@ func TestStep(t *testing.T) {
 			if e, ok := s.Get(c.ID); c.ID != ids[i] || ok && c.Environment != e || !ok && c.Environment != nil {
 				t.Errorf("%d is %+v", i, c)
 			}
-			if wantErr := map[string]string{"failed": refused}[c.ID]; text(c.Err) != wantErr {
-				t.Errorf("%s has error %v", c.ID, c.Err)
-			}
-			if path, err := c.Cwd.Native(); path != "/srv/w" {
-				t.Errorf("%s has cwd %q, %v", c.ID, path, err)
-			}
+			rig.Is(t, text(c.Err), map[string]string{"failed": refused}[c.ID], "the error of %s", c.ID)
+			rig.Is(t, rig.Value(c.Cwd.Native()), "/srv/w", "the cwd of %s", c.ID)
 		}
-		if c, ok := step.Get("ready"); !ok || c.State != environment.Ready {
-			t.Errorf("Get is %+v, %t", c, ok)
-		}
-		if c, ok := step.Get("other"); ok {
-			t.Errorf("Get of what was not selected is %+v", c)
-		}
+		c, ok := step.Get("ready")
+		rig.Is(t, ok && c.State == environment.Ready, true, "Get is %+v, %t", c, ok)
+		c, ok = step.Get("other")
+		rig.Is(t, ok, false, "Get of what was not selected is %+v", c)
 
 		// What was not ready is started, for a later step.
 		synctest.Wait()
@@ -70,9 +63,7 @@ func TestStep(t *testing.T) {
 		rig.Same(t, "the step has changed", want, states(step))
 		later := s.Step("2", selection("failed", "lazy"))
 		defer later.Release()
-		if got := states(later); !slices.Equal(got, []environment.State{environment.Ready, environment.Ready}) {
-			t.Errorf("a later step has %v", got)
-		}
+		rig.Same(t, "a later step", []environment.State{environment.Ready, environment.Ready}, states(later))
 	})
 }
 
@@ -88,35 +79,27 @@ func TestOthers(t *testing.T) {
 		others := func(s *environment.Step) (all []string) {
 			for _, c := range s.Others {
 				all = append(all, c.ID+" "+string(c.State))
-				if (c.Client != nil) != (c.State == environment.Ready) {
-					t.Errorf("%s is %s with client %p", c.ID, c.State, c.Client)
-				}
+				rig.Is(t, c.Client != nil, c.State == environment.Ready, "%s is %s, and has a client", c.ID, c.State)
 			}
 			return all
 		}
-		if got := others(step); !slices.Equal(got, []string{"ready ready", "lazy starting", "gone missing"}) || len(step.Environments) != 1 {
-			t.Errorf("others are %v", got)
-		}
-		if c := step.Environments[0]; c.State != environment.Ready || c.Client != nil {
-			t.Errorf("a local environment that nobody has used is %+v", c)
-		}
+		rig.Same(t, "others", []string{"ready ready", "lazy starting", "gone missing"}, others(step))
+		rig.Is(t, len(step.Environments), 1, "environments")
+		c := step.Environments[0]
+		rig.Is(t, c.State == environment.Ready && c.Client == nil, true, "a local environment that nobody has used is %+v", c)
 		ready, _ := step.Get("ready")
-		if c, err := get(t, s, "ready").Client(t.Context()); ready.Client != c || err != nil {
-			t.Errorf("the captured client is %p, want %p, %v", ready.Client, c, err)
-		}
+		rig.Is(t, connected(t, get(t, s, "ready")), ready.Client, "the captured client")
 		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "ready", Transport: server})))
 		synctest.Wait()
 		rig.Check(t, ready.Client.Err())
 		next := s.Step("2", nil, "lazy", "ready")
 		defer next.Release()
-		if got := others(next); !slices.Equal(got, []string{"lazy ready", "ready ready"}) || next.Others[1].Client == ready.Client {
-			t.Errorf("in the next step others are %v", got)
-		}
+		rig.Same(t, "others in the next step", []string{"lazy ready", "ready ready"}, others(next))
+		rig.Is(t, next.Others[1].Client != ready.Client, true, "the client is another one")
 		n.cut()
 		synctest.Wait()
-		if state, c, err := get(t, s, "lazy").Peek(); state != environment.Failed || c != nil || err == nil {
-			t.Errorf("Peek gives %s, %p, %v", state, c, err)
-		}
+		state, held, err := get(t, s, "lazy").Peek()
+		rig.Is(t, state == environment.Failed && held == nil && err != nil, true, "Peek gives %s, %p, %v", state, held, err)
 	})
 }
 
@@ -130,24 +113,17 @@ func TestReplaceDuringStep(t *testing.T) {
 		step := s.Step("1", selection("a"))
 		old := step.Environments[0].Environment
 		c := connected(t, old)
-		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
-		rig.Must(t, err)
+		e := rig.Value(s.Upsert(environment.Entry{ID: "a", Transport: server}))
 		synctest.Wait()
-		if captured, _ := step.Get("a"); captured.Environment != old || captured.State != environment.Ready {
-			t.Errorf("the step has %+v", captured)
-		}
-		if again, err := old.Client(t.Context()); again != c || err != nil {
-			t.Errorf("in the step Client gives %p, %v, want %p", again, err, c)
-		}
-		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
-			t.Errorf("in the step Status is %s, %v", answer, err)
-		}
+		captured, _ := step.Get("a")
+		rig.Is(t, captured.Environment == old && captured.State == environment.Ready, true, "the step has %+v", captured)
+		rig.Is(t, connected(t, old), c, "the client in the step")
+		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status in the step")
 
 		next := s.Step("2", selection("a"))
 		defer next.Release()
-		if captured := next.Environments[0]; captured.Environment != e || captured.State != environment.Ready {
-			t.Errorf("the next step has %+v", captured)
-		}
+		captured = next.Environments[0]
+		rig.Is(t, captured.Environment == e && captured.State == environment.Ready, true, "the next step has %+v", captured)
 		step.Release()
 		step.Release()
 		<-c.Done()
@@ -202,9 +178,8 @@ func TestStepsAndReplacements(t *testing.T) {
 	for range 200 {
 		step := s.Step("", both)
 		for _, c := range step.Environments {
-			if _, err := c.Environment.Client(t.Context()); err != nil {
-				t.Errorf("a captured %s of generation %q gives %v", c.ID, skills(c), err)
-			}
+			_, err := c.Environment.Client(t.Context())
+			rig.Is(t, err, nil, "a captured %s of generation %q", c.ID, skills(c))
 		}
 		step.Release()
 	}
@@ -221,9 +196,7 @@ func TestCheck(t *testing.T) {
 		"duplicate turn environment id `a`": selection("a", "a"),
 		"invalid cwd for environment `a`: path is empty": {{ID: "a"}},
 	} {
-		if err := s.Check(selected); text(err) != want {
-			t.Errorf("Check gives %v, want %q", err, want)
-		}
+		rig.Is(t, text(s.Check(selected)), want, "Check gives")
 	}
 	rig.Check(t, s.Check(nil))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"testing/fstest"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -31,19 +32,15 @@ func Example() {
 	defer os.RemoveAll(home)
 	self, _ := os.Executable()
 	server, _ := json.Marshal(map[string]any{"command": self, "env": fakemcp.Env("good", filepath.Join(home, "pids"))})
-	for name, text := range map[string]string{
-		"demo/.codex-plugin/plugin.json": `{"name":"demo"}`,
-		"demo/.mcp.json":                 `{"mcpServers":{"search":` + string(server) + `}}`,
-		"demo/.app.json":                 `{"apps":{"mail":{"id":"connector_mail"}}}`,
-		"demo/skills/deploy/SKILL.md":    "---\nname: deploy\ndescription: how to deploy\n---\nPress the button.\n",
-	} {
-		path := filepath.Join(home, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			fmt.Println(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			fmt.Println(err)
-		}
+	files := fstest.MapFS{
+		"demo/.codex-plugin/plugin.json": {Data: []byte(`{"name":"demo"}`)},
+		"demo/.mcp.json":                 {Data: []byte(`{"mcpServers":{"search":` + string(server) + `}}`)},
+		"demo/.app.json":                 {Data: []byte(`{"apps":{"mail":{"id":"connector_mail"}}}`)},
+		"demo/skills/deploy/SKILL.md":    {Data: []byte("---\nname: deploy\ndescription: how to deploy\n---\nPress the button.\n")},
+	}
+	if err := os.CopyFS(home, files); err != nil {
+		fmt.Println(err)
+		return
 	}
 	a := agent.New(agent.Config{Environ: []string{"HOME=" + home}})
 	defer a.Close()

@@ -215,8 +215,7 @@ func (w *world) capture(ids ...string) (*environment.Step, *capability.View) {
 		selection = append(selection, environment.Selection{ID: id, Cwd: protocol.NewPathURI(w.dir)})
 	}
 	step := w.set.Step("step", selection)
-	view, err := w.roots.Discover(rig.Context(w.t), step)
-	rig.Must(w.t, err)
+	view := rig.Value(w.roots.Discover(rig.Context(w.t), step))
 	return step, view
 }
 
@@ -244,9 +243,7 @@ func (w *world) told() string {
 
 func (w *world) wantTold(want string) {
 	w.t.Helper()
-	if told := w.told(); told != want {
-		w.t.Errorf("told: %s, want %s", told, want)
-	}
+	rig.Is(w.t, w.told(), want, "told")
 }
 
 // pids is the file of a server that counts its starts.
@@ -257,8 +254,7 @@ func (w *world) starts(name string) []int { return fakemcp.Started(w.t, w.pids(n
 
 // declare is the text of a file of servers.
 func declare(t testing.TB, dir, mode string, servers ...string) string {
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	var all []string
 	for _, name := range servers {
 		all = append(all, fmt.Sprintf(`%q:{"command":%q,"env":{%q:%q,%q:%q}}`,
@@ -288,16 +284,13 @@ func say(t testing.TB, s *projection.Step, server string) (string, error) {
 // wantSay calls the tool, whose answer begins with a text.
 func wantSay(t testing.TB, s *projection.Step, server, want string) {
 	t.Helper()
-	if text, err := say(t, s, server); err != nil || !strings.HasPrefix(text, want) {
-		t.Errorf("%s says %q, %v, want %q", server, text, err, want)
-	}
+	text, err := say(t, s, server)
+	rig.Is(t, err == nil && strings.HasPrefix(text, want), true, "%s says %q, %v, want %q", server, text, err, want)
 }
 
 func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {
 	t.Helper()
 	for _, status := range s.Statuses() {
-		if status.State != state {
-			t.Errorf("server %s is %s: %v", status.Name, status.State, status.Err)
-		}
+		rig.Is(t, status.State, state, "server %s, %v", status.Name, status.Err)
 	}
 }

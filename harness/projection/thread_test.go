@@ -34,12 +34,9 @@ func TestRuntime(t *testing.T) {
 	w.ready("b")
 	wants := func(s *projection.Step, one, two int, names ...string) {
 		t.Helper()
-		if n, m := len(w.starts("one")), len(w.starts("two")); n != one || m != two {
-			t.Errorf("one was started %d times, two %d times; want %d and %d", n, m, one, two)
-		}
-		if got := tools(s); !slices.Equal(got, names) {
-			t.Errorf("the tools are %q, want %q", got, names)
-		}
+		rig.Is(t, len(w.starts("one")), one, "starts of one")
+		rig.Is(t, len(w.starts("two")), two, "starts of two")
+		rig.Is(t, slices.Equal(tools(s), names), true, "the tools are %q, of %q", tools(s), names)
 	}
 	first := w.step("a")
 	wants(first, 1, 0, "mcp__one.echo")
@@ -61,9 +58,7 @@ func TestRuntime(t *testing.T) {
 	wantSay(t, cut, "one", "hello") // steps hold the one before
 	none := w.step()                // all go
 	wants(none, 2, 1)
-	if _, err := none.Call(t.Context(), "one", "echo", nil); !isUnknown(err) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, isUnknown(rig.Err(none.Call(t.Context(), "one", "echo", nil))), true, "the server is unknown")
 	again := w.step("a") // and one returns
 	wants(again, 3, 1, "mcp__one.echo")
 	w.Invalidate()
@@ -76,9 +71,8 @@ func TestRuntime(t *testing.T) {
 	captured, view := w.capture("a")
 	defer captured.Release()
 	rig.Is(t, rig.Err(w.Step(t.Context(), captured, view)), projection.ErrClosed, "after Close the error")
-	if _, ok := w.Current(); ok {
-		t.Error("after Close there is a projection")
-	}
+	_, ok := w.Current()
+	rig.Is(t, ok, false, "after Close there is a projection")
 	rig.Is(t, rig.Err(say(t, last, "one")), mcpserver.ErrClosed, "after Close the error")
 }
 
@@ -105,10 +99,8 @@ func TestRelease(t *testing.T) {
 	w.Invalidate()
 	w.step("a")
 	old := w.starts("one")[:1]
-	for i, s := range []*projection.Step{first, second, current} {
-		if text, err := say(t, current, "one"); err != nil || text == "" {
-			t.Errorf("after %d releases: %q, %v", i, text, err)
-		}
+	for _, s := range []*projection.Step{first, second, current} {
+		wantSay(t, current, "one", "hello")
 		s.Release()
 		s.Release() // changes nothing
 	}
@@ -125,9 +117,8 @@ func TestLostSession(t *testing.T) {
 	w.write("a/one/s/SKILL.md", "---\nname: s\ndescription: d\n---\n")
 	c := w.ready("a")
 	s := w.step("a")
-	if message, ok := s.SkillsMessage(); !ok || !strings.Contains(message, "- one:s: d (executor package: e0/s)\n") {
-		t.Errorf("told: %q", message)
-	}
+	message, ok := s.SkillsMessage()
+	rig.Is(t, ok && strings.Contains(message, "- one:s: d (executor package: e0/s)\n"), true, "told: %q", message)
 	w.die("a")
 	<-c.Done()
 	gone := w.step("a")
@@ -137,13 +128,10 @@ func TestLostSession(t *testing.T) {
 	w.come("a")
 	c = w.ready("a")
 	back := w.step("a")
-	if message, ok := back.SkillsMessage(); !ok || !strings.Contains(message, "available again") {
-		t.Errorf("told: %q", message)
-	}
+	message, ok = back.SkillsMessage()
+	rig.Is(t, ok && strings.Contains(message, "available again"), true, "told: %q", message)
 	wantStates(t, back, mcpserver.Ready)
-	if n := len(w.starts("one")); n != 2 {
-		t.Errorf("there were %d starts", n)
-	}
+	rig.Is(t, len(w.starts("one")), 2, "starts")
 
 	w.die("a")
 	<-c.Done()
@@ -151,17 +139,15 @@ func TestLostSession(t *testing.T) {
 	w.ready("a")
 	between := w.step("a")
 	wantStates(t, between, mcpserver.Ready)
-	if _, told := between.SkillsMessage(); told || len(w.starts("one")) != 3 {
-		t.Errorf("there were %d starts", len(w.starts("one")))
-	}
+	_, told := between.SkillsMessage()
+	rig.Is(t, told, false, "skills are told of")
+	rig.Is(t, len(w.starts("one")), 3, "starts")
 
 	rig.Must(t, rig.Err(w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a")})))
 	w.ready("a")
 	replaced := w.step("a")
 	wantStates(t, replaced, mcpserver.Ready)
-	if n := len(w.starts("one")); n != 4 {
-		t.Errorf("there were %d starts", n)
-	}
+	rig.Is(t, len(w.starts("one")), 4, "starts")
 	for _, s := range []*projection.Step{s, gone, back, between} {
 		s.Release()
 	}
@@ -181,16 +167,10 @@ func TestNames(t *testing.T) {
 	w.write("a/2/.mcp.json", declare(t, w.dir, "good", "same", "other"))
 	w.ready("a")
 	s := w.step("a")
-	if got := tools(s); !slices.Equal(got, []string{"mcp__same.echo", "mcp__other.echo"}) {
-		t.Errorf("the tools are %q", got)
-	}
+	rig.Same(t, "tools", []string{"mcp__same.echo", "mcp__other.echo"}, tools(s))
 	wantSay(t, s, "same", "hello of 1")
-	if got := s.Connectors(); !slices.Equal(got, []string{"c1", "c2", "c3"}) {
-		t.Errorf("the connectors are %q", got)
-	}
-	if got := s.Warnings(); len(got) != 1 || !strings.Contains(got[0], "another MCP server same") {
-		t.Errorf("the warnings are %q", got)
-	}
+	rig.Same(t, "connectors", []string{"c1", "c2", "c3"}, s.Connectors())
+	wantWarning(t, s, "another MCP server same")
 }
 
 // TestTakingNames: an executor cannot take the name of a server that is in a selected root of
@@ -204,12 +184,16 @@ func TestTakingNames(t *testing.T) {
 	w.ready("good")
 	s := w.step("evil", "good")
 	wantSay(t, s, "search", "hello of 1")
-	if got := s.Statuses(); len(got) != 2 || got[1].Name != "other" {
-		t.Errorf("the servers are %+v", got)
-	}
-	if got := s.Warnings(); len(got) != 1 || !strings.Contains(got[0], "another MCP server search") {
-		t.Errorf("the warnings are %q", got)
-	}
+	got := s.Statuses()
+	rig.Is(t, len(got) == 2 && got[1].Name == "other", true, "the servers are %+v", got)
+	wantWarning(t, s, "another MCP server search")
+}
+
+// wantWarning fails unless a step has one warning, with this text.
+func wantWarning(t *testing.T, s *projection.Step, text string) {
+	t.Helper()
+	got := s.Warnings()
+	rig.Is(t, len(got) == 1 && strings.Contains(got[0], text), true, "the warnings are %q", got)
 }
 
 // TestFailing: a server that dies tells so, and takes its tools along; nothing starts it again but
@@ -218,33 +202,21 @@ func TestFailing(t *testing.T) {
 	t.Parallel()
 	w := withOne(t, "tools/call")
 	s := w.step("a")
-	if got := tools(s); len(got) != 1 {
-		t.Errorf("the tools are %q", got)
-	}
-	if restarted, err := s.Restart("one"); restarted || err != nil {
-		t.Errorf("a server that is ready was restarted: %v, %v", restarted, err)
-	}
-	if _, err := s.Restart("two"); !isUnknown(err) {
-		t.Errorf("the error is %v", err)
-	}
+	rig.Is(t, len(tools(s)), 1, "tools")
+	rig.Is(t, fmt.Sprint(s.Restart("one")), "false <nil>", "a restart of a server that is ready")
+	rig.Is(t, isUnknown(rig.Err(s.Restart("two"))), true, "the server is unknown")
 	for n := 1; n <= 3; n++ {
-		if _, err := say(t, s, "one"); err == nil {
-			t.Error("the server has survived")
-		}
+		rig.Is(t, rig.Err(say(t, s, "one")) != nil, true, "the server dies")
 		w.failed(s)
 		again := w.step("a")
 		wantStates(t, again, mcpserver.Failed)
-		if told := w.told(); told != "one failed, one ready, one starting" || len(tools(again)) != 0 || len(w.starts("one")) != n {
-			t.Errorf("told: %s; tools %q, %d starts", told, tools(again), len(w.starts("one")))
-		}
-		if restarted, err := again.Restart("one"); !restarted || err != nil {
-			t.Errorf("restarted: %v, %v", restarted, err)
-		}
+		w.wantTold("one failed, one ready, one starting")
+		rig.Is(t, len(tools(again)), 0, "tools")
+		rig.Is(t, len(w.starts("one")), n, "starts")
+		rig.Is(t, fmt.Sprint(again.Restart("one")), "true <nil>", "a restart")
 		rig.Must(t, s.Wait(rig.Context(t))) // it has the same runtime
 		wantStates(t, s, mcpserver.Ready)
-		if got := tools(s); len(got) != 1 {
-			t.Errorf("the tools are %q", got)
-		}
+		rig.Is(t, len(tools(s)), 1, "tools")
 		fakemcp.Gone(t, w.starts("one")[:n]...)
 	}
 }
@@ -274,20 +246,13 @@ func TestRestarts(t *testing.T) {
 	w.ready("a")
 	s := w.step("a")
 	for n := 1; n <= 2; n++ {
-		if got := <-settled; got.State != mcpserver.Ready {
-			t.Fatalf("the server is %+v", got)
-		}
-		if _, err := say(t, s, "one"); err == nil {
-			t.Error("the server has survived")
-		}
-		if got := <-settled; got.State != mcpserver.Failed {
-			t.Fatalf("the server is %+v", got)
-		}
+		rig.Is(t, (<-settled).State, mcpserver.Ready, "the server is")
+		rig.Is(t, rig.Err(say(t, s, "one")) != nil, true, "the server dies")
+		rig.Is(t, (<-settled).State, mcpserver.Failed, "the server is")
 	}
 	w.Close()
-	if told := w.told(); told != "one failed, one failed, one ready, one ready, one starting, one starting" || len(w.starts("one")) != 2 {
-		t.Errorf("told: %s; %d starts", told, len(w.starts("one")))
-	}
+	w.wantTold("one failed, one failed, one ready, one ready, one starting, one starting")
+	rig.Is(t, len(w.starts("one")), 2, "starts")
 	fakemcp.Gone(t, w.starts("one")...)
 }
 
@@ -357,23 +322,17 @@ func TestConfigured(t *testing.T) {
 	site.mu.Lock()
 	shown := slices.Clone(site.bearer)
 	site.mu.Unlock()
-	if !slices.Contains(shown, "Bearer of-a") || !slices.Contains(shown, "") {
-		t.Errorf("the server was shown %q", shown)
-	}
+	rig.Is(t, slices.Contains(shown, "Bearer of-a") && slices.Contains(shown, ""), true, "the server was shown %q", shown)
 
 	w.write(config, "")
-	if got := tools(w.step("a")); len(got) != 2 {
-		t.Errorf("the tools are %q", got)
-	}
+	rig.Is(t, len(tools(w.step("a"))), 2, "tools")
 	w.Invalidate()
-	if got := w.step("a"); len(tools(got)) != 1 || got.Statuses()[0].Name != "rooted" {
-		t.Errorf("the servers are %+v", got.Statuses())
-	}
+	got := w.step("a")
+	rig.Is(t, len(tools(got)) == 1 && got.Statuses()[0].Name == "rooted", true, "the servers are %+v", got.Statuses())
 	w.write(config, "[mcp_servers")
 	w.Invalidate()
-	if got := w.step("a").Warnings(); len(got) == 0 || !strings.Contains(got[0], "environment a") {
-		t.Errorf("the warnings are %q", got)
-	}
+	warnings := w.step("a").Warnings()
+	rig.Is(t, len(warnings) != 0 && strings.Contains(warnings[0], "environment a"), true, "the warnings are %q", warnings)
 }
 
 // TestConfigurationsAtOnce: all executors of a step are asked for their configuration before one
@@ -392,9 +351,8 @@ func TestConfigurationsAtOnce(t *testing.T) {
 	w.together = &together
 	w.mu.Unlock()
 	s := w.step(ids...)
-	if got := s.Statuses(); len(got) != len(ids) || len(s.Warnings()) != 0 {
-		t.Errorf("the servers are %+v, the warnings %q", got, s.Warnings())
-	}
+	rig.Is(t, len(s.Statuses()), len(ids), "servers")
+	rig.Is(t, len(s.Warnings()), 0, "warnings %q", s.Warnings())
 }
 
 // TestInstalled: what is installed counts when it is enabled.
@@ -410,9 +368,8 @@ func TestInstalled(t *testing.T) {
 	w.write(filepath.Join("a.home", ".codex", "skills", "k", "SKILL.md"), "---\nname: k\ndescription: d\n---\n")
 	w.ready("a")
 	s := w.step("a")
-	if text, err := say(t, s, "on"); text != "hello of on@mk" || err != nil || len(s.Statuses()) != 1 {
-		t.Errorf("%q, %v; %v", text, err, s.Statuses())
-	}
+	wantSay(t, s, "on", "hello of on@mk")
+	rig.Is(t, len(s.Statuses()), 1, "servers")
 	message, _ := s.SkillsMessage()
 	if !strings.Contains(message, "- on:s: d") || !strings.Contains(message, "- k: d") || strings.Contains(message, "off") {
 		t.Errorf("told: %s", message)
@@ -427,12 +384,10 @@ func TestFork(t *testing.T) {
 	fork := w.thread(projection.Config{})
 	captured, view := w.capture("a")
 	defer captured.Release()
-	s, err := fork.Step(t.Context(), captured, view)
-	rig.Must(t, err)
+	s := rig.Value(fork.Step(t.Context(), captured, view))
 	defer s.Release()
-	if text, err := say(t, s, "one"); text == "" || err != nil || len(w.starts("one")) != 2 {
-		t.Errorf("%q, %v, %d starts", text, err, len(w.starts("one")))
-	}
+	wantSay(t, s, "one", "hello")
+	rig.Is(t, len(w.starts("one")), 2, "starts")
 	fork.Close()
 	wantSay(t, w.step("a"), "one", "hello")
 }
@@ -495,8 +450,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	defer captured.Release()
 	b.ReportAllocs()
 	for b.Loop() {
-		s, err := w.Step(b.Context(), captured, view)
-		rig.Must(b, err)
+		s := rig.Value(w.Step(b.Context(), captured, view))
 		if _, told := s.SkillsMessage(); told {
 			b.Fatal("something has changed")
 		}

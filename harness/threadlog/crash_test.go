@@ -33,24 +33,17 @@ func TestTornAnywhere(t *testing.T) {
 		again, err := s.Open(th.ID())
 		if n < first {
 			wantCorrupt(t, err, th.ID()+".jsonl", 1, "no whole first record")
-			_, err := readAll(s, th.ID())
-			wantCorrupt(t, err, th.ID()+".jsonl", 1, "no whole first record")
+			wantCorrupt(t, rig.Err(readAll(s, th.ID())), th.ID()+".jsonl", 1, "no whole first record")
 			continue
 		}
 		rig.Must(t, err)
 		lines := bytes.Count(whole[:n], []byte("\n"))
-		records, err := readAll(s, th.ID())
-		rig.Must(t, err)
-		if len(records) != lines-1 {
-			t.Fatalf("of %d bytes %d records are read, want %d", n, len(records), lines-1)
-		}
+		rig.Is(t, len(rig.Value(readAll(s, th.ID()))), lines-1, "of %d bytes, records", n)
 		selected := `["a"]`
 		if lines >= 3 {
 			selected = `["b"]`
 		}
-		if got := string(again.Environments()); got != selected {
-			t.Fatalf("of %d bytes the selection is %s, want %s", n, got, selected)
-		}
+		rig.Is(t, string(again.Environments()), selected, "of %d bytes, the selection", n)
 		note(t, again, "3")
 		rig.Must(t, again.Close())
 		written := must[[]byte](t)(os.ReadFile(file))
@@ -58,9 +51,7 @@ func TestTornAnywhere(t *testing.T) {
 		if !bytes.HasPrefix(written, whole[:kept]) || bytes.Count(written, []byte("\n")) != lines+1 {
 			t.Fatalf("of %d bytes the file became %q", n, written)
 		}
-		if _, err := readAll(s, th.ID()); err != nil {
-			t.Fatalf("of %d bytes: %v", n, err)
-		}
+		rig.Must(t, rig.Err(readAll(s, th.ID())))
 	}
 }
 
@@ -78,9 +69,7 @@ func TestTornIsReadOnly(t *testing.T) {
 	wantNotes(t, s, th.ID(), "1")
 	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
 	wantNotes(t, s, fork.ID(), "1")
-	if got := must[[]byte](t)(os.ReadFile(file)); !bytes.Equal(got, torn) {
-		t.Errorf("a reader has changed the file to %q", got)
-	}
+	rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))), string(torn), "after readers the file is")
 	// What takes the place of the torn line is not of the fork.
 	th = must[*threadlog.Thread](t)(s.Open(th.ID()))
 	note(t, th, "2")
@@ -128,29 +117,22 @@ func TestCorrupt(t *testing.T) {
 		{"selection of a wrong type", `{"type":"turn_started","payload":{"environments":{}}}`, "payload: environments: invalid type: map", true},
 		{"selection beyond its bound", `{"type":"turn_started","payload":{"environments":["` + strings.Repeat("x", threadlog.MaxSelection) + `"]}}`, "payload: environments: too large", true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s, dir := open(t)
-			file := filepath.Join(dir, id+".jsonl")
-			text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
-			rig.Must(t, os.WriteFile(file, text, 0o600))
-			_, err := s.Open(id)
+		t.Log(test.name)
+		s, dir := open(t)
+		file := filepath.Join(dir, id+".jsonl")
+		text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
+		rig.Must(t, os.WriteFile(file, text, 0o600))
+		wantCorrupt(t, rig.Err(s.Open(id)), id+".jsonl", 3, test.want)
+		wantCorrupt(t, rig.Err(s.Fork(id, threadlog.AllTurns)), id+".jsonl", 3, test.want)
+		records, err := readAll(s, id)
+		if test.onlyOpen {
+			rig.Must(t, err)
+		} else {
 			wantCorrupt(t, err, id+".jsonl", 3, test.want)
-			_, err = s.Fork(id, threadlog.AllTurns)
-			wantCorrupt(t, err, id+".jsonl", 3, test.want)
-			records, err := readAll(s, id)
-			if test.onlyOpen {
-				rig.Must(t, err)
-			} else {
-				wantCorrupt(t, err, id+".jsonl", 3, test.want)
-				rig.Is(t, len(records), 1, "records come before the error")
-			}
-			if !bytes.Equal(must[[]byte](t)(os.ReadFile(file)), text) {
-				t.Error("the file was changed")
-			}
-			if got := entries(t, dir); len(got) != 1 {
-				t.Errorf("the folder has %v", got)
-			}
-		})
+			rig.Is(t, len(records), 1, "records come before the error")
+		}
+		rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))) == string(text), true, "the file is as it was")
+		rig.Is(t, len(entries(t, dir)), 1, "files in the folder")
 	}
 }
 
@@ -178,12 +160,9 @@ func TestCorruptBeginning(t *testing.T) {
 		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":1,"start":{"thread_id":1}}}}`, "payload: history_base.start.thread_id"},
 	} {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(strings.ReplaceAll(test.line, "ID", id)+"\n"), 0o600))
-		_, err := s.Open(id)
-		wantCorrupt(t, err, id+".jsonl", 1, test.want)
-		_, err = readAll(s, id)
-		wantCorrupt(t, err, id+".jsonl", 1, test.want)
-		_, err = s.Fork(id, 0)
-		wantCorrupt(t, err, id+".jsonl", 1, test.want)
+		for _, err := range []error{rig.Err(s.Open(id)), rig.Err(readAll(s, id)), rig.Err(s.Fork(id, 0))} {
+			wantCorrupt(t, err, id+".jsonl", 1, test.want)
+		}
 	}
 }
 
@@ -207,14 +186,12 @@ func TestOtherVersion(t *testing.T) {
 	}
 	note(t, th, "1")
 	rig.Must(t, th.Close())
-	records, err := readAll(s, id)
-	rig.Must(t, err)
+	records := rig.Value(readAll(s, id))
 	if len(records) != 5 || string(records[0].Payload) != `{"type":"task_started"}` || records[4].Ordinal != 5 {
 		t.Errorf("the records are %+v", records)
 	}
-	if got := must[[]byte](t)(os.ReadFile(file)); !bytes.HasPrefix(got, []byte(text)) {
-		t.Errorf("the file became %q", got)
-	}
+	got := must[[]byte](t)(os.ReadFile(file))
+	rig.Is(t, bytes.HasPrefix(got, []byte(text)), true, "the file became %q", got)
 }
 
 // TestKilled kills a program while it writes. Each turn of which it has told is there, and
@@ -222,11 +199,10 @@ func TestOtherVersion(t *testing.T) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
-	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	rig.Must(t, th.Close())
+	id := create(t, s)
 	told := map[string]bool{}
 	for range 3 {
-		p := start(t, "write", dir, th.ID())
+		p := start(t, "write", dir, id)
 		for n := 0; p.out.Scan(); n++ {
 			told[p.out.Text()] = true
 			if n == 20 {
@@ -234,9 +210,8 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		_ = p.Wait()
-		again := must[*threadlog.Thread](t)(s.Open(th.ID()))
-		rig.Must(t, again.Close())
-		for r, err := range s.History(th.ID()) {
+		rig.Must(t, must[*threadlog.Thread](t)(s.Open(id)).Close())
+		for r, err := range s.History(id) {
 			rig.Must(t, err)
 			if r.Type == threadlog.TypeTurnEnded {
 				var e threadlog.TurnEnded

@@ -46,9 +46,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		if m, err := decodeMeta(r); err == nil {
 			rig.Is(t, m.ID, fuzzID, "the meta of thread")
-			if again, err := decodeMeta(encoded(t, TypeSessionMeta, m)); err != nil || !reflect.DeepEqual(m, again) {
-				t.Errorf("%+v became %+v, %v", m, again, err)
-			}
+			again, err := decodeMeta(encoded(t, TypeSessionMeta, m))
+			rig.Is(t, err == nil && reflect.DeepEqual(m, again), true, "%+v became %+v, %v", m, again, err)
 		}
 		if environments, err := chosen(r); err == nil && environments != nil && checkSelection(environments) != nil {
 			t.Errorf("the selection is %s", environments)
@@ -57,9 +56,8 @@ func FuzzDecode(f *testing.F) {
 		if r.Payload != nil {
 			payload = r.Payload
 		}
-		if again := encoded(t, r.Type, payload); again.Type != r.Type || !sameValue(again.Payload, r.Payload) {
-			t.Errorf("%+v became %+v", r, again)
-		}
+		again := encoded(t, r.Type, payload)
+		rig.Is(t, again.Type == r.Type && sameValue(again.Payload, r.Payload), true, "%+v became %+v", r, again)
 	})
 }
 
@@ -71,9 +69,7 @@ func encoded(t *testing.T, recordType string, payload any) Record {
 		t.Skip("the line has become longer")
 	}
 	rig.Must(t, err)
-	r, err := decodeRecord(bytes.TrimSuffix(text, []byte("\n")), fuzzID, 0)
-	rig.Must(t, err)
-	return r
+	return rig.Value(decodeRecord(bytes.TrimSuffix(text, []byte("\n")), fuzzID, 0))
 }
 
 // sameValue compares JSON without the spaces between its tokens.
@@ -103,8 +99,7 @@ func FuzzFiles(f *testing.F) {
 	f.Add([]byte{}, []byte(`{}`+"\n"))
 	f.Fuzz(func(t *testing.T, thread, names []byte) {
 		dir := t.TempDir()
-		s, err := OpenStore(dir)
-		rig.Must(t, err)
+		s := rig.Value(OpenStore(dir))
 		defer s.Close()
 		path := filepath.Join(dir, file(fuzzID))
 		for name, text := range map[string][]byte{path: thread, filepath.Join(dir, indexFile): names} {
@@ -119,23 +114,17 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 		for r, err := range s.History(fuzzID) {
-			if err != nil && r.Type != "" {
-				t.Errorf("%+v comes with %v", r, err)
-			}
+			rig.Is(t, err != nil && r.Type != "", false, "%+v comes with %v", r, err)
 		}
 		kept := thread
 		if th, err := s.Open(fuzzID); err == nil {
 			kept = thread[:bytes.LastIndexByte(thread, '\n')+1]
 			rig.Check(t, th.Close())
 		}
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, kept) {
-			t.Errorf("the file became %q, %v", got, err)
-		}
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), string(kept), "the file became")
 		if _, err := s.Names(); err == nil {
 			rig.Check(t, s.SetName(fuzzID, "new"))
-			if id, err := s.Find("new"); err != nil || id != fuzzID {
-				t.Errorf("found %q, %v", id, err)
-			}
+			rig.Is(t, rig.Value(s.Find("new")), fuzzID, "found")
 		}
 	})
 }

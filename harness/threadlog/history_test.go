@@ -45,18 +45,13 @@ func TestFork(t *testing.T) {
 	turn(t, second, "5")
 	turn(t, fork, "6")
 	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5")
-	records, err := readAll(s, second.ID())
-	rig.Must(t, err)
+	records := rig.Value(readAll(s, second.ID()))
 	counts := map[string]int{}
 	for _, r := range records {
 		counts[r.ThreadID]++
-		if r.Type == threadlog.TypeSessionMeta {
-			t.Errorf("the first record of %s is in the history", r.ThreadID)
-		}
+		rig.Is(t, r.Type == threadlog.TypeSessionMeta, false, "the first record of %s is in the history", r.ThreadID)
 	}
-	if counts[parent.ID()] != 6 || counts[fork.ID()] != 3 || counts[second.ID()] != 3 {
-		t.Errorf("records by thread: %v", counts)
-	}
+	rig.Is(t, counts[parent.ID()] == 6 && counts[fork.ID()] == 3 && counts[second.ID()] == 3, true, "records by thread: %v", counts)
 
 	// A resumed fork has everything, and a resumed parent does not disturb it.
 	for _, th := range []*threadlog.Thread{parent, fork, second} {
@@ -64,9 +59,8 @@ func TestFork(t *testing.T) {
 	}
 	again := must[*threadlog.Thread](t)(s.Open(second.ID()))
 	turn(t, again, "7")
-	if string(again.Environments()) != envs || string(again.Meta().SelectedCapabilityRoots) != roots {
-		t.Errorf("the fork resumes with %s and %s", again.Environments(), again.Meta().SelectedCapabilityRoots)
-	}
+	rig.Is(t, string(again.Environments()), envs, "the fork resumes with")
+	rig.Is(t, string(again.Meta().SelectedCapabilityRoots), roots, "and the roots")
 	rig.Must(t, again.Close())
 	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5", "7")
 
@@ -119,9 +113,8 @@ func TestBoundedFork(t *testing.T) {
 		} else if base.Start != nil {
 			start = base.Start.ThreadID
 		}
-		if start != test.start || fork.Meta().ForkedFromID != c.ID() {
-			t.Errorf("%d turns: the history begins in %q, want %q", test.turns, start, test.start)
-		}
+		rig.Is(t, start, test.start, "%d turns: the history begins in", test.turns)
+		rig.Is(t, fork.Meta().ForkedFromID, c.ID(), "%d turns: it was forked from", test.turns)
 		// What is forked from a bounded history is bounded by it.
 		turn(t, fork, "x")
 		next := must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.AllTurns))
@@ -134,9 +127,7 @@ func TestBoundedFork(t *testing.T) {
 		wantNotes(t, s, next.ID(), "x")
 	}
 	for _, turns := range []int{-2, threadlog.MaxForkTurns + 1} {
-		if _, err := s.Fork(c.ID(), turns); err == nil {
-			t.Errorf("a fork with %d turns was made", turns)
-		}
+		rig.Is(t, rig.Err(s.Fork(c.ID(), turns)) != nil, true, "a fork with %d turns is refused", turns)
 	}
 }
 
@@ -158,9 +149,7 @@ func TestGenerations(t *testing.T) {
 	for _, turns := range []int{threadlog.AllTurns, threadlog.MaxForkTurns, threadlog.MaxGenerations} {
 		rig.Is(t, rig.Err(s.Fork(th.ID(), turns)), threadlog.ErrTooLarge, "a fork of the last generation with %d turns", turns)
 	}
-	if after := len(entries(t, dir)); after != before {
-		t.Errorf("%d files were made", after-before)
-	}
+	rig.Is(t, len(entries(t, dir)), before, "files")
 	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.MaxGenerations-1))
 	rig.Is(t, len(notes(t, s, fork.ID())), threadlog.MaxGenerations-1, "turns")
 	rig.Is(t, rig.Err(s.Fork(fork.ID(), threadlog.AllTurns)), threadlog.ErrTooLarge, "a fork of it")
@@ -207,10 +196,8 @@ func TestCycles(t *testing.T) {
 	put(t, dir, idB, base(strings.ToUpper(idC), 9, 900, ""), "2")
 	put(t, dir, idC, base(idB, 9, 900, ""), "3")
 	for id, in := range map[string]string{idA: idA, idB: idC, idC: idB} {
-		_, err := readAll(s, id)
-		wantCorrupt(t, err, in+".jsonl", 1, "payload: history_base: thread_id: the thread is an ancestor of itself")
-		_, err = s.Fork(id, 1)
-		wantCorrupt(t, err, in+".jsonl", 1, "ancestor of itself")
+		wantCorrupt(t, rig.Err(readAll(s, id)), in+".jsonl", 1, "payload: history_base: thread_id: the thread is an ancestor of itself")
+		wantCorrupt(t, rig.Err(s.Fork(id, 1)), in+".jsonl", 1, "ancestor of itself")
 		// What is in its own file can be read and continued.
 		rig.Must(t, must[*threadlog.Thread](t)(s.Open(id)).Close())
 	}
@@ -226,8 +213,8 @@ func TestChain(t *testing.T) {
 		size = put(t, dir, id(n), base(id(n-1), 2, size, ""), "x")
 	}
 	rig.Is(t, len(notes(t, s, id(threadlog.MaxGenerations-1))), threadlog.MaxGenerations, "notes")
-	_, err := readAll(s, id(threadlog.MaxGenerations))
-	wantCorrupt(t, err, id(1)+".jsonl", 1, "history_base: thread_id: too large: the history is spread over more than 64 threads")
+	const long = "history_base: thread_id: too large: the history is spread over more than 64 threads"
+	wantCorrupt(t, rig.Err(readAll(s, id(threadlog.MaxGenerations))), id(1)+".jsonl", 1, long)
 }
 
 // TestMissingParent: histories need the files of ancestors, and their own records do not.
@@ -238,20 +225,14 @@ func TestMissingParent(t *testing.T) {
 	turn(t, parent, "1")
 	fork := must[*threadlog.Thread](t)(s.Fork(parent.ID(), threadlog.AllTurns))
 	rig.Must(t, errors.Join(parent.Close(), fork.Close(), os.Remove(filepath.Join(dir, parent.ID()+".jsonl"))))
-	for what, err := range map[string]error{"history": second(readAll(s, fork.ID())), "fork": second(s.Fork(fork.ID(), 1))} {
-		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), parent.ID()) {
-			t.Errorf("%s: %v", what, err)
-		}
+	for what, err := range map[string]error{"history": rig.Err(readAll(s, fork.ID())), "fork": rig.Err(s.Fork(fork.ID(), 1))} {
+		rig.Is(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), parent.ID()), true, "%s: %v", what, err)
 	}
 	again := must[*threadlog.Thread](t)(s.Open(fork.ID()))
-	if string(again.Environments()) != `["a"]` {
-		t.Errorf("in effect is %s", again.Environments())
-	}
+	rig.Is(t, string(again.Environments()), `["a"]`, "in effect is")
 	turn(t, again, "2")
 	rig.Must(t, again.Close())
 }
-
-func second[T any](_ T, err error) error { return err }
 
 // TestReferences: references to what is not there.
 func TestReferences(t *testing.T) {
@@ -294,14 +275,11 @@ func TestReferences(t *testing.T) {
 		}
 		t.Log(test.name)
 		wantCorrupt(t, err, idB+".jsonl", 1, test.want)
-		_, err = s.Fork(idB, 1)
-		wantCorrupt(t, err, idB+".jsonl", 1, test.want)
+		wantCorrupt(t, rig.Err(s.Fork(idB, 1)), idB+".jsonl", 1, test.want)
 	}
 	// A start within a line is found when it is no record.
 	put(t, dir, idB, base(idA, 3, size, start(idA, 2, first+each+1)), "3")
-	if _, err := readAll(s, idB); err == nil {
-		t.Error("a record was read from within a line")
-	}
+	rig.Is(t, rig.Err(readAll(s, idB)) != nil, true, "no record is read from within a line")
 	// The file of a parent that has become shorter.
 	put(t, dir, idB, base(idA, 3, size, ""), "3")
 	put(t, dir, idA, "", "1")

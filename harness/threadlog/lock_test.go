@@ -58,14 +58,13 @@ func TestTwoOpeners(t *testing.T) {
 func TestManyOpeners(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
-	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	rig.Must(t, th.Close())
+	id := create(t, s)
 	var group sync.WaitGroup
 	const each = 10
 	for i := range 8 {
 		group.Go(func() {
 			for n := 0; n < each; {
-				th, err := s.Open(th.ID())
+				th, err := s.Open(id)
 				if errors.Is(err, threadlog.ErrInUse) {
 					continue
 				}
@@ -81,7 +80,7 @@ func TestManyOpeners(t *testing.T) {
 		})
 	}
 	group.Wait()
-	rig.Is(t, len(notes(t, s, th.ID())), 8*each, "notes were written")
+	rig.Is(t, len(notes(t, s, id)), 8*each, "notes were written")
 }
 
 // TestManyWriters: goroutines that share a thread, with readers beside them.

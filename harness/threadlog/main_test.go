@@ -89,10 +89,8 @@ func start(t *testing.T, name, dir, id string) *program {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], dir, id)
 	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	rig.Must(t, err)
+	in := rig.Value(cmd.StdinPipe())
+	out := rig.Value(cmd.StdoutPipe())
 	rig.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -118,8 +116,7 @@ func open(t *testing.T) (s *threadlog.Store, dir string) {
 
 func openIn(t *testing.T, dir string) *threadlog.Store {
 	t.Helper()
-	s, err := threadlog.OpenStore(dir)
-	rig.Must(t, err)
+	s := rig.Value(threadlog.OpenStore(dir))
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -162,9 +159,7 @@ func notes(t *testing.T, s *threadlog.Store, id string) []string {
 
 func wantNotes(t *testing.T, s *threadlog.Store, id string, want ...string) {
 	t.Helper()
-	if got := notes(t, s, id); !slices.Equal(got, want) {
-		t.Errorf("the history has the notes %q, want %q", got, want)
-	}
+	rig.Is(t, slices.Equal(notes(t, s, id), want), true, "the history has the notes %q, of %q", notes(t, s, id), want)
 }
 
 // readAll returns the records of a history, and its error.

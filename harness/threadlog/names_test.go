@@ -33,9 +33,7 @@ func wantFound(t *testing.T, s *threadlog.Store, name, want string) {
 	if want == "" && errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if got != want || err != nil {
-		t.Errorf("the name %q finds %q, %v; want %q", name, got, err, want)
-	}
+	rig.Is(t, got == want && err == nil, true, "the name %q finds %q, %v; want %q", name, got, err, want)
 }
 
 func wantNames(t *testing.T, s *threadlog.Store, want ...string) {
@@ -44,9 +42,7 @@ func wantNames(t *testing.T, s *threadlog.Store, want ...string) {
 	for _, n := range must[[]threadlog.Name](t)(s.Names()) {
 		got = append(got, n.ID, n.Name)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the names are %q, want %q", got, want)
-	}
+	rig.Is(t, slices.Equal(got, want), true, "the names are %q, of %q", got, want)
 }
 
 func TestNames(t *testing.T) {
@@ -62,9 +58,8 @@ func TestNames(t *testing.T) {
 	wantFound(t, s, "The flaky tést <&>", "")
 	wantFound(t, s, "the flaky", "")
 	wantFound(t, s, "", "")
-	if n := must[[]threadlog.Name](t)(s.Names())[0]; n.UpdatedAt.Before(before) || n.UpdatedAt.After(time.Now()) {
-		t.Errorf("it was named at %v", n.UpdatedAt)
-	}
+	n := must[[]threadlog.Name](t)(s.Names())[0]
+	rig.Is(t, !n.UpdatedAt.Before(before) && !n.UpdatedAt.After(time.Now()), true, "it was named at %v", n.UpdatedAt)
 
 	// The name that was given last wins, on both sides.
 	rig.Must(t, s.SetName(a, "one"))
@@ -112,9 +107,8 @@ func TestNamesRefused(t *testing.T) {
 		"a\u0085b":                               "control characters",
 		strings.Repeat("x", threadlog.MaxName+1): "the name has 513 bytes, 512 are allowed",
 	} {
-		if err := s.SetName(id, name); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.64q: %v, want %q", name, err, want)
-		}
+		err := s.SetName(id, name)
+		rig.Is(t, err != nil && strings.Contains(err.Error(), want), true, "%.64q: %v, want %q", name, err, want)
 	}
 	rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, index))), fs.ErrNotExist, "a name was written")
 	for _, name := range []string{strings.Repeat("x", threadlog.MaxName), strings.Repeat(`"`, threadlog.MaxName), "x" + strings.Repeat("\u2028", 100) + "x", "../../etc"} {
@@ -167,13 +161,9 @@ func TestNamesCorrupt(t *testing.T) {
 	} {
 		text := []byte(begin + "\n" + test.line + "\n" + begin + "\n")
 		rig.Must(t, os.WriteFile(file, text, 0o600))
-		_, err := s.Names()
-		wantCorrupt(t, err, index, 2, test.want)
-		_, err = s.Find("one")
-		wantCorrupt(t, err, index, 2, test.want)
-		if !bytes.Equal(must[[]byte](t)(os.ReadFile(file)), text) {
-			t.Error("the file was changed")
-		}
+		wantCorrupt(t, rig.Err(s.Names()), index, 2, test.want)
+		wantCorrupt(t, rig.Err(s.Find("one")), index, 2, test.want)
+		rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))), string(text), "the file")
 	}
 
 	// What somebody else may have written.
@@ -185,11 +175,10 @@ func TestNamesCorrupt(t *testing.T) {
 
 	// A last line that none of us can have begun is not cut off.
 	rig.Must(t, os.WriteFile(file, []byte(strings.Repeat("x", 5000)), 0o600))
-	if err := s.SetName(a, "x"); err == nil || !strings.Contains(err.Error(), "more than 4096 bytes") {
-		t.Errorf("the error is %v", err)
-	}
+	err := s.SetName(a, "x")
+	rig.Is(t, err != nil && strings.Contains(err.Error(), "more than 4096 bytes"), true, "the error is %v", err)
 	rig.Must(t, os.Truncate(file, threadlog.MaxIndex+1))
-	for what, err := range map[string]error{"SetName": s.SetName(a, "x"), "Names": second(s.Names())} {
+	for what, err := range map[string]error{"SetName": s.SetName(a, "x"), "Names": rig.Err(s.Names())} {
 		rig.Is(t, err, threadlog.ErrTooLarge, "%s with a file that is too large", what)
 	}
 	// Nothing more has room.
@@ -215,10 +204,7 @@ func TestManyNames(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if lines := bytes.Count(must[[]byte](t)(os.ReadFile(filepath.Join(dir, index))), []byte("\n")); lines != 20 {
-		t.Errorf("the file has %d lines", lines)
-	}
-	if names := must[[]threadlog.Name](t)(s.Names()); len(names) != 4 {
-		t.Errorf("the names are %v", names)
-	}
+	lines := bytes.Count(must[[]byte](t)(os.ReadFile(filepath.Join(dir, index))), []byte("\n"))
+	rig.Is(t, lines, 20, "lines of the file")
+	rig.Is(t, len(must[[]threadlog.Name](t)(s.Names())), 4, "names")
 }

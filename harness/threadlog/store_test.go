@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/harness/threadlog"
@@ -42,31 +41,22 @@ func TestRoundTrip(t *testing.T) {
 	rig.Must(t, th.Close())
 
 	again := must[*threadlog.Thread](t)(s.Open(strings.ToUpper(th.ID())))
-	if diff := cmp.Diff(th.Meta(), again.Meta()); diff != "" {
-		t.Error("what the thread began with, written and read:\n" + diff)
-	}
+	rig.Same(t, "what the thread began with, written and read", th.Meta(), again.Meta())
 	m := again.Meta()
 	if string(m.SelectedCapabilityRoots) != roots || string(m.Environments) != envs || m.ForkedFromID != "" || m.HistoryBase != nil {
 		t.Errorf("the thread began with %+v", m)
 	}
-	if m.Timestamp.Before(before) || m.Timestamp.After(time.Now()) {
-		t.Errorf("the thread is of %v", m.Timestamp)
-	}
+	rig.Is(t, !m.Timestamp.Before(before) && !m.Timestamp.After(time.Now()), true, "the thread is of %v", m.Timestamp)
 	for _, id := range []string{m.ID, first, second} {
-		if u, err := uuid.Parse(id); err != nil || u.Version() != 7 {
-			t.Errorf("%s is no UUIDv7", id)
-		}
+		rig.Is(t, must[uuid.UUID](t)(uuid.Parse(id)).Version(), 7, "the version of %s", id)
 	}
 	rig.Is(t, string(again.Environments()), `[{"environmentId":"local"}]`, "in effect")
 	// The turn that the program did not end no longer runs.
-	if err := again.EndTurn(threadlog.TurnCompleted); err == nil {
-		t.Error("a turn of the past was ended")
-	}
+	rig.Is(t, again.EndTurn(threadlog.TurnCompleted) != nil, true, "no turn of the past is ended")
 	third := must[string](t)(again.StartTurn(nil))
 	rig.Must(t, again.Close())
 
-	records, err := readAll(s, m.ID)
-	rig.Must(t, err)
+	records := rig.Value(readAll(s, m.ID))
 	processText := must[[]byte](t)(json.Marshal(process))
 	want := []struct{ kind, payload string }{
 		{"turn_started", `{"turn_id":"` + first + `","environments":` + envs + `}`},
@@ -80,16 +70,13 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatalf("%d records, want %d", len(records), len(want))
 	}
 	for i, r := range records {
-		if r.Type != want[i].kind || string(r.Payload) != want[i].payload {
-			t.Errorf("record %d is %s %s, want %s %s", i, r.Type, r.Payload, want[i].kind, want[i].payload)
-		}
+		rig.Is(t, r.Type+" "+string(r.Payload), want[i].kind+" "+want[i].payload, "record %d", i)
 		if r.ThreadID != m.ID || r.Ordinal != uint64(i+1) || r.Timestamp.Before(m.Timestamp) {
 			t.Errorf("record %d is %+v", i, r)
 		}
 	}
-	if got := entries(t, dir); len(got) != 1 || got[0].Name() != m.ID+".jsonl" {
-		t.Errorf("the folder has %v", got)
-	}
+	got := entries(t, dir)
+	rig.Is(t, len(got) == 1 && got[0].Name() == m.ID+".jsonl", true, "the folder has %v", got)
 }
 
 // TestNoChoice: no selection and an empty one are told apart.
@@ -121,9 +108,7 @@ func TestModes(t *testing.T) {
 	for _, e := range files {
 		rig.Is(t, must[fs.FileInfo](t)(e.Info()).Mode(), 0o600, "%s has the mode", e.Name())
 	}
-	if len(files) != 2 {
-		t.Errorf("there are %v", files)
-	}
+	rig.Is(t, len(files), 2, "files %v", files)
 }
 
 // TestRefused: what could not be read again, or is beyond a bound, is not written.
@@ -143,16 +128,12 @@ func TestRefused(t *testing.T) {
 		{"too deep", deep, "could not be read again"},
 	} {
 		_, err := s.Create(threadlog.Meta{Environments: json.RawMessage(test.selection)})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", test.name, err, test.want)
-		}
+		rig.Is(t, err != nil && strings.Contains(err.Error(), test.want), true, "%s: %v, want %q", test.name, err, test.want)
 		if strings.HasPrefix(test.name, "too large") && !errors.Is(err, threadlog.ErrTooLarge) {
 			t.Errorf("%s: %v is not ErrTooLarge", test.name, err)
 		}
 	}
-	if got := entries(t, dir); len(got) != 0 {
-		t.Errorf("a thread that was refused has left %v", got)
-	}
+	rig.Is(t, len(entries(t, dir)), 0, "files of threads that were refused")
 
 	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{SelectedCapabilityRoots: json.RawMessage(large), Environments: json.RawMessage(large)}))
 	size := func() int64 {
@@ -172,24 +153,16 @@ func TestRefused(t *testing.T) {
 		"a process without a status":  th.AppendProcess(threadlog.ProcessRef{ProcessID: "1"}),
 		"a command line without room": th.AppendProcess(threadlog.ProcessRef{ProcessID: "1", Status: threadlog.Running, Argv: []string{strings.Repeat("x", threadlog.MaxRecord)}}),
 	} {
-		if err == nil {
-			t.Errorf("%s was written", name)
-		}
+		rig.Is(t, err != nil, true, "%s is refused", name)
 		if strings.Contains(name, "large") != errors.Is(err, threadlog.ErrTooLarge) && !strings.Contains(name, "room") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := th.StartTurn(json.RawMessage(`1`)); err == nil {
-		t.Error("a selection that is a number was written")
-	}
+	rig.Is(t, rig.Err(th.StartTurn(json.RawMessage(`1`))) != nil, true, "a selection that is a number is refused")
 	rig.Is(t, size(), begin, "something was written that was refused")
 	must[string](t)(th.StartTurn(nil))
-	if _, err := th.StartTurn(nil); err == nil {
-		t.Error("a turn began in a turn")
-	}
-	if err := th.EndTurn("done"); err == nil {
-		t.Error("a turn ended with a status of its own")
-	}
+	rig.Is(t, rig.Err(th.StartTurn(nil)) != nil, true, "no turn begins in a turn")
+	rig.Is(t, th.EndTurn("done") != nil, true, "no turn ends with a status of its own")
 	rig.Must(t, th.Append(strings.Repeat("x", 64), nil))
 	rig.Must(t, th.EndTurn(threadlog.TurnInterrupted))
 	rig.Must(t, th.Close())
@@ -222,7 +195,7 @@ func TestLargeFile(t *testing.T) {
 	s, dir := open(t)
 	id := create(t, s)
 	rig.Must(t, os.Truncate(filepath.Join(dir, id+".jsonl"), threadlog.MaxThread+1)) // a hole
-	for what, err := range map[string]error{"open": second(s.Open(id)), "fork": second(s.Fork(id, 0)), "history": second(readAll(s, id))} {
+	for what, err := range map[string]error{"open": rig.Err(s.Open(id)), "fork": rig.Err(s.Fork(id, 0)), "history": rig.Err(readAll(s, id))} {
 		rig.Is(t, err, threadlog.ErrTooLarge, "%s", what)
 	}
 }
@@ -230,25 +203,22 @@ func TestLargeFile(t *testing.T) {
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
-	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
-	rig.Must(t, th.Close())
+	id := create(t, s)
 	rig.Must(t, os.WriteFile(filepath.Join(dir, "x.jsonl"), nil, 0o600))
-	id := th.ID()
+	attempts := func(id string) map[string]error {
+		return map[string]error{
+			"open": rig.Err(s.Open(id)), "fork": rig.Err(s.Fork(id, threadlog.AllTurns)),
+			"history": rig.Err(readAll(s, id)), "name": s.SetName(id, "x"),
+		}
+	}
 	for _, bad := range []string{"", "x", "../x", "..", "/etc/passwd", id + "/", "./" + id, "{" + id + "}", "urn:uuid:" + id, strings.ReplaceAll(id, "-", ""), id + "\x00", strings.Repeat("a", 1<<20)} {
-		_, opened := s.Open(bad)
-		_, forked := s.Fork(bad, threadlog.AllTurns)
-		_, read := readAll(s, bad)
-		for what, err := range map[string]error{"open": opened, "fork": forked, "history": read, "name": s.SetName(bad, "x")} {
+		for what, err := range attempts(bad) {
 			if err == nil || errors.Is(err, fs.ErrNotExist) || len(err.Error()) > 1000 {
 				t.Errorf("%s of %.64q: %.1000v", what, bad, err)
 			}
 		}
 	}
-	missing := "01890a5d-ac96-774b-bcce-b302099a8057"
-	_, opened := s.Open(missing)
-	_, forked := s.Fork(missing, 0)
-	_, read := readAll(s, missing)
-	for what, err := range map[string]error{"open": opened, "fork": forked, "history": read, "name": s.SetName(missing, "x")} {
+	for what, err := range attempts("01890a5d-ac96-774b-bcce-b302099a8057") {
 		rig.Is(t, err, fs.ErrNotExist, "%s of a thread that is missing", what)
 	}
 }

@@ -54,9 +54,7 @@ level=DEBUG msg="snapshot ended" session=abcd program=bash pid=9
 ` + rest + `level=DEBUG msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
 level=DEBUG msg="session ended" session=abcd reason=expired
 `
-	if got := told(slog.LevelDebug); got != want {
-		t.Errorf("at debug:\n%s\nwant\n%s", got, want)
-	}
+	rig.Is(t, told(slog.LevelDebug), want, "at debug:\n")
 }
 
 // TestDecided: a flood of refusals fills no log and hides no acceptance, and the log says how many
@@ -82,25 +80,17 @@ func TestDecided(t *testing.T) {
 		}
 		s.Decided("accepted", "pid", 8)
 		want := append(slices.Repeat([]string{refused}, maxDecided), "msg=\"command decided\" session=abcd pid=8 outcome=accepted\n")
-		if got := told(); !slices.Equal(got, want) {
-			t.Errorf("got %q", got)
-		}
+		rig.Same(t, "told", want, told())
 		time.Sleep(decidedInterval)
 		more := "msg=\"more commands decided\" session=abcd outcome=refused count=980 interval=10s\n"
-		if got := told(); !slices.Equal(got, []string{more}) {
-			t.Errorf("after the interval: got %q", got)
-		}
+		rig.Same(t, "told after the interval", []string{more}, told())
 		for range maxDecided + 1 {
 			s.Decided("refused", "pid", 7)
 		}
 		s.Ended("expired")
 		want = append(slices.Repeat([]string{refused}, maxDecided), strings.ReplaceAll(more, "980", "1"))
-		if got := told(); !slices.Equal(got, want) { // the end of a session without a client is for debug
-			t.Errorf("at the end: got %q", got)
-		}
+		rig.Same(t, "told at the end of a session without a client, which is for debug", want, told())
 		time.Sleep(2 * decidedInterval)
-		if got := told(); got != nil {
-			t.Errorf("after the end: got %q", got)
-		}
+		rig.Is(t, len(told()), 0, "lines after the end")
 	})
 }

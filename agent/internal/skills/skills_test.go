@@ -62,8 +62,7 @@ func writeSkill(t testing.TB, folder, description string) {
 
 func installed(t testing.TB, d *Discovery, s *protocol.Sandbox) (r protocol.DiscoverInstalledResult) {
 	t.Helper()
-	encoded, err := d.Installed(t.Context(), s)
-	rig.Must(t, err)
+	encoded := rig.Value(d.Installed(t.Context(), s))
 	if err := json.Unmarshal(encoded, &r); err != nil {
 		t.Fatalf("%v in %s", err, encoded)
 	}
@@ -87,9 +86,8 @@ func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir, nil)
-	if r := installed(t, d, nil); len(r.Skills) != 0 || len(r.Plugins) != 0 || len(r.Warnings) != 0 {
-		t.Errorf("nothing is installed: %+v", r)
-	}
+	r := installed(t, d, nil)
+	rig.Is(t, len(r.Skills)+len(r.Plugins)+len(r.Warnings), 0, "installed is %+v", r)
 	first, _ := d.Installed(t.Context(), nil)
 	second, _ := d.Installed(t.Context(), nil)
 	rig.Is(t, &first[0], &second[0], "nothing has changed, and the answer was made again")
@@ -101,7 +99,7 @@ func TestChanges(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond) // between looks
 	}
-	r := installed(t, d, nil)
+	r = installed(t, d, nil)
 	if s := r.Skills[0]; s.Name != "a" || s.DiscoveryRoot.ID != "user-agent-skills" || s.Path.String() != "file://"+dir+"/home/.agents/skills/a/SKILL.md" {
 		t.Errorf("%+v", s)
 	}
@@ -114,18 +112,15 @@ func TestContexts(t *testing.T) {
 	writeSkill(t, dir+"/codex/skills/a", "d")
 	d := open(t, dir, nil)
 	for n := range maxContexts + 3 {
-		if r := installed(t, d, confined(n)); len(r.Skills) != 1 {
-			t.Errorf("%+v", r)
-		}
+		rig.Is(t, len(installed(t, d, confined(n)).Skills), 1, "skills of sandbox %d", n)
 	}
 	rig.Is(t, len(d.entries), maxContexts, "answers are kept")
 	refused := errors.New("refused")
 	d = open(t, dir, refused)
 	rig.Is(t, rig.Err(d.Installed(t.Context(), confined(0))), refused, "a sandbox that cannot be had")
 	disabled := &protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}}
-	if _, err := d.Installed(t.Context(), disabled); !errors.Is(err, refused) || len(d.entries) != 2 {
-		t.Errorf("%v, %d answers", err, len(d.entries))
-	}
+	rig.Is(t, rig.Err(d.Installed(t.Context(), disabled)), refused, "a sandbox that confines nothing")
+	rig.Is(t, len(d.entries), 2, "answers then")
 }
 
 // TestUnreadable: what cannot be read is a warning of a location or the error of a root, and
@@ -139,9 +134,8 @@ func TestUnreadable(t *testing.T) {
 	refused := errors.New("refused")
 	d := open(t, dir, refused)
 	for range 2 { // the second answer is made again, as nobody can watch the link
-		if r := installed(t, d, nil); len(r.Skills) != 1 || strings.Join(r.Warnings, "|") != warnMetadata {
-			t.Errorf("%+v", r)
-		}
+		r := installed(t, d, nil)
+		rig.Is(t, len(r.Skills) == 1 && strings.Join(r.Warnings, "|") == warnMetadata, true, "%+v", r)
 	}
 	at := protocol.NewPathURI(dir + "/etc")
 	r, _, err := d.Roots(t.Context(), []protocol.CapabilityRoot{{At: at, Sandbox: confined(0)}, {At: at}, {At: protocol.NewPathURI(dir + "/codex/skills")}})
@@ -178,9 +172,8 @@ func TestInstalledBounds(t *testing.T) {
 			writeSkill(t, fmt.Sprintf("%s/home/.agents/skills/%d", dir, i), "d")
 		}
 		r := installed(t, open(t, dir, nil), nil)
-		if n := len(r.Plugins) + len(r.Plugins[0].Skills) + len(r.Skills); n != maxFound || strings.Join(r.Warnings, "|") != warnLimit {
-			t.Errorf("%d are found, %q", n, r.Warnings)
-		}
+		n := len(r.Plugins) + len(r.Plugins[0].Skills) + len(r.Skills)
+		rig.Is(t, n == maxFound && strings.Join(r.Warnings, "|") == warnLimit, true, "%d are found, %q", n, r.Warnings)
 	})
 }
 
@@ -231,14 +224,11 @@ func TestRootsBounds(t *testing.T) {
 		t.Errorf("%s, want %s; %d bytes", strings.Join(got, ", "), want, size)
 	}
 	text, err := json.Marshal(r)
-	if err != nil || len(text) > size+10_000 {
-		t.Errorf("%d bytes of JSON, counted were %d: %v", len(text), size, err)
-	}
+	rig.Is(t, err == nil && len(text) <= size+10_000, true, "%d bytes of JSON, counted were %d: %v", len(text), size, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := d.Roots(ctx, []protocol.CapabilityRoot{root("small")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
+	_, _, err = d.Roots(ctx, []protocol.CapabilityRoot{root("small")})
+	rig.Is(t, errors.Is(err, context.Canceled), true, "with a context that has ended: %v", err)
 }
 
 // BenchmarkInstalled asks for what is remembered of 500 skills.
@@ -254,10 +244,6 @@ func BenchmarkInstalled(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		encoded, err := d.Installed(b.Context(), nil)
-		rig.Must(b, err)
-		if buf, err = protocol.AppendResult(buf[:0], protocol.ID{}, encoded); err != nil {
-			b.Fatal(err)
-		}
+		buf = rig.Value(protocol.AppendResult(buf[:0], protocol.ID{}, rig.Value(d.Installed(b.Context(), nil))))
 	}
 }

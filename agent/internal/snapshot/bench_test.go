@@ -21,8 +21,7 @@ func BenchmarkStart(b *testing.B) {
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\n"
 	rig.Must(b, os.WriteFile(dir+"/.bash_profile", []byte(profile), 0o600))
 	spec := procs.Spec{Dir: dir, Env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}}
-	state, err := snapshot.Capture(b.Context(), snapshot.Shell{Name: "bash", Path: path}, spec, start)
-	rig.Must(b, err)
+	state := rig.Value(snapshot.Capture(b.Context(), snapshot.Shell{Name: "bash", Path: path}, spec, start))
 	login := []string{path, "-lc", "true"}
 	for _, way := range []string{"none", "restored", "login"} {
 		b.Run(way, func(b *testing.B) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/internal/linux"
@@ -44,10 +43,7 @@ func TestHostile(t *testing.T) {
 		} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
-				state, err := snapshot.Capture(t.Context(), sh, home(t, map[string]string{file: text + "\n"}), start)
-				if err == nil {
-					t.Errorf("%+v", state)
-				}
+				rig.Is(t, rig.Err(snapshot.Capture(t.Context(), sh, home(t, map[string]string{file: text + "\n"}), start)) != nil, true, "no state")
 			})
 		}
 	}
@@ -118,18 +114,9 @@ func TestNothingLeft(t *testing.T) {
 				t.Parallel()
 				spec := home(t, map[string]string{file: "trap '' HUP TERM INT\n(sleep 1000 & echo $! > ~/pid)\n(while :; do sleep 1000; done) &\n" + text})
 				_, err := snapshot.Capture(t.Context(), sh, spec, start)
-				if (err == nil) != (text == "") {
-					t.Error(err)
-				}
-				pid, err := os.ReadFile(filepath.Join(spec.Dir, "pid"))
-				rig.Must(t, err)
-				deadline := time.Now().Add(time.Minute)
-				for running(strings.TrimSpace(string(pid))) {
-					if time.Now().After(deadline) {
-						t.Fatal("what the startup file has left still runs")
-					}
-					time.Sleep(5 * time.Millisecond) // between looks
-				}
+				rig.Is(t, err == nil, text == "", "there is a state, %v", err)
+				pid := rig.Value(os.ReadFile(filepath.Join(spec.Dir, "pid")))
+				rig.Until(t, "what the startup file has left ends", func() bool { return !running(strings.TrimSpace(string(pid))) })
 			})
 		}
 	}

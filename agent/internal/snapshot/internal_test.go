@@ -33,9 +33,7 @@ func TestCollector(t *testing.T) {
 				c.take(procs.Event{Kind: procs.Output, Stream: procs.Stdout, Data: piece})
 			}
 			c.take(procs.Event{Kind: procs.Exited, ExitCode: 1}) // its end has come before
-			if err := <-c.done; err != nil {
-				t.Fatalf("%q in pieces of %d: %v", tt.output, size, err)
-			}
+			rig.Must(t, <-c.done)
 			s, err := parse(k, c.output(), "MARK", []string{"not-one=2", "B=3", "BASH_FUNC_f%%=x"})
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("%q in pieces of %d: %v", tt.output, size, err)
@@ -59,9 +57,7 @@ func TestTries(t *testing.T) {
 			tries++
 			return nil, errDiffers
 		})
-		if state != nil || err != nil {
-			t.Errorf("%v, %v", state, err)
-		}
+		rig.Is(t, state == nil && err == nil, true, "%v, %v", state, err)
 	}
 	failed := func(at time.Time) {
 		set.mu.Lock()
@@ -72,14 +68,11 @@ func TestTries(t *testing.T) {
 		get()
 		failed(time.Now().Add(time.Hour)) // less than a pause ago
 		get()
-		if tries != want {
-			t.Fatalf("%d tries, want %d", tries, want)
-		}
+		rig.Is(t, tries, want, "tries")
 		failed(time.Now().Add(-time.Hour))
 	}
-	if get(); tries != maxTries {
-		t.Errorf("%d tries", tries)
-	}
+	get()
+	rig.Is(t, tries, maxTries, "tries in all")
 }
 
 // TestTime: a capture ends with its time, which is bounded where nobody has said how long it is,
@@ -89,9 +82,8 @@ func TestTime(t *testing.T) {
 	for given, most := range map[time.Duration]time.Duration{0: maxTime, time.Millisecond: time.Millisecond} {
 		set := Set{Budget: new(Budget), Time: given}
 		state, err := set.Get(t.Context(), "key", func() error { return nil }, func(ctx context.Context) (*State, error) {
-			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > most {
-				t.Errorf("it may last until %v", deadline)
-			}
+			deadline, ok := ctx.Deadline()
+			rig.Is(t, ok && time.Until(deadline) <= most, true, "it may last until %v", deadline)
 			if given == 0 {
 				return nil, context.DeadlineExceeded
 			}
@@ -119,22 +111,18 @@ func TestKept(t *testing.T) {
 			t.Fatalf("state %d: %v", i, err)
 		}
 	}
-	if len(set.entries) != maxStates || budget.used.Load() != int64(maxStates*size) {
-		t.Errorf("%d states, %d bytes", len(set.entries), budget.used.Load())
-	}
+	rig.Is(t, len(set.entries), maxStates, "states")
+	rig.Is(t, budget.used.Load(), int64(maxStates*size), "bytes")
 	other := Set{Budget: budget}
 	state, err := other.Get(t.Context(), "key", func() error { return nil }, func(context.Context) (*State, error) {
 		return &State{code: strings.Repeat("x", maxBytes/2)}, nil
 	})
-	if state != nil || err != nil {
-		t.Errorf("beyond the budget: %v, %v", state != nil, err)
-	}
+	rig.Is(t, state == nil && err == nil, true, "beyond the budget: %v, %v", state != nil, err)
 	set.Close()
 	other.Close()
 	rig.Is(t, budget.used.Load(), 0, "bytes are still taken")
-	if state, err := set.Get(t.Context(), "0", nil, nil); state != nil || err != nil {
-		t.Errorf("after Close: %v, %v", state, err)
-	}
+	state, err = set.Get(t.Context(), "0", nil, nil)
+	rig.Is(t, state == nil && err == nil, true, "after Close: %v, %v", state, err)
 }
 
 // FuzzParse: whatever a shell prints, what is taken is within the bounds.

@@ -109,12 +109,9 @@ case $- in *C*) echo noclobber;; esac
 			spec := home(t, files)
 			state, err := snapshot.Capture(t.Context(), sh, spec, start)
 			rig.Must(t, err)
-			umask, err := exec.CommandContext(t.Context(), sh.Path, "-c", "umask").Output()
-			rig.Must(t, err)
+			umask := rig.Value(exec.CommandContext(t.Context(), sh.Path, "-c", "umask").Output())
 			want := "it's \"x\" $y \\\\|a\nb|é|lost|" + strings.TrimSpace(string(umask)) + "|zero one|none\n0\nnoclobber\n" + tt.want
-			if got := restored(t, state, sh, spec, common+tt.command, nil, nil); got != want {
-				t.Errorf("got %q\nwant %q", got, want)
-			}
+			rig.Is(t, restored(t, state, sh, spec, common+tt.command, nil, nil), want, "the command prints")
 		})
 	}
 }
@@ -185,7 +182,6 @@ func TestOnce(t *testing.T) {
 			states <- state
 		}()
 	}
-	if a, b := <-states, <-states; a == nil || a != b || captures.Load() != 1 {
-		t.Errorf("%p and %p by %d captures", a, b, captures.Load())
-	}
+	a, b := <-states, <-states
+	rig.Is(t, a != nil && a == b && captures.Load() == 1, true, "%p and %p by %d captures", a, b, captures.Load())
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -23,14 +24,10 @@ func TestQueueHoldsItsWriter(t *testing.T) {
 		synctest.Wait()
 		rig.Is(t, put, 4, "items of a quarter each fit")
 		for want := 1; want <= 10; want++ {
-			if got, err := q.Take(t.Context()); got != want || err != nil {
-				t.Fatalf("took %d and %v, want %d", got, err, want)
-			}
+			rig.Is(t, fmt.Sprint(q.Take(t.Context())), fmt.Sprint(want, nil), "took")
 			synctest.Wait()
 		}
-		if _, err := q.Take(t.Context()); err == nil || err.Error() != "end" {
-			t.Errorf("after the last item: %v", err)
-		}
+		rig.Is(t, fmt.Sprint(rig.Err(q.Take(t.Context()))), "end", "after the last item")
 	})
 }
 
@@ -38,9 +35,7 @@ func TestQueueTakesOneItemOfAnySize(t *testing.T) {
 	t.Parallel()
 	var q Queue[int]
 	q.Put(t.Context(), 1, 2*maxQueued)
-	if got, err := q.Take(t.Context()); got != 1 || err != nil {
-		t.Errorf("took %d and %v", got, err)
-	}
+	rig.Is(t, fmt.Sprint(q.Take(t.Context())), "1 <nil>", "took")
 }
 
 func TestQueueEndsWaitsWithTheContext(t *testing.T) {
@@ -53,18 +48,12 @@ func TestQueueEndsWaitsWithTheContext(t *testing.T) {
 		synctest.Wait()
 		cancel(cause)
 		synctest.Wait()
-		if taken != cause {
-			t.Errorf("take ends with %v", taken)
-		}
+		rig.Is(t, taken, cause, "take ends with")
 		q.Put(t.Context(), 1, maxQueued)
 		q.Put(ctx, 2, maxQueued) // the test is that this returns
 		q.Fail(cause)
-		if got, err := q.Take(t.Context()); got != 1 || err != nil {
-			t.Errorf("took %d and %v", got, err)
-		}
-		if got, err := q.Take(t.Context()); err != cause {
-			t.Errorf("took %d and %v, the item should have been dropped", got, err)
-		}
+		rig.Is(t, fmt.Sprint(q.Take(t.Context())), "1 <nil>", "took")
+		rig.Is(t, rig.Err(q.Take(t.Context())), cause, "then, since the other item was dropped")
 	})
 }
 
@@ -79,18 +68,12 @@ func TestQueueDiscardFreesItsWriter(t *testing.T) {
 			done = true
 		}()
 		synctest.Wait()
-		if done {
-			t.Fatal("the queue has no bound")
-		}
+		rig.Is(t, done, false, "the queue has room for all")
 		q.Discard(func(i int) bool { return i != 1 && i != 19 })
 		synctest.Wait()
-		if !done {
-			t.Fatal("the writer still waits")
-		}
+		rig.Is(t, done, true, "the writer is free")
 		for _, want := range []int{1, 19} {
-			if got, err := q.Take(t.Context()); got != want || err != nil {
-				t.Errorf("took %d and %v, want %d", got, err, want)
-			}
+			rig.Is(t, fmt.Sprint(q.Take(t.Context())), fmt.Sprint(want, nil), "took")
 		}
 	})
 }
@@ -105,13 +88,9 @@ func TestQueueStaysSmall(t *testing.T) {
 		if i < 4 {
 			continue
 		}
-		if got, _ := q.Take(t.Context()); got != i-4 {
-			t.Fatalf("took %d, want %d", got, i-4)
-		}
+		rig.Is(t, rig.Value(q.Take(t.Context())), i-4, "took")
 	}
-	if n := cap(q.items); n > 64 {
-		t.Errorf("the queue has room for %d items, it never held more than 5", n)
-	}
+	rig.Is(t, cap(q.items) <= 64, true, "there is room for %d items, where never more than 5 were held", cap(q.items))
 }
 
 func BenchmarkQueue(b *testing.B) {

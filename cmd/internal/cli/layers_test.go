@@ -87,8 +87,7 @@ users = [0, 33]
 file = "~/keys"
 files = ["a", "../b", "/c", "-"]
 `, "")
-	l, err := s.of("exec")
-	rig.Must(t, err)
+	l := rig.Value(s.of("exec"))
 	got := map[string]any{}
 	for name, v := range l.Merge(nil, nothing) {
 		for _, o := range options() {
@@ -101,9 +100,7 @@ files = ["a", "../b", "/c", "-"]
 				got[name] = field.Interface()
 			}
 		}
-		if v.Path != s.user || v.Required {
-			t.Errorf("%s: %+v", name, v)
-		}
+		rig.Is(t, v.Path == s.user && !v.Required, true, "%s: %+v", name, v)
 	}
 	dir := filepath.Dir(s.user)
 	want := map[string]any{
@@ -157,9 +154,7 @@ func TestErrors(t *testing.T) {
 				s = newSite(t, "", text, "")
 				path = s.user
 			}
-			if _, err := s.of("exec"); err == nil || err.Error() != path+want {
-				t.Errorf("%.60q: %v, want %s%s", text, err, path, want)
-			}
+			rig.Is(t, fmt.Sprint(rig.Err(s.of("exec"))), path+want, "%.60q", text)
 		}
 	}
 	// What belongs to another command is not looked at, and contexts are a user's.
@@ -199,8 +194,7 @@ func TestRegistry(t *testing.T) {
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "[exec]\nwords = ['r']", "[exec]\nwords = ['u']\ntext = 'u'", "[exec]\nwords = ['h']\ntext = 'h'\nmode = 'b'")
-	l, err := s.of("exec")
-	rig.Must(t, err)
+	l := rig.Value(s.of("exec"))
 	got := l.Merge(nil, nothing)
 	for name, want := range map[string]string{
 		"words": s.folder + "/requirements.toml:2 r true", "text": s.user + ":3 u false", "mode": s.folder + "/config.toml:4 b false",
@@ -208,9 +202,8 @@ func TestOrder(t *testing.T) {
 		v := got[name]
 		rig.Is(t, strings.Join([]string{v.place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "), want, "%s", name)
 	}
-	if required := l.Required(); len(required) != 1 || len(got) != 3 {
-		t.Errorf("%v, %v", required, got)
-	}
+	rig.Is(t, len(l.Required()), 1, "required")
+	rig.Is(t, len(got), 3, "values")
 }
 
 // TestGroups: of options that mean one thing together the strongest layer says all.
@@ -233,25 +226,22 @@ func TestGroups(t *testing.T) {
 		{"a requirement", "text = 'r'", "pointer = 'u'\nfile = '/u'", "", map[string]string{"text": "f"}, "text=r"},
 		{"the rest is required", "file = '/r'", "text = 'u'\nfile = '/u'", "", nil, "file=/r text=u"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			table := func(text string) string {
-				if text == "" {
-					return ""
-				}
-				return "[exec]\n" + text
+		table := func(text string) string {
+			if text == "" {
+				return ""
 			}
-			l, err := newSite(t, table(tt.required), table(tt.user), table(tt.host)).of("exec")
-			rig.Must(t, err)
-			values := l.Merge(groups, func(name string) (string, bool) { text, ok := tt.given[name]; return text, ok })
-			var got []string
-			for _, name := range []string{"count", "file", "mode", "pointer", "text"} {
-				if v, ok := values[name]; ok {
-					got = append(got, name+"="+v.Texts[0])
-				}
+			return "[exec]\n" + text
+		}
+		l, err := newSite(t, table(tt.required), table(tt.user), table(tt.host)).of("exec")
+		rig.Must(t, err)
+		values := l.Merge(groups, func(name string) (string, bool) { text, ok := tt.given[name]; return text, ok })
+		var got []string
+		for _, name := range []string{"count", "file", "mode", "pointer", "text"} {
+			if v, ok := values[name]; ok {
+				got = append(got, name+"="+v.Texts[0])
 			}
-			rig.Is(t, strings.Join(got, " "), tt.want, "said")
-		})
+		}
+		rig.Is(t, strings.Join(got, " "), tt.want, "%s", tt.name)
 	}
 }
 
@@ -272,27 +262,21 @@ func TestShared(t *testing.T) {
 		{"required", "[client]\ntext = 'r'", "[exec]\ntext = 'u'\nfile = '/u'", "", "text=r:2"},
 		{"of another type", "", "[client]\nalien = 'x'", "", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, tt.required, tt.user, tt.host)
-			files, err := readFiles("agent", s.folder, s.user)
-			rig.Must(t, err)
-			with := shared
-			with.Options = append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"A"}})
-			own := append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"B"}})
-			l, err := files.Of("exec", own, with)
-			rig.Must(t, err)
-			var got []string
-			for name, v := range l.Merge(shared.Groups, nothing) {
-				got = append(got, fmt.Sprintf("%s=%s:%d", name, v.Texts[0], v.Line))
-			}
-			slices.Sort(got)
-			rig.Is(t, strings.Join(got, " "), tt.want, "said")
-		})
+		s := newSite(t, tt.required, tt.user, tt.host)
+		files := rig.Value(readFiles("agent", s.folder, s.user))
+		with := shared
+		with.Options = append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"A"}})
+		own := append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"B"}})
+		l := rig.Value(files.Of("exec", own, with))
+		var got []string
+		for name, v := range l.Merge(shared.Groups, nothing) {
+			got = append(got, fmt.Sprintf("%s=%s:%d", name, v.Texts[0], v.Line))
+		}
+		slices.Sort(got)
+		rig.Is(t, strings.Join(got, " "), tt.want, "%s", tt.name)
 	}
 	s := newSite(t, "", "[client]\nnope = 1", "")
-	files, err := readFiles("agent", s.folder, s.user)
-	rig.Must(t, err)
+	files := rig.Value(readFiles("agent", s.folder, s.user))
 	rig.Check(t, rig.Err(files.Of("exec", options(), Shared{})))
 	if _, err := files.Of("exec", options(), shared); err == nil || !strings.HasPrefix(err.Error(), s.user+`:2: unknown key "nope": the commands that connect to an agent share no option`) {
 		t.Error(err)
@@ -336,9 +320,7 @@ func TestMissing(t *testing.T) {
 	for _, user := range []string{"", os.DevNull, s.user, filepath.Join(s.user, "below", "it")} {
 		for _, folder := range []string{s.folder, filepath.Join(s.folder, "missing")} {
 			files, err := readFiles("agent", folder, user)
-			if err != nil || !files.Empty() || files.Hidden() {
-				t.Errorf("%s, %s: %+v, %v", folder, user, files, err)
-			}
+			rig.Is(t, err == nil && files.Empty() && !files.Hidden(), true, "%s, %s: %+v, %v", folder, user, files, err)
 		}
 	}
 }
@@ -348,12 +330,9 @@ func TestNoUser(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "[exec]\ncount = 1\n", "[exec]\ntext = 'user'\n", "[exec]\ntext = 'host'\ncount = 2\n")
 	s.user = os.DevNull
-	l, err := s.of("exec")
-	rig.Must(t, err)
-	values := l.Merge(nil, nothing)
-	if text, count := values["text"].Texts, values["count"].Texts; !slices.Equal(text, []string{"host"}) || !slices.Equal(count, []string{"1"}) {
-		t.Errorf("text is %q and count %q", text, count)
-	}
+	values := rig.Value(s.of("exec")).Merge(nil, nothing)
+	rig.Same(t, "text", []string{"host"}, values["text"].Texts)
+	rig.Same(t, "count", []string{"1"}, values["count"].Texts)
 }
 
 // TestExplain: each option is told with the layer that counts, and no secret.
@@ -417,9 +396,8 @@ func FuzzFile(f *testing.F) {
 					continue
 				}
 				field := reflect.New(o.Type).Elem()
-				if err := set(field, v.Texts); err != nil || v.Line < 0 || v.Line > lines {
-					t.Errorf("%s = %q of line %d: %v", name, v.Texts, v.Line, err)
-				}
+				err := set(field, v.Texts)
+				rig.Is(t, err == nil && v.Line >= 0 && v.Line <= lines, true, "%s = %q of line %d: %v", name, v.Texts, v.Line, err)
 				v.Set(field)
 			}
 		}

@@ -141,9 +141,9 @@ func TestRead(t *testing.T) {
 		"CLI_TEST_ROLE=writer keys create --name=n i": "keys create role=writer name=n id=i",
 	} {
 		t.Run(line, func(t *testing.T) {
-			if got, err := taken(t, line); got != want || err != nil {
-				t.Errorf("%q, %v, want %q", got, err, want)
-			}
+			got, err := taken(t, line)
+			rig.Must(t, err)
+			rig.Is(t, got, want, "said")
 		})
 	}
 }
@@ -166,9 +166,8 @@ func TestDashes(t *testing.T) {
 		"run x -- keys":    "run x -- keys",
 	} {
 		got, err := testProgram().Here(strings.Fields(line))
-		if strings.Join(got, " ") != want || err != nil {
-			t.Errorf("%s: %q, %v, want %s", line, got, err, want)
-		}
+		rig.Must(t, err)
+		rig.Is(t, strings.Join(got, " "), want, "%s", line)
 	}
 }
 
@@ -219,9 +218,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(line, func(t *testing.T) {
 			got, err := taken(t, line)
-			if err == nil || err.Error() != want {
-				t.Errorf("%q, %v, want %q", got, err, want)
-			}
+			rig.Is(t, fmt.Sprint(err), want, "%q is taken", got)
 		})
 	}
 }

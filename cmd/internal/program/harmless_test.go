@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,9 +17,7 @@ func TestHarmless(t *testing.T) {
 		w := harmless{w: &out}
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
-			if m, err := w.Write([]byte(rest[:n])); m != n || err != nil {
-				t.Fatalf("%d, %v", m, err)
-			}
+			rig.Is(t, fmt.Sprint(w.Write([]byte(rest[:n]))), fmt.Sprint(n, nil), "Write gives")
 			rest = rest[n:]
 		}
 		rig.Is(t, out.String(), want, "in pieces of %d", size)

@@ -17,7 +17,6 @@ func TestPrintJSON(t *testing.T) {
 	const want = "[\n  \"a\\u001b[2J\\u007f\\u009b2J\\u202e\\udb40\\udc01\\n<é🙂>\"\n]\n"
 	rig.Is(t, b.String(), want, "")
 	var back []string
-	if err := json.Unmarshal([]byte(b.String()), &back); err != nil || len(back) != 1 || back[0] != text {
-		t.Errorf("read again it is %q, %v", back, err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(b.String()), &back))
+	rig.Same(t, "read again", []string{text}, back)
 }

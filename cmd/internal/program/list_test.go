@@ -3,6 +3,8 @@ package program
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPrintList: columns are as wide as their widest cell, and nothing comes behind the last one.
@@ -20,8 +22,7 @@ func TestPrintList(t *testing.T) {
 		{true, nil, "[]\n"},
 	} {
 		var out strings.Builder
-		if err := PrintList(&out, tt.asJSON, tt.list, "NAME\tEMPTY\tN", row); err != nil || out.String() != tt.want {
-			t.Errorf("%v as JSON %v: %q, %v, want %q", tt.list, tt.asJSON, out.String(), err, tt.want)
-		}
+		rig.Check(t, PrintList(&out, tt.asJSON, tt.list, "NAME\tEMPTY\tN", row))
+		rig.Is(t, out.String(), tt.want, "%v as JSON %v", tt.list, tt.asJSON)
 	}
 }

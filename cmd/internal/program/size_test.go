@@ -3,6 +3,8 @@ package program
 import (
 	"math"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestSize(t *testing.T) {
@@ -12,13 +14,10 @@ func TestSize(t *testing.T) {
 		"1KiB": 1 << 10, "1kb": 1 << 10, "2GB": 2 << 30, "-1": -1, "-1K": -1 << 10, "9223372036854775807": math.MaxInt64,
 	} {
 		var got Size
-		if err := got.UnmarshalText([]byte(text)); got != want || err != nil {
-			t.Errorf("%s: %d, %v, want %d", text, got, err, want)
-		}
+		rig.Check(t, got.UnmarshalText([]byte(text)))
+		rig.Is(t, got, want, "%s", text)
 	}
 	for _, text := range []string{"", "K", "1B", "1i", "1iB", "1.5G", "1 G", "1KK", "1P", "x", "0x10", "9223372036854775808", "9007199254740993K", "8388608T"} {
-		if err := new(Size).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken for a size", text)
-		}
+		rig.Is(t, new(Size).UnmarshalText([]byte(text)) != nil, true, "%q is no size", text)
 	}
 }

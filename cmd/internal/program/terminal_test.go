@@ -20,18 +20,15 @@ func TestTerminal(t *testing.T) {
 	if term == nil {
 		t.Fatal("a terminal is not seen as one")
 	}
-	if _, _, ok := term.Size(); ok {
-		t.Error("a terminal without a size has one")
-	}
+	_, _, ok := term.Size()
+	rig.Is(t, ok, false, "a terminal without a size has one")
 	rig.Must(t, pty.Setsize(ptmx, &pty.Winsize{Rows: 33, Cols: 101}))
-	if rows, cols, ok := term.Size(); rows != 33 || cols != 101 || !ok {
-		t.Errorf("size is %d, %d, %v", rows, cols, ok)
-	}
+	rows, cols, ok := term.Size()
+	rig.Is(t, rows == 33 && cols == 101 && ok, true, "size is %d, %d, %v", rows, cols, ok)
 	before := termios(t, term)
 	rig.Must(t, term.Raw())
-	if raw := termios(t, term); raw.Lflag&(unix.ECHO|unix.ICANON|unix.ISIG) != 0 || raw.Oflag&unix.OPOST != 0 {
-		t.Errorf("raw is %+v", raw)
-	}
+	raw := termios(t, term)
+	rig.Is(t, raw.Lflag&(unix.ECHO|unix.ICANON|unix.ISIG) == 0 && raw.Oflag&unix.OPOST == 0, true, "raw is %+v", raw)
 	for range 2 {
 		term.Restore()
 		rig.Same(t, "restored", before, termios(t, term))
@@ -40,27 +37,20 @@ func TestTerminal(t *testing.T) {
 
 func termios(t *testing.T, term *Terminal) unix.Termios {
 	t.Helper()
-	got, err := unix.IoctlGetTermios(term.fd, unix.TCGETS)
-	rig.Must(t, err)
-	return *got
+	return *rig.Value(unix.IoctlGetTermios(term.fd, unix.TCGETS))
 }
 
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
-	null, err := os.Open(os.DevNull)
-	rig.Must(t, err)
-	closed, err := os.Open(os.DevNull)
-	rig.Must(t, err)
+	null := rig.Value(os.Open(os.DevNull))
+	closed := rig.Value(os.Open(os.DevNull))
 	defer null.Close()
 	closed.Close()
 	for _, f := range []*os.File{null, closed} {
 		term := NewTerminal(f)
-		if term != nil {
-			t.Errorf("%v is a terminal", f)
-		}
-		if _, _, ok := term.Size(); ok || term.Raw() != nil {
-			t.Error("no terminal has a size, or cannot be left as it is")
-		}
+		rig.Is(t, term, nil, "%v is a terminal", f)
+		_, _, ok := term.Size()
+		rig.Is(t, ok || term.Raw() != nil, false, "no terminal has a size, or cannot be left as it is")
 		term.Restore()
 	}
 }

@@ -85,9 +85,7 @@ func TestParse(t *testing.T) {
 		t.Error(d.Err())
 	}
 	d.Fail(inner["y"], "y")
-	if d.Err().Error() != "file:2: x is not a string" {
-		t.Error(d.Err())
-	}
+	rig.Is(t, d.Err().Error(), "file:2: x is not a string", "the error")
 }
 
 // FuzzParse: whatever a file has, each of its values has a line in it, or none.
@@ -105,9 +103,8 @@ func FuzzParse(f *testing.F) {
 		}
 		lines := strings.Count(text, "\n") + 1
 		for key, at := range values {
-			if line := d.Line(at); line < 0 || line > lines {
-				t.Errorf("%q is in line %d of %d", key, line, lines)
-			}
+			line := d.Line(at)
+			rig.Is(t, line >= 0 && line <= lines, true, "%q is in line %d of %d", key, line, lines)
 			d.Any(at)
 			d.Table(key, at)
 		}

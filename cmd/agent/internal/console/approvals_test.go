@@ -37,9 +37,8 @@ func TestQuote(t *testing.T) {
 func FuzzQuote(f *testing.F) {
 	f.Add("a\x1b]0;x\x07", "\u202e")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if got := quote(maxShown, a, b); strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("%q, %q: %q", a, b, got)
-		}
+		got := quote(maxShown, a, b)
+		rig.Is(t, strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }), false, "%q, %q: %q", a, b, got)
 	})
 }
 
@@ -68,13 +67,10 @@ func TestShown(t *testing.T) {
 			"a command waits for approval, in /:|  x|[o]nce, [a]lways for this command, [N]o? ",
 		},
 	} {
-		if got := strings.Join(shown(&tt.q), "|"); got != tt.want {
-			t.Errorf("shown\n%s, want\n%s", got, tt.want)
-		}
+		rig.Is(t, strings.Join(shown(&tt.q), "|"), tt.want, "shown")
 	}
-	if got := questionText([]string{"a\x1b[2J", "b\n? "}, 80); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
-		t.Errorf("written as %q", got)
-	}
+	got := questionText([]string{"a\x1b[2J", "b\n? "}, 80)
+	rig.Is(t, strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? "), true, "written as %q", got)
 }
 
 func TestAnswers(t *testing.T) {
@@ -105,7 +101,5 @@ func TestAnswers(t *testing.T) {
 		take("yes")
 		return errors.New("the terminal is gone")
 	})
-	if got := failed(t.Context(), protocol.ExecApprovalParams{}); got.Decision != protocol.ApprovalDecline {
-		t.Errorf("without a terminal: %+v", got)
-	}
+	rig.Is(t, failed(t.Context(), protocol.ExecApprovalParams{}).Decision, protocol.ApprovalDecline, "without a terminal")
 }

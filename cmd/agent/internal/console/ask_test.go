@@ -76,7 +76,6 @@ func TestPastedAtConsole(t *testing.T) {
 	sees(t, ptmx, "yes? ")
 	types(t, ptmx, "no\r")
 	rig.Check(t, <-done)
-	if got := <-answers; got != "no" || len(answers) > 0 || len(typed) > 0 {
-		t.Errorf("%q was the answer, and %d more, and %d reads were for the command", got, len(answers), len(typed))
-	}
+	rig.Is(t, <-answers, "no", "the answer")
+	rig.Is(t, len(answers)+len(typed), 0, "more answers, and reads for the command")
 }

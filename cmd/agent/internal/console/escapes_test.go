@@ -3,6 +3,8 @@ package console
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestEscapes(t *testing.T) {
@@ -40,8 +42,7 @@ func TestEscapes(t *testing.T) {
 				break
 			}
 		}
-		if rest.String() != tt.rest || last != tt.asked {
-			t.Errorf("%q: passed on %q and asked for %d, want %q and %d", tt.pieces, rest.String(), last, tt.rest, tt.asked)
-		}
+		rig.Is(t, rest.String(), tt.rest, "%q: passed on", tt.pieces)
+		rig.Is(t, last, tt.asked, "%q: asked for", tt.pieces)
 	}
 }

@@ -3,6 +3,8 @@ package console
 import (
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestParseKeys(t *testing.T) {
@@ -11,14 +13,11 @@ func TestParseKeys(t *testing.T) {
 		"ctrl-p,ctrl-q": "\x10\x11", "ctrl-a": "\x01", "ctrl-z": "\x1a", "ctrl-@": "\x00", "ctrl-[": "\x1b", `ctrl-\`: "\x1c", "ctrl-]": "\x1d",
 		"ctrl-^": "\x1e", "ctrl-_": "\x1f", "a,b,C": "abC", "ctrl-x,~": "\x18~",
 	} {
-		if got, err := ParseKeys(text); string(got) != want || err != nil {
-			t.Errorf("%s is %q, %v, want %q", text, got, err, want)
-		}
+		got, err := ParseKeys(text)
+		rig.Is(t, string(got) == want && err == nil, true, "%s is %q, %v, want %q", text, got, err, want)
 	}
 	for _, text := range []string{"", ",", "a,", "ctrl-", "ctrl-A", "ctrl-1", "ctrl-pp", "Ctrl-p", "ab", " ", "é", "\x01", strings.Repeat("a,", 16) + "a"} {
-		if got, err := ParseKeys(text); err == nil {
-			t.Errorf("%q is %q", text, got)
-		}
+		rig.Is(t, rig.Err(ParseKeys(text)) != nil, true, "%q is refused", text)
 	}
 }
 
@@ -54,8 +53,7 @@ func TestKeys(t *testing.T) {
 				break
 			}
 		}
-		if rest.String() != tt.rest || last != tt.asked {
-			t.Errorf("%q for %q: passed on %q and asked for %d, want %q and %d", tt.pieces, tt.wanted, rest.String(), last, tt.rest, tt.asked)
-		}
+		rig.Is(t, rest.String(), tt.rest, "%q for %q: passed on", tt.pieces, tt.wanted)
+		rig.Is(t, last, tt.asked, "%q for %q: asked for", tt.pieces, tt.wanted)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,8 +75,7 @@ func TestTypedForTheCommand(t *testing.T) {
 	}
 	sees(t, ptmx, "\n") // the echo
 	rig.Is(t, asked("no\n"), "no", "what was typed before the question")
-	raw, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
-	rig.Must(t, err)
+	raw := rig.Value(unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS))
 	raw.Lflag &^= unix.ICANON | unix.ECHO
 	rig.Must(t, unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, raw))
 	rig.Is(t, asked("append\n", "no\r"), "no", "letters without Enter")
@@ -101,9 +99,8 @@ func TestPastedAtTerminal(t *testing.T) {
 	types(t, ptmx, "yes\nno\n")
 	sees(t, ptmx, "yes? ")
 	types(t, ptmx, "no\n")
-	if err := <-done; err != nil || !slices.Equal(lines, []string{"no\n"}) {
-		t.Errorf("the answers are %q, %v", lines, err)
-	}
+	rig.Check(t, <-done)
+	rig.Same(t, "answers", []string{"no\n"}, lines)
 	rig.Check(t, a.Close())
 }
 
@@ -201,9 +198,7 @@ func TestCalm(t *testing.T) {
 		rest := got
 		for _, part := range want {
 			_, after, ok := strings.Cut(rest, part)
-			if !ok {
-				t.Errorf("TERM=%s: %q has no %q in its place", term, got, part)
-			}
+			rig.Is(t, ok, true, "TERM=%s: %q has %q in its place", term, got, part)
 			rest = after
 		}
 	}

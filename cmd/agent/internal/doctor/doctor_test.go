@@ -50,17 +50,11 @@ func TestProcessEnforcement(t *testing.T) {
 			tt.take(&host)
 			var enforced []string
 			for _, e := range examples() {
-				policy, err := e.profile.Compile()
-				if err != nil {
-					t.Fatalf("%s: %v", e.name, err)
-				}
-				got := processEnforcement(policy, host, Config{})
+				got := processEnforcement(rig.Value(e.profile.Compile()), host, Config{})
 				if got.OK {
 					enforced = append(enforced, e.name)
 				}
-				if got.OK != (got.Error == "") || got.OK != (len(got.Layers) > 0) {
-					t.Errorf("%s: %+v", e.name, got)
-				}
+				rig.Is(t, got.OK == (got.Error == "") && got.OK == (len(got.Layers) > 0), true, "%s: %+v", e.name, got)
 				if reason, ok := host.Reasons[sandbox.UserNS]; ok && !got.OK && (!strings.Contains(got.Error, "userns") || got.Remedy != reason.Remedy) {
 					t.Errorf("%s: %+v, want the layer and the remedy", e.name, got)
 				}
@@ -74,10 +68,8 @@ func TestProcessEnforcement(t *testing.T) {
 func TestDiagnosisKeys(t *testing.T) {
 	t.Parallel()
 	d := Diagnosis{Layers: layersOf(everything()), Policies: []Row{{}}, Proxies: []Proxy{{}}, Notes: []Note{{}}}
-	encoded, err := json.Marshal(d)
-	rig.Must(t, err)
 	var top map[string]any
-	rig.Must(t, json.Unmarshal(encoded, &top))
+	rig.Must(t, json.Unmarshal(rig.Value(json.Marshal(d)), &top))
 	keys := func(v any) string { return strings.Join(slices.Sorted(maps.Keys(v.(map[string]any))), " ") }
 	first := func(name string) any { return top[name].([]any)[0] }
 	for _, tt := range []struct {
@@ -132,17 +124,14 @@ func TestDiagnosisPage(t *testing.T) {
 		"proxy:netns does not work: a connection to another port was made\n",
 		"proxy:supervised does not work: landlock is missing: too old\nTo get that: run a later kernel.\n", "cgroups: none\n",
 	} {
-		if strings.Count(page.String(), want) != 1 {
-			t.Errorf("%q is not there once:\n%s", want, page.String())
-		}
+		rig.Is(t, strings.Count(page.String(), want), 1, "%q is on the page\n%s", want, page.String())
 	}
 }
 
 func TestLandlockNote(t *testing.T) {
 	t.Parallel()
 	for abi, ok := range map[int]bool{0: false, 1: false, 5: false, 6: true, 7: true} {
-		if got := landlockNote(sandbox.Host{Landlock: abi}); got.OK != ok || got.Text == "" {
-			t.Errorf("ABI %d: %+v, want %v", abi, got, ok)
-		}
+		got := landlockNote(sandbox.Host{Landlock: abi})
+		rig.Is(t, got.OK == ok && got.Text != "", true, "ABI %d: %+v, want %v", abi, got, ok)
 	}
 }

@@ -14,9 +14,8 @@ func TestProxiesMissing(t *testing.T) {
 	t.Parallel()
 	host := sandbox.Host{Reasons: map[sandbox.Layer]sandbox.Reason{sandbox.UserNS: {Error: "no", Remedy: "ask for it"}}}
 	for i, p := range proxies(t.Context(), host, Config{}) {
-		if name := []string{"proxy:netns", "proxy:supervised"}[i]; p.Name != name || p.OK || p.Error != "userns is missing: no" || p.Remedy != "ask for it" {
-			t.Errorf("%+v", p)
-		}
+		name := []string{"proxy:netns", "proxy:supervised"}[i]
+		rig.Is(t, p.Name == name && !p.OK && p.Error == "userns is missing: no" && p.Remedy == "ask for it", true, "%+v", p)
 	}
 }
 
@@ -24,24 +23,18 @@ func TestProxiesMissing(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{"tcp4", "udp4"} {
-		e, err := listenElsewhere()
-		rig.Must(t, err)
-		if e.reached() {
-			t.Errorf("%s: nothing has arrived", network)
-		}
+		e := rig.Value(listenElsewhere())
+		rig.Is(t, e.reached(), false, "%s: something has arrived", network)
 		addr := e.tcp.Addr().String()
 		if network == "udp4" {
 			addr = e.udp.LocalAddr().String()
 		}
-		conn, err := net.Dial(network, addr)
-		rig.Must(t, err)
+		conn := rig.Value(net.Dial(network, addr))
 		rig.Must(t, rig.Err(conn.Write([]byte("x"))))
 		if network == "tcp4" {
 			_, _ = conn.Read(make([]byte, 1)) // it was accepted and closed
 		}
-		if !e.reached() {
-			t.Errorf("%s: something has arrived", network)
-		}
+		rig.Is(t, e.reached(), true, "%s: something has arrived", network)
 		_ = conn.Close()
 		e.close()
 	}

@@ -17,15 +17,12 @@ import (
 func BenchmarkForward(b *testing.B) {
 	const size = 64 << 20
 	url := rig.Start(b, exec.CommandContext(b.Context(), rig.Agent(b), "--listen", "ws://127.0.0.1:0")).Line(b)
-	c, err := client.DialURL(b.Context(), url)
-	rig.Must(b, err)
+	c := rig.Value(client.DialURL(b.Context(), url))
 	defer c.Close()
-	there, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(b, err)
+	there := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer there.Close()
 	f := &Forwarder{Client: c, Say: func(text string) { b.Log(text) }}
-	here, err := f.Listen(b.Context(), Spec{"tcp", "127.0.0.1:0", "tcp://" + there.Addr().String()})
-	rig.Must(b, err)
+	here := rig.Value(f.Listen(b.Context(), Spec{"tcp", "127.0.0.1:0", "tcp://" + there.Addr().String()}))
 	ctx, cancel := context.WithCancel(b.Context())
 	served := make(chan error, 1)
 	go func() { served <- f.Serve(ctx) }()
@@ -46,11 +43,9 @@ func BenchmarkForward(b *testing.B) {
 	}
 	for _, up := range []bool{false, true} {
 		b.Run(map[bool]string{false: "down", true: "up"}[up], func(b *testing.B) {
-			local, err := net.Dial("tcp", here.String())
-			rig.Must(b, err)
+			local := rig.Value(net.Dial("tcp", here.String()))
 			defer local.Close()
-			remote, err := there.Accept()
-			rig.Must(b, err)
+			remote := rig.Value(there.Accept())
 			defer remote.Close()
 			b.SetBytes(size)
 			for b.Loop() {
@@ -65,11 +60,8 @@ func BenchmarkForward(b *testing.B) {
 	b.Run("output", func(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
-			p, err := c.Spawn(b.Context(), client.Spec{Argv: []string{"dd", "if=/dev/zero", "bs=64k", fmt.Sprint("count=", size>>16), "status=none"}})
-			rig.Must(b, err)
-			if code, err := p.CopyOutput(b.Context(), io.Discard, io.Discard); code != 0 || err != nil {
-				b.Fatal(code, err)
-			}
+			p := rig.Value(c.Spawn(b.Context(), client.Spec{Argv: []string{"dd", "if=/dev/zero", "bs=64k", fmt.Sprint("count=", size>>16), "status=none"}}))
+			rig.Is(b, fmt.Sprint(p.CopyOutput(b.Context(), io.Discard, io.Discard)), "0 <nil>", "CopyOutput gives")
 		}
 	})
 }

@@ -1,6 +1,10 @@
 package forwarding
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
 
 func TestParseSpec(t *testing.T) {
 	t.Parallel()
@@ -16,16 +20,12 @@ func TestParseSpec(t *testing.T) {
 		"/tmp/s:80":            {"unix", "/tmp/s", "tcp://localhost:80"},
 		"/tmp/s:127.0.0.1:443": {"unix", "/tmp/s", "tcp://127.0.0.1:443"},
 	} {
-		if got, err := ParseSpec(text, "127.0.0.1"); got != want || err != nil {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
+		got, err := ParseSpec(text, "127.0.0.1")
+		rig.Is(t, got == want && err == nil, true, "%s: %+v, %v", text, got, err)
 	}
-	if got, err := ParseSpec("80", "::1"); got.Local != "[::1]:80" || err != nil {
-		t.Errorf("at ::1: %+v, %v", got, err)
-	}
+	got, err := ParseSpec("80", "::1")
+	rig.Is(t, got.Local == "[::1]:80" && err == nil, true, "at ::1: %+v, %v", got, err)
 	for _, text := range []string{"", ":", "0", "x", "80:", "80:0", "65536", "-1:80", "80:host", "80:host:", "80::80", "80:host:x", "80:a:b:80", "relative/s:80", "/tmp/s", "80:[::1"} {
-		if got, err := ParseSpec(text, "127.0.0.1"); err == nil {
-			t.Errorf("%q is taken as %+v", text, got)
-		}
+		rig.Is(t, rig.Err(ParseSpec(text, "127.0.0.1")) != nil, true, "%q is refused", text)
 	}
 }

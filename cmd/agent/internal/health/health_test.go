@@ -15,13 +15,11 @@ import (
 // and is cut off.
 func TestProbesIdle(t *testing.T) {
 	t.Parallel()
-	p, err := Listen("127.0.0.1:0", nil, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
-	rig.Must(t, err)
+	p := rig.Value(Listen("127.0.0.1:0", nil, http.NotFoundHandler(), slog.New(slog.DiscardHandler)))
 	defer p.Close()
 	var last net.Conn
 	for i := range 3 * maxProbes {
-		conn, err := net.Dial("tcp", p.address.String())
-		rig.Must(t, err)
+		conn := rig.Value(net.Dial("tcp", p.address.String()))
 		defer conn.Close()
 		if i%2 == 1 {
 			rig.Must(t, rig.Err(io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost:")))
@@ -31,15 +29,13 @@ func TestProbesIdle(t *testing.T) {
 	// Shorter than the patience with those who are idle.
 	client := http.Client{Timeout: probePatience / 2, Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 10 {
-		response, err := client.Get("http://" + p.address.String() + "/healthz")
-		rig.Must(t, err)
+		response := rig.Value(client.Get("http://" + p.address.String() + "/healthz"))
 		response.Body.Close()
 		rig.Is(t, response.StatusCode, http.StatusOK, "answered with")
 	}
 	rig.Must(t, last.SetReadDeadline(time.Now().Add(10*probePatience)))
 	if _, err := io.ReadAll(last); err != nil {
-		if late, ok := err.(net.Error); ok && late.Timeout() {
-			t.Error("a connection without a whole request stays open")
-		}
+		late, ok := err.(net.Error)
+		rig.Is(t, ok && late.Timeout(), false, "a connection without a whole request stays open")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -44,9 +43,7 @@ func TestParse(t *testing.T) {
 		w, err := ParseNetwork(tt.values)
 		switch {
 		case tt.wrong != "":
-			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
-				t.Errorf("%q: %v, want %s", tt.values, err, tt.wrong)
-			}
+			rig.Is(t, err != nil && strings.Contains(err.Error(), tt.wrong), true, "%q: %v, want %s", tt.values, err, tt.wrong)
 		case err != nil || w.On != tt.on || w.Managed != tt.managed || w.local != tt.local || fmt.Sprint(w.domains) != tt.domains || fmt.Sprint(w.review) != tt.review:
 			t.Errorf("%q: %+v, %v", tt.values, w, err)
 		}
@@ -86,29 +83,20 @@ func TestAsker(t *testing.T) {
 			rig.Must(t, rig.Err(screen.ReadString('N')))
 			asked++
 			rig.Must(t, rig.Err(ptmx.WriteString(text+"\n")))
-			if _, err := screen.ReadString('\n'); err != nil { // the echo
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(screen.ReadString('\n'))) // the echo
 		}
-		if err := <-answered; err != nil || answer.Decision.Type != tt.want {
-			t.Errorf("%d: %+v, %v, want %s", i, answer.Decision, err, tt.want)
-		}
+		rig.Check(t, <-answered)
+		rig.Is(t, answer.Decision.Type, tt.want, "%d", i)
 	}
-	if asked != 5 {
-		t.Errorf("asked %d times", asked)
-	}
+	rig.Is(t, asked, 5, "times asked")
 	// Nobody answers: the end of the network does, and that of the terminal.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var answer protocol.PolicyAnswer
 	nobody := &protocol.PolicyRequestParams{Request: protocol.PolicyRequest{Host: "d.org"}}
-	if err := a.answer(ctx, "", nobody, &answer); err == nil {
-		t.Error("answered by nobody")
-	}
+	rig.Is(t, a.answer(ctx, "", nobody, &answer) != nil, true, "nobody answers")
 	rig.Check(t, terminal.Close())
-	if err := a.answer(t.Context(), "", nobody, &answer); err == nil {
-		t.Error("answered by nobody at a terminal that is closed")
-	}
+	rig.Is(t, a.answer(t.Context(), "", nobody, &answer) != nil, true, "nobody answers at a terminal that is closed")
 }
 
 func TestTally(t *testing.T) {
@@ -119,16 +107,12 @@ func TestTally(t *testing.T) {
 			n.add(&protocol.PolicyDecision{Host: host, Port: 443, Decision: decision, Reason: reason})
 		}
 	}
-	if lines := n.lines(); lines != nil {
-		t.Errorf("nothing: %q", lines)
-	}
+	rig.Is(t, len(n.lines()), 0, "lines of nothing")
 	add("b.org", "allow", "allow", 1)
 	add("a.org", "allow", "allow", 3)
 	add("2001:4860::1", "deny", "not_allowed", 2)
 	want := []string{"network: reached a.org:443 (3 times)", "network: reached b.org:443", "network: refused [2001:4860::1]:443 (2 times): not allowed"}
-	if got := n.lines(); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	rig.Same(t, "lines", want, n.lines())
 	for i := range maxTally {
 		add(fmt.Sprint("h", i), "deny", "denied", 1)
 	}

@@ -16,8 +16,7 @@ import (
 func TestFollowNetwork(t *testing.T) {
 	t.Parallel()
 	path := write(t, `allow = ["a.org"]`)
-	p, err := ReadNetwork(path)
-	rig.Must(t, err)
+	p := rig.Value(ReadNetwork(path))
 	said, log := io.Pipe()
 	lines := make(chan string)
 	go func() {

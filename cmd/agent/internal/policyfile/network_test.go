@@ -49,9 +49,8 @@ func TestRead(t *testing.T) {
 		}},
 	}
 	rig.Same(t, "the result", want, got)
-	if empty, err := ReadNetwork(write(t, "")); err != nil || empty.Upstream != "environment" {
-		t.Errorf("an empty file: %+v, %v", empty, err)
-	}
+	empty := rig.Value(ReadNetwork(write(t, "")))
+	rig.Is(t, empty.Upstream, "environment", "the upstream of an empty file")
 }
 
 func TestReadErrors(t *testing.T) {
@@ -102,9 +101,7 @@ func TestReadPipe(t *testing.T) {
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	read := func(text string) *agent.NetworkPolicy {
-		p, err := parse("policy", text)
-		rig.Must(t, err)
-		return p
+		return rig.Value(parse("policy", text))
 	}
 	old := read(example)
 	for _, tt := range []struct{ next, want string }{
@@ -120,9 +117,8 @@ func TestChanges(t *testing.T) {
 	for i := range 30 {
 		many.WriteString(`"h` + strings.Repeat("x", i) + `.org",`)
 	}
-	if got := changes(read(""), read("allow = ["+many.String()+"]")); !strings.HasSuffix(got, " and 10 more") {
-		t.Errorf("30 new patterns: %q", got)
-	}
+	got := changes(read(""), read("allow = ["+many.String()+"]"))
+	rig.Is(t, strings.HasSuffix(got, " and 10 more"), true, "30 new patterns: %q", got)
 }
 
 func FuzzParse(f *testing.F) {
@@ -134,8 +130,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := agent.NewNetwork(p, nil); err != nil || changes(p, p) != "" {
-			t.Errorf("%+v", p)
-		}
+		_, err = agent.NewNetwork(p, nil)
+		rig.Is(t, err == nil && changes(p, p) == "", true, "%+v", p)
 	})
 }

@@ -30,9 +30,7 @@ func TestTold(t *testing.T) {
 		var said bytes.Buffer
 		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyAmend: tt.amend}
 		rig.Must(t, rig.Err(f.ReadHere(slog.New(slog.NewTextHandler(&said, nil)))))
-		if !strings.HasSuffix(said.String(), tt.want+"\n") {
-			t.Errorf("%s: %s", tt.file, &said)
-		}
+		rig.Is(t, strings.HasSuffix(said.String(), tt.want+"\n"), true, "%s is said: %s", tt.file, &said)
 	}
 }
 
@@ -45,13 +43,9 @@ func TestAmended(t *testing.T) {
 	for _, amend := range []bool{false, true} {
 		folder := t.TempDir()
 		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyUnmatched: "prompt", ExecPolicyAmend: amend}
-		o, err := f.ReadHere(slog.New(slog.DiscardHandler))
-		rig.Must(t, err)
+		o := rig.Value(f.ReadHere(slog.New(slog.DiscardHandler)))
 		o.Current().Amend(command, command, judge)
-		entries, err := os.ReadDir(folder)
-		if (len(entries) > 0) != amend || err != nil {
-			t.Errorf("amend %v: the folder has %v, %v", amend, entries, err)
-		}
+		rig.Is(t, len(rig.Value(os.ReadDir(folder))) > 0, amend, "amend %v: there is a file", amend)
 		rig.Is(t, judge(o.Current().Policy()).Decision == rule.Allow, amend, "amend %v: the command is allowed", amend)
 	}
 }

@@ -94,9 +94,9 @@ func TestWrite(t *testing.T) {
 		return fmt.Sprintf("1970-01-01T00:00:%02d.000Z %s", second, line)
 	}
 	want := stamp(2, "ab\n") + stamp(4, "c\n") + stamp(5, "\n")
-	if stdout.String() != want || stderr.String() != stamp(3, "e\n")+stamp(6, "fg\n") || missing != 1 {
-		t.Errorf("%d times something was missing; printed was\n%s and\n%s", missing, &stdout, &stderr)
-	}
+	rig.Is(t, stdout.String(), want, "printed")
+	rig.Is(t, stderr.String(), stamp(3, "e\n")+stamp(6, "fg\n"), "errors printed")
+	rig.Is(t, missing, 1, "times something was missing")
 }
 
 // TestBroken: where the beginning is missing a stream begins with a whole line, if it has one.
@@ -108,7 +108,5 @@ func TestBroken(t *testing.T) {
 		stream, text, _ := strings.Cut(piece, " ")
 		rig.Must(t, l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text)}))
 	}
-	if stdout.String() != "8\n9\n" || stderr.String() != "no line" {
-		t.Errorf("printed was %q and %q", &stdout, &stderr)
-	}
+	rig.Is(t, stdout.String()+stderr.String(), "8\n9\nno line", "printed")
 }

@@ -20,16 +20,12 @@ func TestNames(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	if len(seen) < 990 {
-		t.Errorf("%d names of 1000 are different", len(seen))
-	}
+	rig.Is(t, len(seen) < 990, false, "%d names of 1000 are different", len(seen))
 	for _, name := range []string{"a", "A.b_c-9", "0", strings.Repeat("a", 128)} {
 		rig.Check(t, CheckName(name))
 	}
 	for _, name := range []string{"", "-a", ".a", "_a", "a b", "a/b", "a\n", "ä", strings.Repeat("a", 129)} {
-		if err := CheckName(name); err == nil {
-			t.Errorf("%q is a name", name)
-		}
+		rig.Is(t, CheckName(name) != nil, true, "%q is no name", name)
 	}
 }
 
@@ -39,14 +35,11 @@ func TestParseSignal(t *testing.T) {
 		"TERM": protocol.SignalTerminate, "sigterm": protocol.SignalTerminate, "15": protocol.SignalTerminate, "9": protocol.SignalKill,
 		"HUP": protocol.SignalHangup, "int": protocol.SignalInterrupt, "SIGQUIT": protocol.SignalQuit, "10": protocol.SignalUser1, "USR2": protocol.SignalUser2,
 	} {
-		if got, err := ParseSignal(text); got != want || err != nil {
-			t.Errorf("%s is %s, %v", text, got, err)
-		}
+		got, err := ParseSignal(text)
+		rig.Is(t, got == want && err == nil, true, "%s is %s, %v", text, got, err)
 	}
 	for _, text := range []string{"", "SIG", "STOP", "19", "0", "-9", "TERMS"} {
-		if got, err := ParseSignal(text); err == nil {
-			t.Errorf("%q is %s", text, got)
-		}
+		rig.Is(t, rig.Err(ParseSignal(text)) != nil, true, "%q is no signal", text)
 	}
 }
 
@@ -58,14 +51,11 @@ func TestParseSince(t *testing.T) {
 		"2026-02-01T01:00:00.5+01:00": time.Date(2026, 2, 1, 0, 0, 0, 5e8, time.UTC), "2026-02-01": time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
 		"2026-02-01 03:04:05": time.Date(2026, 2, 1, 3, 4, 5, 0, time.UTC), "1700000000": time.Unix(1_700_000_000, 0),
 	} {
-		if got, err := ParseSince(text, now); !got.Equal(want) || err != nil {
-			t.Errorf("%s is %v, %v", text, got, err)
-		}
+		got, err := ParseSince(text, now)
+		rig.Is(t, got.Equal(want) && err == nil, true, "%s is %v, %v", text, got, err)
 	}
 	for _, text := range []string{"", "-5m", "yesterday", "10 m", "2026-13-01"} {
-		if got, err := ParseSince(text, now); err == nil {
-			t.Errorf("%q is %v", text, got)
-		}
+		rig.Is(t, rig.Err(ParseSince(text, now)) != nil, true, "%q is no time", text)
 	}
 }
 
@@ -125,17 +115,12 @@ func TestTable(t *testing.T) {
 job | main | running (attached) | 1 minute ago | sh -c 'echo it'\''s $HOME'
 job | p` + "\uFFFD" + `2 | exited 3 (attached) | 2 days ago | '` + "\uFFFD" + `[2J' ''
 job | 3 | exited 0, children running (attached) | now | ` + strings.Repeat("x", 60) + "…\n"
-	if table.String() != want {
-		t.Errorf("the table is\n%swant\n%s", &table, want)
-	}
-	out, err := json.MarshalIndent(JSON(all), "", "  ")
-	rig.Must(t, err)
+	rig.Is(t, table.String(), want, "the table\n")
+	out := rig.Value(json.MarshalIndent(JSON(all), "", "  "))
 	for _, part := range []string{
 		`"name": "empty"`, `"processes": []`, `"retain": "1m0s"`, `"argv": [`, `"\u001b[2J"`, `"exitCode": 3`, `"running": false`,
 		`"exited": "` + at(ms(time.Hour)).Format(time.RFC3339) + `"`,
 	} {
-		if !strings.Contains(string(out), part) {
-			t.Errorf("%s is not in\n%s", part, out)
-		}
+		rig.Is(t, strings.Contains(string(out), part), true, "%s is in\n%s", part, out)
 	}
 }

@@ -23,18 +23,14 @@ func TestTokenRenewed(t *testing.T) {
 	}
 	runs := func() int {
 		t.Helper()
-		text, err := os.ReadFile(ran)
-		rig.Must(t, err)
-		return len(text)
+		return len(rig.Value(os.ReadFile(ran)))
 	}
 	listen := func(url, token string) *transport.Listener {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "token")
 		write(file, token)
-		auth, err := (transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator()
-		rig.Must(t, err)
-		l, err := transport.Listen(transport.Config{URL: url, Auth: auth})
-		rig.Must(t, err)
+		auth := rig.Value((transport.AuthOptions{Mode: "capability-token", TokenFile: file}).Authenticator())
+		l := rig.Value(transport.Listen(transport.Config{URL: url, Auth: auth}))
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
@@ -44,8 +40,7 @@ func TestTokenRenewed(t *testing.T) {
 	write(config, "[contexts.a]\nurl = '"+url+"'\ntoken_command = ['sh', '-c', 'printf x >>"+ran+"; cat "+secret+"']\n")
 	sys := program.System{Environ: os.Environ(), Stderr: os.Stderr}
 	f := &Flags{Context: new("a"), Config: config}
-	cfg, err := f.config(t.Context(), sys, nil)
-	rig.Must(t, err)
+	cfg := rig.Value(f.config(t.Context(), sys, nil))
 	dial := func() error {
 		conn, err := cfg.Dial(t.Context())
 		if err == nil {
@@ -56,15 +51,12 @@ func TestTokenRenewed(t *testing.T) {
 	for range 2 {
 		rig.Must(t, dial())
 	}
-	if runs() != 1 {
-		t.Errorf("for the same token it ran %d times", runs())
-	}
+	rig.Is(t, runs(), 1, "runs for the same token")
 	rig.Must(t, l.Close())
 	l = listen(url, "two")
 	write(secret, "two")
-	if err := dial(); err != nil || runs() != 2 {
-		t.Errorf("with another token: %v, after %d runs", err, runs())
-	}
+	rig.Check(t, dial())
+	rig.Is(t, runs(), 2, "runs with another token")
 	rig.Must(t, l.Close())
 	listen(url, "three")
 	for range 2 { // the command has no better one

@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -78,12 +79,8 @@ func TestConnectFails(t *testing.T) {
 			if err == nil {
 				_ = c.Close()
 			}
-			if err == nil || err.Error() != want {
-				t.Errorf("got %v, want %s", err, want)
-			}
-			if n := asked.Load(); n != tt.asked {
-				t.Errorf("asked %d times, want %d", n, tt.asked)
-			}
+			rig.Is(t, fmt.Sprint(err), want, "Connect gives")
+			rig.Is(t, asked.Load(), tt.asked, "times asked")
 		})
 	}
 }
@@ -104,13 +101,9 @@ func TestConnectTells(t *testing.T) {
 			if first != offline {
 				reason = "asking the registry for the executor: registry answered 404"
 			}
-			if err == nil || err.Error() != "environment ci-1: "+reason+" (waited 2s, see --wait)" {
-				t.Errorf("got %v", err)
-			}
-			told, readErr := os.ReadFile(sys.Stderr.Name())
-			if want := "agent: waiting for environment ci-1: " + reason + "\n"; string(told) != want || readErr != nil {
-				t.Errorf("told %q, %v, want %q", told, readErr, want)
-			}
+			rig.Is(t, fmt.Sprint(err), "environment ci-1: "+reason+" (waited 2s, see --wait)", "Connect gives")
+			told := string(rig.Value(os.ReadFile(sys.Stderr.Name())))
+			rig.Is(t, told, "agent: waiting for environment ci-1: "+reason+"\n", "told")
 		})
 	}
 }
@@ -118,15 +111,12 @@ func TestConnectTells(t *testing.T) {
 // TestConnectSilence: a registry that takes a connection and says nothing.
 func TestConnectSilence(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	f := registryFlags("http://" + l.Addr().String())
 	wait := 50 * time.Millisecond
 	f.Wait = &wait
-	if _, err := f.Connect(t.Context(), system(t)); err == nil || err.Error() != "environment ci-1: no answer (waited 50ms, see --wait)" {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, fmt.Sprint(rig.Err(f.Connect(t.Context(), system(t)))), "environment ci-1: no answer (waited 50ms, see --wait)", "Connect gives")
 }
 
 // TestConnectEnded: what ends the caller's context is the error.
@@ -141,9 +131,7 @@ func TestConnectEnded(t *testing.T) {
 		}
 		cancel(reason)
 	}()
-	if _, err := registryFlags(url).Connect(ctx, system(t)); err != reason {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, rig.Err(registryFlags(url).Connect(ctx, system(t))), reason, "Connect")
 }
 
 func registryFlags(url string) *Flags {
@@ -154,8 +142,7 @@ func registryFlags(url string) *Flags {
 // system has a token, and a file as its standard error.
 func system(t *testing.T) program.System {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	rig.Must(t, err)
+	f := rig.Value(os.Create(filepath.Join(t.TempDir(), "stderr")))
 	t.Cleanup(func() { _ = f.Close() })
 	return program.System{Environ: []string{RegistryTokenName + "=key"}, Stderr: f}
 }

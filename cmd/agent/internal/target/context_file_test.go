@@ -44,20 +44,17 @@ token = "tok"
 		{Name: "box.local", URL: "127.0.0.1:7000", token: "tok"},
 		{Name: "prod", Registry: "https://r", EnvironmentID: "e", Transport: "noise", TokenCommand: []string{"pass", "show", "a b"}},
 	}
-	if diff := cmp.Diff(want, f.Contexts, cmp.AllowUnexported(Context{})); diff != "" || f.Current != "prod" {
-		t.Errorf("current %q (-want +got):\n%s", f.Current, diff)
-	}
-	if f, err := ReadContexts(filepath.Join(t.TempDir(), "missing")); err != nil || len(f.Contexts) > 0 {
-		t.Errorf("a file that is not there: %+v, %v", f, err)
+	rig.Is(t, f.Current, "prod", "the current one")
+	rig.Same(t, "contexts", want, f.Contexts, cmp.AllowUnexported(Context{}))
+	for _, none := range []string{filepath.Join(t.TempDir(), "missing"), os.DevNull} {
+		f := rig.Value(ReadContexts(none))
+		rig.Is(t, len(f.Contexts), 0, "contexts in %s", none)
 	}
 }
 
-// TestNoFile: /dev/null has no contexts and gets none.
+// TestNoFile: /dev/null gets no contexts.
 func TestNoFile(t *testing.T) {
 	t.Parallel()
-	if f, err := ReadContexts(os.DevNull); err != nil || len(f.Contexts) > 0 {
-		t.Errorf("%+v, %v", f, err)
-	}
 	err := ChangeContexts(os.DevNull, func(*ContextFile) error { return errors.New("changed") })
 	rig.Is(t, err, errNoFile, "")
 }
@@ -103,20 +100,15 @@ func TestErrors(t *testing.T) {
 	} {
 		path := written(t, tt.text)
 		_, err := ReadContexts(path)
-		if err == nil || err.Error() != path+tt.want {
-			t.Errorf("%.100q:\n%v, want\n%s", tt.text, err, path+tt.want)
-		}
-		if strings.Contains(fmt.Sprint(err), secret) {
-			t.Errorf("a token is shown: %v", err)
-		}
+		rig.Is(t, fmt.Sprint(err), path+tt.want, "%.100q", tt.text)
+		rig.Is(t, strings.Contains(fmt.Sprint(err), secret), false, "a token is shown: %v", err)
 	}
 	var many strings.Builder
 	for i := range maxContexts + 1 {
 		fmt.Fprintf(&many, "[contexts.a%d]\nurl='x'\n", i)
 	}
-	if _, err := ReadContexts(written(t, many.String())); err == nil || !strings.Contains(err.Error(), "more than 1000 contexts") {
-		t.Errorf("too many: %v", err)
-	}
+	_, err := ReadContexts(written(t, many.String()))
+	rig.Is(t, err != nil && strings.Contains(err.Error(), "more than 1000 contexts"), true, "too many: %v", err)
 }
 
 // TestOwner: a file that others could have written is never used, one that others can read
@@ -158,21 +150,16 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	for _, name := range []string{t.TempDir(), "/dev/zero"} {
-		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := ReadContexts(name)
+		rig.Is(t, err != nil && strings.Contains(err.Error(), "not a regular file"), true, "%s: %v", name, err)
 	}
 }
 
 // TestChange: a file is changed as a person would, and what it says elsewhere stays.
 func TestChange(t *testing.T) {
 	t.Parallel()
-	const before = `# all of mine
-current = "a" # for now
-
-[contexts.a] # the first
-url = "x"
-
+	const current = "# all of mine\ncurrent = \"b\" # for now\n"
+	const aboutB = `
 # about b
 [contexts.b]
 registry = "https://r"
@@ -180,62 +167,33 @@ token_command = [
   "[odd]",
 ]
 `
+	const added = `
+[contexts."c.d"]
+registry = "r"
+environment_id = "e"
+transport = "direct"
+token_command = ["q\"\\", "ä"]
+`
+	using := current + "\n[contexts.a] # the first\nurl = \"x\"\n" + aboutB
+	before := strings.Replace(using, `"b" #`, `"a" #`, 1)
 	path := written(t, before)
-	steps := []struct {
+	for _, step := range []struct {
 		name   string
 		change func(*ContextFile) error
 		want   string
 	}{
-		{"use b", func(f *ContextFile) error { return f.Use("b") }, strings.Replace(before, `"a" #`, `"b" #`, 1)},
-		{"remove a", func(f *ContextFile) error { return f.Remove("a") }, `# all of mine
-current = "b" # for now
-
-# about b
-[contexts.b]
-registry = "https://r"
-token_command = [
-  "[odd]",
-]
-`},
+		{"use b", func(f *ContextFile) error { return f.Use("b") }, using},
+		{"remove a", func(f *ContextFile) error { return f.Remove("a") }, current + aboutB},
 		{"add c.d", func(f *ContextFile) error {
 			return f.Put(Context{Name: "c.d", Registry: "r", EnvironmentID: "e", Transport: "direct", TokenCommand: []string{`q"\`, "ä"}})
-		}, `# all of mine
-current = "b" # for now
-
-# about b
-[contexts.b]
-registry = "https://r"
-token_command = [
-  "[odd]",
-]
-
-[contexts."c.d"]
-registry = "r"
-environment_id = "e"
-transport = "direct"
-token_command = ["q\"\\", "ä"]
-`},
-		{"remove the current one", func(f *ContextFile) error { return f.Remove("b") }, `# all of mine
-
-[contexts."c.d"]
-registry = "r"
-environment_id = "e"
-transport = "direct"
-token_command = ["q\"\\", "ä"]
-`},
+		}, current + aboutB + added},
+		{"remove the current one", func(f *ContextFile) error { return f.Remove("b") }, "# all of mine\n" + added},
 		{"replace", func(f *ContextFile) error { return f.Put(Context{Name: "c.d", URL: "x"}) }, "# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
 		{"use", func(f *ContextFile) error { return f.Use("c.d") }, "current = \"c.d\"\n\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
 		{"use none", func(f *ContextFile) error { return f.Use("") }, "\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
-	}
-	for _, step := range steps {
-		if err := ChangeContexts(path, step.change); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
-		text, err := os.ReadFile(path)
-		rig.Must(t, err)
-		if diff := cmp.Diff(step.want, string(text)); diff != "" {
-			t.Fatalf("%s (-want +got):\n%s", step.name, diff)
-		}
+	} {
+		rig.Must(t, ChangeContexts(path, step.change))
+		rig.Same(t, step.name, step.want, string(rig.Value(os.ReadFile(path))))
 	}
 	for name, change := range map[string]func(*ContextFile) error{
 		"a name":          func(f *ContextFile) error { return f.Put(Context{Name: "../x", URL: "x"}) },
@@ -244,9 +202,7 @@ token_command = ["q\"\\", "ä"]
 		"unknown to use":  func(f *ContextFile) error { return f.Use("nope") },
 		"unknown to drop": func(f *ContextFile) error { return f.Remove("nope") },
 	} {
-		if err := ChangeContexts(path, change); err == nil {
-			t.Errorf("%s is taken", name)
-		}
+		rig.Is(t, ChangeContexts(path, change) != nil, true, "%s is refused", name)
 	}
 }
 
@@ -261,12 +217,9 @@ func TestOddForms(t *testing.T) {
 		"[contexts.a]\nurl = '''\n[x'''\n",
 	} {
 		path := written(t, text)
-		if err := ChangeContexts(path, func(f *ContextFile) error { return f.Remove("a") }); err == nil {
-			t.Errorf("%q is changed", text)
-		}
-		if after, err := os.ReadFile(path); err != nil || string(after) != text {
-			t.Errorf("%q is %q now, %v", text, after, err)
-		}
+		change := func(f *ContextFile) error { return f.Remove("a") }
+		rig.Is(t, ChangeContexts(path, change) != nil, true, "changing %q is refused", text)
+		rig.Is(t, string(rig.Value(os.ReadFile(path))), text, "the file")
 	}
 }
 
@@ -304,21 +257,13 @@ func TestChangeTogether(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	reader.Wait()
-	f, err := ReadContexts(link)
-	if err != nil || len(f.Contexts) != each*writers {
-		t.Errorf("%d contexts, %v", len(f.Contexts), err)
-	}
-	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		t.Errorf("the link is %v, %v", info, err)
-	}
-	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v, %v", info, err)
-	}
+	f := rig.Value(ReadContexts(link))
+	rig.Is(t, len(f.Contexts), each*writers, "contexts")
+	rig.Is(t, rig.Value(os.Lstat(link)).Mode().Type(), os.ModeSymlink, "the link is")
+	rig.Is(t, rig.Value(os.Stat(real)).Mode().Perm(), 0o600, "the mode of the file")
 	for _, d := range []string{dir, filepath.Dir(link)} {
-		left, err := filepath.Glob(filepath.Join(d, ".*-*"))
-		if err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
-		}
+		left := rig.Value(filepath.Glob(filepath.Join(d, ".*-*")))
+		rig.Is(t, len(left), 0, "left behind are %v", left)
 	}
 }
 

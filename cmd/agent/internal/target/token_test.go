@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,8 +58,7 @@ func TestToken(t *testing.T) {
 // asks for the token, also if something else has its output.
 func TestTokenCommandHangs(t *testing.T) {
 	t.Parallel()
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	rig.Must(t, err)
+	null := rig.Value(os.OpenFile(os.DevNull, os.O_WRONLY, 0))
 	defer null.Close()
 	sys := program.System{Environ: os.Environ(), Stderr: null}
 	rig.Is(t, rig.Err(runCommand(t.Context(), sys, []string{"sleep", "1000"}, time.Millisecond)), errTooSlow, "a command that hangs")
@@ -66,9 +66,9 @@ func TestTokenCommandHangs(t *testing.T) {
 	why := errors.New("a signal")
 	cancel(why)
 	rig.Is(t, rig.Err(runCommand(ctx, sys, []string{"sleep", "1000"}, commandPatience)), why, "a command of somebody who has gone")
-	if token, err := runCommand(t.Context(), sys, []string{"sh", "-c", "sleep 20 & echo tok"}, commandPatience); err != nil || token != "tok" {
-		t.Errorf("a command that leaves something behind: %q, %v", token, err)
-	}
+	token, err := runCommand(t.Context(), sys, []string{"sh", "-c", "sleep 20 & echo tok"}, commandPatience)
+	rig.Check(t, err)
+	rig.Is(t, token, "tok", "of a command that leaves something behind")
 }
 
 func TestSaveKey(t *testing.T) {
@@ -79,24 +79,18 @@ func TestSaveKey(t *testing.T) {
 		rig.Must(t, err)
 		c := &Context{Name: "prod", Registry: "r", TokenFile: file}
 		f := &ContextFile{Path: path}
-		if token, err := f.Token(t.Context(), program.System{Stderr: os.Stderr}, c); token != key || err != nil {
-			t.Errorf("%q, %v", token, err)
-		}
+		token, err := f.Token(t.Context(), program.System{Stderr: os.Stderr}, c)
+		rig.Check(t, err)
+		rig.Is(t, token, key, "the token")
 		for name, want := range map[string]os.FileMode{file: 0o600, filepath.Dir(file): 0o700} {
-			if info, err := os.Stat(filepath.Join(filepath.Dir(path), name)); err != nil || info.Mode().Perm() != want {
-				t.Errorf("%s: %v, %v", name, info, err)
-			}
+			rig.Is(t, rig.Value(os.Stat(filepath.Join(filepath.Dir(path), name))).Mode().Perm(), want, "the mode of %s", name)
 		}
 		if key == "second" {
 			rig.Check(t, errors.Join(ForgetKey(path, c), ForgetKey(path, c)))
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), file)); !os.IsNotExist(err) {
-				t.Errorf("the key stays: %v", err)
-			}
+			rig.Is(t, rig.Err(os.Stat(filepath.Join(filepath.Dir(path), file))), fs.ErrNotExist, "the key that was forgotten")
 		}
 	}
-	if _, err := SaveKey(path, "../x", "key"); err == nil {
-		t.Error("a key is saved anywhere")
-	}
+	rig.Is(t, rig.Err(SaveKey(path, "../x", "key")) != nil, true, "a key is not saved anywhere")
 	elsewhere := filepath.Join(t.TempDir(), "mine")
 	rig.Must(t, os.WriteFile(elsewhere, nil, 0o600))
 	rig.Check(t, ForgetKey(path, &Context{Name: "prod", TokenFile: elsewhere}))

@@ -21,10 +21,7 @@ func TestPlan(t *testing.T) {
 		"./:a :b": {[]string{"./:a"}, "b", true},
 	} {
 		got, err := NewPlan(strings.Fields(line))
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-			continue
-		}
+		rig.Must(t, err)
 		rig.Same(t, line, want, *got)
 	}
 	for _, tt := range []struct {
@@ -40,9 +37,8 @@ func TestPlan(t *testing.T) {
 		{[]string{"", ":c"}, "a path is empty"},
 		{[]string{":c", ""}, "a path is empty"},
 	} {
-		if got, err := NewPlan(tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%q: %v, %v, want %s", tt.args, got, err, tt.want)
-		}
+		got, err := NewPlan(tt.args)
+		rig.Is(t, err != nil && strings.Contains(err.Error(), tt.want), true, "%q: %v, %v, want %s", tt.args, got, err, tt.want)
 	}
 }
 
@@ -61,15 +57,13 @@ func TestLine(t *testing.T) {
 	const half = "[====================                    ]  50%  500.0 MB of 1.0 GB  50.0 MB/s  0:10 left"
 	rig.Is(t, line(5e8, 1e9, 10*time.Second, 100, false), half, "the result")
 	rig.Is(t, line(1e9, 1e9, time.Hour, 40, false), "100%  1.0 GB of 1.0 GB  277.8 kB/s  in ", "the result")
-	if got := line(5e8, 1e9, 10*time.Second, 100, true); strings.NewReplacer("\x1b[32m", "", "\x1b[0m", "").Replace(got) != half {
-		t.Errorf("got %q", got)
-	}
+	got := line(5e8, 1e9, 10*time.Second, 100, true)
+	rig.Is(t, strings.NewReplacer("\x1b[32m", "", "\x1b[0m", "").Replace(got) == half, true, "got %q", got)
 	for _, total := range []int64{-1, 0, 1, 999, 1e3, 1e12, 1 << 62} {
 		for _, done := range []int64{0, 1, 1e6, 1 << 61} {
 			for cols := range 120 {
-				if got := line(done, total, time.Second, cols, false); len(got) > max(cols-1, 0) {
-					t.Errorf("%d of %d in %d columns: %q", done, total, cols, got)
-				}
+				got := line(done, total, time.Second, cols, false)
+				rig.Is(t, len(got) <= max(cols-1, 0), true, "%d of %d in %d columns: %q", done, total, cols, got)
 			}
 		}
 	}

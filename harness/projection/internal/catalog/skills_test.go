@@ -45,15 +45,11 @@ func TestSection(t *testing.T) {
 		{"A\n", "A"}, // notice, another list
 	} {
 		message, ok := section.Next(step.list)
-		if ok != (step.want != "") || !strings.Contains(message, step.want) {
-			t.Errorf("step %d: %q, %v", i, message, ok)
-		}
+		rig.Is(t, ok == (step.want != "") && strings.Contains(message, step.want), true, "step %d: %q, %v", i, message, ok)
 		if ok && (!strings.HasPrefix(message, "<skills_instructions>\n") || !strings.HasSuffix(message, "\n</skills_instructions>")) {
 			t.Errorf("step %d: %q", i, message)
 		}
-		if step.want == again && strings.Contains(message, step.list) {
-			t.Errorf("step %d repeats the list", i)
-		}
+		rig.Is(t, step.want == again && strings.Contains(message, step.list), false, "step %d repeats the list", i)
 	}
 }
 
@@ -117,20 +113,16 @@ func TestRender(t *testing.T) {
 		t.Errorf("%d skills, warnings %q", len(list.Skills()), list.Warnings())
 	}
 	for name, has := range map[string]bool{"demo:s1": true, "s1": true, "1": false, "k": true, "off:i": false, "h": true, "": false} {
-		if list.EnvironmentHas("worker", name) != has {
-			t.Errorf("worker has %q: %v", name, !has)
-		}
+		rig.Is(t, list.EnvironmentHas("worker", name), has, "worker has %q", name)
 	}
-	if list.EnvironmentHas("other", "s1") || !list.EnvironmentHas("other", "k") {
-		t.Error("the other environment has something else")
-	}
+	rig.Is(t, list.EnvironmentHas("other", "s1"), false, "the other environment has s1")
+	rig.Is(t, list.EnvironmentHas("other", "k"), true, "the other environment has k")
 	l, err := list.List(catalog.ListRequest{Authority: &catalog.Authority{Kind: "executor", ID: "codex-home-skills"}})
 	if err != nil || len(l.Skills) != 2 || l.NextCursor != nil || l.Skills[0].MainResource != "skill://codex-home-skills/codex/skills/k/SKILL.md" {
 		t.Errorf("the list is %+v, %v", l, err)
 	}
-	if l, err := list.List(catalog.ListRequest{Authority: &catalog.Authority{Kind: "host"}}); err != nil || len(l.Skills) != 0 {
-		t.Errorf("the list is %+v, %v", l, err)
-	}
+	l, err = list.List(catalog.ListRequest{Authority: &catalog.Authority{Kind: "host"}})
+	rig.Is(t, err == nil && len(l.Skills) == 0, true, "the list is %+v, %v", l, err)
 	rig.Is(t, catalog.New(catalog.Config{}).List(view(hidden)).Render(), "", "a hidden skill")
 }
 
@@ -168,9 +160,7 @@ func TestHostile(t *testing.T) {
 	}
 	rig.Is(t, len(seen), 300, "skills are listed")
 	for _, cursor := range []string{"-1", "x", "1x"} {
-		if _, err := list.List(catalog.ListRequest{Cursor: cursor}); err == nil {
-			t.Errorf("cursor %q is taken", cursor)
-		}
+		rig.Is(t, rig.Err(list.List(catalog.ListRequest{Cursor: cursor})) != nil, true, "cursor %q is refused", cursor)
 	}
 }
 
@@ -189,9 +179,7 @@ func TestAliasOfAnother(t *testing.T) {
 	if err != nil || !strings.Contains(page.Contents, "deploy") || page.Resource != "skill://r10/plug/deploy/SKILL.md" {
 		t.Errorf("e10/deploy is %+v, %v", page, err)
 	}
-	if strings.Contains(list.Render(), "evil: D (executor package: e") {
-		t.Errorf("the list is %s", list.Render())
-	}
+	rig.Is(t, strings.Contains(list.Render(), "evil: D (executor package: e"), false, "the evil one has an alias in %s", list.Render())
 }
 
 const patience = 5 * time.Minute
@@ -273,12 +261,10 @@ func TestRead(t *testing.T) {
 		}
 	}
 	text, page, err := read(catalog.ReadRequest{Package: other})
-	if err != nil || text != "changed since" {
-		t.Fatalf("%q, %v", text, err)
-	}
-	if diff := cmp.Diff([]catalog.Installation{{"a", folder}, {"b", folder}}, page.Installations); diff != "" || page.SkillRoot != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	rig.Must(t, err)
+	rig.Is(t, text, "changed since", "the text")
+	rig.Same(t, "installations", []catalog.Installation{{"a", folder}, {"b", folder}}, page.Installations)
+	rig.Is(t, page.SkillRoot, "", "the root")
 	for _, r := range []catalog.ReadRequest{
 		{Package: ""}, {Package: "e1"}, {Package: "e0"}, {Package: "skill://demo@1"},
 		{Package: full, Resource: "../../secret"}, {Package: full, Resource: "a/../../../secret"}, {Package: full, Resource: filepath.Join(dir, "secret")},
@@ -287,11 +273,9 @@ func TestRead(t *testing.T) {
 		{Package: full, Cursor: "-1"}, {Package: full, Cursor: "99999999"}, {Package: full, Resource: "empty", Cursor: "5"},
 		{Package: full, Resource: "references/long.md", Cursor: "2"}, // within a character
 	} {
-		if text, _, err := read(r); err == nil {
-			t.Errorf("%+v gives %.99q", r, text)
-		}
+		text, _, err := read(r)
+		rig.Is(t, err == nil, false, "%+v gives %.99q", r, text)
 	}
-	if _, _, err := read(catalog.ReadRequest{Package: full, Resource: "none"}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the error is %v", err)
-	}
+	_, _, err = read(catalog.ReadRequest{Package: full, Resource: "none"})
+	rig.Is(t, errors.Is(err, fs.ErrNotExist), true, "the error is %v", err)
 }

@@ -78,9 +78,7 @@ func TestPlugin(t *testing.T) {
 				t.Fatalf("the warnings are %q", warnings)
 			}
 			for i, part := range test.warnings {
-				if !strings.Contains(warnings[i], part) {
-					t.Errorf("warning %q has no %s", warnings[i], part)
-				}
+				rig.Is(t, strings.Contains(warnings[i], part), true, "%q is in %q", part, warnings[i])
 			}
 		})
 	}
@@ -124,9 +122,8 @@ func TestCostOfKeys(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err := declared.Configured(&protocol.ConfigReadResult{Config: layers(text.String())}, true)
 	runtime.ReadMemStats(&after)
-	if allocated := after.TotalAlloc - before.TotalAlloc; err == nil || allocated > 200<<20 {
-		t.Errorf("%d MiB are allocated, the error is %v", allocated>>20, err)
-	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	rig.Is(t, err != nil && allocated <= 200<<20, true, "%d MiB are allocated, the error is %v", allocated>>20, err)
 }
 
 func layers(texts ...string) (l protocol.ConfigLayers) {
@@ -195,16 +192,10 @@ func TestConfigured(t *testing.T) {
 		},
 		"too large": {config: layers(strings.Repeat("#\n", 32<<10+1)), fails: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d, err := declared.Configured(&protocol.ConfigReadResult{Config: test.config, Requirements: test.requirements}, !test.poor)
-			if (err != nil) != test.fails {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, d.Servers, comparePaths); diff != "" || len(d.Warnings) != test.warnings {
-				t.Errorf("-want +got\n%s%q", diff, d.Warnings)
-			}
-		})
+		d, err := declared.Configured(&protocol.ConfigReadResult{Config: test.config, Requirements: test.requirements}, !test.poor)
+		rig.Is(t, err != nil, test.fails, "%s: there is an error, %v", name, err)
+		rig.Same(t, name, test.want, d.Servers, comparePaths)
+		rig.Is(t, len(d.Warnings), test.warnings, "%s: warnings %q", name, d.Warnings)
 	}
 }
 
@@ -221,9 +212,8 @@ func FuzzPlugin(f *testing.F) {
 				t.Errorf("%+v", s)
 			}
 		}
-		if again := declared.Plugin("p", root, files(mcp, mcp, apps)); !d.Equal(&again) {
-			t.Errorf("%+v and %+v", d, again)
-		}
+		again := declared.Plugin("p", root, files(mcp, mcp, apps))
+		rig.Is(t, d.Equal(&again), true, "%+v and %+v", d, again)
 	})
 }
 
@@ -233,9 +223,7 @@ func FuzzConfigured(f *testing.F) {
 	f.Add("[mcp_servers]\na={url='http://a',http_headers={x='y'}}", "")
 	f.Fuzz(func(t *testing.T, config, requirements string) {
 		d, err := declared.Configured(&protocol.ConfigReadResult{Config: layers(config), Requirements: layers(requirements)}, true)
-		if err != nil && len(d.Servers) > 0 {
-			t.Errorf("%+v with %v", d, err)
-		}
+		rig.Is(t, err != nil && len(d.Servers) > 0, false, "%+v with %v", d, err)
 		for _, s := range d.Servers {
 			if s.URL == "" || len(s.Argv) > 0 || s.StartTimeout < 0 || s.CallTimeout < 0 || max(s.StartTimeout, s.CallTimeout) > 24*time.Hour {
 				t.Errorf("%+v", s)

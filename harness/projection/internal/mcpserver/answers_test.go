@@ -8,6 +8,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // scripted is a server that answers each method with a result that is given, or refuses.
@@ -87,13 +89,10 @@ func FuzzAnswers(f *testing.F) {
 			return
 		}
 		for _, tool := range s.Tools() {
-			if !isToolName(tool.Name) {
-				t.Errorf("a tool is called %q", tool.Name)
-			}
+			rig.Is(t, isToolName(tool.Name), true, "%q is a name", tool.Name)
 		}
-		if r, err := s.Call(t.Context(), "t", map[string]any{"a": "b"}); err == nil && r == nil {
-			t.Error("there is no result, and no error")
-		}
+		r, err := s.Call(t.Context(), "t", map[string]any{"a": "b"})
+		rig.Is(t, err == nil && r == nil, false, "there is no result, and no error")
 	})
 }
 

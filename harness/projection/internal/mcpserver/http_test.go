@@ -191,26 +191,20 @@ func TestHTTP(t *testing.T) {
 	var told statuses
 	server := w.start(t, s, mcpserver.Config{Notify: told.add})
 	for range 3 {
-		if text, err := say(t, server, "hello"); text != "hello" || err != nil {
-			t.Errorf("the tool says %q, %v", text, err)
-		}
+		wantSay(t, server, "hello")
 		s.cut()
 		// What reads is asked again; a request is not, so it must not be sent too early.
 		rig.Must(t, rig.Err(s.client.FS(nil).Stat(rig.Context(t), "/")))
 	}
-	if len(server.Tools()) != 1 || w.starts.Load() != 1 {
-		t.Errorf("the tools are %+v, after %d starts", server.Tools(), w.starts.Load())
-	}
+	rig.Is(t, len(server.Tools()), 1, "tools")
+	rig.Is(t, w.starts.Load(), 1, "starts")
 	w.mu.Lock()
 	bearer := w.headers.Get("Authorization")
 	w.mu.Unlock()
-	if !strings.HasPrefix(bearer, "Bearer /") {
-		t.Errorf("the credential is %q", bearer)
-	}
+	rig.Is(t, strings.HasPrefix(bearer, "Bearer /"), true, "the credential is %q", bearer)
 	server.Close()
-	if states := told.states(); states != "starting ready" || w.deleted.Load() != 1 {
-		t.Errorf("the states are %s, and the session was ended %d times", states, w.deleted.Load())
-	}
+	rig.Is(t, told.states(), "starting ready", "the states")
+	rig.Is(t, w.deleted.Load(), 1, "times the session was ended")
 }
 
 // TestHTTPCut: a call whose connection is cut fails, and the next one does not.
@@ -225,13 +219,9 @@ func TestHTTPCut(t *testing.T) {
 	}()
 	<-w.calling
 	s.cut()
-	if err := <-called; err == nil {
-		t.Error("the call has survived")
-	}
+	rig.Is(t, <-called != nil, true, "the call fails")
 	close(w.release)
-	if text, err := say(t, server, "hello"); text != "hello" || err != nil {
-		t.Errorf("the tool says %q, %v", text, err)
-	}
+	wantSay(t, server, "hello")
 }
 
 // TestHostileHTTP: whatever an HTTP server does wrong, its status says so.
@@ -255,15 +245,10 @@ func TestHostileHTTP(t *testing.T) {
 				cfg.StartTimeout = 50 * time.Millisecond
 			}
 			server := w.start(t, s, cfg)
-			if err := server.Wait(rig.Context(t)); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %v", err)
-			}
-			if n := w.followed.Load(); n != 0 {
-				t.Errorf("the redirect was followed")
-			}
-			if n := w.answers.Load(); n > 64 {
-				t.Errorf("%d answers are under way at once", n)
-			}
+			err := server.Wait(rig.Context(t))
+			rig.Is(t, err != nil && strings.Contains(err.Error(), want), true, "the error is %v", err)
+			rig.Is(t, w.followed.Load(), 0, "redirects that were followed")
+			rig.Is(t, w.answers.Load() <= 64, true, "%d answers are under way at once", w.answers.Load())
 			server.Close()
 			// The executor reads what comes until its own bound; the end of the session spares
 			// the test the wait.
@@ -292,12 +277,8 @@ func TestHTTPCalls(t *testing.T) {
 			if mode == "forgetful" {
 				<-failed
 			}
-			if !ok(server, err) {
-				t.Errorf("the error is %v, the status %+v", err, server.Status())
-			}
-			if errors.Is(err, mcpserver.ErrClosed) {
-				t.Errorf("the error is %v", err)
-			}
+			rig.Is(t, ok(server, err), true, "the error is %v, the status %+v", err, server.Status())
+			rig.Is(t, errors.Is(err, mcpserver.ErrClosed), false, "the server was closed")
 			server.Close()
 			_ = s.client.Close()
 		})
@@ -335,13 +316,11 @@ func TestHTTPEvents(t *testing.T) {
 	w.tools.Store(2)
 	listening("begin of session-1")
 	wantTools(3)
-	if text, err := say(t, server, "hello"); text != "hello" || err != nil {
-		t.Errorf("the tool says %q, %v", text, err)
-	}
+	wantSay(t, server, "hello")
 	server.Close()
-	if states := told.states(); states != "starting ready" || w.deleted.Load() != 1 || w.starts.Load() != 1 {
-		t.Errorf("the states are %s, with %d starts and %d ends", states, w.starts.Load(), w.deleted.Load())
-	}
+	rig.Is(t, told.states(), "starting ready", "the states")
+	rig.Is(t, w.deleted.Load(), 1, "ends")
+	rig.Is(t, w.starts.Load(), 1, "starts")
 	_ = s.client.Close() // the executor listens for as long as it was told to
 	listening("end")
 }

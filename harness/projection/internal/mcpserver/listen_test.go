@@ -62,9 +62,8 @@ func TestHasEvents(t *testing.T) {
 		{429, "", false, true}, {500, "text/event-stream", false, true}, {503, "text/html", false, true},
 	} {
 		answer := &client.HTTPResponse{Status: tt.status, Headers: []protocol.HTTPHeader{{Name: "content-type", Value: tt.kind}}}
-		if has, err := hasEvents(answer); has != tt.has || (err == nil) != tt.again {
-			t.Errorf("%+v: %v, %v", tt, has, err)
-		}
+		has, err := hasEvents(answer)
+		rig.Is(t, has == tt.has && (err == nil) == tt.again, true, "%+v: %v, %v", tt, has, err)
 	}
 }
 
@@ -78,9 +77,8 @@ func (e endless) Read(p []byte) (int, error) { return copy(p, e), nil }
 func TestStreamFlood(t *testing.T) {
 	t.Parallel()
 	s := &stream{w: io.Discard}
-	if err := s.read(endless(": " + strings.Repeat("x", 20_000) + "\n")); err == nil || !strings.Contains(err.Error(), "nobody has asked for") {
-		t.Errorf("the error is %v", err)
-	}
+	err := s.read(endless(": " + strings.Repeat("x", 20_000) + "\n"))
+	rig.Is(t, err != nil && strings.Contains(err.Error(), "nobody has asked for"), true, "the error is %v", err)
 	r, w := io.Pipe()
 	gone := errors.New("gone")
 	_ = r.CloseWithError(gone)

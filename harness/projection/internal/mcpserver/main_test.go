@@ -104,8 +104,7 @@ func (s *stage) cutAt(text string) {
 // start starts a server in a mode.
 func (s *stage) start(t testing.TB, mode string, cfg mcpserver.Config) *mcpserver.Server {
 	t.Helper()
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	env := fakemcp.Env(mode, s.pids)
 	env["EXTRA"] = "${HOME}"
 	cfg.Client = s.client

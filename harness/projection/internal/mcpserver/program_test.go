@@ -28,6 +28,14 @@ func say(t testing.TB, s *mcpserver.Server, text string) (string, error) {
 	return r.Content[0].(*mcp.TextContent).Text, nil
 }
 
+// wantSay calls the tool, which has to answer with a text.
+func wantSay(t testing.TB, s *mcpserver.Server, want string) {
+	t.Helper()
+	text, err := say(t, s, "hello")
+	rig.Check(t, err)
+	rig.Is(t, text, want, "the tool says")
+}
+
 // TestProgram: a server is started with what it was declared with, tells its tools, answers, and
 // is gone after Close, also when the connection was cut in between.
 func TestProgram(t *testing.T) {
@@ -39,27 +47,20 @@ func TestProgram(t *testing.T) {
 			var told statuses
 			server := s.start(t, mode, mcpserver.Config{Notify: told.add})
 			rig.Must(t, server.Wait(rig.Context(t)))
-			if tools := server.Tools(); len(tools) != 1 || tools[0].Name != "echo" {
-				t.Errorf("the tools are %+v", tools)
-			}
+			tools := server.Tools()
+			rig.Is(t, len(tools) == 1 && tools[0].Name == "echo", true, "the tools are %+v", tools)
 			const want = "hello of demo@1 with ${HOME}"
-			if text, err := say(t, server, "hello"); text != want || err != nil {
-				t.Errorf("the tool says %q, %v", text, err)
-			}
+			wantSay(t, server, want)
 			list, err := s.client.Processes(t.Context())
 			if err != nil || len(list) != 1 || !strings.HasPrefix(list[0].ProcessID, "mcp-stdio-") {
 				t.Errorf("the processes are %+v, %v", list, err)
 			}
 			for range 3 {
 				s.cut()
-				if text, err := say(t, server, "hello"); text != want || err != nil {
-					t.Errorf("after a cut the tool says %q, %v", text, err)
-				}
+				wantSay(t, server, want)
 			}
 			rig.Is(t, told.states(), "starting ready", "the states")
-			if n := len(fakemcp.Started(t, s.pids)); mode != "stubborn" && n != 1 {
-				t.Errorf("there were %d starts", n)
-			}
+			rig.Is(t, mode == "stubborn" || len(fakemcp.Started(t, s.pids)) == 1, true, "there was one start")
 			server.Close()
 			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 			rig.Is(t, rig.Err(say(t, server, "hello")), mcpserver.ErrClosed, "after Close the error")
@@ -103,15 +104,10 @@ func TestHostile(t *testing.T) {
 				cfg.StartTimeout = 2 * time.Second
 			}
 			server := s.start(t, mode, cfg)
-			if err := <-failed; !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %v, want %s", err, want)
-			}
-			if tools := server.Tools(); tools != nil {
-				t.Errorf("the tools are %+v", tools)
-			}
-			if _, err := say(t, server, "hello"); err == nil {
-				t.Error("a tool can be called")
-			}
+			err := <-failed
+			rig.Is(t, strings.Contains(err.Error(), want), true, "the error is %v, want %s", err, want)
+			rig.Is(t, len(server.Tools()), 0, "tools")
+			rig.Is(t, rig.Err(say(t, server, "hello")) != nil, true, "no tool can be called")
 			server.Close()
 			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 		})
@@ -124,14 +120,11 @@ func TestDyingInCall(t *testing.T) {
 	s := newStage(t)
 	server := s.start(t, "tools/call", mcpserver.Config{})
 	_, err := say(t, server, "hello")
-	if exit, ok := errors.AsType[*mcpserver.ExitError](err); !ok || exit.Code != 3 || exit.Stderr != "dying in tools/call" {
-		t.Errorf("the error is %v", err)
-	}
+	exit, ok := errors.AsType[*mcpserver.ExitError](err)
+	rig.Is(t, ok && exit.Code == 3 && exit.Stderr == "dying in tools/call", true, "the error is %v", err)
 	server.Close()
 	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
-	if n := len(fakemcp.Started(t, s.pids)); n != 1 {
-		t.Errorf("there were %d starts", n)
-	}
+	rig.Is(t, len(fakemcp.Started(t, s.pids)), 1, "starts")
 }
 
 // TestMute: a call that is never answered ends with its bound, with its context and with Close,
@@ -145,9 +138,7 @@ func TestMute(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
 	rig.Is(t, rig.Err(server.Call(ctx, "echo", nil)), why, "the error")
-	if st := server.Status(); st.State != mcpserver.Ready {
-		t.Errorf("the status is %+v", st)
-	}
+	rig.Is(t, server.Status().State, mcpserver.Ready, "the status")
 
 	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: rig.Patience})
 	rig.Must(t, endless.Wait(rig.Context(t)))
@@ -200,9 +191,7 @@ func TestLostStart(t *testing.T) {
 	s := newStage(t)
 	s.cutAt(`"method":"process/start"`)
 	server := s.start(t, "good", mcpserver.Config{})
-	if text, err := say(t, server, "hello"); text == "" || err != nil {
-		t.Errorf("the tool says %q, %v", text, err)
-	}
+	rig.Check(t, rig.Err(say(t, server, "hello")))
 	server.Close()
 	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 }

@@ -62,9 +62,8 @@ func (r *restarting) starts() (at []time.Duration, told []string) {
 
 func (r *restarting) wantStarts(t *testing.T, want int) {
 	t.Helper()
-	if at, told := r.starts(); len(at) != want {
-		t.Errorf("the starts were at %v, want %d; told: %q", at, want, told)
-	}
+	at, told := r.starts()
+	rig.Is(t, len(at) == want, true, "the starts were at %v, want %d; told: %q", at, want, told)
 }
 
 // pass lets time go by, and waits until all that is due has happened.
@@ -91,9 +90,8 @@ func TestRestarts(t *testing.T) {
 		r := newRestarting(t, 3)
 		for n := range 4 {
 			r.die(n)
-			if s := r.Status(); s.State != Failed || s.Err == nil || r.Tools() != nil {
-				t.Errorf("the status is %+v, the tools %+v", s, r.Tools())
-			}
+			s := r.Status()
+			rig.Is(t, s.State == Failed && s.Err != nil && r.Tools() == nil, true, "the status is %+v, the tools %+v", s, r.Tools())
 			pass(maxPause)
 		}
 		pass(24 * time.Hour)
@@ -102,24 +100,16 @@ func TestRestarts(t *testing.T) {
 			"starting", "ready", "failed: death 2", "starting", "ready", "failed: death 3",
 		}
 		at, told := r.starts()
-		if !slices.Equal(told, want) {
-			t.Errorf("told: %q", told)
-		}
+		rig.Same(t, "told", want, told)
 		after := []time.Duration{0, time.Second, maxPause + 2*time.Second, 2*maxPause + 4*time.Second}
-		if !slices.Equal(at, after) {
-			t.Errorf("the starts were at %v, want %v", at, after)
-		}
+		rig.Same(t, "starts", after, at)
 
 		// Somebody asks: all is as it was at the beginning, and again after a long time.
-		if !r.Restart() || r.Restart() {
-			t.Error("a server that has failed is not started once")
-		}
-		if err := r.Wait(t.Context()); err != nil || len(r.Tools()) != 1 {
-			t.Errorf("%v, the tools are %+v", err, r.Tools())
-		}
-		if r.Restart() {
-			t.Error("a server that is ready was started again")
-		}
+		rig.Is(t, r.Restart(), true, "a server that has failed is started")
+		rig.Is(t, r.Restart(), false, "it is started once more")
+		rig.Check(t, r.Wait(t.Context()))
+		rig.Is(t, len(r.Tools()), 1, "tools")
+		rig.Is(t, r.Restart(), false, "a server that is ready is started")
 		for n := range 6 {
 			if n == 3 {
 				pass(steady)
@@ -127,9 +117,7 @@ func TestRestarts(t *testing.T) {
 			r.die(n)
 			pass(maxPause)
 		}
-		if s := r.Status(); s.State != Ready {
-			t.Errorf("the status is %+v", s)
-		}
+		rig.Is(t, r.Status().State, Ready, "the status")
 		r.die(6)
 		pass(24 * time.Hour)
 		r.wantStarts(t, 4+1+6)
@@ -147,14 +135,10 @@ func TestRestartsStarting(t *testing.T) {
 		r.die(0)
 		pass(24 * time.Hour)
 		r.wantStarts(t, 1+3)
-		if !r.Restart() {
-			t.Error("a server that has failed is not started")
-		}
+		rig.Is(t, r.Restart(), true, "a server that has failed is started")
 		pass(24 * time.Hour)
 		r.wantStarts(t, 1+3+1)
-		if r.Wait(t.Context()) == nil {
-			t.Errorf("the status is %+v", r.Status())
-		}
+		rig.Is(t, r.Wait(t.Context()) != nil, true, "the server fails, and is %+v", r.Status())
 	})
 }
 
@@ -182,9 +166,7 @@ func TestRestartSooner(t *testing.T) {
 			rig.Check(t, r.Wait(t.Context()))
 			pass(24 * time.Hour)
 			r.wantStarts(t, 2)
-			if s := r.Status(); s.State != Ready {
-				t.Errorf("the status is %+v", s)
-			}
+			rig.Is(t, r.Status().State, Ready, "the status")
 		})
 	}
 }
@@ -203,12 +185,9 @@ func TestCloseFailed(t *testing.T) {
 				}
 				r.Close()
 				rig.Is(t, r.Wait(context.Background()), ErrClosed, "the error")
-				if at, _ := r.starts(); len(at) > 2 || !ask && len(at) != 1 {
-					t.Errorf("the starts were at %v", at)
-				}
-				if r.Restart() {
-					t.Error("a closed server was started again")
-				}
+				at, _ := r.starts()
+				rig.Is(t, len(at) <= 2 && (ask || len(at) == 1), true, "the starts were at %v", at)
+				rig.Is(t, r.Restart(), false, "a closed server is started")
 			})
 		}
 	}
