@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +35,8 @@ func TestExecAsks(t *testing.T) {
 prefix_rule(["id"], "prompt")
 `)
 	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
+	t.Run("attach", func(t *testing.T) { attachAsks(t, url) })
+	t.Run("interrupted", func(t *testing.T) { interruptsQuestion(t, url) })
 	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil, "no input": {"-n"}} {
 		t.Run(name, func(t *testing.T) {
 			if name == "no input" {
@@ -81,47 +82,38 @@ prefix_rule(["id"], "prompt")
 			u.sees(t, "agent: the question no longer needs an answer\r")
 			u.sees(t, "code 137\r\n")
 			u.ends(t, 0)
+			if name != "no input" {
+				typedAhead(t, url, flags)
+			}
 		})
 	}
 }
 
-// TestExecTypedAhead: what is typed before a question is for the command, and what is typed then is
-// not.
-func TestExecTypedAhead(t *testing.T) {
-	t.Parallel()
-	dir := rules(t, `prefix_rule(["id"], "prompt")`)
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
-	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path, open := gate(t)
-			script := `i=id; echo ready; read go < ` + path + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
-			u := atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), "--", "sh", "-c", script)...)
-			u.sees(t, "ready\r\n")
-			u.types(t, "yes\ryes")
-			u.sees(t, "yes\r\nyes") // the echo
-			open()
-			u.sees(t, asks)
-			u.types(t, "n\r")
-			u.sees(t, "n\r")
-			u.sees(t, "code 126\r\n<yes>\r\n")
-			u.types(t, " more\r")
-			u.sees(t, "<yes more>\r\n")
-			u.types(t, "\x04")
-			u.ends(t, 0)
-		})
-	}
+// typedAhead: what is typed before a question is for the command, and what is typed then is not.
+func typedAhead(t *testing.T, url string, flags []string) {
+	t.Helper()
+	path, open := gate(t)
+	script := `i=id; echo ready; read go < ` + path + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
+	u := atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), "--", "sh", "-c", script)...)
+	u.sees(t, "ready\r\n")
+	u.types(t, "yes\ryes")
+	u.sees(t, "yes\r\nyes") // the echo
+	open()
+	u.sees(t, asks)
+	u.types(t, "n\r")
+	u.sees(t, "n\r")
+	u.sees(t, "code 126\r\n<yes>\r\n")
+	u.types(t, " more\r")
+	u.sees(t, "<yes more>\r\n")
+	u.types(t, "\x04")
+	u.ends(t, 0)
 }
 
-// TestAttachAsks: who comes to a command that was started without them is asked what it waits for.
-func TestAttachAsks(t *testing.T) {
+// attachAsks: who comes to a command that was started without them is asked what it waits for.
+func attachAsks(t *testing.T, url string) {
 	t.Parallel()
-	dir := rules(t, `prefix_rule(["id"], "prompt")`)
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
 	cmd := rig.Command(t, rig.Agent(t), "exec", "--url", url, "-d", "-i", "--name", "n", "--", "sh", "-c", "read go; i=id; $i -u; echo code $?")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	rig.Is(t, says(t, cmd), "n\n", "exec -d")
 	u := atTerminal(t, wide, "attach", "--url", url, "n")
 	u.sees(t, "attached to n")
 	u.types(t, "go\r")
@@ -136,8 +128,7 @@ func TestAttachAsks(t *testing.T) {
 func TestServedRulesHidden(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
-	all := readOnly()
-	all.Permissions.FileSystem.Entries[0].Access = "write"
+	all := sandboxOf("", protocol.NetworkRestricted, "write :root")
 	eachMeans(t, func(t *testing.T, launch []string) {
 		for writes, box := range map[string]*protocol.Sandbox{"folder": readOnly(filepath.Dir(dir)), "all": all} {
 			t.Run(writes, func(t *testing.T) {
@@ -147,18 +138,10 @@ func TestServedRulesHidden(t *testing.T) {
 				rig.Must(t, err)
 				defer c.Close()
 				beside := filepath.Join(t.TempDir(), "beside")
-				p, err := c.Spawn(rig.Context(t), client.Spec{
-					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
-					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,
-				})
-				rig.Must(t, err)
-				var out strings.Builder
-				if _, err := p.CopyOutput(rig.Context(t), &out, io.Discard); err != nil || out.String() != "end\n" {
-					t.Errorf("printed %q, %v", out.String(), err)
-				}
-				if _, err := os.Stat(beside); (err == nil) != (writes == "all") {
-					t.Errorf("a file elsewhere: %v", err)
-				}
+				rig.Is(t, inside(t, c, box, "/", "/bin/sh", "-c",
+					"exec 2>/dev/null; cat "+dir+"/my.rules; ls "+dir+"; true > "+dir+"/my.rules; true > "+dir+"/new.rules; echo x > "+beside+"; echo end"),
+					result{"end\n", "", 0}, "the command")
+				rig.Is(t, rig.Err(os.Stat(beside)) == nil, writes == "all", "a file elsewhere is there")
 				if _, err := c.FS(box).ReadFile(rig.Context(t), filepath.Join(dir, "my.rules")); err == nil {
 					t.Error("a file request has read the rules")
 				}
@@ -172,12 +155,10 @@ func TestServedRulesHidden(t *testing.T) {
 	})
 }
 
-// TestExecInterruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C
-// for one that runs.
-func TestExecInterruptsQuestion(t *testing.T) {
+// interruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C for one
+// that runs.
+func interruptsQuestion(t *testing.T, url string) {
 	t.Parallel()
-	dir := rules(t, `prefix_rule(["id"], "prompt")`)
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
 	u := atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
 	u.sees(t, asks)
 	u.types(t, "\x03")
@@ -298,13 +279,10 @@ func TestAmend(t *testing.T) {
 		u.sees(t, word+" 2\r\n")
 		u.ends(t, 0)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "default.rules"))
 	want := `prefix_rule(pattern=["echo", "exec"], decision="allow")
 prefix_rule(pattern=["echo", "sandbox"], decision="allow")
 `
-	if err != nil || string(text) != want {
-		t.Errorf("the file has %q, %v, want %q", text, err, want)
-	}
+	rig.Is(t, textOf(os.ReadFile(filepath.Join(dir, "default.rules"))), want, "the file")
 }
 
 // TestSandboxAsks: agent sandbox asks its user at the terminal, in a sandbox and without one.
@@ -392,15 +370,10 @@ func TestRulesHidden(t *testing.T) {
 				cmd := rig.Command(t, argv[0], argv[1:]...)
 				cmd.Dir = workspace
 				out, _ := cmd.Output() // the code says it, too
-				if cmd.ProcessState.ExitCode() != 3 || strings.TrimSpace(string(out)) != "" {
-					t.Errorf("code %d, printed %q", cmd.ProcessState.ExitCode(), out)
-				}
+				rig.Is(t, ending(strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()), "exit 3\n", "the command")
 				rig.Check(t, rig.Err(os.Stat(workspace+"/fine")))
-				entries, err := os.ReadDir(dir)
-				got, _ := os.ReadFile(dir + "/my.rules")
-				if err != nil || len(entries) != 1 || string(got) != text {
-					t.Errorf("the folder has %v, %v, and the rules are %q", entries, err, got)
-				}
+				rig.Is(t, len(rig.Value(os.ReadDir(dir))), 1, "the files of the folder")
+				rig.Is(t, textOf(os.ReadFile(dir+"/my.rules")), text, "the rules")
 			})
 		}
 	})

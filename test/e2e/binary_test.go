@@ -65,13 +65,8 @@ func TestBinary(t *testing.T) {
 func TestIdleMemory(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
-	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
-		t.Fatal(answer)
-	}
-	resident, ok := rig.Memory(a.Process.Pid, "VmRSS")
-	if !ok {
-		t.Fatal("the agent is gone")
-	}
+	a.initialize(t)
+	resident := memoryOf(t, a.Process.Pid, "VmRSS")
 	if resident > maxIdle {
 		t.Errorf("%d KiB resident, more than %d", resident, maxIdle)
 	}
@@ -83,15 +78,12 @@ func TestIdleMemory(t *testing.T) {
 func TestIdleHelper(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
-	a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`)
-	rig.Must(t, rig.Err(fmt.Fprintln(a.stdin, `{"method":"initialized"}`)))
+	a.initialize(t)
 	dir := t.TempDir()
-	sandbox := `{"windowsSandboxLevel":"disabled","permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[` +
-		`{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"},{"path":{"type":"path","path":"file://` + dir + `"},"access":"write"}]}}}`
+	sandbox := policyIn(dir, policyFile("restricted", readMinimal, writeProject))
 	request := func(format string, args ...any) {
 		t.Helper()
-		answer := a.ask(t, fmt.Sprintf(`{"id":2,"method":"fs/`+format, args...))
-		if !strings.Contains(answer, `"result"`) {
+		if answer := a.ask(t, fmt.Sprintf(`{"id":2,"method":"fs/`+format, args...)); !strings.Contains(answer, `"result"`) {
 			t.Fatal(answer)
 		}
 	}
@@ -120,13 +112,11 @@ func TestIdleHelper(t *testing.T) {
 // helperMemory is the private memory of the file helper of an agent, in KiB: proc(5), smaps_rollup.
 func helperMemory(t *testing.T, agent int) int {
 	t.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", agent, agent))
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))
-	for _, task := range tasks {
+	var children []byte
+	for _, task := range rig.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))) {
 		more, _ := os.ReadFile(task)
 		children = append(children, more...)
 	}
-	rig.Must(t, err)
 	for pid := range strings.FieldsSeq(string(children)) {
 		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		if !strings.Contains(string(args), "fs-helper") {

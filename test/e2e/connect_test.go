@@ -1,11 +1,10 @@
 package e2e
 
 import (
-	"bytes"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/client"
@@ -31,19 +30,11 @@ func TestConnectStdio(t *testing.T) {
 	cmd := connectTo(t, s, "ci-1")
 	c, err := client.Connect(rig.Context(t), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
 	rig.Must(t, err)
-	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("through both"))
-	if err != nil || string(r.Stdout) != "through both" {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	rig.Is(t, answer(t, c, "through both", "cat"), "through both", "cat")
 	rig.Check(t, c.Close())
 
 	// An environment without an executor.
-	var stderr bytes.Buffer
-	cmd = connectTo(t, s, "ci-2", "--wait", "0")
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || withoutWaits(stderr.String()) != "agent: environment ci-2: no executor is connected\n" {
-		t.Errorf("%v: %s", err, &stderr)
-	}
+	rig.Is(t, says(t, connectTo(t, s, "ci-2", "--wait", "0")), "agent: environment ci-2: no executor is connected\nexit 1\n", "connect")
 }
 
 // TestConnectWebSocket: several programs that speak WebSocket reach an agent behind a registry,
@@ -75,21 +66,10 @@ func TestConnectWebSocket(t *testing.T) {
 		rig.Must(t, err)
 		defer c.Close()
 		ids[c.SessionID()] = true
-		r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "here"}, Dir: "/"}, nil)
-		if err != nil || string(r.Stdout) != "here\n" {
-			t.Errorf("got %+v, %v", r, err)
-		}
+		rig.Is(t, answer(t, c, "", "echo", "here"), "here\n", "the command")
 	}
-	if len(ids) != 3 {
-		t.Errorf("the sessions are %v", ids)
-	}
-	out, err := rig.Command(t, rig.Agent(t), "exec", "--url", url, "--token-file", file, "--", "echo", "by exec").CombinedOutput()
-	if err != nil || withoutWaits(string(out)) != "by exec\n" {
-		t.Errorf("%v: %s", err, out)
-	}
-	rig.Must(t, p.Process.Signal(syscall.SIGTERM))
-	rig.Is(t, p.Exit(t), 0, "exit code")
-	if _, err := os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("the token stays: %v", err)
-	}
+	rig.Is(t, len(ids), 3, "sessions")
+	rig.Is(t, says(t, rig.Command(t, rig.Agent(t), "exec", "--url", url, "--token-file", file, "--", "echo", "by exec")), "by exec\n", "exec")
+	p.Terminate(t)
+	rig.Is(t, rig.Err(os.Stat(file)), fs.ErrNotExist, "the token afterwards")
 }

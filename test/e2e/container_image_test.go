@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -26,48 +25,30 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
 	volume := "--volume=images:/data"
-	run := func(t *testing.T, flags ...string) (stdout string, code int) {
+	run := func(code int, flags ...string) string {
 		t.Helper()
-		cmd := podman(slices.Concat([]string{"run"}, runFlags, []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags)...)
-		var out, complaints bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &complaints
-		err := cmd.Run()
-		if code := cmd.ProcessState.ExitCode(); err != nil && (code < 0 || code == 125) {
-			t.Fatalf("%s: %v\n%s", flags, err, &complaints)
-		}
-		return out.String() + complaints.String(), cmd.ProcessState.ExitCode()
+		r := finish(t, podman(slices.Concat([]string{"run"}, runFlags, []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags)...))
+		rig.Is(t, r.code, code, "%s: %s: exit code", flags, r.stderr)
+		return r.stdout + r.stderr
 	}
 	for _, image := range []string{"agent", "registry"} {
 		for _, id := range []string{"-u", "-g", "-G"} {
-			out, _ := run(t, "--volume="+busybox+":/busybox:ro", "--entrypoint=/busybox", "localhost/execagent/"+image, "id", id)
-			if out != fmt.Sprintln(imageUser) {
-				t.Errorf("%s: id %s is %q, want %d", image, id, out, imageUser)
-			}
+			rig.Is(t, run(0, "--volume="+busybox+":/busybox:ro", "--entrypoint=/busybox", "localhost/execagent/"+image, "id", id), fmt.Sprintln(imageUser), "%s: id %s", image, id)
 		}
 	}
-	if out, code := run(t, "localhost/execagent/agent", "version"); code != 0 || !strings.HasPrefix(out, "agent ") {
-		t.Errorf("agent version: exit code %d, %q", code, out)
-	}
+	matches(t, run(0, "localhost/execagent/agent", "version"), "^agent ")
 
 	// What is in a volume is there for the next container.
-	key := regexp.MustCompile(`(?m)^xa_\S{43}$`)
-	if out, code := run(t, volume, "localhost/execagent/registry", "keys", "create", "--role=executor", "--environment=*"); code != 0 || !key.MatchString(out) {
-		t.Fatalf("keys create: exit code %d, %q", code, out)
-	}
-	if out, code := run(t, volume, "localhost/execagent/registry", "keys", "list"); code != 0 || !strings.Contains(out, "executor") {
-		t.Errorf("keys list: exit code %d, %q", code, out)
-	}
+	matches(t, run(0, volume, "localhost/execagent/registry", "keys", "create", "--role=executor", "--environment=*"), `(?m)^xa_\S{43}$`)
+	has(t, run(0, volume, "localhost/execagent/registry", "keys", "list"), "executor")
 
 	// A folder of the host must belong to that user; the registry refuses others.
 	folder := filepath.Join(t.TempDir(), "data")
 	rig.Must(t, os.Mkdir(folder, 0o755))
-	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code == 0 || !strings.Contains(out, "permission denied") {
-		t.Errorf("in a folder of root: exit code %d, %q", code, out)
-	}
+	list := []string{"--volume=" + folder + ":/data", "localhost/execagent/registry", "keys", "list"}
+	has(t, run(1, list...), "permission denied")
 	rig.Must(t, os.Chown(folder, imageUser, imageUser))
-	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code != 0 {
-		t.Errorf("in a folder of its own: exit code %d, %q", code, out)
-	}
+	run(0, list...)
 }
 
 // TestImageLists makes the images as make images does: for amd64 and arm64. That of this machine
@@ -126,9 +107,7 @@ func TestImageLists(t *testing.T) {
 				t.Errorf("%s: the label %s is %q", image, label, value)
 			}
 		}
-		if version := strings.TrimSpace(succeeds(t, "exec", container, "/"+name, "version")); !strings.HasPrefix(version, name+" "+d.Config.Labels["org.opencontainers.image.version"]+"\n") {
-			t.Errorf("%s: labelled %q, and says %q", image, d.Config.Labels["org.opencontainers.image.version"], version)
-		}
+		matches(t, succeeds(t, "exec", container, "/"+name, "version"), "^"+regexp.QuoteMeta(name+" "+d.Config.Labels["org.opencontainers.image.version"])+"\n")
 		var out []byte
 		err := fmt.Errorf("not tried")
 		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
@@ -145,12 +124,11 @@ func succeeds(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := podman(args...)
 	cmd.Env = append(cmd.Env, "DISABLE_HC_SYSTEMD=true") // health is asked for here, not by a timer
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("podman %s: %v\n%s%s", args, err, &stdout, &stderr)
+	r := finish(t, cmd)
+	if r.code != 0 {
+		t.Fatalf("podman %s: %+v", args, r)
 	}
-	return stdout.String()
+	return r.stdout
 }
 
 // inspected decodes what podman prints.

@@ -97,14 +97,9 @@ func triedKinds(t *testing.T) []containerKind {
 // kindsNamed returns some kinds of containers.
 func kindsNamed(t *testing.T, names ...string) []containerKind {
 	t.Helper()
-	all := containerKinds(t)
-	var found []containerKind
-	for _, name := range names {
-		i := slices.IndexFunc(all, func(k containerKind) bool { return k.name == name })
-		if i < 0 {
-			t.Fatalf("there is no kind of container %q", name)
-		}
-		found = append(found, all[i])
+	found := slices.DeleteFunc(containerKinds(t), func(k containerKind) bool { return !slices.Contains(names, k.name) })
+	if len(found) != len(names) {
+		t.Fatalf("of the kinds of containers %q there are %v", names, found)
 	}
 	return found
 }

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,9 +18,7 @@ func TestDocsContainer(t *testing.T) {
 	newContainers(t)
 	dir, path := t.TempDir(), t.TempDir()
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
-	program, err := os.ReadFile(rig.Agent(t))
-	rig.Must(t, err)
-	write(t, filepath.Join(dir, "bin", "agent"), string(program))
+	install(t, map[string]string{filepath.Join(dir, "bin", "agent"): rig.Agent(t)})
 	// Docker is podman under Docker's profile. The commands of the page drop all capabilities.
 	for engine, flags := range map[string][]string{"podman": nil, "docker": {seccompFlag(t, dockerProfile(t, nil, nil))}} {
 		rig.Must(t, rig.WriteProgram(filepath.Join(path, engine), []byte(podmanScript(flags))))
@@ -37,21 +32,12 @@ func TestDocsContainer(t *testing.T) {
 			write(t, filepath.Join(dir, "Dockerfile"), b.text)
 		case "sh by=container":
 			commands++
-			ctx, cancel := context.WithTimeout(t.Context(), blockTime)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", b.text)
-			cmd.WaitDelay = patience
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			if err := cmd.Run(); err != nil {
-				t.Fatalf("containers.md:%d: %v\n%s%s", b.line, err, &stdout, &stderr)
+			r := shell(t, dir, append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH")), b.text)
+			if r.code != 0 {
+				t.Fatalf("containers.md:%d: %+v", b.line, r)
 			}
-			if i+1 == len(blocks) || blocks[i+1].info != "text output" {
-				continue
-			}
-			if got, want := anyLandlock(stdout.String()), anyLandlock(blocks[i+1].text); got != want {
-				t.Errorf("containers.md:%d prints\n%s\nwant\n%s\nstderr:\n%s", b.line, got, want, &stderr)
+			if i+1 < len(blocks) && blocks[i+1].info == "text output" {
+				rig.Is(t, anyLandlock(r.stdout), anyLandlock(blocks[i+1].text), "containers.md:%d, %s: prints", b.line, r.stderr)
 			}
 		}
 	}

@@ -99,14 +99,10 @@ func TestExecTellsOfLoss(t *testing.T) {
 	rig.Must(t, rig.Err(io.WriteString(p.stdin, "typed meanwhile\n")))
 	_ = p.stdin.Close()
 	proxy.Pass()
-	output, err := io.ReadAll(p.stdout)
-	if string(output) != "typed meanwhile\n" || err != nil {
-		t.Errorf("got %q, %v", output, err)
-	}
+	rig.Is(t, textOf(io.ReadAll(p.stdout)), "typed meanwhile\n", "the command")
 	code, said := p.Exit(t), stderr.String()
-	if code != 7 || strings.Count(said, lostLine) != 1 || withoutWaits(said) != "" {
-		t.Errorf("exit code %d, and on standard error %q", code, said)
-	}
+	rig.Is(t, strings.Count(said, lostLine), 1, "%s: the loss is told", said)
+	rig.Is(t, ending(withoutWaits(said), code), "exit 7\n", "agent exec")
 }
 
 // TestExecGivesUp: who does not want to wait for the connection ends exec as any program.
@@ -153,9 +149,8 @@ func TestExecAgentGone(t *testing.T) {
 	p.line(t)
 	first.Kill(t)
 	listen()
-	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n") {
-		t.Errorf("exit code %d: %s", code, p.Printed)
-	}
+	rig.Is(t, p.Exit(t), 125, "exit code")
+	has(t, p.Printed.String(), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n")
 }
 
 // TestExecCutStart: where the connection is lost while a command starts, either the command runs
@@ -172,16 +167,14 @@ func TestExecCutStart(t *testing.T) {
 		proxy.CutAfter(n, nil)
 		cmd := rig.Command(t, rig.Agent(t), "exec", "-n", "-e", "RAN="+ran, "--url", url, "--",
 			"sh", "-c", `echo once >>"$RAN"; seq 100; exit 7`)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
+		r := finish(t, cmd)
 		text, _ := os.ReadFile(ran) // it may be missing
-		switch code := cmd.ProcessState.ExitCode(); {
-		case code == 7 && string(text) == "once\n" && strings.Count(stdout.String(), "\n") == 100 && withoutWaits(stderr.String()) == "":
-		case code == 125 && len(text) <= len("once\n") && strings.HasPrefix(stderr.String(), "agent: "):
+		switch {
+		case r.code == 7 && string(text) == "once\n" && strings.Count(r.stdout, "\n") == 100 && r.stderr == "":
+		case r.code == 125 && len(text) <= len("once\n") && strings.HasPrefix(r.stderr, "agent: "):
 			lost++
 		default:
-			t.Errorf("cut after %d bytes: %v, it ran %q, %d bytes of output, %s", n, err, text, stdout.Len(), &stderr)
+			t.Errorf("cut after %d bytes: it ran %q, %+v", n, text, r)
 		}
 	}
 	t.Log(fmt.Sprint(lost, " starts were lost"))

@@ -36,13 +36,8 @@ func TestDescriptorsUnderWay(t *testing.T) {
 				if _, err := fmt.Sscan(limit, &most); err != nil || sent < most/2 {
 					t.Fatalf("only %d of %s are under way, %v", sent, limit, err)
 				}
-				content, err := r.client.FS(r.policy("ww")).ReadFile(rig.Context(t), r.repo+"/file")
-				if err != nil || string(content) != r.secret {
-					t.Errorf("a file request: %q, %v", content, err)
-				}
-				if code, _, stderr := outcome(t, r.start(t, "net", "privileged")); code != 13 {
-					t.Errorf("another command: exit code %d, %s", code, stderr)
-				}
+				rig.Is(t, textOf(r.client.FS(r.policy("ww")).ReadFile(rig.Context(t), r.repo+"/file")), r.secret, "a file request")
+				rig.Is(t, outcome(t, r.start(t, "net", "privileged")).code, 13, "another command: exit code")
 			})
 		}
 	}

@@ -5,13 +5,11 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -54,16 +52,11 @@ func TestDirect(t *testing.T) {
 	for i, w := range inputs {
 		rig.Check(t, rig.Err(w.Write(sent)))
 		w.Close()
-		if err := cats[i].Wait(); err != nil || !bytes.Equal(outputs[i].Bytes(), sent) {
-			t.Errorf("%d of %d bytes come back, or others: %v\n%s", outputs[i].Len(), len(sent), err, s.Log)
-		}
+		rig.Check(t, cats[i].Wait())
+		rig.Is(t, bytes.Equal(outputs[i].Bytes(), sent), true, "%d of %d bytes, and the same, come back", outputs[i].Len(), len(sent))
 	}
-	if list := s.Ask(t, "environments"); !strings.Contains(list, "ci-1") {
-		t.Errorf("the registry lists %q", list)
-	}
-	if out := executor.Printed.String(); strings.Contains(out, "signature=") {
-		t.Errorf("it prints a URL:\n%s", out)
-	}
+	has(t, s.Ask(t, "environments"), "ci-1")
+	lacks(t, executor.Printed.String(), "signature=") // of a URL
 	executor.Terminate(t)
 }
 
@@ -75,15 +68,9 @@ func TestDirectIsAskedFor(t *testing.T) {
 	s.Serve(t, "ci-direct", "--transport", "direct")
 	s.Serve(t, "ci-direct-noise")
 	s.Serve(t, "ci-noise")
-	fails := func(environment string, flags []string, says string) {
+	fails := func(environment string, flags []string, want string) {
 		t.Helper()
-		var stderr bytes.Buffer
-		cmd := s.ExecWith(t, environment, append(flags, "--wait", "0"), "true")
-		cmd.Stderr = &stderr
-		err := cmd.Run()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 || !strings.Contains(stderr.String(), says) {
-			t.Errorf("%s %v: %v, it says %q, want %s", environment, flags, err, &stderr, says)
-		}
+		has(t, says(t, s.ExecWith(t, environment, append(flags, "--wait", "0"), "true")), want, "exit 125\n")
 	}
 	fails("ci-direct", nil, "not encrypted from end to end")
 	fails("ci-direct", []string{"--transport", "noise"}, "not encrypted from end to end")
@@ -127,9 +114,7 @@ func TestDirectCut(t *testing.T) {
 	s.StartRegistry(t)
 	say("after the registry was started again")
 	in.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, s.Log)
-	}
+	rig.Check(t, cmd.Wait())
 	executor.Says(t, "resumed=true", 3)
 	executor.Terminate(t)
 }
@@ -161,23 +146,14 @@ func TestDirectSigned(t *testing.T) {
 	executor.Says(t, "connected to the rendezvous", 1)
 	out, err := s.ExecWith(t, "ci-1", byDirect, "sh", "-c", `env; tr '\0' '\n' </proc/$PPID/environ`).Output()
 	rig.Must(t, err)
-	environ, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(executor.Process.Pid), "environ"))
-	rig.Must(t, err)
-	for what, where := range map[string]string{"a command sees": string(out), "the environment of the agent has": string(environ), "the agent prints": executor.Printed.String()} {
-		for _, secret := range []string{key.Secret, "hidden", "Signature="} {
-			if strings.Contains(where, secret) {
-				t.Errorf("%s %.4s…", what, secret)
-			}
-		}
+	environ := textOf(os.ReadFile(filepath.Join("/proc", fmt.Sprint(executor.Process.Pid), "environ")))
+	for _, where := range []string{string(out), environ, executor.Printed.String()} {
+		lacks(t, where, key.Secret, "hidden", "Signature=")
 	}
 
 	wrong := start("ci-2", key.Secret+"x")
-	if code := wrong.Exit(t); code != 1 {
-		t.Errorf("exit code %d with a wrong secret", code)
-	}
+	rig.Is(t, wrong.Exit(t), 1, "exit code with a wrong secret")
 	wrong.Says(t, "registry answered 401", 1)
 	s.Ask(t, "keys", "revoke", key.ID)
-	if code := executor.Exit(t); code != 1 {
-		t.Errorf("exit code %d with a revoked key", code)
-	}
+	rig.Is(t, executor.Exit(t), 1, "exit code with a revoked key")
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,23 +59,13 @@ func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, inst
 	cmd := s.At(harnesses.Address()).ExecWith(t, environment, []string{"-e", "RAN=" + ran},
 		"sh", "-c", `echo once >>"$RAN"; seq 2000; cat; exit 7`)
 	cmd.Stdin = strings.NewReader("input\n")
-	var want, stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if code := cmd.ProcessState.ExitCode(); code != 7 {
-		t.Errorf("%v, want exit code 7", err)
-	}
+	var want strings.Builder
 	for i := range 2000 {
 		fmt.Fprintln(&want, i+1)
 	}
 	want.WriteString("input\n")
-	if !bytes.Equal(stdout.Bytes(), want.Bytes()) {
-		t.Errorf("the output has %d bytes, want %d", stdout.Len(), want.Len())
-	}
-	if text, err := os.ReadFile(ran); string(text) != "once\n" {
-		t.Errorf("the command ran %q, %v; want once", text, err)
-	}
-	rig.Is(t, withoutWaits(stderr.String()), "", "agent writes into the command's standard error:\n")
+	rig.Is(t, finish(t, cmd), result{want.String(), "", 7}, "the command")
+	rig.Is(t, textOf(os.ReadFile(ran)), "once\n", "the command ran")
 	if !harnesses.Struck() {
 		t.Errorf("nothing was cut: the websocket has carried less than %d bytes", n)
 	}
@@ -94,18 +83,12 @@ func TestExecLogs(t *testing.T) {
 			harnesses.CutAfter(5000, nil) // in the handshake
 			cmd := s.At(harnesses.Address()).ExecWith(t, "ci-1", []string{"--log-level", level}, "sh", "-c", "echo of the command >&2")
 			cmd.Env = append(cmd.Env, "AGENT_LOG_LEVEL=debug")
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			if err := cmd.Run(); err != nil {
-				t.Errorf("%v\n%s", err, &stderr)
+			r := finish(t, cmd)
+			log, found := strings.CutSuffix(r.stderr, "of the command\n")
+			if r.code != 0 || !found || (log == "") != (want == "") || !strings.Contains(log, want) {
+				t.Errorf("%+v, want %q before what is of the command", r, want)
 			}
-			log, found := strings.CutSuffix(withoutWaits(stderr.String()), "of the command\n")
-			if !found || (log == "") != (want == "") || !strings.Contains(log, want) {
-				t.Errorf("standard error is\n%swant %q before that of the command", &stderr, want)
-			}
-			if strings.Contains(log, s.Harness) || strings.Contains(log, "signature") {
-				t.Errorf("it shows a secret:\n%s", log)
-			}
+			lacks(t, log, s.Harness, "signature")
 		})
 	}
 }

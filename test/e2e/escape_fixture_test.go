@@ -38,8 +38,7 @@ type escapeRig struct {
 // newEscapeRig makes one. What it starts ends with the test.
 func newEscapeRig(t *testing.T, site escapeSite) *escapeRig {
 	t.Helper()
-	base := rig.Value(os.MkdirTemp("", "escape"))
-	t.Cleanup(func() { rig.Check(t, os.RemoveAll(base)) })
+	base := rig.Public(t)
 	r := &escapeRig{
 		site: site, base: base, repo: base + "/repo", out: base + "/out",
 		secret: "secret-" + rand.Text(), abstract: "escape-" + rand.Text(),
@@ -63,21 +62,19 @@ func (r *escapeRig) fill(t *testing.T) {
 		rig.Must(t, os.WriteFile(filepath.Join(r.base, file), []byte(r.secret), 0o644))
 	}
 	rig.Must(t, os.Symlink(r.out+"/file", r.repo+"/link"))
-	for from, to := range map[string]string{rig.Agent(t): "agent", escapeBinary(t): "escape"} {
-		program := rig.Value(os.ReadFile(from))
-		rig.Must(t, rig.WriteProgram(r.base+"/"+to, program))
-	}
-	program := rig.Value(os.ReadFile(r.base + "/escape"))
+	install(t, map[string]string{r.base + "/agent": rig.Agent(t), r.base + "/escape": escapeBinary(t)})
 	err := filepath.WalkDir(r.base, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, r.site.uid, r.site.uid))
 	})
-	rig.Must(t, err, os.Chmod(r.base, 0o755), rig.WriteProgram(r.base+"/suid", program), os.Chmod(r.base+"/suid", 0o4755))
+	rig.Must(t, err, os.Chmod(r.base, 0o755))
+	install(t, map[string]string{r.base + "/suid": r.base + "/escape"})
+	rig.Must(t, os.Chmod(r.base+"/suid", 0o4755))
 }
 
 // startAgent starts the agent and connects to it.
 func (r *escapeRig) startAgent(t *testing.T) {
 	t.Helper()
-	r.agent = r.site.agent(t, r)
+	r.agent = r.site.agent(t, r, "stdio")
 	r.agent.Stderr, r.agent.WaitDelay = t.Output(), patience // commands may have it, too
 	in, err := r.agent.StdinPipe()
 	rig.Must(t, err)
@@ -110,9 +107,7 @@ type outside struct {
 // startOutside starts it, by way of the agent.
 func (r *escapeRig) startOutside(t *testing.T) {
 	t.Helper()
-	if code, _, stderr := outcome(t, r.startFree(t, "count")); code != 0 {
-		t.Fatal(stderr)
-	}
+	rig.Is(t, outcome(t, r.startFree(t, "count")).code, 0, "counting: exit code")
 	p := r.startFree(t, "outside", r.secret)
 	lines, output := io.Pipe()
 	go func() {
@@ -145,9 +140,7 @@ func (o *outside) unreached(t *testing.T) {
 	rig.Must(t, o.process.CloseStdin(rig.Context(t)))
 	var noticed struct{ Reached, Signals int }
 	o.read(t, &noticed)
-	if noticed.Reached != 0 || noticed.Signals != 0 {
-		t.Errorf("outside there were %d connections and datagrams, and %d signals", noticed.Reached, noticed.Signals)
-	}
+	rig.Is(t, noticed, struct{ Reached, Signals int }{}, "outside: connections and datagrams, and signals")
 }
 
 // environ tells the program of attempts where things are.

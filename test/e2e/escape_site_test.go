@@ -85,9 +85,9 @@ func (s escapeSite) modes() (enforced, refused []string) {
 }
 
 // agent is the agent of a rig there.
-func (s escapeSite) agent(t *testing.T, r *escapeRig) *exec.Cmd {
+func (s escapeSite) agent(t *testing.T, r *escapeRig, listen string) *exec.Cmd {
 	t.Helper()
-	argv := slices.Concat(s.through, []string{r.base + "/agent", "--listen", "stdio", "--log-level", "warn"}, s.flags)
+	argv := slices.Concat(s.through, []string{r.base + "/agent", "--listen", listen, "--log-level", "warn"}, s.flags)
 	env := []string{"PATH=/usr/bin:/bin", "E2E_SECRET=" + r.secret, "E2E_MARK=" + r.secret}
 	if s.containers != nil {
 		options := []string{"--volume=" + r.base + ":" + r.base}
@@ -98,8 +98,13 @@ func (s escapeSite) agent(t *testing.T, r *escapeRig) *exec.Cmd {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = env, "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.uid), NoSetGroups: os.Geteuid() != 0}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential(s.uid)}
 	return cmd
+}
+
+// credential is that of a user who is in no other group than their own.
+func credential(uid int) *syscall.Credential {
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid), NoSetGroups: os.Geteuid() != 0}
 }
 
 // agentPID returns the PID of the agent as processes beside it see it.
@@ -121,12 +126,8 @@ func (r *escapeRig) killAgent(t *testing.T) {
 		t.Fatal("there is no agent")
 	}
 	for _, pid := range pids {
-		n, err := strconv.Atoi(strings.TrimPrefix(pid, "/proc/"))
-		if err == nil {
-			err = syscall.Kill(n, syscall.SIGKILL)
-		}
-		if err != nil && err != syscall.ESRCH {
-			t.Fatal(err)
+		if n, err := strconv.Atoi(strings.TrimPrefix(pid, "/proc/")); err != nil || syscall.Kill(n, syscall.SIGKILL) == syscall.EPERM {
+			t.Fatalf("process %s cannot be killed: %v", pid, err)
 		}
 	}
 }

@@ -203,7 +203,9 @@ func (c *crew) startFlow(t *testing.T, name, script string) *flow {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if err := f.watch(ctx); err != nil {
-			f.fail(fmt.Errorf("%s: %w", name, err))
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.err = fmt.Errorf("%s: %w", name, err)
 		}
 	})
 	t.Cleanup(func() {
@@ -260,12 +262,6 @@ func (f *flow) take(text []byte, now time.Time) (rest []byte, err error) {
 		}
 		text = after
 	}
-}
-
-func (f *flow) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
 }
 
 // check tells what is wrong with the output so far.

@@ -100,14 +100,7 @@ func TestFiles(t *testing.T) {
 		} {
 			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "THERE="+there, "TZ=UTC"), here
-			out, err := cmd.CombinedOutput()
-			got := withoutWaits(string(out))
-			if err != nil {
-				got += fmt.Sprintf("exit %d\n", cmd.ProcessState.ExitCode())
-			}
-			if want := strings.ReplaceAll(step.want, "$THERE", there); got != want {
-				t.Errorf("%s\ngot\n%swant\n%s", step.line, got, want)
-			}
+			rig.Is(t, says(t, cmd), strings.ReplaceAll(step.want, "$THERE", there), "%s", step.line)
 		}
 	})
 }
@@ -171,14 +164,11 @@ func TestCopyThroughCuts(t *testing.T) {
 			stop := proxy.CutEach(cut)
 			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = environ, here
-			out, err := cmd.CombinedOutput()
+			said := says(t, cmd)
 			stop()
-			if err != nil || withoutWaits(string(out)) != "" {
-				t.Fatalf("%s: %v\n%s", step.line, err, out)
-			}
-			// tar and cat have no nanoseconds, or none of ours.
+			rig.Is(t, said, "", "%s", step.line)
 			got, want := sums(t, step.tree), want
-			if strings.Contains(step.line, "tar") {
+			if strings.Contains(step.line, "tar") { // which has no nanoseconds
 				got, want = withoutTimes(got), withoutTimes(want)
 			}
 			if got != want {
@@ -253,13 +243,8 @@ func TestCopyInterrupted(t *testing.T) {
 			p.Until(t, "the copy is held up", isClosed(held))
 			rig.Must(t, p.Process.Signal(tt.signal))
 			proxy.Pass()
-			if code := p.Exit(t); code != tt.code || withoutWaits(stderr.String()) != "" {
-				t.Errorf("%v, up %v: exit code %d: %s", tt.signal, tt.up, code, &stderr)
-			}
-			content, err := os.ReadFile(to)
-			if string(content) != "old" {
-				t.Errorf("%v, up %v: there are %d bytes, %v", tt.signal, tt.up, len(content), err)
-			}
+			rig.Is(t, ending(withoutWaits(stderr.String()), p.Exit(t)), ending("", tt.code), "%v, up %v", tt.signal, tt.up)
+			rig.Is(t, textOf(os.ReadFile(to)), "old", "%v, up %v: there is", tt.signal, tt.up)
 			for _, dir := range []string{here, there} {
 				if left := leftovers(t, dir); len(left) > 0 {
 					t.Errorf("%v, up %v: %q is left", tt.signal, tt.up, left)

@@ -17,20 +17,15 @@ import (
 func TestManagedNetwork(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
-	tools, err := os.MkdirTemp("", "managed") // an ordinary user can reach it
-	rig.Must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(tools) })
-	rig.Must(t, os.Chmod(tools, 0o755))
+	tools := rig.Public(t)
 	launcher, escapes := rig.Launcher(t, tools), filepath.Join(tools, "escapes")
 	build := rig.Command(t, "go", "test", "-c", "-o", escapes, "../../internal/sandbox/confine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	rig.Is(t, says(t, build), "", "go test -c")
+	user := credential(1000)
 	for name, tt := range map[string]struct {
 		launch []string
-		user   *syscall.SysProcAttr
+		user   *syscall.Credential
 		layer  string
 	}{
 		"namespaces":                {nil, nil, "proxy:netns"},
@@ -49,12 +44,7 @@ func TestManagedNetwork(t *testing.T) {
 			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
 			cmd.WaitDelay = patience
 			cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin", "TMPDIR=/tmp"}
-			if tt.user != nil {
-				if cmd.SysProcAttr == nil {
-					cmd.SysProcAttr = new(syscall.SysProcAttr)
-				}
-				cmd.SysProcAttr.Credential = tt.user.Credential
-			}
+			cmd.SysProcAttr.Credential = tt.user
 			out, err := cmd.CombinedOutput()
 			if want := "--- PASS: TestManaged/" + tt.layer; err != nil || !strings.Contains(string(out), want) {
 				t.Errorf("%v\n%s", err, out)

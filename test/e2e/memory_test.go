@@ -33,9 +33,7 @@ func dialAgent(t *testing.T, url string) rpc.Conn {
 		conn.Close()
 	})
 	t.Cleanup(func() { late.Stop() })
-	if answer := request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); answer == nil {
-		t.Fatal("no session")
-	}
+	rig.Is(t, request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`) != nil, true, "there is a session")
 	rig.Must(t, conn.Write([]byte(`{"method":"initialized"}`)))
 	return conn
 }
@@ -131,12 +129,7 @@ func makeGroup(t *testing.T, memory int) string {
 		t.Skipf("no control group can be made here: %v", err)
 	}
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(patience); syscall.Rmdir(group) == syscall.EBUSY; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("%s has members that do not end", group)
-				return
-			}
-		}
+		rig.Until(t, "its members have ended", func() bool { return syscall.Rmdir(group) != syscall.EBUSY })
 	})
 	if err := os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(memory)), 0); err != nil {
 		t.Skipf("the memory of a control group cannot be limited here: %v", err)
@@ -259,10 +252,7 @@ func TestMemoryOfUnreadFiles(t *testing.T) {
 	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	url := a.line(t)
 	unreadFiles(t, url)
-	resident, ok := rig.Memory(a.Process.Pid, "VmHWM")
-	if !ok {
-		t.Fatal("the agent is gone")
-	}
+	resident := memoryOf(t, a.Process.Pid, "VmHWM")
 	if resident > most {
 		t.Errorf("%d KiB were resident, want at most %d", resident, most)
 	}

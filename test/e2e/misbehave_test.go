@@ -68,8 +68,11 @@ func (v *villain) url(ctx context.Context, identity *noise.Identity) string {
 	return answer.URL
 }
 
-// frames sends frames over one websocket after the other, up to a thousand times a second.
-func (v *villain) frames(ctx context.Context, next func(stream string) []frame.Frame) {
+// frames sends frames over one websocket after the other, up to a thousand times a second. Next makes
+// those of a stream; random has the length of the first message of a handshake.
+func (v *villain) frames(ctx context.Context, next func(stream, random []byte) []frame.Frame) {
+	random := make([]byte, 3568)
+	_, _ = rand.Read(random) // it has no error
 	identity, err := noise.NewIdentity()
 	if err != nil {
 		v.t.Error(err)
@@ -99,7 +102,7 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 		for err == nil {
 			n++
 			<-time.After(time.Millisecond) // it is not the processors of this machine that are to be tested
-			for _, f := range next(fmt.Sprint("villain ", n)) {
+			for _, f := range next(fmt.Append(nil, "villain ", n), random) {
 				m := socket.NewMessage(64 + len(f.Payload))
 				m.Bytes = f.Append(m.Bytes)
 				if err = lane.Send(m); err != nil {
@@ -114,60 +117,45 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 	}
 }
 
+// streams opens streams, so many at once, and closes them at once or in the end.
+func (v *villain) streams(ctx context.Context, n int, stay bool) {
+	d := harness(v.t, v.site, "ci-1")
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if c, err := d.Dial(ctx); err == nil {
+					v.counts(1)
+					if stay {
+						<-ctx.Done()
+					}
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // villainies are the ways in which a harness can misbehave towards others of the same executor.
 var villainies = map[string]func(ctx context.Context, v *villain){
 	"random handshakes": func(ctx context.Context, v *villain) {
-		message1 := make([]byte, 3568)
-		_, _ = rand.Read(message1) // it has no error
-		v.frames(ctx, func(stream string) []frame.Frame {
-			id := []byte(stream)
-			return []frame.Frame{{StreamID: id, Body: frame.Resume}, {StreamID: id, Body: frame.Handshake, Payload: message1}}
+		v.frames(ctx, func(id, random []byte) []frame.Frame {
+			return []frame.Frame{{StreamID: id, Body: frame.Resume}, {StreamID: id, Body: frame.Handshake, Payload: random}}
 		})
 	},
 	"handshakes that are given up": func(ctx context.Context, v *villain) {
-		message1 := make([]byte, 3568)
-		_, _ = rand.Read(message1) // it has no error
-		v.frames(ctx, func(stream string) []frame.Frame {
-			id := []byte(stream)
-			return []frame.Frame{{StreamID: id, Body: frame.Handshake, Payload: message1}, {StreamID: id, Body: frame.Reset, Reason: []byte("never mind")}}
+		v.frames(ctx, func(id, random []byte) []frame.Frame {
+			return []frame.Frame{{StreamID: id, Body: frame.Handshake, Payload: random}, {StreamID: id, Body: frame.Reset, Reason: []byte("never mind")}}
 		})
 	},
 	"streams that are none": func(ctx context.Context, v *villain) {
-		v.frames(ctx, func(stream string) []frame.Frame {
-			return []frame.Frame{{StreamID: []byte(stream), Body: frame.Resume, NextSeq: 7, Ack: 7}}
+		v.frames(ctx, func(id, _ []byte) []frame.Frame {
+			return []frame.Frame{{StreamID: id, Body: frame.Resume, NextSeq: 7, Ack: 7}}
 		})
 	},
-	"streams that come and go": func(ctx context.Context, v *villain) {
-		d := harness(v.t, v.site, "ci-1")
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if c, err := d.Dial(ctx); err == nil {
-						v.counts(1)
-						_ = c.Close()
-					}
-				}
-			})
-		}
-		all.Wait()
-	},
-	"streams that stay": func(ctx context.Context, v *villain) {
-		d := harness(v.t, v.site, "ci-1")
-		var all sync.WaitGroup
-		for range 200 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if c, err := d.Dial(ctx); err == nil {
-						v.counts(1)
-						<-ctx.Done()
-						_ = c.Close()
-					}
-				}
-			})
-		}
-		all.Wait()
-	},
+	"streams that come and go": func(ctx context.Context, v *villain) { v.streams(ctx, 4, false) },
+	"streams that stay":        func(ctx context.Context, v *villain) { v.streams(ctx, 200, true) },
 	"output that nobody takes": func(ctx context.Context, v *villain) {
 		// Its websockets stay connected, but nothing that comes is read: no record is
 		// acknowledged.
@@ -266,10 +254,7 @@ func TestMisbehavingHarness(t *testing.T) {
 			}
 			took := time.Since(began)
 			lines := strings.Count(executor.Printed.String(), "\n")
-			memory, ok := rig.Memory(executor.Process.Pid, "VmHWM")
-			if !ok {
-				t.Fatal("the executor is gone")
-			}
+			memory := memoryOf(t, executor.Process.Pid, "VmHWM")
 			t.Logf("%d misdeeds; echo %v, commands %v; the executor used %.0f %% of a processor, %d MiB, %d lines of log", v.did.Load(),
 				echoed, ran, 100*float64(rig.CPU(executor.Process.Pid)-before)/float64(took), memory>>10, lines)
 			// Streams may cause 256 lines in 10 s, and one that says that more were left out; the

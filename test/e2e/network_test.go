@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,17 +16,9 @@ import (
 func TestNetworkSupervised(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
-	tools := t.TempDir()
-	launcher := rig.Launcher(t, tools)
-	agent := filepath.Join(tools, "agent")
-	program, err := os.ReadFile(rig.Agent(t))
-	rig.Must(t, err)
-	rig.Must(t, rig.WriteProgram(agent, program))
-	for dir := tools; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { // TempDir makes some private
-			t.Fatal(err)
-		}
-	}
+	tools := rig.Public(t)
+	launcher, agent := rig.Launcher(t, tools), filepath.Join(tools, "agent")
+	install(t, map[string]string{agent: rig.Agent(t)})
 	users := map[string][]string{"own user": {launcher, "--"}}
 	if os.Getuid() == 0 {
 		users["ordinary user"] = []string{launcher, "-uid", "1000", "--"}
@@ -69,11 +60,9 @@ func runNetworkProgram(t *testing.T, launch, argv []string, sandbox func(work st
 	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
 	cmd.Dir = work
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + work, "TMPDIR=" + work, "PYTHONDONTWRITEBYTECODE=1"}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%q: %v\n%s", argv, err, out)
-	}
-	return string(out)
+	said := says(t, cmd)
+	lacks(t, said, "exit ")
+	return said
 }
 
 const curlScript = `: >log; python3 -u -m http.server --bind 127.0.0.1 0 >>log 2>&1 & pid=$!
@@ -85,14 +74,9 @@ kill $pid`
 // policy that lets it be written and denies a path in it.
 func networkWorkspace(t *testing.T) string {
 	t.Helper()
-	work, err := os.MkdirTemp("", "network")
-	rig.Must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(work) })
-	if err := errors.Join(os.CopyFS(work, os.DirFS("testdata/network")), os.Chmod(work, 0o777), os.Mkdir(work+"/vault", 0o700),
-		os.WriteFile(work+"/file", []byte("content\n"), 0o644),
-		os.WriteFile(work+"/policy.json", []byte(strings.NewReplacer("/repo/secret", work+"/vault", "/repo", work).Replace(
-			policyFile("enabled", readRoot, writeProject, denySecret))), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	work := rig.Public(t)
+	rig.Must(t, os.CopyFS(work, os.DirFS("testdata/network")), os.Mkdir(work+"/vault", 0o700), os.WriteFile(work+"/file", []byte("content\n"), 0o644))
+	policy := policyIn(work, policyFile("enabled", readRoot, writeProject, strings.Replace(denySecret, "secret", "vault", 1)))
+	rig.Must(t, os.WriteFile(work+"/policy.json", []byte(policy), 0o644))
 	return work
 }

@@ -19,13 +19,10 @@ type kin struct {
 	state   string
 }
 
-// children are the children of a process, zombies too.
-func children(t *testing.T, parent int) []kin {
+// children are the children of a process that run a program, zombies too; "": all of them.
+func children(t *testing.T, parent int, program string) (found []kin) {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	rig.Must(t, err)
-	var found []kin
-	for _, path := range stats {
+	for _, path := range rig.Value(filepath.Glob("/proc/[0-9]*/stat")) {
 		stat, err := os.ReadFile(path)
 		if err != nil {
 			continue // it has ended meanwhile
@@ -33,24 +30,8 @@ func children(t *testing.T, parent int) []kin {
 		// PID (COMMAND) STATE PPID ..., proc_pid_stat(5)
 		head, rest, _ := strings.Cut(string(stat), " (")
 		end := strings.LastIndex(rest, ") ")
-		fields := strings.Fields(rest[end+2:])
-		if fields[1] != strconv.Itoa(parent) {
-			continue
-		}
-		pid, err := strconv.Atoi(head)
-		rig.Must(t, err)
-		found = append(found, kin{pid, rest[:end], fields[0]})
-	}
-	return found
-}
-
-// sleepers returns the children that run sleep(1).
-func sleepers(t *testing.T, parent int) []kin {
-	t.Helper()
-	var found []kin
-	for _, k := range children(t, parent) {
-		if k.command == "sleep" {
-			found = append(found, k)
+		if fields := strings.Fields(rest[end+2:]); fields[1] == strconv.Itoa(parent) && (program == "" || rest[:end] == program) {
+			found = append(found, kin{rig.Value(strconv.Atoi(head)), rest[:end], fields[0]})
 		}
 	}
 	return found
@@ -67,7 +48,7 @@ func TestPID1(t *testing.T) {
 	mark := fmt.Sprintf("pid1-%d", os.Getpid())
 	a := startProgram(t, mark, append(enter, rig.Agent(t), "--listen", "stdio")...)
 	a.occupy(t)
-	agents := children(t, a.Process.Pid)
+	agents := children(t, a.Process.Pid, "")
 	if len(agents) != 1 {
 		t.Fatalf("unshare has the children %v, want one", agents)
 	}
@@ -79,27 +60,12 @@ func TestPID1(t *testing.T) {
 	for !strings.Contains(answer, `"id":9`) { // the orphan of occupy has lost its parent by now, and the agent tells
 		answer = a.line(t)
 	}
-	if !strings.Contains(answer, "sandboxType") {
-		t.Fatal(answer)
-	}
+	has(t, answer, "sandboxType")
+	sleepers := func() []kin { return children(t, agent, "sleep") }
 	// A third one is the orphan that occupy leaves.
-	eventually(t, patience, func() error {
-		if found := sleepers(t, agent); len(found) != 3 {
-			return fmt.Errorf("the agent has adopted %v, want three sleepers", found)
-		}
-		return nil
-	})
-	adopted := sleepers(t, agent)
-	if len(adopted) == 0 {
-		t.FailNow()
-	}
-	rig.Must(t, syscall.Kill(adopted[0].pid, syscall.SIGKILL))
-	eventually(t, patience, func() error {
-		if found := sleepers(t, agent); len(found) != 2 {
-			return fmt.Errorf("the agent has not reaped one of %v", found)
-		}
-		return nil
-	})
+	rig.Until(t, "the agent has adopted three sleepers", func() bool { return len(sleepers()) == 3 })
+	rig.Must(t, syscall.Kill(sleepers()[0].pid, syscall.SIGKILL))
+	rig.Until(t, "the agent has reaped one of them", func() bool { return len(sleepers()) == 2 })
 
 	rig.Must(t, syscall.Kill(agent, syscall.SIGTERM))
 	rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")

@@ -87,13 +87,6 @@ func TestRegistries(t *testing.T) {
 		return
 	}
 	rig.Tier(t, rig.Nightly)
-	missing := func(t *testing.T, why any) {
-		t.Helper()
-		if os.Getenv("CI") != "" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
-	}
 	for _, program := range []string{"unshare", "mount", "ip"} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing(t, err)
@@ -154,21 +147,15 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
 	cmd.Dir, cmd.Env = work, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TMPDIR=" + tmp}
 	cmd.SysProcAttr.Setsid = true // without a terminal
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	rig.Check(t, cmd.Run())
-	rig.Is(t, stdout.String(), client.prints, "printed")
 	var want strings.Builder
 	for _, place := range client.allow {
 		want.WriteString("agent: network: reached " + place + "\n")
 	}
 	want.WriteString("agent: network: refused " + other + ":443: not allowed\n")
-	if said := times.ReplaceAllString(stderr.String(), ""); said != want.String() {
-		t.Errorf("said %q, want %q", stderr.String(), want.String())
-	}
-	if n := strays.Load(); n != 0 {
-		t.Errorf("%s was reached %d times", other, n)
-	}
+	r := finish(t, cmd)
+	r.stderr = times.ReplaceAllString(r.stderr, "")
+	rig.Is(t, r, result{client.prints, want.String(), 0}, "the client")
+	rig.Is(t, strays.Load(), 0, "how often %s was reached", other)
 }
 
 // registries serves what the clients fetch. The host that nobody may reach has it all.

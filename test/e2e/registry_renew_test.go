@@ -96,9 +96,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	p.Until(t, "two hundred more clients are served", func() bool { return served.Load() >= begun+200 })
 	time.Sleep(1200 * time.Millisecond) // it looks again after a second
 	see(last)
-	if n := strings.Count(p.Printed.String(), "cannot be read again"); n != before+1 {
-		t.Errorf("what is wrong with one key is logged %d times", n-before)
-	}
+	rig.Is(t, strings.Count(p.Printed.String(), "cannot be read again"), before+1, "how often what is wrong with keys is logged")
 	see(renew())
 	close(over)
 	load.Wait()

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,9 +76,8 @@ func TestRegistryWithoutNATS(t *testing.T) {
 			p := startRegistry(t, "nats://"+tt.login+address, tt.args...)
 			rig.Is(t, p.Exit(t), 1, "exit code")
 			said := p.Printed.String()
-			if strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "registry: NATS at nats://"+address+": ") || !strings.HasSuffix(said, tt.want+"\n") {
-				t.Errorf("it says\n%swant one line that ends in %s", said, tt.want)
-			}
+			rig.Is(t, strings.Count(said, "\n"), 1, "%s: lines", said)
+			matches(t, said, "^registry: NATS at nats://"+address+": .*"+regexp.QuoteMeta(tt.want)+"\n$")
 		})
 	}
 }
@@ -96,25 +97,18 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 	for i, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		p := waiting[i]
 		rig.Must(t, p.Process.Signal(signal))
-		if code := p.Exit(t); code != 0 {
-			t.Errorf("exit code %d after %v", code, signal)
-		}
-		if said := p.Printed.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "ended before it could serve") {
-			t.Errorf("it says\n%s", said)
-		}
+		rig.Is(t, p.Exit(t), 0, "exit code after %v", signal)
+		rig.Is(t, strings.Count(p.Printed.String(), "\n"), 2, "lines")
+		has(t, p.Printed.String(), "ended before it could serve")
 	}
-	_, port, err := splitAddress(at)
+	port, err := strconv.Atoi(at[strings.LastIndex(at, ":")+1:])
 	rig.Must(t, err)
 	startNATS(t, server.Options{Port: port, JetStream: true, Username: "me", Password: "sesame"})
 	last := waiting[2]
-	if line := last.Line(t); !strings.HasPrefix(line, "http://") {
-		t.Errorf("it prints %q", line)
-	}
+	matches(t, last.Line(t), "^http://")
 	last.Terminate(t)
 	for _, p := range waiting {
-		if strings.Contains(p.Printed.String(), "sesame") {
-			t.Error("it prints a password")
-		}
+		lacks(t, p.Printed.String(), "sesame")
 	}
 }
 
@@ -122,7 +116,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 func TestRegistryLosesNATS(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
-	_, port, err := splitAddress(rig.FreeAddress(t))
+	port, err := strconv.Atoi(port(t))
 	rig.Must(t, err)
 	options := server.Options{Port: port, JetStream: true, StoreDir: t.TempDir()}
 	nats := startNATS(t, options)

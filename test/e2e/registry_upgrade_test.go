@@ -47,11 +47,8 @@ func TestUpgrade(t *testing.T) {
 		n := 0
 		next = func() string {
 			t.Helper()
-			if !text.Scan() {
-				t.Fatalf("no line after %d: %v\n%s", n, text.Err(), older.Log)
-			}
-			if text.Text() != fmt.Sprint(n) {
-				t.Fatalf("line %d is %q", n, text.Text())
+			if !text.Scan() || text.Text() != fmt.Sprint(n) {
+				t.Fatalf("line %d is %q, %v\n%s", n, text.Text(), text.Err(), older.Log)
 			}
 			n++
 			return text.Text()
@@ -61,9 +58,8 @@ func TestUpgrade(t *testing.T) {
 			for n < lines {
 				next()
 			}
-			if err := cmd.Wait(); err == nil || err.Error() != "exit status 7" {
-				t.Errorf("the command ends with %v", err)
-			}
+			_ = cmd.Wait() // the state says how
+			rig.Is(t, cmd.ProcessState.ExitCode(), 7, "exit code")
 		}
 	}
 	next, end := run()
@@ -97,8 +93,6 @@ func oldRegistry(t *testing.T, commit string) string {
 	t.Helper()
 	dir := t.TempDir()
 	script := `git -C ../.. archive "$1" | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o old-registry ./cmd/registry`
-	if out, err := rig.Command(t, "sh", "-c", script, "sh", commit, dir).CombinedOutput(); err != nil {
-		t.Fatalf("building the registry of %s: %v\n%s", commit, err, out)
-	}
+	rig.Is(t, says(t, rig.Command(t, "sh", "-c", script, "sh", commit, dir)), "", "building the registry of %s", commit)
 	return filepath.Join(dir, "old-registry")
 }

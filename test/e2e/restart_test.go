@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -29,21 +30,14 @@ func TestAgentRestarted(t *testing.T) {
 	}}, plan)
 	rig.Must(t, err)
 	defer set.Close()
-	box, ok := set.Get("box")
-	if !ok {
-		t.Fatal("there is no box")
-	}
+	box, _ := set.Get("box")
 	c, err := box.Client(rig.Context(t))
 	rig.Must(t, err)
 	p, err := c.Spawn(rig.Context(t), client.Spec{Argv: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Dir: "/"})
 	rig.Must(t, err)
 	begun := make([]byte, 6)
-	if n, err := p.Stdout().Read(begun); err != nil || n != 6 {
-		t.Fatalf("got %q, %v", begun[:n], err)
-	}
-	if at := proxy.At(); at != 0 {
-		t.Fatalf("the connection is at agent %d", at)
-	}
+	rig.Must(t, rig.Err(io.ReadFull(p.Stdout(), begun)))
+	rig.Is(t, proxy.At(), 0, "the connection is at agent")
 	first.Kill(t)
 
 	check := func(what string, err error) {
@@ -58,16 +52,10 @@ func TestAgentRestarted(t *testing.T) {
 	_, err = c.Run(rig.Context(t), client.Spec{Argv: []string{"true"}}, nil)
 	check("Run", err)
 	check("Err", c.Err())
-	if !client.Retryable(err) {
-		t.Errorf("%v is not to be tried again", err)
-	}
-	if c, err = box.Client(rig.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "again"}}, nil)
-	if err != nil || string(r.Stdout) != "again\n" {
-		t.Errorf("the next client gives %+v, %v", r, err)
-	}
+	rig.Is(t, client.Retryable(err), true, "%v is to be tried again", err)
+	c, err = box.Client(rig.Context(t))
+	rig.Must(t, err)
+	rig.Is(t, answer(t, c, "", "echo", "again"), "again\n", "the next client")
 }
 
 // TestAgentReplaced: who hears that the agent of an environment was replaced asks the registry, and
@@ -101,7 +89,5 @@ func TestAgentReplaced(t *testing.T) {
 	}
 	c, err := box.Client(rig.Context(t))
 	rig.Must(t, err)
-	if r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "new"}}, nil); err != nil || string(r.Stdout) != "new\n" {
-		t.Errorf("the new agent gives %+v, %v", r, err)
-	}
+	rig.Is(t, answer(t, c, "", "echo", "new"), "new\n", "the new agent")
 }

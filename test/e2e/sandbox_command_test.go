@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,19 +59,12 @@ func TestSandboxKilled(t *testing.T) {
 	dir := t.TempDir()
 	mark := fmt.Sprintf("sandbox-killed-%d", os.Getpid())
 	a := withoutTerminal(t, mark, "setsid sleep 300 & trap '' TERM HUP; echo ready; wait; sleep 300", "sandbox", "--workspace", dir)
-	if line := a.line(t); line != "ready" {
-		t.Fatal(line)
-	}
+	a.says(t, "ready")
 	rig.Check(t, rig.Err(os.Lstat(filepath.Join(dir, ".git"))))
 	rig.Must(t, a.Process.Kill())
 	noneLeft(t, mark)
-	if out, err := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left in the workspace: %v, %v", left, err)
-	}
+	rig.Is(t, says(t, rig.Command(t, rig.Agent(t), "sandbox", "--workspace", dir, "--", "true")), "", "the next one")
+	isEmpty(t, dir)
 }
 
 // TestSandboxOrphans: processes that the command leaves behind end with it, and nobody waits for
@@ -89,13 +81,6 @@ func TestSandboxOrphans(t *testing.T) {
 func TestSandboxStdin(t *testing.T) {
 	t.Parallel()
 	cmd := rig.Command(t, rig.Agent(t), "sandbox", "--", "wc", "-c")
-	stdin, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	go func() {
-		_, _ = io.WriteString(stdin, strings.Repeat("x", 1<<20)) // wc says if it did not come
-		stdin.Close()
-	}()
-	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "1048576" {
-		t.Errorf("%q, %v", out, err)
-	}
+	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
+	rig.Is(t, strings.TrimSpace(says(t, cmd)), "1048576", "wc")
 }

@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +52,7 @@ func TestSecretRenewal(t *testing.T) {
 			defer c.Close()
 			start := func(script string) *client.Process {
 				p, err := c.Start(rig.Context(t), protocol.StartParams{
-					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: (&escapeRig{repo: work}).policy("work"),
+					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: sandboxOf(work, protocol.NetworkRestricted, "read :root", "write :project_roots"),
 					Env: map[string]string{"PATH": os.Getenv("PATH")},
 				})
 				rig.Must(t, err)
@@ -62,23 +60,12 @@ func TestSecretRenewal(t *testing.T) {
 			}
 			const read = `for f in cur/k g1/k g2/k key key.new; do { read -r x <"$1/$f" && echo "$f: $x"; } 2>/dev/null; done`
 			p := start("until test -e stop; do " + read + "; : >running; done; echo done")
-			for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-				if _, err := os.Stat(work + "/running"); err == nil {
-					break
-				}
-				if time.Since(begun) > patience {
-					t.Fatal("the command does not begin")
-				}
-			}
+			rig.Until(t, "the command begins", func() bool { return rig.Err(os.Stat(work+"/running")) == nil })
 			renewal.renew(t, dir)
 			time.Sleep(100 * time.Millisecond) // it reads on
 			put(t, work+"/stop")
 			for _, p := range []*client.Process{p, start(read + "; echo done")} {
-				var out, complaints bytes.Buffer
-				code, err := p.CopyOutput(rig.Context(t), &out, &complaints)
-				if got := out.String(); code != 0 || err != nil || got != "done\n" {
-					t.Errorf("exit code %d, %v, %d lines of output, %s", code, err, strings.Count(got, "\n"), complaints.String())
-				}
+				rig.Is(t, outcome(t, p), result{"done\n", "", 0}, "the command")
 			}
 			agent.Terminate(t)
 		})

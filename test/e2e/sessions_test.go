@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,13 +22,19 @@ type way struct {
 	environ []string
 }
 
+// directly is how an agent is reached by its URL.
+func directly(t *testing.T) *way {
+	t.Helper()
+	proxy, url := behindProxy(t)
+	return &way{proxy, []string{"--url", url}, nil}
+}
+
 // eachWay runs a test over a WebSocket and, for a merge, through the relay.
 func eachWay(t *testing.T, test func(t *testing.T, w *way)) {
 	t.Helper()
 	t.Run("url", func(t *testing.T) {
 		t.Parallel()
-		proxy, url := behindProxy(t)
-		test(t, &way{proxy, []string{"--url", url}, nil})
+		test(t, directly(t))
 	})
 	t.Run("registry", func(t *testing.T) {
 		rig.Tier(t, rig.Merge)
@@ -50,28 +54,14 @@ func (w *way) command(t *testing.T, command string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command and returns its output and exit code.
-func (w *way) run(t *testing.T, command string, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	cmd := w.command(t, command, args...)
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-			t.Fatal(err)
-		}
-	}
-	return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
-}
-
 // must runs a command that has to succeed. Over a cut on a slow machine it may say that it waits.
 func (w *way) must(t *testing.T, command string, args ...string) string {
 	t.Helper()
-	stdout, stderr, code := w.run(t, command, args...)
-	if code != 0 {
-		t.Fatalf("agent %s %q: exit code %d, %s", command, args, code, stderr)
+	r := finish(t, w.command(t, command, args...))
+	if r.code != 0 {
+		t.Fatalf("agent %s %q: %+v", command, args, r)
 	}
-	return stdout
+	return r.stdout
 }
 
 // gate makes a file that a command waits at by reading a line of it, until it is opened.
@@ -100,17 +90,13 @@ func TestSessionsThroughCuts(t *testing.T) {
 		}
 		path, open := gate(t)
 		script := fmt.Sprintf("for i in 0 1 2; do echo line $i; echo err $i >&2; read x <%s; done; exit 3", path)
-		if name := w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script); name != "job\n" {
-			t.Fatalf("the name is %q", name)
-		}
+		rig.Is(t, w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script), "job\n", "the name")
 		var complaints rig.Transcript
 		logs := w.command(t, "logs", "-f", "job")
 		logs.Stderr = &complaints
 		followed, waited := connect(t, logs), connect(t, w.command(t, "wait", "job"))
 		for i := range 3 {
-			if line := followed.line(t); line != fmt.Sprint("line ", i) {
-				t.Fatalf("line %d is %q", i, line)
-			}
+			followed.says(t, fmt.Sprint("line ", i))
 			if i == 1 {
 				// Both wait for the agent, and now for the connection.
 				rig.Until(t, "both are connected", func() bool { n, _ := w.proxy.Seen(); return n >= 3 })
@@ -119,25 +105,22 @@ func TestSessionsThroughCuts(t *testing.T) {
 			open()
 		}
 		rig.Is(t, waited.Exit(t), 3, "wait ends with")
-		if code := followed.Exit(t); code != 0 || withoutWaits(complaints.String()) != "err 0\nerr 1\nerr 2\n" {
-			t.Errorf("logs -f ends with %d, and has written on standard error %q", code, complaints.String())
-		}
+		rig.Is(t, followed.Exit(t), 0, "logs -f ends with")
+		rig.Is(t, withoutWaits(complaints.String()), "err 0\nerr 1\nerr 2\n", "logs -f has written on standard error")
 		for _, command := range [][]string{{"ps"}, {"logs", "job"}, {"ps", "-o", "json"}, {"ps", "-q"}} {
 			want := w.must(t, command[0], command[1:]...)
 			for n := int64(400); n < 2400; n += step {
 				w.proxy.CutAfter(n, nil)
-				stdout, stderr, code := w.run(t, command[0], command[1:]...)
-				if code != 0 || command[0] == "logs" && stdout != want || !strings.Contains(stdout, "job") && command[0] == "ps" {
-					t.Errorf("%q with a cut after %d bytes: exit code %d, %s%s", command, n, code, stdout, stderr)
+				r := finish(t, w.command(t, command[0], command[1:]...))
+				if r.code != 0 || command[0] == "logs" && r.stdout != want || !strings.Contains(r.stdout, "job") && command[0] == "ps" {
+					t.Errorf("%q with a cut after %d bytes: %+v", command, n, r)
 				}
 			}
 		}
 		w.must(t, "exec", "-d", "--name", "long", "--", "sleep", "600")
 		w.proxy.CutAfter(2000, nil)
 		w.must(t, "kill", "-s", "INT", "long")
-		if _, stderr, code := w.run(t, "wait", "long"); code != 128+2 {
-			t.Errorf("wait ends with %d: %s", code, stderr)
-		}
+		rig.Is(t, finish(t, w.command(t, "wait", "long")).code, 128+2, "wait ends with")
 		w.proxy.CutAfter(2000, nil)
 		rig.Is(t, w.must(t, "end", "job", "long"), "job\nlong\n", "ended")
 		rig.Is(t, w.must(t, "ps", "-q"), "", "there is still")
@@ -157,13 +140,10 @@ func TestDetachThroughCuts(t *testing.T) {
 			ran := filepath.Join(t.TempDir(), "ran")
 			name := fmt.Sprint("job-", n)
 			w.proxy.CutAfter(n, nil)
-			if got := w.must(t, "exec", "-d", "--name", name, "-e", "RAN="+ran, "--", "sh", "-c", `echo once >>"$RAN"; exit 7`); got != name+"\n" {
-				t.Errorf("cut after %d bytes: the name is %q", n, got)
-			}
-			_, stderr, code := w.run(t, "wait", name)
-			if text, err := os.ReadFile(ran); string(text) != "once\n" || code != 7 {
-				t.Errorf("cut after %d bytes: it ran %q, %v, and ended with %d: %s", n, text, err, code, stderr)
-			}
+			got := w.must(t, "exec", "-d", "--name", name, "-e", "RAN="+ran, "--", "sh", "-c", `echo once >>"$RAN"; exit 7`)
+			rig.Is(t, got, name+"\n", "cut after %d bytes: the name", n)
+			rig.Is(t, finish(t, w.command(t, "wait", name)).code, 7, "cut after %d bytes: it ends with", n)
+			rig.Is(t, textOf(os.ReadFile(ran)), "once\n", "cut after %d bytes: it ran", n)
 		}
 	})
 }
@@ -198,10 +178,8 @@ func TestAttach(t *testing.T) {
 		u.types(t, "echo over $((1+2))\r")
 		u.sees(t, "over 3\r\n")
 
-		_, stderr, code := w.run(t, "attach", "shell")
-		if code != 125 || !strings.HasSuffix(stderr, "agent: session shell is in use by another client: --take takes it over\n") {
-			t.Errorf("a second one: exit code %d, %s", code, stderr)
-		}
+		r := finish(t, w.command(t, "attach", "shell"))
+		has(t, ending(r.stderr, r.code), "agent: session shell is in use by another client: --take takes it over\nexit 125\n")
 		other := w.user(t, large, "attach", "--take", "--detach-keys", "ctrl-a,d", "shell")
 		u.sees(t, "agent: another client has taken over session shell\r\n")
 		u.ends(t, 125)
@@ -222,9 +200,7 @@ func TestAttach(t *testing.T) {
 		u = w.user(t, small, "attach", "shell")
 		u.types(t, "exit 7\r")
 		u.ends(t, 7)
-		if _, _, code := w.run(t, "wait", "shell"); code != 7 {
-			t.Errorf("wait ends with %d", code)
-		}
+		rig.Is(t, finish(t, w.command(t, "wait", "shell")).code, 7, "wait ends with")
 	})
 }
 
@@ -235,9 +211,9 @@ func TestAttachPipes(t *testing.T) {
 	eachWay(t, func(t *testing.T, w *way) {
 		w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "echo before; cat; exit 7")
 		first := connect(t, w.command(t, "attach", "--wait", "5m", "--logs", "job"))
-		rig.Is(t, first.line(t), "before", "kept")
+		first.says(t, "before")
 		rig.Must(t, rig.Err(fmt.Fprintln(first.stdin, "one")))
-		rig.Is(t, first.line(t), "one", "the command says")
+		first.says(t, "one")
 		first.Kill(t)
 
 		// Through a registry the agent does not know yet that the client is gone.
@@ -245,7 +221,7 @@ func TestAttachPipes(t *testing.T) {
 		for i := range 3 {
 			text := fmt.Sprint("line ", i)
 			rig.Must(t, rig.Err(fmt.Fprintln(p.stdin, text)))
-			rig.Is(t, p.line(t), text, "the command says")
+			p.says(t, text)
 			w.proxy.Cut()
 		}
 		_ = p.stdin.Close()
@@ -257,8 +233,7 @@ func TestAttachPipes(t *testing.T) {
 // keys, by ~., by closing the window, and with --sig-proxy=false by Ctrl-C.
 func TestAttachWithoutTerminal(t *testing.T) {
 	t.Parallel()
-	_, url := behindProxy(t)
-	w := &way{flags: []string{"--url", url}}
+	w := directly(t)
 	size := pty.Winsize{Rows: 24, Cols: 200}
 	const runsOn = "agent: job runs on: agent attach job returns to it, agent kill job ends it\r\n"
 	w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "while read -r line; do echo got $line; done; echo over; exit 7")
@@ -301,9 +276,7 @@ func TestAttachWithoutTerminal(t *testing.T) {
 	u.types(t, "\x04")
 	u.sees(t, "over\r\n")
 	u.ends(t, 7)
-	if _, _, code := w.run(t, "wait", "job"); code != 7 {
-		t.Errorf("wait ends with %d", code)
-	}
+	rig.Is(t, finish(t, w.command(t, "wait", "job")).code, 7, "wait ends with")
 }
 
 // TestTailOfMuch: the last lines of more output than an agent keeps are there, also over
@@ -332,18 +305,14 @@ func TestOnDisconnect(t *testing.T) {
 	p, _ := begin()
 	proxy.Cut()
 	rig.Must(t, rig.Err(fmt.Fprintln(p.stdin)))
-	if line, code := p.line(t), p.Exit(t); line != "end" || code != 7 {
-		t.Errorf("over a cut: %q, exit code %d", line, code)
-	}
+	p.says(t, "end")
+	rig.Is(t, p.Exit(t), 7, "exit code")
 	if !rig.Runs(rig.Merge) {
 		return // the rest takes five seconds
 	}
 	p, pid := begin()
 	p.Kill(t)
-	rig.Until(t, "the command is killed", func() bool {
-		_, err := os.Stat("/proc/" + pid)
-		return os.IsNotExist(err)
-	})
+	rig.Until(t, "the command is killed", func() bool { return os.IsNotExist(rig.Err(os.Stat("/proc/" + pid))) })
 }
 
 // TestNamedSessionTTL: the operator says how long sessions are kept at most, and they end with the
@@ -361,8 +330,5 @@ func TestNamedSessionTTL(t *testing.T) {
 		return pid != ""
 	})
 	rig.Is(t, server.Stop(t), 0, "exit code")
-	rig.Until(t, "the command is killed", func() bool {
-		_, err := os.Stat("/proc/" + pid)
-		return os.IsNotExist(err)
-	})
+	rig.Until(t, "the command is killed", func() bool { return os.IsNotExist(rig.Err(os.Stat("/proc/" + pid))) })
 }

@@ -57,12 +57,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("memory grows: the peak of the last third is %d KiB, that of the second %d KiB", peaks[2], peaks[1])
 	}
 	// The sessions have ended, or are detached and expire; what they held goes with them.
-	eventually(t, patience, func() error {
-		if n := countFiles(t, pid); n > before+soakFiles {
-			return fmt.Errorf("%d descriptors are open, %d before", n, before)
-		}
-		return nil
-	})
+	rig.Until(t, "few descriptors are open", func() bool { return countFiles(t, pid) <= before+soakFiles })
 	noneLeft(t, c.mark)
 	agent.Terminate(t)
 }

@@ -194,9 +194,7 @@ func TestExecRestoresTerminal(t *testing.T) {
 			t.Parallel()
 			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
 			u := at(t, exec.Command("bash", "-c", script, rig.Agent(t)), &pty.Winsize{Rows: 24, Cols: 200})
-			if screen := u.exits(t); !strings.HasSuffix(screen, "restored\r\n") {
-				t.Errorf("on the screen is %q", screen)
-			}
+			has(t, u.exits(t)+"\n", "restored\r\n\n")
 			u.ends(t, 0)
 		})
 	}
@@ -213,11 +211,8 @@ func TestExecTerminalWithoutOne(t *testing.T) {
 		cmd := rig.Command(t, rig.Agent(t), "exec", "-t", "--", "bash", "-c",
 			`read -r line && echo "got $line" && read -r line; [ "$line" ] && echo "got $line"; echo end`)
 		cmd.Stdin = strings.NewReader(input)
-		cmd.Stderr = t.Output()
-		out, err := cmd.Output()
-		if string(out) != want || err != nil {
-			t.Errorf("with %q as input: %q, %v, want %q", input, out, err, want)
-		}
+		r := finish(t, cmd)
+		rig.Is(t, ending(r.stdout, r.code), want, "with %q as input", input)
 	}
 }
 

@@ -40,7 +40,5 @@ func TestOneInotify(t *testing.T) {
 			instances++
 		}
 	}
-	if instances != 1 {
-		t.Errorf("the agent has %d inotify instances", instances)
-	}
+	rig.Is(t, instances, 1, "inotify instances of the agent")
 }
