@@ -2,7 +2,7 @@ package check
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -67,9 +67,7 @@ func (v verdict) passes() bool { return v.allowed || !v.selected }
 func matches(t *testing.T, s *metav1.LabelSelector, l labels.Set) bool {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return selector.Matches(l)
 }
 
@@ -124,10 +122,7 @@ func TestNetwork(t *testing.T) {
 			continue
 		}
 		want := map[connection]bool{}
-		places := map[string]place{}
-		for name, p := range others {
-			places[name] = p
-		}
+		places := maps.Clone(others)
 		parts := workloads(r)
 		for part, w := range parts {
 			places[part] = place{namespace: ours, labels: w.pod.Labels}
@@ -176,17 +171,10 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// equalJSON reports whether two values are the same to the API.
-func equalJSON(t *testing.T, a, b any) bool {
-	t.Helper()
-	return asJSON(t, a) == asJSON(t, b)
-}
-
+// asJSON is a value as the API has it.
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%s", text)
+	must(t, err)
+	return string(text)
 }
