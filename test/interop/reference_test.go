@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,11 +33,7 @@ func TestReference(t *testing.T) {
 	r.serve(t, "work", r.Address)
 	c := r.mustConnect(t, "work", r.Address)
 	t.Run("environment info", func(t *testing.T) { testInfo(t, c) })
-	t.Run("output", func(t *testing.T) { testOutput(t, c) })
-	t.Run("stdin", func(t *testing.T) { testStdin(t, c) })
-	t.Run("exit code", func(t *testing.T) { testExitCode(t, c) })
-	t.Run("terminal", func(t *testing.T) { testTerminal(t, c) })
-	t.Run("files", func(t *testing.T) { testFiles(t, c) })
+	t.Run("suite", func(t *testing.T) { (&server{t: t, home: r.home, reference: true}).uncut(t, c) })
 	t.Run("two clients", func(t *testing.T) { testTwoClients(t, r) })
 
 	// Each has an executor of its own.
@@ -74,17 +67,6 @@ func mustStart(t *testing.T, c *client.Client, params protocol.StartParams) *cli
 	return p
 }
 
-// output runs a script to its end.
-func output(t *testing.T, c *client.Client, script string) (stdout, stderr string, exitCode int) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	code, err := mustStart(t, c, sh(script)).CopyOutput(t.Context(), &out, &errs)
-	if err != nil {
-		t.Fatalf("%s: %v", script, err)
-	}
-	return out.String(), errs.String(), code
-}
-
 func testInfo(t *testing.T, c *client.Client) {
 	info, err := c.Info(t.Context())
 	rig.Must(t, err)
@@ -95,126 +77,6 @@ func testInfo(t *testing.T, c *client.Client) {
 	if info.ExecutorVersion == "" || info.Shell.Path == "" || info.PlatformOS != "linux" {
 		t.Errorf("%+v", info)
 	}
-}
-
-func testOutput(t *testing.T, c *client.Client) {
-	const size = 8 << 20
-	var want bytes.Buffer
-	for n := 1; want.Len() < size; n++ {
-		want.WriteString(strconv.Itoa(n) + "\n")
-	}
-	want.Truncate(size)
-	began := time.Now()
-	stdout, stderr, code := output(t, c, fmt.Sprintf("echo to-stderr >&2; seq 1 100000000 | head -c %d", size))
-	t.Logf("%d bytes in %v", len(stdout), time.Since(began))
-	if stdout != want.String() {
-		t.Errorf("the output of %d bytes is not the %d bytes that were written", len(stdout), size)
-	}
-	if stderr != "to-stderr\n" || code != 0 {
-		t.Errorf("stderr %q, exit code %d", stderr, code)
-	}
-}
-
-func testStdin(t *testing.T, c *client.Client) {
-	const size = 1 << 20
-	sent := make([]byte, size)
-	for i := range sent {
-		sent[i] = byte(rand.Uint32())
-	}
-	params := sh(fmt.Sprintf("head -c %d; exit 3", size)) // the reference cannot close standard input
-	params.PipeStdin = true
-	p := mustStart(t, c, params)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for block := sent; len(block) > 0; {
-			n := min(len(block), 64<<10)
-			if err := p.Write(t.Context(), block[:n]); err != nil {
-				t.Error(err)
-				return
-			}
-			block = block[n:]
-		}
-	})
-	var back bytes.Buffer
-	code, err := p.CopyOutput(t.Context(), &back, io.Discard)
-	wg.Wait()
-	if err != nil || code != 3 {
-		t.Errorf("exit code %d, %v", code, err)
-	}
-	if !bytes.Equal(back.Bytes(), sent) {
-		t.Errorf("%d bytes come back, other than those that were written", back.Len())
-	}
-}
-
-func testExitCode(t *testing.T, c *client.Client) {
-	for _, tt := range []struct {
-		script string
-		want   int
-	}{
-		{"exit 0", 0},
-		{"exit 42", 42},
-		{"no-such-program", 127},
-		{"kill -9 $$", 137},
-	} {
-		if _, _, code := output(t, c, tt.script); code != tt.want {
-			t.Errorf("%s: exit code %d, want %d", tt.script, code, tt.want)
-		}
-	}
-	_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"/no/such/program"}, Cwd: protocol.NewPathURI("/")})
-	if _, refused := errors.AsType[*client.ServerError](err); !refused {
-		t.Errorf("a program that is not there: %v", err)
-	}
-}
-
-func testTerminal(t *testing.T, c *client.Client) {
-	params := sh(`test -t 0 && test -t 1 && echo "is a" terminal; read x; echo "got <$x>"; exit 7`)
-	params.TTY = true
-	p := mustStart(t, c, params)
-	var text strings.Builder
-	typed := false
-	for event, err := range p.Events(t.Context()) {
-		rig.Must(t, err)
-		text.Write(event.Data)
-		if !typed && strings.Contains(text.String(), "is a terminal") {
-			typed = true
-			rig.Must(t, p.Write(t.Context(), []byte("word\n")))
-		}
-		if event.Kind == client.Exited && event.ExitCode != 7 {
-			t.Errorf("exit code %d, want 7", event.ExitCode)
-		}
-	}
-	// The terminal's echo, then what the command makes of it.
-	rig.Is(t, text.String(), "is a terminal\r\nword\r\ngot <word>\r\n", "the terminal shows")
-}
-
-func testFiles(t *testing.T, c *client.Client) {
-	ctx, files := t.Context(), c.FS(nil)
-	path := filepath.Join(t.TempDir(), "zażółć.bin")
-	data := make([]byte, 3<<20)
-	for i := range data {
-		data[i] = byte(rand.Uint32())
-	}
-	rig.Must(t, files.WriteFile(ctx, path, data))
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes were written, others than were sent: %v", len(got), err)
-	}
-	if got, err := files.ReadFile(ctx, path); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes are read, others than there are: %v", len(got), err)
-	}
-	f, err := files.Open(ctx, path, protocol.OpenRead)
-	rig.Must(t, err)
-	block := make([]byte, 1<<20)
-	for _, offset := range []int{2 << 20, 1, 0} {
-		n, err := f.ReadAt(block, int64(offset))
-		if err != nil || !bytes.Equal(block[:n], data[offset:offset+n]) || n != len(block) {
-			t.Errorf("block at %d: %d bytes, %v", offset, n, err)
-		}
-	}
-	if n, err := f.ReadAt(block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
-		t.Errorf("block at the end: %d bytes, %v", n, err)
-	}
-	rig.Check(t, f.Close())
-	rig.Is(t, rig.Err(files.ReadFile(ctx, path+".missing")), os.ErrNotExist, "a file that is not there")
 }
 
 func testTwoClients(t *testing.T, r *reference) {
@@ -265,22 +127,21 @@ func startSession(t *testing.T, c *client.Client) *session {
 	return s
 }
 
-// lose waits until the client has noticed that it has no connection, and takes what had come
-// before.
-func (s *session) lose(t *testing.T) time.Time {
+// lost waits until a client has noticed that it has no connection.
+func lost(t *testing.T, c *client.Client) {
 	t.Helper()
 	select {
-	case <-s.client.Done():
+	case <-c.Done():
 	case <-time.After(patience):
 		t.Fatal("the client does not notice that its connection was cut")
 	}
-	return time.Now()
 }
 
 // resume comes back on a new stream and reads what was missed, until the end of the command.
 func (s *session) resume(t *testing.T, d client.Config) {
 	t.Helper()
-	began := s.lose(t)
+	lost(t, s.client)
+	began := time.Now()
 	var c *client.Client
 	rig.Until(t, "the session is free", func() bool {
 		var err error
@@ -288,7 +149,7 @@ func (s *session) resume(t *testing.T, d client.Config) {
 		if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
 			return false // the executor has not yet heard of the loss
 		}
-		if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
+		if _, cut := errors.AsType[*client.DisconnectedError](err); cut {
 			return false // the executor is still losing its own connection
 		}
 		rig.Must(t, err)
@@ -344,9 +205,8 @@ func testExecutorCut(t *testing.T, r *reference) {
 	s := startSession(t, c)
 	p.Cut()
 	s.resume(t, d)
-	if _, registrations := p.Seen(); registrations != 1 {
-		t.Errorf("the executor has registered %d times for a cut", registrations)
-	}
+	_, registrations := p.Seen()
+	rig.Is(t, registrations, 1, "registrations of the executor for a cut")
 }
 
 // testUpgradeRefused: when an executor's request for its websocket is refused with a 4xx, it
@@ -360,24 +220,18 @@ func testUpgradeRefused(t *testing.T, r *reference) {
 	p.Cut()
 	rig.Until(t, "it has registered again", func() bool { _, n := p.Seen(); return n == 2 })
 	rig.Until(t, "it has connected again", func() bool { n, _ := p.Seen(); return n == before+2 })
-	select {
-	case <-c.Done():
-	case <-time.After(patience):
-		t.Fatal("the client does not notice that its connection was cut")
-	}
+	lost(t, c)
 	again := r.mustConnect(t, "refused", r.Address)
-	if stdout, _, _ := output(t, again, "echo again"); stdout != "again\n" {
-		t.Errorf("the output is %q", stdout)
-	}
+	got, err := io.ReadAll(mustStart(t, again, sh("echo again")).Stdout())
+	rig.Must(t, err)
+	rig.Is(t, string(got), "again\n", "the output")
 }
 
 // testOffline: an executor that has ended is offline, and a harness that connects is told so.
 func testOffline(t *testing.T, r *reference) {
 	executor := r.serve(t, "gone", r.Address)
 	r.mustConnect(t, "gone", r.Address)
-	if list := r.environments(t); !strings.Contains(list, "gone") {
-		t.Errorf("who is online does not have it:\n%s", list)
-	}
+	rig.Is(t, strings.Contains(r.environments(t), "gone"), true, "it is online")
 	executor.Stop(t) // how it ends is its own affair
 	rig.Until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -410,17 +264,14 @@ func testDirect(t *testing.T, r *reference) {
 	rig.Until(t, "it is online", func() bool { return strings.Contains(r.environments(t), "direct") })
 	for range 2 {
 		out, err := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "echo", "here").Output()
-		if err != nil || string(out) != "here\n" {
-			t.Errorf("got %q, %v\n%s", out, err, r.Log)
-		}
+		rig.Must(t, err)
+		rig.Is(t, string(out), "here\n", "%s: it prints", r.Log)
 	}
 	cat := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "sh", "-c", "echo begun; read line; echo $line")
 	in, err := cat.StdinPipe()
 	rig.Must(t, err)
 	p := rig.Start(t, cat)
-	if line := p.Line(t); line != "begun" {
-		t.Fatalf("it says %q", line)
-	}
+	rig.Is(t, p.Line(t), "begun", "it says")
 	at.Cut()
 	rig.Must(t, rig.Err(fmt.Fprintln(in, "after the cut")))
 	rig.Is(t, p.Line(t), "after the cut", "it says")
