@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -122,6 +123,25 @@ func install(t *testing.T, programs map[string]string) {
 	t.Helper()
 	for to, from := range programs {
 		rig.Must(t, rig.WriteProgram(to, rig.Value(os.ReadFile(from))))
+	}
+}
+
+// dialed is a client of an agent, until the test ends.
+func dialed(t *testing.T, url string, options ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.DialURL(rig.Context(t), url, options...)
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = c.Close() }) // the agent may be gone
+	return c
+}
+
+// allJSON fails a test unless each line of a log is JSON.
+func allJSON(t *testing.T, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("no JSON: %s", line)
+		}
 	}
 }
 

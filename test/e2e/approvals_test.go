@@ -10,7 +10,6 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -51,27 +50,22 @@ prefix_rule(["id"], "prompt")
 			u.sees(t, `agent:   printf "fi\x1b[2Jne"`)
 			u.sees(t, asks)
 			u.types(t, "what?\ryes\r") // what was pasted is no answer
-			u.sees(t, asks)
-			u.types(t, "what?\r")
-			u.sees(t, asks)
-			u.types(t, "yex\x7fs\r")
+			u.answers(t, "what?\r")
+			u.answers(t, "yex\x7fs\r")
 			u.sees(t, "fi\x1b[2Jne")
 			u.ends(t, 0)
 
 			u = run("printf", "no")
 			u.sees(t, "it talks:")
-			u.sees(t, asks)
-			u.types(t, "n\r")
+			u.answers(t, "n\r")
 			u.sees(t, "`printf no` requires approval: it talks: rejected by user\r\n")
 			u.ends(t, 126)
 
 			u = run("sh", "-c", "i=id; $i -u; $i -u; $i -g; echo code $?")
 			u.sees(t, "id -u")
-			u.sees(t, asks)
-			u.types(t, "a\r")
+			u.answers(t, "a\r")
 			u.sees(t, "id -g") // not -u again
-			u.sees(t, asks)
-			u.types(t, "\r")
+			u.answers(t, "\r")
 			u.sees(t, "code 126\r\n")
 			u.ends(t, 0)
 
@@ -99,12 +93,10 @@ func typedAhead(t *testing.T, url string, flags []string) {
 	u.types(t, "yes\ryes")
 	u.sees(t, "yes\r\nyes") // the echo
 	open()
-	u.sees(t, asks)
-	u.types(t, "n\r")
+	u.answers(t, "n\r")
 	u.sees(t, "n\r")
 	u.sees(t, "code 126\r\n<yes>\r\n")
-	u.types(t, " more\r")
-	u.sees(t, "<yes more>\r\n")
+	u.enters(t, " more\r", "<yes more>\r\n")
 	u.types(t, "\x04")
 	u.ends(t, 0)
 }
@@ -117,8 +109,7 @@ func attachAsks(t *testing.T, url string) {
 	u := atTerminal(t, wide, "attach", "--url", url, "n")
 	u.sees(t, "attached to n")
 	u.types(t, "go\r")
-	u.sees(t, asks)
-	u.types(t, "o\r")
+	u.answers(t, "o\r")
 	u.sees(t, "0\r\ncode 0\r\n")
 	u.ends(t, 0)
 }
@@ -134,25 +125,17 @@ func TestServedRulesHidden(t *testing.T) {
 			t.Run(writes, func(t *testing.T) {
 				t.Parallel()
 				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
-				c, err := client.DialURL(rig.Context(t), startProgram(t, "none", argv...).line(t))
-				rig.Must(t, err)
-				defer c.Close()
+				c := dialed(t, startProgram(t, "none", argv...).line(t))
 				beside := filepath.Join(t.TempDir(), "beside")
 				rig.Is(t, inside(t, c, box, "/", "/bin/sh", "-c",
 					"exec 2>/dev/null; cat "+dir+"/my.rules; ls "+dir+"; true > "+dir+"/my.rules; true > "+dir+"/new.rules; echo x > "+beside+"; echo end"),
 					result{"end\n", "", 0}, "the command")
 				rig.Is(t, rig.Err(os.Stat(beside)) == nil, writes == "all", "a file elsewhere is there")
-				if _, err := c.FS(box).ReadFile(rig.Context(t), filepath.Join(dir, "my.rules")); err == nil {
-					t.Error("a file request has read the rules")
-				}
+				rig.Is(t, rig.Err(c.FS(box).ReadFile(rig.Context(t), filepath.Join(dir, "my.rules"))) != nil, true, "a file request is refused")
 			})
 		}
 	})
-	t.Cleanup(func() {
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-			t.Errorf("the folder has %v, %v", entries, err)
-		}
-	})
+	t.Cleanup(func() { rig.Is(t, len(rig.Value(os.ReadDir(dir))), 1, "files of the folder") })
 }
 
 // interruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C for one
@@ -160,24 +143,20 @@ func TestServedRulesHidden(t *testing.T) {
 func interruptsQuestion(t *testing.T, url string) {
 	t.Parallel()
 	u := atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
-	u.sees(t, asks)
-	u.types(t, "\x03")
+	u.answers(t, "\x03")
 	u.ends(t, 137)
 	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "sh", "-c", "trap 'echo caught; exit 5' INT; i=id; $i; echo code $?; while :; do sleep 0.05; done")
-	u.sees(t, asks)
-	u.types(t, "\x03")
+	u.answers(t, "\x03")
 	u.sees(t, "caught\r\n")
 	u.ends(t, 5)
 	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
-	u.sees(t, asks)
-	u.types(t, "~.\r")
+	u.answers(t, "~.\r")
 	u.sees(t, "ended by ~.")
 	u.ends(t, 125)
 	for _, answer := range []string{"n\r", "o\r", "\x03"} { // the terminal is as it was
 		script := `before=$(stty -g); "$0" exec --url ` + url + ` -- id; test "$before" = "$(stty -g)" && echo restored`
 		u = at(t, exec.Command("bash", "-c", script, rig.Agent(t)), wide)
-		u.sees(t, asks)
-		u.types(t, answer)
+		u.answers(t, answer)
 		u.sees(t, "restored\r\n")
 		u.ends(t, 0)
 	}
@@ -199,37 +178,29 @@ func TestQuestionJobs(t *testing.T) {
 			u := inShell(t)
 			shellReads := func() {
 				t.Helper()
-				u.types(t, "echo one $((1+1))\r")
-				u.sees(t, "one 2\r\n")
-				u.types(t, "o\r")
-				u.sees(t, "command not found\r\n")
+				u.enters(t, "echo one $((1+1))\r", "one 2\r\n")
+				u.enters(t, "o\r", "command not found\r\n")
 			}
-			u.types(t, run+" &\r")
-			u.sees(t, "agent: a question waits until this job is in the foreground")
+			u.enters(t, run+" &\r", "agent: a question waits until this job is in the foreground")
 			shellReads()
 			u.types(t, "fg; echo code $?\r")
-			u.sees(t, asks)
-			u.types(t, "n\r")
+			u.answers(t, "n\r")
 			u.sees(t, "rejected by user\r\n")
 			u.sees(t, "code 126\r\n") // until then the program reads what is typed
 
 			u.types(t, run+"\r")
-			u.sees(t, asks)
-			u.types(t, "o\x1a")
+			u.answers(t, "o\x1a")
 			u.sees(t, "Stopped")
 			shellReads()
 			if name == "exec" {
-				u.types(t, "bg\r")
-				u.sees(t, "agent: a question waits until this job is in the foreground")
+				u.enters(t, "bg\r", "agent: a question waits until this job is in the foreground")
 				shellReads()
 			}
-			u.types(t, "fg; echo code $?\r")
-			u.sees(t, "id -u\r\n")
+			u.enters(t, "fg; echo code $?\r", "id -u\r\n")
 			if name == "exec" {
 				u.sees(t, asks)
 			}
-			u.types(t, "o\r")
-			u.sees(t, "\n0\r\ncode 0\r\n")
+			u.enters(t, "o\r", "\n0\r\ncode 0\r\n")
 			u.types(t, "exit 9\r")
 			u.ends(t, 9)
 		})
@@ -271,8 +242,7 @@ func TestAmend(t *testing.T) {
 	for _, where := range [][]string{{"exec", "--url", url}, {"sandbox", "--exec-policy", dir, "--exec-policy-unmatched", "prompt", "--exec-policy-amend"}} {
 		word := where[0]
 		u := atTerminal(t, wide, append(where, "--", "echo", word, "1")...)
-		u.sees(t, asks)
-		u.types(t, "r 2\r")
+		u.answers(t, "r 2\r")
 		u.sees(t, word+" 1\r\n")
 		u.ends(t, 0)
 		u = atTerminal(t, wide, append(where, "--", "echo", word, "2")...)
@@ -298,14 +268,12 @@ prefix_rule(["cat"], "forbidden")
 		u := at(t, sandbox("start", "id", "-u"), wide)
 		u.sees(t, "who:")
 		u.sees(t, "agent:   id -u")
-		u.sees(t, asks)
-		u.types(t, "o\r")
+		u.answers(t, "o\r")
 		u.sees(t, "0\r\n")
 		u.ends(t, 0)
 
 		u = at(t, sandbox("start", "id", "-u"), wide)
-		u.sees(t, asks)
-		u.types(t, "n\r")
+		u.answers(t, "n\r")
 		u.sees(t, "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
 		u.ends(t, 126)
 
@@ -315,22 +283,18 @@ prefix_rule(["cat"], "forbidden")
 
 		u = at(t, sandbox("tree", "sh", "-c", "i=id c=cat; $c /dev/null; echo code $?; $i -u; echo code $?; $i -u; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "code 126\r\n")
-		u.sees(t, asks)
-		u.types(t, "a\r")
+		u.answers(t, "a\r")
 		u.sees(t, "0\r\ncode 0\r\n0\r\n")
-		u.sees(t, asks)
-		u.types(t, "n\r")
+		u.answers(t, "n\r")
 		u.sees(t, "code 126\r\n")
-		u.types(t, "mine\r")
-		u.sees(t, "got mine\r\n")
+		u.enters(t, "mine\r", "got mine\r\n")
 		u.ends(t, 0)
 
 		// A shell whose jobs have the terminal in turn.
 		u = at(t, sandbox("tree", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i"), wide)
 		u.sees(t, "prompt>")
 		u.types(t, "id -u\r")
-		u.sees(t, asks)
-		u.types(t, "o\r")
+		u.answers(t, "o\r")
 		u.sees(t, "\r\n0\r\n")
 		u.sees(t, "prompt>")
 		u.types(t, "exit 6\r")

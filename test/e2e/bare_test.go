@@ -44,16 +44,14 @@ func TestBareRepository(t *testing.T) {
 			if i > 0 {
 				rig.Tier(t, rig.Merge)
 			}
-			base, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Must(t, err)
+			base := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 			for _, name := range tt.make {
 				path := filepath.Join(base, name)
 				if strings.HasSuffix(name, "/") {
-					err = os.MkdirAll(path, 0o755)
-				} else if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-					err = os.WriteFile(path, []byte("ref: refs/heads/main\n"), 0o644)
+					rig.Must(t, os.MkdirAll(path, 0o755))
+					continue
 				}
-				rig.Must(t, err)
+				rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("ref: refs/heads/main\n"), 0o644))
 			}
 			if tt.name == "a part of a repository" {
 				git(t, base+"/mono", "init", "-q")
@@ -81,8 +79,7 @@ func TestBareRepository(t *testing.T) {
 // usual, inside the sandbox and outside. What the command leaves does not become a repository of
 // its own either, whatever later commands add.
 func TestPartOfRepository(t *testing.T) {
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	base := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	dir, mark := base+"/mono/pkg", t.TempDir()+"/mark"
 	rig.Must(t, os.MkdirAll(dir, 0o755))
 	git(t, base+"/mono", "init", "-q")

@@ -48,8 +48,7 @@ func TestBinary(t *testing.T) {
 	if f.Section(".symtab") != nil {
 		t.Error("not stripped: it has a symbol table")
 	}
-	program, err := os.ReadFile(path)
-	rig.Must(t, err)
+	program := rig.Value(os.ReadFile(path))
 	// Where methods are looked up by names that the linker does not know, it keeps those of all
 	// types (docs/adr/0001-libraries.md).
 	if bytes.Contains(program, []byte("reflect.Value.MethodByName")) {
@@ -122,12 +121,10 @@ func helperMemory(t *testing.T, agent int) int {
 		if !strings.Contains(string(args), "fs-helper") {
 			continue
 		}
-		rollup, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
-		rig.Must(t, err)
+		rollup := rig.Value(os.ReadFile("/proc/" + pid + "/smaps_rollup"))
 		sum := 0
 		for _, m := range regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`).FindAllSubmatch(rollup, -1) {
-			n, err := strconv.Atoi(string(m[1]))
-			rig.Must(t, err)
+			n := rig.Value(strconv.Atoi(string(m[1])))
 			sum += n
 		}
 		return sum
@@ -140,8 +137,7 @@ func helperMemory(t *testing.T, agent int) int {
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	rig.Agent(t)
-	context, err := os.ReadFile("../../.dockerignore")
-	rig.Must(t, err)
+	context := rig.Value(os.ReadFile("../../.dockerignore"))
 	for _, file := range []string{"../../Dockerfile", "../../deploy/registry.Dockerfile"} {
 		checkDockerfile(t, file, string(context))
 	}
@@ -149,8 +145,7 @@ func TestDockerfile(t *testing.T) {
 
 func checkDockerfile(t *testing.T, file, context string) {
 	t.Helper()
-	page, err := os.ReadFile(file)
-	rig.Must(t, err)
+	page := rig.Value(os.ReadFile(file))
 	copied := 0
 	for line := range strings.Lines(string(page)) {
 		words := strings.Fields(line)

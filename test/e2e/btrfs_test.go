@@ -23,8 +23,7 @@ func TestSnapshot(t *testing.T) {
 			missing(t, err)
 		}
 	}
-	base, err := os.MkdirTemp("", "btrfs")
-	rig.Must(t, err)
+	base := rig.Value(os.MkdirTemp("", "btrfs"))
 	t.Cleanup(func() { os.RemoveAll(base) })
 	image, repo := base+"/image", base+"/repo"
 	policy := policyIn(repo, policyFile("restricted", readRoot, writeProject, strings.Replace(denySecret, "secret", "vault", 1)))

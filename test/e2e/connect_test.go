@@ -54,17 +54,14 @@ func TestConnectWebSocket(t *testing.T) {
 	if !ok || err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("the token is in %q: %v, %v", stderr.String(), info, err)
 	}
-	token, err := os.ReadFile(file)
-	rig.Must(t, err)
+	token := rig.Value(os.ReadFile(file))
 	if c, err := client.DialURL(rig.Context(t), url); err == nil {
 		_ = c.Close()
 		t.Error("a client without the token comes in")
 	}
 	ids := map[string]bool{}
 	for range 3 {
-		c, err := client.DialURL(rig.Context(t), url, client.Token(strings.TrimSpace(string(token))))
-		rig.Must(t, err)
-		defer c.Close()
+		c := dialed(t, url, client.Token(strings.TrimSpace(string(token))))
 		ids[c.SessionID()] = true
 		rig.Is(t, answer(t, c, "", "echo", "here"), "here\n", "the command")
 	}

@@ -79,8 +79,7 @@ func containerKinds(t *testing.T) []containerKind {
 // ownProfile is the path of the seccomp profile that is there for operators.
 func ownProfile(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../../deploy/seccomp-agent.json")
-	rig.Must(t, err)
+	path := rig.Value(filepath.Abs("../../deploy/seccomp-agent.json"))
 	return path
 }
 

@@ -63,8 +63,7 @@ func withoutListeners(profile *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 // seccompFlag writes a filter as engines read it, and returns the flag for it.
 func seccompFlag(t *testing.T, filter *specs.LinuxSeccomp) string {
 	t.Helper()
-	encoded, err := json.Marshal(filter)
-	rig.Must(t, err)
+	encoded := rig.Value(json.Marshal(filter))
 	path := filepath.Join(t.TempDir(), "seccomp.json")
 	rig.Must(t, os.WriteFile(path, encoded, 0o644))
 	return "--security-opt=seccomp=" + path

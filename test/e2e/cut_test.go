@@ -53,15 +53,11 @@ func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	p := connect(t, cmd)
-	if line := p.line(t); line != "ready" {
-		t.Fatalf("the command says %q", line)
-	}
+	p.says(t, "ready")
 	before, _ := proxy.Seen()
 	stop := proxy.CutEach(2_000_000)
 	for i := range 300 {
-		if line := p.line(t); line != strconv.Itoa(i+1) {
-			t.Fatalf("line %d is %q", i+1, line)
-		}
+		p.says(t, strconv.Itoa(i+1))
 	}
 	input := strings.Repeat("some input\n", 500_000)
 	go func() {
@@ -128,8 +124,7 @@ func TestExecGivesUp(t *testing.T) {
 		u.sees(t, "ready")
 		proxy.HoldUp()
 		proxy.Cut()
-		u.types(t, "nobody can be told of this\r")
-		u.sees(t, lostLine+"\r\n")
+		u.enters(t, "nobody can be told of this\r", lostLine+"\r\n")
 		u.types(t, "\x03")
 		u.ends(t, 128+int(syscall.SIGINT))
 	})

@@ -39,7 +39,7 @@ func TestDay(t *testing.T) {
 	cmd := exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
 		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "100ms",
 		"--state-dir", in("state"))
-	cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+inEnv+"-key", "SECRET_OF_AGENT="+inEnv)
+	cmd.Env = append(os.Environ(), "OPENAI_API_KEY=hidden-1", "aws_Secret_Access_Key=hidden-2", "STAYS=kept-0", "SECRET_OF_AGENT="+inEnv)
 	var out rig.Transcript
 	cmd.Stdout, cmd.Stderr = &out, &out
 	agent := rig.Start(t, cmd)
@@ -130,16 +130,12 @@ func TestDay(t *testing.T) {
 	find("session detached", `"running":1`)
 	find("process ended", `"program":"sleep"`)
 	_ = c.Close()
+	keysLeave(t, agent.Process.Pid)
 	agent.Terminate(t)
 
 	text := out.String()
-	for line := range strings.Lines(text) {
-		if !json.Valid([]byte(line)) {
-			t.Errorf("no JSON: %s", line)
-		}
-	}
-	private, err := os.ReadFile(in("agent.key"))
-	rig.Must(t, err)
-	lacks(t, text, token, inEnv, inArgv, inURL, wrong, id, strings.Split(string(private), "\n")[1])
+	allJSON(t, text)
+	private := rig.Value(os.ReadFile(in("agent.key")))
+	lacks(t, text, token, inEnv, inArgv, inURL, wrong, id, "hidden-", strings.Split(string(private), "\n")[1])
 	t.Logf("%d lines", strings.Count(text, "\n"))
 }

@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,16 +15,6 @@ import (
 
 // byDirect is what a harness says who asks for the direct transport.
 var byDirect = []string{"--transport", "direct"}
-
-// mustPipes returns the standard input of a command, and its output.
-func mustPipes(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, *bufio.Reader) {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	rig.Must(t, err)
-	return in, bufio.NewReader(out)
-}
 
 // TestDirect: commands of several harnesses run at once on an executor that is reached by the
 // direct transport.
@@ -95,15 +83,11 @@ func TestDirectCut(t *testing.T) {
 	atExecutor, atHarness := rig.NewProxy(t, s.Address), rig.NewProxy(t, s.Address)
 	// Its URL is that of the proxy, since the registry makes it from the request.
 	executor := s.At(atExecutor.Address()).Serve(t, "ci-1", "--transport", "direct")
-	cmd := s.At(atHarness.Address()).ExecWith(t, "ci-1", byDirect, "cat")
-	in, out := mustPipes(t, cmd)
-	rig.Must(t, cmd.Start())
+	cat := connect(t, s.At(atHarness.Address()).ExecWith(t, "ci-1", byDirect, "cat"))
 	say := func(text string) {
 		t.Helper()
-		rig.Must(t, rig.Err(fmt.Fprintln(in, text)))
-		if line, err := out.ReadString('\n'); err != nil || line != text+"\n" {
-			t.Fatalf("got %q, %v, want %q\n%s", line, err, text, s.Log)
-		}
+		rig.Must(t, rig.Err(fmt.Fprintln(cat.stdin, text)))
+		cat.says(t, text)
 	}
 	say("before")
 	atHarness.Cut()
@@ -113,8 +97,8 @@ func TestDirectCut(t *testing.T) {
 	s.Registry.Terminate(t)
 	s.StartRegistry(t)
 	say("after the registry was started again")
-	in.Close()
-	rig.Check(t, cmd.Wait())
+	_ = cat.stdin.Close()
+	rig.Is(t, cat.Exit(t), 0, "exit code")
 	executor.Says(t, "resumed=true", 3)
 	executor.Terminate(t)
 }

@@ -66,9 +66,7 @@ func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, inst
 	want.WriteString("input\n")
 	rig.Is(t, finish(t, cmd), result{want.String(), "", 7}, "the command")
 	rig.Is(t, textOf(os.ReadFile(ran)), "once\n", "the command ran")
-	if !harnesses.Struck() {
-		t.Errorf("nothing was cut: the websocket has carried less than %d bytes", n)
-	}
+	rig.Is(t, harnesses.Struck(), true, "the websocket was cut after %d bytes", n)
 }
 
 // TestExecLogs: agent exec writes about its connection only when a log level asks for it.

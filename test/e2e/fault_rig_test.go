@@ -106,10 +106,8 @@ func TestNATSServer(t *testing.T) {
 	if len(args) == 0 {
 		t.Skip("this is a program of TestFaults")
 	}
-	at, err := net.ResolveTCPAddr("tcp", args[1])
-	rig.Must(t, err)
-	cluster, err := net.ResolveTCPAddr("tcp", strings.TrimPrefix(args[2], "nats://"))
-	rig.Must(t, err)
+	at := rig.Value(net.ResolveTCPAddr("tcp", args[1]))
+	cluster := rig.Value(net.ResolveTCPAddr("tcp", strings.TrimPrefix(args[2], "nats://")))
 	s, err := server.NewServer(&server.Options{
 		ServerName: args[0], Host: at.IP.String(), Port: at.Port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: args[4],
 		Cluster: server.ClusterOpts{Name: "faults", Host: at.IP.String(), Port: cluster.Port}, Routes: server.RoutesFromStr(args[3]),

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -59,8 +58,7 @@ func TestCommandIsNoClient(t *testing.T) {
 			if i > 0 {
 				rig.Tier(t, rig.Merge)
 			}
-			work, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Must(t, err)
+			work := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 			var complaints rig.Transcript
 			cmd := exec.Command(rig.Agent(t), append([]string{"--listen", tt.listen, "--state-dir", t.TempDir() + "/state"}, tt.flags...)...)
 			cmd.Stderr = &complaints
@@ -70,9 +68,7 @@ func TestCommandIsNoClient(t *testing.T) {
 				has(t, complaints.String(), "--ws-auth capability-token", tt.who)
 			})
 			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
-			c, err := client.DialURL(rig.Context(t), url)
-			rig.Must(t, err)
-			t.Cleanup(func() { _ = c.Close() })
+			c := dialed(t, url)
 			other, err := net.Listen("tcp", "127.0.0.1:0")
 			rig.Must(t, err)
 			defer other.Close()

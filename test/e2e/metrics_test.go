@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -151,8 +152,7 @@ func ran(t *testing.T, c *client.Client, params protocol.StartParams) *client.Pr
 // TestMetrics: each metric moves with what it counts.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
 	o.moved(t, map[string]float64{"agent_connections websocket": 1, "agent_sessions attached": 1, "agent_request_duration_seconds initialize": 1})
@@ -195,14 +195,10 @@ func TestMetrics(t *testing.T) {
 		t.Error("no policy was in use already")
 	}
 
-	if _, err := c.FS(nil).Stat(rig.Context(t), dir+"/missing"); err == nil {
-		t.Error("a file that is missing has metadata")
-	}
+	rig.Is(t, rig.Err(c.FS(nil).Stat(rig.Context(t), dir+"/missing")), fs.ErrNotExist, "a file that is missing")
 	wrong := *box
 	wrong.WindowsSandboxLevel = "mxc"
-	if _, err := c.FS(&wrong).Stat(rig.Context(t), dir); err == nil {
-		t.Error("a sandbox of another system is served")
-	}
+	rig.Is(t, rig.Err(c.FS(&wrong).Stat(rig.Context(t), dir)) != nil, true, "a sandbox of another system is refused")
 	_ = c.Call(rig.Context(t), "fs/unheardOf", &protocol.PathParams{Path: protocol.NewPathURI("/")}, nil)
 	o.moved(t, map[string]float64{
 		"agent_request_errors_total -32004": 1, "agent_request_errors_total -32601": 1, "agent_request_errors_total -32600": 1,
@@ -318,9 +314,7 @@ func TestMetricsOfListener(t *testing.T) {
 		{name: "by a browser", url: o.url, token: "let me in", origin: "null", status: 403},
 		{name: "where nobody asked for it", url: silent.url, token: "let me in", status: 404},
 	})
-	if _, err := transport.Dial(rig.Context(t), o.url, transport.DialConfig{}); err == nil {
-		t.Error("a client without a token is let in")
-	}
+	rig.Is(t, rig.Err(transport.Dial(rig.Context(t), o.url, transport.DialConfig{})) != nil, true, "a client without a token is refused")
 	o.moved(t, map[string]float64{"agent_refused_clients_total token": 3, "agent_refused_clients_total origin": 1, "agent_connections websocket": 0})
 
 	for _, args := range [][]string{{"--listen", "stdio"}, {"--remote", "http://127.0.0.1:1", "--environment-id", "e"}} {
@@ -440,17 +434,14 @@ func TestMetricsRemote(t *testing.T) {
 			t.Errorf("%v bytes were %s", n, direction)
 		}
 	}
-	hold := s.Exec(t, "ci-1", "cat")
-	stdin, err := hold.StdinPipe()
-	rig.Must(t, err)
-	harness := rig.Start(t, hold)
+	harness := connect(t, s.Exec(t, "ci-1", "cat"))
 	o.moved(t, map[string]float64{"agent_relay_streams": 1, "agent_connections relay": 1})
 	proxy.Refuse(1 << 20)
 	proxy.Cut()
 	o.moved(t, map[string]float64{"agent_relay_link_up": -1})
 	proxy.Refuse(0)
 	o.moved(t, map[string]float64{"agent_relay_link_up": 1, "agent_relay_reconnects_total": 1, "agent_relay_streams": 0})
-	_ = stdin.Close()
+	_ = harness.stdin.Close()
 	rig.Is(t, harness.Exit(t), 0, "exit code")
 	o.moved(t, map[string]float64{"agent_relay_streams": -1})
 }
@@ -476,11 +467,7 @@ func TestMetricsOfOthers(t *testing.T) {
 			t.Errorf("%s is 0", series)
 		}
 	}
-	for line := range strings.Lines(log.String()) {
-		if !strings.HasPrefix(line, `{"`) {
-			t.Errorf("the log has %q", line)
-		}
-	}
+	allJSON(t, log.String())
 }
 
 // metricRow finds a row of a table of metrics: name, type, labels.
@@ -489,8 +476,7 @@ var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|hist
 // TestMetricsInDocs: the tables of docs/metrics.md have what the pages have.
 func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/metrics.md")
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile("../../docs/metrics.md"))
 	section, _, _ := strings.Cut(string(text), "\n## Registry")
 	listening := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	s := rig.NewSite(t, "--direct", "ci-3")

@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -204,20 +202,12 @@ func TestMisbehavingHarness(t *testing.T) {
 			s := rig.NewSite(t)
 			executor := s.Serve(t, "ci-1")
 			served := time.Now()
-			cat := s.Exec(t, "ci-1", "cat")
-			stdin, err := cat.StdinPipe()
-			rig.Must(t, err)
-			stdout, err := cat.StdoutPipe()
-			rig.Must(t, err)
-			rig.Must(t, cat.Start())
-			answers := bufio.NewReader(stdout)
+			cat := connect(t, s.Exec(t, "ci-1", "cat")) // of an innocent
 			echo := func(text string) time.Duration {
 				t.Helper()
 				began := time.Now()
-				rig.Must(t, rig.Err(io.WriteString(stdin, text+"\n")))
-				if line, err := answers.ReadString('\n'); err != nil || line != text+"\n" {
-					t.Fatalf("the innocent's command answers %q, %v", line, err)
-				}
+				rig.Must(t, rig.Err(fmt.Fprintln(cat.stdin, text)))
+				cat.says(t, text)
 				return time.Since(began)
 			}
 			echo("before")
@@ -240,15 +230,11 @@ func TestMisbehavingHarness(t *testing.T) {
 			for i := range 6 {
 				echoed = append(echoed, echo(fmt.Sprint("line ", i)))
 				start := time.Now()
-				out, err := s.Exec(t, "ci-1", "echo", "fine").Output()
-				for range 2 { // agent exec gives up after ten seconds, and this machine may be busy
-					if err != nil {
-						out, err = s.Exec(t, "ci-1", "echo", "fine").Output()
-					}
+				said := ""
+				for try := 0; said != "fine\n" && try < 3; try++ { // agent exec gives up after ten seconds, and this machine may be busy
+					said = says(t, s.Exec(t, "ci-1", "echo", "fine"))
 				}
-				if err != nil || string(out) != "fine\n" {
-					t.Fatalf("a command of an innocent: %q, %v\n%s", out, err, s.Log)
-				}
+				rig.Is(t, said, "fine\n", "%s: a command of an innocent", s.Log)
 				ran = append(ran, time.Since(start))
 				<-time.After(300 * time.Millisecond)
 			}
@@ -267,8 +253,8 @@ func TestMisbehavingHarness(t *testing.T) {
 			}
 			cancel()
 			misbehaving.Wait()
-			stdin.Close()
-			rig.Check(t, cat.Wait())
+			_ = cat.stdin.Close()
+			rig.Is(t, cat.Exit(t), 0, "exit code")
 		})
 	}
 }

@@ -42,9 +42,7 @@ func TestNetworkSupervised(t *testing.T) {
 					},
 					"S": func(work string) []string { return []string{agent, "sandbox", "--policy", work + "/policy.json", "--"} },
 				} {
-					if got := runNetworkProgram(t, launch, argv, sandbox); got != unconfined {
-						t.Errorf("level %s:\n%s\nunconfined:\n%s", level, got, unconfined)
-					}
+					rig.Is(t, runNetworkProgram(t, launch, argv, sandbox), unconfined, "level %s", level)
 				}
 			})
 		}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -91,9 +90,7 @@ func TestHealthSocket(t *testing.T) {
 		t.Errorf("%v, the page is %s", err, text)
 	}
 	has(t, asks(nobody), "permission denied", "exit 1\n")
-	c, err := client.DialURL(rig.Context(t), url)
-	rig.Must(t, err)
-	defer c.Close()
+	c := dialed(t, url)
 	confined := inside(t, c, (&escapeRig{repo: dir}).policy("net"), dir, dir+"/agent", "health", "--probe", "unix://"+socket)
 	has(t, ending(confined.stderr, confined.code), "connect: ", "exit 1\n")
 	p.Terminate(t)

@@ -78,8 +78,7 @@ func TestDocs(t *testing.T) {
 // fenced returns the blocks of a page.
 func fenced(t *testing.T, page string) []block {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(page))
 	var blocks []block
 	open := false
 	line := 0
@@ -133,8 +132,7 @@ func shell(t *testing.T, dir string, environ []string, text string) result {
 
 func checkTargets(t *testing.T, text string) {
 	t.Helper()
-	makefile, err := os.ReadFile("../../Makefile")
-	rig.Must(t, err)
+	makefile := rig.Value(os.ReadFile("../../Makefile"))
 	for line := range strings.Lines(text) {
 		command, _, _ := strings.Cut(line, "#")
 		if strings.TrimSpace(command) == "export PATH=$PWD/bin:$PATH" {

@@ -177,8 +177,7 @@ func npmRegistry(t *testing.T) http.Handler {
 	documents, tarballs := map[string][]byte{}, map[string][]byte{}
 	publish := func(name string, dependencies map[string]string) {
 		about := map[string]any{"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dependencies}
-		file, err := json.Marshal(about)
-		rig.Must(t, err)
+		file := rig.Value(json.Marshal(about))
 		tarball := tarballOf(t, map[string][]byte{"package/package.json": file, "package/index.js": []byte(`module.exports = "here"`)})
 		sum := sha512.Sum512(tarball)
 		about["dist"] = map[string]string{

@@ -3,7 +3,7 @@ package e2e
 import (
 	"crypto/tls"
 	"encoding/json"
-	"net"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -38,24 +38,17 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	p := rig.Start(t, cmd)
 	p.Says(t, `"msg":"listening","url":"https://`+address+`","version":"`, 1)
 
-	roots := authority(t, dir, "ca")
+	visitor := &http.Client{Timeout: patience, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: authority(t, dir, "ca"), MinVersion: tls.VersionTLS12},
+	}}
 	shown := func() (serial int64, err error) {
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+		response, err := visitor.Get("https://" + address + "/healthz")
 		if err != nil {
 			return 0, err
 		}
-		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-			return 0, err
-		}
-		if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: registry\r\n\r\n")); err != nil {
-			return 0, err
-		}
-		answer := make([]byte, len("HTTP/1.1 200"))
-		if _, err := conn.Read(answer); err != nil || string(answer) != "HTTP/1.1 200" {
-			t.Errorf("the answer is %q, %v", answer, err)
-		}
-		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
+		response.Body.Close()
+		rig.Is(t, response.StatusCode, http.StatusOK, "status")
+		return response.TLS.PeerCertificates[0].SerialNumber.Int64(), nil
 	}
 	var served atomic.Int64
 	over := make(chan struct{})
@@ -109,15 +102,8 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	rig.Must(t, p.Process.Signal(syscall.SIGHUP))
 	p.Says(t, "the certificate was read again", again+1)
 	p.Terminate(t)
-	lines := strings.Split(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
-	if last := lines[len(lines)-1]; !strings.Contains(last, `"msg":"ended"`) {
-		t.Errorf("its last line is %s", last)
-	}
-	for _, line := range lines {
-		if !json.Valid([]byte(line)) {
-			t.Errorf("no JSON: %s", line)
-		}
-	}
+	matches(t, p.Printed.String(), `"msg":"ended".*\n$`)
+	allJSON(t, p.Printed.String())
 }
 
 // TestRegistryLogJSON: with a log in JSON nothing else is printed, neither while it serves nor why

@@ -37,9 +37,7 @@ func startNATS(t *testing.T, options server.Options) *server.Server {
 	rig.Must(t, err)
 	s.Start()
 	t.Cleanup(func() { stopNATS(t, s) })
-	if !s.ReadyForConnections(rig.Patience) {
-		t.Fatal("NATS does not start")
-	}
+	rig.Is(t, s.ReadyForConnections(rig.Patience), true, "NATS has started")
 	return s
 }
 
@@ -101,8 +99,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 		rig.Is(t, strings.Count(p.Printed.String(), "\n"), 2, "lines")
 		has(t, p.Printed.String(), "ended before it could serve")
 	}
-	port, err := strconv.Atoi(at[strings.LastIndex(at, ":")+1:])
-	rig.Must(t, err)
+	port := rig.Value(strconv.Atoi(at[strings.LastIndex(at, ":")+1:]))
 	startNATS(t, server.Options{Port: port, JetStream: true, Username: "me", Password: "sesame"})
 	last := waiting[2]
 	matches(t, last.Line(t), "^http://")
@@ -116,8 +113,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 func TestRegistryLosesNATS(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
-	port, err := strconv.Atoi(port(t))
-	rig.Must(t, err)
+	port := rig.Value(strconv.Atoi(port(t)))
 	options := server.Options{Port: port, JetStream: true, StoreDir: t.TempDir()}
 	nats := startNATS(t, options)
 	site := &rig.Site{Pattern: "ci-*", Environ: []string{"REGISTRY_NATS_URL=" + nats.ClientURL()}}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,29 +36,21 @@ func TestUpgrade(t *testing.T) {
 	executor := older.At(executors.Address()).Serve(t, "ci-1")
 
 	const lines = 400
-	run := func() (next func() string, end func()) {
+	run := func() (next, end func()) {
 		t.Helper()
-		cmd := newer.At(harnesses.Address()).Exec(t, "ci-1", "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done; exit 7", lines))
-		out, err := cmd.StdoutPipe()
-		rig.Must(t, err)
-		rig.Must(t, cmd.Start())
-		text := bufio.NewScanner(out)
+		p := connect(t, newer.At(harnesses.Address()).Exec(t, "ci-1", "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done; exit 7", lines)))
 		n := 0
-		next = func() string {
+		next = func() {
 			t.Helper()
-			if !text.Scan() || text.Text() != fmt.Sprint(n) {
-				t.Fatalf("line %d is %q, %v\n%s", n, text.Text(), text.Err(), older.Log)
-			}
+			p.says(t, fmt.Sprint(n))
 			n++
-			return text.Text()
 		}
 		return next, func() {
 			t.Helper()
 			for n < lines {
 				next()
 			}
-			_ = cmd.Wait() // the state says how
-			rig.Is(t, cmd.ProcessState.ExitCode(), 7, "exit code")
+			rig.Is(t, p.Exit(t), 7, "exit code")
 		}
 	}
 	next, end := run()

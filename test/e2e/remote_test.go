@@ -195,23 +195,37 @@ func TestForward(t *testing.T) {
 }
 
 // TestRemoteSecrets searches everything that is printed, shown in the process list or counted for
-// what nobody may see: keys, bearers, authorizations and the signatures of URLs.
+// what nobody may see: keys, bearers, authorizations and the signatures of URLs. Nothing of a command,
+// its output or the protocol is readable in what a rendezvous passes on. What a server writes to a
+// websocket is not masked.
 func TestRemoteSecrets(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t, "--log-level", "debug")
-	executor := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "OPENAI_API_KEY=hidden-1", "CODEX_ACCESS_TOKEN=hidden-2", "STAYS=kept-0"}, nil,
-		"--remote", s.URL(), "--environment-id", "ci-1", "--log-level", "debug", "--log-format", "json")
-	executor.Says(t, "connected to the rendezvous", 1)
-	s.Run(t, "ci-1", "true")
-	// The agent keeps the one key that it needs, and no other.
-	if !inMemory(t, executor.Process.Pid, "kept-0") {
-		t.Error("a variable that stays was not found: the search is broken")
-	}
-	for _, hidden := range []string{"hidden-1", "hidden-2"} {
-		if inMemory(t, executor.Process.Pid, hidden) {
-			t.Errorf("%s is in the memory of the agent", hidden)
+	var passed rig.Transcript
+	tap := rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		registry, err := net.Dial("tcp", s.Address)
+		if err != nil {
+			return // the registry is being started again
 		}
+		defer registry.Close()
+		go func() {
+			_, _ = io.Copy(registry, conn)
+			_ = registry.Close()
+		}()
+		_, _ = io.Copy(io.MultiWriter(conn, &passed), registry)
+	})
+	there := s.At(tap.String())
+	executor := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "OPENAI_API_KEY=hidden-1", "CODEX_ACCESS_TOKEN=hidden-2", "STAYS=kept-0"}, nil,
+		"--remote", there.URL(), "--environment-id", "ci-1", "--log-level", "debug", "--log-format", "json")
+	executor.Says(t, "connected to the rendezvous", 1)
+	rig.Is(t, there.Run(t, "ci-1", "sh", "-c", "echo a-word | tr a-z A-Z"), "A-WORD\n", "the output")
+	seen := passed.String()
+	lacks(t, seen, "process/start", "echo a-word", "A-WORD", base64.StdEncoding.EncodeToString([]byte("A-WORD\n")))
+	// Both sides of the handshake have keys of ML-KEM-768, of more than 1 KB.
+	if !strings.Contains(seen, "101 Switching Protocols") || len(seen) < 6000 {
+		t.Errorf("only %d bytes were seen", len(seen))
 	}
+	keysLeave(t, executor.Process.Pid) // but the one that the agent needs
 	cmd := s.Exec(t, "ci-1", "sleep", "60")
 	cmd.Stdout = s.Log
 	rig.Must(t, cmd.Start())
@@ -219,8 +233,7 @@ func TestRemoteSecrets(t *testing.T) {
 	var shown bytes.Buffer
 	for _, pid := range []int{s.Registry.Process.Pid, executor.Process.Pid, cmd.Process.Pid} {
 		for _, file := range []string{"cmdline", "environ"} {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-			rig.Must(t, err)
+			text := rig.Value(os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)))
 			shown.Write(text)
 		}
 	}
@@ -251,36 +264,6 @@ func TestRemoteSecrets(t *testing.T) {
 		if at := strings.Index(text, secret); at >= 0 {
 			t.Errorf("%s is shown: %.200q", name, text[max(0, at-100):])
 		}
-	}
-}
-
-// TestRendezvousReadsNothing: nothing of a command, its output or the protocol is readable in what
-// a rendezvous passes on. What a server writes to a websocket is not masked.
-func TestRendezvousReadsNothing(t *testing.T) {
-	t.Parallel()
-	s := rig.NewSite(t)
-	var passed rig.Transcript
-	tap := rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
-		registry, err := net.Dial("tcp", s.Address)
-		if err != nil {
-			t.Errorf("%v", err)
-			return
-		}
-		defer registry.Close()
-		go func() {
-			_, _ = io.Copy(registry, conn)
-			_ = registry.Close()
-		}()
-		_, _ = io.Copy(io.MultiWriter(conn, &passed), registry)
-	})
-	there := s.At(tap.String())
-	there.Serve(t, "ci-1")
-	rig.Is(t, there.Run(t, "ci-1", "sh", "-c", "echo a-word | tr a-z A-Z"), "A-WORD\n", "the output")
-	seen := passed.String()
-	lacks(t, seen, "process/start", "echo a-word", "A-WORD", base64.StdEncoding.EncodeToString([]byte("A-WORD\n")))
-	// Both sides of the handshake have keys of ML-KEM-768, of more than 1 KB.
-	if !strings.Contains(seen, "101 Switching Protocols") || len(seen) < 6000 {
-		t.Errorf("only %d bytes were seen", len(seen))
 	}
 }
 

@@ -22,11 +22,7 @@ func TestSandboxOwnTerminal(t *testing.T) {
 		cmd.Args = append([]string{"sh", "-c", `USERS=$(tty) exec "$@"`, "sh"}, cmd.Args...)
 		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
 		u.sees(t, "33 101\r\nready\r\n")
-		for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
-			rig.Must(t, pty.Setsize(u.ptmx.file, &size))
-			u.ptmx.heedDeadlines(t)
-			u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
-		}
+		u.resizes(t)
 		u.types(t, "\x03")
 		u.ends(t, 6)
 	})
@@ -58,23 +54,19 @@ func TestSandboxOwnTerminalAsks(t *testing.T) {
 `)
 	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
 		u := at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
-		u.sees(t, asks)
-		u.types(t, "o\r")
+		u.answers(t, "o\r")
 		u.sees(t, "o\r\n0\r\n")
 		u.ends(t, 0)
 
 		u = at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
 			"sh", "-c", "i=id; $i -u; echo code $?; read x; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "who:")
-		u.sees(t, asks)
-		u.types(t, "o\r")
+		u.answers(t, "o\r")
 		u.sees(t, "o\r\n0\r\ncode 0\r\n")
 		u.types(t, "on\r") // a question does not wait for the output before it
-		u.sees(t, asks)
-		u.types(t, "n\r")
+		u.answers(t, "n\r")
 		u.sees(t, "code 126\r\n")
-		u.types(t, "mine\r")
-		u.sees(t, "mine\r\ngot mine\r\n")
+		u.enters(t, "mine\r", "mine\r\ngot mine\r\n")
 		u.ends(t, 0)
 	})
 }

@@ -47,9 +47,7 @@ func TestSecretRenewal(t *testing.T) {
 			rig.Must(t, os.Symlink("g1", dir+"/cur"))
 			agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token",
 				"--ws-token-file", filepath.Join(dir, renewal.path)))
-			c, err := client.DialURL(rig.Context(t), agent.Line(t), client.Token(token))
-			rig.Must(t, err)
-			defer c.Close()
+			c := dialed(t, agent.Line(t), client.Token(token))
 			start := func(script string) *client.Process {
 				p, err := c.Start(rig.Context(t), protocol.StartParams{
 					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: sandboxOf(work, protocol.NetworkRestricted, "read :root", "write :project_roots"),

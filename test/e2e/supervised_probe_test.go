@@ -20,12 +20,7 @@ func TestSupervisedProbe(t *testing.T) {
 	} {
 		t.Run(tt.flag, func(t *testing.T) {
 			t.Parallel()
-			run := func(argv ...string) result {
-				cmd := rig.Leash(rig.Command(t, launcher, append([]string{tt.flag, "--", rig.Agent(t)}, argv...)...))
-				cmd.Dir = "/"
-				return finish(t, cmd)
-			}
-			r := run("doctor", "--json")
+			r := launched(t, launcher, tt.flag, "doctor", "--json")
 			var found struct {
 				Layers []struct {
 					Name, Error, Remedy string
@@ -43,11 +38,19 @@ func TestSupervisedProbe(t *testing.T) {
 				}
 			}
 			rig.Is(t, seen, true, "the doctor lists the layer")
-			r = run("sandbox", "--workspace", t.TempDir(), "--", "echo", "it runs")
+			r = launched(t, launcher, tt.flag, "sandbox", "--workspace", t.TempDir(), "--", "echo", "it runs")
 			lacks(t, r.stdout, "it runs")
 			has(t, r.stderr, "sandbox: ")
 		})
 	}
+}
+
+// launched runs the agent where its launcher forbids something.
+func launched(t *testing.T, launcher, flag string, argv ...string) result {
+	t.Helper()
+	cmd := rig.Leash(rig.Command(t, launcher, append([]string{flag, "--", rig.Agent(t)}, argv...)...))
+	cmd.Dir = "/"
+	return finish(t, cmd)
 }
 
 // TestWithoutPidfd: where namespaces are allowed and pidfd_getfd is not, the doctor says so and
@@ -58,9 +61,7 @@ func TestWithoutPidfd(t *testing.T) {
 	launcher := rig.Launcher(t, t.TempDir())
 	run := func(argv ...string) string {
 		t.Helper()
-		cmd := rig.Leash(rig.Command(t, launcher, append([]string{"-only-pidfd", "--", rig.Agent(t)}, argv...)...))
-		cmd.Dir = "/"
-		r := finish(t, cmd)
+		r := launched(t, launcher, "-only-pidfd", argv...)
 		if r.code != 0 {
 			t.Fatalf("%q: %+v", argv, r)
 		}

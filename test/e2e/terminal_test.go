@@ -90,6 +90,22 @@ func (u *user) types(t *testing.T, text string) {
 	rig.Must(t, rig.Err(io.WriteString(u.ptmx, text)))
 }
 
+// answers sees a question, and types an answer.
+func (u *user) answers(t *testing.T, text string) {
+	t.Helper()
+	u.sees(t, asks)
+	u.types(t, text)
+}
+
+// enters types a text, and sees what comes of it.
+func (u *user) enters(t *testing.T, text string, seen ...string) {
+	t.Helper()
+	u.types(t, text)
+	for _, s := range seen {
+		u.sees(t, s)
+	}
+}
+
 func (u *user) ends(t *testing.T, want int) {
 	t.Helper()
 	u.exits(t)
@@ -120,28 +136,20 @@ func (u *user) hurry(t *testing.T, what string) (done func()) {
 
 func TestExecTerminal(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		args func(t *testing.T) []string
-	}{
-		{"embedded", func(*testing.T) []string { return []string{"exec", "-t"} }},
-		{"url", func(t *testing.T) []string {
-			return []string{"exec", "-t", "--url", startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)}
-		}},
+	for name, args := range map[string][]string{
+		"embedded": {"exec", "-t"}, "url": {"exec", "-t", "--url", startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const script = `stty size; echo $TERM; tty >/dev/null && echo terminal
 				while read -r line; do echo "got $line"; done; echo end; exit 7`
-			u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, append(tt.args(t), "--", "bash", "-c", script)...)
+			u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, append(args, "--", "bash", "-c", script)...)
 			u.sees(t, "33 101\r\nvt220\r\nterminal\r\n")
 
 			// The echo is that of the command's terminal, once.
-			u.types(t, "one\r")
-			u.sees(t, "one\r\ngot one\r\n")
+			u.enters(t, "one\r", "one\r\ngot one\r\n")
 
-			u.types(t, "\x04")
-			u.sees(t, "end\r\n")
+			u.enters(t, "\x04", "end\r\n")
 			u.ends(t, 7)
 		})
 	}
@@ -152,13 +160,19 @@ func TestExecResize(t *testing.T) {
 	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "exec", "-t", "--", "sh", "-c",
 		"trap 'stty size' WINCH; trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done")
 	u.sees(t, "ready\r\n")
+	u.resizes(t)
+	u.types(t, "\x03")
+	u.ends(t, 6)
+}
+
+// resizes gives the terminal other sizes, which the command prints.
+func (u *user) resizes(t *testing.T) {
+	t.Helper()
 	for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
 		rig.Must(t, pty.Setsize(u.ptmx.file, &size))
 		u.ptmx.heedDeadlines(t)
 		u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
 	}
-	u.types(t, "\x03")
-	u.ends(t, 6)
 }
 
 // TestInterrupt: control-C reaches the command, once, and the agent waits for what the command makes
@@ -171,8 +185,7 @@ func TestInterrupt(t *testing.T) {
 			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
 				"stty noflsh 2>/dev/null; trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")...)
 			u.sees(t, "ready\r\n")
-			u.types(t, "\x03")
-			u.sees(t, "caught 1\r\n")
+			u.enters(t, "\x03", "caught 1\r\n")
 			u.ends(t, 5)
 		})
 	}
@@ -182,17 +195,12 @@ func TestInterrupt(t *testing.T) {
 // killed, or was never started.
 func TestExecRestoresTerminal(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, command string
-	}{
-		{"ends", `"$0" exec -t -- true`},
-		{"fails", `"$0" exec -t -- /no/such/command`},
-		{"is killed", `"$0" exec -t -- sh -c 'kill -9 $$'`},
-		{"is terminated", `"$0" exec -t -- sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null`},
+	for name, command := range map[string]string{
+		"ends": "true", "fails": "/no/such/command", "is killed": "sh -c 'kill -9 $$'", "is terminated": "sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null",
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
+			script := `before=$(stty -g); "$0" exec -t -- ` + command + `; test "$before" = "$(stty -g)" && echo restored`
 			u := at(t, exec.Command("bash", "-c", script, rig.Agent(t)), &pty.Winsize{Rows: 24, Cols: 200})
 			has(t, u.exits(t)+"\n", "restored\r\n\n")
 			u.ends(t, 0)

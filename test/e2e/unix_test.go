@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -71,15 +70,14 @@ func TestUnixSocket(t *testing.T) {
 	})
 	rig.Is(t, run("health", "--url", url), "agent: "+url+": dial unix "+path+": connect: connection refused\nexit 1\n", "health without an agent")
 	second := listenAt(t, path)
-	c, err := client.DialURL(rig.Context(t), url)
-	rig.Must(t, err)
-	defer c.Close()
+	c := dialed(t, url)
 	rig.Is(t, len(answer(t, c, strings.Repeat("\u0888", 1<<20), "cat")), 3<<20, "bytes that come back")
 	second.Terminate(t)
 	rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "after SIGTERM")
 }
 
-// TestUnixSocketOfOthers: who may connect and who may not, and what they are told.
+// TestUnixSocketOfOthers: who may connect and who may not, and what they are told. At a socket that
+// everybody can connect to, those who may not be clients get 403 for the metrics too, and none of them.
 func TestUnixSocketOfOthers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -87,7 +85,7 @@ func TestUnixSocketOfOthers(t *testing.T) {
 	}
 	dir := socketFolder(t)
 	listenAt(t, dir+"/closed")
-	listenAt(t, dir+"/few", "--allow-uid", "1,2")
+	listenAt(t, dir+"/few", "--allow-uid", "1,2", "--metrics")
 	listenAt(t, dir+"/open", "--allow-uid", "1", "--allow-uid", fmt.Sprint(nobody))
 	for name, want := range map[string]string{
 		"closed": fmt.Sprintf("agent: unix://%s/closed: dial unix %[1]s/closed: connect: permission denied: the socket belongs to uid 0, who does not let other users connect\nexit 125\n", dir),
@@ -95,22 +93,11 @@ func TestUnixSocketOfOthers(t *testing.T) {
 	} {
 		rig.Is(t, said(t, nobody, dir+"/agent", "exec", "--url", "unix://"+dir+"/"+name, "--", "sh", "-c", "echo uid $(id -u)"), want, "%s", name)
 	}
-}
-
-// TestUnixSocketMetrics: at a socket that everybody can connect to, those who may not be clients
-// get 403 for the metrics too, and none of them.
-func TestUnixSocketMetrics(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can become another user")
-	}
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
 	}
-	dir := socketFolder(t)
-	listenAt(t, dir+"/s", "--metrics", "--allow-uid", "1")
 	for uid, want := range map[int]string{0: "200", 1: "200", nobody: "403"} {
-		out := said(t, uid, "curl", "-s", "-w", "%{http_code}", "--unix-socket", dir+"/s", "http://agent/metrics")
+		out := said(t, uid, "curl", "-s", "-w", "%{http_code}", "--unix-socket", dir+"/few", "http://agent/metrics")
 		matches(t, out, want+"$")
 		rig.Is(t, strings.Contains(out, "agent_build_info"), want == "200", "uid %d has metrics", uid)
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -18,9 +17,7 @@ func TestOneInotify(t *testing.T) {
 	agent := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	url, dir := agent.line(t), t.TempDir()
 	for range 3 {
-		c, err := client.DialURL(rig.Context(t), url)
-		rig.Must(t, err)
-		defer c.Close()
+		c := dialed(t, url)
 		for _, path := range []string{dir, "/", filepath.Join(dir, "missing")} {
 			w, err := c.FS(nil).Watch(rig.Context(t), path, path == dir)
 			rig.Must(t, err)
@@ -28,12 +25,10 @@ func TestOneInotify(t *testing.T) {
 		}
 		var missing protocol.WatchMissingResult
 		params := protocol.WatchMissingParams{WatchID: 1, Missing: []protocol.PathURI{protocol.NewPathURI(filepath.Join(dir, "missing"))}}
-		if err := c.Call(rig.Context(t), protocol.MethodFSWatchMissing, &params, &missing); err != nil || !missing.Watching {
-			t.Fatalf("watching for what is missing gives %+v, %v", missing, err)
-		}
+		rig.Must(t, c.Call(rig.Context(t), protocol.MethodFSWatchMissing, &params, &missing))
+		rig.Is(t, missing.Watching, true, "what is missing is watched for")
 	}
-	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", agent.Process.Pid))
-	rig.Must(t, err)
+	links := rig.Value(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", agent.Process.Pid)))
 	instances := 0
 	for _, link := range links {
 		if to, _ := os.Readlink(link); to == "anon_inode:inotify" { // it may be closed meanwhile
