@@ -90,6 +90,17 @@ func ways() []way {
 	}
 }
 
+// eachWay runs a test in each way, in a folder of its own.
+func eachWay(t *testing.T, test func(t *testing.T, w way, dir string)) {
+	t.Helper()
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, w, rig.Public(t))
+		})
+	}
+}
+
 var host = sync.OnceValues(func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) })
 
 // enter returns a sandbox in which dir can be written and everything else be read.
