@@ -21,7 +21,8 @@ func TestManagedNetwork(t *testing.T) {
 	launcher, escapes := rig.Launcher(t, tools), filepath.Join(tools, "escapes")
 	build := rig.Command(t, "go", "test", "-c", "-o", escapes, "../../internal/sandbox/confine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	rig.Is(t, says(t, build), "", "go test -c")
+	built := finish(t, build)
+	rig.Is(t, built.code, 0, "%+v: go test -c ends with", built)
 	user := credential(1000)
 	for name, tt := range map[string]struct {
 		launch []string

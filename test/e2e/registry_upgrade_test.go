@@ -84,6 +84,7 @@ func oldRegistry(t *testing.T, commit string) string {
 	t.Helper()
 	dir := t.TempDir()
 	script := `git -C ../.. archive "$1" | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o old-registry ./cmd/registry`
-	rig.Is(t, says(t, rig.Command(t, "sh", "-c", script, "sh", commit, dir)), "", "building the registry of %s", commit)
+	built := finish(t, rig.Command(t, "sh", "-c", script, "sh", commit, dir))
+	rig.Is(t, built.code, 0, "%+v: building the registry of %s ends with", built, commit)
 	return filepath.Join(dir, "old-registry")
 }

@@ -67,9 +67,7 @@ func testClient(t *testing.T, s *server) {
 	s.proxy = rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
 	c := s.connect(t)
 	s.uncut(t, c)
-	if err := c.Close(); err != nil { // what follows counts the connections of one client
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Close()) // what follows counts the connections of one client
 	// In these every connection is, so they come one after another.
 	for _, tt := range []struct {
 		name string
@@ -143,14 +141,9 @@ func testInput(t *testing.T, _ *server, c *client.Client) {
 			}
 		}
 	})
-	var back bytes.Buffer
-	code, err := p.CopyOutput(t.Context(), &back, io.Discard)
+	back := printed(t, p, 3)
 	writing.Wait()
-	rig.Must(t, err)
-	rig.Is(t, code, 3, "exit code")
-	if !bytes.Equal(back.Bytes(), sent) {
-		t.Errorf("%d bytes come back, other than those that were written", back.Len())
-	}
+	rig.Is(t, back == string(sent), true, "%d bytes that come back are those that were written", len(back))
 }
 
 func testTTY(t *testing.T, s *server, c *client.Client) {
@@ -262,13 +255,9 @@ func testRefusals(t *testing.T, _ *server, c *client.Client) {
 	if _, ok := errors.AsType[*client.ServerError](err); !ok || client.Retryable(err) {
 		t.Errorf("a missing program gives %v", err)
 	}
-	if _, err := c.Attach(t.Context(), "nobody"); err == nil {
-		t.Error("a handle of nobody")
-	}
+	rig.Is(t, rig.Err(c.Attach(t.Context(), "nobody")) != nil, true, "a handle of nobody is refused")
 	_, err = client.Connect(t.Context(), client.Config{Dial: client.URL("ws://127.0.0.1:1").Dial})
-	if !client.Retryable(err) {
-		t.Errorf("a server that does not listen gives %v", err)
-	}
+	rig.Is(t, client.Retryable(err), true, "%v of a server that does not listen is to be tried again", err)
 }
 
 // testPressure: a process that nobody listens to for a while loses nothing of its 9 MB.
@@ -281,6 +270,16 @@ func testPressure(t *testing.T, _ *server, c *client.Client) {
 	}
 	rig.Is(t, complaints.String(), "to-stderr\n", "stderr")
 	lines(t, got.String(), 1_300_000)
+}
+
+// printed waits for the end of a process, which has to have this code, and returns its standard output.
+func printed(t *testing.T, p *client.Process, code int) string {
+	t.Helper()
+	var out bytes.Buffer
+	got, err := p.CopyOutput(t.Context(), &out, io.Discard)
+	rig.Must(t, err)
+	rig.Is(t, got, code, "exit code")
+	return out.String()
 }
 
 // lines checks that text is the lines 1 to n.
@@ -302,13 +301,9 @@ func testCutOutput(t *testing.T, s *server) {
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "for i in $(seq 500); do echo $i; sleep 0.005; done; exit 9"}, Dir: "/"})
 	rig.Must(t, err)
 	stop := s.proxy.CutEach(6000)
-	var got bytes.Buffer
-	code, err := p.CopyOutput(t.Context(), &got, io.Discard)
+	got := printed(t, p, 9)
 	stop()
-	if code != 9 || err != nil {
-		t.Fatal(code, err)
-	}
-	lines(t, got.String(), 500)
+	lines(t, got, 500)
 	if c.Generation() < 3 {
 		t.Errorf("the connection was cut %d times", c.Generation()-1)
 	}
@@ -332,11 +327,7 @@ func testCutInput(t *testing.T, s *server) {
 		}
 		rig.Check(t, p.Write(t.Context(), []byte("end\n")))
 	})
-	var got bytes.Buffer
-	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 4 || err != nil {
-		t.Fatal(code, err)
-	}
-	lines(t, got.String(), 400)
+	lines(t, printed(t, p, 4), 400)
 	t.Logf("%d connections", c.Generation())
 }
 
@@ -401,9 +392,7 @@ func testRetention(t *testing.T, s *server) {
 			t.Errorf("the loud process ends with %v", err)
 		}
 	}
-	if _, err := loud.Wait(t.Context()); err == nil {
-		t.Error("a process whose output is missing ends well")
-	}
+	rig.Is(t, rig.Err(loud.Wait(t.Context())) != nil, true, "a process whose output is missing ends with an error")
 	rig.Must(t, quiet.Write(t.Context(), []byte("word\n")))
 	for e, err := range quiet.Events(t.Context()) {
 		if err != nil || string(e.Data) != "word\n" {
@@ -432,11 +421,7 @@ func testSession(t *testing.T, s *server) {
 	again, err := second.AttachAfter(t.Context(), "job", seen)
 	rig.Must(t, err)
 	rig.Must(t, again.Write(t.Context(), []byte("go\n")))
-	code, err := again.CopyOutput(t.Context(), &before, io.Discard)
-	if code != 6 || err != nil {
-		t.Fatal(code, err)
-	}
-	lines(t, before.String(), 200)
+	lines(t, before.String()+printed(t, again, 6), 200)
 	_, err = second.Processes(t.Context())
 	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported != s.reference || !unsupported && err != nil {
 		t.Errorf("listing processes gives %v", err) // the reference has no list

@@ -71,9 +71,7 @@ func testInfo(t *testing.T, c *client.Client) {
 	info, err := c.Info(t.Context())
 	rig.Must(t, err)
 	t.Logf("executor version %s, shell %s, capabilities %+v", info.ExecutorVersion, info.Shell, info.Capabilities)
-	if strings.Contains(info.ExecutorVersion, "execagent") {
-		t.Errorf("version %q: that is our own executor", info.ExecutorVersion)
-	}
+	rig.Is(t, strings.Contains(info.ExecutorVersion, "execagent"), false, "%q is the version of our own executor", info.ExecutorVersion)
 	if info.ExecutorVersion == "" || info.Shell.Path == "" || info.PlatformOS != "linux" {
 		t.Errorf("%+v", info)
 	}
@@ -156,9 +154,7 @@ func (s *session) resume(t *testing.T, d client.Config) {
 		return true
 	})
 	t.Logf("back after %v", time.Since(began))
-	if c.SessionID() != s.client.SessionID() {
-		t.Fatalf("session %s, want %s", c.SessionID(), s.client.SessionID())
-	}
+	rig.Is(t, c.SessionID(), s.client.SessionID(), "session")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	wait := uint64(1000)
@@ -176,13 +172,7 @@ func (s *session) resume(t *testing.T, d client.Config) {
 			break
 		}
 	}
-	var want strings.Builder
-	for n := range numbered {
-		fmt.Fprintln(&want, n+1)
-	}
-	if string(s.text) != want.String() {
-		t.Errorf("output is lost or doubled: %d bytes, want %d", len(s.text), want.Len())
-	}
+	lines(t, string(s.text), numbered)
 }
 
 func testHarnessCut(t *testing.T, r *reference) {
@@ -222,9 +212,7 @@ func testUpgradeRefused(t *testing.T, r *reference) {
 	rig.Until(t, "it has connected again", func() bool { n, _ := p.Seen(); return n == before+2 })
 	lost(t, c)
 	again := r.mustConnect(t, "refused", r.Address)
-	got, err := io.ReadAll(mustStart(t, again, sh("echo again")).Stdout())
-	rig.Must(t, err)
-	rig.Is(t, string(got), "again\n", "the output")
+	rig.Is(t, printed(t, mustStart(t, again, sh("echo again")), 0), "again\n", "the output")
 }
 
 // testOffline: an executor that has ended is offline, and a harness that connects is told so.
