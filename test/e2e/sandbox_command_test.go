@@ -3,8 +3,10 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -73,4 +75,99 @@ func TestSandboxStdin(t *testing.T) {
 	cmd := rig.Command(t, rig.Agent(t), "sandbox", "--", "wc", "-c")
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
 	rig.Is(t, strings.TrimSpace(says(t, cmd)), "1048576", "wc")
+}
+
+// TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,
+// follows the size of the user's, and gets what is typed, also keys that send signals.
+func TestSandboxOwnTerminal(t *testing.T) {
+	t.Parallel()
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		cmd := sandbox("-t", "--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
+		cmd.Args = append([]string{"sh", "-c", `USERS=$(tty) exec "$@"`, "sh"}, cmd.Args...)
+		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
+		u.sees(t, "33 101\r\nready\r\n")
+		u.resizes(t)
+		u.types(t, "\x03")
+		u.ends(t, 6)
+	})
+}
+
+// TestSandboxOwnTerminalSignals: a signal for agent sandbox -t reaches the command, and a killed one
+// leaves nothing behind.
+func TestSandboxOwnTerminalSignals(t *testing.T) {
+	t.Parallel()
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("-t", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"), wide)
+		u.sees(t, "ready\r\n")
+		rig.Must(t, u.Process.Signal(syscall.SIGUSR1))
+		u.ends(t, 5)
+
+		mark := fmt.Sprintf("own-terminal-%d-%s", os.Getpid(), filepath.Base(t.Name()))
+		u = at(t, sandbox("-t", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
+		u.sees(t, "ready\r\n")
+		rig.Must(t, u.Process.Kill())
+		noneLeft(t, mark)
+	})
+}
+
+// TestSandboxOwnTerminalAsks: the user is asked at their terminal, where they see what they type, and
+// what they type afterwards is for the command.
+func TestSandboxOwnTerminalAsks(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "who")
+`)
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
+		u.answers(t, "o\r")
+		u.sees(t, "o\r\n0\r\n")
+		u.ends(t, 0)
+
+		u = at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
+			"sh", "-c", "i=id; $i -u; echo code $?; read x; $i -g; echo code $?; read x; echo got $x"), wide)
+		u.sees(t, "who:")
+		u.answers(t, "o\r")
+		u.sees(t, "o\r\n0\r\ncode 0\r\n")
+		u.types(t, "on\r") // a question does not wait for the output before it
+		u.answers(t, "n\r")
+		u.sees(t, "code 126\r\n")
+		u.enters(t, "mine\r", "mine\r\ngot mine\r\n")
+		u.ends(t, 0)
+	})
+}
+
+// eachMeans runs a test with namespaces and where nobody can make any, for which launch comes
+// before the name of a program.
+func eachMeans(t *testing.T, test func(t *testing.T, launch []string)) {
+	t.Helper()
+	t.Run("namespaces", func(t *testing.T) {
+		t.Parallel()
+		test(t, nil)
+	})
+	t.Run("supervised", func(t *testing.T) {
+		rig.Tier(t, rig.Merge)
+		t.Parallel()
+		test(t, []string{rig.Launcher(t, t.TempDir()), "--"})
+	})
+}
+
+// eachSandbox runs a test for each way in which agent sandbox starts a command. sandbox returns
+// a command of it with these arguments.
+func eachSandbox(t *testing.T, test func(t *testing.T, sandbox func(args ...string) *exec.Cmd)) {
+	t.Helper()
+	run := func(t *testing.T, launch []string, flags ...string) {
+		t.Helper()
+		test(t, func(args ...string) *exec.Cmd {
+			all := append(append([]string{}, launch...), rig.Agent(t), "sandbox")
+			all = append(append(all, flags...), args...)
+			return rig.Command(t, all[0], all[1:]...)
+		})
+	}
+	eachMeans(t, func(t *testing.T, launch []string) { run(t, launch) })
+	t.Run("none", func(t *testing.T) {
+		rig.Tier(t, rig.Merge)
+		t.Parallel()
+		everything := filepath.Join(t.TempDir(), "policy.json")
+		rig.Must(t, os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600))
+		run(t, nil, "--policy", everything)
+	})
 }
