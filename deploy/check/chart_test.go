@@ -165,8 +165,6 @@ func TestNotes(t *testing.T) {
 				t.Errorf("%s: the notes do not have %q:\n%s", name, text, notes)
 			}
 		}
-		if bytes.Contains([]byte(notes), []byte("\n\n\n")) {
-			t.Errorf("%s: the notes have gaps:\n%s", name, notes)
-		}
+		not(t, bytes.Contains([]byte(notes), []byte("\n\n\n")), "%s: the notes have gaps:\n%s", name, notes)
 	}
 }

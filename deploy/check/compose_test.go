@@ -58,14 +58,10 @@ func TestCompose(t *testing.T) {
 			}
 		}
 		for _, p := range s.Ports {
-			if p.HostIP != "127.0.0.1" {
-				t.Errorf("%s publishes %s on %q", name, p.Published, p.HostIP)
-			}
+			not(t, p.HostIP != "127.0.0.1", "%s publishes %s on %q", name, p.Published, p.HostIP)
 		}
 	}
-	if len(project.Services) != 2 {
-		t.Errorf("compose.yaml has %d services, want 2", len(project.Services))
-	}
+	not(t, len(project.Services) != 2, "compose.yaml has %d services, want 2", len(project.Services))
 }
 
 // TestComposeCommands makes the secrets with the commands that compose.yaml names, and runs both

@@ -40,9 +40,7 @@ func passes(t *testing.T, r rendered, from, to place, protocol corev1.Protocol, 
 	in, out := verdict{}, verdict{}
 	for _, p := range all[*networkingv1.NetworkPolicy](r) {
 		directions := p.Spec.PolicyTypes
-		if len(directions) == 0 {
-			t.Errorf("%s: the policy %s does not say its directions", r.name, p.Name)
-		}
+		not(t, len(directions) == 0, "%s: the policy %s does not say its directions", r.name, p.Name)
 		if slices.Contains(directions, networkingv1.PolicyTypeEgress) && from.namespace == ours && matches(t, &p.Spec.PodSelector, from.labels) {
 			out.selected = true
 			for _, rule := range p.Spec.Egress {
@@ -165,9 +163,7 @@ func TestNetwork(t *testing.T) {
 				}
 			}
 		}
-		if count == 0 {
-			t.Errorf("%s: nothing can connect to anything", r.name)
-		}
+		not(t, count == 0, "%s: nothing can connect to anything", r.name)
 	}
 }
 

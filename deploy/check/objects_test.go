@@ -74,9 +74,7 @@ func selects(t *testing.T, r rendered, s *metav1.LabelSelector) (parts []string)
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	must(t, err)
-	if selector.Empty() {
-		t.Errorf("%s: a selector selects everything", r.name)
-	}
+	not(t, selector.Empty(), "%s: a selector selects everything", r.name)
 	for part, w := range workloads(r) {
 		if selector.Matches(labels.Set(w.pod.Labels)) {
 			parts = append(parts, part)
@@ -117,9 +115,7 @@ func TestPods(t *testing.T) {
 			t.Errorf("%s: the pod shares namespaces of the node, or gets variables of services", where)
 		}
 		own := pod.HostUsers != nil && !*pod.HostUsers
-		if own && part != "worker" {
-			t.Errorf("%s: hostUsers is false", where)
-		}
+		not(t, own && part != "worker", "%s: hostUsers is false", where)
 		if spread := pod.TopologySpreadConstraints; len(spread) != 2 {
 			t.Errorf("%s: %d constraints on where pods are", where, len(spread))
 		}
@@ -129,9 +125,7 @@ func TestPods(t *testing.T) {
 		volumes := map[string]corev1.Volume{}
 		for _, v := range pod.Volumes {
 			volumes[v.Name] = v
-			if v.HostPath != nil {
-				t.Errorf("%s: volume %s is a folder of the node", where, v.Name)
-			}
+			not(t, v.HostPath != nil, "%s: volume %s is a folder of the node", where, v.Name)
 			if v.EmptyDir != nil && (v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero()) {
 				t.Errorf("%s: volume %s has no limit", where, v.Name)
 			}
@@ -186,9 +180,7 @@ func checkContainer(t *testing.T, where string, c corev1.Container, own bool) {
 	}
 	seen := map[string]bool{}
 	for _, e := range c.Env {
-		if seen[e.Name] {
-			t.Errorf("%s: %s is set twice", where, e.Name)
-		}
+		not(t, seen[e.Name], "%s: %s is set twice", where, e.Name)
 		seen[e.Name] = true
 	}
 }
@@ -224,21 +216,13 @@ func TestSecrets(t *testing.T) {
 					if byFile || e.Value == "" && e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name != "" {
 						seen++
 					}
-					if c.Name != w.pod.Spec.Containers[0].Name {
-						t.Errorf("%s: %s of %s has %s too", r.name, c.Name, part, e.Name)
-					}
+					not(t, c.Name != w.pod.Spec.Containers[0].Name, "%s: %s of %s has %s too", r.name, c.Name, part, e.Name)
 				}
-				if strings.Contains(e.Value, "xa_") {
-					t.Errorf("%s: a variable of %s holds a key", r.name, part)
-				}
+				not(t, strings.Contains(e.Value, "xa_"), "%s: a variable of %s holds a key", r.name, part)
 			}
-			if strings.Contains(strings.Join(c.Args, " "), "xa_") {
-				t.Errorf("%s: an argument of %s holds a key", r.name, part)
-			}
+			not(t, strings.Contains(strings.Join(c.Args, " "), "xa_"), "%s: an argument of %s holds a key", r.name, part)
 		}
-		if seen != 1 {
-			t.Errorf("%s: %d of %q are from a Secret, want one", r.name, seen, secret[part])
-		}
+		not(t, seen != 1, "%s: %d of %q are from a Secret, want one", r.name, seen, secret[part])
 		for _, v := range w.pod.Spec.Volumes {
 			if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440) {
 				t.Errorf("%s: %s: the Secret %s is mounted with another mode than 0440", r.name, part, v.Secret.SecretName)
@@ -313,9 +297,7 @@ func TestNames(t *testing.T) {
 				name, _, _ := strings.Cut(argument, "=")
 				known(t, r.name, part, name)
 			}
-			if count < 4 {
-				t.Errorf("%s: %s has %d flags and variables", r.name, part, count)
-			}
+			not(t, count < 4, "%s: %s has %d flags and variables", r.name, part, count)
 		}
 	}
 	commands, err := output("agent", "--help")

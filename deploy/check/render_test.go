@@ -35,6 +35,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// not fails a test if something is so that must not be.
+func not(t *testing.T, is bool, format string, args ...any) {
+	t.Helper()
+	if is {
+		t.Errorf(format, args...)
+	}
+}
+
 // read returns what is in a file.
 func read(t *testing.T, file string) []byte {
 	t.Helper()

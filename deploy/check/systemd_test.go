@@ -30,9 +30,7 @@ func TestAgentUnits(t *testing.T) {
 		text := read(t, "../systemd/"+name+".service")
 		hardening[i] = string(text[bytes.Index(text, []byte("\nNoNewPrivileges=")):])
 	}
-	if hardening[0] != hardening[1] {
-		t.Errorf("agent.service has\n%s\nand agent-remote.service\n%s", hardening[0], hardening[1])
-	}
+	not(t, hardening[0] != hardening[1], "agent.service has\n%s\nand agent-remote.service\n%s", hardening[0], hardening[1])
 }
 
 // TestUnits: systemd takes the units, and finds them hardened.
@@ -49,9 +47,7 @@ func TestUnits(t *testing.T) {
 			}
 		}
 		for _, directive := range unit.broken {
-			if set[directive] {
-				t.Errorf("%s.service sets %s, which breaks commands or their sandbox", name, directive)
-			}
+			not(t, set[directive], "%s.service sets %s, which breaks commands or their sandbox", name, directive)
 			if !strings.Contains(string(text), "#   "+directive) && !strings.Contains(string(text), ", "+directive) {
 				t.Errorf("%s.service does not say why it has no %s", name, directive)
 			}

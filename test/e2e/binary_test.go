@@ -41,22 +41,16 @@ func TestBinary(t *testing.T) {
 	defer f.Close()
 	rig.Is(t, f.Machine, want, "machine")
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
-			t.Errorf("not static: it has a program header %v", p.Type)
-		}
+		never(t, p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC, "not static: it has a program header %v", p.Type)
 	}
-	if f.Section(".symtab") != nil {
-		t.Error("not stripped: it has a symbol table")
-	}
+	never(t, f.Section(".symtab") != nil, "not stripped: it has a symbol table")
 	program := rig.Value(os.ReadFile(path))
 	// Where methods are looked up by names that the linker does not know, it keeps those of all
 	// types (docs/adr/0001-libraries.md).
 	if bytes.Contains(program, []byte("reflect.Value.MethodByName")) {
 		t.Error("it looks methods up by name: go build -ldflags=-dumpdep ./cmd/agent marks with <ReflectMethod> what does so")
 	}
-	if len(program) > maxBinary {
-		t.Errorf("%d bytes, more than %d", len(program), maxBinary)
-	}
+	never(t, len(program) > maxBinary, "%d bytes, more than %d", len(program), maxBinary)
 	t.Logf("%d bytes", len(program))
 }
 
@@ -66,9 +60,7 @@ func TestIdleMemory(t *testing.T) {
 	a := startAgent(t, "none", "--listen", "stdio")
 	a.initialize(t)
 	resident := memoryOf(t, a.Process.Pid, "VmRSS")
-	if resident > maxIdle {
-		t.Errorf("%d KiB resident, more than %d", resident, maxIdle)
-	}
+	never(t, resident > maxIdle, "%d KiB resident, more than %d", resident, maxIdle)
 	t.Logf("%d KiB resident", resident)
 }
 
@@ -137,33 +129,21 @@ func helperMemory(t *testing.T, agent int) int {
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	rig.Agent(t)
-	context := rig.Value(os.ReadFile("../../.dockerignore"))
+	context := textOf(os.ReadFile("../../.dockerignore"))
 	for _, file := range []string{"../../Dockerfile", "../../deploy/registry.Dockerfile"} {
-		checkDockerfile(t, file, string(context))
-	}
-}
-
-func checkDockerfile(t *testing.T, file, context string) {
-	t.Helper()
-	page := rig.Value(os.ReadFile(file))
-	copied := 0
-	for line := range strings.Lines(string(page)) {
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] != "COPY" && words[0] != "ADD" || strings.HasPrefix(words[1], "--from=") {
-			continue
-		}
-		for _, source := range words[1 : len(words)-1] {
-			copied++
-			source = strings.ReplaceAll(source, "${BIN}", "bin") // the default, of make image
-			if _, err := os.Stat(filepath.Join("../..", source)); err != nil {
-				t.Errorf("%s: %v", strings.TrimSpace(line), err)
+		copied := 0
+		for line := range strings.Lines(textOf(os.ReadFile(file))) {
+			words := strings.Fields(line)
+			if len(words) == 0 || words[0] != "COPY" && words[0] != "ADD" || strings.HasPrefix(words[1], "--from=") {
+				continue
 			}
-			if !strings.Contains(context, "\n!"+source+"\n") {
-				t.Errorf("%s: .dockerignore keeps %s out", strings.TrimSpace(line), source)
+			for _, source := range words[1 : len(words)-1] {
+				copied++
+				source = strings.ReplaceAll(source, "${BIN}", "bin") // the default, of make image
+				rig.Check(t, rig.Err(os.Stat(filepath.Join("../..", source))))
+				rig.Is(t, strings.Contains(context, "\n!"+source+"\n"), true, "%s: .dockerignore lets %s in", strings.TrimSpace(line), source)
 			}
 		}
-	}
-	if copied == 0 {
-		t.Errorf("%s copies nothing", file)
+		rig.Is(t, copied > 0, true, "%s copies something", file)
 	}
 }

@@ -76,9 +76,7 @@ func TestImageLists(t *testing.T) {
 			platforms = append(platforms, m.Platform.OS+"/"+m.Platform.Architecture)
 		}
 		slices.Sort(platforms)
-		if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
-			t.Errorf("%s is for %q", image, platforms)
-		}
+		never(t, !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}), "%s is for %q", image, platforms)
 
 		flags := slices.DeleteFunc(slices.Clone(runFlags), func(flag string) bool { return flag == "--rm" || flag == "-i" })
 		container := strings.TrimSpace(succeeds(t, slices.Concat([]string{"run", "-d", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags, []string{image})...))
@@ -113,9 +111,7 @@ func TestImageLists(t *testing.T) {
 		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			out, err = podman("healthcheck", "run", container).CombinedOutput()
 		}
-		if err != nil {
-			t.Errorf("%s does not become healthy: %v\n%s", image, err, out)
-		}
+		never(t, err != nil, "%s does not become healthy: %v\n%s", image, err, out)
 	}
 }
 

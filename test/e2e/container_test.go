@@ -191,9 +191,7 @@ func (c *containers) trySandbox(t *testing.T, kind containerKind, d *doctorRepor
 		for _, pattern := range append(try.want, `(?m)^end$`) {
 			matches(t, said, pattern)
 		}
-		if code != "0" || strings.Contains(said, "hidden\n") {
-			t.Errorf("%s: exit code %s, %q", name, code, said)
-		}
+		never(t, code != "0" || strings.Contains(said, "hidden\n"), "%s: exit code %s, %q", name, code, said)
 	}
 }
 

@@ -42,9 +42,8 @@ func TestExecThroughCuts(t *testing.T) {
 // behindProxy starts an agent behind a proxy.
 func behindProxy(t *testing.T) (*rig.Proxy, string) {
 	t.Helper()
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)
-	proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
-	return proxy, "ws://" + proxy.Address()
+	w := directly(t)
+	return w.proxy, "ws://" + w.proxy.Address()
 }
 
 // runThroughCuts runs numbers while the connection is cut each time when it has carried more than
@@ -73,9 +72,7 @@ func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
 	rig.Is(t, p.Exit(t), 7, "exit code")
 	rig.Is(t, withoutWaits(stderr.String()), "", "agent writes into the command's standard error")
 	after, _ := proxy.Seen()
-	if after-before < 3 {
-		t.Errorf("the connection was cut %d times", after-before)
-	}
+	never(t, after-before < 3, "the connection was cut %d times", after-before)
 	t.Logf("%d cuts", after-before)
 }
 

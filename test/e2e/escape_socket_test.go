@@ -109,15 +109,11 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 			t.Fatalf("%+v, with %s", left, in)
 		}
 		ends = attempts(t, left.stdout)
-		if len(ends) < 15 {
-			t.Errorf("only %d attempts", len(ends))
-		}
+		never(t, len(ends) < 15, "only %d attempts", len(ends))
 		return ends
 	}
 	for name, end := range tries(own) {
-		if end == "ok" {
-			t.Errorf("%s: ok", name)
-		}
+		never(t, end == "ok", "%s: ok", name)
 	}
 	if after := rig.Value(os.Lstat(own)); !os.SameFile(after, before) || after.Mode() != before.Mode() {
 		t.Errorf("the socket was %v and is %v", before.Mode(), after.Mode())

@@ -126,7 +126,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 				p := r.startDaemon(t, mode)
 				rig.Must(t, p.Terminate(rig.Context(t)))
 				r.daemonEnds(t)
-				eventually(t, patience, r.placeholder)
+				rig.Until(t, "no placeholder is left", func() bool { return r.placeholder() == nil })
 			})
 			t.Run(site.name+"/agent killed/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
@@ -139,7 +139,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 					// that needs the same names removes them.
 					rig.Is(t, outcome(t, r.start(t, "ww", "privileged")).code, 13, "after the next start: exit code")
 				}
-				eventually(t, patience, r.placeholder)
+				rig.Until(t, "no placeholder is left", func() bool { return r.placeholder() == nil })
 			})
 		}
 	}

@@ -19,38 +19,17 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// byBothWays runs a test at an agent by its URL and, for a merge, at one behind a registry. environ names it for
-// agents of this test, which reach it by way of the proxy; there is its working directory.
-func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *rig.Proxy, there string)) {
-	t.Helper()
-	environ := slices.Clip([]string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_WAIT=5m"})
-	t.Run("url", func(t *testing.T) {
-		t.Parallel()
-		there := t.TempDir()
-		cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")
-		cmd.Dir = there
-		url := connect(t, cmd).line(t)
-		proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
-		test(t, append(environ, "AGENT_URL="+proxy.Address()), proxy, there)
-	})
-	t.Run("registry", func(t *testing.T) {
-		rig.Tier(t, rig.Merge)
-		t.Parallel()
-		s := rig.NewSite(t)
-		there := t.TempDir()
-		// An executor whose working directory is known.
-		s.Start(t, "/bin/sh", []string{"CODEX_API_KEY=" + s.Executor}, nil, "-c", `cd "$1" && shift && exec "$@"`, "sh", there,
-			rig.Agent(t), "--remote", s.URL(), "--environment-id", "ci-1").Says(t, "connected to the rendezvous", 1)
-		proxy := rig.NewProxy(t, s.Address)
-		test(t, append(environ, "AGENT_REGISTRY=http://"+proxy.Address(), "AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN="+s.Harness), proxy, there)
-	})
+// files is the environment of users of an agent's files.
+func (w *way) files(t *testing.T) []string {
+	return slices.Clip(append(slices.Clone(w.environ), "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"), "AGENT_WAIT=5m"))
 }
 
 // TestFiles: what a user of cp, ls, cat, rm and mkdir types, and what they print. The working
 // directory of the agent is empty at first. A line that ends with another exit code than 0 says so.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, _ *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, there := w.files(t), w.there
 		here := t.TempDir()
 		for _, step := range []struct{ line, want string }{
 			{`mkdir site && echo hello >site/index && echo '#!' >site/run && chmod 755 site/run && ln -s index site/link && mkdir site/empty`, ``},
@@ -150,7 +129,8 @@ func sums(t *testing.T, dir string, times bool) string {
 // either way, as files or as an archive.
 func TestCopyThroughCuts(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, proxy, there := w.files(t), w.proxy, w.there
 		here := t.TempDir()
 		size, cut := 8<<20, int64(2_000_000)
 		if rig.Runs(rig.Merge) {
@@ -174,9 +154,8 @@ func TestCopyThroughCuts(t *testing.T) {
 			rig.Is(t, said, "", "%s", step.line)
 			times := !strings.Contains(step.line, "tar") // which has no nanoseconds
 			rig.Is(t, sums(t, step.tree, times), sums(t, filepath.Join(here, "src"), times), "%s: what arrives", step.line)
-			if after, _ := proxy.Seen(); after-before < 3 {
-				t.Errorf("%s: the connection was cut %d times", step.line, after-before-1)
-			}
+			after, _ := proxy.Seen()
+			never(t, after-before < 3, "%s: the connection was cut %d times", step.line, after-before-1)
 		}
 	})
 }
@@ -185,7 +164,8 @@ func TestCopyThroughCuts(t *testing.T) {
 // on both sides; also where the client or the agent is killed.
 func TestCopyInterrupted(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, proxy, there := w.files(t), w.proxy, w.there
 		here := t.TempDir()
 		large := bytes.Repeat([]byte("new content "), 700_000)
 		for _, tt := range []struct {
@@ -243,7 +223,8 @@ func isClosed(c <-chan struct{}) func() bool {
 // TestCopyProgress: on a terminal a bar shows how far the copy is. A script sees nothing of it.
 func TestCopyProgress(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, proxy := w.files(t), w.proxy
 		here := t.TempDir()
 		rig.Must(t, os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 1<<20), 0o644))
 		for _, args := range [][]string{{"cp", "file", ":file"}, {"cp", ":file", "back"}} {

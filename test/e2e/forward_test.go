@@ -93,9 +93,7 @@ func TestPortForward(t *testing.T) {
 						err = throughUpper(conn, conn.(interface{ CloseWrite() error }).CloseWrite, conn)
 						_ = conn.Close()
 					}
-					if err != nil {
-						t.Errorf("%s: %v", address, err)
-					}
+					never(t, err != nil, "%s: %v", address, err)
 				}
 			})
 		}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -145,24 +144,14 @@ func TestMemoryOfContainer(t *testing.T) {
 	url := inGroup(t, memory)
 
 	t.Run("environment", func(t *testing.T) {
-		conn := dialAgent(t, url)
-		answer := request(t, conn, `{"id":3,"method":"process/start","params":{"processId":"env","argv":["/usr/bin/env"],"cwd":"file:///","env":{},`+
-			`"envPolicy":{"inherit":"all","ignoreDefaultExcludes":true,"exclude":[],"set":{},"includeOnly":[]},"tty":false}}`)
-		if answer == nil {
-			return
-		}
-		var read protocol.ReadResult
-		for !read.Closed {
-			read = protocol.ReadResult{}
-			rig.Must(t, json.Unmarshal(request(t, conn, `{"id":4,"method":"process/read","params":{"processId":"env","waitMs":100}}`), &read))
-		}
-		var output []byte
-		for _, chunk := range read.Chunks {
-			output = append(output, chunk.Chunk...)
-		}
-		if !bytes.Contains(output, []byte("E2E_MARK=")) || bytes.Contains(output, []byte("GOMEMLIMIT")) {
-			t.Errorf("a command inherits %q", output)
-		}
+		p, err := dialed(t, url).Start(rig.Context(t), protocol.StartParams{
+			Argv: []string{"/usr/bin/env"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{},
+			EnvPolicy: &protocol.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true},
+		})
+		rig.Must(t, err)
+		printed := outcome(t, p).stdout
+		has(t, printed, "E2E_MARK=")
+		lacks(t, printed, "GOMEMLIMIT")
 	})
 
 	t.Run("large messages", func(t *testing.T) {
@@ -253,8 +242,6 @@ func TestMemoryOfUnreadFiles(t *testing.T) {
 	url := a.line(t)
 	unreadFiles(t, url)
 	resident := memoryOf(t, a.Process.Pid, "VmHWM")
-	if resident > most {
-		t.Errorf("%d KiB were resident, want at most %d", resident, most)
-	}
+	never(t, resident > most, "%d KiB were resident, want at most %d", resident, most)
 	t.Logf("%d MiB were resident", resident>>10)
 }

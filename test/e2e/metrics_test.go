@@ -191,9 +191,7 @@ func TestMetrics(t *testing.T) {
 	o.moved(t, map[string]float64{
 		"agent_helpers idle": 1, "agent_helpers busy": 0, "agent_helper_starts_total": 1, "agent_helper_lookups_total miss": 1,
 	})
-	if o.was["agent_helper_lookups_total hit"] == 0 {
-		t.Error("no policy was in use already")
-	}
+	never(t, o.was["agent_helper_lookups_total hit"] == 0, "no policy was in use already")
 
 	rig.Is(t, rig.Err(c.FS(nil).Stat(rig.Context(t), dir+"/missing")), fs.ErrNotExist, "a file that is missing")
 	wrong := *box
@@ -289,9 +287,7 @@ func answered(t *testing.T, rows []metricsAnswer) {
 			lacks(t, string(text), "agent_")
 			continue
 		}
-		if len(readPage(t, text)) < 40 {
-			t.Errorf("%s: the page is short:\n%s", tt.name, text)
-		}
+		never(t, len(readPage(t, text)) < 40, "%s: the page is short:\n%s", tt.name, text)
 		rig.Is(t, response.Header.Get("Content-Type"), "text/plain; version=0.0.4; charset=utf-8", "%s: type", tt.name)
 	}
 }
@@ -404,9 +400,7 @@ func TestMetricsInFlood(t *testing.T) {
 			over = true
 		default:
 			now := scrape(t, o.metrics).values()["agent_output_bytes_total stdout"]
-			if now < last {
-				t.Errorf("output shrinks from %v to %v", last, now)
-			}
+			never(t, now < last, "output shrinks from %v to %v", last, now)
 			pages, last = pages+1, now
 		}
 	}
@@ -463,9 +457,7 @@ func TestMetricsOfOthers(t *testing.T) {
 	rig.Until(t, "it answers probes", func() bool { return rig.Status("http://"+address+"/readyz") == http.StatusOK })
 	now := scrape(t, "http://"+address+"/metrics").values()
 	for _, series := range []string{"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines"} {
-		if now[series] == 0 {
-			t.Errorf("%s is 0", series)
-		}
+		never(t, now[series] == 0, "%s is 0", series)
 	}
 	allJSON(t, log.String())
 }
@@ -539,7 +531,5 @@ func TestMetricsInDocs(t *testing.T) {
 			t.Errorf("docs/metrics.md has no row for %s", name)
 		}
 	}
-	if len(documented) < 50 {
-		t.Errorf("%d rows were read", len(documented))
-	}
+	never(t, len(documented) < 50, "%d rows were read", len(documented))
 }

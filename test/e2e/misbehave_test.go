@@ -28,17 +28,7 @@ type villain struct {
 	t    *testing.T
 	site *rig.Site // with that key
 
-	did      atomic.Int64  // frames sent, streams opened
-	underWay chan struct{} // closed by counts
-	once     sync.Once
-}
-
-// counts notes that the villain has done n things more. After forty it counts as under way.
-func (v *villain) counts(n int64) {
-	const some = 40
-	if v.did.Add(n) >= some {
-		v.once.Do(func() { close(v.underWay) })
-	}
+	did atomic.Int64 // frames sent, streams opened
 }
 
 // url asks for the URL of a rendezvous's websocket, "" when that is refused.
@@ -106,7 +96,7 @@ func (v *villain) frames(ctx context.Context, next func(stream, random []byte) [
 				if err = lane.Send(m); err != nil {
 					break
 				}
-				v.counts(1)
+				v.did.Add(1)
 			}
 		}
 		stop()
@@ -123,7 +113,7 @@ func (v *villain) streams(ctx context.Context, n int, stay bool) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if c, err := d.Dial(ctx); err == nil {
-					v.counts(1)
+					v.did.Add(1)
 					if stay {
 						<-ctx.Done()
 					}
@@ -185,7 +175,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 			}
 		}
 		proxy.HoldDown()
-		v.counts(writing)
+		v.did.Add(writing)
 		<-ctx.Done()
 		proxy.Close()
 		all.Wait()
@@ -215,16 +205,12 @@ func TestMisbehavingHarness(t *testing.T) {
 			theirs := s.At(s.Address)
 			theirs.Harness, _ = s.CreateKey(t, "harness")
 			ctx, cancel := context.WithCancel(t.Context())
-			v := &villain{t: t, site: theirs, underWay: make(chan struct{})}
+			v := &villain{t: t, site: theirs}
 			var misbehaving sync.WaitGroup
 			misbehaving.Go(func() { misbehave(ctx, v) })
 			defer misbehaving.Wait()
 			defer cancel()
-			select {
-			case <-v.underWay:
-			case <-time.After(patience):
-				t.Fatalf("it has done %d things only", v.did.Load())
-			}
+			rig.Until(t, "it has done forty things", func() bool { return v.did.Load() >= 40 })
 			began, before := time.Now(), rig.CPU(executor.Process.Pid)
 			var echoed, ran []time.Duration
 			for i := range 6 {
@@ -248,9 +234,7 @@ func TestMisbehavingHarness(t *testing.T) {
 			if most := 257*(int(time.Since(served)/(10*time.Second))+1) + 20; lines > most {
 				t.Errorf("%d lines of log, want at most %d", lines, most)
 			}
-			if memory > 512<<10 {
-				t.Errorf("the executor took %d MiB, want at most 512", memory>>10)
-			}
+			never(t, memory > 512<<10, "the executor took %d MiB, want at most 512", memory>>10)
 			cancel()
 			misbehaving.Wait()
 			_ = cat.stdin.Close()

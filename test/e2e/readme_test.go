@@ -143,9 +143,7 @@ func checkTargets(t *testing.T, text string) {
 			t.Errorf("%q is not a make command", line)
 			continue
 		}
-		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(words[1]) + `:`).Match(makefile) {
-			t.Errorf("the Makefile has no target %s", words[1])
-		}
+		has(t, "\n"+string(makefile), "\n"+words[1]+":")
 	}
 }
 

@@ -78,24 +78,19 @@ func TestRemoteSessionSurvives(t *testing.T) {
 		rig.Is(t, rig.Status("http://"+probes+"/healthz"), http.StatusOK, "%s: /healthz is answered with", what)
 	}
 	ready("it is ready", http.StatusOK)
-	cmd := s.Exec(t, "ci-1", "sh", "-c", "seq 1000; read go; seq 1001 2000")
-	stdin, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	stdout := &rig.Transcript{}
-	cmd.Stdout = stdout
-	rig.Must(t, cmd.Start())
-	executor.Until(t, "the first half is there", func() bool { return strings.HasSuffix(stdout.String(), "\n1000\n") })
-	s.Registry.Kill(t)
-	ready("it is not ready", http.StatusServiceUnavailable)
-	rig.Must(t, rig.Err(io.WriteString(stdin, "go\n")))
-	s.StartRegistry(t)
-	rig.Check(t, cmd.Wait())
-	ready("it is ready again", http.StatusOK)
-	var want strings.Builder
+	p := connect(t, s.Exec(t, "ci-1", "sh", "-c", "seq 1000; read go; seq 1001 2000"))
 	for n := range 2000 {
-		fmt.Fprintln(&want, n+1)
+		if n == 1000 {
+			s.Registry.Kill(t)
+			ready("it is not ready", http.StatusServiceUnavailable)
+			rig.Must(t, rig.Err(io.WriteString(p.stdin, "go\n")))
+			s.StartRegistry(t)
+		}
+		p.says(t, fmt.Sprint(n+1))
 	}
-	rig.Is(t, stdout.String(), want.String(), "the output")
+	rig.Is(t, textOf(io.ReadAll(p.stdout)), "", "more output")
+	rig.Is(t, p.Exit(t), 0, "exit code")
+	ready("it is ready again", http.StatusOK)
 	executor.Terminate(t)
 }
 

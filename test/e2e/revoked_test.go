@@ -131,7 +131,7 @@ func TestAgentReplaced(t *testing.T) {
 	first.Terminate(t)
 	s.Serve(t, "ci-0")
 	// The agent is connected before the registry has noted that it is online.
-	eventually(t, patience, func() error { return box.Refresh(rig.Context(t)) })
+	rig.Until(t, "the agent is online", func() bool { return box.Refresh(rig.Context(t)) == nil })
 	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "another executor than before") {
 		t.Errorf("the old client ends with %v", old.Err())
 	}

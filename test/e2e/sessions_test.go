@@ -18,15 +18,18 @@ import (
 // way is how an agent is reached, through a proxy that cuts.
 type way struct {
 	proxy   *rig.Proxy
-	flags   []string
-	environ []string
+	environ []string // names the agent
+	there   string   // its working directory
 }
 
 // directly is how an agent is reached by its URL.
-func directly(t *testing.T) *way {
+func directly(t *testing.T, flags ...string) *way {
 	t.Helper()
-	proxy, url := behindProxy(t)
-	return &way{proxy, []string{"--url", url}, nil}
+	there := t.TempDir()
+	cmd := exec.Command(rig.Agent(t), append([]string{"--listen", "ws://127.0.0.1:0"}, flags...)...)
+	cmd.Dir = there
+	proxy := rig.NewProxy(t, strings.TrimPrefix(rig.Start(t, cmd).Line(t), "ws://"))
+	return &way{proxy, []string{"AGENT_URL=" + proxy.Address()}, there}
 }
 
 // eachWay runs a test over a WebSocket and, for a merge, through the relay.
@@ -39,17 +42,19 @@ func eachWay(t *testing.T, test func(t *testing.T, w *way)) {
 	t.Run("registry", func(t *testing.T) {
 		rig.Tier(t, rig.Merge)
 		t.Parallel()
-		s := rig.NewSite(t)
-		s.Serve(t, "ci-0")
+		s, there := rig.NewSite(t), t.TempDir()
+		s.Start(t, "/bin/sh", []string{"CODEX_API_KEY=" + s.Executor}, nil, "-c", `cd "$1" && shift && exec "$@"`, "sh", there,
+			rig.Agent(t), "--remote", s.URL(), "--environment-id", "ci-0").Says(t, "connected to the rendezvous", 1)
 		proxy := rig.NewProxy(t, s.Address)
-		test(t, &way{proxy, []string{"--registry", s.At(proxy.Address()).URL(), "--environment-id", "ci-0"}, []string{"AGENT_REGISTRY_TOKEN=" + s.Harness}})
+		environ := []string{"AGENT_REGISTRY=" + s.At(proxy.Address()).URL(), "AGENT_ENVIRONMENT_ID=ci-0", "AGENT_REGISTRY_TOKEN=" + s.Harness}
+		test(t, &way{proxy, environ, there})
 	})
 }
 
 // command is a command of agent, not yet started.
 func (w *way) command(t *testing.T, command string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := rig.Command(t, rig.Agent(t), append(append([]string{command}, w.flags...), args...)...)
+	cmd := rig.Command(t, rig.Agent(t), append([]string{command}, args...)...)
 	cmd.Env = append(os.Environ(), w.environ...)
 	return cmd
 }
@@ -303,7 +308,7 @@ func TestOnDisconnect(t *testing.T) {
 func TestNamedSessionTTL(t *testing.T) {
 	t.Parallel()
 	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--named-session-ttl", "1s")
-	w := &way{flags: []string{"--url", server.line(t)}}
+	w := &way{environ: []string{"AGENT_URL=" + server.line(t)}}
 	w.must(t, "exec", "-d", "--name", "short", "--retain", "24h", "--", "true")
 	server.Says(t, "session ended", 1) // when its time is over
 	rig.Is(t, w.must(t, "ps", "-q"), "", "there is still")

@@ -50,9 +50,7 @@ func TestSoak(t *testing.T) {
 	var peaks [3]int
 	c.run(t, goleak.IgnoreCurrent(), func(ctx context.Context) { peaks = watchMemory(ctx, pid, duration) })
 	t.Logf("%d jobs over %d cuts; memory at its peak %d KiB in the second third, %d KiB in the last", c.jobs, c.faults(), peaks[1], peaks[2])
-	if c.jobs < soakClients || c.faults() < soakClients {
-		t.Errorf("only %d jobs and %d cuts", c.jobs, c.faults())
-	}
+	never(t, c.jobs < soakClients || c.faults() < soakClients, "only %d jobs and %d cuts", c.jobs, c.faults())
 	if limit := peaks[1]*5/4 + 8<<10; peaks[2] > limit {
 		t.Errorf("memory grows: the peak of the last third is %d KiB, that of the second %d KiB", peaks[2], peaks[1])
 	}
@@ -89,21 +87,4 @@ func countFiles(t *testing.T, pid int) int {
 	t.Helper()
 	entries := rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))
 	return len(entries)
-}
-
-// eventually polls: only /proc tells these facts, and it wakes nobody.
-func eventually(t *testing.T, patience time.Duration, check func() error) {
-	t.Helper()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); ; <-ticker.C {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Error(err)
-			return
-		}
-	}
 }

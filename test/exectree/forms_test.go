@@ -203,9 +203,7 @@ prefix_rule(pattern=["memfd:form"])
 			{"exec 5<" + dir + "/fine; rm " + dir + "/fine; /proc/self/fd/5 ran", false},
 		} {
 			r := w.run(t, dir, policy, nil, "bash", "-c", tt.script)
-			if got := strings.Contains(r.out, "ran\n"); got != tt.want {
-				t.Errorf("%s: code %d, %q, told %q", tt.script, r.code, r.out, r.told)
-			}
+			rig.Is(t, strings.Contains(r.out, "ran\n"), tt.want, "%s: %s, told %q: it ran", tt.script, r.end(), r.told)
 		}
 	})
 }
@@ -225,13 +223,9 @@ func TestMany(t *testing.T) {
 			place(t, "/bin/true", filepath.Join(dir, "victim"))
 			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
 			r := w.run(t, dir, policy, nil, "bash", "-c", fmt.Sprintf(`for i in {1..%d}; do ./victim || echo no & /bin/true || echo failed & done 2>/dev/null; wait; echo done`, n))
-			if r.out != strings.Repeat("no\n", n)+"done\n" || r.code != 0 {
-				t.Errorf("code %d: %s", r.code, r.out)
-			}
+			rig.Is(t, r.end(), strings.Repeat("no\n", n)+"done\ncode 0\n", "the end")
 			// Threads of one process that execute at once wait for each other.
-			if r := w.run(t, dir, policy, nil, p, "flood", "6", "6", "10", p); r.out != "0 bad\n" || r.code != 0 {
-				t.Errorf("code %d: %s", r.code, r.out)
-			}
+			rig.Is(t, w.run(t, dir, policy, nil, p, "flood", "6", "6", "10", p).end(), "0 bad\ncode 0\n", "the flood's end")
 		})
 	}
 }

@@ -5,6 +5,7 @@ package exectree
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,6 +160,9 @@ type result struct {
 	// asked are the commands that were asked about, and told those that were refused by a rule.
 	asked, told []string
 }
+
+// end is what a command has printed, and its exit code.
+func (r result) end() string { return fmt.Sprintf("%scode %d\n", r.out, r.code) }
 
 // run runs a command in dir. Answer answers the questions; nil says no.
 func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer func(judge.Question) bool, argv ...string) result {

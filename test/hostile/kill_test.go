@@ -167,9 +167,8 @@ type killing struct {
 
 func (k *killing) round(t *testing.T, f fault) {
 	rig.Must(t, k.reset())
-	tree, err := k.tree()
+	before, err := k.tree()
 	rig.Must(t, err)
-	before := k.keptOf(tree)
 	c := k.agent.start(t, k.ground, "job", k.base, "1000000000")
 	terminated := false
 	var late *time.Timer
@@ -212,10 +211,7 @@ func (k *killing) round(t *testing.T, f fault) {
 		t.Errorf("it has ended in another way, or nobody has said why: %s", told)
 	}
 	eventually(t, c.left)
-	tree = rig.Value(k.tree())
-	if lines := differ(before, k.keptOf(tree)); len(lines) > 0 {
-		t.Errorf("it has changed what it must not:\n%s", strings.Join(lines, "\n"))
-	}
+	k.unchanged(t, before)
 }
 
 // TestOthersLive: agent sandbox may be executed by a process that has children, and its end is

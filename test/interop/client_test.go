@@ -31,10 +31,7 @@ func TestClient(t *testing.T) {
 	})
 	t.Run("reference", func(t *testing.T) {
 		t.Parallel()
-		codex := os.Getenv("CODEX_BIN")
-		if codex == "" {
-			t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
-		}
+		codex := codexCLI(t)
 		home := codexHome(t)
 		cmd := exec.Command(codex, "exec-server", "--listen", "ws://127.0.0.1:0")
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home}
