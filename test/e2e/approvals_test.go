@@ -47,34 +47,29 @@ prefix_rule(["id"], "prompt")
 				return atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), append([]string{"--"}, argv...)...)...)
 			}
 			u := run("printf", "fi\x1b[2Jne")
-			u.sees(t, `agent:   printf "fi\x1b[2Jne"`)
-			u.sees(t, asks)
+			u.sees(t, `agent:   printf "fi\x1b[2Jne"`, asks)
 			u.types(t, "what?\ryes\r") // what was pasted is no answer
 			u.answers(t, "what?\r")
-			u.answers(t, "yex\x7fs\r")
-			u.sees(t, "fi\x1b[2Jne")
+			u.answers(t, "yex\x7fs\r", "fi\x1b[2Jne")
 			u.ends(t, 0)
 
 			u = run("printf", "no")
 			u.sees(t, "it talks:")
-			u.answers(t, "n\r")
-			u.sees(t, "`printf no` requires approval: it talks: rejected by user\r\n")
+			u.answers(t, "n\r", "`printf no` requires approval: it talks: rejected by user\r\n")
 			u.ends(t, 126)
 
 			u = run("sh", "-c", "i=id; $i -u; $i -u; $i -g; echo code $?")
 			u.sees(t, "id -u")
 			u.answers(t, "a\r")
 			u.sees(t, "id -g") // not -u again
-			u.answers(t, "\r")
-			u.sees(t, "code 126\r\n")
+			u.answers(t, "\r", "code 126\r\n")
 			u.ends(t, 0)
 
 			path, open := gate(t)
 			u = run("sh", "-c", "i=id; $i & read go < "+path+"; kill -9 $!; wait $!; echo code $?")
 			u.sees(t, "wants to execute")
 			open()
-			u.sees(t, "agent: the question no longer needs an answer\r")
-			u.sees(t, "code 137\r\n")
+			u.sees(t, "agent: the question no longer needs an answer\r", "code 137\r\n")
 			u.ends(t, 0)
 			if name != "no input" {
 				typedAhead(t, url, flags)
@@ -93,9 +88,7 @@ func typedAhead(t *testing.T, url string, flags []string) {
 	u.types(t, "yes\ryes")
 	u.sees(t, "yes\r\nyes") // the echo
 	open()
-	u.answers(t, "n\r")
-	u.sees(t, "n\r")
-	u.sees(t, "code 126\r\n<yes>\r\n")
+	u.answers(t, "n\r", "n\r", "code 126\r\n<yes>\r\n")
 	u.enters(t, " more\r", "<yes more>\r\n")
 	u.types(t, "\x04")
 	u.ends(t, 0)
@@ -109,8 +102,7 @@ func attachAsks(t *testing.T, url string) {
 	u := atTerminal(t, wide, "attach", "--url", url, "n")
 	u.sees(t, "attached to n")
 	u.types(t, "go\r")
-	u.answers(t, "o\r")
-	u.sees(t, "0\r\ncode 0\r\n")
+	u.answers(t, "o\r", "0\r\ncode 0\r\n")
 	u.ends(t, 0)
 }
 
@@ -146,18 +138,15 @@ func interruptsQuestion(t *testing.T, url string) {
 	u.answers(t, "\x03")
 	u.ends(t, 137)
 	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "sh", "-c", "trap 'echo caught; exit 5' INT; i=id; $i; echo code $?; while :; do sleep 0.05; done")
-	u.answers(t, "\x03")
-	u.sees(t, "caught\r\n")
+	u.answers(t, "\x03", "caught\r\n")
 	u.ends(t, 5)
 	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
-	u.answers(t, "~.\r")
-	u.sees(t, "ended by ~.")
+	u.answers(t, "~.\r", "ended by ~.")
 	u.ends(t, 125)
 	for _, answer := range []string{"n\r", "o\r", "\x03"} { // the terminal is as it was
 		script := `before=$(stty -g); "$0" exec --url ` + url + ` -- id; test "$before" = "$(stty -g)" && echo restored`
 		u = at(t, exec.Command("bash", "-c", script, rig.Agent(t)), wide)
-		u.answers(t, answer)
-		u.sees(t, "restored\r\n")
+		u.answers(t, answer, "restored\r\n")
 		u.ends(t, 0)
 	}
 }
@@ -184,13 +173,11 @@ func TestQuestionJobs(t *testing.T) {
 			u.enters(t, run+" &\r", "agent: a question waits until this job is in the foreground")
 			shellReads()
 			u.types(t, "fg; echo code $?\r")
-			u.answers(t, "n\r")
-			u.sees(t, "rejected by user\r\n")
+			u.answers(t, "n\r", "rejected by user\r\n")
 			u.sees(t, "code 126\r\n") // until then the program reads what is typed
 
 			u.types(t, run+"\r")
-			u.answers(t, "o\x1a")
-			u.sees(t, "Stopped")
+			u.answers(t, "o\x1a", "Stopped")
 			shellReads()
 			if name == "exec" {
 				u.enters(t, "bg\r", "agent: a question waits until this job is in the foreground")
@@ -212,8 +199,7 @@ func TestExecAsksAgain(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "old")`)
 	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir))
-	url := agent.Line(t)
-	u := atTerminal(t, wide, "exec", "--url", url, "--", "id", "-u")
+	u := atTerminal(t, wide, "exec", "--url", agent.Line(t), "--", "id", "-u")
 	reread := func(text, says string) {
 		t.Helper()
 		rig.Must(t, os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600))
@@ -221,13 +207,10 @@ func TestExecAsksAgain(t *testing.T) {
 		rig.Must(t, agent.Process.Signal(syscall.SIGHUP))
 		agent.Says(t, says, before+1)
 	}
-	u.sees(t, "old:")
-	u.sees(t, asks)
+	u.sees(t, "old:", asks)
 	reread("prefix_rule([\"id\"])\nx = y", "my.rules:2:5: undefined: y") // which changes nothing
 	reread(`prefix_rule(["id"], "prompt", justification = "new")`, "were read again")
-	u.sees(t, "the question no longer needs an answer\r")
-	u.sees(t, "new:")
-	u.sees(t, asks)
+	u.sees(t, "the question no longer needs an answer\r", "new:", asks)
 	reread(`prefix_rule(["id"], "forbidden", justification = "never")`, "were read again")
 	u.sees(t, "`id -u` rejected: never\r\n")
 	u.ends(t, 126)
@@ -242,8 +225,7 @@ func TestAmend(t *testing.T) {
 	for _, where := range [][]string{{"exec", "--url", url}, {"sandbox", "--exec-policy", dir, "--exec-policy-unmatched", "prompt", "--exec-policy-amend"}} {
 		word := where[0]
 		u := atTerminal(t, wide, append(where, "--", "echo", word, "1")...)
-		u.answers(t, "r 2\r")
-		u.sees(t, word+" 1\r\n")
+		u.answers(t, "r 2\r", word+" 1\r\n")
 		u.ends(t, 0)
 		u = atTerminal(t, wide, append(where, "--", "echo", word, "2")...)
 		u.sees(t, word+" 2\r\n")
@@ -266,15 +248,12 @@ prefix_rule(["cat"], "forbidden")
 			return enforced(append([]string{"--exec-policy", dir, "--exec-policy-enforce", enforce, "--"}, argv...)...)
 		}
 		u := at(t, sandbox("start", "id", "-u"), wide)
-		u.sees(t, "who:")
-		u.sees(t, "agent:   id -u")
-		u.answers(t, "o\r")
-		u.sees(t, "0\r\n")
+		u.sees(t, "who:", "agent:   id -u")
+		u.answers(t, "o\r", "0\r\n")
 		u.ends(t, 0)
 
 		u = at(t, sandbox("start", "id", "-u"), wide)
-		u.answers(t, "n\r")
-		u.sees(t, "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
+		u.answers(t, "n\r", "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
 		u.ends(t, 126)
 
 		u = at(t, sandbox("start", "cat"), wide)
@@ -283,10 +262,8 @@ prefix_rule(["cat"], "forbidden")
 
 		u = at(t, sandbox("tree", "sh", "-c", "i=id c=cat; $c /dev/null; echo code $?; $i -u; echo code $?; $i -u; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "code 126\r\n")
-		u.answers(t, "a\r")
-		u.sees(t, "0\r\ncode 0\r\n0\r\n")
-		u.answers(t, "n\r")
-		u.sees(t, "code 126\r\n")
+		u.answers(t, "a\r", "0\r\ncode 0\r\n0\r\n")
+		u.answers(t, "n\r", "code 126\r\n")
 		u.enters(t, "mine\r", "got mine\r\n")
 		u.ends(t, 0)
 
@@ -294,22 +271,18 @@ prefix_rule(["cat"], "forbidden")
 		u = at(t, sandbox("tree", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i"), wide)
 		u.sees(t, "prompt>")
 		u.types(t, "id -u\r")
-		u.answers(t, "o\r")
-		u.sees(t, "\r\n0\r\n")
-		u.sees(t, "prompt>")
+		u.answers(t, "o\r", "\r\n0\r\n", "prompt>")
 		u.types(t, "exit 6\r")
 		u.ends(t, 6)
 
-		for enforce, want := range map[string]string{"start": "", "tree": "code 126\n"} {
+		for enforce, want := range map[string]string{"start": "exit 126\n", "tree": "code 126\n"} {
 			cmd := sandbox(enforce, "sh", "-c", "i=id; $i; echo code $?")
 			if enforce == "start" {
 				cmd = sandbox(enforce, "id")
 			}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
-			out, err := cmd.Output()
-			if string(out) != want || (err == nil) != (enforce == "tree") || enforce == "start" && cmd.ProcessState.ExitCode() != 126 {
-				t.Errorf("without a terminal, %s: %q, %v", enforce, out, err)
-			}
+			r := finish(t, cmd)
+			rig.Is(t, ending(r.stdout, r.code), want, "without a terminal, %s", enforce)
 		}
 	})
 }

@@ -47,7 +47,8 @@ func TestSnapshot(t *testing.T) {
 		rig.Must(t, rig.Command(t, "mkfs.btrfs", "-q", "-f", image).Run())
 		state := fmt.Sprint(base, "/state-", uid)
 		rig.Must(t, os.Mkdir(state, 0o700), os.Chown(state, uid, uid))
-		said := says(t, rig.Command(t, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", image, repo, base, fmt.Sprint(uid)))
+		said := says(t, rig.Command(t, "unshare", "--mount", "--propagation", "private",
+			"sh", "-c", script, "sh", image, repo, base, fmt.Sprint(uid)))
 		if strings.Contains(said, "not mounted") {
 			missing(t, said)
 		}

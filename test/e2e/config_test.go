@@ -129,7 +129,8 @@ func TestConfigWrong(t *testing.T) {
 	} {
 		h.write(t, map[string]string{"etc/requirements.toml": "", "etc/config.toml": "", userFile: ""})
 		h.write(t, map[string]string{tt.file: tt.text})
-		rig.Is(t, h.run(t, nil, "agent", "exec", "--", "echo", "ran"), result{"", "agent: " + tt.want + "\nagent: see agent config --help\n", 2}, "agent exec")
+		refused := result{"", "agent: " + tt.want + "\nagent: see agent config --help\n", 2}
+		rig.Is(t, h.run(t, nil, "agent", "exec", "--", "echo", "ran"), refused, "agent exec")
 		r := h.run(t, nil, "agent", "config", "show")
 		has(t, ending(r.stderr, r.code), tt.want, "exit 2\n")
 		for _, argv := range [][]string{{"agent", "exec", "--help"}, {"agent", "version"}, {"agent", "context", "list"}, {"registry", "version"}} {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -27,13 +26,15 @@ func TestImages(t *testing.T) {
 	volume := "--volume=images:/data"
 	run := func(code int, flags ...string) string {
 		t.Helper()
-		r := finish(t, podman(slices.Concat([]string{"run"}, runFlags, []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags)...))
+		hardened := []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}
+		r := finish(t, podman(slices.Concat([]string{"run"}, runFlags, hardened, flags)...))
 		rig.Is(t, r.code, code, "%s: %s: exit code", flags, r.stderr)
 		return r.stdout + r.stderr
 	}
 	for _, image := range []string{"agent", "registry"} {
 		for _, id := range []string{"-u", "-g", "-G"} {
-			rig.Is(t, run(0, "--volume="+busybox+":/busybox:ro", "--entrypoint=/busybox", "localhost/execagent/"+image, "id", id), fmt.Sprintln(imageUser), "%s: id %s", image, id)
+			out := run(0, "--volume="+busybox+":/busybox:ro", "--entrypoint=/busybox", "localhost/execagent/"+image, "id", id)
+			rig.Is(t, out, fmt.Sprintln(imageUser), "%s: id %s", image, id)
 		}
 	}
 	matches(t, run(0, "localhost/execagent/agent", "version"), "^agent ")
@@ -60,9 +61,8 @@ func TestImageLists(t *testing.T) {
 	newContainers(t)
 	engine := filepath.Join(t.TempDir(), "podman")
 	rig.Must(t, rig.WriteProgram(engine, []byte(podmanScript(nil))))
-	if out, err := rig.Command(t, "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {
-		t.Fatalf("make images: %v\n%s", err, out)
-	}
+	made := finish(t, rig.Command(t, "make", "-C", "../..", "images", "CONTAINERS="+engine))
+	rig.Is(t, made.code, 0, "%+v: make images ends with", made)
 	for name, want := range map[string]struct{ port, volume string }{"agent": {"7000/tcp", ""}, "registry": {"8080/tcp", "/data"}} {
 		image := "localhost/execagent/" + name + ":all"
 		var list struct {
@@ -105,13 +105,9 @@ func TestImageLists(t *testing.T) {
 				t.Errorf("%s: the label %s is %q", image, label, value)
 			}
 		}
-		matches(t, succeeds(t, "exec", container, "/"+name, "version"), "^"+regexp.QuoteMeta(name+" "+d.Config.Labels["org.opencontainers.image.version"])+"\n")
-		var out []byte
-		err := fmt.Errorf("not tried")
-		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-			out, err = podman("healthcheck", "run", container).CombinedOutput()
-		}
-		never(t, err != nil, "%s does not become healthy: %v\n%s", image, err, out)
+		labelled := regexp.QuoteMeta(name + " " + d.Config.Labels["org.opencontainers.image.version"])
+		matches(t, succeeds(t, "exec", container, "/"+name, "version"), "^"+labelled+"\n")
+		rig.Until(t, image+" is healthy", func() bool { return podman("healthcheck", "run", container).Run() == nil })
 	}
 }
 

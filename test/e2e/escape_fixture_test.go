@@ -133,10 +133,8 @@ func (o *outside) read(t *testing.T, into any) {
 	late := time.AfterFunc(patience, func() { o.output.CloseWithError(errors.New("it says nothing")) })
 	defer late.Stop()
 	line, err := o.lines.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, into)
-	}
 	rig.Must(t, err)
+	rig.Must(t, json.Unmarshal(line, into))
 }
 
 // unreached ends the process and fails if a connection, a datagram or a signal has reached it.

@@ -239,14 +239,11 @@ func TestCopyProgress(t *testing.T) {
 			cmd.Env, cmd.Dir = append(slices.Clone(environ), "NO_COLOR=1"), here
 			u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
 			rig.Until(t, "the copy is held up", isClosed(held))
-			u.sees(t, "[=")
-			u.sees(t, "% ")
-			u.sees(t, "of 8.4 MB")
+			u.sees(t, "[=", "% ", "of 8.4 MB")
 			u.sees(t, "/s")
 			u.sees(t, " left")
 			proxy.Pass()
-			u.sees(t, "] 100%  8.4 MB of 8.4 MB")
-			u.sees(t, "\r\n")
+			u.sees(t, "] 100%  8.4 MB of 8.4 MB", "\r\n")
 			u.ends(t, 0)
 		}
 		cmd := exec.Command(rig.Agent(t), "cp", "-q", "file", ":file")

@@ -134,7 +134,8 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 	},
 	"handshakes that are given up": func(ctx context.Context, v *villain) {
 		v.frames(ctx, func(id, random []byte) []frame.Frame {
-			return []frame.Frame{{StreamID: id, Body: frame.Handshake, Payload: random}, {StreamID: id, Body: frame.Reset, Reason: []byte("never mind")}}
+			reset := frame.Frame{StreamID: id, Body: frame.Reset, Reason: []byte("never mind")}
+			return []frame.Frame{{StreamID: id, Body: frame.Handshake, Payload: random}, reset}
 		})
 	},
 	"streams that are none": func(ctx context.Context, v *villain) {

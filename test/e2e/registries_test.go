@@ -287,15 +287,9 @@ func tarballOf(t *testing.T, files map[string][]byte) []byte {
 	zipped := gzip.NewWriter(&packed)
 	w := tar.NewWriter(zipped)
 	for name, content := range files {
-		err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
-		if err == nil {
-			_, err = w.Write(content)
-		}
-		rig.Must(t, err)
+		rig.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}), rig.Err(w.Write(content)))
 	}
-	for _, c := range []io.Closer{w, zipped} {
-		rig.Must(t, c.Close())
-	}
+	rig.Must(t, w.Close(), zipped.Close())
 	return packed.Bytes()
 }
 
@@ -305,10 +299,8 @@ func zipOf(t *testing.T, files map[string]string) []byte {
 	w := zip.NewWriter(&packed)
 	for name, content := range files {
 		f, err := w.Create(name)
-		if err == nil {
-			_, err = io.WriteString(f, content)
-		}
 		rig.Must(t, err)
+		rig.Must(t, rig.Err(io.WriteString(f, content)))
 	}
 	rig.Must(t, w.Close())
 	return packed.Bytes()

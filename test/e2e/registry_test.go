@@ -295,7 +295,8 @@ func TestUpgrade(t *testing.T) {
 	const lines = 400
 	run := func() (next, end func()) {
 		t.Helper()
-		p := connect(t, newer.At(harnesses.Address()).Exec(t, "ci-1", "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done; exit 7", lines)))
+		p := connect(t, newer.At(harnesses.Address()).Exec(t, "ci-1", "sh", "-c",
+			fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done; exit 7", lines)))
 		n := 0
 		next = func() {
 			t.Helper()

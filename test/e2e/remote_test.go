@@ -269,7 +269,8 @@ func TestDemo(t *testing.T) {
 	cmd := rig.Command(t, "sh", "../../deploy/demo.sh", rig.Agent(t), rig.Registry(t))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	out := says(t, cmd)
-	has(t, out, "registered its public key: registration reg_", "websocket to the rendezvous is up", "hello from", "exit code 0", "all of it has ended")
+	has(t, out, "registered its public key: registration reg_", "websocket to the rendezvous is up", "hello from", "exit code 0",
+		"all of it has ended")
 	lacks(t, out, "xa_", "\nexit ") // a key, or another exit code
 	isEmpty(t, temporary)
 }

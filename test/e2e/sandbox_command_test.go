@@ -118,18 +118,15 @@ func TestSandboxOwnTerminalAsks(t *testing.T) {
 `)
 	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
 		u := at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
-		u.answers(t, "o\r")
-		u.sees(t, "o\r\n0\r\n")
+		u.answers(t, "o\r", "o\r\n0\r\n")
 		u.ends(t, 0)
 
 		u = at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
 			"sh", "-c", "i=id; $i -u; echo code $?; read x; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "who:")
-		u.answers(t, "o\r")
-		u.sees(t, "o\r\n0\r\ncode 0\r\n")
+		u.answers(t, "o\r", "o\r\n0\r\ncode 0\r\n")
 		u.types(t, "on\r") // a question does not wait for the output before it
-		u.answers(t, "n\r")
-		u.sees(t, "code 126\r\n")
+		u.answers(t, "n\r", "code 126\r\n")
 		u.enters(t, "mine\r", "mine\r\ngot mine\r\n")
 		u.ends(t, 0)
 	})

@@ -93,8 +93,8 @@ func TestSecretRenewal(t *testing.T) {
 			c := dialed(t, agent.Line(t), client.Token(token))
 			start := func(script string) *client.Process {
 				p, err := c.Start(rig.Context(t), protocol.StartParams{
-					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: sandboxOf(work, protocol.NetworkRestricted, "read :root", "write :project_roots"),
-					Env: map[string]string{"PATH": os.Getenv("PATH")},
+					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Env: map[string]string{"PATH": os.Getenv("PATH")},
+					Sandbox: sandboxOf(work, protocol.NetworkRestricted, "read :root", "write :project_roots"),
 				})
 				rig.Must(t, err)
 				return p

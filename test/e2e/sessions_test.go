@@ -189,8 +189,7 @@ func TestAttach(t *testing.T) {
 		other.ends(t, 0)
 
 		u = w.user(t, small, "attach", "--logs", "shell")
-		u.sees(t, "back 2\r\n")
-		u.sees(t, "over 3\r\n")
+		u.sees(t, "back 2\r\n", "over 3\r\n")
 		u.enters(t, "~?", "~. leaves and keeps the command running, ~~ sends a ~ to the command, ~? prints this help\r\n")
 		u.enters(t, "~.", runsOn)
 		u.ends(t, 0)
@@ -282,16 +281,13 @@ func TestTailOfMuch(t *testing.T) {
 // connection that comes back it does not.
 func TestOnDisconnect(t *testing.T) {
 	t.Parallel()
-	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "24h")
-	url := server.line(t)
-	proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
+	w := directly(t, "--session-ttl", "24h")
 	begin := func() (client *running, command string) {
-		client = connect(t, exec.Command(rig.Agent(t), "exec", "--on-disconnect", "kill", "--url", "ws://"+proxy.Address(), "--",
-			"sh", "-c", "echo $$; read x; echo end; exit 7"))
+		client = connect(t, w.command(t, "exec", "--on-disconnect", "kill", "--", "sh", "-c", "echo $$; read x; echo end; exit 7"))
 		return client, client.line(t)
 	}
 	p, _ := begin()
-	proxy.Cut()
+	w.proxy.Cut()
 	rig.Must(t, rig.Err(fmt.Fprintln(p.stdin)))
 	p.says(t, "end")
 	rig.Is(t, p.Exit(t), 7, "exit code")

@@ -72,17 +72,21 @@ func (u *user) keepOutput(t *testing.T) {
 	u.ptmx.heedDeadlines(t)
 }
 
-// sees reads the screen up to a text.
-func (u *user) sees(t *testing.T, text string) {
+// sees reads the screen up to a text, and then up to the next.
+func (u *user) sees(t *testing.T, texts ...string) {
 	t.Helper()
-	defer u.hurry(t, fmt.Sprintf("%q is not on the screen", text))()
-	var seen bytes.Buffer
-	for !strings.HasSuffix(seen.String(), text) {
-		b, err := u.screen.ReadByte()
-		if err != nil {
-			t.Fatalf("waiting for %q: %v, on the screen is %q", text, err, &seen)
+	for _, text := range texts {
+		done := u.hurry(t, fmt.Sprintf("%q is not on the screen", text))
+		var seen bytes.Buffer
+		for !strings.HasSuffix(seen.String(), text) {
+			b, err := u.screen.ReadByte()
+			if err != nil {
+				done()
+				t.Fatalf("waiting for %q: %v, on the screen is %q", text, err, &seen)
+			}
+			seen.WriteByte(b)
 		}
-		seen.WriteByte(b)
+		done()
 	}
 }
 
@@ -91,20 +95,18 @@ func (u *user) types(t *testing.T, text string) {
 	rig.Must(t, rig.Err(io.WriteString(u.ptmx, text)))
 }
 
-// answers sees a question, and types an answer.
-func (u *user) answers(t *testing.T, text string) {
+// answers sees a question, types an answer, and sees what comes of it.
+func (u *user) answers(t *testing.T, text string, seen ...string) {
 	t.Helper()
 	u.sees(t, asks)
-	u.types(t, text)
+	u.enters(t, text, seen...)
 }
 
 // enters types a text, and sees what comes of it.
 func (u *user) enters(t *testing.T, text string, seen ...string) {
 	t.Helper()
 	u.types(t, text)
-	for _, s := range seen {
-		u.sees(t, s)
-	}
+	u.sees(t, seen...)
 }
 
 func (u *user) ends(t *testing.T, want int) {
@@ -197,7 +199,8 @@ func TestInterrupt(t *testing.T) {
 func TestExecRestoresTerminal(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string]string{
-		"ends": "true", "fails": "/no/such/command", "is killed": "sh -c 'kill -9 $$'", "is terminated": "sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null",
+		"ends": "true", "fails": "/no/such/command", "is killed": "sh -c 'kill -9 $$'",
+		"is terminated": "sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -102,7 +102,8 @@ func (s *server) uncut(t *testing.T, c *client.Client) {
 
 func testRun(t *testing.T, s *server, c *client.Client) {
 	for script, want := range map[string]string{
-		"echo out; echo err >&2; exit 3": "out\n|err\n|3", "exit 0": "||0", "exit 42": "||42", "no-such-program 2>/dev/null": "||127", "kill -9 $$": "||137",
+		"echo out; echo err >&2; exit 3": "out\n|err\n|3", "exit 0": "||0", "exit 42": "||42",
+		"no-such-program 2>/dev/null": "||127", "kill -9 $$": "||137",
 	} {
 		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, nil)
 		rig.Must(t, err)
