@@ -31,10 +31,7 @@ spec:
 // TestAlerts: the objects for the Prometheus operator have the alerts that promtool has checked, no
 // other and in the same words; and only where somebody asks for them.
 func TestAlerts(t *testing.T) {
-	source, err := os.ReadFile("../prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := read(t, "../prometheus/alerts.yaml")
 	groups := source[bytes.Index(source, []byte("groups:\n")):]
 	component := []byte(ruleHead)
 	for line := range bytes.Lines(groups) {
@@ -45,18 +42,14 @@ func TestAlerts(t *testing.T) {
 	}
 	for file, want := range map[string][]byte{alertsOfComponent: component, alertsOfChart: groups} {
 		if *updateAlerts {
-			if err := os.WriteFile(file, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, want, 0o644))
 		}
 		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s has other alerts than deploy/prometheus/alerts.yaml (%v): go test . -run TestAlerts -update-alerts writes them", file, err)
 		}
 	}
 	var want monitoringv1.PrometheusRuleSpec
-	if err := yaml.UnmarshalStrict(groups, &want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(groups, &want))
 	asked := 0
 	for _, r := range everything(t) {
 		for name, rule := range all[*monitoringv1.PrometheusRule](r) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,9 +30,7 @@ func TestAgree(t *testing.T) {
 		"the most":  {[]string{"nats", "nats-creds", "ingress", "hpa", "key-file", "user-namespaces", "monitoring-registry", "monitoring-worker", "alerts"}, everything},
 	} {
 		text, _, err := helm(loadChart(t), tools(test.values))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		chart := decode(t, "chart", plain(text))
 		own := overlay(t, "kustomization", ownOverlay(test.components...))
 		got, want := neutral(t, chart), neutral(t, own)
@@ -53,9 +50,7 @@ func neutral(t *testing.T, r rendered) map[string]any {
 	for id, o := range r.objects {
 		var v any
 		text := generated.ReplaceAllString(asJSON(t, o), `"nats"`)
-		if err := json.Unmarshal([]byte(text), &v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(text), &v))
 		objects[strings.Trim(generated.ReplaceAllString(`"`+id[strings.Index(id, " ")+1:]+`"`, `"nats"`), `"`)+" "+id[:strings.Index(id, " ")]] = without(v)
 	}
 	return objects
@@ -109,9 +104,7 @@ func TestWrongValues(t *testing.T) {
 		"registry: {networkPolicy: {from: [{}]}}": "registry.networkPolicy.from",
 	} {
 		v := values{}
-		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(text), &v))
 		if _, _, err := helm(loadChart(t), v); err == nil || !strings.Contains(strings.NewReplacer("/", ".").Replace(err.Error()), want) {
 			t.Errorf("%s: %v, want an error about %s", text, err, want)
 		}
@@ -125,13 +118,8 @@ func TestSchema(t *testing.T) {
 		node
 		Definitions map[string]node
 	}
-	text, err := os.ReadFile("../chart/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, "../chart/values.schema.json")
+	must(t, json.Unmarshal(text, &schema))
 	var compare func(where string, n node, v any)
 	compare = func(where string, n node, v any) {
 		if ref, ok := strings.CutPrefix(n.Ref, "#/definitions/"); ok {
@@ -171,16 +159,12 @@ func TestNotes(t *testing.T) {
 		"workers alone":                  {"https://registry.example.net"},
 	} {
 		_, notes, err := helm(loadChart(t), charts[name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, text := range want {
 			if !strings.Contains(notes, text) {
 				t.Errorf("%s: the notes do not have %q:\n%s", name, text, notes)
 			}
 		}
-		if bytes.Contains([]byte(notes), []byte("\n\n\n")) {
-			t.Errorf("%s: the notes have gaps:\n%s", name, notes)
-		}
+		not(t, bytes.Contains([]byte(notes), []byte("\n\n\n")), "%s: the notes have gaps:\n%s", name, notes)
 	}
 }

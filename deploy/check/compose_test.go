@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,13 +23,9 @@ import (
 func composed(t *testing.T) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithName("execagent"), cli.WithInterpolation(true), cli.WithResolvedPaths(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	project, err := options.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return project
 }
 
@@ -61,14 +58,10 @@ func TestCompose(t *testing.T) {
 			}
 		}
 		for _, p := range s.Ports {
-			if p.HostIP != "127.0.0.1" {
-				t.Errorf("%s publishes %s on %q", name, p.Published, p.HostIP)
-			}
+			not(t, p.HostIP != "127.0.0.1", "%s publishes %s on %q", name, p.Published, p.HostIP)
 		}
 	}
-	if len(project.Services) != 2 {
-		t.Errorf("compose.yaml has %d services, want 2", len(project.Services))
-	}
+	not(t, len(project.Services) != 2, "compose.yaml has %d services, want 2", len(project.Services))
 }
 
 // TestComposeCommands makes the secrets with the commands that compose.yaml names, and runs both
@@ -78,10 +71,7 @@ func TestComposeCommands(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip(err)
 	}
-	text, err := os.ReadFile("../compose.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, "../compose.yaml")
 	dir := t.TempDir()
 	registry, metrics, health := free(t), free(t), free(t)
 	here := strings.NewReplacer("/run/secrets/", filepath.Join(dir, "secrets")+"/", "0.0.0.0:7300", registry, "127.0.0.1:7302", metrics, "127.0.0.1:7301", health,
@@ -96,27 +86,10 @@ func TestComposeCommands(t *testing.T) {
 	}
 	run := func(name string, service string, args []string) {
 		t.Helper()
-		file, err := filepath.Abs(program(name))
-		if err != nil {
-			t.Fatal(err)
-		}
 		for i := range args {
 			args[i] = here.Replace(args[i])
 		}
-		cmd := exec.CommandContext(t.Context(), file, args...)
-		cmd.Dir, cmd.Env = dir, environment(service)
-		cmd.Stderr = t.Output()
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-		cmd.WaitDelay = time.Minute
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = cmd.Wait() // it is interrupted when the test ends
-		}()
-		t.Cleanup(func() { <-ended })
+		launch(t, dir, environment(service), name, args...)
 	}
 
 	commands := regexp.MustCompile(`(?m)^#   (.*)$`).FindAllStringSubmatch(string(text), -1)
@@ -149,13 +122,28 @@ func TestComposeCommands(t *testing.T) {
 	answers(t, "http://"+health+"/readyz")
 }
 
+// launch starts a program of ours, which is interrupted when the test ends.
+func launch(t *testing.T, dir string, environ []string, name string, args ...string) (ended <-chan error) {
+	t.Helper()
+	file, err := filepath.Abs(program(name))
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), file, args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, environ, t.Output()
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	must(t, cmd.Start())
+	end := make(chan error, 1)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { end <- cmd.Wait() })
+	t.Cleanup(waiting.Wait)
+	return end
+}
+
 // free returns an address that nobody listens at.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -165,12 +153,9 @@ func answers(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	last := ""
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response, err := http.DefaultClient.Do(request)
 		if err == nil {
 			body, _ := io.ReadAll(response.Body)
@@ -180,10 +165,9 @@ func answers(t *testing.T, url string) {
 			}
 			err = fmt.Errorf("%s %s", response.Status, body)
 		}
-		last = err.Error()
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %s", url, last)
+			t.Fatalf("%s: %v", url, err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +18,7 @@ func TestNATS(t *testing.T) {
 	t.Parallel()
 	const password = "p0123456789abcdef0123456789abcdef0123456789abcdef"
 	documents, _, err := helm(loadChart(t), tools(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := decode(t, "chart", plain(documents))
 	conf := all[*corev1.ConfigMap](r)["nats"].Data["nats.conf"]
 	dir := t.TempDir()
@@ -46,34 +42,19 @@ func TestNATS(t *testing.T) {
 			"$POD_NAME", fmt.Sprintf("nats-%d", i), "$NATS_PASSWORD", password,
 			"0.0.0.0:4222", clients[i], "0.0.0.0:6222", routes[i], "0.0.0.0:8222", free(t), `"/data"`, `"`+filepath.Join(dir, fmt.Sprint(i))+`"`,
 		)...).Replace(conf)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		options, err := server.ProcessConfigFile(file)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		options.NoSigs = true
-		s, err := server.NewServer(options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
+		startNATS(t, options)
 	}
 
 	metrics := free(t)
 	user := url.UserPassword("registry", password)
-	start := func(user *url.Userinfo, listen string) *exec.Cmd {
-		file, err := filepath.Abs(program("registry"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), file, "serve")
-		cmd.Env = []string{"HOME=" + dir}
+	start := func(user *url.Userinfo, listen string) (ended <-chan error) {
+		environ := []string{"HOME=" + dir}
 		for _, e := range workloads(r)["registry"].pod.Spec.Containers[0].Env {
 			value := e.Value
 			switch e.Name {
@@ -84,41 +65,37 @@ func TestNATS(t *testing.T) {
 			case "REGISTRY_NATS_URL":
 				value = (&url.URL{Scheme: "nats", User: user, Host: clients[0]}).String()
 			}
-			cmd.Env = append(cmd.Env, e.Name+"="+value)
+			environ = append(environ, e.Name+"="+value)
 		}
-		cmd.Stderr = t.Output()
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-		cmd.WaitDelay = time.Minute
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		return cmd
+		return launch(t, dir, environ, "registry", "serve")
 	}
 	// A server without the password is none of them.
 	address, err := url.Parse("nats://" + routes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := server.NewServer(&server.Options{
+	must(t, err)
+	stranger := startNATS(t, &server.Options{
 		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
 		Cluster: server.ClusterOpts{Name: "registry", Host: "127.0.0.1", Port: -1}, Routes: []*url.URL{address},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger.Start()
-	t.Cleanup(func() {
-		stranger.Shutdown()
-		stranger.WaitForShutdown()
-	})
 
-	serving := start(user, metrics)
-	t.Cleanup(func() { _ = serving.Wait() }) // it is interrupted when the test ends
+	start(user, metrics)
 	answers(t, "http://"+metrics+"/readyz")
 	if n := stranger.NumRoutes(); n != 0 {
 		t.Errorf("a server without the password has %d routes", n)
 	}
-	if err := start(url.UserPassword("registry", "wrong"), free(t)).Wait(); err == nil {
+	if err := <-start(url.UserPassword("registry", "wrong"), free(t)); err == nil {
 		t.Error("a registry with a wrong password has served")
 	}
+}
+
+// startNATS starts a server until the test ends.
+func startNATS(t *testing.T, options *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(options)
+	must(t, err)
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	return s
 }

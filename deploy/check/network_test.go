@@ -2,7 +2,7 @@ package check
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -40,9 +40,7 @@ func passes(t *testing.T, r rendered, from, to place, protocol corev1.Protocol, 
 	in, out := verdict{}, verdict{}
 	for _, p := range all[*networkingv1.NetworkPolicy](r) {
 		directions := p.Spec.PolicyTypes
-		if len(directions) == 0 {
-			t.Errorf("%s: the policy %s does not say its directions", r.name, p.Name)
-		}
+		not(t, len(directions) == 0, "%s: the policy %s does not say its directions", r.name, p.Name)
 		if slices.Contains(directions, networkingv1.PolicyTypeEgress) && from.namespace == ours && matches(t, &p.Spec.PodSelector, from.labels) {
 			out.selected = true
 			for _, rule := range p.Spec.Egress {
@@ -67,9 +65,7 @@ func (v verdict) passes() bool { return v.allowed || !v.selected }
 func matches(t *testing.T, s *metav1.LabelSelector, l labels.Set) bool {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return selector.Matches(l)
 }
 
@@ -124,10 +120,7 @@ func TestNetwork(t *testing.T) {
 			continue
 		}
 		want := map[connection]bool{}
-		places := map[string]place{}
-		for name, p := range others {
-			places[name] = p
-		}
+		places := maps.Clone(others)
 		parts := workloads(r)
 		for part, w := range parts {
 			places[part] = place{namespace: ours, labels: w.pod.Labels}
@@ -170,23 +163,14 @@ func TestNetwork(t *testing.T) {
 				}
 			}
 		}
-		if count == 0 {
-			t.Errorf("%s: nothing can connect to anything", r.name)
-		}
+		not(t, count == 0, "%s: nothing can connect to anything", r.name)
 	}
 }
 
-// equalJSON reports whether two values are the same to the API.
-func equalJSON(t *testing.T, a, b any) bool {
-	t.Helper()
-	return asJSON(t, a) == asJSON(t, b)
-}
-
+// asJSON is a value as the API has it.
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%s", text)
+	must(t, err)
+	return string(text)
 }

@@ -73,12 +73,8 @@ func workloads(r rendered) map[string]workload {
 func selects(t *testing.T, r rendered, s *metav1.LabelSelector) (parts []string) {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if selector.Empty() {
-		t.Errorf("%s: a selector selects everything", r.name)
-	}
+	must(t, err)
+	not(t, selector.Empty(), "%s: a selector selects everything", r.name)
 	for part, w := range workloads(r) {
 		if selector.Matches(labels.Set(w.pod.Labels)) {
 			parts = append(parts, part)
@@ -103,61 +99,53 @@ func only(t *testing.T, r rendered, o metav1.Object, s *metav1.LabelSelector) wo
 // with user namespaces has another filter and sees all of its /proc.
 func TestPods(t *testing.T) {
 	t.Parallel()
-	for _, r := range everything(t) {
-		if len(workloads(r)) == 0 {
-			t.Errorf("%s runs nothing", r.name)
+	for r, w := range each(t, "") {
+		part := w.part()
+		where := r.name + ": " + part
+		pod := w.pod.Spec
+		s := pod.SecurityContext
+		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 || s.RunAsGroup == nil || *s.RunAsGroup == 0 ||
+			s.FSGroup == nil || *s.FSGroup != *s.RunAsGroup || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: the pod's security context is %+v", where, s)
 		}
-		for part, w := range workloads(r) {
-			where := r.name + ": " + part
-			pod := w.pod.Spec
-			s := pod.SecurityContext
-			if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 || s.RunAsGroup == nil || *s.RunAsGroup == 0 ||
-				s.FSGroup == nil || *s.FSGroup != *s.RunAsGroup || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-				t.Errorf("%s: the pod's security context is %+v", where, s)
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+			t.Errorf("%s: the pod gets a token of the cluster", where)
+		}
+		if pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
+			t.Errorf("%s: the pod shares namespaces of the node, or gets variables of services", where)
+		}
+		own := pod.HostUsers != nil && !*pod.HostUsers
+		not(t, own && part != "worker", "%s: hostUsers is false", where)
+		if spread := pod.TopologySpreadConstraints; len(spread) != 2 {
+			t.Errorf("%s: %d constraints on where pods are", where, len(spread))
+		}
+		for _, c := range pod.TopologySpreadConstraints {
+			only(t, r, &w, c.LabelSelector)
+		}
+		volumes := map[string]corev1.Volume{}
+		for _, v := range pod.Volumes {
+			volumes[v.Name] = v
+			not(t, v.HostPath != nil, "%s: volume %s is a folder of the node", where, v.Name)
+			if v.EmptyDir != nil && (v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero()) {
+				t.Errorf("%s: volume %s has no limit", where, v.Name)
 			}
-			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
-				t.Errorf("%s: the pod gets a token of the cluster", where)
-			}
-			if pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
-				t.Errorf("%s: the pod shares namespaces of the node, or gets variables of services", where)
-			}
-			own := pod.HostUsers != nil && !*pod.HostUsers
-			if own && part != "worker" {
-				t.Errorf("%s: hostUsers is false", where)
-			}
-			if spread := pod.TopologySpreadConstraints; len(spread) != 2 {
-				t.Errorf("%s: %d constraints on where pods are", where, len(spread))
-			}
-			for _, c := range pod.TopologySpreadConstraints {
-				only(t, r, &w, c.LabelSelector)
-			}
-			volumes := map[string]corev1.Volume{}
-			for _, v := range pod.Volumes {
-				volumes[v.Name] = v
-				if v.HostPath != nil {
-					t.Errorf("%s: volume %s is a folder of the node", where, v.Name)
-				}
-				if v.EmptyDir != nil && (v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero()) {
-					t.Errorf("%s: volume %s has no limit", where, v.Name)
+		}
+		for _, claim := range w.claims {
+			volumes[claim.Name] = corev1.Volume{}
+		}
+		for _, c := range w.containers() {
+			checkContainer(t, where+": "+c.Name, c, own && c.Name != "install")
+			for _, m := range c.VolumeMounts {
+				if _, ok := volumes[m.Name]; !ok {
+					t.Errorf("%s: %s mounts %s, which is no volume", where, c.Name, m.Name)
 				}
 			}
-			for _, claim := range w.claims {
-				volumes[claim.Name] = corev1.Volume{}
-			}
-			for _, c := range w.containers() {
-				checkContainer(t, where+": "+c.Name, c, own && c.Name != "install")
-				for _, m := range c.VolumeMounts {
-					if _, ok := volumes[m.Name]; !ok {
-						t.Errorf("%s: %s mounts %s, which is no volume", where, c.Name, m.Name)
-					}
+			for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+				if p == nil {
+					continue
 				}
-				for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
-					if p == nil {
-						continue
-					}
-					if _, ok := w.port(p.HTTPGet.Port); !ok {
-						t.Errorf("%s: %s is probed at a port that it does not have", where, c.Name)
-					}
+				if _, ok := w.port(p.HTTPGet.Port); !ok {
+					t.Errorf("%s: %s is probed at a port that it does not have", where, c.Name)
 				}
 			}
 		}
@@ -192,9 +180,7 @@ func checkContainer(t *testing.T, where string, c corev1.Container, own bool) {
 	}
 	seen := map[string]bool{}
 	for _, e := range c.Env {
-		if seen[e.Name] {
-			t.Errorf("%s: %s is set twice", where, e.Name)
-		}
+		not(t, seen[e.Name], "%s: %s is set twice", where, e.Name)
 		seen[e.Name] = true
 	}
 }
@@ -202,17 +188,15 @@ func checkContainer(t *testing.T, where string, c corev1.Container, own bool) {
 // TestProbes: registry and worker are probed for what they answer.
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	for _, r := range everything(t) {
-		for part, w := range workloads(r) {
-			c := w.pod.Spec.Containers[0]
-			want := map[*corev1.Probe]string{c.StartupProbe: "/healthz", c.ReadinessProbe: "/readyz", c.LivenessProbe: "/healthz"}
-			if part == "nats" {
-				want = map[*corev1.Probe]string{c.StartupProbe: "/healthz", c.ReadinessProbe: "/healthz?js-server-only=true", c.LivenessProbe: "/healthz?js-enabled-only=true"}
-			}
-			for p, of := range want {
-				if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != of {
-					t.Errorf("%s: %s has the probe %+v, want one of %s", r.name, part, p, of)
-				}
+	for r, w := range each(t, "") {
+		part, c := w.part(), w.pod.Spec.Containers[0]
+		want := map[*corev1.Probe]string{c.StartupProbe: "/healthz", c.ReadinessProbe: "/readyz", c.LivenessProbe: "/healthz"}
+		if part == "nats" {
+			want = map[*corev1.Probe]string{c.StartupProbe: "/healthz", c.ReadinessProbe: "/healthz?js-server-only=true", c.LivenessProbe: "/healthz?js-enabled-only=true"}
+		}
+		for p, of := range want {
+			if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != of {
+				t.Errorf("%s: %s has the probe %+v, want one of %s", r.name, part, p, of)
 			}
 		}
 	}
@@ -223,35 +207,25 @@ func TestProbes(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	secret := map[string][]string{"registry": {"REGISTRY_NATS_URL"}, "worker": {"CODEX_API_KEY", "AGENT_API_KEY_FILE"}, "nats": {"NATS_PASSWORD"}}
-	for _, r := range everything(t) {
-		for part, w := range workloads(r) {
-			seen := 0
-			for _, c := range w.containers() {
-				for _, e := range c.Env {
-					if slices.Contains(secret[part], e.Name) {
-						byFile := strings.HasSuffix(e.Name, "_FILE") && inSecret(w, c, e.Value)
-						if byFile || e.Value == "" && e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name != "" {
-							seen++
-						}
-						if c.Name != w.pod.Spec.Containers[0].Name {
-							t.Errorf("%s: %s of %s has %s too", r.name, c.Name, part, e.Name)
-						}
+	for r, w := range each(t, "") {
+		part, seen := w.part(), 0
+		for _, c := range w.containers() {
+			for _, e := range c.Env {
+				if slices.Contains(secret[part], e.Name) {
+					byFile := strings.HasSuffix(e.Name, "_FILE") && inSecret(w, c, e.Value)
+					if byFile || e.Value == "" && e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name != "" {
+						seen++
 					}
-					if strings.Contains(e.Value, "xa_") {
-						t.Errorf("%s: a variable of %s holds a key", r.name, part)
-					}
+					not(t, c.Name != w.pod.Spec.Containers[0].Name, "%s: %s of %s has %s too", r.name, c.Name, part, e.Name)
 				}
-				if strings.Contains(strings.Join(c.Args, " "), "xa_") {
-					t.Errorf("%s: an argument of %s holds a key", r.name, part)
-				}
+				not(t, strings.Contains(e.Value, "xa_"), "%s: a variable of %s holds a key", r.name, part)
 			}
-			if seen != 1 {
-				t.Errorf("%s: %d of %q are from a Secret, want one", r.name, seen, secret[part])
-			}
-			for _, v := range w.pod.Spec.Volumes {
-				if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440) {
-					t.Errorf("%s: %s: the Secret %s is mounted with another mode than 0440", r.name, part, v.Secret.SecretName)
-				}
+			not(t, strings.Contains(strings.Join(c.Args, " "), "xa_"), "%s: an argument of %s holds a key", r.name, part)
+		}
+		not(t, seen != 1, "%s: %d of %q are from a Secret, want one", r.name, seen, secret[part])
+		for _, v := range w.pod.Spec.Volumes {
+			if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440) {
+				t.Errorf("%s: %s: the Secret %s is mounted with another mode than 0440", r.name, part, v.Secret.SecretName)
 			}
 		}
 	}
@@ -299,9 +273,7 @@ func output(name string, args ...string) (string, error) {
 func known(t *testing.T, where, part, name string) {
 	t.Helper()
 	text, err := help[part]()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !regexp.MustCompile(`(?m)(^|[ (])` + regexp.QuoteMeta(name) + `([ =,)]|$)`).MatchString(text) {
 		t.Errorf("%s sets %s, which the program does not know", where, name)
 	}
@@ -310,12 +282,8 @@ func known(t *testing.T, where, part, name string) {
 // TestNames: the programs know the variables and flags that the manifests set, and the commands.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	for _, r := range everything(t) {
-		for part, prefix := range map[string]string{"registry": "REGISTRY_", "worker": "AGENT_"} {
-			w, ok := workloads(r)[part]
-			if !ok {
-				continue
-			}
+	for part, prefix := range map[string]string{"registry": "REGISTRY_", "worker": "AGENT_"} {
+		for r, w := range each(t, part) {
 			c := w.pod.Spec.Containers[0]
 			count := 0
 			for _, e := range c.Env {
@@ -329,15 +297,11 @@ func TestNames(t *testing.T) {
 				name, _, _ := strings.Cut(argument, "=")
 				known(t, r.name, part, name)
 			}
-			if count < 4 {
-				t.Errorf("%s: %s has %d flags and variables", r.name, part, count)
-			}
+			not(t, count < 4, "%s: %s has %d flags and variables", r.name, part, count)
 		}
 	}
 	commands, err := output("agent", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, command := range []string{"install", "doctor", "health"} {
 		if !regexp.MustCompile(`(?m)^  ` + command + ` `).MatchString(commands) {
 			t.Errorf("the agent has no command %s", command)
@@ -345,24 +309,23 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// variable returns the value of a container's variable.
+func variable(c corev1.Container, name string) (value string, ok bool) {
+	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+	if i < 0 {
+		return "", false
+	}
+	return c.Env[i].Value, true
+}
+
 // TestDrain: between SIGTERM and SIGKILL Kubernetes waits at least 10 s longer than the registry
 // drains.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	for _, r := range everything(t) {
-		w, ok := workloads(r)["registry"]
-		if !ok {
-			continue
-		}
-		i := slices.IndexFunc(w.pod.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "REGISTRY_DRAIN_TIMEOUT" })
-		if i < 0 {
-			t.Errorf("%s: REGISTRY_DRAIN_TIMEOUT is not set", r.name)
-			continue
-		}
-		drain, err := time.ParseDuration(w.pod.Spec.Containers[0].Env[i].Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for r, w := range each(t, "registry") {
+		text, _ := variable(w.pod.Spec.Containers[0], "REGISTRY_DRAIN_TIMEOUT")
+		drain, err := time.ParseDuration(text)
+		must(t, err)
 		if grace := time.Duration(*w.pod.Spec.TerminationGracePeriodSeconds) * time.Second; grace < drain+10*time.Second {
 			t.Errorf("%s: the pod ends %v after SIGTERM, the drain takes up to %v", r.name, grace, drain)
 		}
@@ -373,37 +336,25 @@ func TestDrain(t *testing.T) {
 // doctor has been asked in the same circumstances.
 func TestWorker(t *testing.T) {
 	t.Parallel()
-	for _, r := range everything(t) {
-		w, ok := workloads(r)["worker"]
-		if !ok {
+	for r, w := range each(t, "worker") {
+		containers := w.containers()
+		if len(containers) != 3 || containers[0].Name != "install" || containers[1].Name != "doctor" || containers[2].Name != "agent" {
+			t.Errorf("%s: containers are %+v", r.name, containers)
 			continue
 		}
-		order := []string{}
-		for _, c := range w.containers() {
-			order = append(order, c.Name)
-		}
-		if !slices.Equal(order, []string{"install", "doctor", "agent"}) {
-			t.Errorf("%s: containers are %q", r.name, order)
-			continue
-		}
-		install, doctor, agent := w.containers()[0], w.containers()[1], w.containers()[2]
+		install, doctor, agent := containers[0], containers[1], containers[2]
 		if !slices.Equal(install.Args, []string{"install", "/agent"}) || doctor.Command[0] != "/agent/agent" || doctor.Command[1] != "doctor" || agent.Command[0] != "/agent/agent" {
 			t.Errorf("%s: commands are %q, %q, %q", r.name, install.Args, doctor.Command, agent.Command)
 		}
 		if doctor.Image != agent.Image || doctor.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError ||
-			fmt.Sprint(doctor.SecurityContext) == "" || !equalJSON(t, doctor.SecurityContext, agent.SecurityContext) {
+			fmt.Sprint(doctor.SecurityContext) == "" || asJSON(t, doctor.SecurityContext) != asJSON(t, agent.SecurityContext) {
 			t.Errorf("%s: the doctor is asked in other circumstances than those of commands", r.name)
 		}
 		mounts := map[string]corev1.VolumeMount{}
 		for _, m := range agent.VolumeMounts {
 			mounts[m.MountPath] = m
 		}
-		home := ""
-		for _, e := range agent.Env {
-			if e.Name == "HOME" {
-				home = e.Value
-			}
-		}
+		home, _ := variable(agent, "HOME")
 		if m := mounts[agent.WorkingDir]; len(w.claims) != 1 || m.Name != w.claims[0].Name || m.ReadOnly {
 			t.Errorf("%s: the working directory %q is no volume that is kept", r.name, agent.WorkingDir)
 		}
@@ -468,9 +419,7 @@ func TestReferences(t *testing.T) {
 			found := false
 			for _, s := range all[*corev1.Service](r) {
 				selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				found = found || selector.Matches(labels.Set(s.Labels)) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port })
 			}
 			if !found {
@@ -492,16 +441,13 @@ func TestReferences(t *testing.T) {
 func TestImageUser(t *testing.T) {
 	t.Parallel()
 	const registry = "65532"
-	for _, r := range everything(t) {
-		if w, ok := workloads(r)["registry"]; ok && fmt.Sprint(*w.pod.Spec.SecurityContext.RunAsUser) != registry {
-			t.Errorf("%s: the registry runs as %d", r.name, *w.pod.Spec.SecurityContext.RunAsUser)
+	for r, w := range each(t, "registry") {
+		if user := *w.pod.Spec.SecurityContext.RunAsUser; fmt.Sprint(user) != registry {
+			t.Errorf("%s: the registry runs as %d", r.name, user)
 		}
 	}
 	for _, file := range []string{"../../Dockerfile", "../registry.Dockerfile"} {
-		page, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := read(t, file)
 		stages := strings.Split(string(page), "\nFROM ")
 		users := regexp.MustCompile(`(?m)^USER ([0-9]+):([0-9]+)$`).FindAllStringSubmatch(stages[len(stages)-1], -1)
 		if len(users) != 1 || users[0][1] != registry || users[0][2] != registry {
@@ -514,19 +460,15 @@ func TestImageUser(t *testing.T) {
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	text, err := output("agent", "version")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	version := strings.TrimPrefix(strings.SplitN(text, "\n", 2)[0], "agent ")
 	if c := loadChart(t); c.AppVersion() != version || c.Metadata.Version != version {
 		t.Errorf("the chart has the version %s of %s, want %s", c.Metadata.Version, c.AppVersion(), version)
 	}
-	for _, r := range everything(t) {
-		for _, w := range workloads(r) {
-			for _, c := range w.containers() {
-				if name, tag, _ := strings.Cut(c.Image, ":"); strings.HasPrefix(name, "execagent/") && tag != version {
-					t.Errorf("%s: %s, want the version %s", r.name, c.Image, version)
-				}
+	for r, w := range each(t, "") {
+		for _, c := range w.containers() {
+			if name, tag, _ := strings.Cut(c.Image, ":"); strings.HasPrefix(name, "execagent/") && tag != version {
+				t.Errorf("%s: %s, want the version %s", r.name, c.Image, version)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path"
@@ -25,6 +26,30 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
+
+// must ends a test of which a step failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// not fails a test if something is so that must not be.
+func not(t *testing.T, is bool, format string, args ...any) {
+	t.Helper()
+	if is {
+		t.Errorf(format, args...)
+	}
+}
+
+// read returns what is in a file.
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	return text
+}
 
 // kinds are the types of the objects that may be rendered, by version and kind.
 var kinds = map[string]func() metav1.Object{
@@ -109,9 +134,7 @@ func kustomize(t *testing.T, name string, files filesys.FileSystem, dir string) 
 		t.Fatalf("%s: %v", name, err)
 	}
 	documents, err := built.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return decode(t, name, documents)
 }
 
@@ -133,12 +156,8 @@ func overlay(t *testing.T, name, kustomization string) rendered {
 		}
 		return files.WriteFile(path.Join("/kubernetes", inside), text)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := files.WriteFile("/kubernetes/overlays/own/kustomization.yaml", []byte(kustomization)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, files.WriteFile("/kubernetes/overlays/own/kustomization.yaml", []byte(kustomization)))
 	return kustomize(t, name, files, "/kubernetes/overlays/own")
 }
 
@@ -152,12 +171,8 @@ type values = map[string]any
 func loadChart(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.Load("../chart")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Validate())
 	return c
 }
 
@@ -193,18 +208,28 @@ func helm(c *chart.Chart, v values) (documents []byte, notes string, err error) 
 
 // tools are the values that every release with workers needs.
 func tools(v values) values {
-	worker, _ := v["worker"].(values)
-	worker = maps.Clone(worker)
-	if worker == nil {
-		worker = values{}
+	all, worker := values{}, values{"image": values{"repository": "example.com/tools", "tag": "1"}}
+	own, _ := v["worker"].(values)
+	maps.Copy(worker, own)
+	maps.Copy(all, v)
+	all["worker"] = worker
+	return all
+}
+
+// each returns each workload of a part, "" for all of them, of each way of rendering.
+func each(t *testing.T, part string) iter.Seq2[rendered, workload] {
+	return func(yield func(rendered, workload) bool) {
+		for _, r := range everything(t) {
+			if len(workloads(r)) == 0 {
+				t.Errorf("%s runs nothing", r.name)
+			}
+			for name, w := range workloads(r) {
+				if (part == "" || part == name) && !yield(r, w) {
+					return
+				}
+			}
+		}
 	}
-	worker["image"] = values{"repository": "example.com/tools", "tag": "1"}
-	v = maps.Clone(v)
-	if v == nil {
-		v = values{}
-	}
-	v["worker"] = worker
-	return v
 }
 
 // everything is each way of rendering that is checked.

@@ -27,25 +27,17 @@ func TestAgentUnits(t *testing.T) {
 	t.Parallel()
 	var hardening [2]string
 	for i, name := range []string{"agent", "agent-remote"} {
-		text, err := os.ReadFile("../systemd/" + name + ".service")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, "../systemd/"+name+".service")
 		hardening[i] = string(text[bytes.Index(text, []byte("\nNoNewPrivileges=")):])
 	}
-	if hardening[0] != hardening[1] {
-		t.Errorf("agent.service has\n%s\nand agent-remote.service\n%s", hardening[0], hardening[1])
-	}
+	not(t, hardening[0] != hardening[1], "agent.service has\n%s\nand agent-remote.service\n%s", hardening[0], hardening[1])
 }
 
 // TestUnits: systemd takes the units, and finds them hardened.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for name, unit := range units {
-		text, err := os.ReadFile("../systemd/" + name + ".service")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, "../systemd/"+name+".service")
 		set := map[string]bool{}
 		for _, d := range regexp.MustCompile(`(?m)^([A-Z][A-Za-z]+)=(.*)$`).FindAllStringSubmatch(string(text), -1) {
 			set[d[1]] = true
@@ -55,9 +47,7 @@ func TestUnits(t *testing.T) {
 			}
 		}
 		for _, directive := range unit.broken {
-			if set[directive] {
-				t.Errorf("%s.service sets %s, which breaks commands or their sandbox", name, directive)
-			}
+			not(t, set[directive], "%s.service sets %s, which breaks commands or their sandbox", name, directive)
 			if !strings.Contains(string(text), "#   "+directive) && !strings.Contains(string(text), ", "+directive) {
 				t.Errorf("%s.service does not say why it has no %s", name, directive)
 			}
@@ -75,9 +65,7 @@ func TestUnits(t *testing.T) {
 		}
 		// The programs are not where the units say.
 		file := filepath.Join(t.TempDir(), name+".service")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/"+strings.TrimSuffix(name, "-remote"), "/bin/true")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/"+strings.TrimSuffix(name, "-remote"), "/bin/true")), 0o600))
 		for _, args := range [][]string{
 			{"verify", "--man=no", "--recursive-errors=no", file},
 			{"security", "--offline=true", "--no-pager", "--threshold=" + unit.threshold, file},

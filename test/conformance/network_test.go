@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,44 +52,13 @@ func TestNetworkCasesSupervised(t *testing.T) {
 // replayNetwork replays the cases whose names begin so against the agent at url, which answers
 // some of them in another way, for the reasons given.
 func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
-	lines, err := loadScripts("network-cases.jsonl")
-	rig.Must(t, err)
-	rig.Is(t, len(lines), 147, "cases")
-	names := map[string]bool{}
-	for _, line := range lines {
-		var c struct{ Name string }
-		if err := json.Unmarshal(line, &c); err != nil {
-			t.Fatalf("%v in %s", err, line)
-		}
-		if names[c.Name] {
-			t.Errorf("two cases named %s", c.Name)
-		}
-		names[c.Name] = true
-		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
-			continue
-		}
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			dir, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Must(t, err)
-			d := listen(t, dir)
-			var c script
-			rig.Must(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
-			err = playNetwork(t.Context(), url, c.Steps, d)
-			if reason := other[c.Name]; reason != "" && *flagURL == "" {
-				if err == nil {
-					t.Fatalf("passes now; take it out of the table, which says: %s", reason)
-				}
-				t.Skip(reason)
-			}
-			rig.Check(t, err)
-		})
-	}
-	for name := range other {
-		if !names[name] {
-			t.Errorf("the table names %s, which is no case", name)
-		}
-	}
+	cases := &suite{differs: other, play: func(t *testing.T, line []byte, dir string) ([]step, string, *destinations) {
+		d := listen(t, dir)
+		var c script
+		rig.Must(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
+		return c.Steps, url, d
+	}}
+	cases.replay(t, map[string]int{"network-cases.jsonl": 147}, prefixes...)
 }
 
 var portNumber = regexp.MustCompile(`"port": "@([A-Z0-9]+)@"`)
@@ -121,42 +90,20 @@ type expectedOutput struct {
 	NotIn     []string `json:"notIn"`
 }
 
-// playNetwork is play for a network case.
-func playNetwork(ctx context.Context, url string, steps []step, d *destinations) error {
-	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}, byMethod: true}
-	defer p.close()
-	if err := p.connect(ctx, "a"); err != nil {
-		return err
-	}
-	for i, s := range steps {
-		if err := p.networkStep(ctx, s, d); err != nil {
-			return fmt.Errorf("step %d: %w", i+1, err)
-		}
-	}
-	return nil
-}
-
-func (p *player) networkStep(ctx context.Context, s step, d *destinations) error {
-	name := s.Conn
-	if name == "" {
-		name = "a"
-	}
+// networkStep plays a step that only network cases have, and reports whether s is one.
+func (p *player) networkStep(ctx context.Context, s step, name string) (is bool, err error) {
 	switch {
 	case s.ExpectOutput != nil:
-		return p.conns[name].output(s.ExpectOutput)
+		return true, p.conns[name].output(s.ExpectOutput)
 	case s.ExpectNone != "":
-		within := s.Within
-		if within == 0 {
-			within = 0.3
-		}
-		return p.conns[name].none(ctx, s.ExpectNone, time.Duration(within*float64(time.Second)))
+		return true, p.conns[name].none(ctx, s.ExpectNone, time.Duration(cmp.Or(s.Within, 0.3)*float64(time.Second)))
 	case s.ExpectSeen != "":
-		if n := d.count(s.ExpectSeen); n != s.Count {
-			return fmt.Errorf("the destinations have seen %q %d times, not %d: %q", s.ExpectSeen, n, s.Count, d.seen)
+		if n := p.servers.count(s.ExpectSeen); n != s.Count {
+			return true, fmt.Errorf("the destinations have seen %q %d times, not %d: %q", s.ExpectSeen, n, s.Count, p.servers.seen)
 		}
-		return nil
+		return true, nil
 	}
-	return p.step(ctx, s)
+	return false, nil
 }
 
 // about reports whether a message is a notification of a method about a process.

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -65,14 +66,14 @@ type player struct {
 	url   string
 	conns map[string]*conn
 	bound map[string]any
-	// byMethod: what is expected is compared with the next message of its method, and not with
-	// the next one of any.
-	byMethod bool
+	// servers are those of a network case: there what is expected is compared with the next message of
+	// its method, and not with the next one of any.
+	servers *destinations
 }
 
 // play runs the steps in order and returns why the first of them failed.
-func play(ctx context.Context, url string, steps []step) error {
-	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}}
+func play(ctx context.Context, url string, steps []step, servers *destinations) error {
+	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}, servers: servers}
 	defer p.close()
 	if err := p.connect(ctx, "a"); err != nil {
 		return err
@@ -104,9 +105,9 @@ func (p *player) connect(ctx context.Context, name string) error {
 }
 
 func (p *player) step(ctx context.Context, s step) error {
-	name := s.Conn
-	if name == "" {
-		name = "a"
+	name := cmp.Or(s.Conn, "a")
+	if is, err := p.networkStep(ctx, s, name); is {
+		return err
 	}
 	switch {
 	case s.Shell != "":
@@ -260,7 +261,7 @@ func (p *player) next(c *conn, want map[string]any) (map[string]any, error) {
 		own, has := m["method"]
 		// A verdict has no order among the events of a process (network.md 4.2).
 		ordered := own != protocol.MethodNetworkPolicyDecision && method != protocol.MethodNetworkPolicyDecision
-		return has == isCall && (ordered && !p.byMethod || own == method)
+		return has == isCall && (ordered && p.servers == nil || own == method)
 	})
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -36,6 +34,8 @@ func TestExecAsks(t *testing.T) {
 prefix_rule(["id"], "prompt")
 `)
 	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
+	t.Run("attach", func(t *testing.T) { attachAsks(t, url) })
+	t.Run("interrupted", func(t *testing.T) { interruptsQuestion(t, url) })
 	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil, "no input": {"-n"}} {
 		t.Run(name, func(t *testing.T) {
 			if name == "no input" {
@@ -47,87 +47,62 @@ prefix_rule(["id"], "prompt")
 				return atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), append([]string{"--"}, argv...)...)...)
 			}
 			u := run("printf", "fi\x1b[2Jne")
-			u.sees(t, `agent:   printf "fi\x1b[2Jne"`)
-			u.sees(t, asks)
+			u.sees(t, `agent:   printf "fi\x1b[2Jne"`, asks)
 			u.types(t, "what?\ryes\r") // what was pasted is no answer
-			u.sees(t, asks)
-			u.types(t, "what?\r")
-			u.sees(t, asks)
-			u.types(t, "yex\x7fs\r")
-			u.sees(t, "fi\x1b[2Jne")
+			u.answers(t, "what?\r")
+			u.answers(t, "yex\x7fs\r", "fi\x1b[2Jne")
 			u.ends(t, 0)
 
 			u = run("printf", "no")
 			u.sees(t, "it talks:")
-			u.sees(t, asks)
-			u.types(t, "n\r")
-			u.sees(t, "`printf no` requires approval: it talks: rejected by user\r\n")
+			u.answers(t, "n\r", "`printf no` requires approval: it talks: rejected by user\r\n")
 			u.ends(t, 126)
 
 			u = run("sh", "-c", "i=id; $i -u; $i -u; $i -g; echo code $?")
 			u.sees(t, "id -u")
-			u.sees(t, asks)
-			u.types(t, "a\r")
+			u.answers(t, "a\r")
 			u.sees(t, "id -g") // not -u again
-			u.sees(t, asks)
-			u.types(t, "\r")
-			u.sees(t, "code 126\r\n")
+			u.answers(t, "\r", "code 126\r\n")
 			u.ends(t, 0)
 
 			path, open := gate(t)
 			u = run("sh", "-c", "i=id; $i & read go < "+path+"; kill -9 $!; wait $!; echo code $?")
 			u.sees(t, "wants to execute")
 			open()
-			u.sees(t, "agent: the question no longer needs an answer\r")
-			u.sees(t, "code 137\r\n")
+			u.sees(t, "agent: the question no longer needs an answer\r", "code 137\r\n")
 			u.ends(t, 0)
+			if name != "no input" {
+				typedAhead(t, url, flags)
+			}
 		})
 	}
 }
 
-// TestExecTypedAhead: what is typed before a question is for the command, and what is typed then is
-// not.
-func TestExecTypedAhead(t *testing.T) {
-	t.Parallel()
-	dir := rules(t, `prefix_rule(["id"], "prompt")`)
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
-	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path, open := gate(t)
-			script := `i=id; echo ready; read go < ` + path + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
-			u := atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), "--", "sh", "-c", script)...)
-			u.sees(t, "ready\r\n")
-			u.types(t, "yes\ryes")
-			u.sees(t, "yes\r\nyes") // the echo
-			open()
-			u.sees(t, asks)
-			u.types(t, "n\r")
-			u.sees(t, "n\r")
-			u.sees(t, "code 126\r\n<yes>\r\n")
-			u.types(t, " more\r")
-			u.sees(t, "<yes more>\r\n")
-			u.types(t, "\x04")
-			u.ends(t, 0)
-		})
-	}
+// typedAhead: what is typed before a question is for the command, and what is typed then is not.
+func typedAhead(t *testing.T, url string, flags []string) {
+	t.Helper()
+	path, open := gate(t)
+	script := `i=id; echo ready; read go < ` + path + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
+	u := atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), "--", "sh", "-c", script)...)
+	u.sees(t, "ready\r\n")
+	u.types(t, "yes\ryes")
+	u.sees(t, "yes\r\nyes") // the echo
+	open()
+	u.answers(t, "n\r", "n\r", "code 126\r\n<yes>\r\n")
+	u.enters(t, " more\r", "<yes more>\r\n")
+	u.types(t, "\x04")
+	u.ends(t, 0)
 }
 
-// TestAttachAsks: who comes to a command that was started without them is asked what it waits for.
-func TestAttachAsks(t *testing.T) {
+// attachAsks: who comes to a command that was started without them is asked what it waits for.
+func attachAsks(t *testing.T, url string) {
 	t.Parallel()
-	dir := rules(t, `prefix_rule(["id"], "prompt")`)
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
 	cmd := rig.Command(t, rig.Agent(t), "exec", "--url", url, "-d", "-i", "--name", "n", "--", "sh", "-c", "read go; i=id; $i -u; echo code $?")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	rig.Is(t, says(t, cmd), "n\n", "exec -d")
 	u := atTerminal(t, wide, "attach", "--url", url, "n")
 	u.sees(t, "attached to n")
 	u.types(t, "go\r")
-	u.sees(t, asks)
-	u.types(t, "o\r")
-	u.sees(t, "0\r\ncode 0\r\n")
+	u.answers(t, "o\r", "0\r\ncode 0\r\n")
 	u.ends(t, 0)
 }
 
@@ -136,68 +111,42 @@ func TestAttachAsks(t *testing.T) {
 func TestServedRulesHidden(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
-	all := readOnly()
-	all.Permissions.FileSystem.Entries[0].Access = "write"
+	all := sandboxOf("", protocol.NetworkRestricted, "write :root")
 	eachMeans(t, func(t *testing.T, launch []string) {
 		for writes, box := range map[string]*protocol.Sandbox{"folder": readOnly(filepath.Dir(dir)), "all": all} {
 			t.Run(writes, func(t *testing.T) {
 				t.Parallel()
 				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
-				c, err := client.DialURL(rig.Context(t), startProgram(t, "none", argv...).line(t))
-				rig.Must(t, err)
-				defer c.Close()
+				c := dialed(t, startProgram(t, "none", argv...).line(t))
 				beside := filepath.Join(t.TempDir(), "beside")
-				p, err := c.Spawn(rig.Context(t), client.Spec{
-					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
-					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,
-				})
-				rig.Must(t, err)
-				var out strings.Builder
-				if _, err := p.CopyOutput(rig.Context(t), &out, io.Discard); err != nil || out.String() != "end\n" {
-					t.Errorf("printed %q, %v", out.String(), err)
-				}
-				if _, err := os.Stat(beside); (err == nil) != (writes == "all") {
-					t.Errorf("a file elsewhere: %v", err)
-				}
-				if _, err := c.FS(box).ReadFile(rig.Context(t), filepath.Join(dir, "my.rules")); err == nil {
-					t.Error("a file request has read the rules")
-				}
+				rig.Is(t, inside(t, c, box, "/", "/bin/sh", "-c",
+					"exec 2>/dev/null; cat "+dir+"/my.rules; ls "+dir+"; true > "+dir+"/my.rules; true > "+dir+"/new.rules; echo x > "+beside+"; echo end"),
+					result{"end\n", "", 0}, "the command")
+				rig.Is(t, rig.Err(os.Stat(beside)) == nil, writes == "all", "a file elsewhere is there")
+				rig.Is(t, rig.Err(c.FS(box).ReadFile(rig.Context(t), filepath.Join(dir, "my.rules"))) != nil, true, "a file request is refused")
 			})
 		}
 	})
-	t.Cleanup(func() {
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-			t.Errorf("the folder has %v, %v", entries, err)
-		}
-	})
+	t.Cleanup(func() { rig.Is(t, len(rig.Value(os.ReadDir(dir))), 1, "files of the folder") })
 }
 
-// TestExecInterruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C
-// for one that runs.
-func TestExecInterruptsQuestion(t *testing.T) {
+// interruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C for one
+// that runs.
+func interruptsQuestion(t *testing.T, url string) {
 	t.Parallel()
-	dir := rules(t, `prefix_rule(["id"], "prompt")`)
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
 	u := atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
-	u.sees(t, asks)
-	u.types(t, "\x03")
+	u.answers(t, "\x03")
 	u.ends(t, 137)
 	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "sh", "-c", "trap 'echo caught; exit 5' INT; i=id; $i; echo code $?; while :; do sleep 0.05; done")
-	u.sees(t, asks)
-	u.types(t, "\x03")
-	u.sees(t, "caught\r\n")
+	u.answers(t, "\x03", "caught\r\n")
 	u.ends(t, 5)
 	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
-	u.sees(t, asks)
-	u.types(t, "~.\r")
-	u.sees(t, "ended by ~.")
+	u.answers(t, "~.\r", "ended by ~.")
 	u.ends(t, 125)
 	for _, answer := range []string{"n\r", "o\r", "\x03"} { // the terminal is as it was
 		script := `before=$(stty -g); "$0" exec --url ` + url + ` -- id; test "$before" = "$(stty -g)" && echo restored`
 		u = at(t, exec.Command("bash", "-c", script, rig.Agent(t)), wide)
-		u.sees(t, asks)
-		u.types(t, answer)
-		u.sees(t, "restored\r\n")
+		u.answers(t, answer, "restored\r\n")
 		u.ends(t, 0)
 	}
 }
@@ -218,37 +167,27 @@ func TestQuestionJobs(t *testing.T) {
 			u := inShell(t)
 			shellReads := func() {
 				t.Helper()
-				u.types(t, "echo one $((1+1))\r")
-				u.sees(t, "one 2\r\n")
-				u.types(t, "o\r")
-				u.sees(t, "command not found\r\n")
+				u.enters(t, "echo one $((1+1))\r", "one 2\r\n")
+				u.enters(t, "o\r", "command not found\r\n")
 			}
-			u.types(t, run+" &\r")
-			u.sees(t, "agent: a question waits until this job is in the foreground")
+			u.enters(t, run+" &\r", "agent: a question waits until this job is in the foreground")
 			shellReads()
 			u.types(t, "fg; echo code $?\r")
-			u.sees(t, asks)
-			u.types(t, "n\r")
-			u.sees(t, "rejected by user\r\n")
+			u.answers(t, "n\r", "rejected by user\r\n")
 			u.sees(t, "code 126\r\n") // until then the program reads what is typed
 
 			u.types(t, run+"\r")
-			u.sees(t, asks)
-			u.types(t, "o\x1a")
-			u.sees(t, "Stopped")
+			u.answers(t, "o\x1a", "Stopped")
 			shellReads()
 			if name == "exec" {
-				u.types(t, "bg\r")
-				u.sees(t, "agent: a question waits until this job is in the foreground")
+				u.enters(t, "bg\r", "agent: a question waits until this job is in the foreground")
 				shellReads()
 			}
-			u.types(t, "fg; echo code $?\r")
-			u.sees(t, "id -u\r\n")
+			u.enters(t, "fg; echo code $?\r", "id -u\r\n")
 			if name == "exec" {
 				u.sees(t, asks)
 			}
-			u.types(t, "o\r")
-			u.sees(t, "\n0\r\ncode 0\r\n")
+			u.enters(t, "o\r", "\n0\r\ncode 0\r\n")
 			u.types(t, "exit 9\r")
 			u.ends(t, 9)
 		})
@@ -260,8 +199,7 @@ func TestExecAsksAgain(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "old")`)
 	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir))
-	url := agent.Line(t)
-	u := atTerminal(t, wide, "exec", "--url", url, "--", "id", "-u")
+	u := atTerminal(t, wide, "exec", "--url", agent.Line(t), "--", "id", "-u")
 	reread := func(text, says string) {
 		t.Helper()
 		rig.Must(t, os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600))
@@ -269,13 +207,10 @@ func TestExecAsksAgain(t *testing.T) {
 		rig.Must(t, agent.Process.Signal(syscall.SIGHUP))
 		agent.Says(t, says, before+1)
 	}
-	u.sees(t, "old:")
-	u.sees(t, asks)
+	u.sees(t, "old:", asks)
 	reread("prefix_rule([\"id\"])\nx = y", "my.rules:2:5: undefined: y") // which changes nothing
 	reread(`prefix_rule(["id"], "prompt", justification = "new")`, "were read again")
-	u.sees(t, "the question no longer needs an answer\r")
-	u.sees(t, "new:")
-	u.sees(t, asks)
+	u.sees(t, "the question no longer needs an answer\r", "new:", asks)
 	reread(`prefix_rule(["id"], "forbidden", justification = "never")`, "were read again")
 	u.sees(t, "`id -u` rejected: never\r\n")
 	u.ends(t, 126)
@@ -290,21 +225,16 @@ func TestAmend(t *testing.T) {
 	for _, where := range [][]string{{"exec", "--url", url}, {"sandbox", "--exec-policy", dir, "--exec-policy-unmatched", "prompt", "--exec-policy-amend"}} {
 		word := where[0]
 		u := atTerminal(t, wide, append(where, "--", "echo", word, "1")...)
-		u.sees(t, asks)
-		u.types(t, "r 2\r")
-		u.sees(t, word+" 1\r\n")
+		u.answers(t, "r 2\r", word+" 1\r\n")
 		u.ends(t, 0)
 		u = atTerminal(t, wide, append(where, "--", "echo", word, "2")...)
 		u.sees(t, word+" 2\r\n")
 		u.ends(t, 0)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "default.rules"))
 	want := `prefix_rule(pattern=["echo", "exec"], decision="allow")
 prefix_rule(pattern=["echo", "sandbox"], decision="allow")
 `
-	if err != nil || string(text) != want {
-		t.Errorf("the file has %q, %v, want %q", text, err, want)
-	}
+	rig.Is(t, textOf(os.ReadFile(filepath.Join(dir, "default.rules"))), want, "the file")
 }
 
 // TestSandboxAsks: agent sandbox asks its user at the terminal, in a sandbox and without one.
@@ -318,17 +248,12 @@ prefix_rule(["cat"], "forbidden")
 			return enforced(append([]string{"--exec-policy", dir, "--exec-policy-enforce", enforce, "--"}, argv...)...)
 		}
 		u := at(t, sandbox("start", "id", "-u"), wide)
-		u.sees(t, "who:")
-		u.sees(t, "agent:   id -u")
-		u.sees(t, asks)
-		u.types(t, "o\r")
-		u.sees(t, "0\r\n")
+		u.sees(t, "who:", "agent:   id -u")
+		u.answers(t, "o\r", "0\r\n")
 		u.ends(t, 0)
 
 		u = at(t, sandbox("start", "id", "-u"), wide)
-		u.sees(t, asks)
-		u.types(t, "n\r")
-		u.sees(t, "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
+		u.answers(t, "n\r", "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
 		u.ends(t, 126)
 
 		u = at(t, sandbox("start", "cat"), wide)
@@ -337,37 +262,27 @@ prefix_rule(["cat"], "forbidden")
 
 		u = at(t, sandbox("tree", "sh", "-c", "i=id c=cat; $c /dev/null; echo code $?; $i -u; echo code $?; $i -u; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "code 126\r\n")
-		u.sees(t, asks)
-		u.types(t, "a\r")
-		u.sees(t, "0\r\ncode 0\r\n0\r\n")
-		u.sees(t, asks)
-		u.types(t, "n\r")
-		u.sees(t, "code 126\r\n")
-		u.types(t, "mine\r")
-		u.sees(t, "got mine\r\n")
+		u.answers(t, "a\r", "0\r\ncode 0\r\n0\r\n")
+		u.answers(t, "n\r", "code 126\r\n")
+		u.enters(t, "mine\r", "got mine\r\n")
 		u.ends(t, 0)
 
 		// A shell whose jobs have the terminal in turn.
 		u = at(t, sandbox("tree", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i"), wide)
 		u.sees(t, "prompt>")
 		u.types(t, "id -u\r")
-		u.sees(t, asks)
-		u.types(t, "o\r")
-		u.sees(t, "\r\n0\r\n")
-		u.sees(t, "prompt>")
+		u.answers(t, "o\r", "\r\n0\r\n", "prompt>")
 		u.types(t, "exit 6\r")
 		u.ends(t, 6)
 
-		for enforce, want := range map[string]string{"start": "", "tree": "code 126\n"} {
+		for enforce, want := range map[string]string{"start": "exit 126\n", "tree": "code 126\n"} {
 			cmd := sandbox(enforce, "sh", "-c", "i=id; $i; echo code $?")
 			if enforce == "start" {
 				cmd = sandbox(enforce, "id")
 			}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
-			out, err := cmd.Output()
-			if string(out) != want || (err == nil) != (enforce == "tree") || enforce == "start" && cmd.ProcessState.ExitCode() != 126 {
-				t.Errorf("without a terminal, %s: %q, %v", enforce, out, err)
-			}
+			r := finish(t, cmd)
+			rig.Is(t, ending(r.stdout, r.code), want, "without a terminal, %s", enforce)
 		}
 	})
 }
@@ -392,15 +307,10 @@ func TestRulesHidden(t *testing.T) {
 				cmd := rig.Command(t, argv[0], argv[1:]...)
 				cmd.Dir = workspace
 				out, _ := cmd.Output() // the code says it, too
-				if cmd.ProcessState.ExitCode() != 3 || strings.TrimSpace(string(out)) != "" {
-					t.Errorf("code %d, printed %q", cmd.ProcessState.ExitCode(), out)
-				}
+				rig.Is(t, ending(strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()), "exit 3\n", "the command")
 				rig.Check(t, rig.Err(os.Stat(workspace+"/fine")))
-				entries, err := os.ReadDir(dir)
-				got, _ := os.ReadFile(dir + "/my.rules")
-				if err != nil || len(entries) != 1 || string(got) != text {
-					t.Errorf("the folder has %v, %v, and the rules are %q", entries, err, got)
-				}
+				rig.Is(t, len(rig.Value(os.ReadDir(dir))), 1, "the files of the folder")
+				rig.Is(t, textOf(os.ReadFile(dir+"/my.rules")), text, "the rules")
 			})
 		}
 	})

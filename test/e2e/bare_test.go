@@ -44,39 +44,30 @@ func TestBareRepository(t *testing.T) {
 			if i > 0 {
 				rig.Tier(t, rig.Merge)
 			}
-			base, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Must(t, err)
+			base := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 			for _, name := range tt.make {
 				path := filepath.Join(base, name)
 				if strings.HasSuffix(name, "/") {
-					err = os.MkdirAll(path, 0o755)
-				} else if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-					err = os.WriteFile(path, []byte("ref: refs/heads/main\n"), 0o644)
+					rig.Must(t, os.MkdirAll(path, 0o755))
+					continue
 				}
-				rig.Must(t, err)
+				rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("ref: refs/heads/main\n"), 0o644))
 			}
 			if tt.name == "a part of a repository" {
 				git(t, base+"/mono", "init", "-q")
 			}
-			dir, mark, workspace := filepath.Join(base, tt.dir), filepath.Join(t.TempDir(), "mark"), filepath.Join(base, tt.dir)
-			environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+			dir, mark := filepath.Join(base, tt.dir), filepath.Join(t.TempDir(), "mark")
+			environ, workspace := gitEnviron(), dir
 			if tt.env != "" {
 				environ, workspace = append(environ, "TMPDIR="+filepath.Join(base, tt.env)), base+"/work"
 			}
 			rig.Must(t, os.Mkdir(dir+"/sub", 0o755))
 			cmd := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
 			cmd.Env = environ
-			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "planted") {
-				t.Fatalf("%v: %s", err, out)
-			}
-			for _, at := range []string{dir, dir + "/sub"} {
-				status := rig.Command(t, "git", "status")
-				status.Dir, status.Env = at, environ
-				out, _ := status.CombinedOutput() // it may be no repository
-				if _, err := os.Stat(mark); err == nil {
-					t.Fatalf("git status in %s ran what the command had planted: %s", at, out)
-				}
-			}
+			said := says(t, cmd)
+			has(t, said, "planted")
+			lacks(t, said, "exit ")
+			unharmed(t, mark, environ, dir, dir+"/sub")
 			if tt.name == "a part of a repository" {
 				rig.Is(t, git(t, dir, "rev-parse", "--show-toplevel"), base+"/mono\n", "the repository")
 			}
@@ -88,17 +79,15 @@ func TestBareRepository(t *testing.T) {
 // usual, inside the sandbox and outside. What the command leaves does not become a repository of
 // its own either, whatever later commands add.
 func TestPartOfRepository(t *testing.T) {
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	base := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	dir, mark := base+"/mono/pkg", t.TempDir()+"/mark"
 	rig.Must(t, os.MkdirAll(dir, 0o755))
 	git(t, base+"/mono", "init", "-q")
 	git(t, base+"/mono", "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x")
-	environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 	start := func(script string) (finish func() string) {
 		t.Helper()
 		cmd := exec.Command(rig.Agent(t), "sandbox", "--workspace", dir, "--", "sh", "-c", script+"\necho ready; read -r _ || true", "sh", mark)
-		cmd.Dir, cmd.Env = dir, environ
+		cmd.Dir, cmd.Env = dir, gitEnviron()
 		a := connect(t, cmd)
 		var said strings.Builder
 		for line := a.line(t); line != "ready"; line = a.line(t) {
@@ -106,50 +95,48 @@ func TestPartOfRepository(t *testing.T) {
 		}
 		return func() string {
 			_ = a.stdin.Close()
-			if got := a.ended(t); got != "exit status 0" {
-				t.Errorf("%s: %s", got, &said)
-			}
+			rig.Is(t, a.ended(t), "exit status 0", "%s", &said)
 			return said.String()
-		}
-	}
-	unharmed := func(when string) {
-		t.Helper()
-		for _, at := range []string{dir, base + "/mono"} {
-			status := rig.Command(t, "git", "status")
-			status.Dir, status.Env = at, environ
-			out, _ := status.CombinedOutput() // where something was planted, git may fail
-			if _, err := os.Stat(mark); err == nil {
-				t.Fatalf("%s, git status in %s ran what the command had planted: %s", when, at, out)
-			}
 		}
 	}
 	finish := start("git diff HEAD && git log --oneline HEAD && git status --short")
 	rig.Is(t, git(t, dir, "diff", "HEAD"), "", "said")
 	rig.Is(t, git(t, dir, "status", "--short"), "", "git sees")
-	if said := finish(); !strings.HasSuffix(said, " x\n") {
-		t.Errorf("inside: %s", said)
-	}
+	has(t, finish(), " x\n")
 	const plant = `
 		mkdir -p objects refs refs/heads; rm -rf commondir refs/x
 		echo 'ref: refs/heads/main' >HEAD
 		printf '[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = "touch %s; false"\n' "$1" >config`
-	for _, when := range []string{"during the first", "during the second", "during the third"} {
+	for range 3 {
 		finish := start("{ " + plant + "\n} 2>/dev/null")
-		unharmed(when)
+		unharmed(t, mark, gitEnviron(), dir, base+"/mono")
 		finish()
-		unharmed("after what was " + when)
+		unharmed(t, mark, gitEnviron(), dir, base+"/mono")
 	}
 	rig.Is(t, git(t, dir, "rev-parse", "--show-toplevel"), base+"/mono\n", "the repository")
 }
+
+// unharmed fails if git status, in one of the folders, runs what a command has planted there.
+func unharmed(t *testing.T, mark string, environ []string, dirs ...string) {
+	t.Helper()
+	for _, dir := range dirs {
+		status := rig.Command(t, "git", "status")
+		status.Dir, status.Env = dir, environ
+		out := says(t, status) // it may be no repository
+		if _, err := os.Stat(mark); err == nil {
+			t.Fatalf("git status in %s ran what the command had planted: %s", dir, out)
+		}
+	}
+}
+
+func gitEnviron() []string { return append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null") }
 
 // git runs git without the configuration of the user.
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := rig.Command(t, "git", args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Dir, cmd.Env = dir, gitEnviron()
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("git %s: %v", args, err)
-	}
+	rig.Must(t, err)
 	return string(out)
 }

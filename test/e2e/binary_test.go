@@ -41,23 +41,16 @@ func TestBinary(t *testing.T) {
 	defer f.Close()
 	rig.Is(t, f.Machine, want, "machine")
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
-			t.Errorf("not static: it has a program header %v", p.Type)
-		}
+		never(t, p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC, "not static: it has a program header %v", p.Type)
 	}
-	if f.Section(".symtab") != nil {
-		t.Error("not stripped: it has a symbol table")
-	}
-	program, err := os.ReadFile(path)
-	rig.Must(t, err)
+	never(t, f.Section(".symtab") != nil, "not stripped: it has a symbol table")
+	program := rig.Value(os.ReadFile(path))
 	// Where methods are looked up by names that the linker does not know, it keeps those of all
 	// types (docs/adr/0001-libraries.md).
 	if bytes.Contains(program, []byte("reflect.Value.MethodByName")) {
 		t.Error("it looks methods up by name: go build -ldflags=-dumpdep ./cmd/agent marks with <ReflectMethod> what does so")
 	}
-	if len(program) > maxBinary {
-		t.Errorf("%d bytes, more than %d", len(program), maxBinary)
-	}
+	never(t, len(program) > maxBinary, "%d bytes, more than %d", len(program), maxBinary)
 	t.Logf("%d bytes", len(program))
 }
 
@@ -65,16 +58,9 @@ func TestBinary(t *testing.T) {
 func TestIdleMemory(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
-	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
-		t.Fatal(answer)
-	}
-	resident, ok := rig.Memory(a.Process.Pid, "VmRSS")
-	if !ok {
-		t.Fatal("the agent is gone")
-	}
-	if resident > maxIdle {
-		t.Errorf("%d KiB resident, more than %d", resident, maxIdle)
-	}
+	a.initialize(t)
+	resident := memoryOf(t, a.Process.Pid, "VmRSS")
+	never(t, resident > maxIdle, "%d KiB resident, more than %d", resident, maxIdle)
 	t.Logf("%d KiB resident", resident)
 }
 
@@ -83,15 +69,12 @@ func TestIdleMemory(t *testing.T) {
 func TestIdleHelper(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
-	a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`)
-	rig.Must(t, rig.Err(fmt.Fprintln(a.stdin, `{"method":"initialized"}`)))
+	a.initialize(t)
 	dir := t.TempDir()
-	sandbox := `{"windowsSandboxLevel":"disabled","permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[` +
-		`{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"},{"path":{"type":"path","path":"file://` + dir + `"},"access":"write"}]}}}`
+	sandbox := policyIn(dir, policyFile("restricted", readMinimal, writeProject))
 	request := func(format string, args ...any) {
 		t.Helper()
-		answer := a.ask(t, fmt.Sprintf(`{"id":2,"method":"fs/`+format, args...))
-		if !strings.Contains(answer, `"result"`) {
+		if answer := a.ask(t, fmt.Sprintf(`{"id":2,"method":"fs/`+format, args...)); !strings.Contains(answer, `"result"`) {
 			t.Fatal(answer)
 		}
 	}
@@ -120,24 +103,20 @@ func TestIdleHelper(t *testing.T) {
 // helperMemory is the private memory of the file helper of an agent, in KiB: proc(5), smaps_rollup.
 func helperMemory(t *testing.T, agent int) int {
 	t.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", agent, agent))
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))
-	for _, task := range tasks {
+	var children []byte
+	for _, task := range rig.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))) {
 		more, _ := os.ReadFile(task)
 		children = append(children, more...)
 	}
-	rig.Must(t, err)
 	for pid := range strings.FieldsSeq(string(children)) {
 		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		if !strings.Contains(string(args), "fs-helper") {
 			continue
 		}
-		rollup, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
-		rig.Must(t, err)
+		rollup := rig.Value(os.ReadFile("/proc/" + pid + "/smaps_rollup"))
 		sum := 0
 		for _, m := range regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`).FindAllSubmatch(rollup, -1) {
-			n, err := strconv.Atoi(string(m[1]))
-			rig.Must(t, err)
+			n := rig.Value(strconv.Atoi(string(m[1])))
 			sum += n
 		}
 		return sum
@@ -150,35 +129,21 @@ func helperMemory(t *testing.T, agent int) int {
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	rig.Agent(t)
-	context, err := os.ReadFile("../../.dockerignore")
-	rig.Must(t, err)
+	context := textOf(os.ReadFile("../../.dockerignore"))
 	for _, file := range []string{"../../Dockerfile", "../../deploy/registry.Dockerfile"} {
-		checkDockerfile(t, file, string(context))
-	}
-}
-
-func checkDockerfile(t *testing.T, file, context string) {
-	t.Helper()
-	page, err := os.ReadFile(file)
-	rig.Must(t, err)
-	copied := 0
-	for line := range strings.Lines(string(page)) {
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] != "COPY" && words[0] != "ADD" || strings.HasPrefix(words[1], "--from=") {
-			continue
-		}
-		for _, source := range words[1 : len(words)-1] {
-			copied++
-			source = strings.ReplaceAll(source, "${BIN}", "bin") // the default, of make image
-			if _, err := os.Stat(filepath.Join("../..", source)); err != nil {
-				t.Errorf("%s: %v", strings.TrimSpace(line), err)
+		copied := 0
+		for line := range strings.Lines(textOf(os.ReadFile(file))) {
+			words := strings.Fields(line)
+			if len(words) == 0 || words[0] != "COPY" && words[0] != "ADD" || strings.HasPrefix(words[1], "--from=") {
+				continue
 			}
-			if !strings.Contains(context, "\n!"+source+"\n") {
-				t.Errorf("%s: .dockerignore keeps %s out", strings.TrimSpace(line), source)
+			for _, source := range words[1 : len(words)-1] {
+				copied++
+				source = strings.ReplaceAll(source, "${BIN}", "bin") // the default, of make image
+				rig.Check(t, rig.Err(os.Stat(filepath.Join("../..", source))))
+				rig.Is(t, strings.Contains(context, "\n!"+source+"\n"), true, "%s: .dockerignore lets %s in", strings.TrimSpace(line), source)
 			}
 		}
-	}
-	if copied == 0 {
-		t.Errorf("%s copies nothing", file)
+		rig.Is(t, copied > 0, true, "%s copies something", file)
 	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -60,17 +59,10 @@ func (h *configured) write(t *testing.T, files map[string]string) {
 }
 
 // run returns what a program of ours prints there, and its exit code.
-func (h *configured) run(t *testing.T, variables []string, argv ...string) (stdout, stderr string, code int) {
+func (h *configured) run(t *testing.T, variables []string, argv ...string) result {
 	t.Helper()
 	argv[0] = filepath.Join(filepath.Dir(rig.Agent(t)), argv[0])
-	cmd := h.command(t, variables, argv...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	err := cmd.Run()
-	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-		t.Fatal(err)
-	}
-	return out.String(), said.String(), cmd.ProcessState.ExitCode()
+	return finish(t, h.command(t, variables, argv...))
 }
 
 const userFile = ".config/execagent/config.toml"
@@ -84,10 +76,7 @@ func TestConfigOrder(t *testing.T) {
 	expect := func(want, said string, variables []string, flags ...string) {
 		t.Helper()
 		argv := append(append([]string{"agent", "exec"}, flags...), "--", "sh", "-c", "echo $LAYER")
-		out, errors, code := h.run(t, variables, argv...)
-		if out != want+"\n" || errors != said || code != 0 {
-			t.Errorf("%q, %q, %d; want %q, %q", out, errors, code, want, said)
-		}
+		rig.Is(t, h.run(t, variables, argv...), result{want + "\n", said, 0}, "%q %q", variables, flags)
 	}
 	expect("", "", nil)
 	h.write(t, map[string]string{"etc/config.toml": layer("host")})
@@ -99,11 +88,11 @@ func TestConfigOrder(t *testing.T) {
 	h.write(t, map[string]string{"other/execagent/config.toml": layer("other")})
 	expect("other", "", []string{"XDG_CONFIG_HOME=" + filepath.Join(h.home, "other")})
 
-	out, _, code := h.run(t, []string{"AGENT_WAIT=3s"}, "agent", "config", "show", "exec", "--timeout", "1h")
+	r := h.run(t, []string{"AGENT_WAIT=3s"}, "agent", "config", "show", "exec", "--timeout", "1h")
 	for _, want := range []string{"exec +wait +3s +AGENT_WAIT", "exec +timeout +1h +--timeout", "exec +env +\\(not shown\\) +" + h.home + "/" + userFile + ":2", "exec +detach-keys +- +default"} {
-		matches(t, out, want)
+		matches(t, r.stdout, want)
 	}
-	rig.Is(t, code, 0, "code")
+	rig.Is(t, r.code, 0, "code")
 
 	h.write(t, map[string]string{"etc/requirements.toml": layer("required")})
 	expect("required", "", nil)
@@ -112,15 +101,13 @@ func TestConfigOrder(t *testing.T) {
 	expect("required", fmt.Sprintf("agent: "+over, "--env"), []string{"AGENT_ENV=LAYER=variable"}, "-e", "LAYER=flag")
 	expect("required", fmt.Sprintf("agent: "+over, "--env"), nil, "-ne", "LAYER=flag", "--env=LAYER=more") // which only the parser reads
 	expect("required", "", nil, "-e", "LAYER=required")
-	out, _, _ = h.run(t, nil, "agent", "config", "show", "-o", "json", "exec", "-e", "LAYER=flag")
-	matches(t, out, `"option": "env",\s+"value": \[\s+"\(not shown\)"\s+\],\s+"source": "requirement",\s+"file": "/etc/execagent/requirements.toml",\s+"line": 2`)
+	r = h.run(t, nil, "agent", "config", "show", "-o", "json", "exec", "-e", "LAYER=flag")
+	matches(t, r.stdout, `"option": "env",\s+"value": \[\s+"\(not shown\)"\s+\],\s+"source": "requirement",\s+"file": "/etc/execagent/requirements.toml",\s+"line": 2`)
 
 	h.write(t, map[string]string{"etc/requirements.toml": "[registry.serve]\nstreams = 5\n", "etc/config.toml": ""})
-	out, said, code := h.run(t, []string{"REGISTRY_STREAMS=6"}, "registry", "config", "show", "serve", "--streams", "7")
-	matches(t, out, "serve +streams +5 +/etc/execagent/requirements.toml:2 \\(required\\)")
-	if code != 0 || said != "" {
-		t.Errorf("%d: %s", code, said)
-	}
+	r = h.run(t, []string{"REGISTRY_STREAMS=6"}, "registry", "config", "show", "serve", "--streams", "7")
+	matches(t, r.stdout, "serve +streams +5 +/etc/execagent/requirements.toml:2 \\(required\\)")
+	rig.Is(t, ending(r.stderr, r.code), "", "registry config")
 }
 
 func matches(t *testing.T, text, pattern string) {
@@ -142,27 +129,23 @@ func TestConfigWrong(t *testing.T) {
 	} {
 		h.write(t, map[string]string{"etc/requirements.toml": "", "etc/config.toml": "", userFile: ""})
 		h.write(t, map[string]string{tt.file: tt.text})
-		out, said, code := h.run(t, nil, "agent", "exec", "--", "echo", "ran")
-		if want := "agent: " + tt.want + "\nagent: see agent config --help\n"; out != "" || said != want || code != 2 {
-			t.Errorf("%d: %s%s\nwant %s", code, out, said, want)
-		}
-		if _, said, code := h.run(t, nil, "agent", "config", "show"); code != 2 || !strings.Contains(said, tt.want) {
-			t.Errorf("agent config show: %d: %s", code, said)
-		}
+		refused := result{"", "agent: " + tt.want + "\nagent: see agent config --help\n", 2}
+		rig.Is(t, h.run(t, nil, "agent", "exec", "--", "echo", "ran"), refused, "agent exec")
+		r := h.run(t, nil, "agent", "config", "show")
+		has(t, ending(r.stderr, r.code), tt.want, "exit 2\n")
 		for _, argv := range [][]string{{"agent", "exec", "--help"}, {"agent", "version"}, {"agent", "context", "list"}, {"registry", "version"}} {
 			if tt.file == userFile && argv[1] == "context" {
 				continue // that is its file
 			}
-			if out, said, code := h.run(t, nil, argv...); code != 0 || out == "" || said != "" {
-				t.Errorf("%q: %d: %s", argv, code, said)
+			if r := h.run(t, nil, argv...); r.code != 0 || r.stdout == "" || r.stderr != "" {
+				t.Errorf("%q: %+v", argv, r)
 			}
 		}
 	}
 	// Whose --help it is decides.
 	h.write(t, map[string]string{userFile: "x = 1"})
-	if out, _, code := h.run(t, nil, "agent", "exec", "--", "echo", "--help"); out != "" || code != 2 {
-		t.Errorf("%d: %s", code, out)
-	}
+	r := h.run(t, nil, "agent", "exec", "--", "echo", "--help")
+	rig.Is(t, ending(r.stdout, r.code), "exit 2\n", "the command's --help")
 }
 
 // TestConfigHelpers: a serving agent has read the files once, and what it starts reads none. The
@@ -179,30 +162,19 @@ func TestConfigHelpers(t *testing.T) {
 	rig.Must(t, err)
 	defer c.Close()
 	h.write(t, map[string]string{"etc/requirements.toml": "broken", "etc/config.toml": "broken", userFile: "broken"})
-	p, err := c.Start(rig.Context(t), protocol.StartParams{
-		ProcessID: "p", Argv: []string{"echo", "ran"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: readOnly(h.home),
-	})
-	rig.Must(t, err)
-	var out, said bytes.Buffer
-	if code, err := p.CopyOutput(rig.Context(t), &out, &said); code != 0 || err != nil || out.String() != "ran\n" || said.String() != "" {
-		t.Errorf("%d, %v: %s%s", code, err, &out, &said)
-	}
+	rig.Is(t, inside(t, c, readOnly(h.home), "/", "echo", "ran"), result{"ran\n", "", 0}, "a command")
 	if data, err := c.FS(readOnly(h.home)).ReadFile(rig.Context(t), filepath.Join(h.home, ".codex/config.toml")); err != nil || len(data) == 0 {
 		t.Errorf("%q, %v", data, err)
 	}
 	read, err := c.ReadConfig(rig.Context(t), protocol.ConfigReadParams{Cwd: protocol.NewPathURI("/"), ConfigPaths: [][]string{{"model"}}})
-	if err != nil || !strings.Contains(fmt.Sprint(read.Config), `model = "m"`) {
-		t.Errorf("%+v, %v", read, err)
-	}
+	rig.Must(t, err)
+	has(t, fmt.Sprint(read.Config), `model = "m"`)
 
 	// And the tool that a model calls works as before.
 	patch := filepath.Join(h.home, "patched")
-	_, errs, code := h.run(t, nil, "agent", "--codex-run-as-apply-patch", "*** Begin Patch\n*** Add File: "+patch+"\n+x\n*** End Patch\n")
-	if text, err := os.ReadFile(patch); code != 0 || err != nil || string(text) != "x\n" {
-		t.Errorf("%d, %v: %s", code, err, errs)
-	}
+	r := h.run(t, nil, "agent", "--codex-run-as-apply-patch", "*** Begin Patch\n*** Add File: "+patch+"\n+x\n*** End Patch\n")
+	rig.Is(t, textOf(os.ReadFile(patch)), "x\n", "%+v", r)
+	rig.Is(t, r.code, 0, "%s: code", r.stderr)
 	h.write(t, map[string]string{"etc/requirements.toml": "", "etc/config.toml": "", userFile: ""})
-	if out, said, code := h.run(t, nil, "agent", "exec", "--", "echo", "ran"); out != "ran\n" || said != "" || code != 0 {
-		t.Errorf("%d: %s%s", code, out, said)
-	}
+	rig.Is(t, h.run(t, nil, "agent", "exec", "--", "echo", "ran"), result{"ran\n", "", 0}, "agent exec")
 }

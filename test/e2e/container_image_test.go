@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -26,48 +24,32 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
 	volume := "--volume=images:/data"
-	run := func(t *testing.T, flags ...string) (stdout string, code int) {
+	run := func(code int, flags ...string) string {
 		t.Helper()
-		cmd := podman(slices.Concat([]string{"run"}, runFlags, []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags)...)
-		var out, complaints bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &complaints
-		err := cmd.Run()
-		if code := cmd.ProcessState.ExitCode(); err != nil && (code < 0 || code == 125) {
-			t.Fatalf("%s: %v\n%s", flags, err, &complaints)
-		}
-		return out.String() + complaints.String(), cmd.ProcessState.ExitCode()
+		hardened := []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}
+		r := finish(t, podman(slices.Concat([]string{"run"}, runFlags, hardened, flags)...))
+		rig.Is(t, r.code, code, "%s: %s: exit code", flags, r.stderr)
+		return r.stdout + r.stderr
 	}
 	for _, image := range []string{"agent", "registry"} {
 		for _, id := range []string{"-u", "-g", "-G"} {
-			out, _ := run(t, "--volume="+busybox+":/busybox:ro", "--entrypoint=/busybox", "localhost/execagent/"+image, "id", id)
-			if out != fmt.Sprintln(imageUser) {
-				t.Errorf("%s: id %s is %q, want %d", image, id, out, imageUser)
-			}
+			out := run(0, "--volume="+busybox+":/busybox:ro", "--entrypoint=/busybox", "localhost/execagent/"+image, "id", id)
+			rig.Is(t, out, fmt.Sprintln(imageUser), "%s: id %s", image, id)
 		}
 	}
-	if out, code := run(t, "localhost/execagent/agent", "version"); code != 0 || !strings.HasPrefix(out, "agent ") {
-		t.Errorf("agent version: exit code %d, %q", code, out)
-	}
+	matches(t, run(0, "localhost/execagent/agent", "version"), "^agent ")
 
 	// What is in a volume is there for the next container.
-	key := regexp.MustCompile(`(?m)^xa_\S{43}$`)
-	if out, code := run(t, volume, "localhost/execagent/registry", "keys", "create", "--role=executor", "--environment=*"); code != 0 || !key.MatchString(out) {
-		t.Fatalf("keys create: exit code %d, %q", code, out)
-	}
-	if out, code := run(t, volume, "localhost/execagent/registry", "keys", "list"); code != 0 || !strings.Contains(out, "executor") {
-		t.Errorf("keys list: exit code %d, %q", code, out)
-	}
+	matches(t, run(0, volume, "localhost/execagent/registry", "keys", "create", "--role=executor", "--environment=*"), `(?m)^xa_\S{43}$`)
+	has(t, run(0, volume, "localhost/execagent/registry", "keys", "list"), "executor")
 
 	// A folder of the host must belong to that user; the registry refuses others.
 	folder := filepath.Join(t.TempDir(), "data")
 	rig.Must(t, os.Mkdir(folder, 0o755))
-	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code == 0 || !strings.Contains(out, "permission denied") {
-		t.Errorf("in a folder of root: exit code %d, %q", code, out)
-	}
+	list := []string{"--volume=" + folder + ":/data", "localhost/execagent/registry", "keys", "list"}
+	has(t, run(1, list...), "permission denied")
 	rig.Must(t, os.Chown(folder, imageUser, imageUser))
-	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code != 0 {
-		t.Errorf("in a folder of its own: exit code %d, %q", code, out)
-	}
+	run(0, list...)
 }
 
 // TestImageLists makes the images as make images does: for amd64 and arm64. That of this machine
@@ -79,9 +61,8 @@ func TestImageLists(t *testing.T) {
 	newContainers(t)
 	engine := filepath.Join(t.TempDir(), "podman")
 	rig.Must(t, rig.WriteProgram(engine, []byte(podmanScript(nil))))
-	if out, err := rig.Command(t, "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {
-		t.Fatalf("make images: %v\n%s", err, out)
-	}
+	made := finish(t, rig.Command(t, "make", "-C", "../..", "images", "CONTAINERS="+engine))
+	rig.Is(t, made.code, 0, "%+v: make images ends with", made)
 	for name, want := range map[string]struct{ port, volume string }{"agent": {"7000/tcp", ""}, "registry": {"8080/tcp", "/data"}} {
 		image := "localhost/execagent/" + name + ":all"
 		var list struct {
@@ -95,9 +76,7 @@ func TestImageLists(t *testing.T) {
 			platforms = append(platforms, m.Platform.OS+"/"+m.Platform.Architecture)
 		}
 		slices.Sort(platforms)
-		if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
-			t.Errorf("%s is for %q", image, platforms)
-		}
+		never(t, !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}), "%s is for %q", image, platforms)
 
 		flags := slices.DeleteFunc(slices.Clone(runFlags), func(flag string) bool { return flag == "--rm" || flag == "-i" })
 		container := strings.TrimSpace(succeeds(t, slices.Concat([]string{"run", "-d", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags, []string{image})...))
@@ -126,17 +105,9 @@ func TestImageLists(t *testing.T) {
 				t.Errorf("%s: the label %s is %q", image, label, value)
 			}
 		}
-		if version := strings.TrimSpace(succeeds(t, "exec", container, "/"+name, "version")); !strings.HasPrefix(version, name+" "+d.Config.Labels["org.opencontainers.image.version"]+"\n") {
-			t.Errorf("%s: labelled %q, and says %q", image, d.Config.Labels["org.opencontainers.image.version"], version)
-		}
-		var out []byte
-		err := fmt.Errorf("not tried")
-		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-			out, err = podman("healthcheck", "run", container).CombinedOutput()
-		}
-		if err != nil {
-			t.Errorf("%s does not become healthy: %v\n%s", image, err, out)
-		}
+		labelled := regexp.QuoteMeta(name + " " + d.Config.Labels["org.opencontainers.image.version"])
+		matches(t, succeeds(t, "exec", container, "/"+name, "version"), "^"+labelled+"\n")
+		rig.Until(t, image+" is healthy", func() bool { return podman("healthcheck", "run", container).Run() == nil })
 	}
 }
 
@@ -145,12 +116,11 @@ func succeeds(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := podman(args...)
 	cmd.Env = append(cmd.Env, "DISABLE_HC_SYSTEMD=true") // health is asked for here, not by a timer
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("podman %s: %v\n%s%s", args, err, &stdout, &stderr)
+	r := finish(t, cmd)
+	if r.code != 0 {
+		t.Fatalf("podman %s: %+v", args, r)
 	}
-	return stdout.String()
+	return r.stdout
 }
 
 // inspected decodes what podman prints.
@@ -159,4 +129,68 @@ func inspected(t *testing.T, to any, args ...string) {
 	if out := succeeds(t, args...); json.Unmarshal([]byte(out), to) != nil {
 		t.Fatalf("podman %s prints\n%s", args, out)
 	}
+}
+
+// TestDocsContainer builds the image of docs/containers.md on the tests' own base and runs the
+// commands for it, with the flags of the tests added. TestDocs says which blocks these are.
+func TestDocsContainer(t *testing.T) {
+	t.Parallel()
+	newContainers(t)
+	dir, path := t.TempDir(), t.TempDir()
+	rig.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	install(t, map[string]string{filepath.Join(dir, "bin", "agent"): rig.Agent(t)})
+	// Docker is podman under Docker's profile. The commands of the page drop all capabilities.
+	for engine, flags := range map[string][]string{"podman": nil, "docker": {seccompFlag(t, dockerProfile(t, nil, nil))}} {
+		rig.Must(t, rig.WriteProgram(filepath.Join(path, engine), []byte(podmanScript(flags))))
+	}
+	images, commands := 0, 0
+	blocks := fenced(t, "../../docs/containers.md")
+	for i, b := range blocks {
+		switch b.info {
+		case "dockerfile tested":
+			images++
+			write(t, filepath.Join(dir, "Dockerfile"), b.text)
+		case "sh by=container":
+			commands++
+			r := shell(t, dir, append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH")), b.text)
+			if r.code != 0 {
+				t.Fatalf("containers.md:%d: %+v", b.line, r)
+			}
+			if i+1 < len(blocks) && blocks[i+1].info == "text output" {
+				rig.Is(t, anyLandlock(r.stdout), anyLandlock(blocks[i+1].text), "containers.md:%d, %s: prints", b.line, r.stderr)
+			}
+		}
+	}
+	if images != 1 || commands == 0 {
+		t.Errorf("containers.md has %d blocks dockerfile tested and %d sh by=container", images, commands)
+	}
+}
+
+// anyLandlock replaces the version of Landlock, which is the kernel's.
+func anyLandlock(text string) string {
+	return regexp.MustCompile(`landlock:\d+`).ReplaceAllString(text, "landlock:N")
+}
+
+// podmanScript is a podman of the tests' own as a script: build takes their base, and run their
+// flags and more.
+func podmanScript(more []string) string {
+	quote := func(words []string) string {
+		var quoted []string
+		for _, w := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+		}
+		return strings.Join(quoted, " ")
+	}
+	cmd := podman()
+	// The script is the first podman on the PATH.
+	env := append(cmd.Env[len(cmd.Env)-2:], "PATH="+os.Getenv("PATH"))
+	return `#!/bin/sh
+verb=$1
+shift
+case $verb in
+build) set -- --build-arg=BASE=localhost/exectest --pull=never "$@" ;;
+run) set -- ` + quote(slices.Concat(runFlags, more)) + ` "$@" ;;
+esac
+exec env ` + quote(env) + " " + quote(cmd.Args) + ` "$verb" "$@"
+`
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"archive/tar"
-	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -139,38 +138,22 @@ func (c *containers) command(t *testing.T, kind containerKind, options []string,
 		[]string{"localhost/exectest"}, argv)...)
 }
 
-// containerResult is what a program in a container left.
-type containerResult struct {
-	stdout, stderr string
-	code           int
-}
-
 // run runs a program in a new container to its end.
-func (c *containers) run(t *testing.T, kind containerKind, argv ...string) containerResult {
+func (c *containers) run(t *testing.T, kind containerKind, argv ...string) result {
 	t.Helper()
-	cmd := c.command(t, kind, nil, argv...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-		t.Fatalf("%s: %v\n%s", argv, err, stderr.Bytes())
+	r := finish(t, c.command(t, kind, nil, argv...))
+	if r.code == 125 { // podman's own; a command of the tests' own never ends so
+		t.Fatalf("podman cannot run %s: %s", argv, r.stderr)
 	}
-	// podman's own codes; a command of the tests' own never ends so.
-	if code := cmd.ProcessState.ExitCode(); code != 125 {
-		return containerResult{stdout.String(), stderr.String(), code}
-	}
-	t.Fatalf("podman cannot run %s: %s", argv, stderr.Bytes())
-	return containerResult{}
+	return r
 }
 
 // own gives the volume, and what is in it, to the user of a kind of container.
 func (c *containers) own(t *testing.T, kind containerKind) {
 	t.Helper()
-	if err := filepath.WalkDir(c.repo, func(path string, _ os.DirEntry, err error) error {
+	rig.Must(t, filepath.WalkDir(c.repo, func(path string, _ os.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, kind.uid, kind.uid))
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 const busybox = "/bin/busybox"

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -99,11 +98,14 @@ func (c *containers) diagnose(t *testing.T, kind containerKind) *doctorReport {
 	return d
 }
 
-// policyFile is a policy as agent sandbox --policy takes it.
+// policyFile is a policy as agent sandbox --policy takes it, for the workspace /repo.
 func policyFile(network string, entries ...string) string {
 	return fmt.Sprintf(`{"permissions":{"type":"managed","network":%q,"file_system":{"type":"restricted","entries":[%s]}},`+
 		`"cwd":"file:///repo","workspaceRoots":["file:///repo"],"windowsSandboxLevel":"disabled"}`, network, strings.Join(entries, ","))
 }
+
+// policyIn is a policy of policyFile for another workspace.
+func policyIn(dir, policy string) string { return strings.ReplaceAll(policy, "/repo", dir) }
 
 // The entries of the policies here.
 const (
@@ -183,19 +185,13 @@ func (c *containers) trySandbox(t *testing.T, kind containerKind, d *doctorRepor
 			if lack := lacking[kind.means]; try.policy != "network-only" && !strings.Contains(refusal, lack.first+" is missing: ") || !strings.Contains(refusal, lack.remedy) && try.policy != "network-only" {
 				t.Errorf("%s: %q, want the layer %s, and %q as a remedy", name, refusal, lack.first, lack.remedy)
 			}
-			if code != "101" || said != "agent: "+refusal {
-				t.Errorf("%s: exit code %s, %q, want %q", name, code, said, refusal)
-			}
+			rig.Is(t, said+code, "agent: "+refusal+"101", "%s: it says", name)
 			continue
 		}
 		for _, pattern := range append(try.want, `(?m)^end$`) {
-			if !regexp.MustCompile(pattern).MatchString(said) {
-				t.Errorf("%s: no %q in %q", name, pattern, said)
-			}
+			matches(t, said, pattern)
 		}
-		if code != "0" || strings.Contains(said, "hidden\n") {
-			t.Errorf("%s: exit code %s, %q", name, code, said)
-		}
+		never(t, code != "0" || strings.Contains(said, "hidden\n"), "%s: exit code %s, %q", name, code, said)
 	}
 }
 
@@ -224,21 +220,17 @@ func TestContainerFiles(t *testing.T) {
 				{"fs/readFile", "/proc/self/environ", "", "Permission denied"},
 			} {
 				request := fmt.Sprintf(`{"id":%d,"method":%q,"params":{"path":"file://%s"%s,"sandbox":%s}}`, i+2, ask.method, ask.path, ask.members, writePolicy)
-				if answer := a.ask(t, request); !strings.Contains(answer, ask.want) {
-					t.Errorf("%s %s: %s, want %q", ask.method, ask.path, answer, ask.want)
-				}
+				has(t, a.ask(t, request), ask.want)
 			}
 			rig.Is(t, a.runs(t, "", "cat new; cat secret; id -u"), fmt.Sprintf("newsecret%d\n", kind.uid), "a command without a sandbox says")
 			want := "new"
 			if layers[kind.means]["deny"] == "" {
 				want = lacking[kind.means].remedy
 			}
-			if got := a.runs(t, writePolicy, "cat new; echo x >.git/config; cat secret"); !strings.Contains(got, want) || strings.Contains(got, "secret\n") {
-				t.Errorf("a command says %q, want %q", got, want)
-			}
-			if raw, err := os.ReadFile(filepath.Join(c.repo, ".git", "config")); err != nil || string(raw) != "content" {
-				t.Errorf(".git/config holds %q, %v", raw, err)
-			}
+			got := a.runs(t, writePolicy, "cat new; echo x >.git/config; cat secret")
+			has(t, got, want)
+			lacks(t, got, "secret\n")
+			rig.Is(t, textOf(os.ReadFile(filepath.Join(c.repo, ".git", "config"))), "content", ".git/config")
 			a.stdin.Close()
 			rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 		})
@@ -249,10 +241,7 @@ func TestContainerFiles(t *testing.T) {
 func (c *containers) serve(t *testing.T, kind containerKind) *running {
 	t.Helper()
 	a := connect(t, c.command(t, kind, nil, "/agent", "--listen", "stdio"))
-	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
-		t.Fatal(answer)
-	}
-	rig.Must(t, rig.Err(io.WriteString(a.stdin, `{"method":"initialized"}`+"\n")))
+	a.initialize(t)
 	return a
 }
 

@@ -3,12 +3,10 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -35,18 +33,12 @@ func (u *account) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// types runs a command with an input and returns the exit code and both outputs.
-func (u *account) types(t *testing.T, input string, args ...string) (code int, stdout, stderr string) {
+// types runs a command with an input.
+func (u *account) types(t *testing.T, input string, args ...string) result {
 	t.Helper()
-	var out, complaints bytes.Buffer
 	cmd := u.command(t, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaints
-	if err := cmd.Run(); err != nil {
-		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-			t.Fatal(err)
-		}
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), withoutWaits(complaints.String())
+	cmd.Stdin = strings.NewReader(input)
+	return finish(t, cmd)
 }
 
 // TestContexts: a key for a registry is stored by login, environments are listed, and commands
@@ -94,27 +86,21 @@ func TestContexts(t *testing.T) {
 		{"exec --context straight -- cat", "", 125, "", "agent: environment ci-1: asking the registry for the executor: registry answered 403 forbidden: this registry does not offer the direct transport to the environment (registry serve --direct)\n"},
 		{"context remove straight", "", 0, "", ""},
 	} {
-		code, stdout, stderr := u.types(t, tt.input, strings.Fields(tt.line)...)
-		if code != tt.code || stdout != tt.stdout || stderr != tt.said {
-			t.Errorf("agent %s: exit code %d, %q, %q", tt.line, code, stdout, stderr)
-		}
+		rig.Is(t, u.types(t, tt.input, strings.Fields(tt.line)...), result{tt.stdout, tt.said, tt.code}, "agent %s", tt.line)
 	}
 
 	// A shell is not kept waiting for long, so on a busy machine nothing may be offered.
 	rig.Until(t, "the environments are offered", func() bool {
-		_, stdout, _ := u.types(t, "", "complete", "environments", "--", "exec", "--environment-id")
-		return stdout == "ci-1\n"
+		return u.types(t, "", "complete", "environments", "--", "exec", "--environment-id").stdout == "ci-1\n"
 	})
 
 	// The table and the JSON of environments.
-	code, stdout, stderr := u.types(t, "", "environments", "-o", "json")
+	r := u.types(t, "", "environments", "-o", "json")
 	var listed []wire.Environment
-	if err := json.Unmarshal([]byte(stdout), &listed); err != nil || code != 0 || len(listed) != 1 || listed[0].ID != "ci-1" || !listed[0].Online || listed[0].Since.IsZero() {
-		t.Errorf("environments: %d, %s, %s, %v", code, stdout, stderr, err)
+	if err := json.Unmarshal([]byte(r.stdout), &listed); err != nil || r.code != 0 || len(listed) != 1 || listed[0].ID != "ci-1" || !listed[0].Online || listed[0].Since.IsZero() {
+		t.Errorf("environments: %+v, %v", r, err)
 	}
-	if _, stdout, _ = u.types(t, "", "environments"); !regexp.MustCompile(`^ENVIRONMENT  STATE   SINCE +EXECUTOR\nci-1         online  (now|\d+ \w+ ago) +key:\S+\n$`).MatchString(stdout) {
-		t.Errorf("environments:\n%s", stdout)
-	}
+	matches(t, u.types(t, "", "environments").stdout, `^ENVIRONMENT  STATE   SINCE +EXECUTOR\nci-1         online  (now|\d+ \w+ ago) +key:\S+\n$`)
 
 	// The key is in one file, which only the user can read.
 	found := 0
@@ -131,27 +117,20 @@ func TestContexts(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || found != 1 {
-		t.Errorf("the key is in %d files, %v", found, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, found, 1, "files with the key")
 
 	// A revoked key is told so.
 	revoked, id := s.CreateKey(t, "harness")
-	if code, _, stderr := u.types(t, revoked, "login", s.URL(), "--name", "other", "--environment-id", "ci-1"); code != 0 {
-		t.Errorf("another key: %s", stderr)
-	}
+	rig.Is(t, u.types(t, revoked, "login", s.URL(), "--name", "other", "--environment-id", "ci-1").code, 0, "another key")
 	s.Ask(t, "keys", "revoke", id)
 	for _, args := range [][]string{{"environments", "--context", "other"}, {"exec", "--context", "other", "--", "true"}} {
-		if code, _, stderr := u.types(t, "", args...); code == 0 || !strings.Contains(stderr, "401 unauthorized") || strings.Contains(stderr, revoked) {
-			t.Errorf("a revoked key, %q: %d, %s", args, code, stderr)
-		}
+		r := u.types(t, "", args...)
+		has(t, ending(r.stderr, r.code), "401 unauthorized", "exit ")
+		lacks(t, r.stderr, revoked)
 	}
-	if code, _, stderr := u.types(t, "", "context", "remove", "-f", "other", "ci"); code != 0 {
-		t.Errorf("remove: %s", stderr)
-	}
-	if left, err := os.ReadDir(filepath.Join(u.home, ".config/execagent/keys")); err != nil || len(left) > 0 {
-		t.Errorf("keys that stay: %v, %v", left, err)
-	}
+	rig.Is(t, u.types(t, "", "context", "remove", "-f", "other", "ci"), result{}, "remove")
+	isEmpty(t, filepath.Join(u.home, ".config/execagent/keys"))
 }
 
 // TestContextTLS: commands run where a context with TLS says, with its authority, certificate and
@@ -180,16 +159,13 @@ func TestContextTLS(t *testing.T) {
 		"notoken": {" --tls-ca " + in("ca.crt") + certificate, "401"},
 		"named":   {" --tls-ca " + in("ca.crt") + certificate + " --tls-server-name elsewhere --token-file " + in("token"), "elsewhere"},
 	} {
-		if code, _, stderr := u.types(t, "", strings.Fields("context add "+name+" --url wss://"+address+tt.flags)...); code != 0 {
-			t.Fatalf("%s: %s", name, stderr)
+		rig.Is(t, u.types(t, "", strings.Fields("context add "+name+" --url wss://"+address+tt.flags)...).code, 0, "context add %s", name)
+		r := u.types(t, "", "exec", "--context", name, "--log-level", "debug", "--", "echo", "served")
+		if good := tt.said == ""; good != (r.code == 0) || good != (r.stdout == "served\n") {
+			t.Errorf("%s: %+v", name, r)
 		}
-		code, stdout, stderr := u.types(t, "", "exec", "--context", name, "--log-level", "debug", "--", "echo", "served")
-		if good := tt.said == ""; good != (code == 0) || good != (stdout == "served\n") || !strings.Contains(stderr, tt.said) {
-			t.Errorf("%s: exit code %d, %q, %s", name, code, stdout, stderr)
-		}
-		if !strings.Contains(stderr, "msg=connecting agent="+url) || !strings.Contains(stderr, "context="+name) || strings.Contains(stderr, token) {
-			t.Errorf("%s: it logs %s", name, stderr)
-		}
+		has(t, r.stderr, tt.said, "msg=connecting agent="+url, "context="+name)
+		lacks(t, r.stderr, token)
 	}
 }
 
@@ -211,24 +187,18 @@ func TestContextToken(t *testing.T) {
 		{"context", "add", "box", "--url", url, "--token-command", script + " one two", "--use"},
 		{"context", "add", "none", "--url", url},
 	} {
-		if code, _, stderr := u.types(t, "", args...); code != 0 {
-			t.Fatal(stderr)
-		}
+		rig.Is(t, u.types(t, "", args...).code, 0, "%q: exit code", args)
 	}
-	code, stdout, stderr := u.types(t, "", "exec", "--log-level", "debug", "--", "sh", "-c", "cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '")
-	if code != 0 || strings.Contains(stdout, token) || strings.Contains(stderr, token) || strings.Contains(agent.Printed.String(), token) {
-		t.Errorf("exit code %d: the token is in an argument or is printed: %s", code, stderr)
-	}
-	if text, err := os.ReadFile(ran); err != nil || string(text) != "2 one two\n" {
-		t.Errorf("the command ran with %q, %v", text, err)
-	}
-	if code, _, stderr := u.types(t, "", "exec", "--context", "none", "--", "true"); code != 125 || !strings.Contains(stderr, "401") {
-		t.Errorf("without a token: %d, %s", code, stderr)
-	}
+	r := u.types(t, "", "exec", "--log-level", "debug", "--", "sh", "-c", "cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '")
+	rig.Is(t, r.code, 0, "%s: exit code", r.stderr)
+	lacks(t, r.stdout+r.stderr+agent.Printed.String(), token)
+	rig.Is(t, textOf(os.ReadFile(ran)), "2 one two\n", "the command ran with")
+	r = u.types(t, "", "exec", "--context", "none", "--", "true")
+	has(t, ending(r.stderr, r.code), "401", "exit 125\n")
 	for _, args := range [][]string{{"context", "show"}, {"context", "show", "-o", "json"}, {"context", "list"}} {
-		if _, stdout, _ := u.types(t, "", args...); strings.Contains(stdout, token) || !strings.Contains(stdout, script) {
-			t.Errorf("%q shows %s", args, stdout)
-		}
+		shown := u.types(t, "", args...).stdout
+		has(t, shown, script)
+		lacks(t, shown, token)
 	}
 }
 
@@ -251,22 +221,12 @@ func TestRegistryStatus(t *testing.T) {
 		{[]string{"keys", "list", "-o", "json"}, []string{`"role": "harness"`}},
 	} {
 		out := s.Ask(t, tt.args...)
-		for _, want := range tt.want {
-			if !strings.Contains(out, want) {
-				t.Errorf("registry %q lacks %q:\n%s", tt.args, want, out)
-			}
-		}
-		if strings.Contains(out, s.Harness) || strings.Contains(out, s.Executor) {
-			t.Errorf("registry %q shows a key", tt.args)
-		}
+		has(t, out, tt.want...)
+		lacks(t, out, s.Harness, s.Executor)
 	}
 	s.Registry.Terminate(t)
 	for _, args := range [][]string{{"status", "--data", s.Data}, {"status", "--url", s.URL()}} {
-		cmd := rig.Command(t, rig.Registry(t), args...)
-		cmd.Env = os.Environ()
-		if out, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.ExitCode() != 1 {
-			t.Errorf("nobody serves, and %q says %v: %s", args, err, out)
-		}
+		has(t, says(t, rig.Command(t, rig.Registry(t), args...)), "exit 1\n")
 	}
 }
 
@@ -275,9 +235,7 @@ func TestCompletionAsks(t *testing.T) {
 	t.Parallel()
 	u := newAccount(t)
 	for _, name := range []string{"box", "build"} {
-		if code, _, stderr := u.types(t, "", "context", "add", name, "--url", "127.0.0.1:1"); code != 0 {
-			t.Fatal(stderr)
-		}
+		rig.Is(t, u.types(t, "", "context", "add", name, "--url", "127.0.0.1:1").code, 0, "context add")
 	}
 	for shell, argv := range map[string][]string{
 		"bash": {"bash", "--norc", "-c", `source <(agent completion bash); COMP_WORDS=(agent exec --context bu) COMP_CWORD=3; _agent; printf '%s\n' "${COMPREPLY[@]}"`},

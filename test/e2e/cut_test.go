@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,9 +42,8 @@ func TestExecThroughCuts(t *testing.T) {
 // behindProxy starts an agent behind a proxy.
 func behindProxy(t *testing.T) (*rig.Proxy, string) {
 	t.Helper()
-	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)
-	proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
-	return proxy, "ws://" + proxy.Address()
+	w := directly(t)
+	return w.proxy, "ws://" + w.proxy.Address()
 }
 
 // runThroughCuts runs numbers while the connection is cut each time when it has carried more than
@@ -53,15 +53,11 @@ func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	p := connect(t, cmd)
-	if line := p.line(t); line != "ready" {
-		t.Fatalf("the command says %q", line)
-	}
+	p.says(t, "ready")
 	before, _ := proxy.Seen()
 	stop := proxy.CutEach(2_000_000)
 	for i := range 300 {
-		if line := p.line(t); line != strconv.Itoa(i+1) {
-			t.Fatalf("line %d is %q", i+1, line)
-		}
+		p.says(t, strconv.Itoa(i+1))
 	}
 	input := strings.Repeat("some input\n", 500_000)
 	go func() {
@@ -76,9 +72,7 @@ func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
 	rig.Is(t, p.Exit(t), 7, "exit code")
 	rig.Is(t, withoutWaits(stderr.String()), "", "agent writes into the command's standard error")
 	after, _ := proxy.Seen()
-	if after-before < 3 {
-		t.Errorf("the connection was cut %d times", after-before)
-	}
+	never(t, after-before < 3, "the connection was cut %d times", after-before)
 	t.Logf("%d cuts", after-before)
 }
 
@@ -99,14 +93,10 @@ func TestExecTellsOfLoss(t *testing.T) {
 	rig.Must(t, rig.Err(io.WriteString(p.stdin, "typed meanwhile\n")))
 	_ = p.stdin.Close()
 	proxy.Pass()
-	output, err := io.ReadAll(p.stdout)
-	if string(output) != "typed meanwhile\n" || err != nil {
-		t.Errorf("got %q, %v", output, err)
-	}
+	rig.Is(t, textOf(io.ReadAll(p.stdout)), "typed meanwhile\n", "the command")
 	code, said := p.Exit(t), stderr.String()
-	if code != 7 || strings.Count(said, lostLine) != 1 || withoutWaits(said) != "" {
-		t.Errorf("exit code %d, and on standard error %q", code, said)
-	}
+	rig.Is(t, strings.Count(said, lostLine), 1, "%s: the loss is told", said)
+	rig.Is(t, ending(withoutWaits(said), code), "exit 7\n", "agent exec")
 }
 
 // TestExecGivesUp: who does not want to wait for the connection ends exec as any program.
@@ -132,8 +122,7 @@ func TestExecGivesUp(t *testing.T) {
 		u.sees(t, "ready")
 		proxy.HoldUp()
 		proxy.Cut()
-		u.types(t, "nobody can be told of this\r")
-		u.sees(t, lostLine+"\r\n")
+		u.enters(t, "nobody can be told of this\r", lostLine+"\r\n")
 		u.types(t, "\x03")
 		u.ends(t, 128+int(syscall.SIGINT))
 	})
@@ -153,9 +142,8 @@ func TestExecAgentGone(t *testing.T) {
 	p.line(t)
 	first.Kill(t)
 	listen()
-	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n") {
-		t.Errorf("exit code %d: %s", code, p.Printed)
-	}
+	rig.Is(t, p.Exit(t), 125, "exit code")
+	has(t, p.Printed.String(), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n")
 }
 
 // TestExecCutStart: where the connection is lost while a command starts, either the command runs
@@ -172,17 +160,96 @@ func TestExecCutStart(t *testing.T) {
 		proxy.CutAfter(n, nil)
 		cmd := rig.Command(t, rig.Agent(t), "exec", "-n", "-e", "RAN="+ran, "--url", url, "--",
 			"sh", "-c", `echo once >>"$RAN"; seq 100; exit 7`)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
+		r := finish(t, cmd)
 		text, _ := os.ReadFile(ran) // it may be missing
-		switch code := cmd.ProcessState.ExitCode(); {
-		case code == 7 && string(text) == "once\n" && strings.Count(stdout.String(), "\n") == 100 && withoutWaits(stderr.String()) == "":
-		case code == 125 && len(text) <= len("once\n") && strings.HasPrefix(stderr.String(), "agent: "):
+		switch {
+		case r.code == 7 && string(text) == "once\n" && strings.Count(r.stdout, "\n") == 100 && r.stderr == "":
+		case r.code == 125 && len(text) <= len("once\n") && strings.HasPrefix(r.stderr, "agent: "):
 			lost++
 		default:
-			t.Errorf("cut after %d bytes: %v, it ran %q, %d bytes of output, %s", n, err, text, stdout.Len(), &stderr)
+			t.Errorf("cut after %d bytes: it ran %q, %+v", n, text, r)
 		}
 	}
 	t.Log(fmt.Sprint(lost, " starts were lost"))
+}
+
+// TestRemoteEarlyCuts: when a websocket is lost while agent exec connects, or before the first
+// acknowledgement, that is a delay and nothing else. It does not matter whose websocket it was:
+// the command runs once, and all of its input and output comes through.
+func TestRemoteEarlyCuts(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-0")
+	// The handshake ends at about 8 KB, and the command is started within three more.
+	const most = 14_000
+	// Four at once, however many subtests there are: agent exec gives up after ten seconds, which
+	// many at once would exceed.
+	turns := make(chan struct{}, 4)
+	turn := func() (end func()) {
+		turns <- struct{}{}
+		return func() { <-turns }
+	}
+	harness, executor := int64(5000), int64(14000) // the steps
+	if rig.Runs(rig.Merge) {
+		harness, executor = 400, 800
+	}
+	for n := int64(100); n < most; n += harness {
+		t.Run(fmt.Sprintf("harness after %d", n), func(t *testing.T) {
+			t.Parallel()
+			defer turn()()
+			execThroughCut(t, s, "ci-0", n, nil)
+		})
+	}
+	for n := int64(300); n < most; n += executor {
+		t.Run(fmt.Sprintf("executor after %d", n), func(t *testing.T) {
+			t.Parallel()
+			defer turn()()
+			executors := rig.NewProxy(t, s.Address)
+			environment := fmt.Sprintf("ci-%d", n)
+			s.At(executors.Address()).Serve(t, environment)
+			execThroughCut(t, s, environment, n, executors.Cut)
+		})
+	}
+}
+
+// execThroughCut runs a command whose websocket, the harness's, is cut when it has carried n
+// bytes; or something else is done then.
+func execThroughCut(t *testing.T, s *rig.Site, environment string, n int64, instead func()) {
+	t.Helper()
+	harnesses := rig.NewProxy(t, s.Address)
+	harnesses.CutAfter(n, instead)
+	ran := filepath.Join(t.TempDir(), "ran")
+	cmd := s.At(harnesses.Address()).ExecWith(t, environment, []string{"-e", "RAN=" + ran},
+		"sh", "-c", `echo once >>"$RAN"; seq 2000; cat; exit 7`)
+	cmd.Stdin = strings.NewReader("input\n")
+	var want strings.Builder
+	for i := range 2000 {
+		fmt.Fprintln(&want, i+1)
+	}
+	want.WriteString("input\n")
+	rig.Is(t, finish(t, cmd), result{want.String(), "", 7}, "the command")
+	rig.Is(t, textOf(os.ReadFile(ran)), "once\n", "the command ran")
+	rig.Is(t, harnesses.Struck(), true, "the websocket was cut after %d bytes", n)
+}
+
+// TestExecLogs: agent exec writes about its connection only when a log level asks for it.
+func TestExecLogs(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-1")
+	for level, want := range map[string]string{"": "", "warn": "level=WARN msg=\"connecting is repeated\""} {
+		t.Run("level "+level, func(t *testing.T) {
+			t.Parallel()
+			harnesses := rig.NewProxy(t, s.Address)
+			harnesses.CutAfter(5000, nil) // in the handshake
+			cmd := s.At(harnesses.Address()).ExecWith(t, "ci-1", []string{"--log-level", level}, "sh", "-c", "echo of the command >&2")
+			cmd.Env = append(cmd.Env, "AGENT_LOG_LEVEL=debug")
+			r := finish(t, cmd)
+			log, found := strings.CutSuffix(r.stderr, "of the command\n")
+			if r.code != 0 || !found || (log == "") != (want == "") || !strings.Contains(log, want) {
+				t.Errorf("%+v, want %q before what is of the command", r, want)
+			}
+			lacks(t, log, s.Harness, "signature")
+		})
+	}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,9 +24,9 @@ func TestDay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	certify(t, dir, "ca", "ca")
-	certify(t, dir, "agent", "ca")
-	certify(t, dir, "ci", "ca")
-	certify(t, dir, "other", "other")
+	for name, by := range map[string]string{"agent": "ca", "ci": "ca", "other": "other"} {
+		certify(t, dir, name, by)
+	}
 	const token, inEnv, inArgv, inURL, wrong = "opensesame-token", "hunter2-env", "swordfish-argv", "xyzzy-url", "plugh-wrong"
 	file := func(name, text string) string {
 		t.Helper()
@@ -38,7 +39,7 @@ func TestDay(t *testing.T) {
 	cmd := exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
 		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "100ms",
 		"--state-dir", in("state"))
-	cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+inEnv+"-key", "SECRET_OF_AGENT="+inEnv)
+	cmd.Env = append(os.Environ(), "OPENAI_API_KEY=hidden-1", "aws_Secret_Access_Key=hidden-2", "STAYS=kept-0", "SECRET_OF_AGENT="+inEnv)
 	var out rig.Transcript
 	cmd.Stdout, cmd.Stderr = &out, &out
 	agent := rig.Start(t, cmd)
@@ -67,7 +68,7 @@ func TestDay(t *testing.T) {
 	}
 	url := find("listening")["url"].(string)
 	find("serving", `"version":"`)
-	run := func(flags ...string) (string, int) {
+	run := func(flags ...string) string {
 		t.Helper()
 		return said(t, os.Geteuid(), append([]string{rig.Agent(t)}, flags...)...)
 	}
@@ -90,13 +91,10 @@ func TestDay(t *testing.T) {
 		{[]string{"exec", "--url", url, "--token-file", tokenFile, "--", "true"}, "(see --tls-ca)", 125},
 		{[]string{"exec", "--url", strings.Replace(url, "wss", "ws", 1), "--token-file", tokenFile, "--", "true"}, `"this listener speaks TLS, use wss://"`, 125},
 	} {
-		if got, code := run(tt.line...); !strings.Contains(got, tt.want) || code != tt.code {
-			t.Errorf("%v: %q, exit code %d; want %q and %d", tt.line, got, code, tt.want, tt.code)
-		}
+		got := run(tt.line...)
+		has(t, got, tt.want, fmt.Sprintf("exit %d\n", tt.code))
 	}
-	if got, code := run("health", "--url", url, "--tls-ca", in("ca.crt"), "--token-file", tokenFile, "--tls-cert", in("ci.crt"), "--tls-key", in("ci.key")); code != 0 {
-		t.Errorf("health: %q, exit code %d", got, code)
-	}
+	rig.Is(t, run("health", "--url", url, "--tls-ca", in("ca.crt"), "--token-file", tokenFile, "--tls-cert", in("ci.crt"), "--tls-key", in("ci.key")), "", "health")
 	find("client refused", `"remote":"127.0.0.1:`, `"reason":"invalid websocket bearer token","status":401`)
 	find("client refused", "signed by unknown authority")
 	find("client refused", "client didn't provide a certificate")
@@ -114,25 +112,16 @@ func TestDay(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
 	rig.Check(t, rig.Err(c.HTTP(rig.Context(t), protocol.HTTPRequestParams{Method: "GET", URL: service.URL + "/?" + inURL})))
-	watch, err := c.FS(nil).Watch(rig.Context(t), dir, false)
-	rig.Must(t, err)
-	_ = watch
+	rig.Must(t, rig.Err(c.FS(nil).Watch(rig.Context(t), dir, false)))
 	for _, name := range []string{"agent.key", "ca.crt", "token"} {
-		p, err := c.Start(rig.Context(t), protocol.StartParams{
-			Argv: []string{"cat", in(name)}, Cwd: protocol.NewPathURI(dir), Sandbox: (&escapeRig{repo: dir}).policy("work"),
-			Env: map[string]string{"PATH": os.Getenv("PATH")},
-		})
-		rig.Must(t, err)
-		if code, text, complaint := outcome(t, p); code == 0 || text != "" {
-			t.Errorf("a confined command reads %s: %d, %q, %q", name, code, text, complaint)
+		if r := inside(t, c, (&escapeRig{repo: dir}).policy("work"), dir, "cat", in(name)); r.code == 0 || r.stdout != "" {
+			t.Errorf("a confined command reads %s: %+v", name, r)
 		}
 	}
 	find("process started", `"program":"cat"`, `"sandbox":["`)
 	id := c.SessionID()
 	certify(t, dir, "agent", "ca")
-	if got, code := run(with(tokenFile, "ci", "--", "echo", "renewed")...); got != "renewed\n" || code != 0 {
-		t.Errorf("after a renewal: %q, exit code %d", got, code)
-	}
+	rig.Is(t, run(with(tokenFile, "ci", "--", "echo", "renewed")...), "renewed\n", "after a renewal")
 	find("the certificate was read again")
 	long := exec.Command(rig.Agent(t), with(tokenFile, "ci", "--", "sleep", "1000")...)
 	killed := rig.Start(t, long)
@@ -141,20 +130,12 @@ func TestDay(t *testing.T) {
 	find("session detached", `"running":1`)
 	find("process ended", `"program":"sleep"`)
 	_ = c.Close()
+	keysLeave(t, agent.Process.Pid)
 	agent.Terminate(t)
 
 	text := out.String()
-	for line := range strings.Lines(text) {
-		if !json.Valid([]byte(line)) {
-			t.Errorf("no JSON: %s", line)
-		}
-	}
-	private, err := os.ReadFile(in("agent.key"))
-	rig.Must(t, err)
-	for _, secret := range []string{token, inEnv, inArgv, inURL, wrong, id, strings.Split(string(private), "\n")[1]} {
-		if strings.Contains(text, secret) {
-			t.Errorf("%s is in the log", secret)
-		}
-	}
+	allJSON(t, text)
+	private := rig.Value(os.ReadFile(in("agent.key")))
+	lacks(t, text, token, inEnv, inArgv, inURL, wrong, id, "hidden-", strings.Split(string(private), "\n")[1])
 	t.Logf("%d lines", strings.Count(text, "\n"))
 }

@@ -1,17 +1,13 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -19,16 +15,6 @@ import (
 
 // byDirect is what a harness says who asks for the direct transport.
 var byDirect = []string{"--transport", "direct"}
-
-// mustPipes returns the standard input of a command, and its output.
-func mustPipes(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, *bufio.Reader) {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	rig.Must(t, err)
-	return in, bufio.NewReader(out)
-}
 
 // TestDirect: commands of several harnesses run at once on an executor that is reached by the
 // direct transport.
@@ -54,16 +40,11 @@ func TestDirect(t *testing.T) {
 	for i, w := range inputs {
 		rig.Check(t, rig.Err(w.Write(sent)))
 		w.Close()
-		if err := cats[i].Wait(); err != nil || !bytes.Equal(outputs[i].Bytes(), sent) {
-			t.Errorf("%d of %d bytes come back, or others: %v\n%s", outputs[i].Len(), len(sent), err, s.Log)
-		}
+		rig.Check(t, cats[i].Wait())
+		rig.Is(t, bytes.Equal(outputs[i].Bytes(), sent), true, "%d of %d bytes, and the same, come back", outputs[i].Len(), len(sent))
 	}
-	if list := s.Ask(t, "environments"); !strings.Contains(list, "ci-1") {
-		t.Errorf("the registry lists %q", list)
-	}
-	if out := executor.Printed.String(); strings.Contains(out, "signature=") {
-		t.Errorf("it prints a URL:\n%s", out)
-	}
+	has(t, s.Ask(t, "environments"), "ci-1")
+	lacks(t, executor.Printed.String(), "signature=") // of a URL
 	executor.Terminate(t)
 }
 
@@ -75,15 +56,9 @@ func TestDirectIsAskedFor(t *testing.T) {
 	s.Serve(t, "ci-direct", "--transport", "direct")
 	s.Serve(t, "ci-direct-noise")
 	s.Serve(t, "ci-noise")
-	fails := func(environment string, flags []string, says string) {
+	fails := func(environment string, flags []string, want string) {
 		t.Helper()
-		var stderr bytes.Buffer
-		cmd := s.ExecWith(t, environment, append(flags, "--wait", "0"), "true")
-		cmd.Stderr = &stderr
-		err := cmd.Run()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 || !strings.Contains(stderr.String(), says) {
-			t.Errorf("%s %v: %v, it says %q, want %s", environment, flags, err, &stderr, says)
-		}
+		has(t, says(t, s.ExecWith(t, environment, append(flags, "--wait", "0"), "true")), want, "exit 125\n")
 	}
 	fails("ci-direct", nil, "not encrypted from end to end")
 	fails("ci-direct", []string{"--transport", "noise"}, "not encrypted from end to end")
@@ -108,15 +83,11 @@ func TestDirectCut(t *testing.T) {
 	atExecutor, atHarness := rig.NewProxy(t, s.Address), rig.NewProxy(t, s.Address)
 	// Its URL is that of the proxy, since the registry makes it from the request.
 	executor := s.At(atExecutor.Address()).Serve(t, "ci-1", "--transport", "direct")
-	cmd := s.At(atHarness.Address()).ExecWith(t, "ci-1", byDirect, "cat")
-	in, out := mustPipes(t, cmd)
-	rig.Must(t, cmd.Start())
+	cat := connect(t, s.At(atHarness.Address()).ExecWith(t, "ci-1", byDirect, "cat"))
 	say := func(text string) {
 		t.Helper()
-		rig.Must(t, rig.Err(fmt.Fprintln(in, text)))
-		if line, err := out.ReadString('\n'); err != nil || line != text+"\n" {
-			t.Fatalf("got %q, %v, want %q\n%s", line, err, text, s.Log)
-		}
+		rig.Must(t, rig.Err(fmt.Fprintln(cat.stdin, text)))
+		cat.says(t, text)
 	}
 	say("before")
 	atHarness.Cut()
@@ -126,10 +97,8 @@ func TestDirectCut(t *testing.T) {
 	s.Registry.Terminate(t)
 	s.StartRegistry(t)
 	say("after the registry was started again")
-	in.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, s.Log)
-	}
+	_ = cat.stdin.Close()
+	rig.Is(t, cat.Exit(t), 0, "exit code")
 	executor.Says(t, "resumed=true", 3)
 	executor.Terminate(t)
 }
@@ -161,23 +130,14 @@ func TestDirectSigned(t *testing.T) {
 	executor.Says(t, "connected to the rendezvous", 1)
 	out, err := s.ExecWith(t, "ci-1", byDirect, "sh", "-c", `env; tr '\0' '\n' </proc/$PPID/environ`).Output()
 	rig.Must(t, err)
-	environ, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(executor.Process.Pid), "environ"))
-	rig.Must(t, err)
-	for what, where := range map[string]string{"a command sees": string(out), "the environment of the agent has": string(environ), "the agent prints": executor.Printed.String()} {
-		for _, secret := range []string{key.Secret, "hidden", "Signature="} {
-			if strings.Contains(where, secret) {
-				t.Errorf("%s %.4s…", what, secret)
-			}
-		}
+	environ := textOf(os.ReadFile(filepath.Join("/proc", fmt.Sprint(executor.Process.Pid), "environ")))
+	for _, where := range []string{string(out), environ, executor.Printed.String()} {
+		lacks(t, where, key.Secret, "hidden", "Signature=")
 	}
 
 	wrong := start("ci-2", key.Secret+"x")
-	if code := wrong.Exit(t); code != 1 {
-		t.Errorf("exit code %d with a wrong secret", code)
-	}
+	rig.Is(t, wrong.Exit(t), 1, "exit code with a wrong secret")
 	wrong.Says(t, "registry answered 401", 1)
 	s.Ask(t, "keys", "revoke", key.ID)
-	if code := executor.Exit(t); code != 1 {
-		t.Errorf("exit code %d with a revoked key", code)
-	}
+	rig.Is(t, executor.Exit(t), 1, "exit code with a revoked key")
 }

@@ -82,9 +82,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 	}
 	rig.Must(t, p.Terminate(rig.Context(t)))
 	noneLeft(t, mark)
-	if code, stdout, stderr := outcome(t, r.startShell(t, "ro", mark, "echo fine")); code != 0 || stdout != "fine\n" {
-		t.Errorf("the next command: exit code %d, %s%s", code, stdout, stderr)
-	}
+	rig.Is(t, outcome(t, r.startShell(t, "ro", mark, "echo fine")), result{"fine\n", "", 0}, "the next command")
 }
 
 // tasksOf counts the threads of a user.
@@ -107,9 +105,7 @@ func TestLimitedWithListener(t *testing.T) {
 		t.Run(site.name, func(t *testing.T) {
 			site.flags = []string{"--max-cpu-seconds", "3600"}
 			r := newEscapeRig(t, site)
-			if code, stdout, stderr := outcome(t, r.startShell(t, "net", r.secret, "echo fine")); code != 0 || stdout != "fine\n" {
-				t.Errorf("exit code %d, %s%s", code, stdout, stderr)
-			}
+			rig.Is(t, outcome(t, r.startShell(t, "net", r.secret, "echo fine")), result{"fine\n", "", 0}, "the command")
 		})
 	}
 }

@@ -21,55 +21,60 @@ import (
 // policy returns the policy of a mode that the attempts are made under. Plain, view and ro allow
 // no writing; plain and work deny no path, and view shows fewer paths instead.
 func (r *escapeRig) policy(mode string) *protocol.Sandbox {
-	entry := func(access, kind, path string) protocol.SandboxEntry {
-		uri := protocol.NewPathURI(path)
-		e := protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: kind}}
-		switch kind {
-		case "path":
-			e.Path.Path = &uri
-		case "glob_pattern":
-			e.Path.Pattern = &path
-		default:
-			e.Path.Value = &protocol.SpecialPlace{Kind: path}
-		}
-		return e
-	}
-	rules := &protocol.FileSystemRules{Type: protocol.FileSystemRestricted}
+	entries := []string{"read :root", "deny " + r.repo + "/vault", "deny " + r.repo + "/*.env"}
 	switch mode {
 	case "view":
-		rules.Entries = append(rules.Entries, entry("read", "special", "minimal"))
+		entries = []string{"read :minimal"}
 		for _, shown := range []string{"escape", "repo/.git", "repo/dir", "repo/a", "repo/file"} {
-			rules.Entries = append(rules.Entries, entry("read", "path", filepath.Join(r.base, shown)))
+			entries = append(entries, "read "+filepath.Join(r.base, shown))
 		}
 	case "plain", "work":
-		rules.Entries = append(rules.Entries, entry("read", "special", "root"))
-	default:
-		rules.Entries = append(rules.Entries,
-			entry("read", "special", "root"),
-			entry("deny", "path", r.repo+"/vault"),
-			entry("deny", "glob_pattern", r.repo+"/*.env"),
-		)
+		entries = entries[:1]
 	}
 	if writes(mode) {
-		rules.Entries = append(rules.Entries,
-			entry("write", "special", "project_roots"),
-			entry("read", "path", r.repo+"/a/b/locked"),
-		)
+		entries = append(entries, "write :project_roots", "read "+r.repo+"/a/b/locked")
 		if mode != "work" {
-			rules.Entries = append(rules.Entries, entry("deny", "path", r.repo+"/secret"))
+			entries = append(entries, "deny "+r.repo+"/secret")
 		}
 	}
-	network := protocol.NetworkRestricted
 	if mode == "net" {
-		network = protocol.NetworkEnabled
+		return sandboxOf(r.repo, protocol.NetworkEnabled, entries...)
 	}
-	cwd := protocol.NewPathURI(r.repo)
-	return &protocol.Sandbox{
+	return sandboxOf(r.repo, protocol.NetworkRestricted, entries...)
+}
+
+// sandboxOf is a policy of entries such as "read :root", "write /a/folder" and "deny /a/*.glob", in a
+// workspace if there is one.
+func sandboxOf(workspace, network string, entries ...string) *protocol.Sandbox {
+	rules := &protocol.FileSystemRules{Type: protocol.FileSystemRestricted}
+	for _, text := range entries {
+		access, path, _ := strings.Cut(text, " ")
+		e := protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(path))}}
+		if kind, special := strings.CutPrefix(path, ":"); special {
+			e.Path = protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: kind}}
+		} else if strings.Contains(path, "*") {
+			e.Path = protocol.SandboxPath{Type: "glob_pattern", Pattern: &path}
+		}
+		rules.Entries = append(rules.Entries, e)
+	}
+	box := &protocol.Sandbox{
 		Permissions:         protocol.Permissions{Type: protocol.PermissionsManaged, FileSystem: rules, Network: network},
-		WorkspaceRoots:      []protocol.PathURI{cwd},
-		Cwd:                 &cwd,
 		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
 	}
+	if workspace != "" {
+		cwd := protocol.NewPathURI(workspace)
+		box.WorkspaceRoots, box.Cwd = []protocol.PathURI{cwd}, &cwd
+	}
+	return box
+}
+
+// readOnly is a sandbox in which everything can be read, and some folders written.
+func readOnly(writable ...string) *protocol.Sandbox {
+	entries := []string{"read :root"}
+	for _, dir := range writable {
+		entries = append(entries, "write "+dir)
+	}
+	return sandboxOf("", protocol.NetworkRestricted, entries...)
 }
 
 // writes reports whether the workspace is writable in a mode.

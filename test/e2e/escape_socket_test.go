@@ -1,17 +1,12 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/client"
@@ -19,85 +14,58 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// ownSocketCase is a place for the socket of an agent, and a policy.
+// ownSocketCase is a place for the socket of an agent, and a policy under which a command could reach
+// it. What has to be in force is a view by namespaces, and by a supervisor a level.
 type ownSocketCase struct {
 	name    string
-	folder  string   // of the socket, below the rig's
-	entries []string // access and path, below the rig's unless it is absolute
+	folder  string // of the socket, below the rig's
+	entries string // of the policy, with $B for the rig's folder
 	network string
-	free    bool // another socket in that place can be reached, moved and replaced
-	layers  map[string]string
+	free    bool   // another socket in that place can be reached, moved and replaced
+	level   string // R takes the place of S where metadata are visible
+	alone   string // what is in force by Landlock alone; "": the policy is refused
 }
 
-// ownSocketCases are the policies under which a command could reach a socket, and those of each
-// level and backend. layers says what has to be in force by namespaces, supervised, and by Landlock
-// alone; "" means that the policy is refused.
 var ownSocketCases = []ownSocketCase{
-	{
-		"in the workspace", "repo", []string{"read /", "write repo"}, protocol.NetworkEnabled, true,
-		map[string]string{"namespaces": "mountns", "supervised": "supervised:S", "metadata": "supervised:R"},
-	},
-	{
-		"in a folder of the workspace", "repo/dir", []string{"read /", "write repo", "deny repo/vault"}, protocol.NetworkEnabled, true,
-		map[string]string{"namespaces": "mountns", "supervised": "supervised:S", "metadata": "supervised:R"},
-	},
-	{
-		"in the workspace, without a network", "repo", []string{"read /", "write repo"}, protocol.NetworkRestricted, false,
-		map[string]string{"namespaces": "mountns", "supervised": "supervised:S", "metadata": "supervised:R"},
-	},
-	{
-		"outside", "out", []string{"read /", "write repo"}, protocol.NetworkEnabled, false,
-		map[string]string{"namespaces": "mountns", "supervised": "supervised:W", "metadata": "supervised:W"},
-	},
-	{
-		"where nothing can be written", "out", []string{"read /"}, protocol.NetworkRestricted, false,
-		map[string]string{"namespaces": "mountns", "supervised": "supervised:W", "metadata": "supervised:W", "landlock": "landlock:"},
-	},
-	{
-		"in a view that has it", "out", []string{"read out", "read escape"}, protocol.NetworkRestricted, false,
-		map[string]string{"namespaces": "mountns", "supervised": "supervised:S", "metadata": "supervised:R", "landlock": "landlock:"},
-	},
+	{"in the workspace", "repo", "read /, write $B/repo", protocol.NetworkEnabled, true, "S", ""},
+	{"in a folder of the workspace", "repo/dir", "read /, write $B/repo, deny $B/repo/vault", protocol.NetworkEnabled, true, "S", ""},
+	{"in the workspace, without a network", "repo", "read /, write $B/repo", protocol.NetworkRestricted, false, "S", ""},
+	{"outside", "out", "read /, write $B/repo", protocol.NetworkEnabled, false, "W", ""},
+	{"where nothing can be written", "out", "read /", protocol.NetworkRestricted, false, "W", "landlock:"},
+	{"in a view that has it", "out", "read $B/out, read $B/escape", protocol.NetworkRestricted, false, "S", "landlock:"},
 }
 
 // TestOwnSocket: what is confined neither connects to the UNIX socket of its agent nor takes or
 // moves its name, with every backend and in every level, wherever the socket lies. Beside it the
 // same succeeds on another socket, where the policy lets it.
 func TestOwnSocket(t *testing.T) {
-	tools := rig.Value(os.MkdirTemp("", "tools"))
-	t.Cleanup(func() { _ = os.RemoveAll(tools) })
-	if err := os.Chmod(tools, 0o755); err != nil { // users of these tests execute it
-		t.Fatal(err)
-	}
-	launcher := rig.Launcher(t, tools)
+	launcher := rig.Launcher(t, rig.Public(t))
 	users := []int{os.Geteuid()}
 	if os.Geteuid() == 0 {
 		users = append(users, nobody)
 	}
 	for i, uid := range users {
-		for j, backend := range []struct {
-			name    string
-			through []string
-			flags   []string
-		}{
-			{name: "namespaces"},
-			{name: "supervised", through: []string{launcher, "--"}},
-			{name: "metadata", through: []string{launcher, "--"}, flags: []string{metadataVisible}},
-			{name: "landlock", through: []string{launcher, "-no-listener", "--"}},
-		} {
+		for j, backend := range []string{"namespaces", "supervised", "metadata", "landlock"} {
 			for k, c := range ownSocketCases {
 				if !inTurn(2*i+j+k, 4) {
 					continue
 				}
-				t.Run(fmt.Sprintf("uid %d/%s/%s", uid, backend.name, c.name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("uid %d/%s/%s", uid, backend, c.name), func(t *testing.T) {
 					t.Parallel()
-					base := rig.Value(os.MkdirTemp("", "escape"))
-					t.Cleanup(func() { _ = os.RemoveAll(base) })
-					r := &escapeRig{
-						site: escapeSite{uid: uid, through: backend.through, flags: backend.flags},
-						base: base, repo: base + "/repo", out: base + "/out", secret: filepath.Base(base),
+					base := rig.Public(t)
+					r := &escapeRig{site: escapeSite{uid: uid}, base: base, repo: base + "/repo", out: base + "/out", secret: filepath.Base(base)}
+					layer := "mountns"
+					switch backend {
+					case "supervised":
+						r.site.through, layer = []string{launcher, "--"}, "supervised:"+c.level
+					case "metadata":
+						r.site.through, r.site.flags = []string{launcher, "--"}, []string{metadataVisible}
+						layer = "supervised:" + strings.Replace(c.level, "S", "R", 1)
+					case "landlock":
+						r.site.through, layer = []string{launcher, "-no-listener", "--"}, c.alone
 					}
 					r.fill(t)
-					r.tryOwnSocket(t, c, c.layers[backend.name])
+					r.tryOwnSocket(t, c, layer)
 				})
 			}
 		}
@@ -109,15 +77,11 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	l := rig.Value(net.Listen("unix", another))
 	defer l.Close()
 	rig.Must(t, os.Lchown(another, r.site.uid, r.site.uid))
-	argv := slices.Concat(r.site.through, []string{r.base + "/agent", "--listen", "unix://" + own, "--log-level", "warn"}, r.site.flags)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stderr = []string{"PATH=/usr/bin:/bin"}, "/", t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(r.site.uid), Gid: uint32(r.site.uid), NoSetGroups: os.Geteuid() != 0}}
+	cmd := r.site.agent(t, r, "unix://"+own)
+	cmd.Stderr = t.Output()
 	agent := rig.Start(t, cmd)
-	if url := agent.Line(t); url != "unix://"+own {
-		t.Fatalf("it listens at %s", url)
-	}
-	before := lstat(t, own)
+	rig.Is(t, agent.Line(t), "unix://"+own, "it listens at")
+	before := rig.Value(os.Lstat(own))
 	// As its own user: this one, root, does not take a server of somebody else's in /tmp.
 	connect := []string{r.base + "/agent", "connect", "--url", "unix://" + own, "--listen", "stdio"}
 	if id := strconv.Itoa(r.site.uid); r.site.uid != os.Geteuid() {
@@ -128,50 +92,33 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 
 	tries := func(path string) (ends map[string]string) {
 		id := "socket-" + filepath.Base(path)
+		box := sandboxOf(r.repo, c.network, strings.Split(strings.ReplaceAll(c.entries, "$B", r.base), ", ")...)
 		var started protocol.StartResult
 		err := r.client.Call(rig.Context(t), protocol.MethodProcessStart, protocol.StartParams{
-			ProcessID: id, Argv: []string{r.base + "/escape", "socket", path}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{}, Sandbox: r.custom(c),
+			ProcessID: id, Argv: []string{r.base + "/escape", "socket", path}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{}, Sandbox: box,
 		}, &started)
 		rig.Must(t, err)
 		p, err := r.client.Attach(rig.Context(t), id)
 		rig.Must(t, err)
-		code, stdout, stderr := outcome(t, p)
+		left := outcome(t, p)
 		if layer == "" {
-			if code != 101 || stdout != "" {
-				t.Errorf("not refused: exit code %d, %s%s", code, stdout, stderr)
-			}
+			rig.Is(t, ending(left.stdout, left.code), "exit 101\n", "%s: what is refused", left.stderr)
 			return nil
 		}
-		if in := strings.Join(started.SandboxLayers, " "); code != 0 || !strings.Contains(in, layer) {
-			t.Fatalf("exit code %d, with %s\n%s%s", code, in, stdout, stderr)
+		if in := strings.Join(started.SandboxLayers, " "); left.code != 0 || !strings.Contains(in, layer) {
+			t.Fatalf("%+v, with %s", left, in)
 		}
-		ends = map[string]string{}
-		for line := range strings.Lines(stdout) {
-			var got struct {
-				N, Errno string
-				OK       bool
-			}
-			if err := json.Unmarshal([]byte(line), &got); err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			if ends[got.N] = got.Errno; got.OK {
-				ends[got.N] = "ok"
-			}
-		}
-		if len(ends) < 15 {
-			t.Errorf("only %d attempts", len(ends))
-		}
+		ends = attempts(t, left.stdout)
+		never(t, len(ends) < 15, "only %d attempts", len(ends))
 		return ends
 	}
 	for name, end := range tries(own) {
-		if end == "ok" {
-			t.Errorf("%s: ok", name)
-		}
+		never(t, end == "ok", "%s: ok", name)
 	}
-	if after := lstat(t, own); !os.SameFile(after, before) || after.Mode() != before.Mode() {
+	if after := rig.Value(os.Lstat(own)); !os.SameFile(after, before) || after.Mode() != before.Mode() {
 		t.Errorf("the socket was %v and is %v", before.Mode(), after.Mode())
 	}
-	rig.Is(t, rig.Err(r.client.Status(rig.Context(t))), nil, "the agent")
+	rig.Must(t, rig.Err(r.client.Status(rig.Context(t))))
 	if !c.free {
 		return
 	}
@@ -182,27 +129,4 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 			t.Errorf("on another socket, %s: %s", name, end)
 		}
 	}
-}
-
-// custom is the policy of a case.
-func (r *escapeRig) custom(c ownSocketCase) *protocol.Sandbox {
-	sandbox := r.policy("view")
-	sandbox.Permissions.Network = c.network
-	sandbox.Permissions.FileSystem.Entries = nil
-	for _, text := range c.entries {
-		access, path, _ := strings.Cut(text, " ")
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(r.base, path)
-		}
-		uri := protocol.NewPathURI(path)
-		sandbox.Permissions.FileSystem.Entries = append(sandbox.Permissions.FileSystem.Entries,
-			protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: "path", Path: &uri}})
-	}
-	return sandbox
-}
-
-func lstat(t *testing.T, path string) fs.FileInfo {
-	t.Helper()
-	info := rig.Value(os.Lstat(path))
-	return info
 }

@@ -36,11 +36,11 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 			t.Run(site.name+"/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
 				before := r.protected(t, mode)
-				code, stdout, stderr := outcome(t, r.start(t, mode))
-				if code != 0 {
-					t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+				left := outcome(t, r.start(t, mode))
+				if left.code != 0 {
+					t.Fatalf("%+v", left)
 				}
-				judge(t, site, mode, []byte(stdout))
+				judge(t, site, mode, left.stdout)
 				sameState(t, before, r.protected(t, mode))
 				rig.Is(t, rig.Err(r.client.Status(rig.Context(t))), nil, "the agent")
 				r.outside.unreached(t)
@@ -50,13 +50,11 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 			t.Run(site.name+"/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
 				before := r.protected(t, mode)
-				code, stdout, stderr := outcome(t, r.start(t, mode))
-				said := stdout + stderr // a terminal has one stream
+				left := outcome(t, r.start(t, mode))
 				lack := lacking[site.kind.means]
-				if code != 101 || !strings.Contains(said, "sandbox: ") || !strings.Contains(said, lack.first+" is missing: ") ||
-					!strings.Contains(said, lack.remedy) || strings.Contains(said, `"errno"`) {
-					t.Errorf("not refused as it should be: exit code %d\n%s", code, said)
-				}
+				// A terminal has one stream.
+				has(t, ending(left.stdout+left.stderr, left.code), "sandbox: ", lack.first+" is missing: ", lack.remedy, "exit 101\n")
+				lacks(t, left.stdout+left.stderr, `"errno"`)
 				sameState(t, before, r.protected(t, mode))
 			})
 		}
@@ -66,45 +64,38 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 // inTurn reports whether a push makes one of several attempts that are alike: each one of that many.
 func inTurn(attempt, of int) bool { return attempt%of == 0 || rig.Runs(rig.Merge) }
 
-// outcome is what a process leaves.
-func outcome(t *testing.T, p *client.Process) (code int, stdout, stderr string) {
+// attempts is how the attempts have ended that the program escape tells of: "ok", or the name of an
+// error.
+func attempts(t *testing.T, told string) map[string]string {
 	t.Helper()
-	var out, complaints strings.Builder
-	code, err := p.CopyOutput(rig.Context(t), &out, &complaints)
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, &out, &complaints)
+	ends := map[string]string{}
+	for line := range strings.Lines(told) {
+		var got struct {
+			N, Errno string
+			OK       bool
+		}
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if ends[got.N] = got.Errno; got.OK {
+			ends[got.N] = "ok"
+		}
 	}
-	return code, out.String(), complaints.String()
+	return ends
 }
 
 // judge compares how the attempts ended with how they must end.
-func judge(t *testing.T, site escapeSite, mode string, lines []byte) {
+func judge(t *testing.T, site escapeSite, mode, told string) {
 	t.Helper()
-	seen := map[string]bool{}
-	for line := range bytes.Lines(lines) {
-		var got struct {
-			N, Name, Errno string
-			OK             bool
-		}
-		if err := json.Unmarshal(line, &got); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		seen[got.N] = true
-		want, known := escapes[got.N]
-		if !known {
-			t.Errorf("%s %s: it is not said what it has to end with", got.N, got.Name)
-			continue
-		}
-		end := got.Errno
-		if got.OK {
-			end = "ok"
-		}
-		if allowed := strings.Fields(site.expected(want, got.N, mode)); !slices.Contains(allowed, end) {
-			t.Errorf("%s %s: %s, want one of %v", got.N, got.Name, end, allowed)
+	ended := attempts(t, told)
+	for n, end := range ended {
+		want, known := escapes[n]
+		if allowed := strings.Fields(site.expected(want, n, mode)); !known || !slices.Contains(allowed, end) {
+			t.Errorf("%s: %s, want one of %v", n, end, allowed)
 		}
 	}
 	for n := range escapes {
-		if !seen[n] {
+		if _, tried := ended[n]; !tried {
 			t.Errorf("%s was not tried", n)
 		}
 	}
@@ -135,7 +126,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 				p := r.startDaemon(t, mode)
 				rig.Must(t, p.Terminate(rig.Context(t)))
 				r.daemonEnds(t)
-				eventually(t, patience, r.placeholder)
+				rig.Until(t, "no placeholder is left", func() bool { return r.placeholder() == nil })
 			})
 			t.Run(site.name+"/agent killed/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
@@ -146,11 +137,9 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 				if site.containers != nil {
 					// The record of the placeholders was in the old container. The next command
 					// that needs the same names removes them.
-					if code, _, stderr := outcome(t, r.start(t, "ww", "privileged")); code != 13 {
-						t.Errorf("after the next start: exit code %d, %s", code, stderr)
-					}
+					rig.Is(t, outcome(t, r.start(t, "ww", "privileged")).code, 13, "after the next start: exit code")
 				}
-				eventually(t, patience, r.placeholder)
+				rig.Until(t, "no placeholder is left", func() bool { return r.placeholder() == nil })
 			})
 		}
 	}
@@ -181,12 +170,7 @@ func (r *escapeRig) daemon() string { return "daemon-" + r.secret }
 
 func (r *escapeRig) daemonEnds(t *testing.T) {
 	t.Helper()
-	eventually(t, patience, func() error {
-		if left := withArgument(r.daemon()); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
+	rig.Until(t, "all of it has ended", func() bool { return len(withArgument(r.daemon())) == 0 })
 }
 
 // placeholder is an error if there is one in the workspace.

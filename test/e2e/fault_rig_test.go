@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -107,15 +106,11 @@ func TestNATSServer(t *testing.T) {
 	if len(args) == 0 {
 		t.Skip("this is a program of TestFaults")
 	}
-	host, port, err := splitAddress(args[1])
-	rig.Must(t, err)
-	own, err := url.Parse(args[2])
-	rig.Must(t, err)
-	_, clusterPort, err := splitAddress(own.Host)
-	rig.Must(t, err)
+	at := rig.Value(net.ResolveTCPAddr("tcp", args[1]))
+	cluster := rig.Value(net.ResolveTCPAddr("tcp", strings.TrimPrefix(args[2], "nats://")))
 	s, err := server.NewServer(&server.Options{
-		ServerName: args[0], Host: host, Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: args[4],
-		Cluster: server.ClusterOpts{Name: "faults", Host: host, Port: clusterPort}, Routes: server.RoutesFromStr(args[3]),
+		ServerName: args[0], Host: at.IP.String(), Port: at.Port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: args[4],
+		Cluster: server.ClusterOpts{Name: "faults", Host: at.IP.String(), Port: cluster.Port}, Routes: server.RoutesFromStr(args[3]),
 	})
 	rig.Must(t, err)
 	s.Start()
@@ -126,14 +121,6 @@ func TestNATSServer(t *testing.T) {
 	}
 	fmt.Println(natsReady)
 	s.WaitForShutdown() // until it is killed
-}
-
-func splitAddress(address string) (host string, port int, err error) {
-	a, err := net.ResolveTCPAddr("tcp", address)
-	if err != nil {
-		return "", 0, err
-	}
-	return a.IP.String(), a.Port, nil
 }
 
 func (f *fabric) natsURLs() string {

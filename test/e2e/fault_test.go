@@ -98,7 +98,7 @@ func TestFaults(t *testing.T) {
 func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 	c.place(t)
 	c.lines.settle(t, 0)
-	c.lines.forget()
+	c.lines.worst()
 	before := c.flood.count()
 	began := time.Now()
 	tt.strike(t, f, c)
@@ -106,9 +106,7 @@ func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 	c.lines.settle(t, faultQuiet)
 	worst := c.lines.worst().Round(time.Millisecond)
 	t.Logf("recovered in %v; the fault itself took %v; the flood brought %d lines", worst, took, c.flood.count()-before)
-	if worst > faultBound {
-		t.Errorf("a line was %v late", worst)
-	}
+	never(t, worst > faultBound, "a line was %v late", worst)
 	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
 	defer cancel()
 	rig.Check(t, rig.Err(c.client.Status(ctx)))
@@ -203,7 +201,9 @@ func (c *crew) startFlow(t *testing.T, name, script string) *flow {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if err := f.watch(ctx); err != nil {
-			f.fail(fmt.Errorf("%s: %w", name, err))
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.err = fmt.Errorf("%s: %w", name, err)
 		}
 	})
 	t.Cleanup(func() {
@@ -262,12 +262,6 @@ func (f *flow) take(text []byte, now time.Time) (rest []byte, err error) {
 	}
 }
 
-func (f *flow) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-}
-
 // check tells what is wrong with the output so far.
 func (f *flow) check(t *testing.T) {
 	t.Helper()
@@ -282,17 +276,12 @@ func (f *flow) count() int {
 	return f.last
 }
 
-// worst returns the longest delay of a line since forget.
-func (f *flow) worst() time.Duration {
+// worst returns the longest delay of a line since the last call.
+func (f *flow) worst() (late time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.late
-}
-
-func (f *flow) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.late = 0
+	late, f.late = f.late, 0
+	return late
 }
 
 // settle waits until there is a line that was written that long from now.

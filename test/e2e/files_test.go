@@ -19,38 +19,17 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// byBothWays runs a test at an agent by its URL and, for a merge, at one behind a registry. environ names it for
-// agents of this test, which reach it by way of the proxy; there is its working directory.
-func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *rig.Proxy, there string)) {
-	t.Helper()
-	environ := slices.Clip([]string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_WAIT=5m"})
-	t.Run("url", func(t *testing.T) {
-		t.Parallel()
-		there := t.TempDir()
-		cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")
-		cmd.Dir = there
-		url := connect(t, cmd).line(t)
-		proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
-		test(t, append(environ, "AGENT_URL="+proxy.Address()), proxy, there)
-	})
-	t.Run("registry", func(t *testing.T) {
-		rig.Tier(t, rig.Merge)
-		t.Parallel()
-		s := rig.NewSite(t)
-		there := t.TempDir()
-		// An executor whose working directory is known.
-		s.Start(t, "/bin/sh", []string{"CODEX_API_KEY=" + s.Executor}, nil, "-c", `cd "$1" && shift && exec "$@"`, "sh", there,
-			rig.Agent(t), "--remote", s.URL(), "--environment-id", "ci-1").Says(t, "connected to the rendezvous", 1)
-		proxy := rig.NewProxy(t, s.Address)
-		test(t, append(environ, "AGENT_REGISTRY=http://"+proxy.Address(), "AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN="+s.Harness), proxy, there)
-	})
+// files is the environment of users of an agent's files.
+func (w *way) files(t *testing.T) []string {
+	return slices.Clip(append(slices.Clone(w.environ), "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"), "AGENT_WAIT=5m"))
 }
 
 // TestFiles: what a user of cp, ls, cat, rm and mkdir types, and what they print. The working
 // directory of the agent is empty at first. A line that ends with another exit code than 0 says so.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, _ *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, there := w.files(t), w.there
 		here := t.TempDir()
 		for _, step := range []struct{ line, want string }{
 			{`mkdir site && echo hello >site/index && echo '#!' >site/run && chmod 755 site/run && ln -s index site/link && mkdir site/empty`, ``},
@@ -100,14 +79,7 @@ func TestFiles(t *testing.T) {
 		} {
 			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "THERE="+there, "TZ=UTC"), here
-			out, err := cmd.CombinedOutput()
-			got := withoutWaits(string(out))
-			if err != nil {
-				got += fmt.Sprintf("exit %d\n", cmd.ProcessState.ExitCode())
-			}
-			if want := strings.ReplaceAll(step.want, "$THERE", there); got != want {
-				t.Errorf("%s\ngot\n%swant\n%s", step.line, got, want)
-			}
+			rig.Is(t, says(t, cmd), strings.ReplaceAll(step.want, "$THERE", there), "%s", step.line)
 		}
 	})
 }
@@ -128,8 +100,9 @@ func forest(t *testing.T, dir string, size int) {
 	}
 }
 
-// sums are the names in a tree with their modes and the SHA-256 of what is in them.
-func sums(t *testing.T, dir string) string {
+// sums are the names in a tree with their modes and the SHA-256 of what is in them, and with their
+// times.
+func sums(t *testing.T, dir string, times bool) string {
 	t.Helper()
 	var all strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -141,7 +114,11 @@ func sums(t *testing.T, dir string) string {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		fmt.Fprintf(&all, "%q %v %d %x\n", strings.TrimPrefix(path, dir), info.Mode(), info.ModTime().UnixNano(), sha256.Sum256(content))
+		fmt.Fprintf(&all, "%q %v %x", strings.TrimPrefix(path, dir), info.Mode(), sha256.Sum256(content))
+		if times {
+			fmt.Fprint(&all, " ", info.ModTime().UnixNano())
+		}
+		fmt.Fprintln(&all)
 		return err
 	})
 	rig.Must(t, err)
@@ -152,14 +129,15 @@ func sums(t *testing.T, dir string) string {
 // either way, as files or as an archive.
 func TestCopyThroughCuts(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, proxy, there := w.files(t), w.proxy, w.there
 		here := t.TempDir()
 		size, cut := 8<<20, int64(2_000_000)
 		if rig.Runs(rig.Merge) {
 			size, cut = 48<<20, 6_000_000
 		}
 		forest(t, filepath.Join(here, "src"), size)
-		want := sums(t, filepath.Join(here, "src"))
+
 		for _, step := range []struct{ line, tree string }{
 			{"agent cp src :up", there + "/up"},
 			{"agent cp :up down", here + "/down"},
@@ -171,55 +149,23 @@ func TestCopyThroughCuts(t *testing.T) {
 			stop := proxy.CutEach(cut)
 			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = environ, here
-			out, err := cmd.CombinedOutput()
+			said := says(t, cmd)
 			stop()
-			if err != nil || withoutWaits(string(out)) != "" {
-				t.Fatalf("%s: %v\n%s", step.line, err, out)
-			}
-			// tar and cat have no nanoseconds, or none of ours.
-			got, want := sums(t, step.tree), want
-			if strings.Contains(step.line, "tar") {
-				got, want = withoutTimes(got), withoutTimes(want)
-			}
-			if got != want {
-				t.Errorf("%s: what arrives is not what was sent", step.line)
-			}
-			if after, _ := proxy.Seen(); after-before < 3 {
-				t.Errorf("%s: the connection was cut %d times", step.line, after-before-1)
-			}
+			rig.Is(t, said, "", "%s", step.line)
+			times := !strings.Contains(step.line, "tar") // which has no nanoseconds
+			rig.Is(t, sums(t, step.tree, times), sums(t, filepath.Join(here, "src"), times), "%s: what arrives", step.line)
+			after, _ := proxy.Seen()
+			never(t, after-before < 3, "%s: the connection was cut %d times", step.line, after-before-1)
 		}
 	})
-}
-
-// withoutTimes is what sums says without times.
-func withoutTimes(sums string) string {
-	var all strings.Builder
-	for line := range strings.Lines(sums) {
-		fields := strings.Fields(line)
-		fields[len(fields)-2] = ""
-		fmt.Fprintln(&all, fields)
-	}
-	return all.String()
-}
-
-// leftovers are names in a tree that begin with a dot: what a copy has left behind.
-func leftovers(t *testing.T, dir string) []string {
-	t.Helper()
-	var found []string
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasPrefix(d.Name(), ".") {
-			found = append(found, path)
-		}
-		return nil
-	})
-	return found
 }
 
 // TestCopyInterrupted: who ends a copy in the middle finds what was there before, and nothing else,
 // on both sides; also where the client or the agent is killed.
 func TestCopyInterrupted(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, proxy, there := w.files(t), w.proxy, w.there
 		here := t.TempDir()
 		large := bytes.Repeat([]byte("new content "), 700_000)
 		for _, tt := range []struct {
@@ -253,17 +199,10 @@ func TestCopyInterrupted(t *testing.T) {
 			p.Until(t, "the copy is held up", isClosed(held))
 			rig.Must(t, p.Process.Signal(tt.signal))
 			proxy.Pass()
-			if code := p.Exit(t); code != tt.code || withoutWaits(stderr.String()) != "" {
-				t.Errorf("%v, up %v: exit code %d: %s", tt.signal, tt.up, code, &stderr)
-			}
-			content, err := os.ReadFile(to)
-			if string(content) != "old" {
-				t.Errorf("%v, up %v: there are %d bytes, %v", tt.signal, tt.up, len(content), err)
-			}
+			rig.Is(t, ending(withoutWaits(stderr.String()), p.Exit(t)), ending("", tt.code), "%v, up %v", tt.signal, tt.up)
+			rig.Is(t, textOf(os.ReadFile(to)), "old", "%v, up %v: there is", tt.signal, tt.up)
 			for _, dir := range []string{here, there} {
-				if left := leftovers(t, dir); len(left) > 0 {
-					t.Errorf("%v, up %v: %q is left", tt.signal, tt.up, left)
-				}
+				rig.Is(t, fmt.Sprint(rig.Value(filepath.Glob(dir+"/.*"))), "[]", "%v, up %v: left", tt.signal, tt.up)
 			}
 		}
 	})
@@ -284,7 +223,8 @@ func isClosed(c <-chan struct{}) func() bool {
 // TestCopyProgress: on a terminal a bar shows how far the copy is. A script sees nothing of it.
 func TestCopyProgress(t *testing.T) {
 	t.Parallel()
-	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+	eachWay(t, func(t *testing.T, w *way) {
+		environ, proxy := w.files(t), w.proxy
 		here := t.TempDir()
 		rig.Must(t, os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 1<<20), 0o644))
 		for _, args := range [][]string{{"cp", "file", ":file"}, {"cp", ":file", "back"}} {
@@ -299,14 +239,11 @@ func TestCopyProgress(t *testing.T) {
 			cmd.Env, cmd.Dir = append(slices.Clone(environ), "NO_COLOR=1"), here
 			u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
 			rig.Until(t, "the copy is held up", isClosed(held))
-			u.sees(t, "[=")
-			u.sees(t, "% ")
-			u.sees(t, "of 8.4 MB")
+			u.sees(t, "[=", "% ", "of 8.4 MB")
 			u.sees(t, "/s")
 			u.sees(t, " left")
 			proxy.Pass()
-			u.sees(t, "] 100%  8.4 MB of 8.4 MB")
-			u.sees(t, "\r\n")
+			u.sees(t, "] 100%  8.4 MB of 8.4 MB", "\r\n")
 			u.ends(t, 0)
 		}
 		cmd := exec.Command(rig.Agent(t), "cp", "-q", "file", ":file")

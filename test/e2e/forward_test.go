@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -14,17 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/transport"
 )
-
-// eachProxy is eachWay for tests that cut connections themselves: command returns a command of
-// the agent's program that reaches the agent by way of the proxy.
-func eachProxy(t *testing.T, test func(t *testing.T, proxy *rig.Proxy, command func(name string, args ...string) *exec.Cmd)) {
-	t.Helper()
-	eachWay(t, func(t *testing.T, w *way) {
-		test(t, w.proxy, func(name string, args ...string) *exec.Cmd { return w.command(t, name, args...) })
-	})
-}
 
 // upper sends back all that has come when that has ended, and a few words behind it.
 func upper(conn net.Conn) {
@@ -64,14 +58,14 @@ func dial(network, address string) (net.Conn, error) {
 // cut after some bytes.
 func TestPortForward(t *testing.T) {
 	t.Parallel()
-	eachProxy(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
+	eachWay(t, func(t *testing.T, w *way) {
 		dir := t.TempDir()
 		there := rig.Listen(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
 		rig.Listen(t, "unix", filepath.Join(dir, "there"), upper)
 		nobody := rig.FreeAddress(t)
 		var stderr rig.Transcript
 		here := filepath.Join(dir, "here")
-		cmd := command("port-forward", fmt.Sprintf(":%d", there.Port), here+":"+there.String(), "0:"+filepath.Join(dir, "there"), ":"+nobody)
+		cmd := w.command(t, "port-forward", fmt.Sprintf(":%d", there.Port), here+":"+there.String(), "0:"+filepath.Join(dir, "there"), ":"+nobody)
 		cmd.Stderr = &stderr
 		p := connect(t, cmd)
 		var local []string
@@ -85,7 +79,7 @@ func TestPortForward(t *testing.T) {
 		if info, err := os.Stat(here); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the socket has %v, %v", info.Mode(), err)
 		}
-		stop := proxy.CutEach(1_000_000)
+		stop := w.proxy.CutEach(1_000_000)
 		var trips sync.WaitGroup
 		for i, address := range local[:3] {
 			trips.Go(func() {
@@ -99,9 +93,7 @@ func TestPortForward(t *testing.T) {
 						err = throughUpper(conn, conn.(interface{ CloseWrite() error }).CloseWrite, conn)
 						_ = conn.Close()
 					}
-					if err != nil {
-						t.Errorf("%s: %v", address, err)
-					}
+					never(t, err != nil, "%s: %v", address, err)
 				}
 			})
 		}
@@ -117,8 +109,7 @@ func TestPortForward(t *testing.T) {
 		}
 		want := fmt.Sprintf("agent: %s -> %s: Connection refused (os error 111)\n", local[3], nobody)
 		rig.Until(t, "the refusal is told", func() bool { return withoutWaits(stderr.String()) == want })
-		connections, _ := proxy.Seen()
-		if connections < 4 {
+		if connections, _ := w.proxy.Seen(); connections < 4 {
 			t.Errorf("%d connections", connections)
 		}
 		// One that is open ends with the program, on both sides.
@@ -126,9 +117,7 @@ func TestPortForward(t *testing.T) {
 		rig.Must(t, err)
 		defer conn.Close()
 		rig.Is(t, p.Stop(t), 0, "exit code")
-		if _, err := os.Stat(here); err == nil {
-			t.Error("the socket is left behind")
-		}
+		rig.Is(t, rig.Err(os.Stat(here)), fs.ErrNotExist, "the socket afterwards")
 	})
 }
 
@@ -136,55 +125,34 @@ func TestPortForward(t *testing.T) {
 // connection to the agent is cut in the middle.
 func TestProxyCommand(t *testing.T) {
 	t.Parallel()
-	eachProxy(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
+	eachWay(t, func(t *testing.T, w *way) {
 		there := rig.Listen(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
 		path := filepath.Join(t.TempDir(), "there")
 		rig.Listen(t, "unix", path, upper)
 		for _, args := range [][]string{{"localhost", fmt.Sprint(there.Port)}, {path}} {
 			var stderr bytes.Buffer
-			cmd := command("proxy-command", args...)
+			cmd := w.command(t, "proxy-command", args...)
 			cmd.Stderr = &stderr
 			p := connect(t, cmd)
-			proxy.CutAfter(1_000_000, nil)
+			w.proxy.CutAfter(1_000_000, nil)
 			rig.Check(t, throughUpper(p.stdin, p.stdin.Close, p.stdout))
-			if code := p.Exit(t); code != 0 || withoutWaits(stderr.String()) != "" {
-				t.Errorf("exit code %d, %s", code, &stderr)
-			}
-			if !proxy.Struck() {
-				t.Error("nothing was cut")
-			}
+			rig.Is(t, ending(withoutWaits(stderr.String()), p.Exit(t)), "", "proxy-command")
+			rig.Is(t, w.proxy.Struck(), true, "something was cut")
 		}
-		_, port, _ := net.SplitHostPort(rig.FreeAddress(t))
-		var stderr bytes.Buffer
-		cmd := command("proxy-command", "localhost", port)
-		cmd.Stderr = &stderr
-		want := fmt.Sprintf("agent: localhost:%s: Connection refused (os error 111)\n", port)
-		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 || withoutWaits(stderr.String()) != want {
-			t.Errorf("nobody there: %v, %s", err, &stderr)
-		}
+		port := port(t)
+		rig.Is(t, says(t, w.command(t, "proxy-command", "localhost", port)),
+			fmt.Sprintf("agent: localhost:%s: Connection refused (os error 111)\nexit 1\n", port), "nobody there")
 	})
 }
 
-// TestPortForwardTaken: a port that is taken here ends it at once.
-func TestPortForwardTaken(t *testing.T) {
+// TestPortForwardHere: a port that is taken here ends it at once. All addresses of IPv4 are not those
+// of IPv6, and that others can connect is said.
+func TestPortForwardHere(t *testing.T) {
 	t.Parallel()
-	_, url := behindProxy(t)
+	w := directly(t)
 	taken := rig.Listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {}).(*net.TCPAddr)
-	var stderr bytes.Buffer
-	cmd := rig.Command(t, rig.Agent(t), "port-forward", "--url", url, fmt.Sprintf("%d:80", taken.Port))
-	cmd.Stderr = &stderr
-	want := fmt.Sprintf("agent: listen tcp4 %v: bind: address already in use\n", taken)
-	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 || withoutWaits(stderr.String()) != want {
-		t.Errorf("%v, %s, want %s", err, &stderr, want)
-	}
-}
-
-// TestPortForwardToAll: all addresses of IPv4 are not those of IPv6, and that others can connect is
-// said.
-func TestPortForwardToAll(t *testing.T) {
-	t.Parallel()
-	_, url := behindProxy(t)
-	w := &way{flags: []string{"--url", url}}
+	rig.Is(t, says(t, w.command(t, "port-forward", fmt.Sprintf("%d:80", taken.Port))),
+		fmt.Sprintf("agent: listen tcp4 %v: bind: address already in use\nexit 1\n", taken), "a port that is taken")
 	var stderr rig.Transcript
 	cmd := w.command(t, "port-forward", "--address", "0.0.0.0", ":80")
 	cmd.Stderr = &stderr
@@ -193,4 +161,60 @@ func TestPortForwardToAll(t *testing.T) {
 	}
 	want := "agent: everybody who can reach this machine at 0.0.0.0 can use the forwarded ports\n"
 	rig.Until(t, "who can connect is told", func() bool { return withoutWaits(stderr.String()) == want })
+}
+
+// connectTo is agent connect to an environment of the site.
+func connectTo(t *testing.T, s *rig.Site, environment string, flags ...string) *exec.Cmd {
+	t.Helper()
+	args := append([]string{"connect", "--registry", s.URL(), "--environment-id", environment}, flags...)
+	cmd := rig.Command(t, rig.Agent(t), args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.Harness, "XDG_RUNTIME_DIR=" + t.TempDir()}
+	return cmd
+}
+
+// TestConnectStdio: a program that speaks only lines on standard input and output reaches an
+// agent behind a registry.
+func TestConnectStdio(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-1")
+	cmd := connectTo(t, s, "ci-1")
+	c, err := client.Connect(rig.Context(t), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
+	rig.Must(t, err)
+	rig.Is(t, answer(t, c, "through both", "cat"), "through both", "cat")
+	rig.Check(t, c.Close())
+
+	// An environment without an executor.
+	rig.Is(t, says(t, connectTo(t, s, "ci-2", "--wait", "0")), "agent: environment ci-2: no executor is connected\nexit 1\n", "connect")
+}
+
+// TestConnectWebSocket: several programs that speak WebSocket reach an agent behind a registry,
+// each by a connection of its own. They need the token that is made for them.
+func TestConnectWebSocket(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-1")
+	var stderr rig.Transcript
+	cmd := connectTo(t, s, "ci-1", "--listen", "127.0.0.1:0")
+	cmd.Stderr = &stderr
+	p := rig.Start(t, cmd)
+	url := p.Line(t)
+	rig.Until(t, "where the token is, is told", func() bool { return strings.HasSuffix(stderr.String(), "\n") })
+	_, file, ok := strings.Cut(strings.TrimSpace(stderr.String()), "agent: clients need the token in the file ")
+	info, err := os.Stat(file)
+	if !ok || err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("the token is in %q: %v, %v", stderr.String(), info, err)
+	}
+	token := rig.Value(os.ReadFile(file))
+	rig.Is(t, rig.Err(client.DialURL(rig.Context(t), url)) != nil, true, "a client without the token is refused")
+	ids := map[string]bool{}
+	for range 3 {
+		c := dialed(t, url, client.Token(strings.TrimSpace(string(token))))
+		ids[c.SessionID()] = true
+		rig.Is(t, answer(t, c, "", "echo", "here"), "here\n", "the command")
+	}
+	rig.Is(t, len(ids), 3, "sessions")
+	rig.Is(t, says(t, rig.Command(t, rig.Agent(t), "exec", "--url", url, "--token-file", file, "--", "echo", "by exec")), "by exec\n", "exec")
+	p.Terminate(t)
+	rig.Is(t, rig.Err(os.Stat(file)), fs.ErrNotExist, "the token afterwards")
 }

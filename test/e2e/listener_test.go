@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -35,10 +33,9 @@ func TestPlainTokens(t *testing.T) {
 		p := rig.Start(t, cmd)
 		url := p.Line(t)
 		p.Terminate(t)
-		const warning = "clients send their token and all their traffic unencrypted"
 		log := complaints.String()
-		if got := strings.Contains(log, warning) && strings.Contains(log, "--tls-cert and --tls-key"); got != tt.warns || strings.Contains(log, "level=WARN") != tt.warns {
-			t.Errorf("%s: it says %s", url, log)
+		for _, warning := range []string{"clients send their token and all their traffic unencrypted", "--tls-cert and --tls-key", "level=WARN"} {
+			rig.Is(t, strings.Contains(log, warning), tt.warns, "%s: %s: says %q", url, log, warning)
 		}
 	}
 }
@@ -61,50 +58,39 @@ func TestCommandIsNoClient(t *testing.T) {
 			if i > 0 {
 				rig.Tier(t, rig.Merge)
 			}
-			work, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Must(t, err)
+			work := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 			var complaints rig.Transcript
 			cmd := exec.Command(rig.Agent(t), append([]string{"--listen", tt.listen, "--state-dir", t.TempDir() + "/state"}, tt.flags...)...)
 			cmd.Stderr = &complaints
 			agent := rig.Start(t, cmd)
 			t.Cleanup(func() {
 				agent.Stop(t)
-				if said := complaints.String(); !strings.Contains(said, "--ws-auth capability-token") || !strings.Contains(said, tt.who) {
-					t.Errorf("it says %q", said)
-				}
+				has(t, complaints.String(), "--ws-auth capability-token", tt.who)
 			})
 			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
-			c, err := client.DialURL(rig.Context(t), url)
-			rig.Must(t, err)
-			t.Cleanup(func() { _ = c.Close() })
+			c := dialed(t, url)
 			other, err := net.Listen("tcp", "127.0.0.1:0")
 			rig.Must(t, err)
 			defer other.Close()
 
 			r := &escapeRig{repo: work}
-			run := func(argv ...string) (int, string) {
+			run := func(argv ...string) string {
 				t.Helper()
-				p, err := c.Start(rig.Context(t), protocol.StartParams{
-					Argv: argv, Cwd: protocol.NewPathURI(work), Sandbox: r.policy("net"),
-					Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": work},
-				})
-				rig.Must(t, err)
-				code, out, stderr := outcome(t, p)
-				return code, out + stderr
+				left := inside(t, c, r.policy("net"), work, argv...)
+				return ending(left.stdout+left.stderr, left.code)
 			}
 			_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "ws://"))
 			rig.Must(t, err)
 			mark := t.TempDir() + "/ran"
 			for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
-				code, said := run(rig.Agent(t), "exec", "--url", "ws://"+host+":"+port, "--", "touch", mark)
+				said := run(rig.Agent(t), "exec", "--url", "ws://"+host+":"+port, "--", "touch", mark)
 				rig.Is(t, rig.Err(os.Stat(mark)), os.ErrNotExist, "by way of %s it ran something", host)
-				want, text := 125, "operation not permitted"
 				if tt.refused {
-					want, text = 101, "--ws-auth"
+					has(t, said, "--ws-auth", "exit 101\n")
+				} else {
+					has(t, said, "operation not permitted", "exit 125\n")
 				}
-				if code != want || !strings.Contains(said, text) || strings.Contains(said, "waited") {
-					t.Errorf("%s: exit code %d, %s", host, code, said)
-				}
+				lacks(t, said, "waited")
 			}
 			if tt.refused {
 				return
@@ -114,9 +100,7 @@ func TestCommandIsNoClient(t *testing.T) {
 				rig.Until(t, "it says where it answers probes", func() bool { return strings.Contains(complaints.String(), probes) })
 				_, rest, _ := strings.Cut(complaints.String(), probes)
 				address, _, _ := strings.Cut(rest, "\n")
-				if code, said := run(rig.Agent(t), "exec", "--url", "ws://"+address, "--", "true"); code != 125 || !strings.Contains(said, "operation not permitted") {
-					t.Errorf("its probes: exit code %d, %s", code, said)
-				}
+				has(t, run(rig.Agent(t), "exec", "--url", "ws://"+address, "--", "true"), "operation not permitted", "exit 125\n")
 			}
 			// The same program reaches other services.
 			go func() {
@@ -126,9 +110,7 @@ func TestCommandIsNoClient(t *testing.T) {
 					_ = conn.Close()
 				}
 			}()
-			if code, said := run(rig.Agent(t), "exec", "--url", "ws://"+other.Addr().String(), "--", "true"); code != 125 || !strings.Contains(said, "418") {
-				t.Errorf("another service: exit code %d, %s", code, said)
-			}
+			has(t, run(rig.Agent(t), "exec", "--url", "ws://"+other.Addr().String(), "--", "true"), "418", "exit 125\n")
 		})
 	}
 }

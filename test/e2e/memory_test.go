@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -33,9 +32,7 @@ func dialAgent(t *testing.T, url string) rpc.Conn {
 		conn.Close()
 	})
 	t.Cleanup(func() { late.Stop() })
-	if answer := request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); answer == nil {
-		t.Fatal("no session")
-	}
+	rig.Is(t, request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`) != nil, true, "there is a session")
 	rig.Must(t, conn.Write([]byte(`{"method":"initialized"}`)))
 	return conn
 }
@@ -131,12 +128,7 @@ func makeGroup(t *testing.T, memory int) string {
 		t.Skipf("no control group can be made here: %v", err)
 	}
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(patience); syscall.Rmdir(group) == syscall.EBUSY; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("%s has members that do not end", group)
-				return
-			}
-		}
+		rig.Until(t, "its members have ended", func() bool { return syscall.Rmdir(group) != syscall.EBUSY })
 	})
 	if err := os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(memory)), 0); err != nil {
 		t.Skipf("the memory of a control group cannot be limited here: %v", err)
@@ -152,24 +144,14 @@ func TestMemoryOfContainer(t *testing.T) {
 	url := inGroup(t, memory)
 
 	t.Run("environment", func(t *testing.T) {
-		conn := dialAgent(t, url)
-		answer := request(t, conn, `{"id":3,"method":"process/start","params":{"processId":"env","argv":["/usr/bin/env"],"cwd":"file:///","env":{},`+
-			`"envPolicy":{"inherit":"all","ignoreDefaultExcludes":true,"exclude":[],"set":{},"includeOnly":[]},"tty":false}}`)
-		if answer == nil {
-			return
-		}
-		var read protocol.ReadResult
-		for !read.Closed {
-			read = protocol.ReadResult{}
-			rig.Must(t, json.Unmarshal(request(t, conn, `{"id":4,"method":"process/read","params":{"processId":"env","waitMs":100}}`), &read))
-		}
-		var output []byte
-		for _, chunk := range read.Chunks {
-			output = append(output, chunk.Chunk...)
-		}
-		if !bytes.Contains(output, []byte("E2E_MARK=")) || bytes.Contains(output, []byte("GOMEMLIMIT")) {
-			t.Errorf("a command inherits %q", output)
-		}
+		p, err := dialed(t, url).Start(rig.Context(t), protocol.StartParams{
+			Argv: []string{"/usr/bin/env"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{},
+			EnvPolicy: &protocol.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true},
+		})
+		rig.Must(t, err)
+		printed := outcome(t, p).stdout
+		has(t, printed, "E2E_MARK=")
+		lacks(t, printed, "GOMEMLIMIT")
 	})
 
 	t.Run("large messages", func(t *testing.T) {
@@ -259,12 +241,7 @@ func TestMemoryOfUnreadFiles(t *testing.T) {
 	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	url := a.line(t)
 	unreadFiles(t, url)
-	resident, ok := rig.Memory(a.Process.Pid, "VmHWM")
-	if !ok {
-		t.Fatal("the agent is gone")
-	}
-	if resident > most {
-		t.Errorf("%d KiB were resident, want at most %d", resident, most)
-	}
+	resident := memoryOf(t, a.Process.Pid, "VmHWM")
+	never(t, resident > most, "%d KiB were resident, want at most %d", resident, most)
 	t.Logf("%d MiB were resident", resident>>10)
 }

@@ -2,14 +2,15 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -148,26 +149,10 @@ func ran(t *testing.T, c *client.Client, params protocol.StartParams) *client.Pr
 	return p
 }
 
-// readOnly is a sandbox in which everything can be read, and some folders written.
-func readOnly(writable ...string) *protocol.Sandbox {
-	entries := []protocol.SandboxEntry{{Access: "read", Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}}}
-	for _, dir := range writable {
-		entries = append(entries, protocol.SandboxEntry{Access: "write", Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(dir))}})
-	}
-	return &protocol.Sandbox{
-		Permissions: protocol.Permissions{
-			Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted,
-			FileSystem: &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: entries},
-		},
-		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
-	}
-}
-
 // TestMetrics: each metric moves with what it counts.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
 	o.moved(t, map[string]float64{"agent_connections websocket": 1, "agent_sessions attached": 1, "agent_request_duration_seconds initialize": 1})
@@ -206,18 +191,12 @@ func TestMetrics(t *testing.T) {
 	o.moved(t, map[string]float64{
 		"agent_helpers idle": 1, "agent_helpers busy": 0, "agent_helper_starts_total": 1, "agent_helper_lookups_total miss": 1,
 	})
-	if o.was["agent_helper_lookups_total hit"] == 0 {
-		t.Error("no policy was in use already")
-	}
+	never(t, o.was["agent_helper_lookups_total hit"] == 0, "no policy was in use already")
 
-	if _, err := c.FS(nil).Stat(rig.Context(t), dir+"/missing"); err == nil {
-		t.Error("a file that is missing has metadata")
-	}
+	rig.Is(t, rig.Err(c.FS(nil).Stat(rig.Context(t), dir+"/missing")), fs.ErrNotExist, "a file that is missing")
 	wrong := *box
 	wrong.WindowsSandboxLevel = "mxc"
-	if _, err := c.FS(&wrong).Stat(rig.Context(t), dir); err == nil {
-		t.Error("a sandbox of another system is served")
-	}
+	rig.Is(t, rig.Err(c.FS(&wrong).Stat(rig.Context(t), dir)) != nil, true, "a sandbox of another system is refused")
 	_ = c.Call(rig.Context(t), "fs/unheardOf", &protocol.PathParams{Path: protocol.NewPathURI("/")}, nil)
 	o.moved(t, map[string]float64{
 		"agent_request_errors_total -32004": 1, "agent_request_errors_total -32601": 1, "agent_request_errors_total -32600": 1,
@@ -228,10 +207,8 @@ func TestMetrics(t *testing.T) {
 	rig.Must(t, err)
 	file, err := c.FS(nil).Open(rig.Context(t), dir+"/f", protocol.OpenRead)
 	rig.Must(t, err)
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	defer server.Close()
-	socket, err := c.DialSocket(rig.Context(t), "tcp://"+server.Addr().String(), nil)
+	server := rig.Listen(t, "tcp", "127.0.0.1:0", rig.Echo)
+	socket, err := c.DialSocket(rig.Context(t), "tcp://"+server.String(), nil)
 	rig.Must(t, err)
 	o.moved(t, map[string]float64{"agent_watches": 1, "agent_file_handles": 1, "agent_sockets": 1})
 	_, _, _ = watch.Close(), file.Close(), socket.Close()
@@ -286,6 +263,35 @@ func ask(t *testing.T, by *http.Client, method, url, token, origin string) (resp
 	return response, text, err
 }
 
+// metricsAnswer is what somebody gets who asks a listener for its metrics.
+type metricsAnswer struct {
+	name, url, method, token, origin string
+	client                           *http.Client
+	status                           int // 0: the handshake fails
+}
+
+// answered asks for the metrics in each of these ways. Who may not have them gets none of them.
+func answered(t *testing.T, rows []metricsAnswer) {
+	t.Helper()
+	for _, tt := range rows {
+		response, text, err := ask(t, cmp.Or(tt.client, http.DefaultClient), cmp.Or(tt.method, "GET"), tt.url, tt.token, tt.origin)
+		if tt.status == 0 {
+			if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		rig.Must(t, err)
+		rig.Is(t, response.StatusCode, tt.status, "%s: status", tt.name)
+		if tt.status != 200 || tt.method == "HEAD" {
+			lacks(t, string(text), "agent_")
+			continue
+		}
+		never(t, len(readPage(t, text)) < 40, "%s: the page is short:\n%s", tt.name, text)
+		rig.Is(t, response.Header.Get("Content-Type"), "text/plain; version=0.0.4; charset=utf-8", "%s: type", tt.name)
+	}
+}
+
 // TestMetricsOfListener: the listener has the page when it is asked to, for those who could
 // connect.
 func TestMetricsOfListener(t *testing.T) {
@@ -295,39 +301,20 @@ func TestMetricsOfListener(t *testing.T) {
 	guarded := []string{"--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", token}
 	o := observe(t, append([]string{rig.Agent(t), "--metrics"}, guarded...)...)
 	silent := observe(t, append([]string{rig.Agent(t)}, guarded...)...)
-	for _, tt := range []struct {
-		name, url, method, token, origin string
-		status                           int
-	}{
-		{"without a token", o.url, "GET", "", "", 401},
-		{"with a wrong one", o.url, "GET", "x", "", 401},
-		{"with the token", o.url, "GET", "let me in", "", 200},
-		{"only the header", o.url, "HEAD", "let me in", "", 200},
-		{"to be changed", o.url, "POST", "let me in", "", 405},
-		{"by a browser", o.url, "GET", "let me in", "null", 403},
-		{"where nobody asked for it", silent.url, "GET", "let me in", "", 404},
-	} {
-		response, text, err := ask(t, http.DefaultClient, tt.method, tt.url, tt.token, tt.origin)
-		rig.Must(t, err)
-		rig.Is(t, response.StatusCode, tt.status, "%s: status", tt.name)
-		if tt.status == 200 && tt.method == "GET" {
-			if len(readPage(t, text)) < 40 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
-				t.Errorf("it is %s:\n%s", response.Header.Get("Content-Type"), text)
-			}
-		} else if bytes.Contains(text, []byte("agent_")) {
-			t.Errorf("%s: it says %s", tt.name, text)
-		}
-	}
-	if _, err := transport.Dial(rig.Context(t), o.url, transport.DialConfig{}); err == nil {
-		t.Error("a client without a token is let in")
-	}
+	answered(t, []metricsAnswer{
+		{name: "without a token", url: o.url, status: 401},
+		{name: "with a wrong one", url: o.url, token: "x", status: 401},
+		{name: "with the token", url: o.url, token: "let me in", status: 200},
+		{name: "only the header", url: o.url, method: "HEAD", token: "let me in", status: 200},
+		{name: "to be changed", url: o.url, method: "POST", token: "let me in", status: 405},
+		{name: "by a browser", url: o.url, token: "let me in", origin: "null", status: 403},
+		{name: "where nobody asked for it", url: silent.url, token: "let me in", status: 404},
+	})
+	rig.Is(t, rig.Err(transport.Dial(rig.Context(t), o.url, transport.DialConfig{})) != nil, true, "a client without a token is refused")
 	o.moved(t, map[string]float64{"agent_refused_clients_total token": 3, "agent_refused_clients_total origin": 1, "agent_connections websocket": 0})
 
 	for _, args := range [][]string{{"--listen", "stdio"}, {"--remote", "http://127.0.0.1:1", "--environment-id", "e"}} {
-		out, err := rig.Command(t, rig.Agent(t), append(args, "--metrics")...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "--metrics needs a listener") {
-			t.Errorf("%v: %v, %s", args, err, out)
-		}
+		has(t, says(t, rig.Command(t, rig.Agent(t), append(args, "--metrics")...)), "--metrics needs a listener", "exit ")
 	}
 }
 
@@ -350,27 +337,12 @@ func TestMetricsOfSecureListener(t *testing.T) {
 
 	knowing := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority(t, dir, "ca"), MinVersion: tls.VersionTLS12}}}
 	defer knowing.CloseIdleConnections()
-	for _, tt := range []struct {
-		name, token string
-		client      *http.Client
-		status      int // 0: the handshake fails
-	}{
-		{"with the token", "let me in", knowing, 200},
-		{"without a token", "", knowing, 401},
-		{"with a wrong one", "x", knowing, 401},
-		{"by who does not know the authority", "let me in", http.DefaultClient, 0},
-	} {
-		response, text, err := ask(t, tt.client, http.MethodGet, o.url, tt.token, "")
-		if tt.status == 0 {
-			if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
-				t.Errorf("%s: %v", tt.name, err)
-			}
-			continue
-		}
-		rig.Must(t, err)
-		rig.Is(t, response.StatusCode, tt.status, "%s: status", tt.name)
-		rig.Is(t, bytes.Contains(text, []byte(series)), (tt.status == 200), "%s: the page is there", tt.name)
-	}
+	answered(t, []metricsAnswer{
+		{name: "with the token", url: o.url, token: "let me in", client: knowing, status: 200},
+		{name: "without a token", url: o.url, client: knowing, status: 401},
+		{name: "with a wrong one", url: o.url, token: "x", client: knowing, status: 401},
+		{name: "by who does not know the authority", url: o.url, token: "let me in"},
+	})
 	o.moved(t, map[string]float64{"agent_refused_clients_total token": 2, "agent_refused_clients_total tls": 1})
 }
 
@@ -397,9 +369,7 @@ func TestMetricsHostile(t *testing.T) {
 	raw.Next(t)
 	o.connect(t, client.Config{ClientName: "agent_x{y=\"z\"} 1", SessionName: "a.b"})
 	now := scrape(t, o.metrics).values()
-	if got, want := slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(o.was)); !slices.Equal(got, want) {
-		t.Errorf("the page has become\n%s", strings.Join(got, "\n"))
-	}
+	rig.Same(t, "the series of the page", slices.Sorted(maps.Keys(o.was)), slices.Sorted(maps.Keys(now)))
 	o.moved(t, map[string]float64{"agent_request_duration_seconds other": 2 * n, "agent_request_errors_total -32601": 2 * n, "agent_request_errors_total -32004": n})
 }
 
@@ -430,9 +400,7 @@ func TestMetricsInFlood(t *testing.T) {
 			over = true
 		default:
 			now := scrape(t, o.metrics).values()["agent_output_bytes_total stdout"]
-			if now < last {
-				t.Errorf("output shrinks from %v to %v", last, now)
-			}
+			never(t, now < last, "output shrinks from %v to %v", last, now)
 			pages, last = pages+1, now
 		}
 	}
@@ -460,17 +428,14 @@ func TestMetricsRemote(t *testing.T) {
 			t.Errorf("%v bytes were %s", n, direction)
 		}
 	}
-	hold := s.Exec(t, "ci-1", "cat")
-	stdin, err := hold.StdinPipe()
-	rig.Must(t, err)
-	harness := rig.Start(t, hold)
+	harness := connect(t, s.Exec(t, "ci-1", "cat"))
 	o.moved(t, map[string]float64{"agent_relay_streams": 1, "agent_connections relay": 1})
 	proxy.Refuse(1 << 20)
 	proxy.Cut()
 	o.moved(t, map[string]float64{"agent_relay_link_up": -1})
 	proxy.Refuse(0)
 	o.moved(t, map[string]float64{"agent_relay_link_up": 1, "agent_relay_reconnects_total": 1, "agent_relay_streams": 0})
-	_ = stdin.Close()
+	_ = harness.stdin.Close()
 	rig.Is(t, harness.Exit(t), 0, "exit code")
 	o.moved(t, map[string]float64{"agent_relay_streams": -1})
 }
@@ -485,22 +450,16 @@ func TestMetricsOfOthers(t *testing.T) {
 	address := rig.FreeAddress(t)
 	program := socketFolder(t) + "/agent"
 	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--health-listen", address, "--log-format", "json", "--log-level", "debug")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential(nobody)}
 	var log rig.Transcript
 	cmd.Stderr = &log
 	rig.Start(t, cmd)
 	rig.Until(t, "it answers probes", func() bool { return rig.Status("http://"+address+"/readyz") == http.StatusOK })
 	now := scrape(t, "http://"+address+"/metrics").values()
 	for _, series := range []string{"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines"} {
-		if now[series] == 0 {
-			t.Errorf("%s is 0", series)
-		}
+		never(t, now[series] == 0, "%s is 0", series)
 	}
-	for line := range strings.Lines(log.String()) {
-		if !strings.HasPrefix(line, `{"`) {
-			t.Errorf("the log has %q", line)
-		}
-	}
+	allJSON(t, log.String())
 }
 
 // metricRow finds a row of a table of metrics: name, type, labels.
@@ -509,8 +468,7 @@ var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|hist
 // TestMetricsInDocs: the tables of docs/metrics.md have what the pages have.
 func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/metrics.md")
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile("../../docs/metrics.md"))
 	section, _, _ := strings.Cut(string(text), "\n## Registry")
 	listening := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	s := rig.NewSite(t, "--direct", "ci-3")
@@ -558,7 +516,7 @@ func TestMetricsInDocs(t *testing.T) {
 			if !ok {
 				t.Errorf("%s: label %q is not read", name, label)
 			}
-			for _, m := range slices.Concat(family.GetMetric(), listeningOnly(name, listening, t)) {
+			for _, m := range slices.Concat(family.GetMetric(), scrape(t, listening.metrics)[name].GetMetric()) {
 				i := slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == label })
 				if kind != "summary" && (i < 0 || len(m.GetLabel()) != strings.Count(labels, "`")/2) {
 					t.Errorf("%s has the labels %v", name, m.GetLabel())
@@ -573,12 +531,5 @@ func TestMetricsInDocs(t *testing.T) {
 			t.Errorf("docs/metrics.md has no row for %s", name)
 		}
 	}
-	if len(documented) < 50 {
-		t.Errorf("%d rows were read", len(documented))
-	}
-}
-
-// listeningOnly returns what a listening agent has of a family.
-func listeningOnly(name string, o *observed, t *testing.T) []*dto.Metric {
-	return scrape(t, o.metrics)[name].GetMetric()
+	never(t, len(documented) < 50, "%d rows were read", len(documented))
 }

@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -30,17 +28,7 @@ type villain struct {
 	t    *testing.T
 	site *rig.Site // with that key
 
-	did      atomic.Int64  // frames sent, streams opened
-	underWay chan struct{} // closed by counts
-	once     sync.Once
-}
-
-// counts notes that the villain has done n things more. After forty it counts as under way.
-func (v *villain) counts(n int64) {
-	const some = 40
-	if v.did.Add(n) >= some {
-		v.once.Do(func() { close(v.underWay) })
-	}
+	did atomic.Int64 // frames sent, streams opened
 }
 
 // url asks for the URL of a rendezvous's websocket, "" when that is refused.
@@ -68,8 +56,11 @@ func (v *villain) url(ctx context.Context, identity *noise.Identity) string {
 	return answer.URL
 }
 
-// frames sends frames over one websocket after the other, up to a thousand times a second.
-func (v *villain) frames(ctx context.Context, next func(stream string) []frame.Frame) {
+// frames sends frames over one websocket after the other, up to a thousand times a second. Next makes
+// those of a stream; random has the length of the first message of a handshake.
+func (v *villain) frames(ctx context.Context, next func(stream, random []byte) []frame.Frame) {
+	random := make([]byte, 3568)
+	_, _ = rand.Read(random) // it has no error
 	identity, err := noise.NewIdentity()
 	if err != nil {
 		v.t.Error(err)
@@ -99,13 +90,13 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 		for err == nil {
 			n++
 			<-time.After(time.Millisecond) // it is not the processors of this machine that are to be tested
-			for _, f := range next(fmt.Sprint("villain ", n)) {
+			for _, f := range next(fmt.Append(nil, "villain ", n), random) {
 				m := socket.NewMessage(64 + len(f.Payload))
 				m.Bytes = f.Append(m.Bytes)
 				if err = lane.Send(m); err != nil {
 					break
 				}
-				v.counts(1)
+				v.did.Add(1)
 			}
 		}
 		stop()
@@ -114,60 +105,46 @@ func (v *villain) frames(ctx context.Context, next func(stream string) []frame.F
 	}
 }
 
+// streams opens streams, so many at once, and closes them at once or in the end.
+func (v *villain) streams(ctx context.Context, n int, stay bool) {
+	d := harness(v.t, v.site, "ci-1")
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if c, err := d.Dial(ctx); err == nil {
+					v.did.Add(1)
+					if stay {
+						<-ctx.Done()
+					}
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // villainies are the ways in which a harness can misbehave towards others of the same executor.
 var villainies = map[string]func(ctx context.Context, v *villain){
 	"random handshakes": func(ctx context.Context, v *villain) {
-		message1 := make([]byte, 3568)
-		_, _ = rand.Read(message1) // it has no error
-		v.frames(ctx, func(stream string) []frame.Frame {
-			id := []byte(stream)
-			return []frame.Frame{{StreamID: id, Body: frame.Resume}, {StreamID: id, Body: frame.Handshake, Payload: message1}}
+		v.frames(ctx, func(id, random []byte) []frame.Frame {
+			return []frame.Frame{{StreamID: id, Body: frame.Resume}, {StreamID: id, Body: frame.Handshake, Payload: random}}
 		})
 	},
 	"handshakes that are given up": func(ctx context.Context, v *villain) {
-		message1 := make([]byte, 3568)
-		_, _ = rand.Read(message1) // it has no error
-		v.frames(ctx, func(stream string) []frame.Frame {
-			id := []byte(stream)
-			return []frame.Frame{{StreamID: id, Body: frame.Handshake, Payload: message1}, {StreamID: id, Body: frame.Reset, Reason: []byte("never mind")}}
+		v.frames(ctx, func(id, random []byte) []frame.Frame {
+			reset := frame.Frame{StreamID: id, Body: frame.Reset, Reason: []byte("never mind")}
+			return []frame.Frame{{StreamID: id, Body: frame.Handshake, Payload: random}, reset}
 		})
 	},
 	"streams that are none": func(ctx context.Context, v *villain) {
-		v.frames(ctx, func(stream string) []frame.Frame {
-			return []frame.Frame{{StreamID: []byte(stream), Body: frame.Resume, NextSeq: 7, Ack: 7}}
+		v.frames(ctx, func(id, _ []byte) []frame.Frame {
+			return []frame.Frame{{StreamID: id, Body: frame.Resume, NextSeq: 7, Ack: 7}}
 		})
 	},
-	"streams that come and go": func(ctx context.Context, v *villain) {
-		d := harness(v.t, v.site, "ci-1")
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if c, err := d.Dial(ctx); err == nil {
-						v.counts(1)
-						_ = c.Close()
-					}
-				}
-			})
-		}
-		all.Wait()
-	},
-	"streams that stay": func(ctx context.Context, v *villain) {
-		d := harness(v.t, v.site, "ci-1")
-		var all sync.WaitGroup
-		for range 200 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if c, err := d.Dial(ctx); err == nil {
-						v.counts(1)
-						<-ctx.Done()
-						_ = c.Close()
-					}
-				}
-			})
-		}
-		all.Wait()
-	},
+	"streams that come and go": func(ctx context.Context, v *villain) { v.streams(ctx, 4, false) },
+	"streams that stay":        func(ctx context.Context, v *villain) { v.streams(ctx, 200, true) },
 	"output that nobody takes": func(ctx context.Context, v *villain) {
 		// Its websockets stay connected, but nothing that comes is read: no record is
 		// acknowledged.
@@ -199,7 +176,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 			}
 		}
 		proxy.HoldDown()
-		v.counts(writing)
+		v.did.Add(writing)
 		<-ctx.Done()
 		proxy.Close()
 		all.Wait()
@@ -216,20 +193,12 @@ func TestMisbehavingHarness(t *testing.T) {
 			s := rig.NewSite(t)
 			executor := s.Serve(t, "ci-1")
 			served := time.Now()
-			cat := s.Exec(t, "ci-1", "cat")
-			stdin, err := cat.StdinPipe()
-			rig.Must(t, err)
-			stdout, err := cat.StdoutPipe()
-			rig.Must(t, err)
-			rig.Must(t, cat.Start())
-			answers := bufio.NewReader(stdout)
+			cat := connect(t, s.Exec(t, "ci-1", "cat")) // of an innocent
 			echo := func(text string) time.Duration {
 				t.Helper()
 				began := time.Now()
-				rig.Must(t, rig.Err(io.WriteString(stdin, text+"\n")))
-				if line, err := answers.ReadString('\n'); err != nil || line != text+"\n" {
-					t.Fatalf("the innocent's command answers %q, %v", line, err)
-				}
+				rig.Must(t, rig.Err(fmt.Fprintln(cat.stdin, text)))
+				cat.says(t, text)
 				return time.Since(began)
 			}
 			echo("before")
@@ -237,39 +206,28 @@ func TestMisbehavingHarness(t *testing.T) {
 			theirs := s.At(s.Address)
 			theirs.Harness, _ = s.CreateKey(t, "harness")
 			ctx, cancel := context.WithCancel(t.Context())
-			v := &villain{t: t, site: theirs, underWay: make(chan struct{})}
+			v := &villain{t: t, site: theirs}
 			var misbehaving sync.WaitGroup
 			misbehaving.Go(func() { misbehave(ctx, v) })
 			defer misbehaving.Wait()
 			defer cancel()
-			select {
-			case <-v.underWay:
-			case <-time.After(patience):
-				t.Fatalf("it has done %d things only", v.did.Load())
-			}
+			rig.Until(t, "it has done forty things", func() bool { return v.did.Load() >= 40 })
 			began, before := time.Now(), rig.CPU(executor.Process.Pid)
 			var echoed, ran []time.Duration
 			for i := range 6 {
 				echoed = append(echoed, echo(fmt.Sprint("line ", i)))
 				start := time.Now()
-				out, err := s.Exec(t, "ci-1", "echo", "fine").Output()
-				for range 2 { // agent exec gives up after ten seconds, and this machine may be busy
-					if err != nil {
-						out, err = s.Exec(t, "ci-1", "echo", "fine").Output()
-					}
+				said := ""
+				for try := 0; said != "fine\n" && try < 3; try++ { // agent exec gives up after ten seconds, and this machine may be busy
+					said = says(t, s.Exec(t, "ci-1", "echo", "fine"))
 				}
-				if err != nil || string(out) != "fine\n" {
-					t.Fatalf("a command of an innocent: %q, %v\n%s", out, err, s.Log)
-				}
+				rig.Is(t, said, "fine\n", "%s: a command of an innocent", s.Log)
 				ran = append(ran, time.Since(start))
 				<-time.After(300 * time.Millisecond)
 			}
 			took := time.Since(began)
 			lines := strings.Count(executor.Printed.String(), "\n")
-			memory, ok := rig.Memory(executor.Process.Pid, "VmHWM")
-			if !ok {
-				t.Fatal("the executor is gone")
-			}
+			memory := memoryOf(t, executor.Process.Pid, "VmHWM")
 			t.Logf("%d misdeeds; echo %v, commands %v; the executor used %.0f %% of a processor, %d MiB, %d lines of log", v.did.Load(),
 				echoed, ran, 100*float64(rig.CPU(executor.Process.Pid)-before)/float64(took), memory>>10, lines)
 			// Streams may cause 256 lines in 10 s, and one that says that more were left out; the
@@ -277,13 +235,11 @@ func TestMisbehavingHarness(t *testing.T) {
 			if most := 257*(int(time.Since(served)/(10*time.Second))+1) + 20; lines > most {
 				t.Errorf("%d lines of log, want at most %d", lines, most)
 			}
-			if memory > 512<<10 {
-				t.Errorf("the executor took %d MiB, want at most 512", memory>>10)
-			}
+			never(t, memory > 512<<10, "the executor took %d MiB, want at most 512", memory>>10)
 			cancel()
 			misbehaving.Wait()
-			stdin.Close()
-			rig.Check(t, cat.Wait())
+			_ = cat.stdin.Close()
+			rig.Is(t, cat.Exit(t), 0, "exit code")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"testing"
@@ -39,13 +38,7 @@ func TestRegistryMistakes(t *testing.T) {
 			t.Parallel()
 			cmd := rig.Command(t, rig.Agent(t), strings.Fields(place.Replace(tt.line))...)
 			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "AGENT_LOG_LEVEL=warn", "CODEX_API_KEY=" + place.Replace(tt.key)}
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			_ = cmd.Run() // the exit code says it
-			got, want := withoutWaits(out.String()), place.Replace(tt.want)
-			if cmd.ProcessState.ExitCode() != tt.code || got != want {
-				t.Errorf("exit code %d, %q, want %d, %q", cmd.ProcessState.ExitCode(), got, tt.code, want)
-			}
+			rig.Is(t, says(t, cmd), ending(place.Replace(tt.want), tt.code), "it says")
 		})
 	}
 }

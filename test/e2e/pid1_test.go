@@ -19,13 +19,10 @@ type kin struct {
 	state   string
 }
 
-// children are the children of a process, zombies too.
-func children(t *testing.T, parent int) []kin {
+// children are the children of a process that run a program, zombies too; "": all of them.
+func children(t *testing.T, parent int, program string) (found []kin) {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	rig.Must(t, err)
-	var found []kin
-	for _, path := range stats {
+	for _, path := range rig.Value(filepath.Glob("/proc/[0-9]*/stat")) {
 		stat, err := os.ReadFile(path)
 		if err != nil {
 			continue // it has ended meanwhile
@@ -33,24 +30,8 @@ func children(t *testing.T, parent int) []kin {
 		// PID (COMMAND) STATE PPID ..., proc_pid_stat(5)
 		head, rest, _ := strings.Cut(string(stat), " (")
 		end := strings.LastIndex(rest, ") ")
-		fields := strings.Fields(rest[end+2:])
-		if fields[1] != strconv.Itoa(parent) {
-			continue
-		}
-		pid, err := strconv.Atoi(head)
-		rig.Must(t, err)
-		found = append(found, kin{pid, rest[:end], fields[0]})
-	}
-	return found
-}
-
-// sleepers returns the children that run sleep(1).
-func sleepers(t *testing.T, parent int) []kin {
-	t.Helper()
-	var found []kin
-	for _, k := range children(t, parent) {
-		if k.command == "sleep" {
-			found = append(found, k)
+		if fields := strings.Fields(rest[end+2:]); fields[1] == strconv.Itoa(parent) && (program == "" || rest[:end] == program) {
+			found = append(found, kin{rig.Value(strconv.Atoi(head)), rest[:end], fields[0]})
 		}
 	}
 	return found
@@ -67,7 +48,7 @@ func TestPID1(t *testing.T) {
 	mark := fmt.Sprintf("pid1-%d", os.Getpid())
 	a := startProgram(t, mark, append(enter, rig.Agent(t), "--listen", "stdio")...)
 	a.occupy(t)
-	agents := children(t, a.Process.Pid)
+	agents := children(t, a.Process.Pid, "")
 	if len(agents) != 1 {
 		t.Fatalf("unshare has the children %v, want one", agents)
 	}
@@ -79,29 +60,71 @@ func TestPID1(t *testing.T) {
 	for !strings.Contains(answer, `"id":9`) { // the orphan of occupy has lost its parent by now, and the agent tells
 		answer = a.line(t)
 	}
-	if !strings.Contains(answer, "sandboxType") {
-		t.Fatal(answer)
-	}
+	has(t, answer, "sandboxType")
+	sleepers := func() []kin { return children(t, agent, "sleep") }
 	// A third one is the orphan that occupy leaves.
-	eventually(t, patience, func() error {
-		if found := sleepers(t, agent); len(found) != 3 {
-			return fmt.Errorf("the agent has adopted %v, want three sleepers", found)
-		}
-		return nil
-	})
-	adopted := sleepers(t, agent)
-	if len(adopted) == 0 {
-		t.FailNow()
-	}
-	rig.Must(t, syscall.Kill(adopted[0].pid, syscall.SIGKILL))
-	eventually(t, patience, func() error {
-		if found := sleepers(t, agent); len(found) != 2 {
-			return fmt.Errorf("the agent has not reaped one of %v", found)
-		}
-		return nil
-	})
+	rig.Until(t, "the agent has adopted three sleepers", func() bool { return len(sleepers()) == 3 })
+	rig.Must(t, syscall.Kill(sleepers()[0].pid, syscall.SIGKILL))
+	rig.Until(t, "the agent has reaped one of them", func() bool { return len(sleepers()) == 2 })
 
 	rig.Must(t, syscall.Kill(agent, syscall.SIGTERM))
 	rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 	noneLeft(t, mark)
+}
+
+// TestContainerPID1: an agent that is PID 1 of its container reaps what commands and their inits
+// leave, so that nothing is left of many, neither daemons nor zombies.
+func TestContainerPID1(t *testing.T) {
+	t.Parallel()
+	kinds := kindsNamed(t, "docker hardened")
+	if rig.Runs(rig.Nightly) {
+		kinds = kindsNamed(t, "docker hardened", "hardened", "docker root")
+	}
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			c := newContainers(t)
+			a := c.serve(t, kind)
+			// The last process of each line has lost its parent: in a session of its own, after a
+			// second fork, and with a parent that ends before it is looked for.
+			const daemons = `setsid sleep 301 </dev/null >/dev/null 2>&1 &
+(setsid sh -c 'sleep 302 & exit' </dev/null >/dev/null 2>&1 &)
+(sh -c '(sleep 0.05; exit 3) & exit' </dev/null >/dev/null 2>&1 &)
+echo started`
+			policies := []string{policyFile("restricted", readRoot, writeProject), writePolicy, policyFile("enabled", readRoot, writeProject, denySecret)}
+			for i := range 30 {
+				rig.Is(t, a.runs(t, policies[i%len(policies)], daemons), "started\n", "command %d", i)
+			}
+			// The same with supervisors that are killed while their commands run.
+			for i := 0; i < 6 && kind.means == supervisor; i++ {
+				a.startScript(t, "", killSupervisor)
+				lacks(t, a.output(t, a.startScript(t, policies[i%len(policies)], daemons+"; sleep 303; echo slept")), "slept")
+			}
+			rig.Until(t, "all have ended", func() bool { return len(a.processes(t)) == 0 })
+			isEmpty(t, c.repo)
+			a.stdin.Close()
+			rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
+		})
+	}
+}
+
+// killSupervisor waits for a command that sleeps for 303 seconds, and kills its supervisor.
+const killSupervisor = `named() { for p in /proc/[0-9]*; do case "$(tr '\0' ' ' 2>/dev/null <$p/cmdline)" in "$1"*) echo ${p#/proc/} ;; esac; done; }
+until [ "$(named 'sleep 303')" ]; do sleep 0.05; done
+kill -9 $(named '/agent sandbox-init inner')`
+
+// processes are the processes of the agent's container that are neither the agent, with the guard
+// that it always has, nor those that list them.
+func (a *running) processes(t *testing.T) (found []string) {
+	t.Helper()
+	const list = `for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || echo "$(grep State $p/status 2>/dev/null) $(tr '\0' ' ' 2>/dev/null <$p/cmdline)"; done`
+	for line := range strings.Lines(a.runs(t, "", list)) {
+		line = strings.Join(strings.Fields(line), " ")
+		switch {
+		case strings.HasSuffix(line, "/agent --listen stdio"), strings.HasSuffix(line, "/agent process-guard"):
+		case line != "":
+			found = append(found, line)
+		}
+	}
+	return found
 }

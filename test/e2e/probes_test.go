@@ -2,8 +2,8 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -31,48 +29,32 @@ func TestKeyFile(t *testing.T) {
 	address := rig.FreeAddress(t)
 	p := s.Start(t, rig.Agent(t), nil, nil, "--remote", s.URL(), "--environment-id", "ci-1", "--api-key-file", file, "--health-listen", address)
 	p.Says(t, "connected to the rendezvous", 1)
-	health := func() (string, int) {
-		return said(t, os.Geteuid(), rig.Agent(t), "health", "--probe", address)
-	}
-	if out, code := health(); out != "" || code != 0 {
-		t.Errorf("health says %q, exit code %d", out, code)
-	}
+	health := func() string { return said(t, os.Geteuid(), rig.Agent(t), "health", "--probe", address) }
+	rig.Is(t, health(), "", "health")
 	rig.Is(t, s.Run(t, "ci-1", "echo", "here"), "here\n", "it prints")
 
 	next := s.Ask(t, "keys", "rotate", id, "--grace=0")
 	rig.Is(t, rig.Status("http://"+address+"/readyz"), http.StatusOK, "it is not ready before anybody has come")
-	if out, err := s.ExecWith(t, "ci-1", []string{"--wait=0"}, "true").Output(); err == nil {
-		t.Errorf("a client is let in: %s", out)
-	}
+	has(t, says(t, s.ExecWith(t, "ci-1", []string{"--wait=0"}, "true")), "exit ")
 	p.Until(t, "it is not ready", func() bool { return rig.Status("http://"+address+"/readyz") == http.StatusServiceUnavailable })
-	if out, code := health(); out != "agent: not ready: the registry refuses the credential of this executor (status 401)\n" || code != 1 {
-		t.Errorf("health says %q, exit code %d", out, code)
-	}
+	rig.Is(t, health(), "agent: not ready: the registry refuses the credential of this executor (status 401)\nexit 1\n", "health")
 	o := &observed{metrics: "http://" + address + "/metrics"}
 	o.was = scrape(t, o.metrics).values()
-	if o.was["agent_relay_credential_refused"] != 1 || o.was["agent_relay_link_up"] != 1 {
-		t.Errorf("the page has credential_refused %v and link_up %v", o.was["agent_relay_credential_refused"], o.was["agent_relay_link_up"])
-	}
+	rig.Is(t, o.was["agent_relay_credential_refused"], 1, "credential_refused")
+	rig.Is(t, o.was["agent_relay_link_up"], 1, "link_up")
 	replace(t, file, []byte(next))
 	o.moved(t, map[string]float64{"agent_relay_credential_refused": -1, "agent_relay_reconnects_total": 0})
-	if out, code := health(); out != "" || code != 0 {
-		t.Errorf("with the new key health says %q, exit code %d", out, code)
-	}
+	rig.Is(t, health(), "", "with the new key health says")
 	rig.Is(t, s.Run(t, "ci-1", "echo", "here again"), "here again\n", "with the new key it prints")
 	p.Says(t, "the API key was read again", 1)
 
 	// One that is nobody's key any more, or that others may write, is not used.
 	rig.Must(t, os.Chmod(file, 0o666))
-	if out, err := s.ExecWith(t, "ci-1", nil, "echo", "still").Output(); err != nil || string(out) != "still\n" {
-		t.Errorf("%q, %v", out, err)
-	}
+	rig.Is(t, says(t, s.ExecWith(t, "ci-1", nil, "echo", "still")), "still\n", "it prints")
 	open := s.Start(t, rig.Agent(t), nil, nil, "--remote", s.URL(), "--environment-id", "ci-2", "--api-key-file", file)
-	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "is refused") {
-		t.Errorf("exit code %d, %s", code, open.Printed)
-	}
-	if log := s.Log.String(); strings.Contains(log, strings.TrimSpace(next)) || strings.Contains(log, key) {
-		t.Error("a key is in the log")
-	}
+	rig.Is(t, open.Exit(t), 1, "exit code")
+	has(t, open.Printed.String(), "is refused")
+	lacks(t, s.Log.String(), strings.TrimSpace(next), key)
 }
 
 // TestHealthSocket: probes and scrapes are answered at a UNIX socket for its user, for root and for
@@ -89,15 +71,13 @@ func TestHealthSocket(t *testing.T) {
 		cmd := exec.Command(dir+"/agent", append([]string{"--listen", "127.0.0.1:0", "--health-listen", "unix://" + socket, "--state-dir", t.TempDir() + "/state"}, args...)...)
 		return rig.Start(t, cmd)
 	}
-	asks := func(uid int, socket string) (string, int) {
+	asks := func(uid int) string {
 		t.Helper()
 		return said(t, uid, dir+"/agent", "health", "--probe", "unix://"+socket)
 	}
 	p := start()
 	url := p.Line(t)
-	if out, code := asks(0, socket); out != "" || code != 0 {
-		t.Errorf("it says %q, exit code %d", out, code)
-	}
+	rig.Is(t, asks(0), "", "it says")
 	var dialer net.Dialer
 	scraper := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", socket)
@@ -106,46 +86,22 @@ func TestHealthSocket(t *testing.T) {
 	rig.Must(t, err)
 	text, err := io.ReadAll(response.Body)
 	response.Body.Close()
-	if err != nil || readPage(t, text)["agent_build_info"] == nil {
-		t.Errorf("%v, the page is %s", err, text)
-	}
-	if out, code := asks(nobody, socket); code != 1 || !strings.Contains(out, "permission denied") {
-		t.Errorf("another user gets %q, exit code %d", out, code)
-	}
-	c, err := client.DialURL(rig.Context(t), url)
-	rig.Must(t, err)
-	defer c.Close()
-	command, err := c.Start(rig.Context(t), protocol.StartParams{
-		Argv: []string{dir + "/agent", "health", "--probe", "unix://" + socket}, Cwd: protocol.NewPathURI(dir),
-		Sandbox: (&escapeRig{repo: dir}).policy("net"), Env: map[string]string{"PATH": os.Getenv("PATH")},
-	})
-	rig.Must(t, err)
-	if code, _, complaint := outcome(t, command); code != 1 || !strings.Contains(complaint, "connect: ") {
-		t.Errorf("a confined command gets %q, exit code %d", complaint, code)
-	}
+	never(t, err != nil || readPage(t, text)["agent_build_info"] == nil, "%v, the page is %s", err, text)
+	has(t, asks(nobody), "permission denied", "exit 1\n")
+	c := dialed(t, url)
+	confined := inside(t, c, (&escapeRig{repo: dir}).policy("net"), dir, dir+"/agent", "health", "--probe", "unix://"+socket)
+	has(t, ending(confined.stderr, confined.code), "connect: ", "exit 1\n")
 	p.Terminate(t)
-	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
-		t.Errorf("the socket is left: %v", err)
-	}
-	if out, code := asks(0, socket); code != 1 || !strings.Contains(out, "no such file") {
-		t.Errorf("when it has ended: %q, exit code %d", out, code)
-	}
+	rig.Is(t, rig.Err(os.Lstat(socket)), fs.ErrNotExist, "the socket afterwards")
+	has(t, asks(0), "no such file", "exit 1\n")
 	p = start("--allow-uid", "1")
 	p.Line(t)
-	if out, code := asks(1, socket); out != "" || code != 0 {
-		t.Errorf("a user who may gets %q, exit code %d", out, code)
-	}
-	if out, code := asks(nobody, socket); code != 1 || !strings.Contains(out, "status 403") {
-		t.Errorf("a user who may not gets %q, exit code %d", out, code)
-	}
+	rig.Is(t, asks(1), "", "a user who may is told")
+	has(t, asks(nobody), "status 403", "exit 1\n")
 	for _, wrong := range []string{"unix://relative", "unix:///a/../b", "7301", "unix:///" + strings.Repeat("x", 200), "http://127.0.0.1:1"} {
 		for _, line := range [][]string{{"--health-listen", wrong}, {"health", "--probe", wrong}} {
-			if out, code := said(t, 0, append([]string{dir + "/agent"}, line...)...); code != 2 {
-				t.Errorf("%q: exit code %d, %s", line, code, out)
-			}
+			has(t, said(t, 0, append([]string{dir + "/agent"}, line...)...), "exit 2\n")
 		}
 	}
-	if out, code := said(t, 0, dir+"/agent", "health", "--probe", "127.0.0.1:1", "--url", "127.0.0.1:2"); code != 2 || !strings.Contains(out, "cannot be used with") {
-		t.Errorf("two ways: exit code %d, %s", code, fmt.Sprint(out))
-	}
+	has(t, said(t, 0, dir+"/agent", "health", "--probe", "127.0.0.1:1", "--url", "127.0.0.1:2"), "cannot be used with", "exit 2\n")
 }

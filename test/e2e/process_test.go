@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +94,14 @@ func (a *running) line(t *testing.T) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
+// says reads a line, which has to be this one.
+func (a *running) says(t *testing.T, want string) {
+	t.Helper()
+	if line := a.line(t); line != want {
+		t.Fatalf("it says %q, want %q", line, want)
+	}
+}
+
 // ask sends a line and returns the next one that comes.
 func (a *running) ask(t *testing.T, request string) string {
 	t.Helper()
@@ -127,22 +136,14 @@ func marked(mark string) []string {
 // noneLeft waits until no process has this mark.
 func noneLeft(t *testing.T, mark string) {
 	t.Helper()
-	eventually(t, patience, func() error {
-		if left := marked(mark); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
+	rig.Until(t, "what has the mark "+mark+" has ended", func() bool { return len(marked(mark)) == 0 })
 }
 
 // occupy has an agent on stdio run three commands: one with a child, one that ignores every
 // signal that can be ignored, and one that leaves an orphan.
 func (a *running) occupy(t *testing.T) {
 	t.Helper()
-	if answer := a.ask(t, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); !strings.Contains(answer, "sessionId") {
-		t.Fatal(answer)
-	}
-	rig.Must(t, rig.Err(io.WriteString(a.stdin, `{"method":"initialized"}`+"\n")))
+	a.initialize(t)
 	for i, script := range []string{
 		"sleep 300 & echo ready; wait",
 		"trap '' HUP INT TERM QUIT; echo ready; sleep 300 & while :; do wait; done",
@@ -160,13 +161,14 @@ func (a *running) occupy(t *testing.T) {
 }
 
 // TestSignals: each signal ends the agent in its own way, and always also everything that the
-// agent has started.
+// agent has started. So does the end of its input.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		signal syscall.Signal
 		want   string
 	}{
+		{0, "exit status 0"}, // the end of the input
 		{syscall.SIGTERM, "exit status 0"},
 		{syscall.SIGINT, "exit status 0"},
 		{syscall.SIGHUP, "signal: hangup"},
@@ -175,7 +177,7 @@ func TestSignals(t *testing.T) {
 		{syscall.SIGSEGV, "exit status 2"},
 	} {
 		t.Run(tt.signal.String(), func(t *testing.T) {
-			if tt.signal != syscall.SIGTERM && tt.signal != syscall.SIGKILL {
+			if !slices.Contains([]syscall.Signal{0, syscall.SIGTERM, syscall.SIGKILL}, tt.signal) {
 				rig.Tier(t, rig.Merge)
 			}
 			t.Parallel()
@@ -183,13 +185,12 @@ func TestSignals(t *testing.T) {
 			a := startAgent(t, mark, "--listen", "stdio")
 			a.occupy(t)
 			// A process between fork and exec has no environment to find it by.
-			eventually(t, patience, func() error {
-				if found := marked(mark); len(found) < 6 {
-					return fmt.Errorf("only %v are marked", found)
-				}
-				return nil
-			})
-			rig.Must(t, a.Process.Signal(tt.signal))
+			rig.Until(t, "six processes are marked", func() bool { return len(marked(mark)) >= 6 })
+			if tt.signal == 0 {
+				rig.Must(t, a.stdin.Close())
+			} else {
+				rig.Must(t, a.Process.Signal(tt.signal))
+			}
 			// The agent ends although its standard input is still open (rpc.md 1.5).
 			rig.Is(t, a.ended(t), tt.want, "the agent ends with")
 			noneLeft(t, mark)
@@ -206,9 +207,7 @@ func TestListenEndsOnSignals(t *testing.T) {
 			mark := fmt.Sprintf("listen-%d-%d", sig, os.Getpid())
 			a := startAgent(t, mark, "--listen", "ws://127.0.0.1:0")
 			client := startAgent(t, mark, "exec", "--url", a.line(t), "-e", "E2E_MARK", "--", "sh", "-c", "echo ready; sleep 300")
-			if got := client.line(t); got != "ready" {
-				t.Fatal(got)
-			}
+			client.says(t, "ready")
 			rig.Must(t, a.Process.Signal(sig))
 			rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
 			// It would try to come back for 45 s.
@@ -219,24 +218,12 @@ func TestListenEndsOnSignals(t *testing.T) {
 	}
 }
 
-func TestStdioEnds(t *testing.T) {
-	t.Parallel()
-	mark := fmt.Sprintf("stdio-%d", os.Getpid())
-	a := startAgent(t, mark, "--listen", "stdio")
-	a.occupy(t)
-	rig.Must(t, a.stdin.Close())
-	rig.Is(t, a.ended(t), "exit status 0", "the agent ends with")
-	noneLeft(t, mark)
-}
-
 // TestStdioBreach: a breach of the protocol ends the connection but not the program, whose input
 // is still open (rpc.md 1.4, 2.5).
 func TestStdioBreach(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "none", "--listen", "stdio")
-	if got := a.ask(t, `{"id":1,"result":{}}`); !strings.Contains(got, `"code":-32600`) || !strings.Contains(got, `"id":-1`) {
-		t.Errorf("answered with %s", got)
-	}
+	has(t, a.ask(t, `{"id":1,"result":{}}`), `"code":-32600`, `"id":-1`)
 	if rest, err := a.stdout.ReadString('\n'); err != io.EOF || rest != "" {
 		t.Errorf("then there is %q, %v", rest, err)
 	}
@@ -268,12 +255,10 @@ func TestPassesSignals(t *testing.T) {
 					"echo ready; exec sleep 300": fmt.Sprintf("exit status %d", 128+int(signal)),
 				} {
 					a := withoutTerminal(t, "none", script, command)
-					if line := a.line(t); line != "ready" {
-						t.Fatal(line)
-					}
+					a.says(t, "ready")
 					rig.Must(t, a.Process.Signal(signal))
 					if strings.Contains(script, "caught") {
-						rig.Is(t, a.line(t), "caught", "line")
+						a.says(t, "caught")
 					}
 					rig.Is(t, a.ended(t), want, "%s: it ends with", script)
 				}
@@ -293,9 +278,7 @@ func TestExecKilled(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("exec-%d", os.Getpid())
 	a := startAgent(t, mark, "exec", "--", "sh", "-c", "trap '' HUP INT TERM; sleep 300 & echo ready; sleep 300; :")
-	if got := a.line(t); got != "ready" {
-		t.Fatal(got)
-	}
+	a.says(t, "ready")
 	rig.Must(t, a.Process.Kill())
 	rig.Is(t, a.ended(t), "signal: killed", "exec ends with")
 	noneLeft(t, mark)
@@ -308,9 +291,7 @@ func TestNoLeaks(t *testing.T) {
 	url := a.line(t)
 	run := func() {
 		t.Helper()
-		if out, err := rig.Command(t, rig.Agent(t), "exec", "--url", url, "--", "echo", "x").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		rig.Is(t, says(t, rig.Command(t, rig.Agent(t), "exec", "--url", url, "--", "echo", "x")), "x\n", "exec")
 	}
 	run() // the first one also starts the guard
 	a.Says(t, "session ended", 1)
@@ -323,11 +304,6 @@ func TestNoLeaks(t *testing.T) {
 		run()
 	}
 	a.Says(t, "session ended", 1+clients)
-	eventually(t, patience, func() error {
-		if n := countFiles(t, a.Process.Pid); n > most {
-			return fmt.Errorf("%d descriptors are open, %d before", n, most)
-		}
-		return nil
-	})
+	rig.Until(t, "no more descriptors are open than before", func() bool { return countFiles(t, a.Process.Pid) <= most })
 	a.Terminate(t)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -79,8 +78,7 @@ func TestDocs(t *testing.T) {
 // fenced returns the blocks of a page.
 func fenced(t *testing.T, page string) []block {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(page))
 	var blocks []block
 	open := false
 	line := 0
@@ -106,33 +104,35 @@ func runBlock(t *testing.T, b block, want *string) {
 		dir, home = "../..", os.Getenv("HOME") // where Go keeps its caches
 	}
 	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", rig.FreeAddress(t))
+	environ := append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
+	r := shell(t, dir, environ, text)
+	if !strings.HasSuffix(b.info, " root") {
+		isEmpty(t, dir)
+	}
+	rig.Is(t, r.code, 0, "%s: %+v: exit code", text, r)
+	if want != nil {
+		rig.Is(t, r.stdout, *want, "%s: the block prints", r.stderr)
+	}
+}
+
+// shell runs a block of commands, and ends what it leaves running.
+func shell(t *testing.T, dir string, environ []string, text string) result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), blockTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", text)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Dir, cmd.Env = dir, environ
 	// A block that fails may leave something running in the background, with its pipes open.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = patience
-	err := cmd.Run()
-	if left, readErr := os.ReadDir(dir); !strings.HasSuffix(b.info, " root") && (readErr != nil || len(left) > 0) {
-		t.Errorf("the block leaves %v behind, %v", left, readErr)
-	}
+	r := finish(t, cmd)
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	if err != nil {
-		t.Errorf("%v\n%s\nstdout:\n%s\nstderr:\n%s", err, text, &stdout, &stderr)
-	}
-	if want != nil && stdout.String() != *want {
-		t.Errorf("the block prints\n%s\nwant\n%s\nstderr:\n%s", &stdout, *want, &stderr)
-	}
+	return r
 }
 
 func checkTargets(t *testing.T, text string) {
 	t.Helper()
-	makefile, err := os.ReadFile("../../Makefile")
-	rig.Must(t, err)
+	makefile := rig.Value(os.ReadFile("../../Makefile"))
 	for line := range strings.Lines(text) {
 		command, _, _ := strings.Cut(line, "#")
 		if strings.TrimSpace(command) == "export PATH=$PWD/bin:$PATH" {
@@ -143,8 +143,15 @@ func checkTargets(t *testing.T, text string) {
 			t.Errorf("%q is not a make command", line)
 			continue
 		}
-		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(words[1]) + `:`).Match(makefile) {
-			t.Errorf("the Makefile has no target %s", words[1])
-		}
+		has(t, "\n"+string(makefile), "\n"+words[1]+":")
 	}
+}
+
+// TestFlags: docs/flags.md has the flags of the programs as their help has them.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	want, err := rig.Command(t, "sh", "../../tools/flags.sh", rig.Agent(t), rig.Registry(t)).Output()
+	rig.Must(t, err)
+	got := rig.Value(os.ReadFile("../../docs/flags.md"))
+	rig.Same(t, "docs/flags.md is not what the help of the programs says (make flags)", string(want), string(got))
 }

@@ -1,15 +1,11 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -55,22 +51,12 @@ func runRecipes(t *testing.T, proxy *rig.Proxy, dir string, environ ...string) {
 		}
 		ran++
 		remote = remote || strings.Contains(b.text, "agent port-forward")
-		ctx, cancel := context.WithTimeout(t.Context(), blockTime)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", ports.Replace(b.text))
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
-		cmd.Env = append(cmd.Env, environ...)
-		var output bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &output, &output
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.WaitDelay = time.Minute // for what has been told to end, and ends
-		err := cmd.Run()
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		if err != nil {
-			t.Fatalf("line %d: %v\n%s\n%s", b.line, err, b.text, &output)
+		all := append(os.Environ(), "HOME="+dir, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
+		r := shell(t, dir, append(all, environ...), ports.Replace(b.text))
+		if r.code != 0 {
+			t.Fatalf("line %d: %+v\n%s", b.line, r, b.text)
 		}
-		t.Logf("line %d says\n%s", b.line, &output)
+		t.Logf("line %d says\n%s%s", b.line, r.stdout, r.stderr)
 	}
 	cuts, _ := proxy.Seen()
 	t.Logf("%d blocks, %d connections", ran, cuts)

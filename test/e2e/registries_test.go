@@ -87,13 +87,6 @@ func TestRegistries(t *testing.T) {
 		return
 	}
 	rig.Tier(t, rig.Nightly)
-	missing := func(t *testing.T, why any) {
-		t.Helper()
-		if os.Getenv("CI") != "" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
-	}
 	for _, program := range []string{"unshare", "mount", "ip"} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing(t, err)
@@ -154,21 +147,15 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
 	cmd.Dir, cmd.Env = work, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TMPDIR=" + tmp}
 	cmd.SysProcAttr.Setsid = true // without a terminal
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	rig.Check(t, cmd.Run())
-	rig.Is(t, stdout.String(), client.prints, "printed")
 	var want strings.Builder
 	for _, place := range client.allow {
 		want.WriteString("agent: network: reached " + place + "\n")
 	}
 	want.WriteString("agent: network: refused " + other + ":443: not allowed\n")
-	if said := times.ReplaceAllString(stderr.String(), ""); said != want.String() {
-		t.Errorf("said %q, want %q", stderr.String(), want.String())
-	}
-	if n := strays.Load(); n != 0 {
-		t.Errorf("%s was reached %d times", other, n)
-	}
+	r := finish(t, cmd)
+	r.stderr = times.ReplaceAllString(r.stderr, "")
+	rig.Is(t, r, result{client.prints, want.String(), 0}, "the client")
+	rig.Is(t, strays.Load(), 0, "how often %s was reached", other)
 }
 
 // registries serves what the clients fetch. The host that nobody may reach has it all.
@@ -190,8 +177,7 @@ func npmRegistry(t *testing.T) http.Handler {
 	documents, tarballs := map[string][]byte{}, map[string][]byte{}
 	publish := func(name string, dependencies map[string]string) {
 		about := map[string]any{"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dependencies}
-		file, err := json.Marshal(about)
-		rig.Must(t, err)
+		file := rig.Value(json.Marshal(about))
 		tarball := tarballOf(t, map[string][]byte{"package/package.json": file, "package/index.js": []byte(`module.exports = "here"`)})
 		sum := sha512.Sum512(tarball)
 		about["dist"] = map[string]string{
@@ -301,15 +287,9 @@ func tarballOf(t *testing.T, files map[string][]byte) []byte {
 	zipped := gzip.NewWriter(&packed)
 	w := tar.NewWriter(zipped)
 	for name, content := range files {
-		err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
-		if err == nil {
-			_, err = w.Write(content)
-		}
-		rig.Must(t, err)
+		rig.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}), rig.Err(w.Write(content)))
 	}
-	for _, c := range []io.Closer{w, zipped} {
-		rig.Must(t, c.Close())
-	}
+	rig.Must(t, w.Close(), zipped.Close())
 	return packed.Bytes()
 }
 
@@ -319,10 +299,8 @@ func zipOf(t *testing.T, files map[string]string) []byte {
 	w := zip.NewWriter(&packed)
 	for name, content := range files {
 		f, err := w.Create(name)
-		if err == nil {
-			_, err = io.WriteString(f, content)
-		}
 		rig.Must(t, err)
+		rig.Must(t, rig.Err(io.WriteString(f, content)))
 	}
 	rig.Must(t, w.Close())
 	return packed.Bytes()

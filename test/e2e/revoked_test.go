@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/remote"
+	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -28,12 +31,7 @@ func TestRemoteRevoked(t *testing.T) {
 			s := rig.NewSite(t, "--direct", "*")
 			// With this TTL only the revocation can end a session during the test.
 			executor := s.Serve(t, "ci-1", append([]string{"--session-ttl", "1h", "--log-level", "debug"}, tt.args...)...)
-			other := s.ExecWith(t, "ci-1", tt.flags, "cat")
-			stdin, err := other.StdinPipe()
-			rig.Must(t, err)
-			echoed := &rig.Transcript{}
-			other.Stdout = echoed
-			rig.Must(t, other.Start())
+			other := connect(t, s.ExecWith(t, "ci-1", tt.flags, "cat"))
 			key, id := s.CreateKey(t, "harness")
 			mark := fmt.Sprintf("revoked-%s-%d", name, os.Getpid())
 			doomed := s.ExecWith(t, "ci-1", append([]string{"-e", "E2E_MARK=" + mark}, tt.flags...), "sh", "-c", "sleep 600 & echo ready; wait")
@@ -45,10 +43,8 @@ func TestRemoteRevoked(t *testing.T) {
 
 			s.Ask(t, "keys", "revoke", id)
 			revoked := time.Now()
-			err = doomed.Wait()
-			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
-				t.Errorf("%v, want exit code 125", err)
-			}
+			_ = doomed.Wait() // the state says how
+			rig.Is(t, doomed.ProcessState.ExitCode(), 125, "exit code")
 			executor.Says(t, "the harness's key was revoked", 1)
 			executor.Says(t, `msg="session detached"`, 1) // and its session is ended then, or never
 			if name != "kept" {
@@ -56,10 +52,10 @@ func TestRemoteRevoked(t *testing.T) {
 				t.Logf("killed after %v", time.Since(revoked))
 			}
 
-			rig.Check(t, rig.Err(io.WriteString(stdin, "still here\n")))
-			executor.Until(t, "the other command answers", func() bool { return echoed.String() == "still here\n" })
-			stdin.Close()
-			rig.Check(t, other.Wait())
+			rig.Check(t, rig.Err(io.WriteString(other.stdin, "still here\n")))
+			other.says(t, "still here")
+			_ = other.stdin.Close()
+			rig.Is(t, other.Exit(t), 0, "exit code of the other command")
 			if found := marked(mark); name == "kept" && len(found) != 2 {
 				t.Errorf("%v run, want two", found)
 			}
@@ -105,9 +101,41 @@ func TestRemoteRevokedLeft(t *testing.T) {
 			}
 			executor.Says(t, "reason=revoked", 1)
 			executor.Until(t, "what was left is killed", func() bool { return running(bad) == "" })
-			if running(good) == "" {
-				t.Error("what another key has left is killed, too")
-			}
+			rig.Is(t, running(good) != "", true, "what another key has left runs on")
 		})
 	}
+}
+
+// TestAgentReplaced: who hears that the agent of an environment was replaced asks the registry, and
+// has a client of the new one if that is so.
+func TestAgentReplaced(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	first := s.Serve(t, "ci-0")
+	connect := func(to environment.Transport) (client.Config, error) {
+		noise := to.(environment.Noise)
+		return remote.Registry(noise.RegistryURL, noise.EnvironmentID, noise.AuthToken)
+	}
+	set, err := environment.New(environment.Config{Connect: connect}, environment.Plan{Default: "box", Entries: []environment.Entry{{
+		ID: "box", Transport: environment.Noise{RegistryURL: s.URL(), EnvironmentID: "ci-0", AuthToken: s.Harness},
+	}}})
+	rig.Must(t, err)
+	defer set.Close()
+	box, _ := set.Get("box")
+	old, err := box.Client(rig.Context(t))
+	rig.Must(t, err)
+	rig.Must(t, box.Refresh(rig.Context(t)))
+	if c, err := box.Client(rig.Context(t)); c != old || err != nil {
+		t.Fatalf("the client has changed with the same agent: %v", err)
+	}
+	first.Terminate(t)
+	s.Serve(t, "ci-0")
+	// The agent is connected before the registry has noted that it is online.
+	rig.Until(t, "the agent is online", func() bool { return box.Refresh(rig.Context(t)) == nil })
+	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "another executor than before") {
+		t.Errorf("the old client ends with %v", old.Err())
+	}
+	c, err := box.Client(rig.Context(t))
+	rig.Must(t, err)
+	rig.Is(t, answer(t, c, "", "echo", "new"), "new\n", "the new agent")
 }

@@ -2,10 +2,11 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -18,14 +19,11 @@ import (
 func TestSandboxTerminal(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "sandbox", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
-	u.types(t, "stty size; test -t 0 && echo a terminal; echo its own >/dev/tty\r")
-	u.sees(t, "33 101\r\na terminal\r\nits own\r\n")
-	u.types(t, "sh -c 'trap \"exit 9\" INT; echo job; while :; do sleep 0.05; done'\r")
-	u.sees(t, "job\r\n")
+	u.enters(t, "stty size; test -t 0 && echo a terminal; echo its own >/dev/tty\r", "33 101\r\na terminal\r\nits own\r\n")
+	u.enters(t, "sh -c 'trap \"exit 9\" INT; echo job; while :; do sleep 0.05; done'\r", "job\r\n")
 	u.types(t, "\x03")
 	u.sees(t, "prompt>") // what is typed before is lost
-	u.types(t, "echo ended $?\r")
-	u.sees(t, "ended 9\r\n")
+	u.enters(t, "echo ended $?\r", "ended 9\r\n")
 	u.types(t, "exit 6\r")
 	u.ends(t, 6)
 }
@@ -34,20 +32,13 @@ func TestSandboxTerminal(t *testing.T) {
 func TestSandboxJob(t *testing.T) {
 	t.Parallel()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
-	u.types(t, rig.Agent(t)+" sandbox -- sh -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r")
-	u.sees(t, "job\r\n")
-	u.types(t, "\x1a")
-	u.sees(t, "Stopped")
-	u.sees(t, "prompt>")
-	u.types(t, "fg\r")
-	u.sees(t, "back\r\n")
-	u.types(t, "words\r")
-	u.sees(t, "got words\r\n")
+	u.enters(t, rig.Agent(t)+" sandbox -- sh -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r", "job\r\n")
+	u.enters(t, "\x1a", "Stopped", "prompt>")
+	u.enters(t, "fg\r", "back\r\n")
+	u.enters(t, "words\r", "got words\r\n")
 	// A shell in the sandbox that took the terminal gives it back.
-	u.types(t, rig.Agent(t)+" sandbox -- bash --norc -ic 'echo inner'; echo code $?; cat\r")
-	u.sees(t, "code 0\r\n")
-	u.types(t, "more\r")
-	u.sees(t, "more\r\nmore\r\n")
+	u.enters(t, rig.Agent(t)+" sandbox -- bash --norc -ic 'echo inner'; echo code $?; cat\r", "code 0\r\n")
+	u.enters(t, "more\r", "more\r\nmore\r\n")
 	u.types(t, "\x04")
 	u.types(t, "exit 7\r")
 	u.ends(t, 7)
@@ -60,19 +51,12 @@ func TestSandboxKilled(t *testing.T) {
 	dir := t.TempDir()
 	mark := fmt.Sprintf("sandbox-killed-%d", os.Getpid())
 	a := withoutTerminal(t, mark, "setsid sleep 300 & trap '' TERM HUP; echo ready; wait; sleep 300", "sandbox", "--workspace", dir)
-	if line := a.line(t); line != "ready" {
-		t.Fatal(line)
-	}
+	a.says(t, "ready")
 	rig.Check(t, rig.Err(os.Lstat(filepath.Join(dir, ".git"))))
 	rig.Must(t, a.Process.Kill())
 	noneLeft(t, mark)
-	if out, err := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left in the workspace: %v, %v", left, err)
-	}
+	rig.Is(t, says(t, rig.Command(t, rig.Agent(t), "sandbox", "--workspace", dir, "--", "true")), "", "the next one")
+	isEmpty(t, dir)
 }
 
 // TestSandboxOrphans: processes that the command leaves behind end with it, and nobody waits for
@@ -89,13 +73,98 @@ func TestSandboxOrphans(t *testing.T) {
 func TestSandboxStdin(t *testing.T) {
 	t.Parallel()
 	cmd := rig.Command(t, rig.Agent(t), "sandbox", "--", "wc", "-c")
-	stdin, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	go func() {
-		_, _ = io.WriteString(stdin, strings.Repeat("x", 1<<20)) // wc says if it did not come
-		stdin.Close()
-	}()
-	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "1048576" {
-		t.Errorf("%q, %v", out, err)
+	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
+	rig.Is(t, strings.TrimSpace(says(t, cmd)), "1048576", "wc")
+}
+
+// TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,
+// follows the size of the user's, and gets what is typed, also keys that send signals.
+func TestSandboxOwnTerminal(t *testing.T) {
+	t.Parallel()
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		cmd := sandbox("-t", "--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
+		cmd.Args = append([]string{"sh", "-c", `USERS=$(tty) exec "$@"`, "sh"}, cmd.Args...)
+		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
+		u.sees(t, "33 101\r\nready\r\n")
+		u.resizes(t)
+		u.types(t, "\x03")
+		u.ends(t, 6)
+	})
+}
+
+// TestSandboxOwnTerminalSignals: a signal for agent sandbox -t reaches the command, and a killed one
+// leaves nothing behind.
+func TestSandboxOwnTerminalSignals(t *testing.T) {
+	t.Parallel()
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("-t", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"), wide)
+		u.sees(t, "ready\r\n")
+		rig.Must(t, u.Process.Signal(syscall.SIGUSR1))
+		u.ends(t, 5)
+
+		mark := fmt.Sprintf("own-terminal-%d-%s", os.Getpid(), filepath.Base(t.Name()))
+		u = at(t, sandbox("-t", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
+		u.sees(t, "ready\r\n")
+		rig.Must(t, u.Process.Kill())
+		noneLeft(t, mark)
+	})
+}
+
+// TestSandboxOwnTerminalAsks: the user is asked at their terminal, where they see what they type, and
+// what they type afterwards is for the command.
+func TestSandboxOwnTerminalAsks(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "who")
+`)
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
+		u.answers(t, "o\r", "o\r\n0\r\n")
+		u.ends(t, 0)
+
+		u = at(t, sandbox("-t", "--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
+			"sh", "-c", "i=id; $i -u; echo code $?; read x; $i -g; echo code $?; read x; echo got $x"), wide)
+		u.sees(t, "who:")
+		u.answers(t, "o\r", "o\r\n0\r\ncode 0\r\n")
+		u.types(t, "on\r") // a question does not wait for the output before it
+		u.answers(t, "n\r", "code 126\r\n")
+		u.enters(t, "mine\r", "mine\r\ngot mine\r\n")
+		u.ends(t, 0)
+	})
+}
+
+// eachMeans runs a test with namespaces and where nobody can make any, for which launch comes
+// before the name of a program.
+func eachMeans(t *testing.T, test func(t *testing.T, launch []string)) {
+	t.Helper()
+	t.Run("namespaces", func(t *testing.T) {
+		t.Parallel()
+		test(t, nil)
+	})
+	t.Run("supervised", func(t *testing.T) {
+		rig.Tier(t, rig.Merge)
+		t.Parallel()
+		test(t, []string{rig.Launcher(t, t.TempDir()), "--"})
+	})
+}
+
+// eachSandbox runs a test for each way in which agent sandbox starts a command. sandbox returns
+// a command of it with these arguments.
+func eachSandbox(t *testing.T, test func(t *testing.T, sandbox func(args ...string) *exec.Cmd)) {
+	t.Helper()
+	run := func(t *testing.T, launch []string, flags ...string) {
+		t.Helper()
+		test(t, func(args ...string) *exec.Cmd {
+			all := append(append([]string{}, launch...), rig.Agent(t), "sandbox")
+			all = append(append(all, flags...), args...)
+			return rig.Command(t, all[0], all[1:]...)
+		})
 	}
+	eachMeans(t, func(t *testing.T, launch []string) { run(t, launch) })
+	t.Run("none", func(t *testing.T) {
+		rig.Tier(t, rig.Merge)
+		t.Parallel()
+		everything := filepath.Join(t.TempDir(), "policy.json")
+		rig.Must(t, os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600))
+		run(t, nil, "--policy", everything)
+	})
 }

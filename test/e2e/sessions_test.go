@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,8 +18,18 @@ import (
 // way is how an agent is reached, through a proxy that cuts.
 type way struct {
 	proxy   *rig.Proxy
-	flags   []string
-	environ []string
+	environ []string // names the agent
+	there   string   // its working directory
+}
+
+// directly is how an agent is reached by its URL.
+func directly(t *testing.T, flags ...string) *way {
+	t.Helper()
+	there := t.TempDir()
+	cmd := exec.Command(rig.Agent(t), append([]string{"--listen", "ws://127.0.0.1:0"}, flags...)...)
+	cmd.Dir = there
+	proxy := rig.NewProxy(t, strings.TrimPrefix(rig.Start(t, cmd).Line(t), "ws://"))
+	return &way{proxy, []string{"AGENT_URL=" + proxy.Address()}, there}
 }
 
 // eachWay runs a test over a WebSocket and, for a merge, through the relay.
@@ -29,49 +37,36 @@ func eachWay(t *testing.T, test func(t *testing.T, w *way)) {
 	t.Helper()
 	t.Run("url", func(t *testing.T) {
 		t.Parallel()
-		proxy, url := behindProxy(t)
-		test(t, &way{proxy, []string{"--url", url}, nil})
+		test(t, directly(t))
 	})
 	t.Run("registry", func(t *testing.T) {
 		rig.Tier(t, rig.Merge)
 		t.Parallel()
-		s := rig.NewSite(t)
-		s.Serve(t, "ci-0")
+		s, there := rig.NewSite(t), t.TempDir()
+		s.Start(t, "/bin/sh", []string{"CODEX_API_KEY=" + s.Executor}, nil, "-c", `cd "$1" && shift && exec "$@"`, "sh", there,
+			rig.Agent(t), "--remote", s.URL(), "--environment-id", "ci-0").Says(t, "connected to the rendezvous", 1)
 		proxy := rig.NewProxy(t, s.Address)
-		test(t, &way{proxy, []string{"--registry", s.At(proxy.Address()).URL(), "--environment-id", "ci-0"}, []string{"AGENT_REGISTRY_TOKEN=" + s.Harness}})
+		environ := []string{"AGENT_REGISTRY=" + s.At(proxy.Address()).URL(), "AGENT_ENVIRONMENT_ID=ci-0", "AGENT_REGISTRY_TOKEN=" + s.Harness}
+		test(t, &way{proxy, environ, there})
 	})
 }
 
 // command is a command of agent, not yet started.
 func (w *way) command(t *testing.T, command string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := rig.Command(t, rig.Agent(t), append(append([]string{command}, w.flags...), args...)...)
+	cmd := rig.Command(t, rig.Agent(t), append([]string{command}, args...)...)
 	cmd.Env = append(os.Environ(), w.environ...)
 	return cmd
-}
-
-// run runs a command and returns its output and exit code.
-func (w *way) run(t *testing.T, command string, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	cmd := w.command(t, command, args...)
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-			t.Fatal(err)
-		}
-	}
-	return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
 }
 
 // must runs a command that has to succeed. Over a cut on a slow machine it may say that it waits.
 func (w *way) must(t *testing.T, command string, args ...string) string {
 	t.Helper()
-	stdout, stderr, code := w.run(t, command, args...)
-	if code != 0 {
-		t.Fatalf("agent %s %q: exit code %d, %s", command, args, code, stderr)
+	r := finish(t, w.command(t, command, args...))
+	if r.code != 0 {
+		t.Fatalf("agent %s %q: %+v", command, args, r)
 	}
-	return stdout
+	return r.stdout
 }
 
 // gate makes a file that a command waits at by reading a line of it, until it is opened.
@@ -100,17 +95,13 @@ func TestSessionsThroughCuts(t *testing.T) {
 		}
 		path, open := gate(t)
 		script := fmt.Sprintf("for i in 0 1 2; do echo line $i; echo err $i >&2; read x <%s; done; exit 3", path)
-		if name := w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script); name != "job\n" {
-			t.Fatalf("the name is %q", name)
-		}
+		rig.Is(t, w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script), "job\n", "the name")
 		var complaints rig.Transcript
 		logs := w.command(t, "logs", "-f", "job")
 		logs.Stderr = &complaints
 		followed, waited := connect(t, logs), connect(t, w.command(t, "wait", "job"))
 		for i := range 3 {
-			if line := followed.line(t); line != fmt.Sprint("line ", i) {
-				t.Fatalf("line %d is %q", i, line)
-			}
+			followed.says(t, fmt.Sprint("line ", i))
 			if i == 1 {
 				// Both wait for the agent, and now for the connection.
 				rig.Until(t, "both are connected", func() bool { n, _ := w.proxy.Seen(); return n >= 3 })
@@ -119,25 +110,22 @@ func TestSessionsThroughCuts(t *testing.T) {
 			open()
 		}
 		rig.Is(t, waited.Exit(t), 3, "wait ends with")
-		if code := followed.Exit(t); code != 0 || withoutWaits(complaints.String()) != "err 0\nerr 1\nerr 2\n" {
-			t.Errorf("logs -f ends with %d, and has written on standard error %q", code, complaints.String())
-		}
+		rig.Is(t, followed.Exit(t), 0, "logs -f ends with")
+		rig.Is(t, withoutWaits(complaints.String()), "err 0\nerr 1\nerr 2\n", "logs -f has written on standard error")
 		for _, command := range [][]string{{"ps"}, {"logs", "job"}, {"ps", "-o", "json"}, {"ps", "-q"}} {
 			want := w.must(t, command[0], command[1:]...)
 			for n := int64(400); n < 2400; n += step {
 				w.proxy.CutAfter(n, nil)
-				stdout, stderr, code := w.run(t, command[0], command[1:]...)
-				if code != 0 || command[0] == "logs" && stdout != want || !strings.Contains(stdout, "job") && command[0] == "ps" {
-					t.Errorf("%q with a cut after %d bytes: exit code %d, %s%s", command, n, code, stdout, stderr)
+				r := finish(t, w.command(t, command[0], command[1:]...))
+				if r.code != 0 || command[0] == "logs" && r.stdout != want || !strings.Contains(r.stdout, "job") && command[0] == "ps" {
+					t.Errorf("%q with a cut after %d bytes: %+v", command, n, r)
 				}
 			}
 		}
 		w.must(t, "exec", "-d", "--name", "long", "--", "sleep", "600")
 		w.proxy.CutAfter(2000, nil)
 		w.must(t, "kill", "-s", "INT", "long")
-		if _, stderr, code := w.run(t, "wait", "long"); code != 128+2 {
-			t.Errorf("wait ends with %d: %s", code, stderr)
-		}
+		rig.Is(t, finish(t, w.command(t, "wait", "long")).code, 128+2, "wait ends with")
 		w.proxy.CutAfter(2000, nil)
 		rig.Is(t, w.must(t, "end", "job", "long"), "job\nlong\n", "ended")
 		rig.Is(t, w.must(t, "ps", "-q"), "", "there is still")
@@ -157,13 +145,10 @@ func TestDetachThroughCuts(t *testing.T) {
 			ran := filepath.Join(t.TempDir(), "ran")
 			name := fmt.Sprint("job-", n)
 			w.proxy.CutAfter(n, nil)
-			if got := w.must(t, "exec", "-d", "--name", name, "-e", "RAN="+ran, "--", "sh", "-c", `echo once >>"$RAN"; exit 7`); got != name+"\n" {
-				t.Errorf("cut after %d bytes: the name is %q", n, got)
-			}
-			_, stderr, code := w.run(t, "wait", name)
-			if text, err := os.ReadFile(ran); string(text) != "once\n" || code != 7 {
-				t.Errorf("cut after %d bytes: it ran %q, %v, and ended with %d: %s", n, text, err, code, stderr)
-			}
+			got := w.must(t, "exec", "-d", "--name", name, "-e", "RAN="+ran, "--", "sh", "-c", `echo once >>"$RAN"; exit 7`)
+			rig.Is(t, got, name+"\n", "cut after %d bytes: the name", n)
+			rig.Is(t, finish(t, w.command(t, "wait", name)).code, 7, "cut after %d bytes: it ends with", n)
+			rig.Is(t, textOf(os.ReadFile(ran)), "once\n", "cut after %d bytes: it ran", n)
 		}
 	})
 }
@@ -184,47 +169,34 @@ func TestAttach(t *testing.T) {
 		large, small := pty.Winsize{Rows: 40, Cols: 120}, pty.Winsize{Rows: 10, Cols: 90}
 		const runsOn = "agent: shell runs on: agent attach shell returns to it, agent kill shell ends it\r\n"
 		u := w.user(t, large, "exec", "-t", "--name", "shell", "--", "sh")
-		u.types(t, "stty -echo; PS1=; stty size\r")
-		u.sees(t, "40 120\r\n")
+		u.enters(t, "stty -echo; PS1=; stty size\r", "40 120\r\n")
 		u.types(t, "\x10x\x08\r") // a key too few
-		u.types(t, "\x10\x11")
-		u.sees(t, runsOn)
+		u.enters(t, "\x10\x11", runsOn)
 		u.ends(t, 0)
 
 		u = w.user(t, small, "attach", "shell")
-		u.types(t, "echo back $((1+1)); stty size\r")
-		u.sees(t, "back 2\r\n10 90\r\n")
+		u.enters(t, "echo back $((1+1)); stty size\r", "back 2\r\n10 90\r\n")
 		w.proxy.Cut()
-		u.types(t, "echo over $((1+2))\r")
-		u.sees(t, "over 3\r\n")
+		u.enters(t, "echo over $((1+2))\r", "over 3\r\n")
 
-		_, stderr, code := w.run(t, "attach", "shell")
-		if code != 125 || !strings.HasSuffix(stderr, "agent: session shell is in use by another client: --take takes it over\n") {
-			t.Errorf("a second one: exit code %d, %s", code, stderr)
-		}
+		r := finish(t, w.command(t, "attach", "shell"))
+		has(t, ending(r.stderr, r.code), "agent: session shell is in use by another client: --take takes it over\nexit 125\n")
 		other := w.user(t, large, "attach", "--take", "--detach-keys", "ctrl-a,d", "shell")
 		u.sees(t, "agent: another client has taken over session shell\r\n")
 		u.ends(t, 125)
-		other.types(t, "stty size\r")
-		other.sees(t, "40 120\r\n")
-		other.types(t, "\x01d")
-		other.sees(t, runsOn)
+		other.enters(t, "stty size\r", "40 120\r\n")
+		other.enters(t, "\x01d", runsOn)
 		other.ends(t, 0)
 
 		u = w.user(t, small, "attach", "--logs", "shell")
-		u.sees(t, "back 2\r\n")
-		u.sees(t, "over 3\r\n")
-		u.types(t, "~?")
-		u.sees(t, "~. leaves and keeps the command running, ~~ sends a ~ to the command, ~? prints this help\r\n")
-		u.types(t, "~.")
-		u.sees(t, runsOn)
+		u.sees(t, "back 2\r\n", "over 3\r\n")
+		u.enters(t, "~?", "~. leaves and keeps the command running, ~~ sends a ~ to the command, ~? prints this help\r\n")
+		u.enters(t, "~.", runsOn)
 		u.ends(t, 0)
 		u = w.user(t, small, "attach", "shell")
 		u.types(t, "exit 7\r")
 		u.ends(t, 7)
-		if _, _, code := w.run(t, "wait", "shell"); code != 7 {
-			t.Errorf("wait ends with %d", code)
-		}
+		rig.Is(t, finish(t, w.command(t, "wait", "shell")).code, 7, "wait ends with")
 	})
 }
 
@@ -235,9 +207,9 @@ func TestAttachPipes(t *testing.T) {
 	eachWay(t, func(t *testing.T, w *way) {
 		w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "echo before; cat; exit 7")
 		first := connect(t, w.command(t, "attach", "--wait", "5m", "--logs", "job"))
-		rig.Is(t, first.line(t), "before", "kept")
+		first.says(t, "before")
 		rig.Must(t, rig.Err(fmt.Fprintln(first.stdin, "one")))
-		rig.Is(t, first.line(t), "one", "the command says")
+		first.says(t, "one")
 		first.Kill(t)
 
 		// Through a registry the agent does not know yet that the client is gone.
@@ -245,7 +217,7 @@ func TestAttachPipes(t *testing.T) {
 		for i := range 3 {
 			text := fmt.Sprint("line ", i)
 			rig.Must(t, rig.Err(fmt.Fprintln(p.stdin, text)))
-			rig.Is(t, p.line(t), text, "the command says")
+			p.says(t, text)
 			w.proxy.Cut()
 		}
 		_ = p.stdin.Close()
@@ -257,53 +229,41 @@ func TestAttachPipes(t *testing.T) {
 // keys, by ~., by closing the window, and with --sig-proxy=false by Ctrl-C.
 func TestAttachWithoutTerminal(t *testing.T) {
 	t.Parallel()
-	_, url := behindProxy(t)
-	w := &way{flags: []string{"--url", url}}
+	w := directly(t)
 	size := pty.Winsize{Rows: 24, Cols: 200}
 	const runsOn = "agent: job runs on: agent attach job returns to it, agent kill job ends it\r\n"
 	w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "while read -r line; do echo got $line; done; echo over; exit 7")
 
 	u := w.user(t, size, "attach", "job")
 	u.sees(t, "agent: attached to job: type ctrl-p ctrl-q, or ~. and Enter, to leave it running; Ctrl-C interrupts it\r\n")
-	u.types(t, "one~.\r")
-	u.sees(t, "got one~.\r\n")
-	u.types(t, "\x10\x11")
-	u.sees(t, runsOn)
+	u.enters(t, "one~.\r", "got one~.\r\n")
+	u.enters(t, "\x10\x11", runsOn)
 	u.ends(t, 0)
 
 	u = w.user(t, size, "attach", "--sig-proxy=false", "job")
 	u.sees(t, "Ctrl-C leaves it running\r\n")
-	u.types(t, "two\r")
-	u.sees(t, "got two\r\n")
+	u.enters(t, "two\r", "got two\r\n")
 	u.keepOutput(t)
-	u.types(t, "\x03")
-	u.sees(t, runsOn)
+	u.enters(t, "\x03", runsOn)
 	u.ends(t, 128+2)
 
 	u = w.user(t, size, "attach", "job")
 	u.sees(t, "interrupts it\r\n")
-	u.types(t, "three\r")
-	u.sees(t, "got three\r\n")
+	u.enters(t, "three\r", "got three\r\n")
 	u.ptmx.Close()
 	u.exits(t)
 	rig.Is(t, u.ProcessState.ExitCode(), 128+1, "without its window it ends with")
 
 	u = w.user(t, size, "attach", "job")
-	u.types(t, "four\r")
-	u.sees(t, "got four\r\n")
-	u.types(t, "~.\r")
-	u.sees(t, runsOn)
+	u.enters(t, "four\r", "got four\r\n")
+	u.enters(t, "~.\r", runsOn)
 	u.ends(t, 0)
 
 	u = w.user(t, size, "attach", "job")
-	u.types(t, "five\r")
-	u.sees(t, "got five\r\n")
-	u.types(t, "\x04")
-	u.sees(t, "over\r\n")
+	u.enters(t, "five\r", "got five\r\n")
+	u.enters(t, "\x04", "over\r\n")
 	u.ends(t, 7)
-	if _, _, code := w.run(t, "wait", "job"); code != 7 {
-		t.Errorf("wait ends with %d", code)
-	}
+	rig.Is(t, finish(t, w.command(t, "wait", "job")).code, 7, "wait ends with")
 }
 
 // TestTailOfMuch: the last lines of more output than an agent keeps are there, also over
@@ -321,29 +281,22 @@ func TestTailOfMuch(t *testing.T) {
 // connection that comes back it does not.
 func TestOnDisconnect(t *testing.T) {
 	t.Parallel()
-	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "24h")
-	url := server.line(t)
-	proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
+	w := directly(t, "--session-ttl", "24h")
 	begin := func() (client *running, command string) {
-		client = connect(t, exec.Command(rig.Agent(t), "exec", "--on-disconnect", "kill", "--url", "ws://"+proxy.Address(), "--",
-			"sh", "-c", "echo $$; read x; echo end; exit 7"))
+		client = connect(t, w.command(t, "exec", "--on-disconnect", "kill", "--", "sh", "-c", "echo $$; read x; echo end; exit 7"))
 		return client, client.line(t)
 	}
 	p, _ := begin()
-	proxy.Cut()
+	w.proxy.Cut()
 	rig.Must(t, rig.Err(fmt.Fprintln(p.stdin)))
-	if line, code := p.line(t), p.Exit(t); line != "end" || code != 7 {
-		t.Errorf("over a cut: %q, exit code %d", line, code)
-	}
+	p.says(t, "end")
+	rig.Is(t, p.Exit(t), 7, "exit code")
 	if !rig.Runs(rig.Merge) {
 		return // the rest takes five seconds
 	}
 	p, pid := begin()
 	p.Kill(t)
-	rig.Until(t, "the command is killed", func() bool {
-		_, err := os.Stat("/proc/" + pid)
-		return os.IsNotExist(err)
-	})
+	rig.Until(t, "the command is killed", func() bool { return os.IsNotExist(rig.Err(os.Stat("/proc/" + pid))) })
 }
 
 // TestNamedSessionTTL: the operator says how long sessions are kept at most, and they end with the
@@ -351,9 +304,10 @@ func TestOnDisconnect(t *testing.T) {
 func TestNamedSessionTTL(t *testing.T) {
 	t.Parallel()
 	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--named-session-ttl", "1s")
-	w := &way{flags: []string{"--url", server.line(t)}}
+	w := &way{environ: []string{"AGENT_URL=" + server.line(t)}}
 	w.must(t, "exec", "-d", "--name", "short", "--retain", "24h", "--", "true")
-	rig.Until(t, "a session ends when its time is over", func() bool { return w.must(t, "ps", "-q") == "" })
+	server.Says(t, "session ended", 1) // when its time is over
+	rig.Is(t, w.must(t, "ps", "-q"), "", "there is still")
 	w.must(t, "exec", "-d", "--name", "held", "--", "sh", "-c", "echo $$; exec sleep 600")
 	pid := strings.TrimSpace(w.must(t, "logs", "--since", "1h", "held"))
 	rig.Until(t, "the command says its PID", func() bool {
@@ -361,8 +315,5 @@ func TestNamedSessionTTL(t *testing.T) {
 		return pid != ""
 	})
 	rig.Is(t, server.Stop(t), 0, "exit code")
-	rig.Until(t, "the command is killed", func() bool {
-		_, err := os.Stat("/proc/" + pid)
-		return os.IsNotExist(err)
-	})
+	rig.Until(t, "the command is killed", func() bool { return os.IsNotExist(rig.Err(os.Stat("/proc/" + pid))) })
 }

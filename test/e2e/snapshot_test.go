@@ -2,9 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
@@ -30,8 +29,7 @@ func TestSnapshots(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	rules := t.TempDir()
-	rig.Must(t, os.WriteFile(rules+"/my.rules", []byte("prefix_rule(pattern = [\"head\"], decision = \"forbidden\")\n"), 0o600))
+	rules := rules(t, `prefix_rule(pattern = ["head"], decision = "forbidden")`)
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	t.Cleanup(destination.Close)
 	place := strings.TrimPrefix(destination.URL, "http://")
@@ -51,11 +49,8 @@ func TestSnapshots(t *testing.T) {
 					argv = append(argv, "--exec-policy", rules, "--exec-policy-enforce", "tree")
 				}
 				url := rig.Start(t, exec.Command(argv[0], argv[1:]...)).Line(t)
-				c, err := client.DialURL(rig.Context(t), url)
-				rig.Must(t, err)
-				t.Cleanup(func() { _ = c.Close() })
-				home, err := filepath.EvalSymlinks(t.TempDir())
-				rig.Must(t, err)
+				c := dialed(t, url)
+				home := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+10*len(launch)+n, os.Getpid()) // as nobody else sleeps
 				profile := fmt.Sprintf(`echo run >> ~/runs
 kill -9 $PPID 2>/dev/null
@@ -67,10 +62,8 @@ h=head; $h -n 1 /etc/passwd >/dev/null 2>&1; export HEAD=$?
 f() { echo "f $ALLOWED $DENIED $HEAD"; }
 sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 `, port, place, outside, doze)
-				if err := errors.Join(os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600), os.Mkdir(home+"/secret", 0o700),
-					os.WriteFile(home+"/secret/f", []byte("secret\n"), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600), os.Mkdir(home+"/secret", 0o700),
+					os.WriteFile(home+"/secret/f", []byte("secret\n"), 0o600))
 				want, access := fmt.Sprintf("f  000 %d\n1\n", headCode), "restricted"
 				if network == "managed" {
 					want, access = "f here 403 0\n1\n", "enabled"
@@ -79,7 +72,7 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 					"argv": []string{"/bin/bash", "-lc", "f; wc -l < ~/runs"}, "cwd": "file://" + home, "tty": false,
 					"env":           map[string]string{"HOME": home, "PATH": "/usr/bin:/bin"},
 					"shellSnapshot": map[string]any{"scopeId": "s", "shell": map[string]string{"name": "bash", "path": "/bin/bash"}},
-					"sandbox":       json.RawMessage(strings.ReplaceAll(policyFile(access, readRoot, writeProject, denySecret), "/repo", home)),
+					"sandbox":       json.RawMessage(policyIn(home, policyFile(access, readRoot, writeProject, denySecret))),
 				}
 				if network == "managed" {
 					params["enforceManagedNetwork"] = true
@@ -92,21 +85,12 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 					params["processId"] = id
 					var started protocol.StartResult
 					rig.Must(t, c.Call(rig.Context(t), protocol.MethodProcessStart, params, &started))
-					if got := outputOf(t, c, id); got != want {
-						t.Errorf("printed %q, want %q, in %v", got, want, started.SandboxLayers)
-					}
+					rig.Is(t, outputOf(t, c, id), want, "%v: printed", started.SandboxLayers)
 				}
-				if leaks, err := os.ReadFile(home + "/leaks"); len(leaks) > 0 {
-					t.Errorf("the startup file could do this: %q, %v", leaks, err)
-				}
-				if _, err := os.Stat(outside); err == nil {
-					t.Error("the startup file has written outside")
-				}
-				for deadline := time.Now().Add(patience); sleeps(t, doze); time.Sleep(5 * time.Millisecond) { // between looks
-					if time.Now().After(deadline) {
-						t.Fatal("a daemon of the startup file lives on")
-					}
-				}
+				leaks, _ := os.ReadFile(home + "/leaks") // there are none
+				rig.Is(t, string(leaks), "", "what the startup file could do")
+				rig.Is(t, rig.Err(os.Stat(outside)), fs.ErrNotExist, "what the startup file has written outside")
+				rig.Until(t, "the daemons of the startup file have ended", func() bool { return !sleeps(t, doze) })
 			})
 		}
 	})

@@ -50,19 +50,12 @@ func TestSoak(t *testing.T) {
 	var peaks [3]int
 	c.run(t, goleak.IgnoreCurrent(), func(ctx context.Context) { peaks = watchMemory(ctx, pid, duration) })
 	t.Logf("%d jobs over %d cuts; memory at its peak %d KiB in the second third, %d KiB in the last", c.jobs, c.faults(), peaks[1], peaks[2])
-	if c.jobs < soakClients || c.faults() < soakClients {
-		t.Errorf("only %d jobs and %d cuts", c.jobs, c.faults())
-	}
+	never(t, c.jobs < soakClients || c.faults() < soakClients, "only %d jobs and %d cuts", c.jobs, c.faults())
 	if limit := peaks[1]*5/4 + 8<<10; peaks[2] > limit {
 		t.Errorf("memory grows: the peak of the last third is %d KiB, that of the second %d KiB", peaks[2], peaks[1])
 	}
 	// The sessions have ended, or are detached and expire; what they held goes with them.
-	eventually(t, patience, func() error {
-		if n := countFiles(t, pid); n > before+soakFiles {
-			return fmt.Errorf("%d descriptors are open, %d before", n, before)
-		}
-		return nil
-	})
+	rig.Until(t, "few descriptors are open", func() bool { return countFiles(t, pid) <= before+soakFiles })
 	noneLeft(t, c.mark)
 	agent.Terminate(t)
 }
@@ -92,24 +85,6 @@ func watchMemory(ctx context.Context, pid int, duration time.Duration) (peaks [3
 
 func countFiles(t *testing.T, pid int) int {
 	t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	rig.Must(t, err)
+	entries := rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))
 	return len(entries)
-}
-
-// eventually polls: only /proc tells these facts, and it wakes nobody.
-func eventually(t *testing.T, patience time.Duration, check func() error) {
-	t.Helper()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); ; <-ticker.C {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Error(err)
-			return
-		}
-	}
 }

@@ -20,42 +20,37 @@ func TestSupervisedProbe(t *testing.T) {
 	} {
 		t.Run(tt.flag, func(t *testing.T) {
 			t.Parallel()
-			run := func(argv ...string) (string, string) {
-				cmd := rig.Leash(rig.Command(t, launcher, append([]string{tt.flag, "--", rig.Agent(t)}, argv...)...))
-				var complaints strings.Builder
-				cmd.Dir, cmd.Stderr = "/", &complaints
-				out, _ := cmd.Output() // both end with an error, which is in the output
-				return string(out), complaints.String()
-			}
-			out, complaints := run("doctor", "--json")
+			r := launched(t, launcher, tt.flag, "doctor", "--json")
 			var found struct {
 				Layers []struct {
 					Name, Error, Remedy string
 					OK                  bool
 				}
 			}
-			if err := json.Unmarshal([]byte(out), &found); err != nil {
-				t.Fatalf("%v: %s%s", err, out, complaints)
-			}
+			rig.Must(t, json.Unmarshal([]byte(r.stdout), &found))
 			seen := false
 			for _, l := range found.Layers {
-				if l.Name != "supervised" {
-					continue
+				if l.Name == "supervised" {
+					seen = true
+					rig.Is(t, l.OK, false, "the layer is there")
+					has(t, l.Error, tt.failed)
+					has(t, l.Remedy, tt.remedy)
 				}
-				seen = true
-				if l.OK || !strings.Contains(l.Error, tt.failed) || !strings.Contains(l.Remedy, tt.remedy) {
-					t.Errorf("%+v", l)
-				}
 			}
-			if !seen {
-				t.Error("the doctor does not list the layer")
-			}
-			out, complaints = run("sandbox", "--workspace", t.TempDir(), "--", "echo", "it runs")
-			if strings.Contains(out, "it runs") || !strings.Contains(complaints, "sandbox: ") {
-				t.Errorf("it is not refused: %s%s", out, complaints)
-			}
+			rig.Is(t, seen, true, "the doctor lists the layer")
+			r = launched(t, launcher, tt.flag, "sandbox", "--workspace", t.TempDir(), "--", "echo", "it runs")
+			lacks(t, r.stdout, "it runs")
+			has(t, r.stderr, "sandbox: ")
 		})
 	}
+}
+
+// launched runs the agent where its launcher forbids something.
+func launched(t *testing.T, launcher, flag string, argv ...string) result {
+	t.Helper()
+	cmd := rig.Leash(rig.Command(t, launcher, append([]string{flag, "--", rig.Agent(t)}, argv...)...))
+	cmd.Dir = "/"
+	return finish(t, cmd)
 }
 
 // TestWithoutPidfd: where namespaces are allowed and pidfd_getfd is not, the doctor says so and
@@ -66,15 +61,11 @@ func TestWithoutPidfd(t *testing.T) {
 	launcher := rig.Launcher(t, t.TempDir())
 	run := func(argv ...string) string {
 		t.Helper()
-		cmd := rig.Leash(rig.Command(t, launcher, append([]string{"-only-pidfd", "--", rig.Agent(t)}, argv...)...))
-		cmd.Dir = "/"
-		var complaints strings.Builder
-		cmd.Stderr = &complaints
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%q: %v\n%s%s", argv, err, out, &complaints)
+		r := launched(t, launcher, "-only-pidfd", argv...)
+		if r.code != 0 {
+			t.Fatalf("%q: %+v", argv, r)
 		}
-		return string(out)
+		return r.stdout
 	}
 	var found struct {
 		Layers   []struct{ Name, Error, Remedy string }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,23 +72,41 @@ func (u *user) keepOutput(t *testing.T) {
 	u.ptmx.heedDeadlines(t)
 }
 
-// sees reads the screen up to a text.
-func (u *user) sees(t *testing.T, text string) {
+// sees reads the screen up to a text, and then up to the next.
+func (u *user) sees(t *testing.T, texts ...string) {
 	t.Helper()
-	defer u.hurry(t, fmt.Sprintf("%q is not on the screen", text))()
-	var seen bytes.Buffer
-	for !strings.HasSuffix(seen.String(), text) {
-		b, err := u.screen.ReadByte()
-		if err != nil {
-			t.Fatalf("waiting for %q: %v, on the screen is %q", text, err, &seen)
+	for _, text := range texts {
+		done := u.hurry(t, fmt.Sprintf("%q is not on the screen", text))
+		var seen bytes.Buffer
+		for !strings.HasSuffix(seen.String(), text) {
+			b, err := u.screen.ReadByte()
+			if err != nil {
+				done()
+				t.Fatalf("waiting for %q: %v, on the screen is %q", text, err, &seen)
+			}
+			seen.WriteByte(b)
 		}
-		seen.WriteByte(b)
+		done()
 	}
 }
 
 func (u *user) types(t *testing.T, text string) {
 	t.Helper()
 	rig.Must(t, rig.Err(io.WriteString(u.ptmx, text)))
+}
+
+// answers sees a question, types an answer, and sees what comes of it.
+func (u *user) answers(t *testing.T, text string, seen ...string) {
+	t.Helper()
+	u.sees(t, asks)
+	u.enters(t, text, seen...)
+}
+
+// enters types a text, and sees what comes of it.
+func (u *user) enters(t *testing.T, text string, seen ...string) {
+	t.Helper()
+	u.types(t, text)
+	u.sees(t, seen...)
 }
 
 func (u *user) ends(t *testing.T, want int) {
@@ -120,28 +139,20 @@ func (u *user) hurry(t *testing.T, what string) (done func()) {
 
 func TestExecTerminal(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		args func(t *testing.T) []string
-	}{
-		{"embedded", func(*testing.T) []string { return []string{"exec", "-t"} }},
-		{"url", func(t *testing.T) []string {
-			return []string{"exec", "-t", "--url", startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)}
-		}},
+	for name, args := range map[string][]string{
+		"embedded": {"exec", "-t"}, "url": {"exec", "-t", "--url", startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const script = `stty size; echo $TERM; tty >/dev/null && echo terminal
 				while read -r line; do echo "got $line"; done; echo end; exit 7`
-			u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, append(tt.args(t), "--", "bash", "-c", script)...)
+			u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, append(args, "--", "bash", "-c", script)...)
 			u.sees(t, "33 101\r\nvt220\r\nterminal\r\n")
 
 			// The echo is that of the command's terminal, once.
-			u.types(t, "one\r")
-			u.sees(t, "one\r\ngot one\r\n")
+			u.enters(t, "one\r", "one\r\ngot one\r\n")
 
-			u.types(t, "\x04")
-			u.sees(t, "end\r\n")
+			u.enters(t, "\x04", "end\r\n")
 			u.ends(t, 7)
 		})
 	}
@@ -152,13 +163,19 @@ func TestExecResize(t *testing.T) {
 	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "exec", "-t", "--", "sh", "-c",
 		"trap 'stty size' WINCH; trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done")
 	u.sees(t, "ready\r\n")
+	u.resizes(t)
+	u.types(t, "\x03")
+	u.ends(t, 6)
+}
+
+// resizes gives the terminal other sizes, which the command prints.
+func (u *user) resizes(t *testing.T) {
+	t.Helper()
 	for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
 		rig.Must(t, pty.Setsize(u.ptmx.file, &size))
 		u.ptmx.heedDeadlines(t)
 		u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
 	}
-	u.types(t, "\x03")
-	u.ends(t, 6)
 }
 
 // TestInterrupt: control-C reaches the command, once, and the agent waits for what the command makes
@@ -171,8 +188,7 @@ func TestInterrupt(t *testing.T) {
 			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
 				"stty noflsh 2>/dev/null; trap 'n=$((n+1))' INT; echo ready; while [ ! $n ]; do sleep 0.05; done; sleep 0.3; echo caught $n; exit 5")...)
 			u.sees(t, "ready\r\n")
-			u.types(t, "\x03")
-			u.sees(t, "caught 1\r\n")
+			u.enters(t, "\x03", "caught 1\r\n")
 			u.ends(t, 5)
 		})
 	}
@@ -182,21 +198,15 @@ func TestInterrupt(t *testing.T) {
 // killed, or was never started.
 func TestExecRestoresTerminal(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, command string
-	}{
-		{"ends", `"$0" exec -t -- true`},
-		{"fails", `"$0" exec -t -- /no/such/command`},
-		{"is killed", `"$0" exec -t -- sh -c 'kill -9 $$'`},
-		{"is terminated", `"$0" exec -t -- sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null`},
+	for name, command := range map[string]string{
+		"ends": "true", "fails": "/no/such/command", "is killed": "sh -c 'kill -9 $$'",
+		"is terminated": "sh -c 'kill -TERM $PPID; sleep 300' 2>/dev/null",
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
+			script := `before=$(stty -g); "$0" exec -t -- ` + command + `; test "$before" = "$(stty -g)" && echo restored`
 			u := at(t, exec.Command("bash", "-c", script, rig.Agent(t)), &pty.Winsize{Rows: 24, Cols: 200})
-			if screen := u.exits(t); !strings.HasSuffix(screen, "restored\r\n") {
-				t.Errorf("on the screen is %q", screen)
-			}
+			has(t, u.exits(t)+"\n", "restored\r\n\n")
 			u.ends(t, 0)
 		})
 	}
@@ -213,11 +223,8 @@ func TestExecTerminalWithoutOne(t *testing.T) {
 		cmd := rig.Command(t, rig.Agent(t), "exec", "-t", "--", "bash", "-c",
 			`read -r line && echo "got $line" && read -r line; [ "$line" ] && echo "got $line"; echo end`)
 		cmd.Stdin = strings.NewReader(input)
-		cmd.Stderr = t.Output()
-		out, err := cmd.Output()
-		if string(out) != want || err != nil {
-			t.Errorf("with %q as input: %q, %v, want %q", input, out, err, want)
-		}
+		r := finish(t, cmd)
+		rig.Is(t, ending(r.stdout, r.code), want, "with %q as input", input)
 	}
 }
 
@@ -228,4 +235,68 @@ func TestCopyToTerminal(t *testing.T) {
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 200}, "cp", "--url", url, ":/etc/passwd", "-")
 	u.sees(t, "agent: a tar archive cannot be written to a terminal; to print a file use agent cat\r\n")
 	u.ends(t, 1)
+}
+
+// TestExecEscapes: ~ at the start of a line is for exec.
+func TestExecEscapes(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "sh", "-c", "stty -echo; echo ready; cat")
+	u.sees(t, "ready\r\n")
+	u.enters(t, "~?", "~? prints this help\r\n")
+	u.enters(t, "~~.\r", "~.\r\n")
+	u.enters(t, "x~.\r", "x~.\r\n")
+	u.enters(t, "~.", "agent: ended by ~. at the terminal")
+	u.ends(t, 125)
+}
+
+// TestExecLeavesFrozenServer: a server that does nothing any more can be left.
+func TestExecLeavesFrozenServer(t *testing.T) {
+	t.Parallel()
+	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", server.line(t), "--", "sh", "-c", "echo ready; cat")
+	u.sees(t, "ready\r\n")
+	rig.Must(t, server.Process.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = server.Process.Signal(syscall.SIGCONT) }) // so that it can end
+	u.enters(t, "typed\r~.", "agent: ended by ~. at the terminal")
+	u.ends(t, 125)
+}
+
+// TestExecInterrupts: a command that does not heed Ctrl-C is left by three of them within a
+// second.
+func TestExecInterrupts(t *testing.T) {
+	t.Parallel()
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "--", "sh", "-c",
+		"trap 'echo caught' INT; echo ready; while :; do sleep 0.01; done")
+	u.sees(t, "ready\r\n")
+	// The kernel makes one signal of several that have not been taken yet, and a slow machine
+	// may need a while for three. A write to a terminal that nobody has open any more may not
+	// return, so nobody waits for it.
+	go func() {
+		for {
+			if _, err := u.ptmx.Write([]byte{3}); err != nil {
+				return
+			}
+		}
+	}()
+	u.ends(t, 128+2)
+}
+
+// TestExecInBackground: what is typed for the shell is not read by an exec in the background,
+// and exec is not stopped.
+func TestExecInBackground(t *testing.T) {
+	t.Parallel()
+	u := inShell(t)
+	path, open := gate(t)
+	u.enters(t, "$AGENT exec -- sh -c 'echo begun; read x <"+path+"; echo done; cat' &\r", "begun\r\n")
+	u.enters(t, "echo one $((1+1))\r", "one 2\r\n")
+	u.types(t, "wait %1 2>/dev/null; jobs; echo now\r")
+	open()
+	u.sees(t, "done\r\n")
+	// In the foreground it reads.
+	u.types(t, "\x03")
+	u.enters(t, "fg %1\r", "exec -- sh -c")
+	u.enters(t, "for the command\r", "for the command\r\nfor the command\r\n")
+	u.types(t, "\x04")
+	u.types(t, "exit 9\r")
+	u.ends(t, 9)
 }

@@ -60,52 +60,48 @@ var needs = map[string]string{"busybox sh": "busybox", "perl": "perl", "python":
 func TestForms(t *testing.T) {
 	t.Parallel()
 	p := programs(t)
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			dir := rig.Public(t)
-			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
-			for _, name := range []string{"victim", "fine"} {
-				place(t, "/bin/echo", filepath.Join(dir, name))
-				d := filepath.Join(dir, "of-"+name)
-				rig.Must(t, os.Mkdir(d, 0o777))
-				place(t, "/bin/echo", filepath.Join(d, name))
-				var script strings.Builder
-				script.WriteString("exec 2>&1\n")
-				tried := 0
-				for form, text := range forms {
-					if need := needs[form]; need != "" {
-						if _, err := exec.LookPath(need); err != nil {
-							continue
-						}
-					}
-					tried++
-					script.WriteString("echo '=" + form + "'\n(" + text + "\n) </dev/null\n")
-				}
-				replaced := strings.NewReplacer("$V", filepath.Join(d, name), "$D", d, "$N", name, "$P", p, "${D##*/}", filepath.Base(d)).Replace(script.String())
-				r := w.run(t, dir, policy, nil, "bash", "-c", replaced)
-				parts := strings.Split("\n"+r.out, "\n=")[1:]
-				for _, part := range parts {
-					form, out, _ := strings.Cut(part, "\n")
-					out = strings.TrimSuffix(out, "\n") + "\n"
-					ran := out
-					switch form {
-					case "script": // prints the name of the script
-						ran = strings.ReplaceAll(out, filepath.Join(d, "script")+"\n", "ran\n")
-					case "scripts": // with all names
-						ran = strings.ReplaceAll(out, " ", "\n")
-					}
-					has := strings.Contains("\n"+ran, "\nran\n")
-					if has != (name == "fine") {
-						t.Errorf("%s, %s: %q", name, form, out)
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
+		for _, name := range []string{"victim", "fine"} {
+			place(t, "/bin/echo", filepath.Join(dir, name))
+			d := filepath.Join(dir, "of-"+name)
+			rig.Must(t, os.Mkdir(d, 0o777))
+			place(t, "/bin/echo", filepath.Join(d, name))
+			var script strings.Builder
+			script.WriteString("exec 2>&1\n")
+			tried := 0
+			for form, text := range forms {
+				if need := needs[form]; need != "" {
+					if _, err := exec.LookPath(need); err != nil {
+						continue
 					}
 				}
-				if len(parts) != tried {
-					t.Errorf("%d forms of %d, code %d: %s", len(parts), tried, r.code, r.out)
+				tried++
+				script.WriteString("echo '=" + form + "'\n(" + text + "\n) </dev/null\n")
+			}
+			replaced := strings.NewReplacer("$V", filepath.Join(d, name), "$D", d, "$N", name, "$P", p, "${D##*/}", filepath.Base(d)).Replace(script.String())
+			r := w.run(t, dir, policy, nil, "bash", "-c", replaced)
+			parts := strings.Split("\n"+r.out, "\n=")[1:]
+			for _, part := range parts {
+				form, out, _ := strings.Cut(part, "\n")
+				out = strings.TrimSuffix(out, "\n") + "\n"
+				ran := out
+				switch form {
+				case "script": // prints the name of the script
+					ran = strings.ReplaceAll(out, filepath.Join(d, "script")+"\n", "ran\n")
+				case "scripts": // with all names
+					ran = strings.ReplaceAll(out, " ", "\n")
+				}
+				has := strings.Contains("\n"+ran, "\nran\n")
+				if has != (name == "fine") {
+					t.Errorf("%s, %s: %q", name, form, out)
 				}
 			}
-		})
-	}
+			if len(parts) != tried {
+				t.Errorf("%d forms of %d, code %d: %s", len(parts), tried, r.code, r.out)
+			}
+		}
+	})
 }
 
 // TestTools: the tool of a program that is many is judged, and not only that program.
@@ -114,18 +110,14 @@ func TestTools(t *testing.T) {
 	if _, err := exec.LookPath("busybox"); err != nil {
 		missing(t, "no busybox")
 	}
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			dir := rig.Public(t)
-			r := w.run(t, dir, rules(t, rule.Allow, `prefix_rule(pattern=["uname"], decision="forbidden")`), nil, "sh", "-c",
-				`busybox uname; echo $?; busybox true; echo $?; ln -s $(command -v busybox) uname; ./uname; echo $?
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		r := w.run(t, dir, rules(t, rule.Allow, `prefix_rule(pattern=["uname"], decision="forbidden")`), nil, "sh", "-c",
+			`busybox uname; echo $?; busybox true; echo $?; ln -s $(command -v busybox) uname; ./uname; echo $?
 ln -s $(command -v busybox) x; ./x uname; echo $?; busybox busybox uname; echo $?; bash -c "exec -a -uname busybox"; echo $?; busybox env uname; echo $?`)
-			if strings.Contains(r.out, "Linux") || strings.Count(r.out, "126\n") != 5 || !strings.Contains(r.out, "0\n") {
-				t.Errorf("%q, code %d", r.out, r.code)
-			}
-		})
-	}
+		if strings.Contains(r.out, "Linux") || strings.Count(r.out, "126\n") != 5 || !strings.Contains(r.out, "0\n") {
+			t.Errorf("%q, code %d", r.out, r.code)
+		}
+	})
 }
 
 // opaque are the forms of scripts that no rule of the reference sees (execpolicy.md 1), and more.
@@ -143,91 +135,77 @@ a ran`,
 // TestOpaque: a script that cannot be taken apart is no way around a rule.
 func TestOpaque(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			dir := rig.Public(t)
-			place(t, "/bin/echo", filepath.Join(dir, "probe"))
-			place(t, "/bin/echo", filepath.Join(dir, "fine"))
-			policy := rules(t, rule.Allow, `prefix_rule(pattern=["probe"], decision="forbidden")`)
-			for name, runs := range map[string]bool{"probe": false, "fine": true} {
-				var script strings.Builder
-				for _, text := range opaque {
-					script.WriteString("echo =; bash -c '" + strings.ReplaceAll(strings.ReplaceAll(text, "'", `'\''`), "$V", filepath.Join(dir, name)) + "' 2>/dev/null </dev/null\n")
-				}
-				r := w.run(t, dir, policy, nil, "bash", "-c", script.String())
-				parts := strings.Split(r.out, "=\n")[1:]
-				if len(parts) != len(opaque) {
-					t.Fatalf("%d of %d: %s", len(parts), len(opaque), r.out)
-				}
-				ran := 0
-				for i, out := range parts {
-					if strings.Contains(out, "ran") {
-						ran++
-						if !runs {
-							t.Errorf("%s: %q", opaque[i], out)
-						}
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		place(t, "/bin/echo", filepath.Join(dir, "probe"))
+		place(t, "/bin/echo", filepath.Join(dir, "fine"))
+		policy := rules(t, rule.Allow, `prefix_rule(pattern=["probe"], decision="forbidden")`)
+		for name, runs := range map[string]bool{"probe": false, "fine": true} {
+			var script strings.Builder
+			for _, text := range opaque {
+				script.WriteString("echo =; bash -c '" + strings.ReplaceAll(strings.ReplaceAll(text, "'", `'\''`), "$V", filepath.Join(dir, name)) + "' 2>/dev/null </dev/null\n")
+			}
+			r := w.run(t, dir, policy, nil, "bash", "-c", script.String())
+			parts := strings.Split(r.out, "=\n")[1:]
+			if len(parts) != len(opaque) {
+				t.Fatalf("%d of %d: %s", len(parts), len(opaque), r.out)
+			}
+			ran := 0
+			for i, out := range parts {
+				if strings.Contains(out, "ran") {
+					ran++
+					if !runs {
+						t.Errorf("%s: %q", opaque[i], out)
 					}
 				}
-				if runs && ran < len(opaque)*3/4 { // not all make sense with a path
-					t.Errorf("only %d of %d scripts have run the program", ran, len(opaque))
-				}
 			}
-		})
-	}
+			if runs && ran < len(opaque)*3/4 { // not all make sense with a path
+				t.Errorf("only %d of %d scripts have run the program", ran, len(opaque))
+			}
+		}
+	})
 }
 
 // TestChecks: each command of a script is decided about, once.
 func TestChecks(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			dir := rig.Public(t)
-			r := w.run(t, dir, rules(t, rule.Prompt, ""), func(judge.Question) bool { return true }, "sh", "-c", "env && env | cat >/dev/null")
-			if got := strings.Join(r.asked, ";"); r.code != 0 || got != "env;env;cat" && got != "env;cat;env" {
-				t.Errorf("code %d, asked %q: %s", r.code, r.asked, r.out)
-			}
-			// A shell that is refused says so, and does not look on along PATH.
-			r = w.run(t, dir, rules(t, rule.Prompt, ""), nil, "sh", "-c", "env; echo $?")
-			if len(r.asked) != 1 || !strings.Contains(r.out, "126") {
-				t.Errorf("asked %q: %s", r.asked, r.out)
-			}
-		})
-	}
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		r := w.run(t, dir, rules(t, rule.Prompt, ""), func(judge.Question) bool { return true }, "sh", "-c", "env && env | cat >/dev/null")
+		if got := strings.Join(r.asked, ";"); r.code != 0 || got != "env;env;cat" && got != "env;cat;env" {
+			t.Errorf("code %d, asked %q: %s", r.code, r.asked, r.out)
+		}
+		// A shell that is refused says so, and does not look on along PATH.
+		r = w.run(t, dir, rules(t, rule.Prompt, ""), nil, "sh", "-c", "env; echo $?")
+		if len(r.asked) != 1 || !strings.Contains(r.out, "126") {
+			t.Errorf("asked %q: %s", r.asked, r.out)
+		}
+	})
 }
 
 // TestUnnamed: what only exists in memory, or was deleted, is allowed by no rule.
 func TestUnnamed(t *testing.T) {
 	t.Parallel()
 	p := programs(t)
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			dir := rig.Public(t)
-			place(t, "/bin/echo", filepath.Join(dir, "fine"))
-			policy := rules(t, rule.Forbidden, `prefix_rule(pattern=["`+dir+`/fine"])
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		place(t, "/bin/echo", filepath.Join(dir, "fine"))
+		policy := rules(t, rule.Forbidden, `prefix_rule(pattern=["`+dir+`/fine"])
 prefix_rule(pattern=["`+p+`"])
 prefix_rule(pattern=["rm"])
 prefix_rule(pattern=["cat"])
 prefix_rule(pattern=["memfd:form"])
 `)
-			for _, tt := range []struct {
-				script string
-				want   bool
-			}{
-				{dir + "/fine ran", true},
-				{p + " form descriptor " + dir + "/fine ran", true},
-				{p + " form memfd " + dir + "/fine ran", false},
-				{"exec 5<" + dir + "/fine; rm " + dir + "/fine; /proc/self/fd/5 ran", false},
-			} {
-				r := w.run(t, dir, policy, nil, "bash", "-c", tt.script)
-				if got := strings.Contains(r.out, "ran\n"); got != tt.want {
-					t.Errorf("%s: code %d, %q, told %q", tt.script, r.code, r.out, r.told)
-				}
-			}
-		})
-	}
+		for _, tt := range []struct {
+			script string
+			want   bool
+		}{
+			{dir + "/fine ran", true},
+			{p + " form descriptor " + dir + "/fine ran", true},
+			{p + " form memfd " + dir + "/fine ran", false},
+			{"exec 5<" + dir + "/fine; rm " + dir + "/fine; /proc/self/fd/5 ran", false},
+		} {
+			r := w.run(t, dir, policy, nil, "bash", "-c", tt.script)
+			rig.Is(t, strings.Contains(r.out, "ran\n"), tt.want, "%s: %s, told %q: it ran", tt.script, r.end(), r.told)
+		}
+	})
 }
 
 // TestMany: a thousand programs that are executed at once are each decided about; in each push a
@@ -245,13 +223,9 @@ func TestMany(t *testing.T) {
 			place(t, "/bin/true", filepath.Join(dir, "victim"))
 			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
 			r := w.run(t, dir, policy, nil, "bash", "-c", fmt.Sprintf(`for i in {1..%d}; do ./victim || echo no & /bin/true || echo failed & done 2>/dev/null; wait; echo done`, n))
-			if r.out != strings.Repeat("no\n", n)+"done\n" || r.code != 0 {
-				t.Errorf("code %d: %s", r.code, r.out)
-			}
+			rig.Is(t, r.end(), strings.Repeat("no\n", n)+"done\ncode 0\n", "the end")
 			// Threads of one process that execute at once wait for each other.
-			if r := w.run(t, dir, policy, nil, p, "flood", "6", "6", "10", p); r.out != "0 bad\n" || r.code != 0 {
-				t.Errorf("code %d: %s", r.code, r.out)
-			}
+			rig.Is(t, w.run(t, dir, policy, nil, p, "flood", "6", "6", "10", p).end(), "0 bad\ncode 0\n", "the flood's end")
 		})
 	}
 }

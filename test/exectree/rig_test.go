@@ -5,6 +5,7 @@ package exectree
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +91,17 @@ func ways() []way {
 	}
 }
 
+// eachWay runs a test in each way, in a folder of its own.
+func eachWay(t *testing.T, test func(t *testing.T, w way, dir string)) {
+	t.Helper()
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, w, rig.Public(t))
+		})
+	}
+}
+
 var host = sync.OnceValues(func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) })
 
 // enter returns a sandbox in which dir can be written and everything else be read.
@@ -148,6 +160,9 @@ type result struct {
 	// asked are the commands that were asked about, and told those that were refused by a rule.
 	asked, told []string
 }
+
+// end is what a command has printed, and its exit code.
+func (r result) end() string { return fmt.Sprintf("%scode %d\n", r.out, r.code) }
 
 // run runs a command in dir. Answer answers the questions; nil says no.
 func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer func(judge.Question) bool, argv ...string) result {

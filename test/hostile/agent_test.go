@@ -129,17 +129,16 @@ func (r *ready) Write(p []byte) (int, error) {
 
 // inits returns the two inits of the agent's only command. The second is 0 where there is one.
 func (a *agent) inits() (outer, inner int) {
-	for _, pid := range childrenOf(a.cmd.Process.Pid) {
-		if isInit(pid) {
-			outer = pid
-		}
+	return initOf(a.cmd.Process.Pid), initOf(initOf(a.cmd.Process.Pid))
+}
+
+// initOf returns the child of a process that is an init of a command, 0 if none is.
+func initOf(pid int) int {
+	children := childrenOf(pid)
+	if i := slices.IndexFunc(children, isInit); i >= 0 {
+		return children[i]
 	}
-	for _, pid := range childrenOf(outer) {
-		if isInit(pid) {
-			inner = pid
-		}
-	}
-	return outer, inner
+	return 0
 }
 
 // isInit reports whether a process is an init of a command.

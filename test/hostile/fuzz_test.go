@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -74,27 +75,15 @@ func TestSequencesRepeat(t *testing.T) {
 	}
 }
 
-var (
-	namespacesOnce sync.Once
-	noNamespaces   string // why there are none
-)
-
 // needNamespaces skips a test where there is nothing to compare with.
 func needNamespaces(t *testing.T) {
 	t.Helper()
-	agent := rig.Agent(t)
-	namespacesOnce.Do(func() {
-		if out, err := exec.Command(agent, "sandbox", "--sandbox-minimum=full", "--", "true").CombinedOutput(); err != nil {
-			noNamespaces = string(out)
-		}
-	})
-	if noNamespaces == "" {
-		return
+	out, err := exec.Command(rig.Agent(t), "sandbox", "--sandbox-minimum=full", "--", "true").CombinedOutput()
+	if err != nil && os.Getenv("CI") != "" {
+		t.Fatalf("there are no namespaces here: %s", out)
+	} else if err != nil {
+		t.Skipf("there are no namespaces here to compare with: %s", out)
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("there are no namespaces here: %s", noNamespaces)
-	}
-	t.Skipf("there are no namespaces here to compare with: %s", noNamespaces)
 }
 
 // fuzz compares two players.
@@ -130,13 +119,8 @@ func (f *fuzz) say(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%6d %s", n, reason))
 	}
 	slices.Sort(lines)
-	var never []string
-	for name, n := range f.calls {
-		if n == 0 {
-			never = append(never, name)
-		}
-	}
-	slices.Sort(never)
+	maps.DeleteFunc(f.calls, func(_ string, n int) bool { return n > 0 })
+	never := slices.Sorted(maps.Keys(f.calls))
 	t.Logf("%d calls; %d sequences were cut short; never successful: %v; known differences:\n%s", f.total, f.cut, never, strings.Join(lines, "\n"))
 }
 

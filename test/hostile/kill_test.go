@@ -31,37 +31,24 @@ type fault struct {
 	slow   bool // the runtime of a supervisor that crashes waits 5 seconds for each of its threads
 }
 
+// sends returns what sends a signal to inits, one after the other; the inner one is the supervisor.
+func sends(sig syscall.Signal, wait time.Duration, inits ...string) func(t *testing.T, outer, inner int) time.Duration {
+	return func(t *testing.T, outer, inner int) time.Duration {
+		for _, init := range inits {
+			send(t, map[string]int{"outer": outer, "inner": inner}[init], sig)
+		}
+		return wait
+	}
+}
+
 const moment = 50 * time.Millisecond
 
 var faults = []fault{
-	{
-		name: "the supervisor is killed", code: 101, says: "sandbox: the supervisor was ended",
-		do: func(t *testing.T, _, inner int) time.Duration { send(t, inner, syscall.SIGKILL); return 0 },
-	},
-	{
-		name: "the outer init is killed", code: 137,
-		do: func(t *testing.T, outer, _ int) time.Duration { send(t, outer, syscall.SIGKILL); return 0 },
-	},
-	{
-		name: "both inits are killed, the outer one first", code: 137,
-		do: func(t *testing.T, outer, inner int) time.Duration {
-			send(t, outer, syscall.SIGKILL)
-			send(t, inner, syscall.SIGKILL)
-			return 0
-		},
-	},
-	{
-		name: "both inits are killed, the inner one first", code: -1,
-		do: func(t *testing.T, outer, inner int) time.Duration {
-			send(t, inner, syscall.SIGKILL)
-			send(t, outer, syscall.SIGKILL)
-			return 0
-		},
-	},
-	{
-		name: "the supervisor crashes", slow: true, code: 101, says: "sandbox: the supervisor was ended",
-		do: func(t *testing.T, _, inner int) time.Duration { send(t, inner, syscall.SIGSEGV); return 0 },
-	},
+	{name: "the supervisor is killed", code: 101, says: "sandbox: the supervisor was ended", do: sends(syscall.SIGKILL, 0, "inner")},
+	{name: "the outer init is killed", code: 137, do: sends(syscall.SIGKILL, 0, "outer")},
+	{name: "both inits are killed, the outer one first", code: 137, do: sends(syscall.SIGKILL, 0, "outer", "inner")},
+	{name: "both inits are killed, the inner one first", code: -1, do: sends(syscall.SIGKILL, 0, "inner", "outer")},
+	{name: "the supervisor crashes", slow: true, code: 101, says: "sandbox: the supervisor was ended", do: sends(syscall.SIGSEGV, 0, "inner")},
 	{
 		name: "the supervisor is stopped for a time",
 		do: func(t *testing.T, _, inner int) time.Duration {
@@ -71,22 +58,9 @@ var faults = []fault{
 			return moment
 		},
 	},
-	{
-		name: "the supervisor is stopped for good",
-		do:   func(t *testing.T, _, inner int) time.Duration { send(t, inner, syscall.SIGSTOP); return moment },
-	},
-	{
-		name: "the outer init is stopped for good",
-		do:   func(t *testing.T, outer, _ int) time.Duration { send(t, outer, syscall.SIGSTOP); return moment },
-	},
-	{
-		name: "both inits are stopped for good",
-		do: func(t *testing.T, outer, inner int) time.Duration {
-			send(t, inner, syscall.SIGSTOP)
-			send(t, outer, syscall.SIGSTOP)
-			return moment
-		},
-	},
+	{name: "the supervisor is stopped for good", do: sends(syscall.SIGSTOP, moment, "inner")},
+	{name: "the outer init is stopped for good", do: sends(syscall.SIGSTOP, moment, "outer")},
+	{name: "both inits are stopped for good", do: sends(syscall.SIGSTOP, moment, "inner", "outer")},
 	{
 		name: "the supervisor has no descriptors left",
 		do: func(t *testing.T, _, inner int) time.Duration {
@@ -193,9 +167,8 @@ type killing struct {
 
 func (k *killing) round(t *testing.T, f fault) {
 	rig.Must(t, k.reset())
-	tree, err := k.tree()
+	before, err := k.tree()
 	rig.Must(t, err)
-	before := k.keptOf(tree)
 	c := k.agent.start(t, k.ground, "job", k.base, "1000000000")
 	terminated := false
 	var late *time.Timer
@@ -223,31 +196,22 @@ func (k *killing) round(t *testing.T, f fault) {
 	if strings.Contains(end.stdout, "ESCAPED") {
 		t.Errorf("it has written what it must not: %s", told)
 	}
+	right, says := false, ""
 	switch end.code {
 	case f.code:
-		if !strings.Contains(end.stderr, f.says) {
-			t.Errorf("nobody has said why it has ended: %s", told)
-		}
+		right, says = true, f.says
 	case 134: // SIGABRT, of a runtime that has no memory
-		if !f.aborts {
-			t.Errorf("it has ended in another way: %s", told)
-		}
+		right = f.aborts
 	case 137: // terminated, or ended by a fault whose code is -1
-		if !terminated && f.code >= 0 {
-			t.Errorf("it has ended in another way: %s", told)
-		}
+		right = terminated || f.code < 0
 	case 101:
-		if !strings.Contains(end.stderr, "sandbox: ") {
-			t.Errorf("nobody has said why it has ended: %s", told)
-		}
-	default:
-		t.Errorf("it has ended in another way: %s", told)
+		right, says = true, "sandbox: "
+	}
+	if !right || !strings.Contains(end.stderr, says) {
+		t.Errorf("it has ended in another way, or nobody has said why: %s", told)
 	}
 	eventually(t, c.left)
-	tree = rig.Value(k.tree())
-	if lines := differ(before, k.keptOf(tree)); len(lines) > 0 {
-		t.Errorf("it has changed what it must not:\n%s", strings.Join(lines, "\n"))
-	}
+	k.unchanged(t, before)
 }
 
 // TestOthersLive: agent sandbox may be executed by a process that has children, and its end is

@@ -6,6 +6,7 @@
 package hostile
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -77,10 +78,7 @@ func installAll(agent string) (err error) {
 	installed.programs = programs{in("agent"), in("nouserns"), in("intruder")}
 	for _, name := range []string{"agent", "nouserns"} {
 		program, err := os.ReadFile(filepath.Join(filepath.Dir(agent), name))
-		if err == nil {
-			err = rig.WriteProgram(in(name), program)
-		}
-		if err != nil {
+		if err := errors.Join(err, rig.WriteProgram(in(name), program)); err != nil {
 			return err
 		}
 	}
@@ -162,34 +160,22 @@ const (
 
 // policy returns what the client asks for.
 func (g ground) policy() *protocol.Sandbox {
-	entry := func(access, kind, path string) protocol.SandboxEntry {
-		uri := protocol.NewPathURI(path)
-		e := protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: kind}}
-		switch kind {
-		case "path":
-			e.Path.Path = &uri
-		case "glob_pattern":
-			e.Path.Pattern = &path
-		default:
-			e.Path.Value = &protocol.SpecialPlace{Kind: path}
-		}
-		return e
-	}
 	repo := g.base + "/repo"
+	special := func(access, kind string) protocol.SandboxEntry {
+		return protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: kind}}}
+	}
+	path := func(access, name string) protocol.SandboxEntry {
+		return protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(repo + name))}}
+	}
 	entries := []protocol.SandboxEntry{
-		entry("read", "special", "root"),
-		entry("write", "special", "project_roots"),
-		entry("read", "path", repo+"/a/b/locked"),
-		entry("write", "path", repo+"/a/b/locked/open"),
+		special("read", "root"), special("write", "project_roots"), path("read", "/a/b/locked"), path("write", "/a/b/locked/open"),
 	}
-	if g.mode == missing {
-		entries = append(entries, entry("deny", "path", repo+"/secret"))
-	}
-	if g.mode == denying {
-		entries = append(entries,
-			entry("deny", "path", repo+"/vault"),
-			entry("deny", "glob_pattern", repo+"/*.env"),
-		)
+	switch g.mode {
+	case missing:
+		entries = append(entries, path("deny", "/secret"))
+	case denying:
+		glob := protocol.SandboxPath{Type: "glob_pattern", Pattern: new(repo + "/*.env")}
+		entries = append(entries, path("deny", "/vault"), protocol.SandboxEntry{Access: "deny", Path: glob})
 	}
 	cwd := protocol.NewPathURI(repo)
 	return &protocol.Sandbox{
@@ -266,11 +252,7 @@ func (g ground) make() error {
 	links := map[string]string{"repo/abs": g.base + "/repo/file"}
 	maps.Copy(links, groundLinks)
 	for name, target := range links {
-		if err := os.Symlink(target, g.base+"/"+name); err == nil {
-			errs = append(errs, g.settle(name))
-		} else if !errors.Is(err, fs.ErrExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, g.settled(name, os.Symlink(target, g.base+"/"+name)))
 	}
 	for _, name := range groundAttributes {
 		if g.closed(name) || g.closed(filepath.Dir(name)) {
@@ -282,12 +264,19 @@ func (g ground) make() error {
 			errs = append(errs, err)
 		}
 	}
-	if err := syscall.Mkfifo(g.base+"/repo/fifo", 0o644); err == nil {
-		errs = append(errs, g.settle("repo/fifo"))
-	} else if !errors.Is(err, fs.ErrExist) {
-		errs = append(errs, err)
-	}
+	errs = append(errs, g.settled("repo/fifo", syscall.Mkfifo(g.base+"/repo/fifo", 0o644)))
 	return errors.Join(errs...)
+}
+
+// settled settles what was made, unless it was there already or there is an error.
+func (g ground) settled(name string, err error) error {
+	switch {
+	case err == nil:
+		return g.settle(name)
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	}
+	return err
 }
 
 func (g ground) dir(name string) error {
@@ -304,11 +293,8 @@ func (g ground) dir(name string) error {
 func (g ground) file(name string) error {
 	path := g.base + "/" + name
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return g.settled(name, err)
 	}
 	text := "this is " + name + "\n"
 	if strings.HasSuffix(name, ".git/HEAD") {
@@ -323,11 +309,7 @@ func (g ground) settle(name string) error {
 	path := g.base + "/" + name
 	errs := []error{g.own(path)}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
-		mode := uint32(0o644)
-		if m, ok := groundModes[name]; ok {
-			mode = m
-		}
-		errs = append(errs, syscall.Chmod(path, mode))
+		errs = append(errs, syscall.Chmod(path, cmp.Or(groundModes[name], 0o644)))
 	}
 	return errors.Join(append(errs, setTime(path))...)
 }

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // oldTime is when everything was made, in seconds: before all that happens in a test.
@@ -179,6 +181,16 @@ func orMissing(tree map[string]string, name string) string {
 		return text
 	}
 	return "missing"
+}
+
+// unchanged fails if a tree was changed, since it was before, where no command may change it.
+func (g ground) unchanged(t *testing.T, before map[string]string) {
+	t.Helper()
+	tree, err := g.tree()
+	rig.Must(t, err)
+	if lines := differ(g.keptOf(before), g.keptOf(tree)); len(lines) > 0 {
+		t.Errorf("what nothing may change is changed:\n%s", strings.Join(lines, "\n"))
+	}
 }
 
 // keptOf is the part of a tree that no command may change.

@@ -2,12 +2,15 @@ package interop_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,10 +31,7 @@ func TestClient(t *testing.T) {
 	})
 	t.Run("reference", func(t *testing.T) {
 		t.Parallel()
-		codex := os.Getenv("CODEX_BIN")
-		if codex == "" {
-			t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
-		}
+		codex := codexCLI(t)
 		home := codexHome(t)
 		cmd := exec.Command(codex, "exec-server", "--listen", "ws://127.0.0.1:0")
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home}
@@ -63,20 +63,8 @@ func testClient(t *testing.T, s *server) {
 	url := rig.Start(t, s.cmd).Line(t)
 	s.proxy = rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
 	c := s.connect(t)
-	// Nothing is cut in these.
-	for name, test := range map[string]func(*testing.T, *server, *client.Client){
-		"run":         testRun,
-		"terminal":    testTTY,
-		"files":       testTree,
-		"refusals":    testRefusals,
-		"pressure":    testPressure,
-		"differences": testDifferences,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, s, c) })
-	}
-	if err := c.Close(); err != nil { // what follows counts the connections of one client
-		t.Fatal(err)
-	}
+	s.uncut(t, c)
+	rig.Must(t, c.Close()) // what follows counts the connections of one client
 	// In these every connection is, so they come one after another.
 	for _, tt := range []struct {
 		name string
@@ -97,13 +85,31 @@ func testClient(t *testing.T, s *server) {
 	}
 }
 
-func testRun(t *testing.T, s *server, c *client.Client) {
-	script := "echo out; echo err >&2; exit 3"
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, nil)
-	if err != nil || string(r.Stdout) != "out\n" || string(r.Stderr) != "err\n" || r.ExitCode != 3 {
-		t.Errorf("got %+v, %v", r, err)
+// uncut runs the part of the suite in which no connection is cut.
+func (s *server) uncut(t *testing.T, c *client.Client) {
+	for name, test := range map[string]func(*testing.T, *server, *client.Client){
+		"run":         testRun,
+		"input":       testInput,
+		"terminal":    testTTY,
+		"files":       testTree,
+		"refusals":    testRefusals,
+		"pressure":    testPressure,
+		"differences": testDifferences,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, s, c) })
 	}
-	r, err = c.Run(t.Context(), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("input"))
+}
+
+func testRun(t *testing.T, s *server, c *client.Client) {
+	for script, want := range map[string]string{
+		"echo out; echo err >&2; exit 3": "out\n|err\n|3", "exit 0": "||0", "exit 42": "||42",
+		"no-such-program 2>/dev/null": "||127", "kill -9 $$": "||137",
+	} {
+		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", script}, Dir: "/"}, nil)
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprintf("%s|%s|%d", r.Stdout, r.Stderr, r.ExitCode), want, "%s", script)
+	}
+	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("input"))
 	if s.reference {
 		// It has no way to end the input of a process, and is not asked to.
 		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
@@ -116,47 +122,91 @@ func testRun(t *testing.T, s *server, c *client.Client) {
 	}
 }
 
-func testTTY(t *testing.T, s *server, c *client.Client) {
-	tty := &client.TTY{Rows: 30, Cols: 90}
-	if s.reference {
-		tty = &client.TTY{} // its terminals have one size
-	}
-	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "stty size; read x; echo got $x"}, TTY: tty, Dir: "/"})
+// testInput: what is written comes back, other bytes than text too.
+func testInput(t *testing.T, _ *server, c *client.Client) {
+	sent := make([]byte, 1<<20)
+	_, _ = rand.Read(sent) // it has no error
+	// The reference cannot close standard input.
+	script := fmt.Sprintf("head -c %d; exit 3", len(sent))
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", script}, PipeStdin: true, Dir: "/"})
 	rig.Must(t, err)
-	rig.Must(t, rig.Err(io.WriteString(p.Stdin(), "word\n")))
-	output, err := io.ReadAll(p.Stdout())
-	want := "30 90\r\n"
-	if s.reference {
-		want = "24 80\r\n"
-	}
-	if err != nil || !strings.Contains(string(output), want) || !strings.HasSuffix(string(output), "got word\r\n") {
-		t.Errorf("got %q, %v", output, err)
-	}
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for block := range slices.Chunk(sent, 64<<10) {
+			if err := p.Write(t.Context(), block); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	back := printed(t, p, 3)
+	writing.Wait()
+	rig.Is(t, back == string(sent), true, "%d bytes that come back are those that were written", len(back))
 }
 
-func testTree(t *testing.T, s *server, c *client.Client) {
-	dir := t.TempDir()
-	files := c.FS(nil)
-	data := bytes.Repeat([]byte("0123456789abcde\n"), 1<<17)
-	rig.Must(t, files.WriteFile(t.Context(), filepath.Join(dir, "large"), data))
+func testTTY(t *testing.T, s *server, c *client.Client) {
+	tty, size := &client.TTY{Rows: 30, Cols: 90}, "30 90"
+	if s.reference {
+		tty, size = &client.TTY{}, "24 80" // its terminals have one size
+	}
+	const script = `stty size; test -t 0 && test -t 1 && echo "is a" terminal; read x; echo "got <$x>"; exit 7`
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", script}, TTY: tty, Dir: "/"})
+	rig.Must(t, err)
+	var text strings.Builder
+	typed := false
+	for event, err := range p.Events(t.Context()) {
+		rig.Must(t, err)
+		text.Write(event.Data)
+		if !typed && strings.Contains(text.String(), "is a terminal") {
+			typed = true
+			rig.Must(t, p.Write(t.Context(), []byte("word\n")))
+		}
+		if event.Kind == client.Exited {
+			rig.Is(t, event.ExitCode, 7, "exit code")
+		}
+	}
+	// The terminal's echo, then what the command makes of it.
+	rig.Is(t, text.String(), size+"\r\nis a terminal\r\nword\r\ngot <word>\r\n", "the terminal shows")
+}
+
+func testTree(t *testing.T, _ *server, c *client.Client) {
+	dir, files := t.TempDir(), c.FS(nil)
+	const name = "zażółć.bin"
+	data := make([]byte, 3<<20)
+	_, _ = rand.Read(data) // it has no error
+	rig.Must(t, files.WriteFile(t.Context(), filepath.Join(dir, name), data))
 	rig.Must(t, files.Mkdir(t.Context(), filepath.Join(dir, "a/b"), true))
 	tree := files.Tree(t.Context(), dir)
-	got, err := fs.ReadFile(tree, "large")
-	if err != nil || !bytes.Equal(got, data) {
-		t.Errorf("read %d bytes, %v", len(got), err)
+	for _, read := range []func() ([]byte, error){
+		func() ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) },
+		func() ([]byte, error) { return files.ReadFile(t.Context(), filepath.Join(dir, name)) },
+		func() ([]byte, error) { return fs.ReadFile(tree, name) },
+	} {
+		if got, err := read(); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("read %d bytes, or others than were written: %v", len(got), err)
+		}
 	}
-	f, err := files.Open(t.Context(), filepath.Join(dir, "large"), protocol.OpenRead)
+	f, err := files.Open(t.Context(), filepath.Join(dir, name), protocol.OpenRead)
 	rig.Must(t, err)
-	defer f.Close()
-	part := make([]byte, 100)
-	if n, err := f.ReadAt(part, 16); n != 100 || err != nil || !bytes.Equal(part, data[16:116]) {
-		t.Errorf("ReadAt gives %d, %v", n, err)
+	block := make([]byte, 1<<20)
+	for _, offset := range []int{2 << 20, 1, 0} {
+		n, err := f.ReadAt(block, int64(offset))
+		if err != nil || !bytes.Equal(block[:n], data[offset:offset+n]) || n != len(block) {
+			t.Errorf("block at %d: %d bytes, %v", offset, n, err)
+		}
 	}
-	rig.Is(t, rig.Err(files.Stat(t.Context(), filepath.Join(dir, "missing"))), fs.ErrNotExist, "a missing file")
+	if n, err := f.ReadAt(block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
+		t.Errorf("block at the end: %d bytes, %v", n, err)
+	}
+	rig.Check(t, f.Close())
+	for _, err := range []error{
+		rig.Err(files.Stat(t.Context(), filepath.Join(dir, "missing"))), rig.Err(files.ReadFile(t.Context(), filepath.Join(dir, "missing"))),
+	} {
+		rig.Is(t, err, fs.ErrNotExist, "a missing file")
+	}
 	names, err := fs.Glob(tree, "*")
-	if err != nil || strings.Join(names, " ") != "a large" {
-		t.Errorf("got %q, %v", names, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, strings.Join(names, " "), "a "+name, "names")
 }
 
 // testDifferences: what the reference does otherwise (docs/compatibility.md), as far as a client sees it in
@@ -203,24 +253,31 @@ func testRefusals(t *testing.T, _ *server, c *client.Client) {
 	if _, ok := errors.AsType[*client.ServerError](err); !ok || client.Retryable(err) {
 		t.Errorf("a missing program gives %v", err)
 	}
-	if _, err := c.Attach(t.Context(), "nobody"); err == nil {
-		t.Error("a handle of nobody")
-	}
-	_, err = client.Connect(t.Context(), client.Config{Dial: func() client.Config { return client.URL("ws://127.0.0.1:1") }().Dial})
-	if !client.Retryable(err) {
-		t.Errorf("a server that does not listen gives %v", err)
-	}
+	rig.Is(t, rig.Err(c.Attach(t.Context(), "nobody")) != nil, true, "a handle of nobody is refused")
+	_, err = client.Connect(t.Context(), client.Config{Dial: client.URL("ws://127.0.0.1:1").Dial})
+	rig.Is(t, client.Retryable(err), true, "%v of a server that does not listen is to be tried again", err)
 }
 
-// testPressure: a process that nobody listens to for a while loses nothing.
-func testPressure(t *testing.T, s *server, c *client.Client) {
-	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"seq", "500000"}, Dir: "/"})
+// testPressure: a process that nobody listens to for a while loses nothing of its 9 MB.
+func testPressure(t *testing.T, _ *server, c *client.Client) {
+	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "echo to-stderr >&2; seq 1300000"}, Dir: "/"})
 	rig.Must(t, err)
-	var got bytes.Buffer
-	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 0 || err != nil {
+	var got, complaints bytes.Buffer
+	if code, err := p.CopyOutput(t.Context(), &got, &complaints); code != 0 || err != nil {
 		t.Fatal(code, err)
 	}
-	lines(t, got.String(), 500_000)
+	rig.Is(t, complaints.String(), "to-stderr\n", "stderr")
+	lines(t, got.String(), 1_300_000)
+}
+
+// printed waits for the end of a process, which has to have this code, and returns its standard output.
+func printed(t *testing.T, p *client.Process, code int) string {
+	t.Helper()
+	var out bytes.Buffer
+	got, err := p.CopyOutput(t.Context(), &out, io.Discard)
+	rig.Must(t, err)
+	rig.Is(t, got, code, "exit code")
+	return out.String()
 }
 
 // lines checks that text is the lines 1 to n.
@@ -242,13 +299,9 @@ func testCutOutput(t *testing.T, s *server) {
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "for i in $(seq 500); do echo $i; sleep 0.005; done; exit 9"}, Dir: "/"})
 	rig.Must(t, err)
 	stop := s.proxy.CutEach(6000)
-	var got bytes.Buffer
-	code, err := p.CopyOutput(t.Context(), &got, io.Discard)
+	got := printed(t, p, 9)
 	stop()
-	if code != 9 || err != nil {
-		t.Fatal(code, err)
-	}
-	lines(t, got.String(), 500)
+	lines(t, got, 500)
 	if c.Generation() < 3 {
 		t.Errorf("the connection was cut %d times", c.Generation()-1)
 	}
@@ -272,11 +325,7 @@ func testCutInput(t *testing.T, s *server) {
 		}
 		rig.Check(t, p.Write(t.Context(), []byte("end\n")))
 	})
-	var got bytes.Buffer
-	if code, err := p.CopyOutput(t.Context(), &got, io.Discard); code != 4 || err != nil {
-		t.Fatal(code, err)
-	}
-	lines(t, got.String(), 400)
+	lines(t, printed(t, p, 4), 400)
 	t.Logf("%d connections", c.Generation())
 }
 
@@ -341,9 +390,7 @@ func testRetention(t *testing.T, s *server) {
 			t.Errorf("the loud process ends with %v", err)
 		}
 	}
-	if _, err := loud.Wait(t.Context()); err == nil {
-		t.Error("a process whose output is missing ends well")
-	}
+	rig.Is(t, rig.Err(loud.Wait(t.Context())) != nil, true, "a process whose output is missing ends with an error")
 	rig.Must(t, quiet.Write(t.Context(), []byte("word\n")))
 	for e, err := range quiet.Events(t.Context()) {
 		if err != nil || string(e.Data) != "word\n" {
@@ -372,11 +419,7 @@ func testSession(t *testing.T, s *server) {
 	again, err := second.AttachAfter(t.Context(), "job", seen)
 	rig.Must(t, err)
 	rig.Must(t, again.Write(t.Context(), []byte("go\n")))
-	code, err := again.CopyOutput(t.Context(), &before, io.Discard)
-	if code != 6 || err != nil {
-		t.Fatal(code, err)
-	}
-	lines(t, before.String(), 200)
+	lines(t, before.String()+printed(t, again, 6), 200)
 	_, err = second.Processes(t.Context())
 	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported != s.reference || !unsupported && err != nil {
 		t.Errorf("listing processes gives %v", err) // the reference has no list

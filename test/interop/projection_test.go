@@ -39,10 +39,7 @@ func TestProjection(t *testing.T) {
 	})
 	t.Run("reference", func(t *testing.T) {
 		t.Parallel()
-		codex := os.Getenv("CODEX_BIN")
-		if codex == "" {
-			t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
-		}
+		codex := codexCLI(t)
 		testProjection(t, python, codexHome(t), exec.Command(codex, "exec-server", "--listen", "ws://127.0.0.1:0"))
 	})
 }

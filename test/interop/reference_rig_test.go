@@ -29,6 +29,16 @@ func newReference(t *testing.T, codex string) *reference {
 	return r
 }
 
+// codexCLI returns the program of the reference.
+func codexCLI(t *testing.T) string {
+	t.Helper()
+	codex := os.Getenv("CODEX_BIN")
+	if codex == "" {
+		t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
+	}
+	return codex
+}
+
 // codexHome returns a folder for the reference.
 func codexHome(t *testing.T) string {
 	t.Helper()

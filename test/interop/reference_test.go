@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,19 +25,12 @@ import (
 // TestReference drives the reference, which is an executor behind our registry and rendezvous,
 // with our client.
 func TestReference(t *testing.T) {
-	codex := os.Getenv("CODEX_BIN")
-	if codex == "" {
-		t.Skip("CODEX_BIN does not name the Codex CLI (make interop)")
-	}
+	codex := codexCLI(t)
 	r := newReference(t, codex)
 	r.serve(t, "work", r.Address)
 	c := r.mustConnect(t, "work", r.Address)
 	t.Run("environment info", func(t *testing.T) { testInfo(t, c) })
-	t.Run("output", func(t *testing.T) { testOutput(t, c) })
-	t.Run("stdin", func(t *testing.T) { testStdin(t, c) })
-	t.Run("exit code", func(t *testing.T) { testExitCode(t, c) })
-	t.Run("terminal", func(t *testing.T) { testTerminal(t, c) })
-	t.Run("files", func(t *testing.T) { testFiles(t, c) })
+	t.Run("suite", func(t *testing.T) { (&server{t: t, home: r.home, reference: true}).uncut(t, c) })
 	t.Run("two clients", func(t *testing.T) { testTwoClients(t, r) })
 
 	// Each has an executor of its own.
@@ -74,170 +64,29 @@ func mustStart(t *testing.T, c *client.Client, params protocol.StartParams) *cli
 	return p
 }
 
-// output runs a script to its end.
-func output(t *testing.T, c *client.Client, script string) (stdout, stderr string, exitCode int) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	code, err := mustStart(t, c, sh(script)).CopyOutput(t.Context(), &out, &errs)
-	if err != nil {
-		t.Fatalf("%s: %v", script, err)
-	}
-	return out.String(), errs.String(), code
-}
-
 func testInfo(t *testing.T, c *client.Client) {
 	info, err := c.Info(t.Context())
 	rig.Must(t, err)
 	t.Logf("executor version %s, shell %s, capabilities %+v", info.ExecutorVersion, info.Shell, info.Capabilities)
-	if strings.Contains(info.ExecutorVersion, "execagent") {
-		t.Errorf("version %q: that is our own executor", info.ExecutorVersion)
-	}
+	rig.Is(t, strings.Contains(info.ExecutorVersion, "execagent"), false, "%q is the version of our own executor", info.ExecutorVersion)
 	if info.ExecutorVersion == "" || info.Shell.Path == "" || info.PlatformOS != "linux" {
 		t.Errorf("%+v", info)
 	}
 }
 
-func testOutput(t *testing.T, c *client.Client) {
-	const size = 8 << 20
-	var want bytes.Buffer
-	for n := 1; want.Len() < size; n++ {
-		want.WriteString(strconv.Itoa(n) + "\n")
-	}
-	want.Truncate(size)
-	began := time.Now()
-	stdout, stderr, code := output(t, c, fmt.Sprintf("echo to-stderr >&2; seq 1 100000000 | head -c %d", size))
-	t.Logf("%d bytes in %v", len(stdout), time.Since(began))
-	if stdout != want.String() {
-		t.Errorf("the output of %d bytes is not the %d bytes that were written", len(stdout), size)
-	}
-	if stderr != "to-stderr\n" || code != 0 {
-		t.Errorf("stderr %q, exit code %d", stderr, code)
-	}
-}
-
-func testStdin(t *testing.T, c *client.Client) {
-	const size = 1 << 20
-	sent := make([]byte, size)
-	for i := range sent {
-		sent[i] = byte(rand.Uint32())
-	}
-	params := sh(fmt.Sprintf("head -c %d; exit 3", size)) // the reference cannot close standard input
-	params.PipeStdin = true
-	p := mustStart(t, c, params)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for block := sent; len(block) > 0; {
-			n := min(len(block), 64<<10)
-			if err := p.Write(t.Context(), block[:n]); err != nil {
-				t.Error(err)
-				return
-			}
-			block = block[n:]
-		}
-	})
-	var back bytes.Buffer
-	code, err := p.CopyOutput(t.Context(), &back, io.Discard)
-	wg.Wait()
-	if err != nil || code != 3 {
-		t.Errorf("exit code %d, %v", code, err)
-	}
-	if !bytes.Equal(back.Bytes(), sent) {
-		t.Errorf("%d bytes come back, other than those that were written", back.Len())
-	}
-}
-
-func testExitCode(t *testing.T, c *client.Client) {
-	for _, tt := range []struct {
-		script string
-		want   int
-	}{
-		{"exit 0", 0},
-		{"exit 42", 42},
-		{"no-such-program", 127},
-		{"kill -9 $$", 137},
-	} {
-		if _, _, code := output(t, c, tt.script); code != tt.want {
-			t.Errorf("%s: exit code %d, want %d", tt.script, code, tt.want)
-		}
-	}
-	_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"/no/such/program"}, Cwd: protocol.NewPathURI("/")})
-	if _, refused := errors.AsType[*client.ServerError](err); !refused {
-		t.Errorf("a program that is not there: %v", err)
-	}
-}
-
-func testTerminal(t *testing.T, c *client.Client) {
-	params := sh(`test -t 0 && test -t 1 && echo "is a" terminal; read x; echo "got <$x>"; exit 7`)
-	params.TTY = true
-	p := mustStart(t, c, params)
-	var text strings.Builder
-	typed := false
-	for event, err := range p.Events(t.Context()) {
-		rig.Must(t, err)
-		text.Write(event.Data)
-		if !typed && strings.Contains(text.String(), "is a terminal") {
-			typed = true
-			rig.Must(t, p.Write(t.Context(), []byte("word\n")))
-		}
-		if event.Kind == client.Exited && event.ExitCode != 7 {
-			t.Errorf("exit code %d, want 7", event.ExitCode)
-		}
-	}
-	// The terminal's echo, then what the command makes of it.
-	rig.Is(t, text.String(), "is a terminal\r\nword\r\ngot <word>\r\n", "the terminal shows")
-}
-
-func testFiles(t *testing.T, c *client.Client) {
-	ctx, files := t.Context(), c.FS(nil)
-	path := filepath.Join(t.TempDir(), "zażółć.bin")
-	data := make([]byte, 3<<20)
-	for i := range data {
-		data[i] = byte(rand.Uint32())
-	}
-	rig.Must(t, files.WriteFile(ctx, path, data))
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes were written, others than were sent: %v", len(got), err)
-	}
-	if got, err := files.ReadFile(ctx, path); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes are read, others than there are: %v", len(got), err)
-	}
-	f, err := files.Open(ctx, path, protocol.OpenRead)
-	rig.Must(t, err)
-	block := make([]byte, 1<<20)
-	for _, offset := range []int{2 << 20, 1, 0} {
-		n, err := f.ReadAt(block, int64(offset))
-		if err != nil || !bytes.Equal(block[:n], data[offset:offset+n]) || n != len(block) {
-			t.Errorf("block at %d: %d bytes, %v", offset, n, err)
-		}
-	}
-	if n, err := f.ReadAt(block, int64(len(data)-10)); n != 10 || !errors.Is(err, io.EOF) {
-		t.Errorf("block at the end: %d bytes, %v", n, err)
-	}
-	rig.Check(t, f.Close())
-	rig.Is(t, rig.Err(files.ReadFile(ctx, path+".missing")), os.ErrNotExist, "a file that is not there")
-}
-
 func testTwoClients(t *testing.T, r *reference) {
 	var wg sync.WaitGroup
-	for i := range 2 {
-		c := r.mustConnect(t, "work", r.Address)
-		var out bytes.Buffer
-		p := mustStart(t, c, sh(fmt.Sprintf("seq %d 2 200000", i+1)))
+	var outs [2]bytes.Buffer
+	for i := range outs {
+		p := mustStart(t, r.mustConnect(t, "work", r.Address), sh(fmt.Sprintf("seq %d %d", 100_000*i+1, 100_000*(i+1))))
 		wg.Go(func() {
-			code, err := p.CopyOutput(t.Context(), &out, io.Discard)
-			if code != 0 || err != nil {
-				t.Errorf("exit code %d, %v", code, err)
-			}
-			var want strings.Builder
-			for n := i + 1; n <= 200000; n += 2 {
-				fmt.Fprintln(&want, n)
-			}
-			if out.String() != want.String() {
-				t.Errorf("client %d has %d bytes, want %d", i, out.Len(), want.Len())
-			}
+			code, err := p.CopyOutput(t.Context(), &outs[i], io.Discard)
+			rig.Check(t, err)
+			rig.Is(t, code, 0, "exit code")
 		})
 	}
 	wg.Wait()
+	lines(t, outs[0].String()+outs[1].String(), 200_000)
 }
 
 // A session is a numbered output that goes on while nobody is connected.
@@ -265,22 +114,21 @@ func startSession(t *testing.T, c *client.Client) *session {
 	return s
 }
 
-// lose waits until the client has noticed that it has no connection, and takes what had come
-// before.
-func (s *session) lose(t *testing.T) time.Time {
+// lost waits until a client has noticed that it has no connection.
+func lost(t *testing.T, c *client.Client) {
 	t.Helper()
 	select {
-	case <-s.client.Done():
+	case <-c.Done():
 	case <-time.After(patience):
 		t.Fatal("the client does not notice that its connection was cut")
 	}
-	return time.Now()
 }
 
 // resume comes back on a new stream and reads what was missed, until the end of the command.
 func (s *session) resume(t *testing.T, d client.Config) {
 	t.Helper()
-	began := s.lose(t)
+	lost(t, s.client)
+	began := time.Now()
 	var c *client.Client
 	rig.Until(t, "the session is free", func() bool {
 		var err error
@@ -288,16 +136,14 @@ func (s *session) resume(t *testing.T, d client.Config) {
 		if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Err.Code == protocol.CodeSessionAttached {
 			return false // the executor has not yet heard of the loss
 		}
-		if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
+		if _, cut := errors.AsType[*client.DisconnectedError](err); cut {
 			return false // the executor is still losing its own connection
 		}
 		rig.Must(t, err)
 		return true
 	})
 	t.Logf("back after %v", time.Since(began))
-	if c.SessionID() != s.client.SessionID() {
-		t.Fatalf("session %s, want %s", c.SessionID(), s.client.SessionID())
-	}
+	rig.Is(t, c.SessionID(), s.client.SessionID(), "session")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	wait := uint64(1000)
@@ -315,37 +161,26 @@ func (s *session) resume(t *testing.T, d client.Config) {
 			break
 		}
 	}
-	var want strings.Builder
-	for n := range numbered {
-		fmt.Fprintln(&want, n+1)
-	}
-	if string(s.text) != want.String() {
-		t.Errorf("output is lost or doubled: %d bytes, want %d", len(s.text), want.Len())
-	}
+	lines(t, string(s.text), numbered)
 }
 
-func testHarnessCut(t *testing.T, r *reference) {
-	r.serve(t, "harness-cut", r.Address)
+func testHarnessCut(t *testing.T, r *reference) { testCut(t, r, "harness-cut", false) }
+
+func testExecutorCut(t *testing.T, r *reference) { testCut(t, r, "executor-cut", true) }
+
+// testCut cuts the executor or its harness, whose session goes on.
+func testCut(t *testing.T, r *reference, environment string, executor bool) {
 	p := rig.NewProxy(t, r.Address)
-	d := r.harness(t, "harness-cut", p.Address())
+	at := map[bool]string{true: p.Address(), false: r.Address}
+	r.serve(t, environment, at[executor])
+	d := r.harness(t, environment, at[!executor])
 	c, err := connect(t, d, "")
 	rig.Must(t, err)
 	s := startSession(t, c)
 	p.Cut()
 	s.resume(t, d)
-}
-
-func testExecutorCut(t *testing.T, r *reference) {
-	p := rig.NewProxy(t, r.Address)
-	r.serve(t, "executor-cut", p.Address())
-	d := r.harness(t, "executor-cut", r.Address)
-	c, err := connect(t, d, "")
-	rig.Must(t, err)
-	s := startSession(t, c)
-	p.Cut()
-	s.resume(t, d)
-	if _, registrations := p.Seen(); registrations != 1 {
-		t.Errorf("the executor has registered %d times for a cut", registrations)
+	if _, registrations := p.Seen(); executor {
+		rig.Is(t, registrations, 1, "registrations of the executor for a cut")
 	}
 }
 
@@ -360,24 +195,16 @@ func testUpgradeRefused(t *testing.T, r *reference) {
 	p.Cut()
 	rig.Until(t, "it has registered again", func() bool { _, n := p.Seen(); return n == 2 })
 	rig.Until(t, "it has connected again", func() bool { n, _ := p.Seen(); return n == before+2 })
-	select {
-	case <-c.Done():
-	case <-time.After(patience):
-		t.Fatal("the client does not notice that its connection was cut")
-	}
+	lost(t, c)
 	again := r.mustConnect(t, "refused", r.Address)
-	if stdout, _, _ := output(t, again, "echo again"); stdout != "again\n" {
-		t.Errorf("the output is %q", stdout)
-	}
+	rig.Is(t, printed(t, mustStart(t, again, sh("echo again")), 0), "again\n", "the output")
 }
 
 // testOffline: an executor that has ended is offline, and a harness that connects is told so.
 func testOffline(t *testing.T, r *reference) {
 	executor := r.serve(t, "gone", r.Address)
 	r.mustConnect(t, "gone", r.Address)
-	if list := r.environments(t); !strings.Contains(list, "gone") {
-		t.Errorf("who is online does not have it:\n%s", list)
-	}
+	rig.Is(t, strings.Contains(r.environments(t), "gone"), true, "it is online")
 	executor.Stop(t) // how it ends is its own affair
 	rig.Until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -410,17 +237,14 @@ func testDirect(t *testing.T, r *reference) {
 	rig.Until(t, "it is online", func() bool { return strings.Contains(r.environments(t), "direct") })
 	for range 2 {
 		out, err := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "echo", "here").Output()
-		if err != nil || string(out) != "here\n" {
-			t.Errorf("got %q, %v\n%s", out, err, r.Log)
-		}
+		rig.Must(t, err)
+		rig.Is(t, string(out), "here\n", "%s: it prints", r.Log)
 	}
 	cat := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "sh", "-c", "echo begun; read line; echo $line")
 	in, err := cat.StdinPipe()
 	rig.Must(t, err)
 	p := rig.Start(t, cat)
-	if line := p.Line(t); line != "begun" {
-		t.Fatalf("it says %q", line)
-	}
+	rig.Is(t, p.Line(t), "begun", "it says")
 	at.Cut()
 	rig.Must(t, rig.Err(fmt.Fprintln(in, "after the cut")))
 	rig.Is(t, p.Line(t), "after the cut", "it says")

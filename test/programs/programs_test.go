@@ -46,7 +46,10 @@ func TestPrograms(t *testing.T) {
 	t.Parallel()
 	scripts, err := testdata.ReadDir("testdata")
 	rig.Must(t, err)
-	tools := programsOfOurs(t)
+	tools, chosen := programsOfOurs(t), 2
+	if rig.Runs(rig.Merge) {
+		chosen = len(quickest)
+	}
 	// One user after the other: agents of different users do not know each other's placeholders in
 	// /tmp, and would take the other's going away for an attack.
 	for uid := range strings.SplitSeq(*uids, ",") {
@@ -56,7 +59,7 @@ func TestPrograms(t *testing.T) {
 			ways := u.ways(t)
 			for _, script := range scripts {
 				name := strings.TrimSuffix(script.Name(), ".sh")
-				if !*all && !slices.Contains(quickest[:chosen()], name) {
+				if !*all && !slices.Contains(quickest[:chosen], name) {
 					continue
 				}
 				t.Run(name, func(t *testing.T) {
@@ -66,14 +69,6 @@ func TestPrograms(t *testing.T) {
 			}
 		})
 	}
-}
-
-// chosen returns how many of the quickest programs run.
-func chosen() int {
-	if rig.Runs(rig.Merge) {
-		return len(quickest)
-	}
-	return 2
 }
 
 // compare runs a program in every way, and holds each run against the first.
@@ -166,8 +161,7 @@ type output struct {
 func (u *user) output(t *testing.T) *output {
 	t.Helper()
 	ours, theirs, err := os.Pipe()
-	rig.Must(t, err)
-	rig.Must(t, theirs.Chown(u.id, u.id))
+	rig.Must(t, err, theirs.Chown(u.id, u.id))
 	o := &output{end: theirs, all: make(chan string, 1)}
 	go func() {
 		defer ours.Close()
@@ -187,15 +181,11 @@ func (o *output) finish(t *testing.T) {
 	o.printed = <-o.all
 }
 
-// become has a command run as the user.
+// become has a command, which is on a leash, run as the user.
 func (u *user) become(cmd *exec.Cmd) {
-	if u.id == os.Getuid() {
-		return
+	if u.id != os.Getuid() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(u.id), Gid: uint32(u.id)}
 	}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(u.id), Gid: uint32(u.id)}
 }
 
 // folder returns a new folder for workspaces.

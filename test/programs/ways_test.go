@@ -45,14 +45,8 @@ func programsOfOurs(t *testing.T) string {
 // install builds our programs into a folder.
 func install(t rig.T, dir string) error {
 	agent, err := os.ReadFile(rig.Agent(t))
-	if err != nil {
-		return err
-	}
-	if err := rig.WriteProgram(dir+"/agent", agent); err != nil {
-		return err
-	}
 	rig.Launcher(t, dir)
-	return os.Chmod(dir, 0o755) // MkdirTemp makes it private
+	return errors.Join(err, rig.WriteProgram(dir+"/agent", agent), os.Chmod(dir, 0o755)) // MkdirTemp makes it private
 }
 
 // A way is one of those in which a program is run.
