@@ -16,9 +16,10 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // try is a system call, with arguments that no kernel accepts: if the filter lets

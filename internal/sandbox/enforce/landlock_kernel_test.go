@@ -10,10 +10,11 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // landlockCase has a policy, how a ruleset is made of it, and what has to become
@@ -45,27 +46,16 @@ var landlockCases = map[string]landlockCase{
 			"ok: mkfifo w/fifo, bind w/socket, tmpfile w, overwrite /dev/null, overwrite /proc/self/comm",
 		},
 	},
-	"read-only, alone": {
+	"the agent's own files, alone": {
 		root:    sandbox.Read,
 		rules:   []sandbox.Rule{{Path: "private", Access: sandbox.Denied, Origin: sandbox.Private}},
 		ruleset: aloneRules,
-		calls: []string{
-			"ok: open ro/file, opendir ro, opendir /, execute /bin/true",
-			"EACCES: overwrite ro/file, create ro/new, truncate ro/file, open private/file",
-			"ok: open file, overwrite /dev/null, open /dev/urandom",
-			"EACCES: open /dev/kmsg",
-			"ok: terminal",
-			"EACCES: create /dev/shm/execagent-test, overwrite /proc/self/comm",
-		},
+		calls:   []string{"ok: open file", "EACCES: open private/file"},
 	},
-	"view, alone": {
-		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}, {Path: "file", Access: sandbox.Read}, {Path: "link/sub", Access: sandbox.Read}},
+	"a rule whose path leads elsewhere, alone": {
+		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}, {Path: "link/sub", Access: sandbox.Read}},
 		ruleset: aloneRules,
-		calls: []string{
-			"ok: open ro/file, opendir ro, open file",
-			"EACCES: opendir ., open w/file, open linked/sub/file, execute /bin/true, overwrite ro/file",
-			"ok: overwrite /dev/null",
-		},
+		calls:   []string{"ok: open ro/file", "EACCES: open linked/sub/file"},
 	},
 	"helper": {
 		root:    sandbox.Read,

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox"

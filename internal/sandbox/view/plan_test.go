@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"pgregory.net/rapid"
 )
 
 // show prints a plan, a line for the base and for each step, with the spots in
