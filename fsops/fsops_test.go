@@ -42,8 +42,7 @@ var host fsops.Host
 //	path |          a fifo
 func tree(t testing.TB, lines ...string) string {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	grow(t, root, lines...)
 	return root
 }

@@ -72,8 +72,7 @@ func TestHandlesOpen(t *testing.T) {
 		}
 	}
 	// A fifo with a reader can be opened, and is refused then.
-	r, err := os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	rig.Must(t, err)
+	r := rig.Value(os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0))
 	defer r.Close()
 	checkErr(t, openHandle(&h, "ff", filepath.Join(root, "d/ff"), fsops.ModeReplace), invalid)
 }

@@ -26,8 +26,7 @@ var opens = map[string]func(int, string, int) (int, error){"openat2": openBeneat
 // TestOpenBeneathFallback: stepBeneath answers as openat2 does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	for _, dir := range []string{"a/b/c", "x"} {
 		rig.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
@@ -35,8 +34,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 		rig.Must(t, os.Symlink(target, filepath.Join(root, name)))
 	}
 	rig.Must(t, os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600))
-	dir, err := unix.Open(root, dirFlags, 0)
-	rig.Must(t, err)
+	dir := rig.Value(unix.Open(root, dirFlags, 0))
 	defer unix.Close(dir)
 
 	for _, tt := range []struct {
@@ -88,8 +86,7 @@ func TestOpenBeneathLink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	rig.Must(t, os.Symlink("nowhere", filepath.Join(root, "l")))
-	dir, err := unix.Open(root, dirFlags, 0)
-	rig.Must(t, err)
+	dir := rig.Value(unix.Open(root, dirFlags, 0))
 	defer unix.Close(dir)
 	for name, open := range opens {
 		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
@@ -108,8 +105,7 @@ func TestOpenBeneathLink(t *testing.T) {
 // if they are still the same.
 func TestViewWithoutProcfs(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	for _, name := range []string{"f", "other"} {
 		rig.Must(t, os.WriteFile(filepath.Join(root, name), []byte(name), 0o600))
 	}
@@ -154,11 +150,9 @@ func TestFollowTrap(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("another owner needs uid 0")
 	}
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	const other, third = 1000, 1001
-	r, err := NewResolver(anything)
-	rig.Must(t, err)
+	r := rig.Value(NewResolver(anything))
 	defer r.Close()
 	for _, tt := range []struct {
 		mode      uint32

@@ -59,8 +59,7 @@ func TestReadFileSocket(t *testing.T) {
 func TestReadFileProc(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/proc/self/status", "/proc/self/maps", "/proc/kallsyms", "/proc/version"} {
-		want, err := os.ReadFile(path)
-		rig.Must(t, err)
+		want := rig.Value(os.ReadFile(path))
 		got, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, nil)
 		if err != nil || len(got) == 0 || len(want) == 0 {
 			t.Errorf("%s: %d bytes, %v", path, len(got), err)

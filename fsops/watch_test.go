@@ -101,8 +101,7 @@ func TestWatchMissing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := tree(t, tt.have...)
-			w, err := fsops.WatchMissing(&inotifies, under(root, tt.missing...), under(root, tt.present)[0])
-			rig.Must(t, err)
+			w := rig.Value(fsops.WatchMissing(&inotifies, under(root, tt.missing...), under(root, tt.present)[0]))
 			defer w.Close()
 			for i, do := range tt.quiet {
 				do(t, root)
@@ -140,8 +139,7 @@ func under(root string, names ...string) []string {
 func settle(t *testing.T, w *fsops.Watch, root string) {
 	t.Helper()
 	mark := filepath.Join(root, fmt.Sprintf("mark%d", time.Now().UnixNano()))
-	m, err := fsops.WatchMissing(&inotifies, []string{mark}, "")
-	rig.Must(t, err)
+	m := rig.Value(fsops.WatchMissing(&inotifies, []string{mark}, ""))
 	defer m.Close()
 	rig.Must(t, os.WriteFile(mark, nil, 0o600))
 	select {
@@ -245,8 +243,7 @@ func TestWatchClose(t *testing.T) {
 		t.Error("fired after Close")
 	default:
 	}
-	w, err = fsops.WatchMissing(&inotifies, under(root, "b"), "")
-	rig.Must(t, err)
+	w = rig.Value(fsops.WatchMissing(&inotifies, under(root, "b"), ""))
 	grow(t, root, "b")
 	<-w.Changed()
 	w.Close()

@@ -103,8 +103,7 @@ func TestWriteFileFullFifo(t *testing.T) {
 	rig.Tier(t, rig.Merge) // it takes the five seconds that a write waits
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
-	r, err := os.OpenFile(path, os.O_RDWR, 0)
-	rig.Must(t, err)
+	r := rig.Value(os.OpenFile(path, os.O_RDWR, 0))
 	defer r.Close()
 	checkErr(t, fsops.WriteFile(t.Context(), host, path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
 }

@@ -115,8 +115,7 @@ func TestBackend(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := tt.profile.Compile()
-			rig.Must(t, err)
+			p := rig.Value(tt.profile.Compile())
 			b, err := p.Backend(tt.host, Operator{RequireNamespaces: tt.full})
 			if missing, ok := strings.CutPrefix(tt.want, "!"); ok {
 				unenforceable, ok := errors.AsType[*UnenforceableError](err)

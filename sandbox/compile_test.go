@@ -205,8 +205,7 @@ func TestCompile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := tt.profile.Compile()
-			rig.Must(t, err)
+			p := rig.Value(tt.profile.Compile())
 			if tt.name == "private as it was asked for" {
 				// The private path was a writable root, which has protected names:
 				// their rules have to go with the rule of the root.
@@ -232,8 +231,7 @@ func TestCompileNetwork(t *testing.T) {
 		{Profile{Network: NetworkEnabled}, NetworkEnabled},
 		{Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, NetworkRestricted},
 	} {
-		p, err := tt.profile.Compile()
-		rig.Must(t, err)
+		p := rig.Value(tt.profile.Compile())
 		rig.Is(t, p.Network, tt.want, "%+v: network", tt.profile)
 	}
 }
@@ -254,8 +252,7 @@ func TestCompileFullRead(t *testing.T) {
 		{"glob", Profile{Entries: []Entry{root, entry(PlaceGlob, Denied, "/r/*")}}, false},
 		{"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read)}}, false},
 	} {
-		p, err := tt.profile.Compile()
-		rig.Must(t, err)
+		p := rig.Value(tt.profile.Compile())
 		rig.Is(t, p.FullRead, tt.want, "%s", tt.name)
 	}
 }
@@ -334,13 +331,11 @@ func TestCompileOrder(t *testing.T) {
 		},
 		Private: []string{"/r/own", "/b"},
 	}
-	want, err := p.Compile()
-	rig.Must(t, err)
+	want := rig.Value(p.Compile())
 	for range len(p.Entries) {
 		p.Entries = append(p.Entries[1:], p.Entries[0])
 		slices.Reverse(p.Private)
-		got, err := p.Compile()
-		rig.Must(t, err)
+		got := rig.Value(p.Compile())
 		if got.Key() != want.Key() {
 			t.Errorf("got\n%vwant\n%v", got, want)
 		}

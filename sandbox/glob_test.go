@@ -70,8 +70,7 @@ func TestGlob(t *testing.T) {
 	} {
 		t.Run(tt.pattern, func(t *testing.T) {
 			t.Parallel()
-			globs, err := newGlobs(tt.pattern, tt.cwd, tt.depth)
-			rig.Must(t, err)
+			globs := rig.Value(newGlobs(tt.pattern, tt.cwd, tt.depth))
 			if g := globs[0]; g.Base != tt.base || g.Pattern != tt.rest {
 				t.Errorf("base %q, pattern %q, want %q and %q", globs[0].Base, globs[0].Pattern, tt.base, tt.rest)
 			}

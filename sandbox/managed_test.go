@@ -18,8 +18,7 @@ func TestCompileManaged(t *testing.T) {
 		"full write":   {Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Write, "/repo")}},
 	} {
 		profile.Network, profile.Private, profile.AllUnixSockets = NetworkManaged, private, true
-		p, err := profile.Compile()
-		rig.Must(t, err)
+		p := rig.Value(profile.Compile())
 		if !p.Confined || !p.FullRead || !p.WritesEverything() || !p.AllUnixSockets || p.RestrictsNothing() || p.Network.String() != "managed" {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -225,12 +225,9 @@ func TestPolicyKey(t *testing.T) {
 
 func TestPolicyTextRefused(t *testing.T) {
 	t.Parallel()
-	good, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText()
-	rig.Must(t, err)
-	unsorted, err := Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText()
-	rig.Must(t, err)
-	sockets, err := Policy{Confined: true, AllUnixSockets: true}.MarshalText()
-	rig.Must(t, err)
+	good := rig.Value(Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText())
+	unsorted := rig.Value(Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText())
+	sockets := rig.Value(Policy{Confined: true, AllUnixSockets: true}.MarshalText())
 	for name, text := range map[string]string{
 		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",

@@ -61,10 +61,8 @@ func sample(t testing.TB) *config {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, want := range []*config{sample(t), {Command: Command{Policy: &sandbox.Policy{}}}} {
-		encoded, err := want.encode()
-		rig.Must(t, err)
-		got, err := decodeConfig(encoded)
-		rig.Must(t, err)
+		encoded := rig.Value(want.encode())
+		got := rig.Value(decodeConfig(encoded))
 		rig.Same(t, "what came of it", want, got)
 	}
 }
@@ -72,8 +70,7 @@ func TestConfig(t *testing.T) {
 // TestConfigMalformed: too few bytes, or one too many, are an error.
 func TestConfigMalformed(t *testing.T) {
 	t.Parallel()
-	encoded, err := sample(t).encode()
-	rig.Must(t, err)
+	encoded := rig.Value(sample(t).encode())
 	for n := range encoded {
 		if _, err := decodeConfig(encoded[:n]); err == nil {
 			t.Fatalf("%d of %d bytes were enough", n, len(encoded))

@@ -65,8 +65,7 @@ func readOnly(t testing.TB) *sandbox.Policy {
 // policyOf compiles a profile.
 func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
 	t.Helper()
-	policy, err := profile.Compile()
-	rig.Must(t, err)
+	policy := rig.Value(profile.Compile())
 	return policy
 }
 
@@ -114,8 +113,7 @@ func (c confined) start(t testing.TB) *run {
 		}
 		return stage, nil
 	}
-	p, err := procs.Start(c.Spec)
-	rig.Must(t, err)
+	p := rig.Value(procs.Start(c.Spec))
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	p.Begin()

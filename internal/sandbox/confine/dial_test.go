@@ -25,8 +25,7 @@ func dial(t *testing.T, c confined, e Endpoint) string {
 	h := &Held{command: Command{
 		Policy: c.policy, Backend: c.backend, Limits: c.limits, AgentPorts: c.ports, Argv0: os.Args[0],
 	}}
-	connecting, err := h.Connect(e)
-	rig.Must(t, err)
+	connecting := rig.Value(h.Connect(e))
 	defer connecting.Close()
 	r := &run{t: t}
 	p, err := procs.Start(procs.Spec{Argv: []string{"connect"}, Dir: "/", Sink: r.sink, Stage: func(p procs.Program) (*procs.Stage, error) {

@@ -112,8 +112,7 @@ func umask() int {
 // unconfined returns what a command writes that is started without a sandbox.
 func unconfined(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).Output()
-	rig.Must(t, err)
+	out := rig.Value(exec.Command(name, args...).Output())
 	return string(out)
 }
 
@@ -383,8 +382,7 @@ func TestSameSession(t *testing.T) {
 		rig.Must(t, err)
 		cmd := &exec.Cmd{Path: p.Path, Args: p.Argv, Env: append(p.Env, "GORACE=atexit_sleep_ms=0"), Dir: "/", ExtraFiles: p.Files}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.Cloneflags, AmbientCaps: p.AmbientCaps, Setpgid: true}
-		out, err := cmd.StdoutPipe()
-		rig.Must(t, err)
+		out := rig.Value(cmd.StdoutPipe())
 		rig.Must(t, cmd.Start())
 		lines := bufio.NewReader(out)
 		line, err := lines.ReadString('\n')

@@ -22,8 +22,7 @@ import (
 // rulesOf returns a policy of rules.
 func rulesOf(t testing.TB, text string) *execpolicy.Policy {
 	t.Helper()
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}})
-	rig.Must(t, err)
+	rules := rig.Value(execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}}))
 	return &execpolicy.Policy{Rules: rules}
 }
 
@@ -55,8 +54,7 @@ func judgedKinds(t *testing.T) map[string]confined {
 // gets the commands.
 func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(judge.Question) bool) *run {
 	t.Helper()
-	j, err := NewJudged(rules)
-	rig.Must(t, err)
+	j := rig.Value(NewJudged(rules))
 	var held *Held
 	if c.policy == nil {
 		held = WatchOnly(j)
@@ -78,8 +76,7 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 		serving.Wait()
 		j.Close()
 	})
-	p, err := procs.Start(c.Spec)
-	rig.Must(t, err)
+	p := rig.Value(procs.Start(c.Spec))
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	serving.Go(func() {

@@ -67,8 +67,7 @@ func managedProfile(root string) sandbox.Profile {
 // other one with "socks".
 func enterManaged(t *testing.T, door *Door, profile sandbox.Profile, m Managed) *Held {
 	t.Helper()
-	held, err := door.EnterManaged(profile, m)
-	rig.Must(t, err)
+	held := rig.Value(door.EnterManaged(profile, m))
 	t.Cleanup(held.Release)
 	greet := func(l net.Listener, text string) {
 		for {
@@ -96,8 +95,7 @@ func startHeld(t *testing.T, held *Held, spec procs.Spec) *run {
 		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
 		return stage, err
 	}
-	p, err := procs.Start(spec)
-	rig.Must(t, err)
+	p := rig.Value(procs.Start(spec))
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	p.Begin()
@@ -562,8 +560,7 @@ func TestManagedPrograms(t *testing.T) {
 				t.Parallel()
 				root := t.TempDir()
 				put(t, root+"/Main.java", javaMain)
-				held, err := door.EnterManaged(managedProfile(root), Managed{})
-				rig.Must(t, err)
+				held := rig.Value(door.EnterManaged(managedProfile(root), Managed{}))
 				t.Cleanup(held.Release)
 				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.WriteString(w, "page of "+r.Host)

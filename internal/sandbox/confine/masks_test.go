@@ -54,14 +54,12 @@ func TestMaskLostAtOnce(t *testing.T) {
 		put(t, root+"/new", "new")
 		policy := denyingEnv(t, root)
 		holdMissing(t, policy)
-		text, err := policy.MarshalText()
-		rig.Must(t, err)
+		text := rig.Value(policy.MarshalText())
 		c := Command{Policy: policy, Backend: full()}
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], maskChild, string(text), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
-		in, err := cmd.StdinPipe()
-		rig.Must(t, err)
+		in := rig.Value(cmd.StdinPipe())
 		out, err := cmd.StdoutPipe()
 		rig.Must(t, err)
 		rig.Must(t, cmd.Start())
@@ -122,8 +120,7 @@ func maskChildMain() int {
 // has found all mounts of the view.
 func TestApartWaits(t *testing.T) {
 	t.Parallel()
-	root, err := mountAt("/")
-	rig.Must(t, err)
+	root := rig.Value(mountAt("/"))
 	for _, tt := range []struct {
 		name string
 		made []view.Mounted
@@ -141,11 +138,8 @@ func TestApartWaits(t *testing.T) {
 			unix.Close(pair[1])
 			passed <- err
 		}()
-		watch := &mountWatch{}
-		if watch.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
-		err = (&target{drop: func() error { return nil }}).awaitApart(pair[0], watch)
+		watch := &mountWatch{self: rig.Value(unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))}
+		err := (&target{drop: func() error { return nil }}).awaitApart(pair[0], watch)
 		unix.Close(pair[0])
 		watch.list.Close()
 		second := <-passed

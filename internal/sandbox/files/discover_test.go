@@ -45,8 +45,7 @@ func seen(t *testing.T, policy *sandbox.Policy, dir string) *discovery.Root {
 	defer resolved.Close()
 	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
-	root, err := discovery.Read(t.Context(), view, dir)
-	rig.Must(t, err)
+	root := rig.Value(discovery.Read(t.Context(), view, dir))
 	return root
 }
 
@@ -151,8 +150,7 @@ func TestDiscoverHostile(t *testing.T) {
 	policy := workspace(t, dir)
 	want := seen(t, policy, dir)
 	files := rig.Value(pool.Files(t.Context(), policy))
-	got, err := files.Discover(t.Context(), dir)
-	rig.Must(t, err)
+	got := rig.Value(files.Discover(t.Context(), dir))
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
 		t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
 	}

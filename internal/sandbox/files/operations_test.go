@@ -39,8 +39,7 @@ func TestOperationsAreMethods(t *testing.T) {
 // begins with one of this type.
 func constantsOf(t *testing.T, file, of string) (names []string) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	rig.Must(t, err)
+	parsed := rig.Value(parser.ParseFile(token.NewFileSet(), file, nil, 0))
 	for _, decl := range parsed.Decls {
 		block, ok := decl.(*ast.GenDecl)
 		if !ok || block.Tok != token.CONST {

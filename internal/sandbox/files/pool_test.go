@@ -395,11 +395,9 @@ func TestHelperDiesWithTheAgent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x")
 	agent := exec.CommandContext(t.Context(), "/proc/self/exe", mortalArg, path)
-	stdin, err := agent.StdinPipe()
-	rig.Must(t, err)
+	stdin := rig.Value(agent.StdinPipe())
 	defer stdin.Close()
-	stdout, err := agent.StdoutPipe()
-	rig.Must(t, err)
+	stdout := rig.Value(agent.StdoutPipe())
 	rig.Must(t, agent.Start())
 	var pid int
 	rig.Must(t, rig.Err(fmt.Fscan(stdout, &pid)), agent.Process.Kill())

@@ -58,8 +58,7 @@ func read(t *testing.T, addr net.Addr) string {
 
 func TestOwned(t *testing.T) {
 	t.Parallel()
-	g, err := Owned(2)
-	rig.Must(t, err)
+	g := rig.Value(Owned(2))
 	defer g.Close()
 	go greet(g.HTTP())
 	go greet(g.SOCKS5())
@@ -110,8 +109,7 @@ func text(fd int) string {
 // from connects from that address.
 func from(t *testing.T, at netip.AddrPort, to net.Addr) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String())
-	rig.Must(t, err)
+	conn := rig.Value((&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String()))
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -159,8 +157,7 @@ func TestToldOthers(t *testing.T) {
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
 	c := connection{fd, unix.AF_INET}
-	at, err := c.source()
-	rig.Must(t, err)
+	at := rig.Value(c.source())
 	rig.Must(t, teller.send(packet{coming, 7, at, g.Ports()[0]}))
 	teller.number = 7
 	rig.Is(t, read(t, g.HTTP().Addr()), "", "from another port")
@@ -235,8 +232,7 @@ func TestToldGone(t *testing.T) {
 		// connected returns what the gate sends on a connection that is told first.
 		connected := func(then func()) string {
 			c := connection{socket(t, unix.AF_INET), unix.AF_INET}
-			at, err := c.source()
-			rig.Must(t, err)
+			at := rig.Value(c.source())
 			rig.Must(t, NewTeller(int(theirs.Fd()), g.Ports()).send(packet{coming, 1, at, g.Ports()[0]}))
 			then()
 			rig.Must(t, c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))

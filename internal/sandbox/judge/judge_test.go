@@ -35,8 +35,7 @@ prefix_rule(["ld-linux-x86-64.so.2"], "forbidden")
 prefix_rule(["rm", "-rf"], "forbidden")
 `}})
 	rig.Must(t, err)
-	j, err := New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
-	rig.Must(t, err)
+	j := rig.Value(New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1))
 	for _, tt := range []struct {
 		loader, name, word string
 		allowed            bool

@@ -39,9 +39,7 @@ func openPlaceholders(t *testing.T, dir string) *Placeholders {
 
 func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 	t.Helper()
-	release, err := p.Hold(missing)
-	rig.Must(t, err)
-	return release
+	return rig.Value(p.Hold(missing))
 }
 
 // listing has the names in dir, with a slash behind those of directories.
@@ -389,8 +387,7 @@ type holder struct {
 func startHolder(t *testing.T, state, root string) *holder {
 	t.Helper()
 	cmd := sandboxtest.ChildCommand(t, "placeholders/holder", state, root)
-	stdin, err := cmd.StdinPipe()
-	rig.Must(t, err)
+	stdin := rig.Value(cmd.StdinPipe())
 	stdout, err := cmd.StdoutPipe()
 	rig.Must(t, err)
 	cmd.Stderr = os.Stderr
@@ -622,8 +619,7 @@ func FuzzRecord(f *testing.F) {
 				t.Errorf("%+v leads elsewhere", r)
 			}
 		}
-		again, err := r.encode()
-		rig.Must(t, err)
+		again := rig.Value(r.encode())
 		if back, ok := decodeRecord(again); !ok || back != r {
 			t.Errorf("%+v became %+v", r, back)
 		}
@@ -636,20 +632,17 @@ func BenchmarkHold(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/alone=%t", where, alone), func(b *testing.B) {
 				root := rig.Value(os.MkdirTemp(where, "placeholders"))
 				defer os.RemoveAll(root)
-				state, err := os.MkdirTemp("/dev/shm", "placeholders") // as StateDirs has it
-				rig.Must(b, err)
+				state := rig.Value(os.MkdirTemp("/dev/shm", "placeholders")) // as StateDirs has it
 				defer os.RemoveAll(state)
 				p := rig.Value(Open(state))
 				defer p.Close()
 				if !alone {
-					release, err := p.Hold(four(root)[:4])
-					rig.Must(b, err)
+					release := rig.Value(p.Hold(four(root)[:4]))
 					defer release()
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					release, err := p.Hold(four(root)[:4])
-					rig.Must(b, err)
+					release := rig.Value(p.Hold(four(root)[:4]))
 					release()
 				}
 			})

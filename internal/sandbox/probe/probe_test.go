@@ -58,8 +58,7 @@ func probeIn(t *testing.T, around ...string) sandbox.Host {
 // TestProbe: on the machines that run the tests every layer works.
 func TestProbe(t *testing.T) {
 	start := time.Now()
-	host, err := Host(t.Context(), os.Args[0])
-	rig.Must(t, err)
+	host := rig.Value(Host(t.Context(), os.Args[0]))
 	t.Logf("%v: %+v", time.Since(start), host)
 	for layer, reason := range host.Reasons {
 		t.Errorf("%s is missing: %+v", layer, reason)

@@ -92,8 +92,7 @@ func TestFresh(t *testing.T) {
 func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
 	base := sandboxtest.Sow(t, "repo/")
-	r, err := resolve(t, asked(base, "read /", "write $/repo"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked(base, "read /", "write $/repo")))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -28,8 +28,7 @@ func TestResolveIsBounded(t *testing.T) {
 	sandboxtest.Tree(t, base, "d/10/")
 	sandboxtest.Tree(t, base, "d/one -> "+walk+"10")
 
-	r, err := resolve(t, asked(base, "write $/plain", "read $/d/one"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked(base, "write $/plain", "read $/d/one")))
 	rig.Is(t, r.Policy.Access(base+"/d/10"), sandbox.Read, "the long way leads to")
 	var lines []string
 	for i := range 1000 {
@@ -47,8 +46,7 @@ func TestResolveMany(t *testing.T) {
 		sandboxtest.Tree(t, base, fmt.Sprintf("a/b/c/d/e/f/g/h/i/%d/", i))
 		lines = append(lines, fmt.Sprintf("write $/a/b/c/d/e/f/g/h/i/%d", i))
 	}
-	r, err := resolve(t, asked(base, lines...))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked(base, lines...)))
 	rig.Is(t, r.Descriptors(), len(lines), "descriptors")
 	r.Close()
 	rig.Is(t, r.Descriptors(), 0, "descriptors after Close")
@@ -62,8 +60,7 @@ func TestResolveWithin(t *testing.T) {
 	if _, err := Within(policy, 2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
 		t.Errorf("error %v", err)
 	}
-	r, err := Within(policy, 3)
-	rig.Must(t, err)
+	r := rig.Value(Within(policy, 3))
 	r.Close()
 }
 

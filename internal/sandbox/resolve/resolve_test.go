@@ -43,8 +43,7 @@ func asked(base string, lines ...string) sandbox.Profile {
 
 func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
 	t.Helper()
-	policy, err := p.Compile()
-	rig.Must(t, err)
+	policy := rig.Value(p.Compile())
 	r, err := Policy(policy)
 	if err == nil {
 		t.Cleanup(r.Close)
@@ -330,8 +329,7 @@ func TestResolve(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			base := sandboxtest.Sow(t, tt.tree...)
-			r, err := resolve(t, asked(base, tt.asked...))
-			rig.Must(t, err)
+			r := rig.Value(resolve(t, asked(base, tt.asked...)))
 			rig.Same(t, "what came of it", tt.want, resolvedLines(base, r))
 			if !r.Fresh() {
 				t.Error("not fresh")
@@ -403,8 +401,7 @@ func TestResolveUnconfined(t *testing.T) {
 // and most have links to it.
 func TestResolveMinimal(t *testing.T) {
 	t.Parallel()
-	r, err := resolve(t, asked("", "minimal"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked("", "minimal")))
 	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
 		rig.Is(t, r.Policy.Access(name), sandbox.Read, "%s", name)
 	}
@@ -434,17 +431,14 @@ func TestResolvePlaceholders(t *testing.T) {
 	t.Parallel()
 	base := sandboxtest.Sow(t, "repo/")
 	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
-	before, err := resolve(t, p)
-	rig.Must(t, err)
+	before := rig.Value(resolve(t, p))
 	holders := rig.Value(placeholder.Open(t.TempDir()))
 	t.Cleanup(func() { rig.Check(t, holders.Close()) })
-	release, err := holders.Hold(before.Missing)
-	rig.Must(t, err)
+	release := rig.Value(holders.Hold(before.Missing))
 	if !before.Fresh() {
 		t.Error("not fresh while they are held")
 	}
-	held, err := resolve(t, p)
-	rig.Must(t, err)
+	held := rig.Value(resolve(t, p))
 	rig.Same(t, "what came of it", before.Missing, held.Missing)
 	if before.Policy.Key() != held.Policy.Key() {
 		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
@@ -466,8 +460,7 @@ func TestResolveDescriptors(t *testing.T) {
 	if _, err := resolve(t, asked(base, lines...)); err == nil || !strings.Contains(err.Error(), "more than 1024 paths") {
 		t.Errorf("error %v", err)
 	}
-	r, err := resolve(t, asked(base, "write $/repo"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked(base, "write $/repo")))
 	if len(r.pins) != 1 {
 		t.Fatalf("%d pins", len(r.pins))
 	}

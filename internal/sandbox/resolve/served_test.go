@@ -18,8 +18,7 @@ func TestServed(t *testing.T) {
 	base := sandboxtest.Sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
 		"via -> $/repo", "out/back -> $/repo")
 	served := &Served{}
-	wide, err := resolve(t, asked(base, "read /", "write $/repo"))
-	rig.Must(t, err)
+	wide := rig.Value(resolve(t, asked(base, "read /", "write $/repo")))
 	for _, tt := range []struct {
 		name  string
 		asked []string
@@ -51,8 +50,7 @@ func TestServed(t *testing.T) {
 	}
 	// A noted root is still known when it was renamed.
 	rig.Must(t, os.Rename(base+"/repo", base+"/renamed"))
-	r, err := resolve(t, asked(base, "read /", "write $/renamed/pkg"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked(base, "read /", "write $/renamed/pkg")))
 	if err := served.Check(r); err == nil {
 		t.Error("a root that was renamed is forgotten")
 	}
@@ -80,8 +78,7 @@ func TestServedWarns(t *testing.T) {
 	var log bytes.Buffer
 	served := &Served{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, name := range []string{"link", "link", "other"} {
-		r, err := resolve(t, asked(base, "read /", "write $/"+name))
-		rig.Must(t, err)
+		r := rig.Value(resolve(t, asked(base, "read /", "write $/"+name)))
 		rig.Check(t, served.Check(r))
 	}
 	if n := strings.Count(log.String(), "could have made it"); n != 2 {

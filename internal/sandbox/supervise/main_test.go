@@ -68,8 +68,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 		close(served)
 	} else {
 		c.Level = level
-		n, err := New(c)
-		rig.Must(t, err)
+		n := rig.Value(New(c))
 		listener := receive(t, pair[0])
 		go func() {
 			defer close(served)

@@ -24,8 +24,7 @@ func TestSignals(t *testing.T) {
 	reached := make(chan os.Signal, 64)
 	signal.Notify(reached, harmless)
 	defer signal.Stop(reached)
-	group, err := unix.Getpgid(os.Getppid())
-	rig.Must(t, err)
+	group := rig.Value(unix.Getpgid(os.Getppid()))
 	out := supervisedUnder(t, abi, Config{Policy: workspace(t, t.TempDir())}, sandbox.UnscopedLevel, "signals",
 		strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()), strconv.Itoa(group))
 	rig.Is(t, out, "", "out")

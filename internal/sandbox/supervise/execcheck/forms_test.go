@@ -448,8 +448,7 @@ func TestMapped(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		cat := exec.CommandContext(t.Context(), program)
-		in, err := cat.StdinPipe()
-		rig.Must(t, err)
+		in := rig.Value(cat.StdinPipe())
 		out, err := cat.StdoutPipe()
 		rig.Must(t, err)
 		rig.Must(t, cat.Start())

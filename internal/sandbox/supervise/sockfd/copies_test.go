@@ -29,8 +29,7 @@ func newCopies(t *testing.T) *Copies {
 // the copy and a descriptor of the socket, as the command would have it.
 func made(t *testing.T, s *Copies, family, kind int) (c *Copy, own *os.File) {
 	t.Helper()
-	c, err := s.Make(family, kind, 0)
-	rig.Must(t, err)
+	c = rig.Value(s.Make(family, kind, 0))
 	fd := rig.Value(unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0))
 	own = os.NewFile(uintptr(fd), "own")
 	t.Cleanup(func() { _ = own.Close() })
@@ -94,8 +93,7 @@ func TestSweep(t *testing.T) {
 			holder := exec.Command(args[0], args[1:]...)
 			holder.ExtraFiles = []*os.File{own}
 			holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			ready, err := holder.StdoutPipe()
-			rig.Must(t, err)
+			ready := rig.Value(holder.StdoutPipe())
 			rig.Must(t, holder.Start())
 			rig.Check(t, rig.Err(bufio.NewReader(ready).ReadByte()))
 			if s.Sweep() || !has(s, c) {
@@ -161,8 +159,7 @@ func TestLimit(t *testing.T) {
 	s := newCopies(t)
 	s.limit = 4
 	for range 100 {
-		c, err := s.Make(unix.AF_INET, unix.SOCK_STREAM, 0)
-		rig.Must(t, err)
+		c := rig.Value(s.Make(unix.AF_INET, unix.SOCK_STREAM, 0))
 		c.Given(nil)
 	}
 	var used []*Copy
