@@ -153,7 +153,7 @@ func (c landlockCase) try(dir string) error {
 	return sandboxtest.TryAll(sandboxtest.Attempts(dir, append(c.calls, outside)...))
 }
 
-var _ = sandboxtest.RegisterChild("landlock/thread", func(args []string) error {
+var _ = sandboxtest.RegisterChild("landlock/thread", func(t rig.T, args []string) {
 	c, dir := landlockCases[args[0]], args[1]
 	result := make(chan error)
 	go func() {
@@ -166,10 +166,10 @@ var _ = sandboxtest.RegisterChild("landlock/thread", func(args []string) error {
 	}()
 	err := <-result
 	// The other threads, also new ones, are not restricted.
-	return errors.Join(err, unix.Kill(os.Getppid(), 0))
+	rig.Must(t, errors.Join(err, unix.Kill(os.Getppid(), 0)))
 })
 
-var _ = sandboxtest.RegisterChild("landlock/process", func(args []string) error {
+var _ = sandboxtest.RegisterChild("landlock/process", func(t rig.T, args []string) {
 	c, dir := landlockCases["helper"], args[0]
 	var restricted, tried sync.WaitGroup
 	failures := make(chan error, 4)
@@ -191,7 +191,7 @@ var _ = sandboxtest.RegisterChild("landlock/process", func(args []string) error 
 	for failure := range failures {
 		err = errors.Join(err, failure)
 	}
-	return errors.Join(err, c.try(dir))
+	rig.Must(t, errors.Join(err, c.try(dir)))
 })
 
 // TestRulesetEmpty: a ruleset that handles nothing, as one for a kernel without

@@ -96,20 +96,13 @@ func TestHoldUmask(t *testing.T) {
 	rig.Is(t, sandboxtest.RunChild(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--", "modes")
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/umask", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/umask", func(t rig.T, args []string) {
 	unix.Umask(0o777)
 	p := rig.Value(Open(args[0]))
-	release, err := p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}})
-	if err != nil {
-		return err
-	}
-	dir, err1 := os.Lstat(args[1] + "/dir")
-	file, err2 := os.Lstat(args[1] + "/file")
-	if err1 == nil && err2 == nil {
-		fmt.Print(dir.Mode(), " ", file.Mode())
-	}
+	release := rig.Value(p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}}))
+	fmt.Print(rig.Value(os.Lstat(args[1]+"/dir")).Mode(), " ", rig.Value(os.Lstat(args[1]+"/file")).Mode())
 	release()
-	return errors.Join(err1, err2, p.Close())
+	rig.Must(t, p.Close())
 })
 
 // TestHoldLeavesUserData: objects that somebody else made are not touched,
@@ -251,15 +244,13 @@ func TestHoldWithoutRights(t *testing.T) {
 	}
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(t rig.T, args []string) {
 	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
-	if err != nil {
-		return errors.Join(err, p.Close())
-	}
+	rig.Must(t, err)
 	fmt.Println("held", listingOf(args[1]))
 	release()
-	return p.Close()
+	rig.Must(t, p.Close())
 })
 
 func listingOf(dir string) []string {
@@ -285,19 +276,11 @@ func TestReadOnlyParent(t *testing.T) {
 	}
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/read-only", func(args []string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	if err := unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""); err != nil {
-		return err
-	}
+var _ = sandboxtest.RegisterChild("placeholders/read-only", func(t rig.T, args []string) {
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""))
 	p := rig.Value(Open(args[0]))
-	release, err := p.Hold(four(args[1]))
-	if err == nil {
-		release()
-	}
-	return errors.Join(err, p.Close())
+	rig.Value(p.Hold(four(args[1])))()
+	rig.Must(t, p.Close())
 })
 
 // steps are the moments at which an agent may die: while it makes a placeholder,
@@ -350,11 +333,9 @@ func TestCrashKeepsUserData(t *testing.T) {
 	wantListing(t, root+"/.git", "HEAD")
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/crash", func(t rig.T, args []string) {
 	var nth, seen int
-	if _, err := fmt.Sscan(args[3], &nth); err != nil {
-		return err
-	}
+	_ = rig.Value(fmt.Sscan(args[3], &nth))
 	p := rig.Value(Open(args[0]))
 	missing := slices.DeleteFunc(four(args[1]), func(m Missing) bool { return m.Name == ".aws" })
 	missing = append(missing, Missing{Parent: args[1], Name: "fifth", Dir: true})
@@ -368,14 +349,11 @@ var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) erro
 		}
 	}
 	p.ledger.step = crash
-	release, err := p.Hold(missing)
-	if err != nil {
-		return err
-	}
+	release := rig.Value(p.Hold(missing))
 	crash("held")
 	release()
 	crash("released")
-	return errors.New("it has lived")
+	t.Fatalf("it has lived")
 })
 
 // holder is another agent that holds names until its stdin ends.
@@ -388,13 +366,10 @@ func startHolder(t *testing.T, state, root string) *holder {
 	t.Helper()
 	cmd := sandboxtest.ChildCommand(t, "placeholders/holder", state, root)
 	stdin := rig.Value(cmd.StdinPipe())
-	stdout, err := cmd.StdoutPipe()
-	rig.Must(t, err)
+	stdout := rig.Value(cmd.StdoutPipe())
 	cmd.Stderr = os.Stderr
 	rig.Must(t, cmd.Start())
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "held\n" {
-		t.Fatalf("the other agent said %q: %v", line, err)
-	}
+	rig.Is(t, rig.Value(bufio.NewReader(stdout).ReadString('\n')), "held\n", "the other agent said")
 	return &holder{cmd, stdin}
 }
 
@@ -411,16 +386,13 @@ func (h *holder) kill(t *testing.T) {
 	}
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/holder", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/holder", func(t rig.T, args []string) {
 	p := rig.Value(Open(args[0]))
-	release, err := p.Hold(four(args[1]))
-	if err != nil {
-		return err
-	}
+	release := rig.Value(p.Hold(four(args[1])))
 	fmt.Println("held")
-	_, err = io.Copy(io.Discard, os.Stdin)
+	err := rig.Err(io.Copy(io.Discard, os.Stdin))
 	release()
-	return errors.Join(err, p.Close())
+	rig.Must(t, err, p.Close())
 })
 
 // TestTwoAgents: a placeholder stays until the last agent that holds it has

@@ -486,19 +486,14 @@ func TestResolveBarred(t *testing.T) {
 	}
 }
 
-var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
+var _ = sandboxtest.RegisterChild("resolve/barred", func(t rig.T, args []string) {
 	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile())
 	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
-	if len(resolved.Missing) != 5 {
-		return fmt.Errorf("missing: %v", resolved.Missing)
-	}
+	rig.Is(t, len(resolved.Missing), 5, "missing")
 	for _, m := range resolved.Missing {
-		if !m.Barred {
-			return fmt.Errorf("%v is not barred", m)
-		}
+		rig.Is(t, m.Barred, true, "%v is barred", m)
 	}
-	return nil
 })
 
 // TestResolveAliases: private files are denied at every path at which a mount
@@ -518,21 +513,13 @@ func TestResolveAliases(t *testing.T) {
 	}
 }
 
-var _ = sandboxtest.RegisterChild("resolve/aliases", func(args []string) error {
+var _ = sandboxtest.RegisterChild("resolve/aliases", func(t rig.T, args []string) {
 	dir := args[0]
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""))
 	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile())
 	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
 	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
-		if access := resolved.Policy.Access(dir + name); access != sandbox.Denied {
-			return fmt.Errorf("%s: %v", name, access)
-		}
+		rig.Is(t, resolved.Policy.Access(dir+name), sandbox.Denied, "%s", name)
 	}
-	return nil
 })

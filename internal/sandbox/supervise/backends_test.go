@@ -224,16 +224,16 @@ func (c tableCase) landlock(t *testing.T, root string, _ int) []string {
 }
 
 // The child makes calls under Landlock and the filter that goes with it.
-var _ = child("calls under landlock", func(args []string) error {
+var _ = child("calls under landlock", func(t rig.T, args []string) {
 	var p sandbox.Policy
-	err := json.Unmarshal([]byte(args[0]), &p)
+	rig.Must(t, json.Unmarshal([]byte(args[0]), &p))
 	b := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp), Landlock: enforce.LandlockABI()}
-	err = errors.Join(err, enforce.RestrictThread(p.ProcessRuleset(b.Landlock, false)))
+	rig.Must(t, enforce.RestrictThread(p.ProcessRuleset(b.Landlock, false)))
 	filters, listener := enforce.FiltersFor(b, &p, false)
 	for _, f := range filters {
-		err = errors.Join(err, rig.Err(f.Load(listener)))
+		rig.Must(t, rig.Err(f.Load(listener)))
 	}
-	return errors.Join(err, children["calls"](args[1:]))
+	children["calls"](t, args[1:])
 })
 
 // namespaces makes the calls in a view, as a user.
@@ -269,16 +269,11 @@ func (c tableCase) namespaces(t *testing.T, root string, uid int) []string {
 }
 
 // The child makes calls in a view, without capabilities.
-var _ = child("calls in a view", func(args []string) error {
+var _ = child("calls in a view", func(t rig.T, args []string) {
 	var r resolve.Resolved
-	err := json.Unmarshal([]byte(args[0]), &r)
-	if err == nil {
-		_, err = view.Enter(&r, view.Options{FreshProc: true})
-	}
+	rig.Must(t, json.Unmarshal([]byte(args[0]), &r))
+	_ = rig.Value(view.Enter(&r, view.Options{FreshProc: true}))
 	var none [2]unix.CapUserData
-	err = errors.Join(err, unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]))
-	if err != nil {
-		return err
-	}
-	return children["calls"](args[1:])
+	rig.Must(t, unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]))
+	children["calls"](t, args[1:])
 })

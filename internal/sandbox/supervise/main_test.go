@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,10 +35,10 @@ const supervisedChild = "supervised-child"
 
 // children are what runs in a process of its own, by name. Each runs on a thread
 // under the filter of a level, or without one, and prints what it has found.
-var children = map[string]func(args []string) error{}
+var children = map[string]func(t rig.T, args []string){}
 
 // child registers what runs in a process of its own.
-func child(name string, run func(args []string) error) struct{} {
+func child(name string, run func(t rig.T, args []string)) struct{} {
 	children[name] = run
 	return struct{}{}
 }
@@ -110,8 +111,9 @@ func supervisedChildMain(name string, args []string) int {
 	failed := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+		start := func() { failed <- rig.Outside(context.Background(), func(t rig.T) { run(t, args) }) }
 		if level == sandbox.NoLevel {
-			failed <- run(args)
+			start()
 			return
 		}
 		network := map[string]sandbox.Network{"true": sandbox.NetworkEnabled, "false": sandbox.NetworkRestricted}[os.Getenv("ONLINE")]
@@ -134,7 +136,7 @@ func supervisedChildMain(name string, args []string) int {
 			return
 		}
 		unix.Close(listener)
-		failed <- run(args)
+		start()
 	}()
 	if err := <-failed; err != nil {
 		fmt.Println(err)

@@ -243,12 +243,9 @@ func tree(t *testing.T, dir string) string {
 }
 
 // The child does the calls of a script in a directory, and prints their errors.
-var _ = child("calls", func(args []string) error {
-	if err := unix.Chdir(args[0]); err != nil {
-		return err
-	}
+var _ = child("calls", func(t rig.T, args []string) {
+	rig.Must(t, unix.Chdir(args[0]))
 	for _, line := range args[1:] {
 		fmt.Println(strings.TrimSpace(line)+":", sandboxtest.Attempt{Call: line}.Try())
 	}
-	return nil
 })

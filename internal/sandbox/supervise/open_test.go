@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,16 +73,12 @@ var openedPaths = []string{
 }
 
 // The child opens each path with each set of flags, and prints what it gets.
-var _ = child("opens", func(args []string) error {
-	if err := unix.Chdir(args[0]); err != nil {
-		return err
-	}
+var _ = child("opens", func(t rig.T, args []string) {
+	rig.Must(t, unix.Chdir(args[0]))
 	unix.Umask(0o26)
 	for fd, name := range map[int]string{105: "file", 106: "dir"} {
 		own := rig.Value(unix.Open(name, unix.O_RDONLY, 0))
-		if err := unix.Dup3(own, fd, 0); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Dup3(own, fd, 0))
 	}
 	flags := []int{unix.O_CREAT, unix.O_EXCL, unix.O_TRUNC, unix.O_APPEND, unix.O_DIRECTORY, unix.O_NOFOLLOW, tmpfile, unix.O_PATH}
 	for i := 0; i < 4<<len(flags); i += flagSteps() {
@@ -110,7 +105,6 @@ var _ = child("opens", func(args []string) error {
 			fmt.Printf("%q %#o: %s\n", path, asked, openAndTell(path, asked))
 		}
 	}
-	return nil
 })
 
 // openAndTell opens path, and returns what can be seen of that.
@@ -270,19 +264,13 @@ func TestOpenRefusals(t *testing.T) {
 }
 
 // The child opens what each line says in a directory, and reads the first byte.
-var _ = child("open", func(args []string) error {
+var _ = child("open", func(t rig.T, args []string) {
 	dir := args[0]
-	if err := unix.Chdir(dir); err != nil {
-		return err
-	}
-	if _, err := unix.Setsid(); err != nil { // it has no terminal then
-		return err
-	}
+	rig.Must(t, unix.Chdir(dir))
+	_ = rig.Value(unix.Setsid()) // it has no terminal then
 	for fd, name := range map[int]string{105: "../outside/file", 106: "../outside"} {
 		own := rig.Value(unix.Open(name, unix.O_RDONLY, 0))
-		if err := unix.Dup3(own, fd, 0); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Dup3(own, fd, 0))
 	}
 	for _, line := range args[1:] {
 		words := strings.Fields(line)
@@ -312,7 +300,6 @@ var _ = child("open", func(args []string) error {
 		}
 		fmt.Println(line+":", told)
 	}
-	return nil
 })
 
 // TestStandingOutside: in levels in which the kernel enters directories by itself, a
@@ -327,11 +314,9 @@ func TestStandingOutside(t *testing.T) {
 	}
 }
 
-var _ = child("stand outside", func([]string) error {
-	show := func(name, in string, paths ...string) error {
-		if err := unix.Chdir(in); err != nil {
-			return err
-		}
+var _ = child("stand outside", func(t rig.T, _ []string) {
+	show := func(name, in string, paths ...string) {
+		rig.Must(t, unix.Chdir(in))
 		fmt.Print(name + ":")
 		for _, path := range paths {
 			// With O_CREAT the supervisor is asked in all levels.
@@ -345,11 +330,9 @@ var _ = child("stand outside", func([]string) error {
 			fmt.Print(" ", told)
 		}
 		fmt.Println()
-		return nil
 	}
 	outside := fmt.Sprintf("/proc/%d", os.Getppid())
-	return errors.Join(
-		show("supervisor", outside, "maps", "mem", "fd/0", "task/"+fmt.Sprint(os.Getppid())+"/maps", "cwd/x", "/proc/self/cwd/maps"),
-		show("network", "/proc/thread-self/net", "dev"),
-		show("own", "/proc/thread-self", "maps"))
+	show("supervisor", outside, "maps", "mem", "fd/0", "task/"+fmt.Sprint(os.Getppid())+"/maps", "cwd/x", "/proc/self/cwd/maps")
+	show("network", "/proc/thread-self/net", "dev")
+	show("own", "/proc/thread-self", "maps")
 })

@@ -81,35 +81,22 @@ func rawCall(number uintptr, args ...uintptr) error {
 	return nil
 }
 
-var _ = child("signals", func(args []string) error {
+var _ = child("signals", func(t rig.T, args []string) {
 	var numbers [3]int
 	for i := range numbers {
 		numbers[i], _ = strconv.Atoi(args[i])
 	}
 	supervisor, outside, outsideGroup := numbers[0], numbers[1], numbers[2]
 	// As init does: else orphans would get a parent outside.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	own := exec.Command("/bin/sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait")
 	own.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	own.Stderr = os.Stderr
-	up, err := own.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := own.Start(); err != nil {
-		return err
-	}
-	if _, err := up.Read(make([]byte, 3)); err != nil {
-		return err
-	}
+	up := rig.Value(own.StdoutPipe())
+	rig.Must(t, own.Start())
+	_ = rig.Value(up.Read(make([]byte, 3)))
 	const nobody = 1 << 22
-	expect := func(what string, err, want error) {
-		if err != want {
-			fmt.Printf("%s: %v, want %v\n", what, err, want)
-		}
-	}
+	expect := func(what string, err, want error) { rig.Is(t, err, want, "%s", what) }
 	for name, send := range senders {
 		for _, to := range []struct {
 			what string
@@ -155,10 +142,9 @@ var _ = child("signals", func(args []string) error {
 
 	expect("kill of the child's group", unix.Kill(-own.Process.Pid, unix.SIGKILL), nil)
 	if _, err := up.Read(make([]byte, 1)); err == nil {
-		fmt.Println("the child still writes")
+		t.Errorf("the child still writes")
 	}
 	_ = own.Wait() // it was killed
-	return nil
 })
 
 // groupError is how a signal to a group outside has to end: the command's own

@@ -47,22 +47,13 @@ type bindMount struct {
 // The outer child makes mounts; the inner one enters the view in namespaces of
 // its own, and makes the attempts without capabilities.
 var (
-	_ = sandboxtest.RegisterChild("view/outer", func(args []string) error {
+	_ = sandboxtest.RegisterChild("view/outer", func(t rig.T, args []string) {
 		var c viewCase
-		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
-			return err
-		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return err
-		}
+		rig.Must(t, json.Unmarshal([]byte(args[0]), &c), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		for _, b := range c.Binds {
-			if err := unix.Mount(b.From, b.To, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-				return fmt.Errorf("binding %s: %w", b.To, err)
-			}
+			rig.Must(t, unix.Mount(b.From, b.To, "", unix.MS_BIND|unix.MS_REC, ""))
 			if b.ReadOnly {
-				if err := unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-					return fmt.Errorf("remounting %s: %w", b.To, err)
-				}
+				rig.Must(t, unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 			}
 		}
 		cmd := exec.Command("/proc/self/exe", sandboxtest.ChildArg, "view/inner", args[0])
@@ -76,43 +67,35 @@ var (
 			Pdeathsig:   syscall.SIGKILL,
 		}
 		runtime.LockOSThread() // for Pdeathsig
-		return cmd.Run()
+		rig.Must(t, cmd.Run())
 	})
-	_ = sandboxtest.RegisterChild("view/inner", func(args []string) error {
+	_ = sandboxtest.RegisterChild("view/inner", func(t rig.T, args []string) {
 		var c viewCase
-		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
-			return err
-		}
+		rig.Must(t, json.Unmarshal([]byte(args[0]), &c))
 		r := &resolve.Resolved{Policy: &c.Policy, Missing: c.Missing}
 		if c.Profile != nil {
-			policy, err := c.Profile.Compile()
-			if err != nil {
-				return err
-			}
-			if r, err = resolve.Policy(policy); err != nil {
-				return err
-			}
+			r = rig.Value(resolve.Policy(rig.Value(c.Profile.Compile())))
 			defer r.Close()
 		}
 		begin := time.Now()
 		_, err := Enter(r, c.Options)
 		if c.Timed {
 			fmt.Println(time.Since(begin).Nanoseconds())
-			return err
+			rig.Must(t, err)
+			return
 		}
 		if err != nil {
-			return json.NewEncoder(os.Stdout).Encode([]string{err.Error()})
+			rig.Must(t, json.NewEncoder(os.Stdout).Encode([]string{err.Error()}))
+			return
 		}
 		runtime.LockOSThread()
 		var none [2]unix.CapUserData
-		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]))
 		var got []string
 		for _, a := range c.Attempts {
 			got = append(got, a.Try())
 		}
-		return json.NewEncoder(os.Stdout).Encode(got)
+		rig.Must(t, json.NewEncoder(os.Stdout).Encode(got))
 	})
 )
 
@@ -756,22 +739,14 @@ func TestSocketPathsOfMany(t *testing.T) {
 	}
 }
 
-var _ = sandboxtest.RegisterChild("sockets/many", func(args []string) error {
+var _ = sandboxtest.RegisterChild("sockets/many", func(t rig.T, args []string) {
 	const many = maxSockets + 100
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}))
 	for i := range many {
 		fd := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}))
 	}
-	paths, err := SocketPaths()
-	if err == nil && len(paths) != maxSockets {
-		err = fmt.Errorf("%d paths", len(paths))
-	}
-	return err
+	rig.Is(t, len(rig.Value(SocketPaths())), maxSockets, "paths")
 })
 
 func TestTableHead(t *testing.T) {
