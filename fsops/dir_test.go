@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
@@ -55,10 +54,8 @@ func TestReadDirectoryLarge(t *testing.T) {
 	for i := range n {
 		grow(t, root, "a-name-of-some-length-"+strconv.Itoa(i))
 	}
-	got, err := host.ReadDirectory(t.Context(), root)
-	if err != nil || len(got) != n {
-		t.Fatalf("%d entries, %v, want %d", len(got), err, n)
-	}
+	got := rig.Value(host.ReadDirectory(t.Context(), root))
+	rig.Is(t, len(got), n, "entries")
 	seen := map[string]bool{}
 	for _, e := range got {
 		if !e.IsFile || e.IsDirectory || seen[e.Name] {
@@ -66,10 +63,7 @@ func TestReadDirectoryLarge(t *testing.T) {
 		}
 		seen[e.Name] = true
 	}
-	again, err := host.ReadDirectory(t.Context(), root)
-	if err != nil || !slices.Equal(got, again) {
-		t.Errorf("the order changed: %v", err)
-	}
+	rig.Same(t, "the order, again", got, rig.Value(host.ReadDirectory(t.Context(), root)))
 }
 
 func TestReadDirectoryNoPermission(t *testing.T) {
@@ -86,8 +80,6 @@ func TestReadDirectoryNoPermission(t *testing.T) {
 	checkErr(t, err, unix.EACCES)
 	// The type of f can be read in the directory; that of what l leads to can
 	// not.
-	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "list"))
-	if diff := cmp.Diff([]fsops.DirEntry{{Name: "f", IsFile: true}}, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	got := rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "list")))
+	rig.Same(t, "the list", []fsops.DirEntry{{Name: "f", IsFile: true}}, got)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -143,9 +144,7 @@ func TestReadBlock(t *testing.T) {
 			checkErr(t, openHandle(&h, "h", path, fsops.ModeRead), nil)
 			got, eof, err := h.ReadBlock("h", tt.offset, tt.length, nil)
 			checkErr(t, err, tt.err)
-			if string(got) != tt.want || eof != tt.eof {
-				t.Errorf("got %q, eof %v, want %q, %v", got, eof, tt.want, tt.eof)
-			}
+			rig.Is(t, fmt.Sprintf("%q, eof %v", got, eof), fmt.Sprintf("%q, eof %v", tt.want, tt.eof), "the block")
 			_, _, err = h.ReadBlock("h", 0, 1, nil)
 			if tt.closes {
 				unknown(t, err, "h")
@@ -163,9 +162,7 @@ func TestWriteBlock(t *testing.T) {
 	var h fsops.Handles
 	defer h.CloseAll()
 	checkErr(t, openHandle(&h, "w", path, fsops.ModeReplace), nil)
-	if fi, err := os.Stat(path); err != nil || fi.Size() != 0 {
-		t.Errorf("%d bytes after open, %v, want it truncated", fi.Size(), err)
-	}
+	rig.Is(t, rig.Value(os.Stat(path)).Size(), 0, "bytes after open")
 	checkErr(t, h.WriteBlock("w", 0, []byte("hello")), nil)
 	checkErr(t, h.WriteBlock("w", 7, []byte("gap")), nil)
 	for _, bad := range []struct {
@@ -185,9 +182,7 @@ func TestWriteBlock(t *testing.T) {
 	checkErr(t, h.WriteBlock("w", 10, make([]byte, fsops.MaxBlockLength)), nil)
 	checkErr(t, h.Close("w"), nil)
 	want := append([]byte("hEllo\x00\x00gap"), make([]byte, fsops.MaxBlockLength)...)
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("file is %d bytes, %v, want %d", len(got), err, len(want))
-	}
+	rig.Is(t, bytes.Equal(rig.Value(os.ReadFile(path)), want), true, "the file has the %d bytes", len(want))
 
 	// With a handle of the wrong kind: a read closes it, a write does not.
 	checkErr(t, openHandle(&h, "r", filepath.Join(root, "r"), fsops.ModeRead), nil)

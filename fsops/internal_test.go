@@ -51,21 +51,16 @@ func TestOpenBeneathFallback(t *testing.T) {
 			for name, open := range opens {
 				for _, flags := range []int{dirFlags, unix.O_PATH | unix.O_DIRECTORY} {
 					fd, err := open(dir, base+tt.path, flags)
-					if err != tt.want {
-						t.Errorf("%s of %q: error %v, want %v", name, base+tt.path, err, tt.want)
-					}
+					rig.Is(t, err, tt.want, "%s of %q", name, base+tt.path)
 					if err != nil {
 						continue
 					}
 					var got, want unix.Stat_t
 					rig.Must(t, unix.Fstat(fd, &got))
 					rig.Must(t, unix.Stat(filepath.Join(root, tt.path), &want))
-					if idOf(&got) != idOf(&want) {
-						t.Errorf("%s of %q opened another file", name, base+tt.path)
-					}
-					if cloexec, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || cloexec != unix.FD_CLOEXEC {
-						t.Errorf("%s of %q: descriptor flags %d, %v", name, base+tt.path, cloexec, err)
-					}
+					rig.Is(t, idOf(&got), idOf(&want), "the file that %s of %q opened", name, base+tt.path)
+					flags := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0))
+					rig.Is(t, flags, unix.FD_CLOEXEC, "%s of %q: descriptor flags", name, base+tt.path)
 					unix.Close(fd)
 				}
 			}
@@ -94,9 +89,7 @@ func TestOpenBeneathLink(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if target, err := readLinkAt(fd, ""); err != nil || target != "nowhere" {
-			t.Errorf("%s leads to %q, %v", name, target, err)
-		}
+		rig.Is(t, rig.Value(readLinkAt(fd, "")), "nowhere", "%s leads to", name)
 		unix.Close(fd)
 	}
 }
@@ -116,9 +109,7 @@ func TestViewWithoutProcfs(t *testing.T) {
 	v.paths.fds = -1
 
 	path := filepath.Join(root, "f")
-	if entries, err := v.ReadDirectory(t.Context(), root); err != nil || len(entries) != 2 {
-		t.Errorf("directory has %v, %v", entries, err)
-	}
+	rig.Is(t, len(rig.Value(v.ReadDirectory(t.Context(), root))), 2, "entries")
 	fd, err := v.OpenWrite(t.Context(), path, FollowLinks)
 	if err == nil {
 		err = WriteTo(fd, path, []byte("new"))
@@ -126,9 +117,7 @@ func TestViewWithoutProcfs(t *testing.T) {
 	rig.Check(t, err)
 	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
 	rig.Must(t, err)
-	if data, err := ReadFrom(fd, path, nil); err != nil || string(data) != "new" {
-		t.Errorf("file holds %q, %v", data, err)
-	}
+	rig.Is(t, string(rig.Value(ReadFrom(fd, path, nil))), "new", "the file")
 
 	p, err := v.find(v.paths.base, path, 0)
 	rig.Must(t, err)
@@ -138,9 +127,7 @@ func TestViewWithoutProcfs(t *testing.T) {
 		unix.Close(fd)
 		t.Errorf("opened another file: %v", err)
 	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != "other" {
-		t.Errorf("the other file holds %q, %v", data, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(path))), "other", "the other file")
 }
 
 // TestFollowTrap: a link in a directory such as /tmp is followed only if it belongs
@@ -178,9 +165,7 @@ func TestFollowTrap(t *testing.T) {
 		if err == nil {
 			p.Close()
 		}
-		if err != tt.want {
-			t.Errorf("a link of %d in a directory of %d with mode %o: %v, want %v", tt.link, tt.dir, tt.mode, err, tt.want)
-		}
+		rig.Is(t, err, tt.want, "a link of %d in a directory of %d with mode %o", tt.link, tt.dir, tt.mode)
 		// On the way to something else the kernel follows it.
 		if p, err = r.Resolve(viewReading{&r.rules}, r.Base(), link+"/d", 0); err != nil {
 			t.Errorf("through a link of %d: %v", tt.link, err)

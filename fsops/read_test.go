@@ -38,9 +38,7 @@ func TestReadFile(t *testing.T) {
 		path := at(root, tt.path)
 		got, err := fsops.ReadFile(t.Context(), host, path, tt.links, nil)
 		checkErr(t, err, tt.err)
-		if string(got) != tt.want {
-			t.Errorf("ReadFile(%q, %v) = %q, want %q", tt.path, tt.links, got, tt.want)
-		}
+		rig.Is(t, string(got), tt.want, "ReadFile(%q, %v)", tt.path, tt.links)
 	}
 }
 
@@ -135,9 +133,7 @@ func TestReadFileWithoutMemory(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("x"), 0o600))
 	short := errors.New("no memory")
 	none := func(int) ([]byte, error) { return nil, short }
-	if _, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, none); err != short {
-		t.Errorf("ReadFile: %v, want %v", err, short)
-	}
+	rig.Is(t, rig.Err(fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, none)), short, "ReadFile")
 	var handles fsops.Handles
 	defer handles.CloseAll()
 	rig.Must(t, openHandle(&handles, "h", path, fsops.ModeRead))

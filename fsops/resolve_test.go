@@ -125,24 +125,19 @@ func TestResolver(t *testing.T) {
 			}
 			for _, how := range []fsops.Lookup{0, fsops.FollowLast} {
 				held, unheld := object(r, reading, at, name, how), object(r, reading, at, name, how|fsops.Unheld)
-				if held != unheld {
-					t.Errorf("%q at %s: %s, and unheld %s", name, at.Path, held, unheld)
-				}
+				rig.Is(t, unheld, held, "%q at %s, unheld", name, at.Path)
 			}
 		}
 		unix.Close(fd)
 	}
-	if _, err := r.Resolve(reading, fsops.Dir{FD: unix.AT_FDCWD, Path: "(unreachable)/x"}, "etc", 0); err != unix.EACCES {
-		t.Errorf("below a directory without a path: %v", err)
-	}
+	nowhere := fsops.Dir{FD: unix.AT_FDCWD, Path: "(unreachable)/x"}
+	rig.Is[error](t, rig.Err(r.Resolve(reading, nowhere, "etc", 0)), unix.EACCES, "below a directory without a path")
 	found := rig.Value(r.Resolve(reading, r.Base(), filepath.Join(root, "ws/f"), 0))
 	defer found.Close()
 	fd, err := r.Reopen(&found, unix.O_RDONLY)
 	rig.Must(t, err)
 	defer unix.Close(fd)
-	if text, err := fsops.ReadFrom(fd, "f", nil); err != nil || string(text) != "text" {
-		t.Errorf("reopened, it holds %q, %v", text, err)
-	}
+	rig.Is(t, string(rig.Value(fsops.ReadFrom(fd, "f", nil))), "text", "reopened, it holds")
 }
 
 // object returns what a caller sees that does nothing to the name.
@@ -184,9 +179,7 @@ func TestUnheld(t *testing.T) {
 		{"d/missing", fsops.Unheld, true},
 	} {
 		p := rig.Value(r.Resolve(elsewhere{}, r.Base(), root+"/"+tt.name, tt.how))
-		if held := p.In.FD >= 0; held != tt.held {
-			t.Errorf("%s, %v: the directory is held: %v, expected %v", tt.name, tt.how, held, tt.held)
-		}
+		rig.Is(t, p.In.FD >= 0, tt.held, "%s, %v: the directory is held", tt.name, tt.how)
 		p.Close()
 	}
 }

@@ -185,9 +185,7 @@ func TestViewMountedElsewhere(t *testing.T) {
 		{"/sys", filepath.Join(root, "s"), "", unix.MS_BIND | unix.MS_REC},
 		{filepath.Join(root, "p/1/environ"), filepath.Join(root, "one"), "", unix.MS_BIND},
 	} {
-		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
-			t.Fatalf("mounting %s: %v", m.target, err)
-		}
+		rig.Must(t, unix.Mount(m.source, m.target, m.kind, m.flags, ""))
 	}
 	v := everything.view(t, root, 1)
 	for line, want := range map[string]error{
@@ -236,15 +234,11 @@ func TestViewDescriptors(t *testing.T) {
 			}
 		}
 	}
-	if after := open(); after != during {
-		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, rounds*len(views)*len(ops))
-	}
+	rig.Is(t, open(), during, "descriptors after %d operations", rounds*len(views)*len(ops))
 	for _, v := range views {
 		rig.Check(t, v.Close(), v.Close())
 	}
-	if after := open(); after != before {
-		t.Errorf("%d descriptors are open after the views are closed, %d before", after, before)
-	}
+	rig.Is(t, open(), before, "descriptors after the views are closed")
 }
 
 // TestViewBounds: a link that goes up and down, a chain of links, and a tree as

@@ -393,9 +393,7 @@ func TestViewResults(t *testing.T) {
 			if tt.line == "list repo" && tt.policy.denied != nil {
 				want = strings.Replace(want, " out ", " made out ", 1)
 			}
-			if got != want {
-				t.Errorf("got  %q\nwant %q", got, want)
-			}
+			rig.Is(t, got, want, "")
 		})
 	}
 }
@@ -419,8 +417,7 @@ func TestViewCopiesNoSetID(t *testing.T) {
 	for _, name := range []string{"new", "over"} {
 		rig.Must(t, v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false))
 		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Mode&0o7777 != 0o755 {
-			t.Errorf("%s has mode %o, %v", name, st.Mode&0o7777, err)
-		}
+		rig.Check(t, unix.Stat(filepath.Join(root, name), &st))
+		rig.Is(t, st.Mode&0o7777, 0o755, "mode of %s", name)
 	}
 }

@@ -43,10 +43,7 @@ func TestWriteFile(t *testing.T) {
 		err := fsops.WriteFile(t.Context(), host, path, []byte("abc"), tt.links)
 		checkErr(t, err, tt.err)
 		if tt.at != "" {
-			got, err := os.ReadFile(filepath.Join(root, tt.at))
-			if err != nil || string(got) != "abc" {
-				t.Errorf("%s, %v: %s holds %q, %v", tt.path, tt.links, tt.at, got, err)
-			}
+			rig.Is(t, string(rig.Value(os.ReadFile(filepath.Join(root, tt.at)))), "abc", "%s, %v: %s", tt.path, tt.links, tt.at)
 		} else if after := list(t, root); len(after) != len(before) {
 			t.Errorf("%s, %v: tree is %q, was %q", tt.path, tt.links, after, before)
 		}
@@ -60,18 +57,12 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	rig.Must(t, os.Link(a, b))
 	rig.Must(t, os.Chmod(a, 0o751))
 	rig.Must(t, fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks))
-	got, err := os.ReadFile(b)
-	if err != nil || string(got) != "short" {
-		t.Errorf("other link holds %q, %v", got, err)
-	}
-	fi, err := os.Stat(a)
-	if err != nil || fi.Mode() != 0o751 {
-		t.Errorf("mode %v, %v, want 0751", fi.Mode(), err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(b))), "short", "other link")
+	rig.Is(t, rig.Value(os.Stat(a)).Mode(), 0o751, "mode")
 	rig.Must(t, fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks))
 	umask := unix.Umask(0)
 	unix.Umask(umask)
-	fi, err = os.Stat(filepath.Join(root, "n"))
+	fi, err := os.Stat(filepath.Join(root, "n"))
 	if want := os.FileMode(0o666 &^ umask); err != nil || fi.Mode() != want || fi.Size() != 0 {
 		t.Errorf("new file %v, %d bytes, %v, want %v and empty", fi.Mode(), fi.Size(), err, want)
 	}
@@ -89,9 +80,7 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	written := make(chan error, 1)
 	go func() { written <- fsops.WriteFile(t.Context(), host, path, want, fsops.FollowLinks) }()
 	got := make([]byte, len(want))
-	if n, err := io.ReadFull(r, got); err != nil {
-		t.Fatalf("after %d bytes: %v", n, err)
-	}
+	_ = rig.Value(io.ReadFull(r, got))
 	if err := <-written; err != nil || !bytes.Equal(got, want) {
 		t.Errorf("wrote %d of %d bytes: %v", len(got), len(want), err)
 	}

@@ -122,16 +122,12 @@ func TestBackend(t *testing.T) {
 				if !ok || unenforceable.Layer != missing || unenforceable.Reason == "" || !strings.Contains(err.Error(), "sandbox") {
 					t.Errorf("error %v, want one about %s", err, missing)
 				}
-				if b != (Backend{}) {
-					t.Errorf("%+v with an error", b)
-				}
+				rig.Is(t, b, Backend{}, "with an error")
 				return
 			}
 			rig.Must(t, err)
 			rig.Same(t, "what came of it", strings.Fields(tt.want), b.Names())
-			if b.Has(MountNS) != b.Has(IPCNS) {
-				t.Errorf("mount namespace %v, IPC namespace %v", b.Has(MountNS), b.Has(IPCNS))
-			}
+			rig.Is(t, b.Has(MountNS), b.Has(IPCNS), "mount namespace, as IPC namespace")
 		})
 	}
 }

@@ -336,9 +336,7 @@ func TestCompileOrder(t *testing.T) {
 		p.Entries = append(p.Entries[1:], p.Entries[0])
 		slices.Reverse(p.Private)
 		got := rig.Value(p.Compile())
-		if got.Key() != want.Key() {
-			t.Errorf("got\n%vwant\n%v", got, want)
-		}
+		rig.Same(t, "the policy", want.String(), got.String())
 	}
 }
 

@@ -76,14 +76,10 @@ func TestGlob(t *testing.T) {
 			}
 			p := Policy{Confined: true, Globs: globs}
 			for _, path := range tt.yes {
-				if !p.DeniesFile(path) {
-					t.Errorf("%s is not denied", path)
-				}
+				rig.Is(t, p.DeniesFile(path), true, "%s is denied", path)
 			}
 			for _, path := range tt.no {
-				if p.DeniesFile(path) {
-					t.Errorf("%s is denied", path)
-				}
+				rig.Is(t, p.DeniesFile(path), false, "%s is denied", path)
 			}
 		})
 	}
@@ -237,8 +233,6 @@ func TestGlobModel(t *testing.T) {
 			t.Skip(err)
 		}
 		p := Policy{Confined: true, Globs: globs}
-		if got, want := p.DeniesFile("/r/x/"+name), naive("x*/"+pattern, "x/"+name); got != want {
-			t.Fatalf("%q matches %q: %v, want %v", pattern, name, got, want)
-		}
+		rig.Is(t, p.DeniesFile("/r/x/"+name), naive("x*/"+pattern, "x/"+name), "%q matches %q", pattern, name)
 	})
 }

@@ -136,15 +136,9 @@ func TestPolicyModel(t *testing.T) {
 				leads = leads || len(rule) > len(names) && r.Access >= Read
 			}
 		}
-		if got := p.Access(path); got != access {
-			t.Errorf("Access(%s) = %v, want %v in\n%v", path, got, access, p)
-		}
-		if got := p.Leads(path); got != leads {
-			t.Errorf("Leads(%s) = %v, want %v in\n%v", path, got, leads, p)
-		}
-		if got := p.Bound(path); got != bound {
-			t.Errorf("Bound(%s) = %v, want %v in\n%v", path, got, bound, p)
-		}
+		rig.Is(t, p.Access(path), access, "Access(%s) in\n%v", path, p)
+		rig.Is(t, p.Leads(path), leads, "Leads(%s) in\n%v", path, p)
+		rig.Is(t, p.Bound(path), bound, "Bound(%s) in\n%v", path, p)
 	})
 }
 

@@ -22,17 +22,13 @@ func TestBridged(t *testing.T) {
 		held, rewritten, err := door.EnterBridged(managedProfile(root), environ)
 		rig.Must(t, err)
 		t.Cleanup(held.Release)
-		if held.Layers[len(held.Layers)-1] != layer {
-			t.Errorf("layers %q", held.Layers)
-		}
+		rig.Is(t, held.Layers[len(held.Layers)-1], layer, "the last layer")
 		ports := held.Gate().Ports()
 		want := []string{
 			"A=b", fmt.Sprintf("HTTP_PROXY=http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http_proxy=http://127.0.0.1:%d/x", ports[0]),
 			fmt.Sprintf("all_proxy=socks5h://127.0.0.1:%d", ports[1]), "NO_PROXY=x",
 		}
-		if strings.Join(rewritten, " ") != strings.Join(want, " ") {
-			t.Errorf("%q, want %q", rewritten, want)
-		}
+		rig.Same(t, "rewritten", want, rewritten)
 		a := puppetIn(t, held, root)
 		for port, want := range map[int]string{int(ports[0]): "ok hello", int(ports[1]): "ok hello", first: "ECONNREFUSED", other: "ECONNREFUSED"} {
 			a.want(want, "tcp", port)

@@ -204,6 +204,13 @@ func (r *run) end() (out string, code int) {
 	return r.out.String(), r.code
 }
 
+// wantEnd waits until the command has ended, which has to write a text and to have an exit code.
+func wantEnd(t testing.TB, what string, r *run, text string, code int) {
+	t.Helper()
+	gotText, gotCode := r.end()
+	rig.Is(t, fmt.Sprintf("%q, code %d", gotText, gotCode), fmt.Sprintf("%q, code %d", text, code), "%s", what)
+}
+
 // holdMissing makes the placeholders that the view of policy needs, as the
 // agent does.
 func holdMissing(t testing.TB, policy *sandbox.Policy) {

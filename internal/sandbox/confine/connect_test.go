@@ -508,9 +508,7 @@ func TestConnectTemporary(t *testing.T) {
 		sandbox.Entry{Place: sandbox.PlacePath, Path: tmp + "/file", Access: sandbox.Write})
 	a := start(nested, Limits{})
 	for _, script := range []string{"mkdir " + tmp + "/none; ln " + tmp + "/old " + tmp + "/none/old", "rm -f " + tmp + "/file; ln " + tmp + "/old " + tmp + "/file; true"} {
-		if got := a.ask("shell", script); got != "ok" {
-			t.Fatal(got)
-		}
+		rig.Is(t, a.ask("shell", script), "ok", "%s", script)
 	}
 	for _, name := range []string{"/none/old", "/file"} {
 		if got := a.ask("unix", tmp+name); got != "EPERM" && got != "ECONNREFUSED" {
@@ -559,9 +557,7 @@ func TestConnectBlocks(t *testing.T) {
 	for range 10 {
 		a.want("ok", "unix", root+"/sock")
 	}
-	if strings.Contains(a.text(), blocked) {
-		t.Errorf("the call did not block: %q", a.text())
-	}
+	rig.Is(t, strings.Contains(a.text(), blocked), false, "the call did not block: %q", a.text())
 	accepted, _, err := unix.Accept(listener)
 	rig.Must(t, err)
 	defer unix.Close(accepted)

@@ -52,10 +52,7 @@ func dial(t *testing.T, c confined, e Endpoint) string {
 		return outcome(err)
 	}
 	defer conn.Close()
-	greeting, err := io.ReadAll(conn)
-	if err != nil || string(greeting) != "hello" {
-		t.Errorf("%v: read %q, %v", e, greeting, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(conn))), "hello", "%v: the greeting", e)
 	return "ok"
 }
 
@@ -108,9 +105,7 @@ func testDial(t *testing.T, c confined, root string, turn int) {
 		if want == "ok hello" {
 			want = "ok"
 		}
-		if got := dial(t, c, e); got != want {
-			t.Errorf("%v: %s, for a command %s", e, got, want)
-		}
+		rig.Is(t, dial(t, c, e), want, "%v, as for a command", e)
 		if want == "ok" {
 			reached++
 		}
@@ -123,9 +118,7 @@ func testDial(t *testing.T, c confined, root string, turn int) {
 	for _, name := range []string{root + "/sock", outside + "/sock", root + "/out", root + "/none", root + "/plain", "/etc/passwd", "/proc/self/root" + root + "/sock"} {
 		check(path(name))
 	}
-	if enabled := c.policy.Network == sandbox.NetworkEnabled; enabled != (reached > 0) {
-		t.Errorf("the network is enabled: %v, %d endpoints were reached", enabled, reached)
-	}
+	rig.Is(t, reached > 0, c.policy.Network == sandbox.NetworkEnabled, "%d endpoints were reached", reached)
 	// A name is looked up where there is a network, and nobody is asked where there is none.
 	if c.policy.Network == sandbox.NetworkEnabled {
 		rig.Is(t, dial(t, c, Endpoint{"tcp", fmt.Sprintf("localhost:%d", tcp)}), "ok", "localhost")

@@ -44,13 +44,9 @@ func TestExitCodes(t *testing.T) {
 				continue
 			}
 			c := row.command(t, t.TempDir(), "sh", "-c", tt.script)
-			if out, code := c.start(t).end(); code != tt.want || out != "" {
-				t.Errorf("%s: %q: code %d, want %d; %q", row.name, tt.script, code, tt.want, out)
-			}
+			wantEnd(t, row.name+": "+tt.script, c.start(t), "", tt.want)
 		}
-		if out, code := networkOnly("sh", "-c", tt.script).start(t).end(); code != tt.want || out != "" {
-			t.Errorf("network only: %q: code %d, want %d; %q", tt.script, code, tt.want, out)
-		}
+		wantEnd(t, "network only: "+tt.script, networkOnly("sh", "-c", tt.script).start(t), "", tt.want)
 	}
 }
 
@@ -131,9 +127,7 @@ func TestPrivileges(t *testing.T) {
 			got = append(got, strings.Join(strings.Fields(line), " "))
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q", row.name, got)
-		}
+		rig.Same(t, row.name, want, got)
 	}
 }
 
@@ -156,9 +150,7 @@ func TestManyPaths(t *testing.T) {
 	for _, limits := range []string{"", "limited"} {
 		cmd := exec.Command(prlimit, "--nofile=1024:8192", "--", self, manyPathsChild, string(text), limits)
 		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-		if out, err := cmd.CombinedOutput(); string(out) != "1024\n7168\n" || err != nil {
-			t.Errorf("%q: %.500q, %v", limits, out, err)
-		}
+		rig.Is(t, string(rig.Value(cmd.CombinedOutput())), "1024\n7168\n", "%q", limits)
 	}
 }
 
@@ -282,10 +274,7 @@ func TestNamespacesRefused(t *testing.T) {
 	t.Parallel()
 	c := confined{policy: readOnly(t), backend: full(), Spec: procs.Spec{Argv: []string{"true"}, Dir: "/"}}
 	c.flags = unix.CLONE_SIGHAND // the kernel refuses this flag without CLONE_VM
-	out, code := c.start(t).end()
-	if code != setupFailed || out != "sandbox: creating namespaces: invalid argument\n" {
-		t.Errorf("%q, code %d", out, code)
-	}
+	wantEnd(t, "namespaces", c.start(t), "sandbox: creating namespaces: invalid argument\n", setupFailed)
 }
 
 // TestTerminal: a shell that was given a terminal can use it and control its
@@ -391,18 +380,15 @@ func TestSameSession(t *testing.T) {
 			session, _ := unix.Getsid(0)
 			want = fmt.Sprintf("%d %d\n", cmd.Process.Pid, session)
 		}
-		if line != want {
-			t.Errorf("%s: group and session %q, want %q, %v", row.name, line, want, err)
-		}
+		rig.Is(t, line, want, "%s: group and session (%v)", row.name, err)
 		// SIGINT comes from the terminal and is not passed on, but SIGTERM is.
 		for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
 			rig.Check(t, cmd.Process.Signal(sig))
 		}
 		rest, _ := io.ReadAll(lines)
 		_ = cmd.Wait() // the exit code is looked at below
-		if string(rest) != "term\n" || cmd.ProcessState.ExitCode() != 4 {
-			t.Errorf("%s: %q, %v", row.name, rest, cmd.ProcessState)
-		}
+		rig.Is(t, string(rest), "term\n", "%s (%v)", row.name, cmd.ProcessState)
+		rig.Is(t, cmd.ProcessState.ExitCode(), 4, "%s: code", row.name)
 		p.Close()
 	}
 }

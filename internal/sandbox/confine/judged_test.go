@@ -138,9 +138,7 @@ exit 7`
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if code != 7 || len(asked) != 2 || asked[0] != "id" || asked[1] != "uname" {
-				t.Errorf("code %d, asked %q", code, asked)
-			}
+			rig.Is(t, fmt.Sprint(code, asked), "7 [id uname]", "the code, and who was asked about")
 			if t.Failed() {
 				t.Logf("%s", out)
 			}
@@ -224,7 +222,5 @@ func TestJudgedMounts(t *testing.T) {
 	if !strings.Contains(out, "bound") {
 		t.Skipf("no mount namespaces: %s", out)
 	}
-	if strings.Contains(out, "ran-wrong") {
-		t.Errorf("output %q", out)
-	}
+	rig.Is(t, strings.Contains(out, "ran-wrong"), false, "output %q", out)
 }

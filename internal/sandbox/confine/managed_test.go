@@ -409,9 +409,7 @@ func TestManagedOutsider(t *testing.T) {
 		http := port(held.Gate().HTTP())
 		a.want("80", "many", http, 10)
 		close(stop)
-		if greeted := <-done; greeted > 0 {
-			t.Errorf("an outsider was greeted with %d bytes", greeted)
-		}
+		rig.Is(t, <-done, 0, "bytes with which an outsider was greeted")
 		held.Gate().Close()
 		// A process that another test starts has the listener too, until it executes its
 		// program: then a connection is reset.
@@ -571,9 +569,7 @@ func TestManagedPrograms(t *testing.T) {
 				r := startHeld(t, held, procs.Spec{Argv: argv, Dir: root, Env: []string{
 					"PATH=/usr/bin:/bin", "HOME=" + root, "TMPDIR=" + root, "PORT=" + proxy, "http_proxy=http://127.0.0.1:" + proxy,
 				}})
-				if out, code := r.end(); code != 0 || out != "page of name.test" {
-					t.Errorf("code %d: %q", code, out)
-				}
+				wantEnd(t, "the page", r, "page of name.test", 0)
 			})
 		}
 	})

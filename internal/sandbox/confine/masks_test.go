@@ -64,9 +64,7 @@ func TestMaskLostAtOnce(t *testing.T) {
 		rig.Must(t, err)
 		rig.Must(t, cmd.Start())
 		lines := bufio.NewReader(out)
-		if line, err := lines.ReadString('\n'); line != "built\n" {
-			t.Errorf("%q, %v", line, err)
-		}
+		rig.Is(t, rig.Value(lines.ReadString('\n')), "built\n", "the child said")
 		want := "<nil>\n"
 		if what == "a mask" {
 			rig.Must(t, os.Rename(root+"/new", root+"/secret.env"))
@@ -74,9 +72,8 @@ func TestMaskLostAtOnce(t *testing.T) {
 		}
 		rig.Must(t, in.Close())
 		said, _ := io.ReadAll(lines)
-		if err := cmd.Wait(); err != nil || string(said) != want {
-			t.Errorf("%s is lost: %q, %v, want %q", what, said, err, want)
-		}
+		rig.Check(t, cmd.Wait())
+		rig.Is(t, string(said), want, "%s is lost", what)
 	}
 }
 
@@ -187,9 +184,7 @@ func TestApartStops(t *testing.T) {
 			t.Errorf("%q, code %d", out, code)
 		}
 	}
-	if !caught {
-		t.Error("the command never waited for init")
-	}
+	rig.Is(t, caught, true, "the command waited for init")
 }
 
 // onlyChild waits until init has a child and returns its pid. It returns "" if

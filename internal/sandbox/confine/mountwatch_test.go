@@ -74,11 +74,8 @@ func TestReplacedOutside(t *testing.T) {
 			case <-time.After(sandboxtest.Enough):
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}
-			out, code := r.end()
 			want := "up\nsandbox: " + filepath.Join(root, tt.path) + " was replaced by somebody outside; the command was ended\n"
-			if out != want || code != setupFailed {
-				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, want)
-			}
+			wantEnd(t, row.name+": "+tt.name, r, want, setupFailed)
 		}
 	}
 }
@@ -136,9 +133,8 @@ func TestReplacedUntold(t *testing.T) {
 		r := c.start(t)
 		r.until("up\n")
 		rig.Must(t, os.Remove(root+"/.env"))
-		if out, code := r.end(); out != "up\n" || read(t, root+"/err") != "" || code != setupFailed {
-			t.Errorf("%s: %q and %q, code %d", row.name, out, read(t, root+"/err"), code)
-		}
+		wantEnd(t, row.name, r, "up\n", setupFailed)
+		rig.Is(t, read(t, root+"/err"), "", "%s: written", row.name)
 	}
 }
 
@@ -174,9 +170,7 @@ func TestWatchRenames(t *testing.T) {
 	for _, way := range []string{"directories", "objects"} {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], renamesChild, t.TempDir(), way}
-		if out, err := cmd.CombinedOutput(); string(out) != "" || err != nil {
-			t.Errorf("%s: %s, %v", way, out, err)
-		}
+		rig.Is(t, string(rig.Value(cmd.CombinedOutput())), "", "%s", way)
 	}
 }
 

@@ -82,9 +82,7 @@ func TestNobodyIsLeft(t *testing.T) {
 			{"the command ends", daemons + "echo up; exit 3", func(*run) {}, 3},
 			{"the command is killed", daemons + "echo up; kill -9 $$", func(*run) {}, 137},
 			{"terminate", waits, func(r *run) {
-				if !r.Terminate() {
-					t.Error("it was not running")
-				}
+				rig.Is(t, r.Terminate(), true, "it was running")
 			}, 137},
 			{"kill", waits, func(r *run) { r.Signal(unix.SIGKILL) }, 137},
 			{"kill the group", waits, func(r *run) { r.KillGroup() }, 137},
@@ -161,15 +159,11 @@ func TestAgentDies(t *testing.T) {
 		alive, err := os.Open(fifo) // waits for the command
 		rig.Must(t, err)
 		lines := bufio.NewReader(alive)
-		if line, err := lines.ReadString('\n'); line != "up\n" {
-			t.Fatalf("%s: %q, %v", row.name, line, err)
-		}
+		rig.Is(t, rig.Value(lines.ReadString('\n')), "up\n", "%s", row.name)
 		rig.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait() // the error is that the agent was killed
 		rig.Must(t, alive.SetReadDeadline(time.Now().Add(sandboxtest.Enough)))
-		if rest, err := io.ReadAll(lines); err != nil {
-			t.Errorf("%s: somebody lives: %q, %v", row.name, rest, err)
-		}
+		rig.Check(t, rig.Err(io.ReadAll(lines)))
 		_ = alive.Close()
 	}
 }
@@ -225,9 +219,7 @@ func TestSharedPIDView(t *testing.T) {
 	row := row{backend: withoutLandlock(), writes: true}
 	c := row.command(t, t.TempDir(), "sh", "-c", script)
 	c.Env = []string{"PATH=/usr/bin:/bin", "OUTSIDE=" + strconv.Itoa(outside.Process.Pid)}
-	if out, code := c.start(t).end(); out != "sh\nsleep\nend\n" || code != 0 {
-		t.Errorf("%q, code %d", out, code)
-	}
+	wantEnd(t, "the command", c.start(t), "sh\nsleep\nend\n", 0)
 }
 
 // TestInitHoldsNothing: when the command closes a pipe the other end sees that,

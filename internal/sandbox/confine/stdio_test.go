@@ -162,10 +162,8 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			c.Argv = stdioTester(t, strconv.Itoa(tt.place), "terminal")
 			var files [3]*os.File
 			files[tt.place] = tt.file
-			out, code := runWithFiles(t, c, files)
-			if out != "" || code != 0 {
-				t.Errorf("%s: %s as %d: %q, code %d", row.name, tt.name, tt.place, out, code)
-			}
+			text, code := runWithFiles(t, c, files)
+			rig.Is(t, fmt.Sprintf("%q, code %d", text, code), `"", code 0`, "%s: %s as %d", row.name, tt.name, tt.place)
 			rig.Is(t, inode(t, tt.file.Name()), before, "%s: %s was %+v", row.name, tt.name, before)
 		}
 		for place, script := range []string{"tty; stty size", "tty <&1 >&2; stty size <&1 >&2", "tty <&2; stty size <&2"} {
@@ -218,9 +216,8 @@ func TestOtherStreams(t *testing.T) {
 		for dir, want := range map[string]string{root: "", secret: "sandbox: taking descriptor 0: the directory " + secret + " is not shown in the sandbox\n"} {
 			in := rig.Value(os.Open(dir))
 			c.Argv = []string{"sh", "-c", "exec 2>/dev/null; cat /proc/self/fd/0/denied/file /proc/self/fd/0/../../*/denied/file; touch /proc/self/fd/0/../new && echo could"}
-			if text, _ := runWithFiles(t, c, [3]*os.File{in}); text != want {
-				t.Errorf("%s: the directory %s: %q, want %q", row.name, dir, text, want)
-			}
+			text, _ := runWithFiles(t, c, [3]*os.File{in})
+			rig.Is(t, text, want, "%s: the directory %s", row.name, dir)
 			in.Close()
 		}
 	}

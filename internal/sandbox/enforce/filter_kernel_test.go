@@ -276,9 +276,7 @@ var _ = sandboxtest.RegisterChild("filter/helper", func(t rig.T, args []string) 
 	}()
 	for range 100 { // reads and writes that go through the runtime's poller
 		_ = rig.Value(ours.Write([]byte("request")))
-		if n, err := theirs.Read(make([]byte, 100)); err != nil || n != len("request") {
-			t.Fatalf("%d bytes, %v", n, err)
-		}
+		rig.Is(t, rig.Value(theirs.Read(make([]byte, 100))), len("request"), "bytes read")
 	}
 	for range cap(results) {
 		rig.Must(t, <-results)
@@ -334,9 +332,7 @@ func TestFilterHelperKills(t *testing.T) {
 			if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGSYS {
 				t.Errorf("the child ended with %v, want SIGSYS\n%s", err, out)
 			}
-			if strings.Contains(string(out), "survived") {
-				t.Errorf("%s", out)
-			}
+			rig.Is(t, strings.Contains(string(out), "survived"), false, "%s", out)
 		})
 	}
 }

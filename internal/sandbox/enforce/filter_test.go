@@ -76,9 +76,7 @@ func TestFilterTables(t *testing.T) {
 	tables := seccomp.Tables()
 	for arch := range architectures {
 		committed := rig.Value(filepath.Glob(filepath.Join("filters", arch, "*.bpf")))
-		if len(committed) != len(tables) {
-			t.Errorf("%s has %d programs for %d tables", arch, len(committed), len(tables))
-		}
+		rig.Is(t, len(committed), len(tables), "programs of %s", arch)
 		names := map[uint32]string{}
 		for name, number := range numbers[arch] {
 			names[number] = name

@@ -116,9 +116,8 @@ func TestRestrictProcess(t *testing.T) {
 		}
 		run.Path = static
 	}
-	if out, err := run.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	run.Stdout, run.Stderr = t.Output(), t.Output()
+	rig.Check(t, run.Run())
 }
 
 // landlockFiles makes the files of landlockCases, and an abstract socket that

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
@@ -72,9 +71,7 @@ func TestDiscover(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
-						t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
-					}
+					rig.Same(t, "in this process and in a helper", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 				})
 			}
 			wg.Wait()
@@ -151,9 +148,7 @@ func TestDiscoverHostile(t *testing.T) {
 	want := seen(t, policy, dir)
 	files := rig.Value(pool.Files(t.Context(), policy))
 	got := rig.Value(files.Discover(t.Context(), dir))
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
-		t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
-	}
+	rig.Same(t, "in this process and in a helper", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 	for _, s := range got.Skills {
 		if s.Metadata != nil || strings.Contains(s.Instructions.Contents, "secret") {
 			t.Errorf("%+v", s)

@@ -39,9 +39,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	pool, _ := testPool(t, Config{Descriptors: 8})
 	before := openDescriptors(t)
 	busy := rig.Value(pool.Files(t.Context(), roots(t, 4)))
-	if !busy.entry.hold() {
-		t.Fatal("not held")
-	}
+	rig.Is(t, busy.entry.hold(), true, "held")
 	for range 10 {
 		rig.Must(t, rig.Err(pool.Files(t.Context(), roots(t, 3))))
 	}
@@ -88,9 +86,7 @@ func TestFewStartAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	if most != maxStarts || forked != 3*maxStarts {
-		t.Errorf("%d of %d started at once, want %d", most, forked, maxStarts)
-	}
+	rig.Is(t, [2]int{most, forked}, [2]int{maxStarts, 3 * maxStarts}, "helpers started at once, and in all")
 }
 
 // TestNewPoliciesReplaceEachOther, and not the helper of who comes again.
@@ -317,13 +313,8 @@ func TestOwn(t *testing.T) {
 		fd = rig.Value(own(fd, o))
 		defer unix.Close(fd)
 		rig.Must(t, rig.Err(unix.Seek(helpers, 5, 0)), rig.Err(unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND)))
-		offset, err := unix.Seek(fd, 0, 1)
-		if err != nil || offset != 0 {
-			t.Errorf("at %d, %v", offset, err)
-		}
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if err != nil || flags&(unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_APPEND) != mode|unix.O_NONBLOCK {
-			t.Errorf("flags %#o, %v", flags, err)
-		}
+		rig.Is(t, rig.Value(unix.Seek(fd, 0, 1)), 0, "the offset")
+		flags := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))
+		rig.Is(t, flags&(unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_APPEND), mode|unix.O_NONBLOCK, "flags")
 	}
 }

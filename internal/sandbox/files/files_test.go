@@ -143,21 +143,12 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	f := rig.Value(pool.Files(t.Context(), policy))
 	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
 	rig.Must(t, err)
-	if data, err := fsops.ReadFrom(fd, "", nil); string(data) != "contents of file" || err != nil {
-		t.Errorf("got %q, %v", data, err)
-	}
-	if m, err := f.Stat(t.Context(), dir+"/d", fsops.FollowLinks); !m.IsDirectory || err != nil {
-		t.Errorf("stat: %+v, %v", m, err)
-	}
-	if path, err := f.Canonicalize(t.Context(), dir+"/link"); path != dir+"/file" || err != nil {
-		t.Errorf("canonicalize: %q, %v", path, err)
-	}
-	if entries, err := f.ReadDirectory(t.Context(), dir+"/d"); len(entries) != 1 || err != nil {
-		t.Errorf("list: %+v, %v", entries, err)
-	}
-	if walk, err := f.Walk(t.Context(), dir+"/d", fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 9}); len(walk.Entries) != 2 || err != nil {
-		t.Errorf("walk: %+v, %v", walk, err)
-	}
+	rig.Is(t, string(rig.Value(fsops.ReadFrom(fd, "", nil))), "contents of file", "read")
+	rig.Is(t, rig.Value(f.Stat(t.Context(), dir+"/d", fsops.FollowLinks)).IsDirectory, true, "a directory")
+	rig.Is(t, rig.Value(f.Canonicalize(t.Context(), dir+"/link")), dir+"/file", "canonicalize")
+	rig.Is(t, len(rig.Value(f.ReadDirectory(t.Context(), dir+"/d"))), 1, "entries of the list")
+	o := fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 9}
+	rig.Is(t, len(rig.Value(f.Walk(t.Context(), dir+"/d", o)).Entries), 2, "entries of the walk")
 	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
 		rig.Is[error](t, rig.Err(f.OpenRead(t.Context(), path, fsops.FollowLinks)), syscall.EACCES, "reading %s", path)
 	}
@@ -302,18 +293,15 @@ func TestHelperIsConfined(t *testing.T) {
 			}
 		}
 	}
-	if environ, err := os.ReadFile(proc + "environ"); len(environ) > 0 || err != nil {
-		t.Errorf("environment: %q, %v", environ, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(proc+"environ"))), "", "environment")
 	limits, err := os.ReadFile(proc + "limits")
 	if err != nil || !strings.Contains(string(limits), "Max core file size        0                    0") {
 		t.Errorf("limits: %v\n%s", err, limits)
 	}
 	// Owned by root: it is not dumpable.
 	var st unix.Stat_t
-	if err := unix.Stat(proc+"environ", &st); err != nil || st.Uid != 0 {
-		t.Errorf("owner of its environment: %d, %v", st.Uid, err)
-	}
+	rig.Check(t, unix.Stat(proc+"environ", &st))
+	rig.Is(t, st.Uid, 0, "owner of its environment")
 	want := []string{"/", proc + "fd", "pipe", "socket", "socket"}
 	var links []string
 	sandboxtest.Eventually(t, "the last request's descriptor is closed", func() bool {

@@ -224,9 +224,7 @@ func TestGarbage(t *testing.T) {
 			children.check(t, 2)
 		})
 	}
-	if after := openDescriptors(t); after != before {
-		t.Errorf("%d descriptors are open, %d were before", after, before)
-	}
+	rig.Is(t, openDescriptors(t), before, "descriptors that are open afterwards")
 }
 
 // TestLogIsBounded: a helper that says much gets its requests served and most
@@ -272,9 +270,7 @@ func FuzzPackets(f *testing.F) {
 		err := w.handle(second, -1)
 		select {
 		case <-c.done:
-			if err != nil || w.calls[0] != nil || len(w.slots) != 0 {
-				t.Errorf("answered, and error %v, %d slots taken", err, len(w.slots))
-			}
+			rig.Is(t, fmt.Sprint(err, w.calls[0], len(w.slots)), "<nil> <nil> 0", "answered: error, call, slots taken")
 		default:
 			rig.Is(t, len(w.slots), 1, "not answered, and its slot is free")
 		}

@@ -30,9 +30,7 @@ func TestOperationsAreMethods(t *testing.T) {
 	}
 	slices.Sort(of)
 	slices.Sort(operations)
-	if !slices.Equal(operations, of) {
-		t.Errorf("the operations are %s, the methods %s", operations, of)
-	}
+	rig.Same(t, "the methods, and the operations", of, operations)
 }
 
 // constantsOf returns the names of the constants in the block of a file that

@@ -71,9 +71,7 @@ func (c *children) check(t *testing.T, want int) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.forked != want || c.reaped != want {
-		t.Errorf("%d helpers started, %d reaped, want %d", c.forked, c.reaped, want)
-	}
+	rig.Is(t, [2]int{c.forked, c.reaped}, [2]int{want, want}, "helpers started, and reaped")
 }
 
 func (c *children) last() int {
@@ -115,9 +113,7 @@ func testPool(t *testing.T, config Config) (*Pool, *children) {
 		pool.Close()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.forked != c.reaped {
-			t.Errorf("%d helpers started, %d reaped", c.forked, c.reaped)
-		}
+		rig.Is(t, c.reaped, c.forked, "of the helpers started, how many were reaped")
 	})
 	return pool, c
 }
@@ -221,12 +217,10 @@ func TestReplacedPlace(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := filepath.Join(t.TempDir(), "w")
-	for i := range 3 {
+	for range 3 {
 		rig.Must(t, os.Mkdir(dir, 0o777))
 		for range 2 {
-			if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
-				t.Fatalf("life %d: %v", i, err)
-			}
+			rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 		}
 		rig.Must(t, os.RemoveAll(dir))
 	}
@@ -320,9 +314,7 @@ func TestRecycledHelperFinishes(t *testing.T) {
 	failed := slowCopy(ctx, t, f, dir)
 	old := children.last()
 	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
-	if children.last() == old {
-		t.Error("it was not replaced")
-	}
+	rig.Is(t, children.last() == old, false, "it is the old one")
 	select {
 	case err := <-failed:
 		t.Errorf("the copy ended: %v", err)

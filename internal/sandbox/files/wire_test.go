@@ -178,9 +178,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again := r.append(nil); string(again) != string(packet) {
-			t.Errorf("%q decodes to %+v, which encodes to %q", packet, r, again)
-		}
+		rig.Is(t, string(r.append(nil)), string(packet), "the encoding of %+v", r)
 	})
 }
 
@@ -216,9 +214,7 @@ func FuzzAnswers(f *testing.F) {
 			if total += n; r.size > 60*total+entryAllowance*total {
 				t.Fatalf("%d bytes count as %d", total, r.size)
 			}
-			if r.fd != -1 {
-				t.Fatalf("a descriptor out of nothing: %d", r.fd)
-			}
+			rig.Is(t, r.fd, -1, "a descriptor out of nothing")
 			if told != nil && !last {
 				t.Fatal("an error that is not the end")
 			}

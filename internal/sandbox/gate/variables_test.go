@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,17 +23,13 @@ func TestProxies(t *testing.T) {
 	for _, a := range p.Addrs() {
 		addrs = append(addrs, a.String())
 	}
-	if want := []string{"127.0.0.1:3128", "127.0.0.1:3129", "[::1]:1080", "127.0.0.1:80", "127.9.9.9:1080"}; !slices.Equal(addrs, want) {
-		t.Errorf("%q, want %q", addrs, want)
-	}
+	rig.Same(t, "the addresses", []string{"127.0.0.1:3128", "127.0.0.1:3129", "[::1]:1080", "127.0.0.1:80", "127.9.9.9:1080"}, addrs)
 	want := []string{
 		"PATH=/bin", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://user:p%40ss@127.0.0.1:1/path?x#y", "FTP_PROXY=127.0.0.1:2",
 		"all_proxy=socks5h://127.0.0.1:3", "HTTPS_PROXY=http://proxy.example.org:3128", "NO_PROXY=127.0.0.1:3128", "WS_PROXY=", "npm_config_proxy=http://127.0.0.1:4",
 		"ALL_PROXY=socks5://127.0.0.1:5", "HTTP_PROXYX=http://127.0.0.1:1",
 	}
-	if got := p.Rewrite([]uint16{1, 2, 3, 4, 5}); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	rig.Same(t, "rewritten", want, p.Rewrite([]uint16{1, 2, 3, 4, 5}))
 	rig.Is(t, environ[1], "HTTP_PROXY=http://127.0.0.1:3128", "the environment that was passed has changed")
 }
 
@@ -45,9 +40,7 @@ func TestProxiesRefused(t *testing.T) {
 		"http://127.0.0.1:0": errNoLoopback, "garbage": errNoLoopback, "http://127.0.0.1:": errNoLoopback, "http://127.1:80": errNoLoopback,
 		"http://[::1%lo]:80": errNoLoopback, "http://0.0.0.0:80": errNoLoopback, "http://127.0.0.1:80@example.org": errNoLoopback, "://": errNoLoopback,
 	} {
-		if p, err := ProxiesOf([]string{"HTTP_PROXY=" + value, "NO_PROXY=x"}); !errors.Is(err, want) {
-			t.Errorf("%q: %+v, %v", value, p, err)
-		}
+		rig.Is(t, rig.Err(ProxiesOf([]string{"HTTP_PROXY=" + value, "NO_PROXY=x"})), want, "%q", value)
 	}
 	var many []string
 	for i := range MaxListeners + 1 {

@@ -50,17 +50,13 @@ prefix_rule(["rm", "-rf"], "forbidden")
 	} {
 		argv := []string{tt.name, tt.word}
 		err := j.Decide(&Exec{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
-		if (err == nil) != tt.allowed {
-			t.Errorf("with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
-		}
+		rig.Is(t, err == nil, tt.allowed, "with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		if tt.loader == "" {
 			continue
 		}
 		// The kernel has found another one than was judged.
 		err = j.Decide(&Exec{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
-		if (err == nil) != tt.allowed {
-			t.Errorf("the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
-		}
+		rig.Is(t, err == nil, tt.allowed, "the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
 	}
 	// The line of a script has arguments, too.
 	err = j.Decide(&Exec{
@@ -90,7 +86,5 @@ func TestQuestionsClosed(t *testing.T) { // not parallel: another test could tak
 	q.Answer(1, true)
 	q.Hang()
 	q.Close()
-	if n, err := unix.Read(others[1], make([]byte, 16)); err != unix.EAGAIN {
-		t.Errorf("the other end of that file reads %d bytes, %v", n, err)
-	}
+	rig.Is[error](t, rig.Err(unix.Read(others[1], make([]byte, 16))), unix.EAGAIN, "reading the other end of that file")
 }

@@ -78,9 +78,8 @@ func TestHold(t *testing.T) {
 		}
 		rig.Is(t, info.Mode(), want, "%s has mode", m.Name)
 		st := info.Sys().(*syscall.Stat_t)
-		if !IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}) {
-			t.Errorf("%s is no placeholder", m.Name)
-		}
+		is := IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)})
+		rig.Is(t, is, true, "%s is a placeholder", m.Name)
 	}
 	second := hold(t, p, four(root)[:2]...)
 	first()
@@ -271,9 +270,8 @@ func TestReadOnlyParent(t *testing.T) {
 	}
 	cmd := sandboxtest.ChildCommand(t, "placeholders/read-only", t.TempDir(), t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/read-only", func(t rig.T, args []string) {

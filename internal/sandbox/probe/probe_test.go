@@ -68,9 +68,7 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s is missing and has no reason: %+v", layer, host)
 		}
 	}
-	if want := enforce.LandlockABI(); host.Landlock != want {
-		t.Errorf("Landlock %d, the kernel says %d", host.Landlock, want)
-	}
+	rig.Is(t, host.Landlock, enforce.LandlockABI(), "Landlock")
 }
 
 // TestProbeEnded: when the context has ended Host returns its cause, and no

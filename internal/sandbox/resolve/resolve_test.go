@@ -331,15 +331,11 @@ func TestResolve(t *testing.T) {
 			base := sandboxtest.Sow(t, tt.tree...)
 			r := rig.Value(resolve(t, asked(base, tt.asked...)))
 			rig.Same(t, "what came of it", tt.want, resolvedLines(base, r))
-			if !r.Fresh() {
-				t.Error("not fresh")
-			}
+			rig.Is(t, r.Fresh(), true, "fresh")
 			// To resolve a resolved policy changes nothing.
 			again := rig.Value(Policy(r.Policy))
 			defer again.Close()
-			if again.Policy.Key() != r.Policy.Key() {
-				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
-			}
+			rig.Same(t, "resolved again", r.Policy.String(), again.Policy.String())
 			rig.Same(t, "what came of it", r.Missing, again.Missing)
 		})
 	}
@@ -392,9 +388,8 @@ func TestResolveUnconfined(t *testing.T) {
 	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
 		t.Errorf("%+v", r)
 	}
-	if r.Close(); r.Fresh() {
-		t.Error("fresh after Close")
-	}
+	r.Close()
+	rig.Is(t, r.Fresh(), false, "fresh after Close")
 }
 
 // TestResolveMinimal looks at the real system: every distribution has /usr,
@@ -420,9 +415,7 @@ func TestResolveMinimal(t *testing.T) {
 	}
 	again := rig.Value(Policy(r.Policy))
 	defer again.Close()
-	if again.Policy.Key() != r.Policy.Key() {
-		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
-	}
+	rig.Same(t, "resolved again", r.Policy.String(), again.Policy.String())
 }
 
 // TestResolvePlaceholders: a name where another process has a placeholder counts
@@ -435,18 +428,12 @@ func TestResolvePlaceholders(t *testing.T) {
 	holders := rig.Value(placeholder.Open(t.TempDir()))
 	t.Cleanup(func() { rig.Check(t, holders.Close()) })
 	release := rig.Value(holders.Hold(before.Missing))
-	if !before.Fresh() {
-		t.Error("not fresh while they are held")
-	}
+	rig.Is(t, before.Fresh(), true, "fresh while they are held")
 	held := rig.Value(resolve(t, p))
 	rig.Same(t, "what came of it", before.Missing, held.Missing)
-	if before.Policy.Key() != held.Policy.Key() {
-		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
-	}
+	rig.Same(t, "while they are held", before.Policy.String(), held.Policy.String())
 	release()
-	if !before.Fresh() || !held.Fresh() {
-		t.Error("not fresh when they are gone")
-	}
+	rig.Is(t, before.Fresh() && held.Fresh(), true, "fresh when they are gone")
 }
 
 func TestResolveDescriptors(t *testing.T) {
@@ -461,14 +448,9 @@ func TestResolveDescriptors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	r := rig.Value(resolve(t, asked(base, "write $/repo")))
-	if len(r.pins) != 1 {
-		t.Fatalf("%d pins", len(r.pins))
-	}
+	rig.Is(t, len(r.pins), 1, "pins")
 	fd := r.pins[0]
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	if err != nil || flags&unix.FD_CLOEXEC == 0 {
-		t.Errorf("flags %#x, %v", flags, err)
-	}
+	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)), unix.FD_CLOEXEC, "flags")
 	r.Close()
 	r.Close()
 }
@@ -481,9 +463,8 @@ func TestResolveBarred(t *testing.T) {
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
 var _ = sandboxtest.RegisterChild("resolve/barred", func(t rig.T, args []string) {
@@ -508,9 +489,8 @@ func TestResolveAliases(t *testing.T) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
 var _ = sandboxtest.RegisterChild("resolve/aliases", func(t rig.T, args []string) {

@@ -81,9 +81,7 @@ func TestServedWarns(t *testing.T) {
 		r := rig.Value(resolve(t, asked(base, "read /", "write $/"+name)))
 		rig.Check(t, served.Check(r))
 	}
-	if n := strings.Count(log.String(), "could have made it"); n != 2 {
-		t.Errorf("%d lines: %s", n, &log)
-	}
+	rig.Is(t, strings.Count(log.String(), "could have made it"), 2, "lines of %s", &log)
 	for _, name := range []string{"link", "other"} {
 		if want := fmt.Sprintf("symlink=%s", filepath.Join(base, name)); !strings.Contains(log.String(), want) {
 			t.Errorf("no %s in %s", want, &log)

@@ -89,13 +89,10 @@ func receive(t testing.TB, socket int) int {
 	_, size, _, _, err := unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
 	rig.Must(t, err)
 	messages, err := unix.ParseSocketControlMessage(control[:size])
-	if err != nil || len(messages) != 1 {
-		t.Fatalf("%d messages, %v", len(messages), err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		t.Fatalf("%d descriptors, %v", len(fds), err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(messages), 1, "messages")
+	fds := rig.Value(unix.ParseUnixRights(&messages[0]))
+	rig.Is(t, len(fds), 1, "descriptors")
 	return fds[0]
 }
 

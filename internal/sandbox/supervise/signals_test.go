@@ -28,9 +28,7 @@ func TestSignals(t *testing.T) {
 	out := supervisedUnder(t, abi, Config{Policy: workspace(t, t.TempDir())}, sandbox.UnscopedLevel, "signals",
 		strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()), strconv.Itoa(group))
 	rig.Is(t, out, "", "out")
-	if len(reached) > 0 {
-		t.Errorf("%d signals have reached the supervisor", len(reached))
-	}
+	rig.Is(t, len(reached), 0, "signals that have reached the supervisor")
 }
 
 // harmless is a signal that is ignored by default.

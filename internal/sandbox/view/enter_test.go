@@ -734,9 +734,8 @@ func TestSocketPathsOfMany(t *testing.T) {
 	}
 	cmd := sandboxtest.ChildCommand(t, "sockets/many", t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
 var _ = sandboxtest.RegisterChild("sockets/many", func(t rig.T, args []string) {
@@ -753,10 +752,8 @@ func TestTableHead(t *testing.T) {
 	t.Parallel()
 	const line = "0: 0 0 0 0 0 0 /x\n"
 	for _, n := range []int{0, 1, maxUnixTable/len(line) + 1, maxUnixTable} {
-		text, err := tableHead(strings.NewReader(strings.Repeat(line, n)))
-		if want := min(n, maxUnixTable/len(line)) * len(line); err != nil || len(text) != want {
-			t.Errorf("of %d lines: %d bytes, %v; want %d", n, len(text), err, want)
-		}
+		text := rig.Value(tableHead(strings.NewReader(strings.Repeat(line, n))))
+		rig.Is(t, len(text), min(n, maxUnixTable/len(line))*len(line), "bytes of %d lines", n)
 	}
 }
 

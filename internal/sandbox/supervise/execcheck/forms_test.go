@@ -230,9 +230,7 @@ func TestScriptHeads(t *testing.T) {
 		t.Fatalf("%d lines, without a supervisor %d, want %d", len(outs), len(wants), 2*len(heads))
 	}
 	for i := range wants {
-		if outs[i] != wants[i] {
-			t.Errorf("head %q: %q, without a supervisor %q", heads[min(i/2, len(heads)-1)], outs[i], wants[i])
-		}
+		rig.Is(t, outs[i], wants[i], "head %q", heads[min(i/2, len(heads)-1)])
 	}
 }
 
