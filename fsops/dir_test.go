@@ -33,10 +33,7 @@ func TestReadDirectory(t *testing.T) {
 		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 		rig.Same(t, path, want, got)
 	}
-	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))
-	if err != nil || got == nil || len(got) != 0 {
-		t.Errorf("empty: %v, %v", got, err)
-	}
+	rig.Same(t, "empty", []fsops.DirEntry{}, rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))))
 	for path, want := range map[string]error{
 		"nope": unix.ENOENT, "z": unix.ENOTDIR, "d/ff": unix.ENOTDIR, "d/loop": unix.ELOOP, "d/dang": unix.ENOENT,
 	} {
@@ -58,9 +55,7 @@ func TestReadDirectoryLarge(t *testing.T) {
 	rig.Is(t, len(got), n, "entries")
 	seen := map[string]bool{}
 	for _, e := range got {
-		if !e.IsFile || e.IsDirectory || seen[e.Name] {
-			t.Fatalf("entry %+v, seen %v", e, seen[e.Name])
-		}
+		rig.Is(t, e.IsFile && !e.IsDirectory && !seen[e.Name], true, "%+v is a file that was not seen before", e)
 		seen[e.Name] = true
 	}
 	rig.Same(t, "the order, again", got, rig.Value(host.ReadDirectory(t.Context(), root)))

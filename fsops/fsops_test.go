@@ -163,8 +163,6 @@ func asUser(t *testing.T) bool {
 	if err != nil {
 		t.Fatalf("without privileges: %v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Fatalf("without privileges it did not run:\n%s", out)
-	}
+	rig.Is(t, strings.Contains(string(out), "--- PASS: "+t.Name()), true, "without privileges it ran:\n%s", out)
 	return false
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -148,9 +149,7 @@ func TestBackendReason(t *testing.T) {
 	} {
 		_, err := p.Backend(Host{Reasons: tt.reasons}, tt.operator)
 		want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted" + tt.want + " user.max_user_namespaces"
-		if err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		rig.Is(t, fmt.Sprint(err), want, "error")
 	}
 }
 

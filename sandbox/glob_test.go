@@ -71,9 +71,7 @@ func TestGlob(t *testing.T) {
 		t.Run(tt.pattern, func(t *testing.T) {
 			t.Parallel()
 			globs := rig.Value(newGlobs(tt.pattern, tt.cwd, tt.depth))
-			if g := globs[0]; g.Base != tt.base || g.Pattern != tt.rest {
-				t.Errorf("base %q, pattern %q, want %q and %q", globs[0].Base, globs[0].Pattern, tt.base, tt.rest)
-			}
+			rig.Is(t, [2]string{globs[0].Base, globs[0].Pattern}, [2]string{tt.base, tt.rest}, "base and pattern")
 			p := Policy{Confined: true, Globs: globs}
 			for _, path := range tt.yes {
 				rig.Is(t, p.DeniesFile(path), true, "%s is denied", path)

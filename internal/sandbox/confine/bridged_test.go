@@ -49,9 +49,8 @@ func TestBridgedRefused(t *testing.T) {
 			"HTTP_PROXY=http://127.0.0.1:4711":       begins + "127.0.0.1:4711 is a listener of this agent",
 			"https_proxy=socks5://user@[::1]:4711/x": begins + "[::1]:4711 is a listener of this agent",
 		} {
-			if _, _, err := door.EnterBridged(managedProfile(t.TempDir()), []string{variable}); err == nil || err.Error() != want {
-				t.Errorf("%s: %v", variable, err)
-			}
+			_, _, err := door.EnterBridged(managedProfile(t.TempDir()), []string{variable})
+			rig.Is(t, fmt.Sprint(err), want, "%s", variable)
 		}
 	})
 }
@@ -61,9 +60,7 @@ func TestGateOnce(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, _ string, door *Door) {
 		root := t.TempDir()
 		held := enterManaged(t, door, managedProfile(root), Managed{})
-		if _, err := held.Connect(Endpoint{Network: "tcp", Target: "127.0.0.1:1"}); err == nil {
-			t.Error("connected from inside")
-		}
+		rig.Is(t, rig.Err(held.Connect(Endpoint{Network: "tcp", Target: "127.0.0.1:1"})) != nil, true, "no connection from inside")
 		puppetIn(t, held, root)
 		second := startHeld(t, held, procs.Spec{Argv: []string{"true"}, Dir: root, Env: []string{"PATH=/usr/bin:/bin"}})
 		if out, code := second.end(); code != setupFailed || !strings.Contains(out, "sandbox: ") {
@@ -71,9 +68,7 @@ func TestGateOnce(t *testing.T) {
 		}
 		held.Release()
 		held.Release()
-		if _, err := held.Gate().HTTP().Accept(); err == nil {
-			t.Error("a connection after the release")
-		}
+		rig.Is(t, rig.Err(held.Gate().HTTP().Accept()) != nil, true, "no connection after the release")
 		unused := enterManaged(t, door, managedProfile(root), Managed{SOCKS5: true})
 		unused.Release()
 	})

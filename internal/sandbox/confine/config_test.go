@@ -1,7 +1,6 @@
 package confine
 
 import (
-	"bytes"
 	"reflect"
 	"strings"
 	"testing"
@@ -72,19 +71,13 @@ func TestConfigMalformed(t *testing.T) {
 	t.Parallel()
 	encoded := rig.Value(sample(t).encode())
 	for n := range encoded {
-		if _, err := decodeConfig(encoded[:n]); err == nil {
-			t.Fatalf("%d of %d bytes were enough", n, len(encoded))
-		}
+		rig.Is(t, rig.Err(decodeConfig(encoded[:n])) != nil, true, "%d of %d bytes are refused", n, len(encoded))
 	}
-	if _, err := decodeConfig(append(encoded, 0)); err == nil {
-		t.Error("a byte too many")
-	}
+	rig.Is(t, rig.Err(decodeConfig(append(encoded, 0))) != nil, true, "a byte too many is refused")
 	c := sample(t)
 	c.Backend.Layers = 1 << len(sandbox.AllLayers())
 	encoded = rig.Value(c.encode())
-	if _, err := decodeConfig(encoded); err == nil {
-		t.Error("a layer that has no row")
-	}
+	rig.Is(t, rig.Err(decodeConfig(encoded)) != nil, true, "a layer that has no row is refused")
 }
 
 // FuzzConfig: whatever can be decoded is encoded to the same bytes.
@@ -98,10 +91,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := c.encode()
-		if err != nil || !bytes.Equal(again, data) {
-			t.Errorf("%q became %q, %v", data, again, err)
-		}
+		rig.Is(t, string(rig.Value(c.encode())), string(data), "encoded again")
 	})
 }
 

@@ -565,9 +565,8 @@ func TestConnectBlocks(t *testing.T) {
 	rig.Must(t, rig.Err(a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root))))
 	a.want("ok", "unix", root+"/sock")
 	a.Terminate()
-	if _, code := a.end(); code != killed {
-		t.Errorf("code %d", code)
-	}
+	_, code := a.end()
+	rig.Is(t, code, killed, "code")
 }
 
 // TestConnectKeepsNothingOpen: calls that init refuses leave no descriptor open
@@ -593,9 +592,7 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 		for _, name := range []string{"full", root + "/full"} {
 			a.want("EAGAIN", "unix", name)
 		}
-		if got := a.ask("name", "socket"); !strings.HasPrefix(got, "EAGAIN") {
-			t.Errorf("bind beside them: %s", got)
-		}
+		rig.Is(t, strings.Fields(a.ask("name", "socket"))[0], "EAGAIN", "bind beside them")
 		a.want("ENOENT", "unix", "none")
 	}
 	if after := descriptors(); after > blocked {

@@ -87,9 +87,7 @@ func TestCommand(t *testing.T) {
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
 			rig.Must(t, rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")))
 			out, code := c.start(t).end()
-			if sorted(out) != sorted(tt.want) || code != 0 {
-				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, tt.want)
-			}
+			rig.Is(t, fmt.Sprintf("%q, code %d", sorted(out), code), fmt.Sprintf("%q, code 0", sorted(tt.want)), "%s: %s", row.name, tt.name)
 		}
 	}
 }
@@ -253,9 +251,7 @@ func TestRefused(t *testing.T) {
 	none := full()
 	none.Landlock = 0
 	c := confined{policy: readOnly(t), backend: none, Spec: procs.Spec{Argv: []string{"true"}}}
-	if out, code := c.start(t).end(); code != 0 {
-		t.Errorf("without Landlock: %q, code %d", out, code)
-	}
+	wantEnd(t, "without Landlock", c.start(t), "", 0)
 }
 
 // wantRefused starts c and makes sure that init ends with code 101 and one line
@@ -290,9 +286,7 @@ func TestTerminal(t *testing.T) {
 		c.Argv = []string{"sh", "-c", "set -m; ulimit -c 0; stty size; echo hello > /dev/tty; sh -c 'echo up; exec sleep 1000'; echo code $?; (read x; echo $x); echo end"}
 		r := c.start(t)
 		r.until("hello")
-		if !strings.HasPrefix(r.text(), "30 100\r\n") {
-			t.Errorf("%s: size: %q", row.name, r.text())
-		}
+		rig.Is(t, strings.HasPrefix(r.text(), "30 100\r\n"), true, "%s: size: %q", row.name, r.text())
 		r.until("hello\r\nup\r\n")
 		rig.Must(t, rig.Err(r.Write(t.Context(), "0", []byte("\x1c"))))
 		r.until("code 131")
@@ -349,9 +343,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	for _, want := range []string{"answer 1: ok\n", "answer 2: EPERM\n", "answer 3: ok hello\n"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in %q, %v", want, out, err)
-		}
+		rig.Is(t, strings.Contains(string(out), want), true, "%q is in %q, %v", want, out, err)
 	}
 }
 

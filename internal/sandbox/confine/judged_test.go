@@ -132,9 +132,7 @@ exit 7`
 				cpu = "cpu=3600"
 			}
 			for _, want := range []string{cpu, "one", "cat=126", "path=126", "link=126", "script=126", "env=126", "exec=126", "id=0", "uname=126", "sh=3", "none=127"} {
-				if !strings.Contains(out, want+"\n") {
-					t.Errorf("no %s", want)
-				}
+				rig.Is(t, strings.Contains(out, want+"\n"), true, "%s is there", want)
 			}
 			mu.Lock()
 			defer mu.Unlock()

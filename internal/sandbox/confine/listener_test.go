@@ -122,13 +122,9 @@ func TestBind(t *testing.T) {
 				}
 			}
 		}
-		if bound > 1 {
-			t.Errorf("%d names were bound below descriptors", bound)
-		}
+		rig.Is(t, bound <= 1, true, "%d names were bound below descriptors", bound)
 		for _, dir := range []string{root + "/.git", outside, filepath.Dir(root), "/"} {
-			if _, err := os.Lstat(dir + "/sock"); err == nil {
-				t.Errorf("%s has a socket", dir)
-			}
+			rig.Is[error](t, rig.Err(os.Lstat(dir+"/sock")), os.ErrNotExist, "a socket in %s", dir)
 		}
 		for _, name := range []string{"socket", "relative", "relative2", "sub/linked", "byproc", "byroot"} {
 			rig.Check(t, os.Remove(filepath.Join(root, name)))

@@ -275,9 +275,7 @@ func TestManaged(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, layer string, door *Door) {
 		root := t.TempDir()
 		held := enterManaged(t, door, managedProfile(root), Managed{SOCKS5: true})
-		if !slices.Contains(held.Layers, layer) {
-			t.Fatalf("layers %q", held.Layers)
-		}
+		rig.Is(t, slices.Contains(held.Layers, layer), true, "%s is among %q", layer, held.Layers)
 		supervised := layer == "proxy:supervised"
 		either := func(netns, told string) string {
 			if supervised {
@@ -373,9 +371,7 @@ func TestManaged(t *testing.T) {
 				a.want(want, what)
 			}
 		}
-		if got := a.ask("nonblocking", http); !strings.HasSuffix(got, "http") {
-			t.Errorf("without blocking: %s", got)
-		}
+		rig.Is(t, strings.HasSuffix(a.ask("nonblocking", http), "http"), true, "greeted without blocking")
 	})
 }
 
@@ -464,9 +460,8 @@ func TestManagedUnix(t *testing.T) {
 			{[]any{"tcp", other}, []string{"ECONNREFUSED"}},
 			{[]any{"socket", unix.AF_NETLINK, unix.SOCK_RAW, 0}, []string{"EPERM"}},
 		} {
-			if got := a.ask(tt.what...); !slices.Contains(tt.want, got) {
-				t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
-			}
+			got := a.ask(tt.what...)
+			rig.Is(t, slices.Contains(tt.want, got), true, "%v: %s, one of %s", tt.what, got, tt.want)
 		}
 	})
 }

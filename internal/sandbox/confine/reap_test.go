@@ -120,9 +120,7 @@ func TestInitTracesNobody(t *testing.T) {
 		}
 		for script, want := range map[string][]int{"exec " + traceMe: codes, orphan: {5}} {
 			out, code := row.command(t, t.TempDir(), "sh", "-c", script).start(t).end()
-			if !slices.Contains(want, code) {
-				t.Errorf("%s: %s: %q, code %d, want one of %v", row.name, script, out, code, want)
-			}
+			rig.Is(t, slices.Contains(want, code), true, "%s: %s: %q, code %d, one of %v", row.name, script, out, code, want)
 		}
 	}
 }

@@ -174,9 +174,8 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			c.Argv = []string{"sh", "-c", script + "; echo seen > /proc/self/fd/" + strconv.Itoa(place)}
 			files := [3]*os.File{}
 			files[place] = terminal
-			if out, code := runWithFiles(t, c, files); out != "/dev/console\n0 0\n" || code != 0 {
-				t.Errorf("%s: a terminal as %d: %q, code %d", row.name, place, out, code)
-			}
+			out, code := runWithFiles(t, c, files)
+			rig.Is(t, fmt.Sprint(out, code), "/dev/console\n0 0\n0", "%s: a terminal as %d, and the code", row.name, place)
 		}
 		null.Close()
 	}
@@ -207,9 +206,8 @@ func TestOtherStreams(t *testing.T) {
 		}
 		rig.Must(t, err)
 		c.Argv = []string{"cat"}
-		if text, code := runWithFiles(t, c, [3]*os.File{gone}); text != "secret" || code != 0 {
-			t.Errorf("%s: a file without a name: %q, code %d", row.name, text, code)
-		}
+		text, code := runWithFiles(t, c, [3]*os.File{gone})
+		rig.Is(t, fmt.Sprint(text, code), "secret0", "%s: what a file without a name holds, and the code", row.name)
 		gone.Close()
 		put(t, secret+"/file", "secret")
 

@@ -133,9 +133,8 @@ func runExhaustChild(t *testing.T, name string, attr *syscall.SysProcAttr) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", exhaustChild, name)
 	cmd.SysProcAttr = attr
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
 // TestNoDescriptorsLeft: policies that do nothing make room for those that are

@@ -126,9 +126,8 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 		"read file: contents of file, <nil>",
 		"read again: written link, <nil>",
 	} {
-		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, needed) }) {
-			t.Errorf("no outcome begins with %q", needed)
-		}
+		begins := func(s string) bool { return strings.HasPrefix(s, needed) }
+		rig.Is(t, slices.ContainsFunc(got, begins), true, "an outcome begins with %q", needed)
 	}
 	pool.Close()
 	children.check(t, 1)
@@ -288,9 +287,7 @@ func TestHelperIsConfined(t *testing.T) {
 			delete(want, "CapBnd") // that of the main thread is enough, see dropEverywhere
 		}
 		for name, value := range want {
-			if !strings.Contains(string(status), "\n"+name+":\t"+value+"\n") {
-				t.Errorf("%s: %s is not %s", task, name, value)
-			}
+			rig.Is(t, strings.Contains(string(status), "\n"+name+":\t"+value+"\n"), true, "%s: %s is %s", task, name, value)
 		}
 	}
 	rig.Is(t, string(rig.Value(os.ReadFile(proc+"environ"))), "", "environment")

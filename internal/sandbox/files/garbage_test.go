@@ -246,9 +246,7 @@ func TestLogIsBounded(t *testing.T) {
 	if said == 0 || said > most || log.Len() > 2*most*maxLogLine {
 		t.Errorf("logged %d lines in %d bytes", said, log.Len())
 	}
-	if !strings.Contains(log.String(), "more than is logged") {
-		t.Error("the log does not tell that something is missing")
-	}
+	rig.Is(t, strings.Contains(log.String(), "more than is logged"), true, "the log tells that something is missing")
 }
 
 // FuzzPackets reads whatever bytes a helper sends as its packets.

@@ -276,15 +276,9 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	}()
 	sandboxtest.Eventually(t, "the request is under way", func() bool { return f.entry.requests.Load() == 2 })
 	pool.Close()
-	if err := <-failed; err == nil {
-		t.Error("a request of a closed pool succeeded")
-	}
-	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err == nil {
-		t.Error("a closed pool serves")
-	}
-	if _, err := pool.Files(t.Context(), workspace(t, dir)); err == nil {
-		t.Error("a closed pool gives files")
-	}
+	rig.Is(t, <-failed != nil, true, "a request of a closed pool fails")
+	rig.Is(t, rig.Err(f.Stat(t.Context(), dir, fsops.FollowLinks)) != nil, true, "a closed pool does not serve")
+	rig.Is(t, rig.Err(pool.Files(t.Context(), workspace(t, dir))) != nil, true, "a closed pool gives no files")
 	pool.Close()
 	children.check(t, 1)
 }

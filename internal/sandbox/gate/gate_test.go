@@ -323,9 +323,7 @@ func TestInside(t *testing.T) {
 			rig.Is(t, <-got == nil, tt.want, "%s: let through", name)
 		}
 		g.Close()
-		if _, err := g.HTTP().Accept(); err == nil {
-			t.Errorf("%s: the gate is closed", name)
-		}
+		rig.Is(t, rig.Err(g.HTTP().Accept()) != nil, true, "%s: the gate is closed", name)
 	}
 }
 
@@ -342,9 +340,7 @@ func TestInsideClosed(t *testing.T) {
 		got <- err
 	}()
 	g.Close()
-	if err := <-got; err == nil {
-		t.Error("a connection")
-	}
+	rig.Is(t, <-got != nil, true, "there is no connection")
 }
 
 func TestBridge(t *testing.T) {
@@ -381,9 +377,7 @@ func TestBridge(t *testing.T) {
 	conn = <-served
 	defer conn.Close()
 	g.Close()
-	if _, err := client.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
-	}
+	rig.Is(t, rig.Err(client.Read(make([]byte, 1))) != nil, true, "the connection has ended")
 	sandboxtest.Eventually(t, "the server sees the end", func() bool { _, err := conn.Read(make([]byte, 1)); return err != nil })
 }
 

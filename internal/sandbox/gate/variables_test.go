@@ -46,9 +46,7 @@ func TestProxiesRefused(t *testing.T) {
 	for i := range MaxListeners + 1 {
 		many = append(many, "HTTP_PROXY=127.0.0.1:"+strings.Repeat("1", 1+i/10)+string(rune('0'+i%10)))
 	}
-	if _, err := ProxiesOf(many); err == nil {
-		t.Error("too many proxies")
-	}
+	rig.Is(t, rig.Err(ProxiesOf(many)) != nil, true, "too many proxies are refused")
 }
 
 func FuzzProxies(f *testing.F) {

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"reflect"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +19,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := decode(e.encode()); err != nil || !reflect.DeepEqual(again, e) {
-			t.Errorf("%+v, and again %+v: %v", e, again, err)
-		}
+		rig.Same(t, "encoded and decoded", e, rig.Value(decode(e.encode())))
 	})
 }
 
@@ -63,9 +60,7 @@ prefix_rule(["rm", "-rf"], "forbidden")
 		Path: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
 		Loader: "/usr/bin/kubectl", Final: []string{"/w/x", "delete", "/w/s"}, Dir: "/",
 	})
-	if err == nil {
-		t.Error("a script has run the loader of its interpreter with a word that is forbidden")
-	}
+	rig.Is(t, err != nil, true, "a script cannot run the loader of its interpreter with a word that is forbidden")
 }
 
 // TestQuestionsClosed: after Close no method touches the file that has the number of the socket by

@@ -236,9 +236,7 @@ func TestHoldWithoutRights(t *testing.T) {
 		cmd := sandboxtest.ChildCommand(t, "placeholders/hold-once", state, parent)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		out, err := cmd.CombinedOutput()
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%s: %v, %s, want %s", parent, err, out, want)
-		}
+		rig.Is(t, strings.Contains(string(out), want), true, "%s: %s is in %s (%v)", parent, want, out, err)
 		wantListing(t, parent, "")
 	}
 }
@@ -305,9 +303,7 @@ func TestCrash(t *testing.T) {
 				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 					t.Fatalf("the agent was not killed: %v %s", err, out)
 				}
-				if step != "released" && len(listingOf(state)) == 0 {
-					t.Error("there is no ledger")
-				}
+				rig.Is(t, step == "released" || len(listingOf(state)) > 0, true, "there is a ledger")
 				p := openPlaceholders(t, state)
 				wantListing(t, root, ".aws/")
 				rig.Must(t, p.Close())
@@ -379,9 +375,7 @@ func (h *holder) end(t *testing.T) {
 func (h *holder) kill(t *testing.T) {
 	t.Helper()
 	rig.Must(t, h.cmd.Process.Kill())
-	if err := h.cmd.Wait(); err == nil {
-		t.Fatal("a killed agent ended well")
-	}
+	rig.Is(t, h.cmd.Wait() != nil, true, "a killed agent has failed")
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/holder", func(t rig.T, args []string) {
@@ -562,9 +556,7 @@ func TestStateDir(t *testing.T) {
 			t.Errorf("StateDir(%q) = %q", candidates, got)
 		}
 	}
-	if _, err := StateDir("relative"); err == nil {
-		t.Error("a relative path was taken")
-	}
+	rig.Is(t, rig.Err(StateDir("relative")) != nil, true, "a relative path is refused")
 }
 
 // FuzzRecord: a record that was read from a ledger leads nowhere outside its
@@ -585,9 +577,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		for _, name := range []string{r.name, r.temp} {
-			if strings.Contains(name, "/") || name == ".." {
-				t.Errorf("%+v leads elsewhere", r)
-			}
+			rig.Is(t, strings.Contains(name, "/") || name == "..", false, "%+v leads elsewhere", r)
 		}
 		again := rig.Value(r.encode())
 		if back, ok := decodeRecord(again); !ok || back != r {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -139,9 +140,8 @@ func TestProbeMissing(t *testing.T) {
 				}
 			}
 			for _, layer := range tt.missing {
-				if !strings.Contains(host.Reasons[layer].Remedy, tt.remedy) {
-					t.Errorf("remedy for %s: %q, want %q in it", layer, host.Reasons[layer].Remedy, tt.remedy)
-				}
+				remedy := host.Reasons[layer].Remedy
+				rig.Is(t, strings.Contains(remedy, tt.remedy), true, "%q is in the remedy for %s: %q", tt.remedy, layer, remedy)
 			}
 		})
 	}
@@ -184,9 +184,7 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%+v", host)
 	}
 	host := judge([]report{newReport()}, noFacts)
-	if host.Layers != 0 || host.Landlock != 0 {
-		t.Errorf("nothing was tried, but %+v", host)
-	}
+	rig.Is(t, fmt.Sprint(host.Layers, host.Landlock), fmt.Sprint(sandbox.Host{}.Layers, 0), "where nothing was tried")
 	alone := everything()
 	delete(alone.Done, sandbox.UserNS)
 	if host := judge([]report{alone}, noFacts); host.Has(sandbox.MountNS) || host.Has(sandbox.NetNS) || host.Reasons[sandbox.MountNS].Error == "" {
@@ -208,15 +206,10 @@ func TestJudge(t *testing.T) {
 func TestNote(t *testing.T) {
 	t.Parallel()
 	r := newReport()
-	if !r.note(sandbox.Landlock, "one", nil) || !r.Done[sandbox.Landlock] {
-		t.Errorf("a step that was done: %+v", r)
-	}
-	if r.note(sandbox.Landlock, "two", unix.EPERM) || r.Done[sandbox.Landlock] {
-		t.Errorf("a step that failed: %+v", r)
-	}
-	if r.note(sandbox.Landlock, "three", nil) || r.Done[sandbox.Landlock] || r.Failed[sandbox.Landlock].Step != "two" {
-		t.Errorf("a step after a failed one: %+v", r)
-	}
+	rig.Is(t, r.note(sandbox.Landlock, "one", nil) && r.Done[sandbox.Landlock], true, "a step that was done: %+v", r)
+	rig.Is(t, r.note(sandbox.Landlock, "two", unix.EPERM) || r.Done[sandbox.Landlock], false, "a step that failed: %+v", r)
+	rig.Is(t, r.note(sandbox.Landlock, "three", nil) || r.Done[sandbox.Landlock], false, "a step after a failed one: %+v", r)
+	rig.Is(t, r.Failed[sandbox.Landlock].Step, "two", "the step that failed")
 	rig.Is(t, r.Failed[sandbox.Landlock].Errno, unix.EPERM, "errno")
 }
 
@@ -260,16 +253,13 @@ func TestRemedy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := tt.facts.remedy(tt.layer, tt.failure); !strings.Contains(got, tt.want) {
-				t.Errorf("got %q, want %q in it", got, tt.want)
-			}
+			got := tt.facts.remedy(tt.layer, tt.failure)
+			rig.Is(t, strings.Contains(got, tt.want), true, "%q is in %q", tt.want, got)
 		})
 	}
 	// There is a remedy for failures that nobody has foreseen too.
 	for _, n := range []sandbox.Layer{sandbox.UserNS, sandbox.PIDNS, sandbox.Landlock, sandbox.Seccomp, sandbox.UserNotify, sandbox.Pidfd} {
-		if (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) == "" {
-			t.Errorf("no remedy for %s", n)
-		}
+		rig.Is(t, (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) != "", true, "there is a remedy for %s", n)
 	}
 }
 

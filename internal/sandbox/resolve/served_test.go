@@ -51,9 +51,7 @@ func TestServed(t *testing.T) {
 	// A noted root is still known when it was renamed.
 	rig.Must(t, os.Rename(base+"/repo", base+"/renamed"))
 	r := rig.Value(resolve(t, asked(base, "read /", "write $/renamed/pkg")))
-	if err := served.Check(r); err == nil {
-		t.Error("a root that was renamed is forgotten")
-	}
+	rig.Is(t, served.Check(r) != nil, true, "a root that was renamed is known")
 }
 
 // TestServedIsBounded: at most maxServed roots are remembered, the newest.
@@ -83,8 +81,7 @@ func TestServedWarns(t *testing.T) {
 	}
 	rig.Is(t, strings.Count(log.String(), "could have made it"), 2, "lines of %s", &log)
 	for _, name := range []string{"link", "other"} {
-		if want := fmt.Sprintf("symlink=%s", filepath.Join(base, name)); !strings.Contains(log.String(), want) {
-			t.Errorf("no %s in %s", want, &log)
-		}
+		want := fmt.Sprintf("symlink=%s", filepath.Join(base, name))
+		rig.Is(t, strings.Contains(log.String(), want), true, "%s is in %s", want, &log)
 	}
 }

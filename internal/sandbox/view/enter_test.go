@@ -128,9 +128,6 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 				return os.Lchown(name, uid, uid)
 			})
 			got := runView(t, vc)
-			if len(got) == 1 && len(vc.Attempts) == 0 {
-				t.Fatalf("EnterView: %s", got[0])
-			}
 			if len(got) != len(vc.Attempts) {
 				t.Fatalf("EnterView: %s", got)
 			}
@@ -644,9 +641,7 @@ func TestViewTooDeep(t *testing.T) {
 			t.Errorf("%s: %d files, %d directories hidden, %v", tt.name, len(files), len(hidden), err)
 		}
 		for _, name := range append(files, hidden...) {
-			if len(name) >= unix.PathMax {
-				t.Errorf("%s: a path of %d bytes", tt.name, len(name))
-			}
+			rig.Is(t, len(name) < unix.PathMax, true, "%s: a path of %d bytes", tt.name, len(name))
 		}
 	}
 }

@@ -164,9 +164,7 @@ func TestForms(t *testing.T) {
 				if out != wantOut || got.Code != want.Code {
 					t.Errorf("code %d\n%s, without a supervisor code %d\n%s", got.Code, short(out), want.Code, short(wantOut))
 				}
-				if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
-					t.Errorf("%+v", got)
-				}
+				rig.Is(t, [2]int{int(got.First), int(got.Refused + got.ReplacedFile + got.ReplacedArgv + got.Let)}, [2]int{1, 0}, "%+v", got)
 			})
 		}
 	}
@@ -222,9 +220,7 @@ func TestScriptHeads(t *testing.T) {
 	_, want := supervise(t, s, nil)
 	s.Mode = checked
 	got, out := supervise(t, s, nil)
-	if got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
-		t.Errorf("%+v", got)
-	}
+	rig.Is(t, got.ReplacedFile+got.ReplacedArgv+got.Let, 0, "%+v", got)
 	wants, outs := strings.Split(want, "\n"), strings.Split(out, "\n")
 	if len(wants) < 2*len(heads) || len(wants) != len(outs) {
 		t.Fatalf("%d lines, without a supervisor %d, want %d", len(outs), len(wants), 2*len(heads))
@@ -352,13 +348,11 @@ func TestUnreadable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("the file of this user's is readable to it")
 	}
-	if _, out := supervise(t, s, nil); out != fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU()) {
-		t.Errorf("without a supervisor: %s", out)
-	}
+	_, out := supervise(t, s, nil)
+	rig.Is(t, out, fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU()), "without a supervisor")
 	s.Mode = checked
-	if _, out := supervise(t, s, nil); out != "errno EACCES\nexit 1\n" {
-		t.Errorf("%s", out)
-	}
+	_, out = supervise(t, s, nil)
+	rig.Is(t, out, "errno EACCES\nexit 1\n", "unreadable")
 	// A process that has hidden its memory cannot be traced by an ordinary user.
 	s.Argv = []string{program, "form", "unseen", program, "args"}
 	if _, out := supervise(t, s, nil); out != "errno EPERM\nexit 1\n" && out != "errno EACCES\nexit 1\n" {
@@ -442,9 +436,7 @@ func TestMapped(t *testing.T) {
 	dir := rig.Public(t)
 	for _, name := range []string{"plain", "with blanks ", "line\nfeed", `line\012feed`, "gone (deleted)", "00:00 0 [heap]"} {
 		program := filepath.Join(dir, name)
-		if out, err := exec.Command("cp", "/bin/cat", program).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		rig.Must(t, exec.Command("cp", "/bin/cat", program).Run())
 		cat := exec.CommandContext(t.Context(), program)
 		in := rig.Value(cat.StdinPipe())
 		out, err := cat.StdoutPipe()
