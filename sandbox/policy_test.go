@@ -248,30 +248,17 @@ func workspace(b *testing.B) *Policy {
 	return p
 }
 
-func BenchmarkPolicyAccess(b *testing.B) {
+func BenchmarkPolicy(b *testing.B) {
 	p := workspace(b)
-	for b.Loop() {
-		p.Access("/home/user/src/project/internal/server/handler.go")
-	}
-}
-
-func BenchmarkPolicyLeads(b *testing.B) {
-	p := workspace(b)
-	for b.Loop() {
-		p.Leads("/home/user/src/project/internal")
-	}
-}
-
-func BenchmarkPolicyBound(b *testing.B) {
-	p := workspace(b)
-	for b.Loop() {
-		p.Bound("/home/user/src/project/internal")
-	}
-}
-
-func BenchmarkPolicyDeniesFile(b *testing.B) {
-	p := workspace(b)
-	for b.Loop() {
-		p.DeniesFile("/home/user/src/project/internal/server/handler.go")
+	const dir = "/home/user/src/project/internal"
+	for name, ask := range map[string]func(){
+		"Access": func() { p.Access(dir + "/server/handler.go") }, "DeniesFile": func() { p.DeniesFile(dir + "/server/handler.go") },
+		"Leads": func() { p.Leads(dir) }, "Bound": func() { p.Bound(dir) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				ask()
+			}
+		})
 	}
 }

@@ -520,17 +520,6 @@ func TestConnectTemporary(t *testing.T) {
 	rig.Is(t, start(profile, Limits{}).ask("unix", tmp+"/old"), "ok", "in a directory that was named")
 }
 
-// TestConnectLimited: the second init of a command with limits hands its
-// listener to the first one, which does the calls.
-func TestConnectLimited(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	greeter(t, "unix", filepath.Join(root, "sock"))
-	a := startPuppet(t, root, Limits{CPUSeconds: 3600})
-	a.want("ok", "unix", "sock")
-	a.want("EPERM", "unix", "/etc/passwd")
-}
-
 // fullListener listens at path until the test ends. Its backlog is full, so
 // connecting to it blocks until the test accepts from fd.
 func fullListener(t *testing.T, path string) (fd int) {
@@ -577,8 +566,7 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 	fullListener(t, root+"/full")
 	a := startPuppet(t, root, Limits{})
 	descriptors := func() int {
-		entries := rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID())))
-		return len(entries)
+		return len(rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))))
 	}
 	a.want("ENOENT", "unix", root+"/none")
 	before := descriptors()

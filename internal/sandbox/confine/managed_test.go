@@ -212,10 +212,7 @@ func performManaged(what string, args []string) (answer string, known bool) {
 // connectPassed sends a socket in a message, receives it as another descriptor, and
 // connects that.
 func connectPassed(fd int, to unix.Sockaddr) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	defer unix.Close(pair[0])
 	defer unix.Close(pair[1])
 	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0); err != nil {
@@ -225,14 +222,7 @@ func connectPassed(fd int, to unix.Sockaddr) error {
 	if _, _, _, _, err := unix.Recvmsg(pair[1], make([]byte, 1), control, 0); err != nil {
 		return err
 	}
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return err
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil {
-		return err
-	}
+	fds := rig.Value(unix.ParseUnixRights(&rig.Value(unix.ParseSocketControlMessage(control))[0]))
 	defer unix.Close(fds[0])
 	return unix.Connect(fds[0], to)
 }

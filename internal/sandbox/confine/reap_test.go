@@ -2,6 +2,7 @@ package confine
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -35,14 +36,10 @@ func TestSignals(t *testing.T) {
 			r := c.start(t)
 			r.until("up")
 			r.Signal(sig)
-			if out, code := r.end(); code != 128+int(sig) {
-				t.Errorf("%s: %v: %q, code %d", row.name, sig, out, code)
-			}
+			wantEnd(t, fmt.Sprintf("%s: %v", row.name, sig), r, "up\n", 128+int(sig))
 			r = row.command(t, t.TempDir(), "sleep", "1000").start(t)
 			r.Signal(sig) // as soon as it was started
-			if out, code := r.end(); code != 128+int(sig) {
-				t.Errorf("%s: %v at once: %q, code %d", row.name, sig, out, code)
-			}
+			wantEnd(t, fmt.Sprintf("%s: %v at once", row.name, sig), r, "", 128+int(sig))
 		}
 		r := row.command(t, t.TempDir(), "sh", "-c", "trap 'echo shell' USR1; (trap 'echo member; exit' USR1; echo up; while :; do sleep 0.01; done); echo end").start(t)
 		r.until("up")
@@ -55,9 +52,7 @@ func TestSignals(t *testing.T) {
 	for range 5 {
 		r := networkOnly("sleep", "1000").start(t)
 		r.Signal(unix.SIGUSR2)
-		if out, code := r.end(); code != 128+int(unix.SIGUSR2) {
-			t.Errorf("network only: %q, code %d", out, code)
-		}
+		wantEnd(t, "network only", r, "", 128+int(unix.SIGUSR2))
 	}
 }
 
@@ -81,9 +76,7 @@ func TestNobodyIsLeft(t *testing.T) {
 		}{
 			{"the command ends", daemons + "echo up; exit 3", func(*run) {}, 3},
 			{"the command is killed", daemons + "echo up; kill -9 $$", func(*run) {}, 137},
-			{"terminate", waits, func(r *run) {
-				rig.Is(t, r.Terminate(), true, "it was running")
-			}, 137},
+			{"terminate", waits, func(r *run) { rig.Is(t, r.Terminate(), true, "it was running") }, 137},
 			{"kill", waits, func(r *run) { r.Signal(unix.SIGKILL) }, 137},
 			{"kill the group", waits, func(r *run) { r.KillGroup() }, 137},
 			{"close", waits, func(r *run) { r.Close() }, 0},
@@ -136,9 +129,8 @@ func TestForkersAreKilled(t *testing.T) {
 		}
 		r := row.command(t, t.TempDir(), "sh", "-c", script).start(t)
 		r.until("up")
-		if out, code := r.end(); code != 3 {
-			t.Errorf("%s: %q, code %d", row.name, out, code)
-		}
+		_, code := r.end()
+		rig.Is(t, code, 3, "%s: code", row.name)
 	}
 }
 

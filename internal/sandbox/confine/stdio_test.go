@@ -200,11 +200,8 @@ func TestOtherStreams(t *testing.T) {
 		}
 		out.Close()
 
-		gone, err := os.Open(secret + "/file")
-		if err == nil {
-			err = os.Remove(gone.Name())
-		}
-		rig.Must(t, err)
+		gone := rig.Value(os.Open(secret + "/file"))
+		rig.Must(t, os.Remove(gone.Name()))
 		c.Argv = []string{"cat"}
 		text, code := runWithFiles(t, c, [3]*os.File{gone})
 		rig.Is(t, fmt.Sprint(text, code), "secret0", "%s: what a file without a name holds, and the code", row.name)
@@ -224,18 +221,14 @@ func TestOtherStreams(t *testing.T) {
 // put writes a file, and makes its directory.
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = os.WriteFile(path, []byte(content), 0o600)
-	}
-	rig.Must(t, err)
+	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	rig.Must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // read returns the content of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	content := rig.Value(os.ReadFile(path))
-	return string(content)
+	return string(rig.Value(os.ReadFile(path)))
 }
 
 // change is what can be changed about a file without writing to it.
@@ -261,11 +254,8 @@ func newTerminal(t *testing.T) *os.File {
 	t.Helper()
 	ptmx := rig.Value(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))
 	t.Cleanup(func() { ptmx.Close() })
-	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	rig.Must(t, err)
+	n := rig.Value(unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN))
+	rig.Must(t, unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0))
 	terminal := rig.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0))
 	t.Cleanup(func() { terminal.Close() })
 	return terminal

@@ -113,7 +113,7 @@ func TestNewPoliciesReplaceEachOther(t *testing.T) {
 // name and arguments follow.
 const exhaustChild = "exhaust-child"
 
-var exhaustChildren = map[string]func(t *sandboxtest.TB) error{
+var exhaustChildren = map[string]func(t *sandboxtest.TB){
 	"descriptors": fewDescriptors,
 	"dead mount":  deadMount,
 	"tracefs":     tracePipe,
@@ -122,10 +122,7 @@ var exhaustChildren = map[string]func(t *sandboxtest.TB) error{
 func exhaustChildMain() int {
 	t := &sandboxtest.TB{}
 	defer t.End()
-	if err := exhaustChildren[os.Args[2]](t); err != nil {
-		fmt.Println(err)
-		return 1
-	}
+	exhaustChildren[os.Args[2]](t)
 	return 0
 }
 
@@ -144,31 +141,22 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	runExhaustChild(t, "descriptors", nil)
 }
 
-func fewDescriptors(t *sandboxtest.TB) error {
+func fewDescriptors(t *sandboxtest.TB) {
 	ctx := context.Background()
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	limit.Cur = 100
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	pool := NewPool(Config{Descriptors: 64})
 	defer pool.Close()
 	// What the runtime and a helper need once.
-	warm := roots(t, 1)
-	if err := statRoot(ctx, pool, warm); err != nil {
-		return fmt.Errorf("at first: %w", err)
-	}
+	rig.Must(t, statRoot(ctx, pool, roots(t, 1)))
 	dir := t.TempDir()
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write})
 	idle := []*sandbox.Policy{roots(t, 15), roots(t, 15)}
-	fill := func() (release func(), err error) {
+	fill := func() (release func()) {
 		for _, p := range idle {
-			if _, err := pool.Files(ctx, p); err != nil {
-				return nil, err
-			}
+			rig.Must(t, rig.Err(pool.Files(ctx, p)))
 		}
 		var fds []int
 		for {
@@ -182,25 +170,14 @@ func fewDescriptors(t *sandboxtest.TB) error {
 			for _, fd := range fds {
 				unix.Close(fd)
 			}
-		}, nil
+		}
 	}
-	release, err := fill()
-	if err != nil {
-		return err
-	}
+	release := fill()
 	f, err := pool.Files(ctx, policy)
 	release()
-	if err != nil {
-		return fmt.Errorf("looking up: %w", err)
-	}
-	if release, err = fill(); err != nil {
-		return err
-	}
-	defer release()
-	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); err != nil {
-		return fmt.Errorf("starting a helper: %w", err)
-	}
-	return nil
+	rig.Must(t, err)
+	defer fill()()
+	rig.Must(t, rig.Err(f.Stat(ctx, dir, fsops.FollowLinks))) // it starts a helper
 }
 
 func statRoot(ctx context.Context, pool *Pool, p *sandbox.Policy) error {
@@ -225,53 +202,44 @@ func TestDeadMount(t *testing.T) {
 	})
 }
 
-func deadMount(t *sandboxtest.TB) error {
+func deadMount(t *sandboxtest.TB) {
 	dir := t.TempDir()
 	fuse := rig.Value(unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0))
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)
-	if err := unix.Mount("dead", dir, "fuse", 0, options); err != nil {
-		return fmt.Errorf("mounting: %w", err)
-	}
+	rig.Must(t, unix.Mount("dead", dir, "fuse", 0, options))
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	pool := NewPool(Config{})
-	ask := func(i int, wait time.Duration) error {
+	ask := func(what string, i int, wait time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		defer cancel()
 		_, err := pool.Files(ctx, compile(t, sandbox.Entry{Place: sandbox.PlacePath, Path: fmt.Sprint(dir, "/", i), Access: sandbox.Write}))
-		return err
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%s: %v", what, err)
+		}
 	}
 	for i := range maxLookups {
-		if err := ask(i, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("asking for a dead mount: %w", err)
-		}
+		ask("a dead mount", i, 10*time.Millisecond)
 	}
 	for range 20 { // which takes no place
-		if err := ask(0, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("asking for the same again: %w", err)
-		}
+		ask("the same again", 0, time.Millisecond)
 	}
 	// All places are taken, by what does nothing.
 	ctx, cancel := context.WithTimeout(context.Background(), sandboxtest.Enough)
 	defer cancel()
-	if err := statRoot(ctx, pool, roots(t, 1)); err != nil {
-		return fmt.Errorf("another policy: %w", err)
-	}
+	rig.Must(t, statRoot(ctx, pool, roots(t, 1)))
 	// Those that are given up before their turn leave nothing behind.
 	for i := range 100 {
-		if err := ask(maxLookups+i, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("asking for a dead mount again: %w", err)
-		}
+		ask("a dead mount again", maxLookups+i, time.Millisecond)
 	}
 	pool.Close() // it does not wait for the file system, which does not answer
 	pool.mu.Lock()
 	left := len(pool.live)
 	pool.mu.Unlock()
 	if left == 0 || left > maxLookups+maxWaiting {
-		return fmt.Errorf("%d are left behind", left)
+		t.Fatalf("%d are left behind", left)
 	}
 	unix.Close(fuse) // now it answers
 	pool.running.Wait()
-	return nil
 }
 
 // TestTracePipe: a regular file on which a read waits for good.
@@ -283,20 +251,14 @@ func TestTracePipe(t *testing.T) {
 	runExhaustChild(t, "tracefs", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
 }
 
-func tracePipe(t *sandboxtest.TB) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
+func tracePipe(t *sandboxtest.TB) {
 	dir := t.TempDir()
-	if err := unix.Mount("tracefs", dir, "tracefs", 0, ""); err != nil {
-		return fmt.Errorf("mounting: %w", err)
-	}
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tracefs", dir, "tracefs", 0, ""))
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	fd := rig.Value(unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0))
 	if fd, err := own(fd, opOpenRead); err != unix.EACCES {
-		return fmt.Errorf("descriptor %d, %w", fd, err)
+		t.Fatalf("descriptor %d, %v", fd, err)
 	}
-	return nil
 }
 
 // TestOwn: what the helper does with its descriptor later does not reach the

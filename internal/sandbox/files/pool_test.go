@@ -35,9 +35,7 @@ func workspace(tb testing.TB, dir string) *sandbox.Policy {
 
 func compile(tb testing.TB, entries ...sandbox.Entry) *sandbox.Policy {
 	tb.Helper()
-	policy, err := sandbox.Profile{Entries: entries}.Compile()
-	rig.Must(tb, err)
-	return policy
+	return rig.Value(sandbox.Profile{Entries: entries}.Compile())
 }
 
 // children counts the processes of a pool.
@@ -100,8 +98,7 @@ func (c *children) stop(t *testing.T) {
 
 func openDescriptors(t *testing.T) int {
 	t.Helper()
-	entries := rig.Value(os.ReadDir("/proc/self/fd"))
-	return len(entries)
+	return len(rig.Value(os.ReadDir("/proc/self/fd")))
 }
 
 // testPool is a pool that counts its helpers; the test ends with none left.
@@ -356,21 +353,10 @@ const mortalArg = "mortal-agent"
 
 func mortalMain() int {
 	dir := filepath.Dir(os.Args[2])
-	policy, err := sandbox.Profile{Entries: []sandbox.Entry{
-		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
-		{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
-	}}.Compile()
-	if err != nil {
-		return 1
-	}
+	policy := workspace(&sandboxtest.TB{}, dir)
 	c := &children{}
-	f, err := NewPool(c.config(Config{})).Files(context.Background(), policy)
-	if err != nil {
-		return 1
-	}
-	if _, err = f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks); err != nil {
-		return 1
-	}
+	f := rig.Value(NewPool(c.config(Config{})).Files(context.Background(), policy))
+	_ = rig.Value(f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks))
 	fmt.Println(c.last())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
