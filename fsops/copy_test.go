@@ -149,11 +149,7 @@ func TestCopyData(t *testing.T) {
 	}
 	proc := filepath.Join(root, "proc")
 	rig.Must(t, host.Copy(t.Context(), "/proc/version", proc, false))
-	got, err := os.ReadFile(proc)
-	version, verr := os.ReadFile("/proc/version")
-	if err != nil || verr != nil || !bytes.Equal(got, version) {
-		t.Errorf("procfs: %q, want %q", got, version)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(proc))), string(rig.Value(os.ReadFile("/proc/version"))), "procfs")
 }
 
 func TestCopyDeep(t *testing.T) {

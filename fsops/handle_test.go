@@ -91,9 +91,8 @@ func TestHandlesIDs(t *testing.T) {
 		"WriteBlock": h.WriteBlock(long, 0, nil),
 		"Close":      h.Close(long),
 	} {
-		if checkErr(t, err, invalid); !strings.Contains(err.Error(), "33") {
-			t.Errorf("%s: %v does not tell the length", name, err)
-		}
+		checkErr(t, err, invalid)
+		rig.Is(t, strings.Contains(err.Error(), "33"), true, "%s: %v tells the length", name, err)
 	}
 	_, _, err := h.ReadBlock(long, 0, 0, nil)
 	checkErr(t, err, invalid)

@@ -167,9 +167,7 @@ func TestFollowTrap(t *testing.T) {
 		}
 		rig.Is(t, err, tt.want, "a link of %d in a directory of %d with mode %o", tt.link, tt.dir, tt.mode)
 		// On the way to something else the kernel follows it.
-		if p, err = r.Resolve(viewReading{&r.rules}, r.Base(), link+"/d", 0); err != nil {
-			t.Errorf("through a link of %d: %v", tt.link, err)
-		}
+		p = rig.Value(r.Resolve(viewReading{&r.rules}, r.Base(), link+"/d", 0))
 		p.Close()
 	}
 }

@@ -91,12 +91,9 @@ func TestReadFileAlloc(t *testing.T) {
 			asked = append(asked, n)
 			return make([]byte, 0, n+room), nil
 		})
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("room %d: %d bytes, %v, want %d", room, len(got), err, len(want))
-		}
-		if asked[0] != len(want) || room >= 0 && len(asked) > 1 {
-			t.Errorf("room %d: asked for %v", room, asked)
-		}
+		rig.Must(t, err)
+		rig.Is(t, bytes.Equal(got, want), true, "room %d: %d bytes of %d", room, len(got), len(want))
+		rig.Is(t, asked[0] == len(want) && (room < 0 || len(asked) == 1), true, "room %d: asked for %v", room, asked)
 	}
 }
 
@@ -135,7 +132,7 @@ func TestReadFileWithoutMemory(t *testing.T) {
 	rig.Must(t, openHandle(&handles, "h", path, fsops.ModeRead))
 	_, _, err := handles.ReadBlock("h", 0, 1, none)
 	rig.Is(t, err, short, "ReadBlock")
-	if block, _, err := handles.ReadBlock("h", 0, 1, nil); err != nil || string(block) != "x" {
-		t.Errorf("ReadBlock afterwards: %q, %v", block, err)
-	}
+	block, _, err := handles.ReadBlock("h", 0, 1, nil)
+	rig.Must(t, err)
+	rig.Is(t, string(block), "x", "ReadBlock afterwards")
 }

@@ -123,9 +123,8 @@ func TestViewListsDevices(t *testing.T) {
 	}
 	got, err = operation(t.Context(), v, "/", "walk /proc/1")
 	for _, want := range []string{"fd/", "fd: permission denied", "status", "task: permission denied"} {
-		if err != nil || !strings.Contains("\n"+got+"\n", "\n"+want+"\n") {
-			t.Errorf("/proc/1 holds no %q: %s, %v", want, got, err)
-		}
+		rig.Check(t, err)
+		rig.Is(t, strings.Contains("\n"+got+"\n", "\n"+want+"\n"), true, "/proc/1 holds %q: %s", want, got)
 	}
 }
 
@@ -195,9 +194,7 @@ func TestViewMountedElsewhere(t *testing.T) {
 		_, err := operation(t.Context(), v, root, line)
 		rig.Is(t, err, want, "%s: error", line)
 	}
-	if got, err := operation(t.Context(), v, root, "read p/version"); err != nil || !strings.HasPrefix(got, "Linux") {
-		t.Errorf("version: %q, %v", got, err)
-	}
+	rig.Is(t, strings.HasPrefix(rig.Value(operation(t.Context(), v, root, "read p/version")), "Linux"), true, "version")
 }
 
 // TestViewDescriptors: no descriptor is left open, whatever the outcome.

@@ -188,9 +188,7 @@ func TestWatchMissingRefused(t *testing.T) {
 			missing[i] = filepath.Clean(m)
 		}
 		w, err := fsops.WatchMissing(&inotifies, missing, under(root, tt.present)[0])
-		if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, fsops.ErrNotWatchable) {
-			t.Errorf("%s: error %v", tt.name, err)
-		}
+		rig.Is(t, err, map[bool]error{false: fsops.ErrNotWatchable}[tt.ok], "%s", tt.name)
 		if err == nil {
 			w.Close()
 		}

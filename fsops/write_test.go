@@ -2,6 +2,7 @@ package fsops_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -62,10 +63,8 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	rig.Must(t, fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks))
 	umask := unix.Umask(0)
 	unix.Umask(umask)
-	fi, err := os.Stat(filepath.Join(root, "n"))
-	if want := os.FileMode(0o666 &^ umask); err != nil || fi.Mode() != want || fi.Size() != 0 {
-		t.Errorf("new file %v, %d bytes, %v, want %v and empty", fi.Mode(), fi.Size(), err, want)
-	}
+	fi := rig.Value(os.Stat(filepath.Join(root, "n")))
+	rig.Is(t, fmt.Sprint(fi.Mode(), fi.Size()), fmt.Sprint(os.FileMode(0o666&^umask), 0), "mode and size of a new file")
 }
 
 // TestWriteFileFifoWithReader writes more than a pipe holds, while somebody
@@ -81,9 +80,8 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	go func() { written <- fsops.WriteFile(t.Context(), host, path, want, fsops.FollowLinks) }()
 	got := make([]byte, len(want))
 	_ = rig.Value(io.ReadFull(r, got))
-	if err := <-written; err != nil || !bytes.Equal(got, want) {
-		t.Errorf("wrote %d of %d bytes: %v", len(got), len(want), err)
-	}
+	rig.Check(t, <-written)
+	rig.Is(t, bytes.Equal(got, want), true, "the reader got the %d bytes", len(want))
 }
 
 // TestWriteFileFullFifo: a reader that does not read holds the writer up only for
@@ -170,9 +168,8 @@ func TestRename(t *testing.T) {
 		root := tree(t, standard...)
 		err := host.Rename(t.Context(), filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
 		checkErr(t, err, tt.err)
-		if after := list(t, root); !slices.Contains(after, tt.want) {
-			t.Errorf("%s to %s: tree is %q, want %q in it", tt.src, tt.dst, after, tt.want)
-		}
+		after := list(t, root)
+		rig.Is(t, slices.Contains(after, tt.want), true, "%s to %s: %q is in %q", tt.src, tt.dst, tt.want, after)
 	}
 	checkErr(t, host.Rename(t.Context(), filepath.Join(tree(t, "z"), "z"), "/proc/z", true), unix.EXDEV)
 }

@@ -63,9 +63,8 @@ func TestGateOnce(t *testing.T) {
 		rig.Is(t, rig.Err(held.Connect(Endpoint{Network: "tcp", Target: "127.0.0.1:1"})) != nil, true, "no connection from inside")
 		puppetIn(t, held, root)
 		second := startHeld(t, held, procs.Spec{Argv: []string{"true"}, Dir: root, Env: []string{"PATH=/usr/bin:/bin"}})
-		if out, code := second.end(); code != setupFailed || !strings.Contains(out, "sandbox: ") {
-			t.Errorf("a second command: code %d, %q", code, out)
-		}
+		out, code := second.end()
+		rig.Is(t, code == setupFailed && strings.Contains(out, "sandbox: "), true, "a second command: code %d, %q", code, out)
 		held.Release()
 		held.Release()
 		rig.Is(t, rig.Err(held.Gate().HTTP().Accept()) != nil, true, "no connection after the release")

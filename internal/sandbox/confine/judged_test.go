@@ -194,17 +194,13 @@ func BenchmarkJudged(b *testing.B) {
 	loop := []string{"sh", "-c", `n=0; while [ $n -lt $1 ]; do /bin/true; n=$((n+1)); done`, "sh", strconv.Itoa(b.N)}
 	b.Run("bare", func(b *testing.B) {
 		loop[4] = strconv.Itoa(b.N)
-		if out, err := exec.Command(loop[0], loop[1:]...).CombinedOutput(); err != nil {
-			b.Fatalf("%v: %s", err, out)
-		}
+		rig.Must(b, exec.Command(loop[0], loop[1:]...).Run())
 	})
 	for name, c := range map[string]confined{"watched": {}, "namespaces": {policy: readOnly(b), backend: full()}} {
 		b.Run(name, func(b *testing.B) {
 			loop[4] = strconv.Itoa(b.N)
 			c.Argv = loop
-			if out, code := c.judged(b, rulesOf(b, `prefix_rule(pattern=["cat"], decision="forbidden")`), nil).end(); code != 0 {
-				b.Fatalf("code %d: %s", code, out)
-			}
+			wantEnd(b, "the loop", c.judged(b, rulesOf(b, `prefix_rule(pattern=["cat"], decision="forbidden")`), nil), "", 0)
 		})
 	}
 }

@@ -110,9 +110,9 @@ func TestReplacedInSharedMemory(t *testing.T) {
 			r := c.start(t)
 			r.until("up\n")
 			rig.Must(t, tt.replace())
-			if out, code := r.end(); code != setupFailed || !strings.Contains(out, root+"/"+tt.path+" was replaced") {
-				t.Errorf("%s: %s: %q, code %d", row.name, tt.path, out, code)
-			}
+			out, code := r.end()
+			ended := code == setupFailed && strings.Contains(out, root+"/"+tt.path+" was replaced")
+			rig.Is(t, ended, true, "%s: %s: %q, code %d", row.name, tt.path, out, code)
 			rig.Must(t, os.RemoveAll(root+"/old"))
 		}
 	}
@@ -158,9 +158,8 @@ func TestHarmlessChanges(t *testing.T) {
 			os.Rename(root+"/dir", root+"/vault/dir"), os.RemoveAll(root+"/vault/dir"), os.RemoveAll(outside))
 		rig.Must(t, err)
 		rig.Check(t, rig.Err(r.Write(t.Context(), "1", []byte("\n"))))
-		if out, code := r.end(); code != 7 || !strings.HasSuffix(out, "Permission denied\n") {
-			t.Errorf("%s: %q, code %d", row.name, out, code)
-		}
+		out, code := r.end()
+		rig.Is(t, code == 7 && strings.HasSuffix(out, "Permission denied\n"), true, "%s: %q, code %d", row.name, out, code)
 	}
 }
 

@@ -133,9 +133,8 @@ func TestInputIsReadOnly(t *testing.T) {
 			if strings.Contains(out, "could ") || !strings.HasPrefix(out, "content") || code != 0 {
 				t.Errorf("%s: %s: %q, code %d", row.name, path, out, code)
 			}
-			if after := inode(t, path); after != before || read(t, path) != content {
-				t.Errorf("%s: %s was %+v, is %+v with %q", row.name, path, before, after, read(t, path))
-			}
+			rig.Is(t, inode(t, path), before, "%s: %s", row.name, path)
+			rig.Is(t, read(t, path), content, "%s: %s", row.name, path)
 		}
 	}
 }
@@ -195,15 +194,14 @@ func TestOtherStreams(t *testing.T) {
 
 		out := rig.Value(os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600))
 		c.Argv = []string{"sh", "-c", "echo one; echo two >&2"}
-		if text, code := runWithFiles(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
-			t.Errorf("%s: %q, code %d, %q", row.name, text, code, read(t, out.Name()))
-		}
+		text, code := runWithFiles(t, c, [3]*os.File{nil, out, out})
+		rig.Is(t, fmt.Sprintf("%q %d %q", text, code, read(t, out.Name())), `"" 0 "one\ntwo\n"`, "%s: written, and the code", row.name)
 		out.Close()
 
 		gone := rig.Value(os.Open(secret + "/file"))
 		rig.Must(t, os.Remove(gone.Name()))
 		c.Argv = []string{"cat"}
-		text, code := runWithFiles(t, c, [3]*os.File{gone})
+		text, code = runWithFiles(t, c, [3]*os.File{gone})
 		rig.Is(t, fmt.Sprint(text, code), "secret0", "%s: what a file without a name holds, and the code", row.name)
 		gone.Close()
 		put(t, secret+"/file", "secret")

@@ -150,9 +150,7 @@ func TestDiscoverHostile(t *testing.T) {
 	got := rig.Value(files.Discover(t.Context(), dir))
 	rig.Same(t, "in this process and in a helper", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 	for _, s := range got.Skills {
-		if s.Metadata != nil || strings.Contains(s.Instructions.Contents, "secret") {
-			t.Errorf("%+v", s)
-		}
+		rig.Is(t, s.Metadata != nil || strings.Contains(s.Instructions.Contents, "secret"), false, "%+v", s)
 	}
 	if p := got.Plugin; p == nil || p.MCP != nil || p.Apps != nil {
 		t.Errorf("%+v", p)

@@ -45,9 +45,8 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	}
 	sandboxtest.Eventually(t, "the least recently used let go", func() bool { return openDescriptors(t) <= before+8 })
 	busy.entry.release()
-	if _, err := pool.Files(t.Context(), roots(t, 5)); err == nil || !strings.Contains(err.Error(), "more than 4 paths") {
-		t.Errorf("one that needs too many: %v", err)
-	}
+	err := rig.Err(pool.Files(t.Context(), roots(t, 5)))
+	rig.Is(t, strings.Contains(fmt.Sprint(err), "more than 4 paths"), true, "one that needs too many: %v", err)
 }
 
 // TestFewStartAtOnce: others wait for their turn.
@@ -80,9 +79,7 @@ func TestFewStartAtOnce(t *testing.T) {
 			if err == nil {
 				_, err = f.Stat(t.Context(), "/", fsops.FollowLinks)
 			}
-			if _, ok := errors.AsType[*HelperError](err); !ok {
-				t.Errorf("got %v", err)
-			}
+			wantHelperError(t, err, "")
 		})
 	}
 	asking.Wait()

@@ -189,9 +189,8 @@ func TestLongLists(t *testing.T) {
 		want := rig.Value(fsops.Host{}.Walk(t.Context(), dir, o))
 		got := rig.Value(f.Walk(t.Context(), dir, o))
 		rig.Same(t, fmt.Sprintf("walk with %d bytes an entry", each), want, got, cmpopts.EquateErrors())
-		if got.Truncated != (each > 500) || len(got.Entries) == 0 {
-			t.Errorf("walk with %d bytes an entry: %d entries, truncated %v", each, len(got.Entries), got.Truncated)
-		}
+		rig.Is(t, got.Truncated, each > 500, "walk with %d bytes an entry is truncated", each)
+		rig.Is(t, len(got.Entries) > 0, true, "walk with %d bytes an entry has some", each)
 	}
 }
 
@@ -269,10 +268,8 @@ func TestHelperIsConfined(t *testing.T) {
 	dir := t.TempDir()
 	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	proc := fmt.Sprintf("/proc/%d/", children.last())
-	tasks, err := filepath.Glob(proc + "task/*/status")
-	if err != nil || len(tasks) == 0 {
-		t.Fatalf("threads: %v, %v", tasks, err)
-	}
+	tasks := rig.Value(filepath.Glob(proc + "task/*/status"))
+	rig.Is(t, len(tasks) > 0, true, "it has threads")
 	caps := []string{"CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd"}
 	if os.Getuid() != 0 {
 		caps = caps[:4] // the bounding set takes a capability
@@ -291,10 +288,8 @@ func TestHelperIsConfined(t *testing.T) {
 		}
 	}
 	rig.Is(t, string(rig.Value(os.ReadFile(proc+"environ"))), "", "environment")
-	limits, err := os.ReadFile(proc + "limits")
-	if err != nil || !strings.Contains(string(limits), "Max core file size        0                    0") {
-		t.Errorf("limits: %v\n%s", err, limits)
-	}
+	limits := string(rig.Value(os.ReadFile(proc + "limits")))
+	rig.Is(t, strings.Contains(limits, "Max core file size        0                    0"), true, "no core file:\n%s", limits)
 	// Owned by root: it is not dumpable.
 	var st unix.Stat_t
 	rig.Check(t, unix.Stat(proc+"environ", &st))

@@ -3,7 +3,6 @@ package files
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -213,12 +212,7 @@ func TestGarbage(t *testing.T) {
 			for range 2 { // the second has another helper
 				f := rig.Value(pool.Files(t.Context(), policy))
 				err := tt.ask(t.Context(), f)
-				if _, ok := errors.AsType[*HelperError](err); !ok {
-					t.Fatalf("got %v, want a HelperError", err)
-				}
-				if !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "fs sandbox helper failed: ") {
-					t.Errorf("got %q, want %q in it", err, tt.want)
-				}
+				wantHelperError(t, err, tt.want)
 			}
 			pool.Close()
 			children.check(t, 2)

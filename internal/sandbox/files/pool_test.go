@@ -84,10 +84,8 @@ func (c *children) stop(t *testing.T) {
 	pid := c.last()
 	rig.Must(t, unix.Kill(pid, unix.SIGSTOP))
 	sandboxtest.Eventually(t, "the helper stops", func() bool {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil || len(tasks) == 0 {
-			t.Fatalf("threads of %d: %v", pid, err)
-		}
+		tasks := rig.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))
+		rig.Is(t, len(tasks) > 0, true, "%d has threads", pid)
 		return !slices.ContainsFunc(tasks, func(task string) bool {
 			stat, err := os.ReadFile(task)
 			_, after, _ := strings.Cut(string(stat), ") ")
@@ -124,6 +122,14 @@ func write(t *testing.T, pool *Pool, policy *sandbox.Policy, path string) error 
 		unix.Close(fd)
 	}
 	return err
+}
+
+// wantHelperError fails a test if an error is not that of a helper, with a text in it.
+func wantHelperError(t *testing.T, err error, text string) {
+	t.Helper()
+	_, ok := errors.AsType[*HelperError](err)
+	ok = ok && strings.HasPrefix(err.Error(), "fs sandbox helper failed: ") && strings.Contains(err.Error(), text)
+	rig.Is(t, ok, true, "%v is the error of a helper, with %q", err, text)
 }
 
 func TestOneHelperForAPolicy(t *testing.T) {
@@ -235,10 +241,7 @@ func TestStoppedHelper(t *testing.T) {
 	serves := func() bool { return write(t, pool, workspace(t, dir), dir+"/x") == nil }
 	sandboxtest.Eventually(t, "a helper serves", serves)
 	children.stop(t)
-	err := write(t, pool, workspace(t, dir), dir+"/x")
-	if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), "ping") {
-		t.Errorf("got %v", err)
-	}
+	wantHelperError(t, write(t, pool, workspace(t, dir), dir+"/x"), "ping")
 	sandboxtest.Eventually(t, "another helper serves", serves)
 }
 
@@ -251,10 +254,7 @@ func TestStartFails(t *testing.T) {
 		"/nonexistent/helper": "no such file or directory",
 	} {
 		pool := NewPool(Config{Path: path})
-		err := write(t, pool, workspace(t, dir), dir+"/x")
-		if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q in it", path, err, want)
-		}
+		wantHelperError(t, write(t, pool, workspace(t, dir), dir+"/x"), want)
 		pool.Close()
 	}
 }
@@ -334,10 +334,7 @@ func TestKilledHelperFailsItsOwn(t *testing.T) {
 		pids = append(pids, children.last())
 	}
 	rig.Must(t, unix.Kill(pids[0], unix.SIGKILL))
-	err := <-failed[0]
-	if _, ok := errors.AsType[*HelperError](err); !ok {
-		t.Errorf("the killed one's request got %v", err)
-	}
+	wantHelperError(t, <-failed[0], "")
 	for _, dir := range dirs {
 		rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	}

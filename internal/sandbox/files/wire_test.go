@@ -150,9 +150,8 @@ func TestAnswersRefused(t *testing.T) {
 	for _, tt := range tests {
 		none := -1
 		r := result{fd: -1}
-		if _, told, err := r.take(tt.op, tt.s, tt.body, &none); err == nil {
-			t.Errorf("%s: taken, told %v", tt.name, told)
-		}
+		_, told, err := r.take(tt.op, tt.s, tt.body, &none)
+		rig.Is(t, err != nil, true, "%s is refused, told %v", tt.name, told)
 	}
 }
 

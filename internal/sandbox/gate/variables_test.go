@@ -1,8 +1,8 @@
 package gate
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -58,13 +58,9 @@ func FuzzProxies(f *testing.F) {
 			return
 		}
 		for _, at := range p.Addrs() {
-			if !at.Addr().IsLoopback() || at.Port() == 0 {
-				t.Errorf("%q leads to %v", value, at)
-			}
+			rig.Is(t, at.Addr().IsLoopback() && at.Port() != 0, true, "%q leads to %v", value, at)
 		}
-		again, err := ProxiesOf(p.Rewrite([]uint16{7}))
-		if err != nil || !slices.Equal(again.Addrs(), []netip.AddrPort{loopback(7)}) {
-			t.Errorf("%q was rewritten to %q: %v", value, p.Rewrite([]uint16{7}), err)
-		}
+		again := rig.Value(ProxiesOf(p.Rewrite([]uint16{7})))
+		rig.Is(t, fmt.Sprint(again.Addrs()), fmt.Sprint([]netip.AddrPort{loopback(7)}), "%q rewritten", value)
 	})
 }

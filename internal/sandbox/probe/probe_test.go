@@ -65,9 +65,7 @@ func TestProbe(t *testing.T) {
 		t.Errorf("%s is missing: %+v", layer, reason)
 	}
 	for _, layer := range sandbox.AllLayers() {
-		if !host.Has(layer) && layer != sandbox.Landlock {
-			t.Errorf("%s is missing and has no reason: %+v", layer, host)
-		}
+		rig.Is(t, host.Has(layer) || layer == sandbox.Landlock, true, "%s is there or has a reason: %+v", layer, host)
 	}
 	rig.Is(t, host.Landlock, enforce.LandlockABI(), "Landlock")
 }
@@ -81,9 +79,7 @@ func TestProbeEnded(t *testing.T) {
 	cancel(cause)
 	host, err := Host(ctx, os.Args[0])
 	rig.Is(t, err, cause, "error")
-	if host.Has(sandbox.UserNS) || host.Landlock != 0 || host.Has(sandbox.Seccomp) {
-		t.Errorf("%+v may be relied on", host)
-	}
+	rig.Is(t, host.Has(sandbox.UserNS) || host.Landlock != 0 || host.Has(sandbox.Seccomp), false, "%+v may be relied on", host)
 }
 
 // TestProbeMissing: when layers are taken away, Host finds the others all the
@@ -180,10 +176,9 @@ func TestJudge(t *testing.T) {
 	}
 	noFacts := func() hostFacts { return hostFacts{} }
 
-	if host := judge([]report{everything()}, func() hostFacts { t.Error("asked without need"); return hostFacts{} }); len(host.Reasons) > 0 {
-		t.Errorf("%+v", host)
-	}
-	host := judge([]report{newReport()}, noFacts)
+	host := judge([]report{everything()}, func() hostFacts { t.Error("asked without need"); return hostFacts{} })
+	rig.Is(t, len(host.Reasons), 0, "reasons of %+v", host)
+	host = judge([]report{newReport()}, noFacts)
 	rig.Is(t, fmt.Sprint(host.Layers, host.Landlock), fmt.Sprint(sandbox.Host{}.Layers, 0), "where nothing was tried")
 	alone := everything()
 	delete(alone.Done, sandbox.UserNS)

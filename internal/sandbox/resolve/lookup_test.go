@@ -57,9 +57,8 @@ func TestResolveWithin(t *testing.T) {
 	base := sandboxtest.Sow(t, "a/", "b/", "c/")
 	policy, err := asked(base, "read $/a", "read $/b", "read $/c").Compile()
 	rig.Must(t, err)
-	if _, err := Within(policy, 2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
-		t.Errorf("error %v", err)
-	}
+	err = rig.Err(Within(policy, 2))
+	rig.Is(t, strings.Contains(fmt.Sprint(err), "more than 2 paths that exist"), true, "%v", err)
 	r := rig.Value(Within(policy, 3))
 	r.Close()
 }

@@ -561,9 +561,7 @@ func TestViewTooManyGlobbed(t *testing.T) {
 		for i := range hidden {
 			hidden[i] = root + hidden[i]
 		}
-		if err != nil || len(got) != files || !slices.Equal(dirs, hidden) {
-			t.Errorf("%s: %d files and %v, %v; want %d and %v", what, len(got), dirs, err, files, hidden)
-		}
+		rig.Is(t, fmt.Sprint(len(got), dirs, err), fmt.Sprint(files, hidden, nil), "%s: files, directories", what)
 	}
 	fill(root+"/a/few", 0, 10)
 	fill(root+"/a/many/in", 0, most-10)

@@ -161,9 +161,7 @@ func TestForms(t *testing.T) {
 				want, wantOut := supervise(t, s, nil)
 				s.Mode = checked
 				got, out := supervise(t, s, nil)
-				if out != wantOut || got.Code != want.Code {
-					t.Errorf("code %d\n%s, without a supervisor code %d\n%s", got.Code, short(out), want.Code, short(wantOut))
-				}
+				rig.Is(t, fmt.Sprint(short(out), got.Code), fmt.Sprint(short(wantOut), want.Code), "as without a supervisor")
 				rig.Is(t, [2]int{int(got.First), int(got.Refused + got.ReplacedFile + got.ReplacedArgv + got.Let)}, [2]int{1, 0}, "%+v", got)
 			})
 		}
@@ -182,9 +180,7 @@ func TestFlood(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
 	r, out := supervise(t, setup{Mode: checked, Argv: []string{program, "flood", "12", "12", "20", program}}, nil)
-	if r.Code != 0 || out != "0 bad\n" || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
-		t.Errorf("%+v %s", r, out)
-	}
+	rig.Is(t, fmt.Sprint(out, r.Code, r.ReplacedFile+r.ReplacedArgv+r.Let), "0 bad\n0 0", "%+v", r)
 }
 
 // TestScriptHeads: the checker reads the first line of a script as the kernel does,
@@ -250,9 +246,8 @@ func TestRefused(t *testing.T) {
 		{"form path " + program + " args", fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU())},
 	} {
 		s := setup{Mode: checked, Argv: append([]string{program}, strings.Fields(tt.args)...), Dir: dir, Denied: denied, DeniedWord: "forbidden"}
-		if r, out := supervise(t, s, nil); out != tt.want || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
-			t.Errorf("%s: %s%+v", tt.args, out, r)
-		}
+		r, out := supervise(t, s, nil)
+		rig.Is(t, fmt.Sprint(out, r.ReplacedFile+r.ReplacedArgv+r.Let), tt.want+"0", "%s: %+v", tt.args, r)
 	}
 }
 
@@ -324,12 +319,10 @@ func TestLoader(t *testing.T) {
 			t.Errorf("%s: code %d, marks %q: %+v", program, code, marked, r)
 		}
 	}
-	if code, _, _ := run(checked, "missing"); code != 127 {
-		t.Errorf("a loader that is missing: code %d", code)
-	}
-	if code, marked, _ := run(checked, "other"); code != 7 || marked != "x" {
-		t.Errorf("a loader that is allowed: code %d, marks %q", code, marked)
-	}
+	code, _, _ := run(checked, "missing")
+	rig.Is(t, code, 127, "a loader that is missing: code")
+	code, marked, _ := run(checked, "other")
+	rig.Is(t, fmt.Sprint(code, marked), "7x", "a loader that is allowed: code and marks")
 	// The loader of a script's interpreter finds what the line of the script says.
 	if code, marked, r := run(checked, "script"); code != 126 || marked != "" || r.Refused == 0 {
 		t.Errorf("a script: code %d, marks %q: %+v", code, marked, r)
@@ -385,9 +378,7 @@ func TestDebuggers(t *testing.T) {
 		path := filepath.Join(dir, tt.debugger)
 		write(t, path, []byte("#!/bin/bash\n"+tt.script+"\n"))
 		_, out := supervise(t, setup{Mode: checked, Argv: []string{path}, Dir: dir}, nil)
-		if !regexp.MustCompile(tt.want).MatchString(out) {
-			t.Errorf("%s: %s", tt.script, out)
-		}
+		rig.Is(t, regexp.MustCompile(tt.want).MatchString(out), true, "%s: %s", tt.script, out)
 	}
 }
 
@@ -478,7 +469,5 @@ func testMayMap(t *testing.T, pid int, path string, isProgram bool) {
 		t.Errorf("%q: %v, decided about %+v", path, may, decided)
 	}
 	decided, w.want.loader = nil, path
-	if !w.mayMap(pid, argv) || decided != nil {
-		t.Errorf("%q as the loader: decided about %+v", path, decided)
-	}
+	rig.Is(t, w.mayMap(pid, argv) && decided == nil, true, "%q as the loader: decided about %+v", path, decided)
 }
