@@ -56,8 +56,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 						continue
 					}
 					var got, want unix.Stat_t
-					rig.Must(t, unix.Fstat(fd, &got))
-					rig.Must(t, unix.Stat(filepath.Join(root, tt.path), &want))
+					rig.Must(t, unix.Fstat(fd, &got), unix.Stat(filepath.Join(root, tt.path), &want))
 					rig.Is(t, idOf(&got), idOf(&want), "the file that %s of %q opened", name, base+tt.path)
 					flags := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0))
 					rig.Is(t, flags, unix.FD_CLOEXEC, "%s of %q: descriptor flags", name, base+tt.path)
@@ -183,8 +182,7 @@ func TestDirStackMoved(t *testing.T) {
 		rig.Must(t, err)
 		const depth = maxOpenDirs + 4
 		for range depth {
-			rig.Must(t, s.push(Dir{FD: fd}))
-			rig.Must(t, unix.Mkdirat(fd, "d", 0o755))
+			rig.Must(t, s.push(Dir{FD: fd}), unix.Mkdirat(fd, "d", 0o755))
 			fd, err = openAt(fd, "d", dirFlags, 0)
 			rig.Must(t, err)
 		}

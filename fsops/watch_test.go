@@ -252,8 +252,7 @@ func TestWatchNoPermission(t *testing.T) {
 	root := tree(t, "g/x/")
 	rig.Must(t, os.Chmod(filepath.Join(root, "g"), 0o300))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "g"), 0o700) })
-	_, err := fsops.WatchMissing(&inotifies, under(root, "g/x/a"), "")
-	checkErr(t, err, os.ErrPermission)
+	checkErr(t, rig.Err(fsops.WatchMissing(&inotifies, under(root, "g/x/a"), "")), os.ErrPermission)
 }
 
 // TestWatchRace: a path may appear at any moment of making a watch. Then there
@@ -266,8 +265,7 @@ func TestWatchRace(t *testing.T) {
 		made := make(chan error, 1)
 		go func() { made <- os.MkdirAll(dir+"/a", 0o755) }()
 		w, err := fsops.WatchMissing(&inotifies, []string{dir + "/a/f"}, "")
-		rig.Must(t, <-made)
-		rig.Must(t, err)
+		rig.Must(t, <-made, err)
 		// Either the call saw the directories, or the watch sees them.
 		select {
 		case <-w.Changed():

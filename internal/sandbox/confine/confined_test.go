@@ -65,8 +65,7 @@ func readOnly(t testing.TB) *sandbox.Policy {
 // policyOf compiles a profile.
 func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
 	t.Helper()
-	policy := rig.Value(profile.Compile())
-	return policy
+	return rig.Value(profile.Compile())
 }
 
 // confined is a command under test.

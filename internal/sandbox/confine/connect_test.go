@@ -359,21 +359,9 @@ func rewrite(addr, with []byte) {
 }
 
 // greeter listens until the test ends, and says hello to whoever connects.
-func greeter(t *testing.T, network, address string) net.Listener {
+func greeter(t *testing.T, network, address string) net.Addr {
 	t.Helper()
-	l := rig.Value(net.Listen(network, address))
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, "hello")
-			_ = conn.Close()
-		}
-	}()
-	return l
+	return rig.Listen(t, network, address, func(conn net.Conn) { _, _ = io.WriteString(conn, "hello") })
 }
 
 // unheard returns a port of 127.0.0.1 that is taken until the test ends, and at which nobody
@@ -399,14 +387,14 @@ func TestConnect(t *testing.T) {
 	early := greeter(t, "unix", filepath.Join(outside, "early"))
 	a := startPuppet(t, root, Limits{})
 
-	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
+	tcp := port(greeter(t, "tcp4", "127.0.0.1:0"))
+	tcp6 := port(greeter(t, "tcp6", "[::1]:0"))
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	greeter(t, "unix", filepath.Join(root, "sub", "sock"))
 	greeter(t, "unix", filepath.Join(root, ".git", "sock"))
 	greeter(t, "unixpacket", filepath.Join(root, "packet"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
-	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).Addr().String()[1:]
+	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).String()[1:]
 	closed := unheard(t)
 	plain := filepath.Join(root, "plain")
 	sandboxtest.Tree(t, root, "out -> "+outside+"/sock", "in -> sub/sock", "dir -> "+outside, "plain")
@@ -426,7 +414,7 @@ func TestConnect(t *testing.T) {
 	a.want("ok", "seqpacket", root+"/packet")
 	a.want("EPROTOTYPE", "seqpacket", root+"/sock")
 	a.want("EPERM", "unix", outside+"/sock")
-	a.want("EPERM", "unix", early.Addr().String())
+	a.want("EPERM", "unix", early.String())
 	a.want("EPERM", "unix", root+"/out")
 	a.want("EPERM", "unix", root+"/dir/sock")
 	a.want("EPERM", "unix", root+"/.git/sock")

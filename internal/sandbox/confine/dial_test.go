@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -83,9 +82,9 @@ func TestDial(t *testing.T) {
 // testDial asks for endpoints in the sandbox of c, of which each push tries every third.
 func testDial(t *testing.T, c confined, root string, turn int) {
 	outside := t.TempDir()
-	agent := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
+	agent := port(greeter(t, "tcp4", "127.0.0.1:0"))
+	tcp := port(greeter(t, "tcp4", "127.0.0.1:0"))
+	tcp6 := port(greeter(t, "tcp6", "[::1]:0"))
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
 	closed := unheard(t)

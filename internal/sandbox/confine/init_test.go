@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -332,7 +331,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	greeter(t, "unix", outside)
 	inside := filepath.Join(root, "sock")
 	greeter(t, "unix", inside)
-	port := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	port := port(greeter(t, "tcp4", "127.0.0.1:0"))
 	self := rig.Value(os.ReadFile("/proc/self/exe"))
 	rig.Must(t, rig.WriteProgram(filepath.Join(root, "self"), self))
 	for _, path := range []string{root, inside} {

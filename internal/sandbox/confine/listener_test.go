@@ -46,7 +46,7 @@ func hostAddresses(t *testing.T) []string {
 func TestAgentIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	agent, other := greeter(t, "tcp", ":0"), greeter(t, "tcp", ":0")
-	agentPort, otherPort := agent.Addr().(*net.TCPAddr).Port, other.Addr().(*net.TCPAddr).Port
+	agentPort, otherPort := port(agent), port(other)
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		a := startPuppet(t, t.TempDir(), limits, 1, uint16(agentPort))
 		for _, host := range hostAddresses(t) {

@@ -113,8 +113,8 @@ func puppetIn(t *testing.T, held *Held, root string) *puppet {
 	return a
 }
 
-// port is that of a listener.
-func port(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+// port is that of an address.
+func port(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
 
 // performManaged does one thing in a puppet with a managed network.
 func performManaged(what string, args []string) (answer string, known bool) {
@@ -129,8 +129,7 @@ func performManaged(what string, args []string) (answer string, known bool) {
 		}
 		return outcome(err), true
 	case "pair": // type
-		_, err := unix.Socketpair(unix.AF_UNIX, number(0), 0)
-		return outcome(err), true
+		return outcome(rig.Err(unix.Socketpair(unix.AF_UNIX, number(0), 0))), true
 	case "uring":
 		_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0)
 		return outcome(errno), true
@@ -275,9 +274,9 @@ func TestManaged(t *testing.T) {
 		}
 		other, other6 := port(greeter(t, "tcp4", "127.0.0.1:0")), port(greeter(t, "tcp6", "[::1]:0"))
 		greeter(t, "unix", root+"/sock")
-		abstract := greeter(t, "unix", fmt.Sprintf("@managed-%s-%d", layer, os.Getpid())).Addr().String()[1:]
+		abstract := greeter(t, "unix", fmt.Sprintf("@managed-%s-%d", layer, os.Getpid())).String()[1:]
 		a := puppetIn(t, held, root)
-		http, socks := port(held.Gate().HTTP()), port(held.Gate().SOCKS5())
+		http, socks := port(held.Gate().HTTP().Addr()), port(held.Gate().SOCKS5().Addr())
 		stream, dgram, raw := unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW
 		a.want("ok http", "tcp", http)
 		a.want("ok socks", "tcp", socks)
@@ -392,7 +391,7 @@ func TestManagedOutsider(t *testing.T) {
 				_ = conn.Close()
 			}
 		}()
-		http := port(held.Gate().HTTP())
+		http := port(held.Gate().HTTP().Addr())
 		a.want("80", "many", http, 10)
 		close(stop)
 		rig.Is(t, <-done, 0, "bytes with which an outsider was greeted")
@@ -419,7 +418,7 @@ func TestManagedEverything(t *testing.T) {
 		} {
 			held := enterManaged(t, door, profile, Managed{})
 			a := puppetIn(t, held, root)
-			a.want("ok http", "tcp", port(held.Gate().HTTP()))
+			a.want("ok http", "tcp", port(held.Gate().HTTP().Addr()))
 			a.want("ECONNREFUSED", "tcp", other)
 			a.want("ok", "shell", "mkdir -p "+root+"/.git && echo x >"+root+"/.git/file && rm -r "+root+"/.git")
 			a.want("EACCES", "open", secret+"/key")
@@ -434,7 +433,7 @@ func TestManagedUnix(t *testing.T) {
 		door.Private = []string{secret}
 		greeter(t, "unix", outside+"/sock")
 		greeter(t, "unix", secret+"/sock")
-		abstract := greeter(t, "unix", fmt.Sprintf("@all-%s-%d", layer, os.Getpid())).Addr().String()[1:]
+		abstract := greeter(t, "unix", fmt.Sprintf("@all-%s-%d", layer, os.Getpid())).String()[1:]
 		other := port(greeter(t, "tcp4", "127.0.0.1:0"))
 		held := enterManaged(t, door, managedProfile(root), Managed{AllUnixSockets: true})
 		a := puppetIn(t, held, root)
@@ -442,7 +441,7 @@ func TestManagedUnix(t *testing.T) {
 			what []any
 			want []string
 		}{
-			{[]any{"tcp", port(held.Gate().HTTP())}, []string{"ok http"}},
+			{[]any{"tcp", port(held.Gate().HTTP().Addr())}, []string{"ok http"}},
 			{[]any{"unix", outside + "/sock"}, []string{"ok"}},
 			{[]any{"unix", secret + "/sock"}, []string{"EACCES", "ECONNREFUSED", "ENOENT"}},
 			{[]any{"abstract", abstract}, []string{"ECONNREFUSED", "EPERM"}},
@@ -472,7 +471,7 @@ func TestManagedLevels(t *testing.T) {
 				t.Errorf("layers %q, want %s", held.Layers, level)
 			}
 			a := puppetIn(t, held, root)
-			a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP()))
+			a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP().Addr()))
 			a.want("EPERM", "socket", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 			a.want("EPERM", "socket", unix.AF_UNIX, unix.SOCK_STREAM, 0)
 			a.want("EACCES", "open", secret+"/key")
@@ -488,7 +487,7 @@ func TestManagedLimited(t *testing.T) {
 		other := port(greeter(t, "tcp4", "127.0.0.1:0"))
 		held := enterManaged(t, door, managedProfile(root), Managed{})
 		a := puppetIn(t, held, root)
-		a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP()))
+		a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP().Addr()))
 	})
 }
 
@@ -550,7 +549,7 @@ func TestManagedPrograms(t *testing.T) {
 				})}
 				go func() { _ = server.Serve(held.Gate().HTTP()) }()
 				t.Cleanup(func() { _ = server.Close() })
-				proxy := strconv.Itoa(port(held.Gate().HTTP()))
+				proxy := strconv.Itoa(port(held.Gate().HTTP().Addr()))
 				r := startHeld(t, held, procs.Spec{Argv: argv, Dir: root, Env: []string{
 					"PATH=/usr/bin:/bin", "HOME=" + root, "TMPDIR=" + root, "PORT=" + proxy, "http_proxy=http://127.0.0.1:" + proxy,
 				}})

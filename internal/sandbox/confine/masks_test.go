@@ -61,8 +61,7 @@ func TestMaskLostAtOnce(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
 		in := rig.Value(cmd.StdinPipe())
 		out, err := cmd.StdoutPipe()
-		rig.Must(t, err)
-		rig.Must(t, cmd.Start())
+		rig.Must(t, err, cmd.Start())
 		lines := bufio.NewReader(out)
 		rig.Is(t, rig.Value(lines.ReadString('\n')), "built\n", "the child said")
 		want := "<nil>\n"

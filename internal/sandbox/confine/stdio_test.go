@@ -219,8 +219,7 @@ func TestOtherStreams(t *testing.T) {
 // put writes a file, and makes its directory.
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	rig.Must(t, os.WriteFile(path, []byte(content), 0o600))
+	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600))
 }
 
 // read returns the content of a file.

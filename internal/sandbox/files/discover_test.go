@@ -44,8 +44,7 @@ func seen(t *testing.T, policy *sandbox.Policy, dir string) *discovery.Root {
 	defer resolved.Close()
 	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
-	root := rig.Value(discovery.Read(t.Context(), view, dir))
-	return root
+	return rig.Value(discovery.Read(t.Context(), view, dir))
 }
 
 // TestDiscover: a helper finds what a view would, also where that takes many packets, and

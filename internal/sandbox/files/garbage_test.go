@@ -155,12 +155,10 @@ func TestGarbage(t *testing.T) {
 		return err
 	}
 	status := func(ctx context.Context, f *FS) error {
-		_, err := f.Stat(ctx, dir, fsops.FollowLinks)
-		return err
+		return rig.Err(f.Stat(ctx, dir, fsops.FollowLinks))
 	}
 	walk := func(ctx context.Context, f *FS) error {
-		_, err := f.Walk(ctx, dir, fsops.WalkOptions{MaxDepth: 1, MaxDirectories: 1, MaxEntries: 1})
-		return err
+		return rig.Err(f.Walk(ctx, dir, fsops.WalkOptions{MaxDepth: 1, MaxDirectories: 1, MaxEntries: 1}))
 	}
 	tests := []struct {
 		way  string

@@ -268,8 +268,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	children.stop(t)
 	failed := make(chan error)
 	go func() {
-		_, err := f.Stat(context.Background(), dir, fsops.FollowLinks)
-		failed <- err
+		failed <- rig.Err(f.Stat(context.Background(), dir, fsops.FollowLinks))
 	}()
 	sandboxtest.Eventually(t, "the request is under way", func() bool { return f.entry.requests.Load() == 2 })
 	pool.Close()

@@ -252,8 +252,7 @@ func TestToldNotTaken(t *testing.T) {
 		t.Errorf("without any time: %v, %v", err, c.name())
 	}
 	at, err := c.source()
-	rig.Must(t, err)
-	rig.Must(t, unix.SetNonblock(fd, true))
+	rig.Must(t, err, unix.SetNonblock(fd, true))
 	// As tell does it, with a time that has come.
 	rig.Must(t, teller.send(packet{coming, 1, at, g.Ports()[0]}), c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
 	rig.Is[error](t, teller.await(time.Now()), unix.ETIMEDOUT, "awaiting")
@@ -336,8 +335,7 @@ func TestInsideClosed(t *testing.T) {
 	rig.Is(t, g.SOCKS5() == nil, true, "there is no second listener")
 	got := make(chan error)
 	go func() {
-		_, err := g.HTTP().Accept()
-		got <- err
+		got <- rig.Err(g.HTTP().Accept())
 	}()
 	g.Close()
 	rig.Is(t, <-got != nil, true, "there is no connection")

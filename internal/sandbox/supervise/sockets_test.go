@@ -243,11 +243,9 @@ var _ = child("sockets/messages", func(t rig.T, _ []string) {
 	check(t, "sendmsg", err, nil)
 	rig.Is(t, n, 3, "sendmsg has sent")
 	expect(t, server, "abc")
-	_, err = unix.SendmsgN(client, []byte("x"), nil, nil, 0)
-	check(t, "sendmsg to nobody", err, unix.EDESTADDRREQ)
+	check(t, "sendmsg to nobody", rig.Err(unix.SendmsgN(client, []byte("x"), nil, nil, 0)), unix.EDESTADDRREQ)
 	check(t, "connect", unix.Connect(client, addr), nil)
-	_, err = unix.SendmsgN(client, []byte("d"), nil, nil, 0)
-	check(t, "sendmsg to the peer", err, nil)
+	check(t, "sendmsg to the peer", rig.Err(unix.SendmsgN(client, []byte("d"), nil, nil, 0)), nil)
 	expect(t, server, "d")
 	ttl := make([]byte, unix.CmsgSpace(4)) // struct cmsghdr
 	binary.NativeEndian.PutUint64(ttl, uint64(unix.CmsgLen(4)))
@@ -255,18 +253,14 @@ var _ = child("sockets/messages", func(t rig.T, _ []string) {
 	binary.NativeEndian.PutUint32(ttl[12:], unix.IP_TTL)
 	binary.NativeEndian.PutUint32(ttl[16:], 7)
 	check(t, "setsockopt", unix.SetsockoptInt(server, unix.IPPROTO_IP, unix.IP_RECVTTL, 1), nil)
-	_, err = unix.SendmsgN(client, []byte("e"), ttl, nil, 0)
-	check(t, "sendmsg with a hop limit", err, nil)
+	check(t, "sendmsg with a hop limit", rig.Err(unix.SendmsgN(client, []byte("e"), ttl, nil, 0)), nil)
 	control := make([]byte, 100)
 	_, size, _, _, err := unix.Recvmsg(server, make([]byte, 10), control, 0)
 	rig.Must(t, err)
 	rig.Is(t, string(control[16:min(size, 20)]), string(ttl[16:20]), "the hop limit")
-	_, err = unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)
-	check(t, "sendmsg with descriptors", err, unix.EINVAL)
-	_, err = unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)
-	check(t, "sendmsg with nonsense", err, unix.EINVAL)
-	_, err = unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)
-	check(t, "sendmsg, fast open", err, unix.EOPNOTSUPP)
+	check(t, "sendmsg with descriptors", rig.Err(unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)), unix.EINVAL)
+	check(t, "sendmsg with nonsense", rig.Err(unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)), unix.EINVAL)
+	check(t, "sendmsg, fast open", rig.Err(unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)), unix.EOPNOTSUPP)
 
 	// Three messages, of which the second names a peer.
 	name := [16]byte{0: unix.AF_INET, 4: 127, 7: 1}
@@ -323,8 +317,7 @@ var _ = child("sockets/refused", func(t rig.T, args []string) {
 		{"no flags", unix.AF_INET, unix.SOCK_STREAM | 1<<20, unix.EINVAL},
 		{"no family", 4000, unix.SOCK_STREAM, unix.EAFNOSUPPORT},
 	} {
-		_, err := unix.Socket(c.family, c.kind, 0)
-		check(t, c.what, err, c.want)
+		check(t, c.what, rig.Err(unix.Socket(c.family, c.kind, 0)), c.want)
 	}
 	for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
 		fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0))
@@ -464,40 +457,15 @@ var _ = child("sockets/paths", func(t rig.T, args []string) {
 // which it puts other sockets, lead nowhere where the command may not go.
 func TestSocketRaces(t *testing.T) {
 	t.Parallel()
-	agent := rig.Value(net.Listen("tcp4", "127.0.0.1:0"))
 	dir := t.TempDir()
-	outside := rig.Value(net.Listen("unix", dir+"/outside"))
 	ws := filepath.Join(dir, "inside")
 	rig.Must(t, os.Mkdir(ws, 0o755))
-	// The paths have the same length: ../outside and ./././sock.
-	inside := rig.Value(net.Listen("unix", ws+"/sock"))
-	defer inside.Close()
 	var hits atomic.Int64
-	for _, l := range []net.Listener{agent, outside} {
-		done := make(chan struct{})
-		t.Cleanup(func() { l.Close(); <-done })
-		go func() {
-			defer close(done)
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				hits.Add(1)
-				conn.Close()
-			}
-		}()
-	}
-	go func() {
-		for {
-			conn, err := inside.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
-	port := agent.Addr().(*net.TCPAddr).Port
+	hit := func(net.Conn) { hits.Add(1) }
+	port := rig.Listen(t, "tcp4", "127.0.0.1:0", hit).(*net.TCPAddr).Port
+	// The paths have the same length: ../outside and ./././sock.
+	rig.Listen(t, "unix", dir+"/outside", hit)
+	rig.Listen(t, "unix", ws+"/sock", func(net.Conn) {})
 	c := Config{Policy: online(t, ws), Ports: []uint16{uint16(port)}}
 	rig.Is(t, supervised(t, c, sandbox.LevelWrites, "sockets/races", ws, strconv.Itoa(port)), "", "out")
 	rig.Is(t, hits.Load(), 0, "connections where the command may not go")

@@ -26,8 +26,7 @@ func TestTerminalEnded(t *testing.T) {
 	// Those that have ended do not count.
 	for range 520 {
 		master, number, err := newPTY()
-		rig.Must(t, err)
-		rig.Must(t, known.note(ptyPath(number)))
+		rig.Must(t, err, known.note(ptyPath(number)))
 		unix.Close(master)
 	}
 }

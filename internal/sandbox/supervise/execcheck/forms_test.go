@@ -431,8 +431,7 @@ func TestMapped(t *testing.T) {
 		cat := exec.CommandContext(t.Context(), program)
 		in := rig.Value(cat.StdinPipe())
 		out, err := cat.StdoutPipe()
-		rig.Must(t, err)
-		rig.Must(t, cat.Start())
+		rig.Must(t, err, cat.Start())
 		var b [1]byte
 		_, err = in.Write(b[:])
 		if err == nil {
