@@ -109,14 +109,8 @@ func TestViewWithoutProcfs(t *testing.T) {
 
 	path := filepath.Join(root, "f")
 	rig.Is(t, len(rig.Value(v.ReadDirectory(t.Context(), root))), 2, "entries")
-	fd, err := v.OpenWrite(t.Context(), path, FollowLinks)
-	if err == nil {
-		err = WriteTo(fd, path, []byte("new"))
-	}
-	rig.Check(t, err)
-	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
-	rig.Must(t, err)
-	rig.Is(t, string(rig.Value(ReadFrom(fd, path, nil))), "new", "the file")
+	rig.Check(t, WriteFile(t.Context(), v, path, []byte("new"), FollowLinks))
+	rig.Is(t, string(rig.Value(ReadFile(t.Context(), v, path, FollowLinks, nil))), "new", "the file")
 
 	p, err := v.find(v.paths.base, path, 0)
 	rig.Must(t, err)

@@ -113,23 +113,6 @@ var viewTree = []string{
 	"other/f =other", "other/e.env =key",
 }
 
-func readAll(v *fsops.View, path string, links fsops.Links) (string, error) {
-	fd, err := v.OpenRead(context.Background(), path, links)
-	if err != nil {
-		return "", err
-	}
-	data, err := fsops.ReadFrom(fd, path, nil)
-	return string(data), err
-}
-
-func writeAll(v *fsops.View, path, text string, links fsops.Links) error {
-	fd, err := v.OpenWrite(context.Background(), path, links)
-	if err != nil {
-		return err
-	}
-	return fsops.WriteTo(fd, path, []byte(text))
-}
-
 // operation does one operation of a view. line has its word and paths, below
 // root if relative:
 //
@@ -152,9 +135,10 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 	p := words[1]
 	switch op {
 	case "read":
-		return readAll(v, p, links)
+		data, err := fsops.ReadFile(ctx, v, p, links, nil)
+		return string(data), err
 	case "write":
-		return "", writeAll(v, p, "new", links)
+		return "", fsops.WriteFile(ctx, v, p, []byte("new"), links)
 	case "mkdir":
 		return "", v.CreateDirectory(ctx, p, false, links)
 	case "mkdirs":

@@ -70,8 +70,7 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 func TestWriteFileFifoWithReader(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
-	r, err := os.OpenFile(path, os.O_RDWR, 0) // open for writing too, so that reading meets no end of the file
-	rig.Must(t, err)
+	r := rig.Value(os.OpenFile(path, os.O_RDWR, 0)) // open for writing too, so that reading meets no end of the file
 	defer r.Close()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	written := make(chan error, 1)

@@ -167,7 +167,7 @@ func perform(what string, args []string) string {
 		})
 	case "race":
 		length, _ := time.ParseDuration(args[2])
-		return performRace(args[0], args[1], length)
+		return race(unix.AF_UNIX, sockaddrUnix(args[0]), sockaddrUnix(args[1]), "EPERM", 0, length)
 	}
 	if answer, known := performOnOthers(what, args); known {
 		return answer
@@ -318,34 +318,33 @@ func performInet(what string, args []string) string {
 	return result + greeting
 }
 
-// performRace connects again and again while another thread rewrites the
-// address: from the path good to the path bad, which must not be reached, and
-// back. It does so for that long, and then until both outcomes were seen.
-func performRace(good, bad string, length time.Duration) string {
-	addr := sockaddrUnix(good)
-	other := sockaddrUnix(bad)
-	if len(addr) != len(other) {
-		return "the paths differ in length"
+// race connects again and again while another thread rewrites the address: from the good one to the bad
+// one, which is refused with that errno, and back. It does so as often and for as long as it is told, and
+// then until both outcomes were seen.
+func race(domain int, good, bad []byte, refused string, tries int, length time.Duration) string {
+	if len(good) != len(bad) {
+		return "the addresses differ in length"
 	}
+	addr := slices.Clone(good)
 	var stop atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		mine := sockaddrUnix(good)
 		for !stop.Load() {
-			rewrite(addr, other)
-			rewrite(addr, mine)
+			rewrite(addr, bad)
+			rewrite(addr, good)
 		}
 	}()
 	count := map[string]int{}
-	both := func() bool { return count["ok"] > 0 && count["EPERM"] > 0 }
-	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
-		count[onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
+	both := func() bool { return count["ok"] > 0 && count[refused] > 0 }
+	begun := time.Now()
+	for i := 0; i < tries || time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; i++ {
+		count[onSocket(domain, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
 	}
 	stop.Store(true)
 	<-done
-	return fmt.Sprint("ok ", count["ok"] > 0, " ", count["EPERM"] > 0)
+	return fmt.Sprint("ok ", count["ok"] > 0, " ", count[refused] > 0)
 }
 
 // rewrite changes memory while the kernel, or init, reads it. The race is

@@ -140,8 +140,7 @@ func TestManyPaths(t *testing.T) {
 		rig.Must(t, os.Mkdir(path, 0o755))
 		profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: path, Access: sandbox.Read})
 	}
-	text, err := policyOf(t, profile).MarshalText()
-	rig.Must(t, err)
+	text := rig.Value(policyOf(t, profile).MarshalText())
 	prlimit := rig.Value(exec.LookPath("prlimit"))
 	self := rig.Value(os.Executable())
 	for _, limits := range []string{"", "limited"} {

@@ -147,16 +147,14 @@ func TestHarmlessChanges(t *testing.T) {
 		for _, name := range []string{".env", "vault/secret", "dir/file"} {
 			put(t, filepath.Join(root, name), "old")
 		}
-		socket, err := net.Listen("unix", outside+"/socket") // the view covers it with a mount
-		rig.Must(t, err)
+		socket := rig.Value(net.Listen("unix", outside+"/socket")) // the view covers it with a mount
 		c := row.command(t, root, "sh", "-c", "echo up; read -r _; cat .env; exit 7")
 		c.policy = denying(t, root, row.network, root+"/.env", root+"/vault")
 		c.Stdin = true
 		r := c.start(t)
 		r.until("up\n")
-		err = first(socket.Close(), os.WriteFile(root+"/.env", []byte("new"), 0o600), os.Remove(root+"/vault/secret"),
+		rig.Must(t, socket.Close(), os.WriteFile(root+"/.env", []byte("new"), 0o600), os.Remove(root+"/vault/secret"),
 			os.Rename(root+"/dir", root+"/vault/dir"), os.RemoveAll(root+"/vault/dir"), os.RemoveAll(outside))
-		rig.Must(t, err)
 		rig.Check(t, rig.Err(r.Write(t.Context(), "1", []byte("\n"))))
 		out, code := r.end()
 		rig.Is(t, code == 7 && strings.HasSuffix(out, "Permission denied\n"), true, "%s: %q, code %d", row.name, out, code)

@@ -146,8 +146,7 @@ func TestAgentDies(t *testing.T) {
 		rig.Must(t, unix.Mkfifo(fifo, 0o600))
 		cmd := agentCommand(row.name, root, "exec > fifo; "+waits)
 		rig.Must(t, cmd.Start())
-		alive, err := os.Open(fifo) // waits for the command
-		rig.Must(t, err)
+		alive := rig.Value(os.Open(fifo)) // waits for the command
 		lines := bufio.NewReader(alive)
 		rig.Is(t, rig.Value(lines.ReadString('\n')), "up\n", "%s", row.name)
 		rig.Must(t, cmd.Process.Kill())

@@ -49,18 +49,11 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 		text := fmt.Sprintf("%s: %+v, %v", step, value, err)
 		told = append(told, strings.ReplaceAll(text, dir, "DIR"))
 	}
-	contents := func(fd int, err error) (string, error) {
-		if err != nil {
-			return "", err
-		}
-		data, err := fsops.ReadFrom(fd, "", nil)
-		return string(data), err
-	}
 	for _, name := range []string{"", "file", "link", "out", "in", "in/secret", "dangling", "fifo", "d", "nothing", "vault", "vault/in/secret", ".git/config", "file/x"} {
 		path := strings.TrimSuffix(dir+"/"+name, "/")
 		for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
-			data, err := contents(o.OpenRead(ctx, path, links))
-			tell("read "+name, data, err)
+			data, err := fsops.ReadFile(ctx, o, path, links, nil)
+			tell("read "+name, string(data), err)
 			m, err := o.Stat(ctx, path, links)
 			m.CreatedAtMs, m.ModifiedAtMs = 0, 0
 			tell("stat "+name, m, err)
@@ -75,11 +68,7 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 	}
 	for _, name := range []string{"", "new", "file", "link", "out", "vault/x", ".git/config", ".codex", "fifo", "d", "no/such"} {
 		path := strings.TrimSuffix(dir+"/"+name, "/")
-		fd, err := o.OpenWrite(ctx, path, fsops.FollowLinks)
-		if err == nil {
-			err = fsops.WriteTo(fd, path, []byte("written "+name))
-		}
-		tell("write "+name, nil, err)
+		tell("write "+name, nil, fsops.WriteFile(ctx, o, path, []byte("written "+name), fsops.FollowLinks))
 	}
 	outside := filepath.Join(filepath.Dir(dir), "outside")
 	tell("mkdir", nil, o.CreateDirectory(ctx, dir+"/made/deep", true, fsops.FollowLinks))
@@ -100,8 +89,8 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 	tell("remove a full directory", nil, o.Remove(ctx, dir+"/d", false, false, fsops.FollowLinks))
 	tell("remove protected", nil, o.Remove(ctx, dir+"/.git", true, true, fsops.FollowLinks))
 	tell("remove the root", nil, o.Remove(ctx, dir, true, true, fsops.FollowLinks))
-	data, err := contents(o.OpenRead(ctx, dir+"/file", fsops.FollowLinks))
-	tell("read again", data, err)
+	data, err := fsops.ReadFile(ctx, o, dir+"/file", fsops.FollowLinks, nil)
+	tell("read again", string(data), err)
 	return told
 }
 
@@ -140,9 +129,7 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	dir := tree(t)
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
 	f := rig.Value(pool.Files(t.Context(), policy))
-	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
-	rig.Must(t, err)
-	rig.Is(t, string(rig.Value(fsops.ReadFrom(fd, "", nil))), "contents of file", "read")
+	rig.Is(t, string(rig.Value(fsops.ReadFile(t.Context(), f, dir+"/link", fsops.FollowLinks, nil))), "contents of file", "read")
 	rig.Is(t, rig.Value(f.Stat(t.Context(), dir+"/d", fsops.FollowLinks)).IsDirectory, true, "a directory")
 	rig.Is(t, rig.Value(f.Canonicalize(t.Context(), dir+"/link")), dir+"/file", "canonicalize")
 	rig.Is(t, len(rig.Value(f.ReadDirectory(t.Context(), dir+"/d"))), 1, "entries of the list")
@@ -229,10 +216,7 @@ func TestManyAtOnce(t *testing.T) {
 		running.Go(func() {
 			for j := range rounds {
 				path := fmt.Sprintf("%s/%d-%d", dir, i, j)
-				fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
-				if err == nil {
-					err = fsops.WriteTo(fd, path, make([]byte, i))
-				}
+				err := fsops.WriteFile(t.Context(), f, path, make([]byte, i), fsops.FollowLinks)
 				m, serr := f.Stat(t.Context(), path, fsops.FollowLinks)
 				if err := errors.Join(err, serr); err != nil || m.Size != uint64(i) {
 					t.Errorf("%s: size %d, %v", path, m.Size, err)

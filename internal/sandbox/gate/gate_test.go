@@ -69,8 +69,7 @@ func TestOwned(t *testing.T) {
 		t.Skip("only root can start a process of another user")
 	}
 	self := rig.Value(os.ReadFile("/proc/self/exe"))
-	dir, err := os.MkdirTemp("", "gate") // everybody can reach it
-	rig.Must(t, err)
+	dir := rig.Value(os.MkdirTemp("", "gate")) // everybody can reach it
 	defer os.RemoveAll(dir)
 	rig.Must(t, os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self))
 	for uid, want := range map[uint32]string{other: "", 0: "hello"} {
@@ -173,8 +172,7 @@ func TestToldFails(t *testing.T) {
 	t.Parallel()
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
-	at, err := connection{fd, unix.AF_INET}.source()
-	rig.Must(t, err)
+	at := rig.Value((connection{fd, unix.AF_INET}).source())
 	// The gate is told of the connection, which goes to a port where nobody listens.
 	rig.Is[error](t, teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}), unix.ECONNREFUSED, "the error")
 	rig.Is(t, rig.Value((connection{fd, unix.AF_INET}).source()), at, "the socket after an attempt that failed")
@@ -355,8 +353,7 @@ func TestBridge(t *testing.T) {
 			served <- conn
 		}
 	}()
-	g, err := Owned(2)
-	rig.Must(t, err)
+	g := rig.Value(Owned(2))
 	closed := netip.MustParseAddrPort("127.0.0.1:1")
 	g.Bridge([]netip.AddrPort{netip.MustParseAddrPort(server.Addr().String()), closed})
 	client := rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))

@@ -42,24 +42,14 @@ func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 	return rig.Value(p.Hold(missing))
 }
 
-// listing has the names in dir, with a slash behind those of directories.
-func listing(t *testing.T, dir string) string {
-	t.Helper()
-	entries := rig.Value(os.ReadDir(dir))
-	var names []string
-	for _, e := range entries {
-		name := e.Name()
-		if e.IsDir() {
-			name += "/"
-		}
-		names = append(names, name)
-	}
-	return strings.Join(names, " ")
-}
-
+// wantListing compares the names in dir, with a slash behind those of directories.
 func wantListing(t *testing.T, dir, want string) {
 	t.Helper()
-	rig.Is(t, listing(t, dir), want, "%s has", dir)
+	var names []string
+	for _, e := range rig.Value(os.ReadDir(dir)) {
+		names = append(names, e.Name()+map[bool]string{true: "/"}[e.IsDir()])
+	}
+	rig.Is(t, strings.Join(names, " "), want, "%s has", dir)
 }
 
 const allFour = ".agents/ .aws/ .codex/ .git/ secret"

@@ -168,18 +168,11 @@ func (c tableCase) files(t *testing.T, root string, _ int) (got []string) {
 		switch words[0] {
 		case "open", "read":
 			var data []byte
-			fd, failed := v.OpenRead(t.Context(), path, fsops.FollowLinks)
-			if err = failed; err == nil {
-				data, err = fsops.ReadFrom(fd, path, nil)
-			}
-			if words[0] == "read" {
+			if data, err = fsops.ReadFile(t.Context(), v, path, fsops.FollowLinks, nil); words[0] == "read" {
 				told = string(data)
 			}
 		case "write", "create":
-			fd, failed := v.OpenWrite(t.Context(), path, fsops.FollowLinks)
-			if err = failed; err == nil {
-				err = fsops.WriteTo(fd, path, []byte(filepath.Base(path)))
-			}
+			err = fsops.WriteFile(t.Context(), v, path, []byte(filepath.Base(path)), fsops.FollowLinks)
 		case "list", "opendir":
 			var entries []fsops.DirEntry
 			entries, err = v.ReadDirectory(t.Context(), path)

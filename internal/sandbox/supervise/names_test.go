@@ -191,7 +191,7 @@ func TestCallsAsBare(t *testing.T) {
 	t.Parallel()
 	run := func(level sandbox.Level) string {
 		dir := t.TempDir()
-		prepare(t, dir)
+		sandboxtest.Tree(t, dir, "file=content", "dangling -> nowhere")
 		out := supervised(t, Config{Policy: workspace(t, filepath.Dir(dir))}, level, "calls", append([]string{dir}, strings.Split(strings.TrimSpace(script), "\n")...)...)
 		return out + tree(t, dir)
 	}
@@ -201,17 +201,6 @@ func TestCallsAsBare(t *testing.T) {
 	}
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
 		rig.Same(t, fmt.Sprintf("level %s, bare and supervised", level), strings.Split(want, "\n"), strings.Split(run(level), "\n"))
-	}
-}
-
-// prepare makes what the calls of script find.
-func prepare(t *testing.T, dir string) {
-	t.Helper()
-	for _, err := range []error{
-		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644),
-		os.Symlink("nowhere", filepath.Join(dir, "dangling")),
-	} {
-		rig.Must(t, err)
 	}
 }
 

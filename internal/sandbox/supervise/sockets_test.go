@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -189,7 +188,7 @@ var _ = child("sockets/udp", func(t rig.T, _ []string) {
 	check(t, "connect", unix.Connect(client, addr), nil)
 	check(t, "send", unix.Send(client, []byte("two"), 0), nil)
 	expect(t, server, "two")
-	check(t, "end the association", unspecified(client), nil)
+	check(t, "end the association", rawCall(unix.SYS_CONNECT, uintptr(client), uintptr(unsafe.Pointer(&unspecified)), 16), nil)
 	check(t, "send to nobody any more", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
 	check(t, "connect again", unix.Connect(client, addr), nil)
 	check(t, "too large", unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE)
@@ -213,14 +212,8 @@ var _ = child("sockets/udp", func(t rig.T, _ []string) {
 	check(t, "bind a port that is taken", unix.Bind(other, addr), unix.EADDRINUSE)
 })
 
-// familyOnly is a struct sockaddr_in of zeros.
-var familyOnly = [16]byte{unix.AF_INET}
-
-// unspecified does connect(2) with AF_UNSPEC.
-func unspecified(fd int) error {
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&[16]byte{})), 16)
-	return errOrNil(errno)
-}
+// familyOnly is a struct sockaddr_in of zeros, unspecified ends an association.
+var familyOnly, unspecified = [16]byte{unix.AF_INET}, [16]byte{unix.AF_UNSPEC}
 
 // expect receives one datagram, which has to be want.
 func expect(t rig.T, fd int, want string) {
@@ -501,35 +494,38 @@ var _ = child("sockets/races", func(t rig.T, args []string) {
 })
 
 // raceAddress connects while another thread, which no filter binds, rewrites the
-// address. Both outcomes have to occur, or there was no race.
+// address.
 func raceAddress(t rig.T, what string, family int, good, bad []byte, length time.Duration) {
-	if len(good) != len(bad) {
-		panic("the addresses differ in length")
-	}
+	rig.Is(t, len(good), len(bad), "%s: the lengths of the addresses", what)
 	addr := slices.Clone(good)
+	race(t, what, length, func() { rewrite(addr, bad); rewrite(addr, good) }, func() error {
+		fd := rig.Value(unix.Socket(family, unix.SOCK_STREAM, 0))
+		defer unix.Close(fd)
+		return rawCall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+	})
+}
+
+// race makes a call while another thread changes something. Success and EPERM have to occur, or there was no
+// race.
+func race(t rig.T, what string, length time.Duration, change func(), call func() error) (count map[error]int) {
 	var stop atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		for !stop.Load() {
-			rewrite(addr, bad)
-			rewrite(addr, good)
+			change()
 		}
 	}()
-	count := map[error]int{}
+	count = map[error]int{}
 	both := func() bool { return count[nil] > 0 && count[unix.EPERM] > 0 }
 	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
-		fd := rig.Value(unix.Socket(family, unix.SOCK_STREAM, 0))
-		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
-		count[errOrNil(errno)]++
-		unix.Close(fd)
+		count[call()]++
 	}
 	stop.Store(true)
 	<-done
-	if !both() {
-		t.Errorf("%s: there was no race: %v", what, count)
-	}
+	rig.Is(t, both(), true, "%s: there was a race: %v", what, count)
+	return count
 }
 
 // rewrite changes memory while the supervisor reads it. The race is intended.
@@ -547,25 +543,8 @@ func raceDescriptor(t rig.T, addr []byte, length time.Duration) {
 	tcp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	udp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	shared := rig.Value(unix.FcntlInt(uintptr(udp), unix.F_DUPFD, 100))
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		for !stop.Load() {
-			_ = unix.Dup3(tcp, shared, 0)
-			_ = unix.Dup3(udp, shared, 0)
-		}
-	}()
-	count := map[syscall.Errno]int{}
-	both := func() bool { return count[0] > 0 && count[unix.EPERM] > 0 }
-	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
-		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(shared), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
-		count[errno]++
-	}
-	stop.Store(true)
-	<-done
-	if !both() || len(count) != 2 {
-		t.Errorf("descriptors: %v", count)
-	}
+	count := race(t, "descriptors", length, func() { _, _ = unix.Dup3(tcp, shared, 0), unix.Dup3(udp, shared, 0) }, func() error {
+		return rawCall(unix.SYS_CONNECT, uintptr(shared), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+	})
+	rig.Is(t, len(count), 2, "outcomes in %v", count)
 }

@@ -113,11 +113,8 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			t.Cleanup(func() { os.RemoveAll(root) })
 			// Anybody may enter root, and its path is canonical even where TMPDIR
 			// is a symlink.
-			root, err := filepath.EvalSymlinks(root)
-			if err == nil {
-				err = os.Chmod(root, 0o755)
-			}
-			rig.Must(t, err)
+			root = rig.Value(filepath.EvalSymlinks(root))
+			rig.Must(t, os.Chmod(root, 0o755))
 			vc := c(t, root, uid)
 			vc.UID, vc.Policy.Confined = uid, true
 			slices.SortFunc(vc.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
@@ -683,11 +680,8 @@ func TestViewConsole(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { ptmx.Close() })
-	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	rig.Must(t, err)
+	n := rig.Value(unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN))
+	rig.Must(t, unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0))
 	terminal := "/dev/pts/" + strconv.Itoa(n)
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		c := viewCase{

@@ -430,19 +430,13 @@ func TestMapped(t *testing.T) {
 		rig.Must(t, exec.Command("cp", "/bin/cat", program).Run())
 		cat := exec.CommandContext(t.Context(), program)
 		in := rig.Value(cat.StdinPipe())
-		out, err := cat.StdoutPipe()
-		rig.Must(t, err, cat.Start())
+		out := rig.Value(cat.StdoutPipe())
+		rig.Must(t, cat.Start())
 		var b [1]byte
-		_, err = in.Write(b[:])
-		if err == nil {
-			_, err = out.Read(b[:]) // all is loaded now
-		}
-		rig.Must(t, err)
-		got, err := mapped(cat.Process.Pid)
-		want, errWant := mappedFiles(cat.Process.Pid)
-		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
-			t.Errorf("%q: got %q, %v; want %q, %v", name, got, err, want, errWant)
-		}
+		rig.Must(t, rig.Err(in.Write(b[:])), rig.Err(out.Read(b[:]))) // all is loaded now
+		got := rig.Value(mapped(cat.Process.Pid))
+		rig.Same(t, name, rig.Value(mappedFiles(cat.Process.Pid)), got)
+		rig.Is(t, slices.Contains(got, program), true, "%q is in %q", program, got)
 		for _, path := range got {
 			testMayMap(t, cat.Process.Pid, path, path == program)
 		}
