@@ -14,7 +14,6 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/internal/sandbox/judge"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -63,22 +62,13 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 		held = &Held{Layers: []string{}, command: Command{Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0]}}
 		held.Judge(j)
 	}
-	r := &run{t: t}
-	c.Dir, c.Env, c.Sink = "/", []string{"PATH=/usr/bin:/bin"}, r.sink
-	c.Stage = func(p procs.Program) (*procs.Stage, error) {
-		stage, err := held.Stage(p)
-		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
-		return stage, err
-	}
+	c.Dir, c.Env = "/", []string{"PATH=/usr/bin:/bin"}
 	var serving sync.WaitGroup
 	t.Cleanup(func() {
 		j.Questions().Hang()
 		serving.Wait()
 		j.Close()
 	})
-	p := rig.Value(procs.Start(c.Spec))
-	t.Cleanup(func() { p.Close() })
-	r.Process = p
 	serving.Go(func() {
 		j.Questions().Serve(func(e judge.Event) {
 			if e.Kind != judge.Refused {
@@ -86,8 +76,7 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 			}
 		})
 	})
-	p.Begin()
-	return r
+	return startHeld(t, held, c.Spec)
 }
 
 // TestJudged: rules hold for whatever is executed below a command, in every sandbox and without

@@ -84,7 +84,7 @@ func enterManaged(t *testing.T, door *Door, profile sandbox.Profile, m Managed) 
 }
 
 // startHeld starts a program in a sandbox that was entered.
-func startHeld(t *testing.T, held *Held, spec procs.Spec) *run {
+func startHeld(t testing.TB, held *Held, spec procs.Spec) *run {
 	t.Helper()
 	r := &run{t: t}
 	spec.Sink, spec.Stage = r.sink, func(p procs.Program) (*procs.Stage, error) {

@@ -85,21 +85,12 @@ func maskChildMain() int {
 		uid, _ := strconv.Atoi(os.Args[3])
 		gid, _ := strconv.Atoi(os.Args[4])
 		cfg := &config{Command: Command{Policy: new(sandbox.Policy), Backend: full()}, UID: uid, GID: gid}
-		if err := cfg.Policy.UnmarshalText([]byte(os.Args[2])); err != nil {
+		if err := errors.Join(cfg.Policy.UnmarshalText([]byte(os.Args[2])), cfg.enter(roleCommand)); err != nil {
 			return err
 		}
-		if err := cfg.enter(roleCommand); err != nil {
-			return err
-		}
-		resolved, err := resolve.Policy(cfg.Policy)
-		if err != nil {
-			return err
-		}
+		resolved := rig.Value(resolve.Policy(cfg.Policy))
 		defer resolved.Close()
-		watch, err := newMountWatch(cfg.Backend, resolved)
-		if err != nil {
-			return err
-		}
+		watch := rig.Value(newMountWatch(cfg.Backend, resolved))
 		made, err := cfg.enterView(resolved)
 		fmt.Println("built")
 		_, _ = io.Copy(io.Discard, os.Stdin)

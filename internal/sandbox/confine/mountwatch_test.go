@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -32,22 +33,22 @@ func TestReplacedOutside(t *testing.T) {
 			return os.Rename(filepath.Join(root, ".env.new"), filepath.Join(root, ".env"))
 		}, ".env"},
 		{"a directory is removed", func(root string) error {
-			return first(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755), os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
+			return errors.Join(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755), os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
 		}, "vault"},
 		{"a repository is made anew", func(root string) error {
-			return first(os.RemoveAll(root+"/.git"), os.MkdirAll(root+"/.git/hooks", 0o755))
+			return errors.Join(os.RemoveAll(root+"/.git"), os.MkdirAll(root+"/.git/hooks", 0o755))
 		}, ".git"},
 		{"a placeholder is removed", func(root string) error {
-			return first(os.Remove(root+"/.agents"), os.Mkdir(root+"/.agents", 0o755))
+			return errors.Join(os.Remove(root+"/.agents"), os.Mkdir(root+"/.agents", 0o755))
 		}, ".agents"},
 		{"a file is moved away", func(root string) error {
-			return first(os.Rename(root+"/.env", root+"/.env.old"), os.Rename(root+"/.env.new", root+"/.env"))
+			return errors.Join(os.Rename(root+"/.env", root+"/.env.old"), os.Rename(root+"/.env.new", root+"/.env"))
 		}, ".env"},
 		{"a repository is moved away", func(root string) error {
-			return first(os.Rename(root+"/.git", root+"/.git.old"), os.MkdirAll(root+"/.git/hooks", 0o755))
+			return errors.Join(os.Rename(root+"/.git", root+"/.git.old"), os.MkdirAll(root+"/.git/hooks", 0o755))
 		}, ".git"},
 		{"a directory above is moved away", func(root string) error {
-			return first(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755), os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
+			return errors.Join(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755), os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
 		}, "a/deep"},
 	} {
 		for j, row := range viewRows() {
@@ -95,7 +96,9 @@ func TestReplacedInSharedMemory(t *testing.T) {
 			replace func() error
 		}{
 			{"one.env", func() error { return os.Rename(root+"/new", root+"/one.env") }},
-			{"vault", func() error { return first(os.Rename(root+"/vault", root+"/old"), os.Mkdir(root+"/vault", 0o755)) }},
+			{"vault", func() error {
+				return errors.Join(os.Rename(root+"/vault", root+"/old"), os.Mkdir(root+"/vault", 0o755))
+			}},
 		} {
 			for _, name := range []string{"one.env", "vault/secret", "new"} {
 				put(t, filepath.Join(root, name), "old")
@@ -181,9 +184,9 @@ func renamesChildMain() int {
 	if os.Args[3] == "directories" {
 		watch, paths = watchDirectories, map[string]bool{root: true, root + "/a": true, root + "/a/b": true, root + "/none": true}
 	}
-	err := first(os.MkdirAll(root+"/a/b", 0o755), os.WriteFile(root+"/a/b/file", nil, 0o600))
+	err := errors.Join(os.MkdirAll(root+"/a/b", 0o755), os.WriteFile(root+"/a/b/file", nil, 0o600))
 	fd, watchErr := watch(paths)
-	if err := first(err, watchErr); err != nil {
+	if err := errors.Join(err, watchErr); err != nil {
 		fmt.Println(err)
 	}
 	for _, rename := range [][2]string{{"/a/b/file", "/a/b/other"}, {"/a/b", "/b"}, {"/a", "/c"}} {
@@ -200,14 +203,4 @@ func renamesChildMain() int {
 		_, _ = unix.Read(fd, make([]byte, 4<<10))
 	}
 	return 0
-}
-
-// first returns the first of errs that is not nil.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

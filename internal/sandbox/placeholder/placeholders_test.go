@@ -285,9 +285,7 @@ func TestCrash(t *testing.T) {
 			t.Run(step+" "+nth, func(t *testing.T) {
 				t.Parallel()
 				root, state := t.TempDir(), t.TempDir()
-				if err := mkdir(root + "/.aws"); err != nil { // the user's
-					t.Fatal(err)
-				}
+				rig.Must(t, mkdir(root+"/.aws")) // the user's
 				cmd := sandboxtest.ChildCommand(t, "placeholders/crash", state, root, step, nth)
 				out, err := cmd.CombinedOutput()
 				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -462,11 +460,8 @@ func TestLockedByOthers(t *testing.T) {
 	p := openPlaceholders(t, t.TempDir())
 	exclusive := lock(unix.LOCK_EX)
 	release := hold(t, p, m)
-	info, err := exclusive.Stat()
-	rig.Must(t, err)
-	if now, err := os.Stat(root + "/x"); err != nil || os.SameFile(info, now) {
-		t.Errorf("the locked one is still there: %v", err)
-	}
+	same := os.SameFile(rig.Value(exclusive.Stat()), rig.Value(os.Stat(root+"/x")))
+	rig.Is(t, same, false, "the locked one is still there")
 
 	shared := lock(unix.LOCK_SH)
 	release()
@@ -519,12 +514,7 @@ func TestCrowd(t *testing.T) {
 func TestStateDir(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
-	if err := errors.Join(
-		os.Mkdir(top+"/ours", 0o700), os.Mkdir(top+"/open", 0o755), touch(top+"/file"),
-		os.Symlink(top+"/ours", top+"/link"),
-	); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(top+"/ours", 0o700), os.Mkdir(top+"/open", 0o755), touch(top+"/file"), os.Symlink(top+"/ours", top+"/link"))
 	for _, tt := range []struct {
 		candidates []string
 		want       string
@@ -540,11 +530,8 @@ func TestStateDir(t *testing.T) {
 			candidates = append(candidates, top+c)
 		}
 		got, err := StateDir(candidates...)
-		if want := tt.want; want != "" && (err != nil || got != top+want) {
-			t.Errorf("StateDir(%q) = %q, %v, want %q", candidates, got, err, top+want)
-		} else if want == "" && err == nil {
-			t.Errorf("StateDir(%q) = %q", candidates, got)
-		}
+		rig.Is(t, err == nil, tt.want != "", "StateDir(%q) has one: %v", candidates, err)
+		rig.Is(t, strings.TrimPrefix(got, top), tt.want, "StateDir(%q)", candidates)
 	}
 	rig.Is(t, rig.Err(StateDir("relative")) != nil, true, "a relative path is refused")
 }
@@ -556,9 +543,7 @@ func FuzzRecord(f *testing.F) {
 		{parent: "/repo", in: objectID{1, 2}, name: ".git", temp: tempPrefix + "A", object: objectID{3, 4}},
 		{parent: "/", name: "x", temp: tempPrefix + "B"},
 	} {
-		data, err := r.encode()
-		rig.Must(f, err)
-		f.Add(data)
+		f.Add(rig.Value(r.encode()))
 	}
 	f.Add(make([]byte, slotHeader))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -202,7 +202,9 @@ func TestAttempted(t *testing.T) {
 	for len(waiting) < 4 {
 		c, _ := made(t, s, unix.AF_INET, nonblocking)
 		s.Of(c.inode)
-		rig.Is[error](t, connect(c, to), unix.EINPROGRESS, "connecting")
+		if err := connect(c, to); err != unix.EINPROGRESS {
+			t.Fatal(err)
+		}
 		if has(s, c) {
 			if err := connect(c, to); err != unix.EALREADY || !has(s, c) {
 				t.Errorf("a second attempt: %v, copy %v", err, has(s, c))
