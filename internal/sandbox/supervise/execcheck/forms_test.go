@@ -304,29 +304,20 @@ func TestLoader(t *testing.T) {
 	write(t, filepath.Join(dir, "other"), bytes.ReplaceAll(classless, []byte(denied), []byte(allowed)))
 	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
 	write(t, filepath.Join(dir, "classless"), classless)
-	run := func(mode, program string) (code int, marked string, r report) {
+	run := func(mode, program string) string {
 		marks := rig.Value(os.CreateTemp(dir, "marks"))
 		defer marks.Close()
-		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
-		text := rig.Value(os.ReadFile(marks.Name()))
-		return r.Code, string(text), r
+		r, _ := supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
+		return fmt.Sprintf("%d %q %v", r.Code, rig.Value(os.ReadFile(marks.Name())), r.Refused > 0)
 	}
 	for _, program := range []string{"names", "classless"} {
-		if code, marked, _ := run(bare, program); code != 7 || marked != "x" {
-			t.Errorf("%s without a supervisor: code %d, marks %q", program, code, marked)
-		}
-		if code, marked, r := run(checked, program); code != 126 || marked != "" || r.Refused == 0 {
-			t.Errorf("%s: code %d, marks %q: %+v", program, code, marked, r)
-		}
+		rig.Is(t, run(bare, program), `7 "x" false`, "%s without a supervisor: code, marks, refused", program)
+		rig.Is(t, run(checked, program), `126 "" true`, "%s", program)
 	}
-	code, _, _ := run(checked, "missing")
-	rig.Is(t, code, 127, "a loader that is missing: code")
-	code, marked, _ := run(checked, "other")
-	rig.Is(t, fmt.Sprint(code, marked), "7x", "a loader that is allowed: code and marks")
+	rig.Is(t, run(checked, "missing"), `127 "" false`, "a loader that is missing")
+	rig.Is(t, run(checked, "other"), `7 "x" false`, "a loader that is allowed")
 	// The loader of a script's interpreter finds what the line of the script says.
-	if code, marked, r := run(checked, "script"); code != 126 || marked != "" || r.Refused == 0 {
-		t.Errorf("a script: code %d, marks %q: %+v", code, marked, r)
-	}
+	rig.Is(t, run(checked, "script"), `126 "" true`, "a script")
 }
 
 // TestUnreadable: a program that may be executed and not read could not be compared,
@@ -412,12 +403,10 @@ func TestKilledMeanwhile(t *testing.T) {
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond) // any moment will do
 		// The child's parent reaps it only when it has ended, so this is the child.
 		rig.Must(t, unix.Kill(child, unix.SIGKILL))
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v\n%s", err, out.String())
-		}
-		if r := readReport(); r.Code != 137 || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
-			t.Errorf("%+v %s", r, out.String())
-		}
+		rig.Is(t, cmd.Wait(), nil, "%s", &out)
+		report := readReport()
+		passed := report.ReplacedFile + report.ReplacedArgv + report.Let
+		rig.Is(t, [2]int{report.Code, int(passed)}, [2]int{137, 0}, "%+v %s", report, &out)
 	}
 }
 
