@@ -67,10 +67,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 	}
 	for name, open := range opens {
 		fd, err := open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			t.Errorf("%s of /: %v", name, err)
-			continue
-		}
+		rig.Is(t, err, nil, "%s of /", name)
 		unix.Close(fd)
 	}
 }
@@ -83,11 +80,7 @@ func TestOpenBeneathLink(t *testing.T) {
 	dir := rig.Value(unix.Open(root, dirFlags, 0))
 	defer unix.Close(dir)
 	for name, open := range opens {
-		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
+		fd := rig.Value(open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW))
 		rig.Is(t, rig.Value(readLinkAt(fd, "")), "nowhere", "%s leads to", name)
 		unix.Close(fd)
 	}

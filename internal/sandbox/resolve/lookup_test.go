@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,18 +70,10 @@ func TestResolveLongPath(t *testing.T) {
 	t.Parallel()
 	base := sandboxtest.Sow(t, "top/")
 	name := strings.Repeat("n", 250)
-	rig.Must(t, os.MkdirAll(filepath.Join(base, "top", filepath.Join(repeat(name, 10)...)), 0o755))
-	sandboxtest.Tree(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
+	rig.Must(t, os.MkdirAll(filepath.Join(base, "top", filepath.Join(slices.Repeat([]string{name}, 10)...)), 0o755))
+	sandboxtest.Tree(t, base, "far -> top/"+strings.Join(slices.Repeat([]string{name}, 10), "/"))
 	for _, last := range []string{name, "missing"} {
-		long := "$/far/" + strings.Join(repeat(last, 12*250/len(last)), "/")
+		long := "$/far/" + strings.Join(slices.Repeat([]string{last}, 12*250/len(last)), "/")
 		rig.Is[error](t, rig.Err(resolve(t, asked(base, "read "+long))), unix.ENAMETOOLONG, "%s...", last)
 	}
-}
-
-func repeat(name string, n int) []string {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = name
-	}
-	return names
 }
