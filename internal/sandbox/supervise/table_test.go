@@ -1,5 +1,10 @@
 package supervise
 
+import "github.com/execagent/execagent/sandbox"
+
+// The lowest level and the highest one.
+const writes, metadata = int(sandbox.LevelWrites), int(sandbox.LevelMetadata)
+
 // table has what four backends have to do, see TestBackends. The name of a row is that of the test, without
 // "Test", that had its calls before; Alone and ViewAlone are rows of TestLandlock, Partial one of fsops.TestView.
 var table = []tableCase{
@@ -7,7 +12,7 @@ var table = []tableCase{
 		name:   "read-only",
 		rules:  []string{"read /", "private private"},
 		tree:   []string{"repo/f", "repo/d/", "private/key", "outside/f"},
-		levels: []int{1}, alone: true,
+		levels: []int{writes}, alone: true,
 		rows: []tableRow{
 			{"view.ReadOnly", "f", "read repo/f, read /etc/..$/repo/f", ""},
 			{"view.ReadOnly", "EROFS", "write repo/f, create repo/new, create ../created, create /new, create /etc/new, tmpfile repo, " +
@@ -32,7 +37,7 @@ var table = []tableCase{
 		name:   "view",
 		rules:  []string{"read repo file leads/to", "read /usr"},
 		tree:   []string{"repo/f", "repo/link -> ../other/o", "file", "other/o", "leads/f", "leads/to/file", "outside/f"},
-		levels: []int{3}, alone: true,
+		levels: []int{metadata}, alone: true,
 		rows: []tableRow{
 			{"view.Minimal", "f", "read repo/f, read repo/../repo/f", ""},
 			{"enforce.ViewAlone", "ok", "opendir repo, open file, open leads/to/file", ""},
@@ -50,12 +55,14 @@ var table = []tableCase{
 	},
 	{
 		name: "workspace",
-		rules: []string{"read /", "write repo repo/gone repo/ro/rw single", "protected repo/.git repo/.codex repo/.agents", "read repo/sub/deep/.git repo/docs/man repo/ro repo/bound/x",
+		rules: []string{"read /", "write repo repo/gone repo/ro/rw single",
+			"protected repo/.git repo/.codex repo/.agents", "read repo/sub/deep/.git repo/docs/man repo/ro repo/bound/x",
 			"temporary tmp"},
-		tree: []string{"repo/f", "repo/d/g", "repo/dir/", "repo/.git/HEAD", "repo/.git/objects/", "repo/sub/deep/.git/HEAD", "repo/sub/deep/h", "repo/docs/man/page", "repo/ro/rw/file", "repo/ro/file",
+		tree: []string{"repo/f", "repo/d/g", "repo/dir/", "repo/.git/HEAD", "repo/.git/objects/",
+			"repo/sub/deep/.git/HEAD", "repo/sub/deep/h", "repo/docs/man/page", "repo/ro/rw/file", "repo/ro/file",
 			"outside/o", "repo/link -> ../outside/o", "repo/way -> ../outside", "single", "tmp/dir/", "tmp/file"},
 		held:   []string{"repo/.codex/", "repo/.agents/", "repo/bound"},
-		levels: []int{1, 3},
+		levels: []int{writes, metadata},
 		rows: []tableRow{
 			{"view.Workspace", "ok", "write repo/f, create repo/new, mkfifo repo/fifo", ""},
 			{"view.Workspace", "EPERM", "mknod repo/null", ""},
@@ -107,7 +114,7 @@ var table = []tableCase{
 				"namespaces=EXDEV | the writable root below is a mount of its own"},
 			{"supervise.Refusals", "ok", "mkdir repo/pre", ""},
 			{"supervise.Refusals", "EBUSY", "rename repo/pre repo/bound",
-				"namespaces=ENOTDIR files=ok | the placeholder is there; and requests for files may fill a name of which only what is below has a rule"},
+				"namespaces=ENOTDIR files=ok | the placeholder is there; requests may fill a name if only what is below has a rule"},
 			{"supervise.Refusals", "ok", "mkdir repo/bound", "namespaces=EEXIST files=EEXIST | it is there by now"},
 			{"supervise.Refusals", "EROFS", "mkdir repo/bound/x", "namespaces=ENOTDIR | the placeholder is there"},
 			{"supervise.Refusals", "ok", "mknod tmp/socket 140600, mkdir repo/old", noSocket},
@@ -123,12 +130,14 @@ var table = []tableCase{
 		},
 	},
 	{
-		name:  "denials",
-		rules: []string{"read /", "write repo repo/a/b repo/a/file repo/n repo/r/w", "denied repo/held/below/it repo/vault repo/secret repo/a repo/n/s", "read repo/a/c/d repo/r", "**/*.env repo"},
-		tree: []string{"repo/f", "repo/vault/x", "repo/secret", "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file", "outside/o",
+		name: "denials",
+		rules: []string{"read /", "write repo repo/a/b repo/a/file repo/n repo/r/w",
+			"denied repo/held/below/it repo/vault repo/secret repo/a repo/n/s", "read repo/a/c/d repo/r", "**/*.env repo"},
+		tree: []string{"repo/f", "repo/vault/x", "repo/secret", "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s",
+			"repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file", "outside/o",
 			"repo/e/.e/b.env", "repo/a.env", "repo/dir.env/x", "repo/tosecret -> secret", "repo/toenv -> a.env", "repo/tovault -> vault"},
 		held:   []string{"repo/held"},
-		levels: []int{3},
+		levels: []int{metadata},
 		rows: []tableRow{
 			{"view.Workspace", "ENOENT", "read repo/held", "namespaces=held | the placeholder is there"},
 			{"view.Workspace", "ok", "mkdir repo/held", held},
@@ -168,10 +177,11 @@ var table = []tableCase{
 		rules: []string{"read repo /usr /etc/passwd w/one hid/below", "denied repo/v hid", "write w",
 			"link=below hid/link", "link=../usr/bin /zoo/link"},
 		tree:   []string{"repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x", "hid/below/y", "hid/gone/", "outside/o"},
-		levels: []int{3},
+		levels: []int{metadata},
 		rows: []tableRow{
 			{"view.Minimal", "ok", "open /usr/bin/env, open /etc/passwd", ""},
-			{"view.Minimal", "ok", "open /zoo/link/env, open hid/link/y", "supervised=ENOENT files=ENOENT | only a view has the links of a policy"},
+			{"view.Minimal", "ok", "open /zoo/link/env, open hid/link/y",
+				"supervised=ENOENT files=ENOENT | only a view has the links of a policy"},
 			{"view.Minimal", "y", "read hid/below/y", ""},
 			{"view.Minimal", "EACCES", "list repo/v, list hid", ""},
 			{"view.Minimal", "hid repo w", "list $", "supervised=EACCES | only a view can list no more than it shows"},
