@@ -125,9 +125,8 @@ func TestCopyModes(t *testing.T) {
 		"n": 0o750 | special, "over": 0o750 | special, "t2/g": 0o444, "t2": 0o777 &^ uint32(umask), "t2/sub": 0o777 &^ uint32(umask),
 	} {
 		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Mode&0o7777 != want {
-			t.Errorf("%s has mode %o, %v, want %o", name, st.Mode&0o7777, err, want)
-		}
+		rig.Check(t, unix.Stat(filepath.Join(root, name), &st))
+		rig.Is(t, st.Mode&0o7777, want, "mode of %s", name)
 	}
 }
 
@@ -146,18 +145,11 @@ func TestCopyData(t *testing.T) {
 	}
 	for _, dst := range dsts {
 		rig.Must(t, host.Copy(t.Context(), src, dst, false))
-		got, err := os.ReadFile(dst)
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: %d bytes, %v, want %d", dst, len(got), err, len(want))
-		}
+		rig.Is(t, bytes.Equal(rig.Value(os.ReadFile(dst)), want), true, "%s has the %d bytes", dst, len(want))
 	}
 	proc := filepath.Join(root, "proc")
 	rig.Must(t, host.Copy(t.Context(), "/proc/version", proc, false))
-	got, err := os.ReadFile(proc)
-	version, verr := os.ReadFile("/proc/version")
-	if err != nil || verr != nil || !bytes.Equal(got, version) {
-		t.Errorf("procfs: %q, want %q", got, version)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(proc))), string(rig.Value(os.ReadFile("/proc/version"))), "procfs")
 }
 
 func TestCopyDeep(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
@@ -34,15 +33,11 @@ func TestReadDirectory(t *testing.T) {
 		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 		rig.Same(t, path, want, got)
 	}
-	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))
-	if err != nil || got == nil || len(got) != 0 {
-		t.Errorf("empty: %v, %v", got, err)
-	}
+	rig.Same(t, "empty", []fsops.DirEntry{}, rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))))
 	for path, want := range map[string]error{
 		"nope": unix.ENOENT, "z": unix.ENOTDIR, "d/ff": unix.ENOTDIR, "d/loop": unix.ELOOP, "d/dang": unix.ENOENT,
 	} {
-		_, err := host.ReadDirectory(t.Context(), filepath.Join(root, path))
-		checkErr(t, err, want)
+		checkErr(t, rig.Err(host.ReadDirectory(t.Context(), filepath.Join(root, path))), want)
 	}
 }
 
@@ -55,21 +50,14 @@ func TestReadDirectoryLarge(t *testing.T) {
 	for i := range n {
 		grow(t, root, "a-name-of-some-length-"+strconv.Itoa(i))
 	}
-	got, err := host.ReadDirectory(t.Context(), root)
-	if err != nil || len(got) != n {
-		t.Fatalf("%d entries, %v, want %d", len(got), err, n)
-	}
+	got := rig.Value(host.ReadDirectory(t.Context(), root))
+	rig.Is(t, len(got), n, "entries")
 	seen := map[string]bool{}
 	for _, e := range got {
-		if !e.IsFile || e.IsDirectory || seen[e.Name] {
-			t.Fatalf("entry %+v, seen %v", e, seen[e.Name])
-		}
+		rig.Is(t, e.IsFile && !e.IsDirectory && !seen[e.Name], true, "%+v is a file that was not seen before", e)
 		seen[e.Name] = true
 	}
-	again, err := host.ReadDirectory(t.Context(), root)
-	if err != nil || !slices.Equal(got, again) {
-		t.Errorf("the order changed: %v", err)
-	}
+	rig.Same(t, "the order, again", got, rig.Value(host.ReadDirectory(t.Context(), root)))
 }
 
 func TestReadDirectoryNoPermission(t *testing.T) {
@@ -82,12 +70,9 @@ func TestReadDirectoryNoPermission(t *testing.T) {
 		rig.Must(t, unix.Chmod(path, mode))
 		t.Cleanup(func() { _ = unix.Chmod(path, 0o700) })
 	}
-	_, err := host.ReadDirectory(t.Context(), filepath.Join(root, "search"))
-	checkErr(t, err, unix.EACCES)
+	checkErr(t, rig.Err(host.ReadDirectory(t.Context(), filepath.Join(root, "search"))), unix.EACCES)
 	// The type of f can be read in the directory; that of what l leads to can
 	// not.
-	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "list"))
-	if diff := cmp.Diff([]fsops.DirEntry{{Name: "f", IsFile: true}}, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	got := rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "list")))
+	rig.Same(t, "the list", []fsops.DirEntry{{Name: "f", IsFile: true}}, got)
 }

@@ -42,8 +42,7 @@ var host fsops.Host
 //	path |          a fifo
 func tree(t testing.TB, lines ...string) string {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	grow(t, root, lines...)
 	return root
 }
@@ -164,8 +163,6 @@ func asUser(t *testing.T) bool {
 	if err != nil {
 		t.Fatalf("without privileges: %v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Fatalf("without privileges it did not run:\n%s", out)
-	}
+	rig.Is(t, strings.Contains(string(out), "--- PASS: "+t.Name()), true, "without privileges it ran:\n%s", out)
 	return false
 }

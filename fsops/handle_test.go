@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -72,8 +73,7 @@ func TestHandlesOpen(t *testing.T) {
 		}
 	}
 	// A fifo with a reader can be opened, and is refused then.
-	r, err := os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	rig.Must(t, err)
+	r := rig.Value(os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0))
 	defer r.Close()
 	checkErr(t, openHandle(&h, "ff", filepath.Join(root, "d/ff"), fsops.ModeReplace), invalid)
 }
@@ -91,9 +91,8 @@ func TestHandlesIDs(t *testing.T) {
 		"WriteBlock": h.WriteBlock(long, 0, nil),
 		"Close":      h.Close(long),
 	} {
-		if checkErr(t, err, invalid); !strings.Contains(err.Error(), "33") {
-			t.Errorf("%s: %v does not tell the length", name, err)
-		}
+		checkErr(t, err, invalid)
+		rig.Is(t, strings.Contains(err.Error(), "33"), true, "%s: %v tells the length", name, err)
 	}
 	_, _, err := h.ReadBlock(long, 0, 0, nil)
 	checkErr(t, err, invalid)
@@ -144,9 +143,7 @@ func TestReadBlock(t *testing.T) {
 			checkErr(t, openHandle(&h, "h", path, fsops.ModeRead), nil)
 			got, eof, err := h.ReadBlock("h", tt.offset, tt.length, nil)
 			checkErr(t, err, tt.err)
-			if string(got) != tt.want || eof != tt.eof {
-				t.Errorf("got %q, eof %v, want %q, %v", got, eof, tt.want, tt.eof)
-			}
+			rig.Is(t, fmt.Sprintf("%q, eof %v", got, eof), fmt.Sprintf("%q, eof %v", tt.want, tt.eof), "the block")
 			_, _, err = h.ReadBlock("h", 0, 1, nil)
 			if tt.closes {
 				unknown(t, err, "h")
@@ -164,9 +161,7 @@ func TestWriteBlock(t *testing.T) {
 	var h fsops.Handles
 	defer h.CloseAll()
 	checkErr(t, openHandle(&h, "w", path, fsops.ModeReplace), nil)
-	if fi, err := os.Stat(path); err != nil || fi.Size() != 0 {
-		t.Errorf("%d bytes after open, %v, want it truncated", fi.Size(), err)
-	}
+	rig.Is(t, rig.Value(os.Stat(path)).Size(), 0, "bytes after open")
 	checkErr(t, h.WriteBlock("w", 0, []byte("hello")), nil)
 	checkErr(t, h.WriteBlock("w", 7, []byte("gap")), nil)
 	for _, bad := range []struct {
@@ -186,9 +181,7 @@ func TestWriteBlock(t *testing.T) {
 	checkErr(t, h.WriteBlock("w", 10, make([]byte, fsops.MaxBlockLength)), nil)
 	checkErr(t, h.Close("w"), nil)
 	want := append([]byte("hEllo\x00\x00gap"), make([]byte, fsops.MaxBlockLength)...)
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("file is %d bytes, %v, want %d", len(got), err, len(want))
-	}
+	rig.Is(t, bytes.Equal(rig.Value(os.ReadFile(path)), want), true, "the file has the %d bytes", len(want))
 
 	// With a handle of the wrong kind: a read closes it, a write does not.
 	checkErr(t, openHandle(&h, "r", filepath.Join(root, "r"), fsops.ModeRead), nil)

@@ -26,8 +26,7 @@ var opens = map[string]func(int, string, int) (int, error){"openat2": openBeneat
 // TestOpenBeneathFallback: stepBeneath answers as openat2 does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	for _, dir := range []string{"a/b/c", "x"} {
 		rig.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
@@ -35,8 +34,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 		rig.Must(t, os.Symlink(target, filepath.Join(root, name)))
 	}
 	rig.Must(t, os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600))
-	dir, err := unix.Open(root, dirFlags, 0)
-	rig.Must(t, err)
+	dir := rig.Value(unix.Open(root, dirFlags, 0))
 	defer unix.Close(dir)
 
 	for _, tt := range []struct {
@@ -53,21 +51,15 @@ func TestOpenBeneathFallback(t *testing.T) {
 			for name, open := range opens {
 				for _, flags := range []int{dirFlags, unix.O_PATH | unix.O_DIRECTORY} {
 					fd, err := open(dir, base+tt.path, flags)
-					if err != tt.want {
-						t.Errorf("%s of %q: error %v, want %v", name, base+tt.path, err, tt.want)
-					}
+					rig.Is(t, err, tt.want, "%s of %q", name, base+tt.path)
 					if err != nil {
 						continue
 					}
 					var got, want unix.Stat_t
-					rig.Must(t, unix.Fstat(fd, &got))
-					rig.Must(t, unix.Stat(filepath.Join(root, tt.path), &want))
-					if idOf(&got) != idOf(&want) {
-						t.Errorf("%s of %q opened another file", name, base+tt.path)
-					}
-					if cloexec, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || cloexec != unix.FD_CLOEXEC {
-						t.Errorf("%s of %q: descriptor flags %d, %v", name, base+tt.path, cloexec, err)
-					}
+					rig.Must(t, unix.Fstat(fd, &got), unix.Stat(filepath.Join(root, tt.path), &want))
+					rig.Is(t, idOf(&got), idOf(&want), "the file that %s of %q opened", name, base+tt.path)
+					flags := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0))
+					rig.Is(t, flags, unix.FD_CLOEXEC, "%s of %q: descriptor flags", name, base+tt.path)
 					unix.Close(fd)
 				}
 			}
@@ -75,10 +67,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 	}
 	for name, open := range opens {
 		fd, err := open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			t.Errorf("%s of /: %v", name, err)
-			continue
-		}
+		rig.Is(t, err, nil, "%s of /", name)
 		unix.Close(fd)
 	}
 }
@@ -88,18 +77,11 @@ func TestOpenBeneathLink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	rig.Must(t, os.Symlink("nowhere", filepath.Join(root, "l")))
-	dir, err := unix.Open(root, dirFlags, 0)
-	rig.Must(t, err)
+	dir := rig.Value(unix.Open(root, dirFlags, 0))
 	defer unix.Close(dir)
 	for name, open := range opens {
-		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if target, err := readLinkAt(fd, ""); err != nil || target != "nowhere" {
-			t.Errorf("%s leads to %q, %v", name, target, err)
-		}
+		fd := rig.Value(open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW))
+		rig.Is(t, rig.Value(readLinkAt(fd, "")), "nowhere", "%s leads to", name)
 		unix.Close(fd)
 	}
 }
@@ -108,8 +90,7 @@ func TestOpenBeneathLink(t *testing.T) {
 // if they are still the same.
 func TestViewWithoutProcfs(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	for _, name := range []string{"f", "other"} {
 		rig.Must(t, os.WriteFile(filepath.Join(root, name), []byte(name), 0o600))
 	}
@@ -120,19 +101,9 @@ func TestViewWithoutProcfs(t *testing.T) {
 	v.paths.fds = -1
 
 	path := filepath.Join(root, "f")
-	if entries, err := v.ReadDirectory(t.Context(), root); err != nil || len(entries) != 2 {
-		t.Errorf("directory has %v, %v", entries, err)
-	}
-	fd, err := v.OpenWrite(t.Context(), path, FollowLinks)
-	if err == nil {
-		err = WriteTo(fd, path, []byte("new"))
-	}
-	rig.Check(t, err)
-	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
-	rig.Must(t, err)
-	if data, err := ReadFrom(fd, path, nil); err != nil || string(data) != "new" {
-		t.Errorf("file holds %q, %v", data, err)
-	}
+	rig.Is(t, len(rig.Value(v.ReadDirectory(t.Context(), root))), 2, "entries")
+	rig.Check(t, WriteFile(t.Context(), v, path, []byte("new"), FollowLinks))
+	rig.Is(t, string(rig.Value(ReadFile(t.Context(), v, path, FollowLinks, nil))), "new", "the file")
 
 	p, err := v.find(v.paths.base, path, 0)
 	rig.Must(t, err)
@@ -142,9 +113,7 @@ func TestViewWithoutProcfs(t *testing.T) {
 		unix.Close(fd)
 		t.Errorf("opened another file: %v", err)
 	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != "other" {
-		t.Errorf("the other file holds %q, %v", data, err)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(path))), "other", "the other file")
 }
 
 // TestFollowTrap: a link in a directory such as /tmp is followed only if it belongs
@@ -154,11 +123,9 @@ func TestFollowTrap(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("another owner needs uid 0")
 	}
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	const other, third = 1000, 1001
-	r, err := NewResolver(anything)
-	rig.Must(t, err)
+	r := rig.Value(NewResolver(anything))
 	defer r.Close()
 	for _, tt := range []struct {
 		mode      uint32
@@ -184,13 +151,9 @@ func TestFollowTrap(t *testing.T) {
 		if err == nil {
 			p.Close()
 		}
-		if err != tt.want {
-			t.Errorf("a link of %d in a directory of %d with mode %o: %v, want %v", tt.link, tt.dir, tt.mode, err, tt.want)
-		}
+		rig.Is(t, err, tt.want, "a link of %d in a directory of %d with mode %o", tt.link, tt.dir, tt.mode)
 		// On the way to something else the kernel follows it.
-		if p, err = r.Resolve(viewReading{&r.rules}, r.Base(), link+"/d", 0); err != nil {
-			t.Errorf("through a link of %d: %v", tt.link, err)
-		}
+		p = rig.Value(r.Resolve(viewReading{&r.rules}, r.Base(), link+"/d", 0))
 		p.Close()
 	}
 }
@@ -206,8 +169,7 @@ func TestDirStackMoved(t *testing.T) {
 		rig.Must(t, err)
 		const depth = maxOpenDirs + 4
 		for range depth {
-			rig.Must(t, s.push(Dir{FD: fd}))
-			rig.Must(t, unix.Mkdirat(fd, "d", 0o755))
+			rig.Must(t, s.push(Dir{FD: fd}), unix.Mkdirat(fd, "d", 0o755))
 			fd, err = openAt(fd, "d", dirFlags, 0)
 			rig.Must(t, err)
 		}

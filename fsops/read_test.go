@@ -3,7 +3,6 @@ package fsops_test
 import (
 	"bytes"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,6 +16,7 @@ import (
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	root := tree(t, standard...)
+	rig.Must(t, unix.Mknod(filepath.Join(root, "socket"), unix.S_IFSOCK|0o600, 0))
 	for _, tt := range []struct {
 		path  string
 		links fsops.Links
@@ -25,6 +25,7 @@ func TestReadFile(t *testing.T) {
 	}{
 		{path: "dlink/dl/b", want: "b"},
 		{path: "d/dang", err: unix.ENOENT},
+		{path: "socket", err: unix.ENXIO},
 		{path: "d/a.txt", links: fsops.RefuseLinks, want: "hello"},
 		{path: "d/dang", links: fsops.RefuseLinks, err: unix.ELOOP},
 		{path: "dlink", links: fsops.RefuseLinks, err: unix.ELOOP},
@@ -38,20 +39,8 @@ func TestReadFile(t *testing.T) {
 		path := at(root, tt.path)
 		got, err := fsops.ReadFile(t.Context(), host, path, tt.links, nil)
 		checkErr(t, err, tt.err)
-		if string(got) != tt.want {
-			t.Errorf("ReadFile(%q, %v) = %q, want %q", tt.path, tt.links, got, tt.want)
-		}
+		rig.Is(t, string(got), tt.want, "ReadFile(%q, %v)", tt.path, tt.links)
 	}
-}
-
-func TestReadFileSocket(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	rig.Must(t, err)
-	defer l.Close()
-	_, err = fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, nil)
-	checkErr(t, err, unix.ENXIO)
 }
 
 // TestReadFileProc: files of procfs claim to be empty, and may be larger than
@@ -59,18 +48,13 @@ func TestReadFileSocket(t *testing.T) {
 func TestReadFileProc(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/proc/self/status", "/proc/self/maps", "/proc/kallsyms", "/proc/version"} {
-		want, err := os.ReadFile(path)
-		rig.Must(t, err)
+		want := rig.Value(os.ReadFile(path))
 		got, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, nil)
 		if err != nil || len(got) == 0 || len(want) == 0 {
 			t.Errorf("%s: %d bytes, %v", path, len(got), err)
 		}
-		if path == "/proc/version" && !bytes.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
-		if path == "/proc/kallsyms" && len(got) != len(want) {
-			t.Errorf("%s: got %d bytes, want %d", path, len(got), len(want))
-		}
+		rig.Is(t, path != "/proc/version" || bytes.Equal(got, want), true, "%s: got %q, want %q", path, got, want)
+		rig.Is(t, path != "/proc/kallsyms" || len(got) == len(want), true, "%s: got %d bytes, want %d", path, len(got), len(want))
 	}
 }
 
@@ -98,12 +82,9 @@ func TestReadFileAlloc(t *testing.T) {
 			asked = append(asked, n)
 			return make([]byte, 0, n+room), nil
 		})
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("room %d: %d bytes, %v, want %d", room, len(got), err, len(want))
-		}
-		if asked[0] != len(want) || room >= 0 && len(asked) > 1 {
-			t.Errorf("room %d: asked for %v", room, asked)
-		}
+		rig.Must(t, err)
+		rig.Is(t, bytes.Equal(got, want), true, "room %d: %d bytes of %d", room, len(got), len(want))
+		rig.Is(t, asked[0] == len(want) && (room < 0 || len(asked) == 1), true, "room %d: asked for %v", room, asked)
 	}
 }
 
@@ -118,14 +99,11 @@ func TestReadFileNoPermission(t *testing.T) {
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "dir"), 0o700) })
 	for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
 		for _, path := range []string{"f", "dir/g"} {
-			_, err := fsops.ReadFile(t.Context(), host, filepath.Join(root, path), links, nil)
-			checkErr(t, err, unix.EACCES)
+			checkErr(t, rig.Err(fsops.ReadFile(t.Context(), host, filepath.Join(root, path), links, nil)), unix.EACCES)
 		}
-		_, err := host.Stat(t.Context(), filepath.Join(root, "dir/g"), links)
-		checkErr(t, err, unix.EACCES)
+		checkErr(t, rig.Err(host.Stat(t.Context(), filepath.Join(root, "dir/g"), links)), unix.EACCES)
 	}
-	_, err := host.Canonicalize(t.Context(), filepath.Join(root, "dir/g"))
-	checkErr(t, err, unix.EACCES)
+	checkErr(t, rig.Err(host.Canonicalize(t.Context(), filepath.Join(root, "dir/g"))), unix.EACCES)
 }
 
 // TestReadFileWithoutMemory: a file that the caller has no memory for is not
@@ -136,16 +114,13 @@ func TestReadFileWithoutMemory(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("x"), 0o600))
 	short := errors.New("no memory")
 	none := func(int) ([]byte, error) { return nil, short }
-	if _, err := fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, none); err != short {
-		t.Errorf("ReadFile: %v, want %v", err, short)
-	}
+	rig.Is(t, rig.Err(fsops.ReadFile(t.Context(), host, path, fsops.FollowLinks, none)), short, "ReadFile")
 	var handles fsops.Handles
 	defer handles.CloseAll()
 	rig.Must(t, openHandle(&handles, "h", path, fsops.ModeRead))
-	if _, _, err := handles.ReadBlock("h", 0, 1, none); err != short {
-		t.Errorf("ReadBlock: %v, want %v", err, short)
-	}
-	if block, _, err := handles.ReadBlock("h", 0, 1, nil); err != nil || string(block) != "x" {
-		t.Errorf("ReadBlock afterwards: %q, %v", block, err)
-	}
+	_, _, err := handles.ReadBlock("h", 0, 1, none)
+	rig.Is(t, err, short, "ReadBlock")
+	block, _, err := handles.ReadBlock("h", 0, 1, nil)
+	rig.Must(t, err)
+	rig.Is(t, string(block), "x", "ReadBlock afterwards")
 }

@@ -62,8 +62,7 @@ func TestResolver(t *testing.T) {
 			}
 		}
 	}
-	r, err := fsops.NewResolver(fsops.Rules{Access: p.access, Leads: p.leads, Bound: p.bound, DeniesFile: p.deniesFile})
-	rig.Must(t, err)
+	r := rig.Value(fsops.NewResolver(fsops.Rules{Access: p.access, Leads: p.leads, Bound: p.bound, DeniesFile: p.deniesFile}))
 	defer r.Close()
 	reading := elsewhere{filepath.Join(root, "ws")}
 
@@ -108,8 +107,7 @@ func TestResolver(t *testing.T) {
 		{"ws", "/proc/self/exe/", 0, "ENOTDIR"},
 		{"ws", "/proc/self/cwd/x", 0, "EACCES"},
 	} {
-		fd, err := unix.Open(filepath.Join(root, tt.at), unix.O_PATH|unix.O_CLOEXEC, 0)
-		rig.Must(t, err)
+		fd := rig.Value(unix.Open(filepath.Join(root, tt.at), unix.O_PATH|unix.O_CLOEXEC, 0))
 		d, err := r.At(fd, filepath.Join(root, tt.at))
 		rig.Must(t, err)
 		got := ""
@@ -127,25 +125,19 @@ func TestResolver(t *testing.T) {
 			}
 			for _, how := range []fsops.Lookup{0, fsops.FollowLast} {
 				held, unheld := object(r, reading, at, name, how), object(r, reading, at, name, how|fsops.Unheld)
-				if held != unheld {
-					t.Errorf("%q at %s: %s, and unheld %s", name, at.Path, held, unheld)
-				}
+				rig.Is(t, unheld, held, "%q at %s, unheld", name, at.Path)
 			}
 		}
 		unix.Close(fd)
 	}
-	if _, err := r.Resolve(reading, fsops.Dir{FD: unix.AT_FDCWD, Path: "(unreachable)/x"}, "etc", 0); err != unix.EACCES {
-		t.Errorf("below a directory without a path: %v", err)
-	}
-	found, err := r.Resolve(reading, r.Base(), filepath.Join(root, "ws/f"), 0)
-	rig.Must(t, err)
+	nowhere := fsops.Dir{FD: unix.AT_FDCWD, Path: "(unreachable)/x"}
+	rig.Is[error](t, rig.Err(r.Resolve(reading, nowhere, "etc", 0)), unix.EACCES, "below a directory without a path")
+	found := rig.Value(r.Resolve(reading, r.Base(), filepath.Join(root, "ws/f"), 0))
 	defer found.Close()
 	fd, err := r.Reopen(&found, unix.O_RDONLY)
 	rig.Must(t, err)
 	defer unix.Close(fd)
-	if text, err := fsops.ReadFrom(fd, "f", nil); err != nil || string(text) != "text" {
-		t.Errorf("reopened, it holds %q, %v", text, err)
-	}
+	rig.Is(t, string(rig.Value(fsops.ReadFrom(fd, "f", nil))), "text", "reopened, it holds")
 }
 
 // object returns what a caller sees that does nothing to the name.
@@ -186,11 +178,8 @@ func TestUnheld(t *testing.T) {
 		{"d/e/", fsops.Unheld, true},
 		{"d/missing", fsops.Unheld, true},
 	} {
-		p, err := r.Resolve(elsewhere{}, r.Base(), root+"/"+tt.name, tt.how)
-		rig.Must(t, err)
-		if held := p.In.FD >= 0; held != tt.held {
-			t.Errorf("%s, %v: the directory is held: %v, expected %v", tt.name, tt.how, held, tt.held)
-		}
+		p := rig.Value(r.Resolve(elsewhere{}, r.Base(), root+"/"+tt.name, tt.how))
+		rig.Is(t, p.In.FD >= 0, tt.held, "%s, %v: the directory is held", tt.name, tt.how)
 		p.Close()
 	}
 }

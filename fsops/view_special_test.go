@@ -110,8 +110,7 @@ func TestViewListsDevices(t *testing.T) {
 	defer shm.Close()
 	v := everything.view(t, "/")
 	for dir, absent := range map[string]string{"/dev": "kmsg", "/dev/shm": filepath.Base(shm.Name()), "/dev/pts": "ptmx"} {
-		got, err := operation(t.Context(), v, "/", "list "+dir)
-		rig.Must(t, err)
+		got := rig.Value(operation(t.Context(), v, "/", "list "+dir))
 		words := " " + strings.NewReplacer("?", "", "/", "").Replace(got) + " "
 		if strings.Contains(words, " "+absent+" ") || dir == "/dev" && !strings.Contains(words, " null ") || dir != "/dev" && got != "" {
 			t.Errorf("%s lists %q", dir, got)
@@ -124,9 +123,8 @@ func TestViewListsDevices(t *testing.T) {
 	}
 	got, err = operation(t.Context(), v, "/", "walk /proc/1")
 	for _, want := range []string{"fd/", "fd: permission denied", "status", "task: permission denied"} {
-		if err != nil || !strings.Contains("\n"+got+"\n", "\n"+want+"\n") {
-			t.Errorf("/proc/1 holds no %q: %s, %v", want, got, err)
-		}
+		rig.Check(t, err)
+		rig.Is(t, strings.Contains("\n"+got+"\n", "\n"+want+"\n"), true, "/proc/1 holds %q: %s", want, got)
 	}
 }
 
@@ -140,9 +138,7 @@ func TestViewNeverBlocks(t *testing.T) {
 	go func() {
 		defer close(done)
 		for _, line := range []string{"read fifo", "write fifo", "read link", "write link", "cp fifo x", "cpr d d2", "list fifo", "walk .", "read /dev/tty"} {
-			if _, err := operation(t.Context(), v, root, line); errors.Is(err, unix.ENXIO) {
-				t.Errorf("%s opened it: %v", line, err)
-			}
+			rig.Is(t, errors.Is(rig.Err(operation(t.Context(), v, root, line)), unix.ENXIO), false, "%s opened it", line)
 		}
 	}()
 	select {
@@ -186,9 +182,7 @@ func TestViewMountedElsewhere(t *testing.T) {
 		{"/sys", filepath.Join(root, "s"), "", unix.MS_BIND | unix.MS_REC},
 		{filepath.Join(root, "p/1/environ"), filepath.Join(root, "one"), "", unix.MS_BIND},
 	} {
-		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
-			t.Fatalf("mounting %s: %v", m.target, err)
-		}
+		rig.Must(t, unix.Mount(m.source, m.target, m.kind, m.flags, ""))
 	}
 	v := everything.view(t, root, 1)
 	for line, want := range map[string]error{
@@ -197,12 +191,9 @@ func TestViewMountedElsewhere(t *testing.T) {
 		"write p/sys/kernel/hostname": unix.EROFS, "write s/x": unix.EROFS, "mkdir s/fs/x": unix.EROFS, "rmr p": unix.EROFS,
 		"write one": unix.EROFS, "cp f p/1/comm": unix.EROFS, "mv f s/f": unix.EROFS,
 	} {
-		_, err := operation(t.Context(), v, root, line)
-		rig.Is(t, err, want, "%s: error", line)
+		rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), want, "%s: error", line)
 	}
-	if got, err := operation(t.Context(), v, root, "read p/version"); err != nil || !strings.HasPrefix(got, "Linux") {
-		t.Errorf("version: %q, %v", got, err)
-	}
+	rig.Is(t, strings.HasPrefix(rig.Value(operation(t.Context(), v, root, "read p/version")), "Linux"), true, "version")
 }
 
 // TestViewDescriptors: no descriptor is left open, whatever the outcome.
@@ -237,15 +228,11 @@ func TestViewDescriptors(t *testing.T) {
 			}
 		}
 	}
-	if after := open(); after != during {
-		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, rounds*len(views)*len(ops))
-	}
+	rig.Is(t, open(), during, "descriptors after %d operations", rounds*len(views)*len(ops))
 	for _, v := range views {
 		rig.Check(t, v.Close(), v.Close())
 	}
-	if after := open(); after != before {
-		t.Errorf("%d descriptors are open after the views are closed, %d before", after, before)
-	}
+	rig.Is(t, open(), before, "descriptors after the views are closed")
 }
 
 // TestViewBounds: a link that goes up and down, a chain of links, and a tree as
@@ -263,8 +250,7 @@ func TestViewBounds(t *testing.T) {
 		"read zig": nil, "read zag": nil, "read l39": nil, "read l40": unix.ELOOP, "read zigzag": unix.ELOOP,
 		"read " + strings.Repeat("x/", 2048): unix.ENAMETOOLONG, "read " + strings.Repeat("x", 256): unix.ENAMETOOLONG,
 	} {
-		_, err := operation(t.Context(), v, root, line)
-		rig.Is(t, err, want, "%.40s: error", line)
+		rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), want, "%.40s: error", line)
 	}
 	// Deeper than the descriptors that a removal holds open at once.
 	deep := "deep" + strings.Repeat("/d", 150)

@@ -113,23 +113,6 @@ var viewTree = []string{
 	"other/f =other", "other/e.env =key",
 }
 
-func readAll(v *fsops.View, path string, links fsops.Links) (string, error) {
-	fd, err := v.OpenRead(context.Background(), path, links)
-	if err != nil {
-		return "", err
-	}
-	data, err := fsops.ReadFrom(fd, path, nil)
-	return string(data), err
-}
-
-func writeAll(v *fsops.View, path, text string, links fsops.Links) error {
-	fd, err := v.OpenWrite(context.Background(), path, links)
-	if err != nil {
-		return err
-	}
-	return fsops.WriteTo(fd, path, []byte(text))
-}
-
 // operation does one operation of a view. line has its word and paths, below
 // root if relative:
 //
@@ -152,9 +135,10 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 	p := words[1]
 	switch op {
 	case "read":
-		return readAll(v, p, links)
+		data, err := fsops.ReadFile(ctx, v, p, links, nil)
+		return string(data), err
 	case "write":
-		return "", writeAll(v, p, "new", links)
+		return "", fsops.WriteFile(ctx, v, p, []byte("new"), links)
 	case "mkdir":
 		return "", v.CreateDirectory(ctx, p, false, links)
 	case "mkdirs":
@@ -389,14 +373,11 @@ func TestViewResults(t *testing.T) {
 			if i := strings.Index(want, repoRelative); i >= 0 {
 				want = strings.Replace(want, repoRelative, filepath.Join(root, "repo/vault"), 1)
 			}
-			got, err := operation(t.Context(), tt.policy.view(t, root), root, tt.line)
-			rig.Must(t, err)
+			got := rig.Value(operation(t.Context(), tt.policy.view(t, root), root, tt.line))
 			if tt.line == "list repo" && tt.policy.denied != nil {
 				want = strings.Replace(want, " out ", " made out ", 1)
 			}
-			if got != want {
-				t.Errorf("got  %q\nwant %q", got, want)
-			}
+			rig.Is(t, got, want, "")
 		})
 	}
 }
@@ -420,8 +401,7 @@ func TestViewCopiesNoSetID(t *testing.T) {
 	for _, name := range []string{"new", "over"} {
 		rig.Must(t, v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false))
 		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Mode&0o7777 != 0o755 {
-			t.Errorf("%s has mode %o, %v", name, st.Mode&0o7777, err)
-		}
+		rig.Check(t, unix.Stat(filepath.Join(root, name), &st))
+		rig.Is(t, st.Mode&0o7777, 0o755, "mode of %s", name)
 	}
 }

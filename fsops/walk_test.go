@@ -82,9 +82,7 @@ func TestWalk(t *testing.T) {
 		}
 		got, err := walk(t, root, tt.path, o)
 		checkErr(t, err, tt.err)
-		if got != tt.want {
-			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
-		}
+		rig.Is(t, got, tt.want, "%s", tt.name)
 	}
 }
 
@@ -111,9 +109,7 @@ func TestWalkAliases(t *testing.T) {
 		if tt.set != nil {
 			tt.set(&o)
 		}
-		if got, err := walk(t, tree(t, tt.lines...), "t", o); err != nil || got != tt.want {
-			t.Errorf("%s: %v\n got %s\nwant %s", tt.name, err, got, tt.want)
-		}
+		rig.Is(t, rig.Value(walk(t, tree(t, tt.lines...), "t", o)), tt.want, "%s", tt.name)
 	}
 }
 
@@ -122,18 +118,12 @@ func TestWalkNames(t *testing.T) {
 	root := tree(t, "t/ok", "t/\xff", "t/a\xffb", "t/d\xff/in", "t/l\xff -> ok", "t/p\xff |", "u\xff/f")
 	const bad = ": file name is not UTF-8]"
 	want := "t/ok [t/a\ufffdb" + bad + " [t/d\ufffd" + bad + " [t/l\ufffd" + bad + " [t/p\ufffd" + bad + " [t/\ufffd" + bad
-	if got, err := walk(t, root, "t", limits); err != nil || got != want {
-		t.Errorf("%v\n got %s\nwant %s", err, got, want)
-	}
+	rig.Is(t, rig.Value(walk(t, root, "t", limits)), want, "")
 	o := limits
 	o.MaxEntries = 2
 	want = "[t/a\ufffdb" + bad + " [t/d\ufffd" + bad + " ..."
-	if got, err := walk(t, root, "t", o); err != nil || got != want {
-		t.Errorf("%v\n got %s\nwant %s", err, got, want)
-	}
-	if got, err := walk(t, root, "u\xff", limits); err != nil || got != "u\xff/f" {
-		t.Errorf("root with a bad name: %q, %v", got, err)
-	}
+	rig.Is(t, rig.Value(walk(t, root, "t", o)), want, "")
+	rig.Is(t, rig.Value(walk(t, root, "u\xff", limits)), "u\xff/f", "root with a bad name")
 	if got, err := host.Walk(t.Context(), "/", fsops.WalkOptions{MaxDirectories: 1, MaxEntries: 1000}); err != nil ||
 		len(got.Entries) == 0 || strings.HasPrefix(got.Entries[0].Path, "//") {
 		t.Errorf("walk of /: %+v, %v", got, err)
@@ -150,9 +140,7 @@ func TestWalkLargeDirectory(t *testing.T) {
 	}
 	o := limits
 	o.MaxEntries = 3
-	if got, err := walk(t, root, "", o); err != nil || got != "000 001 002 ..." {
-		t.Errorf("got %q, %v", got, err)
-	}
+	rig.Is(t, rig.Value(walk(t, root, "", o)), "000 001 002 ...", "")
 }
 
 func TestWalkSize(t *testing.T) {
@@ -170,9 +158,7 @@ func TestWalkSize(t *testing.T) {
 			calls = append(calls, fmt.Sprint(filepath.Base(path), err != nil))
 			return fsops.MaxWalkSize / most
 		}
-		if got, err := walk(t, root, "t", o); err != nil || got != want {
-			t.Errorf("room for %d: %v\n got %s\nwant %s", most, err, got, want)
-		}
+		rig.Is(t, rig.Value(walk(t, root, "t", o)), want, "room for %d", most)
 		all := []string{"afalse", "b\ufffdtrue", "cfalse", "dfalse", "efalse"}
 		rig.Is(t, strings.Join(calls, " "), strings.Join(all[:min(most+1, 5)], " "), "room for %d: Size was called for", most)
 	}
@@ -222,8 +208,6 @@ func TestWalkNoPermission(t *testing.T) {
 		o.FollowDirectoryLinks = tt.follow
 		got, err := walk(t, root, tt.path, o)
 		checkErr(t, err, tt.err)
-		if got != tt.want {
-			t.Errorf("%s, follow %v:\n got %s\nwant %s", tt.path, tt.follow, got, tt.want)
-		}
+		rig.Is(t, got, tt.want, "%s, follow %v", tt.path, tt.follow)
 	}
 }

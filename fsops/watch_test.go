@@ -101,8 +101,7 @@ func TestWatchMissing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := tree(t, tt.have...)
-			w, err := fsops.WatchMissing(&inotifies, under(root, tt.missing...), under(root, tt.present)[0])
-			rig.Must(t, err)
+			w := rig.Value(fsops.WatchMissing(&inotifies, under(root, tt.missing...), under(root, tt.present)[0]))
 			defer w.Close()
 			for i, do := range tt.quiet {
 				do(t, root)
@@ -140,8 +139,7 @@ func under(root string, names ...string) []string {
 func settle(t *testing.T, w *fsops.Watch, root string) {
 	t.Helper()
 	mark := filepath.Join(root, fmt.Sprintf("mark%d", time.Now().UnixNano()))
-	m, err := fsops.WatchMissing(&inotifies, []string{mark}, "")
-	rig.Must(t, err)
+	m := rig.Value(fsops.WatchMissing(&inotifies, []string{mark}, ""))
 	defer m.Close()
 	rig.Must(t, os.WriteFile(mark, nil, 0o600))
 	select {
@@ -190,9 +188,7 @@ func TestWatchMissingRefused(t *testing.T) {
 			missing[i] = filepath.Clean(m)
 		}
 		w, err := fsops.WatchMissing(&inotifies, missing, under(root, tt.present)[0])
-		if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, fsops.ErrNotWatchable) {
-			t.Errorf("%s: error %v", tt.name, err)
-		}
+		rig.Is(t, err, map[bool]error{false: fsops.ErrNotWatchable}[tt.ok], "%s", tt.name)
 		if err == nil {
 			w.Close()
 		}
@@ -224,9 +220,7 @@ func TestWatchSwapped(t *testing.T) {
 				t.Fatalf("%s: error %v", name, err)
 			}
 		}
-		if watched == 0 {
-			t.Errorf("%s was never watched", name)
-		}
+		rig.Is(t, watched > 0, true, "%s was watched", name)
 	}
 }
 
@@ -245,8 +239,7 @@ func TestWatchClose(t *testing.T) {
 		t.Error("fired after Close")
 	default:
 	}
-	w, err = fsops.WatchMissing(&inotifies, under(root, "b"), "")
-	rig.Must(t, err)
+	w = rig.Value(fsops.WatchMissing(&inotifies, under(root, "b"), ""))
 	grow(t, root, "b")
 	<-w.Changed()
 	w.Close()
@@ -259,8 +252,7 @@ func TestWatchNoPermission(t *testing.T) {
 	root := tree(t, "g/x/")
 	rig.Must(t, os.Chmod(filepath.Join(root, "g"), 0o300))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "g"), 0o700) })
-	_, err := fsops.WatchMissing(&inotifies, under(root, "g/x/a"), "")
-	checkErr(t, err, os.ErrPermission)
+	checkErr(t, rig.Err(fsops.WatchMissing(&inotifies, under(root, "g/x/a"), "")), os.ErrPermission)
 }
 
 // TestWatchRace: a path may appear at any moment of making a watch. Then there
@@ -273,8 +265,7 @@ func TestWatchRace(t *testing.T) {
 		made := make(chan error, 1)
 		go func() { made <- os.MkdirAll(dir+"/a", 0o755) }()
 		w, err := fsops.WatchMissing(&inotifies, []string{dir + "/a/f"}, "")
-		rig.Must(t, <-made)
-		rig.Must(t, err)
+		rig.Must(t, <-made, err)
 		// Either the call saw the directories, or the watch sees them.
 		select {
 		case <-w.Changed():

@@ -2,6 +2,7 @@ package fsops_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -43,10 +44,7 @@ func TestWriteFile(t *testing.T) {
 		err := fsops.WriteFile(t.Context(), host, path, []byte("abc"), tt.links)
 		checkErr(t, err, tt.err)
 		if tt.at != "" {
-			got, err := os.ReadFile(filepath.Join(root, tt.at))
-			if err != nil || string(got) != "abc" {
-				t.Errorf("%s, %v: %s holds %q, %v", tt.path, tt.links, tt.at, got, err)
-			}
+			rig.Is(t, string(rig.Value(os.ReadFile(filepath.Join(root, tt.at)))), "abc", "%s, %v: %s", tt.path, tt.links, tt.at)
 		} else if after := list(t, root); len(after) != len(before) {
 			t.Errorf("%s, %v: tree is %q, was %q", tt.path, tt.links, after, before)
 		}
@@ -57,24 +55,14 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a =a long text")
 	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
-	rig.Must(t, os.Link(a, b))
-	rig.Must(t, os.Chmod(a, 0o751))
-	rig.Must(t, fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks))
-	got, err := os.ReadFile(b)
-	if err != nil || string(got) != "short" {
-		t.Errorf("other link holds %q, %v", got, err)
-	}
-	fi, err := os.Stat(a)
-	if err != nil || fi.Mode() != 0o751 {
-		t.Errorf("mode %v, %v, want 0751", fi.Mode(), err)
-	}
+	rig.Must(t, os.Link(a, b), os.Chmod(a, 0o751), fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks))
+	rig.Is(t, string(rig.Value(os.ReadFile(b))), "short", "other link")
+	rig.Is(t, rig.Value(os.Stat(a)).Mode(), 0o751, "mode")
 	rig.Must(t, fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks))
 	umask := unix.Umask(0)
 	unix.Umask(umask)
-	fi, err = os.Stat(filepath.Join(root, "n"))
-	if want := os.FileMode(0o666 &^ umask); err != nil || fi.Mode() != want || fi.Size() != 0 {
-		t.Errorf("new file %v, %d bytes, %v, want %v and empty", fi.Mode(), fi.Size(), err, want)
-	}
+	fi := rig.Value(os.Stat(filepath.Join(root, "n")))
+	rig.Is(t, fmt.Sprint(fi.Mode(), fi.Size()), fmt.Sprint(os.FileMode(0o666&^umask), 0), "mode and size of a new file")
 }
 
 // TestWriteFileFifoWithReader writes more than a pipe holds, while somebody
@@ -82,19 +70,15 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 func TestWriteFileFifoWithReader(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
-	r, err := os.OpenFile(path, os.O_RDWR, 0) // open for writing too, so that reading meets no end of the file
-	rig.Must(t, err)
+	r := rig.Value(os.OpenFile(path, os.O_RDWR, 0)) // open for writing too, so that reading meets no end of the file
 	defer r.Close()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	written := make(chan error, 1)
 	go func() { written <- fsops.WriteFile(t.Context(), host, path, want, fsops.FollowLinks) }()
 	got := make([]byte, len(want))
-	if n, err := io.ReadFull(r, got); err != nil {
-		t.Fatalf("after %d bytes: %v", n, err)
-	}
-	if err := <-written; err != nil || !bytes.Equal(got, want) {
-		t.Errorf("wrote %d of %d bytes: %v", len(got), len(want), err)
-	}
+	_ = rig.Value(io.ReadFull(r, got))
+	rig.Check(t, <-written)
+	rig.Is(t, bytes.Equal(got, want), true, "the reader got the %d bytes", len(want))
 }
 
 // TestWriteFileFullFifo: a reader that does not read holds the writer up only for
@@ -103,8 +87,7 @@ func TestWriteFileFullFifo(t *testing.T) {
 	rig.Tier(t, rig.Merge) // it takes the five seconds that a write waits
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
-	r, err := os.OpenFile(path, os.O_RDWR, 0)
-	rig.Must(t, err)
+	r := rig.Value(os.OpenFile(path, os.O_RDWR, 0))
 	defer r.Close()
 	checkErr(t, fsops.WriteFile(t.Context(), host, path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
 }
@@ -182,9 +165,8 @@ func TestRename(t *testing.T) {
 		root := tree(t, standard...)
 		err := host.Rename(t.Context(), filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
 		checkErr(t, err, tt.err)
-		if after := list(t, root); !slices.Contains(after, tt.want) {
-			t.Errorf("%s to %s: tree is %q, want %q in it", tt.src, tt.dst, after, tt.want)
-		}
+		after := list(t, root)
+		rig.Is(t, slices.Contains(after, tt.want), true, "%s to %s: %q is in %q", tt.src, tt.dst, tt.want, after)
 	}
 	checkErr(t, host.Rename(t.Context(), filepath.Join(tree(t, "z"), "z"), "/proc/z", true), unix.EXDEV)
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -115,24 +116,19 @@ func TestBackend(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := tt.profile.Compile()
-			rig.Must(t, err)
+			p := rig.Value(tt.profile.Compile())
 			b, err := p.Backend(tt.host, Operator{RequireNamespaces: tt.full})
 			if missing, ok := strings.CutPrefix(tt.want, "!"); ok {
 				unenforceable, ok := errors.AsType[*UnenforceableError](err)
 				if !ok || unenforceable.Layer != missing || unenforceable.Reason == "" || !strings.Contains(err.Error(), "sandbox") {
 					t.Errorf("error %v, want one about %s", err, missing)
 				}
-				if b != (Backend{}) {
-					t.Errorf("%+v with an error", b)
-				}
+				rig.Is(t, b, Backend{}, "with an error")
 				return
 			}
 			rig.Must(t, err)
 			rig.Same(t, "what came of it", strings.Fields(tt.want), b.Names())
-			if b.Has(MountNS) != b.Has(IPCNS) {
-				t.Errorf("mount namespace %v, IPC namespace %v", b.Has(MountNS), b.Has(IPCNS))
-			}
+			rig.Is(t, b.Has(MountNS), b.Has(IPCNS), "mount namespace, as IPC namespace")
 		})
 	}
 }
@@ -153,9 +149,7 @@ func TestBackendReason(t *testing.T) {
 	} {
 		_, err := p.Backend(Host{Reasons: tt.reasons}, tt.operator)
 		want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted" + tt.want + " user.max_user_namespaces"
-		if err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		rig.Is(t, fmt.Sprint(err), want, "error")
 	}
 }
 

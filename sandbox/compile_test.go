@@ -10,7 +10,7 @@ import (
 )
 
 // lines prints the rules of a policy, one a line, and of the protected ones only
-// how many there are.
+// how many there are; then its network unless that is restricted, and that all can be read.
 func lines(p *Policy) []string {
 	var out []string
 	protected := 0
@@ -19,12 +19,15 @@ func lines(p *Policy) []string {
 			protected++
 			continue
 		}
-		if !strings.HasPrefix(line, "network") {
+		if line != "network  restricted\n" {
 			out = append(out, strings.Join(strings.Fields(line), " "))
 		}
 	}
 	if protected > 0 {
 		out = append(out, fmt.Sprintf("%d protected", protected))
+	}
+	if p.FullRead {
+		out = append(out, "all is read")
 	}
 	return out
 }
@@ -46,7 +49,10 @@ func TestCompile(t *testing.T) {
 		profile Profile
 		want    []string
 	}{
-		{"disabled", Profile{Kind: Disabled}, []string{"files unrestricted"}},
+		{"disabled", Profile{Kind: Disabled}, []string{"network enabled", "files unrestricted"}},
+		{"network", Profile{Network: NetworkEnabled}, []string{"network enabled"}},
+		{"external with a network", Profile{Kind: External, Network: NetworkEnabled}, []string{"network enabled", "files unrestricted"}},
+		{"denied", Profile{Entries: []Entry{root, entry(PlacePath, Denied, "/r")}}, []string{"read /", "denied /r"}},
 		{"external", Profile{Kind: External}, []string{"files unrestricted"}},
 		{"unrestricted", Profile{Unrestricted: true}, []string{"files unrestricted"}},
 		{"root write", Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
@@ -57,7 +63,7 @@ func TestCompile(t *testing.T) {
 		},
 		{
 			"root write, and what is private kept", Profile{Entries: []Entry{entry(PlaceRoot, Write)}, Tools: []string{"/t"}, Private: []string{"/own"}, KeepPrivate: true},
-			[]string{"write /", "denied /own (private) (hidden if missing)"},
+			[]string{"write /", "denied /own (private) (hidden if missing)", "all is read"},
 		},
 		{
 			"unrestricted, and what is private kept", Profile{Unrestricted: true, Private: []string{"/own"}, KeepPrivate: true},
@@ -70,14 +76,14 @@ func TestCompile(t *testing.T) {
 			[]string{"read /hidden/p (minimal) (hidden if missing)", "write /repo", "read /run", "denied /x", "5 protected"},
 		},
 		{"tools where everything is written", Profile{Tools: []string{"/t"}, Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
-		{"read only", Profile{Entries: []Entry{root}}, []string{"read /"}},
+		{"read only", Profile{Entries: []Entry{root}}, []string{"read /", "all is read"}},
 		{
 			"root write narrowed", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Denied, "/x")}},
 			[]string{"write /", "denied /x", "4 protected"},
 		},
 		{
 			"root write narrowed by what may be missing", Profile{Entries: []Entry{entry(PlaceRoot, Write), skip(entry(PlacePath, Read, "/x"))}},
-			[]string{"write /", "read /x (hidden if missing)", "4 protected"},
+			[]string{"write /", "read /x (hidden if missing)", "4 protected", "all is read"},
 		},
 		{
 			"root write narrowed by a glob", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlaceGlob, Denied, "/x/*")}},
@@ -104,11 +110,11 @@ func TestCompile(t *testing.T) {
 				},
 				Cwd: "/repo/sub", WorkspaceRoots: []string{"/repo", "/other"}, TmpDir: "/var/tmp/x",
 			},
-			[]string{"read /", "write /other", "write /repo", "write /tmp", "write /var/tmp/x", "16 protected"},
+			[]string{"read /", "write /other", "write /repo", "write /tmp", "write /var/tmp/x", "16 protected", "all is read"},
 		},
 		{
 			"project roots without workspace roots", Profile{Entries: []Entry{root, entry(PlaceProjectRoots, Write)}, Cwd: "/repo"},
-			[]string{"read /"},
+			[]string{"read /", "all is read"},
 		},
 		{
 			"subpaths that leave", Profile{
@@ -175,14 +181,14 @@ func TestCompile(t *testing.T) {
 		},
 		{
 			"minimal where all can be read", Profile{Entries: []Entry{root, entry(PlaceMinimal, Read)}},
-			[]string{"read /"},
+			[]string{"read /", "all is read"},
 		},
 		{
 			"private", Profile{
 				Entries: []Entry{root, entry(PlacePath, Write, "/run"), entry(PlacePath, Write, "/run/agent/x")},
 				Private: []string{"/run/agent", "/run/agent"},
 			},
-			[]string{"read /", "write /run", "denied /run/agent (private) (hidden if missing)", "4 protected"},
+			[]string{"read /", "write /run", "denied /run/agent (private) (hidden if missing)", "4 protected", "all is read"},
 		},
 		{
 			"private out of view", Profile{
@@ -193,70 +199,27 @@ func TestCompile(t *testing.T) {
 		},
 		{
 			"private as it was asked for", Profile{Entries: []Entry{root, entry(PlacePath, Write, "/run/agent")}, Private: []string{"/run/agent/"}},
-			[]string{"read /", "denied /run/agent (private) (hidden if missing)"},
+			[]string{"read /", "denied /run/agent (private) (hidden if missing)", "all is read"},
 		},
 		{
 			"private folders", Profile{
 				Entries: []Entry{root, entry(PlacePath, Write, "/w"), entry(PlacePath, Read, "/named/x")}, Cwd: "/here/in",
 				PrivateFolders: []string{"/run/agent/", "/w/in", "/named", "/here"},
 			},
-			[]string{"read /", "read /named/x", "denied /run/agent (private) (hidden if missing)", "write /w", "4 protected"},
+			[]string{"read /", "read /named/x", "denied /run/agent (private) (hidden if missing)", "write /w", "4 protected", "all is read"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := tt.profile.Compile()
-			rig.Must(t, err)
+			p := rig.Value(tt.profile.Compile())
 			if tt.name == "private as it was asked for" {
 				// The private path was a writable root, which has protected names:
 				// their rules have to go with the rule of the root.
-				if slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Origin == Protected }) {
-					t.Errorf("protected names of what is private:\n%v", p)
-				}
+				protects := func(r Rule) bool { return r.Origin == Protected }
+				rig.Is(t, slices.ContainsFunc(p.Rules, protects), false, "protected names of what is private:\n%v", p)
 			}
 			rig.Same(t, "what came of it", tt.want, lines(p))
 		})
-	}
-}
-
-func TestCompileNetwork(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		profile Profile
-		want    Network
-	}{
-		{Profile{Kind: Disabled}, NetworkEnabled},
-		{Profile{Kind: External}, NetworkRestricted},
-		{Profile{Kind: External, Network: NetworkEnabled}, NetworkEnabled},
-		{Profile{Unrestricted: true}, NetworkRestricted},
-		{Profile{Network: NetworkEnabled}, NetworkEnabled},
-		{Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, NetworkRestricted},
-	} {
-		p, err := tt.profile.Compile()
-		rig.Must(t, err)
-		rig.Is(t, p.Network, tt.want, "%+v: network", tt.profile)
-	}
-}
-
-func TestCompileFullRead(t *testing.T) {
-	t.Parallel()
-	root := entry(PlaceRoot, Read)
-	for _, tt := range []struct {
-		name    string
-		profile Profile
-		want    bool
-	}{
-		{"root", Profile{Entries: []Entry{root}}, true},
-		{"workspace", Profile{Entries: []Entry{root, entry(PlacePath, Write, "/r")}}, true},
-		{"private", Profile{Entries: []Entry{root}, Private: []string{"/own"}}, true},
-		{"denied", Profile{Entries: []Entry{root, entry(PlacePath, Denied, "/r")}}, false},
-		{"denied if it is there", Profile{Entries: []Entry{root, skip(entry(PlacePath, Denied, "/r"))}}, false},
-		{"glob", Profile{Entries: []Entry{root, entry(PlaceGlob, Denied, "/r/*")}}, false},
-		{"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read)}}, false},
-	} {
-		p, err := tt.profile.Compile()
-		rig.Must(t, err)
-		rig.Is(t, p.FullRead, tt.want, "%s", tt.name)
 	}
 }
 
@@ -317,9 +280,8 @@ func TestCompileRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := tt.profile.Compile(); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
+			err := rig.Err(tt.profile.Compile())
+			rig.Is(t, strings.Contains(fmt.Sprint(err), tt.want), true, "%q is in %v", tt.want, err)
 		})
 	}
 }
@@ -334,16 +296,12 @@ func TestCompileOrder(t *testing.T) {
 		},
 		Private: []string{"/r/own", "/b"},
 	}
-	want, err := p.Compile()
-	rig.Must(t, err)
+	want := rig.Value(p.Compile())
 	for range len(p.Entries) {
 		p.Entries = append(p.Entries[1:], p.Entries[0])
 		slices.Reverse(p.Private)
-		got, err := p.Compile()
-		rig.Must(t, err)
-		if got.Key() != want.Key() {
-			t.Errorf("got\n%vwant\n%v", got, want)
-		}
+		got := rig.Value(p.Compile())
+		rig.Is(t, got.Key(), want.Key(), "got\n%vwant\n%v", got, want)
 	}
 }
 
@@ -358,7 +316,6 @@ func TestCompileBoundsBytes(t *testing.T) {
 	p.Entries = []Entry{{Place: PlaceProjectRoots, Path: strings.Repeat("s", 250), Access: Read}}
 	rig.Is(t, rig.Err(p.Compile()), nil, "half a mebibyte")
 	p.Entries = append(p.Entries, Entry{Place: PlaceProjectRoots, Path: "deep/" + strings.Repeat("x", 3000), Access: Read})
-	if _, err := p.Compile(); err == nil || !strings.Contains(err.Error(), "bytes of paths") {
-		t.Errorf("two mebibytes: %v", err)
-	}
+	err := rig.Err(p.Compile())
+	rig.Is(t, strings.Contains(fmt.Sprint(err), "bytes of paths"), true, "two mebibytes: %v", err)
 }

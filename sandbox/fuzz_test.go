@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"fmt"
 	"path"
 	"strings"
 	"testing"
@@ -92,9 +93,8 @@ func FuzzCompile(f *testing.F) {
 		text, err := p.MarshalText()
 		rig.Must(t, err)
 		var got Policy
-		if err := got.UnmarshalText(text); err != nil || got.Key() != p.Key() {
-			t.Fatalf("%v: got\n%vwant\n%v", err, &got, p)
-		}
+		rig.Must(t, got.UnmarshalText(text))
+		rig.Is(t, got.Key(), p.Key(), "got\n%vwant\n%v", &got, p)
 	})
 }
 
@@ -123,9 +123,7 @@ func FuzzAccess(f *testing.F) {
 				leads = leads || r.Path != name && r.Access >= Read
 			}
 		}
-		if a, l, b := p.Access(name), p.Leads(name), p.Bound(name); a != access || l != leads || b != bound {
-			t.Fatalf("%s: %v %v %v, want %v %v %v in\n%v", name, a, l, b, access, leads, bound, p)
-		}
+		rig.Is(t, fmt.Sprint(p.Access(name), p.Leads(name), p.Bound(name)), fmt.Sprint(access, leads, bound), "%s in\n%v", name, p)
 	})
 }
 
@@ -152,9 +150,7 @@ func FuzzGlob(f *testing.F) {
 			t.Skip()
 		}
 		p := Policy{Confined: true, Globs: globs}
-		if got, want := p.DeniesFile(name), naive("x*/"+pattern, strings.TrimPrefix(name, "/r/")); got != want {
-			t.Fatalf("%q matches %q: %v, want %v", pattern, name, got, want)
-		}
+		rig.Is(t, p.DeniesFile(name), naive("x*/"+pattern, strings.TrimPrefix(name, "/r/")), "%q matches %q", pattern, name)
 	})
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"testing"
@@ -70,21 +71,14 @@ func TestGlob(t *testing.T) {
 	} {
 		t.Run(tt.pattern, func(t *testing.T) {
 			t.Parallel()
-			globs, err := newGlobs(tt.pattern, tt.cwd, tt.depth)
-			rig.Must(t, err)
-			if g := globs[0]; g.Base != tt.base || g.Pattern != tt.rest {
-				t.Errorf("base %q, pattern %q, want %q and %q", globs[0].Base, globs[0].Pattern, tt.base, tt.rest)
-			}
+			globs := rig.Value(newGlobs(tt.pattern, tt.cwd, tt.depth))
+			rig.Is(t, [2]string{globs[0].Base, globs[0].Pattern}, [2]string{tt.base, tt.rest}, "base and pattern")
 			p := Policy{Confined: true, Globs: globs}
 			for _, path := range tt.yes {
-				if !p.DeniesFile(path) {
-					t.Errorf("%s is not denied", path)
-				}
+				rig.Is(t, p.DeniesFile(path), true, "%s is denied", path)
 			}
 			for _, path := range tt.no {
-				if p.DeniesFile(path) {
-					t.Errorf("%s is denied", path)
-				}
+				rig.Is(t, p.DeniesFile(path), false, "%s is denied", path)
 			}
 		})
 	}
@@ -112,9 +106,8 @@ func TestGlobRefused(t *testing.T) {
 		"../../*":                              "prefix",
 		strings.Repeat("a", MaxPath+1):         "longer",
 	} {
-		if _, err := newGlobs(pattern, "/cwd", 0); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want %q", pattern, err, want)
-		}
+		err := rig.Err(newGlobs(pattern, "/cwd", 0))
+		rig.Is(t, strings.Contains(fmt.Sprint(err), want), true, "%q: %q is in %v", pattern, want, err)
 	}
 }
 
@@ -150,11 +143,7 @@ func TestGlobTime(t *testing.T) {
 		"/repo/**/" + strings.Repeat("{a,*}", 8) + "c",
 		"/repo/" + strings.Repeat("{**/,*}", 8) + "c",
 	} {
-		p, err := Profile{Entries: []Entry{entry(PlaceGlob, Denied, pattern)}}.Compile()
-		if err != nil {
-			t.Errorf("%.40q: %v", pattern, err)
-			continue
-		}
+		p := rig.Value(Profile{Entries: []Entry{entry(PlaceGlob, Denied, pattern)}}.Compile())
 		start := time.Now()
 		p.DeniesFile(name)
 		if took := time.Since(start); took > time.Minute { // milliseconds; without the bounds, years
@@ -238,8 +227,6 @@ func TestGlobModel(t *testing.T) {
 			t.Skip(err)
 		}
 		p := Policy{Confined: true, Globs: globs}
-		if got, want := p.DeniesFile("/r/x/"+name), naive("x*/"+pattern, "x/"+name); got != want {
-			t.Fatalf("%q matches %q: %v, want %v", pattern, name, got, want)
-		}
+		rig.Is(t, p.DeniesFile("/r/x/"+name), naive("x*/"+pattern, "x/"+name), "%q matches %q", pattern, name)
 	})
 }

@@ -110,9 +110,7 @@ func TestRulesetTrimmed(t *testing.T) {
 	p := &Policy{Confined: true, Rules: []Rule{{Path: "/", Access: Read}, {Path: "/repo", Access: Write}}}
 	for abi := range 20 {
 		for _, r := range []Ruleset{p.HelperRuleset(abi), p.ProcessRuleset(abi, true), p.ProcessRuleset(abi, false)} {
-			if (abi == 0) != (r.FS == 0) {
-				t.Errorf("abi %d handles %#x", abi, r.FS)
-			}
+			rig.Is(t, r.FS == 0, abi == 0, "abi %d handles nothing", abi)
 			for _, rule := range r.Rules {
 				if rule.Rights == 0 || rule.Rights&^r.FS != 0 {
 					t.Errorf("abi %d, %s: rights %#x of %#x", abi, rule.Path, rule.Rights, r.FS)
@@ -145,8 +143,6 @@ func TestLandlockNumbers(t *testing.T) {
 		{"SCOPE_ABSTRACT_UNIX_SOCKET", scopeAbstractUnixSocket, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET},
 		{"SCOPE_SIGNAL", scopeSignal, unix.LANDLOCK_SCOPE_SIGNAL},
 	} {
-		if n.got != n.want {
-			t.Errorf("%s is %#x, the kernel has %#x", n.name, n.got, n.want)
-		}
+		rig.Is(t, n.got, n.want, "%s", n.name)
 	}
 }

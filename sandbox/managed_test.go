@@ -18,8 +18,7 @@ func TestCompileManaged(t *testing.T) {
 		"full write":   {Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Write, "/repo")}},
 	} {
 		profile.Network, profile.Private, profile.AllUnixSockets = NetworkManaged, private, true
-		p, err := profile.Compile()
-		rig.Must(t, err)
+		p := rig.Value(profile.Compile())
 		if !p.Confined || !p.FullRead || !p.WritesEverything() || !p.AllUnixSockets || p.RestrictsNothing() || p.Network.String() != "managed" {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -28,9 +27,8 @@ func TestCompileManaged(t *testing.T) {
 		}
 	}
 	narrower, err := Profile{Network: NetworkManaged, Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Read, "/etc")}}.Compile()
-	if err != nil || narrower.WritesEverything() {
-		t.Errorf("%v, %v", narrower, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, narrower.WritesEverything(), false, "%v writes everything", narrower)
 	if text, err := narrower.MarshalText(); err != nil {
 		t.Error(err)
 	} else if again := new(Policy); again.UnmarshalText(text) != nil || again.Network != NetworkManaged {

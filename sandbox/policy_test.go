@@ -136,15 +136,9 @@ func TestPolicyModel(t *testing.T) {
 				leads = leads || len(rule) > len(names) && r.Access >= Read
 			}
 		}
-		if got := p.Access(path); got != access {
-			t.Errorf("Access(%s) = %v, want %v in\n%v", path, got, access, p)
-		}
-		if got := p.Leads(path); got != leads {
-			t.Errorf("Leads(%s) = %v, want %v in\n%v", path, got, leads, p)
-		}
-		if got := p.Bound(path); got != bound {
-			t.Errorf("Bound(%s) = %v, want %v in\n%v", path, got, bound, p)
-		}
+		rig.Is(t, p.Access(path), access, "Access(%s) in\n%v", path, p)
+		rig.Is(t, p.Leads(path), leads, "Leads(%s) in\n%v", path, p)
+		rig.Is(t, p.Bound(path), bound, "Bound(%s) in\n%v", path, p)
 	})
 }
 
@@ -216,28 +210,22 @@ func TestPolicyKey(t *testing.T) {
 	}
 	keys := map[[32]byte]int{}
 	for i, p := range policies {
-		if j, ok := keys[p.Key()]; ok {
-			t.Errorf("policies %d and %d have one key", j, i)
-		}
+		_, taken := keys[p.Key()]
+		rig.Is(t, taken, false, "policy %d has the key of another one", i)
 		keys[p.Key()] = i
 	}
 }
 
 func TestPolicyTextRefused(t *testing.T) {
 	t.Parallel()
-	good, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText()
-	rig.Must(t, err)
-	unsorted, err := Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText()
-	rig.Must(t, err)
-	sockets, err := Policy{Confined: true, AllUnixSockets: true}.MarshalText()
-	rig.Must(t, err)
+	good := rig.Value(Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText())
+	unsorted := rig.Value(Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText())
+	sockets := rig.Value(Policy{Confined: true, AllUnixSockets: true}.MarshalText())
 	for name, text := range map[string]string{
 		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
 	} {
-		if err := new(Policy).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		rig.Is(t, new(Policy).UnmarshalText([]byte(text)) != nil, true, "%s is refused", name)
 	}
 }
 
@@ -260,30 +248,17 @@ func workspace(b *testing.B) *Policy {
 	return p
 }
 
-func BenchmarkPolicyAccess(b *testing.B) {
+func BenchmarkPolicy(b *testing.B) {
 	p := workspace(b)
-	for b.Loop() {
-		p.Access("/home/user/src/project/internal/server/handler.go")
-	}
-}
-
-func BenchmarkPolicyLeads(b *testing.B) {
-	p := workspace(b)
-	for b.Loop() {
-		p.Leads("/home/user/src/project/internal")
-	}
-}
-
-func BenchmarkPolicyBound(b *testing.B) {
-	p := workspace(b)
-	for b.Loop() {
-		p.Bound("/home/user/src/project/internal")
-	}
-}
-
-func BenchmarkPolicyDeniesFile(b *testing.B) {
-	p := workspace(b)
-	for b.Loop() {
-		p.DeniesFile("/home/user/src/project/internal/server/handler.go")
+	const dir = "/home/user/src/project/internal"
+	for name, ask := range map[string]func(){
+		"Access": func() { p.Access(dir + "/server/handler.go") }, "DeniesFile": func() { p.DeniesFile(dir + "/server/handler.go") },
+		"Leads": func() { p.Leads(dir) }, "Bound": func() { p.Bound(dir) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				ask()
+			}
+		})
 	}
 }

@@ -22,17 +22,13 @@ func TestBridged(t *testing.T) {
 		held, rewritten, err := door.EnterBridged(managedProfile(root), environ)
 		rig.Must(t, err)
 		t.Cleanup(held.Release)
-		if held.Layers[len(held.Layers)-1] != layer {
-			t.Errorf("layers %q", held.Layers)
-		}
+		rig.Is(t, held.Layers[len(held.Layers)-1], layer, "the last layer")
 		ports := held.Gate().Ports()
 		want := []string{
 			"A=b", fmt.Sprintf("HTTP_PROXY=http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http_proxy=http://127.0.0.1:%d/x", ports[0]),
 			fmt.Sprintf("all_proxy=socks5h://127.0.0.1:%d", ports[1]), "NO_PROXY=x",
 		}
-		if strings.Join(rewritten, " ") != strings.Join(want, " ") {
-			t.Errorf("%q, want %q", rewritten, want)
-		}
+		rig.Same(t, "rewritten", want, rewritten)
 		a := puppetIn(t, held, root)
 		for port, want := range map[int]string{int(ports[0]): "ok hello", int(ports[1]): "ok hello", first: "ECONNREFUSED", other: "ECONNREFUSED"} {
 			a.want(want, "tcp", port)
@@ -53,9 +49,8 @@ func TestBridgedRefused(t *testing.T) {
 			"HTTP_PROXY=http://127.0.0.1:4711":       begins + "127.0.0.1:4711 is a listener of this agent",
 			"https_proxy=socks5://user@[::1]:4711/x": begins + "[::1]:4711 is a listener of this agent",
 		} {
-			if _, _, err := door.EnterBridged(managedProfile(t.TempDir()), []string{variable}); err == nil || err.Error() != want {
-				t.Errorf("%s: %v", variable, err)
-			}
+			_, _, err := door.EnterBridged(managedProfile(t.TempDir()), []string{variable})
+			rig.Is(t, fmt.Sprint(err), want, "%s", variable)
 		}
 	})
 }
@@ -65,19 +60,14 @@ func TestGateOnce(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, _ string, door *Door) {
 		root := t.TempDir()
 		held := enterManaged(t, door, managedProfile(root), Managed{})
-		if _, err := held.Connect(Endpoint{Network: "tcp", Target: "127.0.0.1:1"}); err == nil {
-			t.Error("connected from inside")
-		}
+		rig.Is(t, rig.Err(held.Connect(Endpoint{Network: "tcp", Target: "127.0.0.1:1"})) != nil, true, "no connection from inside")
 		puppetIn(t, held, root)
 		second := startHeld(t, held, procs.Spec{Argv: []string{"true"}, Dir: root, Env: []string{"PATH=/usr/bin:/bin"}})
-		if out, code := second.end(); code != setupFailed || !strings.Contains(out, "sandbox: ") {
-			t.Errorf("a second command: code %d, %q", code, out)
-		}
+		out, code := second.end()
+		rig.Is(t, code == setupFailed && strings.Contains(out, "sandbox: "), true, "a second command: code %d, %q", code, out)
 		held.Release()
 		held.Release()
-		if _, err := held.Gate().HTTP().Accept(); err == nil {
-			t.Error("a connection after the release")
-		}
+		rig.Is(t, rig.Err(held.Gate().HTTP().Accept()) != nil, true, "no connection after the release")
 		unused := enterManaged(t, door, managedProfile(root), Managed{SOCKS5: true})
 		unused.Release()
 	})

@@ -1,7 +1,6 @@
 package confine
 
 import (
-	"bytes"
 	"reflect"
 	"strings"
 	"testing"
@@ -61,10 +60,8 @@ func sample(t testing.TB) *config {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, want := range []*config{sample(t), {Command: Command{Policy: &sandbox.Policy{}}}} {
-		encoded, err := want.encode()
-		rig.Must(t, err)
-		got, err := decodeConfig(encoded)
-		rig.Must(t, err)
+		encoded := rig.Value(want.encode())
+		got := rig.Value(decodeConfig(encoded))
 		rig.Same(t, "what came of it", want, got)
 	}
 }
@@ -72,28 +69,20 @@ func TestConfig(t *testing.T) {
 // TestConfigMalformed: too few bytes, or one too many, are an error.
 func TestConfigMalformed(t *testing.T) {
 	t.Parallel()
-	encoded, err := sample(t).encode()
-	rig.Must(t, err)
+	encoded := rig.Value(sample(t).encode())
 	for n := range encoded {
-		if _, err := decodeConfig(encoded[:n]); err == nil {
-			t.Fatalf("%d of %d bytes were enough", n, len(encoded))
-		}
+		rig.Is(t, rig.Err(decodeConfig(encoded[:n])) != nil, true, "%d of %d bytes are refused", n, len(encoded))
 	}
-	if _, err := decodeConfig(append(encoded, 0)); err == nil {
-		t.Error("a byte too many")
-	}
+	rig.Is(t, rig.Err(decodeConfig(append(encoded, 0))) != nil, true, "a byte too many is refused")
 	c := sample(t)
 	c.Backend.Layers = 1 << len(sandbox.AllLayers())
 	encoded = rig.Value(c.encode())
-	if _, err := decodeConfig(encoded); err == nil {
-		t.Error("a layer that has no row")
-	}
+	rig.Is(t, rig.Err(decodeConfig(encoded)) != nil, true, "a layer that has no row is refused")
 }
 
 // FuzzConfig: whatever can be decoded is encoded to the same bytes.
 func FuzzConfig(f *testing.F) {
-	encoded, err := sample(f).encode()
-	rig.Must(f, err)
+	encoded := rig.Value(sample(f).encode())
 	f.Add(encoded)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -101,10 +90,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := c.encode()
-		if err != nil || !bytes.Equal(again, data) {
-			t.Errorf("%q became %q, %v", data, again, err)
-		}
+		rig.Is(t, string(rig.Value(c.encode())), string(data), "encoded again")
 	})
 }
 

@@ -65,9 +65,7 @@ func readOnly(t testing.TB) *sandbox.Policy {
 // policyOf compiles a profile.
 func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
 	t.Helper()
-	policy, err := profile.Compile()
-	rig.Must(t, err)
-	return policy
+	return rig.Value(profile.Compile())
 }
 
 // confined is a command under test.
@@ -114,8 +112,7 @@ func (c confined) start(t testing.TB) *run {
 		}
 		return stage, nil
 	}
-	p, err := procs.Start(c.Spec)
-	rig.Must(t, err)
+	p := rig.Value(procs.Start(c.Spec))
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	p.Begin()
@@ -204,6 +201,13 @@ func (r *run) end() (out string, code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.String(), r.code
+}
+
+// wantEnd waits until the command has ended, which has to write a text and to have an exit code.
+func wantEnd(t testing.TB, what string, r *run, text string, code int) {
+	t.Helper()
+	gotText, gotCode := r.end()
+	rig.Is(t, fmt.Sprintf("%q, code %d", gotText, gotCode), fmt.Sprintf("%q, code %d", text, code), "%s", what)
 }
 
 // holdMissing makes the placeholders that the view of policy needs, as the

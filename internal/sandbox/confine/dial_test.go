@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,8 +24,7 @@ func dial(t *testing.T, c confined, e Endpoint) string {
 	h := &Held{command: Command{
 		Policy: c.policy, Backend: c.backend, Limits: c.limits, AgentPorts: c.ports, Argv0: os.Args[0],
 	}}
-	connecting, err := h.Connect(e)
-	rig.Must(t, err)
+	connecting := rig.Value(h.Connect(e))
 	defer connecting.Close()
 	r := &run{t: t}
 	p, err := procs.Start(procs.Spec{Argv: []string{"connect"}, Dir: "/", Sink: r.sink, Stage: func(p procs.Program) (*procs.Stage, error) {
@@ -53,10 +51,7 @@ func dial(t *testing.T, c confined, e Endpoint) string {
 		return outcome(err)
 	}
 	defer conn.Close()
-	greeting, err := io.ReadAll(conn)
-	if err != nil || string(greeting) != "hello" {
-		t.Errorf("%v: read %q, %v", e, greeting, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(conn))), "hello", "%v: the greeting", e)
 	return "ok"
 }
 
@@ -87,9 +82,9 @@ func TestDial(t *testing.T) {
 // testDial asks for endpoints in the sandbox of c, of which each push tries every third.
 func testDial(t *testing.T, c confined, root string, turn int) {
 	outside := t.TempDir()
-	agent := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
+	agent := port(greeter(t, "tcp4", "127.0.0.1:0"))
+	tcp := port(greeter(t, "tcp4", "127.0.0.1:0"))
+	tcp6 := port(greeter(t, "tcp6", "[::1]:0"))
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
 	closed := unheard(t)
@@ -109,9 +104,7 @@ func testDial(t *testing.T, c confined, root string, turn int) {
 		if want == "ok hello" {
 			want = "ok"
 		}
-		if got := dial(t, c, e); got != want {
-			t.Errorf("%v: %s, for a command %s", e, got, want)
-		}
+		rig.Is(t, dial(t, c, e), want, "%v, as for a command", e)
 		if want == "ok" {
 			reached++
 		}
@@ -124,9 +117,7 @@ func testDial(t *testing.T, c confined, root string, turn int) {
 	for _, name := range []string{root + "/sock", outside + "/sock", root + "/out", root + "/none", root + "/plain", "/etc/passwd", "/proc/self/root" + root + "/sock"} {
 		check(path(name))
 	}
-	if enabled := c.policy.Network == sandbox.NetworkEnabled; enabled != (reached > 0) {
-		t.Errorf("the network is enabled: %v, %d endpoints were reached", enabled, reached)
-	}
+	rig.Is(t, reached > 0, c.policy.Network == sandbox.NetworkEnabled, "%d endpoints were reached", reached)
 	// A name is looked up where there is a network, and nobody is asked where there is none.
 	if c.policy.Network == sandbox.NetworkEnabled {
 		rig.Is(t, dial(t, c, Endpoint{"tcp", fmt.Sprintf("localhost:%d", tcp)}), "ok", "localhost")

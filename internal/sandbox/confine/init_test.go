@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,13 +43,9 @@ func TestExitCodes(t *testing.T) {
 				continue
 			}
 			c := row.command(t, t.TempDir(), "sh", "-c", tt.script)
-			if out, code := c.start(t).end(); code != tt.want || out != "" {
-				t.Errorf("%s: %q: code %d, want %d; %q", row.name, tt.script, code, tt.want, out)
-			}
+			wantEnd(t, row.name+": "+tt.script, c.start(t), "", tt.want)
 		}
-		if out, code := networkOnly("sh", "-c", tt.script).start(t).end(); code != tt.want || out != "" {
-			t.Errorf("network only: %q: code %d, want %d; %q", tt.script, code, tt.want, out)
-		}
+		wantEnd(t, "network only: "+tt.script, networkOnly("sh", "-c", tt.script).start(t), "", tt.want)
 	}
 }
 
@@ -91,9 +86,7 @@ func TestCommand(t *testing.T) {
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
 			rig.Must(t, rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")))
 			out, code := c.start(t).end()
-			if sorted(out) != sorted(tt.want) || code != 0 {
-				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, tt.want)
-			}
+			rig.Is(t, fmt.Sprintf("%q, code %d", sorted(out), code), fmt.Sprintf("%q, code 0", sorted(tt.want)), "%s: %s", row.name, tt.name)
 		}
 	}
 }
@@ -112,8 +105,7 @@ func umask() int {
 // unconfined returns what a command writes that is started without a sandbox.
 func unconfined(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).Output()
-	rig.Must(t, err)
+	out := rig.Value(exec.Command(name, args...).Output())
 	return string(out)
 }
 
@@ -132,9 +124,7 @@ func TestPrivileges(t *testing.T) {
 			got = append(got, strings.Join(strings.Fields(line), " "))
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q", row.name, got)
-		}
+		rig.Same(t, row.name, want, got)
 	}
 }
 
@@ -150,16 +140,13 @@ func TestManyPaths(t *testing.T) {
 		rig.Must(t, os.Mkdir(path, 0o755))
 		profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: path, Access: sandbox.Read})
 	}
-	text, err := policyOf(t, profile).MarshalText()
-	rig.Must(t, err)
+	text := rig.Value(policyOf(t, profile).MarshalText())
 	prlimit := rig.Value(exec.LookPath("prlimit"))
 	self := rig.Value(os.Executable())
 	for _, limits := range []string{"", "limited"} {
 		cmd := exec.Command(prlimit, "--nofile=1024:8192", "--", self, manyPathsChild, string(text), limits)
 		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-		if out, err := cmd.CombinedOutput(); string(out) != "1024\n7168\n" || err != nil {
-			t.Errorf("%q: %.500q, %v", limits, out, err)
-		}
+		rig.Is(t, string(rig.Value(cmd.CombinedOutput())), "1024\n7168\n", "%q", limits)
 	}
 }
 
@@ -262,9 +249,7 @@ func TestRefused(t *testing.T) {
 	none := full()
 	none.Landlock = 0
 	c := confined{policy: readOnly(t), backend: none, Spec: procs.Spec{Argv: []string{"true"}}}
-	if out, code := c.start(t).end(); code != 0 {
-		t.Errorf("without Landlock: %q, code %d", out, code)
-	}
+	wantEnd(t, "without Landlock", c.start(t), "", 0)
 }
 
 // wantRefused starts c and makes sure that init ends with code 101 and one line
@@ -283,10 +268,7 @@ func TestNamespacesRefused(t *testing.T) {
 	t.Parallel()
 	c := confined{policy: readOnly(t), backend: full(), Spec: procs.Spec{Argv: []string{"true"}, Dir: "/"}}
 	c.flags = unix.CLONE_SIGHAND // the kernel refuses this flag without CLONE_VM
-	out, code := c.start(t).end()
-	if code != setupFailed || out != "sandbox: creating namespaces: invalid argument\n" {
-		t.Errorf("%q, code %d", out, code)
-	}
+	wantEnd(t, "namespaces", c.start(t), "sandbox: creating namespaces: invalid argument\n", setupFailed)
 }
 
 // TestTerminal: a shell that was given a terminal can use it and control its
@@ -302,9 +284,7 @@ func TestTerminal(t *testing.T) {
 		c.Argv = []string{"sh", "-c", "set -m; ulimit -c 0; stty size; echo hello > /dev/tty; sh -c 'echo up; exec sleep 1000'; echo code $?; (read x; echo $x); echo end"}
 		r := c.start(t)
 		r.until("hello")
-		if !strings.HasPrefix(r.text(), "30 100\r\n") {
-			t.Errorf("%s: size: %q", row.name, r.text())
-		}
+		rig.Is(t, strings.HasPrefix(r.text(), "30 100\r\n"), true, "%s: size: %q", row.name, r.text())
 		r.until("hello\r\nup\r\n")
 		rig.Must(t, rig.Err(r.Write(t.Context(), "0", []byte("\x1c"))))
 		r.until("code 131")
@@ -350,7 +330,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	greeter(t, "unix", outside)
 	inside := filepath.Join(root, "sock")
 	greeter(t, "unix", inside)
-	port := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	port := port(greeter(t, "tcp4", "127.0.0.1:0"))
 	self := rig.Value(os.ReadFile("/proc/self/exe"))
 	rig.Must(t, rig.WriteProgram(filepath.Join(root, "self"), self))
 	for _, path := range []string{root, inside} {
@@ -361,9 +341,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	for _, want := range []string{"answer 1: ok\n", "answer 2: EPERM\n", "answer 3: ok hello\n"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in %q, %v", want, out, err)
-		}
+		rig.Is(t, strings.Contains(string(out), want), true, "%q is in %q, %v", want, out, err)
 	}
 }
 
@@ -383,8 +361,7 @@ func TestSameSession(t *testing.T) {
 		rig.Must(t, err)
 		cmd := &exec.Cmd{Path: p.Path, Args: p.Argv, Env: append(p.Env, "GORACE=atexit_sleep_ms=0"), Dir: "/", ExtraFiles: p.Files}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.Cloneflags, AmbientCaps: p.AmbientCaps, Setpgid: true}
-		out, err := cmd.StdoutPipe()
-		rig.Must(t, err)
+		out := rig.Value(cmd.StdoutPipe())
 		rig.Must(t, cmd.Start())
 		lines := bufio.NewReader(out)
 		line, err := lines.ReadString('\n')
@@ -393,18 +370,15 @@ func TestSameSession(t *testing.T) {
 			session, _ := unix.Getsid(0)
 			want = fmt.Sprintf("%d %d\n", cmd.Process.Pid, session)
 		}
-		if line != want {
-			t.Errorf("%s: group and session %q, want %q, %v", row.name, line, want, err)
-		}
+		rig.Is(t, line, want, "%s: group and session (%v)", row.name, err)
 		// SIGINT comes from the terminal and is not passed on, but SIGTERM is.
 		for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
 			rig.Check(t, cmd.Process.Signal(sig))
 		}
 		rest, _ := io.ReadAll(lines)
 		_ = cmd.Wait() // the exit code is looked at below
-		if string(rest) != "term\n" || cmd.ProcessState.ExitCode() != 4 {
-			t.Errorf("%s: %q, %v", row.name, rest, cmd.ProcessState)
-		}
+		rig.Is(t, string(rest), "term\n", "%s (%v)", row.name, cmd.ProcessState)
+		rig.Is(t, cmd.ProcessState.ExitCode(), 4, "%s: code", row.name)
 		p.Close()
 	}
 }
@@ -423,9 +397,7 @@ func BenchmarkTrue(b *testing.B) {
 			holdMissing(b, c.policy)
 			for b.Loop() {
 				r := c.start(b)
-				if out, code := r.end(); code != 0 {
-					b.Fatal(code, out)
-				}
+				wantEnd(b, "/bin/true", r, "", 0)
 				r.Close()
 			}
 		})

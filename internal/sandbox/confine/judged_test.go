@@ -14,7 +14,6 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/internal/sandbox/judge"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -22,8 +21,7 @@ import (
 // rulesOf returns a policy of rules.
 func rulesOf(t testing.TB, text string) *execpolicy.Policy {
 	t.Helper()
-	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}})
-	rig.Must(t, err)
+	rules := rig.Value(execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}}))
 	return &execpolicy.Policy{Rules: rules}
 }
 
@@ -55,8 +53,7 @@ func judgedKinds(t *testing.T) map[string]confined {
 // gets the commands.
 func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(judge.Question) bool) *run {
 	t.Helper()
-	j, err := NewJudged(rules)
-	rig.Must(t, err)
+	j := rig.Value(NewJudged(rules))
 	var held *Held
 	if c.policy == nil {
 		held = WatchOnly(j)
@@ -65,23 +62,13 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 		held = &Held{Layers: []string{}, command: Command{Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0]}}
 		held.Judge(j)
 	}
-	r := &run{t: t}
-	c.Dir, c.Env, c.Sink = "/", []string{"PATH=/usr/bin:/bin"}, r.sink
-	c.Stage = func(p procs.Program) (*procs.Stage, error) {
-		stage, err := held.Stage(p)
-		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
-		return stage, err
-	}
+	c.Dir, c.Env = "/", []string{"PATH=/usr/bin:/bin"}
 	var serving sync.WaitGroup
 	t.Cleanup(func() {
 		j.Questions().Hang()
 		serving.Wait()
 		j.Close()
 	})
-	p, err := procs.Start(c.Spec)
-	rig.Must(t, err)
-	t.Cleanup(func() { p.Close() })
-	r.Process = p
 	serving.Go(func() {
 		j.Questions().Serve(func(e judge.Event) {
 			if e.Kind != judge.Refused {
@@ -89,8 +76,7 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 			}
 		})
 	})
-	p.Begin()
-	return r
+	return startHeld(t, held, c.Spec)
 }
 
 // TestJudged: rules hold for whatever is executed below a command, in every sandbox and without
@@ -135,15 +121,11 @@ exit 7`
 				cpu = "cpu=3600"
 			}
 			for _, want := range []string{cpu, "one", "cat=126", "path=126", "link=126", "script=126", "env=126", "exec=126", "id=0", "uname=126", "sh=3", "none=127"} {
-				if !strings.Contains(out, want+"\n") {
-					t.Errorf("no %s", want)
-				}
+				rig.Is(t, strings.Contains(out, want+"\n"), true, "%s is there", want)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if code != 7 || len(asked) != 2 || asked[0] != "id" || asked[1] != "uname" {
-				t.Errorf("code %d, asked %q", code, asked)
-			}
+			rig.Is(t, fmt.Sprint(code, asked), "7 [id uname]", "the code, and who was asked about")
 			if t.Failed() {
 				t.Logf("%s", out)
 			}
@@ -201,17 +183,13 @@ func BenchmarkJudged(b *testing.B) {
 	loop := []string{"sh", "-c", `n=0; while [ $n -lt $1 ]; do /bin/true; n=$((n+1)); done`, "sh", strconv.Itoa(b.N)}
 	b.Run("bare", func(b *testing.B) {
 		loop[4] = strconv.Itoa(b.N)
-		if out, err := exec.Command(loop[0], loop[1:]...).CombinedOutput(); err != nil {
-			b.Fatalf("%v: %s", err, out)
-		}
+		rig.Must(b, exec.Command(loop[0], loop[1:]...).Run())
 	})
 	for name, c := range map[string]confined{"watched": {}, "namespaces": {policy: readOnly(b), backend: full()}} {
 		b.Run(name, func(b *testing.B) {
 			loop[4] = strconv.Itoa(b.N)
 			c.Argv = loop
-			if out, code := c.judged(b, rulesOf(b, `prefix_rule(pattern=["cat"], decision="forbidden")`), nil).end(); code != 0 {
-				b.Fatalf("code %d: %s", code, out)
-			}
+			wantEnd(b, "the loop", c.judged(b, rulesOf(b, `prefix_rule(pattern=["cat"], decision="forbidden")`), nil), "", 0)
 		})
 	}
 }
@@ -227,7 +205,5 @@ func TestJudgedMounts(t *testing.T) {
 	if !strings.Contains(out, "bound") {
 		t.Skipf("no mount namespaces: %s", out)
 	}
-	if strings.Contains(out, "ran-wrong") {
-		t.Errorf("output %q", out)
-	}
+	rig.Is(t, strings.Contains(out, "ran-wrong"), false, "output %q", out)
 }

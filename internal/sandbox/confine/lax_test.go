@@ -18,8 +18,7 @@ import (
 // TestLaxTimers: the timers of a supervisor are lax, those of its command are not.
 func TestLaxTimers(t *testing.T) {
 	t.Parallel()
-	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	rig.Must(t, err)
+	own := rig.Value(unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0))
 	backend := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI(), Level: sandbox.LevelWrites}
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		t.Run(fmt.Sprintf("limited %v", limits != (Limits{})), func(t *testing.T) {
@@ -28,16 +27,13 @@ func TestLaxTimers(t *testing.T) {
 			}}.start(t)
 			r.until("ready")
 			said := strings.Fields(r.text())
-			if said[0] != strconv.Itoa(own) {
-				t.Errorf("the command's timers have a slack of %s ns, those of this process one of %d", said[0], own)
-			}
+			rig.Is(t, said[0], strconv.Itoa(own), "slack in ns of the command's timers, as of those of this process")
 			text, err := os.ReadFile("/proc/" + said[1] + "/timerslack_ns")
 			if os.IsPermission(err) {
 				t.Skip("only root may look at the timers of others")
 			}
-			if slack := strings.TrimSpace(string(text)); err != nil || slack != strconv.Itoa(laxity) {
-				t.Errorf("the supervisor's timers have a slack of %q ns (%v), expected %d", slack, err, laxity)
-			}
+			rig.Must(t, err)
+			rig.Is(t, strings.TrimSpace(string(text)), strconv.Itoa(laxity), "slack in ns of the supervisor's timers")
 		})
 	}
 }

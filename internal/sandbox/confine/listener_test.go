@@ -24,8 +24,7 @@ func hostAddresses(t *testing.T) []string {
 	all := []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:127.3.2.1", "::ffff:0.0.0.0"}
 	interfaces := rig.Value(net.Interfaces())
 	for _, i := range interfaces {
-		addrs, err := i.Addrs()
-		rig.Must(t, err)
+		addrs := rig.Value(i.Addrs())
 		for _, a := range addrs {
 			prefix := rig.Value(netip.ParsePrefix(a.String()))
 			addr := prefix.Addr()
@@ -47,7 +46,7 @@ func hostAddresses(t *testing.T) []string {
 func TestAgentIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	agent, other := greeter(t, "tcp", ":0"), greeter(t, "tcp", ":0")
-	agentPort, otherPort := agent.Addr().(*net.TCPAddr).Port, other.Addr().(*net.TCPAddr).Port
+	agentPort, otherPort := port(agent), port(other)
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		a := startPuppet(t, t.TempDir(), limits, 1, uint16(agentPort))
 		for _, host := range hostAddresses(t) {
@@ -123,13 +122,9 @@ func TestBind(t *testing.T) {
 				}
 			}
 		}
-		if bound > 1 {
-			t.Errorf("%d names were bound below descriptors", bound)
-		}
+		rig.Is(t, bound <= 1, true, "%d names were bound below descriptors", bound)
 		for _, dir := range []string{root + "/.git", outside, filepath.Dir(root), "/"} {
-			if _, err := os.Lstat(dir + "/sock"); err == nil {
-				t.Errorf("%s has a socket", dir)
-			}
+			rig.Is[error](t, rig.Err(os.Lstat(dir+"/sock")), os.ErrNotExist, "a socket in %s", dir)
 		}
 		for _, name := range []string{"socket", "relative", "relative2", "sub/linked", "byproc", "byroot"} {
 			rig.Check(t, os.Remove(filepath.Join(root, name)))

@@ -21,10 +21,8 @@ func BenchmarkManaged(b *testing.B) {
 		} {
 			b.Run(e.layer+"/"+name, func(b *testing.B) {
 				for b.Loop() {
-					held, err := enter()
-					rig.Must(b, err)
-					p, err := procs.Start(procs.Spec{Argv: []string{"/bin/true"}, Dir: "/", Env: os.Environ(), Stage: held.Stage})
-					rig.Must(b, err)
+					held := rig.Value(enter())
+					p := rig.Value(procs.Start(procs.Spec{Argv: []string{"/bin/true"}, Dir: "/", Env: os.Environ(), Stage: held.Stage}))
 					p.Begin()
 					<-p.Done()
 					p.Close()

@@ -9,21 +9,18 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
-	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
@@ -67,8 +64,7 @@ func managedProfile(root string) sandbox.Profile {
 // other one with "socks".
 func enterManaged(t *testing.T, door *Door, profile sandbox.Profile, m Managed) *Held {
 	t.Helper()
-	held, err := door.EnterManaged(profile, m)
-	rig.Must(t, err)
+	held := rig.Value(door.EnterManaged(profile, m))
 	t.Cleanup(held.Release)
 	greet := func(l net.Listener, text string) {
 		for {
@@ -88,7 +84,7 @@ func enterManaged(t *testing.T, door *Door, profile sandbox.Profile, m Managed) 
 }
 
 // startHeld starts a program in a sandbox that was entered.
-func startHeld(t *testing.T, held *Held, spec procs.Spec) *run {
+func startHeld(t testing.TB, held *Held, spec procs.Spec) *run {
 	t.Helper()
 	r := &run{t: t}
 	spec.Sink, spec.Stage = r.sink, func(p procs.Program) (*procs.Stage, error) {
@@ -96,8 +92,7 @@ func startHeld(t *testing.T, held *Held, spec procs.Spec) *run {
 		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
 		return stage, err
 	}
-	p, err := procs.Start(spec)
-	rig.Must(t, err)
+	p := rig.Value(procs.Start(spec))
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	p.Begin()
@@ -115,8 +110,8 @@ func puppetIn(t *testing.T, held *Held, root string) *puppet {
 	return a
 }
 
-// port is that of a listener.
-func port(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+// port is that of an address.
+func port(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
 
 // performManaged does one thing in a puppet with a managed network.
 func performManaged(what string, args []string) (answer string, known bool) {
@@ -131,8 +126,7 @@ func performManaged(what string, args []string) (answer string, known bool) {
 		}
 		return outcome(err), true
 	case "pair": // type
-		_, err := unix.Socketpair(unix.AF_UNIX, number(0), 0)
-		return outcome(err), true
+		return outcome(rig.Err(unix.Socketpair(unix.AF_UNIX, number(0), 0))), true
 	case "uring":
 		_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0)
 		return outcome(errno), true
@@ -206,7 +200,11 @@ func performManaged(what string, args []string) (answer string, known bool) {
 		work.Wait()
 		return fmt.Sprint(greeted.Load()), true
 	case "rewrite": // connect while another thread changes the port in the address
-		return performRewrite(number(0), number(1)), true
+		inet := func(i int) []byte {
+			addr := binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
+			return append(binary.BigEndian.AppendUint16(addr, uint16(number(i))), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+		}
+		return race(unix.AF_INET, inet(0), inet(1), "ECONNREFUSED", 2000, 0), true
 	}
 	return "", false
 }
@@ -214,10 +212,7 @@ func performManaged(what string, args []string) (answer string, known bool) {
 // connectPassed sends a socket in a message, receives it as another descriptor, and
 // connects that.
 func connectPassed(fd int, to unix.Sockaddr) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	defer unix.Close(pair[0])
 	defer unix.Close(pair[1])
 	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0); err != nil {
@@ -227,48 +222,9 @@ func connectPassed(fd int, to unix.Sockaddr) error {
 	if _, _, _, _, err := unix.Recvmsg(pair[1], make([]byte, 1), control, 0); err != nil {
 		return err
 	}
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return err
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil {
-		return err
-	}
+	fds := rig.Value(unix.ParseUnixRights(&rig.Value(unix.ParseSocketControlMessage(control))[0]))
 	defer unix.Close(fds[0])
 	return unix.Connect(fds[0], to)
-}
-
-// performRewrite connects again and again while another thread rewrites the address, from
-// the port good to the port bad and back.
-func performRewrite(good, bad int) string {
-	addr := make([]byte, 16)
-	binary.NativeEndian.PutUint16(addr, unix.AF_INET)
-	copy(addr[4:], []byte{127, 0, 0, 1})
-	other := slices.Clone(addr)
-	binary.BigEndian.PutUint16(addr[2:], uint16(good))
-	binary.BigEndian.PutUint16(other[2:], uint16(bad))
-	mine := slices.Clone(addr)
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		for !stop.Load() {
-			rewrite(addr, other)
-			rewrite(addr, mine)
-		}
-	}()
-	count := map[string]int{}
-	for range 2000 {
-		count[onSocket(unix.AF_INET, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
-	}
-	for begun := time.Now(); (count["ok"] == 0 || count["ECONNREFUSED"] == 0) && time.Since(begun) < sandboxtest.Enough/2; {
-		count[onSocket(unix.AF_INET, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
-	}
-	stop.Store(true)
-	<-done
-	return fmt.Sprint(count["ok"] > 0, " ", count["ECONNREFUSED"] > 0)
 }
 
 // TestManaged: a command reaches the listeners of its gate, and nothing else
@@ -277,9 +233,7 @@ func TestManaged(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, layer string, door *Door) {
 		root := t.TempDir()
 		held := enterManaged(t, door, managedProfile(root), Managed{SOCKS5: true})
-		if !slices.Contains(held.Layers, layer) {
-			t.Fatalf("layers %q", held.Layers)
-		}
+		rig.Is(t, slices.Contains(held.Layers, layer), true, "%s is among %q", layer, held.Layers)
 		supervised := layer == "proxy:supervised"
 		either := func(netns, told string) string {
 			if supervised {
@@ -289,9 +243,9 @@ func TestManaged(t *testing.T) {
 		}
 		other, other6 := port(greeter(t, "tcp4", "127.0.0.1:0")), port(greeter(t, "tcp6", "[::1]:0"))
 		greeter(t, "unix", root+"/sock")
-		abstract := greeter(t, "unix", fmt.Sprintf("@managed-%s-%d", layer, os.Getpid())).Addr().String()[1:]
+		abstract := greeter(t, "unix", fmt.Sprintf("@managed-%s-%d", layer, os.Getpid())).String()[1:]
 		a := puppetIn(t, held, root)
-		http, socks := port(held.Gate().HTTP()), port(held.Gate().SOCKS5())
+		http, socks := port(held.Gate().HTTP().Addr()), port(held.Gate().SOCKS5().Addr())
 		stream, dgram, raw := unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW
 		a.want("ok http", "tcp", http)
 		a.want("ok socks", "tcp", socks)
@@ -324,7 +278,7 @@ func TestManaged(t *testing.T) {
 		a.want("ECONNREFUSED", "inherit", other)
 		a.want("ok", "pass", http)
 		a.want("ECONNREFUSED", "pass", other)
-		a.want("true true", "rewrite", http, other)
+		a.want("ok true true", "rewrite", http, other)
 
 		// UDP, and so the DNS.
 		a.want(either("ENETUNREACH", "socket EPERM"), "dial", "192.0.2.1:53", dgram)
@@ -375,9 +329,7 @@ func TestManaged(t *testing.T) {
 				a.want(want, what)
 			}
 		}
-		if got := a.ask("nonblocking", http); !strings.HasSuffix(got, "http") {
-			t.Errorf("without blocking: %s", got)
-		}
+		rig.Is(t, strings.HasSuffix(a.ask("nonblocking", http), "http"), true, "greeted without blocking")
 	})
 }
 
@@ -408,18 +360,16 @@ func TestManagedOutsider(t *testing.T) {
 				_ = conn.Close()
 			}
 		}()
-		http := port(held.Gate().HTTP())
+		http := port(held.Gate().HTTP().Addr())
 		a.want("80", "many", http, 10)
 		close(stop)
-		if greeted := <-done; greeted > 0 {
-			t.Errorf("an outsider was greeted with %d bytes", greeted)
-		}
+		rig.Is(t, <-done, 0, "bytes with which an outsider was greeted")
 		held.Gate().Close()
 		// A process that another test starts has the listener too, until it executes its
 		// program: then a connection is reset.
-		if got := a.ask("tcp", http); !strings.HasPrefix(got, "ECONNREFUSED") && !strings.HasPrefix(got, "ECONNRESET") {
-			t.Errorf("after the gate was closed: %s", got)
-		}
+		got := a.ask("tcp", http)
+		refused := strings.HasPrefix(got, "ECONNREFUSED") || strings.HasPrefix(got, "ECONNRESET")
+		rig.Is(t, refused, true, "after the gate was closed: %s", got)
 	})
 }
 
@@ -437,7 +387,7 @@ func TestManagedEverything(t *testing.T) {
 		} {
 			held := enterManaged(t, door, profile, Managed{})
 			a := puppetIn(t, held, root)
-			a.want("ok http", "tcp", port(held.Gate().HTTP()))
+			a.want("ok http", "tcp", port(held.Gate().HTTP().Addr()))
 			a.want("ECONNREFUSED", "tcp", other)
 			a.want("ok", "shell", "mkdir -p "+root+"/.git && echo x >"+root+"/.git/file && rm -r "+root+"/.git")
 			a.want("EACCES", "open", secret+"/key")
@@ -452,7 +402,7 @@ func TestManagedUnix(t *testing.T) {
 		door.Private = []string{secret}
 		greeter(t, "unix", outside+"/sock")
 		greeter(t, "unix", secret+"/sock")
-		abstract := greeter(t, "unix", fmt.Sprintf("@all-%s-%d", layer, os.Getpid())).Addr().String()[1:]
+		abstract := greeter(t, "unix", fmt.Sprintf("@all-%s-%d", layer, os.Getpid())).String()[1:]
 		other := port(greeter(t, "tcp4", "127.0.0.1:0"))
 		held := enterManaged(t, door, managedProfile(root), Managed{AllUnixSockets: true})
 		a := puppetIn(t, held, root)
@@ -460,7 +410,7 @@ func TestManagedUnix(t *testing.T) {
 			what []any
 			want []string
 		}{
-			{[]any{"tcp", port(held.Gate().HTTP())}, []string{"ok http"}},
+			{[]any{"tcp", port(held.Gate().HTTP().Addr())}, []string{"ok http"}},
 			{[]any{"unix", outside + "/sock"}, []string{"ok"}},
 			{[]any{"unix", secret + "/sock"}, []string{"EACCES", "ECONNREFUSED", "ENOENT"}},
 			{[]any{"abstract", abstract}, []string{"ECONNREFUSED", "EPERM"}},
@@ -468,9 +418,8 @@ func TestManagedUnix(t *testing.T) {
 			{[]any{"tcp", other}, []string{"ECONNREFUSED"}},
 			{[]any{"socket", unix.AF_NETLINK, unix.SOCK_RAW, 0}, []string{"EPERM"}},
 		} {
-			if got := a.ask(tt.what...); !slices.Contains(tt.want, got) {
-				t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
-			}
+			got := a.ask(tt.what...)
+			rig.Is(t, slices.Contains(tt.want, got), true, "%v: %s, one of %s", tt.what, got, tt.want)
 		}
 	})
 }
@@ -491,7 +440,7 @@ func TestManagedLevels(t *testing.T) {
 				t.Errorf("layers %q, want %s", held.Layers, level)
 			}
 			a := puppetIn(t, held, root)
-			a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP()))
+			a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP().Addr()))
 			a.want("EPERM", "socket", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 			a.want("EPERM", "socket", unix.AF_UNIX, unix.SOCK_STREAM, 0)
 			a.want("EACCES", "open", secret+"/key")
@@ -507,7 +456,7 @@ func TestManagedLimited(t *testing.T) {
 		other := port(greeter(t, "tcp4", "127.0.0.1:0"))
 		held := enterManaged(t, door, managedProfile(root), Managed{})
 		a := puppetIn(t, held, root)
-		a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP()))
+		a.want("ECONNREFUSED ok", "again", other, port(held.Gate().HTTP().Addr()))
 	})
 }
 
@@ -562,21 +511,18 @@ func TestManagedPrograms(t *testing.T) {
 				t.Parallel()
 				root := t.TempDir()
 				put(t, root+"/Main.java", javaMain)
-				held, err := door.EnterManaged(managedProfile(root), Managed{})
-				rig.Must(t, err)
+				held := rig.Value(door.EnterManaged(managedProfile(root), Managed{}))
 				t.Cleanup(held.Release)
 				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.WriteString(w, "page of "+r.Host)
 				})}
 				go func() { _ = server.Serve(held.Gate().HTTP()) }()
 				t.Cleanup(func() { _ = server.Close() })
-				proxy := strconv.Itoa(port(held.Gate().HTTP()))
+				proxy := strconv.Itoa(port(held.Gate().HTTP().Addr()))
 				r := startHeld(t, held, procs.Spec{Argv: argv, Dir: root, Env: []string{
 					"PATH=/usr/bin:/bin", "HOME=" + root, "TMPDIR=" + root, "PORT=" + proxy, "http_proxy=http://127.0.0.1:" + proxy,
 				}})
-				if out, code := r.end(); code != 0 || out != "page of name.test" {
-					t.Errorf("code %d: %q", code, out)
-				}
+				wantEnd(t, "the page", r, "page of name.test", 0)
 			})
 		}
 	})

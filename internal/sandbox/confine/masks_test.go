@@ -54,21 +54,16 @@ func TestMaskLostAtOnce(t *testing.T) {
 		put(t, root+"/new", "new")
 		policy := denyingEnv(t, root)
 		holdMissing(t, policy)
-		text, err := policy.MarshalText()
-		rig.Must(t, err)
+		text := rig.Value(policy.MarshalText())
 		c := Command{Policy: policy, Backend: full()}
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], maskChild, string(text), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
-		in, err := cmd.StdinPipe()
-		rig.Must(t, err)
+		in := rig.Value(cmd.StdinPipe())
 		out, err := cmd.StdoutPipe()
-		rig.Must(t, err)
-		rig.Must(t, cmd.Start())
+		rig.Must(t, err, cmd.Start())
 		lines := bufio.NewReader(out)
-		if line, err := lines.ReadString('\n'); line != "built\n" {
-			t.Errorf("%q, %v", line, err)
-		}
+		rig.Is(t, rig.Value(lines.ReadString('\n')), "built\n", "the child said")
 		want := "<nil>\n"
 		if what == "a mask" {
 			rig.Must(t, os.Rename(root+"/new", root+"/secret.env"))
@@ -76,9 +71,8 @@ func TestMaskLostAtOnce(t *testing.T) {
 		}
 		rig.Must(t, in.Close())
 		said, _ := io.ReadAll(lines)
-		if err := cmd.Wait(); err != nil || string(said) != want {
-			t.Errorf("%s is lost: %q, %v, want %q", what, said, err, want)
-		}
+		rig.Check(t, cmd.Wait())
+		rig.Is(t, string(said), want, "%s is lost", what)
 	}
 }
 
@@ -91,21 +85,12 @@ func maskChildMain() int {
 		uid, _ := strconv.Atoi(os.Args[3])
 		gid, _ := strconv.Atoi(os.Args[4])
 		cfg := &config{Command: Command{Policy: new(sandbox.Policy), Backend: full()}, UID: uid, GID: gid}
-		if err := cfg.Policy.UnmarshalText([]byte(os.Args[2])); err != nil {
+		if err := errors.Join(cfg.Policy.UnmarshalText([]byte(os.Args[2])), cfg.enter(roleCommand)); err != nil {
 			return err
 		}
-		if err := cfg.enter(roleCommand); err != nil {
-			return err
-		}
-		resolved, err := resolve.Policy(cfg.Policy)
-		if err != nil {
-			return err
-		}
+		resolved := rig.Value(resolve.Policy(cfg.Policy))
 		defer resolved.Close()
-		watch, err := newMountWatch(cfg.Backend, resolved)
-		if err != nil {
-			return err
-		}
+		watch := rig.Value(newMountWatch(cfg.Backend, resolved))
 		made, err := cfg.enterView(resolved)
 		fmt.Println("built")
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -122,8 +107,7 @@ func maskChildMain() int {
 // has found all mounts of the view.
 func TestApartWaits(t *testing.T) {
 	t.Parallel()
-	root, err := mountAt("/")
-	rig.Must(t, err)
+	root := rig.Value(mountAt("/"))
 	for _, tt := range []struct {
 		name string
 		made []view.Mounted
@@ -141,11 +125,8 @@ func TestApartWaits(t *testing.T) {
 			unix.Close(pair[1])
 			passed <- err
 		}()
-		watch := &mountWatch{}
-		if watch.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
-		err = (&target{drop: func() error { return nil }}).awaitApart(pair[0], watch)
+		watch := &mountWatch{self: rig.Value(unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))}
+		err := (&target{drop: func() error { return nil }}).awaitApart(pair[0], watch)
 		unix.Close(pair[0])
 		watch.list.Close()
 		second := <-passed
@@ -193,9 +174,7 @@ func TestApartStops(t *testing.T) {
 			t.Errorf("%q, code %d", out, code)
 		}
 	}
-	if !caught {
-		t.Error("the command never waited for init")
-	}
+	rig.Is(t, caught, true, "the command waited for init")
 }
 
 // onlyChild waits until init has a child and returns its pid. It returns "" if

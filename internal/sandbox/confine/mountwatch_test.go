@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -32,22 +33,22 @@ func TestReplacedOutside(t *testing.T) {
 			return os.Rename(filepath.Join(root, ".env.new"), filepath.Join(root, ".env"))
 		}, ".env"},
 		{"a directory is removed", func(root string) error {
-			return first(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755), os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
+			return errors.Join(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755), os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
 		}, "vault"},
 		{"a repository is made anew", func(root string) error {
-			return first(os.RemoveAll(root+"/.git"), os.MkdirAll(root+"/.git/hooks", 0o755))
+			return errors.Join(os.RemoveAll(root+"/.git"), os.MkdirAll(root+"/.git/hooks", 0o755))
 		}, ".git"},
 		{"a placeholder is removed", func(root string) error {
-			return first(os.Remove(root+"/.agents"), os.Mkdir(root+"/.agents", 0o755))
+			return errors.Join(os.Remove(root+"/.agents"), os.Mkdir(root+"/.agents", 0o755))
 		}, ".agents"},
 		{"a file is moved away", func(root string) error {
-			return first(os.Rename(root+"/.env", root+"/.env.old"), os.Rename(root+"/.env.new", root+"/.env"))
+			return errors.Join(os.Rename(root+"/.env", root+"/.env.old"), os.Rename(root+"/.env.new", root+"/.env"))
 		}, ".env"},
 		{"a repository is moved away", func(root string) error {
-			return first(os.Rename(root+"/.git", root+"/.git.old"), os.MkdirAll(root+"/.git/hooks", 0o755))
+			return errors.Join(os.Rename(root+"/.git", root+"/.git.old"), os.MkdirAll(root+"/.git/hooks", 0o755))
 		}, ".git"},
 		{"a directory above is moved away", func(root string) error {
-			return first(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755), os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
+			return errors.Join(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755), os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
 		}, "a/deep"},
 	} {
 		for j, row := range viewRows() {
@@ -74,11 +75,8 @@ func TestReplacedOutside(t *testing.T) {
 			case <-time.After(sandboxtest.Enough):
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}
-			out, code := r.end()
 			want := "up\nsandbox: " + filepath.Join(root, tt.path) + " was replaced by somebody outside; the command was ended\n"
-			if out != want || code != setupFailed {
-				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, want)
-			}
+			wantEnd(t, row.name+": "+tt.name, r, want, setupFailed)
 		}
 	}
 }
@@ -98,7 +96,9 @@ func TestReplacedInSharedMemory(t *testing.T) {
 			replace func() error
 		}{
 			{"one.env", func() error { return os.Rename(root+"/new", root+"/one.env") }},
-			{"vault", func() error { return first(os.Rename(root+"/vault", root+"/old"), os.Mkdir(root+"/vault", 0o755)) }},
+			{"vault", func() error {
+				return errors.Join(os.Rename(root+"/vault", root+"/old"), os.Mkdir(root+"/vault", 0o755))
+			}},
 		} {
 			for _, name := range []string{"one.env", "vault/secret", "new"} {
 				put(t, filepath.Join(root, name), "old")
@@ -113,9 +113,9 @@ func TestReplacedInSharedMemory(t *testing.T) {
 			r := c.start(t)
 			r.until("up\n")
 			rig.Must(t, tt.replace())
-			if out, code := r.end(); code != setupFailed || !strings.Contains(out, root+"/"+tt.path+" was replaced") {
-				t.Errorf("%s: %s: %q, code %d", row.name, tt.path, out, code)
-			}
+			out, code := r.end()
+			ended := code == setupFailed && strings.Contains(out, root+"/"+tt.path+" was replaced")
+			rig.Is(t, ended, true, "%s: %s: %q, code %d", row.name, tt.path, out, code)
 			rig.Must(t, os.RemoveAll(root+"/old"))
 		}
 	}
@@ -136,9 +136,8 @@ func TestReplacedUntold(t *testing.T) {
 		r := c.start(t)
 		r.until("up\n")
 		rig.Must(t, os.Remove(root+"/.env"))
-		if out, code := r.end(); out != "up\n" || read(t, root+"/err") != "" || code != setupFailed {
-			t.Errorf("%s: %q and %q, code %d", row.name, out, read(t, root+"/err"), code)
-		}
+		wantEnd(t, row.name, r, "up\n", setupFailed)
+		rig.Is(t, read(t, root+"/err"), "", "%s: written", row.name)
 	}
 }
 
@@ -151,20 +150,17 @@ func TestHarmlessChanges(t *testing.T) {
 		for _, name := range []string{".env", "vault/secret", "dir/file"} {
 			put(t, filepath.Join(root, name), "old")
 		}
-		socket, err := net.Listen("unix", outside+"/socket") // the view covers it with a mount
-		rig.Must(t, err)
+		socket := rig.Value(net.Listen("unix", outside+"/socket")) // the view covers it with a mount
 		c := row.command(t, root, "sh", "-c", "echo up; read -r _; cat .env; exit 7")
 		c.policy = denying(t, root, row.network, root+"/.env", root+"/vault")
 		c.Stdin = true
 		r := c.start(t)
 		r.until("up\n")
-		err = first(socket.Close(), os.WriteFile(root+"/.env", []byte("new"), 0o600), os.Remove(root+"/vault/secret"),
+		rig.Must(t, socket.Close(), os.WriteFile(root+"/.env", []byte("new"), 0o600), os.Remove(root+"/vault/secret"),
 			os.Rename(root+"/dir", root+"/vault/dir"), os.RemoveAll(root+"/vault/dir"), os.RemoveAll(outside))
-		rig.Must(t, err)
 		rig.Check(t, rig.Err(r.Write(t.Context(), "1", []byte("\n"))))
-		if out, code := r.end(); code != 7 || !strings.HasSuffix(out, "Permission denied\n") {
-			t.Errorf("%s: %q, code %d", row.name, out, code)
-		}
+		out, code := r.end()
+		rig.Is(t, code == 7 && strings.HasSuffix(out, "Permission denied\n"), true, "%s: %q, code %d", row.name, out, code)
 	}
 }
 
@@ -174,9 +170,7 @@ func TestWatchRenames(t *testing.T) {
 	for _, way := range []string{"directories", "objects"} {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], renamesChild, t.TempDir(), way}
-		if out, err := cmd.CombinedOutput(); string(out) != "" || err != nil {
-			t.Errorf("%s: %s, %v", way, out, err)
-		}
+		rig.Is(t, string(rig.Value(cmd.CombinedOutput())), "", "%s", way)
 	}
 }
 
@@ -190,9 +184,9 @@ func renamesChildMain() int {
 	if os.Args[3] == "directories" {
 		watch, paths = watchDirectories, map[string]bool{root: true, root + "/a": true, root + "/a/b": true, root + "/none": true}
 	}
-	err := first(os.MkdirAll(root+"/a/b", 0o755), os.WriteFile(root+"/a/b/file", nil, 0o600))
+	err := errors.Join(os.MkdirAll(root+"/a/b", 0o755), os.WriteFile(root+"/a/b/file", nil, 0o600))
 	fd, watchErr := watch(paths)
-	if err := first(err, watchErr); err != nil {
+	if err := errors.Join(err, watchErr); err != nil {
 		fmt.Println(err)
 	}
 	for _, rename := range [][2]string{{"/a/b/file", "/a/b/other"}, {"/a/b", "/b"}, {"/a", "/c"}} {
@@ -209,14 +203,4 @@ func renamesChildMain() int {
 		_, _ = unix.Read(fd, make([]byte, 4<<10))
 	}
 	return 0
-}
-
-// first returns the first of errs that is not nil.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -93,8 +93,7 @@ func performOnOthers(what string, args []string) (answer string, known bool) {
 		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&unix.Iovec{Base: &b[0], Len: 1})), 1, 0, 0, 0)
 		return outcome(errno), true
 	case "readlink":
-		_, err := os.Readlink(args[0])
-		return outcome(err), true
+		return outcome(rig.Err(os.Readlink(args[0]))), true
 	case "signal":
 		pid, _ := strconv.Atoi(args[0])
 		return outcome(unix.Kill(pid, unix.SIGCONT)), true

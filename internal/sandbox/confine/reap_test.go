@@ -2,6 +2,7 @@ package confine
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -35,14 +36,10 @@ func TestSignals(t *testing.T) {
 			r := c.start(t)
 			r.until("up")
 			r.Signal(sig)
-			if out, code := r.end(); code != 128+int(sig) {
-				t.Errorf("%s: %v: %q, code %d", row.name, sig, out, code)
-			}
+			wantEnd(t, fmt.Sprintf("%s: %v", row.name, sig), r, "up\n", 128+int(sig))
 			r = row.command(t, t.TempDir(), "sleep", "1000").start(t)
 			r.Signal(sig) // as soon as it was started
-			if out, code := r.end(); code != 128+int(sig) {
-				t.Errorf("%s: %v at once: %q, code %d", row.name, sig, out, code)
-			}
+			wantEnd(t, fmt.Sprintf("%s: %v at once", row.name, sig), r, "", 128+int(sig))
 		}
 		r := row.command(t, t.TempDir(), "sh", "-c", "trap 'echo shell' USR1; (trap 'echo member; exit' USR1; echo up; while :; do sleep 0.01; done); echo end").start(t)
 		r.until("up")
@@ -55,9 +52,7 @@ func TestSignals(t *testing.T) {
 	for range 5 {
 		r := networkOnly("sleep", "1000").start(t)
 		r.Signal(unix.SIGUSR2)
-		if out, code := r.end(); code != 128+int(unix.SIGUSR2) {
-			t.Errorf("network only: %q, code %d", out, code)
-		}
+		wantEnd(t, "network only", r, "", 128+int(unix.SIGUSR2))
 	}
 }
 
@@ -81,11 +76,7 @@ func TestNobodyIsLeft(t *testing.T) {
 		}{
 			{"the command ends", daemons + "echo up; exit 3", func(*run) {}, 3},
 			{"the command is killed", daemons + "echo up; kill -9 $$", func(*run) {}, 137},
-			{"terminate", waits, func(r *run) {
-				if !r.Terminate() {
-					t.Error("it was not running")
-				}
-			}, 137},
+			{"terminate", waits, func(r *run) { rig.Is(t, r.Terminate(), true, "it was running") }, 137},
 			{"kill", waits, func(r *run) { r.Signal(unix.SIGKILL) }, 137},
 			{"kill the group", waits, func(r *run) { r.KillGroup() }, 137},
 			{"close", waits, func(r *run) { r.Close() }, 0},
@@ -122,9 +113,7 @@ func TestInitTracesNobody(t *testing.T) {
 		}
 		for script, want := range map[string][]int{"exec " + traceMe: codes, orphan: {5}} {
 			out, code := row.command(t, t.TempDir(), "sh", "-c", script).start(t).end()
-			if !slices.Contains(want, code) {
-				t.Errorf("%s: %s: %q, code %d, want one of %v", row.name, script, out, code, want)
-			}
+			rig.Is(t, slices.Contains(want, code), true, "%s: %s: %q, code %d, one of %v", row.name, script, out, code, want)
 		}
 	}
 }
@@ -140,9 +129,8 @@ func TestForkersAreKilled(t *testing.T) {
 		}
 		r := row.command(t, t.TempDir(), "sh", "-c", script).start(t)
 		r.until("up")
-		if out, code := r.end(); code != 3 {
-			t.Errorf("%s: %q, code %d", row.name, out, code)
-		}
+		_, code := r.end()
+		rig.Is(t, code, 3, "%s: code", row.name)
 	}
 }
 
@@ -158,18 +146,13 @@ func TestAgentDies(t *testing.T) {
 		rig.Must(t, unix.Mkfifo(fifo, 0o600))
 		cmd := agentCommand(row.name, root, "exec > fifo; "+waits)
 		rig.Must(t, cmd.Start())
-		alive, err := os.Open(fifo) // waits for the command
-		rig.Must(t, err)
+		alive := rig.Value(os.Open(fifo)) // waits for the command
 		lines := bufio.NewReader(alive)
-		if line, err := lines.ReadString('\n'); line != "up\n" {
-			t.Fatalf("%s: %q, %v", row.name, line, err)
-		}
+		rig.Is(t, rig.Value(lines.ReadString('\n')), "up\n", "%s", row.name)
 		rig.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait() // the error is that the agent was killed
 		rig.Must(t, alive.SetReadDeadline(time.Now().Add(sandboxtest.Enough)))
-		if rest, err := io.ReadAll(lines); err != nil {
-			t.Errorf("%s: somebody lives: %q, %v", row.name, rest, err)
-		}
+		rig.Check(t, rig.Err(io.ReadAll(lines)))
 		_ = alive.Close()
 	}
 }
@@ -225,9 +208,7 @@ func TestSharedPIDView(t *testing.T) {
 	row := row{backend: withoutLandlock(), writes: true}
 	c := row.command(t, t.TempDir(), "sh", "-c", script)
 	c.Env = []string{"PATH=/usr/bin:/bin", "OUTSIDE=" + strconv.Itoa(outside.Process.Pid)}
-	if out, code := c.start(t).end(); out != "sh\nsleep\nend\n" || code != 0 {
-		t.Errorf("%q, code %d", out, code)
-	}
+	wantEnd(t, "the command", c.start(t), "sh\nsleep\nend\n", 0)
 }
 
 // TestInitHoldsNothing: when the command closes a pipe the other end sees that,

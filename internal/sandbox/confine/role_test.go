@@ -2,10 +2,11 @@ package confine
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 	"testing"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRoles: the arguments and the config decide what an init does. Each of the 96 combinations
@@ -73,9 +74,7 @@ func TestRoles(t *testing.T) {
 			}
 		}
 		got, of, err := decideRole(arguments[is[0]], func([]string) (*config, error) { return c, nil })
-		if !slices.Equal(want, []role{got}) || of != c || err != nil {
-			t.Errorf("%v: role %d, %v, want %v", is, got, err, want)
-		}
+		rig.Is(t, fmt.Sprint([]role{got}, of == c, err), fmt.Sprint(want, true, nil), "%v", is)
 	}
 }
 
@@ -86,15 +85,13 @@ func TestRoleBind(t *testing.T) {
 	opened := errors.New("the config was opened")
 	open := func([]string) (*config, error) { return nil, opened }
 	bind := []string{"agent", Arg, "bind", "22", "0100", ""}
-	if r, c, err := decideRole(bind, open); r != roleBind || c != nil || err != nil {
-		t.Errorf("%q: role %d, %v, %v", bind, r, c, err)
-	}
+	r, c, err := decideRole(bind, open)
+	rig.Is(t, fmt.Sprint(r, c == nil, err), fmt.Sprint(roleBind, true, nil), "%q", bind)
 	for _, args := range [][]string{
 		{"agent", Arg}, {"agent", Arg, refusal, "why"}, {"agent", Arg, "why"}, {"agent", Arg, apart, ""},
 		{"agent", Arg, "bind"}, {"agent", Arg, "bind", "22", "0100", "more"},
 	} {
-		if _, _, err := decideRole(args, open); err != opened {
-			t.Errorf("%q: %v", args, err)
-		}
+		_, _, err := decideRole(args, open)
+		rig.Is(t, err, opened, "%q", args)
 	}
 }

@@ -38,9 +38,7 @@ func TestShmSwept(t *testing.T) {
 		}
 		rig.Check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 		free()
-		if _, err := os.Lstat(dir); !os.IsNotExist(err) {
-			t.Errorf("the directory: %v", err)
-		}
+		rig.Is[error](t, rig.Err(os.Lstat(dir)), os.ErrNotExist, "the directory")
 	}
 	close(done)
 	<-swept
@@ -76,7 +74,5 @@ func TestRemoveShm(t *testing.T) {
 		rig.Must(t, os.Chmod(filepath.Join(dir, name), 0))
 	}
 	rig.Check(t, removeShm(dir))
-	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
-		t.Errorf("the directory: %v", err)
-	}
+	rig.Is[error](t, rig.Err(os.Lstat(dir)), os.ErrNotExist, "the directory")
 }

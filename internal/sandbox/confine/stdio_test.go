@@ -133,9 +133,8 @@ func TestInputIsReadOnly(t *testing.T) {
 			if strings.Contains(out, "could ") || !strings.HasPrefix(out, "content") || code != 0 {
 				t.Errorf("%s: %s: %q, code %d", row.name, path, out, code)
 			}
-			if after := inode(t, path); after != before || read(t, path) != content {
-				t.Errorf("%s: %s was %+v, is %+v with %q", row.name, path, before, after, read(t, path))
-			}
+			rig.Is(t, inode(t, path), before, "%s: %s", row.name, path)
+			rig.Is(t, read(t, path), content, "%s: %s", row.name, path)
 		}
 	}
 }
@@ -162,10 +161,8 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			c.Argv = stdioTester(t, strconv.Itoa(tt.place), "terminal")
 			var files [3]*os.File
 			files[tt.place] = tt.file
-			out, code := runWithFiles(t, c, files)
-			if out != "" || code != 0 {
-				t.Errorf("%s: %s as %d: %q, code %d", row.name, tt.name, tt.place, out, code)
-			}
+			text, code := runWithFiles(t, c, files)
+			rig.Is(t, fmt.Sprintf("%q, code %d", text, code), `"", code 0`, "%s: %s as %d", row.name, tt.name, tt.place)
 			rig.Is(t, inode(t, tt.file.Name()), before, "%s: %s was %+v", row.name, tt.name, before)
 		}
 		for place, script := range []string{"tty; stty size", "tty <&1 >&2; stty size <&1 >&2", "tty <&2; stty size <&2"} {
@@ -176,9 +173,8 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			c.Argv = []string{"sh", "-c", script + "; echo seen > /proc/self/fd/" + strconv.Itoa(place)}
 			files := [3]*os.File{}
 			files[place] = terminal
-			if out, code := runWithFiles(t, c, files); out != "/dev/console\n0 0\n" || code != 0 {
-				t.Errorf("%s: a terminal as %d: %q, code %d", row.name, place, out, code)
-			}
+			out, code := runWithFiles(t, c, files)
+			rig.Is(t, fmt.Sprint(out, code), "/dev/console\n0 0\n0", "%s: a terminal as %d, and the code", row.name, place)
 		}
 		null.Close()
 	}
@@ -198,29 +194,23 @@ func TestOtherStreams(t *testing.T) {
 
 		out := rig.Value(os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600))
 		c.Argv = []string{"sh", "-c", "echo one; echo two >&2"}
-		if text, code := runWithFiles(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
-			t.Errorf("%s: %q, code %d, %q", row.name, text, code, read(t, out.Name()))
-		}
+		text, code := runWithFiles(t, c, [3]*os.File{nil, out, out})
+		rig.Is(t, fmt.Sprintf("%q %d %q", text, code, read(t, out.Name())), `"" 0 "one\ntwo\n"`, "%s: written, and the code", row.name)
 		out.Close()
 
-		gone, err := os.Open(secret + "/file")
-		if err == nil {
-			err = os.Remove(gone.Name())
-		}
-		rig.Must(t, err)
+		gone := rig.Value(os.Open(secret + "/file"))
+		rig.Must(t, os.Remove(gone.Name()))
 		c.Argv = []string{"cat"}
-		if text, code := runWithFiles(t, c, [3]*os.File{gone}); text != "secret" || code != 0 {
-			t.Errorf("%s: a file without a name: %q, code %d", row.name, text, code)
-		}
+		text, code = runWithFiles(t, c, [3]*os.File{gone})
+		rig.Is(t, fmt.Sprint(text, code), "secret0", "%s: what a file without a name holds, and the code", row.name)
 		gone.Close()
 		put(t, secret+"/file", "secret")
 
 		for dir, want := range map[string]string{root: "", secret: "sandbox: taking descriptor 0: the directory " + secret + " is not shown in the sandbox\n"} {
 			in := rig.Value(os.Open(dir))
 			c.Argv = []string{"sh", "-c", "exec 2>/dev/null; cat /proc/self/fd/0/denied/file /proc/self/fd/0/../../*/denied/file; touch /proc/self/fd/0/../new && echo could"}
-			if text, _ := runWithFiles(t, c, [3]*os.File{in}); text != want {
-				t.Errorf("%s: the directory %s: %q, want %q", row.name, dir, text, want)
-			}
+			text, _ := runWithFiles(t, c, [3]*os.File{in})
+			rig.Is(t, text, want, "%s: the directory %s", row.name, dir)
 			in.Close()
 		}
 	}
@@ -229,18 +219,13 @@ func TestOtherStreams(t *testing.T) {
 // put writes a file, and makes its directory.
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = os.WriteFile(path, []byte(content), 0o600)
-	}
-	rig.Must(t, err)
+	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600))
 }
 
 // read returns the content of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	content := rig.Value(os.ReadFile(path))
-	return string(content)
+	return string(rig.Value(os.ReadFile(path)))
 }
 
 // change is what can be changed about a file without writing to it.
@@ -266,11 +251,8 @@ func newTerminal(t *testing.T) *os.File {
 	t.Helper()
 	ptmx := rig.Value(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))
 	t.Cleanup(func() { ptmx.Close() })
-	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	rig.Must(t, err)
+	n := rig.Value(unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN))
+	rig.Must(t, unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0))
 	terminal := rig.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0))
 	t.Cleanup(func() { terminal.Close() })
 	return terminal

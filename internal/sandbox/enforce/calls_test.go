@@ -14,9 +14,7 @@ func TestCallNumbers(t *testing.T) {
 	numbers := systemCalls(t)
 	seen := map[string]bool{}
 	for _, call := range calls.Calls() {
-		if seen[call.Name] {
-			t.Errorf("%s has two rows", call.Name)
-		}
+		rig.Is(t, seen[call.Name], false, "%s has two rows", call.Name)
 		seen[call.Name] = true
 		for arch, got := range map[string]int{"amd64": call.AMD64, "arm64": call.ARM64} {
 			want := -1

@@ -118,9 +118,8 @@ func TestFiltersFor(t *testing.T) {
 		for _, f := range filters {
 			names = append(names, string(f))
 		}
-		if want, ok := listeners[wantListener]; !ok || strings.Join(names, ",") != wantFilters || listener != want {
-			t.Errorf("%v: %v with listener %v, want %s, %s", c, names, listener, wantFilters, wantListener)
-		}
+		rig.Is(t, strings.Join(names, ","), wantFilters, "%v: filters", c)
+		rig.Is(t, listener, listeners[wantListener], "%v: listener", c)
 		if p.CheckBackend(b) != nil && !(judged && p.RestrictsNothing()) {
 			continue // no init gets as far as its filters
 		}
@@ -134,9 +133,7 @@ func TestFiltersFor(t *testing.T) {
 	}
 	rig.Is(t, seen, 768, "combinations")
 	for i, row := range rows {
-		if !used[i] {
-			t.Errorf("no combination has the row %v", row)
-		}
+		rig.Is(t, used[i], true, "a combination has the row %v", row)
 	}
 }
 

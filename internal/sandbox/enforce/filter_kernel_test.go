@@ -16,9 +16,10 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // try is a system call, with arguments that no kernel accepts: if the filter lets
@@ -112,7 +113,7 @@ func TestFiltersInTheKernel(t *testing.T) {
 
 // The child looks whether LoadProcess binds all threads, also those that existed
 // before.
-var _ = sandboxtest.RegisterChild("filter/process", func(args []string) error {
+var _ = sandboxtest.RegisterChild("filter/process", func(t rig.T, args []string) {
 	filter := Filter(args[0])
 	var loaded, tried sync.WaitGroup
 	failures := make(chan error, 8)
@@ -134,14 +135,11 @@ var _ = sandboxtest.RegisterChild("filter/process", func(args []string) error {
 	for failure := range failures {
 		err = errors.Join(err, failure)
 	}
-	if err != nil {
-		return err
-	}
-	return exec.Command("/proc/self/exe", sandboxtest.ChildArg, "filter/tries", args[0]).Run()
+	rig.Must(t, err, exec.Command("/proc/self/exe", sandboxtest.ChildArg, "filter/tries", args[0]).Run())
 })
 
 // This child is executed by the one above: it has to inherit the filter.
-var _ = sandboxtest.RegisterChild("filter/tries", func(args []string) error { return tryAll(kernelTries[Filter(args[0])]) })
+var _ = sandboxtest.RegisterChild("filter/tries", func(t rig.T, args []string) { rig.Must(t, tryAll(kernelTries[Filter(args[0])])) })
 
 func tryAll(tries []try) error {
 	for _, c := range tries {
@@ -162,7 +160,7 @@ func TestLoadThread(t *testing.T) {
 	sandboxtest.RunChild(t, "filter/thread")
 }
 
-var _ = sandboxtest.RegisterChild("filter/thread", func([]string) error {
+var _ = sandboxtest.RegisterChild("filter/thread", func(t rig.T, _ []string) {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
@@ -172,10 +170,7 @@ var _ = sandboxtest.RegisterChild("filter/thread", func([]string) error {
 		}
 		result <- tryAll(kernelTries[FilterRestricted])
 	}()
-	if err := <-result; err != nil {
-		return err
-	}
-	return tryAll([]try{{"setns", unix.SYS_SETNS, [6]uintptr{nowhere}, unix.EBADF}})
+	rig.Must(t, <-result, tryAll([]try{{"setns", unix.SYS_SETNS, [6]uintptr{nowhere}, unix.EBADF}}))
 })
 
 // seccompNotif and seccompAnswer are struct seccomp_notif and struct
@@ -204,7 +199,7 @@ func TestLoadNotify(t *testing.T) {
 	sandboxtest.RunChild(t, "filter/notify")
 }
 
-var _ = sandboxtest.RegisterChild("filter/notify", func([]string) error {
+var _ = sandboxtest.RegisterChild("filter/notify", func(t rig.T, _ []string) {
 	type loaded struct {
 		listener int
 		err      error
@@ -223,31 +218,20 @@ var _ = sandboxtest.RegisterChild("filter/notify", func([]string) error {
 		}
 	}()
 	got := <-result
-	if got.err != nil {
-		return got.err
-	}
-	if flags, err := unix.FcntlInt(uintptr(got.listener), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-		return fmt.Errorf("the listener's flags are %#x, %v", flags, err)
-	}
+	rig.Must(t, got.err)
+	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(got.listener), unix.F_GETFD, 0)), unix.FD_CLOEXEC, "the listener's flags")
 	var asked seccompNotif
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(got.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&asked))); errno != 0 {
-		return fmt.Errorf("receiving: %w", errno)
+		t.Fatalf("receiving: %v", errno)
 	}
-	if asked.number != unix.SYS_CONNECT {
-		return fmt.Errorf("call %d is asked about", asked.number)
-	}
+	rig.Is(t, asked.number, unix.SYS_CONNECT, "the call that is asked about")
 	answer := seccompAnswer{id: asked.id, errno: -int32(unix.ENETDOWN)}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(got.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))); errno != 0 {
-		return fmt.Errorf("answering: %w", errno)
+		t.Fatalf("answering: %v", errno)
 	}
-	if errno := <-answers; errno != unix.ENETDOWN {
-		return fmt.Errorf("the answer arrived as %v", errno)
-	}
+	rig.Is(t, <-answers, unix.ENETDOWN, "the answer")
 	unix.Close(got.listener)
-	if errno := <-answers; errno != unix.ENOSYS {
-		return fmt.Errorf("without a listener: %v, want ENOSYS", errno)
-	}
-	return nil
+	rig.Is(t, <-answers, unix.ENOSYS, "without a listener")
 })
 
 // TestFilterHelperLives: under its filter the fs helper can do all it has to, on
@@ -257,12 +241,10 @@ func TestFilterHelperLives(t *testing.T) {
 	sandboxtest.RunChild(t, "filter/helper", t.TempDir())
 }
 
-var _ = sandboxtest.RegisterChild("filter/helper", func(args []string) error {
+var _ = sandboxtest.RegisterChild("filter/helper", func(t rig.T, args []string) {
 	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
-	if err := FilterHelper.LoadProcess(); err != nil {
-		return err
-	}
+	rig.Must(t, FilterHelper.LoadProcess())
 	workers, rounds := 20, 20 // each round makes ten calls and more
 	if rig.Runs(rig.Merge) {
 		rounds = 100
@@ -292,19 +274,12 @@ var _ = sandboxtest.RegisterChild("filter/helper", func(args []string) error {
 		results <- nil
 	}()
 	for range 100 { // reads and writes that go through the runtime's poller
-		if _, err := ours.Write([]byte("request")); err != nil {
-			return err
-		}
-		if n, err := theirs.Read(make([]byte, 100)); err != nil || n != len("request") {
-			return fmt.Errorf("%d bytes, %w", n, err)
-		}
+		_ = rig.Value(ours.Write([]byte("request")))
+		rig.Is(t, rig.Value(theirs.Read(make([]byte, 100))), len("request"), "bytes read")
 	}
 	for range cap(results) {
-		if err := <-results; err != nil {
-			return err
-		}
+		rig.Must(t, <-results)
 	}
-	return nil
 })
 
 // fileWork does a round of the helper's file operations below dir.
@@ -356,9 +331,7 @@ func TestFilterHelperKills(t *testing.T) {
 			if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGSYS {
 				t.Errorf("the child ended with %v, want SIGSYS\n%s", err, out)
 			}
-			if strings.Contains(string(out), "survived") {
-				t.Errorf("%s", out)
-			}
+			rig.Is(t, strings.Contains(string(out), "survived"), false, "%s", out)
 		})
 	}
 }
@@ -379,10 +352,8 @@ var helperCrimes = map[string]func(){
 	},
 }
 
-var _ = sandboxtest.RegisterChild("filter/crime", func(args []string) error {
-	if err := FilterHelper.LoadProcess(); err != nil {
-		return err
-	}
+var _ = sandboxtest.RegisterChild("filter/crime", func(t rig.T, args []string) {
+	rig.Must(t, FilterHelper.LoadProcess())
 	helperCrimes[args[0]]()
-	return errors.New("survived")
+	t.Fatalf("survived")
 })

@@ -76,9 +76,7 @@ func TestFilterTables(t *testing.T) {
 	tables := seccomp.Tables()
 	for arch := range architectures {
 		committed := rig.Value(filepath.Glob(filepath.Join("filters", arch, "*.bpf")))
-		if len(committed) != len(tables) {
-			t.Errorf("%s has %d programs for %d tables", arch, len(committed), len(tables))
-		}
+		rig.Is(t, len(committed), len(tables), "programs of %s", arch)
 		names := map[uint32]string{}
 		for name, number := range numbers[arch] {
 			names[number] = name
@@ -181,21 +179,17 @@ func TestFilterArchitecture(t *testing.T) {
 // than the programs, whose numbers come from libseccomp.
 func systemCalls(t *testing.T) map[string]map[string]uint32 {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
-	rig.Must(t, err)
+	dir := rig.Value(exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output())
 	line := regexp.MustCompile(`(?m)^\tSYS_([A-Z0-9_]+) += ([0-9]+)$`)
 	all := map[string]map[string]uint32{}
 	for arch := range architectures {
 		source := rig.Value(os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "zsysnum_linux_"+arch+".go")))
 		all[arch] = map[string]uint32{}
 		for _, match := range line.FindAllStringSubmatch(string(source), -1) {
-			number, err := strconv.ParseUint(match[2], 10, 32)
-			rig.Must(t, err)
+			number := rig.Value(strconv.ParseUint(match[2], 10, 32))
 			all[arch][strings.ToLower(match[1])] = uint32(number)
 		}
-		if len(all[arch]) < 300 {
-			t.Fatalf("only %d calls of %s found", len(all[arch]), arch)
-		}
+		rig.Is(t, len(all[arch]) >= 300, true, "%d calls of %s found", len(all[arch]), arch)
 	}
 	return all
 }
@@ -236,14 +230,12 @@ type machine struct {
 func newMachine(t *testing.T, arch string, filter Filter) *machine {
 	t.Helper()
 	raw := rig.Value(os.ReadFile(filepath.Join("filters", arch, string(filter)+".bpf")))
-	program, err := decodeProgram(raw)
-	rig.Must(t, err)
+	program := rig.Value(decodeProgram(raw))
 	instructions := make([]bpf.Instruction, len(program))
 	for i, raw := range program {
 		instructions[i] = bpf.RawInstruction{Op: raw.Code, Jt: raw.Jt, Jf: raw.Jf, K: raw.K}.Disassemble()
 	}
-	vm, err := bpf.NewVM(instructions)
-	rig.Must(t, err)
+	vm := rig.Value(bpf.NewVM(instructions))
 	return &machine{vm, architectures[arch]}
 }
 
@@ -259,8 +251,7 @@ func (m *machine) run(t *testing.T, number uint32, args [6]uint64) verdict {
 		data = binary.BigEndian.AppendUint32(data, uint32(arg))
 		data = binary.BigEndian.AppendUint32(data, uint32(arg>>32))
 	}
-	got, err := m.vm.Run(data)
-	rig.Must(t, err)
+	got := rig.Value(m.vm.Run(data))
 	return verdict(got)
 }
 
@@ -280,8 +271,6 @@ func TestFilterProgram(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"", "1234567", strings.Repeat("x", 8*(maxInstructions+1))} {
-		if program, err := decodeProgram([]byte(raw)); err == nil {
-			t.Errorf("%d bytes make %d instructions", len(raw), len(program))
-		}
+		rig.Is(t, rig.Err(decodeProgram([]byte(raw))) != nil, true, "%d bytes are refused", len(raw))
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"golang.org/x/sys/unix"
 )
 
 // landlockCase has a policy, how a ruleset is made of it, and what has to become
@@ -45,27 +46,16 @@ var landlockCases = map[string]landlockCase{
 			"ok: mkfifo w/fifo, bind w/socket, tmpfile w, overwrite /dev/null, overwrite /proc/self/comm",
 		},
 	},
-	"read-only, alone": {
+	"the agent's own files, alone": {
 		root:    sandbox.Read,
 		rules:   []sandbox.Rule{{Path: "private", Access: sandbox.Denied, Origin: sandbox.Private}},
 		ruleset: aloneRules,
-		calls: []string{
-			"ok: open ro/file, opendir ro, opendir /, execute /bin/true",
-			"EACCES: overwrite ro/file, create ro/new, truncate ro/file, open private/file",
-			"ok: open file, overwrite /dev/null, open /dev/urandom",
-			"EACCES: open /dev/kmsg",
-			"ok: terminal",
-			"EACCES: create /dev/shm/execagent-test, overwrite /proc/self/comm",
-		},
+		calls:   []string{"ok: open file", "EACCES: open private/file"},
 	},
-	"view, alone": {
-		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}, {Path: "file", Access: sandbox.Read}, {Path: "link/sub", Access: sandbox.Read}},
+	"a rule whose path leads elsewhere, alone": {
+		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}, {Path: "link/sub", Access: sandbox.Read}},
 		ruleset: aloneRules,
-		calls: []string{
-			"ok: open ro/file, opendir ro, open file",
-			"EACCES: opendir ., open w/file, open linked/sub/file, execute /bin/true, overwrite ro/file",
-			"ok: overwrite /dev/null",
-		},
+		calls:   []string{"ok: open ro/file", "EACCES: open linked/sub/file"},
 	},
 	"helper": {
 		root:    sandbox.Read,
@@ -126,9 +116,8 @@ func TestRestrictProcess(t *testing.T) {
 		}
 		run.Path = static
 	}
-	if out, err := run.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	run.Stdout, run.Stderr = t.Output(), t.Output()
+	rig.Check(t, run.Run())
 }
 
 // landlockFiles makes the files of landlockCases, and an abstract socket that
@@ -163,7 +152,7 @@ func (c landlockCase) try(dir string) error {
 	return sandboxtest.TryAll(sandboxtest.Attempts(dir, append(c.calls, outside)...))
 }
 
-var _ = sandboxtest.RegisterChild("landlock/thread", func(args []string) error {
+var _ = sandboxtest.RegisterChild("landlock/thread", func(t rig.T, args []string) {
 	c, dir := landlockCases[args[0]], args[1]
 	result := make(chan error)
 	go func() {
@@ -176,10 +165,10 @@ var _ = sandboxtest.RegisterChild("landlock/thread", func(args []string) error {
 	}()
 	err := <-result
 	// The other threads, also new ones, are not restricted.
-	return errors.Join(err, unix.Kill(os.Getppid(), 0))
+	rig.Must(t, errors.Join(err, unix.Kill(os.Getppid(), 0)))
 })
 
-var _ = sandboxtest.RegisterChild("landlock/process", func(args []string) error {
+var _ = sandboxtest.RegisterChild("landlock/process", func(t rig.T, args []string) {
 	c, dir := landlockCases["helper"], args[0]
 	var restricted, tried sync.WaitGroup
 	failures := make(chan error, 4)
@@ -201,7 +190,7 @@ var _ = sandboxtest.RegisterChild("landlock/process", func(args []string) error 
 	for failure := range failures {
 		err = errors.Join(err, failure)
 	}
-	return errors.Join(err, c.try(dir))
+	rig.Must(t, errors.Join(err, c.try(dir)))
 })
 
 // TestRulesetEmpty: a ruleset that handles nothing, as one for a kernel without
@@ -209,10 +198,6 @@ var _ = sandboxtest.RegisterChild("landlock/process", func(args []string) error 
 func TestRulesetEmpty(t *testing.T) {
 	t.Parallel()
 	p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}}
-	if err := RestrictProcess(p.HelperRuleset(0)); err == nil {
-		t.Error("a ruleset of ABI 0 is in force")
-	}
-	if err := RestrictThread(p.ProcessRuleset(0, false)); err == nil {
-		t.Error("a ruleset of ABI 0 is in force")
-	}
+	rig.Is(t, RestrictProcess(p.HelperRuleset(0)) != nil, true, "a ruleset of ABI 0 is refused")
+	rig.Is(t, RestrictThread(p.ProcessRuleset(0, false)) != nil, true, "a ruleset of ABI 0 is refused")
 }

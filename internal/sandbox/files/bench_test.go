@@ -34,8 +34,7 @@ func BenchmarkFilesOpenWrite(b *testing.B) {
 
 func BenchmarkFilesStat(b *testing.B) {
 	benchmark(b, func(f *FS, dir string) error {
-		_, err := f.Stat(b.Context(), dir+"/file", fsops.FollowLinks)
-		return err
+		return rig.Err(f.Stat(b.Context(), dir+"/file", fsops.FollowLinks))
 	})
 }
 

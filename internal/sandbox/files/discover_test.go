@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
@@ -45,9 +44,7 @@ func seen(t *testing.T, policy *sandbox.Policy, dir string) *discovery.Root {
 	defer resolved.Close()
 	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
-	root, err := discovery.Read(t.Context(), view, dir)
-	rig.Must(t, err)
-	return root
+	return rig.Value(discovery.Read(t.Context(), view, dir))
 }
 
 // TestDiscover: a helper finds what a view would, also where that takes many packets, and
@@ -68,14 +65,8 @@ func TestDiscover(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					got, err := files.Discover(t.Context(), dir)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
-						t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
-					}
+					got := rig.Value(files.Discover(t.Context(), dir))
+					rig.Same(t, "in this process and in a helper", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 				})
 			}
 			wg.Wait()
@@ -151,15 +142,10 @@ func TestDiscoverHostile(t *testing.T) {
 	policy := workspace(t, dir)
 	want := seen(t, policy, dir)
 	files := rig.Value(pool.Files(t.Context(), policy))
-	got, err := files.Discover(t.Context(), dir)
-	rig.Must(t, err)
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
-		t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
-	}
+	got := rig.Value(files.Discover(t.Context(), dir))
+	rig.Same(t, "in this process and in a helper", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 	for _, s := range got.Skills {
-		if s.Metadata != nil || strings.Contains(s.Instructions.Contents, "secret") {
-			t.Errorf("%+v", s)
-		}
+		rig.Is(t, s.Metadata != nil || strings.Contains(s.Instructions.Contents, "secret"), false, "%+v", s)
 	}
 	if p := got.Plugin; p == nil || p.MCP != nil || p.Apps != nil {
 		t.Errorf("%+v", p)

@@ -39,17 +39,14 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	pool, _ := testPool(t, Config{Descriptors: 8})
 	before := openDescriptors(t)
 	busy := rig.Value(pool.Files(t.Context(), roots(t, 4)))
-	if !busy.entry.hold() {
-		t.Fatal("not held")
-	}
+	rig.Is(t, busy.entry.hold(), true, "held")
 	for range 10 {
 		rig.Must(t, rig.Err(pool.Files(t.Context(), roots(t, 3))))
 	}
 	sandboxtest.Eventually(t, "the least recently used let go", func() bool { return openDescriptors(t) <= before+8 })
 	busy.entry.release()
-	if _, err := pool.Files(t.Context(), roots(t, 5)); err == nil || !strings.Contains(err.Error(), "more than 4 paths") {
-		t.Errorf("one that needs too many: %v", err)
-	}
+	err := rig.Err(pool.Files(t.Context(), roots(t, 5)))
+	rig.Is(t, strings.Contains(fmt.Sprint(err), "more than 4 paths"), true, "one that needs too many: %v", err)
 }
 
 // TestFewStartAtOnce: others wait for their turn.
@@ -82,15 +79,11 @@ func TestFewStartAtOnce(t *testing.T) {
 			if err == nil {
 				_, err = f.Stat(t.Context(), "/", fsops.FollowLinks)
 			}
-			if _, ok := errors.AsType[*HelperError](err); !ok {
-				t.Errorf("got %v", err)
-			}
+			wantHelperError(t, err, "")
 		})
 	}
 	asking.Wait()
-	if most != maxStarts || forked != 3*maxStarts {
-		t.Errorf("%d of %d started at once, want %d", most, forked, maxStarts)
-	}
+	rig.Is(t, [2]int{most, forked}, [2]int{maxStarts, 3 * maxStarts}, "helpers started at once, and in all")
 }
 
 // TestNewPoliciesReplaceEachOther, and not the helper of who comes again.
@@ -117,7 +110,7 @@ func TestNewPoliciesReplaceEachOther(t *testing.T) {
 // name and arguments follow.
 const exhaustChild = "exhaust-child"
 
-var exhaustChildren = map[string]func(t *sandboxtest.TB) error{
+var exhaustChildren = map[string]func(t *sandboxtest.TB){
 	"descriptors": fewDescriptors,
 	"dead mount":  deadMount,
 	"tracefs":     tracePipe,
@@ -126,10 +119,7 @@ var exhaustChildren = map[string]func(t *sandboxtest.TB) error{
 func exhaustChildMain() int {
 	t := &sandboxtest.TB{}
 	defer t.End()
-	if err := exhaustChildren[os.Args[2]](t); err != nil {
-		fmt.Println(err)
-		return 1
-	}
+	exhaustChildren[os.Args[2]](t)
 	return 0
 }
 
@@ -137,9 +127,8 @@ func runExhaustChild(t *testing.T, name string, attr *syscall.SysProcAttr) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", exhaustChild, name)
 	cmd.SysProcAttr = attr
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
 // TestNoDescriptorsLeft: policies that do nothing make room for those that are
@@ -149,31 +138,22 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	runExhaustChild(t, "descriptors", nil)
 }
 
-func fewDescriptors(t *sandboxtest.TB) error {
+func fewDescriptors(t *sandboxtest.TB) {
 	ctx := context.Background()
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	limit.Cur = 100
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	pool := NewPool(Config{Descriptors: 64})
 	defer pool.Close()
 	// What the runtime and a helper need once.
-	warm := roots(t, 1)
-	if err := statRoot(ctx, pool, warm); err != nil {
-		return fmt.Errorf("at first: %w", err)
-	}
+	rig.Must(t, statRoot(ctx, pool, roots(t, 1)))
 	dir := t.TempDir()
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write})
 	idle := []*sandbox.Policy{roots(t, 15), roots(t, 15)}
-	fill := func() (release func(), err error) {
+	fill := func() (release func()) {
 		for _, p := range idle {
-			if _, err := pool.Files(ctx, p); err != nil {
-				return nil, err
-			}
+			rig.Must(t, rig.Err(pool.Files(ctx, p)))
 		}
 		var fds []int
 		for {
@@ -187,25 +167,14 @@ func fewDescriptors(t *sandboxtest.TB) error {
 			for _, fd := range fds {
 				unix.Close(fd)
 			}
-		}, nil
+		}
 	}
-	release, err := fill()
-	if err != nil {
-		return err
-	}
+	release := fill()
 	f, err := pool.Files(ctx, policy)
 	release()
-	if err != nil {
-		return fmt.Errorf("looking up: %w", err)
-	}
-	if release, err = fill(); err != nil {
-		return err
-	}
-	defer release()
-	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); err != nil {
-		return fmt.Errorf("starting a helper: %w", err)
-	}
-	return nil
+	rig.Must(t, err)
+	defer fill()()
+	rig.Must(t, rig.Err(f.Stat(ctx, dir, fsops.FollowLinks))) // it starts a helper
 }
 
 func statRoot(ctx context.Context, pool *Pool, p *sandbox.Policy) error {
@@ -230,53 +199,44 @@ func TestDeadMount(t *testing.T) {
 	})
 }
 
-func deadMount(t *sandboxtest.TB) error {
+func deadMount(t *sandboxtest.TB) {
 	dir := t.TempDir()
 	fuse := rig.Value(unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0))
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)
-	if err := unix.Mount("dead", dir, "fuse", 0, options); err != nil {
-		return fmt.Errorf("mounting: %w", err)
-	}
+	rig.Must(t, unix.Mount("dead", dir, "fuse", 0, options))
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	pool := NewPool(Config{})
-	ask := func(i int, wait time.Duration) error {
+	ask := func(what string, i int, wait time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		defer cancel()
 		_, err := pool.Files(ctx, compile(t, sandbox.Entry{Place: sandbox.PlacePath, Path: fmt.Sprint(dir, "/", i), Access: sandbox.Write}))
-		return err
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%s: %v", what, err)
+		}
 	}
 	for i := range maxLookups {
-		if err := ask(i, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("asking for a dead mount: %w", err)
-		}
+		ask("a dead mount", i, 10*time.Millisecond)
 	}
 	for range 20 { // which takes no place
-		if err := ask(0, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("asking for the same again: %w", err)
-		}
+		ask("the same again", 0, time.Millisecond)
 	}
 	// All places are taken, by what does nothing.
 	ctx, cancel := context.WithTimeout(context.Background(), sandboxtest.Enough)
 	defer cancel()
-	if err := statRoot(ctx, pool, roots(t, 1)); err != nil {
-		return fmt.Errorf("another policy: %w", err)
-	}
+	rig.Must(t, statRoot(ctx, pool, roots(t, 1)))
 	// Those that are given up before their turn leave nothing behind.
 	for i := range 100 {
-		if err := ask(maxLookups+i, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("asking for a dead mount again: %w", err)
-		}
+		ask("a dead mount again", maxLookups+i, time.Millisecond)
 	}
 	pool.Close() // it does not wait for the file system, which does not answer
 	pool.mu.Lock()
 	left := len(pool.live)
 	pool.mu.Unlock()
 	if left == 0 || left > maxLookups+maxWaiting {
-		return fmt.Errorf("%d are left behind", left)
+		t.Fatalf("%d are left behind", left)
 	}
 	unix.Close(fuse) // now it answers
 	pool.running.Wait()
-	return nil
 }
 
 // TestTracePipe: a regular file on which a read waits for good.
@@ -288,20 +248,14 @@ func TestTracePipe(t *testing.T) {
 	runExhaustChild(t, "tracefs", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
 }
 
-func tracePipe(t *sandboxtest.TB) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
+func tracePipe(t *sandboxtest.TB) {
 	dir := t.TempDir()
-	if err := unix.Mount("tracefs", dir, "tracefs", 0, ""); err != nil {
-		return fmt.Errorf("mounting: %w", err)
-	}
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tracefs", dir, "tracefs", 0, ""))
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	fd := rig.Value(unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0))
 	if fd, err := own(fd, opOpenRead); err != unix.EACCES {
-		return fmt.Errorf("descriptor %d, %w", fd, err)
+		t.Fatalf("descriptor %d, %v", fd, err)
 	}
-	return nil
 }
 
 // TestOwn: what the helper does with its descriptor later does not reach the
@@ -317,13 +271,8 @@ func TestOwn(t *testing.T) {
 		fd = rig.Value(own(fd, o))
 		defer unix.Close(fd)
 		rig.Must(t, rig.Err(unix.Seek(helpers, 5, 0)), rig.Err(unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND)))
-		offset, err := unix.Seek(fd, 0, 1)
-		if err != nil || offset != 0 {
-			t.Errorf("at %d, %v", offset, err)
-		}
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if err != nil || flags&(unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_APPEND) != mode|unix.O_NONBLOCK {
-			t.Errorf("flags %#o, %v", flags, err)
-		}
+		rig.Is(t, rig.Value(unix.Seek(fd, 0, 1)), 0, "the offset")
+		flags := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))
+		rig.Is(t, flags&(unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_APPEND), mode|unix.O_NONBLOCK, "flags")
 	}
 }

@@ -49,18 +49,11 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 		text := fmt.Sprintf("%s: %+v, %v", step, value, err)
 		told = append(told, strings.ReplaceAll(text, dir, "DIR"))
 	}
-	contents := func(fd int, err error) (string, error) {
-		if err != nil {
-			return "", err
-		}
-		data, err := fsops.ReadFrom(fd, "", nil)
-		return string(data), err
-	}
 	for _, name := range []string{"", "file", "link", "out", "in", "in/secret", "dangling", "fifo", "d", "nothing", "vault", "vault/in/secret", ".git/config", "file/x"} {
 		path := strings.TrimSuffix(dir+"/"+name, "/")
 		for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
-			data, err := contents(o.OpenRead(ctx, path, links))
-			tell("read "+name, data, err)
+			data, err := fsops.ReadFile(ctx, o, path, links, nil)
+			tell("read "+name, string(data), err)
 			m, err := o.Stat(ctx, path, links)
 			m.CreatedAtMs, m.ModifiedAtMs = 0, 0
 			tell("stat "+name, m, err)
@@ -75,11 +68,7 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 	}
 	for _, name := range []string{"", "new", "file", "link", "out", "vault/x", ".git/config", ".codex", "fifo", "d", "no/such"} {
 		path := strings.TrimSuffix(dir+"/"+name, "/")
-		fd, err := o.OpenWrite(ctx, path, fsops.FollowLinks)
-		if err == nil {
-			err = fsops.WriteTo(fd, path, []byte("written "+name))
-		}
-		tell("write "+name, nil, err)
+		tell("write "+name, nil, fsops.WriteFile(ctx, o, path, []byte("written "+name), fsops.FollowLinks))
 	}
 	outside := filepath.Join(filepath.Dir(dir), "outside")
 	tell("mkdir", nil, o.CreateDirectory(ctx, dir+"/made/deep", true, fsops.FollowLinks))
@@ -100,8 +89,8 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 	tell("remove a full directory", nil, o.Remove(ctx, dir+"/d", false, false, fsops.FollowLinks))
 	tell("remove protected", nil, o.Remove(ctx, dir+"/.git", true, true, fsops.FollowLinks))
 	tell("remove the root", nil, o.Remove(ctx, dir, true, true, fsops.FollowLinks))
-	data, err := contents(o.OpenRead(ctx, dir+"/file", fsops.FollowLinks))
-	tell("read again", data, err)
+	data, err := fsops.ReadFile(ctx, o, dir+"/file", fsops.FollowLinks, nil)
+	tell("read again", string(data), err)
 	return told
 }
 
@@ -126,9 +115,8 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 		"read file: contents of file, <nil>",
 		"read again: written link, <nil>",
 	} {
-		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, needed) }) {
-			t.Errorf("no outcome begins with %q", needed)
-		}
+		begins := func(s string) bool { return strings.HasPrefix(s, needed) }
+		rig.Is(t, slices.ContainsFunc(got, begins), true, "an outcome begins with %q", needed)
 	}
 	pool.Close()
 	children.check(t, 1)
@@ -141,23 +129,12 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	dir := tree(t)
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
 	f := rig.Value(pool.Files(t.Context(), policy))
-	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
-	rig.Must(t, err)
-	if data, err := fsops.ReadFrom(fd, "", nil); string(data) != "contents of file" || err != nil {
-		t.Errorf("got %q, %v", data, err)
-	}
-	if m, err := f.Stat(t.Context(), dir+"/d", fsops.FollowLinks); !m.IsDirectory || err != nil {
-		t.Errorf("stat: %+v, %v", m, err)
-	}
-	if path, err := f.Canonicalize(t.Context(), dir+"/link"); path != dir+"/file" || err != nil {
-		t.Errorf("canonicalize: %q, %v", path, err)
-	}
-	if entries, err := f.ReadDirectory(t.Context(), dir+"/d"); len(entries) != 1 || err != nil {
-		t.Errorf("list: %+v, %v", entries, err)
-	}
-	if walk, err := f.Walk(t.Context(), dir+"/d", fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 9}); len(walk.Entries) != 2 || err != nil {
-		t.Errorf("walk: %+v, %v", walk, err)
-	}
+	rig.Is(t, string(rig.Value(fsops.ReadFile(t.Context(), f, dir+"/link", fsops.FollowLinks, nil))), "contents of file", "read")
+	rig.Is(t, rig.Value(f.Stat(t.Context(), dir+"/d", fsops.FollowLinks)).IsDirectory, true, "a directory")
+	rig.Is(t, rig.Value(f.Canonicalize(t.Context(), dir+"/link")), dir+"/file", "canonicalize")
+	rig.Is(t, len(rig.Value(f.ReadDirectory(t.Context(), dir+"/d"))), 1, "entries of the list")
+	o := fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 9}
+	rig.Is(t, len(rig.Value(f.Walk(t.Context(), dir+"/d", o)).Entries), 2, "entries of the walk")
 	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
 		rig.Is[error](t, rig.Err(f.OpenRead(t.Context(), path, fsops.FollowLinks)), syscall.EACCES, "reading %s", path)
 	}
@@ -179,8 +156,7 @@ func TestLongLists(t *testing.T) {
 	}
 	rig.Must(t, os.Mkdir(dir+"/0100-\xff", 0o777))
 	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
-	want, err := fsops.Host{}.ReadDirectory(t.Context(), dir)
-	rig.Must(t, err)
+	want := rig.Value(fsops.Host{}.ReadDirectory(t.Context(), dir))
 	got, err := f.ReadDirectory(t.Context(), dir)
 	rig.Must(t, err)
 	byName := cmpopts.SortSlices(func(a, b fsops.DirEntry) bool { return a.Name < b.Name })
@@ -197,14 +173,11 @@ func TestLongLists(t *testing.T) {
 				return n
 			}
 		}
-		want, err := fsops.Host{}.Walk(t.Context(), dir, o)
-		rig.Must(t, err)
-		got, err := f.Walk(t.Context(), dir, o)
-		rig.Must(t, err)
+		want := rig.Value(fsops.Host{}.Walk(t.Context(), dir, o))
+		got := rig.Value(f.Walk(t.Context(), dir, o))
 		rig.Same(t, fmt.Sprintf("walk with %d bytes an entry", each), want, got, cmpopts.EquateErrors())
-		if got.Truncated != (each > 500) || len(got.Entries) == 0 {
-			t.Errorf("walk with %d bytes an entry: %d entries, truncated %v", each, len(got.Entries), got.Truncated)
-		}
+		rig.Is(t, got.Truncated, each > 500, "walk with %d bytes an entry is truncated", each)
+		rig.Is(t, len(got.Entries) > 0, true, "walk with %d bytes an entry has some", each)
 	}
 }
 
@@ -243,10 +216,7 @@ func TestManyAtOnce(t *testing.T) {
 		running.Go(func() {
 			for j := range rounds {
 				path := fmt.Sprintf("%s/%d-%d", dir, i, j)
-				fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
-				if err == nil {
-					err = fsops.WriteTo(fd, path, make([]byte, i))
-				}
+				err := fsops.WriteFile(t.Context(), f, path, make([]byte, i), fsops.FollowLinks)
 				m, serr := f.Stat(t.Context(), path, fsops.FollowLinks)
 				if err := errors.Join(err, serr); err != nil || m.Size != uint64(i) {
 					t.Errorf("%s: size %d, %v", path, m.Size, err)
@@ -282,10 +252,8 @@ func TestHelperIsConfined(t *testing.T) {
 	dir := t.TempDir()
 	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	proc := fmt.Sprintf("/proc/%d/", children.last())
-	tasks, err := filepath.Glob(proc + "task/*/status")
-	if err != nil || len(tasks) == 0 {
-		t.Fatalf("threads: %v, %v", tasks, err)
-	}
+	tasks := rig.Value(filepath.Glob(proc + "task/*/status"))
+	rig.Is(t, len(tasks) > 0, true, "it has threads")
 	caps := []string{"CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd"}
 	if os.Getuid() != 0 {
 		caps = caps[:4] // the bounding set takes a capability
@@ -300,23 +268,16 @@ func TestHelperIsConfined(t *testing.T) {
 			delete(want, "CapBnd") // that of the main thread is enough, see dropEverywhere
 		}
 		for name, value := range want {
-			if !strings.Contains(string(status), "\n"+name+":\t"+value+"\n") {
-				t.Errorf("%s: %s is not %s", task, name, value)
-			}
+			rig.Is(t, strings.Contains(string(status), "\n"+name+":\t"+value+"\n"), true, "%s: %s is %s", task, name, value)
 		}
 	}
-	if environ, err := os.ReadFile(proc + "environ"); len(environ) > 0 || err != nil {
-		t.Errorf("environment: %q, %v", environ, err)
-	}
-	limits, err := os.ReadFile(proc + "limits")
-	if err != nil || !strings.Contains(string(limits), "Max core file size        0                    0") {
-		t.Errorf("limits: %v\n%s", err, limits)
-	}
+	rig.Is(t, string(rig.Value(os.ReadFile(proc+"environ"))), "", "environment")
+	limits := string(rig.Value(os.ReadFile(proc + "limits")))
+	rig.Is(t, strings.Contains(limits, "Max core file size        0                    0"), true, "no core file:\n%s", limits)
 	// Owned by root: it is not dumpable.
 	var st unix.Stat_t
-	if err := unix.Stat(proc+"environ", &st); err != nil || st.Uid != 0 {
-		t.Errorf("owner of its environment: %d, %v", st.Uid, err)
-	}
+	rig.Check(t, unix.Stat(proc+"environ", &st))
+	rig.Is(t, st.Uid, 0, "owner of its environment")
 	want := []string{"/", proc + "fd", "pipe", "socket", "socket"}
 	var links []string
 	sandboxtest.Eventually(t, "the last request's descriptor is closed", func() bool {

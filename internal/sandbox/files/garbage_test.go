@@ -3,7 +3,6 @@ package files
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -156,12 +155,10 @@ func TestGarbage(t *testing.T) {
 		return err
 	}
 	status := func(ctx context.Context, f *FS) error {
-		_, err := f.Stat(ctx, dir, fsops.FollowLinks)
-		return err
+		return rig.Err(f.Stat(ctx, dir, fsops.FollowLinks))
 	}
 	walk := func(ctx context.Context, f *FS) error {
-		_, err := f.Walk(ctx, dir, fsops.WalkOptions{MaxDepth: 1, MaxDirectories: 1, MaxEntries: 1})
-		return err
+		return rig.Err(f.Walk(ctx, dir, fsops.WalkOptions{MaxDepth: 1, MaxDirectories: 1, MaxEntries: 1}))
 	}
 	tests := []struct {
 		way  string
@@ -213,20 +210,13 @@ func TestGarbage(t *testing.T) {
 			for range 2 { // the second has another helper
 				f := rig.Value(pool.Files(t.Context(), policy))
 				err := tt.ask(t.Context(), f)
-				if _, ok := errors.AsType[*HelperError](err); !ok {
-					t.Fatalf("got %v, want a HelperError", err)
-				}
-				if !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "fs sandbox helper failed: ") {
-					t.Errorf("got %q, want %q in it", err, tt.want)
-				}
+				wantHelperError(t, err, tt.want)
 			}
 			pool.Close()
 			children.check(t, 2)
 		})
 	}
-	if after := openDescriptors(t); after != before {
-		t.Errorf("%d descriptors are open, %d were before", after, before)
-	}
+	rig.Is(t, openDescriptors(t), before, "descriptors that are open afterwards")
 }
 
 // TestLogIsBounded: a helper that says much gets its requests served and most
@@ -248,9 +238,7 @@ func TestLogIsBounded(t *testing.T) {
 	if said == 0 || said > most || log.Len() > 2*most*maxLogLine {
 		t.Errorf("logged %d lines in %d bytes", said, log.Len())
 	}
-	if !strings.Contains(log.String(), "more than is logged") {
-		t.Error("the log does not tell that something is missing")
-	}
+	rig.Is(t, strings.Contains(log.String(), "more than is logged"), true, "the log tells that something is missing")
 }
 
 // FuzzPackets reads whatever bytes a helper sends as its packets.
@@ -272,9 +260,7 @@ func FuzzPackets(f *testing.F) {
 		err := w.handle(second, -1)
 		select {
 		case <-c.done:
-			if err != nil || w.calls[0] != nil || len(w.slots) != 0 {
-				t.Errorf("answered, and error %v, %d slots taken", err, len(w.slots))
-			}
+			rig.Is(t, fmt.Sprint(err, w.calls[0], len(w.slots)), "<nil> <nil> 0", "answered: error, call, slots taken")
 		default:
 			rig.Is(t, len(w.slots), 1, "not answered, and its slot is free")
 		}

@@ -30,17 +30,14 @@ func TestOperationsAreMethods(t *testing.T) {
 	}
 	slices.Sort(of)
 	slices.Sort(operations)
-	if !slices.Equal(operations, of) {
-		t.Errorf("the operations are %s, the methods %s", operations, of)
-	}
+	rig.Same(t, "the methods, and the operations", of, operations)
 }
 
 // constantsOf returns the names of the constants in the block of a file that
 // begins with one of this type.
 func constantsOf(t *testing.T, file, of string) (names []string) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	rig.Must(t, err)
+	parsed := rig.Value(parser.ParseFile(token.NewFileSet(), file, nil, 0))
 	for _, decl := range parsed.Decls {
 		block, ok := decl.(*ast.GenDecl)
 		if !ok || block.Tok != token.CONST {

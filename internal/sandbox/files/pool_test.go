@@ -35,9 +35,7 @@ func workspace(tb testing.TB, dir string) *sandbox.Policy {
 
 func compile(tb testing.TB, entries ...sandbox.Entry) *sandbox.Policy {
 	tb.Helper()
-	policy, err := sandbox.Profile{Entries: entries}.Compile()
-	rig.Must(tb, err)
-	return policy
+	return rig.Value(sandbox.Profile{Entries: entries}.Compile())
 }
 
 // children counts the processes of a pool.
@@ -71,9 +69,7 @@ func (c *children) check(t *testing.T, want int) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.forked != want || c.reaped != want {
-		t.Errorf("%d helpers started, %d reaped, want %d", c.forked, c.reaped, want)
-	}
+	rig.Is(t, [2]int{c.forked, c.reaped}, [2]int{want, want}, "helpers started, and reaped")
 }
 
 func (c *children) last() int {
@@ -88,10 +84,8 @@ func (c *children) stop(t *testing.T) {
 	pid := c.last()
 	rig.Must(t, unix.Kill(pid, unix.SIGSTOP))
 	sandboxtest.Eventually(t, "the helper stops", func() bool {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil || len(tasks) == 0 {
-			t.Fatalf("threads of %d: %v", pid, err)
-		}
+		tasks := rig.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))
+		rig.Is(t, len(tasks) > 0, true, "%d has threads", pid)
 		return !slices.ContainsFunc(tasks, func(task string) bool {
 			stat, err := os.ReadFile(task)
 			_, after, _ := strings.Cut(string(stat), ") ")
@@ -102,8 +96,7 @@ func (c *children) stop(t *testing.T) {
 
 func openDescriptors(t *testing.T) int {
 	t.Helper()
-	entries := rig.Value(os.ReadDir("/proc/self/fd"))
-	return len(entries)
+	return len(rig.Value(os.ReadDir("/proc/self/fd")))
 }
 
 // testPool is a pool that counts its helpers; the test ends with none left.
@@ -115,9 +108,7 @@ func testPool(t *testing.T, config Config) (*Pool, *children) {
 		pool.Close()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.forked != c.reaped {
-			t.Errorf("%d helpers started, %d reaped", c.forked, c.reaped)
-		}
+		rig.Is(t, c.reaped, c.forked, "of the helpers started, how many were reaped")
 	})
 	return pool, c
 }
@@ -131,6 +122,14 @@ func write(t *testing.T, pool *Pool, policy *sandbox.Policy, path string) error 
 		unix.Close(fd)
 	}
 	return err
+}
+
+// wantHelperError fails a test if an error is not that of a helper, with a text in it.
+func wantHelperError(t *testing.T, err error, text string) {
+	t.Helper()
+	_, ok := errors.AsType[*HelperError](err)
+	ok = ok && strings.HasPrefix(err.Error(), "fs sandbox helper failed: ") && strings.Contains(err.Error(), text)
+	rig.Is(t, ok, true, "%v is the error of a helper, with %q", err, text)
 }
 
 func TestOneHelperForAPolicy(t *testing.T) {
@@ -221,12 +220,10 @@ func TestReplacedPlace(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := filepath.Join(t.TempDir(), "w")
-	for i := range 3 {
+	for range 3 {
 		rig.Must(t, os.Mkdir(dir, 0o777))
 		for range 2 {
-			if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
-				t.Fatalf("life %d: %v", i, err)
-			}
+			rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 		}
 		rig.Must(t, os.RemoveAll(dir))
 	}
@@ -244,10 +241,7 @@ func TestStoppedHelper(t *testing.T) {
 	serves := func() bool { return write(t, pool, workspace(t, dir), dir+"/x") == nil }
 	sandboxtest.Eventually(t, "a helper serves", serves)
 	children.stop(t)
-	err := write(t, pool, workspace(t, dir), dir+"/x")
-	if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), "ping") {
-		t.Errorf("got %v", err)
-	}
+	wantHelperError(t, write(t, pool, workspace(t, dir), dir+"/x"), "ping")
 	sandboxtest.Eventually(t, "another helper serves", serves)
 }
 
@@ -260,10 +254,7 @@ func TestStartFails(t *testing.T) {
 		"/nonexistent/helper": "no such file or directory",
 	} {
 		pool := NewPool(Config{Path: path})
-		err := write(t, pool, workspace(t, dir), dir+"/x")
-		if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q in it", path, err, want)
-		}
+		wantHelperError(t, write(t, pool, workspace(t, dir), dir+"/x"), want)
 		pool.Close()
 	}
 }
@@ -277,20 +268,13 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	children.stop(t)
 	failed := make(chan error)
 	go func() {
-		_, err := f.Stat(context.Background(), dir, fsops.FollowLinks)
-		failed <- err
+		failed <- rig.Err(f.Stat(context.Background(), dir, fsops.FollowLinks))
 	}()
 	sandboxtest.Eventually(t, "the request is under way", func() bool { return f.entry.requests.Load() == 2 })
 	pool.Close()
-	if err := <-failed; err == nil {
-		t.Error("a request of a closed pool succeeded")
-	}
-	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err == nil {
-		t.Error("a closed pool serves")
-	}
-	if _, err := pool.Files(t.Context(), workspace(t, dir)); err == nil {
-		t.Error("a closed pool gives files")
-	}
+	rig.Is(t, <-failed != nil, true, "a request of a closed pool fails")
+	rig.Is(t, rig.Err(f.Stat(t.Context(), dir, fsops.FollowLinks)) != nil, true, "a closed pool does not serve")
+	rig.Is(t, rig.Err(pool.Files(t.Context(), workspace(t, dir))) != nil, true, "a closed pool gives no files")
 	pool.Close()
 	children.check(t, 1)
 }
@@ -320,9 +304,7 @@ func TestRecycledHelperFinishes(t *testing.T) {
 	failed := slowCopy(ctx, t, f, dir)
 	old := children.last()
 	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
-	if children.last() == old {
-		t.Error("it was not replaced")
-	}
+	rig.Is(t, children.last() == old, false, "it is the old one")
 	select {
 	case err := <-failed:
 		t.Errorf("the copy ended: %v", err)
@@ -351,10 +333,7 @@ func TestKilledHelperFailsItsOwn(t *testing.T) {
 		pids = append(pids, children.last())
 	}
 	rig.Must(t, unix.Kill(pids[0], unix.SIGKILL))
-	err := <-failed[0]
-	if _, ok := errors.AsType[*HelperError](err); !ok {
-		t.Errorf("the killed one's request got %v", err)
-	}
+	wantHelperError(t, <-failed[0], "")
 	for _, dir := range dirs {
 		rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	}
@@ -370,21 +349,10 @@ const mortalArg = "mortal-agent"
 
 func mortalMain() int {
 	dir := filepath.Dir(os.Args[2])
-	policy, err := sandbox.Profile{Entries: []sandbox.Entry{
-		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
-		{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
-	}}.Compile()
-	if err != nil {
-		return 1
-	}
+	policy := workspace(&sandboxtest.TB{}, dir)
 	c := &children{}
-	f, err := NewPool(c.config(Config{})).Files(context.Background(), policy)
-	if err != nil {
-		return 1
-	}
-	if _, err = f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks); err != nil {
-		return 1
-	}
+	f := rig.Value(NewPool(c.config(Config{})).Files(context.Background(), policy))
+	_ = rig.Value(f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks))
 	fmt.Println(c.last())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
@@ -395,11 +363,9 @@ func TestHelperDiesWithTheAgent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x")
 	agent := exec.CommandContext(t.Context(), "/proc/self/exe", mortalArg, path)
-	stdin, err := agent.StdinPipe()
-	rig.Must(t, err)
+	stdin := rig.Value(agent.StdinPipe())
 	defer stdin.Close()
-	stdout, err := agent.StdoutPipe()
-	rig.Must(t, err)
+	stdout := rig.Value(agent.StdoutPipe())
 	rig.Must(t, agent.Start())
 	var pid int
 	rig.Must(t, rig.Err(fmt.Fscan(stdout, &pid)), agent.Process.Kill())

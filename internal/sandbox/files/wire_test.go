@@ -2,6 +2,7 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -36,9 +37,8 @@ var requests = []request{
 func TestOperationsHaveRequests(t *testing.T) {
 	t.Parallel()
 	for o := op(1); o <= opPing; o++ {
-		if !slices.ContainsFunc(requests, func(r request) bool { return r.op == o }) {
-			t.Errorf("operation %d has no request in the table", o)
-		}
+		isOf := func(r request) bool { return r.op == o }
+		rig.Is(t, slices.ContainsFunc(requests, isOf), true, "operation %d has a request in the table", o)
 	}
 }
 
@@ -46,23 +46,13 @@ func TestRequestsCross(t *testing.T) {
 	t.Parallel()
 	for _, want := range requests {
 		packet := want.append(nil)
-		if len(packet) > maxRequest {
-			t.Errorf("request of operation %d: %d bytes, over the maximum of %d", want.op, len(packet), maxRequest)
-		}
-		got, err := decodeRequest(packet)
-		if err != nil {
-			t.Errorf("decoding %+v: %v", want, err)
-			continue
-		}
+		rig.Is(t, len(packet) <= maxRequest, true, "operation %d has %d bytes, of at most %d", want.op, len(packet), maxRequest)
+		got := rig.Value(decodeRequest(packet))
 		rig.Same(t, "what was sent and what came", want, got, cmp.AllowUnexported(request{}))
 		for n := range packet {
-			if _, err := decodeRequest(packet[:n]); err == nil {
-				t.Errorf("the first %d of %d bytes of operation %d are taken for a request", n, len(packet), want.op)
-			}
+			rig.Is(t, rig.Err(decodeRequest(packet[:n])) != nil, true, "operation %d: %d of %d bytes are refused", want.op, n, len(packet))
 		}
-		if _, err := decodeRequest(append(packet, 0)); err == nil {
-			t.Errorf("operation %d with a byte too many is taken for a request", want.op)
-		}
+		rig.Is(t, rig.Err(decodeRequest(append(packet, 0))) != nil, true, "operation %d with a byte too many is refused", want.op)
 	}
 }
 
@@ -79,9 +69,7 @@ func TestRequestsRefused(t *testing.T) {
 		"a huge length":     {1, 0, 0, 0, byte(opStat), 0xff, 0xff, 0xff, 0xff, 'x', 0},
 	}
 	for name, packet := range tests {
-		if r, err := decodeRequest(packet); err == nil {
-			t.Errorf("%s: got %+v", name, r)
-		}
+		rig.Is(t, rig.Err(decodeRequest(packet)) != nil, true, "%s is refused", name)
 	}
 	rig.Is(t, rig.Err(decodeRequest(longest.append(nil))), nil, "a path of %d bytes", maxPath)
 }
@@ -105,9 +93,7 @@ func TestErrorsCross(t *testing.T) {
 	}
 	for _, tt := range tests {
 		packet := appendError(nil, 7, tt.sent)
-		if len(packet) > maxPacket {
-			t.Errorf("%s: packet of %d bytes", tt.name, len(packet))
-		}
+		rig.Is(t, len(packet) <= maxPacket, true, "%s: packet of %d bytes", tt.name, len(packet))
 		d := newDecoder(packet)
 		rig.Is(t, d.Uint32(), 7, "%s: number", tt.name)
 		none := -1
@@ -119,12 +105,10 @@ func TestErrorsCross(t *testing.T) {
 		}
 		rig.Same(t, tt.name, tt.want.Error(), got.Error())
 		want, wanted := errors.AsType[syscall.Errno](tt.want)
-		if errno, ok := errors.AsType[syscall.Errno](got); ok != wanted || errno != want {
-			t.Errorf("%s: errno %v, want %v", tt.name, errno, want)
-		}
-		if _, wanted := errors.AsType[fsops.InvalidError](tt.want); wanted != errors.As(got, new(fsops.InvalidError)) {
-			t.Errorf("%s: got a %T", tt.name, got)
-		}
+		errno, ok := errors.AsType[syscall.Errno](got)
+		rig.Is(t, fmt.Sprint(errno, ok), fmt.Sprint(want, wanted), "%s: errno", tt.name)
+		_, wanted = errors.AsType[fsops.InvalidError](tt.want)
+		rig.Is(t, errors.As(got, new(fsops.InvalidError)), wanted, "%s: an InvalidError, of %T", tt.name, got)
 	}
 }
 
@@ -162,9 +146,8 @@ func TestAnswersRefused(t *testing.T) {
 	for _, tt := range tests {
 		none := -1
 		r := result{fd: -1}
-		if _, told, err := r.take(tt.op, tt.s, tt.body, &none); err == nil {
-			t.Errorf("%s: taken, told %v", tt.name, told)
-		}
+		_, told, err := r.take(tt.op, tt.s, tt.body, &none)
+		rig.Is(t, err != nil, true, "%s is refused, told %v", tt.name, told)
 	}
 }
 
@@ -178,9 +161,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again := r.append(nil); string(again) != string(packet) {
-			t.Errorf("%q decodes to %+v, which encodes to %q", packet, r, again)
-		}
+		rig.Is(t, string(r.append(nil)), string(packet), "the encoding of %+v", r)
 	})
 }
 
@@ -216,9 +197,7 @@ func FuzzAnswers(f *testing.F) {
 			if total += n; r.size > 60*total+entryAllowance*total {
 				t.Fatalf("%d bytes count as %d", total, r.size)
 			}
-			if r.fd != -1 {
-				t.Fatalf("a descriptor out of nothing: %d", r.fd)
-			}
+			rig.Is(t, r.fd, -1, "a descriptor out of nothing")
 			if told != nil && !last {
 				t.Fatal("an error that is not the end")
 			}

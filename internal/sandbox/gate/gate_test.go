@@ -58,8 +58,7 @@ func read(t *testing.T, addr net.Addr) string {
 
 func TestOwned(t *testing.T) {
 	t.Parallel()
-	g, err := Owned(2)
-	rig.Must(t, err)
+	g := rig.Value(Owned(2))
 	defer g.Close()
 	go greet(g.HTTP())
 	go greet(g.SOCKS5())
@@ -70,16 +69,13 @@ func TestOwned(t *testing.T) {
 		t.Skip("only root can start a process of another user")
 	}
 	self := rig.Value(os.ReadFile("/proc/self/exe"))
-	dir, err := os.MkdirTemp("", "gate") // everybody can reach it
-	rig.Must(t, err)
+	dir := rig.Value(os.MkdirTemp("", "gate")) // everybody can reach it
 	defer os.RemoveAll(dir)
 	rig.Must(t, os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self))
 	for uid, want := range map[uint32]string{other: "", 0: "hello"} {
 		child := exec.CommandContext(t.Context(), dir+"/child", "read", g.HTTP().Addr().String())
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-		if out, err := child.Output(); err != nil || string(out) != want {
-			t.Errorf("uid %d: %q, %v", uid, out, err)
-		}
+		rig.Is(t, string(rig.Value(child.Output())), want, "uid %d", uid)
 	}
 }
 
@@ -110,8 +106,7 @@ func text(fd int) string {
 // from connects from that address.
 func from(t *testing.T, at netip.AddrPort, to net.Addr) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String())
-	rig.Must(t, err)
+	conn := rig.Value((&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String()))
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -135,9 +130,7 @@ func TestTold(t *testing.T) {
 	ports := g.Ports()
 	for at, want := range map[string]bool{g.HTTP().Addr().String(): true, g.SOCKS5().Addr().String(): true, "127.0.0.1:1": false,
 		fmt.Sprintf("127.0.0.2:%d", ports[0]): false, fmt.Sprintf("[::1]:%d", ports[0]): false} {
-		if teller.Leads(netip.MustParseAddrPort(at)) != want {
-			t.Errorf("%s: %v", at, !want)
-		}
+		rig.Is(t, teller.Leads(netip.MustParseAddrPort(at)), want, "%s leads there", at)
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for range 3 {
@@ -159,8 +152,7 @@ func TestToldOthers(t *testing.T) {
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
 	c := connection{fd, unix.AF_INET}
-	at, err := c.source()
-	rig.Must(t, err)
+	at := rig.Value(c.source())
 	rig.Must(t, teller.send(packet{coming, 7, at, g.Ports()[0]}))
 	teller.number = 7
 	rig.Is(t, read(t, g.HTTP().Addr()), "", "from another port")
@@ -170,9 +162,8 @@ func TestToldOthers(t *testing.T) {
 	rig.Must(t, teller.send(packet{coming, 8, loopback(1), g.Ports()[0]}))
 	other := from(t, loopback(0), g.SOCKS5().Addr())
 	rig.Must(t, teller.send(packet{coming, 9, other.LocalAddr().(*net.TCPAddr).AddrPort(), g.Ports()[0]}))
-	if got, _ := io.ReadAll(other); len(got) > 0 {
-		t.Errorf("to the other listener: %q", got)
-	}
+	got, _ := io.ReadAll(other)
+	rig.Is(t, string(got), "", "to the other listener")
 }
 
 // TestToldFails: a port that was told, and from which the connection did not come, is
@@ -181,13 +172,10 @@ func TestToldFails(t *testing.T) {
 	t.Parallel()
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
-	at, err := connection{fd, unix.AF_INET}.source()
-	rig.Must(t, err)
+	at := rig.Value((connection{fd, unix.AF_INET}).source())
 	// The gate is told of the connection, which goes to a port where nobody listens.
 	rig.Is[error](t, teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}), unix.ECONNREFUSED, "the error")
-	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
-		t.Errorf("after an attempt that failed the socket has %v, and had %v: %v", again, at, err)
-	}
+	rig.Is(t, rig.Value((connection{fd, unix.AF_INET}).source()), at, "the socket after an attempt that failed")
 	if l, err := net.Listen("tcp4", at.String()); err == nil {
 		_ = l.Close()
 		t.Error("after an attempt that failed the port is free")
@@ -206,9 +194,8 @@ func TestToldFails(t *testing.T) {
 	if err := unix.Dup2(socket(t, unix.AF_INET), fd); err != nil { // the last descriptor of the old one
 		t.Fatal(err)
 	}
-	if got, _ := io.ReadAll(from(t, at, g.HTTP().Addr())); len(got) > 0 {
-		t.Errorf("from the port of a connection that was there: %q", got)
-	}
+	got, _ := io.ReadAll(from(t, at, g.HTTP().Addr()))
+	rig.Is(t, string(got), "", "from the port of a connection that was there")
 }
 
 // TestToldClosed: when the gate is closed nothing is connected any more.
@@ -235,8 +222,7 @@ func TestToldGone(t *testing.T) {
 		// connected returns what the gate sends on a connection that is told first.
 		connected := func(then func()) string {
 			c := connection{socket(t, unix.AF_INET), unix.AF_INET}
-			at, err := c.source()
-			rig.Must(t, err)
+			at := rig.Value(c.source())
 			rig.Must(t, NewTeller(int(theirs.Fd()), g.Ports()).send(packet{coming, 1, at, g.Ports()[0]}))
 			then()
 			rig.Must(t, c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
@@ -264,13 +250,10 @@ func TestToldNotTaken(t *testing.T) {
 		t.Errorf("without any time: %v, %v", err, c.name())
 	}
 	at, err := c.source()
-	rig.Must(t, err)
-	rig.Must(t, unix.SetNonblock(fd, true))
+	rig.Must(t, err, unix.SetNonblock(fd, true))
 	// As tell does it, with a time that has come.
 	rig.Must(t, teller.send(packet{coming, 1, at, g.Ports()[0]}), c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
-	if err := teller.await(time.Now()); err != unix.ETIMEDOUT {
-		t.Fatal(err)
-	}
+	rig.Is[error](t, teller.await(time.Now()), unix.ETIMEDOUT, "awaiting")
 	rig.Must(t, teller.send(packet{gone, 1, at, g.Ports()[0]}))
 	taken := make(chan net.Conn)
 	go func() {
@@ -282,9 +265,7 @@ func TestToldNotTaken(t *testing.T) {
 	second := socket(t, unix.AF_INET)
 	rig.Must(t, teller.Connect(second, unix.AF_INET, g.Ports()[0]))
 	want := connection{second, unix.AF_INET}.name()
-	if conn := <-taken; conn.RemoteAddr().String() != want.String() {
-		t.Errorf("%v got through, and not %v", conn.RemoteAddr(), want)
-	}
+	rig.Is(t, (<-taken).RemoteAddr().String(), want.String(), "who got through")
 }
 
 // TestInside: the sockets come from another process, and only as many as there should be.
@@ -336,14 +317,10 @@ func TestInside(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := <-got; (err == nil) != tt.want {
-				t.Errorf("%s: %v", name, err)
-			}
+			rig.Is(t, <-got == nil, tt.want, "%s: let through", name)
 		}
 		g.Close()
-		if _, err := g.HTTP().Accept(); err == nil {
-			t.Errorf("%s: the gate is closed", name)
-		}
+		rig.Is(t, rig.Err(g.HTTP().Accept()) != nil, true, "%s: the gate is closed", name)
 	}
 }
 
@@ -353,18 +330,13 @@ func TestInsideClosed(t *testing.T) {
 	g, theirs, err := Inside(1)
 	rig.Must(t, err)
 	defer theirs.Close()
-	if g.SOCKS5() != nil {
-		t.Error("a second listener")
-	}
+	rig.Is(t, g.SOCKS5() == nil, true, "there is no second listener")
 	got := make(chan error)
 	go func() {
-		_, err := g.HTTP().Accept()
-		got <- err
+		got <- rig.Err(g.HTTP().Accept())
 	}()
 	g.Close()
-	if err := <-got; err == nil {
-		t.Error("a connection")
-	}
+	rig.Is(t, <-got != nil, true, "there is no connection")
 }
 
 func TestBridge(t *testing.T) {
@@ -381,8 +353,7 @@ func TestBridge(t *testing.T) {
 			served <- conn
 		}
 	}()
-	g, err := Owned(2)
-	rig.Must(t, err)
+	g := rig.Value(Owned(2))
 	closed := netip.MustParseAddrPort("127.0.0.1:1")
 	g.Bridge([]netip.AddrPort{netip.MustParseAddrPort(server.Addr().String()), closed})
 	client := rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
@@ -390,14 +361,10 @@ func TestBridge(t *testing.T) {
 	conn := <-served
 	rig.Must(t, rig.Err(io.WriteString(client, "question")))
 	_ = client.(*net.TCPConn).CloseWrite()
-	if text, err := io.ReadAll(conn); err != nil || string(text) != "question" {
-		t.Errorf("%q, %v", text, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(conn))), "question", "the server got")
 	rig.Must(t, rig.Err(io.WriteString(conn, "answer")))
 	_ = conn.Close()
-	if text, err := io.ReadAll(client); err != nil || string(text) != "answer" {
-		t.Errorf("%q, %v", text, err)
-	}
+	rig.Is(t, string(rig.Value(io.ReadAll(client))), "answer", "the client got")
 	rig.Is(t, read(t, g.SOCKS5().Addr()), "", "where nobody listens")
 	// A connection that goes on ends with the gate.
 	client = rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
@@ -405,9 +372,7 @@ func TestBridge(t *testing.T) {
 	conn = <-served
 	defer conn.Close()
 	g.Close()
-	if _, err := client.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
-	}
+	rig.Is(t, rig.Err(client.Read(make([]byte, 1))) != nil, true, "the connection has ended")
 	sandboxtest.Eventually(t, "the server sees the end", func() bool { _, err := conn.Read(make([]byte, 1)); return err != nil })
 }
 

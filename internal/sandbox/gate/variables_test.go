@@ -1,9 +1,8 @@
 package gate
 
 import (
-	"errors"
+	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,23 +18,18 @@ func TestProxies(t *testing.T) {
 		"all_proxy=socks5h://[::1]:1080", "HTTPS_PROXY=http://proxy.example.org:3128", "NO_PROXY=127.0.0.1:3128", "WS_PROXY=", "npm_config_proxy=http://LOCALHOST",
 		"ALL_PROXY=socks5://127.9.9.9", "HTTP_PROXYX=http://127.0.0.1:1",
 	}
-	p, err := ProxiesOf(environ)
-	rig.Must(t, err)
+	p := rig.Value(ProxiesOf(environ))
 	var addrs []string
 	for _, a := range p.Addrs() {
 		addrs = append(addrs, a.String())
 	}
-	if want := []string{"127.0.0.1:3128", "127.0.0.1:3129", "[::1]:1080", "127.0.0.1:80", "127.9.9.9:1080"}; !slices.Equal(addrs, want) {
-		t.Errorf("%q, want %q", addrs, want)
-	}
+	rig.Same(t, "the addresses", []string{"127.0.0.1:3128", "127.0.0.1:3129", "[::1]:1080", "127.0.0.1:80", "127.9.9.9:1080"}, addrs)
 	want := []string{
 		"PATH=/bin", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://user:p%40ss@127.0.0.1:1/path?x#y", "FTP_PROXY=127.0.0.1:2",
 		"all_proxy=socks5h://127.0.0.1:3", "HTTPS_PROXY=http://proxy.example.org:3128", "NO_PROXY=127.0.0.1:3128", "WS_PROXY=", "npm_config_proxy=http://127.0.0.1:4",
 		"ALL_PROXY=socks5://127.0.0.1:5", "HTTP_PROXYX=http://127.0.0.1:1",
 	}
-	if got := p.Rewrite([]uint16{1, 2, 3, 4, 5}); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	rig.Same(t, "rewritten", want, p.Rewrite([]uint16{1, 2, 3, 4, 5}))
 	rig.Is(t, environ[1], "HTTP_PROXY=http://127.0.0.1:3128", "the environment that was passed has changed")
 }
 
@@ -46,17 +40,13 @@ func TestProxiesRefused(t *testing.T) {
 		"http://127.0.0.1:0": errNoLoopback, "garbage": errNoLoopback, "http://127.0.0.1:": errNoLoopback, "http://127.1:80": errNoLoopback,
 		"http://[::1%lo]:80": errNoLoopback, "http://0.0.0.0:80": errNoLoopback, "http://127.0.0.1:80@example.org": errNoLoopback, "://": errNoLoopback,
 	} {
-		if p, err := ProxiesOf([]string{"HTTP_PROXY=" + value, "NO_PROXY=x"}); !errors.Is(err, want) {
-			t.Errorf("%q: %+v, %v", value, p, err)
-		}
+		rig.Is(t, rig.Err(ProxiesOf([]string{"HTTP_PROXY=" + value, "NO_PROXY=x"})), want, "%q", value)
 	}
 	var many []string
 	for i := range MaxListeners + 1 {
 		many = append(many, "HTTP_PROXY=127.0.0.1:"+strings.Repeat("1", 1+i/10)+string(rune('0'+i%10)))
 	}
-	if _, err := ProxiesOf(many); err == nil {
-		t.Error("too many proxies")
-	}
+	rig.Is(t, rig.Err(ProxiesOf(many)) != nil, true, "too many proxies are refused")
 }
 
 func FuzzProxies(f *testing.F) {
@@ -68,13 +58,9 @@ func FuzzProxies(f *testing.F) {
 			return
 		}
 		for _, at := range p.Addrs() {
-			if !at.Addr().IsLoopback() || at.Port() == 0 {
-				t.Errorf("%q leads to %v", value, at)
-			}
+			rig.Is(t, at.Addr().IsLoopback() && at.Port() != 0, true, "%q leads to %v", value, at)
 		}
-		again, err := ProxiesOf(p.Rewrite([]uint16{7}))
-		if err != nil || !slices.Equal(again.Addrs(), []netip.AddrPort{loopback(7)}) {
-			t.Errorf("%q was rewritten to %q: %v", value, p.Rewrite([]uint16{7}), err)
-		}
+		again := rig.Value(ProxiesOf(p.Rewrite([]uint16{7})))
+		rig.Is(t, fmt.Sprint(again.Addrs()), fmt.Sprint([]netip.AddrPort{loopback(7)}), "%q rewritten", value)
 	})
 }

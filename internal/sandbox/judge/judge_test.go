@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"reflect"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +19,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := decode(e.encode()); err != nil || !reflect.DeepEqual(again, e) {
-			t.Errorf("%+v, and again %+v: %v", e, again, err)
-		}
+		rig.Same(t, "encoded and decoded", e, rig.Value(decode(e.encode())))
 	})
 }
 
@@ -35,8 +32,7 @@ prefix_rule(["ld-linux-x86-64.so.2"], "forbidden")
 prefix_rule(["rm", "-rf"], "forbidden")
 `}})
 	rig.Must(t, err)
-	j, err := New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
-	rig.Must(t, err)
+	j := rig.Value(New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1))
 	for _, tt := range []struct {
 		loader, name, word string
 		allowed            bool
@@ -51,26 +47,20 @@ prefix_rule(["rm", "-rf"], "forbidden")
 	} {
 		argv := []string{tt.name, tt.word}
 		err := j.Decide(&Exec{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
-		if (err == nil) != tt.allowed {
-			t.Errorf("with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
-		}
+		rig.Is(t, err == nil, tt.allowed, "with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		if tt.loader == "" {
 			continue
 		}
 		// The kernel has found another one than was judged.
 		err = j.Decide(&Exec{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
-		if (err == nil) != tt.allowed {
-			t.Errorf("the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
-		}
+		rig.Is(t, err == nil, tt.allowed, "the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
 	}
 	// The line of a script has arguments, too.
 	err = j.Decide(&Exec{
 		Path: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
 		Loader: "/usr/bin/kubectl", Final: []string{"/w/x", "delete", "/w/s"}, Dir: "/",
 	})
-	if err == nil {
-		t.Error("a script has run the loader of its interpreter with a word that is forbidden")
-	}
+	rig.Is(t, err != nil, true, "a script cannot run the loader of its interpreter with a word that is forbidden")
 }
 
 // TestQuestionsClosed: after Close no method touches the file that has the number of the socket by
@@ -91,7 +81,5 @@ func TestQuestionsClosed(t *testing.T) { // not parallel: another test could tak
 	q.Answer(1, true)
 	q.Hang()
 	q.Close()
-	if n, err := unix.Read(others[1], make([]byte, 16)); err != unix.EAGAIN {
-		t.Errorf("the other end of that file reads %d bytes, %v", n, err)
-	}
+	rig.Is[error](t, rig.Err(unix.Read(others[1], make([]byte, 16))), unix.EAGAIN, "reading the other end of that file")
 }

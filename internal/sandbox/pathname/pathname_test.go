@@ -22,9 +22,8 @@ func TestBelow(t *testing.T) {
 		{"/a", "/a/b", false, false},
 		{"/b/a", "/a", false, false},
 	} {
-		if below, within := Below(tt.name, tt.dir), Within(tt.name, tt.dir); below != tt.below || within != tt.within {
-			t.Errorf("%s in %s: below %t, within %t", tt.name, tt.dir, below, within)
-		}
+		got := [2]bool{Below(tt.name, tt.dir), Within(tt.name, tt.dir)}
+		rig.Is(t, got, [2]bool{tt.below, tt.within}, "%s is below, or within %s", tt.name, tt.dir)
 	}
 }
 
@@ -41,8 +40,6 @@ func TestIsPseudo(t *testing.T) {
 		"/proc": true, "/proc/self": true, "/sys/fs": true, "/dev": true, "/dev/pts/0": true,
 		"/dev/shm": false, "/dev/shm/x": false, "/device": false, "/": false, "/repo/proc": false,
 	} {
-		if got := IsPseudo(name); got != want {
-			t.Errorf("%s: %t", name, got)
-		}
+		rig.Is(t, IsPseudo(name), want, "%s", name)
 	}
 }

@@ -130,9 +130,7 @@ func TestRaces(t *testing.T) {
 			rig.Is(t, contentOf(path), tt.want, "the name has")
 			rig.Is(t, contentOf(path+"-kept"), tt.kept, "what was exchanged has")
 			hold(t, p)()
-			if got := contentOf(path); got != tt.want {
-				t.Errorf("the name has %q later, want %q", got, tt.want)
-			}
+			rig.Is(t, contentOf(path), tt.want, "the name has later")
 		})
 	}
 }
@@ -211,9 +209,7 @@ func TestForgedLedger(t *testing.T) {
 				want = ""
 			}
 			wantListing(t, root, want)
-			if _, err := os.Lstat(ledger); (err == nil) != tt.stays {
-				t.Errorf("the ledger: %v", err)
-			}
+			rig.Is(t, rig.Err(os.Lstat(ledger)) == nil, tt.stays, "there is a ledger")
 		})
 	}
 }

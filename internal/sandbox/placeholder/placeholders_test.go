@@ -39,29 +39,17 @@ func openPlaceholders(t *testing.T, dir string) *Placeholders {
 
 func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 	t.Helper()
-	release, err := p.Hold(missing)
-	rig.Must(t, err)
-	return release
+	return rig.Value(p.Hold(missing))
 }
 
-// listing has the names in dir, with a slash behind those of directories.
-func listing(t *testing.T, dir string) string {
-	t.Helper()
-	entries := rig.Value(os.ReadDir(dir))
-	var names []string
-	for _, e := range entries {
-		name := e.Name()
-		if e.IsDir() {
-			name += "/"
-		}
-		names = append(names, name)
-	}
-	return strings.Join(names, " ")
-}
-
+// wantListing compares the names in dir, with a slash behind those of directories.
 func wantListing(t *testing.T, dir, want string) {
 	t.Helper()
-	rig.Is(t, listing(t, dir), want, "%s has", dir)
+	var names []string
+	for _, e := range rig.Value(os.ReadDir(dir)) {
+		names = append(names, e.Name()+map[bool]string{true: "/"}[e.IsDir()])
+	}
+	rig.Is(t, strings.Join(names, " "), want, "%s has", dir)
 }
 
 const allFour = ".agents/ .aws/ .codex/ .git/ secret"
@@ -80,9 +68,8 @@ func TestHold(t *testing.T) {
 		}
 		rig.Is(t, info.Mode(), want, "%s has mode", m.Name)
 		st := info.Sys().(*syscall.Stat_t)
-		if !IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}) {
-			t.Errorf("%s is no placeholder", m.Name)
-		}
+		is := IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)})
+		rig.Is(t, is, true, "%s is a placeholder", m.Name)
 	}
 	second := hold(t, p, four(root)[:2]...)
 	first()
@@ -98,20 +85,13 @@ func TestHoldUmask(t *testing.T) {
 	rig.Is(t, sandboxtest.RunChild(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--", "modes")
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/umask", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/umask", func(t rig.T, args []string) {
 	unix.Umask(0o777)
 	p := rig.Value(Open(args[0]))
-	release, err := p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}})
-	if err != nil {
-		return err
-	}
-	dir, err1 := os.Lstat(args[1] + "/dir")
-	file, err2 := os.Lstat(args[1] + "/file")
-	if err1 == nil && err2 == nil {
-		fmt.Print(dir.Mode(), " ", file.Mode())
-	}
+	release := rig.Value(p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}}))
+	fmt.Print(rig.Value(os.Lstat(args[1]+"/dir")).Mode(), " ", rig.Value(os.Lstat(args[1]+"/file")).Mode())
 	release()
-	return errors.Join(err1, err2, p.Close())
+	rig.Must(t, p.Close())
 })
 
 // TestHoldLeavesUserData: objects that somebody else made are not touched,
@@ -246,22 +226,18 @@ func TestHoldWithoutRights(t *testing.T) {
 		cmd := sandboxtest.ChildCommand(t, "placeholders/hold-once", state, parent)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		out, err := cmd.CombinedOutput()
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%s: %v, %s, want %s", parent, err, out, want)
-		}
+		rig.Is(t, strings.Contains(string(out), want), true, "%s: %s is in %s (%v)", parent, want, out, err)
 		wantListing(t, parent, "")
 	}
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(t rig.T, args []string) {
 	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
-	if err != nil {
-		return errors.Join(err, p.Close())
-	}
+	rig.Must(t, err)
 	fmt.Println("held", listingOf(args[1]))
 	release()
-	return p.Close()
+	rig.Must(t, p.Close())
 })
 
 func listingOf(dir string) []string {
@@ -282,24 +258,15 @@ func TestReadOnlyParent(t *testing.T) {
 	}
 	cmd := sandboxtest.ChildCommand(t, "placeholders/read-only", t.TempDir(), t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/read-only", func(args []string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	if err := unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""); err != nil {
-		return err
-	}
+var _ = sandboxtest.RegisterChild("placeholders/read-only", func(t rig.T, args []string) {
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""))
 	p := rig.Value(Open(args[0]))
-	release, err := p.Hold(four(args[1]))
-	if err == nil {
-		release()
-	}
-	return errors.Join(err, p.Close())
+	rig.Value(p.Hold(four(args[1])))()
+	rig.Must(t, p.Close())
 })
 
 // steps are the moments at which an agent may die: while it makes a placeholder,
@@ -318,17 +285,13 @@ func TestCrash(t *testing.T) {
 			t.Run(step+" "+nth, func(t *testing.T) {
 				t.Parallel()
 				root, state := t.TempDir(), t.TempDir()
-				if err := mkdir(root + "/.aws"); err != nil { // the user's
-					t.Fatal(err)
-				}
+				rig.Must(t, mkdir(root+"/.aws")) // the user's
 				cmd := sandboxtest.ChildCommand(t, "placeholders/crash", state, root, step, nth)
 				out, err := cmd.CombinedOutput()
 				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 					t.Fatalf("the agent was not killed: %v %s", err, out)
 				}
-				if step != "released" && len(listingOf(state)) == 0 {
-					t.Error("there is no ledger")
-				}
+				rig.Is(t, step == "released" || len(listingOf(state)) > 0, true, "there is a ledger")
 				p := openPlaceholders(t, state)
 				wantListing(t, root, ".aws/")
 				rig.Must(t, p.Close())
@@ -352,11 +315,9 @@ func TestCrashKeepsUserData(t *testing.T) {
 	wantListing(t, root+"/.git", "HEAD")
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/crash", func(t rig.T, args []string) {
 	var nth, seen int
-	if _, err := fmt.Sscan(args[3], &nth); err != nil {
-		return err
-	}
+	_ = rig.Value(fmt.Sscan(args[3], &nth))
 	p := rig.Value(Open(args[0]))
 	missing := slices.DeleteFunc(four(args[1]), func(m Missing) bool { return m.Name == ".aws" })
 	missing = append(missing, Missing{Parent: args[1], Name: "fifth", Dir: true})
@@ -370,14 +331,11 @@ var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) erro
 		}
 	}
 	p.ledger.step = crash
-	release, err := p.Hold(missing)
-	if err != nil {
-		return err
-	}
+	release := rig.Value(p.Hold(missing))
 	crash("held")
 	release()
 	crash("released")
-	return errors.New("it has lived")
+	t.Fatalf("it has lived")
 })
 
 // holder is another agent that holds names until its stdin ends.
@@ -389,15 +347,11 @@ type holder struct {
 func startHolder(t *testing.T, state, root string) *holder {
 	t.Helper()
 	cmd := sandboxtest.ChildCommand(t, "placeholders/holder", state, root)
-	stdin, err := cmd.StdinPipe()
-	rig.Must(t, err)
-	stdout, err := cmd.StdoutPipe()
-	rig.Must(t, err)
+	stdin := rig.Value(cmd.StdinPipe())
+	stdout := rig.Value(cmd.StdoutPipe())
 	cmd.Stderr = os.Stderr
 	rig.Must(t, cmd.Start())
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "held\n" {
-		t.Fatalf("the other agent said %q: %v", line, err)
-	}
+	rig.Is(t, rig.Value(bufio.NewReader(stdout).ReadString('\n')), "held\n", "the other agent said")
 	return &holder{cmd, stdin}
 }
 
@@ -409,21 +363,16 @@ func (h *holder) end(t *testing.T) {
 func (h *holder) kill(t *testing.T) {
 	t.Helper()
 	rig.Must(t, h.cmd.Process.Kill())
-	if err := h.cmd.Wait(); err == nil {
-		t.Fatal("a killed agent ended well")
-	}
+	rig.Is(t, h.cmd.Wait() != nil, true, "a killed agent has failed")
 }
 
-var _ = sandboxtest.RegisterChild("placeholders/holder", func(args []string) error {
+var _ = sandboxtest.RegisterChild("placeholders/holder", func(t rig.T, args []string) {
 	p := rig.Value(Open(args[0]))
-	release, err := p.Hold(four(args[1]))
-	if err != nil {
-		return err
-	}
+	release := rig.Value(p.Hold(four(args[1])))
 	fmt.Println("held")
-	_, err = io.Copy(io.Discard, os.Stdin)
+	err := rig.Err(io.Copy(io.Discard, os.Stdin))
 	release()
-	return errors.Join(err, p.Close())
+	rig.Must(t, err, p.Close())
 })
 
 // TestTwoAgents: a placeholder stays until the last agent that holds it has
@@ -511,11 +460,8 @@ func TestLockedByOthers(t *testing.T) {
 	p := openPlaceholders(t, t.TempDir())
 	exclusive := lock(unix.LOCK_EX)
 	release := hold(t, p, m)
-	info, err := exclusive.Stat()
-	rig.Must(t, err)
-	if now, err := os.Stat(root + "/x"); err != nil || os.SameFile(info, now) {
-		t.Errorf("the locked one is still there: %v", err)
-	}
+	same := os.SameFile(rig.Value(exclusive.Stat()), rig.Value(os.Stat(root+"/x")))
+	rig.Is(t, same, false, "the locked one is still there")
 
 	shared := lock(unix.LOCK_SH)
 	release()
@@ -568,12 +514,7 @@ func TestCrowd(t *testing.T) {
 func TestStateDir(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
-	if err := errors.Join(
-		os.Mkdir(top+"/ours", 0o700), os.Mkdir(top+"/open", 0o755), touch(top+"/file"),
-		os.Symlink(top+"/ours", top+"/link"),
-	); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(top+"/ours", 0o700), os.Mkdir(top+"/open", 0o755), touch(top+"/file"), os.Symlink(top+"/ours", top+"/link"))
 	for _, tt := range []struct {
 		candidates []string
 		want       string
@@ -589,15 +530,10 @@ func TestStateDir(t *testing.T) {
 			candidates = append(candidates, top+c)
 		}
 		got, err := StateDir(candidates...)
-		if want := tt.want; want != "" && (err != nil || got != top+want) {
-			t.Errorf("StateDir(%q) = %q, %v, want %q", candidates, got, err, top+want)
-		} else if want == "" && err == nil {
-			t.Errorf("StateDir(%q) = %q", candidates, got)
-		}
+		rig.Is(t, err == nil, tt.want != "", "StateDir(%q) has one: %v", candidates, err)
+		rig.Is(t, strings.TrimPrefix(got, top), tt.want, "StateDir(%q)", candidates)
 	}
-	if _, err := StateDir("relative"); err == nil {
-		t.Error("a relative path was taken")
-	}
+	rig.Is(t, rig.Err(StateDir("relative")) != nil, true, "a relative path is refused")
 }
 
 // FuzzRecord: a record that was read from a ledger leads nowhere outside its
@@ -607,9 +543,7 @@ func FuzzRecord(f *testing.F) {
 		{parent: "/repo", in: objectID{1, 2}, name: ".git", temp: tempPrefix + "A", object: objectID{3, 4}},
 		{parent: "/", name: "x", temp: tempPrefix + "B"},
 	} {
-		data, err := r.encode()
-		rig.Must(f, err)
-		f.Add(data)
+		f.Add(rig.Value(r.encode()))
 	}
 	f.Add(make([]byte, slotHeader))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -618,15 +552,11 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		for _, name := range []string{r.name, r.temp} {
-			if strings.Contains(name, "/") || name == ".." {
-				t.Errorf("%+v leads elsewhere", r)
-			}
+			rig.Is(t, strings.Contains(name, "/") || name == "..", false, "%+v leads elsewhere", r)
 		}
-		again, err := r.encode()
-		rig.Must(t, err)
-		if back, ok := decodeRecord(again); !ok || back != r {
-			t.Errorf("%+v became %+v", r, back)
-		}
+		again := rig.Value(r.encode())
+		back, _ := decodeRecord(again)
+		rig.Is(t, back, r, "encoded and decoded")
 	})
 }
 
@@ -636,20 +566,17 @@ func BenchmarkHold(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/alone=%t", where, alone), func(b *testing.B) {
 				root := rig.Value(os.MkdirTemp(where, "placeholders"))
 				defer os.RemoveAll(root)
-				state, err := os.MkdirTemp("/dev/shm", "placeholders") // as StateDirs has it
-				rig.Must(b, err)
+				state := rig.Value(os.MkdirTemp("/dev/shm", "placeholders")) // as StateDirs has it
 				defer os.RemoveAll(state)
 				p := rig.Value(Open(state))
 				defer p.Close()
 				if !alone {
-					release, err := p.Hold(four(root)[:4])
-					rig.Must(b, err)
+					release := rig.Value(p.Hold(four(root)[:4]))
 					defer release()
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					release, err := p.Hold(four(root)[:4])
-					rig.Must(b, err)
+					release := rig.Value(p.Hold(four(root)[:4]))
 					release()
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -58,20 +59,15 @@ func probeIn(t *testing.T, around ...string) sandbox.Host {
 // TestProbe: on the machines that run the tests every layer works.
 func TestProbe(t *testing.T) {
 	start := time.Now()
-	host, err := Host(t.Context(), os.Args[0])
-	rig.Must(t, err)
+	host := rig.Value(Host(t.Context(), os.Args[0]))
 	t.Logf("%v: %+v", time.Since(start), host)
 	for layer, reason := range host.Reasons {
 		t.Errorf("%s is missing: %+v", layer, reason)
 	}
 	for _, layer := range sandbox.AllLayers() {
-		if !host.Has(layer) && layer != sandbox.Landlock {
-			t.Errorf("%s is missing and has no reason: %+v", layer, host)
-		}
+		rig.Is(t, host.Has(layer) || layer == sandbox.Landlock, true, "%s is there or has a reason: %+v", layer, host)
 	}
-	if want := enforce.LandlockABI(); host.Landlock != want {
-		t.Errorf("Landlock %d, the kernel says %d", host.Landlock, want)
-	}
+	rig.Is(t, host.Landlock, enforce.LandlockABI(), "Landlock")
 }
 
 // TestProbeEnded: when the context has ended Host returns its cause, and no
@@ -83,9 +79,7 @@ func TestProbeEnded(t *testing.T) {
 	cancel(cause)
 	host, err := Host(ctx, os.Args[0])
 	rig.Is(t, err, cause, "error")
-	if host.Has(sandbox.UserNS) || host.Landlock != 0 || host.Has(sandbox.Seccomp) {
-		t.Errorf("%+v may be relied on", host)
-	}
+	rig.Is(t, host.Has(sandbox.UserNS) || host.Landlock != 0 || host.Has(sandbox.Seccomp), false, "%+v may be relied on", host)
 }
 
 // TestProbeMissing: when layers are taken away, Host finds the others all the
@@ -142,9 +136,8 @@ func TestProbeMissing(t *testing.T) {
 				}
 			}
 			for _, layer := range tt.missing {
-				if !strings.Contains(host.Reasons[layer].Remedy, tt.remedy) {
-					t.Errorf("remedy for %s: %q, want %q in it", layer, host.Reasons[layer].Remedy, tt.remedy)
-				}
+				remedy := host.Reasons[layer].Remedy
+				rig.Is(t, strings.Contains(remedy, tt.remedy), true, "%q is in the remedy for %s: %q", tt.remedy, layer, remedy)
 			}
 		})
 	}
@@ -183,13 +176,10 @@ func TestJudge(t *testing.T) {
 	}
 	noFacts := func() hostFacts { return hostFacts{} }
 
-	if host := judge([]report{everything()}, func() hostFacts { t.Error("asked without need"); return hostFacts{} }); len(host.Reasons) > 0 {
-		t.Errorf("%+v", host)
-	}
-	host := judge([]report{newReport()}, noFacts)
-	if host.Layers != 0 || host.Landlock != 0 {
-		t.Errorf("nothing was tried, but %+v", host)
-	}
+	host := judge([]report{everything()}, func() hostFacts { t.Error("asked without need"); return hostFacts{} })
+	rig.Is(t, len(host.Reasons), 0, "reasons of %+v", host)
+	host = judge([]report{newReport()}, noFacts)
+	rig.Is(t, fmt.Sprint(host.Layers, host.Landlock), fmt.Sprint(sandbox.Host{}.Layers, 0), "where nothing was tried")
 	alone := everything()
 	delete(alone.Done, sandbox.UserNS)
 	if host := judge([]report{alone}, noFacts); host.Has(sandbox.MountNS) || host.Has(sandbox.NetNS) || host.Reasons[sandbox.MountNS].Error == "" {
@@ -211,15 +201,10 @@ func TestJudge(t *testing.T) {
 func TestNote(t *testing.T) {
 	t.Parallel()
 	r := newReport()
-	if !r.note(sandbox.Landlock, "one", nil) || !r.Done[sandbox.Landlock] {
-		t.Errorf("a step that was done: %+v", r)
-	}
-	if r.note(sandbox.Landlock, "two", unix.EPERM) || r.Done[sandbox.Landlock] {
-		t.Errorf("a step that failed: %+v", r)
-	}
-	if r.note(sandbox.Landlock, "three", nil) || r.Done[sandbox.Landlock] || r.Failed[sandbox.Landlock].Step != "two" {
-		t.Errorf("a step after a failed one: %+v", r)
-	}
+	rig.Is(t, r.note(sandbox.Landlock, "one", nil) && r.Done[sandbox.Landlock], true, "a step that was done: %+v", r)
+	rig.Is(t, r.note(sandbox.Landlock, "two", unix.EPERM) || r.Done[sandbox.Landlock], false, "a step that failed: %+v", r)
+	rig.Is(t, r.note(sandbox.Landlock, "three", nil) || r.Done[sandbox.Landlock], false, "a step after a failed one: %+v", r)
+	rig.Is(t, r.Failed[sandbox.Landlock].Step, "two", "the step that failed")
 	rig.Is(t, r.Failed[sandbox.Landlock].Errno, unix.EPERM, "errno")
 }
 
@@ -263,16 +248,13 @@ func TestRemedy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := tt.facts.remedy(tt.layer, tt.failure); !strings.Contains(got, tt.want) {
-				t.Errorf("got %q, want %q in it", got, tt.want)
-			}
+			got := tt.facts.remedy(tt.layer, tt.failure)
+			rig.Is(t, strings.Contains(got, tt.want), true, "%q is in %q", tt.want, got)
 		})
 	}
 	// There is a remedy for failures that nobody has foreseen too.
 	for _, n := range []sandbox.Layer{sandbox.UserNS, sandbox.PIDNS, sandbox.Landlock, sandbox.Seccomp, sandbox.UserNotify, sandbox.Pidfd} {
-		if (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) == "" {
-			t.Errorf("no remedy for %s", n)
-		}
+		rig.Is(t, (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) != "", true, "there is a remedy for %s", n)
 	}
 }
 

@@ -79,9 +79,7 @@ func TestFresh(t *testing.T) {
 			r, err := resolve(t, asked(base, "write $/repo", "write $/plain", "write $/work", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
 				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
 			rig.Must(t, err)
-			if !r.Fresh() {
-				t.Fatal("not fresh at first")
-			}
+			rig.Is(t, r.Fresh(), true, "fresh at first")
 			rig.Must(t, tt.change(base))
 			rig.Is(t, r.Fresh(), tt.fresh, "fresh")
 		})
@@ -92,8 +90,7 @@ func TestFresh(t *testing.T) {
 func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
 	base := sandboxtest.Sow(t, "repo/")
-	r, err := resolve(t, asked(base, "read /", "write $/repo"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked(base, "read /", "write $/repo")))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -103,9 +100,7 @@ func TestFreshAtOnce(t *testing.T) {
 	}
 	r.Close()
 	wg.Wait()
-	if r.Fresh() {
-		t.Error("fresh after Close")
-	}
+	rig.Is(t, r.Fresh(), false, "fresh after Close")
 }
 
 // ordinary resolves the policy of an ordinary request in real directories.
@@ -141,8 +136,6 @@ func BenchmarkResolve(b *testing.B) {
 func BenchmarkFresh(b *testing.B) {
 	_, r := ordinary(b)
 	for b.Loop() {
-		if !r.Fresh() {
-			b.Fatal("not fresh")
-		}
+		rig.Is(b, r.Fresh(), true, "fresh")
 	}
 }

@@ -43,8 +43,7 @@ func asked(base string, lines ...string) sandbox.Profile {
 
 func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
 	t.Helper()
-	policy, err := p.Compile()
-	rig.Must(t, err)
+	policy := rig.Value(p.Compile())
 	r, err := Policy(policy)
 	if err == nil {
 		t.Cleanup(r.Close)
@@ -330,18 +329,13 @@ func TestResolve(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			base := sandboxtest.Sow(t, tt.tree...)
-			r, err := resolve(t, asked(base, tt.asked...))
-			rig.Must(t, err)
+			r := rig.Value(resolve(t, asked(base, tt.asked...)))
 			rig.Same(t, "what came of it", tt.want, resolvedLines(base, r))
-			if !r.Fresh() {
-				t.Error("not fresh")
-			}
+			rig.Is(t, r.Fresh(), true, "fresh")
 			// To resolve a resolved policy changes nothing.
 			again := rig.Value(Policy(r.Policy))
 			defer again.Close()
-			if again.Policy.Key() != r.Policy.Key() {
-				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
-			}
+			rig.Is(t, again.Policy.Key(), r.Policy.Key(), "resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
 			rig.Same(t, "what came of it", r.Missing, again.Missing)
 		})
 	}
@@ -380,9 +374,7 @@ func TestResolveRefused(t *testing.T) {
 			t.Parallel()
 			base := sandboxtest.Sow(t, tt.tree...)
 			_, err := resolve(t, asked(base, tt.asked...))
-			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), base, "$"), tt.want) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
+			rig.Is(t, strings.Contains(strings.ReplaceAll(fmt.Sprint(err), base, "$"), tt.want), true, "%q is in %v", tt.want, err)
 		})
 	}
 }
@@ -394,17 +386,15 @@ func TestResolveUnconfined(t *testing.T) {
 	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
 		t.Errorf("%+v", r)
 	}
-	if r.Close(); r.Fresh() {
-		t.Error("fresh after Close")
-	}
+	r.Close()
+	rig.Is(t, r.Fresh(), false, "fresh after Close")
 }
 
 // TestResolveMinimal looks at the real system: every distribution has /usr,
 // and most have links to it.
 func TestResolveMinimal(t *testing.T) {
 	t.Parallel()
-	r, err := resolve(t, asked("", "minimal"))
-	rig.Must(t, err)
+	r := rig.Value(resolve(t, asked("", "minimal")))
 	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
 		rig.Is(t, r.Policy.Access(name), sandbox.Read, "%s", name)
 	}
@@ -412,9 +402,8 @@ func TestResolveMinimal(t *testing.T) {
 	for _, rule := range r.Policy.Rules {
 		rig.Check(t, rig.Err(os.Lstat(rule.Path)))
 		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {
-			if slices.ContainsFunc(r.Policy.Rules, func(r sandbox.Rule) bool { return r.Path == dir }) {
-				t.Errorf("%s adds nothing to %s", rule.Path, dir)
-			}
+			isDir := func(r sandbox.Rule) bool { return r.Path == dir }
+			rig.Is(t, slices.ContainsFunc(r.Policy.Rules, isDir), false, "%s adds nothing to %s", rule.Path, dir)
 		}
 	}
 	info := rig.Value(os.Lstat("/bin"))
@@ -423,9 +412,7 @@ func TestResolveMinimal(t *testing.T) {
 	}
 	again := rig.Value(Policy(r.Policy))
 	defer again.Close()
-	if again.Policy.Key() != r.Policy.Key() {
-		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
-	}
+	rig.Is(t, again.Policy.Key(), r.Policy.Key(), "resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
 }
 
 // TestResolvePlaceholders: a name where another process has a placeholder counts
@@ -434,25 +421,16 @@ func TestResolvePlaceholders(t *testing.T) {
 	t.Parallel()
 	base := sandboxtest.Sow(t, "repo/")
 	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
-	before, err := resolve(t, p)
-	rig.Must(t, err)
+	before := rig.Value(resolve(t, p))
 	holders := rig.Value(placeholder.Open(t.TempDir()))
 	t.Cleanup(func() { rig.Check(t, holders.Close()) })
-	release, err := holders.Hold(before.Missing)
-	rig.Must(t, err)
-	if !before.Fresh() {
-		t.Error("not fresh while they are held")
-	}
-	held, err := resolve(t, p)
-	rig.Must(t, err)
+	release := rig.Value(holders.Hold(before.Missing))
+	rig.Is(t, before.Fresh(), true, "fresh while they are held")
+	held := rig.Value(resolve(t, p))
 	rig.Same(t, "what came of it", before.Missing, held.Missing)
-	if before.Policy.Key() != held.Policy.Key() {
-		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
-	}
+	rig.Is(t, held.Policy.Key(), before.Policy.Key(), "held:\n%v, before:\n%v", held.Policy, before.Policy)
 	release()
-	if !before.Fresh() || !held.Fresh() {
-		t.Error("not fresh when they are gone")
-	}
+	rig.Is(t, before.Fresh() && held.Fresh(), true, "fresh when they are gone")
 }
 
 func TestResolveDescriptors(t *testing.T) {
@@ -463,19 +441,12 @@ func TestResolveDescriptors(t *testing.T) {
 		sandboxtest.Tree(t, base, fmt.Sprintf("d/%d/", i))
 		lines = append(lines, fmt.Sprintf("read $/d/%d", i))
 	}
-	if _, err := resolve(t, asked(base, lines...)); err == nil || !strings.Contains(err.Error(), "more than 1024 paths") {
-		t.Errorf("error %v", err)
-	}
-	r, err := resolve(t, asked(base, "write $/repo"))
-	rig.Must(t, err)
-	if len(r.pins) != 1 {
-		t.Fatalf("%d pins", len(r.pins))
-	}
+	err := rig.Err(resolve(t, asked(base, lines...)))
+	rig.Is(t, strings.Contains(fmt.Sprint(err), "more than 1024 paths"), true, "%v", err)
+	r := rig.Value(resolve(t, asked(base, "write $/repo")))
+	rig.Is(t, len(r.pins), 1, "pins")
 	fd := r.pins[0]
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	if err != nil || flags&unix.FD_CLOEXEC == 0 {
-		t.Errorf("flags %#x, %v", flags, err)
-	}
+	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)), unix.FD_CLOEXEC, "flags")
 	r.Close()
 	r.Close()
 }
@@ -488,24 +459,18 @@ func TestResolveBarred(t *testing.T) {
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
-var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
+var _ = sandboxtest.RegisterChild("resolve/barred", func(t rig.T, args []string) {
 	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile())
 	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
-	if len(resolved.Missing) != 5 {
-		return fmt.Errorf("missing: %v", resolved.Missing)
-	}
+	rig.Is(t, len(resolved.Missing), 5, "missing")
 	for _, m := range resolved.Missing {
-		if !m.Barred {
-			return fmt.Errorf("%v is not barred", m)
-		}
+		rig.Is(t, m.Barred, true, "%v is barred", m)
 	}
-	return nil
 })
 
 // TestResolveAliases: private files are denied at every path at which a mount
@@ -520,26 +485,17 @@ func TestResolveAliases(t *testing.T) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
-var _ = sandboxtest.RegisterChild("resolve/aliases", func(args []string) error {
+var _ = sandboxtest.RegisterChild("resolve/aliases", func(t rig.T, args []string) {
 	dir := args[0]
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""))
 	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile())
 	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
 	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
-		if access := resolved.Policy.Access(dir + name); access != sandbox.Denied {
-			return fmt.Errorf("%s: %v", name, access)
-		}
+		rig.Is(t, resolved.Policy.Access(dir+name), sandbox.Denied, "%s", name)
 	}
-	return nil
 })

@@ -18,8 +18,7 @@ func TestServed(t *testing.T) {
 	base := sandboxtest.Sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
 		"via -> $/repo", "out/back -> $/repo")
 	served := &Served{}
-	wide, err := resolve(t, asked(base, "read /", "write $/repo"))
-	rig.Must(t, err)
+	wide := rig.Value(resolve(t, asked(base, "read /", "write $/repo")))
 	for _, tt := range []struct {
 		name  string
 		asked []string
@@ -51,11 +50,8 @@ func TestServed(t *testing.T) {
 	}
 	// A noted root is still known when it was renamed.
 	rig.Must(t, os.Rename(base+"/repo", base+"/renamed"))
-	r, err := resolve(t, asked(base, "read /", "write $/renamed/pkg"))
-	rig.Must(t, err)
-	if err := served.Check(r); err == nil {
-		t.Error("a root that was renamed is forgotten")
-	}
+	r := rig.Value(resolve(t, asked(base, "read /", "write $/renamed/pkg")))
+	rig.Is(t, served.Check(r) != nil, true, "a root that was renamed is known")
 }
 
 // TestServedIsBounded: at most maxServed roots are remembered, the newest.
@@ -80,16 +76,12 @@ func TestServedWarns(t *testing.T) {
 	var log bytes.Buffer
 	served := &Served{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, name := range []string{"link", "link", "other"} {
-		r, err := resolve(t, asked(base, "read /", "write $/"+name))
-		rig.Must(t, err)
+		r := rig.Value(resolve(t, asked(base, "read /", "write $/"+name)))
 		rig.Check(t, served.Check(r))
 	}
-	if n := strings.Count(log.String(), "could have made it"); n != 2 {
-		t.Errorf("%d lines: %s", n, &log)
-	}
+	rig.Is(t, strings.Count(log.String(), "could have made it"), 2, "lines of %s", &log)
 	for _, name := range []string{"link", "other"} {
-		if want := fmt.Sprintf("symlink=%s", filepath.Join(base, name)); !strings.Contains(log.String(), want) {
-			t.Errorf("no %s in %s", want, &log)
-		}
+		want := fmt.Sprintf("symlink=%s", filepath.Join(base, name))
+		rig.Is(t, strings.Contains(log.String(), want), true, "%s is in %s", want, &log)
 	}
 }

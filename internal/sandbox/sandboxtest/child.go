@@ -4,12 +4,12 @@
 // child: the test binary again, with the name of a registered func as its argument.
 // TestMain of the package calls [ChildMain]; a child is declared beside its test:
 //
-//	var _ = RegisterChild("mounts/read-only", func(args []string) error { ... })
+//	var _ = RegisterChild("mounts/read-only", func(t rig.T, args []string) { ... })
 //
 // The test runs it with RunChild(t, "mounts/read-only", args...), or with
 // [ChildCommand] to set attributes (namespaces, credentials) or to look at how it
 // ended. The func runs on the main goroutine of a process in which nothing else
-// happens; an error that it returns is printed and makes the test fail.
+// happens; what fails in it is printed and makes the test fail.
 // RegisterChild is called before ChildMain; RunChild and ChildCommand may run at once.
 //
 // [Main] runs tests in surroundings that are the same on every machine. [Eventually]
@@ -18,24 +18,27 @@
 package sandboxtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // ChildArg marks a process as a child; the name follows it.
 const ChildArg = "sandbox-test-child"
 
 // children has the registered funcs by name.
-var children = map[string]func(args []string) error{}
+var children = map[string]func(t rig.T, args []string){}
 
 // RegisterChild makes a func known to RunChild and ChildCommand. Names look like paths:
 // area/case. It panics if the name is taken. The result means nothing: it lets a
 // package-level variable call RegisterChild.
-func RegisterChild(name string, run func(args []string) error) struct{} {
+func RegisterChild(name string, run func(t rig.T, args []string)) struct{} {
 	if _, taken := children[name]; taken {
 		panic("two children are called " + name)
 	}
@@ -54,7 +57,7 @@ func ChildMain(m *testing.M, prepare ...func()) {
 		fmt.Fprintf(os.Stderr, "no child is called %q\n", os.Args[2])
 		os.Exit(2)
 	}
-	if err := run(os.Args[3:]); err != nil {
+	if err := rig.Outside(context.Background(), func(t rig.T) { run(t, os.Args[3:]) }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -73,7 +76,7 @@ func ChildCommand(t *testing.T, name string, args ...string) *exec.Cmd {
 }
 
 // RunChild runs the registered func in a fresh process and returns what it
-// printed on stdout. The test fails at once if the func returned an error or
+// printed on stdout. The test fails at once if something failed in the func, or
 // the process ended in any other way than by its return.
 func RunChild(t *testing.T, name string, args ...string) string {
 	t.Helper()

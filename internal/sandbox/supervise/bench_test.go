@@ -40,14 +40,10 @@ func timed(b *testing.B, level sandbox.Level, n int) string {
 	return supervised(b, Config{Policy: workspace(b, dir)}, level, "timed", dir, strconv.Itoa(n))
 }
 
-var _ = child("timed", func(args []string) error {
-	if err := unix.Chdir(args[0]); err != nil {
-		return err
-	}
+var _ = child("timed", func(t rig.T, args []string) {
+	rig.Must(t, unix.Chdir(args[0]))
 	n := rig.Value(strconv.Atoi(args[1]))
-	if err := unix.Mkdir("d", 0o755); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Mkdir("d", 0o755))
 	open := func(path string, flags int, mode uint32) func() (int, error) {
 		return func() (int, error) { return unix.Open(path, flags, mode) }
 	}
@@ -86,5 +82,4 @@ var _ = child("timed", func(args []string) error {
 		slices.Sort(took)
 		fmt.Println(c.name, took[n/2].Nanoseconds())
 	}
-	return nil
 })

@@ -42,35 +42,19 @@ func TestTerminals(t *testing.T) {
 	}
 }
 
-var _ = child("terminals", func(args []string) error {
+var _ = child("terminals", func(t rig.T, args []string) {
 	_ = rig.Value(unix.Setsid())
 	master, number, err := newPTY()
-	if err != nil {
-		return err
-	}
-	slave, err := unix.Open(ptyPath(number), unix.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("its own terminal: %w", err)
-	}
-	if _, err := unix.Open(args[0], unix.O_RDWR, 0); err != unix.EACCES {
-		fmt.Println("another terminal:", err)
-	}
-	if fd, err := unix.Open("/dev/tty", unix.O_RDWR, 0); err != unix.ENXIO {
-		fmt.Println("no controlling terminal:", fd, err)
-	}
-	if err := unix.IoctlSetInt(slave, unix.TIOCSCTTY, 0); err != nil {
-		return fmt.Errorf("taking it as controlling terminal: %w", err)
-	}
-	tty, err := unix.Open("/dev/tty", unix.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("/dev/tty: %w", err)
-	}
+	rig.Must(t, err)
+	slave := rig.Value(unix.Open(ptyPath(number), unix.O_RDWR, 0))
+	rig.Is[error](t, rig.Err(unix.Open(args[0], unix.O_RDWR, 0)), unix.EACCES, "another terminal")
+	rig.Is[error](t, rig.Err(unix.Open("/dev/tty", unix.O_RDWR, 0)), unix.ENXIO, "no controlling terminal")
+	rig.Must(t, unix.IoctlSetInt(slave, unix.TIOCSCTTY, 0))
+	tty := rig.Value(unix.Open("/dev/tty", unix.O_RDWR, 0))
 	_ = rig.Value(unix.Write(tty, []byte("said\n")))
 	said := make([]byte, 100)
-	if n, err := unix.Read(master, said); !strings.HasPrefix(string(said[:max(n, 0)]), "said") {
-		fmt.Printf("the other end got %q, %v\n", said[:max(n, 0)], err)
-	}
-	return nil
+	_ = rig.Value(unix.Read(master, said))
+	rig.Is(t, string(said[:4]), "said", "the other end got")
 })
 
 // TestShm: what a command has in /dev/shm is private, by whatever path it goes
@@ -89,41 +73,23 @@ func TestShm(t *testing.T) {
 	c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: host, Access: sandbox.Denied, Origin: sandbox.Private})
 	slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
 	rig.Is(t, supervised(t, c, sandbox.LevelMetadata, "shm", host), "", "out")
-	entries, err := os.ReadDir(private)
-	if err != nil || len(entries) != 2 || entries[0].Name() != "d" || entries[1].Name() != "x" {
-		t.Errorf("the private directory has %v, %v", entries, err)
-	}
-	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 {
-		t.Errorf("the host's directory has %v, %v", entries, err)
-	}
+	rig.Is(t, fmt.Sprint(rig.Value(os.ReadDir(private))), "[d d/ - x]", "the private directory")
+	rig.Is(t, len(rig.Value(os.ReadDir(host))), 1, "entries of the host's directory")
 }
 
-var _ = child("shm", func(args []string) error {
+var _ = child("shm", func(t rig.T, args []string) {
 	fd := rig.Value(unix.Open("/dev/shm/x", unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600))
-	if err := unix.Mkdir("/dev/shm/d", 0o700); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Mkdir("/dev/shm/d", 0o700))
 	for _, path := range []string{"/dev/shm/d/../x", "/dev/../dev/shm/x", fmt.Sprintf("/proc/self/fd/%d", fd)} {
-		again, err := unix.Open(path, unix.O_RDWR, 0)
-		if err != nil {
-			fmt.Println(path, err)
-		}
-		unix.Close(again)
+		unix.Close(rig.Value(unix.Open(path, unix.O_RDWR, 0)))
 	}
 	for _, path := range []string{args[0] + "/file", args[0] + "/new"} {
-		if _, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT, 0o600); err != unix.EACCES {
-			fmt.Println("the host's", path, err)
-		}
+		rig.Is[error](t, rig.Err(unix.Open(path, unix.O_RDWR|unix.O_CREAT, 0o600)), unix.EACCES, "the host's %s", path)
 	}
 	dir := rig.Value(unix.Open("/dev/shm", unix.O_RDONLY|unix.O_DIRECTORY, 0))
-	if _, err := unix.Openat(dir, "x", unix.O_RDONLY, 0); err != nil {
-		fmt.Println("from its descriptor:", err)
-	}
+	rig.Check(t, rig.Err(unix.Openat(dir, "x", unix.O_RDONLY, 0)))
 	fd = rig.Value(unix.Open("/dev/shm", unix.O_PATH, 0))
-	if _, err := unix.Openat(fd, "x", unix.O_RDONLY, 0); err != nil {
-		fmt.Println("from that:", err)
-	}
-	return nil
+	rig.Check(t, rig.Err(unix.Openat(fd, "x", unix.O_RDONLY, 0)))
 })
 
 // TestMemory: what has no path may be opened again, in whatever way.
@@ -132,16 +98,11 @@ func TestMemory(t *testing.T) {
 	rig.Is(t, supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "memory"), "", "out")
 }
 
-var _ = child("memory", func([]string) error {
-	memory, err := unix.MemfdCreate("name", unix.MFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
+var _ = child("memory", func(t rig.T, _ []string) {
+	memory := rig.Value(unix.MemfdCreate("name", unix.MFD_CLOEXEC))
 	_ = rig.Value(unix.Write(memory, []byte("text")))
 	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	for _, c := range []struct {
 		fd, flags int
@@ -155,19 +116,12 @@ var _ = child("memory", func([]string) error {
 		{999, unix.O_RDONLY, unix.ENOENT},
 	} {
 		fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.fd), c.flags, 0)
-		if err != c.want {
-			fmt.Printf("descriptor %d with flags %#o: %v\n", c.fd, c.flags, err)
-		}
+		rig.Is(t, err, c.want, "descriptor %d with flags %#o", c.fd, c.flags)
 		unix.Close(fd)
 	}
 	for _, path := range []string{"x", ".", ""} {
 		want := map[string]error{"x": unix.ENOTDIR, ".": unix.ENOTDIR, "": unix.ENOENT}[path]
-		if _, err := unix.Openat(memory, path, unix.O_RDWR|unix.O_CREAT, 0o600); err != want {
-			fmt.Printf("%q at a file: %v\n", path, err)
-		}
+		rig.Is(t, rig.Err(unix.Openat(memory, path, unix.O_RDWR|unix.O_CREAT, 0o600)), want, "%q at a file", path)
 	}
-	if _, err := unix.Openat(999, "x", unix.O_RDWR, 0); err != unix.EBADF {
-		fmt.Println("at no descriptor:", err)
-	}
-	return nil
+	rig.Is[error](t, rig.Err(unix.Openat(999, "x", unix.O_RDWR, 0)), unix.EBADF, "at no descriptor")
 })

@@ -34,7 +34,7 @@ func TestFIFO(t *testing.T) {
 	})
 }
 
-var _ = child("fifo", func(args []string) error {
+var _ = child("fifo", func(t rig.T, args []string) {
 	for own, other := range map[int]int{unix.O_RDONLY: unix.O_WRONLY, unix.O_WRONLY: unix.O_RDONLY} {
 		// The supervisor closes its own descriptor a moment after the command got one.
 		for {
@@ -56,31 +56,20 @@ var _ = child("fifo", func(args []string) error {
 		}()
 		fd := rig.Value(unix.Open(args[0], own|unix.O_CLOEXEC, 0))
 		if waited := time.Since(begun); waited < 50*time.Millisecond {
-			fmt.Println("it has not waited, only", waited)
+			t.Errorf("it has not waited, only %v", waited)
 		}
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if err != nil || flags&unix.O_NONBLOCK != 0 {
-			fmt.Printf("flags %#o, %v\n", flags, err)
-		}
+		rig.Is(t, rig.Value(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))&unix.O_NONBLOCK, 0, "O_NONBLOCK")
 		unix.Close(<-ended)
 		unix.Close(fd)
 	}
-	if _, err := unix.Open(args[0], unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.ENXIO {
-		fmt.Println("without waiting:", err)
-	}
-	fd, err := unix.Open(args[0], unix.O_RDWR, 0)
-	if err != nil {
-		fmt.Println("for both:", err)
-	}
-	unix.Close(fd)
-	return nil
+	rig.Is[error](t, rig.Err(unix.Open(args[0], unix.O_WRONLY|unix.O_NONBLOCK, 0)), unix.ENXIO, "without waiting")
+	unix.Close(rig.Value(unix.Open(args[0], unix.O_RDWR, 0))) // for both
 })
 
-var _ = child("fifo-left", func(args []string) error {
+var _ = child("fifo-left", func(t rig.T, args []string) {
 	go func() {
 		time.Sleep(50 * time.Millisecond)
 		os.Exit(0)
 	}()
-	_, err := unix.Open(args[0], unix.O_RDONLY, 0)
-	return err
+	rig.Must(t, rig.Err(unix.Open(args[0], unix.O_RDONLY, 0)))
 })

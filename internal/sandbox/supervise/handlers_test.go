@@ -5,6 +5,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/calls"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Each call that a level leaves to the supervisor has a method, and each method is one of
@@ -19,18 +20,12 @@ func TestHandlers(t *testing.T) {
 		}
 	}
 	for name := range left {
-		if handlers[name] == nil {
-			t.Errorf("%s is left to the supervisor, which has no method for it", name)
-		}
+		rig.Is(t, handlers[name] != nil, true, "the supervisor has a method for %s, which is left to it", name)
 	}
 	for name := range handlers {
-		if !left[name] {
-			t.Errorf("there is a method for %s, which no level leaves to the supervisor", name)
-		}
+		rig.Is(t, left[name], true, "a level leaves %s to the supervisor, for which there is a method", name)
 	}
 	for _, name := range moving {
-		if handlers[name] == nil {
-			t.Errorf("%s is said to move names and has no method", name)
-		}
+		rig.Is(t, handlers[name] != nil, true, "%s is said to move names and has a method", name)
 	}
 }

@@ -1,8 +1,11 @@
 package supervise
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestInetAddress: what is too short, or of another family, is no address.
@@ -26,8 +29,10 @@ func TestInetAddress(t *testing.T) {
 		{[]byte{1, 0, '/', 'a'}, "", 0},
 	} {
 		addr, zone, ok := inetAddress(c.sockaddr)
-		if got := addr.String(); ok != (c.want != "") || ok && got != c.want || zone != c.zone {
-			t.Errorf("%x: %s, zone %d, %v", c.sockaddr, got, zone, ok)
+		want := netip.AddrPort{}
+		if c.want != "" {
+			want = netip.MustParseAddrPort(c.want)
 		}
+		rig.Is(t, fmt.Sprint(addr, zone, ok), fmt.Sprint(want, c.zone, c.want != ""), "%x", c.sockaddr)
 	}
 }

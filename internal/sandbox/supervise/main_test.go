@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox"
@@ -33,10 +35,10 @@ const supervisedChild = "supervised-child"
 
 // children are what runs in a process of its own, by name. Each runs on a thread
 // under the filter of a level, or without one, and prints what it has found.
-var children = map[string]func(args []string) error{}
+var children = map[string]func(t rig.T, args []string){}
 
 // child registers what runs in a process of its own.
-func child(name string, run func(args []string) error) struct{} {
+func child(name string, run func(t rig.T, args []string)) struct{} {
 	children[name] = run
 	return struct{}{}
 }
@@ -67,8 +69,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 		close(served)
 	} else {
 		c.Level = level
-		n, err := New(c)
-		rig.Must(t, err)
+		n := rig.Value(New(c))
 		listener := receive(t, pair[0])
 		go func() {
 			defer close(served)
@@ -87,14 +88,10 @@ func receive(t testing.TB, socket int) int {
 	control := make([]byte, unix.CmsgSpace(4))
 	_, size, _, _, err := unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
 	rig.Must(t, err)
-	messages, err := unix.ParseSocketControlMessage(control[:size])
-	if err != nil || len(messages) != 1 {
-		t.Fatalf("%d messages, %v", len(messages), err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		t.Fatalf("%d descriptors, %v", len(fds), err)
-	}
+	messages := rig.Value(unix.ParseSocketControlMessage(control[:size]))
+	rig.Is(t, len(messages), 1, "messages")
+	fds := rig.Value(unix.ParseUnixRights(&messages[0]))
+	rig.Is(t, len(fds), 1, "descriptors")
 	return fds[0]
 }
 
@@ -110,8 +107,9 @@ func supervisedChildMain(name string, args []string) int {
 	failed := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+		start := func() { failed <- rig.Outside(context.Background(), func(t rig.T) { run(t, args) }) }
 		if level == sandbox.NoLevel {
-			failed <- run(args)
+			start()
 			return
 		}
 		network := map[string]sandbox.Network{"true": sandbox.NetworkEnabled, "false": sandbox.NetworkRestricted}[os.Getenv("ONLINE")]
@@ -134,7 +132,7 @@ func supervisedChildMain(name string, args []string) int {
 			return
 		}
 		unix.Close(listener)
-		failed <- run(args)
+		start()
 	}()
 	if err := <-failed; err != nil {
 		fmt.Println(err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRoutesLeadHere: the kernel decides, so an address that only a route makes
@@ -34,9 +35,7 @@ func TestRoutesLeadHere(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", ip)
 	cmd.Args = []string{os.Args[0], routesChild, ip}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if out, err := cmd.CombinedOutput(); string(out) != "" || err != nil {
-		t.Errorf("%s%v", out, err)
-	}
+	rig.Is(t, string(rig.Value(cmd.CombinedOutput())), "", "the child said")
 }
 
 const routesChild = "routes-child"

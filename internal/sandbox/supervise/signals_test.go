@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,14 +25,11 @@ func TestSignals(t *testing.T) {
 	reached := make(chan os.Signal, 64)
 	signal.Notify(reached, harmless)
 	defer signal.Stop(reached)
-	group, err := unix.Getpgid(os.Getppid())
-	rig.Must(t, err)
+	group := rig.Value(unix.Getpgid(os.Getppid()))
 	out := supervisedUnder(t, abi, Config{Policy: workspace(t, t.TempDir())}, sandbox.UnscopedLevel, "signals",
 		strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()), strconv.Itoa(group))
 	rig.Is(t, out, "", "out")
-	if len(reached) > 0 {
-		t.Errorf("%d signals have reached the supervisor", len(reached))
-	}
+	rig.Is(t, len(reached), 0, "signals that have reached the supervisor")
 }
 
 // harmless is a signal that is ignored by default.
@@ -82,35 +80,22 @@ func rawCall(number uintptr, args ...uintptr) error {
 	return nil
 }
 
-var _ = child("signals", func(args []string) error {
+var _ = child("signals", func(t rig.T, args []string) {
 	var numbers [3]int
 	for i := range numbers {
 		numbers[i], _ = strconv.Atoi(args[i])
 	}
 	supervisor, outside, outsideGroup := numbers[0], numbers[1], numbers[2]
 	// As init does: else orphans would get a parent outside.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	own := exec.Command("/bin/sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait")
 	own.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	own.Stderr = os.Stderr
-	up, err := own.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := own.Start(); err != nil {
-		return err
-	}
-	if _, err := up.Read(make([]byte, 3)); err != nil {
-		return err
-	}
+	up := rig.Value(own.StdoutPipe())
+	rig.Must(t, own.Start())
+	_ = rig.Value(up.Read(make([]byte, 3)))
 	const nobody = 1 << 22
-	expect := func(what string, err, want error) {
-		if err != want {
-			fmt.Printf("%s: %v, want %v\n", what, err, want)
-		}
-	}
+	expect := func(what string, err, want error) { rig.Is(t, err, want, "%s", what) }
 	for name, send := range senders {
 		for _, to := range []struct {
 			what string
@@ -155,11 +140,8 @@ var _ = child("signals", func(args []string) error {
 	}
 
 	expect("kill of the child's group", unix.Kill(-own.Process.Pid, unix.SIGKILL), nil)
-	if _, err := up.Read(make([]byte, 1)); err == nil {
-		fmt.Println("the child still writes")
-	}
+	rig.Is[error](t, rig.Err(up.Read(make([]byte, 1))), io.EOF, "what the child writes after its end")
 	_ = own.Wait() // it was killed
-	return nil
 })
 
 // groupError is how a signal to a group outside has to end: the command's own

@@ -1,9 +1,7 @@
 package supervise
 
 import (
-	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -50,11 +47,9 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// check prints what and the error, unless the error is want.
-func check(what string, err, want error) {
-	if !errors.Is(err, want) && (err != nil || want != nil) {
-		fmt.Printf("%s: %v, want %v\n", what, err, want)
-	}
+func check(t rig.T, what string, err, want error) {
+	t.Helper()
+	rig.Is(t, err, want, "%s", what)
 }
 
 // loopback is the address of a port of this host.
@@ -64,22 +59,10 @@ func loopback(port int) *unix.SockaddrInet4 {
 
 // listening returns a socket that listens on a port, or on a free one for 0, and
 // its address.
-func listening(port int) (fd int, addr *unix.SockaddrInet4, err error) {
-	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err == nil {
-		err = unix.Bind(fd, loopback(port))
-	}
-	if err == nil {
-		err = unix.Listen(fd, 10)
-	}
-	if err != nil {
-		return -1, nil, err
-	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		return -1, nil, err
-	}
-	return fd, name.(*unix.SockaddrInet4), nil
+func listening(t rig.T, port int) (fd int, addr *unix.SockaddrInet4) {
+	fd = rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	rig.Must(t, unix.Bind(fd, loopback(port)), unix.Listen(fd, 10))
+	return fd, rig.Value(unix.Getsockname(fd)).(*unix.SockaddrInet4)
 }
 
 // waits reports whether the socket cannot be read, after a long time.
@@ -90,34 +73,24 @@ func waits(fd int) bool {
 
 // A server and its clients in one command, of IPv4 and IPv6: the end of a connection
 // is seen by the peer, and a port is free again when it is closed.
-var _ = child("sockets/tcp", func([]string) error {
+var _ = child("sockets/tcp", func(t rig.T, _ []string) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
-			if err := dialogue(family, flags); err != nil {
-				return fmt.Errorf("family %d, flags %#x: %w", family, flags, err)
-			}
+			dialogue(t, family, flags)
 		}
 	}
 	for range 3 {
-		fd, addr, err := listening(0)
-		if err != nil {
-			return err
-		}
+		fd, addr := listening(t, 0)
 		unix.Close(fd)
-		if fd, _, err = listening(addr.Port); err != nil {
-			return fmt.Errorf("listening on a port again: %w", err)
-		}
+		fd, _ = listening(t, addr.Port)
 		unix.Close(fd)
 		// Of a socket that does not listen the supervisor has a copy still.
 		for range 2 {
 			fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
-			if err := bindAgain(fd, addr); err != nil {
-				return fmt.Errorf("binding a port again: %w", err)
-			}
+			rig.Must(t, bindAgain(fd, addr))
 			unix.Close(fd)
 		}
 	}
-	return nil
 })
 
 // bindAgain binds an address that the command has used before. The supervisor of a
@@ -132,190 +105,155 @@ func bindAgain(fd int, addr unix.Sockaddr) (err error) {
 	return err
 }
 
-func dialogue(family, flags int) error {
+func dialogue(t rig.T, family, flags int) {
 	var local unix.Sockaddr = loopback(0)
 	if family == unix.AF_INET6 {
 		local = &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
 	}
 	server := rig.Value(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
-	if n, err := unix.FcntlInt(uintptr(server), unix.F_GETFD, 0); n != unix.FD_CLOEXEC || err != nil {
-		fmt.Println("close-on-exec:", n, err)
-	}
-	check("setsockopt", unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), nil)
-	check("bind", unix.Bind(server, local), nil)
-	check("listen", unix.Listen(server, 1), nil)
-	check("a longer backlog", unix.Listen(server, 10), nil)
-	check("bind once more", unix.Bind(server, local), unix.EINVAL)
+	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(server), unix.F_GETFD, 0)), unix.FD_CLOEXEC, "close-on-exec")
+	check(t, "setsockopt", unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), nil)
+	check(t, "bind", unix.Bind(server, local), nil)
+	check(t, "listen", unix.Listen(server, 1), nil)
+	check(t, "a longer backlog", unix.Listen(server, 10), nil)
+	check(t, "bind once more", unix.Bind(server, local), unix.EINVAL)
 	addr := rig.Value(unix.Getsockname(server))
 	client := rig.Value(unix.Socket(family, unix.SOCK_STREAM|flags, 0))
-	if n, err := unix.FcntlInt(uintptr(client), unix.F_GETFD, 0); n != 0 || err != nil {
-		fmt.Println("no close-on-exec:", n, err)
-	}
+	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(client), unix.F_GETFD, 0)), 0, "no close-on-exec")
 	err := unix.Connect(client, addr)
 	if flags == 0 {
-		check("connect", err, nil)
+		check(t, "connect", err, nil)
 	} else {
-		check("connect without waiting", err, unix.EINPROGRESS)
+		check(t, "connect without waiting", err, unix.EINPROGRESS)
 	}
 	conn, _, err := unix.Accept(server)
-	if err != nil {
-		return err
-	}
-	check("connect once more", unix.Connect(client, addr), unix.EISCONN)
-	check("connect what was accepted", unix.Connect(conn, addr), unix.EISCONN)
+	rig.Must(t, err)
+	check(t, "connect once more", unix.Connect(client, addr), unix.EISCONN)
+	check(t, "connect what was accepted", unix.Connect(conn, addr), unix.EISCONN)
 	_ = rig.Value(unix.Write(client, []byte("ping")))
 	// The kernel ignores an address here.
-	check("sendto", unix.Sendto(client, []byte("pong"), 0, addr), nil)
+	check(t, "sendto", unix.Sendto(client, []byte("pong"), 0, addr), nil)
 	unix.Close(client)
 	var got []byte
 	for {
 		if waits(conn) {
-			return errors.New("the end of the connection is not seen")
+			t.Fatalf("the end of the connection is not seen")
 		}
 		b := make([]byte, 100)
-		n, err := unix.Read(conn, b)
-		if err != nil {
-			return err
-		}
+		n := rig.Value(unix.Read(conn, b))
 		if n == 0 {
 			break
 		}
 		got = append(got, b[:n]...)
 	}
-	if string(got) != "pingpong" {
-		fmt.Printf("received %q\n", got)
-	}
+	rig.Is(t, string(got), "pingpong", "received")
 	unix.Close(conn)
 	unix.Close(server)
 	client = rig.Value(unix.Socket(family, unix.SOCK_STREAM, 0))
-	check("connect to a closed listener", unix.Connect(client, addr), unix.ECONNREFUSED)
+	check(t, "connect to a closed listener", unix.Connect(client, addr), unix.ECONNREFUSED)
 	unix.Close(client)
-	return nil
 }
 
 // A socket whose connection was refused is tried again.
-var _ = child("sockets/again", func([]string) error {
-	fd, addr, err := listening(0)
-	if err != nil {
-		return err
-	}
+var _ = child("sockets/again", func(t rig.T, _ []string) {
+	fd, addr := listening(t, 0)
 	unix.Close(fd)
 	blocking := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	for range 3 {
-		check("connect", unix.Connect(blocking, addr), unix.ECONNREFUSED)
+		check(t, "connect", unix.Connect(blocking, addr), unix.ECONNREFUSED)
 	}
 	nonblocking := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
 	for range 3 {
-		check("connect without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
-		check("its second attempt", unix.Connect(nonblocking, addr), unix.ECONNREFUSED)
+		check(t, "connect without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
+		check(t, "its second attempt", unix.Connect(nonblocking, addr), unix.ECONNREFUSED)
 	}
-	if fd, _, err = listening(addr.Port); err != nil {
-		return err
-	}
-	check("connect at last", unix.Connect(blocking, addr), nil)
-	check("connect at last without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
+	fd, _ = listening(t, addr.Port)
+	check(t, "connect at last", unix.Connect(blocking, addr), nil)
+	check(t, "connect at last without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
 	unix.Close(fd)
-	return nil
 })
 
 // Datagrams find their way with an address and without, and a port that nobody has
 // open is free again.
-var _ = child("sockets/udp", func([]string) error {
+var _ = child("sockets/udp", func(t rig.T, _ []string) {
 	server := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check("bind", unix.Bind(server, loopback(0)), nil)
+	check(t, "bind", unix.Bind(server, loopback(0)), nil)
 	addr := rig.Value(unix.Getsockname(server))
 	client := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check("send to nobody", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
-	check("sendto", unix.Sendto(client, []byte("one"), 0, addr), nil)
-	expect(server, "one")
-	check("sendto, empty", unix.Sendto(client, nil, 0, addr), nil)
-	expect(server, "")
-	check("connect", unix.Connect(client, addr), nil)
-	check("send", unix.Send(client, []byte("two"), 0), nil)
-	expect(server, "two")
-	check("end the association", unspecified(client), nil)
-	check("send to nobody any more", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
-	check("connect again", unix.Connect(client, addr), nil)
-	check("too large", unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE)
-	check("far too large", unix.Sendto(client, make([]byte, sockfd.MaxData+1), 0, addr), unix.EMSGSIZE)
-	check("fast open", unix.Sendto(client, []byte("x"), unix.MSG_FASTOPEN, addr), unix.EOPNOTSUPP)
-	check("no descriptor", unix.Sendto(999, []byte("x"), 0, addr), unix.EBADF)
-	check("no socket", unix.Sendto(1, []byte("x"), 0, addr), unix.ENOTSOCK)
-	check("connect no descriptor", unix.Connect(999, addr), unix.EBADF)
-	check("connect no socket", unix.Connect(1, addr), unix.ENOTSOCK)
-	check("bind no socket", unix.Bind(1, addr), unix.ENOTSOCK)
-	check("listen on a datagram socket", unix.Listen(client, 1), unix.EOPNOTSUPP)
-	if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, uintptr(unsafe.Pointer(&[16]byte{2})), 16); errno != unix.EFAULT {
-		fmt.Println("data that cannot be read:", errno)
-	}
-	if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, 8, 16); errno != unix.EFAULT {
-		fmt.Println("an address that cannot be read:", errno)
-	}
-	if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, uintptr(unsafe.Pointer(&[16]byte{2})), 1<<32|129); errno != unix.EINVAL {
-		fmt.Println("an address that is too long:", errno)
-	}
+	check(t, "send to nobody", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
+	check(t, "sendto", unix.Sendto(client, []byte("one"), 0, addr), nil)
+	expect(t, server, "one")
+	check(t, "sendto, empty", unix.Sendto(client, nil, 0, addr), nil)
+	expect(t, server, "")
+	check(t, "connect", unix.Connect(client, addr), nil)
+	check(t, "send", unix.Send(client, []byte("two"), 0), nil)
+	expect(t, server, "two")
+	check(t, "end the association", rawCall(unix.SYS_CONNECT, uintptr(client), uintptr(unsafe.Pointer(&unspecified)), 16), nil)
+	check(t, "send to nobody any more", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
+	check(t, "connect again", unix.Connect(client, addr), nil)
+	check(t, "too large", unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE)
+	check(t, "far too large", unix.Sendto(client, make([]byte, sockfd.MaxData+1), 0, addr), unix.EMSGSIZE)
+	check(t, "fast open", unix.Sendto(client, []byte("x"), unix.MSG_FASTOPEN, addr), unix.EOPNOTSUPP)
+	check(t, "no descriptor", unix.Sendto(999, []byte("x"), 0, addr), unix.EBADF)
+	check(t, "no socket", unix.Sendto(1, []byte("x"), 0, addr), unix.ENOTSOCK)
+	check(t, "connect no descriptor", unix.Connect(999, addr), unix.EBADF)
+	check(t, "connect no socket", unix.Connect(1, addr), unix.ENOTSOCK)
+	check(t, "bind no socket", unix.Bind(1, addr), unix.ENOTSOCK)
+	check(t, "listen on a datagram socket", unix.Listen(client, 1), unix.EOPNOTSUPP)
+	check(t, "data that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, uintptr(unsafe.Pointer(&familyOnly)), 16), unix.EFAULT)
+	check(t, "an address that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, 8, 16), unix.EFAULT)
+	check(t, "an address that is too long", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, uintptr(unsafe.Pointer(&familyOnly)), 1<<32|129), unix.EINVAL)
 	for range 3 {
 		unix.Close(server)
 		server = rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-		check("bind the port again", bindAgain(server, addr), nil)
+		check(t, "bind the port again", bindAgain(server, addr), nil)
 	}
 	other := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check("bind a port that is taken", unix.Bind(other, addr), unix.EADDRINUSE)
-	return nil
+	check(t, "bind a port that is taken", unix.Bind(other, addr), unix.EADDRINUSE)
 })
 
-// unspecified does connect(2) with AF_UNSPEC.
-func unspecified(fd int) error {
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&[16]byte{})), 16)
-	return errOrNil(errno)
-}
+// familyOnly is a struct sockaddr_in of zeros, unspecified ends an association.
+var familyOnly, unspecified = [16]byte{unix.AF_INET}, [16]byte{unix.AF_UNSPEC}
 
 // expect receives one datagram, which has to be want.
-func expect(fd int, want string) {
+func expect(t rig.T, fd int, want string) {
 	b := make([]byte, 100)
 	if waits(fd) {
-		fmt.Printf("no datagram %q\n", want)
-	} else if n, _, err := unix.Recvfrom(fd, b, 0); err != nil || string(b[:n]) != want {
-		fmt.Printf("a datagram %q, %v, want %q\n", b[:max(n, 0)], err, want)
+		t.Fatalf("no datagram %q", want)
 	}
+	n, _, err := unix.Recvfrom(fd, b, 0)
+	rig.Must(t, err)
+	rig.Is(t, string(b[:n]), want, "a datagram")
 }
 
 // Messages have several parts, names, and what belongs to them.
-var _ = child("sockets/messages", func([]string) error {
+var _ = child("sockets/messages", func(t rig.T, _ []string) {
 	server := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check("bind", unix.Bind(server, loopback(0)), nil)
+	check(t, "bind", unix.Bind(server, loopback(0)), nil)
 	addr := rig.Value(unix.Getsockname(server))
 	client := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	n, err := unix.SendmsgBuffers(client, [][]byte{[]byte("a"), nil, []byte("bc")}, nil, addr, 0)
-	if check("sendmsg", err, nil); n != 3 {
-		fmt.Println("sendmsg has sent", n)
-	}
-	expect(server, "abc")
-	_, err = unix.SendmsgN(client, []byte("x"), nil, nil, 0)
-	check("sendmsg to nobody", err, unix.EDESTADDRREQ)
-	check("connect", unix.Connect(client, addr), nil)
-	_, err = unix.SendmsgN(client, []byte("d"), nil, nil, 0)
-	check("sendmsg to the peer", err, nil)
-	expect(server, "d")
+	check(t, "sendmsg", err, nil)
+	rig.Is(t, n, 3, "sendmsg has sent")
+	expect(t, server, "abc")
+	check(t, "sendmsg to nobody", rig.Err(unix.SendmsgN(client, []byte("x"), nil, nil, 0)), unix.EDESTADDRREQ)
+	check(t, "connect", unix.Connect(client, addr), nil)
+	check(t, "sendmsg to the peer", rig.Err(unix.SendmsgN(client, []byte("d"), nil, nil, 0)), nil)
+	expect(t, server, "d")
 	ttl := make([]byte, unix.CmsgSpace(4)) // struct cmsghdr
 	binary.NativeEndian.PutUint64(ttl, uint64(unix.CmsgLen(4)))
 	binary.NativeEndian.PutUint32(ttl[8:], unix.IPPROTO_IP)
 	binary.NativeEndian.PutUint32(ttl[12:], unix.IP_TTL)
 	binary.NativeEndian.PutUint32(ttl[16:], 7)
-	check("setsockopt", unix.SetsockoptInt(server, unix.IPPROTO_IP, unix.IP_RECVTTL, 1), nil)
-	_, err = unix.SendmsgN(client, []byte("e"), ttl, nil, 0)
-	check("sendmsg with a hop limit", err, nil)
+	check(t, "setsockopt", unix.SetsockoptInt(server, unix.IPPROTO_IP, unix.IP_RECVTTL, 1), nil)
+	check(t, "sendmsg with a hop limit", rig.Err(unix.SendmsgN(client, []byte("e"), ttl, nil, 0)), nil)
 	control := make([]byte, 100)
 	_, size, _, _, err := unix.Recvmsg(server, make([]byte, 10), control, 0)
-	if err != nil || size < 20 || !bytes.Equal(control[16:20], ttl[16:20]) {
-		fmt.Printf("the hop limit is % x, %v\n", control[:size], err)
-	}
-	_, err = unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)
-	check("sendmsg with descriptors", err, unix.EINVAL)
-	_, err = unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)
-	check("sendmsg with nonsense", err, unix.EINVAL)
-	_, err = unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)
-	check("sendmsg, fast open", err, unix.EOPNOTSUPP)
+	rig.Must(t, err)
+	rig.Is(t, string(control[16:min(size, 20)]), string(ttl[16:20]), "the hop limit")
+	check(t, "sendmsg with descriptors", rig.Err(unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)), unix.EINVAL)
+	check(t, "sendmsg with nonsense", rig.Err(unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)), unix.EINVAL)
+	check(t, "sendmsg, fast open", rig.Err(unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)), unix.EOPNOTSUPP)
 
 	// Three messages, of which the second names a peer.
 	name := [16]byte{0: unix.AF_INET, 4: 127, 7: 1}
@@ -337,38 +275,28 @@ var _ = child("sockets/messages", func([]string) error {
 	binary.NativeEndian.PutUint64(list[1][:], uint64(uintptr(unsafe.Pointer(&name))))
 	binary.NativeEndian.PutUint32(list[1][8:], uint32(len(name)))
 	sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(client), uintptr(unsafe.Pointer(&list[0])), uintptr(len(list)), 0, 0, 0)
-	if sent != 3 || errno != 0 {
-		fmt.Println("sendmmsg:", sent, errno)
-	}
+	rig.Is(t, fmt.Sprint(sent, errno), "3 errno 0", "sendmmsg")
 	for i, text := range texts {
-		expect(server, text)
-		if n := binary.NativeEndian.Uint32(list[i][sockfd.SizeOfSent:]); int(n) != len(text) {
-			fmt.Printf("message %d has the size %d\n", i, n)
-		}
+		expect(t, server, text)
+		rig.Is(t, int(binary.NativeEndian.Uint32(list[i][sockfd.SizeOfSent:])), len(text), "size of message %d", i)
 	}
 	binary.NativeEndian.PutUint64(list[1][16:], 8) // cannot be read
 	sent, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, uintptr(client), uintptr(unsafe.Pointer(&list[0])), uintptr(len(list)), 0, 0, 0)
-	if sent != 1 || errno != 0 {
-		fmt.Println("sendmmsg, the second is bad:", sent, errno)
-	}
-	expect(server, "f")
+	rig.Is(t, fmt.Sprint(sent, errno), "1 errno 0", "sendmmsg, the second is bad")
+	expect(t, server, "f")
 	_, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, uintptr(client), uintptr(unsafe.Pointer(&list[1])), 2, 0, 0, 0)
-	if errno != unix.EFAULT {
-		fmt.Println("sendmmsg, the first is bad:", errno)
-	}
+	rig.Is(t, errno, unix.EFAULT, "sendmmsg, the first is bad")
 
 	// The kernel goes on with what has its peer, descriptors included.
 	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-	check("sendmsg to a pair", unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(server), nil, 0), nil)
+	check(t, "sendmsg to a pair", unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(server), nil, 0), nil)
 	_, size, _, _, err = unix.Recvmsg(pair[1], make([]byte, 10), control, 0)
-	if messages, perr := unix.ParseSocketControlMessage(control[:max(size, 0)]); err != nil || perr != nil || len(messages) != 1 {
-		fmt.Println("descriptors:", len(messages), err, perr)
-	}
-	return nil
+	rig.Must(t, err)
+	rig.Is(t, len(rig.Value(unix.ParseSocketControlMessage(control[:size]))), 1, "messages with descriptors")
 })
 
 // What is refused.
-var _ = child("sockets/refused", func(args []string) error {
+var _ = child("sockets/refused", func(t rig.T, args []string) {
 	agent := rig.Value(strconv.Atoi(args[1]))
 	for _, c := range []struct {
 		what         string
@@ -382,52 +310,43 @@ var _ = child("sockets/refused", func(args []string) error {
 		{"no flags", unix.AF_INET, unix.SOCK_STREAM | 1<<20, unix.EINVAL},
 		{"no family", 4000, unix.SOCK_STREAM, unix.EAFNOSUPPORT},
 	} {
-		_, err := unix.Socket(c.family, c.kind, 0)
-		check(c.what, err, c.want)
+		check(t, c.what, rig.Err(unix.Socket(c.family, c.kind, 0)), c.want)
 	}
 	for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
 		fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0))
 		for _, addr := range [][4]byte{{127, 0, 0, 1}, {127, 9, 9, 9}, {}} {
-			check("the agent", unix.Connect(fd, &unix.SockaddrInet4{Port: agent, Addr: addr}), unix.EPERM)
+			check(t, "the agent", unix.Connect(fd, &unix.SockaddrInet4{Port: agent, Addr: addr}), unix.EPERM)
 		}
 		fd6 := rig.Value(unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|flags, 0))
 		for _, addr := range [][16]byte{{15: 1}, {}, {10: 0xff, 11: 0xff, 12: 127, 15: 1}} {
-			check("the agent, IPv6", unix.Connect(fd6, &unix.SockaddrInet6{Port: agent, Addr: addr}), unix.EPERM)
+			check(t, "the agent, IPv6", unix.Connect(fd6, &unix.SockaddrInet6{Port: agent, Addr: addr}), unix.EPERM)
 		}
 		// What was refused can be used for something else.
-		server, addr, err := listening(0)
-		if err != nil {
-			return err
-		}
-		err = unix.Connect(fd, addr)
+		server, addr := listening(t, 0)
+		err := unix.Connect(fd, addr)
 		if flags != 0 && err == unix.EINPROGRESS {
 			err = nil
 		}
-		check("another service", err, nil)
+		check(t, "another service", err, nil)
 		unix.Close(server)
 	}
 	udp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check("datagrams to the agent's port", unix.Connect(udp, loopback(agent)), nil)
+	check(t, "datagrams to the agent's port", unix.Connect(udp, loopback(agent)), nil)
 	unixSocket := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-	check("connect to an abstract name", unix.Connect(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
-	check("bind an abstract name", unix.Bind(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
-	if _, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(unixSocket), uintptr(unsafe.Pointer(&[2]byte{unix.AF_UNIX})), 2); errno != unix.EPERM {
-		fmt.Println("bind no name:", errno)
-	}
-	return nil
+	check(t, "connect to an abstract name", unix.Connect(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
+	check(t, "bind an abstract name", unix.Bind(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
+	_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(unixSocket), uintptr(unsafe.Pointer(&[2]byte{unix.AF_UNIX})), 2)
+	rig.Is(t, errno, unix.EPERM, "bind no name")
 })
 
 // Many sockets, opened and closed: nothing is left of them in the supervisor.
-var _ = child("sockets/many", func([]string) error {
+var _ = child("sockets/many", func(t rig.T, _ []string) {
 	const many = 10_000
 	for i := range many {
 		kind := []int{unix.SOCK_DGRAM, unix.SOCK_STREAM}[i%2]
-		fd, err := unix.Socket([]int{unix.AF_INET, unix.AF_INET6}[i/2%2], kind, 0)
-		if err != nil {
-			return fmt.Errorf("socket %d: %w", i, err)
-		}
+		fd := rig.Value(unix.Socket([]int{unix.AF_INET, unix.AF_INET6}[i/2%2], kind, 0))
 		if i%3 == 0 {
-			check("bind", unix.Bind(fd, loopback(0)), map[bool]error{true: unix.EINVAL}[i/2%2 == 1])
+			check(t, "bind", unix.Bind(fd, loopback(0)), map[bool]error{true: unix.EINVAL}[i/2%2 == 1])
 		}
 		unix.Close(fd)
 	}
@@ -441,10 +360,10 @@ var _ = child("sockets/many", func([]string) error {
 			}
 		}
 		if copies < 200 { // other tests have some
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("the supervisor has %d sockets", copies)
+	t.Fatalf("the supervisor has %d sockets", copies)
 })
 
 // TestSocketPaths: names of UNIX sockets are bound where files may be made, as the
@@ -469,18 +388,16 @@ func TestSocketPaths(t *testing.T) {
 			slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
 			rig.Is(t, supervised(t, c, level, "sockets/paths", dir, outside, denied, level.String()), "", "out")
 			for _, dir := range []string{outside, dir + "/.git", denied} {
-				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-					t.Errorf("%s: %v, %v", dir, entries, err)
-				}
+				rig.Is(t, len(rig.Value(os.ReadDir(dir))), 1, "entries of %s", dir)
 			}
 		})
 	}
 }
 
-var _ = child("sockets/paths", func(args []string) error {
+var _ = child("sockets/paths", func(t rig.T, args []string) {
 	dir, outside, denied, level := args[0], args[1], args[2], args[3]
-	if err := unix.Chdir(dir); err != nil && level != "S" { // S has it done by the supervisor
-		return err
+	if err := unix.Chdir(dir); level != "S" { // S has it done by the supervisor
+		rig.Must(t, err)
 	}
 	unix.Umask(0o027)
 	hidden := map[string]error{"W": unix.EPERM, "S": unix.EACCES}[level]
@@ -495,15 +412,11 @@ var _ = child("sockets/paths", func(args []string) error {
 	} {
 		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_NONBLOCK} {
 			fd := rig.Value(unix.Socket(unix.AF_UNIX, kind, 0))
-			check("connect "+c.name, unix.Connect(fd, &unix.SockaddrUnix{Name: c.name}), c.want)
+			check(t, "connect "+c.name, unix.Connect(fd, &unix.SockaddrUnix{Name: c.name}), c.want)
 			unix.Close(fd)
 		}
 	}
-	if level == "S" {
-		hidden = unix.EACCES
-	} else {
-		hidden = unix.EROFS
-	}
+	hidden = map[string]error{"W": unix.EROFS, "S": unix.EACCES}[level]
 	for _, c := range []struct {
 		name string
 		want error
@@ -518,77 +431,43 @@ var _ = child("sockets/paths", func(args []string) error {
 	} {
 		fd := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 		err := unix.Bind(fd, &unix.SockaddrUnix{Name: c.name})
-		check("bind "+c.name, err, c.want)
+		check(t, "bind "+c.name, err, c.want)
 		if err == nil {
 			var st unix.Stat_t
-			if err := unix.Stat(c.name, &st); err != nil || st.Mode != unix.S_IFSOCK|0o750 {
-				fmt.Printf("%s has the mode %o, %v\n", c.name, st.Mode, err)
-			}
-			if name, err := unix.Getsockname(fd); err != nil || name.(*unix.SockaddrUnix).Name != c.name {
-				fmt.Printf("%s has the name %v, %v\n", c.name, name, err)
-			}
-			check("listen", unix.Listen(fd, 1), nil)
+			rig.Check(t, unix.Stat(c.name, &st))
+			rig.Is(t, st.Mode, unix.S_IFSOCK|0o750, "mode of %s", c.name)
+			rig.Is(t, rig.Value(unix.Getsockname(fd)).(*unix.SockaddrUnix).Name, c.name, "the name")
+			check(t, "listen", unix.Listen(fd, 1), nil)
 			peer := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-			check("connect to "+c.name, unix.Connect(peer, &unix.SockaddrUnix{Name: c.name}), nil)
+			check(t, "connect to "+c.name, unix.Connect(peer, &unix.SockaddrUnix{Name: c.name}), nil)
 			unix.Close(peer)
 		}
 		unix.Close(fd)
 	}
-	return nil
 })
 
 // TestSocketRaces: an address that another thread rewrites, and a descriptor under
 // which it puts other sockets, lead nowhere where the command may not go.
 func TestSocketRaces(t *testing.T) {
 	t.Parallel()
-	agent := rig.Value(net.Listen("tcp4", "127.0.0.1:0"))
 	dir := t.TempDir()
-	outside := rig.Value(net.Listen("unix", dir+"/outside"))
 	ws := filepath.Join(dir, "inside")
 	rig.Must(t, os.Mkdir(ws, 0o755))
-	// The paths have the same length: ../outside and ./././sock.
-	inside := rig.Value(net.Listen("unix", ws+"/sock"))
-	defer inside.Close()
 	var hits atomic.Int64
-	for _, l := range []net.Listener{agent, outside} {
-		done := make(chan struct{})
-		t.Cleanup(func() { l.Close(); <-done })
-		go func() {
-			defer close(done)
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				hits.Add(1)
-				conn.Close()
-			}
-		}()
-	}
-	go func() {
-		for {
-			conn, err := inside.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
-	port := agent.Addr().(*net.TCPAddr).Port
+	hit := func(net.Conn) { hits.Add(1) }
+	port := rig.Listen(t, "tcp4", "127.0.0.1:0", hit).(*net.TCPAddr).Port
+	// The paths have the same length: ../outside and ./././sock.
+	rig.Listen(t, "unix", dir+"/outside", hit)
+	rig.Listen(t, "unix", ws+"/sock", func(net.Conn) {})
 	c := Config{Policy: online(t, ws), Ports: []uint16{uint16(port)}}
 	rig.Is(t, supervised(t, c, sandbox.LevelWrites, "sockets/races", ws, strconv.Itoa(port)), "", "out")
 	rig.Is(t, hits.Load(), 0, "connections where the command may not go")
 }
 
-var _ = child("sockets/races", func(args []string) error {
+var _ = child("sockets/races", func(t rig.T, args []string) {
 	agent := rig.Value(strconv.Atoi(args[1]))
-	if err := unix.Chdir(args[0]); err != nil {
-		return err
-	}
-	server, own, err := listening(0)
-	if err != nil {
-		return err
-	}
+	rig.Must(t, unix.Chdir(args[0]))
+	server, own := listening(t, 0)
 	go func() {
 		for {
 			fd, _, err := unix.Accept(server)
@@ -609,45 +488,44 @@ var _ = child("sockets/races", func(args []string) error {
 		return binary.BigEndian.AppendUint16([]byte{unix.AF_INET, 0}, uint16(port))
 	}
 	good, bad := append(inet(own.Port), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0), append(inet(agent), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
-	raceAddress("TCP", unix.AF_INET, good, bad, length)
-	raceAddress("UNIX", unix.AF_UNIX, unixAddr("./././sock"), unixAddr("../outside"), length)
-	return raceDescriptor(bad, length)
+	raceAddress(t, "TCP", unix.AF_INET, good, bad, length)
+	raceAddress(t, "UNIX", unix.AF_UNIX, unixAddr("./././sock"), unixAddr("../outside"), length)
+	raceDescriptor(t, bad, length)
 })
 
 // raceAddress connects while another thread, which no filter binds, rewrites the
-// address. Both outcomes have to occur, or there was no race.
-func raceAddress(what string, family int, good, bad []byte, length time.Duration) {
-	if len(good) != len(bad) {
-		panic("the addresses differ in length")
-	}
+// address.
+func raceAddress(t rig.T, what string, family int, good, bad []byte, length time.Duration) {
+	rig.Is(t, len(good), len(bad), "%s: the lengths of the addresses", what)
 	addr := slices.Clone(good)
+	race(t, what, length, func() { rewrite(addr, bad); rewrite(addr, good) }, func() error {
+		fd := rig.Value(unix.Socket(family, unix.SOCK_STREAM, 0))
+		defer unix.Close(fd)
+		return rawCall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+	})
+}
+
+// race makes a call while another thread changes something. Success and EPERM have to occur, or there was no
+// race.
+func race(t rig.T, what string, length time.Duration, change func(), call func() error) (count map[error]int) {
 	var stop atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		for !stop.Load() {
-			rewrite(addr, bad)
-			rewrite(addr, good)
+			change()
 		}
 	}()
-	count := map[error]int{}
+	count = map[error]int{}
 	both := func() bool { return count[nil] > 0 && count[unix.EPERM] > 0 }
 	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
-		fd, err := unix.Socket(family, unix.SOCK_STREAM, 0)
-		if err != nil {
-			fmt.Println(what, err)
-			break
-		}
-		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
-		count[errOrNil(errno)]++
-		unix.Close(fd)
+		count[call()]++
 	}
 	stop.Store(true)
 	<-done
-	if !both() {
-		fmt.Println(what, "there was no race:", count)
-	}
+	rig.Is(t, both(), true, "%s: there was a race: %v", what, count)
+	return count
 }
 
 // rewrite changes memory while the supervisor reads it. The race is intended.
@@ -661,30 +539,12 @@ func rewrite(addr, with []byte) {
 
 // raceDescriptor connects to an address that only sockets for datagrams may use,
 // with a number under which another thread puts sockets of both kinds.
-func raceDescriptor(addr []byte, length time.Duration) error {
+func raceDescriptor(t rig.T, addr []byte, length time.Duration) {
 	tcp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	udp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	shared := rig.Value(unix.FcntlInt(uintptr(udp), unix.F_DUPFD, 100))
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		for !stop.Load() {
-			_ = unix.Dup3(tcp, shared, 0)
-			_ = unix.Dup3(udp, shared, 0)
-		}
-	}()
-	count := map[syscall.Errno]int{}
-	both := func() bool { return count[0] > 0 && count[unix.EPERM] > 0 }
-	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
-		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(shared), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
-		count[errno]++
-	}
-	stop.Store(true)
-	<-done
-	if !both() || len(count) != 2 {
-		fmt.Println("descriptors:", count)
-	}
-	return nil
+	count := race(t, "descriptors", length, func() { _, _ = unix.Dup3(tcp, shared, 0), unix.Dup3(udp, shared, 0) }, func() error {
+		return rawCall(unix.SYS_CONNECT, uintptr(shared), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+	})
+	rig.Is(t, len(count), 2, "outcomes in %v", count)
 }

@@ -19,18 +19,14 @@ func TestTerminalEnded(t *testing.T) {
 	}
 	rig.Must(t, known.note(ptyPath(number)))
 	var st unix.Stat_t
-	if err := unix.Stat(ptyPath(number), &st); err != nil || !known.has(&st) {
-		t.Errorf("the terminal is not known, %v", err)
-	}
+	rig.Check(t, unix.Stat(ptyPath(number), &st))
+	rig.Is(t, known.has(&st), true, "the terminal is known")
 	unix.Close(master)
-	if known.has(&st) {
-		t.Error("the terminal is known after its end")
-	}
+	rig.Is(t, known.has(&st), false, "the terminal is known after its end")
 	// Those that have ended do not count.
 	for range 520 {
 		master, number, err := newPTY()
-		rig.Must(t, err)
-		rig.Must(t, known.note(ptyPath(number)))
+		rig.Must(t, err, known.note(ptyPath(number)))
 		unix.Close(master)
 	}
 }

@@ -47,22 +47,13 @@ type bindMount struct {
 // The outer child makes mounts; the inner one enters the view in namespaces of
 // its own, and makes the attempts without capabilities.
 var (
-	_ = sandboxtest.RegisterChild("view/outer", func(args []string) error {
+	_ = sandboxtest.RegisterChild("view/outer", func(t rig.T, args []string) {
 		var c viewCase
-		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
-			return err
-		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return err
-		}
+		rig.Must(t, json.Unmarshal([]byte(args[0]), &c), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		for _, b := range c.Binds {
-			if err := unix.Mount(b.From, b.To, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-				return fmt.Errorf("binding %s: %w", b.To, err)
-			}
+			rig.Must(t, unix.Mount(b.From, b.To, "", unix.MS_BIND|unix.MS_REC, ""))
 			if b.ReadOnly {
-				if err := unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-					return fmt.Errorf("remounting %s: %w", b.To, err)
-				}
+				rig.Must(t, unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 			}
 		}
 		cmd := exec.Command("/proc/self/exe", sandboxtest.ChildArg, "view/inner", args[0])
@@ -76,43 +67,35 @@ var (
 			Pdeathsig:   syscall.SIGKILL,
 		}
 		runtime.LockOSThread() // for Pdeathsig
-		return cmd.Run()
+		rig.Must(t, cmd.Run())
 	})
-	_ = sandboxtest.RegisterChild("view/inner", func(args []string) error {
+	_ = sandboxtest.RegisterChild("view/inner", func(t rig.T, args []string) {
 		var c viewCase
-		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
-			return err
-		}
+		rig.Must(t, json.Unmarshal([]byte(args[0]), &c))
 		r := &resolve.Resolved{Policy: &c.Policy, Missing: c.Missing}
 		if c.Profile != nil {
-			policy, err := c.Profile.Compile()
-			if err != nil {
-				return err
-			}
-			if r, err = resolve.Policy(policy); err != nil {
-				return err
-			}
+			r = rig.Value(resolve.Policy(rig.Value(c.Profile.Compile())))
 			defer r.Close()
 		}
 		begin := time.Now()
 		_, err := Enter(r, c.Options)
 		if c.Timed {
 			fmt.Println(time.Since(begin).Nanoseconds())
-			return err
+			rig.Must(t, err)
+			return
 		}
 		if err != nil {
-			return json.NewEncoder(os.Stdout).Encode([]string{err.Error()})
+			rig.Must(t, json.NewEncoder(os.Stdout).Encode([]string{err.Error()}))
+			return
 		}
 		runtime.LockOSThread()
 		var none [2]unix.CapUserData
-		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]))
 		var got []string
 		for _, a := range c.Attempts {
 			got = append(got, a.Try())
 		}
-		return json.NewEncoder(os.Stdout).Encode(got)
+		rig.Must(t, json.NewEncoder(os.Stdout).Encode(got))
 	})
 )
 
@@ -130,11 +113,8 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			t.Cleanup(func() { os.RemoveAll(root) })
 			// Anybody may enter root, and its path is canonical even where TMPDIR
 			// is a symlink.
-			root, err := filepath.EvalSymlinks(root)
-			if err == nil {
-				err = os.Chmod(root, 0o755)
-			}
-			rig.Must(t, err)
+			root = rig.Value(filepath.EvalSymlinks(root))
+			rig.Must(t, os.Chmod(root, 0o755))
 			vc := c(t, root, uid)
 			vc.UID, vc.Policy.Confined = uid, true
 			slices.SortFunc(vc.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
@@ -145,9 +125,6 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 				return os.Lchown(name, uid, uid)
 			})
 			got := runView(t, vc)
-			if len(got) == 1 && len(vc.Attempts) == 0 {
-				t.Fatalf("EnterView: %s", got[0])
-			}
 			if len(got) != len(vc.Attempts) {
 				t.Fatalf("EnterView: %s", got)
 			}
@@ -191,28 +168,6 @@ func listen(t *testing.T, name string) {
 	rig.Must(t, os.Chmod(name, 0o666))
 }
 
-func TestViewReadOnly(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "repo/f", "repo/d/")
-		return viewCase{
-			Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"/: getcwd",
-				"ok: descriptors",
-				"f: read repo/f",
-				"EROFS: write repo/f, create repo/new, create ../created, create /new, create /etc/new, tmpfile repo, mkdir repo/new",
-				"EROFS: mkfifo repo/new, rename repo/f repo/g, link repo/f repo/g, unlink repo/f, rmdir repo/d, chmod repo/f, chown repo/f",
-				"EROFS: utimes repo/f, setxattr repo/f, truncate repo/f, write /proc/self/root$/repo/f, write /..$/repo/f",
-				"EROFS: write /proc/self/cwd/..$/repo/f",
-				"f: read /etc/..$/repo/f",
-				"EPERM: umount /proc",
-			),
-		}
-	})
-}
-
 func TestViewPseudoFilesystems(t *testing.T) {
 	t.Parallel()
 	for _, fresh := range []bool{true, false} {
@@ -226,6 +181,9 @@ func TestViewPseudoFilesystems(t *testing.T) {
 					Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
 					Options: Options{FreshProc: fresh, ShmBytes: 1 << 20},
 					Attempts: sandboxtest.Attempts(root,
+						"/: getcwd",
+						"ok: descriptors",
+						"EPERM: umount /proc",
 						map[int]string{0: "EROFS", 1000: "EACCES"}[uid]+": write /proc/sys/kernel/core_pattern",
 						"EROFS: chmod /proc/irq, chmod /proc/bus, chmod /proc/sys/kernel/core_pattern",
 						"ok: read /proc/kallsyms, read /proc/keys, read /proc/timer_list",
@@ -252,167 +210,6 @@ func TestViewPseudoFilesystems(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestViewWorkspace(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "repo/f", "repo/d/g", "repo/.git/HEAD", "repo/.git/objects/", "repo/.codex/", "repo/vault/x",
-			"repo/secret", "repo/sub/deep/.git/HEAD", "repo/sub/deep/h", "repo/docs/man/page", "repo/held",
-			"other/o", "repo/link -> ../other/o", "single", "repo/.agents/")
-		repo := root + "/repo"
-		return viewCase{
-			Policy: sandbox.Policy{Rules: []sandbox.Rule{
-				{Path: "/", Access: sandbox.Read},
-				{Path: repo, Access: sandbox.Write},
-				{Path: repo + "/.git", Access: sandbox.Read, Origin: sandbox.Protected},
-				{Path: repo + "/.codex", Access: sandbox.Read, Origin: sandbox.Protected},
-				{Path: repo + "/.agents", Access: sandbox.Read, Origin: sandbox.Protected},
-				{Path: repo + "/vault", Access: sandbox.Denied},
-				{Path: repo + "/secret", Access: sandbox.Denied},
-				{Path: repo + "/sub/deep/.git", Access: sandbox.Read},
-				{Path: repo + "/docs/man", Access: sandbox.Read},
-				{Path: repo + "/held/below/it", Access: sandbox.Denied}, // the placeholder "held" keeps it absent
-				{Path: repo + "/gone", Access: sandbox.Write},
-				{Path: root + "/single", Access: sandbox.Write},
-			}},
-			Missing: []placeholder.Missing{{Parent: repo, Name: ".codex", Dir: true}, {Parent: repo, Name: ".agents", Dir: true},
-				{Parent: repo, Name: "held"}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"ok: write repo/f, create repo/new, mkfifo repo/fifo",
-				"EPERM: mknod repo/null",
-				"EROFS: write other/o, create ../created, write repo/link",
-				"EXDEV: link other/o repo/p, rename other/o repo/p",
-				"HEAD: read repo/.git/HEAD",
-				"EROFS: write repo/.git/HEAD, create repo/.git/new",
-				"EBUSY: rename repo/.git repo/x",
-				"EXDEV: rename repo/f repo/.git/HEAD",
-				"EROFS: link repo/f repo/.git/l",
-				"EBUSY: exchange repo/.git repo/d, rmdir repo/.git",
-				"EROFS: chmod repo/.git",
-				"dr-xr-xr-x: mode repo/.codex",
-				"ok: list repo/.codex",
-				"EROFS: create repo/.codex/x",
-				"EEXIST: mkdir repo/.codex",
-				"EBUSY: rmdir repo/.codex, rename repo/.agents repo/x",
-				"EACCES: list repo/vault, read repo/vault/x",
-				"d---------: mode repo/vault",
-				"EROFS: chmod repo/vault",
-				"EBUSY: rename repo/vault repo/x, rmdir repo/vault",
-				"EACCES: read repo/secret, write repo/secret",
-				"EROFS: chmod repo/secret",
-				"EBUSY: unlink repo/secret, rename repo/secret repo/x",
-				"EXDEV: link repo/secret repo/x",
-				"ok: write repo/sub/deep/h, create repo/sub/n",
-				"EROFS: write repo/sub/deep/.git/HEAD",
-				"EBUSY: rename repo/sub repo/x, rename repo/sub/deep repo/sub/x",
-				"EXDEV: rename repo/sub/deep repo/x",
-				"EBUSY: exchange repo/sub repo/d, rename repo/docs repo/x",
-				"EROFS: write repo/docs/man/page",
-				"ok: create repo/docs/x, rename repo/d repo/e",
-				"held: read repo/held",
-				"EROFS: write repo/held",
-				"EBUSY: unlink repo/held",
-				"EEXIST: mkdir repo/held",
-				"ok: write single, truncate single",
-				"EROFS: unlink single, rename repo x",
-			),
-		}
-	})
-}
-
-func TestViewNested(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file")
-		repo := root + "/repo"
-		return viewCase{
-			Policy: sandbox.Policy{Rules: []sandbox.Rule{
-				{Path: "/", Access: sandbox.Read},
-				{Path: repo, Access: sandbox.Write},
-				{Path: repo + "/a", Access: sandbox.Denied},
-				{Path: repo + "/a/b", Access: sandbox.Write},
-				{Path: repo + "/a/file", Access: sandbox.Write},
-				{Path: repo + "/a/c/d", Access: sandbox.Read},
-				{Path: repo + "/r", Access: sandbox.Read},
-				{Path: repo + "/r/w", Access: sandbox.Write},
-				{Path: repo + "/n", Access: sandbox.Write}, // as writable as its parent: needs no mount
-				{Path: repo + "/n/s", Access: sandbox.Denied},
-			}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"EACCES: list repo/a",
-				"d--x--x--x: mode repo/a",
-				"ENOENT: read repo/a/x",
-				"EROFS: create repo/a/n",
-				"f: read repo/a/b/f",
-				"ok: create repo/a/b/n, write repo/a/file",
-				"EACCES: list repo/a/c",
-				"g: read repo/a/c/d/g",
-				"EROFS: write repo/a/c/d/g",
-				"EBUSY: rename repo/a repo/z",
-				"EXDEV: rename repo/a/b repo/z",
-				"o w: list repo/r",
-				"EROFS: write repo/r/o",
-				"ok: create repo/r/w/n",
-				"EROFS: rename repo/r/w repo/r/z",
-				"EBUSY: rename repo/n repo/z",
-				"ok: write repo/n/k",
-				"EACCES: read repo/n/s",
-			),
-		}
-	})
-}
-
-func TestViewMinimal(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
-		sandboxtest.Tree(t, root, "hid/below/y", "hid/gone/")
-		above := []string{"dev", "etc", "proc", "usr", "zoo", strings.Split(root, "/")[1]}
-		slices.Sort(above)
-		above = slices.Compact(above)
-		rules := []sandbox.Rule{
-			{Path: root + "/repo", Access: sandbox.Read},
-			{Path: root + "/repo/v", Access: sandbox.Denied},
-			{Path: root + "/w", Access: sandbox.Write},
-			{Path: root + "/w/one", Access: sandbox.Read},
-			{Path: root + "/hid", Access: sandbox.Denied},
-			{Path: root + "/hid/below", Access: sandbox.Read},
-			{Path: "/usr", Access: sandbox.Read, Origin: sandbox.Minimal},
-			{Path: "/etc/passwd", Access: sandbox.Read},
-		}
-		return viewCase{
-			Policy: sandbox.Policy{Rules: rules, Links: []sandbox.Link{{Path: root + "/hid/link", Target: "below"},
-				{Path: "/zoo/link", Target: "../usr/bin"}}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"ok: open /usr/bin/env",
-				strings.Join(above, " ")+": list /..",
-				"ok: open /zoo/link/env",
-				"y: read hid/link/y",
-				"f: read repo/f",
-				"EROFS: write repo/f",
-				"EACCES: list repo/v",
-				"ENOENT: read other/o",
-				"hid repo w: list .",
-				"drwx------: mode .",
-				"EACCES: list hid",
-				"ENOENT: open hid/gone",
-				"ok: open /etc/passwd",
-				map[int]string{0: "EROFS", 1000: "EACCES"}[uid]+": write /etc/passwd",
-				"passwd: list /etc",
-				"EROFS: create /new, chmod .",
-				"ok: create w/n",
-				"EROFS: write w/one",
-				"EBUSY: unlink w/one",
-				"Linux: read /proc/sys/kernel/ostype",
-				"EROFS: chmod /proc/sys/kernel/ostype",
-				"ok: open /dev/null",
-			),
-		}
-	})
 }
 
 // TestViewOfProfile goes the whole way from a profile, with the rules that only
@@ -761,9 +558,7 @@ func TestViewTooManyGlobbed(t *testing.T) {
 		for i := range hidden {
 			hidden[i] = root + hidden[i]
 		}
-		if err != nil || len(got) != files || !slices.Equal(dirs, hidden) {
-			t.Errorf("%s: %d files and %v, %v; want %d and %v", what, len(got), dirs, err, files, hidden)
-		}
+		rig.Is(t, fmt.Sprint(len(got), dirs, err), fmt.Sprint(files, hidden, nil), "%s: files, directories", what)
 	}
 	fill(root+"/a/few", 0, 10)
 	fill(root+"/a/many/in", 0, most-10)
@@ -841,9 +636,7 @@ func TestViewTooDeep(t *testing.T) {
 			t.Errorf("%s: %d files, %d directories hidden, %v", tt.name, len(files), len(hidden), err)
 		}
 		for _, name := range append(files, hidden...) {
-			if len(name) >= unix.PathMax {
-				t.Errorf("%s: a path of %d bytes", tt.name, len(name))
-			}
+			rig.Is(t, len(name) < unix.PathMax, true, "%s: a path of %d bytes", tt.name, len(name))
 		}
 	}
 }
@@ -887,11 +680,8 @@ func TestViewConsole(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { ptmx.Close() })
-	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	rig.Must(t, err)
+	n := rig.Value(unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN))
+	rig.Must(t, unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0))
 	terminal := "/dev/pts/" + strconv.Itoa(n)
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		c := viewCase{
@@ -916,8 +706,7 @@ func TestSocketPaths(t *testing.T) {
 	listen(t, root+"/alias/with space")
 	listen(t, root+"/gone/s")
 	rig.Must(t, os.Remove(root+"/gone/s"))
-	paths, err := SocketPaths()
-	rig.Must(t, err)
+	paths := rig.Value(SocketPaths())
 	paths = slices.DeleteFunc(paths, func(name string) bool { return !pathname.Within(name, root) })
 	rig.Same(t, "what came of it", []string{root + "/real dir/with space"}, paths)
 }
@@ -932,37 +721,26 @@ func TestSocketPathsOfMany(t *testing.T) {
 	}
 	cmd := sandboxtest.ChildCommand(t, "sockets/many", t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	rig.Check(t, cmd.Run())
 }
 
-var _ = sandboxtest.RegisterChild("sockets/many", func(args []string) error {
+var _ = sandboxtest.RegisterChild("sockets/many", func(t rig.T, args []string) {
 	const many = maxSockets + 100
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}))
 	for i := range many {
 		fd := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}))
 	}
-	paths, err := SocketPaths()
-	if err == nil && len(paths) != maxSockets {
-		err = fmt.Errorf("%d paths", len(paths))
-	}
-	return err
+	rig.Is(t, len(rig.Value(SocketPaths())), maxSockets, "paths")
 })
 
 func TestTableHead(t *testing.T) {
 	t.Parallel()
 	const line = "0: 0 0 0 0 0 0 /x\n"
 	for _, n := range []int{0, 1, maxUnixTable/len(line) + 1, maxUnixTable} {
-		text, err := tableHead(strings.NewReader(strings.Repeat(line, n)))
-		if want := min(n, maxUnixTable/len(line)) * len(line); err != nil || len(text) != want {
-			t.Errorf("of %d lines: %d bytes, %v; want %d", n, len(text), err, want)
-		}
+		text := rig.Value(tableHead(strings.NewReader(strings.Repeat(line, n))))
+		rig.Is(t, len(text), min(n, maxUnixTable/len(line))*len(line), "bytes of %d lines", n)
 	}
 }
 

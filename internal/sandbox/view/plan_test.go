@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"pgregory.net/rapid"
 )
 
 // show prints a plan, a line for the base and for each step, with the spots in
@@ -131,8 +132,7 @@ func TestPlanView(t *testing.T) {
 				tt.sights.kinds[name] = kind
 			}
 			p := &sandbox.Policy{Confined: true, Rules: tt.rules, Links: tt.links}
-			plan, err := planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, tt.sights)
-			rig.Must(t, err)
+			plan := rig.Value(planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, tt.sights))
 			rig.Same(t, "what came of it", tt.want, plan.show())
 		})
 	}
@@ -186,8 +186,7 @@ func TestPlanViewMeansThePolicy(t *testing.T) {
 			p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: access})
 			kinds[path] = directory
 		}
-		plan, err := planView(&resolve.Resolved{Policy: p}, sights{kinds: kinds})
-		rig.Must(t, err)
+		plan := rig.Value(planView(&resolve.Resolved{Policy: p}, sights{kinds: kinds}))
 		at := name.Draw(t, "looked at")
 		got, want := plan.access(at), accesses(byPath).at(at)
 		if got != want {

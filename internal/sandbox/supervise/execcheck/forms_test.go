@@ -161,12 +161,8 @@ func TestForms(t *testing.T) {
 				want, wantOut := supervise(t, s, nil)
 				s.Mode = checked
 				got, out := supervise(t, s, nil)
-				if out != wantOut || got.Code != want.Code {
-					t.Errorf("code %d\n%s, without a supervisor code %d\n%s", got.Code, short(out), want.Code, short(wantOut))
-				}
-				if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
-					t.Errorf("%+v", got)
-				}
+				rig.Is(t, fmt.Sprint(short(out), got.Code), fmt.Sprint(short(wantOut), want.Code), "as without a supervisor")
+				rig.Is(t, [2]int{int(got.First), int(got.Refused + got.ReplacedFile + got.ReplacedArgv + got.Let)}, [2]int{1, 0}, "%+v", got)
 			})
 		}
 	}
@@ -184,9 +180,7 @@ func TestFlood(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
 	r, out := supervise(t, setup{Mode: checked, Argv: []string{program, "flood", "12", "12", "20", program}}, nil)
-	if r.Code != 0 || out != "0 bad\n" || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
-		t.Errorf("%+v %s", r, out)
-	}
+	rig.Is(t, fmt.Sprint(out, r.Code, r.ReplacedFile+r.ReplacedArgv+r.Let), "0 bad\n0 0", "%+v", r)
 }
 
 // TestScriptHeads: the checker reads the first line of a script as the kernel does,
@@ -222,17 +216,13 @@ func TestScriptHeads(t *testing.T) {
 	_, want := supervise(t, s, nil)
 	s.Mode = checked
 	got, out := supervise(t, s, nil)
-	if got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
-		t.Errorf("%+v", got)
-	}
+	rig.Is(t, got.ReplacedFile+got.ReplacedArgv+got.Let, 0, "%+v", got)
 	wants, outs := strings.Split(want, "\n"), strings.Split(out, "\n")
 	if len(wants) < 2*len(heads) || len(wants) != len(outs) {
 		t.Fatalf("%d lines, without a supervisor %d, want %d", len(outs), len(wants), 2*len(heads))
 	}
 	for i := range wants {
-		if outs[i] != wants[i] {
-			t.Errorf("head %q: %q, without a supervisor %q", heads[min(i/2, len(heads)-1)], outs[i], wants[i])
-		}
+		rig.Is(t, outs[i], wants[i], "head %q", heads[min(i/2, len(heads)-1)])
 	}
 }
 
@@ -256,9 +246,8 @@ func TestRefused(t *testing.T) {
 		{"form path " + program + " args", fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU())},
 	} {
 		s := setup{Mode: checked, Argv: append([]string{program}, strings.Fields(tt.args)...), Dir: dir, Denied: denied, DeniedWord: "forbidden"}
-		if r, out := supervise(t, s, nil); out != tt.want || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
-			t.Errorf("%s: %s%+v", tt.args, out, r)
-		}
+		r, out := supervise(t, s, nil)
+		rig.Is(t, fmt.Sprint(out, r.ReplacedFile+r.ReplacedArgv+r.Let), tt.want+"0", "%s: %+v", tt.args, r)
 	}
 }
 
@@ -315,31 +304,20 @@ func TestLoader(t *testing.T) {
 	write(t, filepath.Join(dir, "other"), bytes.ReplaceAll(classless, []byte(denied), []byte(allowed)))
 	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
 	write(t, filepath.Join(dir, "classless"), classless)
-	run := func(mode, program string) (code int, marked string, r report) {
+	run := func(mode, program string) string {
 		marks := rig.Value(os.CreateTemp(dir, "marks"))
 		defer marks.Close()
-		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
-		text := rig.Value(os.ReadFile(marks.Name()))
-		return r.Code, string(text), r
+		r, _ := supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
+		return fmt.Sprintf("%d %q %v", r.Code, rig.Value(os.ReadFile(marks.Name())), r.Refused > 0)
 	}
 	for _, program := range []string{"names", "classless"} {
-		if code, marked, _ := run(bare, program); code != 7 || marked != "x" {
-			t.Errorf("%s without a supervisor: code %d, marks %q", program, code, marked)
-		}
-		if code, marked, r := run(checked, program); code != 126 || marked != "" || r.Refused == 0 {
-			t.Errorf("%s: code %d, marks %q: %+v", program, code, marked, r)
-		}
+		rig.Is(t, run(bare, program), `7 "x" false`, "%s without a supervisor: code, marks, refused", program)
+		rig.Is(t, run(checked, program), `126 "" true`, "%s", program)
 	}
-	if code, _, _ := run(checked, "missing"); code != 127 {
-		t.Errorf("a loader that is missing: code %d", code)
-	}
-	if code, marked, _ := run(checked, "other"); code != 7 || marked != "x" {
-		t.Errorf("a loader that is allowed: code %d, marks %q", code, marked)
-	}
+	rig.Is(t, run(checked, "missing"), `127 "" false`, "a loader that is missing")
+	rig.Is(t, run(checked, "other"), `7 "x" false`, "a loader that is allowed")
 	// The loader of a script's interpreter finds what the line of the script says.
-	if code, marked, r := run(checked, "script"); code != 126 || marked != "" || r.Refused == 0 {
-		t.Errorf("a script: code %d, marks %q: %+v", code, marked, r)
-	}
+	rig.Is(t, run(checked, "script"), `126 "" true`, "a script")
 }
 
 // TestUnreadable: a program that may be executed and not read could not be compared,
@@ -354,13 +332,11 @@ func TestUnreadable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("the file of this user's is readable to it")
 	}
-	if _, out := supervise(t, s, nil); out != fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU()) {
-		t.Errorf("without a supervisor: %s", out)
-	}
+	_, out := supervise(t, s, nil)
+	rig.Is(t, out, fmt.Sprintf("%d CPUs: [args]\nexit 0\n", runtime.NumCPU()), "without a supervisor")
 	s.Mode = checked
-	if _, out := supervise(t, s, nil); out != "errno EACCES\nexit 1\n" {
-		t.Errorf("%s", out)
-	}
+	_, out = supervise(t, s, nil)
+	rig.Is(t, out, "errno EACCES\nexit 1\n", "unreadable")
 	// A process that has hidden its memory cannot be traced by an ordinary user.
 	s.Argv = []string{program, "form", "unseen", program, "args"}
 	if _, out := supervise(t, s, nil); out != "errno EPERM\nexit 1\n" && out != "errno EACCES\nexit 1\n" {
@@ -393,9 +369,7 @@ func TestDebuggers(t *testing.T) {
 		path := filepath.Join(dir, tt.debugger)
 		write(t, path, []byte("#!/bin/bash\n"+tt.script+"\n"))
 		_, out := supervise(t, setup{Mode: checked, Argv: []string{path}, Dir: dir}, nil)
-		if !regexp.MustCompile(tt.want).MatchString(out) {
-			t.Errorf("%s: %s", tt.script, out)
-		}
+		rig.Is(t, regexp.MustCompile(tt.want).MatchString(out), true, "%s: %s", tt.script, out)
 	}
 }
 
@@ -429,12 +403,10 @@ func TestKilledMeanwhile(t *testing.T) {
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond) // any moment will do
 		// The child's parent reaps it only when it has ended, so this is the child.
 		rig.Must(t, unix.Kill(child, unix.SIGKILL))
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v\n%s", err, out.String())
-		}
-		if r := readReport(); r.Code != 137 || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
-			t.Errorf("%+v %s", r, out.String())
-		}
+		rig.Is(t, cmd.Wait(), nil, "%s", &out)
+		report := readReport()
+		passed := report.ReplacedFile + report.ReplacedArgv + report.Let
+		rig.Is(t, [2]int{report.Code, int(passed)}, [2]int{137, 0}, "%+v %s", report, &out)
 	}
 }
 
@@ -444,26 +416,16 @@ func TestMapped(t *testing.T) {
 	dir := rig.Public(t)
 	for _, name := range []string{"plain", "with blanks ", "line\nfeed", `line\012feed`, "gone (deleted)", "00:00 0 [heap]"} {
 		program := filepath.Join(dir, name)
-		if out, err := exec.Command("cp", "/bin/cat", program).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		rig.Must(t, exec.Command("cp", "/bin/cat", program).Run())
 		cat := exec.CommandContext(t.Context(), program)
-		in, err := cat.StdinPipe()
-		rig.Must(t, err)
-		out, err := cat.StdoutPipe()
-		rig.Must(t, err)
+		in := rig.Value(cat.StdinPipe())
+		out := rig.Value(cat.StdoutPipe())
 		rig.Must(t, cat.Start())
 		var b [1]byte
-		_, err = in.Write(b[:])
-		if err == nil {
-			_, err = out.Read(b[:]) // all is loaded now
-		}
-		rig.Must(t, err)
-		got, err := mapped(cat.Process.Pid)
-		want, errWant := mappedFiles(cat.Process.Pid)
-		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
-			t.Errorf("%q: got %q, %v; want %q, %v", name, got, err, want, errWant)
-		}
+		rig.Must(t, rig.Err(in.Write(b[:])), rig.Err(out.Read(b[:]))) // all is loaded now
+		got := rig.Value(mapped(cat.Process.Pid))
+		rig.Same(t, name, rig.Value(mappedFiles(cat.Process.Pid)), got)
+		rig.Is(t, slices.Contains(got, program), true, "%q is in %q", program, got)
 		for _, path := range got {
 			testMayMap(t, cat.Process.Pid, path, path == program)
 		}
@@ -489,7 +451,5 @@ func testMayMap(t *testing.T, pid int, path string, isProgram bool) {
 		t.Errorf("%q: %v, decided about %+v", path, may, decided)
 	}
 	decided, w.want.loader = nil, path
-	if !w.mayMap(pid, argv) || decided != nil {
-		t.Errorf("%q as the loader: decided about %+v", path, decided)
-	}
+	rig.Is(t, w.mayMap(pid, argv) && decided == nil, true, "%q as the loader: decided about %+v", path, decided)
 }

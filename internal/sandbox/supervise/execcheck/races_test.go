@@ -26,8 +26,7 @@ func raceTime(t *testing.T) (length time.Duration, long bool) {
 	text := os.Getenv(racesVariable)
 	switch {
 	case text != "":
-		length, err := time.ParseDuration(text)
-		rig.Must(t, err)
+		length := rig.Value(time.ParseDuration(text))
 		return length, true
 	case rig.Runs(rig.Nightly):
 		return 20 * time.Second, true
@@ -95,12 +94,8 @@ func TestRaces(t *testing.T) {
 			right, wrongArgument, wrongProgram := r.marked(t)
 			t.Logf("%d tries: %d right, %d wrong, %d killed, %d refused; %d files and %d arguments replaced; %d stops", n.Tries, n.Right, n.Wrong, n.Killed, n.Refused,
 				got.ReplacedFile, got.ReplacedArgv, n.Stopped)
-			if n.Wrong+wrongArgument+wrongProgram != 0 {
-				t.Errorf("%d wrong programs and %d wrong arguments ran", wrongProgram, wrongArgument)
-			}
-			if n.Right+n.Killed+n.Refused != n.Tries || n.Tries == 0 {
-				t.Errorf("the sums are wrong: %+v", n)
-			}
+			rig.Is(t, [2]int64{wrongProgram, n.Wrong + wrongArgument}, [2]int64{}, "wrong programs and arguments that ran")
+			rig.Is(t, n.Right+n.Killed+n.Refused, max(n.Tries, 1), "the sums of %+v", n)
 			// What is not right is killed at the stop, and the policy is not asked about it
 			// if it has other arguments.
 			replaced := got.ReplacedFile + got.ReplacedArgv
@@ -169,9 +164,7 @@ func TestSupervisorKilled(t *testing.T) {
 		}
 		read.Close()
 		right, wrongArgument, wrongProgram := r.marked(t)
-		if wrongArgument+wrongProgram != 0 {
-			t.Errorf("%d wrong programs and %d wrong arguments ran", wrongProgram, wrongArgument)
-		}
+		rig.Is(t, [2]int64{wrongProgram, wrongArgument}, [2]int64{}, "wrong programs and arguments that ran")
 		// The command may be killed itself, while its own image is checked.
 		if decodeErr == nil && n.Gone <= 200 {
 			t.Errorf("the command has found another supervisor: %+v", n)

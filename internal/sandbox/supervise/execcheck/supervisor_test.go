@@ -2,7 +2,6 @@ package execcheck
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -360,10 +359,7 @@ func supervisorCommand(t testing.TB, s setup, marks *os.File) (*exec.Cmd, func()
 	}
 	return cmd, func() report {
 		var r report
-		content, err := os.ReadFile(file.Name())
-		if err = errors.Join(err, json.Unmarshal(content, &r)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(rig.Value(os.ReadFile(file.Name())), &r))
 		return r
 	}
 }

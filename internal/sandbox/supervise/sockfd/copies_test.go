@@ -29,8 +29,7 @@ func newCopies(t *testing.T) *Copies {
 // the copy and a descriptor of the socket, as the command would have it.
 func made(t *testing.T, s *Copies, family, kind int) (c *Copy, own *os.File) {
 	t.Helper()
-	c, err := s.Make(family, kind, 0)
-	rig.Must(t, err)
+	c = rig.Value(s.Make(family, kind, 0))
 	fd := rig.Value(unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0))
 	own = os.NewFile(uintptr(fd), "own")
 	t.Cleanup(func() { _ = own.Close() })
@@ -55,23 +54,13 @@ func TestInUse(t *testing.T) {
 	if err := unix.Fstat(int(own.Fd()), &st); err != nil || !has(s, c) || c.inode != st.Ino {
 		t.Errorf("inode %d of %+v, %v", st.Ino, c, err)
 	}
-	if c.Family != unix.AF_INET || c.Kind != unix.SOCK_DGRAM || c.Connects() {
-		t.Errorf("%+v", c)
-	}
-	if s.Of(c.inode) != c {
-		t.Fatal("the copy is not found")
-	}
-	if s.Sweep() {
-		t.Error("a copy in use was dropped")
-	}
+	rig.Is(t, fmt.Sprint(c.Family, c.Kind, c.Connects()), fmt.Sprint(unix.AF_INET, unix.SOCK_DGRAM, false), "the copy")
+	rig.Is(t, s.Of(c.inode), c, "the copy")
+	rig.Is(t, s.Sweep(), false, "a copy in use was dropped")
 	c.Drop()
-	if has(s, c) || c.FD < 0 {
-		t.Errorf("after Drop, in use: %+v", c)
-	}
+	rig.Is(t, [2]bool{has(s, c), c.FD < 0}, [2]bool{}, "after Drop, in use: the table has it, it is closed")
 	c.Release()
-	if c.FD >= 0 {
-		t.Errorf("after the last Release: %+v", c)
-	}
+	rig.Is(t, c.FD, -1, "after the last Release: the descriptor")
 	c.Drop() // nothing more happens
 	if _, err := s.Make(unix.AF_INET, 99, 0); err != unix.EINVAL && err != unix.ESOCKTNOSUPPORT {
 		t.Error(err)
@@ -94,13 +83,10 @@ func TestSweep(t *testing.T) {
 			holder := exec.Command(args[0], args[1:]...)
 			holder.ExtraFiles = []*os.File{own}
 			holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			ready, err := holder.StdoutPipe()
-			rig.Must(t, err)
+			ready := rig.Value(holder.StdoutPipe())
 			rig.Must(t, holder.Start())
 			rig.Check(t, rig.Err(bufio.NewReader(ready).ReadByte()))
-			if s.Sweep() || !has(s, c) {
-				t.Error("the copy of an open socket was dropped")
-			}
+			rig.Is(t, [2]bool{s.Sweep(), has(s, c)}, [2]bool{false, true}, "the socket is open: swept, and there")
 			_ = unix.Kill(-holder.Process.Pid, unix.SIGKILL)
 			_, _ = io.Copy(io.Discard, ready)
 			_ = holder.Wait()
@@ -108,9 +94,7 @@ func TestSweep(t *testing.T) {
 			for begun := time.Now(); has(s, c) && time.Since(begun) < sandboxtest.Enough; time.Sleep(time.Millisecond) {
 				s.Sweep()
 			}
-			if has(s, c) || c.FD >= 0 {
-				t.Error("the copy of a closed socket is still there")
-			}
+			rig.Is(t, [2]bool{has(s, c), c.FD >= 0}, [2]bool{}, "the socket is closed: there, and open")
 		})
 	}
 }
@@ -161,8 +145,7 @@ func TestLimit(t *testing.T) {
 	s := newCopies(t)
 	s.limit = 4
 	for range 100 {
-		c, err := s.Make(unix.AF_INET, unix.SOCK_STREAM, 0)
-		rig.Must(t, err)
+		c := rig.Value(s.Make(unix.AF_INET, unix.SOCK_STREAM, 0))
 		c.Given(nil)
 	}
 	var used []*Copy
@@ -175,9 +158,7 @@ func TestLimit(t *testing.T) {
 		used = append(used, s.Of(c.inode))
 		c.Given(nil)
 	}
-	if len(used) != s.limit {
-		t.Errorf("%d copies are in use, the limit is %d", len(used), s.limit)
-	}
+	rig.Is(t, len(used), s.limit, "copies in use")
 	for _, c := range used {
 		c.Release()
 	}
@@ -205,18 +186,15 @@ func TestAttempted(t *testing.T) {
 	if err := connect(c, to); err != unix.EINPROGRESS || !has(s, c) {
 		t.Errorf("refused: %v, copy %v", err, has(s, c))
 	}
-	if n, err := unix.GetsockoptInt(int(own.Fd()), unix.SOL_SOCKET, unix.SO_ERROR); syscall.Errno(n) != unix.ECONNREFUSED {
-		t.Errorf("the command is told of %d, %v", n, err)
-	}
+	told := rig.Value(unix.GetsockoptInt(int(own.Fd()), unix.SOL_SOCKET, unix.SO_ERROR))
+	rig.Is(t, syscall.Errno(told), unix.ECONNREFUSED, "SO_ERROR")
 	rig.Must(t, unix.Listen(listener, 0))
 	for err := connect(c, to); err != unix.EINPROGRESS; err = connect(c, to) {
 		if err != unix.ECONNABORTED { // the kernel ends the first attempt with this
 			t.Fatal(err)
 		}
 	}
-	if has(s, c) {
-		t.Error("connected, and the copy is still there")
-	}
+	rig.Is(t, has(s, c), false, "connected, and the copy is still there")
 	c.Release()
 
 	// Over the backlog attempts go on until there is room.
@@ -261,13 +239,9 @@ func TestHasEnded(t *testing.T) {
 	child := exec.Command("sleep", "1000")
 	rig.Must(t, child.Start())
 	process := fmt.Sprintf("/proc/%d", child.Process.Pid)
-	if hasEnded(process) {
-		t.Error("a process has ended that runs")
-	}
+	rig.Is(t, hasEnded(process), false, "a process that runs has ended")
 	_ = child.Process.Kill()
 	sandboxtest.Eventually(t, "it is a zombie", func() bool { return hasEnded(process) })
 	_ = child.Wait()
-	if !hasEnded(process) {
-		t.Error("a process that is gone has not ended")
-	}
+	rig.Is(t, hasEnded(process), true, "a process that is gone has ended")
 }
