@@ -86,7 +86,8 @@ func TestCommand(t *testing.T) {
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
 			rig.Must(t, rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")))
 			out, code := c.start(t).end()
-			rig.Is(t, fmt.Sprintf("%q, code %d", sorted(out), code), fmt.Sprintf("%q, code 0", sorted(tt.want)), "%s: %s", row.name, tt.name)
+			got := fmt.Sprintf("%q, code %d", sorted(out), code)
+			rig.Is(t, got, fmt.Sprintf("%q, code 0", sorted(tt.want)), "%s: %s", row.name, tt.name)
 		}
 	}
 }

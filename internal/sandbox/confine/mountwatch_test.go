@@ -33,7 +33,8 @@ func TestReplacedOutside(t *testing.T) {
 			return os.Rename(filepath.Join(root, ".env.new"), filepath.Join(root, ".env"))
 		}, ".env"},
 		{"a directory is removed", func(root string) error {
-			return errors.Join(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755), os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
+			return errors.Join(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755),
+				os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
 		}, "vault"},
 		{"a repository is made anew", func(root string) error {
 			return errors.Join(os.RemoveAll(root+"/.git"), os.MkdirAll(root+"/.git/hooks", 0o755))
@@ -48,7 +49,8 @@ func TestReplacedOutside(t *testing.T) {
 			return errors.Join(os.Rename(root+"/.git", root+"/.git.old"), os.MkdirAll(root+"/.git/hooks", 0o755))
 		}, ".git"},
 		{"a directory above is moved away", func(root string) error {
-			return errors.Join(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755), os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
+			return errors.Join(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755),
+				os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
 		}, "a/deep"},
 	} {
 		for j, row := range viewRows() {

@@ -17,7 +17,8 @@ import (
 // one that was judged.
 func TestDecideLoaded(t *testing.T) {
 	t.Parallel()
-	rules := rig.Value(execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule([["kubectl", "ld-linux-x86-64.so.2"], "delete"], "forbidden")`}}))
+	const text = `prefix_rule([["kubectl", "ld-linux-x86-64.so.2"], "delete"], "forbidden")`
+	rules := rig.Value(execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: text}}))
 	j := rig.Value(judge.New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1))
 	n := &Notifier{config: Config{Level: sandbox.NoLevel, Judge: j}}
 	for _, tt := range []struct {

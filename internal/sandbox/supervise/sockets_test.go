@@ -200,9 +200,10 @@ var _ = child("sockets/udp", func(t rig.T, _ []string) {
 	check(t, "connect no socket", unix.Connect(1, addr), unix.ENOTSOCK)
 	check(t, "bind no socket", unix.Bind(1, addr), unix.ENOTSOCK)
 	check(t, "listen on a datagram socket", unix.Listen(client, 1), unix.EOPNOTSUPP)
-	check(t, "data that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, uintptr(unsafe.Pointer(&familyOnly)), 16), unix.EFAULT)
+	at := uintptr(unsafe.Pointer(&familyOnly))
+	check(t, "data that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, at, 16), unix.EFAULT)
 	check(t, "an address that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, 8, 16), unix.EFAULT)
-	check(t, "an address that is too long", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, uintptr(unsafe.Pointer(&familyOnly)), 1<<32|129), unix.EINVAL)
+	check(t, "an address that is too long", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, at, 1<<32|129), unix.EINVAL)
 	for range 3 {
 		unix.Close(server)
 		server = rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))

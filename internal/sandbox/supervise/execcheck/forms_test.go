@@ -162,7 +162,8 @@ func TestForms(t *testing.T) {
 				s.Mode = checked
 				got, out := supervise(t, s, nil)
 				rig.Is(t, fmt.Sprint(short(out), got.Code), fmt.Sprint(short(wantOut), want.Code), "as without a supervisor")
-				rig.Is(t, [2]int{int(got.First), int(got.Refused + got.ReplacedFile + got.ReplacedArgv + got.Let)}, [2]int{1, 0}, "%+v", got)
+				others := got.Refused + got.ReplacedFile + got.ReplacedArgv + got.Let
+				rig.Is(t, [2]int64{got.First, others}, [2]int64{1, 0}, "%+v", got)
 			})
 		}
 	}
@@ -307,7 +308,8 @@ func TestLoader(t *testing.T) {
 	run := func(mode, program string) string {
 		marks := rig.Value(os.CreateTemp(dir, "marks"))
 		defer marks.Close()
-		r, _ := supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
+		argv := []string{"/bin/sh", "-c", "./" + program + "; exit $?"}
+		r, _ := supervise(t, setup{Mode: mode, Argv: argv, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
 		return fmt.Sprintf("%d %q %v", r.Code, rig.Value(os.ReadFile(marks.Name())), r.Refused > 0)
 	}
 	for _, program := range []string{"names", "classless"} {
