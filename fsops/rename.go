@@ -14,7 +14,8 @@ func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
 }
 
 // Rename moves src to dst. A directory with a file that is denied by name is not
-// moved (EACCES), because the rules might allow that file at the new place.
+// moved (EACCES), because the rules might allow that file at the new place. A
+// directory is not moved to a path below which there are rules (EBUSY).
 func (v *View) Rename(_ context.Context, src, dst string, replace bool) error {
 	return pathError("rename", src, v.rename(src, dst, replace))
 }
@@ -38,6 +39,9 @@ func (v *View) rename(src, dst string, replace bool) error {
 		err = v.paths.Removable(&to)
 	} else {
 		err = v.paths.Creatable(&to, isDir)
+		if err == nil && isDir && v.paths.rules.Bound(to.Path) {
+			err = unix.EBUSY // the contents of the directory would come to paths with rules of their own
+		}
 	}
 	switch {
 	case err != nil:

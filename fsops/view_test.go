@@ -218,6 +218,11 @@ func TestView(t *testing.T) {
 			"mv repo/f.txt repo/g": unix.EROFS, "mv repo/.git repo/x": unix.EROFS, "mvr /etc/hosts repo/h": unix.EROFS,
 			"write repo/out": unix.EROFS, "write repo/dang": unix.EROFS, "write repo/fifo": unix.EROFS,
 		}},
+		// A directory could bring contents to a protected path below.
+		{"rule below a missing name", policy{rules: []rule{{"/", fsops.Read}, {"repo", fsops.Write}, {"repo/missing/x", fsops.Read}}}, map[string]error{
+			"mv repo/ro repo/missing": unix.EBUSY, "mvr repo/ro repo/missing": unix.EBUSY,
+			"mkdir repo/missing": ok, "mv repo/f.txt repo/missing": ok, "mv repo/ro repo/missed": ok, "mkdirs repo/missing/x/y": unix.EROFS,
+		}},
 		{"denied", readOnly, map[string]error{
 			"read repo/vault/x": unix.EACCES, "stat repo/vault/x": unix.EACCES, "real repo/vault/x": unix.EACCES,
 			"write repo/vault/x": unix.EACCES, "rm repo/vault/x": unix.EACCES, "cp repo/vault/x repo/y": unix.EACCES,
