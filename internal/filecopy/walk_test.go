@@ -66,7 +66,7 @@ func TestExchanged(t *testing.T) {
 				}
 			}
 		}()
-		rounds := 200
+		rounds := 500
 		if rig.Runs(rig.Merge) {
 			rounds = 1000
 		}
