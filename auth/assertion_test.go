@@ -62,9 +62,8 @@ func TestAssertionVector(t *testing.T) {
 	header := rig.Value(a.header(private))
 	rig.Is(t, header, v.Assertion.Header, "header")
 	parsed := rig.Value(ParseAssertion(v.Assertion.Header))
-	if parsed.RuntimeID != v.RuntimeID || parsed.TaskID != v.Assertion.TaskID || !parsed.Time.Equal(at) {
-		t.Errorf("parsed %+v", parsed)
-	}
+	rig.Is(t, parsed.RuntimeID+" "+parsed.TaskID, v.RuntimeID+" "+v.Assertion.TaskID, "ids that were parsed")
+	rig.Is(t, parsed.Time.Equal(at), true, "time %v is %v", parsed.Time, at)
 	rig.Check(t, parsed.Verify(public))
 }
 
@@ -95,9 +94,7 @@ func TestVerifyAssertion(t *testing.T) {
 		{"signature", made(func(a *Assertion) { a.signature[63] ^= 1 }), public, false},
 		{"no signature", made(func(a *Assertion) { a.signature = nil }), public, false},
 	} {
-		if err := tt.a.Verify(tt.key); (err == nil) != tt.ok {
-			t.Errorf("%s: Verify = %v, want success %v", tt.name, err, tt.ok)
-		}
+		rig.Is(t, tt.a.Verify(tt.key) == nil, tt.ok, "%s: verified", tt.name)
 	}
 }
 
@@ -165,17 +162,11 @@ func FuzzParseAssertion(f *testing.F) {
 			return
 		}
 		valid := a.Verify(public) == nil
-		if parts := strings.SplitN(string(a.text()), ":", 2); parts[0] != a.RuntimeID {
-			t.Errorf("the signed text %q can be read in two ways", a.text())
-		}
-		header := rig.Value(a.header(private))
-		again, err := ParseAssertion(header)
-		rig.Must(t, err)
-		if again.RuntimeID != a.RuntimeID || again.TaskID != a.TaskID || !again.Time.Equal(a.Time) {
-			t.Errorf("%q became %+v", text, again)
-		}
-		if valid && again.Verify(public) != nil {
-			t.Error("no longer valid")
-		}
+		id, _, _ := strings.Cut(string(a.text()), ":")
+		rig.Is(t, id, a.RuntimeID, "the signed text %q can be read in two ways", a.text())
+		again := rig.Value(ParseAssertion(rig.Value(a.header(private))))
+		rig.Is(t, again.RuntimeID+" "+again.TaskID, a.RuntimeID+" "+a.TaskID, "ids of %q", text)
+		rig.Is(t, again.Time.Equal(a.Time), true, "time %v is that of %q", again.Time, text)
+		rig.Is(t, valid && again.Verify(public) != nil, false, "%q is no longer valid", text)
 	})
 }

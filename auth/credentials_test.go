@@ -176,8 +176,7 @@ func FuzzParseFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.token == "" || strings.ContainsAny(got.token, " \r\n\t\x00") || got.expires <= 1795177927 {
-			t.Errorf("parseFrame(%q) gives a token that fits no header, or an expired one", line)
-		}
+		rig.Is(t, got.token == "" || strings.ContainsAny(got.token, " \r\n\t\x00"), false, "the token of %q fits no header", line)
+		rig.Is(t, got.expires > 1795177927, true, "the token of %q is good", line)
 	})
 }

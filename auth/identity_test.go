@@ -97,9 +97,7 @@ func TestAgentIdentity(t *testing.T) {
 	}))
 
 	requests := service.requests()
-	if len(requests) != 2 {
-		t.Fatalf("%d requests, want 2", len(requests))
-	}
+	rig.Is(t, len(requests), 2, "requests")
 	for i, want := range []string{"GET /backend-api/wham/agent-identities/jwks", "POST /accounts/v1/agent/agent-rt-1/task/register"} {
 		r := requests[i]
 		rig.Is(t, r.method+" "+r.path, want, "request %d", i)
@@ -109,17 +107,16 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	var registration struct{ Timestamp, Signature string }
 	rig.Must(t, json.Unmarshal([]byte(requests[1].body), &registration))
-	signature, err := base64.StdEncoding.DecodeString(registration.Signature)
-	if err != nil || !ed25519.Verify(public, []byte("agent-rt-1:"+registration.Timestamp), signature) {
-		t.Errorf("task registration %s is not signed", requests[1].body)
-	}
+	signature := rig.Value(base64.StdEncoding.DecodeString(registration.Signature))
+	signed := ed25519.Verify(public, []byte("agent-rt-1:"+registration.Timestamp), signature)
+	rig.Is(t, signed, true, "task registration %s is signed", requests[1].body)
 
 	h := headersOf(t, s)
 	a := rig.Value(ParseAssertion(h.Get("Authorization")))
 	rig.Check(t, a.Verify(public))
-	if age := time.Since(a.Time); a.TaskID != v.Encrypted.Plaintext || age < 0 || age > time.Minute {
-		t.Errorf("assertion %+v", a)
-	}
+	rig.Is(t, a.TaskID, v.Encrypted.Plaintext, "task of the assertion")
+	age := time.Since(a.Time)
+	rig.Is(t, min(max(age, 0), time.Minute), age, "age of the assertion")
 	delete(h, "Authorization")
 	rig.Same(t, "headers", http.Header{"Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}, h)
 }
@@ -134,9 +131,8 @@ func TestTaskRegistrationVector(t *testing.T) {
 	base := rig.Value(url.Parse(service.server.URL))
 	rig.Is(t, rig.Value(id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)), "task-1", "registerTask")
 	rig.Is(t, service.requests()[0].body, `{"timestamp":"`+v.Task.Timestamp+`","signature":"`+v.Task.Signature+`"}`, "body")
-	if got := service.requests()[0].header.Get("User-Agent"); !strings.HasPrefix(got, "codex_cli_rs/0.169.0 (") {
-		t.Errorf("user agent %q", got)
-	}
+	agent, _, _ := strings.Cut(service.requests()[0].header.Get("User-Agent"), "(")
+	rig.Is(t, agent, "codex_cli_rs/0.169.0 ", "user agent")
 	rig.Is(t, rig.Value(openTask(key, v.Encrypted.ID)), v.Encrypted.Plaintext, "openTask")
 }
 
@@ -157,9 +153,8 @@ func TestTaskAnswers(t *testing.T) {
 		{`{"encrypted_task_id":"` + strings.Repeat("AAAA", 1000) + `"}`, ""},
 	} {
 		got, err := id.taskOf([]byte(tt.answer))
-		if got != tt.want || (err == nil) != (tt.want != "") {
-			t.Errorf("taskOf(%.60s) = %q, %v, want %q", tt.answer, got, err, tt.want)
-		}
+		rig.Is(t, got, tt.want, "taskOf(%.60s), with %v", tt.answer, err)
+		rig.Is(t, err == nil, tt.want != "", "taskOf(%.60s) succeeds", tt.answer)
 	}
 }
 

@@ -56,12 +56,11 @@ func TestKeyFile(t *testing.T) {
 	sends("sk-third")
 	put("sk-last")
 	sends("sk-last")
-	if text := log.String(); strings.Count(text, "was read again") != 3 || strings.Count(text, "cannot be read again") != 3 || strings.Contains(text, "sk-") {
-		t.Error(text)
-	}
-	if shown := fmt.Sprintf("%v %+v %#v", source, source, source); strings.Contains(shown, "sk-") {
-		t.Error(shown)
-	}
+	text := log.String()
+	rig.Is(t, strings.Count(text, "was read again"), 3, "times it was read in %s", text)
+	rig.Is(t, strings.Count(text, "cannot be read again"), 3, "times it was not in %s", text)
+	shown := text + fmt.Sprintf("%v %+v %#v", source, source, source)
+	rig.Is(t, strings.Contains(shown, "sk-"), false, "a key is in %s", shown)
 }
 
 func TestKeyFileIsNone(t *testing.T) {

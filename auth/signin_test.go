@@ -186,9 +186,7 @@ func TestRefresh(t *testing.T) {
 			}
 
 			requests := service.requests()
-			if len(requests) != 1 {
-				t.Fatalf("%d refreshes, want 1", len(requests))
-			}
+			rig.Is(t, len(requests), 1, "refreshes")
 			r := requests[0]
 			wantBody := `{"client_id":"app_EMoamEEZ73f0CkXaXp7hrann","grant_type":"refresh_token","refresh_reason":"` + tt.reason + `","refresh_token":"ref"}`
 			if r.method+r.path != "POST/oauth/token" || r.body != wantBody || r.header.Get("Content-Type") != "application/json" ||
@@ -197,10 +195,8 @@ func TestRefresh(t *testing.T) {
 			}
 
 			after := readJSON(t, path)
-			last, err := time.Parse(time.RFC3339Nano, after["last_refresh"].(string))
-			if err != nil || time.Since(last) > time.Minute {
-				t.Errorf("last_refresh = %v", after["last_refresh"])
-			}
+			last := rig.Value(time.Parse(time.RFC3339Nano, after["last_refresh"].(string)))
+			rig.Is(t, time.Since(last) > time.Minute, false, "last_refresh = %v", last)
 			wantFile := before
 			wantFile["last_refresh"] = after["last_refresh"]
 			maps.Copy(wantFile["tokens"].(map[string]any), map[string]any{"access_token": newToken, "refresh_token": "ref2"})
@@ -296,9 +292,8 @@ func TestRefreshFails(t *testing.T) {
 				wantAuthorization(t, "the old token", s, "Bearer "+stale)
 			}
 			rig.Is(t, len(service.requests()), 1, "refreshes")
-			if !strings.Contains(log.String(), "cannot be refreshed") || strings.Contains(log.String(), "s3cret") {
-				t.Errorf("log: %s", log.String())
-			}
+			rig.Is(t, strings.Contains(log.String(), "cannot be refreshed"), true, "the log says so: %s", &log)
+			rig.Is(t, strings.Contains(log.String(), "s3cret"), false, "a secret is in the log")
 			retry, err := s.Unauthorized(t.Context())
 			rig.Is(t, retry, false, "to be repeated")
 			failed(t, "Unauthorized", err, tt.wantErr)
@@ -339,16 +334,11 @@ func FuzzParseAuthFile(f *testing.F) {
 		}
 		fresh := &tokens{id: idToken, access: "new", refresh: "ref2", lastRefresh: time.Unix(1795177927, 0)}
 		encoded := rig.Value(file.encode(fresh))
-		again, err := parseAuthFile(encoded)
-		if err != nil || again.signIn == nil {
-			t.Fatalf("%q became %q: %v", data, encoded, err)
-		}
-		if again.signIn.access != "new" || again.signIn.refresh != "ref2" || again.signIn.accountID != file.signIn.accountID {
-			t.Errorf("%q became %q", data, encoded)
-		}
-		if len(again.all) != len(file.all) || len(again.tokens) != len(file.tokens) {
-			t.Errorf("%q lost members: %q", data, encoded)
-		}
+		again := rig.Value(parseAuthFile(encoded))
+		got := again.signIn.access + " " + again.signIn.refresh + " " + again.signIn.accountID
+		rig.Is(t, got, "new ref2 "+file.signIn.accountID, "%q became %q", data, encoded)
+		members := fmt.Sprint(len(again.all), len(again.tokens))
+		rig.Is(t, members, fmt.Sprint(len(file.all), len(file.tokens)), "members of %q, once %q", encoded, data)
 	})
 }
 

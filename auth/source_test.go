@@ -47,9 +47,7 @@ func failed(t *testing.T, what string, err error, says string) bool {
 		t.Errorf("%s: error %v, want one with %q", what, err, says)
 	}
 	for _, secret := range []string{"s3cr", "sk-secret", "tok1", "tok2"} {
-		if err != nil && strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: error %v tells a secret", what, err)
-		}
+		rig.Is(t, strings.Contains(fmt.Sprint(err), secret), false, "%s: a secret is told by %v", what, err)
 	}
 	return err != nil
 }
@@ -74,13 +72,9 @@ func TestBearerThatFitsNoHeader(t *testing.T) {
 	for _, token := range []string{"", "secret one", "secret\n", "secret\r\nX: y", "sécret", "secret\x7f", "secret\x00", strings.Repeat("s", maxToken+1)} {
 		h := http.Header{}
 		err := Bearer(token).Authorize(t.Context(), h)
-		if err == nil || errors.Is(err, ErrTemporary) {
-			t.Errorf("Authorize with %.20q: error %v, want a final one", token, err)
-		}
+		rig.Is(t, err != nil && !errors.Is(err, ErrTemporary), true, "Authorize with %.20q: the error %v is final", token, err)
 		rig.Is(t, len(h), 0, "headers of Authorize with %.20q", token)
-		if err != nil && strings.Contains(err.Error(), "ecret") {
-			t.Errorf("Authorize with %.20q: error %q shows the token", token, err)
-		}
+		rig.Is(t, strings.Contains(fmt.Sprint(err), "ecret"), false, "Authorize with %.20q shows the token: %v", token, err)
 	}
 }
 

@@ -45,9 +45,7 @@ func startJobs(mode string) error {
 func openJobs(t *testing.T, line string) (job, escaped int) {
 	t.Helper()
 	var pids [2]int
-	if _, err := fmt.Sscan(line, &pids[0], &pids[1]); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
+	rig.Must(t, rig.Err(fmt.Sscan(line, &pids[0], &pids[1])))
 	var fds [2]int
 	for i, pid := range pids {
 		fd := rig.Value(unix.PidfdOpen(pid, 0))

@@ -57,9 +57,8 @@ func TestStageProgram(t *testing.T) {
 	}
 	rig.Same(t, "the command is shown as", got.Argv, p.Argv())
 	out := output.text(PTY)
-	if !strings.Contains(out, "STAGE=1") || strings.Contains(out, "A=b") || !strings.Contains(out, "/dev/pts/") {
-		t.Errorf("the stage saw %q", out)
-	}
+	rig.Is(t, strings.Contains(out, "STAGE=1") && strings.Contains(out, "/dev/pts/"), true, "the stage saw its terminal: %q", out)
+	rig.Is(t, strings.Contains(out, "A=b"), false, "the stage saw the environment of the command: %q", out)
 	if !strings.Contains(out, "No such device") { // ENXIO
 		t.Errorf("the stage has a controlling terminal: %q", out)
 	}

@@ -82,13 +82,12 @@ func TestLines(t *testing.T) {
 	_, oldOfOther := register("other")
 	const linesPerConnection = 3 // the constant of package limits
 	rig.Is(t, strings.Count(refused(old, 10), message), 2*linesPerConnection-2, "of 10 lines are there")
-	if text := refused(oldOfOther, 1); strings.Count(text, message) != 1 || strings.Contains(text, "lines_left_out") {
-		t.Errorf("the other's line is %q", text)
+	counts := func(text string) string {
+		return fmt.Sprint(strings.Count(text, message), strings.Count(text, "lines_left_out"), strings.Count(text, "lines_left_out=6\n"))
 	}
+	rig.Is(t, counts(refused(oldOfOther, 1)), "1 0 0", "the other's line")
 	lines.SetLimit(rate.Inf)
-	if text := refused(old, 2); strings.Count(text, message) != 2 || strings.Count(text, "lines_left_out=6\n") != 1 {
-		t.Errorf("later lines are %q", text)
-	}
+	rig.Is(t, counts(refused(old, 2)), "2 1 1", "later lines")
 }
 
 // TestLinesOfTrouble: when the store fails that is logged, but not for each request.
@@ -100,9 +99,7 @@ func TestLinesOfTrouble(t *testing.T) {
 		s.broken("connect", "env", store.ErrUnavailable)
 	}
 	n, most := strings.Count(s.log.String(), "the store fails"), 101+int(time.Since(start)/time.Second)
-	if n < 100 || n > most {
-		t.Errorf("%d lines, want 100 to %d", n, most)
-	}
+	rig.Is(t, min(max(n, 100), most), n, "lines")
 }
 
 // TestNewEnvironmentsAtOnce: a principal may not register more new environments at once
@@ -130,7 +127,6 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 		}
 	}
 	creating := s.limits.Usage(store.KeyPrefix + id).Creating
-	if registered > 3 || creating != 0 || a.Created.Tokens() != float64(3-registered) {
-		t.Errorf("%d are registered, %d more under way, %v are left", registered, creating, a.Created.Tokens())
-	}
+	rig.Is(t, registered > 3, false, "%d are registered", registered)
+	rig.Is(t, fmt.Sprint(creating, a.Created.Tokens()), fmt.Sprint(0, float64(3-registered)), "under way, and left")
 }

@@ -27,14 +27,12 @@ import (
 func metricsPage(t *testing.T, s *testServer) (map[string]*dto.MetricFamily, []byte) {
 	t.Helper()
 	status, header, body := s.do(t, "GET", "/metrics", "", nil)
-	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
-		t.Fatalf("metrics: %d %s", status, header.Get("Content-Type"))
-	}
+	rig.Is(t, status, 200, "status of the metrics")
+	kind := header.Get("Content-Type")
+	rig.Is(t, strings.HasPrefix(kind, "text/plain; version=0.0.4"), true, "%s is the type of metrics", kind)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, body)
-	}
+	rig.Must(t, err)
 	return families, body
 }
 
@@ -92,9 +90,7 @@ func TestMetrics(t *testing.T) {
 		rig.Is(t, value(t, families, tt.name, tt.labels...), tt.want, "%s%q", tt.name, tt.labels)
 	}
 	for _, operation := range []string{"read", "write"} {
-		if value(t, families, "registry_store_duration_seconds", operation) == 0 {
-			t.Errorf("no %s of the store is counted", operation)
-		}
+		rig.Is(t, value(t, families, "registry_store_duration_seconds", operation) == 0, false, "no %s is counted", operation)
 	}
 	for _, name := range []string{"go_goroutines", "process_open_fds", "process_start_time_seconds"} {
 		rig.Is(t, families[name] == nil, false, "there is no %s", name)
@@ -103,9 +99,8 @@ func TestMetrics(t *testing.T) {
 		t.Error("there is no version")
 	}
 	problems, err := promlint.New(bytes.NewReader(page)).Lint()
-	if err != nil || len(problems) > 0 {
-		t.Errorf("promlint: %v, %v", problems, err)
-	}
+	rig.Must(t, err)
+	rig.Is(t, len(problems), 0, "promlint: %v", problems)
 	for _, private := range []string{key, id, "env"} {
 		if slices.Contains(strings.FieldsFunc(string(page), func(r rune) bool { return strings.ContainsRune(" {}=\"\n", r) }), private) {
 			t.Errorf("metrics tell %q", private)
@@ -150,15 +145,11 @@ func TestMetricsInDocs(t *testing.T) {
 		}
 		rig.Is(t, strings.ToLower(family.GetType().String()), kind, "%s in docs/metrics.md", name)
 		for _, pair := range family.GetMetric()[0].GetLabel() {
-			if !strings.Contains(labels, "`"+pair.GetName()+"`") {
-				t.Errorf("docs/metrics.md does not have the label %s of %s", pair.GetName(), name)
-			}
+			rig.Is(t, strings.Contains(labels, "`"+pair.GetName()+"`"), true, "docs/metrics.md has %v of %s", pair, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		ours := strings.HasPrefix(name, "registry_")
-		if ours && !documented[name] {
-			t.Errorf("docs/metrics.md has no row for %s: %s", name, families[name].GetHelp())
-		}
+		rig.Is(t, ours && !documented[name], false, "docs/metrics.md has no row for %s: %s", name, families[name].GetHelp())
 	}
 }

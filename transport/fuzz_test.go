@@ -40,12 +40,8 @@ func FuzzWebSocketAssembly(f *testing.F) {
 			wantRead(t, server, string(message))
 		}
 		got, err := server.Read()
-		if err == nil {
-			t.Fatalf("got %.40q, want an error", got)
-		}
-		if drop == errors.Is(err, io.EOF) {
-			t.Fatalf("at the end: %v, want io.EOF: %v", err, !drop)
-		}
+		rig.Is(t, err == nil, false, "got %.40q behind the end", got)
+		rig.Is(t, errors.Is(err, io.EOF), !drop, "io.EOF at the end: %v", err)
 		server.Close()
 		p.Close()
 	})
@@ -143,22 +139,16 @@ func FuzzJWT(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header, payload, tail string) {
 		signed := sign(header, payload, testSecret, sha256.New)
 		laxErr := verdict(lax, signed, now)
-		if strictErr := verdict(v, signed, now); strictErr == nil && laxErr != nil {
-			t.Fatalf("%q passes with an audience, %v without", signed, laxErr)
-		}
+		rig.Is(t, verdict(v, signed, now) == nil && laxErr != nil, false, "%q passes with an audience, %v without", signed, laxErr)
 		if laxErr == nil && verdict(lax, signed, 1<<62) == nil && !strings.Contains(payload, "exp") && !strings.Contains(payload, `\u`) {
 			t.Fatalf("%q passes without exp", signed)
 		}
-		if tail != "" && verdict(lax, signed+tail, now) == nil {
-			t.Fatalf("%q passes with %q behind it", signed, tail)
-		}
+		rig.Is(t, tail != "" && verdict(lax, signed+tail, now) == nil, false, "%q passes with %q behind it", signed, tail)
 		forged := sign(header, payload, strings.ToUpper(testSecret), sha256.New)
 		for _, token := range []string{forged, header + "." + payload + "." + tail, tail} {
 			rig.Is(t, verdict(lax, token, now) == nil, false, "forged token %q passes", token)
 		}
 		a := &Authenticator{jwt: lax}
-		if err := check(a, "Bearer "+signed); laxErr == nil && err != nil {
-			t.Fatalf("%q passes alone, %v in a header", signed, err)
-		}
+		rig.Is(t, laxErr == nil && check(a, "Bearer "+signed) != nil, false, "%q passes alone, and not in a header", signed)
 	})
 }

@@ -130,9 +130,8 @@ func TestStdioWriteErrorIsFinal(t *testing.T) {
 	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{out}, nil)
 	first := c.Write([]byte("{}"))
 	second := c.Write([]byte("[]"))
-	if first == nil || second != first || out.String() != "{" {
-		t.Errorf("Write: %v, then %v, wrote %q; want one error twice and half a line", first, second, out)
-	}
+	rig.Is(t, first != nil && second == first, true, "Write gives one error twice: %v, then %v", first, second)
+	rig.Is(t, out.String(), "{", "half a line")
 }
 
 // halfWriter takes half of the first write.

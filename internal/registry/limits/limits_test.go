@@ -50,9 +50,7 @@ func TestLimitOpen(t *testing.T) {
 		var releases []func()
 		for range limit {
 			release, ok := take(p)
-			if !ok {
-				t.Fatalf("%s is refused below the limit", name)
-			}
+			rig.Is(t, ok, true, "%s below the limit", name)
 			releases = append(releases, release)
 		}
 		rig.Is(t, second(take(p)), false, "%s is allowed above the limit", name)
@@ -152,9 +150,8 @@ func TestPrincipalsPart(t *testing.T) {
 	for _, memory := range []int64{0, 64 << 20, 1 << 30, 16 << 30} {
 		l := New(store.Limits{}, memory)
 		a, most := l.Allowance("key:1"), l.MaxWaiting()/4
-		if n := a.waiting.Limit(); n > most || n > maxPrincipalWaiting {
-			t.Errorf("%d of %d bytes may wait", n, l.MaxWaiting())
-		}
+		n := a.waiting.Limit()
+		rig.Is(t, min(n, most, maxPrincipalWaiting), n, "bytes of %d that may wait", l.MaxWaiting())
 		if n := int64(cap(a.Large)) * socket.MaxMessage; n > most || n < min(most, maxLarge*socket.MaxMessage)-socket.MaxMessage {
 			t.Errorf("%d of %d bytes may be read", n, l.MaxWaiting())
 		}

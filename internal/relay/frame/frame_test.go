@@ -244,15 +244,13 @@ func TestDataHeader(t *testing.T) {
 			payload := make([]byte, size)
 			h := DataHeader{StreamID: id, Ack: n, AckBits: n, Seq: n, PayloadSize: size}
 			header := h.Append(nil)
-			if len(header) > len(id)+MaxDataHeader {
-				t.Errorf("the header of %d bytes, numbers %d, is %d bytes", size, n, len(header))
-			}
+			rig.Is(t, min(len(header), len(id)+MaxDataHeader), len(header), "bytes of the header of %d, numbers %d", size, n)
 			f := Frame{StreamID: id, Ack: n, AckBits: n, Body: Data, Seq: n, Payload: payload}
-			if got := f.Append([]byte("before")); !bytes.Equal(got, append(append([]byte("before"), header...), payload...)) {
-				t.Errorf("Append of %d bytes, numbers %d, differs", size, n)
-			}
+			all := append(header, payload...)
+			got := string(f.Append([]byte("before")))
+			rig.Is(t, got == "before"+string(all), true, "Append makes the same of %d bytes, numbers %d", size, n)
 			var back Frame
-			rig.Must(t, Decode(append(header, payload...), &back))
+			rig.Must(t, Decode(all, &back))
 			rig.Is(t, same(&f, &back), true, "%d bytes, numbers %d, come back as the same frame", size, n)
 		}
 	}

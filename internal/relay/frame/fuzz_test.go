@@ -150,15 +150,11 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		want, valid := meaning(pb)
-		if wrong := wrongType(descriptor, b); (valid && !wrong) != (err == nil) {
-			t.Fatalf("%x is valid: %t, has a wrong type: %t, Decode says %v", b, valid, wrong, err)
-		}
+		rig.Is(t, err == nil, valid && !wrongType(descriptor, b), "Decode takes %x", b)
 		if err != nil {
 			return
 		}
-		if !same(&got, &want) {
-			t.Errorf("%x means\n\t%+v, want\n\t%+v", b, got, want)
-		}
+		rig.Is(t, same(&got, &want), true, "%x means\n\t%+v, want\n\t%+v", b, got, want)
 	})
 }
 
@@ -188,16 +184,10 @@ func FuzzAppend(f *testing.F) {
 		pb := message(&in)
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
 		rig.Must(t, err)
-		if !bytes.Equal(got, want) {
-			t.Errorf("%+v is encoded as\n\t%x, want\n\t%x", in, got, want)
-		}
+		rig.Is(t, bytes.Equal(got, want), true, "%+v is encoded as\n\t%x, want\n\t%x", in, got, want)
 		var back Frame
 		_, valid := meaning(pb)
-		if err := Decode(got, &back); (err == nil) != valid {
-			t.Fatalf("%+v is valid: %t, Decode says %v", in, valid, err)
-		}
-		if valid && !same(&in, &back) {
-			t.Errorf("%+v comes back as %+v", in, back)
-		}
+		rig.Is(t, Decode(got, &back) == nil, valid, "Decode takes %+v", in)
+		rig.Is(t, !valid || same(&in, &back), true, "%+v comes back as %+v", in, back)
 	})
 }

@@ -73,9 +73,7 @@ type vector struct {
 // equal fails the test if two byte strings differ.
 func equal(t testing.TB, what string, got, want []byte) {
 	t.Helper()
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s is\n\t%x, want\n\t%x", what, got, want)
-	}
+	rig.Is(t, bytes.Equal(got, want), true, "%s is\n\t%x, want\n\t%x", what, got, want)
 }
 
 const (
@@ -215,9 +213,7 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 		equal(t, "frame as we encode it", f.Append(nil), want.Frame)
 		switch want.Kind {
 		case "resume":
-			if f.Body != frame.Resume || f.NextSeq != 0 {
-				t.Errorf("frame %d is no resume from the start: %+v", n, f)
-			}
+			rig.Is(t, f.Body == frame.Resume && f.NextSeq == 0, true, "frame %d is a resume from the start: %+v", n, f)
 		case "handshake":
 			message := v.Message1
 			if want.From == "executor" {

@@ -108,18 +108,12 @@ func TestRounds(t *testing.T) {
 			small[len(m.Bytes)]++
 		}
 		rig.Is(t, max(bytes, batchSize+smallMessage), batchSize+smallMessage, "round %d: bytes of small frames, at most", i)
-		if bytes < batchSize/2 && !flood.isEmptyLocked() {
-			t.Errorf("round %d: only %d bytes of small frames", i, bytes)
-		}
-		if i == 0 && (small[100] != 4 || r.bulk.Message == nil) {
-			t.Errorf("first round: %d of the short frames, bulk %v", small[100], r.bulk.Message != nil)
-		}
+		rig.Is(t, bytes < batchSize/2 && !flood.isEmptyLocked(), false, "round %d: only %d bytes of small frames", i, bytes)
+		rig.Is(t, i > 0 || small[100] == 4, true, "first round: 4 of the short frames, %d", small[100])
 		if r.bulk.Message != nil {
 			bulk = append(bulk, len(r.bulk.Bytes))
 		}
-		if i < 41 && r.bulk.Message == nil {
-			t.Errorf("round %d: bulk waits", i)
-		}
+		rig.Is(t, i < 41 && r.bulk.Message == nil, false, "round %d: bulk waits", i)
 		r.release()
 	}
 	rig.Same(t, "the first bulk frames", []int{recordSize, recordSize, smallMessage + 1, recordSize}, bulk[:4])

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -53,9 +54,7 @@ func TestDecodeStrict(t *testing.T) {
 		err := strictjson.Unmarshal([]byte(tt.text), &got)
 		switch {
 		case tt.wantErr != "":
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.wantErr)
-			}
+			rig.Is(t, strings.Contains(fmt.Sprint(err), tt.wantErr), true, "%s: %q is in %v", tt.name, tt.wantErr, err)
 		case err != nil || !got.HarnessPublicKey.Equal(key) || got.HarnessKeyAuthorization != "a" || got.ExecutorRegistrationID != "":
 			t.Errorf("%s: %+v, %v", tt.name, got, err)
 		}
@@ -68,13 +67,11 @@ func TestPublicKeyJSON(t *testing.T) {
 	want := PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)}
 	text := rig.Value(json.Marshal(struct{ Key PublicKey }{want}))
 	var got struct{ Key PublicKey }
-	if err := json.Unmarshal(text, &got); err != nil || !got.Key.Equal(&want) {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	rig.Must(t, json.Unmarshal(text, &got))
+	rig.Is(t, got.Key.Equal(&want), true, "%+v is the same key", got)
 	for _, change := range [][2]string{{`"suite"`, `"SUITE"`}, {`"suite"`, `"suite":"x","suite"`}, {`AA=`, `AB=`}, {`AAA`, `AAA\n`}} {
-		if err := json.Unmarshal(bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1), &got); err == nil {
-			t.Errorf("%s for %s is taken", change[1], change[0])
-		}
+		err := json.Unmarshal(bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1), &got)
+		rig.Is(t, err == nil, false, "%s for %s is taken", change[1], change[0])
 	}
 }
 
@@ -100,8 +97,8 @@ func FuzzDecodeStrict(f *testing.F) {
 		}
 		rig.Must(t, json.Unmarshal([]byte(text), &lenient))
 		want := &PublicKey{Suite: lenient.Key.Suite, X25519: lenient.Key.X25519, MLKEM768: lenient.Key.MLKEM768}
-		if !got.HarnessPublicKey.Equal(want) || got.ExecutorRegistrationID != lenient.ID || got.HarnessKeyAuthorization != lenient.Authorization {
-			t.Errorf("%q is %+v and %+v", text, got, lenient)
-		}
+		rig.Is(t, got.HarnessPublicKey.Equal(want), true, "the key of %q is the same", text)
+		rig.Is(t, got.ExecutorRegistrationID, lenient.ID, "the registration of %q", text)
+		rig.Is(t, got.HarnessKeyAuthorization, lenient.Authorization, "the authorization of %q", text)
 	})
 }

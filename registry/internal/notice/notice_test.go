@@ -29,9 +29,8 @@ func TestLargestNotice(t *testing.T) {
 			Bytes: math.MaxInt,
 		}
 		text := want.Encode()
-		if got, ok := Decode(text); !ok || got != want {
-			t.Errorf("%s, %d bytes: %t, got %+v", kind, len(text), ok, got)
-		}
+		got, ok := Decode(text)
+		rig.Is(t, got, want, "%s, %d bytes: %t", kind, len(text), ok)
 	}
 }
 
@@ -54,9 +53,8 @@ func TestDecode(t *testing.T) {
 		{"two", `{"kind":"beat"}{}`, Notice{}, false},
 		{"nothing", "", Notice{}, false},
 	} {
-		if got, ok := Decode([]byte(tt.text)); ok != tt.ok || got != tt.want {
-			t.Errorf("%s: got %+v, %t, want %+v, %t", tt.name, got, ok, tt.want, tt.ok)
-		}
+		got, ok := Decode([]byte(tt.text))
+		rig.Is(t, fmt.Sprintf("%+v %t", got, ok), fmt.Sprintf("%+v %t", tt.want, tt.ok), "%s", tt.name)
 	}
 }
 
@@ -73,14 +71,11 @@ func FuzzNotice(f *testing.F) {
 			rig.Is(t, got, (Notice{}), "%q is refused, but for", text)
 			return
 		}
-		if len(text) > maxSize || len(got.Stream) > frame.MaxStreamID {
-			t.Errorf("%d bytes with a stream id of %d", len(text), len(got.Stream))
-		}
+		rig.Is(t, len(text) <= maxSize && len(got.Stream) <= frame.MaxStreamID, true, "%d bytes are not too long", len(text))
 		// Escapes may have made it longer than it may be.
 		if again := got.Encode(); len(again) <= maxSize {
-			if back, ok := Decode(again); !ok || back != got {
-				t.Errorf("%q is %+v, and that %+v", text, got, back)
-			}
+			back, ok := Decode(again)
+			rig.Is(t, ok && back == got, true, "%q is %+v, and that %+v", text, got, back)
 		}
 	})
 }
