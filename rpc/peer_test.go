@@ -26,6 +26,7 @@ func TestServe(t *testing.T) {
 		{"unknown method, long", `{"id":2,"method":"` + strings.Repeat("n", 1<<20) + `"}`,
 			"{\"error\":{\"code\":-32601,\"message\":\"unknown method `" + strings.Repeat("n", 128) + "`\"},\"id\":2}"},
 		{"malformed", `{`, `{"error":{"code":-32600,"message":"malformed JSON-RPC message from pipe: expected a member name in quotes at line 1 column 2"},"id":-1}`},
+		{"bad id", `{"id":null,"method":"echo"}`, `{"error":{"code":-32600,"message":"malformed JSON-RPC message from pipe: id is neither a string nor a signed 64-bit integer"},"id":-1}`},
 		{"plain error", `{"id":3,"method":"plain"}`, `{"error":{"code":-32603,"message":"it broke"},"id":3}`},
 		{"wire error", `{"id":3,"method":"wire"}`, `{"error":{"code":-32004,"message":"no such thing"},"id":3}`},
 		{"wrapped wire error", `{"id":3,"method":"wrapped"}`, `{"error":{"code":-32004,"message":"no such thing"},"id":3}`},
