@@ -26,10 +26,13 @@ func TestTakeOverAfterRestart(t *testing.T) {
 						e = at.executorOf(map[string]string{"stream": c.harnessKey})
 						c.waitOnline(at)
 						more := acked(data("stream", 1, "only for its harness"), 1)
-						if resumes {
+						says := func() {
 							e.sendFrame(resumed("stream"))
 							e.sendFrame(more)
 							c.settles("the stream is known", func() bool { return at.metrics.Streams.Load() == 1 })
+						}
+						if resumes {
+							says()
 						}
 						strange := last.strange()
 						thief := last.end(strange)
@@ -41,8 +44,7 @@ func TestTakeOverAfterRestart(t *testing.T) {
 						thief.trySend(acked(data("stream", 1, "forged"), 1)) // its websocket may have ended
 						thief.wantEnd()
 						if !resumes {
-							e.sendFrame(resumed("stream"))
-							e.sendFrame(more)
+							says()
 						}
 						h = last.harness()
 						e.want(h.sendFrame(acked(resume("stream"), 1))) // and nothing of the thief's
