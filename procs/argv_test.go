@@ -46,7 +46,7 @@ func TestArgvIsCopied(t *testing.T) {
 	argv := []string{"true", strings.Repeat("x", 100_000)}
 	p, _ := run(t, Spec{Argv: argv})
 	rig.Is(t, len(p.Argv()), 2, "arguments")
-	rig.Is(t, max(len(p.Argv()[1]), keptArgv), keptArgv, "bytes kept of the argument, at most")
+	rig.Is(t, len(p.Argv()[1]) <= keptArgv, true, "bytes kept of the argument: %v, at most %v", len(p.Argv()[1]), keptArgv)
 	argv[0] = "changed"
 	rig.Is(t, p.Argv()[0], "true", "Argv()[0] after the caller changed its slice")
 }

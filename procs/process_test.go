@@ -358,7 +358,7 @@ func TestBlockedSink(t *testing.T) {
 	rig.Check(t, p.Wait(t.Context(), 0))
 	rig.Is(t, fmt.Sprint(p.Write(t.Context(), "1", make([]byte, 1<<17))), fmt.Sprint(Accepted, nil), "Write")
 	_, _, _, next := p.State()
-	rig.Is(t, max(next, 3), 3, "the next event while the first is not taken, at most")
+	rig.Is(t, next <= 3, true, "the next event while the first is not taken: %v, at most %v", next, 3)
 	p.Signal(syscall.SIGWINCH)
 	rig.Is(t, p.Terminate(), true, "Terminate: running")
 	rig.Until(t, "the leader has exited", func() bool { return !p.group.signal(0) })

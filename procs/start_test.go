@@ -1,12 +1,12 @@
 package procs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,14 +135,15 @@ func TestLookPathBound(t *testing.T) {
 	took := threadTime(t) - begin
 	runtime.UnlockOSThread()
 	rig.Is[error](t, err, syscall.ENOENT, "131,072 times the same element")
-	rig.Is(t, max(took, time.Second), time.Second, "processor time for 131,072 times the same element, at most")
+	rig.Is(t, took <= time.Second, true, "processor time for 131,072 times the same element: %v, at most %v", took, time.Second)
 
 	dir := t.TempDir()
 	tool := script(t, dir, "tool", "", 0o755)
-	path := "PATH="
+	var elements strings.Builder
 	for i := range maxPath - 1 {
-		path += "/none/" + strconv.Itoa(i) + ":"
+		fmt.Fprintf(&elements, "/none/%d:", i)
 	}
+	path := "PATH=" + elements.String()
 	rig.Is(t, rig.Value(LookPath("tool", "/", []string{path + "/none/1:" + dir})), tool, "in the last element that is searched")
 	rig.Is[error](t, rig.Err(LookPath("tool", "/", []string{path + "/one-more:" + dir})), syscall.ENOENT, "in the first that is not")
 }

@@ -312,7 +312,7 @@ func TestIdleMemory(t *testing.T) {
 	// Those that have opened a connection may still be about to end.
 	rig.Until(t, "each connection runs one goroutine", func() bool { return extra() <= n+20 })
 	each := (usage() - before) / n
-	rig.Is(t, max(each, 30<<10), 30<<10, "bytes of an idle connection, at most")
+	rig.Is(t, each <= 30<<10, true, "bytes of an idle connection: %v, at most %v", each, 30<<10)
 	t.Logf("%d bytes each", each)
 	runtime.KeepAlive(peers)
 }

@@ -126,6 +126,6 @@ func TestAnswersPings(t *testing.T) {
 			rig.Is(t, first, pongFrame, "the first byte of an answer")
 			got = append(got, payload)
 		}
-		rig.Is(t, max(len(got), 3), 3, "pongs that waited, at most")
+		rig.Is(t, len(got) <= 3, true, "pongs that waited: %v, at most %v", len(got), 3)
 	})
 }
