@@ -113,7 +113,7 @@ func (v *View) removeOnce(ctx context.Context, path string, recursive bool, link
 	if err := unlinkAt(p.In.FD, p.Name, unix.AT_REMOVEDIR); err != unix.ENOTEMPTY || !recursive {
 		return err == unix.ENOTDIR, err
 	}
-	if err := v.checkTree(&p); err != nil {
+	if err := v.paths.CheckTree(&p, ""); err != nil {
 		return false, err
 	}
 	parent := p.In

@@ -39,15 +39,12 @@ func (v *View) rename(src, dst string, replace bool) error {
 		err = v.paths.Removable(&to)
 	} else {
 		err = v.paths.Creatable(&to, isDir)
-		if err == nil && isDir && v.paths.rules.Bound(to.Path) {
-			err = unix.EBUSY // the contents of the directory would come to paths with rules of their own
-		}
 	}
 	switch {
 	case err != nil:
 		return err
 	case isDir:
-		err = v.checkTree(&from)
+		err = v.paths.CheckTree(&from, to.Path)
 	case v.paths.rules.DeniesFile(to.Path):
 		err = unix.EACCES
 	}

@@ -34,6 +34,8 @@ type Resolver struct {
 	base Dir
 	// fds is the directory of this process's descriptors in procfs, or -1.
 	fds int
+	// denies is true if DeniesFile denies some names.
+	denies bool
 	// wary makes the resolver follow a link at the end of a path only where the
 	// kernel would: see isTrap.
 	wary bool
@@ -42,7 +44,8 @@ type Resolver struct {
 // NewResolver returns a resolver under r, whose paths start in the root directory
 // of this process. The caller closes it.
 func NewResolver(r Rules) (*Resolver, error) {
-	if r.DeniesFile == nil {
+	denies := r.DeniesFile != nil
+	if !denies {
 		r.DeniesFile = func(string) bool { return false }
 	}
 	base, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -55,7 +58,7 @@ func NewResolver(r Rules) (*Resolver, error) {
 		unix.Close(base)
 		return nil, pathError("stat", "/", err)
 	}
-	return &Resolver{rules: r, base: d, fds: openOwnFDs(), wary: protectsLinks()}, nil
+	return &Resolver{rules: r, base: d, fds: openOwnFDs(), denies: denies, wary: protectsLinks()}, nil
 }
 
 // protectsLinks reports whether the kernel refuses to follow links that other

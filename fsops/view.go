@@ -77,7 +77,6 @@ func (r *Rules) Watchable(path string, directory bool) error {
 // nothing.
 type View struct {
 	paths *Resolver
-	globs bool // DeniesFile denies some names; see checkTree
 	close sync.Once
 }
 
@@ -87,7 +86,7 @@ func NewView(r Rules) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &View{paths: paths, globs: r.DeniesFile != nil}, nil
+	return &View{paths: paths}, nil
 }
 
 // resolve finds the place that name leads to in the view. Its error can be errHidden.

@@ -2,17 +2,17 @@ package fsops
 
 import "golang.org/x/sys/unix"
 
-// checkTree is CheckTree if names can be denied at all.
-func (v *View) checkTree(top *Place) error {
-	if !v.globs {
+// CheckTree returns the reason why the directory top may not be moved to the path to as a whole, or
+// be removed if to is empty. The error is EBUSY if a rule lies at or below to, because the contents
+// of the directory would come to paths with rules of their own. It is EACCES if a file in the
+// directory is denied by its name.
+func (r *Resolver) CheckTree(top *Place, to string) error {
+	if to != "" && r.rules.Bound(to) {
+		return unix.EBUSY
+	}
+	if !r.denies {
 		return nil
 	}
-	return v.paths.CheckTree(top)
-}
-
-// CheckTree fails if a file in the directory top is denied by its name, because
-// the directory may then not be moved or removed as a whole.
-func (r *Resolver) CheckTree(top *Place) error {
 	names := newDirReader()
 	for queue := []string{""}; len(queue) > 0; {
 		rel := queue[len(queue)-1]

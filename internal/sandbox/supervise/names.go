@@ -300,12 +300,5 @@ func (n *Notifier) placeable(from, to *fsops.Place) error {
 	if !directory {
 		return nil
 	}
-	// The contents of the directory would come to paths with rules about other things.
-	if n.config.Policy.Bound(to.Path) {
-		return unix.EBUSY
-	}
-	if len(n.config.Policy.Globs) == 0 {
-		return nil
-	}
-	return n.paths.CheckTree(from)
+	return n.paths.CheckTree(from, to.Path)
 }
