@@ -264,6 +264,26 @@ func TestViewEmpty(t *testing.T) {
 	})
 }
 
+// TestViewAbove: a directory above what a view shows has the names that lead there, and no others.
+func TestViewAbove(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		sandboxtest.Tree(t, root, "repo/f", "other/o")
+		above := []string{"dev", "etc", "proc", "usr", "zoo", strings.Split(root, "/")[1]}
+		slices.Sort(above)
+		return viewCase{
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{
+				{Path: root + "/repo", Access: sandbox.Read}, {Path: "/usr", Access: sandbox.Read, Origin: sandbox.Minimal}, {Path: "/etc/passwd", Access: sandbox.Read},
+			}, Links: []sandbox.Link{{Path: "/zoo/link", Target: "../usr/bin"}}},
+			Options: Options{FreshProc: true},
+			Attempts: sandboxtest.Attempts(root,
+				strings.Join(slices.Compact(above), " ")+": list /..", "passwd: list /etc", "repo: list .",
+				map[int]string{0: "EROFS", 1000: "EACCES"}[uid]+": write /etc/passwd",
+			),
+		}
+	})
+}
+
 func TestViewWholeRootWritable(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
