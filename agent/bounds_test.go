@@ -58,7 +58,7 @@ func TestStartBounds(t *testing.T) {
 		maps.Copy(params, tt.change)
 		err := c.call("process/start", params, nil)
 		wantCode(t, tt.name, err, tt.code)
-		wantText(t, tt.name, err, tt.text)
+		rig.Says(t, err, tt.text, "%s", tt.name)
 	}
 	c.must("process/start", sh("p", "exit 0"), nil)
 }

@@ -98,7 +98,7 @@ func TestConfinedProcesses(t *testing.T) {
 	foreign["cwd"] = "file://host/x"
 	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),
 		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
-	wantText(t, "a foreign cwd", err, "file://host/x")
+	rig.Says(t, err, "file://host/x", "a foreign cwd")
 }
 
 // TestProvidedTool: commands find the tool apply_patch, whatever their policy lets them read, and
@@ -172,7 +172,7 @@ func TestNoHelpers(t *testing.T) {
 		"process/start": {"processId": "p", "argv": []string{"true"}, "cwd": uri(b.repo), "env": object{}, "tty": false, "arg0": nil, "sandbox": b.readOnly()},
 		"socket/open":   {"socketId": "s", "address": "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") }), "sandbox": b.readOnly()},
 	} {
-		wantText(t, method, c.call(method, params, nil), "cannot confine")
+		rig.Says(t, c.call(method, params, nil), "cannot confine", "%s", method)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestRootBecomesLink(t *testing.T) {
 	rig.Must(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
 	plant := "mv pkg pkg.old && ln -s " + b.out + " pkg"
 	c.runIn("plant", plant, b.repo, workspace(b.repo)).wants(t, "plant", 0, "")
-	wantText(t, "a file request", write(b.repo+"/pkg/planted", workspace(b.repo+"/pkg")), "an earlier command could have made")
+	rig.Says(t, write(b.repo+"/pkg/planted", workspace(b.repo+"/pkg")), "an earlier command could have made", "a file request")
 	use := "echo x > planted"
 	c.runIn("use", use, "/", workspace(b.repo+"/pkg")).wants(t, "use", 101, b.repo+"/pkg -> "+b.out)
 	c.runIn("in place", use, b.repo, workspace(b.repo+"/pkg")).wants(t, "use in place", 101, "")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -138,14 +137,6 @@ func sh(id, command string) object {
 }
 
 func uri(path string) string { return protocol.FormatPathURI(path) }
-
-// wantText fails unless err has a text with this part.
-func wantText(t testing.TB, what string, err error, part string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), part) {
-		t.Errorf("%s: error %.300v, want %q in it", what, err, part)
-	}
-}
 
 // wantCode fails unless err is a wire error of that code.
 func wantCode(t testing.TB, what string, err error, code protocol.Code) {

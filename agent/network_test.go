@@ -278,7 +278,7 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 			continue
 		}
 		wantCode(t, tt.name, err, protocol.CodeInvalidRequest)
-		wantText(t, tt.name, err, "--require-network-enforcement")
+		rig.Says(t, err, "--require-network-enforcement", "%s", tt.name)
 	}
 }
 

@@ -177,7 +177,7 @@ func TestSocketOwnPath(t *testing.T) {
 		return c.call("socket/open", params, nil)
 	}
 	rig.Check(t, open("other", box))
-	wantText(t, "the agent's own", open("own", box), "os error")
+	rig.Says(t, open("own", box), "os error", "the agent's own")
 	rig.Check(t, open("own", nil))
 }
 
@@ -190,7 +190,7 @@ func TestSocketCannotConfine(t *testing.T) {
 	c := r.attach("")
 	err := c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("root", "read"))}, nil)
 	wantCode(t, "an open listener", err, protocol.CodeInvalidRequest)
-	wantText(t, "an open listener", err, "sandbox: this agent cannot enforce")
+	rig.Says(t, err, "sandbox: this agent cannot enforce", "an open listener")
 	err = c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("current_working_directory", "read"))}, nil)
 	wantCode(t, "a sandbox that needs a folder", err, protocol.CodeInvalidParams)
 }
@@ -208,7 +208,7 @@ func TestSocketMany(t *testing.T) {
 	for ; n < 300; n++ {
 		if err := open(c, n); err != nil {
 			wantCode(t, "one more", err, protocol.CodeInvalidRequest)
-			wantText(t, "one more", err, "at most 256")
+			rig.Says(t, err, "at most 256", "one more")
 			break
 		}
 	}

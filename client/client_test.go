@@ -193,14 +193,6 @@ func wantError[E error](t testing.TB, err error, format string, args ...any) {
 	}
 }
 
-// wantText fails a test unless an error has a text with this part.
-func wantText(t testing.TB, what string, err error, part string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), part) {
-		t.Errorf("%s: %v, want %q in it", what, err, part)
-	}
-}
-
 // said is what a server has said that refused a call.
 func said(err error) string {
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {

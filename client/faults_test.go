@@ -106,7 +106,7 @@ func TestHandshakeErrors(t *testing.T) {
 	} {
 		_, dial := newServer(t, nil, rpc.Table{protocol.MethodInitialize: {Handle: answer(tt.result)}})
 		_, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: tt.resume})
-		wantText(t, tt.name, err, tt.want)
+		rig.Says(t, err, tt.want, "%s", tt.name)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestMalformed(t *testing.T) {
 	})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	f := rig.Value(c.FS(nil).Open(t.Context(), "/a", protocol.OpenRead))
-	wantText(t, "a malformed answer", rig.Err(f.ReadAt(make([]byte, 1), 0)), "decoding the result")
+	rig.Says(t, rig.Err(f.ReadAt(make([]byte, 1), 0)), "decoding the result", "a malformed answer")
 	rig.Must(t, s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)))
 	<-c.Done()
 	wantError[*client.ProtocolError](t, rig.Err(c.Status(t.Context())), "after a malformed notification")

@@ -33,7 +33,7 @@ func TestFS(t *testing.T) {
 		patch := "*** Begin Patch\n*** Update File: one ü\n@@\n-content\n+changed\n*** Delete File: empty\n*** End Patch\n"
 		missing := strings.Replace(patch, "empty", "copy/nothing", 1)
 		err = rig.Err(files.ApplyPatch(ctx, dir+"/a", missing, false))
-		wantText(t, "a patch of what is missing", err, "Failed to delete file "+dir+"/a/copy/nothing")
+		rig.Says(t, err, "Failed to delete file "+dir+"/a/copy/nothing", "a patch of what is missing")
 		tried, err := files.ApplyPatch(ctx, dir+"/a", patch, true)
 		if err != nil || tried.Diff == nil || !strings.Contains(*tried.Diff, "\n-content\n") {
 			t.Errorf("a dry run gives %+v, %v", tried, err)

@@ -180,7 +180,7 @@ func TestStartErrors(t *testing.T) {
 		p := start(t, c, params)
 		rig.Is(t, rig.Err(c.Start(t.Context(), params)) != nil, true, "an id cannot be used twice")
 		p.Close() // the id is free here, but not at the server
-		wantText(t, "an id that the server knows", rig.Err(c.Start(t.Context(), params)), "already exists")
+		rig.Says(t, rig.Err(c.Start(t.Context(), params)), "already exists", "an id that the server knows")
 		params = shell("true")
 		params.Argv[0] = "/missing"
 		params.ProcessID = "two"

@@ -197,7 +197,7 @@ func TestStartLost(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			err := rig.Err(c.Start(t.Context(), named("p")))
-			wantText(t, when+" another start", err, "session already registered for process p")
+			rig.Says(t, err, "session already registered for process p", "%s another start", when)
 		}
 		// The terminate is lost too, and then it is not answered for a while.
 		terminates := 0

@@ -71,7 +71,7 @@ func TestSocketRefused(t *testing.T) {
 		rig.Is(t, strings.HasPrefix(said(err), want+" (code "), true, "%s: %v, want %s", address, err, want)
 	}
 	box := &protocol.Sandbox{WindowsSandboxLevel: "disabled", Permissions: protocol.Permissions{Type: protocol.PermissionsExternal, Network: protocol.NetworkRestricted}}
-	wantText(t, "with a sandbox", rig.Err(c.DialSocket(t.Context(), "unix:///s", box)), "cannot confine")
+	rig.Says(t, rig.Err(c.DialSocket(t.Context(), "unix:///s", box)), "cannot confine", "with a sandbox")
 	// A connection that is reset.
 	reset := serveEach(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 1))
@@ -274,7 +274,7 @@ func TestSocketLies(t *testing.T) {
 			// The id is the client's choice, and in the request.
 			data.SocketID = socket.ID()
 			rig.Must(t, s.Notify(protocol.MethodSocketData, &data))
-			wantText(t, "reading", rig.Err(io.ReadAll(socket)), "protocol error")
+			rig.Says(t, rig.Err(io.ReadAll(socket)), "protocol error", "reading")
 			<-closed
 			rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "the client is")
 		})

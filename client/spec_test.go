@@ -115,7 +115,7 @@ func TestRun(t *testing.T) {
 			{client.Spec{Argv: []string{"env"}, Env: []string{"A"}}, `environment entry "A" is not KEY=VALUE`},
 			{client.Spec{Argv: []string{"cat"}, TTY: &client.TTY{}}, "input needs a pipe"},
 		} {
-			wantText(t, "Run", rig.Err(c.Run(t.Context(), tt.spec, []byte("x"))), tt.want)
+			rig.Says(t, rig.Err(c.Run(t.Context(), tt.spec, []byte("x"))), tt.want, "Run")
 		}
 	})
 }

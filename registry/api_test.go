@@ -525,17 +525,6 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	rig.Is(t, log.Len(), 0, "bytes of the log, %q", log)
 }
 
-// within receives from a channel.
-func within[T any](t testing.TB, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(soon):
-		t.Fatal("nothing came")
-	}
-	return v
-}
-
 // TestExecutorURL: the URL of an executor's websocket is that of the key that has asked for
 // it. It cannot be made another key's, ends with its key, and leaves the URL of a key that
 // has followed as it is. After its time it is refused.

@@ -34,7 +34,7 @@ func startFront(t testing.TB, s *Server) (front *Front, address string) {
 	go func() { served <- front.Serve() }()
 	t.Cleanup(func() {
 		rig.Check(t, front.Close())
-		rig.Check(t, within(t, served))
+		rig.Check(t, rig.Within(t, soon, "an answer", served))
 	})
 	return front, l.Addr().String()
 }

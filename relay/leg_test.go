@@ -516,7 +516,7 @@ func TestLinkClosesBusyStream(t *testing.T) {
 	// One frame has come; the writer is soon where the socket takes no more.
 	x.p.read()
 	rig.Check(t, c.Close())
-	within(t, "the end of Write", written)
+	rig.Within(t, patience, "the end of Write", written)
 	for x.p.read().GetReset_() == nil {
 	}
 	// The message that was stuck may come behind the reset.

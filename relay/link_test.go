@@ -34,18 +34,6 @@ func run(l *Link) (cancel func(), done <-chan error) {
 	return cancel, ended
 }
 
-// within returns what comes, which has to be soon.
-func within[V any](t *testing.T, what string, from <-chan V) V {
-	t.Helper()
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("%s does not come", what)
-		panic("unreachable")
-	}
-}
-
 // startLink runs a link until the test ends, and then checks what Run returned.
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
@@ -53,7 +41,7 @@ func startLink(t *testing.T, s *service, timing timing) *Link {
 	cancel, done := run(l)
 	t.Cleanup(func() {
 		cancel()
-		rig.Check(t, within(t, "the end of Run", done))
+		rig.Check(t, rig.Within(t, patience, "the end of Run", done))
 		rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Run")
 		s.log.checkSecrets(t)
 	})
@@ -254,8 +242,8 @@ func TestLinkEndsBusy(t *testing.T) {
 	written := flood(c)
 	x.begin("pending", testAuthority)
 	cancel()
-	within(t, "the end of Run", done)
-	within(t, "the end of Write", written)
+	rig.Within(t, patience, "the end of Run", done)
+	rig.Within(t, patience, "the end of Write", written)
 }
 
 func TestLinkClose(t *testing.T) {
@@ -352,7 +340,7 @@ func TestLinkUnwelcome(t *testing.T) {
 	x.begin("refused", testAuthority)
 	x.wantReset("refused")
 	for _, status := range []string{"401", "403"} {
-		reason := within(t, "another registration", reasons)
+		reason := rig.Within(t, patience, "another registration", reasons)
 		refuses := strings.Contains(reason, "refuses the credential of this executor (status "+status+")")
 		rig.Is(t, refuses && l.Ready(), true, "it is not ready because %q; its websocket is up: %v", reason, l.Ready())
 	}

@@ -77,13 +77,6 @@ func has(t testing.TB, dir, line string) {
 	rig.Is(t, slices.Contains(tree, line), true, "there is %q, which has %q", tree, line)
 }
 
-// says fails a test if an error does not have a text, or if there is one where there is no text.
-func says(t testing.TB, err error, text string) {
-	t.Helper()
-	rig.Is(t, err != nil, text != "", "%v: an error", err)
-	rig.Is(t, text == "" || strings.Contains(fmt.Sprint(err), text), true, "%v has %q", err, text)
-}
-
 // transfer sends and receives over a pipe. The receiver's error comes first, unless it is only that
 // of the sender.
 func transfer(s Sender, r Receiver) error {
@@ -232,7 +225,7 @@ func TestTargets(t *testing.T) {
 		{"/dev/null", "/dev/null: is neither a file nor a directory"},
 		{"", `"": no such file or directory`},
 	} {
-		says(t, transfer(Sender{Sources: []string{"filecopy_test.go"}}, Receiver{Target: tt.target}), tt.want)
+		rig.Says(t, transfer(Sender{Sources: []string{"filecopy_test.go"}}, Receiver{Target: tt.target}), tt.want, "the transfer")
 	}
 }
 

@@ -148,7 +148,7 @@ func TestHostile(t *testing.T) {
 				err := (&Receiver{Target: target, Plain: !sealed}).Receive(context.Background(), bytes.NewReader(archive(t, sealed, tt.entries...)))
 				unharmed(t, root)
 				noTemporary(t, target)
-				says(t, err, tt.want)
+				rig.Says(t, err, tt.want, "the transfer")
 				if tt.after != "" {
 					has(t, target, tt.after)
 				}
@@ -203,7 +203,7 @@ func TestNotAskedFor(t *testing.T) {
 			before := harvest(t, target)
 			r := Receiver{Target: filepath.Join(target, tt.target), Names: Names([]string{"/w/report", "/w/log/"})}
 			err := r.Receive(context.Background(), bytes.NewReader(archive(t, true, tt.entries...)))
-			says(t, err, tt.want)
+			rig.Says(t, err, tt.want, "the transfer")
 			unharmed(t, root)
 			got := slices.DeleteFunc(harvest(t, target), func(line string) bool { return slices.Contains(before, line) })
 			rig.Is(t, strings.Join(got, " "), tt.after, "what is new")
@@ -356,7 +356,7 @@ func TestNoRoom(t *testing.T) {
 	stream := archive(t, true, entry{name: "small", content: "s"}, entry{name: "file", content: big}, entry{name: "never", content: "x"})
 	err := (&Receiver{Target: dir}).Receive(context.Background(), bytes.NewReader(stream))
 	rig.Is[error](t, err, unix.ENOSPC, "")
-	says(t, err, dir+"/file: no space left on device")
+	rig.Says(t, err, dir+"/file: no space left on device", "the transfer")
 	rig.Same(t, "what is there", []string{"file old", "small s"}, harvest(t, dir))
 
 	// Nor is there any where nothing may be written.

@@ -59,12 +59,6 @@ func (h *host) read(q ConfigQuery) ConfigResult {
 	return got
 }
 
-// says fails a test if an error lacks a text, or if there is one where there is no text.
-func says(t *testing.T, err error, text, name string) {
-	t.Helper()
-	rig.Is(t, (err != nil) == (text != "") && strings.Contains(fmt.Sprint(err), text), true, "%s: %v has %q", name, err, text)
-}
-
 // sources lists the layers with ROOT for the root.
 func (h *host) sources(stack ConfigStack) []string {
 	var sources []string
@@ -275,7 +269,7 @@ func TestBadFiles(t *testing.T) {
 		{"sandbox mode", managedFile, "sandbox_mode = \"foo\"", "sandbox_mode foo"},
 	} {
 		files := map[string]string{userFile: trust, tt.path: tt.text}
-		says(t, rig.Err(ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))), tt.want, tt.name)
+		rig.Says(t, rig.Err(ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))), tt.want, "%s", tt.name)
 	}
 }
 
@@ -306,7 +300,7 @@ func TestNoFile(t *testing.T) {
 		h := newHost(t, nil)
 		h.mkdir("home/.codex")
 		rig.Must(t, tt.make(h.path(userFile)))
-		says(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"model"}))), tt.want, tt.name)
+		rig.Says(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"model"}))), tt.want, "%s", tt.name)
 	}
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex": "a file"})
 	h.read(h.query([]string{"model"}))

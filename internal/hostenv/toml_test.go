@@ -18,7 +18,7 @@ func TestRenderLimit(t *testing.T) {
 	f := &tomlFile{path: "/d/f", tree: tree}
 	b.add("%s", f, [][]string{{"t"}})
 	b.add("%s", f, [][]string{{"t"}})
-	says(t, b.err, "/d/f", "the second layer is over the limit")
+	rig.Says(t, b.err, "/d/f", "the second layer is over the limit")
 	rig.Is(t, len(b.stack.Layers), 1, "layers")
 }
 

@@ -131,5 +131,5 @@ func TestProjectLayersTogether(t *testing.T) {
 		h.write(dir+"/.codex/config.toml", big)
 	}
 	h.write("w/.codex/config.toml", "model = 1\n")
-	says(t, rig.Err(ReadConfig(t.Context(), query)), "over 4194304 bytes", "four large layers and a small one")
+	rig.Says(t, rig.Err(ReadConfig(t.Context(), query)), "over 4194304 bytes", "four large layers and a small one")
 }

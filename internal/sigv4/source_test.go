@@ -48,12 +48,6 @@ func (e environment) with(more environment) environment {
 	return both
 }
 
-// says fails a test if an error lacks a text.
-func says(t *testing.T, err error, text string) {
-	t.Helper()
-	rig.Is(t, err != nil && strings.Contains(err.Error(), text), true, "%v has %q", err, text)
-}
-
 func TestWhichKeys(t *testing.T) {
 	t.Parallel()
 	const credentials = `
@@ -116,7 +110,7 @@ aws_secret_access_key = x
 				k, err = s.keys(t.Context())
 			}
 			if tt.says != "" {
-				says(t, err, tt.says)
+				rig.Says(t, err, tt.says, "the credentials")
 				if strings.Contains(err.Error(), "secret") && !strings.Contains(err.Error(), "SECRET") {
 					t.Errorf("%v tells a secret", err)
 				}
@@ -270,7 +264,7 @@ func TestEndpoints(t *testing.T) {
 			s := rig.Value(Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()}))
 			k, err := s.keys(t.Context())
 			if tt.says != "" {
-				says(t, err, tt.says)
+				rig.Says(t, err, tt.says, "the credentials")
 				rig.Is(t, strings.Contains(fmt.Sprint(err), "hidden"), false, "%v tells a secret", err)
 				return
 			}
@@ -345,7 +339,7 @@ func TestPipes(t *testing.T) {
 		if err == nil {
 			_, err = s.keys(t.Context())
 		}
-		says(t, err, "is not a regular file")
+		rig.Says(t, err, "is not a regular file", "the credentials")
 	}
 }
 
@@ -365,7 +359,7 @@ func TestSections(t *testing.T) {
 	} {
 		s, err := parseSections(text)
 		if wrong != "" {
-			says(t, err, wrong)
+			rig.Says(t, err, wrong, "the credentials")
 			continue
 		}
 		rig.Check(t, err)

@@ -91,14 +91,6 @@ func lacks(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// never fails a test if something is so that must not be.
-func never(t *testing.T, is bool, format string, args ...any) {
-	t.Helper()
-	if is {
-		t.Errorf(format, args...)
-	}
-}
-
 // isEmpty fails a test unless a folder is there and has nothing in it.
 func isEmpty(t *testing.T, dir string) {
 	t.Helper()

@@ -72,7 +72,7 @@ func runThroughCuts(t *testing.T, proxy *rig.Proxy, cmd *exec.Cmd) {
 	rig.Is(t, p.Exit(t), 7, "exit code")
 	rig.Is(t, withoutWaits(stderr.String()), "", "agent writes into the command's standard error")
 	after, _ := proxy.Seen()
-	never(t, after-before < 3, "the connection was cut %d times", after-before)
+	rig.Is(t, after-before < 3, false, "the connection was cut %d times", after-before)
 	t.Logf("%d cuts", after-before)
 }
 

@@ -106,7 +106,7 @@ func (c *crew) suffer(t *testing.T, f *fabric, tt fault) {
 	c.lines.settle(t, faultQuiet)
 	worst := c.lines.worst().Round(time.Millisecond)
 	t.Logf("recovered in %v; the fault itself took %v; the flood brought %d lines", worst, took, c.flood.count()-before)
-	never(t, worst > faultBound, "a line was %v late", worst)
+	rig.Is(t, worst > faultBound, false, "a line was %v late", worst)
 	ctx, cancel := context.WithTimeout(t.Context(), faultBound)
 	defer cancel()
 	rig.Check(t, rig.Err(c.client.Status(ctx)))

@@ -155,7 +155,7 @@ func TestCopyThroughCuts(t *testing.T) {
 			times := !strings.Contains(step.line, "tar") // which has no nanoseconds
 			rig.Is(t, sums(t, step.tree, times), sums(t, filepath.Join(here, "src"), times), "%s: what arrives", step.line)
 			after, _ := proxy.Seen()
-			never(t, after-before < 3, "%s: the connection was cut %d times", step.line, after-before-1)
+			rig.Is(t, after-before < 3, false, "%s: the connection was cut %d times", step.line, after-before-1)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -58,6 +59,15 @@ func Is[V comparable](t failer, got, want V, format string, args ...any) {
 		verb = "%q"
 	}
 	t.Errorf("%s"+verb+", want "+verb, what, got, want)
+}
+
+// Says fails a test unless err has a text that contains the wanted text. If the wanted text is empty,
+// there must be no error. The format names the step.
+func Says(t failer, err error, want, format string, args ...any) {
+	t.Helper()
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error %.300v, want %q in it", fmt.Sprintf(format, args...), err, want)
+	}
 }
 
 // Same fails a test if got differs from want, and prints the difference.

@@ -230,6 +230,17 @@ func Status(url string) int {
 	return response.StatusCode
 }
 
+// Within returns what comes from a channel, at the latest after the limit.
+func Within[V any](t T, limit time.Duration, what string, from <-chan V) (v V) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(limit):
+		t.Fatalf("%s does not come", what)
+	}
+	return v
+}
+
 // Until waits until happened returns true.
 func Until(t T, what string, happened func() bool) {
 	t.Helper()

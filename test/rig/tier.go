@@ -10,9 +10,9 @@ import (
 // merge or nightly; without it the level is push.
 type Level int
 
-// The levels. A test belongs to Push unless it calls [Tier].
+// The levels. A test belongs to the lowest level, push, unless it calls [Tier].
 const (
-	Push    Level = iota // make test: each change. A test takes 5 seconds at most, a package 30.
+	push    Level = iota // make test: each change. A test takes 5 seconds at most, a package 30.
 	Merge                // make check: each merge
 	Nightly              // make nightly: hunts, floods, faults, every kind of container
 )
@@ -31,9 +31,9 @@ func Tier(t testing.TB, level Level) {
 func Runs(level Level) bool {
 	value := os.Getenv("TESTS")
 	if value == "" {
-		return level <= Push
+		return level <= push
 	}
-	for highest := Push; highest <= Nightly; highest++ {
+	for highest := push; highest <= Nightly; highest++ {
 		if value == highest.String() {
 			return level <= highest
 		}

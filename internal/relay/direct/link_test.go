@@ -108,7 +108,10 @@ func (f *fake) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	f.events <- e
 }
 
-func (f *fake) next(t *testing.T) event { t.Helper(); return within(t, "another request", f.events) }
+func (f *fake) next(t *testing.T) event {
+	t.Helper()
+	return rig.Within(t, patience, "another request", f.events)
+}
 
 // text sends a message of one frame.
 func (e event) text(t *testing.T, message string) {
@@ -167,19 +170,7 @@ func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Lin
 
 func result(t *testing.T, ended <-chan error) error {
 	t.Helper()
-	return within(t, "the end of Run", ended)
-}
-
-// within returns what comes, which has to be soon.
-func within[V any](t *testing.T, what string, from <-chan V) V {
-	t.Helper()
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("%s does not come", what)
-		panic("unreachable")
-	}
+	return rig.Within(t, patience, "the end of Run", ended)
 }
 
 const (

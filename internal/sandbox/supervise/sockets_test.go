@@ -47,11 +47,6 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-func check(t rig.T, what string, err, want error) {
-	t.Helper()
-	rig.Is(t, err, want, "%s", what)
-}
-
 // loopback is the address of a port of this host.
 func loopback(port int) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
@@ -112,27 +107,27 @@ func dialogue(t rig.T, family, flags int) {
 	}
 	server := rig.Value(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(server), unix.F_GETFD, 0)), unix.FD_CLOEXEC, "close-on-exec")
-	check(t, "setsockopt", unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), nil)
-	check(t, "bind", unix.Bind(server, local), nil)
-	check(t, "listen", unix.Listen(server, 1), nil)
-	check(t, "a longer backlog", unix.Listen(server, 10), nil)
-	check(t, "bind once more", unix.Bind(server, local), unix.EINVAL)
+	rig.Is(t, unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), nil, "setsockopt")
+	rig.Is(t, unix.Bind(server, local), nil, "bind")
+	rig.Is(t, unix.Listen(server, 1), nil, "listen")
+	rig.Is(t, unix.Listen(server, 10), nil, "a longer backlog")
+	rig.Is[error](t, unix.Bind(server, local), unix.EINVAL, "bind once more")
 	addr := rig.Value(unix.Getsockname(server))
 	client := rig.Value(unix.Socket(family, unix.SOCK_STREAM|flags, 0))
 	rig.Is(t, rig.Value(unix.FcntlInt(uintptr(client), unix.F_GETFD, 0)), 0, "no close-on-exec")
 	err := unix.Connect(client, addr)
 	if flags == 0 {
-		check(t, "connect", err, nil)
+		rig.Is(t, err, nil, "connect")
 	} else {
-		check(t, "connect without waiting", err, unix.EINPROGRESS)
+		rig.Is[error](t, err, unix.EINPROGRESS, "connect without waiting")
 	}
 	conn, _, err := unix.Accept(server)
 	rig.Must(t, err)
-	check(t, "connect once more", unix.Connect(client, addr), unix.EISCONN)
-	check(t, "connect what was accepted", unix.Connect(conn, addr), unix.EISCONN)
+	rig.Is[error](t, unix.Connect(client, addr), unix.EISCONN, "connect once more")
+	rig.Is[error](t, unix.Connect(conn, addr), unix.EISCONN, "connect what was accepted")
 	_ = rig.Value(unix.Write(client, []byte("ping")))
 	// The kernel ignores an address here.
-	check(t, "sendto", unix.Sendto(client, []byte("pong"), 0, addr), nil)
+	rig.Is(t, unix.Sendto(client, []byte("pong"), 0, addr), nil, "sendto")
 	unix.Close(client)
 	var got []byte
 	for {
@@ -150,7 +145,7 @@ func dialogue(t rig.T, family, flags int) {
 	unix.Close(conn)
 	unix.Close(server)
 	client = rig.Value(unix.Socket(family, unix.SOCK_STREAM, 0))
-	check(t, "connect to a closed listener", unix.Connect(client, addr), unix.ECONNREFUSED)
+	rig.Is[error](t, unix.Connect(client, addr), unix.ECONNREFUSED, "connect to a closed listener")
 	unix.Close(client)
 }
 
@@ -160,16 +155,16 @@ var _ = child("sockets/again", func(t rig.T, _ []string) {
 	unix.Close(fd)
 	blocking := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	for range 3 {
-		check(t, "connect", unix.Connect(blocking, addr), unix.ECONNREFUSED)
+		rig.Is[error](t, unix.Connect(blocking, addr), unix.ECONNREFUSED, "connect")
 	}
 	nonblocking := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
 	for range 3 {
-		check(t, "connect without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
-		check(t, "its second attempt", unix.Connect(nonblocking, addr), unix.ECONNREFUSED)
+		rig.Is[error](t, unix.Connect(nonblocking, addr), unix.EINPROGRESS, "connect without waiting")
+		rig.Is[error](t, unix.Connect(nonblocking, addr), unix.ECONNREFUSED, "its second attempt")
 	}
 	fd, _ = listening(t, addr.Port)
-	check(t, "connect at last", unix.Connect(blocking, addr), nil)
-	check(t, "connect at last without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
+	rig.Is(t, unix.Connect(blocking, addr), nil, "connect at last")
+	rig.Is[error](t, unix.Connect(nonblocking, addr), unix.EINPROGRESS, "connect at last without waiting")
 	unix.Close(fd)
 })
 
@@ -177,40 +172,40 @@ var _ = child("sockets/again", func(t rig.T, _ []string) {
 // open is free again.
 var _ = child("sockets/udp", func(t rig.T, _ []string) {
 	server := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check(t, "bind", unix.Bind(server, loopback(0)), nil)
+	rig.Is(t, unix.Bind(server, loopback(0)), nil, "bind")
 	addr := rig.Value(unix.Getsockname(server))
 	client := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check(t, "send to nobody", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
-	check(t, "sendto", unix.Sendto(client, []byte("one"), 0, addr), nil)
+	rig.Is[error](t, unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ, "send to nobody")
+	rig.Is(t, unix.Sendto(client, []byte("one"), 0, addr), nil, "sendto")
 	expect(t, server, "one")
-	check(t, "sendto, empty", unix.Sendto(client, nil, 0, addr), nil)
+	rig.Is(t, unix.Sendto(client, nil, 0, addr), nil, "sendto, empty")
 	expect(t, server, "")
-	check(t, "connect", unix.Connect(client, addr), nil)
-	check(t, "send", unix.Send(client, []byte("two"), 0), nil)
+	rig.Is(t, unix.Connect(client, addr), nil, "connect")
+	rig.Is(t, unix.Send(client, []byte("two"), 0), nil, "send")
 	expect(t, server, "two")
-	check(t, "end the association", rawCall(unix.SYS_CONNECT, uintptr(client), uintptr(unsafe.Pointer(&unspecified)), 16), nil)
-	check(t, "send to nobody any more", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
-	check(t, "connect again", unix.Connect(client, addr), nil)
-	check(t, "too large", unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE)
-	check(t, "far too large", unix.Sendto(client, make([]byte, sockfd.MaxData+1), 0, addr), unix.EMSGSIZE)
-	check(t, "fast open", unix.Sendto(client, []byte("x"), unix.MSG_FASTOPEN, addr), unix.EOPNOTSUPP)
-	check(t, "no descriptor", unix.Sendto(999, []byte("x"), 0, addr), unix.EBADF)
-	check(t, "no socket", unix.Sendto(1, []byte("x"), 0, addr), unix.ENOTSOCK)
-	check(t, "connect no descriptor", unix.Connect(999, addr), unix.EBADF)
-	check(t, "connect no socket", unix.Connect(1, addr), unix.ENOTSOCK)
-	check(t, "bind no socket", unix.Bind(1, addr), unix.ENOTSOCK)
-	check(t, "listen on a datagram socket", unix.Listen(client, 1), unix.EOPNOTSUPP)
+	rig.Is(t, rawCall(unix.SYS_CONNECT, uintptr(client), uintptr(unsafe.Pointer(&unspecified)), 16), nil, "end the association")
+	rig.Is[error](t, unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ, "send to nobody any more")
+	rig.Is(t, unix.Connect(client, addr), nil, "connect again")
+	rig.Is[error](t, unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE, "too large")
+	rig.Is[error](t, unix.Sendto(client, make([]byte, sockfd.MaxData+1), 0, addr), unix.EMSGSIZE, "far too large")
+	rig.Is[error](t, unix.Sendto(client, []byte("x"), unix.MSG_FASTOPEN, addr), unix.EOPNOTSUPP, "fast open")
+	rig.Is[error](t, unix.Sendto(999, []byte("x"), 0, addr), unix.EBADF, "no descriptor")
+	rig.Is[error](t, unix.Sendto(1, []byte("x"), 0, addr), unix.ENOTSOCK, "no socket")
+	rig.Is[error](t, unix.Connect(999, addr), unix.EBADF, "connect no descriptor")
+	rig.Is[error](t, unix.Connect(1, addr), unix.ENOTSOCK, "connect no socket")
+	rig.Is[error](t, unix.Bind(1, addr), unix.ENOTSOCK, "bind no socket")
+	rig.Is[error](t, unix.Listen(client, 1), unix.EOPNOTSUPP, "listen on a datagram socket")
 	at := uintptr(unsafe.Pointer(&familyOnly))
-	check(t, "data that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, at, 16), unix.EFAULT)
-	check(t, "an address that cannot be read", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, 8, 16), unix.EFAULT)
-	check(t, "an address that is too long", rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, at, 1<<32|129), unix.EINVAL)
+	rig.Is[error](t, rawCall(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, at, 16), unix.EFAULT, "data that cannot be read")
+	rig.Is[error](t, rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, 8, 16), unix.EFAULT, "an address that cannot be read")
+	rig.Is[error](t, rawCall(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, at, 1<<32|129), unix.EINVAL, "an address that is too long")
 	for range 3 {
 		unix.Close(server)
 		server = rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-		check(t, "bind the port again", bindAgain(server, addr), nil)
+		rig.Is(t, bindAgain(server, addr), nil, "bind the port again")
 	}
 	other := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check(t, "bind a port that is taken", unix.Bind(other, addr), unix.EADDRINUSE)
+	rig.Is[error](t, unix.Bind(other, addr), unix.EADDRINUSE, "bind a port that is taken")
 })
 
 // familyOnly is a struct sockaddr_in of zeros, unspecified ends an association.
@@ -230,31 +225,31 @@ func expect(t rig.T, fd int, want string) {
 // Messages have several parts, names, and what belongs to them.
 var _ = child("sockets/messages", func(t rig.T, _ []string) {
 	server := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check(t, "bind", unix.Bind(server, loopback(0)), nil)
+	rig.Is(t, unix.Bind(server, loopback(0)), nil, "bind")
 	addr := rig.Value(unix.Getsockname(server))
 	client := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	n, err := unix.SendmsgBuffers(client, [][]byte{[]byte("a"), nil, []byte("bc")}, nil, addr, 0)
-	check(t, "sendmsg", err, nil)
+	rig.Is(t, err, nil, "sendmsg")
 	rig.Is(t, n, 3, "sendmsg has sent")
 	expect(t, server, "abc")
-	check(t, "sendmsg to nobody", rig.Err(unix.SendmsgN(client, []byte("x"), nil, nil, 0)), unix.EDESTADDRREQ)
-	check(t, "connect", unix.Connect(client, addr), nil)
-	check(t, "sendmsg to the peer", rig.Err(unix.SendmsgN(client, []byte("d"), nil, nil, 0)), nil)
+	rig.Is[error](t, rig.Err(unix.SendmsgN(client, []byte("x"), nil, nil, 0)), unix.EDESTADDRREQ, "sendmsg to nobody")
+	rig.Is(t, unix.Connect(client, addr), nil, "connect")
+	rig.Is(t, rig.Err(unix.SendmsgN(client, []byte("d"), nil, nil, 0)), nil, "sendmsg to the peer")
 	expect(t, server, "d")
 	ttl := make([]byte, unix.CmsgSpace(4)) // struct cmsghdr
 	binary.NativeEndian.PutUint64(ttl, uint64(unix.CmsgLen(4)))
 	binary.NativeEndian.PutUint32(ttl[8:], unix.IPPROTO_IP)
 	binary.NativeEndian.PutUint32(ttl[12:], unix.IP_TTL)
 	binary.NativeEndian.PutUint32(ttl[16:], 7)
-	check(t, "setsockopt", unix.SetsockoptInt(server, unix.IPPROTO_IP, unix.IP_RECVTTL, 1), nil)
-	check(t, "sendmsg with a hop limit", rig.Err(unix.SendmsgN(client, []byte("e"), ttl, nil, 0)), nil)
+	rig.Is(t, unix.SetsockoptInt(server, unix.IPPROTO_IP, unix.IP_RECVTTL, 1), nil, "setsockopt")
+	rig.Is(t, rig.Err(unix.SendmsgN(client, []byte("e"), ttl, nil, 0)), nil, "sendmsg with a hop limit")
 	control := make([]byte, 100)
 	_, size, _, _, err := unix.Recvmsg(server, make([]byte, 10), control, 0)
 	rig.Must(t, err)
 	rig.Is(t, string(control[16:min(size, 20)]), string(ttl[16:20]), "the hop limit")
-	check(t, "sendmsg with descriptors", rig.Err(unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)), unix.EINVAL)
-	check(t, "sendmsg with nonsense", rig.Err(unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)), unix.EINVAL)
-	check(t, "sendmsg, fast open", rig.Err(unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)), unix.EOPNOTSUPP)
+	rig.Is[error](t, rig.Err(unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)), unix.EINVAL, "sendmsg with descriptors")
+	rig.Is[error](t, rig.Err(unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)), unix.EINVAL, "sendmsg with nonsense")
+	rig.Is[error](t, rig.Err(unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)), unix.EOPNOTSUPP, "sendmsg, fast open")
 
 	// Three messages, of which the second names a peer.
 	name := [16]byte{0: unix.AF_INET, 4: 127, 7: 1}
@@ -290,7 +285,7 @@ var _ = child("sockets/messages", func(t rig.T, _ []string) {
 
 	// The kernel goes on with what has its peer, descriptors included.
 	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-	check(t, "sendmsg to a pair", unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(server), nil, 0), nil)
+	rig.Is(t, unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(server), nil, 0), nil, "sendmsg to a pair")
 	_, size, _, _, err = unix.Recvmsg(pair[1], make([]byte, 10), control, 0)
 	rig.Must(t, err)
 	rig.Is(t, len(rig.Value(unix.ParseSocketControlMessage(control[:size]))), 1, "messages with descriptors")
@@ -311,16 +306,16 @@ var _ = child("sockets/refused", func(t rig.T, args []string) {
 		{"no flags", unix.AF_INET, unix.SOCK_STREAM | 1<<20, unix.EINVAL},
 		{"no family", 4000, unix.SOCK_STREAM, unix.EAFNOSUPPORT},
 	} {
-		check(t, c.what, rig.Err(unix.Socket(c.family, c.kind, 0)), c.want)
+		rig.Is(t, rig.Err(unix.Socket(c.family, c.kind, 0)), c.want, "%s", c.what)
 	}
 	for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
 		fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0))
 		for _, addr := range [][4]byte{{127, 0, 0, 1}, {127, 9, 9, 9}, {}} {
-			check(t, "the agent", unix.Connect(fd, &unix.SockaddrInet4{Port: agent, Addr: addr}), unix.EPERM)
+			rig.Is[error](t, unix.Connect(fd, &unix.SockaddrInet4{Port: agent, Addr: addr}), unix.EPERM, "the agent")
 		}
 		fd6 := rig.Value(unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|flags, 0))
 		for _, addr := range [][16]byte{{15: 1}, {}, {10: 0xff, 11: 0xff, 12: 127, 15: 1}} {
-			check(t, "the agent, IPv6", unix.Connect(fd6, &unix.SockaddrInet6{Port: agent, Addr: addr}), unix.EPERM)
+			rig.Is[error](t, unix.Connect(fd6, &unix.SockaddrInet6{Port: agent, Addr: addr}), unix.EPERM, "the agent, IPv6")
 		}
 		// What was refused can be used for something else.
 		server, addr := listening(t, 0)
@@ -328,14 +323,14 @@ var _ = child("sockets/refused", func(t rig.T, args []string) {
 		if flags != 0 && err == unix.EINPROGRESS {
 			err = nil
 		}
-		check(t, "another service", err, nil)
+		rig.Is(t, err, nil, "another service")
 		unix.Close(server)
 	}
 	udp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	check(t, "datagrams to the agent's port", unix.Connect(udp, loopback(agent)), nil)
+	rig.Is(t, unix.Connect(udp, loopback(agent)), nil, "datagrams to the agent's port")
 	unixSocket := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-	check(t, "connect to an abstract name", unix.Connect(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
-	check(t, "bind an abstract name", unix.Bind(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
+	rig.Is[error](t, unix.Connect(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM, "connect to an abstract name")
+	rig.Is[error](t, unix.Bind(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM, "bind an abstract name")
 	_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(unixSocket), uintptr(unsafe.Pointer(&[2]byte{unix.AF_UNIX})), 2)
 	rig.Is(t, errno, unix.EPERM, "bind no name")
 })
@@ -347,7 +342,7 @@ var _ = child("sockets/many", func(t rig.T, _ []string) {
 		kind := []int{unix.SOCK_DGRAM, unix.SOCK_STREAM}[i%2]
 		fd := rig.Value(unix.Socket([]int{unix.AF_INET, unix.AF_INET6}[i/2%2], kind, 0))
 		if i%3 == 0 {
-			check(t, "bind", unix.Bind(fd, loopback(0)), map[bool]error{true: unix.EINVAL}[i/2%2 == 1])
+			rig.Is(t, unix.Bind(fd, loopback(0)), map[bool]error{true: unix.EINVAL}[i/2%2 == 1], "bind")
 		}
 		unix.Close(fd)
 	}
@@ -413,7 +408,7 @@ var _ = child("sockets/paths", func(t rig.T, args []string) {
 	} {
 		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_NONBLOCK} {
 			fd := rig.Value(unix.Socket(unix.AF_UNIX, kind, 0))
-			check(t, "connect "+c.name, unix.Connect(fd, &unix.SockaddrUnix{Name: c.name}), c.want)
+			rig.Is(t, unix.Connect(fd, &unix.SockaddrUnix{Name: c.name}), c.want, "connect %s", c.name)
 			unix.Close(fd)
 		}
 	}
@@ -432,15 +427,15 @@ var _ = child("sockets/paths", func(t rig.T, args []string) {
 	} {
 		fd := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 		err := unix.Bind(fd, &unix.SockaddrUnix{Name: c.name})
-		check(t, "bind "+c.name, err, c.want)
+		rig.Is(t, err, c.want, "bind %s", c.name)
 		if err == nil {
 			var st unix.Stat_t
 			rig.Check(t, unix.Stat(c.name, &st))
 			rig.Is(t, st.Mode, unix.S_IFSOCK|0o750, "mode of %s", c.name)
 			rig.Is(t, rig.Value(unix.Getsockname(fd)).(*unix.SockaddrUnix).Name, c.name, "the name")
-			check(t, "listen", unix.Listen(fd, 1), nil)
+			rig.Is(t, unix.Listen(fd, 1), nil, "listen")
 			peer := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
-			check(t, "connect to "+c.name, unix.Connect(peer, &unix.SockaddrUnix{Name: c.name}), nil)
+			rig.Is(t, unix.Connect(peer, &unix.SockaddrUnix{Name: c.name}), nil, "connect to %s", c.name)
 			unix.Close(peer)
 		}
 		unix.Close(fd)
