@@ -17,7 +17,7 @@ import (
 func inBubble(t *testing.T, cfg Config, test func(t *testing.T, r *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := rigOf(t, New(cfg))
+		r := harnessOf(t, New(cfg))
 		r.agent.start = r.fake
 		test(t, r)
 	})
@@ -79,7 +79,7 @@ func (r *harness) holdStarts() (release func()) {
 func (c *client) starts(id string) *fake {
 	c.t.Helper()
 	c.must("process/start", sh(id, ""), nil)
-	return c.rig.process(c.session, id).proc.(*fake)
+	return c.harness.process(c.session, id).proc.(*fake)
 }
 
 // emit numbers, keeps and announces an event, as a process does.

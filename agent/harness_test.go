@@ -52,7 +52,7 @@ var (
 func newHarness(t testing.TB, cfg Config) *harness {
 	t.Helper()
 	cfg.Confines = true // see TestMain
-	r := rigOf(t, New(cfg))
+	r := harnessOf(t, New(cfg))
 	hostOnce.Do(func() { hostProbed, hostJudges = r.agent.sandboxes.probed, r.agent.sandboxes.judges })
 	r.agent.sandboxes.probed, r.agent.sandboxes.judges = hostProbed, hostJudges
 	// A snapshot that takes too long is taken again, so startup files run more often.
@@ -60,7 +60,7 @@ func newHarness(t testing.TB, cfg Config) *harness {
 	return r
 }
 
-func rigOf(t testing.TB, a *Agent) *harness {
+func harnessOf(t testing.TB, a *Agent) *harness {
 	r := &harness{t: t, agent: a}
 	t.Cleanup(r.close)
 	return r
@@ -163,7 +163,7 @@ type note struct {
 // are about that use raw.
 type client struct {
 	t       testing.TB
-	rig     *harness
+	harness *harness
 	peer    *rpc.Peer
 	served  <-chan struct{} // closed when the agent is done with the connection
 	session string
@@ -180,7 +180,7 @@ func (r *harness) client() *client { return r.clientOn(r.dial()) }
 
 // clientOn returns a client on a connection that the agent serves.
 func (r *harness) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
-	c := &client{t: r.t, rig: r, served: served, ended: make(chan struct{})}
+	c := &client{t: r.t, harness: r, served: served, ended: make(chan struct{})}
 	c.moved.L = &c.mu
 	c.peer = rpc.NewPeer(conn, rpc.Config{Notification: c.take})
 	r.serve.Go(func() {

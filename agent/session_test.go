@@ -325,7 +325,7 @@ func TestSlowClient(t *testing.T) {
 func (c *client) standsStill(id string) {
 	c.t.Helper()
 	synctest.Wait()
-	if _, _, _, next := c.rig.process(c.session, id).State(); next != 3 {
+	if _, _, _, next := c.harness.process(c.session, id).State(); next != 3 {
 		c.t.Fatalf("the process has gone on to event %d", next)
 	}
 }

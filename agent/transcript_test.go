@@ -66,7 +66,7 @@ func TestTranscripts(t *testing.T) {
 // player plays one transcript.
 type player struct {
 	t        *testing.T
-	rig      *harness
+	harness  *harness
 	dir      string
 	http     string
 	echo     string
@@ -91,7 +91,7 @@ func newPlayer(t *testing.T, config string) *player {
 	p.echo = listenFor(t, rig.Echo)
 	cfg := Config{Version: "0.169.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
 	p.configure(&cfg, config)
-	p.rig = newHarness(t, cfg)
+	p.harness = newHarness(t, cfg)
 	p.on("a")
 	return p
 }
@@ -122,7 +122,7 @@ func (p *player) configure(cfg *Config, settings string) {
 
 func (p *player) on(name string) {
 	if p.lines[name] == nil {
-		conn, served := p.rig.dial()
+		conn, served := p.harness.dial()
 		p.lines[name] = &line{rawclient.New(conn), served}
 	}
 	p.now = p.lines[name]
