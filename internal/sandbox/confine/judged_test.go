@@ -170,7 +170,7 @@ func TestJudgedRace(t *testing.T) {
 		}
 	})
 	c := confined{}
-	c.Argv = []string{"sh", "-c", `n=0; while [ $n -lt 300 ]; do ` + link + ` ran-wrong 2>/dev/null && echo fine; n=$((n+1)); done`}
+	c.Argv = []string{"sh", "-c", `n=0 fine=; while [ $n -lt 300 ] || [ -z "$fine" ]; do ` + link + ` ran-wrong 2>/dev/null && fine=fine; n=$((n+1)); done; echo $fine`}
 	out, _ := c.judged(t, rulesOf(t, `prefix_rule(pattern=["wrong"], decision="forbidden")`), nil).end()
 	if strings.Contains(out, "ran-wrong") || !strings.Contains(out, "fine") {
 		t.Errorf("output %q", out)
