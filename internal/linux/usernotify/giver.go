@@ -1,6 +1,7 @@
 package usernotify
 
 import (
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -34,8 +35,9 @@ const (
 // is always false. The error is an errno: ENOENT if the caller is gone, or EMFILE at the caller's
 // limit of open files. After any error except ENOENT, the call waits for [Respond].
 //
-// All signals must be blocked on the calling thread. If a signal interrupts Give, the kernel
-// returns success and the value 0, whether or not 0 is a descriptor.
+// All signals must be blocked on the calling thread ([Undisturbed]). If a signal interrupts Give, the
+// kernel ends the call with success and the value 0, whether or not 0 is a descriptor, and the error
+// of Give is EINPROGRESS.
 func (g *Giver) Give(listener int, call *Call, fd int, closeOnExec, wait bool) (number int, ended bool, err error) {
 	a := addFD{id: call.ID, src: uint32(fd)}
 	if closeOnExec {
@@ -59,6 +61,25 @@ func (g *Giver) Give(listener int, call *Call, fd int, closeOnExec, wait bool) (
 		g.near = often
 	}
 	return number, err == nil && !wait, err
+}
+
+// Undisturbed calls do on a thread that blocks all signals.
+func Undisturbed(do func()) {
+	runtime.LockOSThread()
+	var all, was unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &was); err != nil {
+		panic(err) // the arguments are right, so this cannot happen
+	}
+	defer func() {
+		// A thread that cannot have its signals back stays locked, and so ends with the goroutine.
+		if err := unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil); err == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	do()
 }
 
 // addFD is struct seccomp_notif_addfd.

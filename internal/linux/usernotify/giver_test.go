@@ -3,6 +3,8 @@ package usernotify
 import (
 	"os"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // A caller gets a descriptor for the file, in each way: the call ends at once or waits for
-// an answer, the two threads are kept on one CPU or not.
+// an answer, the two threads are kept on one CPU or not. Signals change nothing.
 func TestGive(t *testing.T) {
 	for _, way := range []struct {
 		name     string
@@ -26,57 +28,70 @@ func TestGive(t *testing.T) {
 		{"together, waiting", often, true, false},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			listener, result := callAndWait(t)
-			var call Call
-			rig.Must(t, Receive(listener, &call))
-			if !Valid(listener, call.ID) || Waiting(listener) {
-				t.Error("the call is gone, or there is a second one")
-			}
-			r, w, err := os.Pipe()
-			rig.Must(t, err)
-			defer r.Close()
-			g := Giver{near: way.together, last: call.Thread}
-			number, ended, err := g.Give(listener, &call, int(w.Fd()), true, way.wait)
-			if err != nil || ended != way.ended {
-				t.Fatalf("ended %v (%v), expected %v", ended, err, way.ended)
-			}
-			if !ended {
-				Return(listener, call.ID, int64(number))
-			}
-			w.Close()
-			got := <-result
-			if got != number {
-				t.Fatalf("the caller got %d, not %d", got, number)
-			}
-			rig.Must(t, rig.Err(unix.Write(got, []byte("hello"))))
-			var b [8]byte
-			if n, err := r.Read(b[:]); string(b[:n]) != "hello" {
-				t.Errorf("read %q (%v)", b[:n], err)
-			}
-			if flags, err := unix.FcntlInt(uintptr(got), unix.F_GETFD, 0); flags != unix.FD_CLOEXEC {
-				t.Errorf("flags %#x (%v), asked for FD_CLOEXEC", flags, err)
-			}
-			unix.Close(got)
+			Undisturbed(func() {
+				defer signals(unix.Gettid())()
+				listener, result := callAndWait(t)
+				var call Call
+				rig.Must(t, Receive(listener, &call))
+				if !Valid(listener, call.ID) || Waiting(listener) {
+					t.Error("the call is gone, or there is a second one")
+				}
+				r, w, err := os.Pipe()
+				rig.Must(t, err)
+				defer r.Close()
+				g := Giver{near: way.together, last: call.Thread}
+				number, ended, err := g.Give(listener, &call, int(w.Fd()), true, way.wait)
+				if err != nil || ended != way.ended {
+					t.Fatalf("ended %v (%v), expected %v", ended, err, way.ended)
+				}
+				if !ended {
+					Return(listener, call.ID, int64(number))
+				}
+				w.Close()
+				got := <-result
+				if got != number {
+					t.Fatalf("the caller got %d, not %d", got, number)
+				}
+				rig.Must(t, rig.Err(unix.Write(got, []byte("hello"))))
+				var b [8]byte
+				if n, err := r.Read(b[:]); string(b[:n]) != "hello" {
+					t.Errorf("read %q (%v)", b[:n], err)
+				}
+				if flags, err := unix.FcntlInt(uintptr(got), unix.F_GETFD, 0); flags != unix.FD_CLOEXEC {
+					t.Errorf("flags %#x (%v), asked for FD_CLOEXEC", flags, err)
+				}
+				unix.Close(got)
+			})
 		})
 	}
 }
 
+// signals sends signals to a thread until the func that it returns is called.
+func signals(thread int) (stop func()) {
+	var done atomic.Bool
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for !done.Load() {
+			_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // which the runtime of Go ignores
+		}
+	})
+	return func() { done.Store(true); sending.Wait() }
+}
+
 // Give to a call that is gone says so.
 func TestGiveToNobody(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	listener, result := callAndWait(t)
-	var call Call
-	rig.Must(t, Receive(listener, &call))
-	Respond(listener, call.ID, unix.EPERM)
-	<-result
-	for _, g := range []Giver{{}, {near: 1, last: call.Thread}} {
-		if _, ended, err := g.Give(listener, &call, 0, false, false); ended || err != unix.ENOENT {
-			t.Errorf("ended %v, error %v; expected ENOENT", ended, err)
+	Undisturbed(func() {
+		listener, result := callAndWait(t)
+		var call Call
+		rig.Must(t, Receive(listener, &call))
+		Respond(listener, call.ID, unix.EPERM)
+		<-result
+		for _, g := range []Giver{{}, {near: 1, last: call.Thread}} {
+			if _, ended, err := g.Give(listener, &call, 0, false, false); ended || err != unix.ENOENT {
+				t.Errorf("ended %v, error %v; expected ENOENT", ended, err)
+			}
 		}
-	}
+	})
 }
 
 // callAndWait has a thread make a call that waits for an answer, and returns the listener

@@ -65,7 +65,7 @@ func (r *report) trySupervised() {
 	}
 	// At sandbox.LevelReads and above, a supervisor traces each process around its execve.
 	r.note(sandbox.Supervised, stepTrace, traceOnce(s.pid))
-	err = serveCaller(s.listener, pair)
+	usernotify.Undisturbed(func() { err = serveCaller(s.listener, pair) })
 	r.note(sandbox.Supervised, stepMemory, err)
 	unix.Close(s.listener) // lets the call of a caller that still waits fail
 	var status syscall.WaitStatus

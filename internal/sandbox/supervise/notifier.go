@@ -290,8 +290,10 @@ func (n *Notifier) Serve(listener int) {
 		}
 	}
 	var second sync.WaitGroup
-	second.Go(func() { undisturbed(n.help) })
-	undisturbed(n.work)
+	// A signal that init gets for the command, or sends itself for its runtime, would interrupt a call
+	// that init does for the command.
+	second.Go(func() { usernotify.Undisturbed(n.help) })
+	usernotify.Undisturbed(n.work)
 	close(n.queue)
 	second.Wait()
 	if n.execs != nil {
@@ -368,26 +370,6 @@ func (r *request) answer() callResult {
 		defer r.n.names.RUnlock()
 	}
 	return h.do(r)
-}
-
-// undisturbed calls do on a thread that blocks all signals. A signal that init
-// gets for the command, or sends itself for its runtime, would interrupt a call
-// that init does for the command; and a descriptor on its way to the command
-// would be lost ([usernotify.Giver]).
-func undisturbed(do func()) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all, was unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
-	}
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &was); err != nil {
-		panic(err) // the arguments are right, so this cannot happen
-	}
-	do()
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil); err != nil {
-		runtime.Goexit() // this cannot happen; the locked thread ends with the goroutine
-	}
 }
 
 // errGone is the error for a call whose caller no longer waits.

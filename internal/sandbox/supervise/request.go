@@ -116,7 +116,7 @@ func (r *request) apart(do func(*request) callResult, otherwise func()) callResu
 	own.callers, own.left = nil, nil
 	go func() {
 		defer func() { <-r.n.blocked }()
-		undisturbed(func() { own.end(do(&own)) })
+		usernotify.Undisturbed(func() { own.end(do(&own)) })
 	}()
 	return callResult{how: postponed}
 }
