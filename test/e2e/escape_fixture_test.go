@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -304,4 +306,6 @@ func (r *escapeRig) killAgent(t *testing.T) {
 			t.Fatalf("process %s cannot be killed: %v", pid, err)
 		}
 	}
+	// Until it has ended, the next agent sees that this one still has its ledger of placeholders.
+	rig.Must(t, unix.Waitid(unix.P_PID, r.agent.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
 }
