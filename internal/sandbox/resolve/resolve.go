@@ -327,7 +327,7 @@ func (s *resolution) missing(policy *sandbox.Policy) ([]placeholder.Missing, err
 			continue // its root is missing too
 		case o.barred:
 			return nil, fmt.Errorf("cannot enforce the sandbox path %s (%s): %s cannot be searched", o.asked, o.what, o.at)
-		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR && !placeholder.IsPlaceholder(&o.stat):
+		case o.stat.Mode&unix.S_IFMT != unix.S_IFDIR:
 			if root.Access == sandbox.Write {
 				continue // the command can write the file, and not replace it by a directory
 			}
