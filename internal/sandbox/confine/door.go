@@ -3,6 +3,7 @@ package confine
 import (
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/execagent/execagent/internal/sandbox/gate"
@@ -33,6 +34,10 @@ type Door struct {
 	PrivateFolders []string
 	// KeepPrivate is as in [sandbox.Profile].
 	KeepPrivate bool
+	// Kept returns a folder that no confined command may write to, wherever it may
+	// write around it, unless it may write everything; "": there is none. Its path
+	// has no links. That alone does not show the folder. Kept may be nil.
+	Kept func() string
 	// Served remembers the paths that earlier commands could write, and refuses
 	// a policy whose paths they could have changed. [Door.Choose] does not use
 	// it.
@@ -73,7 +78,30 @@ func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
 	profile.Private = append(slices.Clip(d.Private), profile.Private...)
 	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
 	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
-	return profile.Compile()
+	policy, err := profile.Compile()
+	if err == nil && d.Kept != nil && policy.Confined && !policy.WritesEverything() {
+		keep(policy, d.Kept())
+	}
+	return policy, err
+}
+
+// keep makes a folder read-only in the policy. Whether the policy lets it be written can depend on
+// links in the policy's paths. So the rule is added in any case, and resolving the policy drops it
+// unless the directory around the folder turns out to be writable.
+func keep(policy *sandbox.Policy, folder string) {
+	if folder == "" {
+		return
+	}
+	rule := sandbox.Rule{Path: folder, Access: sandbox.Read, Origin: sandbox.Protected}
+	i, ruled := slices.BinarySearchFunc(policy.Rules, folder, func(r sandbox.Rule, path string) int {
+		return strings.Compare(r.Path, path)
+	})
+	switch {
+	case !ruled:
+		policy.Rules = slices.Insert(policy.Rules, i, rule)
+	case policy.Rules[i].Access == sandbox.Write || policy.Rules[i].Otherwise == sandbox.Write:
+		policy.Rules[i] = rule
+	}
 }
 
 // Enter chooses the layers that enforce the profile, and takes from the host
