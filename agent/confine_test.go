@@ -199,6 +199,31 @@ func TestTrustedRootsStay(t *testing.T) {
 	}
 }
 
+// TestSharedMemoryStays: a supervised command that is granted /dev/shm finds the shared memory of no other command.
+func TestSharedMemoryStays(t *testing.T) {
+	t.Parallel()
+	state, err := os.MkdirTemp("/dev/shm", "state")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { rig.Must(t, os.RemoveAll(state)) })
+	h := newHarness(t, Config{StateDir: state})
+	host := hostProbed()
+	host.Layers = host.Layers.Without(sandbox.UserNS)
+	h.agent.sandboxes.probed = func() sandbox.Host { return host }
+	c := h.attach("")
+	owner := sh("owner", "echo mine >/dev/shm/segment; echo up; read _; cat /dev/shm/segment")
+	owner["sandbox"] = managed("restricted", special("root", "read"), at(state+"-none", "deny"))
+	c.must("process/start", owner, nil)
+	c.awaitNote("process/output", "owner")
+	other := c.runIn("other", `exec 2>/dev/null; find /dev/shm -name segment; for f in $(find /dev/shm/ -name "execagent-shm-*"); do echo theirs >$f/segment; done; echo end`,
+		"/", managed("restricted", special("root", "read"), at("/dev/shm", "write")))
+	rig.Is(t, other.output, "end\n", "another one finds")
+	c.must("process/write", object{"processId": "owner", "chunk": []byte("\n"), "writeId": "w"}, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "owner")
+	rig.Is(t, c.output("owner"), "up\nmine\n", "the owner has")
+}
+
 // TestNoHelpers: in a program that does not run the hidden modes of package helper,
 // the agent cannot confine, and refuses every request that asks for it.
 func TestNoHelpers(t *testing.T) {

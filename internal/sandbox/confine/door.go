@@ -30,6 +30,9 @@ type Door struct {
 	// Private are files and directories that no confined command may see, in
 	// addition to those of its profile.
 	Private []string
+	// StateDir is the folder for records of placeholders, which is private too; "":
+	// there is none.
+	StateDir string
 	// PrivateFolders are as in [sandbox.Profile].
 	PrivateFolders []string
 	// KeepPrivate is as in [sandbox.Profile].
@@ -76,6 +79,9 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 // the profile says. It depends only on the door and the profile, and does not look at the host.
 func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
 	profile.Private = append(slices.Clip(d.Private), profile.Private...)
+	if d.StateDir != "" { // a policy that grants /dev/shm shows the host's
+		profile.Private = append(profile.Private, d.StateDir)
+	}
 	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
 	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
 	policy, err := profile.Compile()
@@ -146,8 +152,8 @@ func (d *Door) hold(h *Held) error {
 	}
 	h.command.Granted = resolved.Granted()
 	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Grants(shmDir) {
-		d.swept.Do(sweepShm)
-		h.command.Shm, h.free, err = makeShm()
+		d.swept.Do(func() { sweepShm(d.shmParent()) })
+		h.command.Shm, h.free, err = makeShm(d.shmParent())
 		return err
 	}
 	// Without a view the command may write nothing at all, or a supervisor refuses
