@@ -130,6 +130,20 @@ func TestReplacedInSharedMemory(t *testing.T) {
 	}
 }
 
+// TestReplacedWhileRedirected: a shell that has redirected its stderr for one program is told all the same.
+func TestReplacedWhileRedirected(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, root+"/.env", "old")
+	row := rows()[0]
+	c := row.command(t, root, "sh", "-c", "{ echo up; sleep 1000; } 2>/dev/null; echo end")
+	c.policy = denying(t, root, row.network, root+"/.env")
+	r := c.start(t)
+	r.until("up\n")
+	rig.Must(t, os.Remove(root+"/.env"))
+	wantEnd(t, row.name, r, "up\nsandbox: "+root+"/.env was replaced by somebody outside; the command was ended\n", setupFailed)
+}
+
 // TestReplacedUntold: init writes the reason only to the stderr that the
 // command was given. If the command has another one by then nothing is written.
 func TestReplacedUntold(t *testing.T) {

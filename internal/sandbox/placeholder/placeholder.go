@@ -93,10 +93,10 @@ func (n *note) share(parent, fd int) error {
 }
 
 // replace removes a placeholder that some process keeps locked, so that the
-// caller can make a new one. The error is errNotOurs if this user cannot remove
-// it, because it belongs to another user in a directory such as /tmp. If two agents did so at once, the slower one would
+// caller can make a new one. If two agents did so at once, the slower one would
 // remove what the faster one has just made; so an agent locks the directory of
-// the ledgers first.
+// the ledgers first. The error is errNotOurs if this user cannot remove it,
+// because it belongs to another user in a directory such as /tmp.
 func (n *note) replace(parent int, ledgers string) error {
 	dir, err := os.Open(ledgers)
 	if err != nil {
