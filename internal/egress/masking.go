@@ -39,6 +39,7 @@ type trust struct {
 	path      string   // of the folder; "": it was never made
 	failed    error    // it cannot be made
 	dir       *os.Root // the folder; nil: it was never made, or was taken away
+	lock      *os.File // the folder too: while it is locked, no agent removes it
 }
 
 // trustFile is the name of the file.
@@ -86,19 +87,18 @@ func (t *trust) makeFolderLocked() (err error) {
 	if t.dir != nil && t.inPlace() {
 		return nil
 	}
-	if t.dir != nil {
-		_ = t.dir.Close()
-		t.dir = nil
-	}
-	switch {
-	case t.failed != nil:
-		return t.failed
-	case t.path == "":
+	_ = t.leaveLocked()
+	if t.path == "" && t.failed == nil {
 		t.path, t.failed = newTrustFolder()
-		err = t.failed
-	default:
-		if err = os.Remove(t.path); err == nil || errors.Is(err, os.ErrNotExist) { // a link, or an empty folder
-			err = os.Mkdir(t.path, 0o700)
+	}
+	if err = t.failed; err == nil {
+		t.lock, err = lockFolder(t.path)
+	}
+	// Another agent can be faster, and take a new folder for that of a killed agent.
+	for try := 0; err != nil && t.failed == nil && try < maxTrustTries; try++ {
+		_ = os.Remove(t.path) // a link, or an empty folder; Mkdir fails if there is still something
+		if err = os.Mkdir(t.path, 0o700); err == nil {
+			t.lock, err = lockFolder(t.path)
 		}
 	}
 	if err == nil {
@@ -111,6 +111,18 @@ func (t *trust) makeFolderLocked() (err error) {
 		return fmt.Errorf("a place for the certificate of the proxies: %w", err)
 	}
 	return nil
+}
+
+// leaveLocked closes the folder.
+func (t *trust) leaveLocked() (err error) {
+	if t.dir != nil {
+		err = t.dir.Close()
+	}
+	if t.lock != nil {
+		err = errors.Join(err, t.lock.Close())
+	}
+	t.dir, t.lock = nil, nil
+	return err
 }
 
 // inPlace reports whether the folder is still where it was made.
@@ -161,25 +173,63 @@ func (t *trust) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.dir == nil {
-		return nil
+		return t.leaveLocked()
 	}
-	err := t.dir.Close()
-	t.dir = nil
-	return errors.Join(err, os.RemoveAll(t.path))
+	return errors.Join(os.RemoveAll(t.path), t.leaveLocked())
 }
 
+const (
+	trustPrefix   = "execagent-trust-" // of the names of such folders
+	maxTrustTries = 10
+)
+
 // newTrustFolder makes the folder, where commands write seldom if there is such a place, and returns
-// its path, which has no links.
+// its path, which has no links. There it removes what killed agents of this user have left.
 func newTrustFolder() (path string, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
 		if !filepath.IsAbs(parent) {
 			continue
 		}
-		if path, err = os.MkdirTemp(parent, "execagent-trust-"); err == nil {
-			return filepath.EvalSymlinks(path)
+		if path, err = os.MkdirTemp(parent, trustPrefix); err != nil {
+			continue
 		}
+		old, _ := filepath.Glob(filepath.Join(parent, trustPrefix+"*"))
+		for _, left := range old {
+			if left == path {
+				continue
+			}
+			if lock, err := lockFolder(left); err == nil {
+				_ = os.RemoveAll(left) // the rest does no harm
+				_ = lock.Close()
+			}
+		}
+		return filepath.EvalSymlinks(path)
 	}
 	return "", err
+}
+
+// lockFolder locks a folder of this user, and fails at once if another agent has locked it.
+func lockFolder(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil && int(st.Uid) != os.Geteuid() {
+		err = os.ErrPermission
+	}
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Nlink == 0 {
+			err = os.ErrNotExist
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	}
+	return f, nil
 }
 
 // hostRoots returns the roots that this host trusts, in PEM; none if they are not known.
