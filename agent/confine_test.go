@@ -10,8 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -157,6 +159,69 @@ func TestProvidedTool(t *testing.T) {
 	want := "Failed to write file " + b.out + "/n\nRead-only file system (os error 30)\n"
 	o := c.runIn("out", out, b.repo, b.workspaceWrite())
 	rig.Is(t, o.exit == 1 && o.output == want, true, "outside: exit %d, output %q", o.exit, o.output)
+}
+
+// TestTrustedRootsStay: no confined command or file request changes the file of roots that others trust, wherever it
+// may write, by whichever name, and also if it began before there was a file.
+func TestTrustedRootsStay(t *testing.T) {
+	b := newBox(t)
+	t.Setenv("XDG_RUNTIME_DIR", b.out)
+	rig.Must(t, os.Symlink(b.out, filepath.Dir(b.out)+"/by-link"))
+	const attack = `exec 2>/dev/null; read _; for d in "$1"/execagent-trust-*; do chmod 777 $d; chmod 666 $d/*; echo evil >$d/trusted.crt
+		rm $d/trusted.crt; mv $d $d.old; mv $d/trusted.crt $d/x; ln -s /etc $d; done; : >"$1"/tried`
+	for _, without := range []sandbox.Layer{sandbox.Pidfd, sandbox.UserNS} {
+		h := newHarness(t, Config{StateDir: t.TempDir() + "/state"})
+		host := hostProbed()
+		host.Layers = host.Layers.Without(without)
+		h.agent.sandboxes.probed = func() sandbox.Host { return host }
+		c := h.attach("")
+		start := func(id, root string) {
+			params := sh(id, "")
+			params["argv"] = []string{"/bin/sh", "-c", attack, "sh", root}
+			params["sandbox"] = managed("restricted", special("root", "read"), at(root, "write"))
+			c.must("process/start", params, nil)
+		}
+		start("early", b.out)
+		plan := rig.Value(egress.Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true, CredentialMasking: true}}, "p"))
+		file := rig.Value(h.agent.networks.Bundle(plan))
+		want := rig.Value(os.ReadFile(file))
+		start("late", b.out)
+		start("by a link", filepath.Dir(b.out)+"/by-link")
+		for _, id := range []string{"early", "late", "by a link"} {
+			c.must("process/write", object{"processId": id, "chunk": []byte("\n"), "writeId": "w"}, nil)
+			c.awaitNote(protocol.MethodProcessClosed, id)
+			rig.Is(t, *c.read(id, 0).ExitCode, 0, "%s: exit code; %s", id, c.output(id))
+			rig.Must(t, os.Remove(b.out+"/tried"))
+			rig.Is(t, string(rig.Value(os.ReadFile(file))), string(want), "%s, without %v: the file has", id, without)
+		}
+		err := c.call("fs/writeFile", object{"path": uri(file), "dataBase64": "", "sandbox": managed("restricted", special("root", "read"), at(b.out, "write"))}, nil)
+		rig.Says(t, err, "Read-only file system", "fs/writeFile")
+	}
+}
+
+// TestSharedMemoryStays: a supervised command that is granted /dev/shm finds the shared memory of no other command.
+func TestSharedMemoryStays(t *testing.T) {
+	t.Parallel()
+	state, err := os.MkdirTemp("/dev/shm", "state")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { rig.Must(t, os.RemoveAll(state)) })
+	h := newHarness(t, Config{StateDir: state})
+	host := hostProbed()
+	host.Layers = host.Layers.Without(sandbox.UserNS)
+	h.agent.sandboxes.probed = func() sandbox.Host { return host }
+	c := h.attach("")
+	owner := sh("owner", "echo mine >/dev/shm/segment; echo up; read _; cat /dev/shm/segment")
+	owner["sandbox"] = managed("restricted", special("root", "read"), at(state+"-none", "deny"))
+	c.must("process/start", owner, nil)
+	c.awaitNote("process/output", "owner")
+	other := c.runIn("other", `exec 2>/dev/null; find /dev/shm -name segment; for f in $(find /dev/shm/ -name "execagent-shm-*"); do echo theirs >$f/segment; done; echo end`,
+		"/", managed("restricted", special("root", "read"), at("/dev/shm", "write")))
+	rig.Is(t, other.output, "end\n", "another one finds")
+	c.must("process/write", object{"processId": "owner", "chunk": []byte("\n"), "writeId": "w"}, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "owner")
+	rig.Is(t, c.output("owner"), "up\nmine\n", "the owner has")
 }
 
 // TestNoHelpers: in a program that does not run the hidden modes of package helper,

@@ -101,12 +101,8 @@ func newSandboxes(cfg *Config) *sandboxes {
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}
 	}
-	private := slices.Concat(cfg.Secrets, cfg.ExecPolicy.folder(), sockets)
 	dir, err := placeholder.StateDir(dirs...)
 	if err == nil {
-		// The directory may be in /dev/shm, to which a policy may grant access,
-		// but no confined command may see the records.
-		private = append(private, dir)
 		s.placeholders, err = placeholder.Open(dir)
 	}
 	if err != nil {
@@ -117,7 +113,8 @@ func newSandboxes(cfg *Config) *sandboxes {
 		Host:           func() (sandbox.Host, error) { return s.probed(), nil },
 		Operator:       cfg.Operator,
 		Refuses:        func(p *sandbox.Policy) error { return refuseOpenListeners(cfg.Listening, p) },
-		Private:        private,
+		Private:        slices.Concat(cfg.Secrets, cfg.ExecPolicy.folder(), sockets),
+		StateDir:       dir,
 		PrivateFolders: cfg.SecretFolders,
 		KeepPrivate:    cfg.ExecPolicy != nil, // its rules are among them
 		Served:         served,

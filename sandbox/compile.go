@@ -95,10 +95,13 @@ func (p Profile) Compile() (*Policy, error) {
 		}
 	}
 	for _, name := range p.Tools {
-		switch rules.Access(name) {
-		case Hidden:
+		_, ruled := rules[name]
+		switch access := rules.Access(name); {
+		case access == Hidden:
 			rules.Add(Rule{Path: name, Access: Read, Origin: Minimal, SkipMissing: true})
-		case Write:
+		case access == Write, access == Read && !ruled:
+			// If the directory around it is not writable once links have been followed,
+			// resolving the policy drops the rule.
 			rules[name] = Rule{Path: name, Access: Read, Origin: Protected}
 		}
 	}

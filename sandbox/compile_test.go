@@ -73,7 +73,7 @@ func TestCompile(t *testing.T) {
 		{
 			"tools", Profile{Tools: []string{"/run/t", "/hidden/p", "/repo/bin/p", "/x/denied"}, Entries: []Entry{
 				entry(PlacePath, Read, "/run"), entry(PlacePath, Write, "/repo"), entry(PlacePath, Denied, "/x")}},
-			[]string{"read /hidden/p (minimal) (hidden if missing)", "write /repo", "read /run", "denied /x", "5 protected"},
+			[]string{"read /hidden/p (minimal) (hidden if missing)", "write /repo", "read /run", "denied /x", "6 protected"},
 		},
 		{"tools where everything is written", Profile{Tools: []string{"/t"}, Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
 		{"read only", Profile{Entries: []Entry{root}}, []string{"read /", "all is read"}},

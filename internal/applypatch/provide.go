@@ -33,6 +33,9 @@ func Provide() (*Provided, error) {
 			refused = append(refused, err)
 			continue
 		}
+		if dir, err = filepath.EvalSymlinks(dir); err != nil { // a policy that lets a link on the way be written would be refused
+			return nil, err
+		}
 		p := &Provided{dir: dir, program: program}
 		if err := errors.Join(os.Chmod(dir, 0o755), os.Symlink(program, filepath.Join(dir, toolName))); err != nil {
 			return nil, errors.Join(err, p.Close())

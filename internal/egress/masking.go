@@ -32,18 +32,21 @@ var rootFiles = []string{
 
 // trust is the authority that processes trust if the proxy looks into their requests: one for all,
 // whose key is only in the memory of this program, and a file with its certificate and the host's
-// roots.
+// roots, in a folder of its own.
 type trust struct {
 	mu        sync.Mutex // guards what follows
 	authority *intercept.Authority
-	dir       *os.Root // of the file; nil: there is none yet
+	path      string   // of the folder; "": it was never made
+	failed    error    // it cannot be made
+	dir       *os.Root // the folder; nil: it was never made, or was taken away
+	lock      *os.File // the folder too: while it is locked, no agent removes it
 }
 
 // trustFile is the name of the file.
 const trustFile = "trusted.crt"
 
-// get returns the authority and the path of the file, which it makes at the first call. Commands
-// that may write there could have replaced the file or its directory: then get restores it. It
+// get returns the authority and the path of the file, which it makes at the first call. Processes that
+// no sandbox confines could have replaced the file or its folder: then get restores them. It
 // follows no link, waits for nothing, and reads no more than the expected size.
 func (t *trust) get() (*intercept.Authority, string, error) {
 	t.mu.Lock()
@@ -57,30 +60,78 @@ func (t *trust) get() (*intercept.Authority, string, error) {
 			return nil, "", err
 		}
 	}
-	if t.dir != nil && !t.inPlace() {
-		_ = t.dir.Close()
-		t.dir = nil
+	if err := t.makeFolderLocked(); err != nil {
+		return nil, "", err
 	}
-	if t.dir == nil {
-		var err error
-		if t.dir, err = trustDir(); err != nil {
-			return nil, "", fmt.Errorf("a place for the certificate of the proxies: %w", err)
-		}
-	}
-	path, want := filepath.Join(t.dir.Name(), trustFile), t.authority.Bundle()
+	path, want := filepath.Join(t.path, trustFile), t.authority.Bundle()
 	if t.has(want) {
 		return t.authority, path, nil
 	}
 	return t.authority, path, t.write(want)
 }
 
-// inPlace reports whether the directory is still where it was made.
+// folder returns the path of the folder, which it makes at the first call; "" if it cannot.
+func (t *trust) folder() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.path == "" {
+		_ = t.makeFolderLocked() // get returns the error
+	}
+	return t.path
+}
+
+// makeFolderLocked makes sure that there is a folder. It always has the path that it had first, because
+// commands that run may be kept from writing to that path and to no other. So there is no second try
+// if the first one fails.
+func (t *trust) makeFolderLocked() (err error) {
+	if t.dir != nil && t.inPlace() {
+		return nil
+	}
+	_ = t.leaveLocked()
+	if t.path == "" && t.failed == nil {
+		t.path, t.failed = newTrustFolder()
+	}
+	if err = t.failed; err == nil {
+		t.lock, err = lockFolder(t.path)
+	}
+	// Another agent can be faster, and take a new folder for that of a killed agent.
+	for try := 0; err != nil && t.failed == nil && try < maxTrustTries; try++ {
+		_ = os.Remove(t.path) // a link, or an empty folder; Mkdir fails if there is still something
+		if err = os.Mkdir(t.path, 0o700); err == nil {
+			t.lock, err = lockFolder(t.path)
+		}
+	}
+	if err == nil {
+		t.dir, err = os.OpenRoot(t.path)
+	}
+	if err == nil {
+		err = t.dir.Chmod(".", 0o755)
+	}
+	if err != nil {
+		return fmt.Errorf("a place for the certificate of the proxies: %w", err)
+	}
+	return nil
+}
+
+// leaveLocked closes the folder.
+func (t *trust) leaveLocked() (err error) {
+	if t.dir != nil {
+		err = t.dir.Close()
+	}
+	if t.lock != nil {
+		err = errors.Join(err, t.lock.Close())
+	}
+	t.dir, t.lock = nil, nil
+	return err
+}
+
+// inPlace reports whether the folder is still where it was made.
 func (t *trust) inPlace() bool {
 	made, err := t.dir.Stat(".")
 	if err != nil {
 		return false
 	}
-	there, err := os.Lstat(t.dir.Name())
+	there, err := os.Lstat(t.path)
 	return err == nil && os.SameFile(made, there)
 }
 
@@ -117,35 +168,68 @@ func (t *trust) write(content []byte) error {
 	return err
 }
 
-// close removes the file.
+// close removes the folder.
 func (t *trust) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.dir == nil {
-		return nil
+		return t.leaveLocked()
 	}
-	dir := t.dir
-	t.dir = nil
-	return errors.Join(dir.Close(), os.RemoveAll(dir.Name()))
+	return errors.Join(os.RemoveAll(t.path), t.leaveLocked())
 }
 
-// trustDir makes a directory that everybody may read, where commands write seldom, if there is
-// such a place.
-func trustDir() (dir *os.Root, err error) {
+const (
+	trustPrefix   = "execagent-trust-" // of the names of such folders
+	maxTrustTries = 10
+)
+
+// newTrustFolder makes the folder, where commands write seldom if there is such a place, and returns
+// its path, which has no links. There it removes what killed agents of this user have left.
+func newTrustFolder() (path string, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
 		if !filepath.IsAbs(parent) {
 			continue
 		}
-		path, failed := os.MkdirTemp(parent, "execagent-trust-")
-		if failed != nil {
-			err = failed
+		if path, err = os.MkdirTemp(parent, trustPrefix); err != nil {
 			continue
 		}
-		if dir, err = os.OpenRoot(path); err == nil {
-			return dir, dir.Chmod(".", 0o755)
+		old, _ := filepath.Glob(filepath.Join(parent, trustPrefix+"*"))
+		for _, left := range old {
+			if left == path {
+				continue
+			}
+			if lock, err := lockFolder(left); err == nil {
+				_ = os.RemoveAll(left) // the rest does no harm
+				_ = lock.Close()
+			}
+		}
+		return filepath.EvalSymlinks(path)
+	}
+	return "", err
+}
+
+// lockFolder locks a folder of this user, and fails at once if another agent has locked it.
+func lockFolder(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil && int(st.Uid) != os.Geteuid() {
+		err = os.ErrPermission
+	}
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Nlink == 0 {
+			err = os.ErrNotExist
 		}
 	}
-	return nil, err
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	}
+	return f, nil
 }
 
 // hostRoots returns the roots that this host trusts, in PEM; none if they are not known.
@@ -194,6 +278,11 @@ func (n *Networks) Bundle(p *Plan) (path string, err error) {
 	_, path, err = n.trust.get()
 	return path, err
 }
+
+// Folder returns the folder with the file that all processes with masked credentials trust; "" if
+// there is none. No confined process may be able to write there. The folder has the same path as
+// long as the Networks is in use, and is made at the first call, if not before.
+func (n *Networks) Folder() string { return n.trust.folder() }
 
 // broker returns the broker that masks the credentials in an environment. Equal credentials have
 // equal placeholders in processes of one session and environment.

@@ -19,6 +19,13 @@ func TestTrustFileChanged(t *testing.T) {
 	var trusted trust
 	authority, path, err := trusted.get()
 	rig.Must(t, err)
+	killed := filepath.Dir(path) + "-killed"
+	rig.Must(t, os.Mkdir(killed, 0o700))
+	var second trust
+	rig.Is(t, second.folder() != filepath.Dir(path), true, "two agents have one folder")
+	rig.Is[error](t, rig.Err(os.Stat(killed)), os.ErrNotExist, "the folder of a killed agent")
+	rig.Must(t, second.close())
+	rig.Is[error](t, rig.Err(os.Stat(second.path)), os.ErrNotExist, "the folder of an agent that has ended")
 	defer trusted.close()
 	other := filepath.Join(t.TempDir(), "other")
 	rig.Must(t, os.WriteFile(other, []byte("theirs"), 0o600))

@@ -30,6 +30,7 @@ var allowances = []allowance{
 	{program: "keys", content: "home/.ssh/*", why: "keys are random"},
 	{program: "terminal", content: "typescript", why: "has the time"},
 	{program: "terminal", content: "log", why: "has the time"},
+	{program: "procfs", text: `(?m)^\S*(self|PID)/net(/\w+)?: .*$`, why: "a supervisor that judges reads denies the files about a network that the command has not"},
 	{program: "vim", content: ".text.un~", why: "has the time of each change"},
 }
 

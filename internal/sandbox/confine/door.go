@@ -3,6 +3,7 @@ package confine
 import (
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/execagent/execagent/internal/sandbox/gate"
@@ -29,10 +30,17 @@ type Door struct {
 	// Private are files and directories that no confined command may see, in
 	// addition to those of its profile.
 	Private []string
+	// StateDir is the folder for records of placeholders, which is private too; "":
+	// there is none.
+	StateDir string
 	// PrivateFolders are as in [sandbox.Profile].
 	PrivateFolders []string
 	// KeepPrivate is as in [sandbox.Profile].
 	KeepPrivate bool
+	// Kept returns a folder that no confined command may write to, wherever it may
+	// write around it, unless it may write everything; "": there is none. Its path
+	// has no links. That alone does not show the folder. Kept may be nil.
+	Kept func() string
 	// Served remembers the paths that earlier commands could write, and refuses
 	// a policy whose paths they could have changed. [Door.Choose] does not use
 	// it.
@@ -71,9 +79,35 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 // the profile says. It depends only on the door and the profile, and does not look at the host.
 func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
 	profile.Private = append(slices.Clip(d.Private), profile.Private...)
+	if d.StateDir != "" { // a policy that grants /dev/shm shows the host's
+		profile.Private = append(profile.Private, d.StateDir)
+	}
 	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
 	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
-	return profile.Compile()
+	policy, err := profile.Compile()
+	if err == nil && d.Kept != nil && policy.Confined && !policy.WritesEverything() {
+		keep(policy, d.Kept())
+	}
+	return policy, err
+}
+
+// keep makes a folder read-only in the policy. Whether the policy lets it be written can depend on
+// links in the policy's paths. So the rule is added in any case, and resolving the policy drops it
+// unless the directory around the folder turns out to be writable.
+func keep(policy *sandbox.Policy, folder string) {
+	if folder == "" {
+		return
+	}
+	rule := sandbox.Rule{Path: folder, Access: sandbox.Read, Origin: sandbox.Protected}
+	i, ruled := slices.BinarySearchFunc(policy.Rules, folder, func(r sandbox.Rule, path string) int {
+		return strings.Compare(r.Path, path)
+	})
+	switch {
+	case !ruled:
+		policy.Rules = slices.Insert(policy.Rules, i, rule)
+	case policy.Rules[i].Access == sandbox.Write || policy.Rules[i].Otherwise == sandbox.Write:
+		policy.Rules[i] = rule
+	}
 }
 
 // Enter chooses the layers that enforce the profile, and takes from the host
@@ -118,8 +152,8 @@ func (d *Door) hold(h *Held) error {
 	}
 	h.command.Granted = resolved.Granted()
 	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Grants(shmDir) {
-		d.swept.Do(sweepShm)
-		h.command.Shm, h.free, err = makeShm()
+		d.swept.Do(func() { sweepShm(d.shmParent()) })
+		h.command.Shm, h.free, err = makeShm(d.shmParent())
 		return err
 	}
 	// Without a view the command may write nothing at all, or a supervisor refuses

@@ -83,8 +83,8 @@ func (i *innerInit) finished() bool {
 
 // died writes to the command's stderr how the inner init has ended, and returns the
 // exit code of the outer one, which has closed its own stderr by now. So died looks for
-// a process of the command whose descriptor 2 is still the pipe or terminal that the
-// command was started with, and opens that one. It opens no other file that the
+// a process of the command that still has the pipe or terminal that the command was
+// started with, and opens that one. It opens no other file that the
 // command has put there.
 func (i *innerInit) died(status syscall.WaitStatus) (code int) {
 	how := fmt.Sprintf("exit code %d", status.ExitStatus())
@@ -93,17 +93,19 @@ func (i *innerInit) died(status syscall.WaitStatus) (code int) {
 	}
 	lost := &loss{reason: fmt.Errorf("the supervisor was ended by %s", how), stderr: -1}
 	for _, pid := range procs.Children() {
-		if lost.stderr = i.reopen(pid); lost.stderr >= 0 {
-			break
+		for _, number := range errorFDs {
+			if lost.stderr = i.reopen(pid, number); lost.stderr >= 0 {
+				return lost.tell()
+			}
 		}
 	}
 	return lost.tell()
 }
 
-// reopen opens descriptor 2 of the process pid for writing, if it is the pipe or the
+// reopen opens the descriptor of the process pid for writing, if it is the pipe or the
 // terminal that the command was started with. Otherwise it returns -1.
-func (i *innerInit) reopen(pid int) int {
-	found, err := unix.Open(fmt.Sprintf("/proc/%d/fd/2", pid), unix.O_PATH|unix.O_CLOEXEC, 0)
+func (i *innerInit) reopen(pid, number int) int {
+	found, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, number), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1
 	}

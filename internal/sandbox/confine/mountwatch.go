@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/internal/sandbox/view"
 	"github.com/execagent/execagent/sandbox"
@@ -40,6 +41,9 @@ type mountWatch struct {
 	// was new. It is 0 at a path whose topmost mount was another one or
 	// unknown: then intact always returns false, and check reads the list.
 	tops map[string]uint64
+	// protected are the paths of the policy at which no command may make or change anything.
+	protected []string
+	begun     unix.Timespec // when the view was new, by the clock of file times
 }
 
 // newMountWatch is called before the view is built. If the backend has no views
@@ -54,6 +58,11 @@ func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch
 	}
 	if w.renames, err = watchRenames(carvedPaths(resolved)); err != nil {
 		return nil, err
+	}
+	for _, rule := range resolved.Policy.Rules {
+		if rule.Origin == sandbox.Protected {
+			w.protected = append(w.protected, rule.Path)
+		}
 	}
 	return w, nil
 }
@@ -103,6 +112,9 @@ func (w *mountWatch) record(made []view.Mounted) error {
 	}
 	defer unix.Close(w.self)
 	w.mounts, w.tops = map[uint64]string{}, map[string]uint64{}
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &w.begun); err != nil {
+		return fmt.Errorf("watching the mounts: %w", os.NewSyscallError("clock_gettime", err))
+	}
 	fd, err := unix.Openat(w.self, "mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: err})
@@ -144,8 +156,32 @@ func (w *mountWatch) begin(s *supervisor) error {
 	if err := unix.Fstat(2, &stderr); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	go func() { s.lose(w.wait(), &stderr) }()
+	go func() { s.lose(w.wait(), &stderr, w) }()
 	return nil
+}
+
+// aftermath returns what else the user has to know once a command has been ended because a mount
+// was gone: at which protected paths there is something of this user that is newer than the view.
+// In the moment before its end, the command may have made it, to be trusted by those who use the
+// path later.
+func (w *mountWatch) aftermath() string {
+	var made []string
+	for _, path := range w.protected {
+		var st unix.Stat_t
+		if id, err := mountAt(path); err != nil || w.mounts[id] == path {
+			continue // the mount is still there
+		}
+		switch err := unix.Lstat(path, &st); {
+		case err != nil, int(st.Uid) != os.Getuid(), placeholder.IsPlaceholder(&st):
+		case st.Nlink == 0: // the kernel is about to take away what was there
+		case st.Ctim.Nano() >= w.begun.Nano():
+			made = append(made, path)
+		}
+	}
+	if len(made) == 0 {
+		return ""
+	}
+	return ". The command may have made what is now at " + strings.Join(made, " and ") + ": look at it before you use it"
 }
 
 // replaced returns the error for a path whose mount is gone.
@@ -226,26 +262,37 @@ const tellWithin = 100 * time.Millisecond
 // loss is the reason why a command whose view has changed is ended.
 type loss struct {
 	reason error
-	stderr int // a duplicate of the command's, for the reason; -1: the reason is not written
+	stderr int         // a duplicate of the command's, for the reason; -1: the reason is not written
+	watch  *mountWatch // nil: another reason than a mount
 }
+
+// errorFDs are the descriptors at which a process of the command may have its stderr. While a shell
+// redirects that for a single program, it keeps it at one of the numbers from 10 on.
+var errorFDs = []int{2, 10, 11, 12}
 
 // lose ends the command, with all its processes, for that reason. Init no
 // longer has its stderr open, so the reason will be written to the command's
 // stderr. The command may have opened another file there, which init must not
 // write to. So the reason is written only if the file is still the one that
 // init was given.
-func (s *supervisor) lose(reason error, given *unix.Stat_t) {
+func (s *supervisor) lose(reason error, given *unix.Stat_t, w *mountWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return
 	}
-	s.lost = &loss{reason: reason, stderr: -1}
-	if fd, err := linux.DuplicateFD(s.pid, 2); err == nil {
+	s.lost = &loss{reason: reason, stderr: -1, watch: w}
+	for _, number := range errorFDs {
+		fd, err := linux.DuplicateFD(s.pid, number)
+		if err != nil {
+			continue
+		}
 		var st unix.Stat_t
 		if unix.Fstat(fd, &st) == nil && st.Dev == given.Dev && st.Ino == given.Ino {
 			s.lost.stderr = fd
+			break
 		}
+		unix.Close(fd)
 	}
 	if s.pidNS {
 		_ = unix.Kill(-1, unix.SIGKILL) // every process except init; then attend returns
@@ -256,10 +303,14 @@ func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 
 // tell writes why the command was ended, and returns the exit code of init.
 func (l *loss) tell() (code int) {
+	text := "sandbox: " + l.reason.Error()
+	if l.watch != nil {
+		text += l.watch.aftermath()
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = unix.Write(l.stderr, []byte("sandbox: "+l.reason.Error()+"\n")) // the code says it too
+		_, _ = unix.Write(l.stderr, []byte(text+"\n")) // the code says it too
 	}()
 	select {
 	case <-done:

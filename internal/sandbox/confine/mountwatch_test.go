@@ -28,30 +28,29 @@ func TestReplacedOutside(t *testing.T) {
 		name    string
 		replace func(root string) error
 		path    string // what the command is told about
+		made    bool   // so that there is something new at a protected name
 	}{
 		{"a file is replaced", func(root string) error {
 			return os.Rename(filepath.Join(root, ".env.new"), filepath.Join(root, ".env"))
-		}, ".env"},
+		}, ".env", false},
 		{"a directory is removed", func(root string) error {
 			return errors.Join(os.RemoveAll(root+"/vault"), os.Mkdir(root+"/vault", 0o755),
 				os.WriteFile(root+"/vault/secret", []byte(again), 0o600))
-		}, "vault"},
-		{"a repository is made anew", func(root string) error {
-			return errors.Join(os.RemoveAll(root+"/.git"), os.MkdirAll(root+"/.git/hooks", 0o755))
-		}, ".git"},
-		{"a placeholder is removed", func(root string) error {
-			return errors.Join(os.Remove(root+"/.agents"), os.Mkdir(root+"/.agents", 0o755))
-		}, ".agents"},
+		}, "vault", false},
+		{"a repository is removed", func(root string) error { return os.RemoveAll(root + "/.git") }, ".git", false},
+		{"a placeholder is replaced", func(root string) error {
+			return errors.Join(os.Mkdir(root+"/new", 0o755), exchange(root+"/new", root+"/.agents"))
+		}, ".agents", true},
 		{"a file is moved away", func(root string) error {
 			return errors.Join(os.Rename(root+"/.env", root+"/.env.old"), os.Rename(root+"/.env.new", root+"/.env"))
-		}, ".env"},
+		}, ".env", false},
 		{"a repository is moved away", func(root string) error {
-			return errors.Join(os.Rename(root+"/.git", root+"/.git.old"), os.MkdirAll(root+"/.git/hooks", 0o755))
-		}, ".git"},
+			return errors.Join(os.MkdirAll(root+"/new/hooks", 0o755), exchange(root+"/new", root+"/.git"))
+		}, ".git", true},
 		{"a directory above is moved away", func(root string) error {
 			return errors.Join(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755),
 				os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
-		}, "a/deep"},
+		}, "a/deep", false},
 	} {
 		for j, row := range viewRows() {
 			if !tried(j, i) {
@@ -77,10 +76,18 @@ func TestReplacedOutside(t *testing.T) {
 			case <-time.After(sandboxtest.Enough):
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}
-			want := "up\nsandbox: " + filepath.Join(root, tt.path) + " was replaced by somebody outside; the command was ended\n"
-			wantEnd(t, row.name+": "+tt.name, r, want, setupFailed)
+			lost := filepath.Join(root, tt.path)
+			want := "up\nsandbox: " + lost + " was replaced by somebody outside; the command was ended"
+			if tt.made {
+				want += ". The command may have made what is now at " + lost + ": look at it before you use it"
+			}
+			wantEnd(t, row.name+": "+tt.name, r, want+"\n", setupFailed)
 		}
 	}
+}
+
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
 // TestReplacedInSharedMemory: what a policy grants below /dev/shm is the
@@ -121,6 +128,20 @@ func TestReplacedInSharedMemory(t *testing.T) {
 			rig.Must(t, os.RemoveAll(root+"/old"))
 		}
 	}
+}
+
+// TestReplacedWhileRedirected: a shell that has redirected its stderr for one program is told all the same.
+func TestReplacedWhileRedirected(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, root+"/.env", "old")
+	row := rows()[0]
+	c := row.command(t, root, "sh", "-c", "{ echo up; sleep 1000; } 2>/dev/null; echo end")
+	c.policy = denying(t, root, row.network, root+"/.env")
+	r := c.start(t)
+	r.until("up\n")
+	rig.Must(t, os.Remove(root+"/.env"))
+	wantEnd(t, row.name, r, "up\nsandbox: "+root+"/.env was replaced by somebody outside; the command was ended\n", setupFailed)
 }
 
 // TestReplacedUntold: init writes the reason only to the stderr that the

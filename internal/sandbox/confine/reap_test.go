@@ -2,12 +2,14 @@ package confine
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -209,6 +211,30 @@ func TestSharedPIDView(t *testing.T) {
 	c := row.command(t, t.TempDir(), "sh", "-c", script)
 	c.Env = []string{"PATH=/usr/bin:/bin", "OUTSIDE=" + strconv.Itoa(outside.Process.Pid)}
 	wantEnd(t, "the command", c.start(t), "sh\nsleep\nend\n", 0)
+}
+
+// TestOwnProcfs: whatever confines a command, it may ask of itself the same under /proc/self and
+// /proc/thread-self. test/programs compares that with an unconfined run. Under its number in a PID namespace, a
+// process does not find itself in the procfs of another one.
+func TestOwnProcfs(t *testing.T) {
+	t.Parallel()
+	script := rig.Value(os.ReadFile("../../../test/programs/testdata/procfs.sh"))
+	var first string
+	for _, row := range rows() {
+		if !row.writes { // the script needs a file
+			continue
+		}
+		out, _ := row.command(t, t.TempDir(), "bash", "-c", string(script)).start(t).end()
+		out = regexp.MustCompile(`(?m)^/\S+$`).ReplaceAllString(out, "DIR")
+		first = cmp.Or(first, out)
+		want := first
+		if !row.backend.Has(sandbox.Procfs) && row.backend.Has(sandbox.PIDNS) {
+			byNumber := regexp.MustCompile(`(?m)^.*PID.*\n`)
+			out, want = byNumber.ReplaceAllString(out, ""), byNumber.ReplaceAllString(want, "")
+		}
+		rig.Is(t, out, want, "%s", row.name)
+	}
+	rig.Is(t, strings.Contains(first, "/proc/thread-self/ns/net: "), true, "%s", first)
 }
 
 // TestInitHoldsNothing: when the command closes a pipe the other end sees that,

@@ -26,13 +26,13 @@ const (
 	maxShmTries = 10
 )
 
-// makeShm makes a directory for the shared memory of a command. The caller calls
-// free once no process of the command runs any more. Without a writable /dev/shm
+// makeShm makes a directory in parent, for the shared memory of a command. The caller calls
+// free once no process of the command runs any more. If parent is not writable,
 // the command has none, which is no error: dir is then "".
-func makeShm() (dir string, free func(), err error) {
+func makeShm(parent string) (dir string, free func(), err error) {
 	var held *os.File
 	for try := 0; held == nil; try++ {
-		dir, err = os.MkdirTemp(shmDir, shmPrefix)
+		dir, err = os.MkdirTemp(parent, shmPrefix)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 			return "", func() {}, nil
 		}
@@ -159,9 +159,19 @@ func namesIn(dir *os.File) ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// sweepShm removes the directories that killed agents of this user left.
-func sweepShm() {
-	entries, err := os.ReadDir(shmDir)
+// shmParent returns the directory in which directories for commands are made: the agent's private
+// one if it is in /dev/shm, because there no other command can see or change them, even if its
+// policy grants it /dev/shm.
+func (d *Door) shmParent() string {
+	if filepath.Dir(d.StateDir) == shmDir {
+		return d.StateDir
+	}
+	return shmDir
+}
+
+// sweepShm removes the directories in parent that killed agents of this user left.
+func sweepShm(parent string) {
+	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return
 	}
@@ -169,13 +179,13 @@ func sweepShm() {
 		if !strings.HasPrefix(e.Name(), shmPrefix) || !e.IsDir() {
 			continue
 		}
-		dir := filepath.Join(shmDir, e.Name())
+		dir := filepath.Join(parent, e.Name())
 		var st unix.Stat_t
 		if err := unix.Lstat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() {
 			continue // uid 0 could remove another user's directory
 		}
 		if st.Mode&unix.S_IRUSR == 0 {
-			_ = os.Chmod(dir, 0o700) // no other user can replace it, because /dev/shm has the sticky bit
+			_ = os.Chmod(dir, 0o700) // no other user can replace it: /dev/shm has the sticky bit, and another parent is private
 		}
 		if held, err := lockShm(dir); err == nil {
 			_ = removeShm(dir)

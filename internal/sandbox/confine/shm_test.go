@@ -23,12 +23,12 @@ func TestShmSwept(t *testing.T) {
 			case <-done:
 				return
 			default:
-				sweepShm()
+				sweepShm(shmDir)
 			}
 		}
 	}()
 	for range 500 {
-		dir, free, err := makeShm()
+		dir, free, err := makeShm(shmDir)
 		if err != nil {
 			t.Error(err)
 			break

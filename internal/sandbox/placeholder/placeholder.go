@@ -48,10 +48,13 @@ func (n *note) join(parent int) (fd int, err error) {
 		return -1, errNotOurs
 	}
 	fd, err = unix.Openat(parent, n.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err == unix.ELOOP {
+	switch err {
+	case nil:
+	case unix.ELOOP:
 		return -1, errChanged
-	}
-	if err != nil {
+	case unix.EACCES: // somebody has taken away the right to read, which every placeholder grants
+		return -1, errNotOurs
+	default:
 		return -1, err
 	}
 	err = n.share(parent, fd)
@@ -92,7 +95,8 @@ func (n *note) share(parent, fd int) error {
 // replace removes a placeholder that some process keeps locked, so that the
 // caller can make a new one. If two agents did so at once, the slower one would
 // remove what the faster one has just made; so an agent locks the directory of
-// the ledgers first.
+// the ledgers first. The error is errNotOurs if this user cannot remove it,
+// because it belongs to another user in a directory such as /tmp.
 func (n *note) replace(parent int, ledgers string) error {
 	dir, err := os.Open(ledgers)
 	if err != nil {
@@ -108,7 +112,9 @@ func (n *note) replace(parent int, ledgers string) error {
 	}
 	var st unix.Stat_t
 	if err == errLocked && unix.Fstatat(parent, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && IsPlaceholder(&st) {
-		n.remove(parent, &st)
+		if n.remove(parent, &st); sameObject(parent, n.name, &st) {
+			return errNotOurs
+		}
 	}
 	return nil
 }
@@ -267,7 +273,8 @@ func (n *note) settle() bool {
 }
 
 // remove removes the placeholder st, if the name leads to it. It is false if
-// there is still something to be done.
+// there is still something to be done. That of another user, whom alone a
+// directory such as /tmp lets remove it, is left to the agents of that user.
 //
 // The kernel removes by name only, and between two calls of ours the name may
 // come to lead to another object. For a directory that does no harm: the kernel
@@ -285,6 +292,8 @@ func (n *note) remove(parent int, st *unix.Stat_t) bool {
 	switch unix.Unlinkat(parent, n.name, unix.AT_REMOVEDIR) {
 	case nil, unix.ENOENT, unix.ENOTDIR, unix.ENOTEMPTY, unix.EEXIST:
 		return true
+	case unix.EPERM:
+		return int(st.Uid) != os.Geteuid()
 	}
 	return false
 }
@@ -302,7 +311,7 @@ func (n *note) moveAway(parent int, st *unix.Stat_t) bool {
 		err = unix.Renameat2(parent, n.name, parent, n.temp, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
-		return err == unix.ENOENT
+		return err == unix.ENOENT || err == unix.EPERM && int(st.Uid) != os.Geteuid()
 	}
 	fd, err := unix.Openat(parent, n.temp, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -348,14 +357,25 @@ func sameObject(parent int, name string, st *unix.Stat_t) bool {
 // this one can create anything in parent. A missing permission does not mean
 // that if our user owns the directory: the owner can give it to himself.
 func cannotCreate(parent int, err error) bool {
-	switch err {
-	case unix.EROFS:
-		return true
-	case unix.EACCES, unix.EPERM:
-		var st unix.Stat_t
-		return unix.Fstat(parent, &st) == nil && int(st.Uid) != os.Geteuid()
+	return err == unix.EROFS || (err == unix.EACCES || err == unix.EPERM) && !Owns(parent)
+}
+
+// Owns reports whether this user owns a directory, or may own it.
+//
+// In a user namespace, all owners without a number there have the number of the
+// user nobody. If this user is nobody, O_NOATIME tells the difference: only the
+// owner of a directory may open it so. In a directory that cannot be read at all,
+// the difference stays unknown.
+func Owns(dir int) bool {
+	var st unix.Stat_t
+	if unix.Fstat(dir, &st) == nil && int(st.Uid) != os.Geteuid() {
+		return false
 	}
-	return false
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err != unix.EPERM
 }
 
 // parentDir is an open directory that is kept from one name to the next,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -258,9 +259,14 @@ func (p *Placeholders) settle(n *note) {
 	}
 }
 
+// leave keeps the note for retry, unless there is another one of its object.
 func (p *Placeholders) leave(n *note) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if slices.ContainsFunc(p.left, func(l *note) bool { return l.object == n.object && l.in == n.in && l.name == n.name }) {
+		n.drop()
+		return
+	}
 	p.left = append(p.left, n)
 }
 
@@ -315,9 +321,11 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			locked++
 			time.Sleep(time.Millisecond)
 		case err == errLocked:
-			err = n.replace(parent.fd, filepath.Dir(p.ledger.file.Name()))
-			if err != nil {
+			if err = n.replace(parent.fd, filepath.Dir(p.ledger.file.Name())); err != nil {
 				n.drop()
+				if err == errNotOurs { // it stays, as any other object of that user would
+					return nil
+				}
 				return err
 			}
 			locked = 0
@@ -325,6 +333,10 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 			p.settle(n)
 			if cannotCreate(parent.fd, err) {
 				return nil
+			}
+			if err == unix.EACCES {
+				err = fmt.Errorf("%w: this user may write nothing to the folder, but owns it, so that a command could change that and make the name: "+
+					"run chmod u+w on the folder, or do not let commands write to it", err)
 			}
 			return err
 		}

@@ -206,7 +206,9 @@ func TestHoldRefused(t *testing.T) {
 
 // TestHoldWithoutRights: an ordinary user skips directories of others in which it
 // can create nothing. Its own directories it does not skip: it could give itself
-// the right, so Hold fails there.
+// the right, so Hold fails there. In a directory such as /tmp it shares the
+// placeholders of others, which it cannot remove. It keeps what looks like one
+// and is locked, or cannot be read, as any other object.
 func TestHoldWithoutRights(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -214,20 +216,30 @@ func TestHoldWithoutRights(t *testing.T) {
 	}
 	const user = 65534
 	top := t.TempDir()
-	state, theirs, ours := top+"/state", top+"/theirs", top+"/ours"
-	for _, dir := range []string{state, theirs, ours} {
+	theirs, ours, sticky, forged := top+"/theirs", top+"/ours", top+"/sticky", top+"/forged"
+	for _, dir := range []string{theirs, ours, sticky, forged, forged + "/.git", forged + "/.aws"} {
 		rig.Must(t, os.Mkdir(dir, 0o755))
 	}
-	for _, dir := range []string{state, ours} {
-		rig.Must(t, os.Chown(dir, user, user))
+	hold(t, openPlaceholders(t, t.TempDir()), four(sticky)...)
+	rig.Must(t, os.Chmod(sticky, os.ModeSticky|0o777), os.Chmod(forged, os.ModeSticky|0o777), os.Chmod(forged+"/.git", 0o555), os.Chmod(forged+"/.aws", 0o100))
+	for _, name := range []string{"/.git", "/.aws"} {
+		rig.Must(t, os.Chtimes(forged+name, time.Time{}, time.Unix(placeholderTime, 0)))
 	}
-	rig.Must(t, os.Chmod(filepath.Dir(top), 0o755), os.Chmod(ours, 0o555), os.Chmod(state, 0o700))
-	for parent, want := range map[string]string{theirs: "held", ours: "permission denied"} {
+	locked := rig.Value(os.Open(forged + "/.git"))
+	defer locked.Close()
+	rig.Must(t, unix.Flock(int(locked.Fd()), unix.LOCK_EX))
+	rig.Must(t, os.Chown(ours, user, user), os.Chmod(filepath.Dir(top), 0o755), os.Chmod(ours, 0o555))
+	for parent, want := range map[string]string{
+		theirs: "held []", ours: "run chmod u+w on the folder", sticky: "held [.agents .aws .codex .git secret]\n5 left", forged: "held [.agents .aws .codex .git secret]\n0 left",
+	} {
+		before := listingOf(parent)
+		state := filepath.Join(t.TempDir(), "state")
+		rig.Must(t, os.Mkdir(state, 0o700), os.Chown(state, user, user), os.Chmod(filepath.Dir(state), 0o755))
 		cmd := sandboxtest.ChildCommand(t, "placeholders/hold-once", state, parent)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		out, err := cmd.CombinedOutput()
 		rig.Is(t, strings.Contains(string(out), want), true, "%s: %s is in %s (%v)", parent, want, out, err)
-		wantListing(t, parent, "")
+		rig.Same(t, parent, listingOf(parent), before)
 	}
 }
 
@@ -237,6 +249,8 @@ var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(t rig.T, args [
 	rig.Must(t, err)
 	fmt.Println("held", listingOf(args[1]))
 	release()
+	rig.Value(p.Hold(four(args[1])))() // what is left is left once
+	fmt.Println(len(p.left), "left")
 	rig.Must(t, p.Close())
 })
 

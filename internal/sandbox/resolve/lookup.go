@@ -3,7 +3,6 @@ package resolve
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -43,6 +42,9 @@ type object struct {
 	at   string
 	fd   int
 	stat unix.Stat_t // of at
+	// in is a descriptor of the directory that fd was found in. It is -1 for the
+	// root, and once lookup has returned.
+	in int
 	// missing are the names below at that do not exist.
 	missing []string
 	// barred: this user may not look for anything in at (EACCES).
@@ -54,7 +56,7 @@ type object struct {
 // read-only file system, that this user cannot write to.
 func (o *object) cannotWrite() bool {
 	err := unix.Faccessat2(o.fd, "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
-	return err == unix.EROFS || err == unix.EACCES && int(o.stat.Uid) != os.Geteuid()
+	return err == unix.EROFS || err == unix.EACCES && !placeholder.Owns(o.fd)
 }
 
 // crossing is a symlink that was followed.
@@ -67,7 +69,7 @@ type crossing struct {
 // budget. A path that leads nowhere is no error; a canonical path of more than
 // MaxPath bytes is one. The caller must close the object.
 func lookup(name string, left *budget) (*object, error) {
-	o := &object{at: "/"}
+	o := &object{at: "/", in: -1}
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -82,20 +84,35 @@ func lookup(name string, left *budget) (*object, error) {
 		o.close()
 		return nil, unix.ENAMETOOLONG
 	}
-	if err := unix.Fstat(o.fd, &o.stat); err != nil {
-		o.close()
-		return nil, err
-	}
-	if o.at != "/" && placeholder.IsPlaceholder(&o.stat) {
-		// A placeholder is removed when no process needs it any more, so its
-		// name counts as missing.
+	err = unix.Fstat(o.fd, &o.stat)
+	if err == nil && o.in >= 0 && placeholder.IsPlaceholder(&o.stat) {
+		// A placeholder is removed when no process needs it any more, so its name
+		// counts as missing, and the object is the directory around it.
 		o.missing = append([]string{path.Base(o.at)}, o.missing...)
 		o.at = pathname.Parent(o.at)
+		o.fd, o.in = o.in, o.fd
+		err = unix.Fstat(o.fd, &o.stat)
+	}
+	o.leave()
+	if err != nil {
+		o.close()
+		return nil, err
 	}
 	return o, nil
 }
 
-func (o *object) close() { _ = unix.Close(o.fd) }
+func (o *object) close() {
+	_ = unix.Close(o.fd)
+	o.leave()
+}
+
+// leave closes in.
+func (o *object) leave() {
+	if o.in >= 0 {
+		_ = unix.Close(o.in)
+	}
+	o.in = -1
+}
 
 // exists reports whether the path leads somewhere.
 func (o *object) exists() bool { return len(o.missing) == 0 }
@@ -173,8 +190,8 @@ func (o *object) enter(name string) (target string, ok bool, err error) {
 		return "", false, unix.ENAMETOOLONG
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		o.close()
-		o.fd, o.at = fd, full
+		o.leave()
+		o.in, o.fd, o.at = o.fd, fd, full
 		return "", true, nil
 	}
 	defer func() { _ = unix.Close(fd) }()

@@ -159,6 +159,8 @@ EISDIR: ../outside w, ../outside w creat, ../outside/ w creat
 ENOTDIR: ../outside/file/x w
 EACCES: ../outside/fifo w, ../denied/file path, ../denied r directory, ../denied path, ../leads r directory
 EACCES: /proc/kcore r, /proc/kpageflags r, /proc/kmsg r, /proc/keys r, /proc/net r, /proc/self/net/tcp r, char r
+EACCES: /proc/self/task/TID/net/tcp r
+nothing: /proc/self/ns/net path, /proc/self/task/TID/ns/net path
 r: ro/rw/file rw
 nothing: ro/rw/new w creat, ../leads path, /proc/self/comm w, /proc/self/task/TID/comm w
 nothing: /proc/self/oom_score_adj w, /dev/null rw, /dev/null w creat trunc, /dev/full rw, null w

@@ -53,13 +53,11 @@ func (r *reading) isSecret(path string) bool {
 		return false
 	}
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, proc+"/"), "/")
-	switch {
-	case slices.Contains(secrets, name):
+	if slices.Contains(secrets, name) {
 		return true
-	case name == "net" || name == "sys" || r.n.config.Policy.Network == sandbox.NetworkEnabled:
-		return false // the link /proc/net leads to one of the following
 	}
-	return strings.Contains(path+"/", "/net/")
+	_, rest := fileOf(path) // the link /proc/net leads to such a directory
+	return r.n.config.Policy.Network != sandbox.NetworkEnabled && within(rest, "net")
 }
 
 // Object returns p with its access.
@@ -125,17 +123,24 @@ func processOf(path string) (id int, rest string) {
 	return id, rest
 }
 
+// fileOf is processOf, except that rest is relative to a thread if the path leads
+// through the directory of one.
+func fileOf(path string) (id int, rest string) {
+	id, rest = processOf(path)
+	if after, ok := strings.CutPrefix(rest, "task/"); ok {
+		_, rest, _ = strings.Cut(after, "/")
+	}
+	return id, rest
+}
+
 // settings are the files about a process alone that it may itself write.
 var settings = []string{"comm", "oom_score_adj", "oom_adj", "coredump_filter", "timerslack_ns", "clear_refs"}
 
 // isOwnSetting reports whether p is such a file of the calling process.
 func (r *reading) isOwnSetting(p *fsops.Place) bool {
-	id, rest := processOf(p.Path)
+	id, rest := fileOf(p.Path)
 	if id == 0 || p.Stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return false
-	}
-	if _, after, ok := strings.Cut(rest, "/"); ok && strings.HasPrefix(rest, "task/") {
-		_, rest, _ = strings.Cut(after, "/")
 	}
 	if !slices.Contains(settings, rest) {
 		return false
@@ -215,10 +220,7 @@ func (r *request) linkText(link fsops.Place) (string, error) {
 // isMagic reports whether a link at path in procfs leads directly to an object
 // instead of following its text; proc(5).
 func isMagic(path string) bool {
-	_, rest := processOf(path)
-	if after, ok := strings.CutPrefix(rest, "task/"); ok {
-		_, rest, _ = strings.Cut(after, "/")
-	}
+	_, rest := fileOf(path)
 	name, below, ok := strings.Cut(rest, "/")
 	if !ok {
 		return name == "cwd" || name == "root" || name == "exe"

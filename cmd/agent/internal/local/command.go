@@ -109,10 +109,8 @@ func (c *Command) enter() (*confine.Held, error) {
 		Private:     c.Rules.Hidden(),
 		KeepPrivate: c.Rules != nil,
 	}
-	// The command gets its own /dev. Even so, a folder in /dev/shm has to be named, because a
-	// policy that grants /dev/shm shows the host's /dev/shm.
 	if noState == nil {
-		door.Private = append(door.Private, stateDir)
+		door.StateDir = stateDir
 	}
 	if c.Network.Managed {
 		return door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
