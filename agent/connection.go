@@ -23,6 +23,7 @@ type connection struct {
 	peer      *rpc.Peer
 	principal string // of the other end, see rpc.Identified
 	holder    string // of the right to connect, which may be revoked, see rpc.Revocable
+	owner     string // for the log: the principal, else the holder
 	remote    string // address of the other end
 	phase     atomic.Int32
 	approves  bool // the client answers questions about commands
@@ -67,6 +68,9 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	}
 	if revocable, ok := conn.(rpc.Revocable); ok {
 		c.holder = revocable.Holder()
+	}
+	if c.owner = c.principal; c.owner == "" && c.holder != "" {
+		c.owner = "key:" + c.holder
 	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
@@ -174,7 +178,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 	c.session = s
 	c.approves = p.SubcommandApprovals && c.agent.cfg.Confines
 	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
-	c.audit = s.audit.Attach(asked.client, c.principal, c.remote, !created)
+	c.audit = s.audit.Attach(asked.client, c.owner, c.remote, !created)
 	r := &initializeResult{connection: c}
 	r.SessionID = c.session.id
 	r.EnvironmentInfo = c.agent.host.info()
