@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/agent/internal/audit"
 	"github.com/execagent/execagent/agent/internal/skills"
 	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/internal/applypatch"
@@ -146,6 +147,7 @@ type Agent struct {
 	// inotify watches files: for fs/watchMissing, for watcher and for skills.
 	inotify inotify.Group
 	watcher fswatch.Watcher
+	audit   *audit.AgentLog
 	metrics counters
 	start   func(procs.Spec) (proc, error) // execute but in tests
 	skills  *skills.Discovery
@@ -206,6 +208,7 @@ func New(cfg Config) *Agent {
 		}),
 		content:   answers.NewMemory(cfg.ContentBytes),
 		sockets:   sockets.Budget{Max: cfg.SocketBytes},
+		audit:     audit.New(cfg.Logger),
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
@@ -298,6 +301,7 @@ func (a *Agent) Close() error {
 	}
 	wg.Wait()
 	a.ending.Wait()
+	a.audit.Close()
 	a.http.Close()
 	a.skills.Close()
 	a.inotify.Close()

@@ -107,7 +107,7 @@ func (a *Agent) open(c *connection, o opening) (s *Session, created bool, err er
 			return nil, false, protocol.InvalidRequest("unknown session name %s", o.name)
 		}
 	}
-	s = newSession(a, uuid.NewString())
+	s = newSession(a, uuid.NewString(), c.owner)
 	s.principal, s.name = c.principal, strings.Clone(o.name)
 	if c.holder != "" {
 		s.holders = []string{c.holder}

@@ -30,7 +30,7 @@ type Session struct {
 	principal string // owner of the session
 	name      string // among the sessions of the principal; "": none
 	created   time.Time
-	audit     audit.SessionLog
+	audit     *audit.SessionLog
 
 	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
@@ -121,10 +121,10 @@ func (p *process) sandboxDenied(code int) bool {
 	return p.denied
 }
 
-func newSession(a *Agent, id string) *Session {
+func newSession(a *Agent, id, owner string) *Session {
 	s := &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
-		sockets: sockets.NewSet(&a.sockets), audit: audit.SessionLog{Log: a.cfg.Logger, Name: audit.Label(id)},
+		sockets: sockets.NewSet(&a.sockets), audit: a.audit.Session(audit.Label(id), owner),
 		snapshots: snapshot.Set{Budget: &a.snapshots, Time: a.snapshotTime},
 	}
 	s.reports.Tell = func(d *protocol.PolicyDecision) bool {

@@ -97,7 +97,7 @@ func Listen(config Config) (*Listener, error) {
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
 	}
-	l.refused.log = slog.New(handler)
+	l.refused.begin(slog.New(handler))
 	bind := l.bindPort
 	if unixsocket.Is(config.URL) {
 		bind = l.bindPath
@@ -270,7 +270,7 @@ func (l *Listener) Close() error {
 	err := l.server.Close()
 	l.running.Wait()
 	l.closing.Do(l.other.release)
-	l.refused.flush()
+	l.refused.lines.Flush()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}

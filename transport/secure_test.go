@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/loglines"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -358,7 +359,7 @@ func TestRefusals(t *testing.T) {
 		ask(t, l, request)
 		log.await(t, want)
 	}
-	for range 2 * maxRefusals {
+	for range 2 * loglines.Max {
 		l.refused.add(RefusedToken, slog.LevelWarn, "x", "y")
 	}
 	rig.Must(t, l.Close())
