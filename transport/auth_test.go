@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"hash"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func writeFile(t testing.TB, content string) string {
 }
 
 func verdict(v *jwtVerifier, token string, now int64) error {
-	_, err := v.check(token, now)
+	_, _, err := v.check(token, now)
 	return err
 }
 
@@ -39,7 +40,7 @@ func check(a *Authenticator, authorization ...string) error {
 	for _, value := range authorization {
 		header.Add("Authorization", value)
 	}
-	_, err := a.check(header, time.Unix(now, 0))
+	_, _, err := a.check(header, time.Unix(now, 0))
 	return err
 }
 
@@ -296,4 +297,28 @@ func TestAuthOptions(t *testing.T) {
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()
 	rig.Must(t, err)
 	rig.Is(t, time.Duration(a.jwt.skew)*time.Second, DefaultClockSkew, "skew that was not given")
+}
+
+// TestExpiry: a connection ends when its token does.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	auth := rig.Value(AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, testSecret), MaxClockSkew: new(int64(0))}.Authenticator())
+	var log record
+	l := listen(t, Config{Auth: auth, Log: log.logger()})
+	for err := error(&StatusError{Status: 401}); err != nil; { // a slow machine needs more than one token
+		token := sign(`{"alg":"HS256"}`, fmt.Sprintf(`{"exp":%d}`, time.Now().Unix()), testSecret, sha256.New)
+		var c *WebSocket
+		if c, err = Dial(t.Context(), l.URL(), DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}}); err == nil {
+			defer c.Close()
+		}
+	}
+	conn := accept(t, l)
+	rig.Is(t, rig.Err(conn.Read()), net.ErrClosed, "read of a connection whose token has expired")
+	log.await(t, "the right to connect has expired")
+	for exp, want := range map[int64]int64{5: 16, 1 << 62: time.Time{}.Unix()} {
+		token := sign(`{"alg":"HS256"}`, fmt.Sprintf(`{"exp":%d}`, exp), testSecret, sha256.New)
+		_, expires, err := (&jwtVerifier{secret: []byte(testSecret), skew: 10}).check(token, 4)
+		rig.Must(t, err)
+		rig.Is(t, expires.Unix(), want, "a token until %d and 10 s more expires at", exp)
+	}
 }

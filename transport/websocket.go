@@ -72,6 +72,7 @@ type WebSocket struct {
 	closed bool
 	late   bool // closed because the peer did not continue a message
 	ping   *time.Timer
+	expiry *time.Timer // when the peer loses the right to connect; nil: never
 	due    dueFrames
 }
 
@@ -101,6 +102,19 @@ func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Du
 	defer c.mu.Unlock()
 	c.ping = time.AfterFunc(pingInterval, c.sendPing)
 	return c
+}
+
+// expireAt ends the connection when the right of its peer does: then expired is called first. The
+// zero time is never.
+func (c *WebSocket) expireAt(expires time.Time, expired func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !expires.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(expires), func() {
+			expired()
+			_ = c.Close()
+		})
+	}
 }
 
 // Read returns the next message, see [rpc.Conn]. A message above [maxMessage]
@@ -377,6 +391,9 @@ func (c *WebSocket) Close() error {
 	}
 	c.closed = true
 	c.ping.Stop()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 	c.mu.Unlock()
 	c.in.Close()
 	if c.writing.TryLock() { // otherwise a writer is stuck, or is sending the batch
