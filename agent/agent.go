@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/fswatch"
 	"github.com/execagent/execagent/internal/httpclient"
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -32,7 +33,7 @@ import (
 const (
 	DefaultSessionTTL       = 80 * time.Second
 	DefaultRetainBytes      = procs.DefaultRetainBytes
-	DefaultRetainTotalBytes = procs.DefaultBudget
+	DefaultRetainTotalBytes = 256 << 20 // as procs.Budget
 	DefaultContentBytes     = answers.DefaultBytes
 )
 
@@ -155,13 +156,19 @@ type Agent struct {
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
 	named    directory
-	ended    []endedProcess // longest-ended first
+	ended    endedProcesses
 	closed   bool
 
 	connections map[*connection]struct{}
 	idle        *time.Timer
 
 	ending sync.WaitGroup // sessions that end by themselves
+}
+
+// endedProcesses are the processes of all sessions that have ended and are kept.
+type endedProcesses struct {
+	held    share.Pool
+	byOwner map[string][]endedProcess // longest-ended first
 }
 
 type endedProcess struct {
@@ -209,6 +216,7 @@ func New(cfg Config) *Agent {
 		content:   answers.NewMemory(cfg.ContentBytes),
 		sockets:   sockets.Budget{Max: cfg.SocketBytes},
 		audit:     audit.New(cfg.Logger),
+		ended:     endedProcesses{byOwner: map[string][]endedProcess{}},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
@@ -391,15 +399,17 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	return true
 }
 
-// retain notes an ended process. If there are too many, it forgets the process
-// that ended first.
+// retain notes an ended process. If there are too many, it forgets the process that ended
+// first, of the owner who has the most.
 func (a *Agent) retain(s *Session, p *process) {
 	a.mu.Lock()
-	a.ended = append(a.ended, endedProcess{s, p})
+	e := &a.ended
+	e.byOwner[s.owner] = append(e.byOwner[s.owner], endedProcess{s, p})
+	e.held.Add(s.owner, 1)
 	var oldest endedProcess
-	if len(a.ended) > maxEnded {
-		oldest = a.ended[0]
-		a.ended = slices.Delete(a.ended, 0, 1)
+	if owner, over := e.held.Over(maxEnded); over > 0 {
+		oldest = e.byOwner[owner][0]
+		e.remove(owner, 0)
 	}
 	a.mu.Unlock()
 	if oldest.session != nil {
@@ -408,10 +418,19 @@ func (a *Agent) retain(s *Session, p *process) {
 }
 
 // release undoes retain.
-func (a *Agent) release(p *process) {
+func (a *Agent) release(s *Session, p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.IndexFunc(a.ended, func(e endedProcess) bool { return e.process == p }); i >= 0 {
-		a.ended = slices.Delete(a.ended, i, i+1)
+	if i := slices.Index(a.ended.byOwner[s.owner], endedProcess{s, p}); i >= 0 {
+		a.ended.remove(s.owner, i)
+	}
+}
+
+// remove removes process i of an owner.
+func (e *endedProcesses) remove(owner string, i int) {
+	e.held.Give(owner, 1)
+	e.byOwner[owner] = slices.Delete(e.byOwner[owner], i, i+1)
+	if len(e.byOwner[owner]) == 0 {
+		delete(e.byOwner, owner)
 	}
 }

@@ -23,7 +23,7 @@ type connection struct {
 	peer      *rpc.Peer
 	principal string // of the other end, see rpc.Identified
 	holder    string // of the right to connect, which may be revoked, see rpc.Revocable
-	owner     string // for the log: the principal, else the holder
+	owner     string // of the shares that it uses up: the principal, else the holder
 	remote    string // address of the other end
 	phase     atomic.Int32
 	approves  bool // the client answers questions about commands

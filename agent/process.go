@@ -82,12 +82,12 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	}
 	return &launch{
 		session: c.session, params: p, plan: plan, proxy: proxy, snapshot: snapshot, ask: c.session.ask,
-		spec: a.spec(p, dir, env, plan),
+		spec: a.spec(p, dir, env, plan, c.session.owner),
 	}, nil
 }
 
 // spec describes the process of a start as it would be without a sandbox.
-func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *approval.Plan) procs.Spec {
+func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *approval.Plan, owner string) procs.Spec {
 	spec := procs.Spec{
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
@@ -97,7 +97,7 @@ func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *ap
 		Stdin:       p.PipeStdin,
 		LoginShell:  a.host.loginShell,
 		RetainBytes: a.cfg.RetainBytes,
-		Budget:      a.budget,
+		Budget:      a.budget.For(owner),
 		Reaper:      a.cfg.Reaper,
 		Guard:       a.cfg.Guard,
 	}

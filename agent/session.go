@@ -27,7 +27,8 @@ import (
 type Session struct {
 	id        string
 	agent     *Agent
-	principal string // owner of the session
+	principal string // whose name it has
+	owner     string // whose shares it uses up, see connection.owner
 	name      string // among the sessions of the principal; "": none
 	created   time.Time
 	audit     *audit.SessionLog
@@ -123,7 +124,7 @@ func (p *process) sandboxDenied(code int) bool {
 
 func newSession(a *Agent, id, owner string) *Session {
 	s := &Session{
-		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
+		id: id, agent: a, owner: owner, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
 		sockets: sockets.NewSet(&a.sockets), audit: a.audit.Session(audit.Label(id), owner),
 		snapshots: snapshot.Set{Budget: &a.snapshots, Time: a.snapshotTime},
 	}
@@ -297,7 +298,7 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Terminated()
 	p.audit.Killed()
 	p.release()
-	s.agent.release(p) // after Close: until then an event could retain it
+	s.agent.release(s, p) // after Close: until then an event could retain it
 }
 
 // start reserves the id that the client chose, and starts the process. Events flow after
