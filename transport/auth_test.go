@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -321,4 +323,22 @@ func TestExpiry(t *testing.T) {
 		rig.Must(t, err)
 		rig.Is(t, expires.Unix(), want, "a token until %d and 10 s more expires at", exp)
 	}
+}
+
+// noDescriptor is a listener where descriptors are short.
+type noDescriptor struct{ net.Listener }
+
+func (noDescriptor) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
+
+// TestNoDescriptor: that nobody can connect is told once, with the limit.
+func TestNoDescriptor(t *testing.T) {
+	t.Parallel()
+	var log record
+	l := &Listener{bound: noDescriptor{}}
+	l.refused.begin(log.logger())
+	for range 3 {
+		rig.Is[error](t, rig.Err(door{l}.Accept()), syscall.EMFILE, "accepted")
+	}
+	want := regexp.MustCompile(`^\S*"level":"WARN","msg":"nobody can connect: no descriptor is left; raise the limit [^"]*","limit":\d+,[^\n]*\n$`)
+	rig.Is(t, want.MatchString(log.String()), true, "the log is one warning:\n%s", log.String())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/unixsocket"
 )
 
@@ -76,6 +77,12 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		reply(w, status, text)
 		return
 	}
+	leave, err := enter(principal)
+	if err != nil {
+		l.refuse(r, "", slog.LevelWarn, http.StatusTooManyRequests, err.Error())
+		reply(w, http.StatusTooManyRequests, err.Error())
+		return
+	}
 	// When Upgrade takes the connection from the HTTP server, connState calls
 	// running.Done for it. This second Add keeps Close waiting until the connection
 	// is handed over.
@@ -95,14 +102,30 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
+		leave()
 		return // the request was answered, or the client is gone
 	}
 	conn := newWebSocket(ws, wireOf(ws.NetConn()), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
 	conn.serves, conn.principal = true, principal
-	conn.expireAt(expires, func() {
+	conn.begin(leave, expires, func() {
 		l.refused.add(RefusedToken, slog.LevelInfo, conn.Remote(), "the right to connect has expired, so this connection ends")
 	})
 	l.handOver(conn)
+}
+
+// enter counts one more connection of a principal, until leave is called.
+func enter(principal string) (leave func(), err error) {
+	if err := share.Connections.Take(principal, 1); err != nil {
+		return nil, err
+	}
+	if err := share.Descriptors().Take(principal, 1); err != nil {
+		share.Connections.Give(principal, 1)
+		return nil, err
+	}
+	return func() {
+		share.Descriptors().Give(principal, 1)
+		share.Connections.Give(principal, 1)
+	}, nil
 }
 
 // admit returns the principal of a request, see [WebSocket.Principal], and when its right to

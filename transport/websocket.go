@@ -73,6 +73,7 @@ type WebSocket struct {
 	late   bool // closed because the peer did not continue a message
 	ping   *time.Timer
 	expiry *time.Timer // when the peer loses the right to connect; nil: never
+	leave  func()      // called by Close
 	due    dueFrames
 }
 
@@ -104,11 +105,12 @@ func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Du
 	return c
 }
 
-// expireAt ends the connection when the right of its peer does: then expired is called first. The
-// zero time is never.
-func (c *WebSocket) expireAt(expires time.Time, expired func()) {
+// begin has Close call leave, and ends the connection when the right of its peer does: then
+// expired is called first. The zero time is never.
+func (c *WebSocket) begin(leave func(), expires time.Time, expired func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.leave = leave
 	if !expires.IsZero() {
 		c.expiry = time.AfterFunc(time.Until(expires), func() {
 			expired()
@@ -394,13 +396,18 @@ func (c *WebSocket) Close() error {
 	if c.expiry != nil {
 		c.expiry.Stop()
 	}
+	leave := c.leave
 	c.mu.Unlock()
 	c.in.Close()
 	if c.writing.TryLock() { // otherwise a writer is stuck, or is sending the batch
 		c.wire.sendBatch()
 		c.writing.Unlock()
 	}
-	return c.wire.shut()
+	err := c.wire.shut()
+	if leave != nil {
+		leave()
+	}
+	return err
 }
 
 // Principal is the proven identity of the client, see [rpc.Identified]: the subject of
