@@ -136,10 +136,10 @@ type Agent struct {
 	// not sent yet.
 	content *answers.Memory
 	// sockets bounds the bytes that the sockets of all sessions keep.
-	sockets sockets.Budget
+	sockets *sockets.Budget
 	// snapshots bounds the shell snapshots of all sessions, and snapshotTime is the time of each,
 	// zero but in tests.
-	snapshots    snapshot.Budget
+	snapshots    *share.Pool
 	snapshotTime time.Duration
 	// sandboxes confines requests and commands.
 	sandboxes *sandboxes
@@ -147,7 +147,8 @@ type Agent struct {
 	networks egress.Networks
 	// inotify watches files: for fs/watchMissing, for watcher and for skills.
 	inotify inotify.Group
-	watcher fswatch.Watcher
+	watcher *fswatch.Watcher
+	short   share.Shortage
 	audit   *audit.AgentLog
 	metrics counters
 	start   func(procs.Spec) (proc, error) // execute but in tests
@@ -214,8 +215,10 @@ func New(cfg Config) *Agent {
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
 		content:   answers.NewMemory(cfg.ContentBytes),
-		sockets:   sockets.Budget{Max: cfg.SocketBytes},
+		sockets:   sockets.NewBudget(cfg.SocketBytes),
 		audit:     audit.New(cfg.Logger),
+		snapshots: snapshot.NewBudget(),
+		named:     newDirectory(),
 		ended:     endedProcesses{byOwner: map[string][]endedProcess{}},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
@@ -224,12 +227,12 @@ func New(cfg Config) *Agent {
 
 		connections: map[*connection]struct{}{},
 	}
-	a.watcher.Group = &a.inotify
+	a.watcher = fswatch.NewWatcher(&a.inotify)
 	a.skills = skills.New(skills.Config{
 		Files: a.files, ErrorText: errorText, Places: h.places,
 		// A watcher of its own, so that installed skills take away none of the directories that
 		// clients may watch.
-		Watcher: &fswatch.Watcher{Group: &a.inotify},
+		Watcher: fswatch.NewWatcher(&a.inotify),
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
@@ -300,7 +303,7 @@ func (a *Agent) Close() error {
 		all = append(all, s)
 	}
 	clear(a.sessions)
-	a.named = directory{}
+	a.named = newDirectory()
 	a.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, s := range all {
@@ -433,4 +436,16 @@ func (e *endedProcesses) remove(owner string, i int) {
 	if len(e.byOwner[owner]) == 0 {
 		delete(e.byOwner, owner)
 	}
+}
+
+// perProcess is how many descriptors a process takes while it runs: the ends of three pipes, its
+// pidfd, and one more. A sandbox and a network take as many.
+const perProcess = 5
+
+// openDescriptors counts n more descriptors of an owner, until closed is called.
+func openDescriptors(owner string, n int64) (closed func(), err error) {
+	if err := share.Descriptors().Take(owner, n); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { share.Descriptors().Give(owner, n) }), nil
 }

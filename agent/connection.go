@@ -39,11 +39,19 @@ type connection struct {
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex      // guards what follows
+	files    int64           // descriptors that are counted for handles
+	opening  int64           // handles that are being opened
 	watch    *fsops.Watch    // of fs/watchMissing
+	watched  int64           // directories that are counted for it
 	watchIDs uint64          // highest id used
 	streams  map[string]bool // request ids of the HTTP bodies being streamed
 
 	notifiers sync.WaitGroup // goroutines that wait for a watch or stream a body
+}
+
+// share returns the part of an answer in a memory of the connection, and in that of its owner.
+func (c *connection) share(own *semaphore.Weighted) answers.Share {
+	return answers.Share{Own: own, Total: c.agent.content, Owner: c.owner}
 }
 
 // Phases of a connection.
@@ -88,10 +96,11 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 // serve runs the connection until it ends.
 func (c *connection) serve(ctx context.Context) error {
 	err := c.peer.Serve(ctx)
-	c.setWatch(nil)
+	c.setWatch(nil, 0)
 	c.watches.end()
 	c.notifiers.Wait()
 	c.handles.CloseAll()
+	c.countFiles()
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/filecopy"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -35,6 +36,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	}
 	started, err := c.session.start(ctx, c, l)
 	if err != nil {
+		c.agent.short.Note(c.agent.cfg.Logger, "a process cannot be started", err)
 		return nil, startError(err)
 	}
 	r := &startResult{process: started}
@@ -143,6 +145,9 @@ func startError(err error) error {
 	if _, ok := errors.AsType[*protocol.Error](err); ok {
 		return err
 	}
+	if full, ok := errors.AsType[*share.Error](err); ok {
+		return full
+	}
 	return protocol.Errorf(protocol.CodeInternal, "%s", errorText(err))
 }
 
@@ -210,7 +215,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	if p.ExitOnly {
 		kept, after, p.MaxBytes = 0, math.MaxUint64, nil
 	}
-	r := &readResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
+	r := &readResult{share: c.share(c.answers)}
 	// The answer keeps chunks in memory that the process may have dropped by then.
 	if err := r.share.Answer(ctx, min(kept, answers.MaxAnswers/2)); err != nil {
 		return nil, err

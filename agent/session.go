@@ -105,6 +105,7 @@ type process struct {
 	// wasRunning is then the answer of Terminate, set before started is closed.
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
+	leave              func()      // gives its descriptors back
 	resources                      // set when it has started
 	approvals          *approval.ProcessQuestions
 	audit              *audit.ProcessLog
@@ -125,8 +126,8 @@ func (p *process) sandboxDenied(code int) bool {
 func newSession(a *Agent, id, owner string) *Session {
 	s := &Session{
 		id: id, agent: a, owner: owner, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
-		sockets: sockets.NewSet(&a.sockets), audit: a.audit.Session(audit.Label(id), owner),
-		snapshots: snapshot.Set{Budget: &a.snapshots, Time: a.snapshotTime},
+		sockets: sockets.NewSet(a.sockets, owner), audit: a.audit.Session(audit.Label(id), owner),
+		snapshots: snapshot.Set{Budget: a.snapshots, Owner: owner, Time: a.snapshotTime},
 	}
 	s.reports.Tell = func(d *protocol.PolicyDecision) bool {
 		peer := s.peer.Load()
@@ -298,6 +299,7 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Terminated()
 	p.audit.Killed()
 	p.release()
+	p.leave()
 	s.agent.release(s, p) // after Close: until then an event could retain it
 }
 
@@ -309,10 +311,18 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 		return nil, err
 	}
 	defer s.settle(p)
+	takes := int64(perProcess)
+	if l.params.Sandbox != nil || l.proxy != nil {
+		takes *= 2
+	}
+	if p.leave, err = openDescriptors(s.owner, takes); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	l.spec.Sink = func(e procs.Event) { s.deliver(p, e) }
 	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
+		p.leave()
 		return nil, err
 	}
 	s.agent.metrics.Started(l.box, time.Since(began))
@@ -327,6 +337,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if ended {
 		_ = running.Close()
 		l.release()
+		p.leave()
 		return nil, s.errEnded()
 	}
 	if doomed {
@@ -501,6 +512,7 @@ func (s *Session) observe(p *process, e procs.Event) {
 		if p.network.Close(); p.network != nil {
 			s.reports.Flush()
 		}
+		p.leave()
 	}
 }
 
