@@ -37,9 +37,14 @@ const (
 	DefaultContentBytes     = answers.DefaultBytes
 )
 
-// maxEnded is how many ended processes of all sessions are kept for
-// process/read. Beyond it, the process that ended first is forgotten early.
-const maxEnded = 16384
+const (
+	// maxEnded is how many ended processes of all sessions are kept for
+	// process/read. Beyond it, one is forgotten early.
+	maxEnded = 16384
+	// maxResting is how many sessions are kept to which nobody is attached and in which
+	// nothing runs. Beyond it, one ends early.
+	maxResting = 8192
+)
 
 // idleAfter is how long the agent must be without connections before it returns
 // memory to the system.
@@ -157,7 +162,8 @@ type Agent struct {
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
 	named    directory
-	ended    endedProcesses
+	ended    share.Shelf[endedProcess]
+	resting  share.Shelf[*Session]
 	closed   bool
 
 	connections map[*connection]struct{}
@@ -166,12 +172,7 @@ type Agent struct {
 	ending sync.WaitGroup // sessions that end by themselves
 }
 
-// endedProcesses are the processes of all sessions that have ended and are kept.
-type endedProcesses struct {
-	held    share.Pool
-	byOwner map[string][]endedProcess // longest-ended first
-}
-
+// endedProcess is a process that has ended and is kept.
 type endedProcess struct {
 	session *Session
 	process *process
@@ -219,7 +220,8 @@ func New(cfg Config) *Agent {
 		audit:     audit.New(cfg.Logger),
 		snapshots: snapshot.NewBudget(),
 		named:     newDirectory(),
-		ended:     endedProcesses{byOwner: map[string][]endedProcess{}},
+		ended:     share.Shelf[endedProcess]{Max: maxEnded},
+		resting:   share.Shelf[*Session]{Max: maxResting},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
@@ -398,6 +400,7 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	}
 	delete(a.sessions, s.id)
 	a.named.remove(s)
+	a.resting.Remove(s.owner, s)
 	a.ending.Add(1)
 	return true
 }
@@ -406,16 +409,9 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 // first, of the owner who has the most.
 func (a *Agent) retain(s *Session, p *process) {
 	a.mu.Lock()
-	e := &a.ended
-	e.byOwner[s.owner] = append(e.byOwner[s.owner], endedProcess{s, p})
-	e.held.Add(s.owner, 1)
-	var oldest endedProcess
-	if owner, over := e.held.Over(maxEnded); over > 0 {
-		oldest = e.byOwner[owner][0]
-		e.remove(owner, 0)
-	}
+	oldest, full := a.ended.Put(s.owner, endedProcess{s, p})
 	a.mu.Unlock()
-	if oldest.session != nil {
+	if full {
 		oldest.session.forget(oldest.process)
 	}
 }
@@ -424,17 +420,26 @@ func (a *Agent) retain(s *Session, p *process) {
 func (a *Agent) release(s *Session, p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.Index(a.ended.byOwner[s.owner], endedProcess{s, p}); i >= 0 {
-		a.ended.remove(s.owner, i)
-	}
+	a.ended.Remove(s.owner, endedProcess{s, p})
 }
 
-// remove removes process i of an owner.
-func (e *endedProcesses) remove(owner string, i int) {
-	e.held.Give(owner, 1)
-	e.byOwner[owner] = slices.Delete(e.byOwner[owner], i, i+1)
-	if len(e.byOwner[owner]) == 0 {
-		delete(e.byOwner, owner)
+// rest notes a session to which nobody is attached and in which nothing runs. If there are too many
+// of them, it ends the one that has rested longest, of the owner who has the most.
+func (a *Agent) rest(s *Session) {
+	a.mu.Lock()
+	var oldest *Session
+	full := false
+	if !a.closed && a.sessions[s.id] == s && s.rests() {
+		a.resting.Remove(s.owner, s)
+		oldest, full = a.resting.Put(s.owner, s)
+	}
+	a.mu.Unlock()
+	if full && a.forgetIf(oldest, oldest.rests) {
+		oldest.audit.Ended("too many sessions without a client")
+		go func() {
+			defer a.ending.Done()
+			oldest.end()
+		}()
 	}
 }
 

@@ -138,7 +138,8 @@ func newSession(a *Agent, id, owner string) *Session {
 }
 
 // attachTo makes c the connection of the session, which the agent still knows. It fails if the
-// session has a connection, unless the session has a name and o.take is set.
+// session has a connection, unless the session has a name and o.take is set. The caller holds the
+// agent's mutex.
 func (s *Session) attachTo(c *connection, o opening) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,6 +153,7 @@ func (s *Session) attachTo(c *connection, o opening) error {
 		s.muteLocked()
 		s.connection.leaveLocked(o.client)
 	}
+	s.agent.resting.Remove(s.owner, s)
 	s.connection, s.client = c, o.client
 	s.attachments++
 	if s.expiry != nil {
@@ -230,6 +232,13 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 	s.muteLocked()
 	s.restLocked()
 	return s.live, true
+}
+
+// rests reports whether nobody is attached to the session and nothing runs in it.
+func (s *Session) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connection == nil && s.live == 0
 }
 
 // restLocked starts the retention time, if nothing holds the session. This happens at most
@@ -366,6 +375,9 @@ func (s *Session) settle(p *process) {
 	}
 	s.mu.Unlock()
 	close(p.started)
+	if failed {
+		s.agent.rest(s)
+	}
 }
 
 // reserve takes an id for a process that c starts. If an earlier, lost connection
@@ -546,6 +558,7 @@ func (s *Session) retain(p *process) {
 	}
 	s.mu.Unlock()
 	s.agent.retain(s, p)
+	s.agent.rest(s)
 }
 
 // forget frees the id of an ended process and kills the rest of its process

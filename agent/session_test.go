@@ -262,7 +262,7 @@ func TestForgetUnderLoad(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		rig.Is(t, len(r.agent.sessions), 0, "sessions that are left")
-		rig.Is(t, len(r.agent.ended.byOwner)+int(r.agent.ended.held.Used()), 0, "ended processes that are left")
+		rig.Is(t, r.agent.ended.Len(), 0, "ended processes that are left")
 	})
 }
 

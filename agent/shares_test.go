@@ -21,9 +21,8 @@ import (
 
 // lowered lowers the bound of a pool of the process for a test.
 func lowered(t *testing.T, p *share.Pool, to int64) {
-	before := p.Max
-	p.Max = to
-	t.Cleanup(func() { p.Max = before })
+	before := p.SetMax(to)
+	t.Cleanup(func() { p.SetMax(before) })
 }
 
 // counted is a pool of which clients take one after the other. take tries to take number i.
@@ -143,17 +142,29 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		rig.Is(t, r.agent.budget.Used() > 800_000, true, "bytes that are kept: %d", r.agent.budget.Used())
 	},
 	"ended processes": func(t *testing.T, r *harness, a, b *client) {
-		for _, c := range []*client{b, a} {
-			c.must("process/start", sh("p", "exit 0"), nil)
-			c.awaitNote("process/closed", "p")
+		r.agent.ended.Max = 3
+		for i, c := range []*client{b, a, a, a} {
+			c.must("process/start", sh(fmt.Sprint(i), "exit 0"), nil)
+			c.awaitNote("process/closed", fmt.Sprint(i))
 		}
-		rig.Until(t, "both are kept", func() bool { return r.agent.ended.held.Used() == 2 })
-		r.agent.ended.held.Add("sub:a", maxEnded-2)
-		a.must("process/start", sh("q", "exit 0"), nil)
 		rig.Until(t, "the first of who has the most is forgotten", func() bool {
-			return a.call("process/read", object{"processId": "p"}, nil) != nil
+			return a.call("process/read", object{"processId": "1"}, nil) != nil
 		})
-		b.must("process/read", object{"processId": "p"}, nil)
+		a.must("process/read", object{"processId": "2"}, nil)
+		b.must("process/read", object{"processId": "0"}, nil)
+	},
+	"sessions without a client in which nothing runs": func(t *testing.T, r *harness, a, b *client) {
+		r.agent.resting.Max = 3
+		left := []string{b.session}
+		b.drop()
+		for range 3 {
+			c := r.by(known{principal: "sub:a"}).named("", protocol.InitializeParams{})
+			left = append(left, c.session)
+			c.drop()
+		}
+		rig.Until(t, "the first of who has the most has ended", func() bool { return r.session(left[1]) == nil })
+		rig.Check(t, r.by(known{principal: "sub:a"}).hello(left[2]))
+		rig.Check(t, r.by(known{principal: "sub:b"}).hello(left[0]))
 	},
 	"content that clients have asked for and not yet read": func(t *testing.T, r *harness, a, b *client) {
 		r.agent.content.Pool.Max = 16 << 20

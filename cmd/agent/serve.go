@@ -50,7 +50,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if flags.RetainTotalBytes != nil {
 		plan.output = int64(*flags.RetainTotalBytes)
 	}
-	netproxy.Memory.Max = plan.proxies
+	netproxy.Memory.SetMax(plan.proxies)
 	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	s.metrics = newMetrics(s.budget)
 	if err := s.configure(); err != nil {

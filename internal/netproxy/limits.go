@@ -74,7 +74,7 @@ type timing struct {
 var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second, flow: 2 * time.Minute}
 
 // Memory is the memory of the connections of all commands of this process. A program that has less
-// lowers Max before the first proxy is made.
+// lowers Max.
 var Memory = &share.Pool{What: "bytes for connections through proxies", Max: DefaultMemory}
 
 // connections returns how many connections the command may have. The number depends on the

@@ -118,6 +118,14 @@ func (p *Pool) serveLocked() {
 	})
 }
 
+// SetMax changes Max of a pool that is in use. It takes nothing away from anybody.
+func (p *Pool) SetMax(to int64) (before int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, p.Max = p.Max, to
+	return before
+}
+
 // Used returns how much all owners hold.
 func (p *Pool) Used() int64 {
 	p.mu.Lock()
