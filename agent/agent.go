@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/agent/internal/audit"
 	"github.com/execagent/execagent/agent/internal/skills"
 	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/internal/applypatch"
@@ -21,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/fswatch"
 	"github.com/execagent/execagent/internal/httpclient"
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -31,13 +33,18 @@ import (
 const (
 	DefaultSessionTTL       = 80 * time.Second
 	DefaultRetainBytes      = procs.DefaultRetainBytes
-	DefaultRetainTotalBytes = procs.DefaultBudget
+	DefaultRetainTotalBytes = 256 << 20 // as procs.Budget
 	DefaultContentBytes     = answers.DefaultBytes
 )
 
-// maxEnded is how many ended processes of all sessions are kept for
-// process/read. Beyond it, the process that ended first is forgotten early.
-const maxEnded = 16384
+const (
+	// maxEnded is how many ended processes of all sessions are kept for
+	// process/read. Beyond it, one is forgotten early.
+	maxEnded = 16384
+	// maxResting is how many sessions are kept to which nobody is attached and in which
+	// nothing runs. Beyond it, one ends early.
+	maxResting = 8192
+)
 
 // idleAfter is how long the agent must be without connections before it returns
 // memory to the system.
@@ -134,10 +141,10 @@ type Agent struct {
 	// not sent yet.
 	content *answers.Memory
 	// sockets bounds the bytes that the sockets of all sessions keep.
-	sockets sockets.Budget
+	sockets *sockets.Budget
 	// snapshots bounds the shell snapshots of all sessions, and snapshotTime is the time of each,
 	// zero but in tests.
-	snapshots    snapshot.Budget
+	snapshots    *share.Pool
 	snapshotTime time.Duration
 	// sandboxes confines requests and commands.
 	sandboxes *sandboxes
@@ -145,7 +152,9 @@ type Agent struct {
 	networks egress.Networks
 	// inotify watches files: for fs/watchMissing, for watcher and for skills.
 	inotify inotify.Group
-	watcher fswatch.Watcher
+	watcher *fswatch.Watcher
+	short   share.Shortage
+	audit   *audit.AgentLog
 	metrics counters
 	start   func(procs.Spec) (proc, error) // execute but in tests
 	skills  *skills.Discovery
@@ -153,7 +162,8 @@ type Agent struct {
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
 	named    directory
-	ended    []endedProcess // longest-ended first
+	ended    share.Shelf[endedProcess]
+	resting  share.Shelf[*Session]
 	closed   bool
 
 	connections map[*connection]struct{}
@@ -162,6 +172,7 @@ type Agent struct {
 	ending sync.WaitGroup // sessions that end by themselves
 }
 
+// endedProcess is a process that has ended and is kept.
 type endedProcess struct {
 	session *Session
 	process *process
@@ -205,7 +216,12 @@ func New(cfg Config) *Agent {
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
 		content:   answers.NewMemory(cfg.ContentBytes),
-		sockets:   sockets.Budget{Max: cfg.SocketBytes},
+		sockets:   sockets.NewBudget(cfg.SocketBytes),
+		audit:     audit.New(cfg.Logger),
+		snapshots: snapshot.NewBudget(),
+		named:     newDirectory(),
+		ended:     share.Shelf[endedProcess]{Max: maxEnded},
+		resting:   share.Shelf[*Session]{Max: maxResting},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
@@ -213,12 +229,12 @@ func New(cfg Config) *Agent {
 
 		connections: map[*connection]struct{}{},
 	}
-	a.watcher.Group = &a.inotify
+	a.watcher = fswatch.NewWatcher(&a.inotify)
 	a.skills = skills.New(skills.Config{
 		Files: a.files, ErrorText: errorText, Places: h.places,
 		// A watcher of its own, so that installed skills take away none of the directories that
 		// clients may watch.
-		Watcher: &fswatch.Watcher{Group: &a.inotify},
+		Watcher: fswatch.NewWatcher(&a.inotify),
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
@@ -289,7 +305,7 @@ func (a *Agent) Close() error {
 		all = append(all, s)
 	}
 	clear(a.sessions)
-	a.named = directory{}
+	a.named = newDirectory()
 	a.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, s := range all {
@@ -298,6 +314,7 @@ func (a *Agent) Close() error {
 	}
 	wg.Wait()
 	a.ending.Wait()
+	a.audit.Close()
 	a.http.Close()
 	a.skills.Close()
 	a.inotify.Close()
@@ -383,31 +400,57 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	}
 	delete(a.sessions, s.id)
 	a.named.remove(s)
+	a.resting.Remove(s.owner, s)
 	a.ending.Add(1)
 	return true
 }
 
-// retain notes an ended process. If there are too many, it forgets the process
-// that ended first.
+// retain notes an ended process. If there are too many, it forgets the process that ended
+// first, of the owner who has the most.
 func (a *Agent) retain(s *Session, p *process) {
 	a.mu.Lock()
-	a.ended = append(a.ended, endedProcess{s, p})
-	var oldest endedProcess
-	if len(a.ended) > maxEnded {
-		oldest = a.ended[0]
-		a.ended = slices.Delete(a.ended, 0, 1)
-	}
+	oldest, full := a.ended.Put(s.owner, endedProcess{s, p})
 	a.mu.Unlock()
-	if oldest.session != nil {
+	if full {
 		oldest.session.forget(oldest.process)
 	}
 }
 
 // release undoes retain.
-func (a *Agent) release(p *process) {
+func (a *Agent) release(s *Session, p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.IndexFunc(a.ended, func(e endedProcess) bool { return e.process == p }); i >= 0 {
-		a.ended = slices.Delete(a.ended, i, i+1)
+	a.ended.Remove(s.owner, endedProcess{s, p})
+}
+
+// rest notes a session to which nobody is attached and in which nothing runs. If there are too many
+// of them, it ends the one that has rested longest, of the owner who has the most.
+func (a *Agent) rest(s *Session) {
+	a.mu.Lock()
+	var oldest *Session
+	full := false
+	if !a.closed && a.sessions[s.id] == s && s.rests() {
+		a.resting.Remove(s.owner, s)
+		oldest, full = a.resting.Put(s.owner, s)
 	}
+	a.mu.Unlock()
+	if full && a.forgetIf(oldest, oldest.rests) {
+		oldest.audit.Ended("too many sessions without a client")
+		go func() {
+			defer a.ending.Done()
+			oldest.end()
+		}()
+	}
+}
+
+// perProcess is how many descriptors a process takes while it runs: the ends of three pipes, its
+// pidfd, and one more. A sandbox and a network take as many.
+const perProcess = 5
+
+// openDescriptors counts n more descriptors of an owner, until closed is called.
+func openDescriptors(owner string, n int64) (closed func(), err error) {
+	if err := share.Descriptors().Take(owner, n); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { share.Descriptors().Give(owner, n) }), nil
 }

@@ -35,7 +35,7 @@ func (c *connection) discoverRoots(ctx context.Context, p protocol.DiscoverRoots
 	if err != nil {
 		return nil, err
 	}
-	r := &rootsResult{found, answers.Share{Own: c.listings, Total: c.agent.content}}
+	r := &rootsResult{found, c.share(c.listings)}
 	// Twice the size: the files, and the message with them, which is built as a whole.
 	return r, r.share.List(ctx, 2*int64(size))
 }

@@ -23,6 +23,7 @@ type connection struct {
 	peer      *rpc.Peer
 	principal string // of the other end, see rpc.Identified
 	holder    string // of the right to connect, which may be revoked, see rpc.Revocable
+	owner     string // of the shares that it uses up: the principal, else the holder
 	remote    string // address of the other end
 	phase     atomic.Int32
 	approves  bool // the client answers questions about commands
@@ -38,11 +39,19 @@ type connection struct {
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex      // guards what follows
+	files    int64           // descriptors that are counted for handles
+	opening  int64           // handles that are being opened
 	watch    *fsops.Watch    // of fs/watchMissing
+	watched  int64           // directories that are counted for it
 	watchIDs uint64          // highest id used
 	streams  map[string]bool // request ids of the HTTP bodies being streamed
 
 	notifiers sync.WaitGroup // goroutines that wait for a watch or stream a body
+}
+
+// share returns the part of an answer in a memory of the connection, and in that of its owner.
+func (c *connection) share(own *semaphore.Weighted) answers.Share {
+	return answers.Share{Own: own, Total: c.agent.content, Owner: c.owner}
 }
 
 // Phases of a connection.
@@ -68,6 +77,9 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	if revocable, ok := conn.(rpc.Revocable); ok {
 		c.holder = revocable.Holder()
 	}
+	if c.owner = c.principal; c.owner == "" && c.holder != "" {
+		c.owner = "key:" + c.holder
+	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
 		Notification: c.notification,
@@ -84,10 +96,11 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 // serve runs the connection until it ends.
 func (c *connection) serve(ctx context.Context) error {
 	err := c.peer.Serve(ctx)
-	c.setWatch(nil)
+	c.setWatch(nil, 0)
 	c.watches.end()
 	c.notifiers.Wait()
 	c.handles.CloseAll()
+	c.countFiles()
 	return err
 }
 
@@ -99,6 +112,7 @@ func (c *connection) closing(err error) {
 		return
 	}
 	running, attached := c.session.detach(c)
+	c.agent.rest(c.session)
 	c.audit.Detach(running)
 	if attached && errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
 		c.agent.revoke(c.session)
@@ -174,7 +188,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 	c.session = s
 	c.approves = p.SubcommandApprovals && c.agent.cfg.Confines
 	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
-	c.audit = s.audit.Attach(asked.client, c.principal, c.remote, !created)
+	c.audit = s.audit.Attach(asked.client, c.owner, c.remote, !created)
 	r := &initializeResult{connection: c}
 	r.SessionID = c.session.id
 	r.EnvironmentInfo = c.agent.host.info()

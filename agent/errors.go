@@ -8,6 +8,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/applypatch"
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -25,6 +26,9 @@ func errorCode(err error) protocol.Code {
 		return protocol.CodeInvalidRequest
 	}
 	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
+		return protocol.CodeInvalidRequest
+	}
+	if _, ok := errors.AsType[*share.Error](err); ok {
 		return protocol.CodeInvalidRequest
 	}
 	if _, ok := errors.AsType[*applypatch.SyntaxError](err); ok || errors.Is(err, applypatch.ErrEmpty) {

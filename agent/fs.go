@@ -6,6 +6,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -66,7 +67,7 @@ func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*file
 	if err != nil {
 		return nil, err
 	}
-	r := &fileResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
+	r := &fileResult{share: c.share(c.answers)}
 	alloc := func(n int) ([]byte, error) { return r.alloc(ctx, n) }
 	if r.Data, err = fsops.ReadFile(ctx, files, path, links(p.FollowSymlinks), alloc); err != nil {
 		r.Sent()
@@ -133,7 +134,7 @@ func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (
 	for _, e := range entries {
 		cost += answers.ListedCost(len(e.Name))
 	}
-	r := &directoryResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
+	r := &directoryResult{share: c.share(c.listings)}
 	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}
@@ -177,9 +178,31 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 	if p.Mode == protocol.OpenReplace {
 		mode, open = fsops.ModeReplace, files.OpenWrite
 	}
-	return &protocol.HandleParams{HandleID: p.HandleID}, c.handles.Open(p.HandleID, mode, func() (int, error) {
+	if err := share.Descriptors().Take(c.owner, 1); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.files, c.opening = c.files+1, c.opening+1
+	c.mu.Unlock()
+	err = c.handles.Open(p.HandleID, mode, func() (int, error) {
 		return open(ctx, path, fsops.FollowLinks)
 	})
+	c.mu.Lock()
+	c.opening--
+	c.mu.Unlock()
+	c.countFiles()
+	return &protocol.HandleParams{HandleID: p.HandleID}, err
+}
+
+// countFiles gives back the descriptors of handles that are closed. An error closes a handle too, so
+// this is asked after each request that may have one.
+func (c *connection) countFiles() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if over := c.files - c.opening - int64(c.handles.Len()); over > 0 {
+		c.files -= over
+		share.Descriptors().Give(c.owner, over)
+	}
 }
 
 // blockResult gives back its buffer and its share of memory when it has been
@@ -195,7 +218,7 @@ func (r *blockResult) Sent() {
 }
 
 func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
-	r := &blockResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
+	r := &blockResult{share: c.share(c.answers)}
 	// This may wait, so it comes before ReadBlock: a waiting call with the
 	// handle would delay the closing of the handle.
 	if err := r.share.Answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
@@ -203,6 +226,7 @@ func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) 
 	}
 	var err error
 	if r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, room); err != nil {
+		c.countFiles()
 		r.Sent()
 		return nil, err
 	}
@@ -212,11 +236,17 @@ func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) 
 func room(n int) ([]byte, error) { return buffer.Get(n), nil }
 
 func (c *connection) writeBlock(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
-	return protocol.Empty{}, c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)
+	err := c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)
+	if err != nil {
+		c.countFiles()
+	}
+	return protocol.Empty{}, err
 }
 
 func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (protocol.Empty, error) {
-	return protocol.Empty{}, c.handles.Close(p.HandleID)
+	err := c.handles.Close(p.HandleID)
+	c.countFiles()
+	return protocol.Empty{}, err
 }
 
 // walkResult gives back its share of memory when it has been sent.
@@ -250,7 +280,7 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	for _, e := range found.Errors {
 		cost += answers.ListedCost(len(e.Path))
 	}
-	r := &walkResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
+	r := &walkResult{share: c.share(c.listings)}
 	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}

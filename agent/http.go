@@ -44,13 +44,20 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 	if p.TimeoutMs != nil {
 		req.Timeout = new(milliseconds(*p.TimeoutMs))
 	}
+	leave, err := openDescriptors(c.owner, 1)
+	if err != nil {
+		return nil, err
+	}
 	if p.StreamResponse {
 		if err := c.beginStream(p.RequestID); err != nil {
+			leave()
 			return nil, err
 		}
 	}
 	resp, err := c.agent.http.Do(ctx, req)
 	if err != nil {
+		leave()
+		c.agent.short.Note(c.agent.cfg.Logger, "a request fails", err)
 		if p.StreamResponse {
 			c.endStream(p.RequestID)
 		}
@@ -62,10 +69,14 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 	}
 	if p.StreamResponse {
 		return &streamedResponse{answer, func() {
-			c.notifiers.Go(func() { c.streamBody(p.RequestID, resp.Body) })
+			c.notifiers.Go(func() {
+				defer leave()
+				c.streamBody(p.RequestID, resp.Body)
+			})
 		}}, nil
 	}
-	buffered := &bufferedResponse{HTTPResponse: answer, share: answers.Share{Own: c.bodies, Total: c.agent.content}}
+	defer leave()
+	buffered := &bufferedResponse{HTTPResponse: answer, share: c.share(c.bodies)}
 	if buffered.BodyBase64, err = resp.ReadBody(buffered.alloc); err != nil {
 		buffered.Sent()
 		return nil, httpError(err)

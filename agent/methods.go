@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -57,21 +58,21 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodSessionList: {Handle: serve(c, famSession, c.listSessions), Order: lists},
 		protocol.MethodSessionEnd:  {Handle: serve(c, famSession, c.endSession), Order: free},
 
-		protocol.MethodFSReadFile:        {Handle: serve(c, famFiles, c.readFile), Order: reads},
+		protocol.MethodFSReadFile:        {Handle: serve(c, famFiles, withFile(c, c.readFile)), Order: reads},
 		protocol.MethodFSGetMetadata:     {Handle: serve(c, famFiles, c.getMetadata), Order: reads},
 		protocol.MethodFSCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
-		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, c.readDirectory), Order: reads},
-		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, c.walk), Order: reads},
+		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, withFile(c, c.readDirectory)), Order: reads},
+		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, withFile(c, c.walk)), Order: reads},
 		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
 		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, c.open), Order: mutates},
 		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: mutates},
 		protocol.MethodFSClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
-		protocol.MethodFSWriteFile:       {Handle: serve(c, famFiles, c.writeFile), Order: mutates},
+		protocol.MethodFSWriteFile:       {Handle: serve(c, famFiles, withFile(c, c.writeFile)), Order: mutates},
 		protocol.MethodFSCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
-		protocol.MethodFSRemove:          {Handle: serve(c, famFiles, c.remove), Order: mutates},
-		protocol.MethodFSCopy:            {Handle: serve(c, famFiles, c.copy), Order: mutates},
+		protocol.MethodFSRemove:          {Handle: serve(c, famFiles, withFile(c, c.remove)), Order: mutates},
+		protocol.MethodFSCopy:            {Handle: serve(c, famFiles, withFile(c, c.copy)), Order: mutates},
 		protocol.MethodFSRename:          {Handle: serve(c, famFiles, c.rename), Order: mutates},
-		protocol.MethodFSApplyPatch:      {Handle: serve(c, famFiles, c.applyPatch), Order: mutates},
+		protocol.MethodFSApplyPatch:      {Handle: serve(c, famFiles, withFile(c, c.applyPatch)), Order: mutates},
 		protocol.MethodFSWatchMissing:    {Handle: serve(c, famFiles, c.watchMissing), Order: mutates},
 		protocol.MethodFSWatch:           {Handle: serve(c, famFiles, c.watchFiles), Order: reads},
 		protocol.MethodFSUnwatch:         {Handle: serve(c, famFiles, c.unwatchFiles), Order: mutates},
@@ -113,6 +114,19 @@ func serve[P, R any, PP interface {
 		if err := c.ready(family); err != nil {
 			return result, err
 		}
-		return handler(ctx, params)
+		result, err = handler(ctx, params)
+		c.agent.short.Note(c.agent.cfg.Logger, "a request fails", err)
+		return result, err
 	})
+}
+
+// withFile counts a descriptor for requests that may take long with a file open.
+func withFile[P, R any](c *connection, handler func(context.Context, P) (R, error)) func(context.Context, P) (R, error) {
+	return func(ctx context.Context, params P) (result R, err error) {
+		if err := share.Descriptors().Take(c.owner, 1); err != nil {
+			return result, err
+		}
+		defer share.Descriptors().Give(c.owner, 1)
+		return handler(ctx, params)
+	}
 }

@@ -65,7 +65,7 @@ func (a *Agent) measure() {
 func (a *Agent) census() *census {
 	c := &census{sessions: map[string]int{}, processes: map[string]int{}, helpers: a.sandboxes.helpers.Stats()}
 	a.mu.Lock()
-	c.named = a.named.count
+	c.named = int(a.named.places.Used())
 	sessions, connections := slices.Collect(maps.Values(a.sessions)), slices.Collect(maps.Keys(a.connections))
 	a.mu.Unlock()
 	for _, s := range sessions {

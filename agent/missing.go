@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
@@ -28,7 +29,7 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 
 	// Every call ends the watch before it, also a call that sets none (rpc.md
 	// 5.6).
-	c.setWatch(nil)
+	c.setWatch(nil, 0)
 	c.mu.Lock()
 	fresh := p.WatchID > c.watchIDs
 	c.watchIDs = max(c.watchIDs, p.WatchID)
@@ -36,14 +37,24 @@ func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingPa
 	if !fresh {
 		return &watchResult{}, nil
 	}
+	dirs := int64(strings.Count(present, "/"))
+	for _, path := range missing {
+		dirs += int64(strings.Count(path, "/"))
+	}
+	if c.agent.watcher.Dirs.Take(c.owner, dirs) != nil {
+		return &watchResult{}, nil
+	}
 	watch, err := fsops.WatchMissing(&c.agent.inotify, missing, present)
+	if err != nil {
+		c.agent.watcher.Dirs.Give(c.owner, dirs)
+	}
 	if errors.Is(err, fsops.ErrNotWatchable) {
 		return &watchResult{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.setWatch(watch)
+	c.setWatch(watch, dirs)
 	return &watchResult{protocol.WatchMissingResult{Watching: true}, func() {
 		c.notifiers.Go(func() { c.announceChange(watch, p.WatchID) })
 	}}, nil
@@ -82,13 +93,14 @@ func (c *connection) announceChange(watch *fsops.Watch, id uint64) {
 	}
 }
 
-// setWatch replaces the connection's watch.
-func (c *connection) setWatch(w *fsops.Watch) {
+// setWatch replaces the connection's watch, which counts as so many directories.
+func (c *connection) setWatch(w *fsops.Watch, dirs int64) {
 	c.mu.Lock()
-	old := c.watch
-	c.watch = w
+	old, before := c.watch, c.watched
+	c.watch, c.watched = w, dirs
 	c.mu.Unlock()
 	if old != nil {
 		old.Close()
+		c.agent.watcher.Dirs.Give(c.owner, before)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -16,8 +17,8 @@ const (
 	// DefaultNamedSessionTTL is the longest time that a session with a name is kept
 	// while nothing holds it.
 	DefaultNamedSessionTTL = 24 * time.Hour
-	// maxNamedOfOne is how many named sessions one principal may have, maxNamed how many
-	// all principals may have together.
+	// maxNamedOfOne is how many named sessions one owner may have, maxNamed how many
+	// all owners may have together.
 	maxNamedOfOne, maxNamed = 256, 4096
 	// maxClientName is how many bytes of a client's name for itself are remembered.
 	maxClientName = 128
@@ -27,20 +28,22 @@ const (
 // agent's mutex guards it.
 type directory struct {
 	sessions map[string]map[string]*Session // by principal and name
-	count    int
+	places   share.Pool
+}
+
+func newDirectory() directory {
+	return directory{places: share.Pool{What: "named sessions", Max: maxNamed, Most: maxNamedOfOne}}
 }
 
 func (d *directory) find(principal, name string) *Session { return d.sessions[principal][name] }
 
 // add enters a session under its name, which is not taken.
 func (d *directory) add(s *Session) error {
+	if err := d.places.Take(s.owner, 1); err != nil {
+		return err
+	}
 	own := d.sessions[s.principal]
-	switch {
-	case len(own) >= maxNamedOfOne:
-		return protocol.InvalidRequest("you have %d named sessions, which is the maximum: end some of them", len(own))
-	case d.count >= maxNamed:
-		return protocol.InvalidRequest("the agent has %d named sessions, which is the maximum", d.count)
-	case own == nil:
+	if own == nil {
 		if d.sessions == nil {
 			d.sessions = map[string]map[string]*Session{}
 		}
@@ -48,7 +51,6 @@ func (d *directory) add(s *Session) error {
 		d.sessions[s.principal] = own
 	}
 	own[s.name] = s
-	d.count++
 	return nil
 }
 
@@ -58,7 +60,7 @@ func (d *directory) remove(s *Session) {
 	if own[s.name] != s {
 		return
 	}
-	d.count--
+	d.places.Give(s.owner, 1)
 	if delete(own, s.name); len(own) == 0 {
 		delete(d.sessions, s.principal)
 	}
@@ -107,7 +109,7 @@ func (a *Agent) open(c *connection, o opening) (s *Session, created bool, err er
 			return nil, false, protocol.InvalidRequest("unknown session name %s", o.name)
 		}
 	}
-	s = newSession(a, uuid.NewString())
+	s = newSession(a, uuid.NewString(), c.owner)
 	s.principal, s.name = c.principal, strings.Clone(o.name)
 	if c.holder != "" {
 		s.holders = []string{c.holder}

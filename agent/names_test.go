@@ -189,40 +189,6 @@ func TestNamedKeepsEnded(t *testing.T) {
 	})
 }
 
-// TestNamedBounds: how many sessions with a name there may be, of one and of all.
-func TestNamedBounds(t *testing.T) {
-	t.Parallel()
-	a := New(Config{})
-	defer a.Close()
-	var last *Session
-	open := func(c *connection, name string) error {
-		_, _, err := a.open(c, opening{name: name})
-		return err
-	}
-	for owner := range maxNamed / maxNamedOfOne {
-		c := &connection{principal: fmt.Sprint("uid:", owner)}
-		for i := range maxNamedOfOne {
-			s, created, err := a.open(c, opening{name: fmt.Sprint("n", i)})
-			rig.Must(t, err)
-			rig.Is(t, created, true, "session %d of %s is new", i, c.principal)
-			last = s
-		}
-		rig.Is(t, open(c, "one-more") != nil, true, "%s is refused one more", c.principal)
-		rig.Check(t, open(c, ""))
-	}
-	other := &connection{principal: "sub:late"}
-	rig.Is(t, open(other, "n") != nil, true, "one more of all is refused")
-	a.mu.Lock()
-	sessions := len(a.sessions)
-	a.mu.Unlock()
-	last.detach(last.connection)
-	a.expire(last, 1)
-	rig.Check(t, open(other, "n")) // in the place of one that has ended
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	rig.Is(t, len(a.sessions), sessions, "sessions, since what was refused left nothing behind")
-}
-
 // TestTake: a session with a name goes from one client to another. What runs goes on, also where
 // the first client does not read; what it still asks is refused.
 func TestTake(t *testing.T) {

@@ -48,7 +48,7 @@ func (l *launch) connect(context.Context) (err error) {
 	} else if start.Gate, err = gate.Owned(l.proxy.Listeners()); err != nil {
 		return err
 	}
-	client := egress.Client{Session: l.session.id, Ask: l.ask, Reports: &l.session.reports}
+	client := egress.Client{Owner: l.session.owner, Session: l.session.id, Ask: l.ask, Reports: &l.session.reports}
 	if l.network, err = a.networks.Open(l.proxy, start, client); err != nil {
 		return err
 	}

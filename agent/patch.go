@@ -40,7 +40,7 @@ func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams
 		return nil, err
 	}
 	// One file is in memory at a time.
-	file := &fileResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
+	file := &fileResult{share: c.share(c.answers)}
 	defer file.share.Release()
 	target := &applypatch.Target{
 		Files: files, Dir: dir,
@@ -50,7 +50,7 @@ func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams
 			file.share.Release()
 		},
 	}
-	r := &patchResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
+	r := &patchResult{share: c.share(c.listings)}
 	if r.ApplyPatchResult, err = patchFiles(ctx, target, &p); err == nil && r.Diff != nil {
 		err = r.share.List(ctx, 2*int64(len(*r.Diff)))
 	}

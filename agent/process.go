@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/filecopy"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -35,6 +36,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	}
 	started, err := c.session.start(ctx, c, l)
 	if err != nil {
+		c.agent.short.Note(c.agent.cfg.Logger, "a process cannot be started", err)
 		return nil, startError(err)
 	}
 	r := &startResult{process: started}
@@ -82,12 +84,12 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	}
 	return &launch{
 		session: c.session, params: p, plan: plan, proxy: proxy, snapshot: snapshot, ask: c.session.ask,
-		spec: a.spec(p, dir, env, plan),
+		spec: a.spec(p, dir, env, plan, c.session.owner),
 	}, nil
 }
 
 // spec describes the process of a start as it would be without a sandbox.
-func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *approval.Plan) procs.Spec {
+func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *approval.Plan, owner string) procs.Spec {
 	spec := procs.Spec{
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
@@ -97,7 +99,7 @@ func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *ap
 		Stdin:       p.PipeStdin,
 		LoginShell:  a.host.loginShell,
 		RetainBytes: a.cfg.RetainBytes,
-		Budget:      a.budget,
+		Budget:      a.budget.For(owner),
 		Reaper:      a.cfg.Reaper,
 		Guard:       a.cfg.Guard,
 	}
@@ -142,6 +144,9 @@ func (c *connection) checkBuiltin(p *protocol.StartParams) error {
 func startError(err error) error {
 	if _, ok := errors.AsType[*protocol.Error](err); ok {
 		return err
+	}
+	if full, ok := errors.AsType[*share.Error](err); ok {
+		return full
 	}
 	return protocol.Errorf(protocol.CodeInternal, "%s", errorText(err))
 }
@@ -210,7 +215,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	if p.ExitOnly {
 		kept, after, p.MaxBytes = 0, math.MaxUint64, nil
 	}
-	r := &readResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
+	r := &readResult{share: c.share(c.answers)}
 	// The answer keeps chunks in memory that the process may have dropped by then.
 	if err := r.share.Answer(ctx, min(kept, answers.MaxAnswers/2)); err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/confine"
@@ -16,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -24,8 +24,8 @@ import (
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *files.Pool
-	door     confine.Door        // for commands
-	dials    *semaphore.Weighted // processes that connect for sockets
+	door     confine.Door // for commands
+	dials    share.Pool   // processes that connect for sockets
 	// probed returns what this host can enforce. The first call finds it out;
 	// concurrent calls wait for it.
 	probed func() sandbox.Host
@@ -66,7 +66,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 	served := &resolve.Served{Log: cfg.Logger}
 	ports, sockets := portsAndPaths(cfg.Listening)
 	s := &sandboxes{
-		dials:    semaphore.NewWeighted(maxConfinedDials),
+		dials:    share.Pool{Max: maxConfinedDials},
 		confines: cfg.Confines,
 		helpers: files.NewPool(files.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,

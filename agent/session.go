@@ -27,10 +27,11 @@ import (
 type Session struct {
 	id        string
 	agent     *Agent
-	principal string // owner of the session
+	principal string // whose name it has
+	owner     string // whose shares it uses up, see connection.owner
 	name      string // among the sessions of the principal; "": none
 	created   time.Time
-	audit     audit.SessionLog
+	audit     *audit.SessionLog
 
 	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
@@ -104,6 +105,7 @@ type process struct {
 	// wasRunning is then the answer of Terminate, set before started is closed.
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
+	leave              func()      // gives its descriptors back
 	resources                      // set when it has started
 	approvals          *approval.ProcessQuestions
 	audit              *audit.ProcessLog
@@ -121,11 +123,11 @@ func (p *process) sandboxDenied(code int) bool {
 	return p.denied
 }
 
-func newSession(a *Agent, id string) *Session {
+func newSession(a *Agent, id, owner string) *Session {
 	s := &Session{
-		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
-		sockets: sockets.NewSet(&a.sockets), audit: audit.SessionLog{Log: a.cfg.Logger, Name: audit.Label(id)},
-		snapshots: snapshot.Set{Budget: &a.snapshots, Time: a.snapshotTime},
+		id: id, agent: a, owner: owner, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
+		sockets: sockets.NewSet(a.sockets, owner), audit: a.audit.Session(audit.Label(id), owner),
+		snapshots: snapshot.Set{Budget: a.snapshots, Owner: owner, Time: a.snapshotTime},
 	}
 	s.reports.Tell = func(d *protocol.PolicyDecision) bool {
 		peer := s.peer.Load()
@@ -136,7 +138,8 @@ func newSession(a *Agent, id string) *Session {
 }
 
 // attachTo makes c the connection of the session, which the agent still knows. It fails if the
-// session has a connection, unless the session has a name and o.take is set.
+// session has a connection, unless the session has a name and o.take is set. The caller holds the
+// agent's mutex.
 func (s *Session) attachTo(c *connection, o opening) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,6 +153,7 @@ func (s *Session) attachTo(c *connection, o opening) error {
 		s.muteLocked()
 		s.connection.leaveLocked(o.client)
 	}
+	s.agent.resting.Remove(s.owner, s)
 	s.connection, s.client = c, o.client
 	s.attachments++
 	if s.expiry != nil {
@@ -230,6 +234,13 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 	return s.live, true
 }
 
+// rests reports whether nobody is attached to the session and nothing runs in it.
+func (s *Session) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connection == nil && s.live == 0
+}
+
 // restLocked starts the retention time, if nothing holds the session. This happens at most
 // once per attachment, because without a connection no process is started.
 func (s *Session) restLocked() {
@@ -297,7 +308,8 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Terminated()
 	p.audit.Killed()
 	p.release()
-	s.agent.release(p) // after Close: until then an event could retain it
+	p.leave()
+	s.agent.release(s, p) // after Close: until then an event could retain it
 }
 
 // start reserves the id that the client chose, and starts the process. Events flow after
@@ -308,10 +320,18 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 		return nil, err
 	}
 	defer s.settle(p)
+	takes := int64(perProcess)
+	if l.params.Sandbox != nil || l.proxy != nil {
+		takes *= 2
+	}
+	if p.leave, err = openDescriptors(s.owner, takes); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	l.spec.Sink = func(e procs.Event) { s.deliver(p, e) }
 	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
+		p.leave()
 		return nil, err
 	}
 	s.agent.metrics.Started(l.box, time.Since(began))
@@ -326,6 +346,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if ended {
 		_ = running.Close()
 		l.release()
+		p.leave()
 		return nil, s.errEnded()
 	}
 	if doomed {
@@ -354,6 +375,9 @@ func (s *Session) settle(p *process) {
 	}
 	s.mu.Unlock()
 	close(p.started)
+	if failed {
+		s.agent.rest(s)
+	}
 }
 
 // reserve takes an id for a process that c starts. If an earlier, lost connection
@@ -500,6 +524,7 @@ func (s *Session) observe(p *process, e procs.Event) {
 		if p.network.Close(); p.network != nil {
 			s.reports.Flush()
 		}
+		p.leave()
 	}
 }
 
@@ -533,6 +558,7 @@ func (s *Session) retain(p *process) {
 	}
 	s.mu.Unlock()
 	s.agent.retain(s, p)
+	s.agent.rest(s)
 }
 
 // forget frees the id of an ended process and kills the rest of its process

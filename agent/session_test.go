@@ -246,21 +246,6 @@ func TestEndedProcess(t *testing.T) {
 	})
 }
 
-// TestManyEnded: of ended processes so many are kept, of all sessions together.
-func TestManyEnded(t *testing.T) {
-	t.Parallel()
-	inBubble(t, Config{SessionTTL: time.Hour}, func(t *testing.T, r *harness) {
-		a, b := r.attach(""), r.attach("")
-		first := a.starts("p")
-		first.exit(0)
-		r.agent.ended = append(r.agent.ended, make([]endedProcess, maxEnded-1)...)
-		rig.Is(t, first.closes(), false, "the first is forgotten already")
-		b.starts("p").exit(0)
-		rig.Is(t, first.closes(), true, "the first is forgotten")
-		rig.Is(t, len(r.agent.ended), maxEnded, "kept are")
-	})
-}
-
 // TestForgetUnderLoad ends sessions while their processes end, over and over:
 // nothing stays in the agent's list of ended processes.
 func TestForgetUnderLoad(t *testing.T) {
@@ -277,7 +262,7 @@ func TestForgetUnderLoad(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		rig.Is(t, len(r.agent.sessions), 0, "sessions that are left")
-		rig.Is(t, len(r.agent.ended), 0, "ended processes that are left")
+		rig.Is(t, r.agent.ended.Len(), 0, "ended processes that are left")
 	})
 }
 

@@ -89,7 +89,7 @@ func (c *capture) run(ctx context.Context) (*snapshot.State, error) {
 		return p, c.spec.Env, c.over, err
 	})
 	if err != nil {
-		c.session.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
+		c.session.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name(), "error", err)
 	}
 	return state, err
 }

@@ -63,7 +63,7 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 		if profile == nil {
 			return sockets.Dial(ctx, address)
 		}
-		return c.agent.dialConfined(ctx, *profile, address)
+		return c.agent.dialConfined(ctx, c.owner, *profile, address)
 	}
 	// Once this request only waits, a request to close the socket may overtake it.
 	wait := func() error { return rpc.Block(ctx) }
@@ -90,12 +90,13 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 }
 
 // maxConfinedDials is how many processes of all sessions connect at once for sockets
-// with a sandbox. Others wait, within the time limit of a dial.
+// with a sandbox. Others wait, within the time limit of a dial, and nobody waits for the dials of
+// another owner.
 const maxConfinedDials = 16
 
 // dialConfined connects as a command under the profile would: through a process
 // of ours that is confined and limited like a command.
-func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
+func (a *Agent) dialConfined(ctx context.Context, owner string, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
 	held, err := a.sandboxes.door.Enter(profile)
 	if err != nil {
 		a.metrics.Refused(refusal(err))
@@ -110,10 +111,10 @@ func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, addre
 	if held.Unconfined() {
 		return sockets.Dial(ctx, address)
 	}
-	if err := a.sandboxes.dials.Acquire(ctx, 1); err != nil {
+	if err := a.sandboxes.dials.Wait(ctx, owner, 1); err != nil {
 		return nil, err
 	}
-	defer a.sandboxes.dials.Release(1)
+	defer a.sandboxes.dials.Give(owner, 1)
 	connecting, err := held.Connect(confine.Endpoint{Network: address.Network, Target: address.Target})
 	if err != nil {
 		return nil, err

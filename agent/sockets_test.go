@@ -230,11 +230,13 @@ func TestSocketConfinedDials(t *testing.T) {
 	open := func(c *client, id string) *rpc.Pending {
 		return rig.Value(c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box}))
 	}
-	dials := r.agent.sandboxes.dials
-	rig.Is(t, dials.TryAcquire(maxConfinedDials-1), true, "nobody connects yet")
+	dials := &r.agent.sandboxes.dials
+	rig.Is(t, dials.Used(), 0, "those who connect already")
+	dials.Add("others", maxConfinedDials-1)
 	rig.Must(t, open(c, "last").Wait(t.Context(), nil))
 	// Its place is free again once the process has ended, which the answer waits for.
-	rig.Is(t, dials.TryAcquire(1), true, "no more connect than there are sockets being opened")
+	rig.Is(t, dials.Used(), maxConfinedDials-1, "those who connect")
+	dials.Add("others", 1)
 	var waiting []*rpc.Pending
 	for i := range 5 {
 		waiting = append(waiting, open(c, fmt.Sprint(i)))
@@ -245,10 +247,10 @@ func TestSocketConfinedDials(t *testing.T) {
 	c.awaitNote("process/closed", "p")
 	c.must("socket/close", object{"socketId": "0"}, nil)
 	wantCode(t, "one that was closed", waiting[0].Wait(t.Context(), nil), protocol.CodeInvalidRequest)
-	rig.Is(t, dials.TryAcquire(1), false, "there are more places than there may be")
-	dials.Release(maxConfinedDials)
+	rig.Is(t, dials.Used(), maxConfinedDials, "those who connect, where there is no room")
+	dials.Give("others", maxConfinedDials)
 	for _, p := range append(waiting[1:], other) {
 		rig.Must(t, p.Wait(t.Context(), nil))
 	}
-	rig.Is(t, dials.TryAcquire(maxConfinedDials), true, "all places were given back")
+	rig.Is(t, dials.Used(), 0, "places that were not given back")
 }

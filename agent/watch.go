@@ -141,7 +141,7 @@ func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*w
 	if err != nil {
 		return nil, err
 	}
-	options := fswatch.Options{Root: root, Recursive: p.Recursive}
+	options := fswatch.Options{Root: root, Recursive: p.Recursive, Owner: c.owner}
 	if files != fsops.FS(fsops.Host{}) {
 		options.Shown = func(path string, directory bool) bool { return files.Watchable(path, directory) == nil }
 	}

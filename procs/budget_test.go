@@ -54,7 +54,43 @@ func TestBudgetOrder(t *testing.T) {
 	for _, l := range []*log{first, second, live, writer} {
 		l.free()
 	}
-	rig.Is(t, fmt.Sprint(b.Used(), b.ended.Len()), "0 0", "bytes and logs after the end")
+	rig.Is(t, fmt.Sprint(b.Used(), len(b.owners)), "0 0", "bytes and owners with logs after the end")
+}
+
+// TestBudgetOfOwners: whoever holds the most loses output, also of processes that run. An owner
+// alone has all of the budget.
+func TestBudgetOfOwners(t *testing.T) {
+	t.Parallel()
+	cost := costOf(nil)
+	b := &Budget{Max: 8 * cost}
+	var logs []*log
+	for _, owner := range []string{"a", "a", "a", "b", "c"} {
+		logs = append(logs, &log{retain: DefaultRetainBytes, budget: b.For(owner)})
+	}
+	for _, step := range []struct {
+		write, times int
+		end          bool
+		want         string
+	}{
+		{0, 3, true, "[3 0 0 0 0]"},
+		{1, 4, false, "[3 4 0 0 0]"},
+		{2, 3, false, "[1 4 3 0 0]"},
+		{3, 2, true, "[0 3 3 2 0]"},
+		{4, 3, false, "[0 0 3 2 3]"},
+		{4, 1, false, "[0 0 3 2 3]"}, // now c holds the most
+	} {
+		for range step.times {
+			logs[step.write].add(Event{Kind: Output})
+		}
+		if step.end {
+			logs[step.write].add(Event{Kind: Closed})
+		}
+		var kept []int
+		for _, l := range logs {
+			kept = append(kept, len(l.read(0, nil).Chunks))
+		}
+		rig.Is(t, fmt.Sprint(kept), step.want, "%+v: chunks that are kept", step)
+	}
 }
 
 func TestBudgetOfProcesses(t *testing.T) {

@@ -55,7 +55,9 @@ type log struct {
 	closed   bool
 	changed  chan struct{} // made by a reader that waits, closed by the next event
 
-	ended *list.Element // in budget, whose mutex guards it
+	// The mutex of budget guards these.
+	among *list.List    // of ownLogs; nil: the log holds no output
+	place *list.Element // in among
 }
 
 // add keeps ev and returns its number. It is called by one goroutine at a time.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/share"
 )
 
 // Bounds of one HTTP exchange. They do not apply to a websocket once it is open.
@@ -49,6 +50,7 @@ type Front struct {
 	listener net.Listener
 	web      http.Server
 	lobby    *conns.Lobby
+	short    share.Shortage
 	stop     sync.Once
 	done     chan struct{} // closed when no more connections are accepted
 
@@ -145,7 +147,8 @@ type door struct {
 func (d door) Accept() (net.Conn, error) {
 	conn, err := d.Listener.Accept()
 	if err != nil {
-		return nil, err
+		d.f.short.Note(d.f.server.log.Logger, "nobody can connect", err)
+		return nil, err // the HTTP server tries again
 	}
 	if !d.f.lobby.Enter(conn, d.f.done) {
 		_ = conn.Close() // nothing was sent on it, so nothing is lost

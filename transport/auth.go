@@ -114,28 +114,29 @@ func readSecret(file string) ([]byte, error) {
 }
 
 // check returns the subject of a request with a valid token in its Authorization
-// header; the subject is "" unless a JWT names one. Otherwise the text of the error
+// header, and when the token expires; the subject is "" unless a JWT names one, and the
+// time is zero for never. Otherwise the text of the error
 // is the body of the answer, with status 401.
-func (a *Authenticator) check(header http.Header, now time.Time) (subject string, err error) {
+func (a *Authenticator) check(header http.Header, now time.Time) (subject string, expires time.Time, err error) {
 	values := header.Values("Authorization")
 	if len(values) == 0 {
-		return "", errTokenMissing
+		return "", expires, errTokenMissing
 	}
 	token, ok := bearer(values[0])
 	if !ok {
-		return "", errAuthorization
+		return "", expires, errAuthorization
 	}
 	if a.jwt != nil {
 		return a.jwt.check(token, now.Unix())
 	}
 	if a.digest == nil {
-		return "", errToken
+		return "", expires, errToken
 	}
 	digest := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(digest[:], a.digest[:]) != 1 {
-		return "", errToken
+		return "", expires, errToken
 	}
-	return "", nil
+	return "", expires, nil
 }
 
 // bearer returns the token in the value of an Authorization header.

@@ -7,10 +7,13 @@ import (
 	"encoding/base64"
 	"fmt"
 	"hash"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +33,7 @@ func writeFile(t testing.TB, content string) string {
 }
 
 func verdict(v *jwtVerifier, token string, now int64) error {
-	_, err := v.check(token, now)
+	_, _, err := v.check(token, now)
 	return err
 }
 
@@ -39,7 +42,7 @@ func check(a *Authenticator, authorization ...string) error {
 	for _, value := range authorization {
 		header.Add("Authorization", value)
 	}
-	_, err := a.check(header, time.Unix(now, 0))
+	_, _, err := a.check(header, time.Unix(now, 0))
 	return err
 }
 
@@ -296,4 +299,46 @@ func TestAuthOptions(t *testing.T) {
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()
 	rig.Must(t, err)
 	rig.Is(t, time.Duration(a.jwt.skew)*time.Second, DefaultClockSkew, "skew that was not given")
+}
+
+// TestExpiry: a connection ends when its token does.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	auth := rig.Value(AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, testSecret), MaxClockSkew: new(int64(0))}.Authenticator())
+	var log record
+	l := listen(t, Config{Auth: auth, Log: log.logger()})
+	for err := error(&StatusError{Status: 401}); err != nil; { // a slow machine needs more than one token
+		token := sign(`{"alg":"HS256"}`, fmt.Sprintf(`{"exp":%d}`, time.Now().Unix()), testSecret, sha256.New)
+		var c *WebSocket
+		if c, err = Dial(t.Context(), l.URL(), DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}}); err == nil {
+			defer c.Close()
+		}
+	}
+	conn := accept(t, l)
+	rig.Is(t, rig.Err(conn.Read()), net.ErrClosed, "read of a connection whose token has expired")
+	log.await(t, "the right to connect has expired")
+	for exp, want := range map[int64]int64{5: 16, 1 << 62: time.Time{}.Unix()} {
+		token := sign(`{"alg":"HS256"}`, fmt.Sprintf(`{"exp":%d}`, exp), testSecret, sha256.New)
+		_, expires, err := (&jwtVerifier{secret: []byte(testSecret), skew: 10}).check(token, 4)
+		rig.Must(t, err)
+		rig.Is(t, expires.Unix(), want, "a token until %d and 10 s more expires at", exp)
+	}
+}
+
+// noDescriptor is a listener where descriptors are short.
+type noDescriptor struct{ net.Listener }
+
+func (noDescriptor) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
+
+// TestNoDescriptor: that nobody can connect is told once, with the limit.
+func TestNoDescriptor(t *testing.T) {
+	t.Parallel()
+	var log record
+	l := &Listener{bound: noDescriptor{}}
+	l.refused.begin(log.logger())
+	for range 3 {
+		rig.Is[error](t, rig.Err(door{l}.Accept()), syscall.EMFILE, "accepted")
+	}
+	want := regexp.MustCompile(`^\S*"level":"WARN","msg":"nobody can connect: no descriptor is left; raise the limit [^"]*","limit":\d+,[^\n]*\n$`)
+	rig.Is(t, want.MatchString(log.String()), true, "the log is one warning:\n%s", log.String())
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/execagent/execagent/internal/strictjson"
 )
@@ -23,12 +24,17 @@ type jwtVerifier struct {
 	skew             int64  // seconds, not negative
 }
 
+// never is the time, in seconds from now, from which on an end counts as none. The time package
+// cannot count as far as a token may say.
+const never = 100 * 365 * 24 * 3600
+
 // check verifies a token and its claims at the time now, in Unix seconds. It returns
-// the subject, "" if the token names none.
-func (v *jwtVerifier) check(token string, now int64) (subject string, err error) {
+// the subject, "" if the token names none, and the first moment at which the token is no
+// longer accepted.
+func (v *jwtVerifier) check(token string, now int64) (subject string, expires time.Time, err error) {
 	claims, err := v.verify(token)
 	if err != nil {
-		return "", errJWT
+		return "", expires, errJWT
 	}
 	exp, errExp := claims.Int64("exp")
 	nbf, errNbf := claims.Int64("nbf")
@@ -39,19 +45,22 @@ func (v *jwtVerifier) check(token string, now int64) (subject string, err error)
 	audience, errAud := claims.Texts("aud")
 	subject, errSub := claims.Text("sub")
 	if !claims.Has("exp") || errors.Join(errExp, errNbf, errIss, errAud, errSub) != nil {
-		return "", errJWT
+		return "", expires, errJWT
 	}
 	switch {
 	case exp < saturate(now, -v.skew): // not exp+skew, which may overflow
-		return "", errJWTExpired
+		return "", expires, errJWTExpired
 	case nbf > saturate(now, v.skew):
-		return "", errJWTNotYetValid
+		return "", expires, errJWTNotYetValid
 	case v.issuer != "" && issuer != v.issuer:
-		return "", errJWTIssuer
+		return "", expires, errJWTIssuer
 	case v.audience != "" && !slices.Contains(audience, v.audience):
-		return "", errJWTAudience
+		return "", expires, errJWTAudience
 	}
-	return subject, nil
+	if end := saturate(saturate(exp, v.skew), 1); end < saturate(now, never) {
+		expires = time.Unix(end, 0)
+	}
+	return subject, expires, nil
 }
 
 // verify returns the claims of a token with a valid signature. check replaces

@@ -19,17 +19,12 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/conns"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/rpc"
 )
 
-const (
-	maxHeader = 16 << 10 // of one HTTP request, in bytes
-
-	// maxHandshakes is how many connections may be in their HTTP part at once.
-	// One more replaces the oldest.
-	maxHandshakes = 1024
-)
+const maxHeader = 16 << 10 // of one HTTP request, in bytes
 
 // Config configures a Listener. Only URL has no usable zero value.
 type Config struct {
@@ -71,7 +66,8 @@ type Listener struct {
 	local   bool         // bound is a UNIX socket
 	other   *reservation // of a port
 	server  *http.Server
-	lobby   *conns.Lobby
+	lobby   *conns.Lobby // connections in their HTTP part; one too many replaces the oldest
+	short   share.Shortage
 	refused refusals
 	conns   chan *WebSocket
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
@@ -93,11 +89,11 @@ func Listen(config Config) (*Listener, error) {
 	}
 	l := &Listener{
 		config: config,
-		lobby:  conns.NewLobby(maxHandshakes, 0),
+		lobby:  conns.NewLobby(share.Strangers(), 0),
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
 	}
-	l.refused.log = slog.New(handler)
+	l.refused.begin(slog.New(handler))
 	bind := l.bindPort
 	if unixsocket.Is(config.URL) {
 		bind = l.bindPath
@@ -270,7 +266,7 @@ func (l *Listener) Close() error {
 	err := l.server.Close()
 	l.running.Wait()
 	l.closing.Do(l.other.release)
-	l.refused.flush()
+	l.refused.lines.Flush()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -325,7 +321,8 @@ type door struct{ l *Listener }
 func (d door) Accept() (net.Conn, error) {
 	accepted, err := d.l.bound.Accept()
 	if err != nil {
-		return nil, err
+		d.l.short.Note(d.l.refused.log, "nobody can connect", err)
+		return nil, err // the server tries again
 	}
 	w, conn := d.l.dress(accepted.(stream))
 	if socket, ok := accepted.(*net.UnixConn); ok {

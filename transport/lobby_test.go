@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -49,7 +50,7 @@ func lobbyFull(t *testing.T) bool {
 	// Accepted before the crowd, so closed before any of it.
 	silent := connect(t, l)
 	var newest net.Conn
-	for range maxHandshakes {
+	for range share.Strangers() {
 		newest = connect(t, l)
 		rig.Must(t, rig.Err(io.WriteString(newest, "GET /readyz HTTP/1.1\r\n")))
 	}

@@ -28,6 +28,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/loglines"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -323,15 +325,15 @@ func TestSecureStrangers(t *testing.T) {
 	got, _ := ask(t, l, readyz)
 	rig.Is(t, fmt.Sprint(got.Status, " ", got.Body), "400 this listener speaks TLS, use wss://\r\n", "without TLS")
 	log.await(t, errPlain.Error())
-	for range maxHandshakes + 8 { // they stay in the middle of their handshake
+	for range share.Strangers() + 8 { // they stay in the middle of their handshake
 		conn := rig.Value(net.Dial("tcp", l.Addr().String()))
 		defer conn.Close()
 		rig.Must(t, rig.Err(conn.Write([]byte{22, 3, 1})))
 	}
 	begun := time.Now()
 	dialTo(t, l, DialConfig{TLS: tlsconfig.Client(a.roots), HandshakeTimeout: patience})
-	t.Logf("beside a crowd of %d: %v", maxHandshakes, time.Since(begun))
-	rig.Is(t, l.lobby.Len() <= maxHandshakes, true, "seats that are taken: %v, at most %v", l.lobby.Len(), maxHandshakes)
+	t.Logf("beside a crowd of %d: %v", share.Strangers(), time.Since(begun))
+	rig.Is(t, l.lobby.Len() <= share.Strangers(), true, "seats that are taken: %v, at most %v", l.lobby.Len(), share.Strangers())
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.Client(a.roots)}}
 	response, err := client.Get(strings.Replace(l.URL(), "wss:", "https:", 1) + "/readyz")
 	rig.Must(t, err)
@@ -358,7 +360,7 @@ func TestRefusals(t *testing.T) {
 		ask(t, l, request)
 		log.await(t, want)
 	}
-	for range 2 * maxRefusals {
+	for range 2 * loglines.Max {
 		l.refused.add(RefusedToken, slog.LevelWarn, "x", "y")
 	}
 	rig.Must(t, l.Close())

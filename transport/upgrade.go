@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/unixsocket"
 )
 
@@ -56,7 +57,7 @@ func (l *Listener) refuse(r *http.Request, kind Refusal, level slog.Level, statu
 
 // serveMetrics shows the metrics to clients that may connect.
 func (l *Listener) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	if _, kind, status, text := l.admit(r); kind != "" {
+	if _, _, kind, status, text := l.admit(r); kind != "" {
 		l.refuse(r, kind, slog.LevelWarn, status, text)
 		reply(w, status, text)
 		return
@@ -70,10 +71,16 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		reply(w, status, text)
 		return
 	}
-	principal, kind, status, text := l.admit(r)
+	principal, expires, kind, status, text := l.admit(r)
 	if kind != "" {
 		l.refuse(r, kind, slog.LevelWarn, status, text)
 		reply(w, status, text)
+		return
+	}
+	leave, err := enter(principal)
+	if err != nil {
+		l.refuse(r, "", slog.LevelWarn, http.StatusTooManyRequests, err.Error())
+		reply(w, http.StatusTooManyRequests, err.Error())
 		return
 	}
 	// When Upgrade takes the connection from the HTTP server, connState calls
@@ -95,38 +102,61 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
+		leave()
 		return // the request was answered, or the client is gone
 	}
 	conn := newWebSocket(ws, wireOf(ws.NetConn()), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
 	conn.serves, conn.principal = true, principal
+	conn.begin(leave, expires, func() {
+		l.refused.add(RefusedToken, slog.LevelInfo, conn.Remote(), "the right to connect has expired, so this connection ends")
+	})
 	l.handOver(conn)
 }
 
-// admit returns the principal of a request, see [WebSocket.Principal], or its refusal
-// with status and text.
-func (l *Listener) admit(r *http.Request) (principal string, kind Refusal, status int, text string) {
+// enter counts one more connection of a principal, until leave is called.
+func enter(principal string) (leave func(), err error) {
+	if err := share.Connections.Take(principal, 1); err != nil {
+		return nil, err
+	}
+	if err := share.Descriptors().Take(principal, 1); err != nil {
+		share.Connections.Give(principal, 1)
+		return nil, err
+	}
+	return func() {
+		share.Descriptors().Give(principal, 1)
+		share.Connections.Give(principal, 1)
+	}, nil
+}
+
+// admit returns the principal of a request, see [WebSocket.Principal], and when its right to
+// connect ends, or its refusal with status and text.
+func (l *Listener) admit(r *http.Request) (principal string, expires time.Time, kind Refusal, status int, text string) {
 	from := r.Context().Value(wireKey{}).(*wire)
 	if l.config.certified() {
-		principal = "cert:" + nameOf(from.secure.ConnectionState().PeerCertificates[0])
+		certificate := from.secure.ConnectionState().PeerCertificates[0]
+		principal, expires = "cert:"+nameOf(certificate), certificate.NotAfter
 	}
 	if l.local {
 		uid := from.uid
 		if !unixsocket.May(uid, l.config.AllowUIDs...) {
-			return "", RefusedUser, http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
+			return "", expires, RefusedUser, http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
 		}
 		principal = fmt.Sprintf("uid:%d", uid)
 	}
 	if l.config.Auth == nil {
-		return principal, "", 0, ""
+		return principal, expires, "", 0, ""
 	}
-	subject, err := l.config.Auth.check(r.Header, time.Now())
+	subject, until, err := l.config.Auth.check(r.Header, time.Now())
 	if err != nil {
-		return "", RefusedToken, http.StatusUnauthorized, err.Error()
+		return "", expires, RefusedToken, http.StatusUnauthorized, err.Error()
 	}
 	if subject != "" {
 		principal = "sub:" + subject
 	}
-	return principal, "", 0, ""
+	if expires.IsZero() || !until.IsZero() && until.Before(expires) {
+		expires = until
+	}
+	return principal, expires, "", 0, ""
 }
 
 // wireKey is the key of the [wire] in the context of a request.

@@ -72,6 +72,8 @@ type WebSocket struct {
 	closed bool
 	late   bool // closed because the peer did not continue a message
 	ping   *time.Timer
+	expiry *time.Timer // when the peer loses the right to connect; nil: never
+	leave  func()      // called by Close
 	due    dueFrames
 }
 
@@ -101,6 +103,20 @@ func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Du
 	defer c.mu.Unlock()
 	c.ping = time.AfterFunc(pingInterval, c.sendPing)
 	return c
+}
+
+// begin has Close call leave, and ends the connection when the right of its peer does: then
+// expired is called first. The zero time is never.
+func (c *WebSocket) begin(leave func(), expires time.Time, expired func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave = leave
+	if !expires.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(expires), func() {
+			expired()
+			_ = c.Close()
+		})
+	}
 }
 
 // Read returns the next message, see [rpc.Conn]. A message above [maxMessage]
@@ -377,13 +393,21 @@ func (c *WebSocket) Close() error {
 	}
 	c.closed = true
 	c.ping.Stop()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
+	leave := c.leave
 	c.mu.Unlock()
 	c.in.Close()
 	if c.writing.TryLock() { // otherwise a writer is stuck, or is sending the batch
 		c.wire.sendBatch()
 		c.writing.Unlock()
 	}
-	return c.wire.shut()
+	err := c.wire.shut()
+	if leave != nil {
+		leave()
+	}
+	return err
 }
 
 // Principal is the proven identity of the client, see [rpc.Identified]: the subject of

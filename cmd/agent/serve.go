@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -49,6 +50,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if flags.RetainTotalBytes != nil {
 		plan.output = int64(*flags.RetainTotalBytes)
 	}
+	netproxy.Memory.SetMax(plan.proxies)
 	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	s.metrics = newMetrics(s.budget)
 	if err := s.configure(); err != nil {

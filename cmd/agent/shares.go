@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/relay"
 )
@@ -27,6 +28,7 @@ type memoryShares struct {
 	output   int64 // see agent.Config.RetainTotalBytes
 	streams  int64 // for each of a link's two reserves: see relay.LinkConfig.ReserveBytes
 	sockets  int64 // see agent.Config.SocketBytes
+	proxies  int64 // see netproxy.Memory
 }
 
 const (
@@ -37,7 +39,8 @@ const (
 	// maxMessages bounds the memory of the large messages of all connections.
 	maxMessages = 128 << 20
 	// least is the minimum of each part. For streams and sockets, the minimum is a quarter of
-	// least, because each stream has another 256 KiB, and each socket another 8 KiB.
+	// least, because each stream has another 256 KiB, and each socket another 8 KiB. For proxies
+	// it is three quarters, which is 64 connections.
 	least = 4 << 20
 )
 
@@ -49,9 +52,10 @@ func divide(limit int64) memoryShares {
 	spare := max(limit-ownMemory, 0)
 	return memoryShares{
 		messages: min(max(spare/8, least), maxMessages),
-		content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
-		output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
+		content:  min(max(spare/32*11, least), agent.DefaultContentBytes),
+		output:   min(max(spare/32*6, least), agent.DefaultRetainTotalBytes),
 		streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
 		sockets:  min(max(spare/32, least/4), sockets.DefaultBudget),
+		proxies:  min(max(spare/32*3, least/4*3), netproxy.DefaultMemory),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/test/rig"
@@ -23,16 +24,16 @@ func TestPlan(t *testing.T) {
 		// n/2 for large ones whose requests only wait. Where n/4 is less than
 		// 16 MiB, small messages may take that much, and the rest comes out of
 		// ownMemory.
-		sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + m.sockets + ownMemory
+		sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + m.sockets + m.proxies + ownMemory
 		rig.Is(t, sum <= limit, true, "of %d MiB %d are given away: %+v", mib, sum>>20, m)
-		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes || m.streams > relay.DefaultReserveBytes || m.sockets > sockets.DefaultBudget {
+		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes || m.streams > relay.DefaultReserveBytes || m.sockets > sockets.DefaultBudget || m.proxies > netproxy.DefaultMemory {
 			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
 		}
 	}
-	usual := memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}
+	usual := memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget, netproxy.DefaultMemory}
 	rig.Is(t, divide(math.MaxInt64), usual, "without a limit")
 	m := divide(0)
-	rig.Is(t, m.messages > 0 && m.content > 0 && m.output > 0 && m.streams > 0 && m.sockets > 0, true, "without any memory: %+v", m)
+	rig.Is(t, m.messages > 0 && m.content > 0 && m.output > 0 && m.streams > 0 && m.sockets > 0 && m.proxies > 0, true, "without any memory: %+v", m)
 }
 
 // TestLimit: the garbage collector gets a limit, unless GOMEMLIMIT is set. The

@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/gate"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -78,6 +79,7 @@ type Networks struct {
 	trust      trust
 	secret     [sha256.Size]byte // of placeholders
 	secretOnce sync.Once
+	short      share.Shortage
 
 	mu    sync.Mutex
 	gates map[uint16]struct{} // ports of this host that proxies listen at
@@ -100,6 +102,7 @@ func (n *Networks) Close() error { return n.trust.close() }
 
 // Client is the client that answers questions about a network and gets its reports.
 type Client struct {
+	Owner   string // whose shares its processes use up
 	Session string // its processes see equal placeholders for equal credentials
 	Ask     func(ctx context.Context, method string, params, result any) error
 	Reports *Reports
@@ -135,7 +138,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		w.release = n.listensAt(start.Gate.Ports())
 	}
 	o := n.said()
-	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots}
+	cfg := netproxy.Config{Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots, Failed: n.failed}
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
@@ -242,6 +245,13 @@ func (n *Networks) listensAt(ports []uint16) (release func()) {
 		for _, port := range ports {
 			delete(n.gates, port)
 		}
+	}
+}
+
+// failed logs that a command could not connect to its proxy because descriptors are short.
+func (n *Networks) failed(err error) {
+	if n.Log != nil {
+		n.short.Note(n.Log, "a command cannot connect to its proxy", err)
 	}
 }
 

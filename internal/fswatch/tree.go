@@ -357,19 +357,18 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 	if n.depth > maxDepth || len(t.dirs) >= maxDirs {
 		return ErrLimit
 	}
-	if t.watcher.dirs.Add(1) > maxTotalDirs {
-		t.watcher.dirs.Add(-1)
-		return ErrLimit
+	if err := t.watcher.Dirs.Take(t.options.Owner, 1); err != nil {
+		return err
 	}
 	wd, err := t.add(fd, dirMask)
 	if _, above := t.above[wd]; err == nil && above && n.parent != nil {
-		t.watcher.dirs.Add(-1)
+		t.watcher.Dirs.Give(t.options.Owner, 1)
 		return nil // mounted below itself
 	}
 	if known := t.dirs[wd]; err == nil && known != nil {
 		if known.holds(n) {
 			n.parent.unsure = true
-			t.watcher.dirs.Add(-1)
+			t.watcher.Dirs.Give(t.options.Owner, 1)
 			return nil
 		}
 		// It was moved, as an event will say. From now on it is here.
@@ -377,7 +376,7 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 		wd, err = t.add(fd, dirMask)
 	}
 	if err != nil {
-		t.watcher.dirs.Add(-1)
+		t.watcher.Dirs.Give(t.options.Owner, 1)
 		return err
 	}
 	n.wd, n.children = wd, map[string]*node{}
@@ -496,7 +495,7 @@ func (t *tree) forget(n *node) {
 	if t.dirs[n.wd] == n {
 		delete(t.dirs, n.wd)
 		t.watcher.Group.Remove(n.wd, t.queue)
-		t.watcher.dirs.Add(-1)
+		t.watcher.Dirs.Give(t.options.Owner, 1)
 	}
 	if n.parent != nil && n.parent.children[n.name] == n {
 		delete(n.parent.children, n.name)

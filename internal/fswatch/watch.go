@@ -4,20 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/internal/share"
 )
 
 // Bounds of directories. A larger tree is watched up to the bounds, and every batch
 // reports an overflow.
 const (
 	maxDirs      = 16384 // of one watch
-	maxTotalDirs = 65536 // of all watches of a Watcher
+	maxTotalDirs = 65536 // of all watches of a Watcher, with those above their roots
 	maxDepth     = 64    // below the root, as in fs/walk
 	maxAbove     = 256   // names in the path of the root; a longer path is refused
 )
@@ -42,7 +44,20 @@ type Watcher struct {
 	// Group is the instance. It is closed after all watches.
 	Group *inotify.Group
 
-	dirs atomic.Int64 // of all watches
+	// Dirs are the directories that all watches may have.
+	Dirs *share.Pool
+}
+
+// NewWatcher returns a Watcher on an instance. It watches half of what the host lets the user watch
+// (fs.inotify.max_user_watches) at most, because other programs of the user need some too.
+func NewWatcher(g *inotify.Group) *Watcher {
+	most := int64(maxTotalDirs)
+	if text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches"); err == nil {
+		if host, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			most = min(most, host/2)
+		}
+	}
+	return &Watcher{Group: g, Dirs: &share.Pool{What: "watched directories", Max: most}}
 }
 
 // Options configure a watch.
@@ -55,7 +70,12 @@ type Options struct {
 	// paths are neither reported nor entered. It is called from one goroutine at a
 	// time; nil shows everything.
 	Shown func(path string, directory bool) bool
+	// Owner has a share of the directories that the Watcher may watch.
+	Owner string
 }
+
+// above returns the number of directories above the root, which are watched too.
+func (o *Options) above() int64 { return int64(strings.Count(o.Root, "/")) }
 
 // Watch is one watch. Wait and Take are for one goroutine; all other methods may run at
 // any time.
@@ -76,18 +96,18 @@ func (w *Watcher) Watch(ctx context.Context, o Options) (*Watch, error) {
 	if !watch.judged {
 		watch.options.Shown = func(string, bool) bool { return true }
 	}
-	var err error
-	if strings.Count(o.Root, "/") > maxAbove {
-		err = unix.ENAMETOOLONG
+	err := error(unix.ENAMETOOLONG)
+	if o.above() <= maxAbove {
+		err = w.Dirs.Take(o.Owner, o.above())
 	}
-	if err == nil {
-		err = watch.find(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("watch %q: %w", o.Root, err)
 	}
-	if err == nil {
+	if err = watch.find(ctx, false); err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		watch.forgetAll()
+		watch.end()
 		return nil, fmt.Errorf("watch %q: %w", o.Root, err)
 	}
 	life, cancel := context.WithCancel(context.Background())
@@ -113,7 +133,7 @@ func (w *Watch) Close() {
 // run takes events until the watch is closed.
 func (w *Watch) run(ctx context.Context) {
 	defer close(w.done)
-	defer w.forgetAll()
+	defer w.end()
 	again := time.NewTimer(0)
 	defer again.Stop()
 	var waiting []queued
@@ -138,6 +158,12 @@ func (w *Watch) run(ctx context.Context) {
 			again.Reset(pairing)
 		}
 	}
+}
+
+// end gives back everything that the watch has.
+func (w *Watch) end() {
+	w.forgetAll()
+	w.watcher.Dirs.Give(w.options.Owner, w.options.above())
 }
 
 // renew rebuilds the tree after events were lost, and then reports the overflow. It

@@ -39,7 +39,7 @@ const patience = time.Minute
 
 func start(t *testing.T, o Options) *Watch {
 	t.Helper()
-	w, err := (&Watcher{Group: &group}).Watch(t.Context(), o)
+	w, err := NewWatcher(&group).Watch(t.Context(), o)
 	rig.Must(t, err)
 	t.Cleanup(w.Close)
 	return w
@@ -248,40 +248,41 @@ func TestExchange(t *testing.T) {
 // TestRefused: what cannot be watched is an error.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	watcher := &Watcher{Group: &group}
+	watcher := NewWatcher(&group)
 	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: "/proc/sys"})), ErrNotOrdinary, "a directory of procfs")
 	rig.Is[error](t, rig.Err(watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)})), unix.ENAMETOOLONG, "a long path")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	rig.Is(t, rig.Err(watcher.Watch(ended, Options{Root: root(t)})), context.Canceled, "with an ended context")
-	rig.Is(t, watcher.dirs.Load(), 0, "directories are still counted")
+	rig.Is(t, watcher.Dirs.Used(), 0, "directories are still counted")
 }
 
 // TestManyDirectories: of a tree with too many directories, every batch says that there is more. In
-// push others have left room for a few; in merge there is also a tree with too many for one watch.
+// push the owner's share is small; in merge there is also a tree with too many for one watch.
 func TestManyDirectories(t *testing.T) {
 	t.Parallel()
-	rooms := map[int64]int64{20: maxTotalDirs - 20} // and how many directories others watch
+	rooms := []int64{20}
 	if rig.Runs(rig.Merge) {
-		rooms[maxDirs] = 0
+		rooms = append(rooms, maxDirs)
 	}
-	for room, others := range rooms {
+	for _, room := range rooms {
 		dir := root(t)
 		for i := range room {
 			rig.Must(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", dir, i/64, i), 0o777))
 		}
-		watcher := &Watcher{Group: &group}
-		watcher.dirs.Store(others)
-		w, err := watcher.Watch(t.Context(), Options{Root: dir, Recursive: true})
+		o := Options{Root: dir, Recursive: true}
+		watcher := NewWatcher(&group)
+		watcher.Dirs.Max = 2 * (room + o.above())
+		w, err := watcher.Watch(t.Context(), o)
 		rig.Must(t, err)
 		defer w.Close()
-		rig.Is(t, watcher.dirs.Load()-others, room, "directories that are watched")
+		rig.Is(t, watcher.Dirs.Used(), room+o.above(), "directories that are watched")
 		rig.Is(t, next(t, w).Overflow, true, "the first batch says that there is more")
 		grow(t, dir, "a")
 		b := next(t, w)
 		rig.Is(t, b.Overflow && len(b.Changes) > 0, true, "%v says that there is more", b)
 		w.Close()
-		rig.Is(t, watcher.dirs.Load(), others, "directories that are still counted")
+		rig.Is(t, watcher.Dirs.Used(), 0, "directories that are still counted")
 	}
 }
 

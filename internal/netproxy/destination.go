@@ -2,6 +2,7 @@ package netproxy
 
 import (
 	"cmp"
+
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )

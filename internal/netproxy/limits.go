@@ -1,9 +1,9 @@
 package netproxy
 
 import (
-	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/execagent/execagent/internal/share"
 )
 
 // Limits of one proxy. Limits on heads are in package head.
@@ -11,15 +11,17 @@ const (
 	// maxConnections bounds the connections of a command to its proxies. Each of them may have one
 	// more connection to a destination. Connections above the limit are closed when they arrive.
 	maxConnections = 10_240
-	// descriptorShare and totalShare are divisors. The connections of one command may use
-	// 1/descriptorShare of the process's descriptors, and those of all commands together 1/totalShare.
-	// Without these limits the connections could use up the descriptors that the rest of the process
-	// needs.
-	descriptorShare, totalShare = 4, 2
+	// descriptorShare is a divisor. The connections of one command may use 1/descriptorShare of the
+	// process's descriptors. Besides, they count as descriptors of the command's owner.
+	descriptorShare = 4
 	// perConnection is the highest number of descriptors for one connection: its own, that of the
 	// connection to its destination, and a pipe (two descriptors) for each direction in which bytes
 	// move.
 	perConnection = 6
+	// connectionMemory is about what a connection takes while bytes move, in bytes.
+	connectionMemory = 48 << 10
+	// DefaultMemory bounds the memory of all connections of all commands, in bytes.
+	DefaultMemory = 256 << 20
 
 	lookupTime = 5 * time.Second  // for resolving a name
 	dialTime   = 30 * time.Second // for making a connection, over all addresses
@@ -71,32 +73,29 @@ type timing struct {
 // usual is the timing; only tests use another.
 var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second, flow: 2 * time.Minute}
 
+// Memory is the memory of the connections of all commands of this process. A program that has less
+// lowers Max.
+var Memory = &share.Pool{What: "bytes for connections through proxies", Max: DefaultMemory}
+
 // connections returns how many connections the command may have. The number depends on the
 // process's limit of open descriptors (RLIMIT_NOFILE).
 func connections() int {
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
-		return maxConnections / descriptorShare
+	return int(min(maxConnections, max(share.Limit()/(perConnection*descriptorShare), 16)))
+}
+
+// takeShare counts a connection of the command. It reports whether the command's owner may have one more.
+func (p *Proxy) takeShare() bool {
+	if p.memory.Take(p.cfg.Owner, connectionMemory) != nil {
+		return false
 	}
-	return int(min(maxConnections, max(limit.Cur/(perConnection*descriptorShare), 16)))
-}
-
-// places counts connections of many commands against one limit.
-type places struct {
-	limit int32
-	taken atomic.Int32
-}
-
-// together counts the connections of all commands of this process.
-var together = &places{limit: int32(connections() * descriptorShare / totalShare)}
-
-// take reserves a place. It reports whether there was a free one.
-func (s *places) take() bool {
-	if s.taken.Add(1) <= s.limit {
-		return true
+	if share.Descriptors().Take(p.cfg.Owner, perConnection) != nil {
+		p.memory.Give(p.cfg.Owner, connectionMemory)
+		return false
 	}
-	s.give()
-	return false
+	return true
 }
 
-func (s *places) give() { s.taken.Add(-1) }
+func (p *Proxy) giveShare() {
+	share.Descriptors().Give(p.cfg.Owner, perConnection)
+	p.memory.Give(p.cfg.Owner, connectionMemory)
+}

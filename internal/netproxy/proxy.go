@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/intercept"
 	"github.com/execagent/execagent/internal/netproxy/mask"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/internal/share"
 )
 
 // A Kind is the protocol of a listener.
@@ -32,11 +33,16 @@ const (
 // required.
 type Config struct {
 	Policy *rules.Hosts
+	// Owner is whose shares of descriptors and memory the command uses up.
+	Owner string
 	// Decide is asked about a request if the policy returns rules.Ask. If Decide is nil, such requests
 	// are refused.
 	Decide Decider
 	// Report is called with each verdict. It must not block.
 	Report func(Report)
+	// Failed is called with the error of each connection of the command that could not be accepted; nil:
+	// nobody is told.
+	Failed func(error)
 	// Upstream has the proxies of the host, through which plain requests and tunnels go out if their
 	// host is a name. Nil: all connections are direct.
 	Upstream *Upstream
@@ -105,7 +111,7 @@ type Proxy struct {
 	ctx    context.Context // context of all connections; Close ends it
 	cancel context.CancelFunc
 	limit  int // highest number of clients; conns may have twice as many elements
-	places *places
+	memory *share.Pool
 	times  timing
 	heads  *head.Room
 	asking chan struct{} // semaphore: one element for each name that is being resolved
@@ -127,13 +133,16 @@ func New(cfg Config) *Proxy {
 	if cfg.Report == nil {
 		cfg.Report = func(Report) {}
 	}
+	if cfg.Failed == nil {
+		cfg.Failed = func(error) {}
+	}
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
 	}
 	if cfg.Roots == nil {
 		cfg.Roots = func() *x509.CertPool { return nil }
 	}
-	p := &Proxy{cfg: cfg, limit: connections(), places: together, times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{cfg: cfg, limit: connections(), memory: Memory, times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -168,6 +177,7 @@ func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 		case !passing(err):
 			return err
 		default: // a temporary error: for instance, descriptors are short
+			p.cfg.Failed(err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(pause):
@@ -207,7 +217,7 @@ func (p *Proxy) welcome(kind Kind, conn net.Conn) {
 func (p *Proxy) enter(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.clients == p.limit || !p.places.take() {
+	if p.closed || p.clients == p.limit || !p.takeShare() {
 		return false
 	}
 	p.clients++
@@ -221,7 +231,7 @@ func (p *Proxy) leave(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clients--
-	p.places.give()
+	p.giveShare()
 }
 
 // hold registers a connection to a destination, so that Close ends it. If the proxy is closed or

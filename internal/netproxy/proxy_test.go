@@ -425,26 +425,17 @@ func open(t testing.TB, conn net.Conn, place string) {
 	}
 }
 
-// TestConnectionLimit: a connection too many is closed at once, of one command and of several
-// together, and one that ends makes room.
+// TestConnectionLimit: a connection too many is closed at once, and one that ends makes room.
 func TestConnectionLimit(t *testing.T) {
 	t.Parallel()
-	one, g, h := start(t, all()), start(t, all()), start(t, all())
+	one := start(t, all())
 	rig.Is(t, one.limit >= 16 && one.limit <= maxConnections, true, "a limit of %d is one", one.limit)
 	one.bound(2)
-	few := &places{limit: 2}
-	for _, g := range []*proxied{g, h} {
-		g.Proxy.mu.Lock()
-		g.places = few
-		g.Proxy.mu.Unlock()
-	}
-	for name, by := range map[string][2]*proxied{"one": {one, one}, "together": {g, h}} {
-		first, second := by[0].ask(), by[1].ask()
-		rig.Is(t, served(first) && served(second), true, "%s: two are served", name)
-		rig.Is(t, served(by[1].ask()), false, "%s: the third is served", name)
-		_ = first.Close()
-		for !served(by[1].ask()) { // until there is room, since one has ended
-		}
+	first, second := one.ask(), one.ask()
+	rig.Is(t, served(first) && served(second), true, "two are served")
+	rig.Is(t, served(one.ask()), false, "the third is served")
+	_ = first.Close()
+	for !served(one.ask()) { // until there is room, since one has ended
 	}
 }
 

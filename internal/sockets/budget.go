@@ -1,9 +1,6 @@
 package sockets
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "github.com/execagent/execagent/internal/share"
 
 const (
 	// DefaultBudget bounds the bytes that all sockets of an agent keep together.
@@ -17,45 +14,29 @@ const (
 )
 
 // A Budget bounds the bytes that the sockets of several sets keep, and the number of these sockets.
-type Budget struct {
-	Max int64 // bytes
+type Budget struct{ Bytes, Sockets share.Pool }
 
-	used atomic.Int64
-	mu   sync.Mutex
-	open int
+// NewBudget returns a budget of that many bytes.
+func NewBudget(bytes int64) *Budget {
+	return &Budget{share.Pool{Max: bytes}, share.Pool{What: "sockets", Max: maxOpen}}
 }
 
-// take takes n bytes, or none. It reports whether it took them.
-func (b *Budget) take(n int64) bool {
-	if b.used.Add(n) <= b.Max {
-		return true
+// enter counts one more socket, if the owner may have one more.
+func (b *Budget) enter(owner string) error {
+	if err := b.Sockets.Take(owner, 1); err != nil {
+		return err
 	}
-	b.used.Add(-n)
-	return false
+	err := share.Descriptors().Take(owner, 1)
+	if err != nil {
+		b.Sockets.Give(owner, 1)
+	}
+	return err
 }
 
-func (b *Budget) give(n int64) { b.used.Add(-n) }
-
-// enter counts one more socket. It reports whether one more was allowed.
-func (b *Budget) enter() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open == maxOpen {
-		return false
-	}
-	b.open++
-	return true
+func (b *Budget) leave(owner string) {
+	share.Descriptors().Give(owner, 1)
+	b.Sockets.Give(owner, 1)
 }
 
 // Open returns the number of sockets that are open or being connected.
-func (b *Budget) Open() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.open
-}
-
-func (b *Budget) leave() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.open--
-}
+func (b *Budget) Open() int { return int(b.Sockets.Used()) }

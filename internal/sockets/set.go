@@ -19,7 +19,7 @@ const (
 var (
 	ErrExists  = errors.New("there is a socket of this id already")
 	ErrUnknown = errors.New("there is no socket of this id")
-	ErrTooMany = fmt.Errorf("at most %d sockets of a session, and %d of all, are open at once", maxSockets, maxOpen)
+	ErrTooMany = fmt.Errorf("at most %d sockets of a session are open at once", maxSockets)
 	errLate    = fmt.Errorf("no answer within %v", DialTimeout)
 )
 
@@ -27,6 +27,7 @@ var (
 // concurrently.
 type Set struct {
 	budget *Budget
+	owner  string          // of its share of the budget
 	ctx    context.Context // ends with the set
 	cancel context.CancelFunc
 
@@ -45,9 +46,9 @@ type slot struct {
 	err    error
 }
 
-// NewSet makes a set. The caller ends it with CloseAll.
-func NewSet(budget *Budget) *Set {
-	s := &Set{budget: budget, entries: map[string]*slot{}}
+// NewSet makes a set, which belongs to an owner. The caller ends it with CloseAll.
+func NewSet(budget *Budget, owner string) *Set {
+	s := &Set{budget: budget, owner: owner, entries: map[string]*slot{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -91,8 +92,11 @@ func (s *Set) reserve(ctx context.Context, id string) (*slot, context.Context, e
 		return nil, nil, ErrClosed
 	case s.entries[id] != nil:
 		return nil, nil, ErrExists
-	case len(s.entries) == maxSockets || !s.budget.enter():
+	case len(s.entries) == maxSockets:
 		return nil, nil, ErrTooMany
+	}
+	if err := s.budget.enter(s.owner); err != nil {
+		return nil, nil, err
 	}
 	e := &slot{done: make(chan struct{})}
 	inTime, cancel := context.WithTimeoutCause(s.ctx, DialTimeout, errLate)
@@ -114,12 +118,12 @@ func (s *Set) settle(id string, e *slot, conn Conn, err error, window uint64) {
 		_ = conn.Close()
 	}
 	if err == nil {
-		if e.socket, err = newSocket(conn, window, s.budget); err != nil {
+		if e.socket, err = newSocket(conn, window, &s.budget.Bytes, s.owner); err != nil {
 			_ = conn.Close()
 		}
 	}
 	if e.err = err; err != nil {
-		s.budget.leave()
+		s.budget.leave(s.owner)
 		if s.entries[id] == e {
 			delete(s.entries, id)
 		}
@@ -180,7 +184,7 @@ func (s *Set) end(e *slot) {
 	}
 	e.socket.close()
 	e.socket.wait()
-	s.budget.leave()
+	s.budget.leave(s.owner)
 }
 
 // CloseAll closes all sockets and the set, and waits until none of their goroutines runs. The

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/share"
 )
 
 // A Conn is a connection that can be closed in one direction: *net.TCPConn and *net.UnixConn.
@@ -85,7 +86,7 @@ type Socket struct {
 	running sync.WaitGroup
 }
 
-func newSocket(conn Conn, window uint64, budget *Budget) (*Socket, error) {
+func newSocket(conn Conn, window uint64, bytes *share.Pool, owner string) (*Socket, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -93,8 +94,8 @@ func newSocket(conn Conn, window uint64, budget *Budget) (*Socket, error) {
 	s := &Socket{conn: conn, raw: raw, window: window, writing: make(chan struct{}, 1)}
 	s.kept = buffer.Backlog{
 		PieceSize: pieceSize,
-		Take:      func() bool { return budget.take(pieceSize) },
-		Give:      func() { budget.give(pieceSize) },
+		Take:      func() bool { return bytes.Take(owner, pieceSize) == nil },
+		Give:      func() { bytes.Give(owner, pieceSize) },
 	}
 	s.changed.L = &s.mu
 	s.running.Go(s.read)

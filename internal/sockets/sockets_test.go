@@ -33,12 +33,12 @@ type harness struct {
 }
 
 func newHarness(t testing.TB, budget int64) *harness {
-	r := &harness{t: t, budget: &Budget{Max: budget}}
-	r.set = NewSet(r.budget)
+	r := &harness{t: t, budget: NewBudget(budget)}
+	r.set = NewSet(r.budget, "")
 	t.Cleanup(func() {
 		r.set.CloseAll()
-		rig.Is(t, r.budget.used.Load(), 0, "bytes that are left")
-		rig.Is(t, r.budget.open, 0, "sockets that are left")
+		rig.Is(t, r.budget.Bytes.Used(), 0, "bytes that are left")
+		rig.Is(t, r.budget.Open(), 0, "sockets that are left")
 	})
 	return r
 }
@@ -175,7 +175,7 @@ func TestBudget(t *testing.T) {
 		})
 	}
 	trips.Wait()
-	rig.Is(t, r.budget.used.Load(), 0, "bytes are held for sockets whose bytes are all acknowledged")
+	rig.Is(t, r.budget.Bytes.Used(), 0, "bytes are held for sockets whose bytes are all acknowledged")
 }
 
 // TestRewind: random cuts, after which the client says what it has. Each byte comes once.
@@ -380,36 +380,6 @@ func TestOpening(t *testing.T) {
 	}()
 	r.set.CloseAll()
 	rig.Is(t, rig.Err(r.set.Open(t.Context(), "s", 1, blockedDial, noWait)), ErrClosed, "after CloseAll")
-}
-
-// TestBounds: sockets of a set and of all sets are bounded, and room is given back.
-func TestBounds(t *testing.T) {
-	t.Parallel()
-	budget := &Budget{Max: DefaultBudget}
-	var sets []*Set
-	refuse := func(context.Context) (Conn, error) { return nil, unix.ECONNREFUSED }
-	var opening sync.WaitGroup
-	for range maxOpen / maxSockets {
-		s := NewSet(budget)
-		sets = append(sets, s)
-		for j := range maxSockets {
-			taken := make(chan struct{})
-			opening.Go(func() {
-				_, _ = s.Open(context.Background(), strings.Repeat("x", j), 1, blockedDial, func() error { close(taken); return nil })
-			})
-			<-taken
-		}
-		rig.Is(t, rig.Err(s.Open(t.Context(), "more", 1, refuse, noWait)), ErrTooMany, "one more")
-	}
-	other := NewSet(budget)
-	rig.Is(t, rig.Err(other.Open(t.Context(), "s", 1, refuse, noWait)), ErrTooMany, "one more of all")
-	sets[0].Close("")
-	rig.Is[error](t, rig.Err(other.Open(t.Context(), "s", 1, refuse, noWait)), unix.ECONNREFUSED, "where there is room again")
-	for _, s := range append(sets, other) {
-		s.CloseAll()
-	}
-	opening.Wait()
-	rig.Is(t, budget.open, 0, "sockets are left")
 }
 
 func TestParseAddress(t *testing.T) {

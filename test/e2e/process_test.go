@@ -287,7 +287,7 @@ func TestExecKilled(t *testing.T) {
 // TestNoLeaks: commands of many clients leave no descriptor behind.
 func TestNoLeaks(t *testing.T) {
 	t.Parallel()
-	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "100ms")
+	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--session-ttl", "100ms", "--log-level", "debug")
 	url := a.line(t)
 	run := func() {
 		t.Helper()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,12 @@ func TestRemoteRevoked(t *testing.T) {
 			doomed.Stdout = printed
 			rig.Must(t, doomed.Start())
 			executor.Until(t, "the command runs", func() bool { return printed.String() == "ready\n" && len(marked(mark)) == 2 })
+			// Both logs together say whose the session is.
+			whose := regexp.MustCompile(`harness connected.*` + id + `.* pseudonym=(\S+)`).FindStringSubmatch(s.Registry.Printed.String())
+			if whose == nil {
+				t.Fatalf("the registry does not say whose pseudonym it is:\n%s", s.Registry.Printed)
+			}
+			executor.Says(t, "principal=key:"+whose[1], 1)
 
 			s.Ask(t, "keys", "revoke", id)
 			revoked := time.Now()

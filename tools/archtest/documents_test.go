@@ -107,7 +107,7 @@ func TestTroubleshooting(t *testing.T) {
 	for _, name := range []string{
 		"cmd/agent/mistakes_test.go", "test/e2e/mistakes_test.go", "test/e2e/operation_test.go", "cmd/agent/exec_named.go", "cmd/agent/internal/console/events.go",
 		"cmd/agent/internal/target/connect.go", "cmd/agent/internal/target/roots.go", "internal/execpolicy/verdict.go", "internal/netproxy/answer.go",
-		"internal/secretfile/secretfile.go", "internal/unixsocket/listen.go", "internal/unixsocket/unixsocket.go", "sandbox/backend.go",
+		"internal/secretfile/secretfile.go", "internal/share/share.go", "internal/unixsocket/listen.go", "internal/unixsocket/unixsocket.go", "sandbox/backend.go", "transport/auth.go",
 	} {
 		said.WriteString(read(t, name))
 	}

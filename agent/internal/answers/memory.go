@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -34,27 +35,26 @@ const (
 // DefaultBytes is the default size of a [Memory]: twice the largest file.
 const DefaultBytes = 2 * fsops.MaxFileSize
 
-// Patience is the time for which an answer waits for memory that answers to other clients hold. A
+// Patience is the time for which an answer waits for memory that other answers hold. A
 // client that reads its answers gives memory back sooner, and a client that does not read must not
 // block all others.
 const Patience = 10 * time.Second
 
-// Memory is the memory for the answers of all connections.
+// Memory is the memory for the answers of all connections, of which each owner of connections has a
+// share. An owner that has no answer in it may have one that takes all that is free.
 type Memory struct {
-	*semaphore.Weighted
-	size int64
-	Wait time.Duration // time to wait for memory that other answers hold
+	share.Pool
+	Patience time.Duration // time to wait for memory that other answers hold
 }
 
 // NewMemory returns the memory of one agent.
-func NewMemory(size int64) *Memory {
-	return &Memory{semaphore.NewWeighted(size), size, Patience}
-}
+func NewMemory(size int64) *Memory { return &Memory{share.Pool{Max: size}, Patience} }
 
 // A Share is the memory that one answer holds.
 type Share struct {
 	Own   *semaphore.Weighted // memory of the connection
 	Total *Memory             // memory of the agent
+	Owner string              // of the share of Total
 
 	ownHeld, held int64
 }
@@ -100,7 +100,7 @@ func (s *Share) Body(n int64) error {
 		return errShortOfMemory(n)
 	}
 	s.ownHeld += n
-	if !s.Total.TryAcquire(n) {
+	if s.Total.Take(s.Owner, n) != nil {
 		s.Release()
 		return errShortOfMemory(n)
 	}
@@ -111,21 +111,19 @@ func (s *Share) Body(n int64) error {
 // await takes n bytes of the agent's memory. If it fails, it releases all memory that the answer
 // holds.
 func (s *Share) await(ctx context.Context, n int64) error {
-	if n > s.Total.size {
+	if n > s.Total.Max {
 		s.Release()
 		return protocol.Errorf(protocol.CodeInternal,
-			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.Total.size)
+			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.Total.Max)
 	}
-	if !s.Total.TryAcquire(n) { // first try, because Acquire may find its context done before it looks
-		soon, cancel := context.WithTimeout(ctx, s.Total.Wait)
-		defer cancel()
-		if s.Total.Acquire(soon, n) != nil {
-			s.Release()
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return errShortOfMemory(n)
+	soon, cancel := context.WithTimeout(ctx, s.Total.Patience)
+	defer cancel()
+	if s.Total.Wait(soon, s.Owner, n) != nil {
+		s.Release()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
+		return errShortOfMemory(n)
 	}
 	s.held += n
 	return nil
@@ -137,7 +135,7 @@ func (s *Share) Release() {
 		s.Own.Release(s.ownHeld)
 	}
 	if s.held > 0 {
-		s.Total.Release(s.held)
+		s.Total.Give(s.Owner, s.held)
 	}
 	s.ownHeld, s.held = 0, 0
 }

@@ -7,13 +7,18 @@
 //	level  message            fields
 //	info   session attached   session, client, principal, remote, resumed
 //	info   session detached   session, client, principal, remote, seconds, running
-//	info   session ended      session, reason
+//	info   session ended      session, principal, reason
+//	info   more of sessions   principal, message, count, interval
 //	info   command decided    session, kind, program, pid, rule, outcome
 //	info   more commands decided  session, outcome, count
 //	debug  process started    session, program, pid, tty, sandbox
 //	debug  process ended      session, program, pid, exit_code or killed, seconds
 //	debug  snapshot started   session, program, pid, sandbox
 //	debug  snapshot ended     session, program, pid, seconds
+//
+// The three lines about sessions and clients are bounded for each principal, and the lines about
+// commands for each session and outcome, see package loglines. Further lines about sessions and
+// clients are logged at the level debug.
 //
 // A client counts as attached from its first request for more than the agent's status. Clients that
 // only ask every few seconds whether the agent serves are logged at the level debug, and so are
@@ -25,36 +30,79 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/internal/loglines"
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxProgram bounds the logged part of a program's name, in bytes.
-const maxProgram = 64
+// maxProgram and maxPrincipal bound the logged part of a program's name and of a principal, in bytes.
+const maxProgram, maxPrincipal = 64, 128
+
+// An AgentLog logs the events of all sessions of an agent.
+type AgentLog struct {
+	log   *slog.Logger
+	limit loglines.Limit // kinds are a message and a principal
+}
+
+// New returns the log of an agent, which Close ends.
+func New(log *slog.Logger) *AgentLog {
+	a := &AgentLog{log: log}
+	a.limit.More = func(kind string, left int) {
+		message, principal, _ := strings.Cut(kind, "\n")
+		log.Info("more of sessions", "principal", principal, "message", message, "count", left, "interval", loglines.Interval)
+	}
+	return a
+}
+
+// Close logs how many lines were left out.
+func (a *AgentLog) Close() { a.limit.Flush() }
+
+// Session returns the log of a session that a principal has made. name is the beginning of its id,
+// see Label.
+func (a *AgentLog) Session(name, principal string) *SessionLog {
+	s := &SessionLog{agent: a, name: name, principal: loglines.Clip(principal, maxPrincipal)}
+	s.decided.More = func(outcome string, left int) {
+		a.log.Info("more commands decided", "session", name, "outcome", outcome, "count", left, "interval", loglines.Interval)
+	}
+	return s
+}
+
+// tell logs a line about a session or client of a principal. Lines about those who only look, and
+// lines beyond the bound, are for debug.
+func (a *AgentLog) tell(used bool, message, principal string, attrs ...any) {
+	level := slog.LevelDebug
+	if used && a.limit.Allow(message+"\n"+principal) {
+		level = slog.LevelInfo
+	}
+	a.log.Log(context.Background(), level, message, attrs...)
+}
 
 // A SessionLog logs the events of one session.
 type SessionLog struct {
-	Log  *slog.Logger
-	Name string // beginning of the id, see Label
+	agent           *AgentLog
+	name, principal string
 
 	used    atomic.Bool // a client has asked for more than the status
-	decided decided
+	decided loglines.Limit
 }
 
-// level returns the level of lines about the session.
-func (s *SessionLog) level() slog.Level {
-	if s.used.Load() {
-		return slog.LevelInfo
-	}
-	return slog.LevelDebug
-}
+// Name returns the name of the session in the log.
+func (s *SessionLog) Name() string { return s.name }
 
 // Ended logs that the session has ended, and why.
 func (s *SessionLog) Ended(reason string) {
-	s.decided.flush(s)
-	s.Log.Log(context.Background(), s.level(), "session ended", "session", s.Name, "reason", reason)
+	s.decided.Flush()
+	s.agent.tell(s.used.Load(), "session ended", s.principal, "session", s.name, "principal", s.principal, "reason", reason)
+}
+
+// Decided logs the outcome for a command that rules have not simply allowed.
+func (s *SessionLog) Decided(outcome string, attrs ...any) {
+	if s.decided.Allow(outcome) {
+		s.agent.log.Info("command decided", append(append([]any{"session", s.name}, attrs...), "outcome", outcome)...)
+	}
 }
 
 // Label returns a name for a session. The whole id must not be logged, because it is enough to
@@ -75,19 +123,21 @@ func Place(conn rpc.Conn) string {
 
 // A ClientLog logs the events of one client of a session.
 type ClientLog struct {
-	session *SessionLog
-	attrs   []any
-	resumed bool
-	since   time.Time
-	used    atomic.Bool
+	session   *SessionLog
+	principal string
+	attrs     []any
+	resumed   bool
+	since     time.Time
+	used      atomic.Bool
 }
 
 // Attach records that a client has the session. name is the name that the client gives itself.
 // Nothing is logged before Use or Detach.
 func (s *SessionLog) Attach(name, principal, remote string, resumed bool) *ClientLog {
+	principal = loglines.Clip(principal, maxPrincipal)
 	return &ClientLog{
-		session: s, resumed: resumed, since: time.Now(),
-		attrs: []any{"session", s.Name, "client", name, "principal", principal, "remote", remote},
+		session: s, principal: principal, resumed: resumed, since: time.Now(),
+		attrs: []any{"session", s.name, "client", name, "principal", principal, "remote", remote},
 	}
 }
 
@@ -98,17 +148,13 @@ func (c *ClientLog) Use() {
 		return
 	}
 	c.session.used.Store(true)
-	c.session.Log.Info("session attached", append(c.attrs, "resumed", c.resumed)...)
+	c.session.agent.tell(true, "session attached", c.principal, append(c.attrs, "resumed", c.resumed)...)
 }
 
 // Detach logs that the client has lost the session. running is the number of processes that run in
 // the session.
 func (c *ClientLog) Detach(running int) {
-	level := slog.LevelInfo
-	if !c.used.Load() {
-		level = slog.LevelDebug
-	}
-	c.session.Log.Log(context.Background(), level, "session detached", append(c.attrs, "seconds", seconds(c.since), "running", running)...)
+	c.session.agent.tell(c.used.Load(), "session detached", c.principal, append(c.attrs, "seconds", seconds(c.since), "running", running)...)
 }
 
 // A ProcessLog logs the events of one process. A nil *ProcessLog logs nothing.
@@ -131,14 +177,12 @@ func (s *SessionLog) Capturing(shell string, pid int, layers []string) *ProcessL
 }
 
 func (s *SessionLog) started(what, program string, pid int, more ...any) *ProcessLog {
-	if !s.Log.Enabled(context.Background(), slog.LevelDebug) {
+	if !s.agent.log.Enabled(context.Background(), slog.LevelDebug) {
 		return nil
 	}
-	if program = filepath.Base(program); len(program) > maxProgram {
-		program = program[:maxProgram] + "..."
-	}
-	p := &ProcessLog{session: s, what: what, since: time.Now(), attrs: []any{"session", s.Name, "program", program, "pid", pid}}
-	s.Log.Debug(what+" started", append(p.attrs, more...)...)
+	program = loglines.Clip(filepath.Base(program), maxProgram)
+	p := &ProcessLog{session: s, what: what, since: time.Now(), attrs: []any{"session", s.name, "program", program, "pid", pid}}
+	s.agent.log.Debug(what+" started", append(p.attrs, more...)...)
 	return p
 }
 
@@ -156,7 +200,7 @@ func (p *ProcessLog) end(how ...any) {
 	if p == nil || p.ended.Swap(true) {
 		return
 	}
-	p.session.Log.Debug(p.what+" ended", append(append(p.attrs, how...), "seconds", seconds(p.since))...)
+	p.session.agent.log.Debug(p.what+" ended", append(append(p.attrs, how...), "seconds", seconds(p.since))...)
 }
 
 // seconds returns the time since an event in seconds, rounded to milliseconds.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/execagent/execagent/internal/loglines"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -21,7 +22,7 @@ func TestLines(t *testing.T) {
 		log.Reset()
 		handler := slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})
 		for _, works := range []bool{true, false} {
-			s := &SessionLog{Log: slog.New(handler), Name: "abcd"}
+			s := New(slog.New(handler)).Session("abcd", "sub:alice")
 			c := s.Attach("cli", "sub:alice", "192.0.2.1:7", false)
 			if works {
 				c.Use()
@@ -39,7 +40,7 @@ func TestLines(t *testing.T) {
 	}
 	const works = `level=INFO msg="session attached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 resumed=false
 level=INFO msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
-level=INFO msg="session ended" session=abcd reason=expired
+level=INFO msg="session ended" session=abcd principal=sub:alice reason=expired
 `
 	rig.Is(t, told(slog.LevelInfo), works, "at info:\n")
 	x := strings.Repeat("x", maxProgram) + "..."
@@ -52,7 +53,7 @@ level=DEBUG msg="process ended" session=abcd program=make pid=8 killed=true
 level=DEBUG msg="snapshot started" session=abcd program=bash pid=9 sandbox=[]
 level=DEBUG msg="snapshot ended" session=abcd program=bash pid=9 
 ` + rest + `level=DEBUG msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
-level=DEBUG msg="session ended" session=abcd reason=expired
+level=DEBUG msg="session ended" session=abcd principal=sub:alice reason=expired
 `
 	rig.Is(t, told(slog.LevelDebug), want, "at debug:\n")
 }
@@ -64,7 +65,8 @@ func TestDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log rig.Transcript
 		read := 0
-		s := &SessionLog{Log: slog.New(slog.NewTextHandler(&log, nil)), Name: "abcd"}
+		a := New(slog.New(slog.NewTextHandler(&log, nil)))
+		s := a.Session("abcd", "")
 		told := func() (all []string) {
 			synctest.Wait()
 			text := log.String()
@@ -79,18 +81,39 @@ func TestDecided(t *testing.T) {
 			s.Decided("refused", "pid", 7)
 		}
 		s.Decided("accepted", "pid", 8)
-		want := append(slices.Repeat([]string{refused}, maxDecided), "msg=\"command decided\" session=abcd pid=8 outcome=accepted\n")
+		want := append(slices.Repeat([]string{refused}, loglines.Max), "msg=\"command decided\" session=abcd pid=8 outcome=accepted\n")
 		rig.Same(t, "told", want, told())
-		time.Sleep(decidedInterval)
+		time.Sleep(loglines.Interval)
 		more := "msg=\"more commands decided\" session=abcd outcome=refused count=980 interval=10s\n"
 		rig.Same(t, "told after the interval", []string{more}, told())
-		for range maxDecided + 1 {
+		for range loglines.Max + 1 {
 			s.Decided("refused", "pid", 7)
 		}
 		s.Ended("expired")
-		want = append(slices.Repeat([]string{refused}, maxDecided), strings.ReplaceAll(more, "980", "1"))
+		want = append(slices.Repeat([]string{refused}, loglines.Max), strings.ReplaceAll(more, "980", "1"))
 		rig.Same(t, "told at the end of a session without a client, which is for debug", want, told())
-		time.Sleep(2 * decidedInterval)
+		time.Sleep(2 * loglines.Interval)
 		rig.Is(t, len(told()), 0, "lines after the end")
+
+		// Clients that come and go are bounded for each principal, whose name may be long.
+		long := strings.Repeat("x", 6000)
+		for range loglines.Max + 5 {
+			c := a.Session("abcd", long).Attach("cli", long, "uid:0", false)
+			c.Use()
+			c.Detach(0)
+		}
+		a.Session("efgh", "b").Attach("cli", "b", "uid:0", false).Use()
+		a.Close()
+		counts := map[string]int{}
+		for _, line := range told() {
+			message, _, _ := strings.Cut(line, " session=")
+			message, _, _ = strings.Cut(message, " interval=")
+			counts[strings.ReplaceAll(message, long[:maxPrincipal]+"...", "x...")]++
+		}
+		rig.Same(t, "lines", map[string]int{
+			`msg="session attached"`: loglines.Max + 1, `msg="session detached"`: loglines.Max,
+			`msg="more of sessions" principal=x... message="session attached" count=5`: 1,
+			`msg="more of sessions" principal=x... message="session detached" count=5`: 1,
+		}, counts)
 	})
 }

@@ -40,7 +40,7 @@ func open(t testing.TB, dir string, refuse error) *Discovery {
 		Places: func() discovery.Places {
 			return discovery.Places{CodexHome: dir + "/codex", Home: dir + "/home", System: dir + "/etc"}
 		},
-		Watcher: &fswatch.Watcher{Group: &group},
+		Watcher: fswatch.NewWatcher(&group),
 	})
 	t.Cleanup(func() {
 		d.Close()

@@ -48,7 +48,7 @@ func TestCollector(t *testing.T) {
 // TestTries: a capture that fails is tried again after a pause, and three times in all.
 func TestTries(t *testing.T) {
 	t.Parallel()
-	set := Set{Budget: new(Budget)}
+	set := Set{Budget: NewBudget()}
 	defer set.Close()
 	tries := 0
 	get := func() {
@@ -80,7 +80,7 @@ func TestTries(t *testing.T) {
 func TestTime(t *testing.T) {
 	t.Parallel()
 	for given, most := range map[time.Duration]time.Duration{0: maxTime, time.Millisecond: time.Millisecond} {
-		set := Set{Budget: new(Budget), Time: given}
+		set := Set{Budget: NewBudget(), Time: given}
 		state, err := set.Get(t.Context(), "key", func() error { return nil }, func(ctx context.Context) (*State, error) {
 			deadline, ok := ctx.Deadline()
 			rig.Is(t, ok && time.Until(deadline) <= most, true, "it may last until %v", deadline)
@@ -100,9 +100,9 @@ func TestTime(t *testing.T) {
 // TestKept: a set has so many states, the budget so many bytes, and both are given back.
 func TestKept(t *testing.T) {
 	t.Parallel()
-	budget := new(Budget)
+	budget := NewBudget()
 	set := Set{Budget: budget}
-	size := 3 * maxBytes / maxStates / 4
+	size := 3 * maxBytes / maxStates / 8
 	for i := range 2 * maxStates {
 		state, err := set.Get(t.Context(), strconv.Itoa(i), func() error { return nil }, func(context.Context) (*State, error) {
 			return &State{code: strings.Repeat("x", size)}, nil
@@ -112,7 +112,7 @@ func TestKept(t *testing.T) {
 		}
 	}
 	rig.Is(t, len(set.entries), maxStates, "states")
-	rig.Is(t, budget.used.Load(), int64(maxStates*size), "bytes")
+	rig.Is(t, budget.Used(), int64(maxStates*size), "bytes")
 	other := Set{Budget: budget}
 	state, err := other.Get(t.Context(), "key", func() error { return nil }, func(context.Context) (*State, error) {
 		return &State{code: strings.Repeat("x", maxBytes/2)}, nil
@@ -120,7 +120,7 @@ func TestKept(t *testing.T) {
 	rig.Is(t, state == nil && err == nil, true, "beyond the budget: %v, %v", state != nil, err)
 	set.Close()
 	other.Close()
-	rig.Is(t, budget.used.Load(), 0, "bytes are still taken")
+	rig.Is(t, budget.Used(), 0, "bytes are still taken")
 	state, err = set.Get(t.Context(), "0", nil, nil)
 	rig.Is(t, state == nil && err == nil, true, "after Close: %v, %v", state, err)
 }

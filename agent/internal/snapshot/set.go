@@ -3,11 +3,11 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/execagent/execagent/internal/share"
 )
 
 const (
@@ -24,29 +24,14 @@ const (
 // maxBytes bounds the memory of all states that share a Budget.
 const maxBytes = 64 << 20
 
-// Budget bounds the memory of the states of all sessions. The zero value is ready for use.
-type Budget struct{ used atomic.Int64 }
-
-var errBudget = errors.New("no memory for one more state")
-
-func (b *Budget) take(s *State) error {
-	if b.used.Add(s.size()) > maxBytes {
-		b.give(s)
-		return errBudget
-	}
-	return nil
-}
-
-func (b *Budget) give(s *State) {
-	if s != nil {
-		b.used.Add(-s.size())
-	}
-}
+// NewBudget returns a bound for the memory of the states of all sessions.
+func NewBudget() *share.Pool { return &share.Pool{What: "bytes for shell snapshots", Max: maxBytes} }
 
 // A Set has the states of one session. All methods may be called concurrently.
 type Set struct {
-	// Budget bounds the memory of this set and of others.
-	Budget *Budget
+	// Budget bounds the memory of this set and of others. Owner has a share of it.
+	Budget *share.Pool
+	Owner  string
 	// Time is the time limit of a capture. If it is zero, the limit is 10 s.
 	Time time.Duration
 
@@ -138,11 +123,18 @@ func (s *Set) keepLocked(e *cachedState, state *State) error {
 	if s.closed || !slices.Contains(s.entries, e) {
 		return nil
 	}
-	err := s.Budget.take(state)
+	err := s.Budget.Take(s.Owner, state.size())
 	if err == nil {
 		e.state = state
 	}
 	return err
+}
+
+// give gives back the memory of a state that is dropped; nil: there is none.
+func (s *Set) give(state *State) {
+	if state != nil {
+		s.Budget.Give(s.Owner, state.size())
+	}
 }
 
 func (s *Set) indexLocked(key string) int {
@@ -158,7 +150,7 @@ func (s *Set) entryLocked(key string) *cachedState {
 		s.entries = slices.Delete(s.entries, i, i+1)
 	}
 	if len(s.entries) == maxStates {
-		s.Budget.give(s.entries[0].state)
+		s.give(s.entries[0].state)
 		s.entries = slices.Delete(s.entries, 0, 1)
 	}
 	s.entries = append(s.entries, e)
@@ -173,7 +165,7 @@ func (s *Set) Close() {
 		s.stop()
 	}
 	for _, e := range s.entries {
-		s.Budget.give(e.state)
+		s.give(e.state)
 	}
 	s.entries = nil
 	s.mu.Unlock()

@@ -162,7 +162,7 @@ func TestGiven(t *testing.T) {
 // TestOnce: who asks while a state is captured shares it.
 func TestOnce(t *testing.T) {
 	t.Parallel()
-	set := snapshot.Set{Budget: new(snapshot.Budget)}
+	set := snapshot.Set{Budget: snapshot.NewBudget()}
 	defer set.Close()
 	sh := shell(t, "sh")
 	spec := home(t, map[string]string{".profile": "export A=1\n"})

@@ -101,8 +101,8 @@ func (c *conn) end() {
 	})
 }
 
-// Holder returns the harness's principal, see [rpc.Revocable]. As with the relay, it has no other
-// use: sessions with names are for every harness of the environment.
+// Holder returns the harness's principal, see [rpc.Revocable]. As with the relay, it is no
+// principal of sessions: those with names are for every harness of the environment.
 func (c *conn) Holder() string { return c.principal }
 
 // pinged handles what the rendezvous reports about harnesses. It runs in the reading goroutine,

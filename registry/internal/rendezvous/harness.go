@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"bytes"
+	"log/slog"
 	"time"
 
 	"github.com/execagent/execagent/internal/relay/frame"
@@ -41,7 +42,8 @@ func (h *harness) serve() {
 	m.mu.Unlock()
 	h.rs.metrics.Harnesses.Add(1)
 	defer h.rs.metrics.Harnesses.Add(-1)
-	h.info("harness connected")
+	// The executor's log has the pseudonym, and this line says whose it is.
+	h.tell(slog.LevelInfo, "harness connected", "pseudonym", h.rs.signer.Pseudonym(m.environmentID, h.principal.ID))
 
 	err := h.read(h.forward)
 

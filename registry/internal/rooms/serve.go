@@ -240,7 +240,11 @@ func (rs *Rooms) start(e *end, release func()) {
 		defer release()
 		count.Add(1)
 		defer count.Add(-1)
-		rs.tell(e, string(e.role)+" connected")
+		var more []any
+		if e.role == ticket.Harness { // the executor's log has the pseudonym
+			more = []any{"pseudonym", rs.cfg.Signer.Pseudonym(e.room.environmentID, e.principal.ID)}
+		}
+		rs.tell(e, string(e.role)+" connected", more...)
 		if other := rs.partner(e); other != nil {
 			rs.introduce(e, other, wire.PingPrincipal)
 			if other.isOver() {
