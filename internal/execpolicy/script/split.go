@@ -9,8 +9,12 @@ import (
 // Split returns the commands of a plain script: commands of literal words, joined by &&, ||, ;, |
 // and newlines. It returns false for every other script (an opaque script).
 func Split(text string) (commands [][]string, ok bool) {
-	file, ok := parse(text)
-	if !ok || len(file.Stmts) == 0 || len(file.Last) > 0 {
+	if strings.ContainsAny(text, "\r\x00") {
+		return nil, false
+	}
+	defer takeTurn(text)()
+	file, err := parse(text)
+	if err != nil || len(file.Stmts) == 0 || len(file.Last) > 0 {
 		return nil, false
 	}
 	for _, s := range file.Stmts {
