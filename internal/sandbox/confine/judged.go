@@ -33,7 +33,11 @@ func (t *target) judge() (*judge.Judge, error) {
 	if c.Rules == nil || t.role == roleOuter {
 		return nil, nil
 	}
-	return judge.New(c.Rules, c.argv(), c.judgeFD())
+	j, err := judge.New(c.Rules, c.argv(), c.judgeFD())
+	if err == nil {
+		_ = j.TellOn() // a command without a standard error is told nothing
+	}
+	return j, err
 }
 
 // Judged is the agent's part in judging the programs of a command. It has to be closed.
