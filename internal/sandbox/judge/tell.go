@@ -17,8 +17,10 @@ const (
 	maxTold = 16
 	// maxLine bounds each of the two texts of a line, in bytes, so that a pipe takes it as a whole.
 	maxLine = 1 << 10
-	// tellWithin bounds how long a reader of the standard error that does not read delays a refusal.
-	tellWithin = 100 * time.Millisecond
+	// roomWithin is how long a line waits for room, in milliseconds: a full pipe delays a refusal so long.
+	roomWithin = 100
+	// toldWithin bounds the write, if others have taken the room meanwhile.
+	toldWithin = 10 * time.Second
 )
 
 // stderr is the standard error that a command was started with. Judge.mu guards told.
@@ -37,15 +39,17 @@ func (j *Judge) TellOn() error {
 	return err
 }
 
-// explain writes why a program was refused, each line once. It writes to no other file than the
-// one that the command was started with, which the program, or the command itself, must still have.
+// explain writes why a program was refused, once for each file and reason. It writes to no other file
+// than the one that the command was started with, which the program, or the command itself, must
+// still have.
 func (j *Judge) explain(p *Exec, why string) {
 	line := "rules: refused " + printable(p.called()) + ": " + printable(why) + "\n"
+	key := p.Real[0] + "\x00" + why // a shell tries each folder of its PATH
 	j.mu.Lock()
 	leader := j.leader
-	tell := j.stderr.known && len(j.stderr.told) < maxTold && !slices.Contains(j.stderr.told, line)
+	tell := j.stderr.known && len(j.stderr.told) < maxTold && !slices.Contains(j.stderr.told, key)
 	if tell {
-		j.stderr.told = append(j.stderr.told, line)
+		j.stderr.told = append(j.stderr.told, key)
 		if len(j.stderr.told) == maxTold {
 			line += "rules: further refusals are not told\n"
 		}
@@ -54,11 +58,12 @@ func (j *Judge) explain(p *Exec, why string) {
 	if !tell {
 		return
 	}
-	fd := j.stderr.of(p.PID)
-	if fd < 0 && leader > 0 {
-		fd = j.stderr.of(leader)
-	}
+	fd := j.stderr.find(p.PID, leader)
 	if fd < 0 {
+		return
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, roomWithin); n == 0 && err == nil {
+		unix.Close(fd)
 		return
 	}
 	done := make(chan struct{})
@@ -77,22 +82,26 @@ func (j *Judge) explain(p *Exec, why string) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(tellWithin):
+	case <-time.After(toldWithin):
 	}
 }
 
-// of returns a descriptor for the standard error of a process, if it is the command's; else -1.
-func (s *stderr) of(pid int) int {
-	fd, err := linux.DuplicateFD(pid, 2)
-	if err != nil {
-		return -1
-	}
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || st.Dev != s.given.Dev || st.Ino != s.given.Ino {
+// find returns a descriptor for the command's standard error, which the process or the leader has; else
+// -1. While a shell redirects a program that it starts, it keeps its own at a number from 10 on.
+func (s *stderr) find(pid, leader int) int {
+	for _, of := range []struct{ pid, number int }{{pid, 2}, {leader, 2}, {leader, 10}, {leader, 11}, {leader, 12}} {
+		fd, err := linux.DuplicateFD(of.pid, of.number)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err == nil && flags&unix.O_ACCMODE != unix.O_RDONLY && unix.Fstat(fd, &st) == nil && st.Dev == s.given.Dev && st.Ino == s.given.Ino {
+			return fd
+		}
 		unix.Close(fd)
-		return -1
 	}
-	return fd
+	return -1
 }
 
 // printable returns a text without characters that move a cursor or begin a line.
