@@ -217,10 +217,9 @@ func (p *Policy) first(candidates []Command, add func(i int, found []Finding)) {
 			if i == 0 {
 				asked = found
 			}
-			found = slices.DeleteFunc(slices.Clone(found), func(f Finding) bool {
+			add(i, slices.DeleteFunc(slices.Clone(found), func(f Finding) bool {
 				return f.Decision == rule.Prompt && slices.ContainsFunc(asked, func(a Finding) bool { return a.Match.Rule == f.Match.Rule })
-			})
-			add(i, found)
+			}))
 		}
 	})
 }

@@ -154,6 +154,22 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestFirst: of the command itself, rules count that are about the files behind it, and nothing is asked
+// that was asked about its words.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]rule.Decision{
+		"prompt sh": rule.Allow, "prompt dash": rule.Prompt, "forbidden dash": rule.Forbidden, "forbidden sh": rule.Forbidden, "prompt ls": rule.Allow,
+	} {
+		p := &Policy{Rules: rulesOf(line), Unmatched: rule.Forbidden, ForcedRm: rule.Forbidden}
+		script := []string{"-c", "rm -f x"}
+		v := p.First(Command{Argv: append([]string{"/bin/sh"}, script...), Path: "/bin/sh"}, Command{Argv: append([]string{"/bin/dash"}, script...), Path: "/bin/dash", Covered: true})
+		rig.Is(t, v.Decision, want, "%s", line)
+	}
+	deep := (&Policy{Rules: rulesOf("prompt ask", "allow ok")}).Start([]string{"sh", "-c", strings.Repeat("( ", 2_000) + "ok" + strings.Repeat(")", 2_000)}, find)
+	rig.Is(t, deep.Decision == rule.Prompt && deep.Proposed() == nil, true, "what cannot be read is asked about, and no rule is proposed")
+}
+
 // TestWith: a client tightens, and loosens nothing.
 func TestWith(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func (v *Verdict) add(findings []Finding) {
 			v.Decision, v.deciding, v.found = f.Decision, f, true
 		}
 		switch {
-		case f.Match.Rule != nil:
+		case f.Match.Rule != nil, f.unreadable:
 			v.ruled = v.ruled || f.Decision != rule.Allow
 		case f.Decision == rule.Prompt && v.proposed == nil:
 			v.proposed = f.Command
