@@ -392,6 +392,7 @@ func TestAcceptedCommand(t *testing.T) {
 		"another file of the name":    {"./evil; ./tool x", "accept", "/bin/sh;o/tool x", "evil x"},
 		"always, in this folder":      {"./tool x; ./go; ./there x", "acceptForProcess", "/bin/sh;tool x", "x x x"},
 		"always, below":               {"./twice", "below", "/bin/sh;tool x;tool x", "x x x"},
+		"with a rule":                 {"./tool x; ./go; ./there x", "rule", "/bin/sh", "x x x"},
 		"changed meanwhile":           {"./tool x", "change", "tool", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -422,6 +423,8 @@ func TestAcceptedCommand(t *testing.T) {
 				}
 				asked = append(asked, what)
 				switch {
+				case tt.answer == "rule":
+					return `{"acceptWithRule":{"prefix":["./tool"]}}`
 				case tt.answer == "change":
 					rig.Must(t, rig.WriteProgram(dir+"/tool", []byte("#!/bin/sh\necho changed\n")))
 				case tt.answer == "below" != start && tt.answer != "accept":

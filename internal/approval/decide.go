@@ -178,25 +178,30 @@ func key(exe, identity, dir string, argv []string) string {
 	return strings.Join(slices.Concat([]string{exe, identity, dir}, argv[min(1, len(argv)):]), "\x00")
 }
 
-// key returns the key that a command would have if the process executed it in the folder dir; "" if
-// there is no such program or folder.
-func (p *Plan) key(argv []string, dir string) string {
+// look returns the program that the process would execute for a command in the folder dir.
+func (p *Plan) look(argv []string, dir string) (*judge.Exec, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	found, err := procs.LookPath(argv[0], dir, p.env)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	if argv[0] == p.argv[0] && p.exe != "" {
 		found = p.exe // see [Plan.Pin]
 	}
-	e, err := judge.Look(found, argv, dir)
+	return judge.Look(found, argv, dir)
+}
+
+// key returns the key that a command would have if the process executed it in the folder dir; "" if
+// there is no such program or folder.
+func (p *Plan) key(argv []string, dir string) string {
+	e, err := p.look(argv, dir)
 	if err != nil {
 		return ""
 	}
-	return key(e.Real[0], e.Identity, dir, argv)
+	return key(e.Real[0], e.Identity, e.Dir, argv)
 }
 
 // keys returns the key of the command of a start, and then the keys of the commands of its script, if
@@ -254,6 +259,13 @@ func (p *ProcessQuestions) remember(q *question, o *outcome) {
 	case q.kind == protocol.ApprovalExec && o.again && !q.Truncated:
 		keys = []string{key(q.Exe, q.Identity, q.Dir, q.Argv)}
 	}
+	prefix := o.prefix
+	if prefix != nil && q.kind == protocol.ApprovalStart { // a program below is known by its path
+		e, err := p.plan.look(prefix, p.plan.dir)
+		if prefix = nil; err == nil {
+			prefix = slices.Concat(e.Real[:1], o.prefix[1:])
+		}
+	}
 	p.mu.Lock()
 	for _, k := range keys {
 		if p.again == nil {
@@ -267,8 +279,8 @@ func (p *ProcessQuestions) remember(q *question, o *outcome) {
 			p.again[k]++
 		}
 	}
-	if o.prefix != nil && len(p.prefixes) < maxRemembered {
-		p.prefixes = append(p.prefixes, o.prefix)
+	if prefix != nil && len(p.prefixes) < maxRemembered {
+		p.prefixes = append(p.prefixes, prefix)
 	}
 	p.mu.Unlock()
 	if o.prefix != nil {
