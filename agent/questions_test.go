@@ -392,6 +392,7 @@ func TestAcceptedCommand(t *testing.T) {
 		"another file of the name":    {"./evil; ./tool x", "accept", "/bin/sh;o/tool x", "evil x"},
 		"always, in this folder":      {"./tool x; ./go; ./there x", "acceptForProcess", "/bin/sh;tool x", "x x x"},
 		"always, below":               {"./twice", "below", "/bin/sh;tool x;tool x", "x x x"},
+		"another name":                {"./tool x; ./named", "acceptForProcess", "/bin/sh;tool x", "x x"},
 		"with a rule":                 {"./tool x; ./go; ./there x", "rule", "/bin/sh", "x x x"},
 		"changed meanwhile":           {"./tool x", "change", "tool", ""},
 	} {
@@ -403,10 +404,11 @@ func TestAcceptedCommand(t *testing.T) {
 			}
 			for file, text := range map[string]string{
 				"tool": "echo $1", "o/tool": "echo evil", "go": "t=tool; ./$t x", "there": "t=tool; cd o; ../$t x", "evil": "t=tool; ./o/$t x",
-				"twice": "t=tool; ./$t x; ./$t x; cd o; ../$t x",
+				"named": "t=alias; ./$t x", "twice": "t=tool; ./$t x; ./$t x; cd o; ../$t x",
 			} {
 				rig.Must(t, rig.WriteProgram(dir+"/"+file, []byte("#!/bin/sh\n"+text+"\n")))
 			}
+			rig.Must(t, os.Symlink("tool", dir+"/alias"))
 			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(operator, nil))}).asking(t, "")
 			params := sh("p", tt.script)
 			if tt.answer == "change" { // it is the program of the start itself

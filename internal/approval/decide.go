@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"errors"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,9 +174,18 @@ const maxRemembered = 1024
 const always = -1
 
 // key identifies a remembered command by all that a question shows, and by the state of its files.
-// The command's name for itself does not count, because a process may choose any.
-func key(exe, identity, dir string, argv []string) string {
-	return strings.Join(slices.Concat([]string{exe, identity, dir}, argv[min(1, len(argv)):]), "\x00")
+func key(exe, called, identity, dir string, argv []string) string {
+	return strings.Join(slices.Concat([]string{exe, names(called, argv), identity, dir}, argv[min(1, len(argv)):]), "\x00")
+}
+
+// names are the names by which a program is called. Many programs do something else under another
+// name.
+func names(called string, argv []string) string {
+	own := ""
+	if len(argv) > 0 {
+		own = path.Base(argv[0])
+	}
+	return path.Base(called) + "\x00" + own
 }
 
 // look returns the program that the process would execute for a command in the folder dir.
@@ -201,7 +211,7 @@ func (p *Plan) key(argv []string, dir string) string {
 	if err != nil {
 		return ""
 	}
-	return key(e.Real[0], e.Identity, e.Dir, argv)
+	return key(e.Real[0], e.Path, e.Identity, e.Dir, argv)
 }
 
 // keys returns the key of the command of a start, and then the keys of the commands of its script, if
@@ -224,6 +234,13 @@ func (p *Plan) keys(v *execpolicy.Verdict) []string {
 	return keys
 }
 
+// beginning is a beginning of commands that was accepted: the path of the program without links, words,
+// and the names by which the program was called.
+type beginning struct {
+	words []string
+	names string
+}
+
 // remembers reports whether a command need not be asked about again. A command that was accepted once
 // is forgotten with that.
 func (p *ProcessQuestions) remembers(q *question) bool {
@@ -232,11 +249,11 @@ func (p *ProcessQuestions) remembers(q *question) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := key(q.Exe, q.Identity, q.Dir, q.Argv)
+	k := key(q.Exe, q.Called, q.Identity, q.Dir, q.Argv)
 	switch p.again[k] {
 	case 0:
-		return slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
-			return len(prefix) <= len(q.Proposed) && slices.Equal(prefix, q.Proposed[:len(prefix)])
+		return slices.ContainsFunc(p.prefixes, func(b beginning) bool {
+			return len(b.words) <= len(q.Proposed) && slices.Equal(b.words, q.Proposed[:len(b.words)]) && b.names == names(q.Called, q.Argv)
 		})
 	case 1:
 		delete(p.again, k)
@@ -257,13 +274,13 @@ func (p *ProcessQuestions) remember(q *question, o *outcome) {
 	case q.kind == protocol.ApprovalStart && !o.again && len(keys) > 0:
 		keys = keys[1:]
 	case q.kind == protocol.ApprovalExec && o.again && !q.Truncated:
-		keys = []string{key(q.Exe, q.Identity, q.Dir, q.Argv)}
+		keys = []string{key(q.Exe, q.Called, q.Identity, q.Dir, q.Argv)}
 	}
-	prefix := o.prefix
-	if prefix != nil && q.kind == protocol.ApprovalStart { // a program below is known by its path
-		e, err := p.plan.look(prefix, p.plan.dir)
-		if prefix = nil; err == nil {
-			prefix = slices.Concat(e.Real[:1], o.prefix[1:])
+	prefix := beginning{o.prefix, names(q.Called, q.Argv)}
+	if o.prefix != nil && q.kind == protocol.ApprovalStart { // a program below is known by its path
+		e, err := p.plan.look(o.prefix, p.plan.dir)
+		if prefix.words = nil; err == nil {
+			prefix = beginning{slices.Concat(e.Real[:1], o.prefix[1:]), names(e.Path, o.prefix)}
 		}
 	}
 	p.mu.Lock()
@@ -279,7 +296,7 @@ func (p *ProcessQuestions) remember(q *question, o *outcome) {
 			p.again[k]++
 		}
 	}
-	if prefix != nil && len(p.prefixes) < maxRemembered {
+	if prefix.words != nil && len(p.prefixes) < maxRemembered {
 		p.prefixes = append(p.prefixes, prefix)
 	}
 	p.mu.Unlock()

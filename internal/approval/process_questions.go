@@ -42,7 +42,7 @@ type ProcessQuestions struct {
 	tally   tally
 	again   map[string]int // how often commands still run without a question, by their key; or always
 	// prefixes are the beginnings of commands that were accepted.
-	prefixes [][]string
+	prefixes []beginning
 }
 
 // The reasons why a question is closed, in the words of the wire.
