@@ -36,7 +36,8 @@ type File struct {
 // The first candidate is the program as it is called. The others that the kernel needs to run that
 // file are Covered; so is the tool of a multi-call program that is called by the tool's name.
 //
-// The first word of argv counts only for programs that read it themselves.
+// The first word of argv counts only for programs that read it themselves: for multi-call programs,
+// and for a file behind a link of another name, which may be one that is not known here.
 func Candidates(program string, argv []string, dir string, look func(path string) (File, bool)) (all []Command) {
 	args := argv[min(1, len(argv)):]
 	name := ""
@@ -70,6 +71,9 @@ func Candidates(program string, argv []string, dir string, look func(path string
 		}
 		interpreter, argument, isScript := shebang(file.Head)
 		if !isScript {
+			if own := tool(name); !chain && len(within) == 0 && last != program && !nameless(last) && name != "" && own != path.Base(program) && own != path.Base(last) {
+				all = append(all, Command{Argv: slices.Concat([]string{own}, args), As: Tool})
+			}
 			return all
 		}
 		args = slices.Concat(argument, []string{program}, args)
@@ -124,8 +128,8 @@ func inside(real, name string, args []string, dir string) []Command {
 	base := kindOf(strings.TrimSuffix(path.Base(real), " (deleted)"))
 	switch {
 	case slices.Contains(many, base):
-		// The name of a login shell begins with a hyphen. The tool may be the multi-call program again.
-		words := slices.Concat([]string{strings.TrimPrefix(path.Base(name), "-")}, args)
+		// The tool may be the multi-call program again.
+		words := slices.Concat([]string{tool(name)}, args)
 		for len(words) > 0 && (slices.Contains(many, path.Base(words[0])) || words[0] == ".") {
 			if words = words[1:]; len(words) > 0 {
 				words[0] = strings.TrimPrefix(words[0], "--coreutils-prog=")
@@ -140,6 +144,9 @@ func inside(real, name string, args []string, dir string) []Command {
 	}
 	return nil
 }
+
+// tool returns the tool that the first word of argv names. That of a login shell begins with a hyphen.
+func tool(name string) string { return strings.TrimPrefix(path.Base(name), "-") }
 
 // IsLoader reports whether this is a name of the dynamic loader. ELF programs name the loader as
 // their interpreter, and the loader can also be started with a program as its argument.
