@@ -47,6 +47,7 @@ func (l *launch) judge(context.Context) (err error) {
 	if l.judged, err = confine.NewJudged(l.plan.Policy); err != nil {
 		return err
 	}
+	l.judged.Tells = true
 	l.spec.Stage = l.box.Watched(l.judged).Stage
 	return nil
 }

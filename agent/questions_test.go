@@ -377,6 +377,73 @@ func TestAcceptedFile(t *testing.T) {
 	}
 }
 
+// TestAcceptedCommand: who has accepted a command has accepted what the question has shown: this file,
+// in this folder, with these arguments, as often as it stands in the script.
+func TestAcceptedCommand(t *testing.T) {
+	t.Parallel()
+	operator := policyOf(t, `prefix_rule([["sh", "bash"]])`, inTree)
+	operator.Unmatched = rule.Prompt
+	for name, tt := range map[string]struct{ script, answer, asked, output string }{
+		"once, and more often below":  {"./tool x && ./go", "accept", "/bin/sh;tool x", "x x"},
+		"as often as it stands there": {"./tool x; ./tool x && ./go", "accept", "/bin/sh;tool x", "x x x"},
+		"another folder":              {"./tool x; cd o && ../tool x; cd ../p; ../tool x", "accept", "/bin/sh", "x x x"},
+		"another folder below":        {"./there x; ./tool x", "accept", "/bin/sh;tool x", "x x"},
+		"a cd that may fail":          {"cd o || ./go && ./tool x", "accept", "/bin/sh;o/tool x", "evil"},
+		"another file of the name":    {"./evil; ./tool x", "accept", "/bin/sh;o/tool x", "evil x"},
+		"always, in this folder":      {"./tool x; ./go; ./there x", "acceptForProcess", "/bin/sh;tool x", "x x x"},
+		"always, below":               {"./twice", "below", "/bin/sh;tool x;tool x", "x x x"},
+		"another name":                {"./tool x; ./named", "acceptForProcess", "/bin/sh;tool x", "x x"},
+		"with a rule":                 {"./tool x; ./go; ./there x", "rule", "/bin/sh", "x x x"},
+		"changed meanwhile":           {"./tool x", "change", "tool", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for _, d := range []string{"o", "p"} {
+				rig.Must(t, os.Mkdir(dir+"/"+d, 0o755))
+			}
+			for file, text := range map[string]string{
+				"tool": "echo $1", "o/tool": "echo evil", "go": "t=tool; ./$t x", "there": "t=tool; cd o; ../$t x", "evil": "t=tool; ./o/$t x",
+				"named": "t=alias; ./$t x", "twice": "t=tool; ./$t x; ./$t x; cd o; ../$t x",
+			} {
+				rig.Must(t, rig.WriteProgram(dir+"/"+file, []byte("#!/bin/sh\n"+text+"\n")))
+			}
+			rig.Must(t, os.Symlink("tool", dir+"/alias"))
+			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(operator, nil))}).asking(t, "")
+			params := sh("p", tt.script)
+			if tt.answer == "change" { // it is the program of the start itself
+				params["argv"] = strings.Fields(tt.script)
+			}
+			params["cwd"] = uri(dir)
+			c.call("s", "process/start", params)
+			var asked, output []string
+			for _, h := range c.toEnd(func(q heard) string {
+				start := q.Params.Kind == protocol.ApprovalStart
+				what := strings.TrimPrefix(q.Params.Exe, dir+"/")
+				if !start {
+					what += " " + q.Params.Argv[1]
+				}
+				asked = append(asked, what)
+				switch {
+				case tt.answer == "rule":
+					return `{"acceptWithRule":{"prefix":["./tool"]}}`
+				case tt.answer == "change":
+					rig.Must(t, rig.WriteProgram(dir+"/tool", []byte("#!/bin/sh\necho changed\n")))
+				case tt.answer == "below" != start && tt.answer != "accept":
+					return `"acceptForProcess"`
+				}
+				return `"accept"`
+			}) {
+				if h.Params.Stream == "stdout" {
+					output = append(output, strings.Fields(string(h.Params.Chunk))...)
+				}
+			}
+			rig.Is(t, strings.ReplaceAll(strings.Join(asked, ";"), "/usr/bin/dash", "/bin/sh"), tt.asked, "asked")
+			rig.Is(t, strings.Join(output, " "), tt.output, "output")
+		})
+	}
+}
+
 // TestAcceptedProgram: what was asked about is what runs, also if another program of the name comes
 // before it in the PATH while the client thinks.
 func TestAcceptedProgram(t *testing.T) {

@@ -29,17 +29,26 @@ type execpolicyCheckFlags struct {
 	Pretty  bool     `help:"Print the answer on several lines."`
 	Resolve bool     `name:"resolve-host-executables" help:"Let rules about a program's name also match the program's path."`
 
+	Tree      bool   `help:"Answer as an agent with --exec-policy-enforce tree, which is the default where it works: split scripts, find programs, and judge each with the files that the kernel needs to run it. Other flags are as for an agent."`
+	Enforce   string `name:"exec-policy-enforce" default:"" enum:",start,tree" placeholder:"WHERE" help:"start: answer as an agent that judges the commands that clients start. tree: same as --tree."`
+	Unmatched string `name:"exec-policy-unmatched" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for commands that no rule matches. Default: allow."`
+	Opaque    string `name:"exec-policy-opaque" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for scripts that cannot be split. Default: as for commands that no rule matches."`
+	ForcedRM  string `name:"exec-policy-forced-rm" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for rm -f that no rule matches. Default: allow."`
+
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*execpolicyCheckFlags) Help() string {
-	return `Prints the rules that match the command, in their order, and the strictest of their decisions, as JSON. The command is not taken apart: the script of a shell counts as one word. Nothing is run. The examples in the files are checked too.
+	return `Prints the rules that match the command, in their order, and the strictest of their decisions, as JSON. Nothing is run. The examples in the files are checked too.
+
+Without more flags the answer is that of codex execpolicy check: the command is not taken apart, and the script of a shell counts as one word. With --tree it is that of an agent. Then --rules can also name a folder.
 
 Examples:
 
     agent execpolicy check --rules default.rules -- git push origin
     agent execpolicy check --rules a.rules --rules b.rules --pretty -- rm -rf build
     agent execpolicy check --rules default.rules --resolve-host-executables -- /usr/bin/git push
+    agent execpolicy check --tree --rules ~/rules --exec-policy-unmatched forbidden --pretty -- bash -c "awk 1 f && npm test"
 
 Exit codes: 0 whatever the decision, 1 when a file cannot be read or has an error, 2 for a wrong command line.`
 }
@@ -52,8 +61,13 @@ func (f *execpolicyCheckFlags) Check() error {
 	if first(f.Command) == "--" {
 		f.Command = f.Command[1:]
 	}
-	if len(f.Command) == 0 {
+	switch {
+	case len(f.Command) == 0:
 		return errEmpty
+	case f.Tree && f.Enforce == "start":
+		return errors.New("--tree and --exec-policy-enforce start contradict each other")
+	case !f.Tree && f.Enforce == "" && f.Unmatched+f.Opaque+f.ForcedRM != "":
+		return errors.New("--exec-policy-unmatched, -opaque and -forced-rm need --tree or --exec-policy-enforce")
 	}
 	return nil
 }
@@ -67,6 +81,9 @@ func (f *execpolicyCheckFlags) run(sys program.System) int {
 		}
 	}
 	check := policyfile.RuleCheck{Files: f.Rules, Command: f.Command, Resolve: f.Resolve, Pretty: f.Pretty}
+	if f.Tree || f.Enforce != "" {
+		check.Agent = &policyfile.AgentCheck{Unmatched: f.Unmatched, Opaque: f.Opaque, ForcedRM: f.ForcedRM, Tree: f.Tree || f.Enforce == "tree"}
+	}
 	if err := check.Run(sys.Stdout); err != nil {
 		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") { // as in the reference
 			fmt.Fprintln(sys.Stderr, program.Plain(line))

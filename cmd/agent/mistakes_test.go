@@ -130,6 +130,8 @@ func TestMistakes(t *testing.T) {
 		{"config show exce", "", 2, "no options of \"exce\" can be set in files; did you mean exec?", ""},
 		{"execpolicy check --rules /dev/null", "", 2, "the command is empty", "see agent execpolicy check --help"},
 		{"execpolicy check --rules /dev/null --pretty --pretty ls", "", 2, "--pretty is given twice", ""},
+		{"execpolicy check --rules /dev/null --exec-policy-opaque allow ls", "", 2, "--exec-policy-unmatched, -opaque and -forced-rm need --tree or --exec-policy-enforce", "see agent execpolicy check --help"},
+		{"execpolicy check --rules /dev/null --tree --exec-policy-enforce start ls", "", 2, "--tree and --exec-policy-enforce start contradict each other", "see agent execpolicy check --help"},
 		{"context current", "", 2, "unknown command context current; did you mean context show?", "see agent context --help"},
 		{"context create", "", 2, "unknown command context create; did you mean context add?", "see agent context --help"},
 		{"logout", "", 2, "unknown command logout; did you mean context remove?", server},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy/script"
+	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -134,13 +138,17 @@ func (p *ProcessQuestions) review(q question) (question, outcome) {
 	case q.kind == protocol.ApprovalStart:
 		v = p.plan.both(q.operator).Start(p.plan.argv, p.plan.find)
 		q.about(&v)
+		q.keys = p.plan.keys(&v)
 		if v.Decision == rule.Allow {
 			return q, outcome{allowed: true, by: byRule, noted: withdrawn}
 		}
 	case p.remembers(&q):
 		return q, outcome{allowed: true, by: byMemo, noted: withdrawn}
 	case policy != nil:
-		v = policy.Exec(program(slices.Concat([]string{q.Exe}, q.Argv[min(1, len(q.Argv)):])))
+		args := q.Argv[min(1, len(q.Argv)):]
+		called, file := program(slices.Concat([]string{q.Called}, args)), program(slices.Concat([]string{q.Exe}, args))
+		file.Covered = true
+		v = policy.Exec(called, file)
 	}
 	if v.Decision == rule.Forbidden {
 		q.Decider = v.Decider()
@@ -162,49 +170,134 @@ func (p *ProcessQuestions) conclude(q *question, o outcome) {
 // maxRemembered is how many commands, and how many beginnings of commands, are remembered.
 const maxRemembered = 1024
 
-// key identifies a remembered command: its program, a path or a name, and its arguments. The
-// command's name for itself does not count, because a process may choose any.
-func key(program string, argv []string) string {
-	return program + "\x00" + strings.Join(argv[min(1, len(argv)):], "\x00")
+// always is the number of a command that was accepted for the process.
+const always = -1
+
+// key identifies a remembered command by all that a question shows, and by the state of its files.
+func key(exe, called, identity, dir string, argv []string) string {
+	return strings.Join(slices.Concat([]string{exe, names(called, argv), identity, dir}, argv[min(1, len(argv)):]), "\x00")
 }
 
-// remembers reports whether a command need not be asked about again.
+// names are the names by which a program is called. Many programs do something else under another
+// name.
+func names(called string, argv []string) string {
+	own := ""
+	if len(argv) > 0 {
+		own = path.Base(argv[0])
+	}
+	return path.Base(called) + "\x00" + own
+}
+
+// look returns the program that the process would execute for a command in the folder dir.
+func (p *Plan) look(argv []string, dir string) (*judge.Exec, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	found, err := procs.LookPath(argv[0], dir, p.env)
+	if err != nil {
+		return nil, err
+	}
+	if argv[0] == p.argv[0] && p.exe != "" {
+		found = p.exe // see [Plan.Pin]
+	}
+	return judge.Look(found, argv, dir)
+}
+
+// key returns the key that a command would have if the process executed it in the folder dir; "" if
+// there is no such program or folder.
+func (p *Plan) key(argv []string, dir string) string {
+	e, err := p.look(argv, dir)
+	if err != nil {
+		return ""
+	}
+	return key(e.Real[0], e.Path, e.Identity, e.Dir, argv)
+}
+
+// keys returns the key of the command of a start, and then the keys of the commands of its script, if
+// it is plain: a question about the script shows these.
+func (p *Plan) keys(v *execpolicy.Verdict) []string {
+	keys := []string{p.key(p.argv, p.dir)}
+	if !v.Plain {
+		return keys
+	}
+	folders := script.Folders(p.argv[2])
+	for i, argv := range v.Commands {
+		if i < len(folders) && folders[i] != "" {
+			dir := folders[i]
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(p.dir, dir)
+			}
+			keys = append(keys, p.key(argv, dir))
+		}
+	}
+	return keys
+}
+
+// beginning is a beginning of commands that was accepted: the path of the program without links, words,
+// and the names by which the program was called.
+type beginning struct {
+	words []string
+	names string
+}
+
+// remembers reports whether a command need not be asked about again. A command that was accepted once
+// is forgotten with that.
 func (p *ProcessQuestions) remembers(q *question) bool {
 	if q.Truncated {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.again[key(q.Exe+"\x00"+q.Identity, q.Argv)] || p.again[key(path.Base(q.Exe), q.Argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
-		return len(prefix) <= len(q.Proposed) && slices.Equal(prefix, q.Proposed[:len(prefix)])
-	})
+	k := key(q.Exe, q.Called, q.Identity, q.Dir, q.Argv)
+	switch p.again[k] {
+	case 0:
+		return slices.ContainsFunc(p.prefixes, func(b beginning) bool {
+			return len(b.words) <= len(q.Proposed) && slices.Equal(b.words, q.Proposed[:len(b.words)]) && b.names == names(q.Called, q.Argv)
+		})
+	case 1:
+		delete(p.again, k)
+	case always:
+	default:
+		p.again[k]--
+	}
+	return true
 }
 
-// remember keeps commands that were accepted for more than once, in memory and, if the operator
-// wants it, in a rule.
+// remember keeps commands that were accepted, in memory and, if the operator wants it, in a rule.
+// Accepting a script accepts each of its commands, as often as it stands there.
 func (p *ProcessQuestions) remember(q *question, o *outcome) {
-	var keys []string
-	if o.again && !q.Truncated {
-		keys = append(keys, key(q.Exe+"\x00"+q.Identity, q.Argv))
+	keys := q.keys
+	switch {
+	case !o.allowed || o.by != byApproval:
+		keys = nil
+	case q.kind == protocol.ApprovalStart && !o.again && len(keys) > 0:
+		keys = keys[1:]
+	case q.kind == protocol.ApprovalExec && o.again && !q.Truncated:
+		keys = []string{key(q.Exe, q.Called, q.Identity, q.Dir, q.Argv)}
 	}
-	if o.allowed && q.kind == protocol.ApprovalStart {
-		for _, argv := range slices.Concat(q.commands, [][]string{q.Argv}) { // accepting a script accepts its commands
-			if len(argv) > 0 {
-				keys = append(keys, key(path.Base(argv[0]), argv))
-			}
+	prefix := beginning{o.prefix, names(q.Called, q.Argv)}
+	if o.prefix != nil && q.kind == protocol.ApprovalStart { // a program below is known by its path
+		e, err := p.plan.look(o.prefix, p.plan.dir)
+		if prefix.words = nil; err == nil {
+			prefix = beginning{slices.Concat(e.Real[:1], o.prefix[1:]), names(e.Path, o.prefix)}
 		}
 	}
 	p.mu.Lock()
 	for _, k := range keys {
 		if p.again == nil {
-			p.again = map[string]bool{}
+			p.again = map[string]int{}
 		}
-		if len(p.again) < maxRemembered {
-			p.again[k] = true
+		switch n := p.again[k]; {
+		case k == "" || n == 0 && len(p.again) >= maxRemembered:
+		case o.again:
+			p.again[k] = always
+		case n != always:
+			p.again[k]++
 		}
 	}
-	if o.prefix != nil && len(p.prefixes) < maxRemembered {
-		p.prefixes = append(p.prefixes, o.prefix)
+	if prefix.words != nil && len(p.prefixes) < maxRemembered {
+		p.prefixes = append(p.prefixes, prefix)
 	}
 	p.mu.Unlock()
 	if o.prefix != nil {

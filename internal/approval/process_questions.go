@@ -40,9 +40,9 @@ type ProcessQuestions struct {
 	asking  sync.WaitGroup
 	open    map[uint32]context.CancelCauseFunc // questions of below, by their id there
 	tally   tally
-	again   map[string]bool // commands that were accepted for the process, by their key
+	again   map[string]int // how often commands still run without a question, by their key; or always
 	// prefixes are the beginnings of commands that were accepted.
-	prefixes [][]string
+	prefixes []beginning
 }
 
 // The reasons why a question is closed, in the words of the wire.
@@ -178,7 +178,11 @@ func (p *ProcessQuestions) close(why error) {
 func (p *ProcessQuestions) askStart() {
 	q := question{kind: protocol.ApprovalStart, operator: p.plan.operator, Question: judge.Question{Exe: p.plan.exe, Dir: p.plan.dir}}
 	q.about(&p.plan.verdict)
+	q.keys = p.plan.keys(&p.plan.verdict)
 	q, o := p.decide(p.ctx, q)
+	if o.by == byApproval && o.allowed && p.plan.key(p.plan.argv, p.plan.dir) != q.keys[0] {
+		o = outcome{by: byApproval, noted: withdrawn, text: q.Reason + ": the program was changed while the question was open"}
+	}
 	p.conclude(&q, o)
 	p.mu.Lock()
 	p.pending = false

@@ -15,12 +15,12 @@ type question struct {
 	judge.Question
 	kind     string             // protocol.ApprovalStart or ApprovalExec
 	operator *execpolicy.Policy // current when the question arose; nil for none
-	commands [][]string         // of a start, see [execpolicy.Verdict]
+	keys     []string           // of a start, see [Plan.keys]
 }
 
 // about makes q a question about a verdict on a start.
 func (q *question) about(v *execpolicy.Verdict) {
-	q.Argv, q.commands, q.Reason, q.Matched, q.Proposed, q.Decider = v.Argv, v.Commands, v.Reason(), judge.Matched(v.Findings), v.Proposed(), v.Decider()
+	q.Argv, q.Reason, q.Matched, q.Proposed, q.Decider = v.Argv, v.Reason(), judge.Matched(v.Findings), v.Proposed(), v.Decider()
 }
 
 // judge lets a policy decide about the command that a rule could allow.

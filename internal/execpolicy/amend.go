@@ -149,13 +149,35 @@ func quoteWord(word string) string {
 	return b.String()
 }
 
-// runners are programs that run commands from their arguments. A rule that allows a runner, alone
-// or with a flag that takes a program, allows every command.
+// runners are programs that run what their arguments say. A rule that allows a runner, alone or with
+// a flag that takes a program, allows every command.
 var runners = []string{
-	"ash", "awk", "bash", "bun", "busybox", "cmd", "csh", "dash", "deno", "doas", "docker", "env", "eval", "exec", "find", "fish", "gawk", "git", "ksh", "lua",
-	"make", "mawk", "nice", "node", "nohup", "npx", "osascript", "perl", "php", "podman", "powershell", "pwsh", "python", "ruby", "sh", "ssh", "stdbuf", "su",
-	"sudo", "tclsh", "tcsh", "time", "timeout", "toybox", "uv", "uvx", "xargs", "zsh",
+	".", "ash", "awk", "bash", "bun", "cmd", "csh", "dash", "deno", "fish", "gawk", "git", "ipython", "irb", "julia", "ksh", "lua", "make", "mawk", "mksh", "nix", "node",
+	"nodejs", "npx", "osascript", "perl", "php", "powershell", "pwsh", "pypy", "python", "r", "rbash", "rscript", "ruby", "sh", "source", "tclsh", "tcsh", "uv", "uvx", "zsh",
 }
+
+// wrappers are programs that run the command in their arguments, by the number of words before it.
+var wrappers = map[string]int{
+	"builtin": 0, "busybox": 0, "catchsegv": 0, "chrt": 0, "chroot": 1, "command": 0, "coproc": 0, "dbus-run-session": 0, "doas": 0, "env": 0, "entr": 0,
+	"eval": 0, "exec": 0, "fakeroot": 0, "firejail": 0, "flock": 1, "gosu": 1, "ionice": 0, "ltrace": 0, "nice": 0, "nohup": 0, "nsenter": 0, "numactl": 0, "parallel": 0,
+	"perf": 1, "pkexec": 0, "prlimit": 0, "proot": 0, "rlwrap": 0, "runuser": 0, "screen": 0, "setarch": 1, "setpriv": 0, "setsid": 0, "sg": 1, "ssh": 1, "stdbuf": 0,
+	"strace": 0, "su": 1, "su-exec": 1, "sudo": 0, "systemd-nspawn": 0, "systemd-run": 0, "taskset": 0, "time": 0, "timeout": 0, "torsocks": 0, "toybox": 0, "tsocks": 0,
+	"unbuffer": 0, "unshare": 0, "valgrind": 0, "watch": 0, "xargs": 0, "xvfb-run": 0,
+}
+
+// anywhere are programs of which any later argument can name a command: find . -exec.
+var anywhere = []string{"bwrap", "expect", "fd", "find", "gdb", "lldb", "rr", "script", "socat", "tmux"}
+
+// carriers are programs with words for running a command, as docker run IMAGE COMMAND.
+var carriers = map[string][]string{
+	"agent": {"exec", "sandbox"}, "cargo": {"run"}, "conda": {"run"}, "docker": {"run", "exec", "create"}, "flatpak": {"run"}, "go": {"run", "tool"},
+	"kubectl": {"run", "exec", "debug"}, "nerdctl": {"run", "exec", "create"}, "npm": {"exec", "x"}, "pipenv": {"run"}, "pnpm": {"exec", "dlx"}, "podman": {"run", "exec", "create"},
+	"poetry": {"run"}, "yarn": {"exec", "dlx"},
+}
+
+// containers are the carriers with a word before the command: the image or the container. Alone, they
+// count as runners.
+var containers = []string{"docker", "kubectl", "nerdctl", "podman"}
 
 // programFlags are flags that a program or a script may follow.
 var programFlags = []string{"-c", "-lc", "-ic", "-ec", "-e", "--eval", "-E", "-r", "-p", "--print", "-m", "-Command", "-command", "/c", "-", "--", "-i", "-s", "-l"}
@@ -170,7 +192,13 @@ func TooWide(prefix []string) bool {
 	if trimmed := strings.TrimRight(name, "0123456789."); trimmed != "" {
 		name = trimmed // python3.11
 	}
-	if !slices.Contains(runners, name) {
+	before, wraps := wrappers[name]
+	words := carriers[name]
+	alone := wraps || name == "agent" || slices.Contains(runners, name) || slices.Contains(containers, name)
+	switch {
+	case slices.Contains(anywhere, name):
+		return true
+	case !alone && words == nil:
 		return false
 	}
 	program := false // the next word is a program, a script, or an argument for one
@@ -185,12 +213,22 @@ func TooWide(prefix []string) bool {
 				i++ // skips the next word, because it may be the value of the flag
 			}
 		case isAssignment(word) && (!program || name == "env" || name == "git"):
-		case !program && isNumber(word): // the number of timeout and nice
-		default:
+		case (!program || wraps) && isNumber(word): // the number of timeout and nice
+		case words != nil && slices.Contains(words, word):
+			alone, wraps, words = true, true, nil
+			if slices.Contains(containers, name) {
+				before = 1
+			}
+		case words != nil:
 			return false
+		case before > 0:
+			before--
+		default:
+			// What make runs is in its file.
+			return wraps && filepath.Base(word) != "make" && TooWide(prefix[i:])
 		}
 	}
-	return true
+	return alone
 }
 
 // isProgramFlag reports whether a program or a script may follow a flag. It also accepts groups of

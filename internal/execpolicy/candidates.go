@@ -33,15 +33,24 @@ type File struct {
 // the absolute path of the execve, argv has all words including the first, and dir is the working
 // directory. look describes the file at a path, and returns false if it cannot.
 //
-// The first word of argv counts only for programs that read it themselves.
+// The first candidate is the program as it is called. The others that the kernel needs to run that
+// file are Covered; so is the tool of a multi-call program that is called by the tool's name.
+//
+// The first word of argv counts only for programs that read it themselves: for multi-call programs,
+// and for a file behind a link of another name, which may be one that is not known here.
 func Candidates(program string, argv []string, dir string, look func(path string) (File, bool)) (all []Command) {
 	args := argv[min(1, len(argv)):]
 	name := ""
 	if len(argv) > 0 {
 		name = argv[0]
 	}
-	for range maxInterpreters + 1 {
-		all = append(all, Command{Argv: slices.Concat([]string{program}, args), Path: program})
+	for depth := range maxInterpreters + 1 {
+		chain := depth > 0
+		c := Command{Argv: slices.Concat([]string{program}, args), Path: program, Covered: chain}
+		if chain {
+			c.As = Interpreter
+		}
+		all = append(all, c)
 		file, ok := look(program)
 		if !ok {
 			all[len(all)-1].Nameless = true // it is unknown what will run
@@ -50,21 +59,27 @@ func Candidates(program string, argv []string, dir string, look func(path string
 		last := program
 		if file.Real != program {
 			last = file.Real
-			all = append(all, Command{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last)})
+			all = append(all, Command{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last), As: Link, Covered: true})
 		}
 		within := inside(last, name, args, dir)
 		if len(within) == 0 && last != program { // the link may have the name of such a program
 			within = inside(program, name, args, dir)
 		}
-		all = append(all, within...)
+		for _, c := range within {
+			c.Covered = chain || slices.Equal(c.Argv, slices.Concat([]string{path.Base(program)}, args))
+			all = append(all, c)
+		}
 		interpreter, argument, isScript := shebang(file.Head)
 		if !isScript {
+			if own := tool(name); !chain && len(within) == 0 && last != program && !nameless(last) && name != "" && own != path.Base(program) && own != path.Base(last) {
+				all = append(all, Command{Argv: slices.Concat([]string{own}, args), As: Tool})
+			}
 			return all
 		}
 		args = slices.Concat(argument, []string{program}, args)
 		name = interpreter
 		if program = rule.Absolute(interpreter, dir, ""); program == "" {
-			return append(all, Command{Argv: slices.Concat([]string{interpreter}, args), Nameless: true})
+			return append(all, Command{Argv: slices.Concat([]string{interpreter}, args), Nameless: true, As: Interpreter})
 		}
 	}
 	return all
@@ -113,8 +128,8 @@ func inside(real, name string, args []string, dir string) []Command {
 	base := kindOf(strings.TrimSuffix(path.Base(real), " (deleted)"))
 	switch {
 	case slices.Contains(many, base):
-		// The name of a login shell begins with a hyphen. The tool may be the multi-call program again.
-		words := slices.Concat([]string{strings.TrimPrefix(path.Base(name), "-")}, args)
+		// The tool may be the multi-call program again.
+		words := slices.Concat([]string{tool(name)}, args)
 		for len(words) > 0 && (slices.Contains(many, path.Base(words[0])) || words[0] == ".") {
 			if words = words[1:]; len(words) > 0 {
 				words[0] = strings.TrimPrefix(words[0], "--coreutils-prog=")
@@ -123,12 +138,15 @@ func inside(real, name string, args []string, dir string) []Command {
 		if len(words) == 0 {
 			return nil
 		}
-		return []Command{{Argv: words}}
+		return []Command{{Argv: words, As: Tool}}
 	case IsLoader(base):
 		return loaded(args, dir)
 	}
 	return nil
 }
+
+// tool returns the tool that the first word of argv names. That of a login shell begins with a hyphen.
+func tool(name string) string { return strings.TrimPrefix(path.Base(name), "-") }
 
 // IsLoader reports whether this is a name of the dynamic loader. ELF programs name the loader as
 // their interpreter, and the loader can also be started with a program as its argument.
@@ -154,13 +172,13 @@ func loaded(args []string, dir string) []Command {
 		case slices.Contains(loaderValues, option) || slices.Contains(loaderFlags, option):
 			args = args[1:]
 		default: // an unknown option may take a value, so it is unknown what is loaded
-			return []Command{{Argv: args, Nameless: true}}
+			return []Command{{Argv: args, Nameless: true, As: Loaded}}
 		}
 	}
 	if len(args) == 0 {
 		return nil
 	}
-	p := Command{Argv: args}
+	p := Command{Argv: args, As: Loaded}
 	if strings.Contains(args[0], "/") {
 		p.Path = rule.Absolute(args[0], dir, "")
 		p.Argv = slices.Concat([]string{p.Path}, args[1:])

@@ -31,40 +31,47 @@ func TestCandidates(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		program, argv string
-		want          string // the commands, separated by commas; ? behind one that is nameless
+		want          string // the commands, separated by commas; ? behind one that is nameless, + before one that is covered
 	}{
 		{"/bin/ls", "anything -l", "/bin/ls -l"},
 		{"/bin/ls", "", "/bin/ls"},
-		{"/usr/bin/vi", "vi x", "/usr/bin/vi x, /usr/bin/vim.basic x"},
-		{"/gone", "x", "/gone, /tmp/x (deleted)?"},
-		{"/proc/self/fd/3", "ls", "/proc/self/fd/3, /memfd:x (deleted)?"},
+		{"/usr/bin/vi", "vi x", "/usr/bin/vi x, +/usr/bin/vim.basic x"},
+		{"/usr/bin/vi", "ex x", "/usr/bin/vi x, +/usr/bin/vim.basic x, ex x"},
+		{"/usr/bin/vi", "-vi x", "/usr/bin/vi x, +/usr/bin/vim.basic x"},
+		{"/w/a", "ex 1", "/w/a 1, +/bin/sh -e -u /w/a 1, +/usr/bin/dash -e -u /w/a 1"},
+		{"/gone", "x", "/gone, +/tmp/x (deleted)?"},
+		{"/proc/self/fd/3", "ls", "/proc/self/fd/3, +/memfd:x (deleted)?"},
 		{"/nothing", "x y", "/nothing y?"},
-		{"/w/a", "a 1", "/w/a 1, /bin/sh -e -u /w/a 1, /usr/bin/dash -e -u /w/a 1"},
-		{"/w/b", "b 1", "/w/b 1, /w/a /w/b 1, /bin/sh -e -u /w/a /w/b 1, /usr/bin/dash -e -u /w/a /w/b 1"},
-		{"/w/env", "x", "/w/env, /usr/bin/env python3 /w/env"},
+		{"/w/a", "a 1", "/w/a 1, +/bin/sh -e -u /w/a 1, +/usr/bin/dash -e -u /w/a 1"},
+		{"/w/b", "b 1", "/w/b 1, +/w/a /w/b 1, +/bin/sh -e -u /w/a /w/b 1, +/usr/bin/dash -e -u /w/a /w/b 1"},
+		{"/w/env", "x", "/w/env, +/usr/bin/env python3 /w/env"},
 		{"/w/none", "x", "/w/none"},
 		{"/bin/busybox", "busybox rm -f x", "/bin/busybox rm -f x, rm -f x"},
 		{"/bin/busybox", "busybox", "/bin/busybox"},
 		{"/bin/busybox", "busybox busybox rm -f", "/bin/busybox busybox rm -f, rm -f"},
 		{"/bin/busybox", "-rm -f", "/bin/busybox -f, rm -f"},
 		{"/bin/busybox", "/x/rm -f", "/bin/busybox -f, rm -f"},
-		{"/bin/rm", "rm -f", "/bin/rm -f, /bin/busybox -f, rm -f"},
+		{"/bin/rm", "rm -f", "/bin/rm -f, +/bin/busybox -f, +rm -f"},
 		{"/usr/bin/coreutils", "coreutils --coreutils-prog=rm x", "/usr/bin/coreutils --coreutils-prog=rm x, rm x"},
 		{"/lib64/ld-linux-x86-64.so.2", "ld --library-path /x --inhibit-cache ./ls -l",
-			"/lib64/ld-linux-x86-64.so.2 --library-path /x --inhibit-cache ./ls -l, /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path /x --inhibit-cache ./ls -l, /w/ls -l"},
+			"/lib64/ld-linux-x86-64.so.2 --library-path /x --inhibit-cache ./ls -l, +/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path /x --inhibit-cache ./ls -l, /w/ls -l"},
 		{"/lib64/ld-linux-x86-64.so.2", "ld --new /bin/ls",
-			"/lib64/ld-linux-x86-64.so.2 --new /bin/ls, /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --new /bin/ls, --new /bin/ls?"},
+			"/lib64/ld-linux-x86-64.so.2 --new /bin/ls, +/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --new /bin/ls, --new /bin/ls?"},
 		{"/lib/ld-musl-x86_64.so.1", "x --preload=y /bin/ls -l",
-			"/lib/ld-musl-x86_64.so.1 --preload=y /bin/ls -l, /usr/lib/musl/libc.so --preload=y /bin/ls -l, /bin/ls -l"},
+			"/lib/ld-musl-x86_64.so.1 --preload=y /bin/ls -l, +/usr/lib/musl/libc.so --preload=y /bin/ls -l, /bin/ls -l"},
+		{"/bin/rm", "ls -f", "/bin/rm -f, +/bin/busybox -f, ls -f"},
 		{"/bin/busybox.static", "busybox rm x", "/bin/busybox.static rm x, rm x"},
-		{"/opt/busybox", "busybox rm x", "/opt/busybox rm x, /opt/bb rm x, rm x"},
-		{"/w/loop", "x", "/w/loop, /w/loop /w/loop, /w/loop /w/loop /w/loop, /w/loop /w/loop /w/loop /w/loop, /w/loop /w/loop /w/loop /w/loop /w/loop"},
+		{"/opt/busybox", "busybox rm x", "/opt/busybox rm x, +/opt/bb rm x, rm x"},
+		{"/w/loop", "x", "/w/loop, +/w/loop /w/loop, +/w/loop /w/loop /w/loop, +/w/loop /w/loop /w/loop /w/loop, +/w/loop /w/loop /w/loop /w/loop /w/loop"},
 	} {
 		var got []string
 		for _, p := range Candidates(tt.program, strings.Fields(tt.argv), "/w", d.look) {
 			text := strings.Join(p.Argv, " ")
 			if p.Nameless {
 				text += "?"
+			}
+			if p.Covered {
+				text = "+" + text
 			}
 			rig.Is(t, p.Path == "" || p.Path == p.Argv[0], true, "%s: the path of %s is %s", tt.program, text, p.Path)
 			got = append(got, text)

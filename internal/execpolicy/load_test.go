@@ -175,6 +175,13 @@ func TestTooWide(t *testing.T) {
 		"env A=1": true, "env -i A=1": true, "env -i A=1 make": false, "timeout 5": true, "timeout -k 1 5s": true, "timeout 5 make": false, "nice -n 5": true,
 		"sudo -u root": true, "sudo -u root apt": false, "bash -euo pipefail -c": true, "bash -o pipefail -c": true, "bash -euc": true, "bash -euc ls": false, "bash -c a=b": false,
 		"python3 -I -c": true, "python3 -u": true, "python3 -m pytest": false, "perl -we": true, "git -C /srv": true, "git -C /srv log": false, "git -c a.b=c": true,
+		"setsid": true, "setsid -f": true, "nodejs -e": true, "pypy3": true, "rbash": true, "gdb -p": true, "script -c": true, "flock /l": true, "flock /l make": false,
+		"busybox sh": true, "busybox ls": false, "sudo bash": true, "sudo -u root python3 -c": true, "timeout 5 sh -c": true, "env python3 x.py": false, "xargs rm": false,
+		"find .": true, "find . -exec": true, "docker run": true, "docker run --rm": true, "docker run image": true, "docker run image make": false, "docker ps": false,
+		"podman exec": true, "kubectl get": false, "systemd-run": true, "gosu root": true, "gosu root make": false, "bwrap --dev-bind / / bash": true, "agent exec --": true,
+		"agent exec -- make": false, "agent sandbox sh": true, "agent ps": false, "npm exec": true, "npm test": false, "chroot /x": true, "nsenter -t 1": true, "ssh host": true,
+		"ssh host uptime": false, "watch": true, "parallel": true, "taskset 1": true, "ionice -c 3": true, "unshare -r": true, "strace -f": true, "command": true, "builtin": true,
+		"source": true, "source x": false, "ipython3": true, "irb": true, "runuser -u x": true, "setpriv": true, "chrt 1": true, "go build": false, "go run": true,
 		"git --no-pager": true, "git --no-pager log": true, "git --git-dir=x log": false,
 	} {
 		rig.Is(t, TooWide(strings.Fields(line)), want, "%q", line)

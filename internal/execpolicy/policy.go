@@ -3,6 +3,7 @@ package execpolicy
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -95,7 +96,24 @@ type Command struct {
 	// Nameless says that the name of the program means nothing, as for a deleted file. Then no rule
 	// can allow the command.
 	Nameless bool
+	// As says what the command is of an execve, and Covered that what is decided about the program as it
+	// is called covers it: it needs no rule of its own. See [Candidates].
+	As      Part
+	Covered bool
 }
+
+// A Part says what a command is of an execve.
+type Part string
+
+// The parts of an execve.
+const (
+	Called      Part = ""            // the program as it is called
+	Link        Part = "link"        // the file behind a link
+	Interpreter Part = "interpreter" // of a script (#!)
+	Loader      Part = "loader"      // a file in whose place the kernel begins (PT_INTERP)
+	Tool        Part = "tool"        // of a multi-call program
+	Loaded      Part = "loaded"      // what a loader is told to load
+)
 
 // Start decides about a command that a client wants to start. If it is a shell with a script, the
 // commands of the script are judged. find resolves the name or path of a program in the environment
@@ -119,10 +137,11 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 		v.Commands, v.Plain = script.Split(text)
 	}
 	var literal []script.Command
+	readable := true
 	if !v.Plain {
 		v.Commands = [][]string{argv}
 		if isScript {
-			literal, _ = script.Literal(text)
+			literal, readable = script.Literal(text)
 		}
 	}
 	shell := program(argv)
@@ -140,7 +159,13 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 			}
 			return
 		}
-		v.add(p.judge(shell, p.Opaque))
+		found := p.judge(shell, p.Opaque)
+		found[0].opaque = true
+		v.add(found)
+		if d := p.Rules.Strictest(); !readable && d > rule.Allow {
+			// Each rule may be about a command in it.
+			v.add([]Finding{{Command: argv, Decision: d, unreadable: true}})
+		}
 		for _, command := range literal {
 			v.add(restrictive(p.matches(program(command.Prefix()))))
 		}
@@ -150,15 +175,76 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 
 // Exec decides about a program that a process is about to execute. The candidates are all commands
 // that the execve may mean (see [Candidates]). Each is judged, and the strictest decision holds.
+// Those that are Covered need no rule, but rules about them count.
+//
 // Scripts of shells are not split, because Exec is asked about their commands too.
-func (p *Policy) Exec(candidates ...Command) Verdict {
-	v := Verdict{}
-	if len(candidates) > 0 {
-		v.Argv = candidates[0].Argv
+func (p *Policy) Exec(candidates ...Command) (v Verdict) {
+	p.exec(candidates, func(_ int, found []Finding) { v.add(found) })
+	return v.about(candidates)
+}
+
+// exec calls add with the findings about each candidate, for each layer.
+func (p *Policy) exec(candidates []Command, add func(i int, found []Finding)) {
+	p.layers(func(p *Policy) {
+		for i, c := range candidates {
+			otherwise := p.Unmatched
+			if c.Covered && !c.Nameless {
+				otherwise = rule.Allow // what no rule allows is refused as it is called
+			}
+			found := p.judge(c, otherwise)
+			if f := &found[0]; f.ForcedRm && c.Covered && path.Base(c.Argv[0]) == path.Base(candidates[0].Argv[0]) {
+				f.Decision, f.ForcedRm = otherwise, false // this rm was judged as it is called
+			}
+			add(i, found)
+		}
+	})
+}
+
+// First decides about the command itself, when it is executed after [Policy.Start] has decided about
+// its words. The rules that prompt or forbid count that Start could not apply, because they are about
+// the files behind.
+func (p *Policy) First(candidates ...Command) (v Verdict) {
+	p.first(candidates, func(_ int, found []Finding) { v.add(found) })
+	return v.about(candidates)
+}
+
+// first is exec for First.
+func (p *Policy) first(candidates []Command, add func(i int, found []Finding)) {
+	p.layers(func(p *Policy) {
+		var asked []Finding
+		for i, c := range candidates {
+			found := restrictive(p.matches(c))
+			if i == 0 {
+				asked = found
+			}
+			add(i, slices.DeleteFunc(slices.Clone(found), func(f Finding) bool {
+				return f.Decision == rule.Prompt && slices.ContainsFunc(asked, func(a Finding) bool { return a.Match.Rule == f.Match.Rule })
+			}))
+		}
+	})
+}
+
+// Chain returns what Exec, or First, decides about each candidate.
+func (p *Policy) Chain(first bool, candidates ...Command) []Verdict {
+	each := make([]Verdict, len(candidates))
+	decide := p.exec
+	if first {
+		decide = p.first
 	}
+	decide(candidates, func(i int, found []Finding) { each[i].add(found) })
+	for i := range candidates {
+		each[i] = each[i].about(candidates[i:])
+	}
+	return each
+}
+
+// about returns the verdict with the commands that it is about.
+func (v Verdict) about(candidates []Command) Verdict {
 	for _, c := range candidates {
 		v.Commands = append(v.Commands, c.Argv)
-		p.layers(func(p *Policy) { v.add(p.judge(c, p.Unmatched)) })
+	}
+	if len(candidates) > 0 {
+		v.Argv = candidates[0].Argv
 	}
 	return v
 }
@@ -172,7 +258,10 @@ func (p *Policy) judge(c Command, otherwise rule.Decision) []Finding {
 	if len(matches) > 0 {
 		return findings(matches)
 	}
-	f := Finding{Command: c.Argv, Decision: otherwise}
+	f := Finding{Command: c.Argv, Decision: otherwise, nameless: c.Nameless}
+	if otherwise == rule.Forbidden && p.Rules != nil && c.Path != "" {
+		f.elsewhere = !p.Rules.Named(c.Path)
+	}
 	if p.ForcedRm > otherwise && script.ForcedRm(c.Argv) {
 		f.Decision, f.ForcedRm = p.ForcedRm, true
 	}

@@ -53,7 +53,7 @@ func TestStart(t *testing.T) {
 		{"no rules", nil, Policy{}, []string{"x"}, rule.Allow, ""},
 		{"nothing", nil, Policy{Unmatched: rule.Forbidden}, nil, rule.Forbidden, "`` rejected: no rule allows it"},
 		{"unmatched", some, Policy{Unmatched: rule.Prompt}, []string{"x", "y z"}, rule.Prompt, "`x 'y z'` requires approval by policy"},
-		{"unmatched forbidden", some, Policy{Unmatched: rule.Forbidden}, []string{"x"}, rule.Forbidden, "`x` rejected: no rule allows it"},
+		{"unmatched forbidden", some, Policy{Unmatched: rule.Forbidden}, []string{"x"}, rule.Forbidden, "`x` rejected: no rule allows it; this one would: " + `prefix_rule(pattern=["x"], decision="allow")`},
 		{"allowed", some, Policy{Unmatched: rule.Forbidden}, []string{"ok", "y"}, rule.Allow, ""},
 		{"forbidden", some, Policy{}, []string{"probe", "y"}, rule.Forbidden, "`probe y` rejected: policy forbids commands starting with `probe`"},
 		{"prompt", some, Policy{}, []string{"ask"}, rule.Prompt, "`ask` requires approval by policy"},
@@ -73,7 +73,10 @@ func TestStart(t *testing.T) {
 		{"forced rm in a script", some, Policy{ForcedRm: rule.Prompt}, []string{"bash", "-c", "ok && rm -f x"}, rule.Prompt, "`bash -c 'ok && rm -f x'` requires approval by policy"},
 		{"forced rm, opaque", some, Policy{ForcedRm: rule.Prompt}, []string{"bash", "-c", "(rm -f x)"}, rule.Prompt, "`bash -c '(rm -f x)'` requires approval by policy"},
 		{"rm", some, Policy{ForcedRm: rule.Forbidden}, []string{"rm", "x"}, rule.Allow, ""},
-		{"forced rm is milder", some, Policy{ForcedRm: rule.Prompt, Unmatched: rule.Forbidden}, []string{"rm", "-f", "x"}, rule.Forbidden, "`rm -f x` rejected: no rule allows it"},
+		{"forced rm is milder", some, Policy{ForcedRm: rule.Prompt, Unmatched: rule.Forbidden}, []string{"rm", "-f", "x"}, rule.Forbidden, "`rm -f x` rejected: no rule allows it; this one would: " + `prefix_rule(pattern=["rm"], decision="allow")`},
+		{"missing in a script", some, Policy{Unmatched: rule.Forbidden}, []string{"sh", "-c", "ok; git -C /srv log"}, rule.Forbidden,
+			"`sh -c 'ok; git -C /srv log'` rejected: no rule allows `git -C /srv log`; this one would: " + `prefix_rule(pattern=["git", "-C", "/srv", "log"], decision="allow")`},
+		{"opaque forbidden", some, Policy{Opaque: rule.Forbidden}, []string{"sh", "-c", "(ok)"}, rule.Forbidden, "`sh -c '(ok)'` rejected: no rule allows a script that cannot be taken apart"},
 
 		{"path", []string{"forbidden /usr/bin/x"}, Policy{}, []string{"x"}, rule.Forbidden, "`x` rejected: policy forbids commands starting with `/usr/bin/x`"},
 		{"path allowed", []string{"allow /usr/bin/x"}, Policy{Unmatched: rule.Forbidden}, []string{"x"}, rule.Allow, ""},
@@ -101,6 +104,7 @@ func TestOpaqueEvasions(t *testing.T) {
 	for _, text := range []string{
 		"(probe x)", "probe > f", "X=1 probe", `probe "$HOME"`, "if true; then probe; fi", "! probe", "{ probe; }", "probe &", "time probe", "x=$(probe)",
 		"f() { probe; }; f", "cat <<E\n$(probe)\nE\n", `"probe" x`, `/usr/bin/pro"be"`, "coproc probe", "while probe; do :; done",
+		"# " + strings.Repeat("((-", 1_001) + "\n true > x; probe y", "true # C:\\\n(probe)", strings.Repeat("( ", 20_000) + "probe",
 	} {
 		rig.Is(t, p.Start([]string{"bash", "-lc", text}, find).Decision, rule.Forbidden, "%q", text)
 	}
@@ -128,8 +132,9 @@ func TestHostExecutable(t *testing.T) {
 // TestExec: each candidate is judged, and a script of a shell is one word.
 func TestExec(t *testing.T) {
 	t.Parallel()
-	p := &Policy{Rules: rulesOf("allow vi", "forbidden vim.basic -s", "allow sh -c"), Unmatched: rule.Prompt}
+	p := &Policy{Rules: rulesOf("allow vi", "forbidden vim.basic -s", "allow sh -c"), Unmatched: rule.Prompt, ForcedRm: rule.Forbidden}
 	program := func(words ...string) Command { return Command{Argv: words, Path: words[0]} }
+	behind := func(words ...string) Command { return Command{Argv: words, Path: words[0], Covered: true} }
 	for _, tt := range []struct {
 		candidates []Command
 		want       rule.Decision
@@ -137,11 +142,32 @@ func TestExec(t *testing.T) {
 		{[]Command{program("/usr/bin/vi")}, rule.Allow},
 		{[]Command{program("/usr/bin/vi"), program("/usr/bin/vim.basic")}, rule.Prompt},
 		{[]Command{program("/usr/bin/vi", "-s"), program("/usr/bin/vim.basic", "-s")}, rule.Forbidden},
+		{[]Command{program("/usr/bin/vi"), behind("/usr/bin/vim.basic")}, rule.Allow},
+		{[]Command{program("/usr/bin/vi"), {Argv: []string{"/memfd:x"}, Path: "/memfd:x", Covered: true, Nameless: true}}, rule.Prompt},
+		{[]Command{program("/usr/bin/vi"), behind("/usr/bin/rm", "-f")}, rule.Forbidden},
+		{[]Command{program("/bin/x"), behind("/usr/bin/vi")}, rule.Prompt},
+		{[]Command{program("/usr/bin/vi", "-s"), behind("/usr/bin/vim.basic", "-s")}, rule.Forbidden},
 		{[]Command{program("/bin/sh", "-c", "vim.basic -s")}, rule.Allow},
 		{nil, rule.Allow},
 	} {
 		rig.Is(t, p.Exec(tt.candidates...).Decision, tt.want, "%v", tt.candidates)
 	}
+}
+
+// TestFirst: of the command itself, rules count that are about the files behind it, and nothing is asked
+// that was asked about its words.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]rule.Decision{
+		"prompt sh": rule.Allow, "prompt dash": rule.Prompt, "forbidden dash": rule.Forbidden, "forbidden sh": rule.Forbidden, "prompt ls": rule.Allow,
+	} {
+		p := &Policy{Rules: rulesOf(line), Unmatched: rule.Forbidden, ForcedRm: rule.Forbidden}
+		script := []string{"-c", "rm -f x"}
+		v := p.First(Command{Argv: append([]string{"/bin/sh"}, script...), Path: "/bin/sh"}, Command{Argv: append([]string{"/bin/dash"}, script...), Path: "/bin/dash", Covered: true})
+		rig.Is(t, v.Decision, want, "%s", line)
+	}
+	deep := (&Policy{Rules: rulesOf("prompt ask", "allow ok")}).Start([]string{"sh", "-c", strings.Repeat("( ", 2_000) + "ok" + strings.Repeat(")", 2_000)}, find)
+	rig.Is(t, deep.Decision == rule.Prompt && deep.Proposed() == nil, true, "what cannot be read is asked about, and no rule is proposed")
 }
 
 // TestWith: a client tightens, and loosens nothing.

@@ -3,6 +3,8 @@ package execpolicy
 import (
 	"bytes"
 	"encoding/json"
+	"path"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
@@ -35,6 +37,11 @@ type Finding struct {
 	Match    rule.Match // Rule is nil if no rule matches
 	Command  []string   // set if no rule matches
 	ForcedRm bool       // no rule matches, and the command removes files by force
+
+	opaque     bool // no rule matches, and the script cannot be taken apart
+	unreadable bool // and nothing of it can be read
+	nameless   bool // as in [Command]
+	elsewhere  bool // host_executable names other paths for the program
 }
 
 // add adds the findings of a layer about a command.
@@ -44,7 +51,7 @@ func (v *Verdict) add(findings []Finding) {
 			v.Decision, v.deciding, v.found = f.Decision, f, true
 		}
 		switch {
-		case f.Match.Rule != nil:
+		case f.Match.Rule != nil, f.unreadable:
 			v.ruled = v.ruled || f.Decision != rule.Allow
 		case f.Decision == rule.Prompt && v.proposed == nil:
 			v.proposed = f.Command
@@ -73,29 +80,67 @@ func shown(argv []string) string {
 // rules have the same decision, the longest gives the reason, and the last of the longest. Reason
 // is "" if the command is allowed.
 func (v Verdict) Reason() string {
-	if !v.found {
-		return ""
-	}
-	f, command, because := v.deciding, shown(v.Argv), ""
-	if f.Match.Rule != nil {
-		because = f.Match.Justification
-	}
+	because := v.Because()
 	switch {
-	case v.Decision == rule.Prompt && because != "":
-		return command + " requires approval: " + because
-	case v.Decision == rule.Prompt:
-		return command + " requires approval by policy"
-	case v.Decision == rule.Allow:
+	case !v.found || v.Decision == rule.Allow:
 		return ""
-	case because != "":
-		return command + " rejected: " + because
-	case f.Match.Rule != nil:
-		return command + " rejected: policy forbids commands starting with " + shown(f.Match.Prefix)
-	case f.ForcedRm:
-		return command + " rejected: rm -f style commands are not permitted. Use a safer approach"
-	default:
-		return command + " rejected: no rule allows it"
+	case v.Decision == rule.Forbidden:
+		return shown(v.Argv) + " rejected: " + because
+	case because == "":
+		return shown(v.Argv) + " requires approval by policy"
 	}
+	return shown(v.Argv) + " requires approval: " + because
+}
+
+// Because is Reason without the command; "" if a policy requires an approval and says not why.
+func (v Verdict) Because() string {
+	switch f := &v.deciding; {
+	case f.Match.Rule != nil && f.Match.Justification != "":
+		return f.Match.Justification
+	case v.Decision != rule.Forbidden:
+		return ""
+	case f.Match.Rule != nil:
+		return "policy forbids commands starting with " + shown(f.Match.Prefix)
+	case f.ForcedRm:
+		return "rm -f style commands are not permitted. Use a safer approach"
+	case f.unreadable:
+		return "the script is too long, or nested too deeply, to be read"
+	default:
+		return f.missing(v.Argv)
+	}
+}
+
+// maxMissing bounds the rule that a reason shows, in bytes.
+const maxMissing = 256
+
+// missing says that no rule allows the command of a finding, and which rule would. argv are the words
+// that the reason begins with.
+func (f *Finding) missing(argv []string) string {
+	switch {
+	case f.opaque:
+		return "no rule allows a script that cannot be taken apart"
+	case f.nameless:
+		return "no rule can allow a file without a path"
+	}
+	text := "no rule allows it"
+	if !slices.Equal(f.Command, argv) {
+		text = "no rule allows " + shown(f.Command)
+	}
+	if len(f.Command) == 0 {
+		return text
+	}
+	words := slices.Clone(f.Command)
+	if !f.elsewhere {
+		words[0] = path.Base(words[0])
+	}
+	n := 1
+	for n < len(words) && TooWide(words[:n]) {
+		n++
+	}
+	if line, err := amendment(words[:n]); err == nil && len(line) <= maxMissing {
+		text += "; this one would: " + line
+	}
+	return text
 }
 
 // Results of Decider if no rule decides. They are the names of the flags.

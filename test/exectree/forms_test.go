@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -204,6 +205,41 @@ prefix_rule(pattern=["memfd:form"])
 		} {
 			r := w.run(t, dir, policy, nil, "bash", "-c", tt.script)
 			rig.Is(t, strings.Contains(r.out, "ran\n"), tt.want, "%s: %s, told %q: it ran", tt.script, r.end(), r.told)
+		}
+	})
+}
+
+// TestAllowList: a program that a rule allows runs as it is called, whatever files the kernel needs for
+// that; rules about these files count. A refusal says on the command's standard error why, and which
+// rule is missing.
+func TestAllowList(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		w.tells = true
+		for _, name := range []string{"real", "evil"} {
+			place(t, "/bin/echo", filepath.Join(dir, name))
+		}
+		for link, to := range map[string]string{"tool": "link", "link": "real", "good": "evil", "other": "tool"} {
+			rig.Must(t, os.Symlink(to, filepath.Join(dir, link)))
+		}
+		write(t, filepath.Join(dir, "script"), []byte("#!/bin/sh\necho \"$@\"; "+dir+"/real below\n"))
+		write(t, filepath.Join(dir, "nested"), []byte("#!"+dir+"/script\n"))
+		write(t, filepath.Join(dir, "worse"), []byte("#!"+dir+"/evil\n"))
+		policy := rules(t, rule.Forbidden, `prefix_rule(["bash", "-c"])
+prefix_rule([["tool", "good", "script", "nested", "worse"]])
+prefix_rule(["evil"], "forbidden", justification = "use good")
+`)
+		missing := func(name string) string {
+			return "rules: refused " + dir + "/" + name + ": no rule allows it; this one would: prefix_rule(pattern=[\"" + name + "\"], decision=\"allow\")\n"
+		}
+		for name, want := range map[string]string{
+			"tool": "ran\n", "script": "ran\n" + missing("real"), "nested": dir + "/nested ran\n" + missing("real"), "real": missing("real"), "other": missing("other"),
+			"good": "rules: refused " + dir + "/good: use good\n", "worse": "rules: refused " + dir + "/worse: use good\n",
+		} {
+			r := w.run(t, dir, policy, nil, "bash", "-c", strings.Repeat(dir+"/"+name+" ran 2>/dev/null; ", 2)+"true")
+			lines := slices.Sorted(strings.Lines(r.out)) // those of two streams have no order
+			rig.Is(t, strings.Join(slices.Compact(lines), ""), want, "%s", name)
+			rig.Is(t, strings.Count(r.out, "rules:") < 2, true, "%s is told once: %q", name, r.out)
 		}
 	})
 }

@@ -79,6 +79,7 @@ type way struct {
 	without []sandbox.Layer // which layers of this host are not used
 	// denies has the policy deny something, so that a supervisor has to judge reading too.
 	denies, bare bool
+	tells        bool // the command's standard error says what is refused
 }
 
 // ways are the ways that this host has.
@@ -169,6 +170,7 @@ func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer fun
 	t.Helper()
 	j, err := confine.NewJudged(policy)
 	rig.Must(t, err)
+	j.Tells = w.tells
 	held := w.enter(t, dir, j)
 	var r result
 	var mu sync.Mutex // guards out and code

@@ -168,6 +168,20 @@ func (s *Set) isAt(r *Rule, program string) bool {
 	return !defined
 }
 
+// Named reports whether a rule that names a program may match the program at this path.
+func (s *Set) Named(program string) bool { return s.isAt(&Rule{}, program) }
+
+// Strictest returns the strictest decision of any rule. It may be called on nil.
+func (s *Set) Strictest() (d Decision) {
+	if s == nil {
+		return Allow
+	}
+	for _, r := range s.rules {
+		d = max(d, r.Decision)
+	}
+	return d
+}
+
 // Absolute makes a path absolute by its text alone: ~/ means home, and a relative path is below
 // dir. It returns "" if the result is not an absolute path.
 func Absolute(program, dir, home string) string {

@@ -77,11 +77,8 @@ func forcedRm(argv []string, known []bool, depth int) bool {
 // forcedRmIn reports whether a forced rm is among the commands of a script. It also returns true
 // for a script that is too large to be parsed.
 func forcedRmIn(text string, depth int) bool {
-	if len(text) > maxBytes || tooDeep(text) {
-		return true
-	}
-	commands, _ := Literal(text)
-	return slices.ContainsFunc(commands, func(c Command) bool { return !c.Behind && forcedRm(c.Words, c.Known, depth) })
+	commands, ok := Literal(text)
+	return !ok || slices.ContainsFunc(commands, func(c Command) bool { return !c.Behind && forcedRm(c.Words, c.Known, depth) })
 }
 
 // isAssignment reports whether a word sets a variable.

@@ -26,14 +26,26 @@ func (c Command) Prefix() []string {
 
 // Literal returns the commands in a script whose first word is literal, wherever they are: in
 // pipes, loops, functions, substitutions, and after time, which counts as a program here. It
-// returns false if the script cannot be parsed. Such a script may do anything.
+// returns false if the script is too long or nested too deeply to be read. Such a script may do
+// anything.
 func Literal(text string) (commands []Command, ok bool) {
-	file, ok := parse(text)
-	if !ok {
-		return nil, false
+	defer takeTurn(text)()
+	for _, text := range readings(text) {
+		list, err := read(text)
+		if err != nil {
+			return nil, false
+		}
+		for _, stmt := range list {
+			commands = appendLiteral(commands, stmt)
+		}
 	}
+	return commands, true
+}
+
+// appendLiteral appends the commands in a statement.
+func appendLiteral(commands []Command, stmt *syntax.Stmt) []Command {
 	behind := map[*syntax.CallExpr]bool{}
-	syntax.Walk(file, func(n syntax.Node) bool {
+	syntax.Walk(stmt, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.TimeClause:
 			commands = append(commands, wrapped("time", n.Stmt, behind))
@@ -47,7 +59,7 @@ func Literal(text string) (commands []Command, ok bool) {
 		}
 		return true
 	})
-	return commands, true
+	return commands
 }
 
 // wrapped returns the command of s with word (time or coproc) as its first word, and marks the

@@ -1,8 +1,12 @@
 package script
 
 import (
+	"errors"
+	"io"
 	"path"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -10,12 +14,13 @@ import (
 )
 
 const (
-	// maxBytes bounds the length of a script that is parsed. The kernel accepts arguments of up to 128
-	// KiB.
-	maxBytes = 64 << 10
-	// maxNested bounds the nesting in a script, and so the stack of the parser. It is compared with
-	// the number of tokens that can begin a nested construct.
-	maxNested = 1_000
+	// maxBytes bounds the length of a script that is parsed. The kernel accepts no longer argument.
+	maxBytes = 128 << 10
+	// maxCalls bounds the calls of the parser within each other, and so its stack. It needs up to 12
+	// for a command within a command, and 54 for an expression within an expression.
+	maxCalls = 5_000
+	// maxRepairs bounds how often a script is parsed.
+	maxRepairs = 8
 	// MaxCommands is the highest number of commands in a plain script.
 	MaxCommands = 1_000
 )
@@ -41,39 +46,156 @@ func Of(argv []string) (script string, ok bool) {
 	return argv[2], slices.Contains(shells, name)
 }
 
-// openers begin constructs that can contain more of a script. operators may stand many times before
-// one number.
-var (
-	openers   = []string{"(", "{", "[", "`", "if", "while", "until", "for", "case", "select", "function", "time", "coproc"}
-	operators = []string{"-", "+", "?", "~", "!"}
-)
+// errTooLarge is the error for a script that is too long or nested too deeply to be read. A shell
+// may run such a script.
+var errTooLarge = errors.New("the script is too large")
 
-// tooDeep reports whether a script may be nested deeper than the parser should go. It counts
-// openers also inside other words, so its count is at least the real depth.
-func tooDeep(text string) bool {
-	n := count(text, openers)
-	if strings.Contains(text, "((") || strings.ContainsAny(text, "[:") {
-		n = max(n, count(text, operators)) // the script may contain arithmetic
-	}
-	return n > maxNested
+// source passes a script to the parser, and ends it if the parser is nested too deeply. Only the
+// parser knows what is nested: in a comment or a here-document a parenthesis is a letter.
+type source struct {
+	text  string
+	calls []uintptr // for tooDeep
 }
 
-func count(text string, all []string) (n int) {
-	for _, one := range all {
-		n += strings.Count(text, one)
+func (s *source) Read(b []byte) (n int, err error) {
+	if s.tooDeep() {
+		return 0, errTooLarge
 	}
-	return n
+	if s.text == "" {
+		return 0, io.EOF
+	}
+	n = copy(b, s.text)
+	s.text = s.text[n:]
+	return n, nil
 }
 
-// parse returns the syntax tree of a script, and false if the script has an error or is too large.
-func parse(text string) (*syntax.File, bool) {
-	if len(text) > maxBytes || tooDeep(text) || strings.ContainsAny(text, "\r\x00") {
-		return nil, false
+// tooDeep reports whether more than maxCalls calls are under way. Calls of a function by itself
+// count once, because the parser skips comment lines by such calls, of which each needs little.
+func (s *source) tooDeep() bool {
+	var first [1]uintptr
+	if runtime.Callers(maxCalls, first[:]) == 0 {
+		return false
+	}
+	if s.calls == nil {
+		s.calls = make([]uintptr, maxBytes) // more than one script can cause
+	}
+	return len(slices.Compact(s.calls[:runtime.Callers(0, s.calls)])) > maxCalls
+}
+
+// parse returns the syntax tree of a script.
+func parse(text string) (file *syntax.File, err error) {
+	if len(text) > maxBytes {
+		return nil, errTooLarge
 	}
 	parser := parsers.Get().(*syntax.Parser)
 	defer parsers.Put(parser)
-	file, err := parser.Parse(strings.NewReader(text), "")
-	return file, err == nil
+	return parser.Parse(&source{text: text}, "")
+}
+
+// read returns the statements that a shell executes. If the script has an error, these are the
+// statements in the lines before, because a shell reads line by line. A script that is too large
+// has errTooLarge.
+func read(text string) (list []*syntax.Stmt, err error) {
+	file, err := parse(text)
+	for range maxRepairs {
+		repaired := repair(text, file, err)
+		if repaired == text {
+			break
+		}
+		text = repaired
+		file, err = parse(text)
+	}
+	switch {
+	case err == nil:
+		return file.Stmts, nil
+	case errors.Is(err, errTooLarge):
+		return nil, err
+	}
+	line := errorLine(err)
+	parser := parsers.Get().(*syntax.Parser)
+	defer parsers.Put(parser)
+	for stmt, err := range parser.StmtsSeq(&source{text: text}) {
+		if err == nil && stmt.End().Line() < line {
+			list = append(list, stmt)
+		}
+	}
+	// The parser may have gone past the end of a comment, as below, before it came to the error.
+	if cut := withoutContinued(text); cut != text {
+		others, err := read(cut)
+		return append(list, others...), err
+	}
+	return list, nil
+}
+
+// repair returns a script without what the parser reads otherwise than a shell. A here-document may
+// end with the script. A comment ends with its line, also after a backslash.
+func repair(text string, file *syntax.File, err error) string {
+	if e, ok := errors.AsType[syntax.ParseError](err); ok {
+		quoted, _ := strings.CutPrefix(e.Text, "unclosed here-document ")
+		if end, err := strconv.Unquote(quoted); err == nil {
+			return text + "\n" + end + "\n"
+		}
+	}
+	if err != nil || !strings.Contains(text, "#") {
+		return text
+	}
+	repaired := []byte(text)
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if c, ok := n.(*syntax.Comment); ok && strings.HasSuffix(c.Text, "\\\n") {
+			start := c.Hash.Offset()
+			line, _, _ := strings.Cut(text[start:], "\n")
+			repaired[start+uint(strings.LastIndex(line, `\`))] = ' '
+		}
+		return true
+	})
+	return string(repaired)
+}
+
+// withoutContinued returns a script without the backslashes at the ends of lines that may end with a
+// comment.
+func withoutContinued(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		body := strings.TrimRight(line, "\r\n")
+		if cut, ok := strings.CutSuffix(body, `\`); ok && strings.Contains(cut, "#") {
+			lines[i] = cut + " " + line[len(body):]
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// turn is held while a long script is read, because its syntax tree takes hundreds of times its
+// length.
+var turn sync.Mutex
+
+// takeTurn waits until a script may be read. The caller calls done.
+func takeTurn(text string) (done func()) {
+	const long = 8 << 10
+	if len(text) <= long {
+		return func() {}
+	}
+	turn.Lock()
+	return turn.Unlock
+}
+
+// errorLine returns the line of an error of the parser, or 0.
+func errorLine(err error) uint {
+	if e, ok := errors.AsType[syntax.LangError](err); ok {
+		return e.Pos.Line()
+	}
+	e, _ := errors.AsType[syntax.ParseError](err)
+	return e.Pos.Line()
+}
+
+// readings returns the scripts that shells may see in a text. A carriage return is a letter in Bash,
+// and a blank in the reference. Bytes that are no UTF-8 are letters.
+func readings(text string) []string {
+	const letter = "\x01" // of one byte, so that the text gets no longer
+	text = strings.ToValidUTF8(text, letter)
+	if !strings.Contains(text, "\r") {
+		return []string{text}
+	}
+	return []string{text, strings.ReplaceAll(text, "\r", letter)}
 }
 
 // parsers has parsers for reuse, because they are large.

@@ -95,10 +95,11 @@ func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"bytes":       strings.Repeat("x", maxBytes+1),
-		"parentheses": strings.Repeat("(", maxNested+1),
-		"if":          strings.Repeat("if ", maxNested+1),
-		"signs":       "((" + strings.Repeat("-", maxNested+1),
-		"backquotes":  strings.Repeat("`", maxNested+1),
+		"parentheses": strings.Repeat("( ", 1_001) + "x" + strings.Repeat(")", 1_001),
+		"arithmetic":  strings.Repeat("(", maxBytes),
+		"if":          strings.Repeat("if x; then ", 1_001) + "x" + strings.Repeat("; fi", 1_001),
+		"braces":      strings.Repeat("{ ", 1_001) + "x" + strings.Repeat("; }", 1_001),
+		"documents":   strings.Repeat("cat <<E\n$(", maxBytes/11),
 	} {
 		_, plain := Split(text)
 		rig.Is(t, plain, false, "%s: it is plain", name)
@@ -140,13 +141,47 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
+// TestText: what only a reader sees of a script, a comment or the text of a document, neither hides a
+// command nor counts as one, whatever its length. Nor does an error that a shell has not come to.
+func TestText(t *testing.T) {
+	t.Parallel()
+	long := "a:" + strings.Repeat("-", 1_001) + strings.Repeat("if ((", 1_001)
+	for text, want := range map[string]bool{
+		"# " + long + "\n true > x; rm -f y":                     true,
+		strings.Repeat("# a\n", 20_000) + "rm -f y":              true,
+		"true # " + strings.Repeat("x", 100<<10) + "\n(rm -f y)": true,
+		"true # C:\\\nrm -f y":                                   true,
+		"true # C:\\\n{ rm -f y; }\nb '":                         true,
+		"echo '# C:\\\nrm -f y'":                                 false,
+		"# a\r\n(rm -f y)":                                       true,
+		"# \xff\n(rm -f y)":                                      true,
+		"cat <<'E\r'\nE\r\n rm -f y":                             true,
+		"rm -f y <<E\ntext":                                      true,
+		"cat <<E\nrm -f y":                                       false,
+		"rm -f y\n)":                                             true,
+		"true; rm -f y; )":                                       false,
+		"cat > t.md <<'E'\n" + long + "\nE\n":                    false,
+		"cat > t.c <<E\n" + strings.Repeat("if (a[1]) { f(); }\n", 5_000) + "E\n": false,
+		"cat <<E\n" + long + "$(rm -f y)\nE\n":                                    true,
+		"echo '" + long + "' && (rm -f y)":                                        true,
+		strings.Repeat("{ ", 400) + "rm -f y" + strings.Repeat("; }", 400):        true,
+		strings.Repeat("$(", 400) + "rm -r y" + strings.Repeat(")", 400):          false,
+		strings.Repeat("if a; then ", 400) + "b" + strings.Repeat("; fi", 400):    false,
+		strings.Repeat("if (a[1]); then f; fi\n", 4_000) + "rm -r y":              false,
+	} {
+		rig.Is(t, ForcedRm([]string{"sh", "-c", text}), want, "%.60q (%d bytes): forced rm", text, len(text))
+	}
+	_, plain := Split("true # C:\\\nrm -f y")
+	rig.Is(t, plain, false, "a script with a comment is plain")
+}
+
 // FuzzScript: no script makes the package panic or grow without bound, and what Split finds Literal
 // finds, too.
 func FuzzScript(f *testing.F) {
 	for _, c := range cases[splitCase](f, "scripts.jsonl") {
 		f.Add(c.Script)
 	}
-	for _, opener := range slices.Concat(openers, operators) {
+	for _, opener := range []string{"(", "{ ", "[", "`", "if ", "while ", "for i in a; do ", "case a in b) ", "f() { ", "time ", "coproc ", "$(", "- ", "! ", "<<E\n$("} {
 		f.Add(strings.Repeat(opener, 300))
 		f.Add("((" + strings.Repeat(opener, 300))
 	}

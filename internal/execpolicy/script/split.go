@@ -1,6 +1,7 @@
 package script
 
 import (
+	"path"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -9,50 +10,112 @@ import (
 // Split returns the commands of a plain script: commands of literal words, joined by &&, ||, ;, |
 // and newlines. It returns false for every other script (an opaque script).
 func Split(text string) (commands [][]string, ok bool) {
-	file, ok := parse(text)
-	if !ok || len(file.Stmts) == 0 || len(file.Last) > 0 {
-		return nil, false
-	}
-	for _, s := range file.Stmts {
-		if commands, ok = plain(commands, s); !ok {
-			return nil, false
-		}
-	}
-	return commands, true
+	s, ok := split(text)
+	return s.commands, ok
 }
 
-// plain appends the commands of a statement.
-func plain(commands [][]string, s *syntax.Stmt) ([][]string, bool) {
+// Folders returns the folders in which the commands of a plain script run, if each cd in it works:
+// absolute, or relative to the folder of the script. A folder is "" if it depends on more.
+func Folders(text string) []string {
+	s, _ := split(text)
+	return s.folders
+}
+
+// splitter takes a plain script apart.
+type splitter struct {
+	commands [][]string
+	folders  []string
+	folder   string // of the next command
+}
+
+func split(text string) (s splitter, ok bool) {
+	s.folder = "."
+	if strings.ContainsAny(text, "\r\x00") {
+		return splitter{}, false
+	}
+	defer takeTurn(text)()
+	file, err := parse(text)
+	if err != nil || len(file.Stmts) == 0 || len(file.Last) > 0 {
+		return splitter{}, false
+	}
+	for _, stmt := range file.Stmts {
+		if !s.plain(stmt) {
+			return splitter{}, false
+		}
+	}
+	return s, true
+}
+
+// plain appends the commands of a statement, and reports whether it is plain.
+func (sp *splitter) plain(s *syntax.Stmt) bool {
 	if s.Negated || s.Background || s.Coprocess || s.Disown || len(s.Redirs) > 0 || len(s.Comments) > 0 {
-		return nil, false
+		return false
 	}
 	switch c := s.Cmd.(type) {
 	case *syntax.CallExpr:
 		if len(c.Assigns) > 0 || len(c.Args) == 0 {
-			return nil, false
+			return false
 		}
 		words := make([]string, len(c.Args))
 		for i, w := range c.Args {
 			var ok bool
 			if words[i], ok = plainWord(w, i == 0); !ok {
-				return nil, false
+				return false
 			}
 		}
 		if words[0] == "unset" {
-			return nil, false // the reference treats unset as an assignment
+			return false // the reference treats unset as an assignment
 		}
-		return append(commands, words), len(commands) < MaxCommands
+		sp.commands, sp.folders = append(sp.commands, words), append(sp.folders, sp.folder)
+		sp.folder = after(sp.folder, words)
+		return len(sp.commands) <= MaxCommands
 	case *syntax.BinaryCmd:
 		if c.Op != syntax.AndStmt && c.Op != syntax.OrStmt && c.Op != syntax.Pipe {
-			return nil, false
+			return false
 		}
-		var ok bool
-		if commands, ok = plain(commands, c.X); !ok {
-			return nil, false
+		before := sp.folder
+		if !sp.plain(c.X) {
+			return false
 		}
-		return plain(commands, c.Y)
+		changed := sp.folder != before
+		switch {
+		case c.Op == syntax.Pipe: // each part is a process of its own
+			sp.folder = before
+		case c.Op == syntax.OrStmt && changed:
+			sp.folder = ""
+		}
+		middle := sp.folder
+		if !sp.plain(c.Y) {
+			return false
+		}
+		switch {
+		case c.Op == syntax.Pipe:
+			sp.folder = before
+		case c.Op == syntax.OrStmt && sp.folder != middle:
+			sp.folder = ""
+		}
+		return true
 	}
-	return nil, false
+	return false
+}
+
+// after returns the folder of the command behind one in folder.
+func after(folder string, words []string) string {
+	switch words[0] {
+	case "cd":
+		switch {
+		case len(words) != 2 || words[1] == "" || words[1][0] == '-':
+			return ""
+		case path.IsAbs(words[1]):
+			return words[1]
+		case folder == "":
+			return ""
+		}
+		return folder + "/" + words[1]
+	case "pushd", "popd", "builtin", "command", "eval", "exec", "source", ".":
+		return ""
+	}
+	return folder
 }
 
 const (

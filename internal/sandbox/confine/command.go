@@ -71,6 +71,8 @@ type Command struct {
 	// [execpolicy.AppendPacked]; nil: none. The stage then needs one more file, after the file of a
 	// gate, for questions (package judge).
 	Rules []byte
+	// TellsRefusals makes the command's standard error say which programs the rules refuse, and why.
+	TellsRefusals bool
 	// Endpoint, if it is not the zero value, is the endpoint that the init connects to
 	// instead of running a program.
 	Endpoint Endpoint

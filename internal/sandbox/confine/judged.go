@@ -33,11 +33,18 @@ func (t *target) judge() (*judge.Judge, error) {
 	if c.Rules == nil || t.role == roleOuter {
 		return nil, nil
 	}
-	return judge.New(c.Rules, c.argv(), c.judgeFD())
+	j, err := judge.New(c.Rules, c.argv(), c.judgeFD())
+	if err == nil && c.TellsRefusals {
+		_ = j.TellOn() // a command without a standard error is told nothing
+	}
+	return j, err
 }
 
 // Judged is the agent's part in judging the programs of a command. It has to be closed.
 type Judged struct {
+	// Tells is [Command.TellsRefusals] of the command.
+	Tells bool
+
 	rules  []byte
 	ours   *judge.Questions
 	theirs *os.File
@@ -80,7 +87,7 @@ func WatchOnly(j *Judged) *Held {
 // started, and the stage then takes the init's end of j.
 func (h *Held) Judge(j *Judged) {
 	if h.refusal == nil {
-		h.judged, h.command.Rules = j, j.rules
+		h.judged, h.command.Rules, h.command.TellsRefusals = j, j.rules, j.Tells
 	}
 }
 

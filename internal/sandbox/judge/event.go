@@ -42,6 +42,7 @@ type Question struct {
 	Argv        []string
 	Truncated   bool // Argv is the beginning of it
 	Exe, Dir    string
+	Called      string // the path by which the program is called, maybe a link to Exe; "" of a start
 	Reason      string
 	Matched     string   // see [Matched]
 	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
@@ -57,7 +58,7 @@ func (e *Event) encode() []byte {
 	}
 	b = pack.AppendInt(pack.AppendInt(b, e.PID), e.Parent)
 	b = append(pack.AppendStrings(b, e.Argv), pack.Bool(e.Truncated))
-	b = pack.AppendString(pack.AppendString(b, e.Exe), e.Dir)
+	b = pack.AppendString(pack.AppendString(pack.AppendString(b, e.Exe), e.Called), e.Dir)
 	b = pack.AppendString(pack.AppendString(b, e.Reason), e.Matched)
 	b = pack.AppendString(pack.AppendStrings(b, e.Proposed), e.Identity)
 	return pack.AppendString(append(b, pack.Bool(e.Unasked)), e.Decider)
@@ -72,7 +73,7 @@ func decode(b []byte) (e Event, err error) {
 	d.Require(e.Kind == Asked || e.Kind == Refused)
 	e.PID, e.Parent = d.Int(), d.Int()
 	e.Argv, e.Truncated = d.Strings(maxPacket), d.Bool()
-	e.Exe, e.Dir = d.String(maxPacket), d.String(maxPacket)
+	e.Exe, e.Called, e.Dir = d.String(maxPacket), d.String(maxPacket), d.String(maxPacket)
 	e.Reason, e.Matched = d.String(maxPacket), d.String(maxPacket)
 	e.Proposed, e.Identity, e.Unasked = d.Strings(maxPacket), d.String(maxPacket), d.Bool()
 	e.Decider = d.String(maxPacket)

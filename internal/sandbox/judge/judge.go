@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -30,7 +31,7 @@ type Exec struct {
 	// so, by another program that was already judged.
 	Loader string
 	Final  []string
-	// Identity distinguishes the first file of Real from later files with its path.
+	// Identity distinguishes these files from later files with their paths.
 	Identity string
 	// Loaded: the kernel has already loaded it, so nobody can be asked.
 	Loaded bool
@@ -43,8 +44,11 @@ type Judge struct {
 	policy *execpolicy.Policy
 	socket int // -1: nobody is asked
 
+	stderr stderr // of the command; see Judge.TellOn
+
 	mu      sync.Mutex // guards what follows
 	first   []string   // the command itself, until it was executed; nil afterwards
+	leader  int        // the process of the command; 0 until then
 	last    uint32
 	waiting map[uint32]chan ruling // for answers; nil: no more come
 
@@ -71,42 +75,35 @@ func (j *Judge) Decide(p *Exec) error {
 	if p.Loaded && execpolicy.IsLoader(path.Base(p.Loader)) {
 		return nil // all programs have one
 	}
-	all := candidates(p)
-	v := j.policy.Exec(all...)
+	all, decide := candidates(p), (*execpolicy.Policy).Exec
 	if j.isFirst(p) {
-		// The command itself was decided as a whole: a shell by its script. A rule about the real
-		// file still counts.
-		ruled := slices.ContainsFunc(v.Findings, func(f execpolicy.Finding) bool { return f.Decision == rule.Forbidden && f.Match.Rule != nil })
-		if !ruled {
-			return nil
-		}
+		decide = (*execpolicy.Policy).First
 	}
+	v := decide(j.policy, all...)
 	switch {
 	case v.Decision == rule.Allow:
 		return nil
 	case v.Decision == rule.Forbidden, p.Loaded, j.socket < 0:
 		j.tell(p, &v)
+		j.explain(p, cmp.Or(v.Because(), "it requires approval"))
 		return unix.EPERM
 	}
 	// A shell whose program is refused continues along its PATH, and finds the program there again.
-	key := fmt.Sprintf("%d\x00%s\x00%s", p.PID, strings.Join(p.Real, "\x00"), strings.Join(p.Argv, "\x00"))
+	key := fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s", p.PID, p.Identity, p.Dir, strings.Join(p.Real, "\x00"), strings.Join(p.Argv, "\x00"))
 	if j.isDeclined(key) {
 		return unix.EPERM
 	}
-	switch j.ask(p, &v, j.allowsUnasked(all)) {
+	// Nobody needs to be asked, unless the client's own policy asks.
+	client := j.policy.Client()
+	unasked := j.policy.AllowUnasked && (client == nil || decide(client, all...).Decision == rule.Allow)
+	switch j.ask(p, &v, unasked) {
 	case accepted:
 		return nil
 	case declined:
 		j.decline(key)
+		j.explain(p, "not approved: "+cmp.Or(v.Because(), "it requires approval"))
 	}
 	return unix.EPERM
-}
-
-// allowsUnasked reports whether a program with the decision prompt may run if nobody can be asked.
-// It may not if the client's own policy asks.
-func (j *Judge) allowsUnasked(all []execpolicy.Command) bool {
-	client := j.policy.Client()
-	return j.policy.AllowUnasked && (client == nil || client.Exec(all...).Decision == rule.Allow)
 }
 
 // maxDeclined is how many refusals are remembered.
@@ -133,7 +130,7 @@ func (j *Judge) isFirst(p *Exec) bool {
 	if j.first == nil || !slices.Equal(j.first, p.Argv) {
 		return false
 	}
-	j.first = nil
+	j.first, j.leader = nil, p.PID
 	return true
 }
 
@@ -152,28 +149,35 @@ func candidates(p *Exec) []execpolicy.Command {
 		looked++
 		return f, true
 	}
-	program := rule.Absolute(p.Path, p.Dir, "")
-	if program == "" || p.Path == "" {
-		program = p.Real[0]
-	}
-	all := execpolicy.Candidates(program, p.Argv, p.Dir, look)
+	all := execpolicy.Candidates(p.called(), p.Argv, p.Dir, look)
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
-		all = append(all, execpolicy.Command{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
+		all = append(all, execpolicy.Command{
+			Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked], As: execpolicy.Interpreter, Covered: true})
 	}
 	// The kernel begins in the loader: a static program that a file names as its loader runs, with
 	// the arguments of that file.
 	if !p.Loaded && p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
+		first := len(all)
 		all = append(all, execpolicy.Candidates(p.Loader, p.Final, p.Dir, func(string) (execpolicy.File, bool) {
 			return execpolicy.File{Real: p.Loader}, true
 		})...)
+		all[first].As, all[first].Covered = execpolicy.Loader, true
 	}
 	return all
+}
+
+// called returns the absolute path of the program as it is called.
+func (p *Exec) called() string {
+	if program := rule.Absolute(p.Path, p.Dir, ""); program != "" && p.Path != "" {
+		return program
+	}
+	return p.Real[0]
 }
 
 // questionOf returns the question about a program that a verdict refuses or leaves to the client.
 func questionOf(p *Exec, v *execpolicy.Verdict) Question {
 	q := Question{
-		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: Matched(v.Findings),
+		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Called: clip(p.called()), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: Matched(v.Findings),
 		Identity: p.Identity, Decider: clip(v.Decider()),
 	}
 	q.Argv, q.Truncated = words(p.Argv)

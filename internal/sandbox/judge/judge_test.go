@@ -11,7 +11,7 @@ import (
 
 // FuzzDecode: an event that is read is sent as it was.
 func FuzzDecode(f *testing.F) {
-	f.Add((&Event{Kind: Asked, Question: Question{ID: 1, PID: 2, Parent: 3, Argv: []string{"a", ""}, Exe: "/a", Dir: "/", Reason: "r", Matched: "[]", Proposed: []string{"a"}, Unasked: true, Decider: "/r:1:2"}}).encode())
+	f.Add((&Event{Kind: Asked, Question: Question{ID: 1, PID: 2, Parent: 3, Argv: []string{"a", ""}, Exe: "/a", Called: "/b", Dir: "/", Reason: "r", Matched: "[]", Proposed: []string{"a"}, Unasked: true, Decider: "/r:1:2"}}).encode())
 	f.Add((&Event{Kind: Refused, Question: Question{Truncated: true}}).encode())
 	f.Add((&Event{Kind: Withdrawn, Question: Question{ID: 7}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {

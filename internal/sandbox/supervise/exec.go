@@ -107,16 +107,13 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	if n.config.Judge == nil {
 		return nil
 	}
-	p := judge.Exec{
-		PID: i.Process, Parent: i.Parent, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
-		Final: i.Final, Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
-	}
 	// If the thread changes its directory now, only the description of the program changes, not the
 	// program.
-	var err error
-	if p.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", i.Thread)); err != nil {
+	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", i.Thread))
+	if err != nil {
 		return unix.EPERM
 	}
+	p := judge.Of(&i, dir)
 	return n.config.Judge.Decide(&p)
 }
 

@@ -52,7 +52,9 @@ func (r *ruled) decide(c *Command) (err error) {
 		return refusal{refused.Message}
 	}
 	if err == nil && r.plan.Policy != nil {
-		r.judged, err = confine.NewJudged(r.plan.Policy)
+		if r.judged, err = confine.NewJudged(r.plan.Policy); err == nil {
+			r.judged.Tells = true
+		}
 	}
 	if err != nil {
 		return err

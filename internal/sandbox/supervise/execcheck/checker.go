@@ -3,9 +3,11 @@ package execcheck
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -163,49 +165,125 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 	if err != nil {
 		return want, nil, err
 	}
-	p, err := c.find(call, a.dir, a.path, a.flags)
+	find := func(dir int, path string, flags int) (program, error) { return c.find(call, dir, path, flags) }
+	p, err := find(a.dir, a.path, a.flags)
 	if err != nil {
 		return want, nil, err
 	}
-	opened = append(opened, p.fd)
 	argv, err := readArguments(int(call.Thread), a.argv)
+	if err != nil {
+		return want, []int{p.fd}, err
+	}
+	image := Image{Path: a.path, Argv: argv, Thread: int(call.Thread)}
+	want, opened, err = image.follow(p, a.scriptName(), find)
 	if err != nil {
 		return want, opened, err
 	}
-	image := Image{Path: a.path, Program: p.path, Argv: argv, Thread: int(call.Thread), Identity: p.id.String()}
-	for name := a.scriptName(); ; {
+	if want.process, want.parent, err = linux.ProcessOf(int(call.Thread)); err != nil {
+		return want, opened, unix.EPERM
+	}
+	image.Process, image.Parent = want.process, want.parent
+	if err := c.config.Decide(image); err != nil {
+		return want, opened, err
+	}
+	// The decision may have taken as long as somebody needs to answer. An interpreter would read what a
+	// script says now.
+	if len(image.Interpreters) > 0 && image.identify(opened) != image.Identity {
+		return want, opened, unix.ETXTBSY
+	}
+	return want, opened, nil
+}
+
+// follow finds the files that the kernel needs to run p, which the interpreter of a script gets under
+// a name. The opened descriptors are the caller's, also after an error.
+func (i *Image) follow(p program, name string, find func(dir int, path string, flags int) (program, error)) (want expected, opened []int, err error) {
+	i.Program = p.path
+	argv := i.Argv
+	for {
+		opened = append(opened, p.fd)
 		line, loader, err := p.examine()
 		if err != nil {
 			return want, opened, err
 		}
-		image.Heads = append(image.Heads, bytes.Clone(line[:]))
+		i.Heads = append(i.Heads, bytes.Clone(line[:]))
 		with, script := interpreter(line)
 		if !script {
-			want = expected{exe: p.id, cmdline: join(argv), name: name, argv: argv, passed: image.Argv}
+			want = expected{exe: p.id, cmdline: join(argv), name: name, argv: argv, passed: i.Argv}
+			i.Final = argv
 			if loader != "" {
-				l, err := c.find(call, unix.AT_FDCWD, loader, 0)
+				l, err := find(unix.AT_FDCWD, loader, 0)
 				if err != nil {
 					return want, opened, err
 				}
-				opened, want.loader, image.Loader = append(opened, l.fd), l.path, l.path
+				opened, want.loader, i.Loader = append(opened, l.fd), l.path, l.path
 			}
-			if want.process, want.parent, err = linux.ProcessOf(int(call.Thread)); err != nil {
-				return want, opened, unix.EPERM
-			}
-			image.Process, image.Parent, image.Final = want.process, want.parent, argv
-			return want, opened, c.config.Decide(image)
+			i.Identity = i.identify(opened)
+			return want, opened, nil
 		}
-		if len(image.Interpreters) == maxInterpreters {
+		if len(i.Interpreters) == maxInterpreters {
 			return want, opened, unix.ELOOP
 		}
 		argv = slices.Concat(with, []string{name}, argv[1:])
 		name = with[0]
-		if p, err = c.find(call, unix.AT_FDCWD, name, 0); err != nil {
+		if p, err = find(unix.AT_FDCWD, name, 0); err != nil {
 			return want, opened, err
 		}
-		opened = append(opened, p.fd)
-		image.Interpreters = append(image.Interpreters, p.path)
+		i.Interpreters = append(i.Interpreters, p.path)
 	}
+}
+
+// identify returns the identities of opened files. A file that cannot be examined is like no other.
+func (i *Image) identify(opened []int) string {
+	var all strings.Builder
+	for n, fd := range opened {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil {
+			return ""
+		}
+		id := identityOf(&st)
+		if n > 0 {
+			all.WriteByte(' ')
+		}
+		all.WriteString(id.String())
+	}
+	return all.String()
+}
+
+// Look describes the image that a call of execve would make in the folder dir of this process's own
+// view of the files. Nothing runs.
+func Look(path string, argv []string, dir string) (Image, error) {
+	folder, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Image{}, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(folder)
+	find := func(_ int, path string, _ int) (p program, err error) {
+		fd, err := unix.Openat(folder, path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return program{}, err
+		}
+		if err = unix.Access(fmt.Sprintf("/proc/self/fd/%d", fd), unix.X_OK); err == nil {
+			p.path, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		}
+		if err != nil {
+			unix.Close(fd)
+			return program{}, err
+		}
+		return identified(fd, p.path)
+	}
+	image := Image{Path: path, Argv: argv}
+	p, err := find(unix.AT_FDCWD, path, 0)
+	if err == nil {
+		var opened []int
+		_, opened, err = image.follow(p, path, find)
+		for _, fd := range opened {
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return Image{}, &os.PathError{Op: "exec", Path: path, Err: err}
+	}
+	return image, nil
 }
 
 // find finds a program.
@@ -214,6 +292,11 @@ func (c *Checker) find(call *usernotify.Call, dir int, path string, flags int) (
 	if err != nil {
 		return program{}, err
 	}
+	return identified(fd, canonical)
+}
+
+// identified returns the program that is open as fd, which it closes after an error.
+func identified(fd int, canonical string) (program, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		unix.Close(fd)

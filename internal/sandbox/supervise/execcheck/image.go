@@ -28,8 +28,8 @@ type Image struct {
 	// Loader is the canonical path of the loader that is loaded too; "" if there is none. With Real
 	// it is set only if the program is a loader, which is then Program.
 	Loader string
-	// Identity distinguishes the file of Program from others, and from its later state after a
-	// write; "" with Real.
+	// Identity distinguishes the files of Program, Interpreters and Loader from others, and from their
+	// later state after a write; "" with Real.
 	Identity string
 	// Heads are the beginnings of these files, in this order, as far as the kernel examines them.
 	Heads [][]byte

@@ -1,0 +1,145 @@
+package policyfile
+
+import (
+	"cmp"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy/script"
+	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/procs"
+)
+
+// AgentCheck says how an agent decides. The words of the decisions are as in [approval.Rules].
+type AgentCheck struct {
+	Unmatched, Opaque, ForcedRM string
+	// Tree also judges the programs that the command executes, as far as its words tell.
+	Tree bool
+}
+
+// agentAnswer is the answer of an agent: about the start of the command, and about programs. Decision
+// and Reason are those of the strictest.
+type agentAnswer struct {
+	verdict
+	Programs []programAnswer `json:"programs,omitempty"`
+}
+
+// programAnswer is the answer about a program that is executed.
+type programAnswer struct {
+	Argv     []string     `json:"argv"`
+	Decision string       `json:"decision,omitempty"`
+	Reason   string       `json:"reason,omitempty"`
+	Chain    []stepAnswer `json:"chain,omitempty"`
+	// Error says that there is no such program here: the word may be a builtin of the shell.
+	Error string `json:"error,omitempty"`
+}
+
+// stepAnswer is a command that the program counts as.
+type stepAnswer struct {
+	As   execpolicy.Part `json:"as"`
+	Argv []string        `json:"argv"`
+	verdict
+}
+
+// asker answers about one command.
+type asker struct {
+	policy *execpolicy.Policy
+	dir    string
+	answer agentAnswer
+	worst  rule.Decision
+}
+
+// ask answers about a command that a client starts in the folder dir.
+func (c *AgentCheck) ask(all *rule.Set, argv []string, dir string) (agentAnswer, error) {
+	a := asker{policy: &execpolicy.Policy{Rules: all}, dir: dir}
+	for _, d := range []struct {
+		to   *rule.Decision
+		name string
+	}{{&a.policy.Unmatched, c.Unmatched}, {&a.policy.Opaque, cmp.Or(c.Opaque, c.Unmatched)}, {&a.policy.ForcedRm, c.ForcedRM}} {
+		var err error
+		if *d.to, err = rule.ParseDecision(cmp.Or(d.name, rule.Allow.String())); err != nil {
+			return agentAnswer{}, err
+		}
+	}
+	v := a.policy.Start(argv, func(program string) string { return find(program, dir) })
+	a.answer.verdict = verdictOf(&v)
+	a.worst = v.Decision
+	if !c.Tree {
+		return a.answer, nil
+	}
+	a.program(argv, dir, true)
+	if v.Plain {
+		folders := script.Folders(argv[2])
+		for i, command := range v.Commands {
+			in := folders[i]
+			if !filepath.IsAbs(in) {
+				in = filepath.Join(dir, in)
+			}
+			a.program(command, in, false)
+		}
+	}
+	return a.answer, nil
+}
+
+// find returns the absolute path of a program that is executed in the folder dir; "" if there is
+// none.
+func find(program, dir string) string {
+	found, err := procs.LookPath(program, dir, os.Environ())
+	if err != nil {
+		return ""
+	}
+	return rule.Absolute(found, dir, "")
+}
+
+// program adds the answer about a program that is executed in the folder dir. First says that it is
+// the command itself.
+func (a *asker) program(argv []string, dir string, first bool) {
+	answer := programAnswer{Argv: argv}
+	name := argv[0]
+	if !strings.Contains(name, "/") {
+		name = cmp.Or(find(name, dir), name)
+	}
+	exec, err := judge.Look(name, argv, dir)
+	if err != nil {
+		answer.Error = err.Error()
+		a.answer.Programs = append(a.answer.Programs, answer)
+		return
+	}
+	v, steps := exec.Explain(a.policy, first)
+	answer.Decision, answer.Reason = v.Decision.String(), v.Reason()
+	for _, s := range steps {
+		answer.Chain = append(answer.Chain, stepAnswer{cmp.Or(s.As, "program"), s.Command.Argv, verdictOf(&s.Verdict)})
+	}
+	a.answer.Programs = append(a.answer.Programs, answer)
+	if v.Decision > a.worst {
+		a.worst, a.answer.Decision, a.answer.Reason = v.Decision, answer.Decision, answer.Reason
+	}
+	if words := behindEnv(exec); words != nil {
+		a.program(words, dir, false)
+	}
+}
+
+// behindEnv returns the command that env executes, if env is the interpreter of a script and runs a
+// program by its name alone; else nil.
+func behindEnv(exec *judge.Exec) []string {
+	if len(exec.Real) < 2 || path.Base(exec.Final[0]) != "env" {
+		return nil
+	}
+	words := exec.Final[1:]
+	if text, ok := strings.CutPrefix(words[0], "-S"); ok {
+		words = slices.Concat(strings.Fields(text), words[1:])
+	}
+	if len(words) == 0 || strings.HasPrefix(words[0], "-") || strings.Contains(words[0], "=") {
+		return nil
+	}
+	return words
+}
+
+func verdictOf(v *execpolicy.Verdict) verdict {
+	return verdict{append([]execpolicy.Finding{}, v.Findings...), v.Decision.String(), v.Reason()}
+}

@@ -1,0 +1,118 @@
+package judge
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
+)
+
+const (
+	// maxTold is how many different refusals are told on the standard error of a command.
+	maxTold = 16
+	// maxLine bounds each of the two texts of a line, in bytes, so that a pipe takes it as a whole.
+	maxLine = 1 << 10
+	// roomWithin is how long a line waits for room, in milliseconds: a full pipe delays a refusal so long.
+	roomWithin = 100
+	// toldWithin bounds the write, if others have taken the room meanwhile.
+	toldWithin = 10 * time.Second
+)
+
+// stderr is the standard error that a command was started with. Judge.mu guards told.
+type stderr struct {
+	known bool
+	given unix.Stat_t
+	told  []string
+}
+
+// TellOn makes the judge say on the standard error of the command which programs it refuses, and why:
+// nobody else tells the command's user, and EPERM says nothing. It is called before the command
+// runs, while descriptor 2 of this process is the command's.
+func (j *Judge) TellOn() error {
+	err := unix.Fstat(2, &j.stderr.given)
+	j.stderr.known = err == nil
+	return err
+}
+
+// explain writes why a program was refused, once for each file and reason. It writes to no other file
+// than the one that the command was started with, which the program, or the command itself, must
+// still have.
+func (j *Judge) explain(p *Exec, why string) {
+	line := "rules: refused " + printable(p.called()) + ": " + printable(why) + "\n"
+	key := p.Real[0] + "\x00" + why // a shell tries each folder of its PATH
+	j.mu.Lock()
+	leader := j.leader
+	tell := j.stderr.known && len(j.stderr.told) < maxTold && !slices.Contains(j.stderr.told, key)
+	if tell {
+		j.stderr.told = append(j.stderr.told, key)
+		if len(j.stderr.told) == maxTold {
+			line += "rules: further refusals are not told\n"
+		}
+	}
+	j.mu.Unlock()
+	if !tell {
+		return
+	}
+	fd := j.stderr.find(p.PID, leader)
+	if fd < 0 {
+		return
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, roomWithin); n == 0 && err == nil {
+		unix.Close(fd)
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer unix.Close(fd)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		// A terminal with TOSTOP stops a process in the background that writes and does not block this.
+		var old, blocked unix.Sigset_t
+		blocked.Val[0] = 1 << (unix.SIGTTOU - 1)
+		if unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &old) == nil {
+			_, _ = unix.Write(fd, []byte(line)) // who has closed the other end reads nothing
+			_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(toldWithin):
+	}
+}
+
+// find returns a descriptor for the command's standard error, which the process or the leader has; else
+// -1. While a shell redirects a program that it starts, it keeps its own at a number from 10 on.
+func (s *stderr) find(pid, leader int) int {
+	for _, of := range []struct{ pid, number int }{{pid, 2}, {leader, 2}, {leader, 10}, {leader, 11}, {leader, 12}} {
+		fd, err := linux.DuplicateFD(of.pid, of.number)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err == nil && flags&unix.O_ACCMODE != unix.O_RDONLY && unix.Fstat(fd, &st) == nil && st.Dev == s.given.Dev && st.Ino == s.given.Ino {
+			return fd
+		}
+		unix.Close(fd)
+	}
+	return -1
+}
+
+// printable returns a text without characters that move a cursor or begin a line.
+func printable(text string) string {
+	if len(text) > maxLine {
+		text = text[:maxLine] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
