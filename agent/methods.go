@@ -31,12 +31,16 @@ func (c *connection) table() rpc.Table {
 		instant = rpc.Order{Urgent: true}
 		free    = rpc.Order{}
 		process = rpc.Order{Queue: processQueue}
+		input   = rpc.Order{Queue: processQueue, Piece: inputPiece}
+		ends    = rpc.Order{Queue: processQueue, Piece: wholeInput}
 		control = rpc.Order{Queue: processQueue, Urgent: true}
 		socket  = rpc.Order{Queue: socketQueue}
 		hangUp  = rpc.Order{Queue: socketQueue, Urgent: true}
 		reads   = rpc.Order{Queue: rpc.InQueue("files"), Shared: true}
 		mutates = rpc.Order{Queue: rpc.InQueue("files")}
-		closes  = rpc.Order{Queue: rpc.InQueue("files"), Urgent: true}
+		opens   = rpc.Order{Queue: rpc.InQueue("files"), Piece: wholeFile}
+		blocks  = rpc.Order{Queue: rpc.InQueue("files"), Piece: blockPiece}
+		closes  = rpc.Order{Queue: rpc.InQueue("files"), Piece: wholeFile, Urgent: true}
 		lists   = rpc.Order{Queue: rpc.InQueue("list")}         // one at a time: each can be long
 		finds   = rpc.Order{Queue: rpc.InQueue("capabilities")} // the same
 	)
@@ -46,10 +50,10 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodEnvironmentStatus: {Handle: serve(c, famStatus, c.environmentStatus), Order: instant},
 		protocol.MethodConfigRead:        {Handle: serve(c, famConfig, c.readConfig), Order: free},
 
-		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: process},
+		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: ends},
 		protocol.MethodProcessRead:       {Handle: serve(c, famProcess, c.readProcess), Order: process},
-		protocol.MethodProcessWrite:      {Handle: serve(c, famProcess, c.writeProcess), Order: process},
-		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: process},
+		protocol.MethodProcessWrite:      {Handle: serve(c, famProcess, c.writeProcess), Order: input},
+		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: ends},
 		protocol.MethodProcessResize:     {Handle: serve(c, famProcess, c.resizeProcess), Order: process},
 		protocol.MethodProcessSignal:     {Handle: serve(c, famProcess, c.signalProcess), Order: control},
 		protocol.MethodProcessTerminate:  {Handle: serve(c, famProcess, c.terminateProcess), Order: control},
@@ -64,8 +68,8 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, withFile(c, c.readDirectory)), Order: reads},
 		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, withFile(c, c.walk)), Order: reads},
 		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
-		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, c.open), Order: mutates},
-		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: mutates},
+		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, c.open), Order: opens},
+		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: blocks},
 		protocol.MethodFSClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
 		protocol.MethodFSWriteFile:       {Handle: serve(c, famFiles, withFile(c, c.writeFile)), Order: mutates},
 		protocol.MethodFSCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
@@ -101,6 +105,26 @@ func queueOf(what string, params json.RawMessage, member string) string {
 		return what + " " + id
 	}
 	return "" // its handler refuses it
+}
+
+// The input of a process is a stream. A start and the end of the input leave nothing of it missing.
+func inputPiece(params json.RawMessage) (stream, piece string) {
+	piece, ok := strictjson.StringMember(params, "writeId")
+	if !ok || piece == "" {
+		return "", "" // its handler refuses it
+	}
+	return processQueue(params), piece
+}
+
+func wholeInput(params json.RawMessage) (stream, piece string) { return processQueue(params), "" }
+
+// The blocks that are written to an open file are a stream, too.
+func blockPiece(params json.RawMessage) (stream, piece string) {
+	return queueOf("file", params, "handleId"), string(strictjson.Member(params, "offset"))
+}
+
+func wholeFile(params json.RawMessage) (stream, piece string) {
+	return queueOf("file", params, "handleId"), ""
 }
 
 // serve refuses requests that come before the handshake. It reads their params

@@ -119,13 +119,21 @@ func (l *connection) called(ctx context.Context, method string, params, result a
 	return err
 }
 
-// call makes a request on this connection.
+// call makes a request on this connection. A server that has no room for the request is asked again
+// after a while.
 func (l *connection) call(ctx context.Context, method string, params, result any) error {
-	wait, err := l.begin(method, params)
-	if err != nil {
-		return err
+	for {
+		wait, err := l.begin(method, params)
+		if err != nil {
+			return err
+		}
+		if err = wait(ctx, result); !isBusy(err) {
+			return err
+		}
+		if sleep(ctx, pause) != nil {
+			return context.Cause(ctx)
+		}
 	}
-	return wait(ctx, result)
 }
 
 // begin sends a request, and returns a func that waits for the answer and must be called once.
@@ -178,6 +186,20 @@ func (l *connection) explain(ctx context.Context, method string, err error) erro
 func isLoss(err error) bool {
 	_, lost := errors.AsType[*DisconnectedError](err)
 	return lost
+}
+
+// isBusy reports whether the server did not carry out a request because too much waits there.
+func isBusy(err error) bool { return reasonOf(err) == "busy" }
+
+// isLarge reports whether the server had no memory for an answer.
+func isLarge(err error) bool { return reasonOf(err) == "memory" }
+
+// reasonOf is the reason that a refusal gives to programs, or "".
+func reasonOf(err error) string {
+	if refused, ok := errors.AsType[*ServerError](err); ok {
+		return refused.Err.Reason()
+	}
+	return ""
 }
 
 // transportClosed reports whether a refusal is the reference's word for a lost

@@ -395,7 +395,11 @@ func (l *link) answer(id int64, result any) {
 	case silence:
 		return
 	case *protocol.Error:
-		answer["error"] = map[string]any{"code": r.Code, "message": r.Message}
+		e := map[string]any{"code": r.Code, "message": r.Message}
+		if r.Data != nil {
+			e["data"] = json.RawMessage(r.Data)
+		}
+		answer["error"] = e
 	default:
 		answer["result"] = r
 	}

@@ -54,7 +54,8 @@ func (f *FS) path(path string) *protocol.PathParams {
 	return &protocol.PathParams{Path: protocol.NewPathURI(path), Sandbox: f.sandbox}
 }
 
-// ReadFile returns the content of a file. A file above 32 MiB is read in blocks.
+// ReadFile returns the content of a file. A file above 32 MiB is read in blocks, and so is a file
+// for which the server has no memory as a whole.
 func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	info, err := f.Stat(ctx, path)
 	if err != nil {
@@ -64,10 +65,11 @@ func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 		return f.readBlocks(ctx, path)
 	}
 	var r protocol.ReadFileResult
-	if err := f.ask(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r); err != nil {
-		return nil, err
+	err = f.ask(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r)
+	if isLarge(err) {
+		return f.readBlocks(ctx, path)
 	}
-	return r.Data, nil
+	return r.Data, err
 }
 
 // WriteFile creates or replaces a file. Data above 32 MiB is written in blocks,

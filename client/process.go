@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,9 @@ type Process struct {
 	started protocol.StartResult
 	writer  string        // distinguishes the writes of this handle from others
 	writes  atomic.Uint64 // so far
+	writing chan struct{} // holds an element during a write; its holder owns the next field
+	// unsure are the ids of writes that were given up. The server may still expect them.
+	unsure []string
 
 	events queue.Queue[Event]
 	done   chan struct{} // closed when Closed has come, or the handle has failed
@@ -49,7 +51,7 @@ type Process struct {
 }
 
 func newProcess(c *Client, id string) *Process {
-	return &Process{client: c, id: id, writer: rand.Text() + "-", done: make(chan struct{})}
+	return &Process{client: c, id: id, writer: rand.Text() + "-", writing: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // Start starts a process. If params has no id, Start chooses one; an id that is
@@ -368,23 +370,50 @@ func (p *Process) Read(ctx context.Context, params protocol.ReadParams) (*protoc
 // a pipe (PipeStdin). It returns once the server has queued them. While the
 // server's queue is full, it waits; if the process does not read, until the
 // process has ended. If the server does not accept the bytes, the error is a
-// [WriteError].
+// [WriteError]. After an error the process may have got the beginning of data.
+// A write waits for earlier writes of this handle.
 func (p *Process) Write(ctx context.Context, data []byte) error {
-	params := protocol.WriteParams{
-		ProcessID: p.id,
-		Chunk:     data,
-		WriteID:   p.writer + strconv.FormatUint(p.writes.Add(1), 10),
-	}
-	if data == nil {
-		params.Chunk = []byte{} // nil would be null
-	}
-	var r protocol.WriteResult
-	// The server recognizes a write by its id, and takes it once.
-	if err := p.client.replay(ctx, protocol.MethodProcessWrite, &params, &r); err != nil {
+	if err := p.startWriting(ctx); err != nil {
 		return err
 	}
-	return writeError(r.Status)
+	defer p.endWriting()
+	f := p.feed(ctx)
+	// A server that has refused a write expects it before all others. It gets the write
+	// without data, because the caller was told that the write had failed.
+	f.ids = p.unsure
+	for range p.unsure {
+		f.add([]byte{}, nil)
+	}
+	if data == nil {
+		data = []byte{} // nil would be null
+	}
+	f.add(data, nil)
+	f.finish(0)
+	p.unsure = nil
+	for _, w := range f.ahead[:f.tried] {
+		p.unsure = append(p.unsure, w.params.WriteID)
+	}
+	return f.err
 }
+
+// startWriting waits until no other write of this handle is under way.
+func (p *Process) startWriting(ctx context.Context) error {
+	for {
+		state, changed := p.client.State()
+		if state == Recovering && ctx.Value(failFastKey{}) != nil {
+			return ErrRecovering
+		}
+		select {
+		case p.writing <- struct{}{}:
+			return nil
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Process) endWriting() { <-p.writing }
 
 func writeError(status protocol.WriteStatus) error {
 	if status == protocol.WriteAccepted {
@@ -393,12 +422,17 @@ func writeError(status protocol.WriteStatus) error {
 	return &WriteError{Status: status}
 }
 
-// CloseStdin ends the standard input, after all writes before it. A terminal's
-// input cannot be closed: write 0x04. It needs the server's processCloseStdin.
+// CloseStdin ends the standard input, after all writes before it, also after a write
+// that has failed. A terminal's input cannot be closed: write 0x04. It needs the
+// server's processCloseStdin.
 func (p *Process) CloseStdin(ctx context.Context) error {
 	if err := p.client.require(ctx, "closing the standard input of a process", hasCloseStdin); err != nil {
 		return err
 	}
+	if err := p.startWriting(ctx); err != nil {
+		return err
+	}
+	defer p.endWriting()
 	params := protocol.ProcessParams{ProcessID: p.id}
 	for sent := false; ; {
 		l, err := p.client.connected(ctx)

@@ -38,6 +38,7 @@ type Socket struct {
 	resuming sync.Mutex     // held while the server is asked, until bytes are carried again
 	carriers sync.WaitGroup // goroutines that carry bytes on one connection
 	turn     int            // theirs
+	pace     pace
 }
 
 var _ net.Conn = (*Socket)(nil)
@@ -52,7 +53,10 @@ func (c *Client) DialSocket(ctx context.Context, address string, sandbox *protoc
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{stream: duplex.New(protocol.MaxSocketWindow, socketChunk), client: c, id: rand.Text(), address: socketAddr(address)}
+	s := &Socket{
+		stream: duplex.New(protocol.MaxSocketWindow, socketChunk), client: c, id: rand.Text(), address: socketAddr(address),
+		pace: pace{usual: socketChunk},
+	}
 	params := protocol.SocketOpenParams{SocketID: s.id, Address: address, Sandbox: sandbox}
 	for sent := false; ; {
 		l, err := c.connected(ctx)
@@ -201,7 +205,7 @@ func (s *Socket) send(l *connection, turn int) {
 	answers.Go(func() { s.settle(l, turn, under) })
 	var err error
 	for err == nil {
-		out, ok := s.stream.Next(turn)
+		out, ok := s.stream.Next(turn, s.pace.piece())
 		if !ok {
 			break
 		}
@@ -229,6 +233,7 @@ func (s *Socket) settle(l *connection, turn int, under <-chan sending) {
 		err := w.wait(s.client.ctx, &r)
 		if err == nil {
 			l.useful.Store(true)
+			s.pace.taken()
 			err = s.stream.Confirm(r.Received, w.out)
 			if err != nil {
 				err = protocolErrorf("%v", err)
@@ -243,6 +248,9 @@ func (s *Socket) settle(l *connection, turn int, under <-chan sending) {
 			// The server had no memory for one more waiting request, and so not for the later ones.
 			s.stream.Halt(turn)
 			again = true
+			if isBusy(err) {
+				s.pace.refused()
+			}
 		case ok:
 			s.stream.Refuse(err)
 		default:

@@ -23,9 +23,8 @@ var (
 	ErrTTY = errors.New("stdin is a terminal")
 	// ErrStdinFull reports that TryWrite would have had to wait.
 	ErrStdinFull = errors.New("stdin queue is full")
-	// ErrStdinCut reports a write, or the closing of stdin, after an earlier
-	// write was delivered only in part: the earlier write must be repeated
-	// first.
+	// ErrStdinCut reports a write after an earlier write was delivered only in
+	// part: the earlier write must be repeated first.
 	ErrStdinCut = errors.New("an earlier write was cut short")
 	// ErrStdinGone reports a write to the stdin of a process that has exited.
 	ErrStdinGone = errors.New("process has exited")
@@ -258,8 +257,8 @@ func (p *Process) TryWrite(id string, data []byte) (WriteStatus, error) {
 //
 // If ctx ends first, data of up to 1 MiB has not been written. A part of longer
 // data may have been written; its length is remembered with the id, and the
-// same write, when repeated, continues there. Until then every other write, and
-// the closing of stdin, fails with ErrStdinCut, so nothing can get in between.
+// same write, when repeated, continues there. Until then every other write
+// fails with ErrStdinCut, so nothing can get in between.
 func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatus, error) {
 	if p.stdin == nil {
 		return StdinClosed, nil
@@ -268,8 +267,8 @@ func (p *Process) Write(ctx context.Context, id string, data []byte) (WriteStatu
 }
 
 // CloseStdin closes stdin once all earlier writes, including waiting ones, have
-// been delivered. It does not wait for that. It fails with ErrTTY on a
-// terminal, and with ErrStdinCut after a write that was cut short.
+// been delivered. It does not wait for that. A write that was cut short and not
+// repeated is not completed. CloseStdin fails with ErrTTY on a terminal.
 func (p *Process) CloseStdin() (WriteStatus, error) {
 	if p.tty {
 		return 0, ErrTTY

@@ -296,15 +296,15 @@ func (s *stdin) drain() {
 	s.finishLocked()
 }
 
-// finish closes stdin after the queue and the waiting writes.
+// finish closes stdin after the queue and the waiting writes. The rest of a cut write is given up.
 func (s *stdin) finish() (WriteStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closing || s.ended:
+	if s.closing || s.ended {
 		return StdinClosed, nil
-	case s.cutOffLocked():
-		return 0, ErrStdinCut
+	}
+	if s.cutOffLocked() {
+		s.cut = cutWrite{}
 	}
 	s.closing = true
 	s.finishLocked()

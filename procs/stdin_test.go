@@ -273,7 +273,6 @@ func TestLongWrite(t *testing.T) {
 		}
 		answers(t, 0, ErrStdinCut)(p.TryWrite("last", last))
 		answers(t, 0, ErrStdinCut)(p.Write(t.Context(), "last", last))
-		answers(t, 0, ErrStdinCut)(p.CloseStdin())
 		// There are two callers, as when the first has not seen the end of its
 		// connection yet.
 		var both sync.WaitGroup
@@ -286,6 +285,16 @@ func TestLongWrite(t *testing.T) {
 		answers(t, Accepted, nil)(p.Write(t.Context(), "last", last))
 		answers(t, Accepted, nil)(p.CloseStdin())
 		check(t, p, rec)
+	})
+	t.Run("stdin is closed after it was cut short", func(t *testing.T) {
+		t.Parallel()
+		p, rec, read := reader(t)
+		cutShort(t, p)
+		answers(t, Accepted, nil)(p.CloseStdin())
+		answers(t, StdinClosed, nil)(p.Write(t.Context(), "long", long))
+		read()
+		finish(t, p)
+		rig.Is(t, strings.HasPrefix(rec.text(Stdout), want), false, "the child has read everything")
 	})
 	t.Run("the process ends", func(t *testing.T) {
 		t.Parallel()

@@ -241,8 +241,8 @@ func (*WriteParams) HoldsMessage() {}
 
 func (p *WriteParams) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"processId":`, p.ProcessID)
+	dst = appendText(dst, `,"writeId":`, p.WriteID) // before the chunk, because servers look for it
 	dst = appendBytes(dst, `,"chunk":`, p.Chunk)
-	dst = appendText(dst, `,"writeId":`, p.WriteID)
 	return append(dst, '}')
 }
 

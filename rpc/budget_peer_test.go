@@ -48,28 +48,15 @@ func (c *metered) Close() error {
 	return c.Conn.Close()
 }
 
-// meteredPeer serves two methods, both in one queue. The handler of wait runs until
-// it gets an element from end; that of block does so too, but calls [Block] before.
-// meteredPeer returns the client's end of the connection, and end.
+// meteredPeer serves a method, wait, whose handler runs until it gets an element
+// from end. meteredPeer returns the client's end of the connection, and end.
 func meteredPeer(t *testing.T, b *Budget) (client Conn, end chan struct{}) {
 	client, theirs := Pipe()
 	end = make(chan struct{})
-	handler := func(block bool) Handler {
-		return func(ctx context.Context, params json.RawMessage) (any, error) {
-			if block {
-				if err := Block(ctx); err != nil {
-					return nil, err
-				}
-			}
-			<-end
-			return json.RawMessage(fmt.Sprint(len(params))), nil
-		}
-	}
-	one := Order{Queue: InQueue("one")}
-	p := NewPeer(&metered{theirs, NewIntake(b, 0, nil)}, Config{Table: Table{
-		"wait":  {Handle: handler(false), Order: one},
-		"block": {Handle: handler(true), Order: one},
-	}})
+	p := NewPeer(&metered{theirs, NewIntake(b, 0, nil)}, Config{Table: Table{"wait": {Handle: func(context.Context, json.RawMessage) (any, error) {
+		<-end
+		return protocol.Empty{}, nil
+	}}}})
 	done := make(chan error, 1)
 	go func() { done <- p.Serve(context.WithoutCancel(t.Context())) }() // it is the client who ends it
 	t.Cleanup(func() {
@@ -103,43 +90,6 @@ func TestServedRequestIsGivenBack(t *testing.T) {
 			close(end)
 			synctest.Wait() // the answer is being written
 			rig.Is(t, b.account(size).used, 0, "bytes that count for a request of %d that has been served", size)
-			rig.Check(t, rig.Err(client.Read()))
-		})
-	}
-}
-
-// TestWaitingRequestWithoutMemory: of large requests behind one that is blocked
-// the first may wait and the others are refused, also those that came before the
-// one in front was blocked.
-func TestWaitingRequestWithoutMemory(t *testing.T) {
-	t.Parallel()
-	const large = ownSuspended + 1<<20
-	for _, behind := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			b := NewBudget(1 << 20)
-			// Another connection's request waits.
-			other := NewIntake(b, 0, nil)
-			rig.Is(t, other.suspend(1<<20), true, "there is memory")
-			defer other.give(1<<20, true)
-			b.large.used += 1 << 20 // suspend takes it from there
-			client, end := meteredPeer(t, b)
-			refused := 2
-			if behind { // they are parked first
-				send(t, client, 1, "wait", 1)
-				send(t, client, 2, "block", 1)
-				send(t, client, 3, "wait", large)
-				synctest.Wait()
-				end <- struct{}{} // of the first; the second blocks now
-				refused = 3
-				rig.Must(t, rig.Err(client.Read()))
-			} else {
-				send(t, client, 1, "block", 1)
-				synctest.Wait()
-				send(t, client, 2, "wait", large)
-			}
-			refusal := `{"error":{"code":-32600,"message":"no memory for one more request of 2097152 bytes that waits"},"id":%d}`
-			rig.Is(t, string(rig.Value(client.Read())), fmt.Sprintf(refusal, refused), "answer")
-			close(end)
 			rig.Check(t, rig.Err(client.Read()))
 		})
 	}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"hash/maphash"
 	"slices"
 
 	"github.com/execagent/execagent/protocol"
@@ -26,6 +27,12 @@ type Order struct {
 	// Inline requests run in the read loop itself: no later message is read
 	// before they are done.
 	Inline bool
+	// Piece returns which piece of which stream a request with these params
+	// carries. The piece is "" for a request that begins or ends the stream, and
+	// the stream is "" if the params name none. Once a piece was refused because
+	// too much waits, the stream takes only the refused pieces, in the order in
+	// which they came first, so that no hole can arise. Nil: no stream.
+	Piece func(params json.RawMessage) (stream, piece string)
 }
 
 // InQueue is a function for Order.Queue: one queue for all requests.
@@ -45,6 +52,9 @@ const (
 	// its own bound for waiting requests is lower.
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
+	// maxMissing is how many refused pieces of streams may be missing. A client
+	// that sends on beyond that does not heed refusals, and loses its connection.
+	maxMissing = 4096
 )
 
 // state of a ticket.
@@ -85,9 +95,29 @@ type ticket struct {
 	memory    int // of the message, in bytes
 	state     state
 	place     counted
-	suspended bool // its memory counts as waiting
-	refused   bool // it must not be served, because there was no memory for it to wait
+	suspended bool  // its memory counts as waiting
+	refused   error // why it must not be served; nil if it may be
+	piece     piece
 	start     func()
+}
+
+// piece is a piece of a stream, by hashes: of "" the name is 0, and without a
+// stream both are 0.
+type piece struct{ stream, name uint64 }
+
+// pieceOf returns the piece that a request with these params carries.
+func (o *Order) pieceOf(seed maphash.Seed, params json.RawMessage) (p piece) {
+	if o.Piece == nil {
+		return p
+	}
+	stream, name := o.Piece(params)
+	if stream != "" {
+		p.stream = maphash.String(seed, stream)
+	}
+	if stream != "" && name != "" {
+		p.name = maphash.String(seed, name)
+	}
+	return p
 }
 
 // queue has the unfinished requests of one queue, in order of arrival.
@@ -104,6 +134,10 @@ type sequence struct {
 	ready  []*ticket // waiting for a slot, in order
 	at     [places]tally
 
+	// missing has the refused pieces of each stream that lacks some, in order.
+	missing map[uint64][]uint64
+	lacks   int // how many there are
+
 	intake *Intake // gets back the memory of their messages
 }
 
@@ -116,8 +150,7 @@ func (s *sequence) full() bool {
 // mayWait returns the reason why t may not become one more waiting request, or nil.
 func (s *sequence) mayWait(t *ticket) error {
 	if s.at[waiting].requests >= maxWaiting || s.at[waiting].bytes+t.size > maxWaitingBytes {
-		return protocol.InvalidRequest("too many requests of this connection are waiting, at most %d or %d bytes may",
-			maxWaiting, maxWaitingBytes)
+		return busy("too many requests of this connection are waiting, at most %d or %d bytes may", maxWaiting, maxWaitingBytes)
 	}
 	return s.suspendMemory(t)
 }
@@ -130,14 +163,52 @@ func (s *sequence) suspendMemory(t *ticket) error {
 		return nil
 	}
 	if !s.intake.suspend(t.memory) {
-		return noMemory(t.memory)
+		return busy("no memory for one more request of %d bytes that waits", t.memory)
 	}
 	t.suspended = true
 	return nil
 }
 
-func noMemory(n int) error {
-	return protocol.InvalidRequest("no memory for one more request of %d bytes that waits", n)
+// busy is the error of a request that was not carried out because too much waits,
+// and that may be sent again (rpc.md 2.6).
+func busy(format string, args ...any) *protocol.Error {
+	e := protocol.InvalidRequest(format, args...)
+	e.Data = []byte(`{"reason":"busy"}`)
+	return e
+}
+
+var errMissing error = busy("an earlier request of the same stream was refused: first send that request again")
+
+// lack notes that a piece was refused. It comes before the missing pieces of its
+// stream if it came before them, else after them.
+func (s *sequence) lack(p piece, before bool) {
+	missing := s.missing[p.stream]
+	if p.name == 0 || slices.Contains(missing, p.name) {
+		return
+	}
+	at := len(missing)
+	if before {
+		at = 0
+	}
+	if s.missing == nil {
+		s.missing = map[uint64][]uint64{}
+	}
+	s.missing[p.stream] = slices.Insert(missing, at, p.name)
+	s.lacks++
+}
+
+// found notes that a piece was let in, which is the first missing one of its
+// stream. A stream that begins or ends lacks nothing.
+func (s *sequence) found(p piece) {
+	missing := s.missing[p.stream]
+	n := min(1, len(missing))
+	if p.name == 0 {
+		n = len(missing)
+	}
+	s.lacks -= n
+	if s.missing[p.stream] = missing[n:]; n == len(missing) {
+		delete(s.missing, p.stream)
+	}
 }
 
 // move counts t as another kind. (The tally of outside is unused.)
@@ -163,8 +234,26 @@ func (s *sequence) release(t *ticket) {
 	t.size, t.memory, t.suspended = 0, 0, false
 }
 
-// enter accepts a new ticket, or refuses it because too many requests wait.
+// enter accepts a new ticket, or refuses it because too many requests wait or
+// because an earlier piece of its stream was refused.
 func (s *sequence) enter(t *ticket) error {
+	missing := s.missing[t.piece.stream]
+	err := errMissing
+	if t.piece.name == 0 || len(missing) == 0 || missing[0] == t.piece.name {
+		err = s.admit(t)
+	}
+	if err != nil {
+		s.lack(t.piece, false)
+		return err
+	}
+	if len(missing) > 0 {
+		s.found(t.piece)
+	}
+	return nil
+}
+
+// admit accepts a new ticket, or refuses it because too many requests wait.
+func (s *sequence) admit(t *ticket) error {
 	s.move(t, parked)
 	if t.queue == "" {
 		t.state = ready
@@ -290,27 +379,44 @@ func (s *sequence) setBlocked(q *queue, n int) {
 		return
 	}
 	for _, t := range slices.Clone(q.tickets) {
-		switch {
-		case t.state != queued || t.order.Urgent:
-		case !is:
+		if t.state != queued || t.order.Urgent { // or an earlier one was refused, and t with it
+			continue
+		}
+		if !is {
 			s.move(t, parked)
-		case s.suspendMemory(t) == nil:
+		} else if err := s.suspendMemory(t); err == nil {
 			s.move(t, waiting)
-		default:
-			s.refuse(q, t)
+		} else {
+			s.refuse(q, t, err)
 		}
 	}
 }
 
 // refuse removes a queued ticket from its queue. The request starts at once, to
-// answer that there was no memory for it.
-func (s *sequence) refuse(q *queue, t *ticket) {
+// answer with err.
+func (s *sequence) refuse(q *queue, t *ticket, err error) {
+	s.cutOff(q, t)
 	i := slices.Index(q.tickets, t)
 	q.tickets = slices.Delete(q.tickets, i, i+1)
 	q.queued--
 	t.queue, t.order.Urgent = "", true
-	t.state, t.refused = ready, true
+	t.state, t.refused = ready, err
 	s.ready = append(s.ready, t)
+}
+
+// cutOff notes that t is missing in its stream, and refuses the tickets of the
+// queue that follow in the stream. The caller refuses t.
+func (s *sequence) cutOff(q *queue, t *ticket) {
+	if t.piece.name == 0 {
+		return
+	}
+	for _, next := range q.tickets[slices.Index(q.tickets, t)+1:] {
+		if next.state == queued && next.piece.name != 0 && next.piece.stream == t.piece.stream {
+			s.refuse(q, next, errMissing) // and so on
+			break
+		}
+	}
+	s.lack(t.piece, true)
 }
 
 // suspend turns a running ticket into a waiting one.
@@ -324,6 +430,9 @@ func (s *sequence) suspend(t *ticket, to state) error {
 		return nil
 	}
 	if err := s.mayWait(t); err != nil {
+		if q := s.queues[t.queue]; q != nil {
+			s.cutOff(q, t)
+		}
 		return err
 	}
 	s.vacate(t, waiting)

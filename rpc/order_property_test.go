@@ -3,6 +3,7 @@ package rpc
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -166,5 +167,103 @@ func TestSequenceProperties(t *testing.T) {
 			m.finish(some[0])
 		}
 		atRest(t, &m.s, slots)
+	})
+}
+
+// TestPieceProperties: while large requests have no memory to wait, a stream gets its pieces in
+// order and without a hole, in whatever order the refused ones come again.
+func TestPieceProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBudget(0)
+		s := sequence{slots: 4, queues: map[string]*queue{}, intake: NewIntake(b, 0, nil)}
+		strict := rapid.Bool().Draw(t, "strict")
+		var sent, applied [2]int // pieces of the two streams
+		var refused [2][]int
+		var running []*ticket
+		end := func(k *ticket, err error) {
+			stream, piece := int(k.piece.stream-1), int(k.piece.name)
+			if err == nil {
+				applied[stream]++
+				rig.Is(t, piece, applied[stream], "the next piece of stream %d", stream)
+			} else {
+				refused[stream] = append(refused[stream], piece)
+				slices.Sort(refused[stream])
+			}
+			s.release(k)
+			s.finish(k)
+		}
+		start := func() {
+			for k := s.next(); k != nil; k = s.next() {
+				if k.refused != nil {
+					end(k, k.refused)
+				} else {
+					running = append(running, k)
+				}
+			}
+		}
+		send := func(stream, number, memory int) {
+			k := &ticket{queue: strconv.Itoa(stream), memory: memory, piece: piece{uint64(stream + 1), uint64(number)}}
+			if strict {
+				k.queue = "all"
+			}
+			b.takeLocked(s.intake, memory)
+			if err := s.enter(k); err != nil {
+				end(k, err)
+			}
+			start()
+		}
+		again := func(stream, i, memory int) {
+			piece := refused[stream][i]
+			refused[stream] = slices.Delete(refused[stream], i, i+1)
+			send(stream, piece, memory)
+		}
+		memory := rapid.SampledFrom([]int{1, ownSuspended + 1})
+		pick := func(t *rapid.T, n int) int {
+			if n == 0 {
+				t.Skip("none")
+			}
+			return rapid.IntRange(0, n-1).Draw(t, "which")
+		}
+		finish := func(i int) {
+			k := running[i]
+			running = slices.Delete(running, i, i+1)
+			end(k, nil)
+			start()
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				stream := rapid.IntRange(0, 1).Draw(t, "stream")
+				sent[stream]++
+				send(stream, sent[stream], memory.Draw(t, "memory"))
+			},
+			"send again": func(t *rapid.T) {
+				stream := rapid.IntRange(0, 1).Draw(t, "stream")
+				again(stream, pick(t, len(refused[stream])), memory.Draw(t, "memory"))
+			},
+			"finish": func(t *rapid.T) { finish(pick(t, len(running))) },
+			"block": func(t *rapid.T) {
+				k := running[pick(t, len(running))]
+				if err := s.suspend(k, blocked); err != nil {
+					running = slices.DeleteFunc(running, func(u *ticket) bool { return u == k })
+					end(k, err)
+				}
+				start()
+			},
+		})
+		for stream := range refused {
+			for tries := sent[stream]; len(running) > 0 || len(refused[stream]) > 0; {
+				if len(running) > 0 {
+					finish(0)
+				} else if tries--; tries >= 0 {
+					again(stream, 0, 1)
+				} else {
+					t.Fatalf("stream %d takes nothing: %v are missing", stream, refused[stream])
+				}
+			}
+		}
+		rig.Is(t, applied, sent, "pieces that were applied in the end")
+		atRest(t, &s, 4)
+		rig.Is(t, b.idle() && s.lacks == 0 && len(s.missing) == 0, true, "all is given back, and nothing is missing")
 	})
 }

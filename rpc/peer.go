@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"iter"
 	"log/slog"
@@ -55,6 +56,7 @@ type Peer struct {
 	conn   Conn
 	cfg    Config
 	intake *Intake // of conn
+	seed   maphash.Seed
 
 	mu sync.Mutex // guards what follows
 	// room is signalled when requests may be read again.
@@ -85,7 +87,7 @@ func NewPeer(conn Conn, cfg Config) *Peer {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Peer{conn: conn, cfg: cfg, intake: IntakeOf(conn), calls: map[int64]chan answer{}}
+	p := &Peer{conn: conn, cfg: cfg, intake: IntakeOf(conn), seed: maphash.MakeSeed(), calls: map[int64]chan answer{}}
 	p.room.L = &p.mu
 	p.seq = sequence{slots: cfg.Concurrency, queues: map[string]*queue{}, intake: p.intake}
 	return p
@@ -232,6 +234,7 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	}
 	r := &request{Context: ctx, peer: p, handle: method.Handle, message: m, data: data, arrived: time.Now()}
 	r.order, r.size, r.memory, r.start = method.Order, len(data), cap(data), r.run
+	r.piece = r.order.pieceOf(p.seed, m.Params) // now, because a handler may decode params in place
 	if p.strict() {
 		r.order = Order{Queue: InQueue("strict"), Inline: method.Order.Inline}
 	}
@@ -249,15 +252,19 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	for err == nil && p.seq.full() && !p.ended && !p.closing {
 		p.room.Wait()
 	}
+	heedless := p.seq.lacks > maxMissing
 	p.mu.Unlock()
 	if err != nil {
 		p.handlers.Done()
 		p.intake.Recycle(data)
 		refused := p.cfg.WireError(err)
 		p.cfg.Answered(m.Method, time.Since(r.arrived), refused)
-		return p.writeError(m.ID, refused)
+		err = p.writeError(m.ID, refused)
 	}
-	return nil
+	if heedless {
+		return protocol.InvalidRequest("more than %d refused requests were not sent again", maxMissing)
+	}
+	return err
 }
 
 // request is a request being served, and the context of its handler.
@@ -287,8 +294,8 @@ func (r *request) Value(key any) any {
 func (r *request) run() {
 	growStack(0)
 	p := r.peer
-	if r.refused {
-		r.handle = func(context.Context, json.RawMessage) (any, error) { return nil, noMemory(r.memory) }
+	if r.refused != nil {
+		r.handle = func(context.Context, json.RawMessage) (any, error) { return nil, r.refused }
 	}
 	defer p.handlers.Done()
 	p.serve(r)

@@ -200,6 +200,21 @@ func TestStrictPeerNoticesTheEnd(t *testing.T) {
 	})
 }
 
+// TestHeedlessClient: a client that sends on and on behind a refused piece of a stream loses its
+// connection.
+func TestHeedlessClient(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t)
+		table, write := s.table(), s.table()["write"]
+		write.Order.Piece = func(params json.RawMessage) (stream, piece string) { return "s", string(params) }
+		table["write"] = write
+		_, f := serve(t, rpc.Config{Table: table}, true)
+		f.request("block", "a", "q")
+		// One that blocks and 1,023 that wait, then 4,096 that are missing, and one more.
+		rig.Is(t, f.flood(6000, "write", "q"), 1023+4096+1, "writes until the end")
+	})
+}
+
 func TestInlineOrder(t *testing.T) {
 	t.Parallel()
 	for _, concurrency := range []int{0, 1} {

@@ -109,19 +109,26 @@ func TypeOf(raw []byte) string {
 	}
 }
 
-// StringMember looks up one string member of checked params, without parsing the other members.
-func StringMember(params []byte, member string) (content string, ok bool) {
+// Member looks up one member of checked params, without parsing the other members. It returns nil
+// if there is none.
+func Member(params []byte, member string) (raw []byte) {
 	if len(params) == 0 || params[0] != '{' {
-		return "", false
+		return nil
 	}
 	eachMember(params, func(name, value []byte) bool {
 		if string(name) != member {
 			return true
 		}
-		if ok = value[0] == '"'; ok {
-			content = Text(value)
-		}
+		raw = value
 		return false
 	})
-	return content, ok
+	return raw
+}
+
+// StringMember is Member for a member that must be a string.
+func StringMember(params []byte, member string) (content string, ok bool) {
+	if raw := Member(params, member); raw != nil && raw[0] == '"' {
+		return Text(raw), true
+	}
+	return "", false
 }

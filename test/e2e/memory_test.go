@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -205,6 +208,62 @@ func TestMemoryOfContainer(t *testing.T) {
 			all.Wait()
 		})
 	})
+}
+
+// TestLittleMemory: copies in both directions and commands that read much, at once and with an agent
+// that has little memory, are exact, directly and through a registry.
+func TestLittleMemory(t *testing.T) {
+	t.Parallel()
+	const little = "GOMEMLIMIT=96MiB" // what an agent takes in a container of 128 MiB
+	site := rig.NewSite(t)
+	site.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + site.Executor, little}, nil, "--remote", site.URL(), "--environment-id", "ci-1")
+	url := startProgram(t, "none", "env", little, rig.Agent(t), "--listen", "ws://127.0.0.1:0").line(t)
+	size, memories := 6<<20, []int{}
+	if rig.Runs(rig.Nightly) {
+		size, memories = 64<<20, []int{64, 128, 256}
+	}
+	data := make([]byte, size)
+	_, _ = rand.Read(data) // it has no error
+	for _, memory := range memories {
+		t.Run(fmt.Sprint(memory, " MiB"), func(t *testing.T) {
+			copies(t, data, 4, "AGENT_URL="+inGroup(t, memory<<20))
+		})
+	}
+	t.Run("direct", func(t *testing.T) {
+		t.Parallel()
+		copies(t, data, 2, little, "AGENT_URL="+url)
+	})
+	t.Run("relay", func(t *testing.T) {
+		t.Parallel()
+		copies(t, data, 2, little, "AGENT_REGISTRY="+site.URL(), "AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN="+site.Harness)
+	})
+}
+
+// copies copies a file to the agent and back, so many times at once, beside a command that reads late.
+func copies(t *testing.T, data []byte, each int, environ ...string) {
+	dir := t.TempDir()
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "from"), data, 0o600))
+	run := func(want string, args ...string) {
+		cmd := rig.Command(t, rig.Agent(t), args...)
+		cmd.Env, cmd.Dir = append(environ, "PATH="+os.Getenv("PATH")), dir
+		cmd.Stdin = bytes.NewReader(data)
+		rig.Is(t, says(t, cmd), want, "%s prints", args[0])
+	}
+	var all sync.WaitGroup
+	for i := range each {
+		all.Go(func() { run("", "cp", "-q", "from", ":"+filepath.Join(dir, fmt.Sprint("to", i))) })
+		all.Go(func() { run("", "cp", "-q", ":"+filepath.Join(dir, "from"), fmt.Sprint("back", i)) })
+	}
+	all.Go(func() {
+		run(fmt.Sprintf("%x  -\n", sha256.Sum256(data)), "exec", "--", "sh", "-c", "sleep 0.2; exec sha256sum")
+	})
+	all.Wait()
+	for i := range each {
+		for _, file := range []string{"to", "back"} {
+			got, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(file, i)))
+			rig.Is(t, err == nil && bytes.Equal(got, data), true, "%s%d is what was copied (%v)", file, i, err)
+		}
+	}
 }
 
 // unreadFiles has clients ask for large files, again and again, without reading an answer, while

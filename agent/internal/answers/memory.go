@@ -113,8 +113,8 @@ func (s *Share) Body(n int64) error {
 func (s *Share) await(ctx context.Context, n int64) error {
 	if n > s.Total.Max {
 		s.Release()
-		return protocol.Errorf(protocol.CodeInternal,
-			"an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes", n, s.Total.Max)
+		return noMemory("an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes: "+
+			"read a file in blocks (fs/open, fs/readBlock), or give the agent more memory", n, s.Total.Max)
 	}
 	soon, cancel := context.WithTimeout(ctx, s.Total.Patience)
 	defer cancel()
@@ -141,6 +141,12 @@ func (s *Share) Release() {
 }
 
 func errShortOfMemory(n int64) error {
-	return protocol.Errorf(protocol.CodeInternal,
-		"no memory for %d more bytes of answers that clients have not read yet", n)
+	return noMemory("no memory for %d more bytes of answers that clients have not read yet", n)
+}
+
+// noMemory is an error whose reason programs can read (rpc.md 5.3).
+func noMemory(format string, args ...any) error {
+	e := protocol.Errorf(protocol.CodeInternal, format, args...)
+	e.Data = []byte(`{"reason":"memory"}`)
+	return e
 }

@@ -327,10 +327,10 @@ type Out struct {
 	EOF    bool
 }
 
-// Next waits for bytes that are not on their way yet, or for the end. The caller must call
-// [Stream.Sent] afterwards, and the bytes stay valid until then. ok is false if the turn is over,
-// or if nothing more follows.
-func (s *Stream) Next(turn int) (o Out, ok bool) {
+// Next waits for bytes that are not on their way yet, or for the end, and returns most bytes or
+// fewer. The caller must call [Stream.Sent] afterwards, and the bytes stay valid until then. ok is
+// false if the turn is over, or if nothing more follows.
+func (s *Stream) Next(turn, most int) (o Out, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -338,7 +338,7 @@ func (s *Stream) Next(turn int) (o Out, ok bool) {
 		case s.err != nil || s.turn != turn || s.halted || s.refused != nil || s.eofSent:
 			return o, false
 		case s.next < s.out.End():
-			o.Offset, o.Bytes = s.next, s.out.Borrow(s.next, s.out.PieceSize)
+			o.Offset, o.Bytes = s.next, s.out.Borrow(s.next, most)
 			s.next += uint64(len(o.Bytes))
 			o.EOF = s.eof && s.next == s.out.End()
 			s.eofSent = o.EOF

@@ -38,7 +38,7 @@ func TestServerLies(t *testing.T) {
 		turn := rig.Value(s.Resume(0))
 		rig.Must(t, rig.Err(s.Write([]byte("abc"))))
 		rig.Must(t, s.Accept(0, []byte("hello"), nil))
-		if o, ok := s.Next(turn); !ok || string(o.Bytes) != "abc" {
+		if o, ok := s.Next(turn, 9); !ok || string(o.Bytes) != "abc" {
 			t.Fatalf("%q, %v", o.Bytes, ok)
 		}
 		s.Sent()
@@ -129,7 +129,7 @@ func TestCarried(t *testing.T) {
 		for ended := false; !ended; {
 			turn := rig.Value(s.Resume(uint64(len(came))))
 			for range 1 + choose.IntN(20) {
-				o, ok := s.Next(turn)
+				o, ok := s.Next(turn, 1+choose.IntN(100_000))
 				if !ok {
 					t.Fatal("nothing more comes")
 				}
