@@ -238,7 +238,7 @@ func New(cfg Config) *Agent {
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
-	a.networks.Log, a.networks.Roots = cfg.Logger, sync.OnceValue(httpclient.TrustedRoots)
+	a.networks.Log, a.networks.Environ, a.networks.Roots = cfg.Logger, cfg.Environ, sync.OnceValue(httpclient.TrustedRoots)
 	a.sandboxes.door.Kept = a.networks.Folder
 	a.SetNetwork(cfg.Network)
 	a.measure()

@@ -394,12 +394,15 @@ func TestNetworkHides(t *testing.T) {
 		"forge": {Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z]{20}"}, URLPrefixes: []string{"https://forge.example"}},
 	}}
 	secret := "fg_abcdefghijabcdefghij"
-	c := newHarness(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
+	c := newHarness(t, Config{Network: &Network{&operator}, Environ: []string{
+		"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret, "FORGE_URL=https://u:" + secret + "@forge.example/",
+	}}).attach("")
 	plain := sh("plain", "env; echo end")
 	inSandbox := sh("sandbox", "env; echo end")
 	inSandbox["sandbox"] = managed("restricted", special("root", "read"))
 	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
-		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
+		// Without the variable itself, and with others that contain its value.
+		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{"FORGE_TOKEN"}, "set": object{}, "includeOnly": []string{}}
 		out := output(c, params)
 		rig.Is(t, !strings.Contains(out, secret) && strings.HasSuffix(out, "end\n"), true, "%s: %s", id, out)
 	}

@@ -8,16 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/netproxy/intercept"
 	"github.com/execagent/execagent/internal/netproxy/mask"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -252,22 +254,36 @@ func hostRoots() ([]byte, error) {
 // masks reports whether a process must not see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
-// Hide returns the environment of a process without a proxy, without the variables that the
-// operator hides from all processes, because without a proxy a placeholder would be useless.
+// Hide returns the environment of a process without a proxy, without the credentials that the
+// operator hides from all processes.
 func (n *Networks) Hide(environ []string) []string {
-	hidden := map[string]bool{}
-	for _, c := range n.said().Masking {
-		for _, name := range c.Env {
-			hidden[name] = true
-		}
+	if o := n.said(); len(o.Masking) > 0 {
+		return mask.NewHidden(providers(o.Masking), n.Environ).Environ(environ)
 	}
-	if len(hidden) == 0 {
-		return environ
+	return environ
+}
+
+// Allows reports whether the agent may send a variable of its environment to a URL when a client asks
+// for that. It may not send a credential that the operator hides, except to where it belongs.
+func (n *Networks) Allows(name string, to *url.URL) bool {
+	o := n.said()
+	if len(o.Masking) == 0 {
+		return true
 	}
-	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return hidden[name]
-	})
+	d := mask.Destination{TLS: to.Scheme == "https", Path: to.EscapedPath(), Port: 80}
+	if d.TLS {
+		d.Port = 443
+	}
+	var err error
+	if port := to.Port(); port != "" {
+		var n uint64
+		n, err = strconv.ParseUint(port, 10, 16)
+		d.Port = uint16(n)
+	}
+	if host, failed := rules.Host(to.Hostname()); err == nil && failed == nil {
+		d.Host = host // else it is "", which is no destination
+	}
+	return mask.NewHidden(providers(o.Masking), n.Environ).Allows(name, d)
 }
 
 // Bundle returns the path of a file that the process must be able to read; "" for none.
@@ -295,7 +311,7 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 	}
 	fmt.Fprintf(scope, "%q %q", session, environment)
 	return mask.New(mask.Config{
-		Environ: environ, Operator: providers(o.Masking), Providers: providers(p.asked.Proxy.CredentialProviders),
+		Environ: environ, Host: n.Environ, Operator: providers(o.Masking), Providers: providers(p.asked.Proxy.CredentialProviders),
 		Scope: scope.Sum(nil), Log: n.Log,
 	})
 }

@@ -70,6 +70,8 @@ type Networks struct {
 	// process reaches such a port at any address, because it may be published elsewhere, or an
 	// upstream proxy may lead to it.
 	OpenPorts []uint16
+	// Environ is the environment of the agent, which has the credentials that the operator hides.
+	Environ []string
 	// Roots returns the roots that proxies trust if they speak TLS themselves; nil: the system's.
 	Roots func() *x509.CertPool
 	// Log logs credentials that cannot be masked, without their values; nil discards.
