@@ -11,6 +11,9 @@ import (
 
 // networkPlan checks a start's request for the managed network; nil: it asks for no proxy.
 func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
+	if err := checkTransparent(p); err != nil {
+		return nil, err
+	}
 	if p.NetworkProxy == nil {
 		return nil, nil
 	}
@@ -19,6 +22,23 @@ func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
 		return nil, protocol.InvalidParams("%v", err)
 	}
 	return plan, nil
+}
+
+// checkTransparent refuses transparent TCP, which this agent does not have: a process that silently
+// lacked it would fail in ways that nobody could explain. The other texts are those of the reference.
+func checkTransparent(p *protocol.StartParams) error {
+	proxy := p.NetworkProxy != nil && p.NetworkProxy.Proxy.TransparentTCP
+	switch {
+	case proxy && p.Sandbox == nil:
+		return protocol.InvalidParams("transparent TCP requires a managed Linux sandbox")
+	case proxy && !p.NetworkProxy.Proxy.EnableSocks5:
+		return protocol.InvalidParams("invalid network proxy config: transparent_tcp requires an enabled managed SOCKS5 proxy")
+	case !proxy && p.ManagedNetwork != nil && p.ManagedNetwork.TransparentTCP:
+		return protocol.InvalidParams("transparent TCP requires an executor-local managed proxy")
+	case proxy:
+		return protocol.InvalidParams("networkProxy.proxy.transparentTcp: this agent has no transparent TCP (its environmentInfo has no networkProxyTransparentTcp): leave it out; programs can use the proxies that their variables name")
+	}
+	return nil
 }
 
 // errFree refuses commands that could reach the network without a proxy of ours, if the operator
