@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -113,6 +115,12 @@ func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 // httpConfig says what the requests of clients may use.
 func (a *Agent) httpConfig() httpclient.Config {
 	cfg := httpclient.Config{Env: a.host.lookup, Denied: procs.Denied, Bound: a.networks.Allows, Proxy: httpclient.ProxyFromEnv(a.host.lookup)}
+	if a.cfg.RequireNetworkEnforcement {
+		cfg.Admit = func(ctx context.Context, host, port string) (httpclient.Dial, error) {
+			addrs, err := a.admit(ctx, net.JoinHostPort(host, port))
+			return func(ctx context.Context) (net.Conn, error) { return netproxy.Dial(ctx, addrs) }, err
+		}
+	}
 	return cfg
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/sandbox/gate"
@@ -46,6 +47,16 @@ func checkTransparent(p *protocol.StartParams) error {
 var errFree = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
 	"(--require-network-enforcement): the start needs a sandbox that restricts the network, or one with networkProxy and " +
 	"enforceManagedNetwork; nothing was run")
+
+// admit judges a connection that the agent makes for a client, if the operator wants the network to be
+// enforced: such a connection goes through no proxy, so the same policy is asked here.
+func (a *Agent) admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
+	places, err := a.networks.Admit(ctx, address)
+	if err != nil {
+		return nil, protocol.InvalidRequest("the operator of this agent requires that the network is enforced (--require-network-enforcement): %v; nothing was sent", err)
+	}
+	return places, nil
+}
 
 // connect gives the process its network. It comes after confine, because it depends on the network
 // that the sandbox leaves.

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -285,4 +286,39 @@ func (n *Networks) own(addr netip.AddrPort) bool {
 		local, ok := netip.AddrFromSlice(prefix.IP)
 		return ok && local.Unmap() == ip
 	})
+}
+
+// everything allows all hosts, so that the operator's ceiling alone decides.
+var everything = sync.OnceValues(func() (*rules.Hosts, error) {
+	return rules.Compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"*": rules.Allow}})
+})
+
+// errNoCeiling refuses what the operator says nothing about.
+var errNoCeiling = errors.New("there is no --network-policy, which would have to allow it")
+
+// Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. It
+// returns the addresses that may be connected to. The operator must allow the host, because nobody
+// else is asked. The error says why it is refused.
+func (n *Networks) Admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
+	ceiling := n.said().Ceiling
+	if ceiling == nil {
+		return nil, errNoCeiling
+	}
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	all, err := everything()
+	if err != nil {
+		return nil, err
+	}
+	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port))
+	if err != nil {
+		return nil, fmt.Errorf("the operator's --network-policy refuses %s: %w", address, err)
+	}
+	return places, nil
 }
