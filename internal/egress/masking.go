@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -261,6 +262,17 @@ func (n *Networks) Hide(environ []string) []string {
 		return mask.NewHidden(providers(o.Masking), n.Environ).Environ(environ)
 	}
 	return environ
+}
+
+// Hides returns a function that reports whether a variable of an environment is one that an operator
+// hides, or contains the value of one.
+func Hides(masking map[string]protocol.CredentialProvider, environ []string) func(name string) bool {
+	shown := map[string]bool{}
+	for _, entry := range mask.NewHidden(providers(masking), environ).Environ(environ) {
+		name, _, _ := strings.Cut(entry, "=")
+		shown[name] = true
+	}
+	return func(name string) bool { return !shown[name] }
 }
 
 // Allows reports whether the agent may send a variable of its environment to a URL when a client asks

@@ -103,12 +103,14 @@ func TestNetworkPolicy(t *testing.T) {
 	defer destination.Close()
 	place := strings.TrimPrefix(destination.URL, "http://")
 	file := filepath.Join(t.TempDir(), "policy.toml")
+	const masking = "\n[masking.m]\nenv = [\"MASKED\"]\npatterns = [\"masked_[a-z]+\"]\nurl_prefixes = [\"https://m.example\"]"
 	write := func(text string) {
 		t.Helper()
-		replace(t, file, []byte(text))
+		replace(t, file, []byte(text+masking))
 	}
 	write(`allow = ["127.0.0.1"]`)
 	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
+	cmd.Env = append(os.Environ(), "MASKED=masked_value", "COPY=a masked_value")
 	agent := rig.Start(t, cmd)
 	c := dialed(t, agent.Line(t))
 	script := func(text string) string {
@@ -139,6 +141,9 @@ func TestNetworkPolicy(t *testing.T) {
 		agent.Says(t, says, before+1)
 	}
 	rig.Is(t, run(), "200", "allowed")
+	content, err := c.FS(nil).ReadFile(rig.Context(t), "/proc/self/environ") // the agent's, which an ordinary user cannot read
+	lacks(t, string(content), "masked_value")
+	has(t, string(content)+fmt.Sprint(err), map[bool]string{true: "PATH=", false: "Permission denied"}[err == nil])
 	hangUp(`deny = ["127.0.0.1"]`, `changes="allow -127.0.0.1; deny +127.0.0.1"`)
 	rig.Is(t, run(), "403", "after SIGHUP")
 	hangUp("allow = [\"127.0.0.1\"]\nalow = 1", file+":2: unknown key alow")
@@ -146,7 +151,7 @@ func TestNetworkPolicy(t *testing.T) {
 	hangUp(`allow = ["127.0.0.1"]`, `changes="allow +127.0.0.1; deny -127.0.0.1"`)
 	rig.Is(t, run(), "200", "allowed again")
 	lacks(t, script("cat "+file), "allow")
-	_, err := c.Start(rig.Context(t), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
+	_, err = c.Start(rig.Context(t), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
 	has(t, fmt.Sprint(err), "--require-network-enforcement")
 }
 
