@@ -109,6 +109,10 @@ type Client struct {
 	Session string // its processes see equal placeholders for equal credentials
 	Ask     func(ctx context.Context, method string, params, result any) error
 	Reports *Reports
+	// Saw, if set, gets the verdicts instead of Reports, and Unreached the allowed requests that found
+	// nobody, for which the wire has no word. Neither may block.
+	Saw       func(netproxy.Report)
+	Unreached func(netproxy.Question, error)
 }
 
 // Network is the network of one process. Its methods may be called at once.
@@ -117,10 +121,12 @@ type Network struct {
 	client  Client
 	gate    *gate.Gate
 	environ []string
-	proxy   *netproxy.Proxy
-	serving sync.WaitGroup
-	closing sync.Once
-	release func()
+	// onHost and enforced are those of Start.
+	onHost, enforced bool
+	proxy            *netproxy.Proxy
+	serving          sync.WaitGroup
+	closing          sync.Once
+	release          func()
 }
 
 // Start is the process that gets a network.
@@ -136,12 +142,14 @@ type Start struct {
 
 // Open serves a proxy at the listeners of a gate.
 func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
-	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
+	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, onHost: start.OnHost, enforced: start.Enforced, release: func() {}}
 	if start.OnHost { // first of all, because the listeners already exist
 		w.release = n.listensAt(start.Gate.Ports())
 	}
 	o := n.said()
-	cfg := netproxy.Config{Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots, Failed: n.failed}
+	cfg := netproxy.Config{
+		Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Unreached: c.Unreached, Own: n.own, Roots: n.Roots, Failed: n.failed,
+	}
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
@@ -187,7 +195,7 @@ func (w *Network) Environ() []string {
 	if l := w.gate.SOCKS5(); l != nil {
 		socks = l.Addr()
 	}
-	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
+	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.direct(), w.plan.asked.Proxy.AllowLocalBinding)
 }
 
 // Close refuses requests that wait for an answer, and ends all connections of the process. It
@@ -224,6 +232,10 @@ func (w *Network) decide(ctx context.Context, q netproxy.Question) (netproxy.Ans
 }
 
 func (w *Network) report(r netproxy.Report) {
+	if w.client.Saw != nil {
+		w.client.Saw(r)
+		return
+	}
 	d := protocol.PolicyDecision{
 		ProcessID: w.plan.process, Scope: r.Scope, Decision: string(r.Decision), Source: r.Source, Reason: r.Reason,
 		Protocol: r.Protocol, Host: r.Host, Port: r.Port, Method: r.Method, Client: r.Client, PolicyOverride: r.Override,

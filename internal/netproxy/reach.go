@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 	}
 	l, err := p.connect(ctx, q, place, addrs)
 	if err != nil {
+		if p.cfg.Unreached != nil {
+			p.cfg.Unreached(Question{Protocol: q.Protocol, Host: q.Host, Port: q.Port}, err)
+		}
 		return nil, &refusal{failed: true}
 	}
 	return l, nil
@@ -64,7 +68,8 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]net
 		addrs = p.resolve(ctx, q.Host)
 	}
 	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
-		return nil, p.refuse(q, v)
+		p.reportAbout(q, v, false, slices.Concat([]netip.Addr{}, addrs))
+		return nil, &refusal{Verdict: v}
 	}
 	p.report(q, v, override)
 	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
@@ -134,13 +139,15 @@ func (p *Proxy) refuse(q request, v rules.Verdict) *refusal {
 	return &refusal{Verdict: v}
 }
 
-func (p *Proxy) report(q request, v rules.Verdict, override bool) {
+func (p *Proxy) report(q request, v rules.Verdict, override bool) { p.reportAbout(q, v, override, nil) }
+
+func (p *Proxy) reportAbout(q request, v rules.Verdict, override bool, addrs []netip.Addr) {
 	if len(q.Method) > maxMethod {
 		q.Method = strings.Clone(q.Method[:maxMethod]) // a copy, so that the report does not keep the rest in memory
 	}
 	p.cfg.Report(Report{
 		Time: time.Now(), Scope: v.Scope, Decision: v.Decision, Source: v.Source, Reason: v.Reason,
-		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override,
+		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override, Addrs: addrs,
 	})
 }
 
