@@ -94,6 +94,12 @@ func (d *decoded) Read(p []byte) (n int, err error) {
 		return 0, d.err
 	}
 	n, err = d.decoder.Read(p)
+	if n == 0 && err != nil && err != io.EOF && d.zstd != nil {
+		// The last block may be there, and only what follows it is broken.
+		if n, _ = d.zstd.Read(p); n > 0 {
+			return n, nil // the error comes again
+		}
+	}
 	switch {
 	case err == nil:
 		return n, nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -97,6 +98,24 @@ func TestDecoding(t *testing.T) {
 				rig.Is(t, taken > leastWindow && taken <= MaxRoom && given == 1, true, "%d bytes were taken, and %d times given back", taken, given)
 			}
 		})
+	}
+}
+
+// TestDecodingPart: a stream has what could be decoded before what is broken.
+func TestDecodingPart(t *testing.T) {
+	t.Parallel()
+	const text = "hello world"
+	for _, part := range []string{gzipped(text), zstandard(text)} {
+		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", map[bool]string{true: "gzip", false: "zstd"}[part[0] == 0x1f])
+			_, _ = io.WriteString(w, part[:len(part)-1])
+		})
+		resp, err := newClient(t, Config{}).Do(t.Context(), get(s.URL))
+		rig.Must(t, err)
+		body, err := io.ReadAll(iotest.OneByteReader(resp.Body))
+		rig.Is(t, string(body), text, "before the end, which is missing")
+		fails[*BodyError](t, err, "has no end")
+		resp.Body.Close()
 	}
 }
 
