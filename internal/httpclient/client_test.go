@@ -447,32 +447,6 @@ func TestConnectionsAreReused(t *testing.T) {
 	rig.Is(t, conns.Load(), 1, "connections for ten requests in a row")
 }
 
-// TestIdleConnectionsOfAll: where all clients together have too many connections, whoever makes one
-// more ends the idle ones of the others. A client that is closed is forgotten.
-func TestIdleConnectionsOfAll(t *testing.T) {
-	t.Parallel()
-	ended := make(chan struct{}, 9)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(echo))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			ended <- struct{}{}
-		}
-	}
-	s.Start()
-	defer s.Close()
-	clients := NewClients(Config{})
-	a, b := clients.New(), clients.New()
-	answer(t, a, get(s.URL))
-	clients.mu.Lock()
-	clients.open += maxIdleConnsOfAll
-	clients.mu.Unlock()
-	answer(t, b, get(s.URL))
-	rig.Within(t, time.Minute, "the idle connection of the other ends", ended)
-	a.Close()
-	b.Close()
-	rig.Is(t, len(clients.used), 0, "clients that are known")
-}
-
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	s, roots := newHTTP2Server(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }, nil)

@@ -168,7 +168,7 @@ func TestNetworkPolicyMistake(t *testing.T) {
 }
 
 // TestSandboxNetwork: a user's own command reaches what the flag names, and nothing else, with
-// namespaces and without; what it has reached is told in the end.
+// namespaces and without, with local addresses and without; what it has reached is told in the end.
 func TestSandboxNetwork(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"curl", "bash"} {
@@ -193,13 +193,15 @@ func TestSandboxNetwork(t *testing.T) {
 		curl -s -m 60 --noproxy '*' http://%[1]s/direct || echo shut
 		(exec 3<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null || echo shut`, place, host, port)
 	eachMeans(t, func(t *testing.T, launch []string) {
-		argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
-		cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-		cmd.Env = []string{"PATH=/usr/bin:/bin"}
-		cmd.SysProcAttr.Setsid = true // without a terminal
-		want := "agent: network: reached " + place + "\n" +
-			"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
-		rig.Is(t, finish(t, cmd), result{"here\n403\n403\nshut\nshut\n", want, 0}, "agent sandbox")
+		for _, local := range []string{"", " local"} {
+			argv := slices.Concat(launch, []string{rig.Agent(t), "sandbox", "--network", "allow=" + place + local, "--network", "deny=denied.invalid", "--", "bash", "-c", script})
+			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
+			cmd.Env = []string{"PATH=/usr/bin:/bin"}
+			cmd.SysProcAttr.Setsid = true // without a terminal
+			want := "agent: network: reached " + place + "\n" +
+				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
+			rig.Is(t, finish(t, cmd), result{"here\n403\n403\nshut\nshut\n", want, 0}, "agent sandbox%s", local)
+		}
 	})
 	t.Cleanup(func() { rig.Is(t, other.Load(), 0, "how often the destination was reached past the proxy") })
 }
@@ -244,48 +246,4 @@ func TestManagedNetwork(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSandboxNetworkLoopback: what the flag allows at a loopback address is this host's, with local
-// addresses as without; all else there is the command's own, where it can have servers.
-func TestSandboxNetworkLoopback(t *testing.T) {
-	t.Parallel()
-	for _, program := range []string{"curl", "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
-	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "host ") }))
-	t.Cleanup(destination.Close)
-	port := strings.TrimPrefix(destination.URL, "http://127.0.0.1:")
-	host := []string{"curl", "-s", "-m", "60", "http://localhost:" + port}
-	own := []string{"python3", "-c", `import http.server as s, subprocess, threading
-class H(s.BaseHTTPRequestHandler):
- def do_GET(q): q.send_response(200); q.end_headers(); q.wfile.write(b"own ")
- def log_message(*a): pass
-l = s.HTTPServer(("127.0.0.1", 0), H)
-threading.Thread(target=l.serve_forever, daemon=True).start()
-subprocess.run(["curl", "-s", "-m", "60"] + ["http://%s:%d/" % (h, l.server_port) for h in ("127.0.0.1", "localhost")])`}
-	reached := "agent: network: reached localhost:" + port + "\n"
-	eachMeans(t, func(t *testing.T, launch []string) {
-		for _, tt := range []struct {
-			words    string
-			command  []string
-			out, err string
-		}{
-			{"allow=localhost", host, "host ", reached},
-			{"allow=localhost local", host, "host ", reached},
-			{"allow=a.invalid", own, "own own ", ""},
-			{"allow=a.invalid local", own, "own own ", ""},
-		} {
-			if tt.err == "" && len(launch) > 0 {
-				continue // supervised commands have no servers
-			}
-			argv := slices.Concat(launch, []string{rig.Agent(t), "sandbox", "--network", tt.words, "--"}, tt.command)
-			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-			cmd.Env = []string{"PATH=/usr/bin:/bin"}
-			cmd.SysProcAttr.Setsid = true // without a terminal
-			rig.Is(t, finish(t, cmd), result{tt.out, tt.err, 0}, "%s", tt.words)
-		}
-	})
 }
