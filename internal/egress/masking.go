@@ -258,8 +258,8 @@ func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking 
 // Hide returns the environment of a process without a proxy, without the credentials that the
 // operator hides from all processes.
 func (n *Networks) Hide(environ []string) []string {
-	if o := n.said(); len(o.Masking) > 0 {
-		return mask.NewHidden(providers(o.Masking), n.Environ).Environ(environ)
+	if hidden := n.said().hidden; hidden != nil {
+		return hidden.Environ(environ)
 	}
 	return environ
 }
@@ -267,19 +267,23 @@ func (n *Networks) Hide(environ []string) []string {
 // Hides returns a function that reports whether a variable of an environment is one that an operator
 // hides, or contains the value of one.
 func Hides(masking map[string]protocol.CredentialProvider, environ []string) func(name string) bool {
-	shown := map[string]bool{}
-	for _, entry := range mask.NewHidden(providers(masking), environ).Environ(environ) {
-		name, _, _ := strings.Cut(entry, "=")
-		shown[name] = true
+	hidden := map[string]bool{}
+	mark := func(entries []string, hides bool) {
+		for _, entry := range entries {
+			name, _, _ := strings.Cut(entry, "=")
+			hidden[strings.Clone(name)] = hides // the caller may clear the entry
+		}
 	}
-	return func(name string) bool { return !shown[name] }
+	mark(environ, true)
+	mark(mask.NewHidden(providers(masking), environ).Environ(environ), false)
+	return func(name string) bool { return hidden[name] }
 }
 
 // Allows reports whether the agent may send a variable of its environment to a URL when a client asks
 // for that. It may not send a credential that the operator hides, except to where it belongs.
 func (n *Networks) Allows(name string, to *url.URL) bool {
-	o := n.said()
-	if len(o.Masking) == 0 {
+	hidden := n.said().hidden
+	if hidden == nil {
 		return true
 	}
 	d := mask.Destination{TLS: to.Scheme == "https", Path: to.EscapedPath(), Port: 80}
@@ -295,7 +299,7 @@ func (n *Networks) Allows(name string, to *url.URL) bool {
 	if host, failed := rules.Host(to.Hostname()); err == nil && failed == nil {
 		d.Host = host // else it is "", which is no destination
 	}
-	return mask.NewHidden(providers(o.Masking), n.Environ).Allows(name, d)
+	return hidden.Allows(name, d)
 }
 
 // Bundle returns the path of a file that the process must be able to read; "" for none.

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/internal/netproxy/mask"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/share"
@@ -33,6 +34,8 @@ type Operator struct {
 	Through bool
 	// Masking has, by name, the credentials that no process may see, whatever its client asks for.
 	Masking map[string]protocol.CredentialProvider
+
+	hidden *mask.Hidden // of Masking, made by Networks.Set; nil: nothing is hidden
 }
 
 // UpstreamOf returns the proxies that an environment names, "NAME=value"; nil if it names none.
@@ -71,7 +74,8 @@ type Networks struct {
 	// process reaches such a port at any address, because it may be published elsewhere, or an
 	// upstream proxy may lead to it.
 	OpenPorts []uint16
-	// Environ is the environment of the agent, which has the credentials that the operator hides.
+	// Environ is the environment of the agent, which has the credentials that the operator hides. It is
+	// set before the first Set.
 	Environ []string
 	// Roots returns the roots that proxies trust if they speak TLS themselves; nil: the system's.
 	Roots func() *x509.CertPool
@@ -90,7 +94,12 @@ type Networks struct {
 
 // Set replaces the operator's policy for networks that open from now on. Open networks keep theirs,
 // because otherwise a process would lose its network in the middle of its work.
-func (n *Networks) Set(o Operator) { n.operator.Store(&o) }
+func (n *Networks) Set(o Operator) {
+	if len(o.Masking) > 0 {
+		o.hidden = mask.NewHidden(providers(o.Masking), n.Environ)
+	}
+	n.operator.Store(&o)
+}
 
 // said returns the operator's current policy.
 func (n *Networks) said() *Operator {
