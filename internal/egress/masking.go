@@ -271,7 +271,7 @@ func Hides(masking map[string]protocol.CredentialProvider, environ []string) fun
 	mark := func(entries []string, hides bool) {
 		for _, entry := range entries {
 			name, _, _ := strings.Cut(entry, "=")
-			hidden[strings.Clone(name)] = hides // the caller may clear the entry
+			hidden[name] = hides
 		}
 	}
 	mark(environ, true)

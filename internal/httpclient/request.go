@@ -31,7 +31,8 @@ type Header struct {
 	Name  string
 	Value string
 	// ValueEnvVar, if set, names a variable of this process whose content is appended to Value. Such a
-	// header does not follow a redirect to another origin. In headers of answers it is nil.
+	// header does not follow a redirect to another origin, or to where Config.Bound does not let the
+	// variable go. In headers of answers it is nil.
 	ValueEnvVar *string
 }
 

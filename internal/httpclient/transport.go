@@ -30,7 +30,7 @@ const (
 	maxUnread = 256 << 10
 	// maxUnreadOfAll bounds the unread bodies of one connection together, in bytes. It is so large on
 	// purpose that it is never reached. If unread bodies could use it up, the other requests on the
-	// connection would get no more data, and they may belong to other clients.
+	// connection would get no more data.
 	maxUnreadOfAll = 1 << 30
 	// maxFrame bounds the bytes of a body in one frame. Each connection keeps a buffer of that size.
 	// Most clients use the same value.

@@ -78,11 +78,6 @@ func (s System) Withhold(secret func(name string) bool) (System, error) {
 // Conceal clears variables from the memory that other processes can read, and from the variables that
 // this process passes on. s.Environ keeps them. It is called where secretenv.Take may be called.
 func (s System) Conceal(secret func(name string) bool) error {
-	for i, entry := range s.Environ {
-		if name, _, _ := strings.Cut(entry, "="); secret(name) {
-			s.Environ[i] = strings.Clone(entry) // its bytes are those that are cleared
-		}
-	}
 	_, taken, err := secretenv.Take(secret)
 	taken.Clear()
 	return err
