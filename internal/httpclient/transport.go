@@ -9,13 +9,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/execagent/execagent/internal/share"
 )
 
 // Bounds of the connections that wait for the next request, and of the data that a server may send
 // before the body.
 const (
 	maxIdleConns        = 64  // of one client
-	maxIdleConnsOfAll   = 192 // of all clients
+	maxIdleConnsOfAll   = 192 // of all clients; less where the process may have few descriptors
 	maxIdleConnsPerHost = 8
 	idleTimeout         = 90 * time.Second
 	maxResponseHeader   = 512 << 10 // bytes
@@ -115,7 +117,7 @@ func (s *Clients) crowded(c *Client) []*Client {
 	if !c.closed {
 		s.used[c] = struct{}{}
 	}
-	if s.open < maxIdleConnsOfAll {
+	if s.open < int(min(maxIdleConnsOfAll, max(share.Limit()/16, 8))) {
 		return nil
 	}
 	return slices.Collect(maps.Keys(s.used))
