@@ -71,7 +71,7 @@ func (d *Decoders) Decoder(ctx context.Context, owner string, n int64) (release 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, protocol.Errorf(protocol.CodeInternal, "no memory for the decoder of one more compressed answer, %d bytes", n)
+		return nil, noMemory("no memory for the decoder of one more compressed answer, %d bytes", n)
 	}
 	return func() { d.Give(owner, n) }, nil
 }
