@@ -11,6 +11,7 @@ require (
 	github.com/flynn/noise v1.1.0 // the relay's ciphers, and cipher states
 	github.com/google/uuid v1.6.0 // session ids, ids of threads and turns
 	github.com/gorilla/websocket v1.5.3 // both ends of every WebSocket
+	github.com/klauspost/compress v1.20.3 // answers to http/request: zstd, and deflate that returns what was flushed
 	github.com/landlock-lsm/go-landlock v0.11.0 // Landlock rulesets
 	github.com/segmentio/asm v1.2.1 // base64 with vector instructions
 	go.starlark.net v0.0.0-20260908191801-89a6a09411d5 // rules about commands: the language of their files
@@ -62,7 +63,6 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/google/jsonschema-go v0.4.3 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect

@@ -136,10 +136,11 @@ type Agent struct {
 	tool   *applypatch.Provided // of Config.Tool
 	host   *host
 	budget *procs.Budget
-	http   *httpclient.Client
+	http   *httpclient.Clients
 	// content bounds the answers that all connections together hold and have
-	// not sent yet.
-	content *answers.Memory
+	// not sent yet, and decoders what the decoders of HTTP bodies take.
+	content  *answers.Memory
+	decoders *answers.Decoders
 	// sockets bounds the bytes that the sockets of all sessions keep.
 	sockets *sockets.Budget
 	// snapshots bounds the shell snapshots of all sessions, and snapshotTime is the time of each,
@@ -205,17 +206,13 @@ func New(cfg Config) *Agent {
 	idle := time.AfterFunc(idleAfter, debug.FreeOSMemory)
 	idle.Stop() // nothing to give back yet
 	a := &Agent{
-		cfg:    cfg,
-		rules:  cfg.ExecPolicy.inForce(),
-		tool:   cfg.Tool.folder(),
-		host:   h,
-		budget: &procs.Budget{Max: cfg.RetainTotalBytes},
-		http: httpclient.New(httpclient.Config{
-			Env:    h.lookup,
-			Denied: procs.Denied,
-			Proxy:  httpclient.ProxyFromEnv(h.lookup),
-		}),
+		cfg:       cfg,
+		rules:     cfg.ExecPolicy.inForce(),
+		tool:      cfg.Tool.folder(),
+		host:      h,
+		budget:    &procs.Budget{Max: cfg.RetainTotalBytes},
 		content:   answers.NewMemory(cfg.ContentBytes),
+		decoders:  answers.NewDecoders(cfg.ContentBytes),
 		sockets:   sockets.NewBudget(cfg.SocketBytes),
 		audit:     audit.New(cfg.Logger),
 		snapshots: snapshot.NewBudget(),
@@ -229,6 +226,7 @@ func New(cfg Config) *Agent {
 
 		connections: map[*connection]struct{}{},
 	}
+	a.http = httpclient.NewClients(a.httpConfig())
 	a.watcher = fswatch.NewWatcher(&a.inotify)
 	a.skills = skills.New(skills.Config{
 		Files: a.files, ErrorText: errorText, Places: h.places,
@@ -238,7 +236,7 @@ func New(cfg Config) *Agent {
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
-	a.networks.Log, a.networks.Roots = cfg.Logger, sync.OnceValue(httpclient.TrustedRoots)
+	a.networks.Log, a.networks.Environ, a.networks.Roots = cfg.Logger, cfg.Environ, sync.OnceValue(httpclient.TrustedRoots)
 	a.sandboxes.door.Kept = a.networks.Folder
 	a.SetNetwork(cfg.Network)
 	a.measure()
@@ -315,7 +313,6 @@ func (a *Agent) Close() error {
 	wg.Wait()
 	a.ending.Wait()
 	a.audit.Close()
-	a.http.Close()
 	a.skills.Close()
 	a.inotify.Close()
 	return errors.Join(a.networks.Close(), a.sandboxes.close())

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/agent/internal/audit"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -34,6 +35,8 @@ type connection struct {
 	watches watches
 	// policies are the policies of its file requests.
 	policies policies
+	// http has the connections to servers that its requests use, and those of nobody else.
+	http *httpclient.Client
 	// answers, listings and bodies bound how many bytes of each this connection
 	// holds, see agent/internal/answers/memory.go.
 	answers, listings, bodies *semaphore.Weighted
@@ -69,6 +72,7 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 		answers:  semaphore.NewWeighted(answers.MaxAnswers),
 		listings: semaphore.NewWeighted(answers.MaxListings),
 		bodies:   semaphore.NewWeighted(answers.MaxBodies),
+		http:     a.http.New(),
 		streams:  map[string]bool{},
 	}
 	if known, ok := conn.(rpc.Identified); ok {
@@ -101,6 +105,7 @@ func (c *connection) serve(ctx context.Context) error {
 	c.notifiers.Wait()
 	c.handles.CloseAll()
 	c.countFiles()
+	c.http.Close()
 	return err
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -37,6 +40,7 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 		URL:             p.URL,
 		Body:            p.BodyBase64,
 		FollowRedirects: p.RedirectPolicy == protocol.RedirectFollow,
+		Room:            func(ctx context.Context, n int64) (func(), error) { return c.agent.decoders.Decoder(ctx, c.owner, n) },
 	}
 	for _, h := range p.Headers {
 		req.Headers = append(req.Headers, httpclient.Header(h))
@@ -54,7 +58,7 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 			return nil, err
 		}
 	}
-	resp, err := c.agent.http.Do(ctx, req)
+	resp, err := c.http.Do(ctx, req)
 	if err != nil {
 		leave()
 		c.agent.short.Note(c.agent.cfg.Logger, "a request fails", err)
@@ -106,6 +110,18 @@ func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 		}
 	}
 	return buffer.Get(n), nil
+}
+
+// httpConfig says what the requests of clients may use.
+func (a *Agent) httpConfig() httpclient.Config {
+	cfg := httpclient.Config{Env: a.host.lookup, Denied: procs.Denied, Bound: a.networks.Allows, Proxy: httpclient.ProxyFromEnv(a.host.lookup)}
+	if a.cfg.RequireNetworkEnforcement {
+		cfg.Admit = func(ctx context.Context, host, port string) (httpclient.Dial, error) {
+			addrs, err := a.admit(ctx, net.JoinHostPort(host, port))
+			return func(ctx context.Context) (net.Conn, error) { return netproxy.Dial(ctx, addrs) }, err
+		}
+	}
+	return cfg
 }
 
 func httpError(err error) error {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/sandbox/gate"
@@ -11,6 +12,9 @@ import (
 
 // networkPlan checks a start's request for the managed network; nil: it asks for no proxy.
 func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
+	if err := checkTransparent(p); err != nil {
+		return nil, err
+	}
 	if p.NetworkProxy == nil {
 		return nil, nil
 	}
@@ -21,11 +25,38 @@ func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
 	return plan, nil
 }
 
+// checkTransparent refuses transparent TCP, which this agent does not have: a process that silently
+// lacked it would fail in ways that nobody could explain. The other texts are those of the reference.
+func checkTransparent(p *protocol.StartParams) error {
+	proxy := p.NetworkProxy != nil && p.NetworkProxy.Proxy.TransparentTCP
+	switch {
+	case proxy && p.Sandbox == nil:
+		return protocol.InvalidParams("transparent TCP requires a managed Linux sandbox")
+	case proxy && !p.NetworkProxy.Proxy.EnableSocks5:
+		return protocol.InvalidParams("invalid network proxy config: transparent_tcp requires an enabled managed SOCKS5 proxy")
+	case !proxy && p.ManagedNetwork != nil && p.ManagedNetwork.TransparentTCP:
+		return protocol.InvalidParams("transparent TCP requires an executor-local managed proxy")
+	case proxy:
+		return protocol.InvalidParams("networkProxy.proxy.transparentTcp: this agent has no transparent TCP (its environmentInfo has no networkProxyTransparentTcp): leave it out; programs can use the proxies that their variables name")
+	}
+	return nil
+}
+
 // errFree refuses commands that could reach the network without a proxy of ours, if the operator
 // wants that.
 var errFree = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
 	"(--require-network-enforcement): the start needs a sandbox that restricts the network, or one with networkProxy and " +
 	"enforceManagedNetwork; nothing was run")
+
+// admit judges a connection that the agent makes for a client, if the operator wants the network to be
+// enforced: such a connection goes through no proxy, so the same policy is asked here.
+func (a *Agent) admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
+	places, err := a.networks.Admit(ctx, address)
+	if err != nil {
+		return nil, protocol.InvalidRequest("the operator of this agent requires that the network is enforced (--require-network-enforcement): %v; nothing was sent", err)
+	}
+	return places, nil
+}
 
 // connect gives the process its network. It comes after confine, because it depends on the network
 // that the sandbox leaves.

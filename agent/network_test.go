@@ -282,6 +282,44 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 	}
 }
 
+// TestRequireNetworkEnforcementOfAgent: nor does the agent itself connect for a client to what the
+// operator's policy does not allow.
+func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
+	t.Parallel()
+	destination := httptest.NewServer(http.RedirectHandler("http://127.0.0.2:9/", http.StatusFound))
+	defer destination.Close()
+	place := strings.TrimPrefix(destination.URL, "http://")
+	policy := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"localhost", "127.0.0.1"}, Local: true}, nil))
+	unix := rig.Listen(t, "unix", t.TempDir()+"/s", func(net.Conn) {}).String()
+	free := managed("enabled", special("root", "read"))
+	for name, tt := range map[string]struct {
+		network *Network
+		method  string
+		params  object
+		says    string // "": it is done
+	}{
+		"a socket":                          {nil, "socket/open", object{"address": "tcp://" + place}, "no --network-policy"},
+		"a socket in a sandbox":             {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, "no --network-policy"},
+		"a UNIX socket":                     {policy, "socket/open", object{"address": "unix://" + unix}, "UNIX socket"},
+		"a request":                         {nil, "http/request", object{"url": destination.URL}, "no --network-policy"},
+		"a request, not allowed":            {policy, "http/request", object{"url": "http://127.0.0.2:9/"}, "not allowed"},
+		"a redirect that is not allowed":    {policy, "http/request", object{"url": destination.URL}, "not allowed"},
+		"an allowed socket":                 {policy, "socket/open", object{"address": "tcp://" + place}, ""},
+		"an allowed socket in a sandbox":    {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, ""},
+		"an allowed request":                {policy, "http/request", object{"url": destination.URL, "redirectPolicy": "stop"}, ""},
+		"no network, so nothing is refused": {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": managed("restricted", special("root", "read"))}, "Operation not permitted"},
+	} {
+		maps.Copy(tt.params, object{"socketId": "s", "method": "GET", "requestId": "r"})
+		err := newHarness(t, Config{RequireNetworkEnforcement: true, Network: tt.network}).attach("").call(tt.method, tt.params, nil)
+		if tt.says == "" {
+			rig.Is(t, err, nil, "%s", name)
+			continue
+		}
+		wantCode(t, name, err, protocol.CodeInvalidRequest)
+		rig.Says(t, err, tt.says, "%s", name)
+	}
+}
+
 // TestNetworkEnforced: a confined process reaches what is allowed through its proxy, and nothing
 // without.
 func TestNetworkEnforced(t *testing.T) {
@@ -394,12 +432,15 @@ func TestNetworkHides(t *testing.T) {
 		"forge": {Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z]{20}"}, URLPrefixes: []string{"https://forge.example"}},
 	}}
 	secret := "fg_abcdefghijabcdefghij"
-	c := newHarness(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
+	c := newHarness(t, Config{Network: &Network{&operator}, Environ: []string{
+		"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret, "FORGE_URL=https://u:" + secret + "@forge.example/",
+	}}).attach("")
 	plain := sh("plain", "env; echo end")
 	inSandbox := sh("sandbox", "env; echo end")
 	inSandbox["sandbox"] = managed("restricted", special("root", "read"))
 	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
-		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
+		// Without the variable itself, and with others that contain its value.
+		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{"FORGE_TOKEN"}, "set": object{}, "includeOnly": []string{}}
 		out := output(c, params)
 		rig.Is(t, !strings.Contains(out, secret) && strings.HasSuffix(out, "end\n"), true, "%s: %s", id, out)
 	}

@@ -177,6 +177,12 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 			return c.call("fs/readFile", object{"path": uri(file)}, nil)
 		}}.walk(t, a, b)
 	},
+	"decoders of compressed answers to `http/request`": func(t *testing.T, r *harness, a, b *client) {
+		r.agent.decoders.Max, r.agent.decoders.Patience = 8<<20, 0
+		counted{4, func(c *client, _ int) error {
+			return rig.Err(r.agent.decoders.Decoder(t.Context(), r.session(c.session).owner, 1<<20))
+		}}.walk(t, a, b)
+	},
 	"shell snapshots": func(t *testing.T, r *harness, a, b *client) {
 		counted{32, func(c *client, _ int) error {
 			s := r.session(c.session)

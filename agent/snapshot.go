@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/execagent/execagent/agent/internal/audit"
@@ -34,7 +35,7 @@ func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	}
 	// A process without a proxy has another state, because a proxy can mask credentials in the
 	// environment.
-	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork, p.NetworkProxy != nil})
+	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork, p.NetworkProxy != nil, steering(p.Env)})
 	if err != nil {
 		return "", err
 	}
@@ -43,6 +44,22 @@ func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	}
 	sum := sha256.Sum256(key)
 	return string(sum[:]), nil
+}
+
+// steering returns the variables of a request that say which startup files run, and how. The others
+// are not part of the key, as with the reference.
+func steering(env map[string]string) map[string]string {
+	all := map[string]string{}
+	for name, value := range env {
+		switch name {
+		case "HOME", "ZDOTDIR", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS":
+			all[name] = value
+		}
+		if strings.HasPrefix(name, "BASH_FUNC_") {
+			all[name] = value
+		}
+	}
+	return all
 }
 
 // restore makes the spec restore the shell snapshot that the request asks for. A failed capture is
@@ -88,6 +105,12 @@ func (c *capture) run(ctx context.Context) (*snapshot.State, error) {
 		p, err := c.begin(ctx)
 		return p, c.spec.Env, c.over, err
 	})
+	if err == nil {
+		// The variables of this request are for its command alone.
+		a := c.session.agent
+		own := procs.EnvPolicy{}
+		state.Undo(a.tool.Before(own.Environ(nil, c.params.Env)), a.tool.Before(envPolicy(c.params.EnvPolicy).Environ(a.cfg.Environ, nil)))
+	}
 	if err != nil {
 		c.session.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name(), "error", err)
 	}

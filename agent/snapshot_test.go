@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -79,6 +80,30 @@ func TestSnapshots(t *testing.T) {
 			writes := name == "none" || name == "everything"
 			rig.Is(t, rig.Err(os.Stat(outside)) == nil, writes, "the startup file has written outside")
 		})
+	}
+}
+
+// TestSnapshotVariables: the variables of one request reach no other command by a snapshot, unless
+// startup files have made something of them; nor do functions and options in variables.
+func TestSnapshotVariables(t *testing.T) {
+	t.Parallel()
+	home := bashHome(t, "echo run >> ~/runs; export MADE=\"made of $GIVEN\"\n")
+	c := newHarness(t, Config{Environ: []string{"PATH=/usr/bin:/bin", "BOTH=agent"}}).attach("")
+	const tell = `echo "$ONCE|$MADE|$BOTH|$(type -t f)|$-|$(wc -l < ~/runs)"`
+	for i, tt := range []struct {
+		env  object
+		want string
+	}{
+		{object{"ONCE": "secret", "GIVEN": "it", "BOTH": "first"}, "secret|made of it|first||hBc|1\n"},
+		{object{}, "|made of it|agent||hBc|1\n"},
+		{object{"BASH_FUNC_f%%": "() { :; }"}, "|made of |agent|function|hBc|2\n"},
+		{object{"SHELLOPTS": "noglob"}, "|made of |agent||fhBc|3\n"},
+		{object{}, "|made of it|agent||hBc|3\n"},
+	} {
+		env := object{"HOME": home}
+		maps.Copy(env, tt.env)
+		policy := object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
+		rig.Is(t, output(c, login(fmt.Sprint(i), home, tell, object{"env": env, "envPolicy": policy})), tt.want, "command %d printed", i)
 	}
 }
 

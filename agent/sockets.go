@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sockets"
@@ -59,12 +60,7 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 	if p.Window != nil {
 		window = *p.Window
 	}
-	dial := func(ctx context.Context) (sockets.Conn, error) {
-		if profile == nil {
-			return sockets.Dial(ctx, address)
-		}
-		return c.agent.dialConfined(ctx, c.owner, *profile, address)
-	}
+	dial := func(ctx context.Context) (sockets.Conn, error) { return c.agent.dial(ctx, c.owner, profile, address) }
 	// Once this request only waits, a request to close the socket may overtake it.
 	wait := func() error { return rpc.Block(ctx) }
 	socket, err := c.session.sockets.Open(ctx, p.SocketID, window, dial, wait)
@@ -73,6 +69,42 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 	}
 	return &openedSocket{flow: flow{p.SocketID, socket, 0, c.peer}}, nil
 }
+
+// dial connects to an address, under a profile if there is one. If the operator requires that the
+// network is enforced, it connects only where the operator's policy leads.
+func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile, address sockets.Address) (conn sockets.Conn, err error) {
+	free := profile == nil || profile.Network != sandbox.NetworkRestricted
+	switch {
+	case a.cfg.RequireNetworkEnforcement && free && address.Network != "tcp":
+		return nil, errFreeSocket
+	case a.cfg.RequireNetworkEnforcement && free:
+		places, err := a.admit(ctx, address.Target)
+		if err != nil {
+			return nil, err
+		}
+		if profile == nil || len(places) == 0 {
+			conn, err := netproxy.Dial(ctx, places)
+			if err != nil {
+				return nil, err
+			}
+			return conn.(sockets.Conn), nil // it is a *net.TCPConn
+		}
+		for _, place := range places {
+			conn, err = a.dialConfined(ctx, owner, *profile, sockets.Address{Network: "tcp", Target: place.String()})
+			if err == nil {
+				break
+			}
+		}
+		return conn, err
+	case profile != nil:
+		return a.dialConfined(ctx, owner, *profile, address)
+	}
+	return sockets.Dial(ctx, address)
+}
+
+// errFreeSocket refuses what no policy about hosts can judge.
+var errFreeSocket = protocol.InvalidRequest("the operator of this agent requires that the network is enforced " +
+	"(--require-network-enforcement), and a UNIX socket may lead to any host; nothing was sent")
 
 // socketProfile translates the sandbox of a socket, nil for none.
 func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {

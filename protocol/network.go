@@ -57,6 +57,7 @@ type NetworkProxy struct {
 type ProxyParams struct {
 	Enabled                        bool              `json:"enabled"`
 	EnableSocks5                   bool              `json:"enableSocks5"`
+	TransparentTCP                 bool              `json:"transparentTcp,omitempty"` // refused by our agent
 	EnableSocks5UDP                bool              `json:"enableSocks5Udp"`
 	AllowUpstreamProxy             bool              `json:"allowUpstreamProxy"`
 	DangerouslyAllowAllUnixSockets bool              `json:"dangerouslyAllowAllUnixSockets"`
@@ -83,12 +84,13 @@ type CredentialProvider struct {
 }
 
 // ManagedNetwork is for the sandbox of another system. It is checked, but has no effect
-// (network.md 2.3).
+// (network.md 2.3). TransparentTCP needs ProxyParams.TransparentTCP.
 type ManagedNetwork struct {
 	LoopbackPorts                  []uint16 `json:"loopbackPorts,omitempty"`
 	AllowLocalBinding              bool     `json:"allowLocalBinding,omitempty"`
 	AllowUnixSockets               []string `json:"allowUnixSockets,omitempty"`
 	DangerouslyAllowAllUnixSockets bool     `json:"dangerouslyAllowAllUnixSockets,omitempty"`
+	TransparentTCP                 bool     `json:"transparentTcp,omitempty"`
 }
 
 var (
@@ -121,6 +123,7 @@ func (n *NetworkProxy) UnmarshalObject(o *Object) {
 func (p *ProxyParams) unmarshal(o *strictjson.Object) {
 	p.Enabled = o.Bool("enabled")
 	p.EnableSocks5 = o.Bool("enableSocks5")
+	p.TransparentTCP = o.BoolDefault("transparentTcp", false)
 	p.EnableSocks5UDP = o.Bool("enableSocks5Udp")
 	p.AllowUpstreamProxy = o.Bool("allowUpstreamProxy")
 	p.DangerouslyAllowAllUnixSockets = o.Bool("dangerouslyAllowAllUnixSockets")
@@ -167,6 +170,7 @@ func (m *ManagedNetwork) UnmarshalObject(o *Object) {
 	m.AllowLocalBinding = o.BoolDefault("allowLocalBinding", false)
 	m.AllowUnixSockets = boundedList(o, "allowUnixSockets", maxNetworkSockets, maxNetworkPath)
 	m.DangerouslyAllowAllUnixSockets = o.BoolDefault("dangerouslyAllowAllUnixSockets", false)
+	m.TransparentTCP = o.BoolDefault("transparentTcp", false)
 }
 
 // boundedList reads a list that may be absent, of at most most texts of at most longest bytes.

@@ -55,8 +55,8 @@ const exampleSandbox = `{"permissions":{"type":"managed","file_system":{"type":"
 	"windowsSandboxPrivateDesktop":false}`
 
 const (
-	exampleManaged = `{"loopbackPorts":[1,65535],"allowLocalBinding":true,"allowUnixSockets":["/s"],"dangerouslyAllowAllUnixSockets":false}`
-	exampleNetwork = `{"proxy":{"enabled":true,"enableSocks5":true,"enableSocks5Udp":false,"allowUpstreamProxy":true,
+	exampleManaged = `{"loopbackPorts":[1,65535],"allowLocalBinding":true,"allowUnixSockets":["/s"],"dangerouslyAllowAllUnixSockets":false,"transparentTcp":true}`
+	exampleNetwork = `{"proxy":{"enabled":true,"enableSocks5":true,"transparentTcp":true,"enableSocks5Udp":false,"allowUpstreamProxy":true,
 	"dangerouslyAllowAllUnixSockets":false,"mode":"full","domains":{"A":"allow"},"unixSockets":{"B":"deny"},"allowLocalBinding":false,
 	"reviewDomains":["a.b"],"credentialMasking":true,"credentialProviders":{"A":{"env":["T"],"patterns":["t[a-z]{20}"],
 	"url_prefixes":["https://h/"],"url_prefix_from_env":"U","auth":["bearer"],"header":"x","prefix":"y"}}},
@@ -104,10 +104,10 @@ var records = []record{
 		enforceManagedNetwork boolean absent; builtin boolean absent; managedNetwork map both; networkProxy map both;
 		managedNetwork.loopbackPorts sequence absent; managedNetwork.loopbackPorts.1 number; managedNetwork.allowLocalBinding boolean absent;
 		managedNetwork.allowUnixSockets sequence absent; managedNetwork.allowUnixSockets.0 string absent;
-		managedNetwork.dangerouslyAllowAllUnixSockets boolean absent;
+		managedNetwork.dangerouslyAllowAllUnixSockets boolean absent; managedNetwork.transparentTcp boolean absent;
 		networkProxy.proxy map; networkProxy.auditMetadata map absent; networkProxy.auditMetadata.model string both;
 		networkProxy.environmentId string both; networkProxy.executionId string both; networkProxy.policyDecisionTimeoutMs number both;
-		networkProxy.proxy.enabled boolean; networkProxy.proxy.enableSocks5 boolean; networkProxy.proxy.enableSocks5Udp boolean;
+		networkProxy.proxy.enabled boolean; networkProxy.proxy.enableSocks5 boolean; networkProxy.proxy.transparentTcp boolean absent; networkProxy.proxy.enableSocks5Udp boolean;
 		networkProxy.proxy.allowUpstreamProxy boolean; networkProxy.proxy.dangerouslyAllowAllUnixSockets boolean;
 		networkProxy.proxy.mode string; networkProxy.proxy.domains map both; networkProxy.proxy.domains.A string absent;
 		networkProxy.proxy.unixSockets map both; networkProxy.proxy.unixSockets.B string absent; networkProxy.proxy.allowLocalBinding boolean;

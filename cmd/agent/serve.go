@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
@@ -59,6 +60,11 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	policy, network, err := flags.networkFlags.read(sys.Environ)
 	if err != nil {
 		return fmt.Errorf("--network-policy: %w", err)
+	}
+	if policy != nil && len(policy.Masking) > 0 {
+		if err := sys.Conceal(egress.Hides(policy.Masking, sys.Environ)); err != nil {
+			sys.Tell(fmt.Errorf("masked variables stay readable in /proc/%d/environ: %w", os.Getpid(), err))
+		}
 	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()

@@ -12,7 +12,7 @@ import (
 // networkFlags limit the network of commands, whatever clients request.
 type networkFlags struct {
 	NetworkPolicy             string `env:"AGENT_NETWORK_POLICY" group:"sandbox" type:"path" placeholder:"FILE" help:"Policy (TOML) for the network proxies of commands: allow, deny, ask, ports, local, upstream, masking. No client can loosen it. SIGHUP reads it again."`
-	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network without a proxy that has a policy. This includes all commands without a sandbox."`
+	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network without a proxy that has a policy. This includes all commands without a sandbox. Clients' own requests and sockets reach only what --network-policy allows."`
 }
 
 // read reads the policy, and makes the network of an agent with this environment. policy is nil if

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -39,7 +40,11 @@ func TestEnviron(t *testing.T) {
 			rig.Is(t, len(want), 34, "names")
 			before := []string{"PATH=/bin", "HTTP_PROXY=x", "NO_PROXY=*", "http_proxy", "MY_PROXY=k", "HTTP_PROXY=y"}
 			kept := slices.Clone(before)
-			got := environ(before, http, tt.socks, tt.local)
+			var direct []string
+			if tt.local {
+				direct = localHosts
+			}
+			got := environ(before, http, tt.socks, direct, tt.local)
 			rig.Same(t, "the environment itself", kept, before)
 			rig.Same(t, "the first variables", []string{"PATH=/bin", "MY_PROXY=k"}, got[:2])
 			rig.Is(t, len(got), 36, "variables")
@@ -50,5 +55,34 @@ func TestEnviron(t *testing.T) {
 			}
 			rig.Same(t, "the other variables", want, have)
 		})
+	}
+}
+
+// TestDirect: without the proxy a process reaches no more than is there. What an entry allows by its
+// address is reached through the proxy, with local addresses as without.
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		allow                        string
+		local, own, enforced, onHost bool
+		want                         string
+	}{
+		{"a.org", true, false, false, true, "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"},
+		{"a.org", false, false, false, true, ""},
+		{"10.0.0.1", true, false, true, false, "localhost,127.0.0.1,::1"},
+		{"10.0.0.1", false, false, true, false, ""},
+		{"10.0.0.1", false, true, true, false, "localhost,127.0.0.1,::1"},
+		{"*", true, true, true, false, "localhost,127.0.0.1,::1"},
+		{"127.0.0.1:80", true, true, true, false, "localhost,::1"},
+		{"[::1]", true, false, true, false, "localhost,127.0.0.1"},
+		{"Localhost", false, true, true, false, "127.0.0.1,::1"},
+		{"10.0.0.1", true, true, true, true, ""}, // supervised: it has no servers
+	} {
+		plan := rig.Value(Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{
+			Enabled: true, Mode: protocol.ProxyFull, AllowLocalBinding: tt.local, Domains: map[string]string{tt.allow: protocol.DomainAllow},
+		}}, "p"))
+		plan.OwnServers = tt.own
+		w := &Network{plan: plan, onHost: tt.onHost, enforced: tt.enforced}
+		rig.Is(t, strings.Join(w.direct(), ","), tt.want, "%+v", tt)
 	}
 }

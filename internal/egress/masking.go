@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -18,6 +20,7 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/intercept"
 	"github.com/execagent/execagent/internal/netproxy/mask"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -252,22 +255,51 @@ func hostRoots() ([]byte, error) {
 // masks reports whether a process must not see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
-// Hide returns the environment of a process without a proxy, without the variables that the
-// operator hides from all processes, because without a proxy a placeholder would be useless.
+// Hide returns the environment of a process without a proxy, without the credentials that the
+// operator hides from all processes.
 func (n *Networks) Hide(environ []string) []string {
+	if hidden := n.said().hidden; hidden != nil {
+		return hidden.Environ(environ)
+	}
+	return environ
+}
+
+// Hides returns a function that reports whether a variable of an environment is one that an operator
+// hides, or contains the value of one.
+func Hides(masking map[string]protocol.CredentialProvider, environ []string) func(name string) bool {
 	hidden := map[string]bool{}
-	for _, c := range n.said().Masking {
-		for _, name := range c.Env {
-			hidden[name] = true
+	mark := func(entries []string, hides bool) {
+		for _, entry := range entries {
+			name, _, _ := strings.Cut(entry, "=")
+			hidden[name] = hides
 		}
 	}
-	if len(hidden) == 0 {
-		return environ
+	mark(environ, true)
+	mark(mask.NewHidden(providers(masking), environ).Environ(environ), false)
+	return func(name string) bool { return hidden[name] }
+}
+
+// Allows reports whether the agent may send a variable of its environment to a URL when a client asks
+// for that. It may not send a credential that the operator hides, except to where it belongs.
+func (n *Networks) Allows(name string, to *url.URL) bool {
+	hidden := n.said().hidden
+	if hidden == nil {
+		return true
 	}
-	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return hidden[name]
-	})
+	d := mask.Destination{TLS: to.Scheme == "https", Path: to.EscapedPath(), Port: 80}
+	if d.TLS {
+		d.Port = 443
+	}
+	var err error
+	if port := to.Port(); port != "" {
+		var n uint64
+		n, err = strconv.ParseUint(port, 10, 16)
+		d.Port = uint16(n)
+	}
+	if host, failed := rules.Host(to.Hostname()); err == nil && failed == nil {
+		d.Host = host // else it is "", which is no destination
+	}
+	return hidden.Allows(name, d)
 }
 
 // Bundle returns the path of a file that the process must be able to read; "" for none.
@@ -295,7 +327,7 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 	}
 	fmt.Fprintf(scope, "%q %q", session, environment)
 	return mask.New(mask.Config{
-		Environ: environ, Operator: providers(o.Masking), Providers: providers(p.asked.Proxy.CredentialProviders),
+		Environ: environ, Host: n.Environ, Operator: providers(o.Masking), Providers: providers(p.asked.Proxy.CredentialProviders),
 		Scope: scope.Sum(nil), Log: n.Log,
 	})
 }

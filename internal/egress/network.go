@@ -11,11 +11,13 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/internal/netproxy/mask"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/share"
@@ -32,6 +34,8 @@ type Operator struct {
 	Through bool
 	// Masking has, by name, the credentials that no process may see, whatever its client asks for.
 	Masking map[string]protocol.CredentialProvider
+
+	hidden *mask.Hidden // of Masking, made by Networks.Set; nil: nothing is hidden
 }
 
 // UpstreamOf returns the proxies that an environment names, "NAME=value"; nil if it names none.
@@ -70,6 +74,9 @@ type Networks struct {
 	// process reaches such a port at any address, because it may be published elsewhere, or an
 	// upstream proxy may lead to it.
 	OpenPorts []uint16
+	// Environ is the environment of the agent, which has the credentials that the operator hides. It is
+	// set before the first Set.
+	Environ []string
 	// Roots returns the roots that proxies trust if they speak TLS themselves; nil: the system's.
 	Roots func() *x509.CertPool
 	// Log logs credentials that cannot be masked, without their values; nil discards.
@@ -87,7 +94,12 @@ type Networks struct {
 
 // Set replaces the operator's policy for networks that open from now on. Open networks keep theirs,
 // because otherwise a process would lose its network in the middle of its work.
-func (n *Networks) Set(o Operator) { n.operator.Store(&o) }
+func (n *Networks) Set(o Operator) {
+	if len(o.Masking) > 0 {
+		o.hidden = mask.NewHidden(providers(o.Masking), n.Environ)
+	}
+	n.operator.Store(&o)
+}
 
 // said returns the operator's current policy.
 func (n *Networks) said() *Operator {
@@ -106,6 +118,10 @@ type Client struct {
 	Session string // its processes see equal placeholders for equal credentials
 	Ask     func(ctx context.Context, method string, params, result any) error
 	Reports *Reports
+	// Saw, if set, gets the verdicts instead of Reports, and Unreached the allowed requests that found
+	// nobody, for which the wire has no word. Neither may block.
+	Saw       func(netproxy.Report)
+	Unreached func(netproxy.Question, error)
 }
 
 // Network is the network of one process. Its methods may be called at once.
@@ -114,10 +130,12 @@ type Network struct {
 	client  Client
 	gate    *gate.Gate
 	environ []string
-	proxy   *netproxy.Proxy
-	serving sync.WaitGroup
-	closing sync.Once
-	release func()
+	// onHost and enforced are those of Start.
+	onHost, enforced bool
+	proxy            *netproxy.Proxy
+	serving          sync.WaitGroup
+	closing          sync.Once
+	release          func()
 }
 
 // Start is the process that gets a network.
@@ -133,12 +151,14 @@ type Start struct {
 
 // Open serves a proxy at the listeners of a gate.
 func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
-	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
+	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, onHost: start.OnHost, enforced: start.Enforced, release: func() {}}
 	if start.OnHost { // first of all, because the listeners already exist
 		w.release = n.listensAt(start.Gate.Ports())
 	}
 	o := n.said()
-	cfg := netproxy.Config{Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots, Failed: n.failed}
+	cfg := netproxy.Config{
+		Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Unreached: c.Unreached, Own: n.own, Roots: n.Roots, Failed: n.failed,
+	}
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
@@ -184,7 +204,7 @@ func (w *Network) Environ() []string {
 	if l := w.gate.SOCKS5(); l != nil {
 		socks = l.Addr()
 	}
-	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
+	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.direct(), w.plan.asked.Proxy.AllowLocalBinding)
 }
 
 // Close refuses requests that wait for an answer, and ends all connections of the process. It
@@ -221,6 +241,10 @@ func (w *Network) decide(ctx context.Context, q netproxy.Question) (netproxy.Ans
 }
 
 func (w *Network) report(r netproxy.Report) {
+	if w.client.Saw != nil {
+		w.client.Saw(r)
+		return
+	}
 	d := protocol.PolicyDecision{
 		ProcessID: w.plan.process, Scope: r.Scope, Decision: string(r.Decision), Source: r.Source, Reason: r.Reason,
 		Protocol: r.Protocol, Host: r.Host, Port: r.Port, Method: r.Method, Client: r.Client, PolicyOverride: r.Override,
@@ -283,4 +307,39 @@ func (n *Networks) own(addr netip.AddrPort) bool {
 		local, ok := netip.AddrFromSlice(prefix.IP)
 		return ok && local.Unmap() == ip
 	})
+}
+
+// everything allows all hosts, so that the operator's ceiling alone decides.
+var everything = sync.OnceValues(func() (*rules.Hosts, error) {
+	return rules.Compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"*": rules.Allow}})
+})
+
+// errNoCeiling refuses what the operator says nothing about.
+var errNoCeiling = errors.New("there is no --network-policy, which would have to allow it")
+
+// Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. It
+// returns the addresses that may be connected to. The operator must allow the host, because nobody
+// else is asked. The error says why it is refused.
+func (n *Networks) Admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
+	ceiling := n.said().Ceiling
+	if ceiling == nil {
+		return nil, errNoCeiling
+	}
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	all, err := everything()
+	if err != nil {
+		return nil, err
+	}
+	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port))
+	if err != nil {
+		return nil, fmt.Errorf("the operator's --network-policy refuses %s: %w", address, err)
+	}
+	return places, nil
 }

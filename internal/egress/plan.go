@@ -24,6 +24,10 @@ const (
 
 // Plan is a checked request for a network.
 type Plan struct {
+	// OwnServers: the process reaches its own servers at loopback addresses without the proxy, where it
+	// can have any, even if local addresses are not allowed.
+	OwnServers bool
+
 	asked   *protocol.NetworkProxy
 	process string
 	policy  *rules.Hosts
@@ -101,6 +105,12 @@ func (p *Plan) Listeners() int {
 		return 2
 	}
 	return 1
+}
+
+// Means reports whether the process reaches this host at a loopback address that could also be its
+// own, because an entry allows the address.
+func (p *Plan) Means(host string) bool {
+	return slices.Contains(loopbackHosts, host) && p.policy.Names(host)
 }
 
 // AllUnixSockets reports whether the process may make UNIX sockets, whatever confines it.

@@ -6,8 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // maxRedirects is the number of redirects that are followed, as in the reference. One more is an
@@ -22,37 +26,75 @@ type Config struct {
 	// Denied reports whether a variable must never leave the process, whatever
 	// the case of its name.
 	Denied func(name string) bool
+	// Bound reports whether a variable that is not Denied may go to a URL. Nil: it may go everywhere.
+	Bound func(name string, to *url.URL) bool
+	// Admit, if set, judges each request, and those to which it is redirected. It returns a function
+	// that connects to the host if no proxy does. Its error refuses the request.
+	Admit func(ctx context.Context, host, port string) (Dial, error)
 	// Proxy selects the proxy of each request; see ProxyFromEnv.
 	Proxy Proxy
 	// RootCAs, if set, replaces the trusted roots.
 	RootCAs *x509.CertPool
 }
 
-// A Client sends requests. It keeps idle connections for later requests; Close drops them. All
-// methods may be called concurrently.
-type Client struct {
-	config Config
-	plain  *http.Transport
+// Dial connects to the host that was admitted.
+type Dial func(context.Context) (net.Conn, error)
 
-	mu sync.Mutex
-	// Both are for requests that need TLS, to the server or to the proxy: secure offers HTTP/2,
-	// secure1 only HTTP/1.1. Each is built for the first request that needs it, because reading the
-	// roots takes milliseconds.
-	secure, secure1 *http.Transport
+// Clients has what the clients of one program share. All methods may be called concurrently.
+type Clients struct {
+	config Config
+	roots  func() *x509.CertPool // reading them takes milliseconds
+
+	mu   sync.Mutex // guards the fields below
+	open int        // connections of all clients
+	used map[*Client]struct{}
 }
 
-// New returns a client. The caller must close it.
-func New(config Config) *Client {
-	return &Client{config: config, plain: newTransport(config.Proxy)}
+// NewClients returns the maker of clients.
+func NewClients(config Config) *Clients {
+	c := &Clients{config: config, used: map[*Client]struct{}{}}
+	c.roots = sync.OnceValue(func() *x509.CertPool {
+		if c.config.RootCAs != nil {
+			return c.config.RootCAs
+		}
+		return TrustedRoots()
+	})
+	return c
+}
+
+// New returns a client, which shares no connection with another. The caller must close it.
+func (c *Clients) New() *Client { return &Client{shared: c} }
+
+// A Client sends requests. It keeps idle connections for later requests; Close drops them. A server
+// may tie to a connection who uses it, so one client is for one user. All methods may be called
+// concurrently.
+type Client struct {
+	shared *Clients
+
+	open   atomic.Int64 // connections
+	closed bool         // guarded by shared.mu
+
+	mu sync.Mutex // guards the fields below
+	// Each is built for the first request that needs it. The last two are for requests that need TLS,
+	// to the server or to the proxy: secure offers HTTP/2, secure1 only HTTP/1.1.
+	plain, secure, secure1 *http.Transport
 }
 
 // Close drops the idle connections. Running requests and bodies continue until they end or their
 // context ends.
 func (c *Client) Close() {
-	c.plain.CloseIdleConnections()
+	c.closeIdle()
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	c.closed = true
+	delete(c.shared.used, c)
+}
+
+func (c *Client) closeIdle() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, t := range []*http.Transport{c.secure, c.secure1} {
+	all := [...]*http.Transport{c.plain, c.secure, c.secure1}
+	c.mu.Unlock()
+	for _, t := range all {
 		if t != nil {
 			t.CloseIdleConnections()
 		}
@@ -61,46 +103,33 @@ func (c *Client) Close() {
 
 // transport returns the transport for one request of a chain of redirects.
 func (c *Client) transport(h *hop) *http.Transport {
-	proxy := c.config.Proxy.forURL(h.url)
+	proxy := c.shared.config.Proxy.forURL(h.url)
 	// In its TLS handshake with a proxy, net/http offers the same protocols as
 	// with the server, but it can speak only HTTP/1.1 with a proxy. So a request
 	// through such a proxy takes the transport that never offers HTTP/2.
 	tlsProxy := proxy != nil && proxy.Scheme == "https"
-	if h.url.Scheme != "https" && !tlsProxy {
-		return c.plain
-	}
+	secure := h.url.Scheme == "https" || tlsProxy
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if tlsProxy || h.needsHTTP1() {
-		if c.secure1 == nil {
-			c.secure1 = newTransport(c.config.Proxy)
-			c.secure1.TLSClientConfig = c.tls(c.secure)
-		}
-		return c.secure1
-	}
-	if c.secure == nil {
-		c.secure = newTransport(c.config.Proxy)
-		c.secure.TLSClientConfig = c.tls(c.secure1)
-		offerHTTP2(c.secure)
-	}
-	return c.secure
-}
-
-// tls returns the configuration of a transport for TLS. The two transports for TLS share their
-// roots, so that the roots are read once. other is the other transport if it was already built, or
-// nil.
-func (c *Client) tls(other *http.Transport) *tls.Config {
-	roots := c.config.RootCAs
+	slot := &c.plain
 	switch {
-	case roots != nil:
-	case other != nil:
-		roots = other.TLSClientConfig.RootCAs
-	default:
-		roots = TrustedRoots()
+	case secure && (tlsProxy || h.needsHTTP1()):
+		slot = &c.secure1
+	case secure:
+		slot = &c.secure
 	}
-	// CipherSuites stays unset, which allows the CBC suites of TLS 1.2 too: some
-	// servers have no others, and the caller has chosen the server.
-	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	if *slot == nil {
+		*slot = c.newTransport()
+		if secure {
+			// CipherSuites stays unset, which allows the CBC suites of TLS 1.2 too: some
+			// servers have no others, and the caller has chosen the server.
+			(*slot).TLSClientConfig = &tls.Config{RootCAs: c.shared.roots(), MinVersion: tls.VersionTLS12}
+		}
+		if slot == &c.secure {
+			offerHTTP2(*slot)
+		}
+	}
+	return *slot
 }
 
 // Do sends a request, and follows redirects if req.FollowRedirects is set. It returns after the
@@ -123,7 +152,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		cancel()
 		return nil, err
 	}
-	return newResponse(ctx, cancel, resp), nil
+	return newResponse(ctx, cancel, resp, req.Room), nil
 }
 
 var errTimeout = errors.New("timed out")
@@ -149,6 +178,13 @@ func (c *Client) follow(ctx context.Context, h *hop, redirects bool) (*http.Resp
 		if err != nil {
 			return nil, &TransportError{URL: h.url.String(), Err: err}
 		}
+		next.secret = slices.DeleteFunc(slices.Clone(next.secret), func(s secret) bool {
+			may := c.may(next, s.variable)
+			if !may {
+				next.drop(s.header)
+			}
+			return !may
+		})
 		h = next
 	}
 }
@@ -156,6 +192,15 @@ func (c *Client) follow(ctx context.Context, h *hop, redirects bool) (*http.Resp
 func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // a timeout of zero fails before anything is sent
+	}
+	if admit := c.shared.config.Admit; admit != nil {
+		dial, err := admit(ctx, h.url.Hostname(), port(h.url))
+		if err != nil {
+			return nil, err
+		}
+		if c.shared.config.Proxy.forURL(h.url) == nil {
+			ctx = context.WithValue(ctx, admitted{}, dial)
+		}
 	}
 	r, err := h.request(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package httpclient sends the HTTP requests of http/request (rpc.md 6).
 //
-// A request goes out as the caller wrote it: no cookies, no user agent, no compression, and no
-// default except Accept. net/http makes the connections and the framing. This package decides which
+// A request goes out as the caller wrote it: no cookies, no user agent, and no defaults except Accept
+// and Accept-Encoding. An answer that is encoded with gzip or zstd is decoded. net/http makes the connections and the framing. This package decides which
 // redirects are followed, what they carry along and which proxy a request takes, because net/http
 // would decide otherwise.
 //

@@ -19,7 +19,7 @@ func TestProxyOnTheWire(t *testing.T) {
 	_, err = c.Do(t.Context(), get("https://example.test/"))
 	rig.Is(t, err != nil, true, "%v: an error of a refused CONNECT", err)
 	rig.Is(t, strings.ReplaceAll(strings.Join(proxy.seen(), "\n"), "\r\n", "|"),
-		"GET http://127.0.0.1:1/x?y HTTP/1.1|Host: 127.0.0.1:1|accept: */*|Proxy-Authorization: Basic dTpw||\n"+
+		"GET http://127.0.0.1:1/x?y HTTP/1.1|Host: 127.0.0.1:1|accept: */*|accept-encoding: zstd,gzip|Proxy-Authorization: Basic dTpw||\n"+
 			"CONNECT example.test:443 HTTP/1.1|Host: example.test:443|Proxy-Authorization: Basic dTpw||", "the proxy saw")
 }
 

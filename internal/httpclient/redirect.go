@@ -72,13 +72,22 @@ func (h *hop) dropCredentials(sameHost bool) {
 	for _, name := range []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate"} {
 		h.header.Del(name)
 	}
-	for _, name := range h.secret {
-		h.header.Del(name)
+	for _, s := range h.secret {
+		h.drop(s.header)
 	}
+	h.secret = nil
 	if !sameHost {
 		maps.DeleteFunc(h.header, func(name string, _ []string) bool { return isSecret(name) })
 	}
 	h.host = ""
+}
+
+// drop removes one header.
+func (h *hop) drop(header string) {
+	h.header.Del(header)
+	if strings.EqualFold(header, "Host") {
+		h.host = ""
+	}
 }
 
 // isSecret reports whether a header's name sounds like a secret, such as X-Api-Key, Private-Token

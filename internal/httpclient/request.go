@@ -22,6 +22,8 @@ type Request struct {
 	// Timeout covers headers and body together. Nil means no timeout; zero fails immediately.
 	Timeout         *time.Duration
 	FollowRedirects bool
+	// Room takes the memory of the decoder of a body. Nil: it need not be counted.
+	Room Room
 }
 
 // Header is one header line.
@@ -29,7 +31,8 @@ type Header struct {
 	Name  string
 	Value string
 	// ValueEnvVar, if set, names a variable of this process whose content is appended to Value. Such a
-	// header does not follow a redirect to another origin. In headers of answers it is nil.
+	// header does not follow a redirect to another origin, or to where Config.Bound does not let the
+	// variable go. In headers of answers it is nil.
 	ValueEnvVar *string
 }
 
@@ -40,8 +43,11 @@ type hop struct {
 	header http.Header
 	host   string // the Host header; empty means the host of url
 	body   []byte
-	secret []string // names of headers that hold the content of a variable
+	secret []secret // headers that hold the content of a variable
 }
+
+// secret is a header that holds the content of a variable.
+type secret struct{ header, variable string }
 
 // prepare checks the parameters of a request and reads the variables that it
 // names.
@@ -75,7 +81,7 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 		}
 		explicit.Add(f.Name, value)
 		if f.ValueEnvVar != nil {
-			h.secret = append(h.secret, f.Name)
+			h.secret = append(h.secret, secret{f.Name, *f.ValueEnvVar})
 		}
 	}
 	h.host = strings.Trim(explicit.Get("Host"), " \t")
@@ -85,22 +91,49 @@ func (c *Client) prepare(req *Request) (*hop, error) {
 		explicit.Del(name)
 	}
 	maps.Copy(h.header, explicit)
-	if _, ok := h.header["Accept"]; !ok {
-		h.header.Set("Accept", "*/*")
+	for name, value := range map[string]string{"Accept": "*/*", "Accept-Encoding": acceptEncoding} {
+		if _, ok := h.header[name]; !ok {
+			h.header.Set(name, value)
+		}
+	}
+	for _, s := range h.secret {
+		if !c.may(h, s.variable) {
+			return nil, paramErrorf("header %q cannot use the environment variable %q here: the operator of this agent lets it go to other URLs only", bounded(s.header), bounded(s.variable))
+		}
 	}
 	return h, nil
+}
+
+// may reports whether a variable may go out with a hop. Whoever gets it must be allowed to have it:
+// the server, the site that the Host header names there, and a proxy, unless TLS goes through it.
+func (c *Client) may(h *hop, variable string) bool {
+	bound := c.shared.config.Bound
+	if bound == nil {
+		return true
+	}
+	if h.host != "" {
+		site := *h.url
+		site.Host = strings.ToLower(h.host)
+		if !bound(variable, &site) {
+			return false
+		}
+	}
+	if proxy := c.shared.config.Proxy.forURL(h.url); proxy != nil && h.url.Scheme == "http" && !bound(variable, proxy) {
+		return false
+	}
+	return bound(variable, h.url)
 }
 
 func (c *Client) headerValue(f Header) (string, error) {
 	value := f.Value
 	if f.ValueEnvVar != nil {
 		name := *f.ValueEnvVar
-		if c.config.Denied != nil && c.config.Denied(name) {
+		if c.shared.config.Denied != nil && c.shared.config.Denied(name) {
 			return "", paramErrorf("header %q cannot use the environment variable %q", bounded(f.Name), bounded(name))
 		}
 		var content string
-		if c.config.Env != nil {
-			content, _ = c.config.Env(name)
+		if c.shared.config.Env != nil {
+			content, _ = c.shared.config.Env(name)
 		}
 		if content == "" {
 			return "", paramErrorf("header %q needs the environment variable %q, which is not set or empty", bounded(f.Name), bounded(name))

@@ -21,14 +21,15 @@ type Response struct {
 	// Headers are sorted by name, and names are in lower case. Headers of the same name keep their
 	// order. Values that are not visible ASCII are left out.
 	Headers []Header
-	// Body is the received body, without any decoding except that of chunks. It is never nil. The
-	// caller closes it. Read returns io.EOF or a *BodyError.
+	// Body is the received body. Chunks are decoded, and so are gzip and zstd if the server has encoded
+	// it so; Headers then says nothing of the encoding. It is never nil. The caller closes it. Read
+	// returns io.EOF or a *BodyError.
 	Body io.ReadCloser
 
 	length int64 // announced length, -1 if unknown
 }
 
-func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Response) *Response {
+func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Response, room Room) *Response {
 	switch resp.StatusCode {
 	case http.StatusSwitchingProtocols:
 		// The bytes after the headers belong to a protocol that we do not speak.
@@ -40,6 +41,7 @@ func newResponse(ctx context.Context, cancel context.CancelFunc, resp *http.Resp
 		resp.Body.Close()
 		resp.Body = http.NoBody
 	}
+	decode(ctx, resp, room)
 	length := resp.ContentLength
 	if resp.Body == http.NoBody {
 		length = 0 // an answer to HEAD announces a length and sends nothing

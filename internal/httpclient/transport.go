@@ -2,17 +2,22 @@ package httpclient
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/execagent/execagent/internal/share"
 )
 
-// Bounds of a pool of connections, and of the data that a server may send before the body.
+// Bounds of the connections that wait for the next request, and of the data that a server may send
+// before the body.
 const (
-	maxIdleConns        = 64
+	maxIdleConns        = 64  // of one client
+	maxIdleConnsOfAll   = 192 // of all clients; less where the process may have few descriptors
 	maxIdleConnsPerHost = 8
 	idleTimeout         = 90 * time.Second
 	maxResponseHeader   = 512 << 10 // bytes
@@ -27,7 +32,7 @@ const (
 	maxUnread = 256 << 10
 	// maxUnreadOfAll bounds the unread bodies of one connection together, in bytes. It is so large on
 	// purpose that it is never reached. If unread bodies could use it up, the other requests on the
-	// connection would get no more data, and they may belong to other clients.
+	// connection would get no more data.
 	maxUnreadOfAll = 1 << 30
 	// maxFrame bounds the bytes of a body in one frame. Each connection keeps a buffer of that size.
 	// Most clients use the same value.
@@ -44,7 +49,8 @@ const (
 )
 
 // newTransport returns a transport that speaks HTTP/1.1.
-func newTransport(proxy Proxy) *http.Transport {
+func (c *Client) newTransport() *http.Transport {
+	proxy := c.shared.config.Proxy
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -53,6 +59,7 @@ func newTransport(proxy Proxy) *http.Transport {
 		// Without this a CONNECT would carry the default user agent of
 		// net/http.
 		ProxyConnectHeader:     http.Header{"User-Agent": {""}},
+		DialContext:            c.dial,
 		DisableCompression:     true,
 		MaxIdleConns:           maxIdleConns,
 		MaxIdleConnsPerHost:    maxIdleConnsPerHost,
@@ -72,23 +79,55 @@ func offerHTTP2(t *http.Transport) {
 		PingTimeout:                   pingTimeout,
 		WriteByteTimeout:              writeTimeout,
 	}
-	// MaxIdleConns does not hold for HTTP/2: net/http drops the surplus connection
-	// from its list without closing it. A client that asks many servers could
-	// leave thousands open until idleTimeout. So the open connections are counted
-	// here, and a dial beyond the bound first closes the idle ones.
-	var open atomic.Int64
-	var dialer net.Dialer
-	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if open.Load() >= maxIdleConns {
-			t.CloseIdleConnections()
-		}
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &counted{Conn: conn, closed: func() { open.Add(-1) }}, nil
+}
+
+// admitted is the key of the Dial in the context of a request, which the context of its dial has too.
+type admitted struct{}
+
+// dial connects. MaxIdleConns does not hold for HTTP/2: net/http drops the surplus connection from its
+// list without closing it. A client that asks many servers could leave thousands open until
+// idleTimeout. It does not hold for several clients either. So the open connections are counted here,
+// and a dial beyond a bound first closes the idle ones.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.open.Load() >= maxIdleConns {
+		c.closeIdle()
 	}
+	for _, other := range c.shared.crowded(c) {
+		other.closeIdle()
+	}
+	var conn net.Conn
+	var err error
+	if dial, ok := ctx.Value(admitted{}).(Dial); ok {
+		conn, err = dial(ctx)
+	} else {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.count(1)
+	return &counted{Conn: conn, closed: func() { c.count(-1) }}, nil
+}
+
+// crowded returns the clients that have made connections, if all together have too many. It notes
+// that c makes one.
+func (s *Clients) crowded(c *Client) []*Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.closed {
+		s.used[c] = struct{}{}
+	}
+	if s.open < int(min(maxIdleConnsOfAll, max(share.Limit()/16, 8))) {
+		return nil
+	}
+	return slices.Collect(maps.Keys(s.used))
+}
+
+func (c *Client) count(n int) {
+	c.open.Add(int64(n))
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	c.shared.open += n
 }
 
 // counted is a connection that calls closed once, when it is closed.

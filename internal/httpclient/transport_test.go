@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -56,23 +57,23 @@ func TestHTTP2OnTheWire(t *testing.T) {
 		req  Request
 		want string
 	}{
-		{"get", Request{Method: "GET"}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* 0"},
-		{"post", Request{Method: "POST", Body: make([]byte, 5<<20)}, "HTTP/2.0 POST /x?y host=HOST length=5242880 accept=*/* content-length=5242880 5242880"},
-		{"empty post", Request{Method: "POST"}, "HTTP/2.0 POST /x?y host=HOST length=0 accept=*/* content-length=0 0"},
-		{"case of a method", Request{Method: "get"}, "HTTP/2.0 get /x?y host=HOST length=0 accept=*/* 0"},
+		{"get", Request{Method: "GET"}, "HTTP/2.0 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* 0"},
+		{"post", Request{Method: "POST", Body: make([]byte, 5<<20)}, "HTTP/2.0 POST /x?y host=HOST length=5242880 accept-encoding=zstd,gzip accept=*/* content-length=5242880 5242880"},
+		{"empty post", Request{Method: "POST"}, "HTTP/2.0 POST /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* content-length=0 0"},
+		{"case of a method", Request{Method: "get"}, "HTTP/2.0 get /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* 0"},
 		{
 			"headers", Request{Method: "GET", Headers: headers("X-One", "1", "x-one", "2", "user-agent", "me", "host", "other.example", "cookie", "a=b")},
-			"HTTP/2.0 GET /x?y host=other.example length=0 accept=*/* cookie=a=b user-agent=me x-one=1,2 0",
+			"HTTP/2.0 GET /x?y host=other.example length=0 accept-encoding=zstd,gzip accept=*/* cookie=a=b user-agent=me x-one=1,2 0",
 		},
 		{
 			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: headers("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
-			"HTTP/2.0 POST /x?y host=HOST length=2 accept=*/* content-length=2 2",
+			"HTTP/2.0 POST /x?y host=HOST length=2 accept-encoding=zstd,gzip accept=*/* content-length=2 2",
 		},
-		{"a last request", Request{Method: "GET", Headers: headers("connection", "close")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* 0"},
-		{"trailers", Request{Method: "GET", Headers: headers("te", "trailers")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* te=trailers 0"},
-		{"another connection header", Request{Method: "GET", Headers: headers("connection", "x-one")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* connection=x-one 0"},
-		{"upgrade", Request{Method: "GET", Headers: headers("upgrade", "x")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* upgrade=x 0"},
-		{"encodings", Request{Method: "GET", Headers: headers("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* te=deflate 0"},
+		{"a last request", Request{Method: "GET", Headers: headers("connection", "close")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* 0"},
+		{"trailers", Request{Method: "GET", Headers: headers("te", "trailers")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* te=trailers 0"},
+		{"another connection header", Request{Method: "GET", Headers: headers("connection", "x-one")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* connection=x-one 0"},
+		{"upgrade", Request{Method: "GET", Headers: headers("upgrade", "x")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* upgrade=x 0"},
+		{"encodings", Request{Method: "GET", Headers: headers("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* te=deflate 0"},
 	} {
 		tt.req.URL = s.URL + "/x?y"
 		rig.Is(t, strings.ReplaceAll(answer(t, c, &tt.req), host, "HOST"), tt.want, "%s", tt.name)
@@ -89,7 +90,9 @@ func TestHTTP2Answers(t *testing.T) {
 		switch r.URL.Path {
 		case "/gzip":
 			w.Header().Set("Content-Encoding", "gzip")
-			fmt.Fprint(w, "not really")
+			z := gzip.NewWriter(w)
+			fmt.Fprint(z, "zipped")
+			_ = z.Close()
 		case "/trailer":
 			w.Header().Set("Trailer", "X-Sum")
 			fmt.Fprint(w, "body")
@@ -134,7 +137,7 @@ func TestHTTP2Answers(t *testing.T) {
 		want    string // the body, or a part of the error
 		fails   func(*testing.T, error, string)
 	}{
-		{"/gzip", nil, 200, "not really", nil},
+		{"/gzip", nil, 200, "zipped", nil},
 		{"/trailer", nil, 200, "body", nil},
 		{"/header?n=400000", nil, 200, "", nil},
 		{"/header?n=600000", nil, 0, "", transport},
@@ -145,7 +148,7 @@ func TestHTTP2Answers(t *testing.T) {
 		{"/silent", &timeout, 0, "timed out", transport},
 		{"/silent", new(time.Duration), 0, "timed out", transport},
 		{"/redirect?to=" + url.QueryEscape(plain.URL+"/x"), nil, 200, "HTTP/1.1", nil},
-		{"/redirect?to=" + url.QueryEscape(plain.URL+"/back"), nil, 200, "not really", nil},
+		{"/redirect?to=" + url.QueryEscape(plain.URL+"/back"), nil, 200, "zipped", nil},
 	} {
 		req := get(s.URL + tt.path)
 		req.Timeout = tt.timeout
@@ -245,8 +248,8 @@ func TestHTTP2IdleConnections(t *testing.T) {
 				open.Add(-1)
 			}
 		})
-		if c.config.RootCAs == nil {
-			c.config.RootCAs = roots
+		if c.shared.config.RootCAs == nil {
+			c.shared.config.RootCAs = roots
 		}
 		rig.Is(t, answer(t, c, get(s.URL)), "HTTP/2.0", "protocol")
 	}

@@ -43,6 +43,9 @@ type Config struct {
 	// Failed is called with the error of each connection of the command that could not be accepted; nil:
 	// nobody is told.
 	Failed func(error)
+	// Unreached is called if there is no connection for a request that was allowed. It must not block.
+	// Nil: nobody is told.
+	Unreached func(Question, error)
 	// Upstream has the proxies of the host, through which plain requests and tunnels go out if their
 	// host is a name. Nil: all connections are direct.
 	Upstream *Upstream
@@ -96,6 +99,8 @@ type Report struct {
 	Method         string // empty for SOCKS5
 	Client         string // address of the command's end of the connection
 	Override       bool   // the Decider has allowed a request that the policy does not allow
+	// Addrs are the addresses of a name that was refused because of them, or because it has none.
+	Addrs []netip.Addr
 }
 
 // A stream is a TCP or UNIX connection whose two directions can be closed separately.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 	}
 	l, err := p.connect(ctx, q, place, addrs)
 	if err != nil {
+		if p.cfg.Unreached != nil {
+			p.cfg.Unreached(Question{Protocol: q.Protocol, Host: q.Host, Port: q.Port}, err)
+		}
 		return nil, &refusal{failed: true}
 	}
 	return l, nil
@@ -64,7 +68,8 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]net
 		addrs = p.resolve(ctx, q.Host)
 	}
 	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
-		return nil, p.refuse(q, v)
+		p.reportAbout(q, v, false, slices.Concat([]netip.Addr{}, addrs))
+		return nil, &refusal{Verdict: v}
 	}
 	p.report(q, v, override)
 	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
@@ -77,6 +82,30 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]net
 		}
 	}
 	return addrs, nil
+}
+
+// Admit judges a request of this program itself as a proxy would judge a command's. It returns the
+// addresses that the request may go to, for [Dial]. The error is the reason of a refusal, in words.
+func Admit(ctx context.Context, cfg Config, host string, port uint16) ([]netip.AddrPort, error) {
+	host, err := rules.Host(host)
+	if err != nil {
+		return nil, err
+	}
+	p := New(cfg)
+	defer p.Close()
+	addrs, refused := p.admit(ctx, request{Request: rules.Request{Protocol: rules.Connect, Host: host, Port: port, Method: "CONNECT"}}, nil)
+	if refused != nil {
+		return nil, errors.New(strings.ReplaceAll(refused.Reason, "_", " "))
+	}
+	return placesOf(addrs, port), nil
+}
+
+func placesOf(addrs []netip.Addr, port uint16) []netip.AddrPort {
+	places := make([]netip.AddrPort, len(addrs))
+	for i, addr := range addrs {
+		places[i] = netip.AddrPortFrom(addr, port)
+	}
+	return places
 }
 
 // judge returns the verdict on a name, from the policy or from the Decider. It also reports whether
@@ -110,13 +139,15 @@ func (p *Proxy) refuse(q request, v rules.Verdict) *refusal {
 	return &refusal{Verdict: v}
 }
 
-func (p *Proxy) report(q request, v rules.Verdict, override bool) {
+func (p *Proxy) report(q request, v rules.Verdict, override bool) { p.reportAbout(q, v, override, nil) }
+
+func (p *Proxy) reportAbout(q request, v rules.Verdict, override bool, addrs []netip.Addr) {
 	if len(q.Method) > maxMethod {
 		q.Method = strings.Clone(q.Method[:maxMethod]) // a copy, so that the report does not keep the rest in memory
 	}
 	p.cfg.Report(Report{
 		Time: time.Now(), Scope: v.Scope, Decision: v.Decision, Source: v.Source, Reason: v.Reason,
-		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override,
+		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override, Addrs: addrs,
 	})
 }
 
@@ -166,7 +197,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 	if hop != nil {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", hop.address)
 	} else {
-		conn, err = dial(ctx, q.Port, addrs)
+		conn, err = Dial(ctx, placesOf(addrs, q.Port))
 	}
 	if err != nil {
 		return nil, err
@@ -192,19 +223,19 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 	return l, nil
 }
 
-// dial connects to the first of these addresses that accepts. If none accepts, it returns the error
-// of the first address.
-func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error) {
+// Dial connects to the first of these places that accepts. If none accepts, it returns the error of
+// the first.
+func Dial(ctx context.Context, places []netip.AddrPort) (net.Conn, error) {
 	var dialer net.Dialer
 	first := errNoAddress
-	for i, addr := range addrs[:min(len(addrs), maxTries)] {
+	for i, place := range places[:min(len(places), maxTries)] {
 		try, done := ctx, context.CancelFunc(func() {})
-		if i < len(addrs)-1 {
+		if i < len(places)-1 {
 			try, done = context.WithTimeout(ctx, tryTime)
 		}
 		// DialTCP is not used, because it binds a local port first. Local ports are few, and all
 		// destinations would share them.
-		conn, err := dialer.DialContext(try, "tcp", netip.AddrPortFrom(addr, port).String())
+		conn, err := dialer.DialContext(try, "tcp", place.String())
 		done()
 		if err == nil {
 			return conn, nil

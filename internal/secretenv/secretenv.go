@@ -54,12 +54,12 @@ func (s Secrets) Clear() {
 // of this process.
 //
 // Take is called before the program starts a process, and while nobody else reads variables. It
-// may be called again for other names.
+// may be called again for other names, which the earlier rest keeps.
 func Take(denied func(name string) bool, harmless ...string) (rest []string, secrets Secrets, err error) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if !denied(name) {
-			rest = append(rest, entry)
+			rest = append(rest, strings.Clone(entry)) // a later call may clear the bytes
 			continue
 		}
 		if slices.Contains(harmless, name) {

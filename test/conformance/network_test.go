@@ -30,7 +30,7 @@ var otherSupervised = map[string]string{
 }
 
 // TestNetworkCases replays the cases of the managed network. Each has servers of its own.
-func TestNetworkCases(t *testing.T) { replayNetwork(t, agentURL, nil, "net-") }
+func TestNetworkCases(t *testing.T) { replayNetwork(t, agentURL, nil, "net-", "transparent-") }
 
 // TestNetworkCasesSupervised replays those with a sandbox against an agent that can make no
 // namespaces, and so supervises.
@@ -58,7 +58,7 @@ func replayNetwork(t *testing.T, url string, other map[string]string, prefixes .
 		rig.Must(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
 		return c.Steps, url, d
 	}}
-	cases.replay(t, map[string]int{"network-cases.jsonl": 147}, prefixes...)
+	cases.replay(t, map[string]int{"network-cases.jsonl": 147, "transparent-cases.jsonl": 8}, prefixes...)
 }
 
 var portNumber = regexp.MustCompile(`"port": "@([A-Z0-9]+)@"`)

@@ -103,12 +103,14 @@ func TestNetworkPolicy(t *testing.T) {
 	defer destination.Close()
 	place := strings.TrimPrefix(destination.URL, "http://")
 	file := filepath.Join(t.TempDir(), "policy.toml")
+	const masking = "\n[masking.m]\nenv = [\"MASKED\"]\npatterns = [\"masked_[a-z]+\"]\nurl_prefixes = [\"https://m.example\"]"
 	write := func(text string) {
 		t.Helper()
-		replace(t, file, []byte(text))
+		replace(t, file, []byte(text+masking))
 	}
 	write(`allow = ["127.0.0.1"]`)
 	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
+	cmd.Env = append(os.Environ(), "MASKED=masked_value", "COPY=a masked_value")
 	agent := rig.Start(t, cmd)
 	c := dialed(t, agent.Line(t))
 	script := func(text string) string {
@@ -139,6 +141,9 @@ func TestNetworkPolicy(t *testing.T) {
 		agent.Says(t, says, before+1)
 	}
 	rig.Is(t, run(), "200", "allowed")
+	content, err := c.FS(nil).ReadFile(rig.Context(t), "/proc/self/environ") // the agent's, which an ordinary user cannot read
+	lacks(t, string(content), "masked_value")
+	has(t, string(content)+fmt.Sprint(err), map[bool]string{true: "PATH=", false: "Permission denied"}[err == nil])
 	hangUp(`deny = ["127.0.0.1"]`, `changes="allow -127.0.0.1; deny +127.0.0.1"`)
 	rig.Is(t, run(), "403", "after SIGHUP")
 	hangUp("allow = [\"127.0.0.1\"]\nalow = 1", file+":2: unknown key alow")
@@ -146,7 +151,7 @@ func TestNetworkPolicy(t *testing.T) {
 	hangUp(`allow = ["127.0.0.1"]`, `changes="allow +127.0.0.1; deny -127.0.0.1"`)
 	rig.Is(t, run(), "200", "allowed again")
 	lacks(t, script("cat "+file), "allow")
-	_, err := c.Start(rig.Context(t), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
+	_, err = c.Start(rig.Context(t), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
 	has(t, fmt.Sprint(err), "--require-network-enforcement")
 }
 
@@ -163,7 +168,7 @@ func TestNetworkPolicyMistake(t *testing.T) {
 }
 
 // TestSandboxNetwork: a user's own command reaches what the flag names, and nothing else, with
-// namespaces and without; what it has reached is told in the end.
+// namespaces and without, with local addresses and without; what it has reached is told in the end.
 func TestSandboxNetwork(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"curl", "bash"} {
@@ -188,13 +193,15 @@ func TestSandboxNetwork(t *testing.T) {
 		curl -s -m 60 --noproxy '*' http://%[1]s/direct || echo shut
 		(exec 3<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null || echo shut`, place, host, port)
 	eachMeans(t, func(t *testing.T, launch []string) {
-		argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
-		cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-		cmd.Env = []string{"PATH=/usr/bin:/bin"}
-		cmd.SysProcAttr.Setsid = true // without a terminal
-		want := "agent: network: reached " + place + "\n" +
-			"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
-		rig.Is(t, finish(t, cmd), result{"here\n403\n403\nshut\nshut\n", want, 0}, "agent sandbox")
+		for _, local := range []string{"", " local"} {
+			argv := slices.Concat(launch, []string{rig.Agent(t), "sandbox", "--network", "allow=" + place + local, "--network", "deny=denied.invalid", "--", "bash", "-c", script})
+			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
+			cmd.Env = []string{"PATH=/usr/bin:/bin"}
+			cmd.SysProcAttr.Setsid = true // without a terminal
+			want := "agent: network: reached " + place + "\n" +
+				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
+			rig.Is(t, finish(t, cmd), result{"here\n403\n403\nshut\nshut\n", want, 0}, "agent sandbox%s", local)
+		}
 	})
 	t.Cleanup(func() { rig.Is(t, other.Load(), 0, "how often the destination was reached past the proxy") })
 }

@@ -50,6 +50,32 @@ type Memory struct {
 // NewMemory returns the memory of one agent.
 func NewMemory(size int64) *Memory { return &Memory{share.Pool{Max: size}, Patience} }
 
+// Decoders is the memory for the decoders of compressed bodies.
+type Decoders struct {
+	share.Pool
+	Patience time.Duration // time to wait for memory that other decoders hold
+}
+
+// NewDecoders returns that memory, for an agent with so many bytes for answers: enough for one body of
+// each of two owners, however few that are.
+func NewDecoders(size int64) *Decoders {
+	return &Decoders{share.Pool{Max: max(size/4, 2*httpclient.MaxRoom)}, Patience}
+}
+
+// Decoder takes n bytes for the decoder of a body. It waits for Patience at most, because the bodies
+// that hold the memory may be streams without an end.
+func (d *Decoders) Decoder(ctx context.Context, owner string, n int64) (release func(), err error) {
+	soon, cancel := context.WithTimeout(ctx, d.Patience)
+	defer cancel()
+	if err := d.Wait(soon, owner, n); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, noMemory("no memory for the decoder of one more compressed answer, %d bytes", n)
+	}
+	return func() { d.Give(owner, n) }, nil
+}
+
 // A Share is the memory that one answer holds.
 type Share struct {
 	Own   *semaphore.Weighted // memory of the connection

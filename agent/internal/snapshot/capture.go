@@ -63,7 +63,7 @@ func Capture(ctx context.Context, shell Shell, spec procs.Spec, start Start) (*S
 	}
 	s, err := parse(k, c.output(), mark, asked)
 	if err == nil {
-		s.undo(env, asked)
+		s.Undo(env, asked)
 	}
 	return s, err
 }

@@ -23,7 +23,7 @@ const (
 // variable is the prefix of the names of the variables that hold the code. A number follows it.
 const variable = "AGENT_SHELL_SNAPSHOT_"
 
-// A State is the state of a shell after its startup files. It is immutable.
+// A State is the state of a shell after its startup files. It is immutable, but for Undo.
 type State struct {
 	kind    kind
 	code    string
@@ -89,11 +89,11 @@ func parse(k kind, output, mark string, inherited []string) (*State, error) {
 	return s, nil
 }
 
-// undo reverts changes that the agent made to the environment of the capturing process: the
-// addresses of its proxy, and placeholders for credentials. It puts back the requested values
-// unless startup files have changed the given ones. This is needed because each process gets its
-// own addresses and placeholders.
-func (s *State) undo(given, asked []string) {
+// Undo reverts changes to the environment of the capturing process that other processes must not
+// see: each gets its own addresses of a proxy, placeholders for credentials, and variables of its
+// request. It puts back the values of asked unless startup files have changed the given ones. The
+// caller is the only one who knows the state yet.
+func (s *State) Undo(given, asked []string) {
 	own := map[string]string{} // the requested record for each given record
 	for _, record := range given {
 		if !slices.Contains(asked, record) {

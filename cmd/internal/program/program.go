@@ -75,6 +75,14 @@ func (s System) Withhold(secret func(name string) bool) (System, error) {
 	return s, err
 }
 
+// Conceal clears variables from the memory that other processes can read, and from the variables that
+// this process passes on. s.Environ keeps them. It is called where secretenv.Take may be called.
+func (s System) Conceal(secret func(name string) bool) error {
+	_, taken, err := secretenv.Take(secret)
+	taken.Clear()
+	return err
+}
+
 // Complain writes an error, with the name of the program before it. It replaces control characters,
 // because the error may come from an agent. A carriage return at the end stays, for a raw terminal.
 // The caller must not pass secrets.

@@ -19,6 +19,10 @@ import (
 type Config struct {
 	// Environ is the environment of the command before masking, in the form of os.Environ.
 	Environ []string
+	// Host is the environment of the operator's program. The values of the operator's variables in it
+	// are secrets too, even if the command does not inherit these variables, because others may contain
+	// them. Only Host says where URLPrefixFromEnv of an Operator provider leads.
+	Host []string
 	// Operator and Providers are providers by name. Those of Operator come before the built-in
 	// providers, and those of Providers come after. If several providers name a variable, the first
 	// one counts. If a variable of an Operator provider has a value that matches no pattern, or if
@@ -57,16 +61,10 @@ func New(c Config) (*Broker, error) {
 		c.Scope = make([]byte, sha256.Size)
 		_, _ = rand.Read(c.Scope) // it never fails
 	}
-	values := map[string][]string{} // a name may occur more than once
-	for _, entry := range c.Environ {
-		if name, value, ok := strings.Cut(entry, "="); ok {
-			values[name] = append(values[name], value)
-		}
-	}
-	lookup := func(name string) string { return strings.Join(values[name], "\x00") } // several values give a text that is no valid destination
+	values, host := valuesOf(c.Environ), valuesOf(c.Host)
 	taken := map[string]bool{}
-	families := custom(c.Operator, true, taken, lookup, c.Log)
-	for _, f := range builtin(lookup) {
+	families := custom(c.Operator, true, taken, host.lookup, c.Log)
+	for _, f := range builtin(values.lookup) {
 		f.env = slices.DeleteFunc(f.env, func(env string) bool { return taken[env] })
 		families = append(families, f)
 	}
@@ -75,13 +73,18 @@ func New(c Config) (*Broker, error) {
 			taken[env] = true
 		}
 	}
-	families = append(families, custom(c.Providers, false, taken, lookup, c.Log)...)
+	families = append(families, custom(c.Providers, false, taken, values.lookup, c.Log)...)
 
 	m := masking{scope: c.Scope, log: c.Log, known: map[string]*credential{}, names: map[string]*credential{}}
 	for _, f := range families {
 		for _, name := range f.env {
 			for _, value := range values[name] {
 				m.variable(f, name, value)
+			}
+			if f.hide {
+				for _, value := range host[name] {
+					m.variable(f, "", value)
+				}
 			}
 		}
 	}
@@ -96,6 +99,22 @@ func New(c Config) (*Broker, error) {
 	b.marker, err = m.marker(b.environ)
 	return b, err
 }
+
+// values are the values of variables. A name may occur more than once.
+type values map[string][]string
+
+func valuesOf(environ []string) values {
+	all := values{}
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			all[name] = append(all[name], value)
+		}
+	}
+	return all
+}
+
+// lookup returns the value of a variable. Several values give a text that is no valid destination.
+func (v values) lookup(name string) string { return strings.Join(v[name], "\x00") }
 
 // bundles are the variables that tell programs which file of trusted TLS roots to use.
 var bundles = []string{
@@ -143,8 +162,37 @@ type masking struct {
 	log   *slog.Logger
 	known map[string]*credential // by value
 	names map[string]*credential // by variable: the credentials in variables of families
-	all   []string               // all secret values, including those without a placeholder
-	forms []string               // encodings of secret values that no longer text may contain
+
+	secrets   secrets // all, including those without a placeholder
+	operators secrets // those of the operator
+}
+
+// secrets are secret values.
+type secrets struct {
+	whole []string
+	forms []string // the longer ones and their encodings, which no longer text may contain
+}
+
+func (s *secrets) add(value string) {
+	s.whole = append(s.whole, value)
+	if len(value) >= minReplaced {
+		s.forms = append(append(s.forms, value), encoded(value)...)
+	}
+}
+
+// in reports whether a text contains a secret, or its base64 form, which prepared headers have.
+func (s *secrets) in(text string) bool {
+	if text == "" {
+		return false
+	}
+	return slices.Contains(s.whole, text) || slices.ContainsFunc(s.forms, func(form string) bool { return strings.Contains(text, form) })
+}
+
+// note notes that a value belongs to a variable. Without a name it belongs to none of the command.
+func (m *masking) note(name, value string) {
+	if name != "" {
+		m.names[name] = m.known[value]
+	}
 }
 
 // variable masks the value of a variable that belongs to a family.
@@ -158,14 +206,14 @@ func (m *masking) variable(f *family, name, value string) {
 			return
 		}
 		if m.add(f, value, func(r *mathrand.Rand) string { return built(prefix, value, r) }) {
-			m.names[name] = m.known[value]
+			m.note(name, value)
 		}
 		return
 	}
 	for _, s := range f.shapes {
 		if s.whole.MatchString(value) {
 			if m.add(f, value, s.texts(len(value))) {
-				m.names[name] = m.known[value]
+				m.note(name, value)
 			}
 			return
 		}
@@ -183,7 +231,7 @@ func (m *masking) anywhere(families []*family, entry string) {
 		return
 	}
 	for _, value := range found(text) {
-		if slices.Contains(m.all, value) {
+		if slices.Contains(m.secrets.whole, value) {
 			continue
 		}
 		for _, f := range families {
@@ -219,11 +267,18 @@ func isPlaceholder(value, prefix string) bool {
 // one. If no placeholder can be made, or if placeholder is nil, the value is a secret that is
 // removed from all variables. add reports whether the value has a placeholder.
 func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) string) bool {
+	if f.hide {
+		m.operators.add(value)
+	} else if m.operators.in(value) {
+		// Only the operator says where such a value may go. As a part of a longer value it is replaced
+		// there.
+		return m.known[value] != nil
+	}
 	if c := m.known[value]; c != nil {
 		c.bindings = append(c.bindings, f.bound)
 		return true
 	}
-	m.all = append(m.all, value)
+	m.secrets.add(value)
 	if placeholder == nil || !isFieldValue(value) || strings.TrimSpace(value) != value {
 		return false // no header can carry the value
 	}
@@ -265,11 +320,6 @@ func (m *masking) environ(environ []string) []string {
 	known := slices.SortedFunc(maps.Values(m.known), func(a, b *credential) int { // the longest first, because a long value may contain a shorter one
 		return cmp.Or(cmp.Compare(len(b.value), len(a.value)), cmp.Compare(a.value, b.value))
 	})
-	for _, value := range m.all {
-		if len(value) >= minReplaced {
-			m.forms = append(append(m.forms, value), encoded(value)...)
-		}
-	}
 	var pairs []string
 	for _, c := range known {
 		if len(c.value) >= minReplaced {
@@ -300,14 +350,8 @@ func (m *masking) environ(environ []string) []string {
 	return out
 }
 
-// shows reports whether a text still contains a credential, or its base64 form, which prepared
-// headers have. Credentials in base64 are not replaced.
-func (m *masking) shows(text string) bool {
-	if text == "" {
-		return false
-	}
-	return slices.Contains(m.all, text) || slices.ContainsFunc(m.forms, func(form string) bool { return strings.Contains(text, form) })
-}
+// shows reports whether a text still contains a credential. Credentials in base64 are not replaced.
+func (m *masking) shows(text string) bool { return m.secrets.in(text) }
 
 // encoded returns the base64 characters that a value always gives inside a longer text. There is
 // one form for each of the three alignments and each of the two alphabets.

@@ -238,6 +238,14 @@ func TestRestore(t *testing.T) {
 		{Destination{true, "d.test", 443, "/api/..%5cx"}, false},
 		{Destination{true, "d.test", 443, "/api/%252e%252e/x"}, false},
 		{Destination{true, "d.test", 443, "/api/..;a=b/x"}, false},
+		{Destination{true, "d.test", 443, "/api/%2525252e%2525252e/x"}, false},
+		{Destination{true, "d.test", 443, "/api/%" + strings.Repeat("25", 99) + "2e"}, false},
+		{Destination{true, "d.test", 443, "/api/..%00/x"}, false},
+		{Destination{true, "d.test", 443, "/api/..%09/x"}, false},
+		{Destination{true, "d.test", 443, "/api/.%0d./x"}, false},
+		{Destination{true, "d.test", 443, "/api/.%250D./x"}, false},
+		{Destination{true, "d.test", 443, "/api/..%20/x"}, false},
+		{Destination{true, "d.test", 443, "/api/a%20b%2fc"}, true},
 		{Destination{true, "d.test", 443, "/api/%c0%ae%C0%AE/x"}, false},
 		{Destination{true, "d.test", 443, "/api/%u002e%u002e/x"}, false},
 		{Destination{true, "d.test", 8443, "/api/x"}, false},
@@ -443,6 +451,32 @@ func TestOperator(t *testing.T) {
 		}
 	}
 	rig.Is(t, len(b.byPlaceholder), 1, "credentials")
+}
+
+// TestOperatorAlone: where the operator's credentials go is not said by a client either that has the
+// same value in another variable, a longer one, or only a variable with the destination; and they are
+// hidden from a command that does not inherit their variable.
+func TestOperatorAlone(t *testing.T) {
+	t.Parallel()
+	const place = "https://client.example"
+	operator := map[string]Provider{"op": {Env: []string{"TOK"}, Patterns: []string{"tok_[a-z]{20}"}, URLPrefixFromEnv: "PLACE"}}
+	host := []string{"TOK=" + secret, "PLACE=https://us.example"}
+	client := map[string]Provider{
+		"same":   {Env: []string{"SAME"}, Patterns: []string{"tok_[a-z]{20}"}, URLPrefixes: []string{place}},
+		"longer": {Env: []string{"LONGER"}, Patterns: []string{"x=tok_[a-z]{20}"}, URLPrefixes: []string{place}},
+	}
+	for _, own := range []string{"TOK=" + secret, "OTHER="} {
+		b, env, _ := masked(t, Config{
+			Environ: []string{own, "SAME=" + secret, "LONGER=x=" + secret, "PLACE=" + place}, Host: host, Operator: operator, Providers: client,
+		}, secret)
+		rig.Is(t, "x="+env["SAME"], env["LONGER"], "the placeholder in a longer value")
+		for text, want := range map[string]string{env["SAME"]: secret, env["LONGER"]: env["LONGER"]} {
+			got := b.Restore(Destination{TLS: true, Host: "us.example", Port: 443}, "Authorization", "Bearer "+text)
+			rig.Is(t, got, "Bearer "+want, "the operator's place gets")
+			got = b.Restore(Destination{TLS: true, Host: "client.example", Port: 443}, "Authorization", "Bearer "+text)
+			rig.Is(t, got, "Bearer "+text, "the client's place gets")
+		}
+	}
 }
 
 // FuzzPlaceholder: whatever the pattern and the value, the environment does not show the value

@@ -78,6 +78,9 @@ func special(addr netip.Addr) bool {
 	return slices.ContainsFunc(embedded(addr), special)
 }
 
+// IsLocal reports whether an address is one that needs allowLocalBinding, or an entry of its own.
+func IsLocal(addr netip.Addr) bool { return special(addr) }
+
 // plain returns an address without its zone. An IPv4 address that is mapped into IPv6 becomes the
 // IPv4 address.
 func plain(addr netip.Addr) netip.Addr {

@@ -142,6 +142,12 @@ func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refuse
 	return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}, refused
 }
 
+// Names reports whether an entry allows a host by its name or address, without wildcards, at any port.
+func (p *Hosts) Names(host string) bool {
+	_, ok := p.allow.exact[host]
+	return ok
+}
+
 // reaches reports whether a request that passed Judge may go to an address. An entry for localhost
 // covers the loopback addresses, and an entry for an address covers that address.
 func (p *Hosts) reaches(r Request, addr netip.Addr) bool {

@@ -22,20 +22,15 @@ import (
 type managedNetwork struct {
 	networks egress.Networks
 	network  *egress.Network
-	reports  egress.Reports
 	tally    tally
 }
 
 // manage starts the network of the command.
 func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 	n := &managedNetwork{}
-	n.reports.Tell = func(d *protocol.PolicyDecision) bool {
-		n.tally.add(d)
-		return true
-	}
 	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)})
 	n.networks.Roots = sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots)
-	client := egress.Client{Reports: &n.reports}
+	client := egress.Client{Saw: n.tally.add, Unreached: n.tally.failed}
 	if c.terminal != nil {
 		client.Ask = newAsker(c.terminal).answer
 	}
@@ -43,6 +38,7 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.tally.plan = plan
 	start := egress.Start{Environ: c.Sys.Environ, Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Enforced: true}
 	if n.network, err = n.networks.Open(plan, start, client); err != nil {
 		return nil, err
@@ -60,8 +56,6 @@ func (n *managedNetwork) close(stderr io.Writer) error {
 		return nil
 	}
 	n.network.Close()
-	n.reports.Flush()
-	n.reports.Close()
 	for _, line := range n.tally.lines() {
 		program.Complain(stderr, line)
 	}

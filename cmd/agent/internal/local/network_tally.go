@@ -1,12 +1,19 @@
 package local
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
-	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 )
 
 // maxTally is how many places are counted separately.
@@ -14,22 +21,41 @@ const maxTally = 1000
 
 // tally counts the decisions of the proxy.
 type tally struct {
+	plan *egress.Plan // of the network
+
 	mu     sync.Mutex // guards the fields below
 	places map[destination]int
 	others int // decisions about further places
 }
 
-// destination is a host and a port that was reached, or refused for a reason.
+// destination is a host and a port, and what has become of an attempt to reach it.
 type destination struct {
-	host    string
-	port    uint16
-	refused string // "": it was reached
+	what string
+	host string
+	port uint16
+	why  string // "": it was reached
 }
 
-func (t *tally) add(d *protocol.PolicyDecision) {
-	p := destination{host: d.Host, port: d.Port}
-	if d.Decision != protocol.PolicyAllow {
-		p.refused = d.Reason
+// The outcomes, in the order of their lines.
+var outcomes = []string{"reached", "refused", "no connection to"}
+
+// add notes a verdict.
+func (t *tally) add(r netproxy.Report) {
+	p := destination{what: outcomes[0], host: r.Host, port: r.Port}
+	if r.Decision != rules.Allow {
+		p.what, p.why = outcomes[1], whyRefused(r)
+	}
+	t.count(p)
+}
+
+// failed notes that nobody was found after a verdict.
+func (t *tally) failed(q netproxy.Question, err error) {
+	t.count(destination{outcomes[2], q.Host, q.Port, whyFailed(err)})
+}
+
+func (t *tally) count(p destination) {
+	if p.why != "" && t.plan.Means(p.host) {
+		p.why += "; --network allow names " + p.host + ", so it is this host's, and not the command's own"
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,32 +69,52 @@ func (t *tally) add(d *protocol.PolicyDecision) {
 	t.places[p]++
 }
 
-// lines returns a line for each place that was reached or refused.
+// whyFailed says why there is no connection, in the words of the system if there are any.
+func whyFailed(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// whyRefused says why a request was refused. About local addresses it says what would allow them.
+func whyRefused(r netproxy.Report) string {
+	text := strings.ReplaceAll(r.Reason, "_", " ")
+	if r.Reason != rules.ReasonNotAllowedLocal {
+		return text
+	}
+	_, err := netip.ParseAddr(r.Host)
+	local := slices.IndexFunc(r.Addrs, rules.IsLocal)
+	switch {
+	case err == nil || r.Host == "localhost":
+		return fmt.Sprintf("%s: it is a local or private address, which takes --network allow=%s", text, r.Host)
+	case local >= 0:
+		return fmt.Sprintf("%s: the name leads to %s, a local or private address, which takes --network local", text, r.Addrs[local])
+	case r.Addrs != nil:
+		return text + ": the name has no address here"
+	}
+	return text
+}
+
+// lines returns a line for each place that was reached, refused or not found.
 func (t *tally) lines() (lines []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var reached, refused []string
+	texts := map[string][]string{}
 	for p, n := range t.places {
-		text := fmt.Sprintf("%s:%d", p.host, p.port)
-		if strings.Contains(p.host, ":") {
-			text = fmt.Sprintf("[%s]:%d", p.host, p.port)
-		}
+		text := net.JoinHostPort(p.host, strconv.Itoa(int(p.port)))
 		if n > 1 {
 			text += fmt.Sprintf(" (%d times)", n)
 		}
-		if p.refused == "" {
-			reached = append(reached, text)
-		} else {
-			refused = append(refused, text+": "+strings.ReplaceAll(p.refused, "_", " "))
+		if p.why != "" {
+			text += ": " + p.why
 		}
+		texts[p.what] = append(texts[p.what], text)
 	}
-	for _, list := range []struct {
-		what  string
-		texts []string
-	}{{"reached", reached}, {"refused", refused}} {
-		slices.Sort(list.texts)
-		for _, text := range list.texts {
-			lines = append(lines, "network: "+list.what+" "+text)
+	for _, what := range outcomes {
+		slices.Sort(texts[what])
+		for _, text := range texts[what] {
+			lines = append(lines, "network: "+what+" "+text)
 		}
 	}
 	if t.others > 0 {

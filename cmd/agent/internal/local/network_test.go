@@ -4,12 +4,18 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
 
 	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -101,22 +107,50 @@ func TestAsker(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	t.Parallel()
-	var n tally
-	add := func(host, decision, reason string, times int) {
+	words := rig.Value(ParseNetwork([]string{"allow=127.0.0.1:80 local"}))
+	n := tally{plan: rig.Value(words.plan(false))}
+	add := func(host string, r netproxy.Report, times int) {
+		r.Host, r.Port = host, 443
 		for range times {
-			n.add(&protocol.PolicyDecision{Host: host, Port: 443, Decision: decision, Reason: reason})
+			n.add(r)
 		}
 	}
+	refused := func(reason string, addrs ...string) netproxy.Report {
+		r := netproxy.Report{Decision: rules.Deny, Reason: reason}
+		for _, a := range addrs {
+			r.Addrs = append(r.Addrs, netip.MustParseAddr(a))
+		}
+		return r
+	}
+	allowed := netproxy.Report{Decision: rules.Allow, Reason: rules.ReasonAllow}
 	rig.Is(t, len(n.lines()), 0, "lines of nothing")
-	add("b.org", "allow", "allow", 1)
-	add("a.org", "allow", "allow", 3)
-	add("2001:4860::1", "deny", "not_allowed", 2)
-	want := []string{"network: reached a.org:443 (3 times)", "network: reached b.org:443", "network: refused [2001:4860::1]:443 (2 times): not allowed"}
+	add("b.org", allowed, 1)
+	add("a.org", allowed, 3)
+	add("2001:4860::1", refused(rules.ReasonNotAllowed), 2)
+	add("127.0.0.1", refused(rules.ReasonNotAllowed), 1)
+	n.failed(netproxy.Question{Host: "127.0.0.1", Port: 443}, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	local := netproxy.Report{Decision: rules.Deny, Reason: rules.ReasonNotAllowedLocal}
+	add("10.0.0.5", local, 1)
+	add("127.1", local, 1)
+	add("in.example", refused(rules.ReasonNotAllowedLocal, "192.88.99.77", "10.9.8.7"), 1)
+	local.Addrs = []netip.Addr{}
+	add("no.example", local, 1)
+	const own = "; --network allow names 127.0.0.1, so it is this host's, and not the command's own"
+	want := []string{
+		"network: reached a.org:443 (3 times)", "network: reached b.org:443",
+		"network: refused 10.0.0.5:443: not allowed local: it is a local or private address, which takes --network allow=10.0.0.5",
+		"network: refused 127.0.0.1:443: not allowed" + own,
+		"network: refused 127.1:443: not allowed local",
+		"network: refused [2001:4860::1]:443 (2 times): not allowed",
+		"network: refused in.example:443: not allowed local: the name leads to 192.88.99.77, a local or private address, which takes --network local",
+		"network: refused no.example:443: not allowed local: the name has no address here",
+		"network: no connection to 127.0.0.1:443: connection refused" + own,
+	}
 	rig.Same(t, "lines", want, n.lines())
 	for i := range maxTally {
-		add(fmt.Sprint("h", i), "deny", "denied", 1)
+		add(fmt.Sprint("h", i), refused(rules.ReasonDenied), 1)
 	}
-	if got := n.lines(); len(got) != maxTally+1 || got[maxTally] != "network: 3 more attempts to reach other hosts" {
+	if got := n.lines(); len(got) != maxTally+1 || got[maxTally] != "network: 9 more attempts to reach other hosts" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
 	}
 }

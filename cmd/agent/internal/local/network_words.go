@@ -84,5 +84,6 @@ func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--network: %w", err)
 	}
+	plan.OwnServers = true
 	return plan, nil
 }
