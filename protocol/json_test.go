@@ -176,7 +176,4 @@ func TestSizeHint(t *testing.T) {
 		hint, n := v.SizeHint()+512, len(v.AppendJSON(nil))
 		rig.Is(t, hint >= n && hint <= 2*n+4096, true, "%T: hint %d for %d bytes", v, hint, n)
 	}
-	for _, path := range []string{"/", "/a", "/a b/\xff", "/" + strings.Repeat("x%", 300)} {
-		rig.Is(t, PathURISize(path), len(FormatPathURI(path)), "PathURISize(%q)", path)
-	}
 }
