@@ -27,16 +27,35 @@ type manifest struct {
 	displayName string // without surrounding white space
 }
 
-// UnmarshalObject reads the known members. Other members may have any value.
+// UnmarshalObject reads the members that decide whether there is a plugin. If one of them has a
+// wrong type, the reference does not know the plugin. Other members may have any value.
 func (m *manifest) UnmarshalObject(o *strictjson.Object) {
-	if name := o.OptString("name"); name != nil {
-		m.name = *name
-	}
+	o.Once("name", "interface", "mcpServers", "apps")
+	m.name = nameIn(o)
 	o.OptIn("interface", func(o *strictjson.Object) {
+		o.Once("displayName")
 		if name := o.OptString("displayName"); name != nil {
 			m.displayName = strings.TrimSpace(*name)
 		}
 	})
+	o.OptString("apps")
+}
+
+// nameIn reads the name in a manifest. It may be absent, but not null.
+func nameIn(o *strictjson.Object) string {
+	if !o.Present("name") {
+		return ""
+	}
+	return o.String("name")
+}
+
+// namespace is the name that a manifest gives the skills below its folder. The other members count
+// nothing.
+type namespace string
+
+func (n *namespace) UnmarshalObject(o *strictjson.Object) {
+	o.Once("name")
+	*n = namespace(nameIn(o))
 }
 
 // maxQualifiedName bounds NAMESPACE:NAME, in characters.
@@ -66,18 +85,18 @@ type DescribedSkill struct {
 func Root(folder string, own *File, skills []Skill, namespaces []File) Described {
 	var d Described
 	var m manifest
-	if own != nil && strictjson.Unmarshal([]byte(own.Contents), &m) == nil {
+	if own != nil && strictjson.UnmarshalRepeats([]byte(own.Contents), &m) == nil {
 		d.IsPlugin = true
 		d.DisplayName = firstText(m.displayName, m.name, path.Base(folder))
 	}
 	named := map[string]string{} // namespaces by folder
 	for _, file := range namespaces {
-		var m manifest
-		if strictjson.Unmarshal([]byte(file.Contents), &m) != nil {
+		var name namespace
+		if strictjson.UnmarshalRepeats([]byte(file.Contents), &name) != nil {
 			continue
 		}
 		folder := path.Dir(path.Dir(file.Path))
-		named[folder] = firstText(m.name, path.Base(folder))
+		named[folder] = firstText(string(name), path.Base(folder))
 	}
 	for _, skill := range skills {
 		described, ok := describe(&skill, named)
