@@ -237,7 +237,11 @@ func TestNoHelpers(t *testing.T) {
 		"process/start": {"processId": "p", "argv": []string{"true"}, "cwd": uri(b.repo), "env": object{}, "tty": false, "arg0": nil, "sandbox": b.readOnly()},
 		"socket/open":   {"socketId": "s", "address": "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") }), "sandbox": b.readOnly()},
 	} {
-		rig.Says(t, c.call(method, params, nil), "cannot confine", "%s", method)
+		err := c.call(method, params, nil)
+		rig.Says(t, err, "cannot confine", "%s", method)
+		if e, ok := errors.AsType[*protocol.Error](err); method == "process/start" {
+			rig.Is(t, ok && string(e.Data) == `{"kind":"sandboxUnavailable"}`, true, "%s: data %s", method, e.Data)
+		}
 	}
 }
 

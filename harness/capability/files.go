@@ -48,7 +48,7 @@ type fileReader struct {
 	sandbox *protocol.Sandbox
 	root    string
 	at      protocol.PathURI // root as it was given
-	used    int // bytes of layout.MaxBundle
+	used    int              // bytes of layout.MaxBundle
 	out     *Found
 }
 
