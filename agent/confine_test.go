@@ -87,14 +87,24 @@ func TestConfinedProcesses(t *testing.T) {
 		rig.Is(t, rig.Err(os.Lstat(b.repo+"/"+name)), fs.ErrNotExist, "%s, left behind", name)
 	}
 
-	layers := strings.Join(c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, " ")
+	started := map[string][]string{"layers": c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, "disabled": {}}
+	var list protocol.ListResult
+	c.must("process/list", object{}, &list)
+	for _, p := range list.Processes {
+		if want, ok := started[p.ProcessID]; ok {
+			rig.Same(t, p.ProcessID+" in process/list", want, p.SandboxLayers)
+			delete(started, p.ProcessID)
+		}
+	}
+	rig.Is(t, len(started), 0, "processes that are not listed")
+	layers := strings.Join(c.runIn("layers again", "true", b.repo, b.workspaceWrite()).layers, " ")
 	if want := "userns mountns pidns netns landlock:"; !strings.HasPrefix(layers, want) || !strings.HasSuffix(layers, " seccomp") {
 		t.Errorf("layers %q, want %s… seccomp", layers, want)
 	}
 
-	var started protocol.StartResult
+	var gone protocol.StartResult
 	c.must("process/start", object{"processId": "gone", "argv": []string{"no-such-program"}, "cwd": uri(b.repo),
-		"env": object{"PATH": "/bin"}, "tty": false, "arg0": nil, "sandbox": b.readOnly()}, &started)
+		"env": object{"PATH": "/bin"}, "tty": false, "arg0": nil, "sandbox": b.readOnly()}, &gone)
 	rig.Is(t, c.awaitNote("process/exited", "gone").exit, 101, "missing program: exit")
 	foreign := b.readOnly()
 	foreign["cwd"] = "file://host/x"

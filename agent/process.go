@@ -418,6 +418,8 @@ func (c *connection) listProcesses(ctx context.Context, p protocol.ListParams) (
 			Exited:      exited,
 			Closed:      closed,
 			NextSeq:     nextSeq,
+
+			SandboxLayers: p.box.Names(),
 		}
 		if exited {
 			listed.ExitCode, listed.ExitedAtMs = new(exitCode), new(p.ExitedAt().UnixMilli())
