@@ -56,9 +56,7 @@ func (r *Root) Describe(folder string) describe.Described {
 	if r.Plugin != nil {
 		own = &r.Plugin.Manifest
 	}
-	d := describe.Root(folder, own, r.Skills, r.Namespaces)
-	d.Incomplete = d.Incomplete || len(r.Warnings) > 0
-	return d
+	return describe.Root(folder, own, r.Skills, r.Namespaces)
 }
 
 // Size returns the total length of the file contents in bytes. The root's manifest counts twice.

@@ -108,7 +108,7 @@ type list struct {
 func (a *installedList) add(l *discovery.Location, found *discovery.Root) {
 	d := found.Describe(l.Path)
 	isPlugin := l.Version != ""
-	if d.Incomplete || isPlugin && (!d.IsPlugin || found.Missing) {
+	if len(found.Warnings)+len(d.Refused) > 0 || isPlugin && (!d.IsPlugin || found.Missing) {
 		a.unread++
 	}
 	if !isPlugin {

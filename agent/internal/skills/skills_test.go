@@ -190,6 +190,44 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// TestDetails: what is passed over is named, with the reason.
+func TestDetails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cache := dir + "/codex/plugins/cache/mk/"
+	write(t, cache+"bad/1/.codex-plugin/plugin.json", `{"apps":{}}`)
+	write(t, cache+"gone/1/.codex-plugin/plugin.json", `{"mcpServers":"./m.json"}`)
+	write(t, cache+"none/1/file", "")
+	write(t, cache+"linked/1", "")
+	rig.Must(t, os.Symlink("../gone/1", cache+"linked/2"))
+	write(t, dir+"/codex/plugins/cache/a.b/p/1/x", "")
+	write(t, dir+"/etc/a/SKILL.md", "no front matter")
+	write(t, dir+"/etc/b/SKILL.md", "---\nname: x\n---\n")
+	write(t, dir+"/etc/c/SKILL.md", "\xff")
+	writeSkill(t, dir+"/etc/good", "d")
+	rig.Must(t, errors.Join(os.Mkdir(dir+"/etc/link", 0o755), os.Symlink("../good/SKILL.md", dir+"/etc/link/SKILL.md")))
+	d := open(t, dir, nil)
+	answer := rig.Value(d.Installed(t.Context(), nil))
+	var r struct{ Details, Warnings []string }
+	rig.Must(t, json.Unmarshal(rig.Value(d.WithDetails(t.Context(), answer)), &r))
+	for i, line := range r.Details {
+		r.Details[i] = strings.TrimPrefix(line, dir+"/")
+	}
+	slices.Sort(r.Details)
+	rig.Same(t, "details", []string{
+		"codex/plugins/cache/a.b: no folder in it is a plugin by its name: a marketplace has letters, digits, - and _",
+		"codex/plugins/cache/mk/bad/1/.codex-plugin/plugin.json: the plugin is passed over: apps: invalid type: map, expected a string",
+		"codex/plugins/cache/mk/gone/1/m.json: mcpServers of the manifest names this file, and there is none that can be read",
+		"codex/plugins/cache/mk/linked: no folder in it is a version of a plugin; a link to a folder is none",
+		"codex/plugins/cache/mk/none/1: no plugin, because it has no .codex-plugin/plugin.json that can be read",
+		"etc/a/SKILL.md: no skill: no front matter",
+		"etc/b/SKILL.md: no skill: no description",
+		"etc/c/SKILL.md: is not UTF-8",
+		"etc/link/SKILL.md: no skill, because it is a link: only a folder may be one",
+	}, r.Details)
+	rig.Is(t, string(rig.Value(d.Installed(t.Context(), nil))), string(answer), "the answer that is kept")
+}
+
 // TestInstalledBounds: what does not fit is left out, with a warning, and what is smaller
 // still fits.
 func TestInstalledBounds(t *testing.T) {

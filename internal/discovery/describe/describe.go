@@ -5,6 +5,7 @@
 package describe
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -68,8 +69,16 @@ type Described struct {
 	// IsPlugin says that the root has a manifest that can be decoded.
 	IsPlugin bool
 	Skills   []DescribedSkill
-	// Incomplete says that a skill was refused.
-	Incomplete bool
+	// Manifest says why the manifest of the root cannot be decoded; nil: it can, or there is none.
+	Manifest error
+	// Refused are the SKILL.md files that are no skills.
+	Refused []Refused
+}
+
+// Refused is a SKILL.md that is no skill, and the reason.
+type Refused struct {
+	Path string
+	Err  error
 }
 
 // A DescribedSkill is a skill with its qualified name. A missing text is empty.
@@ -85,7 +94,10 @@ type DescribedSkill struct {
 func Root(folder string, own *File, skills []Skill, namespaces []File) Described {
 	var d Described
 	var m manifest
-	if own != nil && strictjson.UnmarshalRepeats([]byte(own.Contents), &m) == nil {
+	if own != nil {
+		d.Manifest = strictjson.UnmarshalRepeats([]byte(own.Contents), &m)
+	}
+	if own != nil && d.Manifest == nil {
 		d.IsPlugin = true
 		d.DisplayName = firstText(m.displayName, m.name, path.Base(folder))
 	}
@@ -99,9 +111,9 @@ func Root(folder string, own *File, skills []Skill, namespaces []File) Described
 		named[folder] = firstText(string(name), path.Base(folder))
 	}
 	for _, skill := range skills {
-		described, ok := describe(&skill, named)
-		if !ok {
-			d.Incomplete = true
+		described, err := describe(&skill, named)
+		if err != nil {
+			d.Refused = append(d.Refused, Refused{skill.Instructions.Path, err})
 			continue
 		}
 		d.Skills = append(d.Skills, described)
@@ -119,11 +131,11 @@ func firstText(texts ...string) string {
 	return ""
 }
 
-// describe interprets a skill. It returns false if the skill is refused.
-func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
+// describe interprets a skill. The error says why the skill is refused.
+func describe(s *Skill, namespaces map[string]string) (DescribedSkill, error) {
 	h, err := parseHeader(s.Instructions.Contents)
 	if err != nil {
-		return DescribedSkill{}, false
+		return DescribedSkill{}, err
 	}
 	folder := path.Dir(s.Instructions.Path)
 	name := h.name
@@ -131,7 +143,7 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 		name = fold(path.Base(folder))
 	}
 	if name == "" || utf8.RuneCountInString(name) > maxName {
-		return DescribedSkill{}, false
+		return DescribedSkill{}, fmt.Errorf("no name, and that of the folder does not have 1 to %d characters", maxName)
 	}
 	for above := folder; ; above = path.Dir(above) {
 		if namespace, ok := namespaces[above]; ok {
@@ -143,7 +155,7 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 		}
 	}
 	if utf8.RuneCountInString(name) > maxQualifiedName {
-		return DescribedSkill{}, false
+		return DescribedSkill{}, fmt.Errorf("a name of more than %d characters with its namespace", maxQualifiedName)
 	}
 	d := DescribedSkill{
 		Name: name, Description: h.description, ShortDescription: h.shortDescription, Path: s.Instructions.Path,
@@ -151,5 +163,5 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 	if s.Metadata != nil {
 		d.Metadata = parseMetadata(s.Metadata.Contents)
 	}
-	return d, true
+	return d, nil
 }

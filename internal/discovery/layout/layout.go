@@ -29,12 +29,14 @@ const (
 
 // Names of files.
 const (
-	skillFile    = "SKILL.md"
 	metadataFile = MetadataFolder + "/openai.yaml"
 	mcpFile      = ".mcp.json"
 	appsFile     = ".app.json"
 	manifestFile = "plugin.json"
 )
+
+// SkillFile is the name of the file of a skill.
+const SkillFile = "SKILL.md"
 
 // MetadataFolder is the folder beside a SKILL.md that has its metadata.
 const MetadataFolder = "agents"
@@ -87,7 +89,7 @@ func Sort(root string, files iter.Seq[string]) Tree {
 	for file := range files {
 		dir, name := path.Split(file)
 		switch name {
-		case skillFile:
+		case SkillFile:
 			t.Skills = append(t.Skills, file)
 		case manifestFile:
 			at := slices.Index(manifestFolders[:], path.Base(dir))
