@@ -2,10 +2,13 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,6 +114,25 @@ func TestConfinedProcesses(t *testing.T) {
 	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),
 		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
 	rig.Says(t, err, "file://host/x", "a foreign cwd")
+}
+
+// TestInheritPIDs: if the operator says so, confined commands see other processes and may signal them.
+// They read neither environment nor memory.
+func TestInheritPIDs(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	other := exec.Command("sleep", "1000")
+	rig.Must(t, other.Start())
+	defer func() { _ = errors.Join(other.Process.Kill(), other.Wait()) }()
+	script := fmt.Sprintf("kill -0 %[1]d && tr '\\0' ' ' </proc/%[1]d/cmdline; cat /proc/%[1]d/environ /proc/%[1]d/maps; true", other.Process.Pid)
+	for _, inherit := range []bool{false, true} {
+		c := newHarness(t, Config{StateDir: t.TempDir() + "/state", Operator: sandbox.Operator{InheritPIDs: inherit}}).attach("")
+		o := c.runIn("p", script, b.repo, b.workspaceWrite())
+		rig.Is(t, strings.Contains(o.output, "sleep 1000"), inherit, "%v, %q: the command sees the other process", o.layers, o.output)
+		rig.Is(t, slices.Contains(o.layers, "pidns"), !inherit, "%v: there is a pid namespace", o.layers)
+		rig.Is(t, strings.Contains(o.output, "PATH="), false, "%q: the environment", o.output)
+		rig.Is(t, strings.Count(o.output, "Permission denied"), map[bool]int{true: 2}[inherit], "%q: refused", o.output)
+	}
 }
 
 // TestProvidedTool: commands find the tool apply_patch, whatever their policy lets them read, and
