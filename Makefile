@@ -175,6 +175,10 @@ interop: build ## drive the agent with the real Codex CLI (root, npm)
 interop-nouserns: build nouserns ## the same where user namespaces are forbidden: what asks for a sandbox
 	NOUSERNS=1 sh test/interop/interop.sh
 
+.PHONY: interop-versions
+interop-versions: build ## the same with the oldest and the newest CLI, and what differs from the one that interop drives
+	sh test/interop/versions.sh
+
 # The root of Debian's packages that programs runs in. It has Go packages, so it is not below this folder.
 PROGRAMS_ROOT ?= /var/tmp/execagent-programs
 
@@ -258,7 +262,7 @@ check: lint build cross test test-tools deploy-check ## what .ci/run runs, besid
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns
+	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions
 
 .PHONY: clean
 clean: ## remove what was built

@@ -40,6 +40,21 @@ func (c *connection) discoverRoots(ctx context.Context, p protocol.DiscoverRoots
 	return r, r.share.List(ctx, 2*int64(size))
 }
 
-func (c *connection) discoverInstalled(ctx context.Context, p protocol.DiscoverInstalledParams) (skills.Encoded, error) {
-	return c.agent.skills.Installed(ctx, p.Sandbox)
+// installedParams are the params of capabilities/discoverV2, with a member of ours.
+type installedParams struct {
+	protocol.DiscoverInstalledParams
+	details bool
+}
+
+func (p *installedParams) UnmarshalObject(o *protocol.Object) {
+	p.DiscoverInstalledParams.UnmarshalObject(o)
+	p.details = o.BoolDefault("details", false)
+}
+
+func (c *connection) discoverInstalled(ctx context.Context, p installedParams) (skills.Encoded, error) {
+	answer, err := c.agent.skills.Installed(ctx, p.Sandbox)
+	if err != nil || !p.details || p.Sandbox != nil {
+		return answer, err
+	}
+	return c.agent.skills.WithDetails(ctx, answer)
 }

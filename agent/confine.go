@@ -3,7 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/metrics"
@@ -28,13 +31,13 @@ func (l *launch) confine(context.Context) error {
 		a.metrics.Refused(metrics.RefusedByRequest)
 	}
 	if errors.Is(err, profile.ErrNoMXC) {
-		return protocol.InvalidRequest("sandbox: %v", err)
+		return withKind(sandboxUnavailable, protocol.InvalidParams("sandbox: %v", err))
 	}
 	if err != nil {
-		return protocol.InvalidParams("sandbox: %v", err)
+		return withKind(sandboxPreparation, protocol.InvalidParams("sandbox: %v", err))
 	}
 	if !a.sandboxes.confines {
-		return errNoHelpers
+		return withKind(sandboxUnavailable, protocol.InvalidParams("%s", errNoHelpers.Message))
 	}
 	asked.Tools = a.tool.Paths()
 	if l.proxy != nil {
@@ -55,8 +58,28 @@ func (l *launch) confine(context.Context) error {
 	}
 	if !l.box.Unconfined() {
 		l.spec.Stage = l.box.Stage
+		if err := checkDir(l.spec.Dir); err != nil {
+			return spawnError(&l.spec, err)
+		}
 	}
 	l.free = l.free && l.box.Refusal() == nil && (l.box.Unconfined() || asked.Network == sandbox.NetworkEnabled)
+	return nil
+}
+
+// checkDir returns the error of the directory of a confined process, which its stage would find
+// only when it runs. Whether the policy shows the directory is the matter of the stage.
+func checkDir(dir string) error {
+	var st unix.Stat_t
+	err := unix.Stat(dir, &st)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	if err == nil {
+		err = unix.Access(dir, unix.X_OK)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "chdir", Path: dir, Err: err}
+	}
 	return nil
 }
 

@@ -2,10 +2,13 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,20 +90,49 @@ func TestConfinedProcesses(t *testing.T) {
 		rig.Is(t, rig.Err(os.Lstat(b.repo+"/"+name)), fs.ErrNotExist, "%s, left behind", name)
 	}
 
-	layers := strings.Join(c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, " ")
+	started := map[string][]string{"layers": c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, "disabled": {}}
+	var list protocol.ListResult
+	c.must("process/list", object{}, &list)
+	for _, p := range list.Processes {
+		if want, ok := started[p.ProcessID]; ok {
+			rig.Same(t, p.ProcessID+" in process/list", want, p.SandboxLayers)
+			delete(started, p.ProcessID)
+		}
+	}
+	rig.Is(t, len(started), 0, "processes that are not listed")
+	layers := strings.Join(c.runIn("layers again", "true", b.repo, b.workspaceWrite()).layers, " ")
 	if want := "userns mountns pidns netns landlock:"; !strings.HasPrefix(layers, want) || !strings.HasSuffix(layers, " seccomp") {
 		t.Errorf("layers %q, want %s… seccomp", layers, want)
 	}
 
-	var started protocol.StartResult
+	var gone protocol.StartResult
 	c.must("process/start", object{"processId": "gone", "argv": []string{"no-such-program"}, "cwd": uri(b.repo),
-		"env": object{"PATH": "/bin"}, "tty": false, "arg0": nil, "sandbox": b.readOnly()}, &started)
+		"env": object{"PATH": "/bin"}, "tty": false, "arg0": nil, "sandbox": b.readOnly()}, &gone)
 	rig.Is(t, c.awaitNote("process/exited", "gone").exit, 101, "missing program: exit")
 	foreign := b.readOnly()
 	foreign["cwd"] = "file://host/x"
 	err := c.call("process/start", object{"processId": "foreign", "argv": []string{"true"}, "cwd": uri(b.repo),
 		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
 	rig.Says(t, err, "file://host/x", "a foreign cwd")
+}
+
+// TestInheritPIDs: if the operator says so, confined commands see other processes and may signal them.
+// They read neither environment nor memory.
+func TestInheritPIDs(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	other := exec.Command("sleep", "1000")
+	rig.Must(t, other.Start())
+	defer func() { _ = errors.Join(other.Process.Kill(), other.Wait()) }()
+	script := fmt.Sprintf("kill -0 %[1]d && tr '\\0' ' ' </proc/%[1]d/cmdline; cat /proc/%[1]d/environ /proc/%[1]d/maps; true", other.Process.Pid)
+	for _, inherit := range []bool{false, true} {
+		c := newHarness(t, Config{StateDir: t.TempDir() + "/state", Operator: sandbox.Operator{InheritPIDs: inherit}}).attach("")
+		o := c.runIn("p", script, b.repo, b.workspaceWrite())
+		rig.Is(t, strings.Contains(o.output, "sleep 1000"), inherit, "%v, %q: the command sees the other process", o.layers, o.output)
+		rig.Is(t, slices.Contains(o.layers, "pidns"), !inherit, "%v: there is a pid namespace", o.layers)
+		rig.Is(t, strings.Contains(o.output, "PATH="), false, "%q: the environment", o.output)
+		rig.Is(t, strings.Count(o.output, "Permission denied"), map[bool]int{true: 2}[inherit], "%q: refused", o.output)
+	}
 }
 
 // TestProvidedTool: commands find the tool apply_patch, whatever their policy lets them read, and
@@ -237,7 +269,11 @@ func TestNoHelpers(t *testing.T) {
 		"process/start": {"processId": "p", "argv": []string{"true"}, "cwd": uri(b.repo), "env": object{}, "tty": false, "arg0": nil, "sandbox": b.readOnly()},
 		"socket/open":   {"socketId": "s", "address": "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") }), "sandbox": b.readOnly()},
 	} {
-		rig.Says(t, c.call(method, params, nil), "cannot confine", "%s", method)
+		err := c.call(method, params, nil)
+		rig.Says(t, err, "cannot confine", "%s", method)
+		if e, ok := errors.AsType[*protocol.Error](err); method == "process/start" {
+			rig.Is(t, ok && string(e.Data) == `{"kind":"sandboxUnavailable"}`, true, "%s: data %s", method, e.Data)
+		}
 	}
 }
 

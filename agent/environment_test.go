@@ -17,7 +17,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	t.Parallel()
 	home, temp := t.TempDir(), t.TempDir()
 	c := newHarness(t, Config{
-		Version: "0.169.0+execagent.1",
+		Version: "0.171.0+execagent.1",
 		Environ: []string{"HOME=" + home, "TMPDIR=" + temp, "OPENAI_API_KEY=secret"},
 	}).attach("")
 	var text json.RawMessage
@@ -35,7 +35,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	delete(got, "shell")
 	delete(got, "capabilities") // the conformance test of this name has them all
 	want := object{
-		"executorVersion": "0.169.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
+		"executorVersion": "0.171.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
 	}
 	rig.Same(t, "environment/info", want, got)

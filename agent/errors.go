@@ -58,6 +58,9 @@ func errorText(err error) string {
 	if _, ok := errors.AsType[*applypatch.FileError](err); ok {
 		return err.Error() // a patch is about many files
 	}
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		return e.Message
+	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return linux.ErrnoText(errno)
 	}

@@ -268,7 +268,7 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 		MaxEntries:           p.Options.MaxEntries,
 		FollowDirectoryLinks: p.Options.FollowDirectorySymlinks,
 		PruneHidden:          p.Options.PruneHiddenDirectories,
-		Size:                 walkCost,
+		Size:                 func(path string, err error) int { return walkCost(p.Path.Below(path), err) },
 	})
 	if err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}
-	r.Truncated = found.Truncated
+	r.Root, r.Truncated = p.Path.String(), found.Truncated
 	r.Entries = make([]protocol.WalkEntry, len(found.Entries))
 	for i, e := range found.Entries {
 		r.Entries[i] = protocol.WalkEntry{Path: e.Path, Directory: e.IsDirectory}
@@ -297,8 +297,8 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 
 // walkCost is what one entry or error counts against the limit of the answer to
 // a walk (rpc.md 5.4).
-func walkCost(path string, err error) int {
-	n := protocol.PathURISize(path) + 64
+func walkCost(path protocol.PathURI, err error) int {
+	n := len(path.String()) + 64
 	if err != nil {
 		n += len(errorText(err))
 	}

@@ -136,7 +136,7 @@ func sh(id, command string) object {
 	}
 }
 
-func uri(path string) string { return protocol.FormatPathURI(path) }
+func uri(path string) string { return protocol.NewPathURI(path).String() }
 
 // wantCode fails unless err is a wire error of that code.
 func wantCode(t testing.TB, what string, err error, code protocol.Code) {

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"math"
+	"strings"
 	"syscall"
 	"time"
 
@@ -57,6 +59,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	a := c.agent
 	dir, err := p.Cwd.Native()
+	if err != nil && p.Sandbox != nil {
+		return nil, withKind(sandboxPreparation, protocol.InvalidParams("cwd: %v", err))
+	}
 	if err != nil {
 		return nil, protocol.InvalidParams("cwd: %v", err)
 	}
@@ -149,6 +154,33 @@ func startError(err error) error {
 		return full
 	}
 	return protocol.Errorf(protocol.CodeInternal, "%s", errorText(err))
+}
+
+// Kinds of failed starts. The data of the error of a process/start has the kind (rpc.md 4.3).
+const (
+	sandboxPreparation = "sandboxPreparation" // the sandbox names something that cannot be on this host
+	sandboxUnavailable = "sandboxUnavailable" // this agent has no such sandbox
+)
+
+// withKind returns the error with its kind.
+func withKind(kind string, e *protocol.Error) *protocol.Error {
+	return &protocol.Error{Code: e.Code, Message: e.Message, Data: []byte(`{"kind":"` + kind + `"}`)}
+}
+
+// spawnError returns an error of [procs.Start] with its kind. As with the reference, a search that
+// fails on a terminal, or for an empty name, is of no kind of its own.
+func spawnError(spec *procs.Spec, err error) error {
+	kind := "spawnFailed"
+	at, ok := errors.AsType[*fs.PathError](err)
+	searched := spec.Argv[0] == "" || spec.TTY && !strings.Contains(spec.Argv[0], "/")
+	switch {
+	case !ok || at.Op != "chdir" && (at.Op != "exec" || searched):
+	case errors.Is(at, fs.ErrNotExist):
+		kind = "spawnNotFound"
+	case errors.Is(at, fs.ErrPermission):
+		kind = "spawnPermissionDenied"
+	}
+	return withKind(kind, WireError(startError(err)))
 }
 
 // environ applies the policy of a request to the agent's environment.
@@ -386,6 +418,8 @@ func (c *connection) listProcesses(ctx context.Context, p protocol.ListParams) (
 			Exited:      exited,
 			Closed:      closed,
 			NextSeq:     nextSeq,
+
+			SandboxLayers: p.box.Names(),
 		}
 		if exited {
 			listed.ExitCode, listed.ExitedAtMs = new(exitCode), new(p.ExitedAt().UnixMilli())

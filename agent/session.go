@@ -89,7 +89,7 @@ type proc interface {
 func execute(spec procs.Spec) (proc, error) {
 	p, err := procs.Start(spec)
 	if err != nil {
-		return nil, err
+		return nil, spawnError(&spec, err)
 	}
 	return p, nil
 }

@@ -89,7 +89,7 @@ func newPlayer(t *testing.T, config string) *player {
 	t.Cleanup(server.Close)
 	p.http = strings.TrimPrefix(server.URL, "http://")
 	p.echo = listenFor(t, rig.Echo)
-	cfg := Config{Version: "0.169.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
+	cfg := Config{Version: "0.171.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
 	p.configure(&cfg, config)
 	p.harness = newHarness(t, cfg)
 	p.on("a")

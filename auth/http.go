@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
@@ -53,7 +54,7 @@ type issuer struct {
 func newIssuer(cfg HTTPConfig) *issuer {
 	i := &issuer{userAgent: cfg.UserAgent, transport: NewTransport(cfg.RootCAs, cfg.Proxy)}
 	if i.userAgent == "" {
-		i.userAgent = originator + "/0.169.0 (" + runtime.GOOS + "; " + runtime.GOARCH + ") unknown"
+		i.userAgent = originator + "/" + build.Compatible + " (" + runtime.GOOS + "; " + runtime.GOARCH + ") unknown"
 	}
 	return i
 }

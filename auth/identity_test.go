@@ -93,7 +93,7 @@ func TestAgentIdentity(t *testing.T) {
 	token := signedJWT(t, v.Header, identityClaims(t, map[string]any{"chatgpt_account_is_fedramp": true}))
 	s := rig.Value(NewAgentIdentity(t.Context(), IdentityConfig{
 		Token: " " + token + "\n", JWKSBase: service.server.URL + "/backend-api/", AuthAPIBase: service.server.URL + "/accounts//",
-		HTTP: HTTPConfig{UserAgent: "codex_cli_rs/0.169.0 (Test)"},
+		HTTP: HTTPConfig{UserAgent: "codex_cli_rs/0.171.0 (Test)"},
 	}))
 
 	requests := service.requests()
@@ -102,7 +102,7 @@ func TestAgentIdentity(t *testing.T) {
 		r := requests[i]
 		rig.Is(t, r.method+" "+r.path, want, "request %d", i)
 		rig.Is(t, r.header.Get("Originator"), "codex_cli_rs", "request %d: originator", i)
-		rig.Is(t, r.header.Get("User-Agent"), "codex_cli_rs/0.169.0 (Test)", "request %d: user agent", i)
+		rig.Is(t, r.header.Get("User-Agent"), "codex_cli_rs/0.171.0 (Test)", "request %d: user agent", i)
 		rig.Is(t, r.header.Get("Authorization"), "", "request %d: authorization", i)
 	}
 	var registration struct{ Timestamp, Signature string }
@@ -132,7 +132,7 @@ func TestTaskRegistrationVector(t *testing.T) {
 	rig.Is(t, rig.Value(id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)), "task-1", "registerTask")
 	rig.Is(t, service.requests()[0].body, `{"timestamp":"`+v.Task.Timestamp+`","signature":"`+v.Task.Signature+`"}`, "body")
 	agent, _, _ := strings.Cut(service.requests()[0].header.Get("User-Agent"), "(")
-	rig.Is(t, agent, "codex_cli_rs/0.169.0 ", "user agent")
+	rig.Is(t, agent, "codex_cli_rs/0.171.0 ", "user agent")
 	rig.Is(t, rig.Value(openTask(key, v.Encrypted.ID)), v.Encrypted.Plaintext, "openTask")
 }
 

@@ -47,7 +47,7 @@ type dialFunc = func(context.Context) (rpc.Conn, error)
 // newAgent starts an agent that ends with the test.
 func newAgent(t testing.TB) *agent.Agent {
 	t.Helper()
-	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
+	a := agent.New(agent.Config{Version: "0.171.0+execagent.test", Environ: os.Environ()})
 	t.Cleanup(func() {
 		rig.Must(t, a.Close())
 	})
@@ -133,7 +133,7 @@ func TestEnvironment(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		info, err := c.Info(t.Context())
 		rig.Must(t, err)
-		rig.Is(t, info.ExecutorVersion == "0.169.0+execagent.test" && info.Capabilities.ProcessSignals, true, "Info is %+v", info)
+		rig.Is(t, info.ExecutorVersion == "0.171.0+execagent.test" && info.Capabilities.ProcessSignals, true, "Info is %+v", info)
 		rig.Is(t, rig.Value(c.Status(t.Context())), protocol.StatusReady, "Status")
 		config, err := c.ReadConfig(t.Context(), protocol.ConfigReadParams{
 			Cwd: protocol.NewPathURI(t.TempDir()), ConfigPaths: [][]string{{"model"}},

@@ -139,14 +139,14 @@ func (p *Process) take(r *protocol.ReadResult) (moved bool, err error) {
 		p.mu.Unlock()
 		return false, nil
 	}
-	events, err := p.order.merge(r)
+	events, failure := p.order.merge(r)
 	for i := 0; err == nil; i++ {
 		var e Event
 		if i < len(events) {
 			e = events[i]
 		} else {
 			var ok bool
-			if e, ok = p.order.next(); !ok {
+			if e, ok = p.order.next(); !ok || failure != nil {
 				break
 			}
 		}
@@ -155,6 +155,9 @@ func (p *Process) take(r *protocol.ReadResult) (moved bool, err error) {
 			p.events.Push(e, len(e.Data))
 		}
 		moved = true
+	}
+	if err == nil {
+		err = failure
 	}
 	if err == nil {
 		p.behind = p.order.behind()

@@ -93,8 +93,10 @@ func (o *order) next() (Event, bool) {
 }
 
 func (o *order) drop(e Event) {
-	delete(o.pending, e.Seq)
-	o.bytes -= len(e.Data)
+	if e, ok := o.pending[e.Seq]; ok {
+		delete(o.pending, e.Seq)
+		o.bytes -= len(e.Data)
+	}
 }
 
 // behind reports whether the server has announced more events than were published.
@@ -103,11 +105,12 @@ func (o *order) behind() bool { return o.dropped > o.last || len(o.pending) > 0 
 // merge takes the answer to a process/read after the last event, and returns the
 // events to publish now, in order: all up to the number before NextSeq (client.md
 // 2.5). A result that contradicts earlier events, or has gaps, is an error and
-// changes nothing. The time is proportional to the size of the result.
+// changes nothing. If the process has failed, the events are what came before the
+// error. The time is proportional to the size of the result.
 func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 	switch {
 	case r.Failure != nil:
-		return nil, protocolErrorf("process failed: %.1024s", *r.Failure)
+		return o.beside(r), protocolErrorf("process failed: %.1024s", *r.Failure)
 	case r.NextSeq == 0:
 		return nil, protocolErrorf("process/read answered with nextSeq 0")
 	}
@@ -160,14 +163,29 @@ func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 		return nil, gap
 	}
 	for _, e := range known {
-		if e, ok := o.pending[e.Seq]; ok {
-			o.drop(e)
-		}
+		o.drop(e)
 	}
 	if skipped > 0 {
 		o.last, o.skipped, o.fresh = o.last+skipped, skipped, false
 	}
 	return events, nil
+}
+
+// beside returns the events that a result about a failed process has, and those that were
+// pending, as far as they follow the published ones.
+func (o *order) beside(r *protocol.ReadResult) []Event {
+	if o.closed || r.NextSeq == 0 {
+		return nil
+	}
+	known, err := o.known(r, r.NextSeq-1)
+	if err != nil {
+		return nil
+	}
+	n := 0
+	for ; n < len(known) && known[n].Kind != Closed && known[n].Seq == o.last+uint64(n)+1; n++ {
+		o.drop(known[n])
+	}
+	return known[:n]
 }
 
 // known returns the events up to target that are pending or in r, in order.

@@ -220,6 +220,21 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
+// TestMergeFailure: what the answer about a failed process has, and what was pending, comes before
+// the error, up to the first gap.
+func TestMergeFailure(t *testing.T) {
+	t.Parallel()
+	o := order{last: 1}
+	o.hold(Event{Kind: Exited, Seq: 3})
+	o.hold(Event{Kind: Output, Seq: 6})
+	chunks := []protocol.OutputChunk{{Seq: 2, Stream: protocol.StreamStdout, Chunk: []byte("x")}, {Seq: 4, Stream: protocol.StreamStderr, Chunk: []byte("y")}}
+	events, err := o.merge(&protocol.ReadResult{NextSeq: 7, Chunks: chunks, Failure: new("gone")})
+	rig.Says(t, err, "process failed: gone", "a failure")
+	want := []Event{{Kind: Output, Seq: 2, Stream: protocol.StreamStdout, Data: []byte("x")}, {Kind: Exited, Seq: 3}, {Kind: Output, Seq: 4, Stream: protocol.StreamStderr, Data: []byte("y")}}
+	rig.Same(t, "events", want, events)
+	rig.Is(t, len(o.pending), 1, "events are pending")
+}
+
 func TestHoldBounds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

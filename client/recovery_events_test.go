@@ -89,6 +89,23 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
+// TestFailure: a process that has failed gives its output first.
+func TestFailure(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		_, p := f.process(t)
+		f.print("p", "one\n")
+		f.on(protocol.MethodProcessRead, func(*link, request) any {
+			chunk := protocol.OutputChunk{Seq: 2, Stream: protocol.StreamStdout, Chunk: []byte("two\n")}
+			return &protocol.ReadResult{Chunks: []protocol.OutputChunk{chunk}, NextSeq: 3, Failure: new("gone")}
+		})
+		f.cut()
+		var got strings.Builder
+		_, err := p.CopyOutput(t.Context(), &got, io.Discard)
+		rig.Says(t, err, "process failed: gone", "the end")
+		rig.Is(t, got.String(), "one\ntwo\n", "output")
+	})
+}
+
 // TestFlood: the events of a busy process come before the answer to initialize, more than
 // can be held, and that hinders nothing.
 func TestFlood(t *testing.T) {

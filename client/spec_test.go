@@ -24,7 +24,7 @@ import (
 // URL.
 func listen(t rig.T, token string) string {
 	t.Helper()
-	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ(), SessionTTL: patience})
+	a := agent.New(agent.Config{Version: "0.171.0+execagent.test", Environ: os.Environ(), SessionTTL: patience})
 	t.Cleanup(func() { rig.Check(t, a.Close()) })
 	var auth *transport.Authenticator
 	if token != "" {

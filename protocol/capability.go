@@ -19,8 +19,8 @@ type DiscoverRootsParams struct {
 // CapabilityRoot is one of the folders. The client chooses its ID, which may be anything.
 type CapabilityRoot struct {
 	ID   string `json:"id"`
-	Path string `json:"path"` // the URI as it was sent, which the answer repeats
-	// At is the place that Path names.
+	Path string `json:"path"` // the URI as it was sent
+	// At is the place that Path names. The answer repeats its text.
 	At      PathURI  `json:"-"`
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 }

@@ -139,17 +139,17 @@ func TestAppendMessages(t *testing.T) {
 	encoded := func(b []byte, err error) string { return fmt.Sprintf("%s %v", b, err) }
 	for _, tt := range []struct{ got, want string }{
 		{encoded(AppendRequest(nil, NumberID(1), "m/n", nil)), `{"id":1,"method":"m/n","params":{}} <nil>`},
-		{encoded(AppendRequest([]byte("x"), StringID("a\""), "m\"", Empty{})), `x{"id":"a\"","method":"m\"","params":{}} <nil>`},
+		{encoded(AppendRequest([]byte("x"), stringID("a\""), "m\"", Empty{})), `x{"id":"a\"","method":"m\"","params":{}} <nil>`},
 		{encoded(AppendNotification(nil, "m", map[string]int{"a": 1})), `{"method":"m","params":{"a":1}} <nil>`},
 		{encoded(AppendNotification(nil, "m", nil)), `{"method":"m","params":{}} <nil>`},
 		{encoded(AppendResult(nil, NumberID(-3), nil)), `{"id":-3,"result":null} <nil>`},
-		{encoded(AppendResult(nil, StringID(""), json.RawMessage(`[1]`))), `{"id":"","result":[1]} <nil>`},
+		{encoded(AppendResult(nil, stringID(""), json.RawMessage(`[1]`))), `{"id":"","result":[1]} <nil>`},
 		{encoded(AppendResult(nil, NumberID(1), json.RawMessage(nil))), `{"id":1,"result":null} <nil>`},
 		{encoded(AppendResult(nil, NumberID(1), StatusResult{"<&>\u2028"})), `{"id":1,"result":{"status":"<&>\u2028"}} <nil>`},
 		{encoded(AppendResult(nil, NumberID(1), &WriteResult{WriteAccepted})), `{"id":1,"result":{"status":"accepted"}} <nil>`},
 		{string(AppendError(nil, NoID, InvalidRequest("no \"%s\"\n", "x"))), `{"error":{"code":-32600,"message":"no \"x\"\n"},"id":-1}`},
 		{string(AppendError(nil, NoID, &Error{Code: 1, Message: "m", Data: []byte(`{"reason":"r"}`)})), `{"error":{"code":1,"message":"m","data":{"reason":"r"}},"id":-1}`},
-		{string(AppendError([]byte("x"), StringID("i"), &Error{})), `x{"error":{"code":0,"message":""},"id":"i"}`},
+		{string(AppendError([]byte("x"), stringID("i"), &Error{})), `x{"error":{"code":0,"message":""},"id":"i"}`},
 	} {
 		rig.Is(t, tt.got, tt.want, "")
 	}
@@ -175,8 +175,5 @@ func TestSizeHint(t *testing.T) {
 	for _, v := range tests {
 		hint, n := v.SizeHint()+512, len(v.AppendJSON(nil))
 		rig.Is(t, hint >= n && hint <= 2*n+4096, true, "%T: hint %d for %d bytes", v, hint, n)
-	}
-	for _, path := range []string{"/", "/a", "/a b/\xff", "/" + strings.Repeat("x%", 300)} {
-		rig.Is(t, PathURISize(path), len(FormatPathURI(path)), "PathURISize(%q)", path)
 	}
 }

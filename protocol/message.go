@@ -20,8 +20,8 @@ type ID struct {
 // NumberID returns the integer id n.
 func NumberID(n int64) ID { return ID{number: n} }
 
-// StringID returns the string id s.
-func StringID(s string) ID { return ID{text: s, isText: true} }
+// stringID returns the string id s.
+func stringID(s string) ID { return ID{text: s, isText: true} }
 
 // NoID is the id of an answer to a message that could not be read (rpc.md 2.4).
 var NoID = NumberID(-1)
@@ -126,7 +126,7 @@ func Decode(data []byte) (Message, error) {
 
 func parseID(raw []byte) (ID, bool) {
 	if raw[0] == '"' {
-		return StringID(strictjson.Text(raw)), true
+		return stringID(strictjson.Text(raw)), true
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return NumberID(n), err == nil

@@ -32,9 +32,9 @@ func TestDecode(t *testing.T) {
 		{"escaped member names", `{"\u0069d":1,"\u006dethod":"m"}`, bare},
 		{"names are exact", `{"id":1,"method":"m","Method":"x","ID":{},"PARAMS":1}`, bare},
 
-		{"id string", `{"id":"a","method":"m"}`, Message{Kind: KindRequest, ID: StringID("a"), Method: "m"}},
-		{"id empty string", `{"id":"","method":"m"}`, Message{Kind: KindRequest, ID: StringID(""), Method: "m"}},
-		{"id string of digits", `{"id":"1","method":"m"}`, Message{Kind: KindRequest, ID: StringID("1"), Method: "m"}},
+		{"id string", `{"id":"a","method":"m"}`, Message{Kind: KindRequest, ID: stringID("a"), Method: "m"}},
+		{"id empty string", `{"id":"","method":"m"}`, Message{Kind: KindRequest, ID: stringID(""), Method: "m"}},
+		{"id string of digits", `{"id":"1","method":"m"}`, Message{Kind: KindRequest, ID: stringID("1"), Method: "m"}},
 		{"id negative", `{"id":-7,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(-7), Method: "m"}},
 		{"id minus zero", `{"id":-0,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(0), Method: "m"}},
 		{"id largest", `{"id":9223372036854775807,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(math.MaxInt64), Method: "m"}},
@@ -50,7 +50,7 @@ func TestDecode(t *testing.T) {
 		{"notification", `{"method":"m","params":{"a":1}}`, Message{Kind: KindNotification, Method: "m", Params: []byte(`{"a":1}`)}},
 		{"notification with result", `{"method":"m","result":1}`, Message{Kind: KindNotification, Method: "m", Result: []byte(`1`)}},
 		{"result", `{"id":1,"result":{"a":1}}`, Message{Kind: KindResult, ID: NumberID(1), Result: []byte(`{"a":1}`)}},
-		{"result null", `{"id":"x","result":null}`, Message{Kind: KindResult, ID: StringID("x"), Result: []byte(`null`)}},
+		{"result null", `{"id":"x","result":null}`, Message{Kind: KindResult, ID: stringID("x"), Result: []byte(`null`)}},
 		{"error", `{"error":{"code":-32601,"message":"no","data":[1]},"id":1}`,
 			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no", Data: []byte("[1]")}}},
 	} {
@@ -136,15 +136,15 @@ func TestIDString(t *testing.T) {
 		{ID{}, `0`, 0, true},
 		{NoID, `-1`, -1, true},
 		{NumberID(math.MinInt64), `-9223372036854775808`, math.MinInt64, true},
-		{StringID(""), `""`, 0, false},
-		{StringID("5"), `"5"`, 0, false},
-		{StringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
+		{stringID(""), `""`, 0, false},
+		{stringID("5"), `"5"`, 0, false},
+		{stringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
 	} {
 		rig.Is(t, tt.id.String(), tt.want, "%#v.String()", tt.id)
 		n, ok := tt.id.Number()
 		rig.Is(t, fmt.Sprint(n, ok), fmt.Sprint(tt.number, tt.ok), "%#v.Number()", tt.id)
 	}
-	rig.Is(t, NumberID(5) == StringID("5"), false, "the id 5 equals the id \"5\"")
+	rig.Is(t, NumberID(5) == stringID("5"), false, "the id 5 equals the id \"5\"")
 }
 
 func TestErrorText(t *testing.T) {

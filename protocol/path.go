@@ -17,8 +17,10 @@ import (
 // because a malformed URI is an error of decoding, and a foreign URI an error of
 // the method that uses it. The zero value is no path.
 type PathURI struct {
-	path    string // clean and absolute, or empty
-	foreign string // the URI as sent, or empty
+	path string // clean and absolute; empty: foreign
+	// text is a foreign URI as it was sent, or a native one that is not spelled as the path would be.
+	// Then it is normalised: dot segments are gone, and what must be encoded is.
+	text string
 }
 
 // ForeignPathError says that a well-formed file URI names nothing on this host. A
@@ -38,32 +40,64 @@ func NewPathURI(path string) PathURI { return PathURI{path: path} }
 
 // IsZero reports whether there is no URI, for example because an optional member
 // was absent or null.
-func (p PathURI) IsZero() bool { return p.path == "" && p.foreign == "" }
+func (p PathURI) IsZero() bool { return p.path == "" && p.text == "" }
 
 // Native returns the path: absolute, lexically clean, without a trailing slash
 // except for "/", possibly not UTF-8. The error is a *ForeignPathError.
 func (p PathURI) Native() (string, error) {
 	if p.path == "" {
-		return "", &ForeignPathError{URI: p.foreign}
+		return "", &ForeignPathError{URI: p.text}
 	}
 	return p.path, nil
 }
 
-// String returns the canonical URI of a native path, or a foreign URI as it was
-// sent.
+// String returns a foreign URI as it was sent. A native one keeps the spelling in which it was sent,
+// but for what [ParsePathURI] resolves.
 func (p PathURI) String() string {
-	if p.path == "" {
-		return p.foreign
+	if p.text != "" {
+		return p.text
 	}
-	return FormatPathURI(p.path)
+	var buf [256]byte // keeps the common path to the one allocation of the result
+	return string(appendPathURI(buf[:0], p.path))
 }
 
 // MarshalText returns the same text as String.
 func (p PathURI) MarshalText() ([]byte, error) {
-	if p.path == "" {
-		return []byte(p.foreign), nil
+	if p.text != "" {
+		return []byte(p.text), nil
 	}
 	return appendPathURI(nil, p.path), nil
+}
+
+// Below returns the URI of a native path. The folders that it shares with p are spelled as in p, so
+// that a client that knows p finds what it asked for.
+func (p PathURI) Below(path string) PathURI {
+	if p.text == "" || p.path == "" {
+		return PathURI{path: path}
+	}
+	return PathURI{path: path, text: string(p.appendBelow(nil, path))}
+}
+
+// appendBelow appends the text of [PathURI.Below].
+func (p PathURI) appendBelow(dst []byte, native string) []byte {
+	if p.text == "" || p.path == "" {
+		return appendPathURI(dst, native)
+	}
+	if native == p.path {
+		return append(dst, p.text...)
+	}
+	// Go up until the folder contains the path, as long as both spellings have the same names.
+	folder, text := p.path, strings.TrimSuffix(p.text, "/")
+	for {
+		if rest, ok := strings.CutPrefix(native, strings.TrimSuffix(folder, "/")); ok && (rest == "" || rest[0] == '/') {
+			return appendEncoded(append(dst, text...), rest, needsEncoding)
+		}
+		slash := strings.LastIndexByte(text, '/')
+		if decodePercent(text[slash+1:]) != path.Base(folder) {
+			return appendPathURI(dst, native)
+		}
+		folder, text = path.Dir(folder), text[:slash]
+	}
 }
 
 // UnmarshalText reads the same texts as ParsePathURI.
@@ -76,15 +110,9 @@ func (p *PathURI) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// FormatPathURI returns the canonical file URI of an absolute, clean native path;
-// any bytes but NUL may be in it.
-func FormatPathURI(path string) string {
-	var buf [256]byte // keeps the common path to the one allocation of the result
-	return string(appendPathURI(buf[:0], path))
-}
-
-// appendPathURI appends FormatPathURI(path) to dst. The result is printable ASCII
-// without quotes and backslashes, so it may stand in a JSON string as it is.
+// appendPathURI appends the canonical file URI of an absolute, clean native path,
+// with any bytes but NUL. The result is printable ASCII without quotes and
+// backslashes, so it may stand in a JSON string as it is.
 func appendPathURI(dst []byte, path string) []byte {
 	dst = append(dst, "file://"...)
 	if path == "" || path[0] != '/' {
@@ -98,10 +126,15 @@ func appendPathURI(dst []byte, path string) []byte {
 		dst = append(dst, '/', '%', upperHex[path[1]>>4], upperHex[path[1]&15])
 		path = path[2:]
 	}
+	return appendEncoded(dst, path, needsEncoding)
+}
+
+// appendEncoded appends path with the bytes encoded that encode selects.
+func appendEncoded(dst []byte, path string, encode func(byte) bool) []byte {
 	plain := 0
 	for i := 0; i < len(path); i++ {
 		c := path[i]
-		if !needsEncoding(c) {
+		if !encode(c) {
 			continue
 		}
 		dst = append(dst, path[plain:i]...)
@@ -109,12 +142,6 @@ func appendPathURI(dst []byte, path string) []byte {
 		plain = i + 1
 	}
 	return append(dst, path[plain:]...)
-}
-
-// PathURISize returns the length of the URI of a native path, in bytes.
-func PathURISize(path string) int {
-	var buf [256]byte
-	return len(appendPathURI(buf[:0], path))
 }
 
 const upperHex = "0123456789ABCDEF"
@@ -221,16 +248,22 @@ func parseURI(sent string) (PathURI, error) {
 	}
 	segments := resolveDots(rest)
 	if isEscapeForm(segments) {
-		return PathURI{foreign: sent}, nil
+		return PathURI{text: sent}, nil
 	}
 	native := decodePercent("/" + strings.Join(segments, "/"))
 	if strings.IndexByte(native, 0) >= 0 {
 		return PathURI{}, errNUL
 	}
 	if host != "" || len(segments) > 0 && isDriveSegment(segments[0]) {
-		return PathURI{foreign: sent}, nil
+		return PathURI{text: sent}, nil
 	}
-	return PathURI{path: path.Clean(native)}, nil
+	p := PathURI{path: path.Clean(native)}
+	// An escape stays as it was sent, and an empty segment is kept.
+	spelled := appendEncoded([]byte("file://"), "/"+strings.Join(segments, "/"), func(c byte) bool { return c != '%' && needsEncoding(c) })
+	if p.text = string(spelled); p.text == string(appendPathURI(nil, p.path)) {
+		p.text = ""
+	}
+	return p, nil
 }
 
 // cutScheme splits uri at the colon that ends a scheme: a letter, then letters,
@@ -305,11 +338,12 @@ func decodeHost(host string) (string, error) {
 
 // resolveDots splits p into its segments, still encoded, and applies "." and "..",
 // which never leave the root or a drive. Empty segments count for "..", save those
-// in front of the first name.
+// in front of the first name. A dot segment at the end leaves an empty one.
 func resolveDots(p string) []string {
 	segments := make([]string, 0, strings.Count(p, "/")+1)
+	dots := 0
 	for s := range strings.SplitSeq(p, "/") {
-		switch dots := dotCount(s); {
+		switch dots = dotCount(s); {
 		case dots == 1:
 		case dots == 2:
 			if n := len(segments); n > 1 || n == 1 && !(isDriveSegment(segments[0]) && segments[0][1] == ':') {
@@ -319,6 +353,9 @@ func resolveDots(p string) []string {
 		default:
 			segments = append(segments, s)
 		}
+	}
+	if dots > 0 && len(segments) > 0 {
+		segments = append(segments, "")
 	}
 	return segments
 }

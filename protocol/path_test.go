@@ -185,7 +185,7 @@ func TestParsePathURIErrorIsBounded(t *testing.T) {
 	rig.Is(t, err != nil && len(err.Error()) <= 4*maxQuotedURI, true, "%v is a short error", err)
 }
 
-func TestFormatPathURI(t *testing.T) {
+func TestNewPathURI(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ path, want string }{
 		{"/", "file:///"},
@@ -199,14 +199,14 @@ func TestFormatPathURI(t *testing.T) {
 		{"/c|/d", "file:///c|/d"},
 		{"/" + strings.Repeat("\xff", 300), "file:///" + strings.Repeat("%FF", 300)},
 	} {
-		rig.Is(t, FormatPathURI(tt.path), tt.want, "FormatPathURI(%q)", tt.path)
+		rig.Is(t, NewPathURI(tt.path).String(), tt.want, "NewPathURI(%q)", tt.path)
 		rig.Is(t, string(appendPathURI([]byte("x"), tt.path)), "x"+tt.want, "AppendPathURI(x, %q)", tt.path)
 	}
 }
 
-// TestFormatPathURIBytes pins which of the 255 bytes of a file name stay plain, as
+// TestPathURIBytes pins which of the 255 bytes of a file name stay plain, as
 // measured on the reference.
-func TestFormatPathURIBytes(t *testing.T) {
+func TestPathURIBytes(t *testing.T) {
 	t.Parallel()
 	const plain = "!$&'()*+,-./0123456789:;=@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_abcdefghijklmnopqrstuvwxyz|~"
 	for i := 1; i < 256; i++ {
@@ -215,7 +215,34 @@ func TestFormatPathURIBytes(t *testing.T) {
 		if strings.IndexByte(plain, c) >= 0 {
 			want = string(rune(c))
 		}
-		rig.Is(t, FormatPathURI("/a"+string([]byte{c})+"b"), "file:///a"+want+"b", "byte %#x", c)
+		rig.Is(t, NewPathURI("/a"+string([]byte{c})+"b").String(), "file:///a"+want+"b", "byte %#x", c)
+	}
+}
+
+// TestSpelling: a URI keeps the spelling of what was sent, normalised as the reference does, and so
+// do the URIs of what is below it and above it.
+func TestSpelling(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ uri, path, want string }{
+		{"file:///a%2Bb", "/a+b/c d", "file:///a%2Bb/c%20d"},
+		{"file:///%61+b/", "/a+b", "file:///%61+b/"},
+		{"file:///%61+b/", "/a+b/c", "file:///%61+b/c"},
+		{"file:///%61//b//", "/a/b/c", "file:///%61//b//c"},
+		{"file:///w/q/../%72", "/w/r/c", "file:///w/%72/c"},
+		{"file:///w/q/..", "/w", "file:///w/"},
+		{"file:///w/%72/.", "/w/r", "file:///w/%72/"},
+		{"FILE://localhost/a\u00e9%c3%a9 %zz", "/a\u00e9\u00e9 %zz/c", "file:///a%C3%A9%c3%a9%20%zz/c"},
+		{"file:///a%2Fb", "/a/b/c", "file:///a%2Fb/c"},
+		{"file:///%2F", "/a", "file:///%2F/a"},
+		{"file:///%61/%62/c", "/a/b/d/e", "file:///%61/%62/d/e"},
+		{"file:///%61/b/c", "/x", "file:///x"},
+		{"file:///x/a%2Fb", "/x/a/c", "file:///x/a/c"},
+		{"file:///%61b", "/a", "file:///a"},
+	} {
+		got := rig.Value(ParsePathURI(tt.uri)).Below(tt.path)
+		rig.Is(t, got.String(), tt.want, "%q: %q", tt.uri, tt.path)
+		walk := (&WalkResult{Root: tt.uri, Entries: []WalkEntry{{Path: tt.path}}}).AppendJSON(nil)
+		rig.Is(t, strings.Contains(string(walk), `"`+tt.want+`"`), true, "%s", walk)
 	}
 }
 
@@ -268,6 +295,13 @@ func FuzzPathURI(f *testing.F) {
 				clean := strings.HasPrefix(native, "/") && path.Clean(native) == native && !strings.Contains(native, "\x00")
 				rig.Is(t, clean, true, "%q gives a clean path, %q", text, native)
 				roundTrip(t, native)
+				again := rig.Value(ParsePathURI(uri.String()))
+				rig.Is(t, again, uri, "%q, parsed again", text)
+				for _, other := range []string{native, path.Join(native, "n/%\xff"), path.Dir(native), path.Join(path.Dir(native), "n"), "/" + native} {
+					other = path.Clean(other)
+					again = rig.Value(ParsePathURI(uri.Below(other).String()))
+					rig.Is(t, rig.Value(again.Native()), other, "below %q", text)
+				}
 			} else {
 				rig.Is(t, rig.Value(ParsePathURI(uri.String())), uri, "foreign %q, parsed again", text)
 			}
@@ -281,7 +315,7 @@ func FuzzPathURI(f *testing.F) {
 
 func roundTrip(t *testing.T, native string) {
 	t.Helper()
-	uri, err := ParsePathURI(FormatPathURI(native))
+	uri, err := ParsePathURI(NewPathURI(native).String())
 	rig.Must(t, err)
 	rig.Is(t, rig.Value(uri.Native()), native, "there and back")
 }

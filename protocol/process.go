@@ -351,5 +351,5 @@ type ListedProcess struct {
 	ExitedAtMs    *int64   `json:"exitedAtMs,omitempty"`
 	Closed        bool     `json:"closed"`
 	NextSeq       uint64   `json:"nextSeq"`
-	SandboxLayers []string `json:"sandboxLayers,omitempty"`
+	SandboxLayers []string `json:"sandboxLayers,omitzero"` // as in the answer to process/start
 }

@@ -34,7 +34,7 @@ func TestResultParts(t *testing.T) {
 		default:
 			result = &HTTPResponse{Status: 200, Headers: []HTTPHeader{{Name: "a", Value: "b\"c"}}, BodyBase64: data(t)}
 		}
-		id := StringID("an id")
+		id := stringID("an id")
 		want, err := AppendResult(nil, id, result)
 		rig.Must(t, err)
 		room := rapid.IntRange(1, 700).Draw(t, "buffer")

@@ -80,7 +80,8 @@ func (d *Dialer) Same(ctx context.Context) (bool, error) {
 // registry or the rendezvous fails, or the websocket is lost. A handshake that the
 // executor refuses, because it is busy or the harness may not connect, is repeated
 // for 10 s. If the registry names another key than for an earlier connection, the
-// failure is final. The connection outlives ctx.
+// failure is final, because the session is gone with its executor. A new Dialer
+// connects to the other one. The connection outlives ctx.
 //
 // If the executor acknowledges (remote.md 8.1), a lost websocket is replaced
 // within 30 s by another one to the same registration and key, and the caller
@@ -160,7 +161,7 @@ func (d *Dialer) open(ctx context.Context) (*harness, error) {
 	go c.run(running, s, lane)
 	if !d.pin(c) {
 		_ = c.Close() // frees the stream; the error about another executor says more
-		return nil, errExecutorChanged
+		return nil, api.ErrExecutorChanged
 	}
 	return c, nil
 }

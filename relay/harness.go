@@ -17,10 +17,9 @@ import (
 
 // The reasons for the end of a harness's connection.
 var (
-	errTextMessage     = errors.New("rendezvous sent a text message")
-	errInvalidFrame    = errors.New("invalid frame for this stream")
-	errHandshakeTwice  = errors.New("second handshake message")
-	errExecutorChanged = errors.New("registry names another executor than before")
+	errTextMessage    = errors.New("rendezvous sent a text message")
+	errInvalidFrame   = errors.New("invalid frame for this stream")
+	errHandshakeTwice = errors.New("second handshake message")
 )
 
 // harness is a connection to an executor: one stream, on one websocket after
@@ -186,7 +185,7 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 			if s != nil {
 				_ = s.Close()
 			}
-			return nil, errExecutorChanged
+			return nil, api.ErrExecutorChanged
 		}
 		if err == nil {
 			return s, nil

@@ -396,7 +396,7 @@ func TestDialPinsTheExecutor(t *testing.T) {
 	dialed, p, stream, message1 := x.dial(t.Context())
 	x.respond(p, stream, message1)
 	err, _ = (<-dialed).(error)
-	rig.Is(t, errors.Is(err, errExecutorChanged) && Final(err), true, "Dial to another executor fails for good: %v", err)
+	rig.Is(t, errors.Is(err, api.ErrExecutorChanged) && Final(err), true, "Dial to another executor fails for good: %v", err)
 }
 
 func TestHarnessResumes(t *testing.T) {

@@ -32,9 +32,9 @@ type Sent interface {
 	Sent()
 }
 
-// Sized is implemented by params and results that can be large, so that the
+// sized is implemented by params and results that can be large, so that the
 // buffer of the message need not grow.
-type Sized interface {
+type sized interface {
 	// SizeHint returns the approximate size of the value's JSON in bytes. Above
 	// 64 KiB a [protocol.Streamed] result is sent in parts.
 	SizeHint() int

@@ -456,7 +456,7 @@ const partSize = 64 << 10
 
 // large reports whether a result is sent in parts, if it can be.
 func large(v any) bool {
-	s, ok := v.(Sized)
+	s, ok := v.(sized)
 	return ok && s.SizeHint() > partSize
 }
 
@@ -465,7 +465,7 @@ const smallMessage = 512
 
 // bufferFor returns a buffer for a message with v.
 func bufferFor(v any) []byte {
-	if s, ok := v.(Sized); ok {
+	if s, ok := v.(sized); ok {
 		return buffer.Get(smallMessage + s.SizeHint())
 	}
 	return buffer.Get(smallMessage)

@@ -118,6 +118,8 @@ type Operator struct {
 	// can then learn whether denied files exist, their size and their times, but
 	// looks at files at full speed.
 	VisibleMetadata bool
+	// InheritPIDs gives confined commands [Policy.SharesPIDs].
+	InheritPIDs bool
 }
 
 // Limits are resource limits of each process of a command, soft and hard
@@ -145,7 +147,8 @@ func (o Operator) level(p *Policy) Level {
 //     the network restricted, a filter removes it; a Landlock domain covers
 //     files of procfs, which the filter cannot see.
 //   - Namespaces, which can express every policy. A pid namespace with a fresh
-//     procfs keeps other processes out of reach. If the host refuses a fresh
+//     procfs keeps other processes out of reach, unless the policy shares the pid
+//     namespace of the host. If the host refuses a fresh
 //     procfs, the command sees the existing one, and Landlock keeps the processes
 //     in it out of reach. An ABI without signals leaves that to a pid namespace,
 //     at the price of wrong numbers in procfs (14.3). The abstract UNIX sockets of
@@ -178,6 +181,7 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 	if !incomplete {
 		b := Backend{Layers: filter.With(UserNS, MountNS, IPCNS), Landlock: h.Landlock}
 		switch {
+		case p.SharesPIDs: // Landlock keeps the memory of the processes outside out of reach
 		case h.Has(PIDNS) && h.Has(Procfs):
 			b.Layers = b.Layers.With(PIDNS, Procfs)
 		case h.Landlock < scopeABI:
@@ -243,6 +247,8 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
 	case b.Has(MountNS) && !b.Has(UserNS):
 		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
+	case p.SharesPIDs && b.Has(PIDNS):
+		return errors.New("sandbox: the backend has a pid namespace, and the policy shares that of the host")
 	case b.Has(Procfs) && !b.Has(PIDNS):
 		return errors.New("sandbox: the backend has a fresh procfs without a pid namespace")
 	case !b.Has(PIDNS) && !b.Has(Supervised) && !b.Scoped():
@@ -281,6 +287,8 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 		return IPCNS, true
 	case !h.Has(Seccomp):
 		return Seccomp, true
+	case p.SharesPIDs && !scopes:
+		return Landlock, true
 	case !h.Has(PIDNS) && !scopes:
 		return PIDNS, true
 	case p.Network == NetworkManaged && !h.Has(NetNS):

@@ -145,7 +145,7 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 			rules = append(rules, PathRule{Path: rule.Path, Rights: executeRights, Except: p.exceptions(rule.Path, mounted)})
 		}
 	}
-	return newRuleset(abi, rules)
+	return p.signals(newRuleset(abi, rules))
 }
 
 // SupervisorRuleset returns a ruleset for the supervisor of a command. It limits
@@ -192,7 +192,15 @@ func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 			rules = append(rules, PathRule{Path: rule.Path, Rights: executeRights})
 		}
 	}
-	return newRuleset(abi, rules)
+	return p.signals(newRuleset(abi, rules))
+}
+
+// signals lets the process signal others, if the policy says so.
+func (p *Policy) signals(r Ruleset) Ruleset {
+	if p.SharesPIDs {
+		r.Scoped &^= scopeSignal
+	}
+	return r
 }
 
 // unixRights returns the rights to connect to the UNIX sockets of others.

@@ -13,8 +13,9 @@
 // that key. Only the registry ties the key to the environment. A lost websocket is
 // replaced without the client noticing (remote.md 8.1); if that takes too long, the
 // client recovers its session over a new stream. The new stream goes to the same key,
-// whatever the registry says by then: if another executor has taken the place, the
-// client fails.
+// whatever the registry says by then: if another executor has taken the place, such as
+// the same agent after a restart, the client fails at once, because what ran is gone.
+// Dial then connects a new client to the new executor.
 package remote
 
 import (

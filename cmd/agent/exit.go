@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/relay/api"
 )
 
 // Exit codes besides those of package program, as for env(1) and timeout(1).
@@ -40,7 +41,7 @@ func plainly(err error) error {
 	if !ok || lost.Resume == nil {
 		return err
 	}
-	if sessions.Unknown(lost.Resume) {
+	if sessions.Unknown(lost.Resume) || errors.Is(lost.Resume, api.ErrExecutorChanged) {
 		return errors.New("the agent was restarted or has given up the session, so the commands of the session are gone")
 	}
 	if cause, ok := errors.AsType[*net.OpError](lost.Resume); ok {

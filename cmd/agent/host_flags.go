@@ -10,6 +10,7 @@ import (
 type hostFlags struct {
 	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that this host can confine only without namespaces, even if it can do so exactly."`
 	SandboxMetadata string `default:"hidden" enum:"hidden,visible" env:"AGENT_SANDBOX_METADATA" group:"sandbox" placeholder:"hidden|visible" help:"For hosts without namespaces: visible lets a command see size and times of files that it may not read. This makes looking at files faster."`
+	PIDNamespace    string `name:"linux-sandbox-pid-namespace" default:"isolate" enum:"isolate,inherit" env:"AGENT_LINUX_SANDBOX_PID_NAMESPACE" group:"sandbox" placeholder:"isolate|inherit" help:"inherit lets confined commands see all processes of the host, and signal those of their user, the agent too. They can read neither memory nor environment of others. Use it only where the whole environment is for these commands. Default: ${default}."`
 	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (such as an empty .git while a command runs). The records are needed to clean up after a crash. All agents of a user must use the same folder. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
 }
 
@@ -23,5 +24,5 @@ func (f *hostFlags) stateDir() (string, error) {
 
 // operator returns the operator's requirements for the layers of the sandbox.
 func (f *hostFlags) operator() sandbox.Operator {
-	return sandbox.Operator{RequireNamespaces: f.SandboxMinimum == "full", VisibleMetadata: f.SandboxMetadata == "visible"}
+	return sandbox.Operator{RequireNamespaces: f.SandboxMinimum == "full", VisibleMetadata: f.SandboxMetadata == "visible", InheritPIDs: f.PIDNamespace == "inherit"}
 }

@@ -3,15 +3,19 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
+	"github.com/execagent/execagent/internal/netproxy"
 )
 
 // networkFlags limit the network of commands, whatever clients request.
 type networkFlags struct {
 	NetworkPolicy             string `env:"AGENT_NETWORK_POLICY" group:"sandbox" type:"path" placeholder:"FILE" help:"Policy (TOML) for the network proxies of commands: allow, deny, ask, ports, local, upstream, masking. No client can loosen it. SIGHUP reads it again."`
+	PrivateUpstream           bool   `name:"proxy-private-ips-via-upstream" env:"AGENT_PROXY_PRIVATE_IPS_VIA_UPSTREAM,CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM" group:"sandbox" help:"Let the network proxies of commands reach allowed private addresses through the upstream proxy, if one leads out and the client allows it. Without this flag they connect to such addresses directly. Addresses of this host are never behind an upstream proxy."`
 	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network without a proxy that has a policy. This includes all commands without a sandbox. Clients' own requests and sockets reach only what --network-policy allows."`
 }
 
@@ -22,9 +26,14 @@ func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, netw
 		policy, err = policyfile.ReadNetwork(f.NetworkPolicy)
 	}
 	if err == nil {
-		network, err = agent.NewNetwork(policy, environ)
+		network, err = agent.NewNetwork(policy, f.upstreams(environ))
 	}
 	return policy, network, err
+}
+
+// upstreams returns the environment that names the upstream proxies, with the word of the flag.
+func (f *networkFlags) upstreams(environ []string) []string {
+	return slices.Concat([]string{netproxy.PrivateVariable + "=" + strconv.FormatBool(f.PrivateUpstream)}, environ)
 }
 
 // hangups returns channels that get SIGHUP, if there is a policy for the network or for commands to
@@ -43,7 +52,7 @@ func (f *serverFlags) hangups() (network, commands chan os.Signal) {
 // has ended.
 func (s *server) follow(policy *agent.NetworkPolicy, hangups <-chan os.Signal, a *agent.Agent) (stop func()) {
 	set := func(p *agent.NetworkPolicy) error {
-		network, err := agent.NewNetwork(p, s.sys.Environ)
+		network, err := agent.NewNetwork(p, s.flags.upstreams(s.sys.Environ))
 		if err == nil {
 			a.SetNetwork(network)
 		}

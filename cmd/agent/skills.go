@@ -17,7 +17,7 @@ type skillsFlags struct {
 }
 
 func (*skillsFlags) Help() string {
-	return `Lists the skills and plugins that are installed for the agent's user, in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills on the agent's host. A skill's name begins with the namespace of its plugin. Warnings go to standard error, and do not name files. A skill is not listed if it cannot be read, or if its SKILL.md does not begin with a name and a description between two lines of ---.
+	return `Lists the skills and plugins that are installed for the agent's user, in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills on the agent's host. A skill's name begins with the namespace of its plugin. Files that are passed over are named on standard error, with the reason: a file that cannot be read, a link called SKILL.md, a SKILL.md that does not begin with a name and a description between two lines of ---.
 
 Examples:
 
@@ -29,23 +29,52 @@ Exit codes: 0, 1 when agent itself failed or the agent is too old, 124 after --t
 
 func (f *skillsFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
-		found, err := c.Installed(ctx, nil)
+		found, err := installed(ctx, c)
 		if err != nil {
 			return 0, err
 		}
 		if f.Output == "json" {
 			return program.ExitOK, program.PrintJSON(sys.Stdout, found)
 		}
-		for _, warning := range found.Warnings {
-			program.Complain(sys.Stderr, program.Plain(warning))
+		for _, line := range found.said() {
+			program.Complain(sys.Stderr, program.Plain(line))
 		}
-		rows := skillRows(found)
+		rows := skillRows(&found.DiscoverInstalledResult)
 		if f.Quiet {
 			rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == noSkill })
 		}
 		return program.ExitOK, printList(sys.Stdout, f.listFlags, rows, func(row []string) string { return row[0] },
 			skillHeading, func(row []string) []string { return row })
 	})
+}
+
+// installedSkills is what is installed, and what is passed over. An agent of an older version has no
+// details.
+type installedSkills struct {
+	protocol.DiscoverInstalledResult
+	Details []string `json:"details,omitempty"`
+}
+
+// installed asks what is installed, with details.
+func installed(ctx context.Context, c *client.Client) (*installedSkills, error) {
+	if _, err := c.Installed(ctx, nil); err != nil {
+		return nil, err
+	}
+	params := struct {
+		protocol.DiscoverInstalledParams
+		Details bool `json:"details"`
+	}{protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/")}, true}
+	found := new(installedSkills)
+	return found, c.Call(ctx, protocol.MethodDiscoverInstalled, &params, found)
+}
+
+// said returns the details, and the warnings that details do not replace.
+func (i *installedSkills) said() []string {
+	if len(i.Details) > 0 {
+		general := slices.DeleteFunc(slices.Clone(i.Warnings), func(w string) bool { return strings.HasSuffix(w, "discovery may be incomplete") })
+		return append(general, i.Details...)
+	}
+	return i.Warnings
 }
 
 // skillHeading is the heading of the columns of skillRows.

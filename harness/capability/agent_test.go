@@ -67,7 +67,7 @@ func TestFileCalls(t *testing.T) {
 	}
 	home := t.TempDir()
 	n, set := newNetwork(t, map[string]executor{"new": newAgent(t, home), "old": newAgent(t, home, protocol.MethodDiscoverRoots)})
-	for _, name := range []string{"plug", "bare", "inline", "broken", "unreadable", "full", "file", "none", "plug/s"} {
+	for _, name := range []string{"plug", "bare", "inline", "broken", "unreadable", "full", "file", "none", "plug/s", "plug/.claude-plugin"} {
 		path := filepath.Join(dir, name)
 		thread := newThread(t, root("n", "new", path), root("o", "old", path))
 		v := discover(t, set, thread, "new", "old")

@@ -32,7 +32,7 @@ func (p *place) readFiles(ctx context.Context, root Root) finding[Found] {
 	}
 	var r *fileReader
 	err = p.persist(ctx, func(ctx context.Context) error {
-		r = &fileReader{client: p.client, fs: p.client.FS(p.sandbox), sandbox: p.sandbox, root: native, out: &Found{}}
+		r = &fileReader{client: p.client, fs: p.client.FS(p.sandbox), sandbox: p.sandbox, root: native, at: root.Path, out: &Found{}}
 		return r.read(ctx)
 	})
 	if err != nil {
@@ -47,7 +47,8 @@ type fileReader struct {
 	fs      *client.FS
 	sandbox *protocol.Sandbox
 	root    string
-	used    int // bytes of layout.MaxBundle
+	at      protocol.PathURI // root as it was given
+	used    int              // bytes of layout.MaxBundle
 	out     *Found
 }
 
@@ -55,13 +56,13 @@ type fileReader struct {
 func (r *fileReader) read(ctx context.Context) error {
 	info, err := r.fs.Stat(ctx, r.root)
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
-		return fmt.Errorf("failed to inspect capability root %s: %w", protocol.FormatPathURI(r.root), refused)
+		return fmt.Errorf("failed to inspect capability root %s: %w", r.at, refused)
 	}
 	if err != nil {
 		return err
 	}
 	if !info.IsDirectory {
-		return fmt.Errorf("capability root %s is not a directory", protocol.FormatPathURI(r.root))
+		return fmt.Errorf("capability root %s is not a directory", r.at)
 	}
 	manifest, err := r.manifest(ctx, r.root)
 	if err != nil {
@@ -120,14 +121,14 @@ func (r *fileReader) walk(ctx context.Context) (layout.Tree, error) {
 		MaxDepth: layout.MaxDepth, MaxDirectories: layout.MaxDirectories, MaxEntries: layout.MaxEntries, FollowDirectorySymlinks: true,
 	})
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
-		r.warn("failed to scan capability path %s: %s", protocol.FormatPathURI(r.root), refused.Err.Message)
+		r.warn("failed to scan capability path %s: %s", r.at, refused.Err.Message)
 		return layout.Tree{}, nil
 	}
 	if err != nil {
 		return layout.Tree{}, err
 	}
 	for _, e := range result.Errors {
-		r.warn("failed to scan capability path %s: %s", protocol.FormatPathURI(e.Path), e.Message)
+		r.warn("failed to scan capability path %s: %s", r.at.Below(e.Path), e.Message)
 	}
 	tree := layout.Sort(r.root, func(yield func(string) bool) {
 		for _, e := range result.Entries {
@@ -138,7 +139,7 @@ func (r *fileReader) walk(ctx context.Context) (layout.Tree, error) {
 		}
 	})
 	if result.Truncated || len(tree.Skills) > maxSkills || len(tree.Manifests) > maxSkills {
-		r.warn("capability scan reached its traversal limit (root: %s)", protocol.FormatPathURI(r.root))
+		r.warn("capability scan reached its traversal limit (root: %s)", r.at)
 		tree.Skills = tree.Skills[:min(len(tree.Skills), maxSkills)]
 		tree.Manifests = tree.Manifests[:min(len(tree.Manifests), maxSkills)]
 	}
@@ -173,6 +174,7 @@ func (r *fileReader) skills(ctx context.Context, paths []string) error {
 
 // namespaces collects the manifests that name skills.
 func (r *fileReader) namespaces(ctx context.Context, own *protocol.DiscoveredFile, below []string) (err error) {
+	folder := "" // whose manifest own is
 	if own == nil {
 		for above := range layout.Above(r.root) {
 			if own, err = r.manifest(ctx, above); own != nil || err != nil {
@@ -185,6 +187,8 @@ func (r *fileReader) namespaces(ctx context.Context, own *protocol.DiscoveredFil
 	}
 	if own != nil {
 		r.out.Namespaces = append(r.out.Namespaces, *own)
+		manifest, _ := own.Path.Native() // it is one of ours
+		folder = layout.Folder(manifest)
 	}
 	for some := range slices.Chunk(below, together) {
 		files, err := r.files(ctx, some)
@@ -192,7 +196,7 @@ func (r *fileReader) namespaces(ctx context.Context, own *protocol.DiscoveredFil
 			return err
 		}
 		for _, path := range some {
-			if file := files[path]; file != nil {
+			if file := files[path]; file != nil && layout.Folder(path) != folder {
 				r.out.Namespaces = append(r.out.Namespaces, *file)
 			}
 		}
@@ -252,7 +256,7 @@ func (r *fileReader) inspect(ctx context.Context, paths []string) (all []fetched
 		case a.err == nil && a.info.IsFile:
 			all = append(all, fetched{path: paths[i], size: a.info.Size})
 		case ok && !isAbsent(refused):
-			r.warn("failed to inspect capability file %s: %s", protocol.FormatPathURI(paths[i]), refused.Err.Message)
+			r.warn("failed to inspect capability file %s: %s", r.at.Below(paths[i]), refused.Err.Message)
 		case a.err != nil && !ok:
 			return nil, a.err
 		}
@@ -286,7 +290,7 @@ func (r *fileReader) fetch(ctx context.Context, f *fetched) {
 // take takes a fetched file, or warns with the reason why not. The error is an error of the
 // connection.
 func (r *fileReader) take(f *fetched) (*protocol.DiscoveredFile, error) {
-	uri := protocol.NewPathURI(f.path)
+	uri := r.at.Below(f.path)
 	refused, ok := errors.AsType[*client.ServerError](f.err)
 	switch {
 	case ok && isAbsent(refused): // it has disappeared in the meantime

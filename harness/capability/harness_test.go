@@ -142,7 +142,7 @@ type realAgent struct {
 
 func newAgent(t testing.TB, home string, without ...string) *realAgent {
 	a := &realAgent{agent.New(agent.Config{
-		Version: "0.169.0", Confines: true, Environ: append(os.Environ(), "HOME="+home, "CODEX_HOME="+filepath.Join(home, "codex")),
+		Version: "0.171.0", Confines: true, Environ: append(os.Environ(), "HOME="+home, "CODEX_HOME="+filepath.Join(home, "codex")),
 	}), without}
 	t.Cleanup(func() {
 		rig.Check(t, a.agent.Close())

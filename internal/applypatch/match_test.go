@@ -181,10 +181,30 @@ func TestUpdate(t *testing.T) {
 		}
 		p, err := Parse(beginMark + "\n" + updMark + "f\n@@\n" + body.String() + endMark)
 		rig.Must(t, err)
-		u, err := place(t.Context(), []byte(text), &p.hunks[0], "/f")
+		mark := rapid.SampledFrom([]string{"", byteOrderMark}).Draw(t, "mark")
+		u, err := place(t.Context(), []byte(mark+text), &p.hunks[0], "/f")
 		rig.Must(t, err)
 		var got strings.Builder
 		rig.Must(t, u.content(&got))
-		rig.Is(t, got.String(), want.String(), "%q became", text)
+		rig.Is(t, got.String(), mark+want.String(), "%q became", text)
 	})
+}
+
+// TestNearest: the message about lines that were not found shows those of the file that are most
+// like them.
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	file := "func a() {\n\treturn 1\n}\n\nfunc b() {\n\treturn 2\n}\n"
+	for _, tt := range []struct{ hunk, want string }{
+		{"@@\n func b() {\n-\treturn 3\n+\treturn 4\n }\n", "/f:\nfunc b() {\n\treturn 3\n}\nThe nearest lines are 5 to 7:\nfunc b() {\n\treturn 2\n}"},
+		{"@@\n-\treturn 12\n+x\n", "/f:\n\treturn 12\nThe nearest line is 2:\n\treturn 1"},
+		{"@@ func c() {\n-x\n+y\n", "Failed to find context 'func c() {' in /f\nThe nearest line is 1:\nfunc a() {"},
+		{"@@\n-func b() {\n+x\n@@\n-func a() {\n+y\n", "/f:\nfunc a() {\nThe nearest line is 1, before the place where the search began:\nfunc a() {"},
+		{"@@\n-nothing like this is there\n+x\n", "/f:\nnothing like this is there"},
+		{"@@\n }\n \n-x\n", "/f:\n}\n\nx\nThe nearest lines are 3 to 5:\n}\n\nfunc b() {"},
+	} {
+		p := rig.Value(Parse(beginMark + "\n" + updMark + "f\n" + tt.hunk + endMark))
+		_, err := place(t.Context(), []byte(file), &p.hunks[0], "/f")
+		rig.Is(t, err != nil && strings.HasSuffix(err.Error(), tt.want), true, "%q: %v", tt.hunk, err)
+	}
 }

@@ -191,7 +191,7 @@ const noEnd = "\\ No newline at end of file\n"
 
 // hunks writes what an update changes.
 func (d *diff) hunks(u *updated) {
-	at, from, to := 0, 1, 1 // a place, and its line in the file before and after
+	at, from, to := u.first, 1, 1 // a place, and its line in the file before and after
 	for _, e := range u.shown() {
 		for at < e.from {
 			_, at = u.line(at)
@@ -207,22 +207,37 @@ func (d *diff) hunks(u *updated) {
 			}
 		})
 		d.place(from, olds, to, news)
+		// The first line of each file has the byte-order mark.
+		before, after := string(u.data[:u.first]), string(u.data[:u.first])
+		if from > 1 {
+			before = ""
+		}
+		if to > 1 {
+			after = ""
+		}
 		e.lines(u.text, func(mark byte, start, next int, added string) {
 			line := string(u.data[start:next])
 			open := u.open && next == len(u.data)
 			switch {
 			case mark == '+':
-				d.line('+', added+u.eol)
-			case mark == '-' || open:
-				d.line('-', line)
+				d.line('+', after+added+u.eol)
+			case mark == '-' || open || before != after:
+				d.line('-', before+line)
 				if open {
 					d.text(noEnd)
+					line += u.eol
 				}
 				if mark == ' ' {
-					d.line('+', line+u.eol)
+					d.line('+', after+line)
 				}
 			default:
-				d.line(' ', line)
+				d.line(' ', before+line)
+			}
+			if mark != '+' {
+				before = ""
+			}
+			if mark != '-' {
+				after = ""
 			}
 		})
 		at, from, to = e.to, from+olds, to+news

@@ -5,14 +5,18 @@ import "bytes"
 // text is an updated file. A line ends with LF, CRLF or a lone CR; after the last end there is no
 // line.
 type text struct {
-	data []byte
-	eol  string // how the first line ends, LF if none does
-	open bool   // the last line has no end
+	data  []byte
+	first int    // where the first line begins: behind a byte-order mark, if that belongs to no line
+	eol   string // how the first line ends, LF if none does
+	open  bool   // the last line has no end
 
 	// The first CR at or after crFrom is at cr, because the next search is nearly always in the
 	// part that was already searched. Without a CR in the file, both are past its end.
 	crFrom, cr int
 }
+
+// byteOrderMark is what some editors write in front of the first line.
+const byteOrderMark = "\ufeff"
 
 func newText(data []byte) *text {
 	t := &text{data: data, eol: "\n"}
@@ -28,6 +32,16 @@ func newText(data []byte) *text {
 		t.eol = "\r"
 	}
 	return t
+}
+
+// withoutMark takes a byte-order mark away from the first line, and reports whether there was one.
+func (t *text) withoutMark() bool {
+	if !bytes.HasPrefix(t.data, []byte(byteOrderMark)) {
+		return false
+	}
+	t.first = len(byteOrderMark)
+	t.open = t.open && len(t.data) > t.first
+	return true
 }
 
 func (t *text) findCR(from int) int {
@@ -67,7 +81,7 @@ func (t *text) before(from int) int {
 	if at > 0 && t.data[at-1] == '\r' && (at == from || at == from-1) {
 		at--
 	}
-	for at > 0 && t.data[at-1] != '\n' && t.data[at-1] != '\r' {
+	for at > t.first && t.data[at-1] != '\n' && t.data[at-1] != '\r' {
 		at--
 	}
 	return at

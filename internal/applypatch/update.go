@@ -2,6 +2,7 @@ package applypatch
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -21,11 +22,25 @@ type updated struct {
 	edits []edit
 }
 
-// place finds the place of each chunk of h in data; path is for the texts of errors.
+// place finds the place of each chunk of h in data; path is for the texts of errors. A byte-order
+// mark stays in front of the first line. Only where that line is not found without it, it belongs to
+// the line, because a patch may have the mark, too.
 func place(ctx context.Context, data []byte, h *hunk, path string) (*updated, error) {
-	s := &search{text: newText(data), hunk: h}
+	t := newText(data)
+	marked := t.withoutMark()
+	u, err := placeIn(ctx, t, h, path)
+	if _, mismatch := errors.AsType[*MismatchError](err); marked && mismatch {
+		if u, err := placeIn(ctx, newText(data), h, path); err == nil {
+			return u, nil
+		}
+	}
+	return u, err
+}
+
+func placeIn(ctx context.Context, t *text, h *hunk, path string) (*updated, error) {
+	s := &search{text: t, hunk: h}
 	u := &updated{text: s.text, edits: make([]edit, 0, len(h.chunks))}
-	at := 0
+	at := t.first
 	for i := range h.chunks {
 		c := &h.chunks[i]
 		if c.context != "" {
@@ -34,12 +49,12 @@ func place(ctx context.Context, data []byte, h *hunk, path string) (*updated, er
 			case err != nil:
 				return nil, err
 			case !ok:
-				return nil, &MismatchError{"Failed to find context '" + c.context + "' in " + path}
+				return nil, &MismatchError{"Failed to find context '" + c.context + "' in " + path + s.nearest([]string{c.context}, at)}
 			}
 			at = next
 		}
 		if c.olds == 0 {
-			u.edits = append(u.edits, edit{chunk: c, from: len(data), to: len(data)})
+			u.edits = append(u.edits, edit{chunk: c, from: len(t.data), to: len(t.data)})
 			continue
 		}
 		e, ok, err := s.place(ctx, c, at)
@@ -47,7 +62,8 @@ func place(ctx context.Context, data []byte, h *hunk, path string) (*updated, er
 		case err != nil:
 			return nil, err
 		case !ok:
-			return nil, &MismatchError{"Failed to find expected lines in " + path + ":\n" + strings.Join(c.old(), "\n")}
+			old := c.old()
+			return nil, &MismatchError{"Failed to find expected lines in " + path + ":\n" + strings.Join(old, "\n") + s.nearest(old, at)}
 		}
 		u.edits = append(u.edits, e)
 		at = e.to

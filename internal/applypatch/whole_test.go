@@ -377,6 +377,10 @@ func TestPreview(t *testing.T) {
 		"crlf":      {"1\r\n2\r\n3\r\n", "@@\n 1\n-2\n+x\n 3\n"},
 		"empty":     {"", "@@\n+1\n"},
 		"all":       {"1\n", "@@\n-1\n"},
+		"mark":      {"\ufeff1\n2\n", "@@\n-1\n+one\n 2\n"},
+		"mark 2":    {"\ufeff1\n2\n3\n", "@@\n-1\n 2\n-3\n"},
+		"mark 3":    {"\ufeff1\n2", "@@\n+0\n+0\n 1\n 2\n"},
+		"mark 4":    {"\ufeff1\n", "@@\n-\ufeff1\n+\ufeffone\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

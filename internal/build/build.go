@@ -14,7 +14,7 @@ const (
 	Version = "0.1.0"
 	// Compatible is the version of codex exec-server whose protocol we speak.
 	// Clients decide by it which features they use.
-	Compatible = "0.169.0"
+	Compatible = "0.171.0"
 	// ExecutorVersion is what clients are told: the compatible version, with our
 	// own name and version after the +, which semantic versions do not compare.
 	ExecutorVersion = Compatible + "+execagent." + Version

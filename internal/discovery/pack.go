@@ -24,6 +24,7 @@ func (r *Root) Pack(b []byte) []byte {
 		b = appendOptional(b, p.MCP, appendFile)
 		return appendOptional(b, p.Apps, appendFile)
 	})
+	b = append(b, pack.Bool(r.Missing))
 	b = appendList(b, r.Skills, func(b []byte, s Skill) []byte {
 		b = appendFile(b, s.Instructions)
 		return appendOptional(b, s.Metadata, appendFile)
@@ -39,6 +40,7 @@ func Unpack(b []byte) (*Root, error) {
 	r.Plugin = readOptional(&d, func(d *pack.Decoder) Plugin {
 		return Plugin{Manifest: readFile(d), MCP: readOptional(d, readFile), Apps: readOptional(d, readFile)}
 	})
+	r.Missing = d.Bool()
 	r.Skills = readList(&d, func(d *pack.Decoder) Skill {
 		return Skill{Instructions: readFile(d), Metadata: readOptional(d, readFile)}
 	})

@@ -14,6 +14,7 @@ import (
 var full = Root{
 	Failure: &Warning{Trouble: NoRoot, Path: "/r", Err: unix.ENOENT},
 	Plugin:  &Plugin{Manifest: File{Path: "/r/.codex-plugin/plugin.json", Contents: "{}"}, MCP: &File{Path: "/r/.mcp.json", Contents: "m"}, Apps: &File{Path: "/r/a\xff", Contents: ""}},
+	Missing: true,
 	Skills: []Skill{
 		{Instructions: File{Path: "/r/SKILL.md", Contents: "s"}, Metadata: &File{Path: "/r/agents/openai.yaml", Contents: "y"}},
 		{Instructions: File{Path: "/r/t/SKILL.md", Contents: "t"}},

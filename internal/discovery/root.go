@@ -40,6 +40,8 @@ type Root struct {
 	// Failure says why the folder was not searched. If it is set, the other fields are empty.
 	Failure *Warning
 	Plugin  *Plugin
+	// Missing says that a file that the manifest names is not there.
+	Missing bool
 	Skills  []Skill
 	// Namespaces are the manifests that give skills their namespaces. The first is that of the root
 	// or, if the root has none, of the nearest folder above it. The manifests below the root follow,
@@ -54,9 +56,7 @@ func (r *Root) Describe(folder string) describe.Described {
 	if r.Plugin != nil {
 		own = &r.Plugin.Manifest
 	}
-	d := describe.Root(folder, own, r.Skills, r.Namespaces)
-	d.Incomplete = d.Incomplete || len(r.Warnings) > 0
-	return d
+	return describe.Root(folder, own, r.Skills, r.Namespaces)
 }
 
 // Size returns the total length of the file contents in bytes. The root's manifest counts twice.
@@ -186,9 +186,8 @@ func (r *reader) read(ctx context.Context) error {
 		if declared.MCP != "" {
 			r.out.Plugin.MCP = r.file(ctx, declared.MCP)
 		}
-		if declared.Apps != "" {
-			r.out.Plugin.Apps = r.file(ctx, declared.Apps)
-		}
+		r.out.Plugin.Apps = r.file(ctx, declared.Apps)
+		r.out.Missing = declared.NamesMCP && r.out.Plugin.MCP == nil || declared.NamesApps && r.out.Plugin.Apps == nil
 	}
 	for _, skill := range found.Skills {
 		instructions := r.file(ctx, skill)
@@ -265,7 +264,9 @@ func (r *reader) namespaces(ctx context.Context, own *File, found layout.Tree) {
 		r.out.Namespaces = append(r.out.Namespaces, *own)
 	}
 	for _, manifest := range found.Manifests {
-		if file := r.file(ctx, manifest); file != nil {
+		// The folder above a root that is the folder of a manifest has been looked at.
+		file := r.file(ctx, manifest)
+		if file != nil && (own == nil || layout.Folder(manifest) != layout.Folder(own.Path)) {
 			r.out.Namespaces = append(r.out.Namespaces, *file)
 		}
 	}

@@ -75,6 +75,7 @@ func TestRead(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	rig.Is(t, fmt.Sprint(names, d.DisplayName, d.IsPlugin), "[demo:s nested:s demo:s]demotrue", "names, name, plugin")
+	rig.Is(t, len(read(t, root+"/.claude-plugin").Namespaces), 1, "namespaces of the folder of a manifest")
 }
 
 func TestReadNothing(t *testing.T) {

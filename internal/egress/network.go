@@ -40,14 +40,16 @@ type Operator struct {
 
 // UpstreamOf returns the proxies that an environment names, "NAME=value"; nil if it names none.
 func UpstreamOf(environ []string) *netproxy.Upstream {
-	return netproxy.UpstreamOf(func(name string) string {
-		for _, entry := range environ {
-			if value, ok := strings.CutPrefix(entry, name+"="); ok {
-				return value
-			}
+	return netproxy.UpstreamOf(func(name string) string { return variable(environ, name) })
+}
+
+func variable(environ []string, name string) string {
+	for _, entry := range environ {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
 		}
-		return ""
-	})
+	}
+	return ""
 }
 
 // Upstream returns the proxies for an operator's word: environment or "" for those that the
@@ -63,7 +65,12 @@ func Upstream(word string, environ []string) (u *netproxy.Upstream, through bool
 	if u, err := url.Parse(word); err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.TrimPrefix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, false, errors.New("upstream is not environment, none or http://HOST:PORT")
 	}
-	return netproxy.UpstreamOf(func(string) string { return word }), true, nil
+	return netproxy.UpstreamOf(func(name string) string {
+		if name == netproxy.PrivateVariable {
+			return variable(environ, name)
+		}
+		return word
+	}), true, nil
 }
 
 // Networks makes the networks of the processes of one agent.

@@ -178,6 +178,16 @@ func TestUpstream(t *testing.T) {
 	rig.Same(t, "the upstream proxy has got", want, up.seen())
 	strict := start(t, allow("*"), Config{Resolver: loopback(t).resolver, Upstream: UpstreamOf(func(string) string { return up.addr })})
 	rig.Is(t, strict.status("GET http://a.test/"+closing), notAllowed, "a local address behind the upstream proxy")
+	for host, want := range map[string][2]bool{ // whether the proxy leads there, without and with the variable
+		"1.1.1.1": {true, true}, "10.1.2.3": {false, true}, "169.254.1.1": {false, true}, "127.0.0.1": {}, "::1": {}, "0.0.0.0": {}, "::ffff:127.0.0.1": {}, "localhost": {}, "a.test": {true, true},
+	} {
+		for i, word := range []string{"", "true"} {
+			u := UpstreamOf(func(name string) string {
+				return map[string]string{"HTTP_PROXY": "proxy:1", PrivateVariable: word}[name]
+			})
+			rig.Is(t, u.hop(request{Request: rules.Request{Protocol: rules.HTTP, Host: host}}) != nil, want[i], "%s with %q: behind the upstream proxy", host, word)
+		}
+	}
 	if u := UpstreamOf(func(string) string { return "" }); u != nil {
 		t.Errorf("nothing in the environment: %+v", u)
 	}

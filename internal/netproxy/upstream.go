@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
@@ -14,7 +15,11 @@ import (
 // An Upstream has the proxies through which this host has to connect to other hosts.
 type Upstream struct {
 	plain, tunnel *hop // nil: connect directly
+	private       bool // they lead to private addresses too
 }
+
+// PrivateVariable is the variable that says whether upstream proxies lead to private addresses.
+const PrivateVariable = "CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM"
 
 // A hop is one proxy of an Upstream. The protocol with it is HTTP.
 type hop struct {
@@ -39,6 +44,7 @@ func UpstreamOf(getenv func(string) string) *Upstream {
 		return nil
 	}
 	u := &Upstream{plain: first("HTTP_PROXY", "ALL_PROXY"), tunnel: first("HTTPS_PROXY", "ALL_PROXY")}
+	u.private, _ = strconv.ParseBool(getenv(PrivateVariable))
 	if u.plain == nil && u.tunnel == nil {
 		return nil
 	}
@@ -65,13 +71,19 @@ func parseHop(text string) *hop {
 	return h
 }
 
-// hop returns the proxy for a request. It returns nil for SOCKS5. It returns nil if the host is an
-// address or localhost, because the proxy does not lead to them.
+// hop returns the proxy for a request. It returns nil for SOCKS5. It returns nil if the host is a
+// private address, unless the operator says that the proxy leads there, and always if it is an
+// address of this host, or localhost.
 func (u *Upstream) hop(q request) *hop {
 	if u == nil || q.Protocol != rules.HTTP && q.Protocol != rules.Connect {
 		return nil
 	}
-	if _, err := netip.ParseAddr(q.Host); err == nil || q.Host == "localhost" {
+	if addr, err := netip.ParseAddr(q.Host); err == nil {
+		addr = reached(addr)
+		if addr.IsLoopback() || !u.private && rules.IsLocal(addr) {
+			return nil
+		}
+	} else if q.Host == "localhost" {
 		return nil
 	}
 	if q.encrypt || q.Protocol == rules.Connect {

@@ -42,7 +42,7 @@ func Of(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	if rules == nil {
 		return p, nil
 	}
-	// A working directory that is a path of another system is refused only if
+	// A working directory or root that is a path of another system is refused only if
 	// something needs it: an entry, or a process, which always does and for which
 	// cwd is set (sandbox.md 2).
 	dynamic, projects := dependence(rules.Entries)
@@ -52,15 +52,14 @@ func Of(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 			return p, err
 		}
 	}
-	if !projects {
-		roots = nil
-	}
 	for _, root := range roots {
 		path, err := root.Native()
-		if err != nil {
+		switch {
+		case err != nil && (projects || cwd != ""):
 			return p, err
+		case projects:
+			p.WorkspaceRoots = append(p.WorkspaceRoots, path)
 		}
-		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
 	}
 	p.Unrestricted = rules.Type == protocol.FileSystemUnrestricted
 	if depth := rules.GlobScanMaxDepth; depth != nil {

@@ -1,6 +1,9 @@
 package strictjson
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // AppendString appends s as a JSON string. Bytes that are not UTF-8 become
 // U+FFFD.
@@ -55,4 +58,80 @@ func AppendStrings(dst []byte, list []string) []byte {
 		dst = AppendString(dst, s)
 	}
 	return append(dst, ']')
+}
+
+// AppendCompact appends a checked value in the spelling of the reference: without white space, with
+// the members in their order, and with numbers as they are written. Of a repeated name the last value
+// counts, in the place of the first. An exponent gets its sign, and -0 becomes 0. Characters are
+// only escaped where they must be.
+func AppendCompact(dst, raw []byte) []byte {
+	switch c := raw[0]; c {
+	case '{':
+		at := map[string]int{}
+		var members []member
+		eachMember(raw, func(name, value []byte) bool {
+			i, repeated := at[string(name)]
+			if repeated {
+				members[i].value = value
+				return true
+			}
+			at[string(name)] = len(members)
+			members = append(members, member{name, value})
+			return true
+		})
+		dst = append(dst, c)
+		for i, m := range members {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendText(dst, string(m.name)), ':')
+			dst = AppendCompact(dst, m.value)
+		}
+		return append(dst, '}')
+	case '[':
+		dst = append(dst, c)
+		for s := (scanner{data: raw, pos: 1}); ; {
+			s.space()
+			switch s.data[s.pos] {
+			case ']':
+				return append(dst, ']')
+			case ',':
+				s.pos++
+				dst = append(dst, ',')
+				continue
+			}
+			start := s.pos
+			s.skip()
+			dst = AppendCompact(dst, raw[start:s.pos])
+		}
+	case '"':
+		return appendText(dst, Text(raw))
+	case 't', 'f', 'n':
+		return append(dst, raw...)
+	}
+	if string(raw) == "-0" {
+		return append(dst, '0')
+	}
+	for i, c := range raw {
+		if c != 'e' && c != 'E' {
+			dst = append(dst, c)
+			continue
+		}
+		dst = append(dst, 'e')
+		if next := raw[i+1]; next != '+' && next != '-' {
+			dst = append(dst, '+')
+		}
+	}
+	return dst
+}
+
+// appendText is AppendString with \b and \f.
+func appendText(dst []byte, s string) []byte {
+	start := len(dst)
+	dst = AppendString(dst, s)
+	if strings.ContainsAny(s, "\b\f") {
+		text := strings.NewReplacer(`\\`, `\\`, `\u0008`, `\b`, `\u000c`, `\f`).Replace(string(dst[start:]))
+		dst = append(dst[:start], text...)
+	}
+	return dst
 }

@@ -7,10 +7,16 @@ type Unmarshaler interface {
 
 // Unmarshal reads one JSON object into v. Only white space may follow the object. The text is
 // checked by the rules of [Members], and names are compared exactly.
-func Unmarshal(text []byte, v Unmarshaler) error {
+func Unmarshal(text []byte, v Unmarshaler) error { return unmarshal(text, v, false) }
+
+// UnmarshalRepeats is like [Unmarshal], but objects may repeat names. It is for files that other
+// programs read too, and that nobody has to trust. [Object.Once] refuses a repeated name.
+func UnmarshalRepeats(text []byte, v Unmarshaler) error { return unmarshal(text, v, true) }
+
+func unmarshal(text []byte, v Unmarshaler, repeats bool) error {
 	s := scanners.Get().(*scanner)
 	defer s.recycle()
-	*s = scanner{data: text, names: s.names[:0]}
+	*s = scanner{data: text, names: s.names[:0], repeats: repeats}
 	s.space()
 	start := s.pos
 	if err := s.value(); err != nil {

@@ -92,6 +92,22 @@ func (o *Object) Only(names ...string) {
 	}
 }
 
+// Once records an error if the object has one of these names more than once. Only the object of
+// [UnmarshalRepeats] can.
+func (o *Object) Once(names ...string) {
+	for _, name := range names {
+		n := 0
+		for i := range o.members {
+			if string(o.members[i].name) == name {
+				n++
+			}
+		}
+		if n > 1 {
+			o.Fail(name, "duplicate field")
+		}
+	}
+}
+
 // Err returns the first error, or nil if there was none.
 func (o *Object) Err() *Error { return o.err }
 

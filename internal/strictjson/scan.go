@@ -39,6 +39,8 @@ type scanner struct {
 	// names holds the member names of all open objects. Each call of object knows where the names of
 	// its object begin.
 	names [][]byte
+	// repeats says that an object may have a name more than once.
+	repeats bool
 }
 
 // scanners is a pool of scanners, each with its memory for names.
@@ -177,8 +179,10 @@ func (s *scanner) object(visit func(name, value []byte)) error {
 		if err != nil {
 			return err
 		}
-		if seen, err = s.remember(name, first, seen); err != nil {
-			return err
+		if !s.repeats {
+			if seen, err = s.remember(name, first, seen); err != nil {
+				return err
+			}
 		}
 		if s.space(); s.pos >= len(s.data) || s.data[s.pos] != ':' {
 			return s.fail("expected `:`")

@@ -175,7 +175,7 @@ func TestEnvironmentInfo(t *testing.T) {
 		t.Skip("an agent named by -url need not be ours")
 	}
 	want := map[string]any{
-		"shell": wildcard, "executorVersion": "0.169.0+execagent.<any>", "providerId": wildcard, "cwd": wildcard,
+		"shell": wildcard, "executorVersion": "0.171.0+execagent.<any>", "providerId": wildcard, "cwd": wildcard,
 		"userHomeDir": wildcard, "platformOs": "linux", "prependPathDirs": wildcard, "temporaryDirectories": wildcard,
 		"tempDir": wildcard,
 		"capabilities": map[string]any{

@@ -94,6 +94,24 @@ func TestRemoteSessionSurvives(t *testing.T) {
 	executor.Terminate(t)
 }
 
+// TestRemoteAgentRestarts: when an agent that was killed is started again, a client is told in a
+// plain sentence that its command is gone. The next command runs on the new agent.
+func TestRemoteAgentRestarts(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	executor := s.Serve(t, "ci-1")
+	var stderr rig.Transcript
+	cmd := s.Exec(t, "ci-1", "sh", "-c", "echo up; exec sleep 1000")
+	cmd.Stderr = &stderr
+	p := rig.Start(t, cmd)
+	rig.Is(t, p.Line(t), "up", "the command says")
+	executor.Kill(t)
+	s.Serve(t, "ci-1")
+	rig.Is(t, p.Exit(t), 125, "exit code")
+	rig.Is(t, withoutWaits(stderr.String()), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n", "it says")
+	rig.Is(t, s.Run(t, "ci-1", "echo", "again"), "again\n", "the next command")
+}
+
 // TestRemoteStdin: an agent takes credentials from standard input, and ends or stays when the
 // input ends, as its flags say.
 func TestRemoteStdin(t *testing.T) {

@@ -4,7 +4,7 @@
 # run.sh --find names the CLI that would be used, installing it if need be.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-version=${CODEX_VERSION:-0.169.0}
+version=${CODEX_VERSION:-0.171.0}
 
 # The vendored executable of an installed @openai/codex package, if any.
 find_in() {

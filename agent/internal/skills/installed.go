@@ -9,6 +9,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/discovery"
 	"github.com/execagent/execagent/internal/discovery/describe"
+	"github.com/execagent/execagent/internal/discovery/layout"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -107,7 +108,7 @@ type list struct {
 func (a *installedList) add(l *discovery.Location, found *discovery.Root) {
 	d := found.Describe(l.Path)
 	isPlugin := l.Version != ""
-	if d.Incomplete || isPlugin && !d.IsPlugin {
+	if len(found.Warnings)+len(d.Refused) > 0 || isPlugin && (!d.IsPlugin || found.Missing) {
 		a.unread++
 	}
 	if !isPlugin {
@@ -196,7 +197,11 @@ func pluginFiles(p *discovery.Plugin) protocol.PluginFiles {
 		}
 		return &protocol.DiscoveredFile{Path: protocol.NewPathURI(f.Path), Contents: f.Contents}
 	}
-	return protocol.PluginFiles{Manifest: *file(&p.Manifest), MCPConfig: file(p.MCP), AppsConfig: file(p.Apps)}
+	servers := p.MCP
+	if inline, ok := layout.Inline(p.Manifest.Contents); ok {
+		servers = &discovery.File{Path: p.Manifest.Path, Contents: inline}
+	}
+	return protocol.PluginFiles{Manifest: *file(&p.Manifest), MCPConfig: file(servers), AppsConfig: file(p.Apps)}
 }
 
 func installedSkill(s *describe.DescribedSkill) protocol.InstalledSkill {

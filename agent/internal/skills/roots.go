@@ -40,9 +40,9 @@ func (d *Discovery) Roots(ctx context.Context, asked []protocol.CapabilityRoot) 
 		case err != nil:
 			out.Error = new(d.cfg.ErrorText(err))
 		case found.Failure != nil:
-			out.Error = new(d.warning(found.Failure))
+			out.Error = new(d.warning(root.At, found.Failure))
 		default:
-			out, n = d.found(found)
+			out, n = d.found(root.At, found)
 		}
 		if size+n > maxAnswer {
 			out = protocol.DiscoveredRoot{Skills: []protocol.SkillFiles{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{}}
@@ -50,7 +50,7 @@ func (d *Discovery) Roots(ctx context.Context, asked []protocol.CapabilityRoot) 
 				maxAnswer, size)), 0
 		}
 		size += n
-		out.ID, out.Path = root.ID, root.Path
+		out.ID, out.Path = root.ID, root.At.String()
 		r.Roots[i] = out
 	}
 	return r, size, nil
@@ -69,10 +69,10 @@ func (d *Discovery) root(ctx context.Context, root *protocol.CapabilityRoot) (*d
 }
 
 // found converts a root to the records of the protocol, and counts the bytes of its JSON.
-func (d *Discovery) found(r *discovery.Root) (out protocol.DiscoveredRoot, size int) {
+func (d *Discovery) found(root protocol.PathURI, r *discovery.Root) (out protocol.DiscoveredRoot, size int) {
 	file := func(f discovery.File) protocol.DiscoveredFile {
 		size += jsonSize(f.Contents) + 2*len(f.Path)
-		return protocol.DiscoveredFile{Path: protocol.NewPathURI(f.Path), Contents: f.Contents}
+		return protocol.DiscoveredFile{Path: root.Below(f.Path), Contents: f.Contents}
 	}
 	optional := func(f *discovery.File) *protocol.DiscoveredFile {
 		if f == nil {
@@ -93,7 +93,7 @@ func (d *Discovery) found(r *discovery.Root) (out protocol.DiscoveredRoot, size 
 	}
 	out.Warnings = make([]string, len(r.Warnings))
 	for i := range r.Warnings {
-		out.Warnings[i] = d.warning(&r.Warnings[i])
+		out.Warnings[i] = d.warning(root, &r.Warnings[i])
 		size += len(out.Warnings[i])
 	}
 	return out, size
@@ -115,8 +115,8 @@ func jsonSize(s string) int {
 
 // warning returns the text of a warning for a client. Package capability of the client reads roots
 // of agents without discovery and uses the same texts. A test compares the two.
-func (d *Discovery) warning(w *discovery.Warning) string {
-	uri, why := protocol.FormatPathURI(w.Path), ""
+func (d *Discovery) warning(root protocol.PathURI, w *discovery.Warning) string {
+	uri, why := root.Below(w.Path).String(), ""
 	switch {
 	case errors.Is(w.Err, fsops.ErrNotUTF8):
 		why = d.cfg.ErrorText(syscall.ENOENT) // the error of the reference for such a name

@@ -144,6 +144,90 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// TestManifests: what becomes of an installed plugin by the members of its manifest. Each answer was
+// given by the reference.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	const usual, gone = ".mcp.json=M .app.json=A 1", " 1 warning"
+	inline := func(servers string) string { return ".codex-plugin/plugin.json=" + servers + " .app.json=A 1" }
+	for members, want := range map[string]string{
+		`"mcpServers":{"e":{"command":"sh"}}`: inline(`{"e":{"command":"sh"}}`),
+		`"mcpServers":{}`:                     inline(`{}`),
+		`"mcpServers" : { "z" : [1.50, 1e3, 12E-05, -0, -0.0, 123456789012345678901234567890], "a":{}, "u":"\u00e9\/\ud83d\ude00<\b\u001f\\u0008" }`: inline(`{"z":[1.50,1e+3,12e-05,0,-0.0,123456789012345678901234567890],"a":{},"u":"é/😀<\b\u001f\\u0008"}`),
+		`"mcpServers":{"b":1,"a":{"x":1,"y":2,"x":3},"b":{}}`: inline(`{"b":{},"a":{"x":3,"y":2}}`),
+		`"mcpServers":null`: usual, `"mcpServers":5`: usual, `"mcpServers":["./m"]`: usual, `"apps":null`: usual, `"version":5,"x":1,"x":2`: usual,
+		`"mcpServers":"./m"`:      "m=N .app.json=A 1",
+		`"mcpServers":"./gone"`:   "- .app.json=A 1" + gone,
+		`"mcpServers":"./skills"`: "- .app.json=A 1" + gone,
+		`"apps":"./gone"`:         ".mcp.json=M - 1" + gone,
+		`"apps":"gone"`:           usual + gone,
+		`"apps":{}`:               "dropped" + gone, `"apps":5`: "dropped" + gone, `"apps":[]`: "dropped" + gone,
+		`"name":null`: "dropped" + gone, `"interface":5`: "dropped" + gone, `"mcpServers":{},"mcpServers":{}`: "dropped" + gone,
+		`"interface":{"displayName":"D"}`: ".mcp.json=M .app.json=A D",
+	} {
+		dir := t.TempDir()
+		at := dir + "/codex/plugins/cache/mk/p/1/"
+		for name, text := range map[string]string{".codex-plugin/plugin.json": "{" + members + "}", ".mcp.json": "M", ".app.json": "A", "m": "N"} {
+			write(t, at+name, text)
+		}
+		writeSkill(t, at+"skills/s", "d")
+		r := installed(t, open(t, dir, nil), nil)
+		got := "dropped"
+		file := func(f *protocol.DiscoveredFile) string {
+			if f == nil {
+				return "-"
+			}
+			return strings.TrimPrefix(f.Path.String(), "file://"+at) + "=" + f.Contents
+		}
+		for _, p := range r.Plugins {
+			got = file(p.Files.MCPConfig) + " " + file(p.Files.AppsConfig) + " " + p.DisplayName
+			rig.Is(t, len(p.Skills), 1, "skills")
+		}
+		if len(r.Warnings) > 0 {
+			got += fmt.Sprintf(" %d warning", len(r.Warnings))
+		}
+		rig.Is(t, got, want, "%s", members)
+	}
+}
+
+// TestDetails: what is passed over is named, with the reason.
+func TestDetails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cache := dir + "/codex/plugins/cache/mk/"
+	write(t, cache+"bad/1/.codex-plugin/plugin.json", `{"apps":{}}`)
+	write(t, cache+"gone/1/.codex-plugin/plugin.json", `{"mcpServers":"./m.json"}`)
+	write(t, cache+"none/1/file", "")
+	write(t, cache+"linked/1", "")
+	rig.Must(t, os.Symlink("../gone/1", cache+"linked/2"))
+	write(t, dir+"/codex/plugins/cache/a.b/p/1/x", "")
+	write(t, dir+"/etc/a/SKILL.md", "no front matter")
+	write(t, dir+"/etc/b/SKILL.md", "---\nname: x\n---\n")
+	write(t, dir+"/etc/c/SKILL.md", "\xff")
+	writeSkill(t, dir+"/etc/good", "d")
+	rig.Must(t, errors.Join(os.Mkdir(dir+"/etc/link", 0o755), os.Symlink("../good/SKILL.md", dir+"/etc/link/SKILL.md")))
+	d := open(t, dir, nil)
+	answer := rig.Value(d.Installed(t.Context(), nil))
+	var r struct{ Details, Warnings []string }
+	rig.Must(t, json.Unmarshal(rig.Value(d.WithDetails(t.Context(), answer)), &r))
+	for i, line := range r.Details {
+		r.Details[i] = strings.TrimPrefix(line, dir+"/")
+	}
+	slices.Sort(r.Details)
+	rig.Same(t, "details", []string{
+		"codex/plugins/cache/a.b: no folder in it is a plugin by its name: a marketplace has letters, digits, - and _",
+		"codex/plugins/cache/mk/bad/1/.codex-plugin/plugin.json: the plugin is passed over: apps: invalid type: map, expected a string",
+		"codex/plugins/cache/mk/gone/1/m.json: mcpServers of the manifest names this file, and there is none that can be read",
+		"codex/plugins/cache/mk/linked: no folder in it is a version of a plugin; a link to a folder is none",
+		"codex/plugins/cache/mk/none/1: no plugin, because it has no .codex-plugin/plugin.json that can be read",
+		"etc/a/SKILL.md: no skill: no front matter",
+		"etc/b/SKILL.md: no skill: no description",
+		"etc/c/SKILL.md: is not UTF-8",
+		"etc/link/SKILL.md: no skill, because it is a link: only a folder may be one",
+	}, r.Details)
+	rig.Is(t, string(rig.Value(d.Installed(t.Context(), nil))), string(answer), "the answer that is kept")
+}
+
 // TestInstalledBounds: what does not fit is left out, with a warning, and what is smaller
 // still fits.
 func TestInstalledBounds(t *testing.T) {

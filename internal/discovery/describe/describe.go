@@ -5,6 +5,7 @@
 package describe
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -27,16 +28,35 @@ type manifest struct {
 	displayName string // without surrounding white space
 }
 
-// UnmarshalObject reads the known members. Other members may have any value.
+// UnmarshalObject reads the members that decide whether there is a plugin. If one of them has a
+// wrong type, the reference does not know the plugin. Other members may have any value.
 func (m *manifest) UnmarshalObject(o *strictjson.Object) {
-	if name := o.OptString("name"); name != nil {
-		m.name = *name
-	}
+	o.Once("name", "interface", "mcpServers", "apps")
+	m.name = nameIn(o)
 	o.OptIn("interface", func(o *strictjson.Object) {
+		o.Once("displayName")
 		if name := o.OptString("displayName"); name != nil {
 			m.displayName = strings.TrimSpace(*name)
 		}
 	})
+	o.OptString("apps")
+}
+
+// nameIn reads the name in a manifest. It may be absent, but not null.
+func nameIn(o *strictjson.Object) string {
+	if !o.Present("name") {
+		return ""
+	}
+	return o.String("name")
+}
+
+// namespace is the name that a manifest gives the skills below its folder. The other members count
+// nothing.
+type namespace string
+
+func (n *namespace) UnmarshalObject(o *strictjson.Object) {
+	o.Once("name")
+	*n = namespace(nameIn(o))
 }
 
 // maxQualifiedName bounds NAMESPACE:NAME, in characters.
@@ -49,8 +69,16 @@ type Described struct {
 	// IsPlugin says that the root has a manifest that can be decoded.
 	IsPlugin bool
 	Skills   []DescribedSkill
-	// Incomplete says that a skill was refused.
-	Incomplete bool
+	// Manifest says why the manifest of the root cannot be decoded; nil: it can, or there is none.
+	Manifest error
+	// Refused are the SKILL.md files that are no skills.
+	Refused []Refused
+}
+
+// Refused is a SKILL.md that is no skill, and the reason.
+type Refused struct {
+	Path string
+	Err  error
 }
 
 // A DescribedSkill is a skill with its qualified name. A missing text is empty.
@@ -66,23 +94,26 @@ type DescribedSkill struct {
 func Root(folder string, own *File, skills []Skill, namespaces []File) Described {
 	var d Described
 	var m manifest
-	if own != nil && strictjson.Unmarshal([]byte(own.Contents), &m) == nil {
+	if own != nil {
+		d.Manifest = strictjson.UnmarshalRepeats([]byte(own.Contents), &m)
+	}
+	if own != nil && d.Manifest == nil {
 		d.IsPlugin = true
 		d.DisplayName = firstText(m.displayName, m.name, path.Base(folder))
 	}
 	named := map[string]string{} // namespaces by folder
 	for _, file := range namespaces {
-		var m manifest
-		if strictjson.Unmarshal([]byte(file.Contents), &m) != nil {
+		var name namespace
+		if strictjson.UnmarshalRepeats([]byte(file.Contents), &name) != nil {
 			continue
 		}
 		folder := path.Dir(path.Dir(file.Path))
-		named[folder] = firstText(m.name, path.Base(folder))
+		named[folder] = firstText(string(name), path.Base(folder))
 	}
 	for _, skill := range skills {
-		described, ok := describe(&skill, named)
-		if !ok {
-			d.Incomplete = true
+		described, err := describe(&skill, named)
+		if err != nil {
+			d.Refused = append(d.Refused, Refused{skill.Instructions.Path, err})
 			continue
 		}
 		d.Skills = append(d.Skills, described)
@@ -100,11 +131,11 @@ func firstText(texts ...string) string {
 	return ""
 }
 
-// describe interprets a skill. It returns false if the skill is refused.
-func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
+// describe interprets a skill. The error says why the skill is refused.
+func describe(s *Skill, namespaces map[string]string) (DescribedSkill, error) {
 	h, err := parseHeader(s.Instructions.Contents)
 	if err != nil {
-		return DescribedSkill{}, false
+		return DescribedSkill{}, err
 	}
 	folder := path.Dir(s.Instructions.Path)
 	name := h.name
@@ -112,7 +143,7 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 		name = fold(path.Base(folder))
 	}
 	if name == "" || utf8.RuneCountInString(name) > maxName {
-		return DescribedSkill{}, false
+		return DescribedSkill{}, fmt.Errorf("no name, and that of the folder does not have 1 to %d characters", maxName)
 	}
 	for above := folder; ; above = path.Dir(above) {
 		if namespace, ok := namespaces[above]; ok {
@@ -124,7 +155,7 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 		}
 	}
 	if utf8.RuneCountInString(name) > maxQualifiedName {
-		return DescribedSkill{}, false
+		return DescribedSkill{}, fmt.Errorf("a name of more than %d characters with its namespace", maxQualifiedName)
 	}
 	d := DescribedSkill{
 		Name: name, Description: h.description, ShortDescription: h.shortDescription, Path: s.Instructions.Path,
@@ -132,5 +163,5 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, bool) {
 	if s.Metadata != nil {
 		d.Metadata = parseMetadata(s.Metadata.Contents)
 	}
-	return d, true
+	return d, nil
 }

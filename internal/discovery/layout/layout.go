@@ -29,12 +29,14 @@ const (
 
 // Names of files.
 const (
-	skillFile    = "SKILL.md"
 	metadataFile = MetadataFolder + "/openai.yaml"
 	mcpFile      = ".mcp.json"
 	appsFile     = ".app.json"
 	manifestFile = "plugin.json"
 )
+
+// SkillFile is the name of the file of a skill.
+const SkillFile = "SKILL.md"
 
 // MetadataFolder is the folder beside a SKILL.md that has its metadata.
 const MetadataFolder = "agents"
@@ -50,6 +52,9 @@ func Manifests(folder string) []string {
 	}
 	return all
 }
+
+// Folder returns the folder whose manifest a path is.
+func Folder(manifest string) string { return path.Dir(path.Dir(manifest)) }
 
 // Metadata returns the path of the metadata of a SKILL.md.
 func Metadata(skill string) string { return path.Join(path.Dir(skill), metadataFile) }
@@ -84,7 +89,7 @@ func Sort(root string, files iter.Seq[string]) Tree {
 	for file := range files {
 		dir, name := path.Split(file)
 		switch name {
-		case skillFile:
+		case SkillFile:
 			t.Skills = append(t.Skills, file)
 		case manifestFile:
 			at := slices.Index(manifestFolders[:], path.Base(dir))
@@ -112,7 +117,7 @@ func Sort(root string, files iter.Seq[string]) Tree {
 func sortURIs(paths []string) {
 	uris := make(map[string]string, len(paths))
 	for _, p := range paths {
-		uris[p] = protocol.FormatPathURI(p)
+		uris[p] = protocol.NewPathURI(p).String()
 	}
 	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(uris[a], uris[b]) })
 }
@@ -120,7 +125,10 @@ func sortURIs(paths []string) {
 // Declared has the paths of the files that a manifest declares. "" means no file.
 type Declared struct {
 	MCP, Apps string
-	Ignored   []Ignored
+	// NamesMCP and NamesApps say that the manifest names the file. Otherwise it is the usual file,
+	// which need not exist.
+	NamesMCP, NamesApps bool
+	Ignored             []Ignored
 }
 
 // An Ignored is a member of a manifest that names a file in a way that is not allowed.
@@ -135,57 +143,70 @@ type Ignored struct {
 // usual name is used. If the manifest cannot be decoded, all usual names are used.
 func Declare(root, manifest string) Declared {
 	var members declarations
-	if strictjson.Unmarshal([]byte(manifest), &members) != nil {
+	if strictjson.UnmarshalRepeats([]byte(manifest), &members) != nil {
 		members = declarations{}
 	}
 	var d Declared
-	if !members.inlineMCP {
-		d.MCP = d.below(root, "mcpServers", members.mcp, mcpFile)
+	if members.inline == nil {
+		d.MCP, d.NamesMCP = d.below(root, serversMember, members.mcp, mcpFile)
 	}
-	d.Apps = d.below(root, "apps", members.apps, appsFile)
+	d.Apps, d.NamesApps = d.below(root, appsMember, members.apps, appsFile)
 	return d
 }
 
-// below returns the path of the file that a member of a manifest declares. In the text, only the
-// names . and .. have a special meaning.
-func (d *Declared) below(root, member string, declared *string, usual string) string {
+// Inline returns the MCP servers that a manifest has itself, as compact JSON. It returns false if
+// the manifest has none.
+func Inline(manifest string) (servers string, ok bool) {
+	var members declarations
+	if strictjson.UnmarshalRepeats([]byte(manifest), &members) != nil || members.inline == nil {
+		return "", false
+	}
+	return string(strictjson.AppendCompact(nil, members.inline)), true
+}
+
+// below returns the path of the file that a member of a manifest declares, and whether the member
+// names it. In the text, only the names . and .. have a special meaning.
+func (d *Declared) below(root, member string, declared *string, usual string) (file string, named bool) {
 	usual = path.Join(root, usual)
 	if declared == nil {
-		return usual
+		return usual, false
 	}
 	rest, ok := strings.CutPrefix(*declared, "./")
 	if !ok {
 		d.Ignored = append(d.Ignored, Ignored{Member: member})
-		return usual
+		return usual, false
 	}
 	names := strings.FieldsFunc(rest, func(c rune) bool { return c == '/' || c == '\\' })
 	if file := path.Join(root, rest); !slices.Contains(names, "..") && file != root {
-		return file
+		return file, true
 	}
 	d.Ignored = append(d.Ignored, Ignored{Member: member, Outside: true})
-	return usual
+	return usual, false
 }
 
+// Members of a manifest that declare files.
+const (
+	serversMember = "mcpServers"
+	appsMember    = "apps"
+)
+
 // declarations are the members of a plugin.json that name other files. A member that is not a
-// string is nil. inlineMCP says that the manifest itself has the MCP servers.
+// string is nil. inline are the MCP servers that the manifest itself has; nil: it has none.
 type declarations struct {
 	mcp, apps *string
-	inlineMCP bool
+	inline    []byte
 }
 
 func (d *declarations) UnmarshalObject(o *strictjson.Object) {
-	text := func(name string) (value *string, object bool) {
-		if !o.Has(name) {
-			return nil, false
+	o.Once("name", serversMember, appsMember)
+	text := func(name string) *string {
+		if o.Has(name) && strictjson.TypeOf(o.Require(name)) == "string" {
+			return o.OptString(name)
 		}
-		switch raw := o.Require(name); strictjson.TypeOf(raw) {
-		case "string":
-			return o.OptString(name), false
-		case "map":
-			return nil, true
-		}
-		return nil, false
+		return nil
 	}
-	d.mcp, d.inlineMCP = text("mcpServers")
-	d.apps, _ = text("apps")
+	d.mcp, d.apps = text(serversMember), text(appsMember)
+	if d.mcp == nil && o.Has(serversMember) && strictjson.TypeOf(o.Require(serversMember)) == "map" {
+		d.inline = o.Require(serversMember)
+	}
 }

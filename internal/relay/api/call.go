@@ -38,6 +38,10 @@ func newTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	return t
 }
 
+// ErrExecutorChanged says that another executor has registered for the environment since the first
+// connection. Its executor, with all that ran there, does not come back.
+var ErrExecutorChanged = errors.New("another executor has registered for the environment: the one before was restarted or replaced, and what ran there is gone")
+
 var errTimeout = fmt.Errorf("no full answer within %v", callTimeout)
 
 // WithTimeout bounds one call, headers and body of its answer.

@@ -16,9 +16,6 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// errExecutorChanged says that a client would reveal its session to another executor.
-var errExecutorChanged = errors.New("another executor has registered for the environment")
-
 // Dialer is a harness that connects to an executor by the direct transport. Registry is required.
 // Dial may run any number of times at once. After the first connection, all others must go to the
 // same registration.
@@ -58,7 +55,7 @@ func (d *Dialer) connect(ctx context.Context) (rpc.Conn, error) {
 		return nil, err
 	}
 	if !d.pin(p.registrationID, false) {
-		return nil, errExecutorChanged
+		return nil, api.ErrExecutorChanged
 	}
 	ws, err := open(ctx, d.Registry, p, nil, nil)
 	if err != nil {
@@ -66,7 +63,7 @@ func (d *Dialer) connect(ctx context.Context) (rpc.Conn, error) {
 	}
 	if !d.pin(p.registrationID, true) {
 		_ = ws.Close() // the error about another executor says more
-		return nil, errExecutorChanged
+		return nil, api.ErrExecutorChanged
 	}
 	return ws, nil
 }

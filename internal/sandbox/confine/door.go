@@ -85,6 +85,9 @@ func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
 	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
 	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
 	policy, err := profile.Compile()
+	if err == nil {
+		policy.SharesPIDs = policy.Confined && d.Operator.InheritPIDs
+	}
 	if err == nil && d.Kept != nil && policy.Confined && !policy.WritesEverything() {
 		keep(policy, d.Kept())
 	}

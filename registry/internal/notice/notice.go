@@ -47,6 +47,7 @@ type Notice struct {
 	Intruder     bool   `json:"intruder,omitempty"`     // refused: the stream belongs to another harness
 	Failing      bool   `json:"failing,omitempty"`      // refused: too many handshakes have failed
 	Bytes        int    `json:"bytes,omitempty"`        // taken: the number of bytes
+	Environment  string `json:"environment,omitempty"`  // online: the environment has this registration, perhaps in the place of another
 }
 
 // Encode returns the notice as JSON.

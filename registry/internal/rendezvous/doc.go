@@ -59,7 +59,9 @@
 //		when    the store has noted an executor of the sender
 //		effect  the executor is at the sender, unless the receiver knows of a newer
 //		        presence. An older websocket at the receiver is closed, streams that
-//		        do not acknowledge are reset
+//		        do not acknowledge are reset. The first online of a registration
+//		        names its environment: the streams of other registrations of the
+//		        environment, whose executors are nowhere, end
 //		answer  an open for each stream that acknowledges. If its harness is at another
 //		        server than the receiver, that other server sends the open
 //	offline, to all

@@ -75,6 +75,9 @@ func (rs *Routes) noticed(from string, n notice.Notice) {
 	if n.Registration == "" {
 		return
 	}
+	if n.Kind == notice.Online && n.Environment != "" {
+		rs.supersede(n.Environment, n.Registration)
+	}
 	m := rs.find(n.Registration)
 	if m == nil {
 		if n.Kind == notice.Open {

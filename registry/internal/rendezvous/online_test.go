@@ -126,6 +126,26 @@ func TestTakenOver(t *testing.T) {
 	})
 }
 
+// TestRestarted: the streams of an executor that is gone end as soon as another executor has
+// registered for its environment, and not after the grace time.
+func TestRestarted(t *testing.T) {
+	oneAndTwo(t, func(c *cluster, servers int) {
+		s, other := c.pair(servers, settings{})
+		e, h := s.executor(), other.harness()
+		opened(h, e, "stream", 1)
+		e.socket.Close()
+		c.settles("the store knows", func() bool {
+			_, online, err := c.st.Online(c.t.Context(), c.environmentID)
+			return err == nil && !online
+		})
+		began := time.Now()
+		c.registration = c.register(c.environmentID)
+		s.executor()
+		h.wantEnd()
+		rig.Is(c.t, time.Since(began) < s.grace, true, "the stream has ended after %v", time.Since(began))
+	})
+}
+
 // TestTooBusyToNote: an executor that the store has forgotten stays, also if the store does
 // not take its presence at once.
 func TestTooBusyToNote(t *testing.T) {

@@ -34,14 +34,41 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 	m.published = revision
 	m.mu.Lock()
 	e.revision = revision
-	newer := m.revision > revision
+	newer, first := m.revision > revision, m.revision == 0
 	m.revision = max(m.revision, revision)
 	m.mu.Unlock()
 	if newer {
 		return errReplaced
 	}
-	m.rs.hop.broadcast(notice.Notice{Kind: notice.Online, Registration: m.id, Revision: revision})
+	n := notice.Notice{Kind: notice.Online, Registration: m.id, Revision: revision}
+	if first {
+		n.Environment = m.environmentID
+		m.rs.supersede(m.environmentID, m.id)
+	}
+	m.rs.hop.broadcast(n)
 	return nil
+}
+
+// supersede ends the streams of all other registrations of an environment. Their executors
+// cannot come back, because a websocket of theirs is refused with the status 410.
+func (rs *Routes) supersede(environmentID, registrationID string) {
+	var old []*meeting
+	rs.mu.Lock()
+	for _, m := range rs.meetings {
+		if m.environmentID == environmentID && m.id != registrationID {
+			m.holders++
+			old = append(old, m)
+		}
+	}
+	rs.mu.Unlock()
+	for _, m := range old {
+		m.mu.Lock()
+		if !m.onlineLocked() {
+			m.abandonLocked("another executor has registered for its environment")
+		}
+		m.mu.Unlock()
+		rs.leave(m)
+	}
 }
 
 // reassert makes sure that the store knows the presence of e, and notes the presence again if

@@ -217,7 +217,7 @@ func (c *Cache) describe(found *capability.Found, folder string) described {
 		}
 	}
 	what := describe.Root(folder, own, all, namespaces)
-	d = described{what.Skills, what.Incomplete}
+	d = described{what.Skills, len(what.Refused) > 0}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known[found] = d

@@ -23,7 +23,7 @@ var comparePaths = cmp.Comparer(func(a, b protocol.PathURI) bool { return a == b
 func files(manifest, mcp, apps string) *protocol.PluginFiles {
 	f := &protocol.PluginFiles{Manifest: protocol.DiscoveredFile{Contents: manifest}}
 	if mcp != "" {
-		f.MCPConfig = &protocol.DiscoveredFile{Contents: mcp}
+		f.MCPConfig = &protocol.DiscoveredFile{Path: protocol.NewPathURI("/r/.mcp.json"), Contents: mcp}
 	}
 	if apps != "" {
 		f.AppsConfig = &protocol.DiscoveredFile{Contents: apps}
@@ -48,6 +48,7 @@ func TestPlugin(t *testing.T) {
 		"manifest":       {files: files(`no JSON`, "", "")},
 		"sorted":         {files: files(`{}`, `{"mcpServers":{"b":{"command":"x"},"a":{"command":"y","args":["1","${PLUGIN_ROOT}"]}}}`, ""), want: declared.Declarations{Servers: []mcpserver.Spec{stdio("a", "/r", "y", "1", "${PLUGIN_ROOT}"), stdio("b", "/r", "x")}}},
 		"inline":         {files: files(`{"mcpServers":{"a":{"command":"y"}}}`, "", ""), want: declared.Declarations{Servers: []mcpserver.Spec{stdio("a", "/r", "y")}}},
+		"inline, of V2":  {files: &protocol.PluginFiles{MCPConfig: &protocol.DiscoveredFile{Contents: `{"a":{"command":"y"}}`}}, want: declared.Declarations{Servers: []mcpserver.Spec{stdio("a", "/r", "y")}}},
 		"file over path": {files: files(`{"mcpServers":"./x.json"}`, `{"mcpServers":{"a":{"command":"y"}}}`, ""), want: declared.Declarations{Servers: []mcpserver.Spec{stdio("a", "/r", "y")}}},
 		"cwd":            {files: files(`{}`, `{"mcpServers":{"a":{"command":"y","cwd":"sub/./x"},"b":{"command":"y","cwd":"/abs"},"c":{"command":"y","cwd":null}}}`, ""), want: declared.Declarations{Servers: []mcpserver.Spec{stdio("a", "/r/sub/x", "y"), stdio("b", "/abs", "y"), stdio("c", "/r", "y")}}},
 		"http": {files: files(`{}`, `{"mcpServers":{"a":{"type":"http","url":"https://x/y"},"b":{"url":"http://x","headers":{"z":"1","a":"2"}}}}`, ""), want: declared.Declarations{Servers: []mcpserver.Spec{

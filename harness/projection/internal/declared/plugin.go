@@ -59,8 +59,13 @@ func Plugin(id string, root protocol.PathURI, files *protocol.PluginFiles) Decla
 		return d
 	}
 	of := file{files.Manifest.Contents, serversMember}
-	if files.MCPConfig != nil {
-		of.text = files.MCPConfig.Contents
+	switch own := files.MCPConfig; {
+	case own == nil:
+	case own.Path == files.Manifest.Path:
+		// The servers that the manifest itself has, as capabilities/discoverV2 reports them.
+		of.text = `{"` + serversMember + `":` + own.Contents + `}`
+	default:
+		of.text = own.Contents
 	}
 	found := of.each(func(name string, raw []byte) {
 		s := server{folder: folder}
