@@ -300,3 +300,15 @@ func TestExecInBackground(t *testing.T) {
 	u.types(t, "exit 9\r")
 	u.ends(t, 9)
 }
+
+// TestBackspace: a terminal of the command's own removes whole characters, as the user's does.
+func TestBackspace(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"exec", "-t"}, {"sandbox", "-t"}} {
+		u := at(t, exec.Command("sh", append([]string{"-c", `stty iutf8; exec "$@"`, "sh", rig.Agent(t)}, append(args, "--", "sh", "-c",
+			`echo ready; read -r x; printf %s "$x" | od -An -tx1`)...)...), wide)
+		u.sees(t, "ready\r\n")
+		u.enters(t, "aé\x7fb\r", " 61 62\r\n")
+		u.ends(t, 0)
+	}
+}
