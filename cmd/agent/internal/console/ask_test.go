@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/creack/pty"
@@ -78,4 +79,35 @@ func TestPastedAtConsole(t *testing.T) {
 	rig.Check(t, <-done)
 	rig.Is(t, <-answers, "no", "the answer")
 	rig.Is(t, len(answers)+len(typed), 0, "more answers, and reads for the command")
+}
+
+// TestFirstKey: the first of the keys that leave is for the command if no other follows soon, and
+// keys that are typed at once leave.
+func TestFirstKey(t *testing.T) {
+	t.Parallel()
+	_, tty, err := pty.Open()
+	rig.Must(t, err)
+	defer tty.Close()
+	synctest.Test(t, func(t *testing.T) {
+		typed := make(chan []byte, 4)
+		c := &Console{stdin: program.NewTerminal(tty), command: Command{Keep: true}, typing: newLock()}
+		c.ctx, c.end = context.WithCancelCause(t.Context())
+		r := &typist{Console: c, typed: typed, keys: keys{wanted: []byte("\x10\x11")}}
+		types := func(text string) {
+			c.typing <- struct{}{}
+			defer c.typing.free()
+			r.pass(c.ctx, []byte(text))
+		}
+		types("a\x10")
+		rig.Is(t, string(<-typed), "a", "typed before the key")
+		rig.Is(t, len(typed), 0, "at once")
+		rig.Is(t, string(<-typed), "\x10", "the key alone")
+		types("\x11")
+		rig.Is(t, string(<-typed), "\x11", "the next key, much later")
+		types("\x10")
+		time.Sleep(keyPatience / 2)
+		types("\x11")
+		rig.Is(t, context.Cause(c.ctx), ErrDetached, "both keys end the console with")
+		rig.Is(t, len(typed), 0, "then typed for the command")
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -88,6 +89,9 @@ type typist struct {
 	over    bool // the input has ended; guarded by typing
 	escapes escapes
 	keys    keys
+	// For releaseLater, guarded by typing.
+	typings int // counts what was typed
+	later   *time.Timer
 }
 
 // read reads once and passes the input on. It reports whether reading should go on.
@@ -109,6 +113,7 @@ func (r *typist) pass(ctx context.Context, input []byte) bool {
 	}
 	if asked == nothing && r.stdin != nil && r.command.Keep {
 		input, asked = r.keys.filter(input)
+		r.releaseLater(ctx)
 	}
 	switch asked {
 	case leave:
@@ -121,6 +126,34 @@ func (r *typist) pass(ctx context.Context, input []byte) bool {
 		}
 		r.Say(help)
 	}
+	return r.forward(ctx, input)
+}
+
+// keyPatience is how long the first of the keys that leave wait for the next one. Then they go to
+// the command, which may know them, too.
+const keyPatience = 500 * time.Millisecond
+
+// releaseLater passes on keys that are held back, unless more is typed first.
+func (r *typist) releaseLater(ctx context.Context) {
+	r.typings++
+	if r.later != nil {
+		r.later.Stop()
+	}
+	if n := r.typings; r.keys.matched > 0 {
+		r.later = time.AfterFunc(keyPatience, func() {
+			if ctx.Err() != nil || !r.typing.take(ctx) {
+				return
+			}
+			defer r.typing.free()
+			if r.typings == n {
+				r.forward(ctx, r.keys.release())
+			}
+		})
+	}
+}
+
+// forward passes input on to the command. It reports whether the console goes on.
+func (r *typist) forward(ctx context.Context, input []byte) bool {
 	if len(input) == 0 || r.over {
 		return true
 	}
