@@ -301,6 +301,30 @@ func TestExecInBackground(t *testing.T) {
 	u.ends(t, 9)
 }
 
+// TestExecAfterItsCommand: exec says why it stays after its command has ended, and a signal ends it
+// then, since no command is there to get the signal.
+func TestExecAfterItsCommand(t *testing.T) {
+	t.Parallel()
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)
+	for _, tt := range []struct {
+		args   []string
+		signal syscall.Signal // 0: Ctrl-C
+	}{{[]string{"--local"}, syscall.SIGTERM}, {[]string{"--local", "-t"}, 0}, {[]string{"--url", url}, syscall.SIGHUP}, {[]string{"--url", url}, 0}, {[]string{"--url", url, "-t"}, syscall.SIGQUIT}} {
+		t.Run(fmt.Sprint(tt.args[0], len(tt.args), tt.signal), func(t *testing.T) {
+			t.Parallel()
+			u := atTerminal(t, wide, append(append([]string{"exec"}, tt.args...), "--", "sh", "-c", "trap '' HUP; while echo tick; do sleep 0.2; done & exit 3")...)
+			u.sees(t, "agent: the command has ended with exit code 3", "Ctrl-C")
+			if tt.signal == 0 {
+				u.types(t, "\x03")
+				tt.signal = syscall.SIGINT
+			} else {
+				rig.Must(t, u.Process.Signal(tt.signal))
+			}
+			u.ends(t, 128+int(tt.signal))
+		})
+	}
+}
+
 // TestBackspace: a terminal of the command's own removes whole characters, as the user's does.
 func TestBackspace(t *testing.T) {
 	t.Parallel()

@@ -17,11 +17,14 @@ import (
 
 const (
 	// quiet is how long the console waits for more output after the command has exited. Processes
-	// that the command left in the background may still write; each output starts the time again.
-	quiet = time.Second
+	// that the command left in the background may still write; each output starts the time again. It
+	// is not a second, because many of them write once a second.
+	quiet = 1500 * time.Millisecond
 	// signalPatience is the timeout of a request to signal or to kill the command. It includes the
 	// time while the connection is lost.
 	signalPatience = 2 * time.Second
+	// readerPatience is how long a console that is to end waits for the reader of its output.
+	readerPatience = 250 * time.Millisecond
 	// lossPatience is how long the connection must be lost before the user is told.
 	lossPatience = 2 * time.Second
 )
@@ -68,6 +71,7 @@ type Console struct {
 
 	command Command     // set once joined is closed
 	lost    atomic.Bool // the user was told that the connection is lost, and it is not back
+	exited  atomic.Bool // the command has ended; others may still print
 
 	// For questions, see [Console.Ask].
 	asking  context.Context
@@ -157,7 +161,7 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 			c.copyStdin(c.ctx, input)
 		}()
 	}
-	exitCode, err = c.copyOutput(c.ctx)
+	exitCode, err = c.untilOver()
 	if err != nil {
 		c.command.Process.Discard()
 		_ = c.abandon() // err has more detail

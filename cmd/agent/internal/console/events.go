@@ -13,6 +13,32 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
+// untilOver does what copyOutput does. If the console is to end, it does not wait long for a reader
+// of our output that reads nothing.
+func (c *Console) untilOver() (code int, err error) {
+	type result struct {
+		code int
+		err  error
+	}
+	over := make(chan result, 1)
+	go func() {
+		code, err := c.copyOutput(c.ctx)
+		over <- result{code, err}
+	}()
+	ended := c.ctx.Done()
+	var late <-chan time.Time
+	for {
+		select {
+		case r := <-over:
+			return r.code, r.err
+		case <-ended:
+			ended, late = nil, time.After(readerPatience)
+		case <-late:
+			return 0, context.Cause(c.ctx)
+		}
+	}
+}
+
 // copyOutput writes the command's output until both streams have ended, and
 // returns the command's exit code.
 //
@@ -24,6 +50,8 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var silence *time.Timer
+	var ended time.Time
+	told := false
 	for event, err := range c.command.Process.Events(ctx) {
 		if errors.Is(err, errSilent) {
 			return code, nil
@@ -40,16 +68,24 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 				return 0, err
 			}
 			if silence != nil {
+				if !told && time.Since(ended) > quiet {
+					told = true
+					c.Say(fmt.Sprintf(stayText, code))
+				}
 				silence.Reset(quiet)
 			}
 		case client.Exited:
-			code = event.ExitCode
+			code, ended = event.ExitCode, time.Now()
+			c.exited.Store(true)
 			silence = time.AfterFunc(quiet, func() { cancel(errSilent) })
 			defer silence.Stop()
 		}
 	}
 	return code, nil
 }
+
+// stayText says why the console stays although the command has ended.
+const stayText = "the command has ended with exit code %d, but processes that it has left in the background still print; Ctrl-C ends the waiting"
 
 // errSilent ends the events when the time quiet is over.
 var errSilent = errors.New("no output for a while")
@@ -84,7 +120,8 @@ var wireSignals = map[os.Signal]protocol.Signal{
 
 // passSignals passes signals on to the command until ctx ends. For SIGWINCH it gives the command's
 // terminal the new size. A signal ends the console with a SignalError if it comes before a command
-// has joined, if it is not for the command, or if the server refuses it.
+// has joined, or after the command has ended, if it is not for the command, or if the server
+// refuses it.
 func (c *Console) passSignals(ctx context.Context) {
 	var interrupts interrupts
 	for {
@@ -108,7 +145,7 @@ func (c *Console) passSignals(ctx context.Context) {
 			continue
 		}
 		// SIGHUP means that the user closed the terminal. With Keep, the command runs on.
-		if c.command.KeepSignals || c.command.Keep && received == syscall.SIGHUP {
+		if c.exited.Load() || c.command.KeepSignals || c.command.Keep && received == syscall.SIGHUP {
 			c.end(SignalError{received.(syscall.Signal)})
 			return
 		}

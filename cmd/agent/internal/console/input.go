@@ -64,8 +64,9 @@ const keystrokes = 256
 
 // readAhead reads standard input even while nothing can be sent, because some input is for the
 // console: ~. at any time, see [escapes], and Ctrl-C once the user was told that the connection is
-// lost. Before that, Ctrl-C in a raw terminal is a byte for the command. A terminal in line mode
-// passes ~. on only at the end of the line. A question reads its answer before readAhead does.
+// lost, or once the command has ended. Before that, Ctrl-C in a raw terminal is a byte for the
+// command. A terminal in line mode passes ~. on only at the end of the line. A question reads its
+// answer before readAhead does.
 func (r *typist) readAhead(ctx context.Context) {
 	for goes := true; goes; {
 		if r.stdin != nil && r.stdin.Await(ctx) != nil {
@@ -103,7 +104,7 @@ func (r *typist) read(ctx context.Context) bool {
 
 // pass passes on the input that is not for the console. It reports whether the console goes on.
 func (r *typist) pass(ctx context.Context, input []byte) bool {
-	if r.lost.Load() && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
+	if (r.lost.Load() || r.exited.Load()) && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
 		r.end(SignalError{syscall.SIGINT})
 		return false
 	}
