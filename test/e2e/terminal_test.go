@@ -182,7 +182,7 @@ func (u *user) resizes(t *testing.T) {
 // of it: with a terminal of its own it is for the command alone, else a signal that is passed on.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"exec", "-t"}, {"exec"}, {"sandbox"}} {
+	for _, args := range [][]string{{"exec", "-t"}, {"exec"}, {"sandbox"}, {"sandbox", "-t"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
@@ -322,6 +322,27 @@ func TestExecAfterItsCommand(t *testing.T) {
 			}
 			u.ends(t, 128+int(tt.signal))
 		})
+	}
+}
+
+// TestExecStopped: when a shell continues exec, the terminal is raw again.
+func TestExecStopped(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []string{"STOP", "TSTP"} {
+		u := inShell(t)
+		path, open := gate(t)
+		u.enters(t, "$AGENT exec --local -t -- sh -c 'stty -echo; echo ready; read go <"+path+"; kill -"+signal+" $PPID; exec tr a-z A-Z'\r", "ready\r\n")
+		open()
+		u.sees(t, "Stopped", "A-Z'\r\n")
+		u.enters(t, "fg; echo code $?\r", "A-Z'\r\n")
+		rig.Until(t, "the terminal is raw", func() bool {
+			mode, err := unix.IoctlGetTermios(int(u.ptmx.file.Fd()), unix.TCGETS)
+			return err == nil && mode.Lflag&(unix.ICANON|unix.ECHO) == 0 && mode.Oflag&unix.OPOST == 0
+		})
+		u.ptmx.heedDeadlines(t)
+		u.enters(t, "one\x04\x04", "ONEcode 0")
+		u.types(t, "exit 9\r")
+		u.ends(t, 9)
 	}
 }
 

@@ -27,9 +27,10 @@ func asks(t *testing.T) (c *Console, typed <-chan []byte, ptmx *os.File) {
 		tty.Close()
 	})
 	c = &Console{
-		sys: program.System{Stdin: tty, Stdout: tty, Stderr: tty}, stdin: program.NewTerminal(tty),
+		sys: program.System{Stdin: tty, Stdout: tty, Stderr: tty}, stdin: program.NewTerminal(tty), tty: tty,
 		ctx: t.Context(), asking: t.Context(), ready: make(chan struct{}), screen: newLock(), typing: newLock(),
 	}
+	c.at = c.stdin
 	input := make(chan []byte, 16)
 	c.typist = &typist{Console: c, typed: input}
 	close(c.ready)

@@ -66,8 +66,12 @@ const keystrokes = 256
 // console: ~. at any time, see [escapes], and Ctrl-C once the user was told that the connection is
 // lost, or once the command has ended. Before that, Ctrl-C in a raw terminal is a byte for the
 // command. A terminal in line mode passes ~. on only at the end of the line. A question reads its
-// answer before readAhead does.
+// answer before readAhead does. A job that waits has to want its terminal first.
 func (r *typist) readAhead(ctx context.Context) {
+	select {
+	case <-r.reads:
+	case <-ctx.Done():
+	}
 	for goes := true; goes; {
 		if r.stdin != nil && r.stdin.Await(ctx) != nil {
 			break
@@ -104,12 +108,12 @@ func (r *typist) read(ctx context.Context) bool {
 
 // pass passes on the input that is not for the console. It reports whether the console goes on.
 func (r *typist) pass(ctx context.Context, input []byte) bool {
-	if (r.lost.Load() || r.exited.Load()) && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
+	if (r.lost.Load() || r.exited.Load()) && r.command.TTY && r.stdin != nil && bytes.IndexByte(input, ctrlC) >= 0 {
 		r.end(SignalError{syscall.SIGINT})
 		return false
 	}
 	asked := nothing
-	if r.stdin != nil && (r.command.TTY || r.command.Keep) {
+	if r.stdin != nil && (r.command.TTY || r.command.Keep) && r.command.Job == nil {
 		input, asked = r.escapes.filter(input)
 	}
 	if asked == nothing && r.stdin != nil && r.command.Keep {
