@@ -11,7 +11,7 @@ import (
 )
 
 // Terminal is a file that is a terminal. nil stands for any other file. The methods of a nil
-// terminal do nothing, except Hide, Keys, AwaitForeground, Await, Ready and InForeground, which
+// terminal do nothing, except Hide, Changed, Keys, AwaitForeground, Await, Ready and InForeground, which
 // must not be called on nil. All methods may be called concurrently.
 type Terminal struct {
 	fd int
@@ -206,6 +206,11 @@ func (t *Terminal) Yield() {
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
 }
 
+// edits returns what a mode says about editing. Drivers may change the rest of a mode that is set.
+func edits(mode *unix.Termios) unix.Termios {
+	return unix.Termios{Iflag: mode.Iflag, Oflag: mode.Oflag, Lflag: mode.Lflag, Cc: mode.Cc}
+}
+
 // Again sets the mode that Raw, EndAt, Hide and Keys have set, if another program has changed it
 // while this one was stopped.
 func (t *Terminal) Again() {
@@ -219,11 +224,24 @@ func (t *Terminal) Again() {
 
 func (t *Terminal) againLocked() {
 	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	if t.saved == nil || err != nil || *now == t.set {
+	if t.saved == nil || err != nil || edits(now) == edits(&t.set) {
 		return
 	}
 	t.saved = now
 	_ = t.applyLocked(unix.TCSETSW) // it fails only if the terminal is gone
+}
+
+// Changed reports whether another program has changed the mode that Raw, EndAt, Hide or Keys has set.
+// It sets that mode again, and drops what was typed meanwhile.
+func (t *Terminal) Changed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if t.saved == nil || err != nil || edits(now) == edits(&t.set) {
+		return false
+	}
+	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSF, &t.set) // it fails only if the terminal is gone
+	return true
 }
 
 // Keys makes the terminal pass on each key when it is typed, without echo, until restore is called.

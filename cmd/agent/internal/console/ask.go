@@ -136,6 +136,7 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 		}
 		say("\r\n")
 		switch {
+		case c.at.Changed(): // the line may not be what the user has typed
 		case line != Interrupted && c.at.Ready(): // pasted input is no answer
 			for c.at.Ready() {
 				if n, err := c.tty.Read(make([]byte, 4<<10)); n == 0 || err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/test/rig"
@@ -80,6 +81,32 @@ func TestPastedAtConsole(t *testing.T) {
 	rig.Check(t, <-done)
 	rig.Is(t, <-answers, "no", "the answer")
 	rig.Is(t, len(answers)+len(typed), 0, "more answers, and reads for the command")
+}
+
+// TestModeChanged: no line answers that another program at the terminal could have edited.
+func TestModeChanged(t *testing.T) {
+	t.Parallel()
+	c, _, ptmx := asks(t)
+	done, answers := make(chan error), make(chan string, 4)
+	go func() {
+		done <- c.Ask(t.Context(), []string{"a question", "yes? "}, func(line string) bool {
+			answers <- line
+			return true
+		})
+	}()
+	sees(t, ptmx, "yes? ")
+	trap := *rig.Value(unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS))
+	trap.Lflag |= unix.ICANON
+	trap.Iflag |= unix.ICRNL
+	trap.Cc[unix.VKILL] = '$'
+	rig.Must(t, unix.IoctlSetTermios(int(c.tty.Fd()), unix.TCSETS, &trap))
+	types(t, ptmx, "no\x1b[?25;1$yes\r")
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "no\r")
+	rig.Check(t, <-done)
+	rig.Is(t, <-answers, "no", "the answer")
+	c.stdin.Restore()
+	rig.Is(t, rig.Value(unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS)).Cc[unix.VKILL] == '$', false, "the mode of the other program stays")
 }
 
 // TestFirstKey: the first of the keys that leave is for the command if no other follows soon, and
