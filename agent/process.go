@@ -364,6 +364,9 @@ var signals = map[protocol.Signal]syscall.Signal{
 	protocol.SignalKill:      syscall.SIGKILL,
 	protocol.SignalUser1:     syscall.SIGUSR1,
 	protocol.SignalUser2:     syscall.SIGUSR2,
+	"stop":                   syscall.SIGSTOP,
+	"continue":               syscall.SIGCONT,
+	"windowChange":           syscall.SIGWINCH,
 }
 
 func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams) (protocol.Empty, error) {
@@ -377,6 +380,9 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 		return protocol.Empty{}, err
 	case target != nil && target.approvals.Pending():
 		target.kill() // the command does not run yet, so it cannot take a signal
+	case target != nil && p.SessionID == nil && target.hasExited():
+		// As with the reference, this reaches nothing that the process has left behind. A client that
+		// names another session wants to end what the process list shows there.
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:

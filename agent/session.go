@@ -355,6 +355,11 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	return p, nil
 }
 
+func (p *process) hasExited() bool {
+	exited, _, _, _ := p.State()
+	return exited
+}
+
 // kill kills the process, and closes its network without waiting for the last event, because a
 // daemon left by the process can hold its output open and delay that event.
 func (p *process) kill() (running bool) {

@@ -279,17 +279,24 @@ func (p *Process) CloseStdin() (WriteStatus, error) {
 	return p.stdin.finish()
 }
 
-// Signal sends sig to the process group, and to no other group of the session.
-// After the exit of the leader it does nothing. SIGKILL to a stage reaches
-// everything that the stage started; Signal waits for that, at most the Grace
-// of the [Stage].
+// Signal sends sig to the process group, and to no other group of the session,
+// also after the exit of the leader. SIGKILL reaches everything that KillGroup
+// reaches if the leader has exited, and everything that a stage has started;
+// Signal waits for the latter, at most the Grace of the [Stage]. A stage cannot
+// pass SIGSTOP on, so it gets SIGTSTP.
 func (p *Process) Signal(sig syscall.Signal) {
 	if sig == syscall.SIGKILL {
 		p.leash.pull()
 	} else if p.leash.keep(sig) {
 		return
 	}
-	p.group.signal(sig)
+	switch {
+	case p.group.signal(p.leash.passed(sig)):
+	case sig == syscall.SIGKILL:
+		p.KillGroup()
+	default:
+		p.group.signalRest(sig)
+	}
 }
 
 // Terminate kills the group and then the rest of the session, if the leader has

@@ -43,6 +43,19 @@ func (g *group) signal(sig syscall.Signal) bool {
 	return true
 }
 
+// signalRest sends sig to what is left of the group after the leader has exited.
+func (g *group) signalRest(sig syscall.Signal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.empty || !g.reaped {
+		return
+	}
+	// Kill fails only for a group of another user, and callers could do nothing about that.
+	if err := g.signalPidfdLocked(sig); err == errNoGroupSignal && groupLeft(g.pid) {
+		_ = syscall.Kill(-g.pid, sig)
+	}
+}
+
 // kill sends SIGKILL to all in the group. It fails if the group has members and
 // none of them may be killed.
 func (g *group) kill() error {

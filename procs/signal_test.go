@@ -29,23 +29,24 @@ func TestSignalGroup(t *testing.T) {
 		rig.Is(t, exitCode(p), 7, "tty %v: exit code", tty)
 		out := rec.text(0)
 		rig.Is(t, strings.Contains(out, "child") && strings.Contains(out, "leader"), true, "tty %v: both answer, %q", tty, out)
-		p.Signal(syscall.SIGUSR1) // does nothing: the leader has exited
+		p.Signal(syscall.SIGUSR1) // does nothing: nobody is left
 	}
 }
 
-// TestKillGroup: Signal and Terminate leave the children of an exited leader
-// alone, KillGroup kills them, with a pidfd and without.
+// TestKillGroup: Terminate leaves the children of an exited leader alone. Signal
+// and KillGroup reach them, with a pidfd and without.
 func TestKillGroup(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		script string // prints the pid of a child that stays
 		pidfd  bool
+		signal syscall.Signal
 	}{
-		{"open pipe", "sleep 60 & echo $!", true},
-		{"closed", "sleep 60 >/dev/null 2>&1 & echo $!", true},
-		{"open pipe, old kernel", "sleep 60 & echo $!", false},
-		{"closed, old kernel", "sleep 60 >/dev/null 2>&1 & echo $!", false},
+		{"open pipe", "sleep 60 & echo $!", true, syscall.SIGTERM},
+		{"closed", "sleep 60 >/dev/null 2>&1 & echo $!", true, syscall.SIGKILL},
+		{"open pipe, old kernel", "sleep 60 & echo $!", false, syscall.SIGTERM},
+		{"closed, old kernel", "sleep 60 >/dev/null 2>&1 & echo $!", false, syscall.SIGKILL},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -66,10 +67,9 @@ func TestKillGroup(t *testing.T) {
 			child := rig.Value(strconv.Atoi(strings.TrimSpace(rec.text(Stdout))))
 			pidfd := rig.Value(unix.PidfdOpen(child, 0))
 			defer unix.Close(pidfd)
-			p.Signal(syscall.SIGKILL)
 			rig.Is(t, p.Terminate(), false, "Terminate after the exit: running")
-			rig.Is(t, endsWithin(t, pidfd, 20), false, "the child of an exited leader was killed by Signal or Terminate")
-			p.KillGroup()
+			rig.Is(t, endsWithin(t, pidfd, 20), false, "the child of an exited leader was killed by Terminate")
+			p.Signal(tt.signal)
 			rig.Is(t, endsWithin(t, pidfd, waitMs), true, "the child has ended")
 			finish(t, p)
 			p.KillGroup()

@@ -94,9 +94,10 @@ type leash struct {
 	grace  time.Duration
 	exited chan struct{} // closed once the stage is reaped
 
-	mu    sync.Mutex
-	ready bool
-	kept  []syscall.Signal // signals for when the stage is ready, each once
+	mu     sync.Mutex
+	ready  bool
+	passes bool             // the stage passes signals on; else it is the command itself
+	kept   []syscall.Signal // signals for when the stage is ready, each once
 }
 
 func newLeash(stage *Stage) *leash {
@@ -120,10 +121,27 @@ func (l *leash) keep(sig syscall.Signal) bool {
 	return !l.ready
 }
 
+// passed returns the signal for a stage that passes sig on. Nothing can catch
+// SIGSTOP.
+func (l *leash) passed(sig syscall.Signal) syscall.Signal {
+	if l == nil || sig != syscall.SIGSTOP {
+		return sig
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.passes {
+		return sig
+	}
+	return syscall.SIGTSTP
+}
+
 // deliver waits until the stage takes signals, or has ended, and sends the kept
 // signals.
 func (l *leash) deliver(send func(syscall.Signal) bool) {
-	_, _ = l.file.Read(make([]byte, 1)) // an error means that the stage has ended
+	n, _ := l.file.Read(make([]byte, 1)) // an error means that the stage has ended, or has become the command
+	l.mu.Lock()
+	l.passes = n > 0
+	l.mu.Unlock()
 	for {
 		l.mu.Lock()
 		kept := l.kept
@@ -134,7 +152,7 @@ func (l *leash) deliver(send func(syscall.Signal) bool) {
 			return
 		}
 		for _, sig := range kept {
-			send(sig)
+			send(l.passed(sig))
 		}
 	}
 }

@@ -346,6 +346,11 @@ func (p *Process) openPTY(io *stdio, size Winsize) error {
 	if err := s.setNonblock(); err != nil {
 		return err
 	}
+	// Backspace removes a whole character. Terminals use UTF-8, and a client cannot say otherwise.
+	if mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS); err == nil {
+		mode.Iflag |= unix.IUTF8
+		_ = unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, mode) // only the editing of lines differs
+	}
 	size = Winsize{Rows: cmp.Or(size.Rows, 24), Cols: cmp.Or(size.Cols, 80)} // rpc.md 4.5
 	if err := s.resize(size); err != nil {
 		return err

@@ -303,7 +303,7 @@ func (p *SignalParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
 	p.Signal = Signal(o.OneOf("signal", string(SignalInterrupt), string(SignalHangup), string(SignalQuit),
-		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2)))
+		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2), "stop", "continue", "windowChange"))
 }
 
 // ResizeParams sets the size of a process's terminal (rpc.md 8).

@@ -49,7 +49,7 @@ Environment: an embedded agent passes on the variables of this process, except t
 
 Approval: if the agent's rules say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 
-End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for one second. An embedded agent then kills them at once, another agent when it gives up the session.
+End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for a second and a half. If they print on, a line says so, and Ctrl-C or another signal ends agent exec. An embedded agent then kills them at once, another agent when it gives up the session.
 
 With --name the command belongs to a session of that name on the agent, and outlives agent exec. Type the keys of --detach-keys, or ~., to leave the command running. It also keeps running if the terminal is closed (SIGHUP) or the connection is lost. -d prints the name and returns at once.
 

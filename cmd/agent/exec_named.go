@@ -135,6 +135,9 @@ func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (
 	case e.flags.SessionName == "":
 		return false, nil // another client has made up the same name
 	}
+	if found := (&sessions.Found{Processes: all}); len(found.Running()) == 0 {
+		return false, fmt.Errorf("processes that the command of session %s has left behind still run: agent logs -f %s follows their output, agent kill %s ends them", name, name, name)
+	}
 	return false, fmt.Errorf("something runs in session %s: agent attach %s joins it, agent end --force %s ends it", name, name, name)
 }
 

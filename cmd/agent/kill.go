@@ -14,12 +14,12 @@ import (
 // killFlags name the signal, and the sessions that get it.
 type killFlags struct {
 	agentFlags
-	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2 or TERM, or the signal's number. Default: ${default}."`
+	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2, TERM, STOP, CONT or WINCH, or the signal's number. Default: ${default}."`
 	Names  []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
 }
 
 func (*killFlags) Help() string {
-	return `Sends the signal to the process groups of all commands in the sessions, and prints the sessions' names. A session keeps its exit codes and output until a day has passed or agent end ends it.
+	return `Sends the signal to the process groups of all commands in the sessions, and prints the sessions' names. If a command has ended and its children still run, as agent ps shows, the children get the signal. A session keeps its exit codes and output until a day has passed or agent end ends it.
 
 Examples:
 
@@ -43,12 +43,12 @@ func (f *killFlags) run(sys program.System) int {
 			return 0, err
 		}
 		return eachNamed(ctx, sys, c, f.Names, func(s *sessions.Found) error {
-			running := s.Running()
-			if len(running) == 0 {
+			there := append(s.Running(), s.Left()...)
+			if len(there) == 0 {
 				return fmt.Errorf("nothing runs in session %s: agent end %s ends it", s.Name, s.Name)
 			}
-			for _, p := range running {
-				if err := send(ctx, s.Observer, p.ProcessID, signal); err != nil {
+			for _, p := range there {
+				if err := send(ctx, s.Observer, p, signal); err != nil {
 					return err
 				}
 			}
@@ -59,13 +59,13 @@ func (f *killFlags) run(sys program.System) int {
 
 // send signals a process. If the connection is lost before the answer, it sends the signal again,
 // because a second signal does less harm than no signal.
-func send(ctx context.Context, o *client.Observer, processID string, signal protocol.Signal) error {
-	if signal == protocol.SignalKill {
-		_, err := o.Terminate(ctx, processID) // which reaches more processes
+func send(ctx context.Context, o *client.Observer, p protocol.ListedProcess, signal protocol.Signal) error {
+	if signal == protocol.SignalKill && !p.Exited {
+		_, err := o.Terminate(ctx, p.ProcessID) // which reaches more processes
 		return err
 	}
 	for {
-		err := o.Signal(ctx, processID, signal)
+		err := o.Signal(ctx, p.ProcessID, signal)
 		if lost, ok := errors.AsType[*client.DisconnectedError](err); !ok || !lost.Sent {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/internal/sandbox/confine"
@@ -19,6 +20,9 @@ func main() {
 	if code, ok := helper.Dispatch(os.Args); ok {
 		os.Exit(code)
 	}
+	if code, ok := local.SessionMain(os.Args); ok {
+		os.Exit(code)
+	}
 	if err := procs.CloseOnExec(); err != nil {
 		program.Complain(os.Stderr, fmt.Errorf("commands inherit the descriptors of this process: %w", err))
 	}
@@ -30,14 +34,14 @@ func main() {
 		// enough.
 		program.Complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 	}
-	os.Exit(run(program.System{
+	os.Exit(run(local.Job(program.System{
 		Args:    os.Args[1:],
 		Environ: environ,
 		Keys:    keys,
 		Stdin:   os.Stdin,
 		Stdout:  os.Stdout,
 		Stderr:  os.Stderr,
-	}))
+	})))
 }
 
 // run parses the command line, runs the command and returns its exit code.
@@ -60,7 +64,9 @@ func run(sys program.System) int {
 		told = server.loggingErrors(sys)
 	}
 	for _, override := range overrides {
-		told.Tell(override)
+		if !sys.Job { // its console has told it
+			told.Tell(override)
+		}
 	}
 	return command.run(sys)
 }

@@ -211,7 +211,7 @@ func TestMistakes(t *testing.T) {
 		{"wait --url :1", "", 2, "which session? agent ps lists them", "see agent wait --help"},
 		{"wait --url :1 n", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"kill --url :1 -9 n", "", 2, "unknown flag -9; did you mean --signal KILL?", "see agent kill --help"},
-		{"kill --url :1 -s STOP n", "", 2, "--signal: \"STOP\" is not a signal that an agent can send: use HUP, INT, QUIT, KILL, USR1, USR2, TERM", "see agent kill --help"},
+		{"kill --url :1 -s TSTP n", "", 2, "--signal: \"TSTP\" is not a signal that an agent can send: use HUP, INT, QUIT, KILL, USR1, USR2, TERM, STOP, CONT, WINCH", "see agent kill --help"},
 		{"end --url :1 a/b", "", 2, "\"a/b\" is not a valid name for a session: use up to 128 letters, digits and . _ - and begin with a letter or digit", "see agent end --help"},
 		{"stop --url :1 n", "", 2, "unknown command stop; did you mean kill?", server},
 		{"exec --url= true", "", 2, "--url is empty", exec},

@@ -45,7 +45,7 @@ type sandboxFlags struct {
 }
 
 func (*sandboxFlags) Help() string {
-	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. Only the agent's own keys such as OPENAI_API_KEY are left out; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
+	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. If agent sandbox may have to ask you something, the command gets a terminal of its own in place of yours, so that it cannot type the answer. Only the agent's own keys such as OPENAI_API_KEY are left out; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
 
 What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, even if they do not exist. If this host cannot enforce a policy exactly, nothing runs; agent doctor shows why.
 
@@ -106,8 +106,13 @@ func (f *sandboxFlags) run(sys program.System) int {
 // confined runs the command and returns its exit code. If the command did not run, err says why,
 // and code is the exit code of a shell for this error, or 0.
 func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
+	if asking := f.network.Managed || f.ExecPolicy != ""; !sys.Job && (asking || f.TTY) {
+		if code, ran, err := local.AtConsole(sys, f.TTY, asking); ran {
+			return code, err
+		}
+	}
 	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
-	c := local.Command{Sys: sys, Argv: f.argv(), TTY: f.TTY, Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
+	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
 	if c.Dir, err = filepath.Abs(f.Dir); err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,14 +180,9 @@ func TestQuestionJobs(t *testing.T) {
 			u.types(t, run+"\r")
 			u.answers(t, "o\x1a", "Stopped")
 			shellReads()
-			if name == "exec" {
-				u.enters(t, "bg\r", "agent: a question waits until this job is in the foreground")
-				shellReads()
-			}
-			u.enters(t, "fg; echo code $?\r", "id -u\r\n")
-			if name == "exec" {
-				u.sees(t, asks)
-			}
+			u.enters(t, "bg\r", "agent: a question waits until this job is in the foreground")
+			shellReads()
+			u.enters(t, "fg; echo code $?\r", "id -u\r\n", asks)
 			u.enters(t, "o\r", "\n0\r\ncode 0\r\n")
 			u.types(t, "exit 9\r")
 			u.ends(t, 9)
@@ -283,6 +279,44 @@ prefix_rule(["cat"], "forbidden")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
 			r := finish(t, cmd)
 			rig.Is(t, ending(r.stdout, r.code), want, "without a terminal, %s", enforce)
+		}
+	})
+}
+
+// TestAnswersItself: nothing answers a question but the user: neither what was typed before, nor what
+// the command makes of its terminal, nor what the user's terminal types because the command has asked
+// it to. The control characters that the command sets are those with which the rest of a reply is an
+// answer, where the command shares the user's terminal.
+func TestAnswersItself(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt")`)
+	const script = `trap '' TTOU TTIN TSTP HUP; ask() { i=id; $i -u; echo code $?; }
+		stty -echo icanon kill '$'; printf '\033[?25$p'; ask
+		stty kill /; printf '\033]11;?\033\\'; ask
+		stty kill \; ; printf '\033[6n'; ask
+		stty -icanon min 0 time 0 rows 1 cols 1; ask
+		(while :; do printf '\r\033[2Kfine? '; stty sane </dev/tty; done) & ask; kill $!`
+	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		for _, flags := range [][]string{nil, {"-t"}} {
+			t.Run(strings.Join(flags, ""), func(t *testing.T) {
+				t.Parallel()
+				u := at(t, sandbox(append(flags, "--exec-policy", dir, "--exec-policy-enforce", "tree", "--", "bash", "-c", script)...), wide)
+				u.types(t, "o\ro\r") // for the command
+				for _, reply := range []string{"\x1b[?25;1$y", "\x1b]11;rgb:0/0/a\x1b\\", "\x1b[1;1R", "so", ""} {
+					u.sees(t, asks)
+					if reply != "" {
+						u.enters(t, "n"+reply+"\r", asks)
+					}
+					u.types(t, "n\r")
+					echo := make([]byte, len("n\r\n")) // nothing is printed over the question
+					rig.Must(t, rig.Err(io.ReadFull(u.screen, echo)))
+					rig.Is(t, string(echo), "n\r\n", "behind the question")
+					u.sees(t, "code 126\r\n")
+				}
+				u.ends(t, 0)
+				rows, cols, err := pty.Getsize(u.ptmx.file)
+				rig.Is(t, rows == int(wide.Rows) && cols == int(wide.Cols) && err == nil, true, "the user's terminal has %d, %d, %v", rows, cols, err)
+			})
 		}
 	})
 }

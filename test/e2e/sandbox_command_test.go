@@ -28,18 +28,37 @@ func TestSandboxTerminal(t *testing.T) {
 	u.ends(t, 6)
 }
 
-// TestSandboxJob: a shell can stop and continue agent sandbox like any other job.
+// TestSandboxJob: a shell can stop and continue agent sandbox like any other job, also where the
+// command has a terminal of its own.
 func TestSandboxJob(t *testing.T) {
 	t.Parallel()
+	for name, flags := range map[string]string{"shared": "", "own": " -t", "asks": " --exec-policy " + rules(t, "") + " --exec-policy-enforce start"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stopsAndGoesOn(t, rig.Agent(t)+" sandbox"+flags)
+		})
+	}
+}
+
+func stopsAndGoesOn(t *testing.T, sandbox string) {
+	t.Helper()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
-	u.enters(t, rig.Agent(t)+" sandbox -- sh -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r", "job\r\n")
+	u.enters(t, sandbox+" -- bash -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r", "job\r\n")
 	u.enters(t, "\x1a", "Stopped", "prompt>")
 	u.enters(t, "fg\r", "back\r\n")
-	u.enters(t, "words\r", "got words\r\n")
+	u.enters(t, "words\r", "got words\r\n", "prompt>")
 	// A shell in the sandbox that took the terminal gives it back.
-	u.enters(t, rig.Agent(t)+" sandbox -- bash --norc -ic 'echo inner'; echo code $?; cat\r", "code 0\r\n")
+	u.enters(t, sandbox+" -- bash --norc -ic 'echo inner'; echo code $?; cat\r", "code 0\r\n")
 	u.enters(t, "more\r", "more\r\nmore\r\n")
-	u.types(t, "\x04")
+	u.enters(t, "\x04", "prompt>")
+	// In the background it runs, and stops when it reads. In a pipeline it reads when it wants to.
+	u.enters(t, sandbox+" -- bash -c 'echo begun; read line; echo got $line' &\r", "begun\r\n")
+	u.types(t, "until jobs | grep Stopp; do sleep 0.05; done\r")
+	u.sees(t, "Stopped", "prompt>")
+	u.enters(t, "fg\r", "read line")
+	u.enters(t, "words\r", "got words\r\n", "prompt>")
+	u.enters(t, sandbox+" -- bash -c 'echo to pipe $((1+1)); read line </dev/tty; echo read $line; exit 5' | cat; echo codes ${PIPESTATUS[*]}\r", "to pipe 2")
+	u.enters(t, "from the user\r", "read from the user", "codes 5 0\r\n", "prompt>")
 	u.types(t, "exit 7\r")
 	u.ends(t, 7)
 }

@@ -182,7 +182,7 @@ func (u *user) resizes(t *testing.T) {
 // of it: with a terminal of its own it is for the command alone, else a signal that is passed on.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"exec", "-t"}, {"exec"}, {"sandbox"}} {
+	for _, args := range [][]string{{"exec", "-t"}, {"exec"}, {"sandbox"}, {"sandbox", "-t"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			u := atTerminal(t, wide, append(args, "--", "sh", "-c",
@@ -299,4 +299,61 @@ func TestExecInBackground(t *testing.T) {
 	u.types(t, "\x04")
 	u.types(t, "exit 9\r")
 	u.ends(t, 9)
+}
+
+// TestExecAfterItsCommand: exec says why it stays after its command has ended, and a signal ends it
+// then, since no command is there to get the signal.
+func TestExecAfterItsCommand(t *testing.T) {
+	t.Parallel()
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)
+	for _, tt := range []struct {
+		args   []string
+		signal syscall.Signal // 0: Ctrl-C
+	}{{[]string{"--local"}, syscall.SIGTERM}, {[]string{"--local", "-t"}, 0}, {[]string{"--url", url}, syscall.SIGHUP}, {[]string{"--url", url}, 0}, {[]string{"--url", url, "-t"}, syscall.SIGQUIT}} {
+		t.Run(fmt.Sprint(tt.args[0], len(tt.args), tt.signal), func(t *testing.T) {
+			t.Parallel()
+			u := atTerminal(t, wide, append(append([]string{"exec"}, tt.args...), "--", "sh", "-c", "trap '' HUP; while echo tick; do sleep 0.2; done & exit 3")...)
+			u.sees(t, "agent: the command has ended with exit code 3", "Ctrl-C")
+			if tt.signal == 0 {
+				u.types(t, "\x03")
+				tt.signal = syscall.SIGINT
+			} else {
+				rig.Must(t, u.Process.Signal(tt.signal))
+			}
+			u.ends(t, 128+int(tt.signal))
+		})
+	}
+}
+
+// TestExecStopped: when a shell continues exec, the terminal is raw again.
+func TestExecStopped(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []string{"STOP", "TSTP"} {
+		u := inShell(t)
+		path, open := gate(t)
+		u.enters(t, "$AGENT exec --local -t -- sh -c 'stty -echo; echo ready; read go <"+path+"; kill -"+signal+" $PPID; exec tr a-z A-Z'\r", "ready\r\n")
+		open()
+		u.sees(t, "Stopped", "A-Z'\r\n")
+		u.enters(t, "fg; echo code $?\r", "A-Z'\r\n")
+		rig.Until(t, "the terminal is raw", func() bool {
+			mode, err := unix.IoctlGetTermios(int(u.ptmx.file.Fd()), unix.TCGETS)
+			return err == nil && mode.Lflag&(unix.ICANON|unix.ECHO) == 0 && mode.Oflag&unix.OPOST == 0
+		})
+		u.ptmx.heedDeadlines(t)
+		u.enters(t, "one\x04\x04", "ONEcode 0")
+		u.types(t, "exit 9\r")
+		u.ends(t, 9)
+	}
+}
+
+// TestBackspace: a terminal of the command's own removes whole characters, as the user's does.
+func TestBackspace(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"exec", "-t"}, {"sandbox", "-t"}} {
+		u := at(t, exec.Command("sh", append([]string{"-c", `stty iutf8; exec "$@"`, "sh", rig.Agent(t)}, append(args, "--", "sh", "-c",
+			`echo ready; read -r x; printf %s "$x" | od -An -tx1`)...)...), wide)
+		u.sees(t, "ready\r\n")
+		u.enters(t, "aé\x7fb\r", " 61 62\r\n")
+		u.ends(t, 0)
+	}
 }

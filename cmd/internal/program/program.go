@@ -30,6 +30,11 @@ type System struct {
 	Stdin   *os.File
 	Stdout  *os.File
 	Stderr  *os.File
+	// Job says that this program runs again as the job of agent sandbox, at a terminal of its own.
+	// Questions then leads to the console that asks the user; nil: nobody can be asked. Stderr is
+	// for this program alone, and its command has another one.
+	Job       bool
+	Questions *os.File
 	// Errors, if not nil, gets the errors that Tell would write to Stderr.
 	Errors func(what any)
 }

@@ -3,8 +3,12 @@ package program
 import (
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Catch passes the named signals to the channel. It also passes SIGHUP, unless SIGHUP is ignored,
@@ -33,4 +37,28 @@ func DieOf(sig syscall.Signal) int {
 		time.Sleep(time.Second)
 	}
 	return 128 + int(sig)
+}
+
+// Stop stops this program by a signal such as SIGTSTP, as if the program did not catch it, and
+// returns when a shell continues the program. With group, the rest of its process group stops
+// first. If the program cannot be stopped, because no shell could continue it or because it was
+// started with the signal ignored, Stop returns at once. The signal is no longer caught afterwards.
+func Stop(sig syscall.Signal, group bool) {
+	if signal.Ignored(sig) {
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	signal.Ignore(sig)
+	defer signal.Reset(sig) // so that it can be caught again
+	if group {
+		_ = syscall.Kill(0, sig) // the caller has the same group
+	}
+	// Package signal has no way back to the default action of this signal: after Reset, the runtime
+	// catches it and drops it. An action of zeros is the default one.
+	var action [4]uint64
+	_, _, _ = unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	// A signal for this thread has stopped the whole process when the call returns. A signal for
+	// the process could go to another thread and arrive later.
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
 }

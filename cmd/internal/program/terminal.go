@@ -4,18 +4,24 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Terminal is a file that is a terminal. nil stands for any other file. The methods of a nil
-// terminal do nothing, except Hide, Keys, AwaitForeground, Await, Ready and InForeground, which
-// must not be called on nil.
+// terminal do nothing, except Hide, Changed, Keys, AwaitForeground, Await, Ready and InForeground, which
+// must not be called on nil. All methods may be called concurrently.
 type Terminal struct {
-	fd    int
-	saved *unix.Termios // the mode before Raw, EndAt or Hide; nil: none of them is in effect
-	raw   bool          // Raw is in effect
+	fd int
+
+	mu    sync.Mutex          // guards the fields below
+	saved *unix.Termios       // the mode without our changes; nil: there are none
+	set   unix.Termios        // the mode that we have set last
+	edit  func(*unix.Termios) // the change of Raw, EndAt or Hide; nil: none of them is in effect
+	raw   bool                // Raw is in effect
+	keys  bool                // Keys is in effect
 }
 
 // NewTerminal returns the terminal that the file is, or nil if the file is no terminal. It does not
@@ -47,13 +53,33 @@ func (t *Terminal) Size() (rows, cols uint16, ok bool) {
 	return size.Row, size.Col, true
 }
 
+// Mode returns the mode of the terminal without the changes of this program, and nil if it is
+// unknown.
+func (t *Terminal) Mode() *unix.Termios {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved != nil {
+		return new(*t.saved)
+	}
+	mode, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil {
+		return nil
+	}
+	return mode
+}
+
 // Raw makes the terminal pass on every byte unchanged, as cfmakeraw(3) does. The terminal of the
 // command at the other end then does echo, line editing and Ctrl-C.
 func (t *Terminal) Raw() error {
 	if t == nil {
 		return nil
 	}
-	err := t.change(func(mode *unix.Termios) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.changeLocked(func(mode *unix.Termios) {
 		mode.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 		mode.Oflag &^= unix.OPOST
 		mode.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
@@ -65,20 +91,51 @@ func (t *Terminal) Raw() error {
 	return err
 }
 
-// change changes the mode of the terminal, until Restore.
-func (t *Terminal) change(edit func(mode *unix.Termios)) error {
-	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	if err != nil {
-		return err
-	}
-	mode := *saved
-	edit(&mode)
+// changeLocked changes the mode of the terminal, until Restore.
+func (t *Terminal) changeLocked(edit func(mode *unix.Termios)) error {
+	before := t.edit
+	t.edit = edit
 	// TCSETSW first waits until the output that was written in the old mode has been sent.
-	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &mode); err != nil {
-		return err
+	err := t.applyLocked(unix.TCSETSW)
+	if err != nil {
+		t.edit = before
 	}
-	t.saved = saved
-	return nil
+	return err
+}
+
+// applyLocked sets the mode that is asked for. request is TCSETS or TCSETSW.
+func (t *Terminal) applyLocked(request uint) error {
+	if t.saved == nil {
+		saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		t.saved = saved
+	}
+	mode := *t.saved
+	if t.edit != nil {
+		t.edit(&mode)
+	}
+	if t.keys && !t.raw {
+		oneKey(&mode)
+	}
+	if t.edit == nil && !t.keys {
+		t.saved = nil
+	}
+	err := unix.IoctlSetTermios(t.fd, request, &mode)
+	if err == nil {
+		t.set = mode
+	}
+	return err
+}
+
+// oneKey makes the mode pass on each key, see [Terminal.Keys]. It keeps none of the settings by
+// which another program could turn a key into another one, or into the end of a line.
+func oneKey(mode *unix.Termios) {
+	mode.Iflag = mode.Iflag&unix.IUTF8 | unix.ICRNL
+	mode.Lflag &^= unix.ICANON | unix.ECHO | unix.ECHONL | unix.IEXTEN
+	mode.Cc[unix.VINTR], mode.Cc[unix.VQUIT], mode.Cc[unix.VSUSP] = 'C'&0x1f, '\\'&0x1f, 'Z'&0x1f
+	mode.Cc[unix.VMIN], mode.Cc[unix.VTIME] = 1, 0
 }
 
 // EndAt makes the terminal pass input on also at this control character, and not only at the end of
@@ -87,7 +144,9 @@ func (t *Terminal) EndAt(control byte) error {
 	if t == nil {
 		return nil
 	}
-	return t.change(func(mode *unix.Termios) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changeLocked(func(mode *unix.Termios) {
 		mode.Cc[unix.VEOL] = control
 		if control == mode.Cc[unix.VSTART] || control == mode.Cc[unix.VSTOP] {
 			mode.Iflag &^= unix.IXON
@@ -106,41 +165,102 @@ func (t *Terminal) Gone() bool {
 
 // Hide switches echo off, until Restore.
 func (t *Terminal) Hide() error {
-	return t.change(func(mode *unix.Termios) { mode.Lflag &^= unix.ECHO })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changeLocked(func(mode *unix.Termios) { mode.Lflag &^= unix.ECHO })
 }
 
 // IsRaw reports whether Raw is in effect.
-func (t *Terminal) IsRaw() bool { return t != nil && t.raw }
+func (t *Terminal) IsRaw() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.raw
+}
 
 // Restore undoes Raw, EndAt and Hide. It may be called more than once.
 func (t *Terminal) Restore() {
-	if t == nil || t.saved == nil {
+	if t == nil {
+		return
+	}
+	t.Yield()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.saved, t.edit, t.raw = nil, nil, false
+}
+
+// Yield sets the mode that the terminal had before this program changed it, until Again. The
+// program is about to end, or to stop.
+func (t *Terminal) Yield() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved == nil || !t.InForeground() { // in the background a change would stop this program (SIGTTOU)
 		return
 	}
 	// This fails only if the terminal is gone, and then there is nothing to restore.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
-	t.saved, t.raw = nil, false
+}
+
+// edits returns what a mode says about editing. Drivers may change the rest of a mode that is set.
+func edits(mode *unix.Termios) unix.Termios {
+	return unix.Termios{Iflag: mode.Iflag, Oflag: mode.Oflag, Lflag: mode.Lflag, Cc: mode.Cc}
+}
+
+// Again sets the mode that Raw, EndAt, Hide and Keys have set, if another program has changed it
+// while this one was stopped.
+func (t *Terminal) Again() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.againLocked()
+}
+
+func (t *Terminal) againLocked() {
+	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if t.saved == nil || err != nil || edits(now) == edits(&t.set) {
+		return
+	}
+	t.saved = now
+	_ = t.applyLocked(unix.TCSETSW) // it fails only if the terminal is gone
+}
+
+// Changed reports whether another program has changed the mode that Raw, EndAt, Hide or Keys has set.
+// It sets that mode again, and drops what was typed meanwhile.
+func (t *Terminal) Changed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if t.saved == nil || err != nil || edits(now) == edits(&t.set) {
+		return false
+	}
+	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSF, &t.set) // it fails only if the terminal is gone
+	return true
 }
 
 // Keys makes the terminal pass on each key when it is typed, without echo, until restore is called.
 // Keys that send a signal still do so, unless the terminal is Raw.
 func (t *Terminal) Keys() (restore func(), err error) {
-	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	if saved.Lflag&(unix.ICANON|unix.ECHO) == 0 {
-		return func() {}, nil
-	}
-	keys := *saved
-	keys.Lflag &^= unix.ICANON | unix.ECHO
-	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(t.fd, unix.TCSETS, &keys); err != nil {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.againLocked()
+	t.keys = true
+	if err := t.applyLocked(unix.TCSETS); err != nil {
+		t.keys = false
 		return nil, err
 	}
 	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.keys = false
 		if t.InForeground() { // in the background a change would stop this program (SIGTTOU)
-			_ = unix.IoctlSetTermios(t.fd, unix.TCSETS, saved) // it fails only if the terminal is gone
+			_ = t.applyLocked(unix.TCSETS) // it fails only if the terminal is gone
 		}
 	}, nil
 }

@@ -169,8 +169,12 @@ func (s *supervisor) forward() {
 		if s.newSession && s.inner == nil {
 			to = -to // the command's process group, as without a sandbox
 		}
+		number := sig.(syscall.Signal)
+		if s.newSession && s.inner == nil && sig == unix.SIGTSTP {
+			number = unix.SIGSTOP // nobody else sends it, and the kernel would not stop a group that no shell can continue
+		}
 		if !s.ended {
-			_ = unix.Kill(to, sig.(syscall.Signal)) // the group may be empty by now
+			_ = unix.Kill(to, number) // the group may be empty by now
 		}
 		s.mu.Unlock()
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
@@ -51,11 +52,31 @@ func TestSignals(t *testing.T) {
 			t.Errorf("%s: the group got %q, code %d", row.name, out, code)
 		}
 	}
+	for i, c := range []confined{networkOnly("sleep", "1077"), rows()[0].command(t, t.TempDir(), "sleep", "1078")} {
+		r := c.start(t)
+		r.Signal(unix.SIGSTOP)
+		rig.Until(t, "the command stops", func() bool { return stateOf("sleep\x00"+strconv.Itoa(1077+i)+"\x00") == 'T' })
+		r.Signal(unix.SIGCONT)
+		r.Signal(unix.SIGTERM)
+		wantEnd(t, "stopped and continued", r, "", 128+int(unix.SIGTERM))
+	}
 	for range 5 {
 		r := networkOnly("sleep", "1000").start(t)
 		r.Signal(unix.SIGUSR2)
 		wantEnd(t, "network only", r, "", 128+int(unix.SIGUSR2))
 	}
+}
+
+// stateOf returns the state of the process with a command line.
+func stateOf(argv string) byte {
+	for _, pid := range linux.PIDs() {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && string(line) == argv {
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			_, state, _ := strings.Cut(string(status), "State:\t")
+			return (state + " ")[0]
+		}
+	}
+	return 0
 }
 
 // What the command leaves behind holds the command's output open. So when the

@@ -32,7 +32,7 @@ var errOver = errors.New("the command has ended")
 
 // CanAsk reports whether the console can ask the user: the user types at a terminal that also shows
 // the question.
-func (c *Console) CanAsk() bool { return c.stdin.Writable() }
+func (c *Console) CanAsk() bool { return c.at.Writable() }
 
 // Ask is an [Ask]. It waits until a command has joined. Input from before the question goes to the
 // command, later input does not. The command's output waits until there is an answer, because it
@@ -104,24 +104,24 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 
 // question asks once. It waits while this program is in the background of the terminal.
 func (c *Console) question(ctx context.Context, lines []string, take func(string) bool) error {
-	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
-	if !c.stdin.InForeground() {
+	say := func(text string) { _, _ = io.WriteString(c.tty, text) } // a terminal that is gone yields no answer
+	if !c.at.InForeground() {
 		say(questionWaits)
 	}
-	if err := c.stdin.AwaitForeground(ctx); err != nil {
+	if err := c.at.AwaitForeground(ctx); err != nil {
 		return err
 	}
-	restore, err := c.stdin.Keys()
+	restore, err := c.at.Keys()
 	if err != nil {
 		return err
 	}
 	defer restore()
-	for c.stdin.Ready() {
+	for c.at.Ready() {
 		if !c.before(ctx) {
 			return context.Cause(ctx)
 		}
 	}
-	columns, last := columnsOf(c.stdin), len(lines)-1
+	columns, last := columnsOf(c.at), len(lines)-1
 	say(questionHeading(lines[:last], columns))
 	if err := c.settle(ctx); err != nil {
 		c.withdraw(err, say)
@@ -136,13 +136,14 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 		}
 		say("\r\n")
 		switch {
-		case line != Interrupted && c.stdin.Ready(): // pasted input is no answer
-			for c.stdin.Ready() {
-				if n, err := c.sys.Stdin.Read(make([]byte, 4<<10)); n == 0 || err != nil {
+		case c.at.Changed(): // the line may not be what the user has typed
+		case line != Interrupted && c.at.Ready(): // pasted input is no answer
+			for c.at.Ready() {
+				if n, err := c.tty.Read(make([]byte, 4<<10)); n == 0 || err != nil {
 					return errNobody
 				}
 			}
-		case line == "~.":
+		case line == "~." && c.command.Job == nil:
 			c.leave()
 			return context.Cause(c.ctx)
 		case take(line):
@@ -166,14 +167,14 @@ func (c *Console) withdraw(why error, say func(string)) {
 func (c *Console) settle(ctx context.Context) error {
 	for {
 		quiet, stop := context.WithTimeout(ctx, c.pause)
-		err := c.stdin.Await(quiet)
+		err := c.at.Await(quiet)
 		stop()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
 			return nil
-		case c.stdin.Ready() && !c.before(ctx):
+		case c.at.Ready() && !c.before(ctx):
 			return errNobody
 		}
 	}
@@ -184,12 +185,13 @@ func (c *Console) before(ctx context.Context) bool {
 	if c.typist != nil {
 		return c.typist.read(ctx)
 	}
-	n, err := c.sys.Stdin.Read(make([]byte, 4<<10))
+	n, err := c.tty.Read(make([]byte, 4<<10))
 	return n > 0 && err == nil
 }
 
 const (
 	ctrlU      = 21 // VKILL
+	ctrlZ      = 26 // VSUSP
 	ctrlH, del = 8, 127
 )
 
@@ -197,10 +199,10 @@ const (
 func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
 	line, key := make([]byte, 0, maxAnswer), make([]byte, 1)
 	for {
-		if err := c.stdin.Await(ctx); err != nil {
+		if err := c.at.Await(ctx); err != nil {
 			return "", err
 		}
-		n, err := c.sys.Stdin.Read(key)
+		n, err := c.tty.Read(key)
 		if err != nil || n == 0 {
 			return "", errNobody
 		}
@@ -212,6 +214,8 @@ func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
 		case (k == del || k == ctrlH) && len(line) > 0:
 			line = line[:len(line)-1]
 			say("\b \b")
+		case k == ctrlZ && c.command.Job != nil:
+			c.command.Job.Stop(syscall.SIGTSTP)
 		case k == ctrlU:
 			for range line {
 				say("\b \b")

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -17,11 +20,14 @@ import (
 
 const (
 	// quiet is how long the console waits for more output after the command has exited. Processes
-	// that the command left in the background may still write; each output starts the time again.
-	quiet = time.Second
+	// that the command left in the background may still write; each output starts the time again. It
+	// is not a second, because many of them write once a second.
+	quiet = 1500 * time.Millisecond
 	// signalPatience is the timeout of a request to signal or to kill the command. It includes the
 	// time while the connection is lost.
 	signalPatience = 2 * time.Second
+	// readerPatience is how long a console that is to end waits for the reader of its output.
+	readerPatience = 250 * time.Millisecond
 	// lossPatience is how long the connection must be lost before the user is told.
 	lossPatience = 2 * time.Second
 )
@@ -33,13 +39,41 @@ type SignalError struct{ syscall.Signal }
 
 func (e SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
 
+// Process is a command, as its console sees it. [client.Process] says what the methods do.
+type Process interface {
+	Events(ctx context.Context) iter.Seq2[client.Event, error]
+	Write(ctx context.Context, data []byte) error
+	Stdin() io.WriteCloser
+	CloseStdin(ctx context.Context) error
+	Signal(ctx context.Context, signal protocol.Signal) error
+	Resize(ctx context.Context, rows, cols uint16) error
+	Terminate(ctx context.Context) error
+	Discard()
+}
+
+// Job is a command on this machine. It stops and goes on together with this program, as if it had
+// the user's terminal, so that the user's shell can stop it and continue it.
+type Job interface {
+	// Stopped returns the channel that gets the signals that have stopped the command.
+	Stopped() <-chan syscall.Signal
+	// Stop sends such a signal to the command.
+	Stop(sig syscall.Signal)
+	// Continue continues the command, in the foreground or in the background of its terminal. mode
+	// is that of the user's terminal, without the changes of this program; nil if it is unknown.
+	Continue(front bool, mode *unix.Termios)
+}
+
 // Command is the command that joins a console.
 type Command struct {
-	Client       *client.Client
-	Process      *client.Process
+	Client       *client.Client // nil: the command is no agent's
+	Process      Process
+	Job          Job                   // nil: the command does not stop together with this program
 	Capabilities protocol.Capabilities // of the agent
 	TTY          bool                  // the command has a terminal
-	Stdin        bool                  // the command gets the standard input of this program
+	// Waits keeps the console from reading the user's terminal until the Job wants to use its own,
+	// because another program of a pipeline may read the user's terminal.
+	Waits bool
+	Stdin bool // the command gets the standard input of this program
 	// Keep lets the command run on when the console ends first. Another console can join the
 	// command later.
 	Keep bool
@@ -60,14 +94,19 @@ type Console struct {
 	sys     program.System
 	signals chan os.Signal
 	stdin   *program.Terminal // nil: not a terminal
+	tty     *os.File          // where questions are asked
+	at      *program.Terminal // tty as a terminal, the same as stdin if stdin is one; nil: none
 
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	joined  chan struct{} // closed when there is a command
 	running sync.WaitGroup
 
-	command Command     // set once joined is closed
-	lost    atomic.Bool // the user was told that the connection is lost, and it is not back
+	command Command       // set once joined is closed
+	lost    atomic.Bool   // the user was told that the connection is lost, and it is not back
+	exited  atomic.Bool   // the command has ended; others may still print
+	reads   chan struct{} // closed when the console may read the user's terminal
+	begins  sync.Once     // closes reads
 
 	// For questions, see [Console.Ask].
 	asking  context.Context
@@ -91,14 +130,22 @@ func (c *Console) Say(text string) {
 }
 
 // Open catches the signals of this program. The caller calls Close.
-func Open(sys program.System) *Console {
+func Open(sys program.System) *Console { return OpenAt(sys, sys.Stdin) }
+
+// OpenAt does what Open does, for a console that asks at another terminal if standard input is none,
+// and that catches more signals.
+func OpenAt(sys program.System, tty *os.File, more ...os.Signal) *Console {
 	c := &Console{
-		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), joined: make(chan struct{}),
-		ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
+		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), tty: sys.Stdin, joined: make(chan struct{}),
+		reads: make(chan struct{}), ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
+	}
+	if c.at = c.stdin; c.at == nil {
+		c.at, c.tty = program.NewTerminal(tty), tty
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.asking, c.endAsks = context.WithCancelCause(c.ctx)
-	program.Catch(c.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH)
+	program.Catch(c.signals, append(more, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH, syscall.SIGCONT)...)
+	c.catchStop()
 	c.running.Go(func() { c.passSignals(c.ctx) })
 	return c
 }
@@ -126,8 +173,9 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	defer c.stdin.Restore()
 	defer c.endAsking()
 	c.command = command
+	front := command.Job == nil || c.isFront()
 	close(c.joined)
-	if command.TTY {
+	if command.TTY && front {
 		if err := c.stdin.Raw(); err != nil {
 			return 0, errors.Join(err, c.abandon())
 		}
@@ -140,8 +188,13 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	if command.Stdin {
 		input = c.input()
 	}
+	if !command.Waits {
+		c.begin()
+	}
 	close(c.ready)
-	c.running.Go(func() { c.tellLoss(c.ctx) })
+	if command.Client != nil {
+		c.running.Go(func() { c.tellLoss(c.ctx) })
+	}
 	fits := make(chan struct{})
 	c.running.Go(func() {
 		defer close(fits)
@@ -157,7 +210,7 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 			c.copyStdin(c.ctx, input)
 		}()
 	}
-	exitCode, err = c.copyOutput(c.ctx)
+	exitCode, err = c.untilOver()
 	if err != nil {
 		c.command.Process.Discard()
 		_ = c.abandon() // err has more detail

@@ -1,17 +1,44 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
+
+// untilOver does what copyOutput does. If the console is to end, it does not wait long for a reader
+// of our output that reads nothing.
+func (c *Console) untilOver() (code int, err error) {
+	type result struct {
+		code int
+		err  error
+	}
+	over := make(chan result, 1)
+	go func() {
+		code, err := c.copyOutput(c.ctx)
+		over <- result{code, err}
+	}()
+	ended := c.ctx.Done()
+	var late <-chan time.Time
+	for {
+		select {
+		case r := <-over:
+			return r.code, r.err
+		case <-ended:
+			ended, late = nil, time.After(readerPatience)
+		case <-late:
+			return 0, context.Cause(c.ctx)
+		}
+	}
+}
 
 // copyOutput writes the command's output until both streams have ended, and
 // returns the command's exit code.
@@ -24,6 +51,8 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var silence *time.Timer
+	var ended time.Time
+	told := false
 	for event, err := range c.command.Process.Events(ctx) {
 		if errors.Is(err, errSilent) {
 			return code, nil
@@ -40,16 +69,24 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 				return 0, err
 			}
 			if silence != nil {
+				if !told && time.Since(ended) > quiet {
+					told = true
+					c.Say(fmt.Sprintf(stayText, code))
+				}
 				silence.Reset(quiet)
 			}
 		case client.Exited:
-			code = event.ExitCode
+			code, ended = event.ExitCode, time.Now()
+			c.exited.Store(true)
 			silence = time.AfterFunc(quiet, func() { cancel(errSilent) })
 			defer silence.Stop()
 		}
 	}
 	return code, nil
 }
+
+// stayText says why the console stays although the command has ended.
+const stayText = "the command has ended with exit code %d, but processes that it has left in the background still print; Ctrl-C ends the waiting"
 
 // errSilent ends the events when the time quiet is over.
 var errSilent = errors.New("no output for a while")
@@ -64,7 +101,11 @@ func (c *Console) write(event client.Event) error {
 		return context.Cause(c.ctx)
 	}
 	defer c.screen.free()
-	_, err := f.Write(event.Data)
+	data := event.Data
+	if c.command.Job != nil && !c.stdin.IsRaw() && program.NewTerminal(f) != nil { // both terminals would add a carriage return
+		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	}
+	_, err := f.Write(data)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return SignalError{syscall.SIGPIPE} // without exec, this signal would have killed the command
@@ -75,52 +116,70 @@ func (c *Console) write(event client.Event) error {
 }
 
 // wireSignals are the signals that exec passes on, with their names on the wire.
-var wireSignals = map[os.Signal]protocol.Signal{
+var wireSignals = map[syscall.Signal]protocol.Signal{
 	syscall.SIGINT:  protocol.SignalInterrupt,
 	syscall.SIGTERM: protocol.SignalTerminate,
 	syscall.SIGHUP:  protocol.SignalHangup,
 	syscall.SIGQUIT: protocol.SignalQuit,
+	syscall.SIGUSR1: protocol.SignalUser1,
+	syscall.SIGUSR2: protocol.SignalUser2,
 }
 
 // passSignals passes signals on to the command until ctx ends. For SIGWINCH it gives the command's
 // terminal the new size. A signal ends the console with a SignalError if it comes before a command
-// has joined, if it is not for the command, or if the server refuses it.
+// has joined or after the command has ended, if it is not for the command, or if the server refuses
+// it. A job stops and goes on together with this program.
 func (c *Console) passSignals(ctx context.Context) {
 	var interrupts interrupts
+	joined := c.joined
+	var stopped <-chan syscall.Signal
 	for {
-		var received os.Signal
+		var received syscall.Signal
 		select {
-		case received = <-c.signals:
+		case sig := <-c.signals:
+			received = sig.(syscall.Signal)
+		case sig := <-stopped:
+			c.follow(sig)
+			continue
+		case <-joined:
+			joined = nil
+			if c.command.Job != nil {
+				stopped = c.command.Job.Stopped()
+			}
+			continue
 		case <-ctx.Done():
 			return
 		}
-		select {
-		case <-c.joined:
-		default:
-			if sig := received.(syscall.Signal); sig != syscall.SIGWINCH {
-				c.end(SignalError{sig})
-				return
+		there := c.hasJoined()
+		switch {
+		case received == syscall.SIGTSTP && there && c.command.Job != nil:
+			c.command.Job.Stop(received) // this program follows the command
+		case received == syscall.SIGTSTP:
+			c.stop(received, false)
+		case received == syscall.SIGCONT:
+			c.resume()
+			fallthrough
+		case received == syscall.SIGWINCH:
+			if there {
+				c.resize(ctx)
 			}
-			continue
-		}
-		if received == syscall.SIGWINCH {
-			c.resize(ctx)
-			continue
-		}
-		// SIGHUP means that the user closed the terminal. With Keep, the command runs on.
-		if c.command.KeepSignals || c.command.Keep && received == syscall.SIGHUP {
-			c.end(SignalError{received.(syscall.Signal)})
-			return
-		}
-		if received == syscall.SIGINT && interrupts.enough(time.Now()) {
-			c.end(SignalError{syscall.SIGINT})
-			return
-		}
-		if err := c.pass(ctx, received); err != nil && ctx.Err() == nil {
-			c.end(SignalError{received.(syscall.Signal)})
+		case c.isForConsole(received, there, &interrupts) || c.pass(ctx, received) != nil && ctx.Err() == nil:
+			c.end(SignalError{received})
 			return
 		}
 	}
+}
+
+// isForConsole reports whether a signal ends the console, and is not passed on. there says that a
+// command has joined.
+func (c *Console) isForConsole(sig syscall.Signal, there bool, interrupts *interrupts) bool {
+	switch {
+	case !there, c.exited.Load(), c.command.KeepSignals:
+		return true
+	case sig == syscall.SIGHUP && c.command.Keep: // the user has closed the terminal, and the command runs on
+		return true
+	}
+	return sig == syscall.SIGINT && c.command.Job == nil && interrupts.enough(time.Now())
 }
 
 // interrupts are the times of the last two Ctrl-C.
@@ -139,7 +198,7 @@ func (i *interrupts) enough(now time.Time) bool {
 //
 // If the answer is lost with the connection, pass sends the signal again. Twice is better than
 // never, and users repeat Ctrl-C as well.
-func (c *Console) pass(ctx context.Context, received os.Signal) error {
+func (c *Console) pass(ctx context.Context, received syscall.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, signalPatience)
 	defer cancel()
 	sig := wireSignals[received]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -63,9 +64,14 @@ const keystrokes = 256
 
 // readAhead reads standard input even while nothing can be sent, because some input is for the
 // console: ~. at any time, see [escapes], and Ctrl-C once the user was told that the connection is
-// lost. Before that, Ctrl-C in a raw terminal is a byte for the command. A terminal in line mode
-// passes ~. on only at the end of the line. A question reads its answer before readAhead does.
+// lost, or once the command has ended. Before that, Ctrl-C in a raw terminal is a byte for the
+// command. A terminal in line mode passes ~. on only at the end of the line. A question reads its
+// answer before readAhead does. A job that waits has to want its terminal first.
 func (r *typist) readAhead(ctx context.Context) {
+	select {
+	case <-r.reads:
+	case <-ctx.Done():
+	}
 	for goes := true; goes; {
 		if r.stdin != nil && r.stdin.Await(ctx) != nil {
 			break
@@ -88,6 +94,9 @@ type typist struct {
 	over    bool // the input has ended; guarded by typing
 	escapes escapes
 	keys    keys
+	// For releaseLater, guarded by typing.
+	typings int // counts what was typed
+	later   *time.Timer
 }
 
 // read reads once and passes the input on. It reports whether reading should go on.
@@ -99,16 +108,17 @@ func (r *typist) read(ctx context.Context) bool {
 
 // pass passes on the input that is not for the console. It reports whether the console goes on.
 func (r *typist) pass(ctx context.Context, input []byte) bool {
-	if r.lost.Load() && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
+	if (r.lost.Load() || r.exited.Load()) && r.command.TTY && r.stdin != nil && bytes.IndexByte(input, ctrlC) >= 0 {
 		r.end(SignalError{syscall.SIGINT})
 		return false
 	}
 	asked := nothing
-	if r.stdin != nil && (r.command.TTY || r.command.Keep) {
+	if r.stdin != nil && (r.command.TTY || r.command.Keep) && r.command.Job == nil {
 		input, asked = r.escapes.filter(input)
 	}
 	if asked == nothing && r.stdin != nil && r.command.Keep {
 		input, asked = r.keys.filter(input)
+		r.releaseLater(ctx)
 	}
 	switch asked {
 	case leave:
@@ -121,6 +131,34 @@ func (r *typist) pass(ctx context.Context, input []byte) bool {
 		}
 		r.Say(help)
 	}
+	return r.forward(ctx, input)
+}
+
+// keyPatience is how long the first of the keys that leave wait for the next one. Then they go to
+// the command, which may know them, too.
+const keyPatience = 500 * time.Millisecond
+
+// releaseLater passes on keys that are held back, unless more is typed first.
+func (r *typist) releaseLater(ctx context.Context) {
+	r.typings++
+	if r.later != nil {
+		r.later.Stop()
+	}
+	if n := r.typings; r.keys.matched > 0 {
+		r.later = time.AfterFunc(keyPatience, func() {
+			if ctx.Err() != nil || !r.typing.take(ctx) {
+				return
+			}
+			defer r.typing.free()
+			if r.typings == n {
+				r.forward(ctx, r.keys.release())
+			}
+		})
+	}
+}
+
+// forward passes input on to the command. It reports whether the console goes on.
+func (r *typist) forward(ctx context.Context, input []byte) bool {
 	if len(input) == 0 || r.over {
 		return true
 	}

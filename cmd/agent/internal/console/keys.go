@@ -33,6 +33,13 @@ func (k *keys) filter(typed []byte) (rest []byte, a asked) {
 	return rest, nothing
 }
 
+// release returns the keys that were held back.
+func (k *keys) release() []byte {
+	held := bytes.Clone(k.wanted[:k.matched])
+	k.matched = 0
+	return held
+}
+
 // maxKeys is the largest number of detach keys.
 const maxKeys = 16
 

@@ -30,10 +30,11 @@ const questionWaits = "\r\nagent: a question waits until this job is in the fore
 const questionWithdrawn = "\r\nagent: the question no longer needs an answer\r\n"
 
 // calm resets the terminal, so that the user sees the whole question and nothing else, whatever the
-// command has written before. It ends an unfinished escape sequence and a synchronized update, and
-// resets colours, the character set, margins, insert mode and line wrapping. Then it shows the
-// cursor, and clears the screen from the cursor on.
-const calm = "\x18\x1b\\" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
+// command has written before. It ends an unfinished escape sequence, the mode of an older terminal
+// (VT52), output to a printer and a synchronized update. It resets colours, the character set,
+// margins, insert mode and line wrapping. Then it shows the cursor, and clears the screen from the
+// cursor on.
+const calm = "\x18\x1b\\" + "\x1b<" + "\x1b[4i" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
 
 // colours resets the palette and the colours of text, background and cursor. The first four
 // sequences are for xterm and similar terminals, ]R is for the Linux console. Otherwise a command

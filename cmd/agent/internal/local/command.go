@@ -8,7 +8,6 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/sandbox/confine"
@@ -24,7 +23,6 @@ type Command struct {
 	Sys  program.System
 	Argv []string
 	Dir  string // working directory of the command and of this program
-	TTY  bool   // the command has a terminal of its own
 
 	Profile sandbox.Profile
 	Network NetworkWords
@@ -34,7 +32,7 @@ type Command struct {
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
 	StateDir func() (string, error)
 
-	terminal     *console.Terminal         // nil: nobody can be asked
+	questions    *questions                // nil: nobody can be asked
 	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }
 
@@ -44,10 +42,8 @@ func (c *Command) Run() (code int, err error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return 0, errors.New("the command is empty")
 	}
-	if c.Network.Managed || c.Rules != nil {
-		c.terminal = console.OpenTerminal()
-		defer c.terminal.Close()
-	}
+	c.questions = newQuestions(c.Sys.Questions)
+	defer c.questions.Close()
 	r := &ruled{allowed: make(chan error, 1)}
 	defer r.close()
 	if err := r.decide(c); err != nil {
@@ -68,7 +64,7 @@ func (c *Command) run(r *ruled) (code int, err error) {
 	}
 	held = held.Watched(r.judged)
 	p := r.program(c.Argv)
-	if held.Unconfined() && !c.TTY {
+	if held.Unconfined() {
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
 		return confine.ShellCode(err), err
 	}
@@ -80,14 +76,11 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		}
 		p.Env = network.environ()
 	}
-	if c.TTY {
-		code, err = c.runAtOwnTerminal(held, p)
-	} else {
-		code, err = held.Run(p, [3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr}, func(signals chan<- os.Signal) {
-			program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-		})
-	}
-	return code, errors.Join(err, c.terminal.Close(), network.close(c.Sys.Stderr))
+	code, err = held.Run(p, [3]*os.File{c.Sys.Stdin, c.Sys.Stdout, os.Stderr}, func(signals chan<- os.Signal) {
+		program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	})
+	c.questions.Close()
+	return code, errors.Join(err, network.close(c.Sys.Stderr))
 }
 
 // enter enters the sandbox. The caller calls leave, also if enter fails.

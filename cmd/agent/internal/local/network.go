@@ -31,10 +31,10 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)})
 	n.networks.Roots = sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots)
 	client := egress.Client{Saw: n.tally.add, Unreached: n.tally.failed}
-	if c.terminal != nil {
-		client.Ask = newAsker(c.terminal).answer
+	if c.questions != nil {
+		client.Ask = newAsker(c.questions.Ask).answer
 	}
-	plan, err := c.Network.plan(c.terminal != nil)
+	plan, err := c.Network.plan(c.questions != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +64,14 @@ func (n *managedNetwork) close(stderr io.Writer) error {
 
 // asker asks the user, and remembers the answers that apply to the whole run.
 type asker struct {
-	terminal *console.Terminal
-	turn     chan struct{} // has a value while no question is asked
+	ask  console.Ask
+	turn chan struct{} // has a value while no question is asked
 
 	answers map[protocol.PolicyRequest]protocol.PolicyChoice // guarded by turn
 }
 
-func newAsker(terminal *console.Terminal) *asker {
-	a := &asker{terminal: terminal, turn: make(chan struct{}, 1), answers: map[protocol.PolicyRequest]protocol.PolicyChoice{}}
+func newAsker(ask console.Ask) *asker {
+	a := &asker{ask: ask, turn: make(chan struct{}, 1), answers: map[protocol.PolicyRequest]protocol.PolicyChoice{}}
 	a.turn <- struct{}{}
 	return a
 }
@@ -100,7 +100,7 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 	}
 	keep := false
 	text := fmt.Sprintf("the command wants to reach %s, port %d (%s)", r.Host, r.Port, r.Protocol)
-	err := a.terminal.Ask(ctx, []string{text, "[o]nce, [a]lways in this run, [N]o? "}, func(line string) (ok bool) {
+	err := a.ask(ctx, []string{text, "[o]nce, [a]lways in this run, [N]o? "}, func(line string) (ok bool) {
 		answer.Decision, keep, ok = answerOf(line)
 		return ok
 	})

@@ -38,16 +38,16 @@ func (r *ruled) decide(c *Command) (err error) {
 	if c.Rules == nil {
 		return nil
 	}
-	answer := console.AskCommands(c.terminal.Ask)
+	answer := console.AskCommands(c.questions.Ask)
 	r.desk.Ask = func(ctx context.Context, _ string, params, result any) error {
 		*result.(*protocol.ExecApprovalAnswer) = answer(ctx, *params.(*protocol.ExecApprovalParams))
 		return nil
 	}
 	r.desk.Tell = func(string, any) {}
-	r.desk.Attach(c.terminal != nil)
+	r.desk.Attach(c.questions != nil)
 	r.plan, err = r.desk.Decide(
 		approval.Request{Argv: c.Argv, Env: c.Sys.Environ, Dir: c.Dir, Approval: &protocol.ExecApproval{TimeoutMs: new(uint64(rulesPatience))}},
-		approval.Host{Operator: c.Rules.Current(), CanAsk: c.terminal != nil})
+		approval.Host{Operator: c.Rules.Current(), CanAsk: c.questions != nil})
 	if refused, ok := errors.AsType[*protocol.Error](err); ok {
 		return refusal{refused.Message}
 	}

@@ -122,6 +122,18 @@ func (f *Found) Running() []protocol.ListedProcess {
 	return running
 }
 
+// Left returns the processes that have exited, and have left others behind that still run. As in
+// [Status], those are the ones that hold the output open.
+func (f *Found) Left() []protocol.ListedProcess {
+	var left []protocol.ListedProcess
+	for _, p := range f.Processes {
+		if p.Exited && !p.Closed {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
 // Process returns the process with an id; with "" the only process of the session.
 func (f *Found) Process(id string) (protocol.ListedProcess, error) {
 	return pick(f.Name, f.Processes, id)
@@ -130,6 +142,11 @@ func (f *Found) Process(id string) (protocol.ListedProcess, error) {
 // Joinable does what Process does, but only among the processes that run.
 func (f *Found) Joinable(id string) (protocol.ListedProcess, error) {
 	running := f.Running()
+	if left := f.Left(); len(running) == 0 && len(left) > 0 {
+		return protocol.ListedProcess{}, fmt.Errorf(
+			"the command of session %s has ended, and only processes that it has left behind run: agent logs -f %s follows their output, agent kill %s ends them",
+			f.Name, f.Name, f.Name)
+	}
 	if len(running) == 0 {
 		return protocol.ListedProcess{}, fmt.Errorf("nothing runs in session %s: agent logs %s shows its output", f.Name, f.Name)
 	}

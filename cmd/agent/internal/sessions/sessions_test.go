@@ -33,12 +33,12 @@ func TestParseSignal(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]protocol.Signal{
 		"TERM": protocol.SignalTerminate, "sigterm": protocol.SignalTerminate, "15": protocol.SignalTerminate, "9": protocol.SignalKill,
-		"HUP": protocol.SignalHangup, "int": protocol.SignalInterrupt, "SIGQUIT": protocol.SignalQuit, "10": protocol.SignalUser1, "USR2": protocol.SignalUser2,
+		"HUP": protocol.SignalHangup, "int": protocol.SignalInterrupt, "SIGQUIT": protocol.SignalQuit, "10": protocol.SignalUser1, "USR2": protocol.SignalUser2, "STOP": "stop", "18": "continue", "winch": "windowChange",
 	} {
 		got, err := ParseSignal(text)
 		rig.Is(t, got == want && err == nil, true, "%s is %s, %v", text, got, err)
 	}
-	for _, text := range []string{"", "SIG", "STOP", "19", "0", "-9", "TERMS"} {
+	for _, text := range []string{"", "SIG", "TSTP", "20", "0", "-9", "TERMS"} {
 		rig.Is(t, rig.Err(ParseSignal(text)) != nil, true, "%q is no signal", text)
 	}
 }
@@ -65,7 +65,7 @@ func TestPick(t *testing.T) {
 	of := func(ids ...string) *Found {
 		f := &Found{ListedSession: protocol.ListedSession{Name: "s"}}
 		for _, id := range ids {
-			f.Processes = append(f.Processes, protocol.ListedProcess{ProcessID: id, Exited: strings.HasPrefix(id, "x")})
+			f.Processes = append(f.Processes, protocol.ListedProcess{ProcessID: id, Exited: strings.HasPrefix(id, "x") || strings.HasPrefix(id, "left"), Closed: strings.HasPrefix(id, "x")})
 		}
 		return f
 	}
@@ -79,6 +79,7 @@ func TestPick(t *testing.T) {
 		{of("main"), "other", `session s has no process "other": it has main`, `session s has no process "other": it has main`},
 		{of(), "", "session s has no process", "nothing runs in session s: agent logs s shows its output"},
 		{of("xa"), "", "xa", "nothing runs in session s: agent logs s shows its output"},
+		{of("left"), "", "left", "the command of session s has ended, and only processes that it has left behind run: agent logs -f s follows their output, agent kill s ends them"},
 		{of("xa", "b"), "", "session s has several processes: name one of xa, b", "b"},
 		{of("a", "b\x1b"), "", "session s has several processes: name one of a, b\uFFFD", "session s has several processes: name one of a, b\uFFFD"},
 		{of("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"), "11", "11", "11"},

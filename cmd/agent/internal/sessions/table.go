@@ -106,6 +106,7 @@ type processJSON struct {
 	PID      int        `json:"pid"`
 	TTY      bool       `json:"tty"`
 	Running  bool       `json:"running"`
+	Children bool       `json:"children,omitempty"` // it has exited, and its children run
 	ExitCode *int       `json:"exitCode,omitempty"`
 	Started  time.Time  `json:"started"`
 	Exited   *time.Time `json:"exited,omitempty"`
@@ -124,7 +125,7 @@ func JSON(all []*Found) any {
 		}
 		for j, p := range s.Processes {
 			shown := processJSON{
-				Process: p.ProcessID, Argv: p.Argv, PID: p.PID, TTY: p.TTY, Running: !p.Exited, ExitCode: p.ExitCode, Started: at(p.StartedAtMs),
+				Process: p.ProcessID, Argv: p.Argv, PID: p.PID, TTY: p.TTY, Running: !p.Exited, Children: p.Exited && !p.Closed, ExitCode: p.ExitCode, Started: at(p.StartedAtMs),
 			}
 			if p.ExitedAtMs != nil {
 				shown.Exited = new(at(*p.ExitedAtMs))
