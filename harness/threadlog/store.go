@@ -114,7 +114,7 @@ func (s *Store) open(id string) (_ *Thread, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close())
+			err = errors.Join(err, unlock(f), f.Close())
 		}
 	}()
 	if err := lock(f); err != nil {
