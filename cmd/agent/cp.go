@@ -24,7 +24,7 @@ type cpFlags struct {
 	Follow    bool `short:"L" name:"follow-link" env:"AGENT_CP_FOLLOW_LINK" help:"If a source is a link, copy the file or directory that it points to."`
 	Quiet     bool `short:"q" name:"quiet" env:"AGENT_CP_QUIET" help:"Show no progress."`
 
-	Paths []string `arg:"" sep:"none" name:"path" help:"The sources, and the target last."`
+	Paths []string `arg:"" bytes:"" sep:"none" name:"path" help:"The sources, and the target last."`
 }
 
 func (*cpFlags) Help() string {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/console"
@@ -29,15 +30,15 @@ type execFlags struct {
 	Interactive bool     `short:"i" name:"interactive" help:"Without -d not needed, because standard input is always passed on (see -n). With -d, give the command a standard input that attached clients write to."`
 	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal that follows the size of this one."`
 	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass on standard input."`
-	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
+	Env         []string `short:"e" bytes:"" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
 	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables that a file lists, one NAME=VALUE or NAME on each line. -e overrides them. Can be repeated."`
-	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
-	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
+	Dir         string   `short:"C" bytes:"" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
+	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	Local       bool     `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
 
-	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*execFlags) Help() string {
@@ -86,6 +87,9 @@ func (f *execFlags) Check() error {
 	if err := checkVariables(f.Env); err != nil {
 		return err
 	}
+	if err := f.checkText(); err != nil {
+		return err
+	}
 	if err := f.Flags.Check(); err != nil {
 		return err
 	}
@@ -99,6 +103,21 @@ func (f *execFlags) Check() error {
 		return err
 	}
 	return fmt.Errorf("%w; for a shell run: agent exec -t -- bash", errEmpty)
+}
+
+// checkText refuses a command that no request can carry.
+func (f *execFlags) checkText() error {
+	for _, entry := range f.Env {
+		if name, _, _ := strings.Cut(entry, "="); !utf8.ValidString(entry) {
+			return fmt.Errorf("-e %s is not UTF-8: an agent takes only text", strings.ToValidUTF8(name, "?"))
+		}
+	}
+	for _, word := range f.Command {
+		if !utf8.ValidString(word) {
+			return fmt.Errorf("%q in the command is not UTF-8: an agent takes only text, so let a shell make the bytes, as in sh -c 'rm \"$(printf \"x\\377\")\"'", word)
+		}
+	}
+	return nil
 }
 
 // dir returns the directory that the flags name.
@@ -212,6 +231,11 @@ func (e *execution) params() (protocol.StartParams, error) {
 		return p, err
 	}
 	maps.Copy(p.Env, variablesOf(e.sys, variables))
+	for name, value := range p.Env {
+		if !utf8.ValidString(name + value) {
+			return p, fmt.Errorf("the variable %s is not UTF-8: an agent takes only text", strings.ToValidUTF8(name, "?"))
+		}
+	}
 	return p, nil
 }
 

@@ -16,7 +16,7 @@ type lsFlags struct {
 	One    bool   `short:"1" name:"one" help:"Accepted, but not needed: each file is always on its own line."`
 	Output string `short:"o" name:"output" default:"table" enum:"table,json" placeholder:"FORMAT" help:"Output format: table, or json for programs (objects with name, path, type, link, size, modified). Default: ${default}."`
 
-	Paths []string `arg:"" optional:"" sep:"none" name:"path" help:"Files and directories. Default: the agent's working directory."`
+	Paths []string `arg:"" bytes:"" optional:"" sep:"none" name:"path" help:"Files and directories. Default: the agent's working directory."`
 }
 
 func (*lsFlags) Help() string {

@@ -1,16 +1,18 @@
 package filecopy
 
 import (
-	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,12 +49,42 @@ type Request struct {
 	Owners  bool   `json:"owners,omitempty"`
 
 	Plain bool `json:"plain,omitempty"`
+
+	// Raw says that the paths are in base64. Argv sets it if a path is not UTF-8, because JSON would
+	// replace its bytes.
+	Raw bool `json:"raw,omitempty"`
 }
 
 // Argv returns the command line of the tool.
 func (r *Request) Argv() []string {
-	text, _ := json.Marshal(r) // encoding strings and booleans never fails
+	sent := *r
+	if sent.Raw = !utf8.ValidString(r.Receive + strings.Join(r.Send, "/")); sent.Raw {
+		sent.Receive, sent.Send = base64.StdEncoding.EncodeToString([]byte(r.Receive)), nil
+		for _, path := range r.Send {
+			sent.Send = append(sent.Send, base64.StdEncoding.EncodeToString([]byte(path)))
+		}
+	}
+	text, _ := json.Marshal(&sent) // encoding strings and booleans never fails
 	return []string{tool, string(text)}
+}
+
+// decode reads what Argv has written.
+func (r *Request) decode(text string) error {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(r); err != nil {
+		return err
+	}
+	if !r.Raw {
+		return nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(r.Receive)
+	r.Receive = string(raw)
+	for i := 0; i < len(r.Send) && err == nil; i++ {
+		raw, err = base64.StdEncoding.DecodeString(r.Send[i])
+		r.Send[i] = string(raw)
+	}
+	return err
 }
 
 const (
@@ -77,9 +109,7 @@ func ToolMain() (code int) {
 	if len(args) != 1 {
 		return fail(stderr, errors.New("one argument is needed, a request"), 2)
 	}
-	decoder := json.NewDecoder(bytes.NewReader([]byte(args[0])))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&request); err != nil || (len(request.Send) > 0) == (request.Receive != "") {
+	if err := request.decode(args[0]); err != nil || (len(request.Send) > 0) == (request.Receive != "") {
 		return fail(stderr, fmt.Errorf("the request cannot be understood: %.256s", args[0]), 2)
 	}
 	notes := &notes{w: stderr}

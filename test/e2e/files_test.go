@@ -75,6 +75,10 @@ func TestFiles(t *testing.T) {
 			{`agent rm -rf .. ./ keep/.. keep/. 2>&1 | grep -c 'not in a name'`, "4\n"},
 			{`agent rm -rf $THERE $THERE/ ${THERE%/*} $HOME/up/${THERE##*/} 2>&1 | sed '/: waiting for/d; s/^.*: //'`, strings.Repeat("is not removed, because it holds the agent's working directory\n", 4)},
 			{`agent ls; agent rm -rf $HOME/up keep; agent ls`, "keep\n"},
+			// Names are bytes. The two names below are different files, and no step may take one for the other.
+			{`X=$(printf 'x\377'); Y=$(printf 'x\357\277\275'); echo bytes >$X; echo text >$Y; agent cp $X $Y : && agent cat $X $Y && agent cp $Y :$X && agent cat $X &&
+				agent cp $X : && agent cp :$X . && cat $X && agent mkdir $X.d && agent ls -l | grep -c 1970 && agent rm $X && agent cat $Y $X`,
+				"bytes\ntext\ntext\nbytes\n2\ntext\nagent: \"x\\xff\": No such file or directory\nexit 1\n"},
 			{`agent cp -q --timeout 1ms site :x`, "agent: timed out after 1ms\nexit 124\n"},
 		} {
 			cmd := rig.Command(t, "sh", "-c", step.line)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/filecopy"
@@ -123,11 +124,15 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) ([]listedFi
 }
 
 // describe asks the agent for the metadata that a directory listing lacks. An entry stays as it is
-// if the file no longer exists, or if its name is not UTF-8.
+// if the file no longer exists, or if its name may not be UTF-8: the listing has U+FFFD in such a
+// name, and another file may have that name.
 func (f *Files) describe(ctx context.Context, entries []listedFile) {
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, asked)
 	for i := range entries {
+		if strings.ContainsRune(entries[i].Name, utf8.RuneError) {
+			continue
+		}
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
