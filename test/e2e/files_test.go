@@ -78,7 +78,7 @@ func TestFiles(t *testing.T) {
 			// Names are bytes. The two names below are different files, and no step may take one for the other.
 			{`X=$(printf 'x\377'); Y=$(printf 'x\357\277\275'); echo bytes >$X; echo text >$Y; agent cp $X $Y : && agent cat $X $Y && agent cp $Y :$X && agent cat $X &&
 				agent cp $X : && agent cp :$X . && cat $X && agent mkdir $X.d && agent ls -l | grep -c 1970 && agent rm $X && agent cat $Y $X`,
-				"bytes\ntext\ntext\nbytes\n2\ntext\nagent: \"x\\xff\": No such file or directory\nexit 1\n"},
+				"bytes\ntext\ntext\nbytes\n3\ntext\nagent: \"x\\xff\": No such file or directory\nexit 1\n"},
 			{`agent cp -q --timeout 1ms site :x`, "agent: timed out after 1ms\nexit 124\n"},
 		} {
 			cmd := rig.Command(t, "sh", "-c", step.line)
