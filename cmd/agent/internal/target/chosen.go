@@ -6,11 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/relay"
 )
@@ -159,7 +159,7 @@ func ListEnvironments(ctx context.Context, sys program.System, registry, token s
 		return nil, err
 	}
 	environments, err := relay.Environments(ctx, relay.RegistryConfig{
-		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: http.ProxyFromEnvironment,
+		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: conns.ProxyOf,
 	})
 	return environments, Untrusted(err, registryRemedy)
 }
