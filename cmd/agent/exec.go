@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -125,8 +125,16 @@ func (f *execFlags) dir() string { return cmp.Or(f.Workdir, f.Dir) }
 
 // run runs a command through the protocol. The result is its exit code.
 func (f *execFlags) run(sys program.System) int {
-	e := &execution{sys: sys, flags: f}
-	code, err := e.run()
+	variables, err := f.variables()
+	if wrong, ok := errors.AsType[cli.UsageError](err); ok {
+		program.Complain(sys.Stderr, wrong)
+		return program.ExitUsage
+	}
+	e := &execution{sys: sys, flags: f, variables: variablesOf(sys, variables)}
+	code := 0
+	if err == nil {
+		code, err = e.run()
+	}
 	if err == nil {
 		return code
 	}
@@ -135,9 +143,10 @@ func (f *execFlags) run(sys program.System) int {
 
 // execution is one run of a command.
 type execution struct {
-	sys     program.System
-	flags   *execFlags
-	console *console.Console
+	sys       program.System
+	flags     *execFlags
+	variables map[string]string // of --env-file and -e
+	console   *console.Console
 
 	client *client.Client
 	name   string // of the session; "": the command has no named session
@@ -226,11 +235,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 			p.Rows, p.Cols = &rows, &cols
 		}
 	}
-	variables, err := e.variables()
-	if err != nil {
-		return p, err
-	}
-	maps.Copy(p.Env, variablesOf(e.sys, variables))
+	maps.Copy(p.Env, e.variables)
 	for name, value := range p.Env {
 		if !utf8.ValidString(name + value) {
 			return p, fmt.Errorf("the variable %s is not UTF-8: an agent takes only text", strings.ToValidUTF8(name, "?"))
@@ -242,26 +247,27 @@ func (e *execution) params() (protocol.StartParams, error) {
 // maxEnvFile bounds a file of variables, in bytes.
 const maxEnvFile = 1 << 20
 
-// variables returns the variables of --env-file and of -e, in this order.
-func (e *execution) variables() ([]string, error) {
+// variables returns the variables of --env-file and of -e, in this order. A file with a wrong name is a
+// wrong command line, as -e with that name is.
+func (f *execFlags) variables() ([]string, error) {
 	var all []string
-	for _, file := range e.flags.EnvFile {
+	for _, file := range f.EnvFile {
 		text, err := program.ReadFile(file, maxEnvFile)
 		if err != nil {
 			return nil, err
 		}
 		for n, line := range strings.Split(string(text), "\n") {
-			line = strings.TrimSuffix(line, "\r")
-			if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			line = strings.TrimLeft(strings.TrimSuffix(line, "\r"), " \t")
+			if line == "" || strings.HasPrefix(line, "#") {
 				continue
 			}
 			if name, _, _ := strings.Cut(line, "="); name == "" || strings.ContainsAny(name, " \t\x00") {
-				return nil, fmt.Errorf("%s:%d: %q is not the name of a variable", file, n+1, name)
+				return nil, cli.UsageError(fmt.Sprintf("%s:%d: %q is not the name of a variable", file, n+1, name))
 			}
 			all = append(all, line)
 		}
 	}
-	return append(all, e.flags.Env...), nil
+	return append(all, f.Env...), nil
 }
 
 // dir returns the absolute path of the directory in which the command runs. A relative -C starts at
@@ -270,7 +276,7 @@ func (e *execution) variables() ([]string, error) {
 // user.
 func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
-		return filepath.Abs(e.flags.dir())
+		return program.Abs(e.flags.dir())
 	}
 	return below(e.info, e.flags.dir())
 }

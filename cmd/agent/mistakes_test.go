@@ -162,7 +162,7 @@ func TestMistakes(t *testing.T) {
 		{"ls --url ws://box.invalid:1", "ALL_PROXY=socks5h://127.0.0.1:1", 1, "ws://box.invalid:1: connecting through proxy 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"ls --url ws://127.0.0.1:1", "ALL_PROXY=socks5h://127.0.0.1:2", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --env-file $DIR/missing true", "", 125, "open $DIR/missing: no such file or directory", ""},
-		{"exec --env-file $DIR/env true", "", 125, "$DIR/env:2: \"\" is not the name of a variable", ""},
+		{"exec --env-file $DIR/env true", "", 2, "$DIR/env:2: \"\" is not the name of a variable", ""},
 		{"exec -- no-such-program", "", 127, "no-such-program: command not found", ""},
 		{"exec -- /etc/passwd", "", 126, "/etc/passwd: cannot execute: Permission denied (os error 13)", ""},
 		{"exec -C /no/such true", "", 125, "/no/such: the directory for the command does not exist", ""},

@@ -1,19 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -113,7 +114,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	}
 	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
 	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
-	if c.Dir, err = filepath.Abs(f.Dir); err != nil {
+	if c.Dir, err = program.Abs(f.Dir); err != nil {
 		return 0, err
 	}
 	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
@@ -174,7 +175,7 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 		p.Network = sandbox.NetworkEnabled
 	}
 	for _, workspace := range f.Workspace {
-		path, err := filepath.Abs(workspace)
+		path, err := program.Abs(workspace)
 		if err == nil {
 			_, err = os.Stat(path)
 		}
@@ -210,7 +211,9 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 		return nil, err
 	case len(raw) > maxPolicy:
 		return nil, fmt.Errorf("more than %d bytes", maxPolicy)
-	case !json.Valid(raw):
+	}
+	raw = bytes.TrimPrefix(raw, []byte(paths.Mark))
+	if !json.Valid(raw) {
 		return nil, errors.New("not a JSON value")
 	}
 	// protocol.Decode refuses everything that it refuses on the wire, such as an object with the

@@ -4,13 +4,18 @@
 package program
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode"
 
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/secretenv"
 )
 
@@ -143,7 +148,7 @@ func Logger(w io.Writer, level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// ReadFile reads a whole file. A file of more than limit bytes is an error.
+// ReadFile reads a whole file, without a byte-order mark. A file of more than limit bytes is an error.
 func ReadFile(file string, limit int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -154,5 +159,14 @@ func ReadFile(file string, limit int64) ([]byte, error) {
 	if err == nil && int64(len(content)) > limit {
 		err = fmt.Errorf("%s exceeds %d bytes", file, limit)
 	}
-	return content, err
+	return bytes.TrimPrefix(content, []byte(paths.Mark)), err
+}
+
+// Abs is [filepath.Abs], with an error that says what to do.
+func Abs(path string) (string, error) {
+	absolute, err := filepath.Abs(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("the folder that this program runs in has been removed: change to another one, or name one with -C")
+	}
+	return absolute, err
 }
