@@ -46,6 +46,11 @@ type commandLine struct {
 	Completion   completionFlags   `cmd:"" help:"Print a completion script for a shell."`
 }
 
+// ownFlags are the flags of the program itself, which take effect at once.
+type ownFlags struct {
+	Version bool `help:"Print the version, like registry version."`
+}
+
 // versionFlags say how to print the version.
 type versionFlags struct {
 	JSON bool `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print the version as a JSON object."`
@@ -74,6 +79,7 @@ func commands(sys system) *cli.App {
 		Name:        "registry",
 		Description: description,
 		Commands:    commandLine{},
+		Own:         ownFlags{},
 		Sections: []cli.Section{
 			{Key: "store", Title: "Where keys, identities and registrations are stored:"},
 			{Key: "web", Title: "How clients connect:"},
