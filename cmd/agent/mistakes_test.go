@@ -24,7 +24,7 @@ func TestMistakes(t *testing.T) {
 	)
 	long := strings.Repeat("x", 100)
 	dir := t.TempDir()
-	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none", "token": "right", "wrong": "wrong",
+	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none", "typo": "[exec]\ntiemout = \"1s\"\n", "token": "right", "wrong": "wrong",
 		"broken": "[contexts.a]\nurl = 'x'\ntokn = 'topsecret'\n",
 		"right":  "[contexts.a]\nurl = '127.0.0.1:1'\n[contexts.r]\nregistry = 'http://127.0.0.1:1'\ntoken_command = ['false']\n"} {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -86,7 +86,7 @@ func TestMistakes(t *testing.T) {
 		{"--debug", "", 2, "unknown flag --debug; did you mean --log-level debug?", server},
 		{"--lisen :0", "", 2, "unknown flag --lisen; did you mean --listen?", server},
 		{"-d", "", 2, "unknown flag -d", server},
-		{"doctor -o json", "", 2, "unknown flag -o; did you mean --json?", "see agent doctor --help"},
+		{"doctor -o yaml", "", 2, "--output must be one of \"text\",\"json\" but got \"yaml\"", "see agent doctor --help"},
 		{"health --host :1", "", 2, "unknown flag --host; did you mean --url?", "see agent health --help"},
 
 		// Flags of docker, kubectl and ssh.
@@ -113,6 +113,7 @@ func TestMistakes(t *testing.T) {
 		{"--context a sandbox true", "", 2, "unknown flag --context (write -- before a command that begins with -)", sandbox},
 		{"-H tcp://127.0.0.1:1 ps", "", 2, "unknown flag -H; write it after the command, as --url or --context", server},
 		{"exec --token-command x true", "", 2, "unknown flag --token-command; did you mean --token-file <(COMMAND)? (write -- before a command that begins with -)", exec},
+		{"ps --url :1", "AGENT_CONFIG=$DIR/typo", 2, "$DIR/typo:2: unknown key \"tiemout\": agent exec has no option of that name; did you mean timeout?", "see agent config --help"},
 		{"exec --local a -l", "AGENT_CONFIG=$DIR/right", 127, "a: command not found; a is a context: agent exec --context a -- -l", ""},
 		{"sandbox --network -- curl", "", 2, "--network needs a value", sandbox},
 		{"ls --url :1 -lR", "", 2, "unknown flag -R; agent exec -- ls -R lists whole trees", "see agent ls --help"},

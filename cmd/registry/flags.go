@@ -53,10 +53,13 @@ type ownFlags struct {
 
 // versionFlags say how to print the version.
 type versionFlags struct {
-	JSON bool `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print the version as a JSON object."`
+	JSON   bool   `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print the version as a JSON object, as -o json does."`
+	Output string `short:"o" name:"output" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
 }
 
-func (f *versionFlags) run(sys system) error { return build.This("registry").Print(sys.stdout, f.JSON) }
+func (f *versionFlags) run(sys system) error {
+	return build.This("registry").Print(sys.stdout, f.JSON || f.Output == "json")
+}
 
 const description = `Runs the registry and rendezvous of remote mode. Executors register and wait here; harnesses find them here. Their traffic passes through encrypted. The registry cannot read it, except for environments that --direct names.
 
