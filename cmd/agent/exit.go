@@ -31,7 +31,7 @@ func failed(sys program.System, err error, code int) int {
 	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)
 	}
-	program.Complain(sys.Stderr, plainly(err))
+	program.Complain(sys.Stderr, sys.Hint(plainly(err)))
 	if _, ok := errors.AsType[timeoutError](err); ok {
 		return exitTimedOut
 	}

@@ -30,6 +30,7 @@ func TestMistakes(t *testing.T) {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	url := tokenAgent(t, dir+"/token")
+	rig.Must(t, os.WriteFile(dir+"/open", []byte("[contexts.open]\nurl = '"+url+"'\ntoken_file = 'token'\n"), 0o600))
 	place := strings.NewReplacer("$DIR", dir, "$URL", url, "$ADDRESS", strings.TrimPrefix(url, "ws://"),
 		"$LENGTH", strconv.Itoa(len(dir+"/"+long)))
 	mistakes := []struct {
@@ -113,6 +114,9 @@ func TestMistakes(t *testing.T) {
 		{"--context a sandbox true", "", 2, "unknown flag --context (write -- before a command that begins with -)", sandbox},
 		{"-H tcp://127.0.0.1:1 ps", "", 2, "unknown flag -H; write it after the command, as --url or --context", server},
 		{"exec --token-command x true", "", 2, "unknown flag --token-command; did you mean --token-file <(COMMAND)? (write -- before a command that begins with -)", exec},
+		{"logs --context open no-such", "AGENT_CONFIG=$DIR/open", 1, "there is no session named no-such: agent ps --context open lists the sessions", ""},
+		{"logs --url $URL --token-file $DIR/token no-such", "", 1, "there is no session named no-such: agent ps --url $URL lists the sessions", ""},
+		{"logs no-such", "AGENT_CONTEXT=open AGENT_CONFIG=$DIR/open", 1, "there is no session named no-such: agent ps lists the sessions", ""},
 		{"ps --url :1", "AGENT_CONFIG=$DIR/typo", 2, "$DIR/typo:2: unknown key \"tiemout\": agent exec has no option of that name; did you mean timeout?", "see agent config --help"},
 		{"exec --local a -l", "AGENT_CONFIG=$DIR/right", 127, "a: command not found; a is a context: agent exec --context a -- -l", ""},
 		{"sandbox --network -- curl", "", 2, "--network needs a value", sandbox},

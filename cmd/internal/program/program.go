@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -40,6 +41,8 @@ type System struct {
 	// for this program alone, and its command has another one.
 	Job       bool
 	Questions *os.File
+	// Agent are the flags on the line that name the agent, such as "--context box", for Hint.
+	Agent string
 	// Errors, if not nil, gets the errors that Tell would write to Stderr.
 	Errors func(what any)
 }
@@ -51,6 +54,18 @@ func (s System) Tell(what any) {
 		return
 	}
 	Complain(s.Stderr, what)
+}
+
+// hinted are the commands that an error may advise, which need the agent of the line.
+var hinted = regexp.MustCompile(`\bagent (attach|end|kill|logs|ps|wait) `)
+
+// Hint returns the text of an error. The commands that it advises get the flags that name the agent.
+func (s System) Hint(what any) string {
+	text := fmt.Sprint(what)
+	if s.Agent != "" {
+		text = hinted.ReplaceAllString(text, "agent $1 "+s.Agent+" ")
+	}
+	return text
 }
 
 // Lookup finds a variable of the environment that the program was started with. If a name occurs
