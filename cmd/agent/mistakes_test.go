@@ -66,8 +66,10 @@ func TestMistakes(t *testing.T) {
 		{"--remote http://127.0.0.1:1 --environment-id e --tls-cert a --tls-key b", "", 2, "--tls-cert cannot be used in remote mode, because its streams are encrypted end to end", server},
 		{"--tls-cert $DIR/nothing --tls-key $DIR/nothing", "", 1, "open $DIR/nothing: no such file or directory", ""},
 		{"--listen 0.0.0.0:0", "", 1, "listen URL \"ws://0.0.0.0:0\" is not a loopback address and no authentication is configured (see --ws-auth, --tls-client-ca and --allow-unauthenticated)", ""},
-		{"exec --local --tls-ca a -- true", "", 2, "--tls-ca, --tls-cert, --tls-key and --tls-server-name need --url", exec},
+		{"exec --local --tls-ca a -- true", "", 2, "--tls-ca needs --url or --registry; --tls-cert, --tls-key and --tls-server-name need --url", exec},
 		{"exec --url ws://x:1 --tls-ca a -- true", "", 2, "--tls-ca, --tls-cert, --tls-key and --tls-server-name need a URL with wss://, or HOST:PORT: ws://x:1 has no TLS", exec},
+		{"exec --registry http://127.0.0.1:1 --environment-id e --tls-ca a -- true", "", 2, "--tls-ca needs a registry with https://: http://127.0.0.1:1 has no TLS", exec},
+		{"exec --registry https://r --environment-id e --tls-cert a --tls-key b -- true", "", 2, "--tls-cert, --tls-key and --tls-server-name need --url; a registry takes only --tls-ca", exec},
 		{"exec --url x:1 --tls-cert a -- true", "", 2, "--tls-cert and --tls-key must be given together", exec},
 		{"exec --url 127.0.0.1:1 --tls-ca $DIR/bundle -- true", "", 125, "$DIR/bundle holds no certificate", ""},
 
