@@ -234,7 +234,8 @@ func TestMistakes(t *testing.T) {
 		{"exec --environment-id ci-1 -- true", "", 2, "--environment-id needs --registry", exec},
 		{"exec --timeout 5 true", "", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
 		{"exec --tty=maybe true", "", 2, "--tty: bool value must be true, 1, yes, false, 0 or no but got \"maybe\"", exec},
-		{"exec true", "AGENT_TIMEOUT=5", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
+		{"exec true", "AGENT_TIMEOUT=5", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m (from the variable AGENT_TIMEOUT=\"5\")", exec},
+		{"exec --url https://x --tls-ca a -- true", "", 2, "--url https://x is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write wss://x", exec},
 		{"exec -- $DIR/empty", "", 126, "$DIR/empty: cannot execute: Permission denied (os error 13)", ""},
 
 		// sandbox and doctor.
@@ -285,7 +286,7 @@ func TestMistakes(t *testing.T) {
 		{"forward --connect http://127.0.0.1:1 --remote http://127.0.0.1:1 --environment-id e", "CODEX_API_KEY=k", 1, "--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", ""},
 		{"exec --url :1 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url ws://127.0.0.1:1 --wait 0 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"exec --url http://127.0.0.1:1 true", "", 2, "--url http://127.0.0.1:1 is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
+		{"exec --url http://127.0.0.1:1 true", "", 2, "--url http://127.0.0.1:1 is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write ws://127.0.0.1:1", exec},
 		{"exec --url ws://u:topsecret@127.0.0.1:1 true", "", 2, "--url holds credentials: put them into a token file", exec},
 		{"exec --url nonsense true", "", 2, "--url nonsense is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
 		{"exec --url ws://127.0.0.1:80000 true", "", 125, "ws://127.0.0.1:80000: dial tcp: address 80000: invalid port", ""},
@@ -306,7 +307,7 @@ func TestMistakes(t *testing.T) {
 		{"context add", "", 2, "give the context a name", "see agent context add --help"},
 		{"context add x", "", 2, "which agent? name it with --url or --registry", "see agent context add --help"},
 		{"context add .. --url :1", "", 2, "\"..\" is not a valid name for a context: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit", "see agent context add --help"},
-		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", "see agent context add --help"},
+		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write ws://h", "see agent context add --help"},
 		{"context add x --url ws://u:topsecret@h", "", 2, "--url holds credentials: put them into a token file", "see agent context add --help"},
 		{"context add x --registry http://192.0.2.1", "", 2, "--registry is plain http to another host; only https is allowed there", "see agent context add --help"},
 		{"context add x --registry https://r --environment-id a/b", "", 2, "--environment-id \"a/b\" is not 1 to 256 of A-Z, a-z, 0-9, _ and -", "see agent context add --help"},

@@ -188,9 +188,6 @@ func (fs Fields) Settle() error {
 
 // from returns an error about the value of a variable.
 func (f *Field) from(name, text string, err error) error {
-	if f.Type == duration {
-		return err
-	}
 	return fmt.Errorf("%w (from the variable %s=%q)", err, name, text)
 }
 

@@ -40,7 +40,7 @@ func (f *TLSFlags) CheckTLS(url, registry string) error {
 		return errors.New("--tls-ca needs --url or --registry; --tls-cert, --tls-key and --tls-server-name need --url")
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key must be given together")
-	case strings.Contains(url, "://") && !strings.HasPrefix(url, "wss://"):
+	case strings.HasPrefix(url, "ws://") || strings.HasPrefix(url, "unix:"): // CheckURL refuses others
 		return fmt.Errorf("--tls-ca, --tls-cert, --tls-key and --tls-server-name need a URL with wss://, or HOST:PORT: %.100s has no TLS", url)
 	}
 	return nil
