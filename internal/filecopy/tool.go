@@ -37,12 +37,15 @@ func ToolCommand(argv []string) (command []string, arg0 *string) {
 	return append([]string{"/proc/self/exe", ToolArg}, argv...), new("agent")
 }
 
-// A Request tells the tool either to send the sources to its standard output, or to receive into
-// the target from its standard input.
+// A Request tells the tool to send the sources to its standard output, to list a file or a directory
+// there, or to receive into the target from its standard input.
 type Request struct {
 	Send    []string `json:"send,omitempty"`
 	Follow  bool     `json:"follow,omitempty"`
 	Measure bool     `json:"measure,omitempty"`
+
+	// List is a file or a directory to list: only headers are sent.
+	List string `json:"list,omitempty"`
 
 	Receive string `json:"receive,omitempty"`
 	Many    bool   `json:"many,omitempty"`
@@ -58,14 +61,26 @@ type Request struct {
 // Argv returns the command line of the tool.
 func (r *Request) Argv() []string {
 	sent := *r
-	if sent.Raw = !utf8.ValidString(r.Receive + strings.Join(r.Send, "/")); sent.Raw {
+	if sent.Raw = !utf8.ValidString(r.Receive + r.List + strings.Join(r.Send, "/")); sent.Raw {
 		sent.Receive, sent.Send = base64.StdEncoding.EncodeToString([]byte(r.Receive)), nil
+		sent.List = base64.StdEncoding.EncodeToString([]byte(r.List))
 		for _, path := range r.Send {
 			sent.Send = append(sent.Send, base64.StdEncoding.EncodeToString([]byte(path)))
 		}
 	}
 	text, _ := json.Marshal(&sent) // encoding strings and booleans never fails
 	return []string{tool, string(text)}
+}
+
+// valid reports whether the request says one thing to do.
+func (r *Request) valid() bool {
+	n := 0
+	for _, does := range []bool{len(r.Send) > 0, r.Receive != "", r.List != ""} {
+		if does {
+			n++
+		}
+	}
+	return n == 1
 }
 
 // decode reads what Argv has written.
@@ -80,6 +95,10 @@ func (r *Request) decode(text string) error {
 	}
 	raw, err := base64.StdEncoding.DecodeString(r.Receive)
 	r.Receive = string(raw)
+	if err == nil {
+		raw, err = base64.StdEncoding.DecodeString(r.List)
+		r.List = string(raw)
+	}
 	for i := 0; i < len(r.Send) && err == nil; i++ {
 		raw, err = base64.StdEncoding.DecodeString(r.Send[i])
 		r.Send[i] = string(raw)
@@ -109,7 +128,7 @@ func ToolMain() (code int) {
 	if len(args) != 1 {
 		return fail(stderr, errors.New("one argument is needed, a request"), 2)
 	}
-	if err := request.decode(args[0]); err != nil || (len(request.Send) > 0) == (request.Receive != "") {
+	if err := request.decode(args[0]); err != nil || !request.valid() {
 		return fail(stderr, fmt.Errorf("the request cannot be understood: %.256s", args[0]), 2)
 	}
 	notes := &notes{w: stderr}
@@ -166,6 +185,9 @@ func serve(request *Request, notes *notes, stdin, stdout *os.File) error {
 		err := w.follow(stdin) // this goroutine ends with the program
 		cancel(err)
 	}()
+	if request.List != "" {
+		return list(ctx, w, request.List, notes.note)
+	}
 	s := Sender{
 		Sources: request.Send, Follow: request.Follow, Plain: request.Plain, Measure: request.Measure, Note: notes.note,
 	}
