@@ -14,9 +14,9 @@ USER 65532:65532
 EXPOSE 7000
 ENTRYPOINT ["/agent"]
 CMD ["--listen", "ws://127.0.0.1:7000"]
-# Connects as a client. With --ws-auth set AGENT_TOKEN_FILE to a file with a token. With --remote
-# and --health-listen 127.0.0.1:7301 take ["/agent", "health", "--probe", "127.0.0.1:7301"] instead.
-HEALTHCHECK --interval=30s --timeout=15s --start-period=10s CMD ["/agent", "health", "--url", "127.0.0.1:7000"]
+# Needs no token. With --remote and --health-listen 127.0.0.1:7301 ask that address instead. A port
+# with TLS has no probe without it: use --health-listen there, too.
+HEALTHCHECK --interval=30s --timeout=15s --start-period=10s CMD ["/agent", "health", "--probe", "127.0.0.1:7000"]
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="execagent agent" \

@@ -18,7 +18,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // front matter of skills
 	golang.org/x/crypto v0.58.0 // sealed boxes of agent identities
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // trusted roots where the host has none
-	golang.org/x/net v0.62.0 // names of hosts in other letters than ASCII, for patterns; an interpreter for the filters, in tests
+	golang.org/x/net v0.62.0 // names of hosts in other letters than ASCII, for patterns; proxies of the environment; an interpreter for the filters, in tests
 	golang.org/x/sync v0.24.0 // weighted semaphores: bounds on bytes in flight
 	golang.org/x/sys v0.49.0 // Linux calls that syscall no longer grows
 	golang.org/x/text v0.43.0 // rules about commands: canonical forms of Unicode

@@ -61,6 +61,12 @@ func errorText(err error) string {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e.Message
 	}
+	if own, ok := errors.AsType[interface {
+		error
+		BeforeCommand()
+	}](err); ok {
+		return own.Error() // the cause alone would look like an error of the command
+	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return linux.ErrnoText(errno)
 	}

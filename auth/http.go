@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
@@ -68,6 +69,7 @@ func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:                  besideLoopback(proxy),
+		DialContext:            conns.Dial,
 		TLSClientConfig:        tlsconfig.Client(roots),
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxAnswerHeader,

@@ -138,6 +138,9 @@ func (l *connection) call(ctx context.Context, method string, params, result any
 
 // begin sends a request, and returns a func that waits for the answer and must be called once.
 func (l *connection) begin(method string, params any) (wait func(ctx context.Context, result any) error, err error) {
+	if err := checkText(params); err != nil {
+		return nil, fmt.Errorf("calling %s: %w", method, err)
+	}
 	if l.calls.Add(1) > maxCalls {
 		l.calls.Add(-1)
 		return nil, ErrTooManyCalls

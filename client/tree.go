@@ -9,14 +9,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/execagent/execagent/protocol"
 )
 
 // Tree is the directory root on the server as an [fs.FS], for io/fs, text/template,
 // http.FS and so on. It is read-only, and follows links as the server does. The
-// protocol has no permissions, so modes only say that files may be read. Names that are
-// not UTF-8 cannot be opened. ctx bounds all use of the tree.
+// protocol has no permissions, so modes only say that files may be read. A name with
+// U+FFFD cannot be opened, because the listing of a directory has U+FFFD for bytes that are
+// not UTF-8. ctx bounds all use of the tree.
 func (f *FS) Tree(ctx context.Context, root string) fs.FS { return &tree{ctx, f, root} }
 
 type tree struct {
@@ -27,7 +29,7 @@ type tree struct {
 
 // native is the path on the server.
 func (t *tree) native(op, name string) (string, error) {
-	if !fs.ValidPath(name) {
+	if !fs.ValidPath(name) || strings.ContainsRune(name, utf8.RuneError) {
 		return "", pathError(op, name, fs.ErrInvalid)
 	}
 	return path.Join(t.root, name), nil

@@ -3,9 +3,12 @@ package fsops
 import (
 	"cmp"
 	"context"
+	"math"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // copyChunk is how many bytes the kernel copies between two checks of the
@@ -120,46 +123,86 @@ func overwrite(ctx context.Context, in int, from *unix.Stat_t, mode uint32, out 
 			}
 		}
 	}
-	return copyData(ctx, in, out)
+	if !isRegular(old) {
+		return copyData(ctx, in, out, math.MaxInt64)
+	}
+	return copyFileData(ctx, in, from, out)
 }
 
-// copyData copies the rest of in to out. The kernel does it where it can: it
+// copyFileData copies in to out, which is empty. Where in has a hole, out gets one.
+func copyFileData(ctx context.Context, in int, from *unix.Stat_t, out int) error {
+	if from.Blocks*512 < from.Size {
+		if err := copyParts(ctx, in, from.Size, out); err != nil {
+			return err
+		}
+	}
+	return copyData(ctx, in, out, math.MaxInt64) // all, or what was appended meanwhile
+}
+
+// copyParts copies the parts of in that have data, and moves the offsets of both files to size.
+func copyParts(ctx context.Context, in int, size int64, out int) error {
+	for at := int64(0); at < size; {
+		from, to := linux.NextData(in, at, size)
+		for _, fd := range [...]int{in, out} {
+			if _, err := unix.Seek(fd, from, unix.SEEK_SET); err != nil {
+				return err
+			}
+		}
+		var err error
+		if from < to {
+			err = copyData(ctx, in, out, to-from)
+		} else {
+			err = unix.Ftruncate(out, size)
+		}
+		if err != nil {
+			return err
+		}
+		at = to
+	}
+	return nil
+}
+
+// copyData copies the next bytes of in to out, at most limit. The kernel does it where it can: it
 // also shares blocks where the file system does.
-func copyData(ctx context.Context, in, out int) error {
-	for copied := false; ; {
+func copyData(ctx context.Context, in, out int, limit int64) error {
+	for copied := false; limit > 0; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := unix.CopyFileRange(in, nil, out, nil, copyChunk, 0)
+		n, err := unix.CopyFileRange(in, nil, out, nil, int(min(limit, copyChunk)), 0)
 		switch {
 		case err == unix.EINTR:
 		case n > 0:
 			copied = true
+			limit -= int64(n)
 		case !copied:
 			// The kernel does not copy devices or files of procfs, nor between
 			// some file systems: copyByHand copies these. Any other error
 			// happens there again.
-			return copyByHand(ctx, in, out)
+			return copyByHand(ctx, in, out, limit)
 		default:
 			return err // nil at the end of the file
 		}
 	}
+	return nil
 }
 
-func copyByHand(ctx context.Context, in, out int) error {
+func copyByHand(ctx context.Context, in, out int, limit int64) error {
 	buf := make([]byte, 128<<10)
-	for {
+	for limit > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := read(in, buf)
+		n, err := read(in, buf[:min(limit, int64(len(buf)))])
 		if err != nil || n == 0 {
 			return err
 		}
 		if err := writeAll(out, buf[:n]); err != nil {
 			return err
 		}
+		limit -= int64(n)
 	}
+	return nil
 }
 
 // copyTree copies the directory src to dst.

@@ -147,6 +147,20 @@ func TestCopyData(t *testing.T) {
 		rig.Must(t, host.Copy(t.Context(), src, dst, false))
 		rig.Is(t, bytes.Equal(rig.Value(os.ReadFile(dst)), want), true, "%s has the %d bytes", dst, len(want))
 	}
+	// Holes stay holes: nobody could wait for so many zeros.
+	rig.Must(t, os.Truncate(src, 1<<40))
+	f := rig.Value(os.OpenFile(src, os.O_WRONLY, 0))
+	rig.Value(f.WriteAt([]byte("island"), 1<<39+5))
+	rig.Must(t, f.Close())
+	for _, dst := range dsts {
+		rig.Must(t, host.Copy(t.Context(), src, dst, false))
+		got := rig.Value(os.Open(dst))
+		island := make([]byte, 8)
+		rig.Value(got.ReadAt(island, 1<<39+4))
+		rig.Is(t, string(island), "\x00island\x00", "%s has", dst)
+		rig.Is(t, rig.Value(got.Stat()).Size(), 1<<40, "%s: size", dst)
+		rig.Must(t, got.Close())
+	}
 	proc := filepath.Join(root, "proc")
 	rig.Must(t, host.Copy(t.Context(), "/proc/version", proc, false))
 	rig.Is(t, string(rig.Value(os.ReadFile(proc))), string(rig.Value(os.ReadFile("/proc/version"))), "procfs")

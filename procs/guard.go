@@ -70,7 +70,7 @@ func (g *Guard) start() (guardSlot, error) {
 		return 0, os.ErrClosed
 	}
 	if err := g.launchLocked(); err != nil {
-		return 0, fmt.Errorf("starting the guard: %w", err)
+		return 0, atStep("starting the guard "+g.Path, err)
 	}
 	if n := len(g.free); n > 0 {
 		slot := g.free[n-1]

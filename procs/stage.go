@@ -1,7 +1,6 @@
 package procs
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -82,7 +81,7 @@ func newStage(reaper *Reaper, stage *Stage, attr *syscall.ProcAttr) (*group, err
 		g, err = newGroup(reaper, stage.Path, append(slices.Clip(stage.Argv), err.Error()), attr)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("starting the sandbox: %w", os.NewSyscallError("fork", err))
+		return nil, atStep("starting the sandbox", os.NewSyscallError("fork", err))
 	}
 	return g, nil
 }

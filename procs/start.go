@@ -16,6 +16,8 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Start starts a process. It returns once the program was executed; events wait
@@ -79,7 +81,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	defer io.closeChild()
 	if err != nil {
 		io.closeOurs()
-		return err
+		return atStep("opening the command's input and output", err)
 	}
 	p.leash = newLeash(stage)
 	// A lingering stage is not guarded, because the guard would kill it before
@@ -124,6 +126,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		return err
 	}
 	p.guard.add(p.slot, p.group.pid)
+	linux.Settle(p.group.pid)
 	return nil
 }
 
@@ -138,7 +141,9 @@ const maxBusy = 256 * time.Millisecond
 func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr) (*group, error) {
 	fd := -1
 	attr.Sys.PidFD = &fd
-	fork := func() (int, error) { return syscall.ForkExec(path, argv, attr) }
+	fork := func() (int, error) {
+		return linux.Fork(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	}
 	pid, err := reaper.Fork(fork)
 	if err == syscall.EINVAL {
 		// Perhaps the kernel does not know CLONE_PIDFD: try without.
@@ -201,6 +206,9 @@ func (s *Spec) command() (argv, env []string, err error) {
 	return argv, env, nil
 }
 
+// ownProgram is the path by which this program starts itself as a tool.
+const ownProgram = "/proc/self/exe"
+
 // explain finds out whether err is about the directory or the program. The
 // kernel does not say, and the child enters the directory first.
 func (s *Spec) explain(path string, err error) error {
@@ -210,6 +218,9 @@ func (s *Spec) explain(path string, err error) error {
 	}
 	if errno == syscall.EAGAIN || errno == syscall.ENOMEM {
 		return os.NewSyscallError("fork", errno)
+	}
+	if path == ownProgram {
+		return atStep("starting "+path+" as a tool", errno)
 	}
 	if derr := checkDir(s.Dir); derr != nil {
 		return &fs.PathError{Op: "chdir", Path: s.Dir, Err: derr}

@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // The answers, with status 401, to a client whose token is refused (rpc.md 1.6).
@@ -106,7 +108,7 @@ func readSecret(file string) ([]byte, error) {
 	if len(content) > maxSecretFile {
 		return nil, fmt.Errorf("secret file %s exceeds %d bytes", file, maxSecretFile)
 	}
-	secret := bytes.TrimSpace(content)
+	secret := bytes.TrimSpace(bytes.TrimPrefix(content, []byte(paths.Mark)))
 	if len(secret) == 0 {
 		return nil, fmt.Errorf("secret file %s is empty", file)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/rpc"
@@ -47,7 +48,8 @@ type DialConfig struct {
 	// Ping is called for each ping of the server, in the goroutine that reads; it may be nil.
 	Ping func(payload string)
 	// Connect opens the connection for a ws or wss URL, for example through a proxy. It must return
-	// a *net.TCPConn. Nil connects directly.
+	// a *net.TCPConn. Nil connects through the proxy that HTTPS_PROXY, HTTP_PROXY (for ws) or
+	// ALL_PROXY names, unless NO_PROXY has the host or the host is a loopback address.
 	Connect func(ctx context.Context, u *url.URL) (net.Conn, error)
 }
 
@@ -105,12 +107,13 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 	if u.User != nil {
 		return nil, URLError("URL holds credentials, which belong in a header")
 	}
-	return open(ctx, u.String(), config, func(ctx context.Context, network, address string) (stream, error) {
+	return open(ctx, u.String(), config, func(ctx context.Context, _, _ string) (stream, error) {
 		connect := config.Connect
 		if connect == nil {
-			connect = func(ctx context.Context, _ *url.URL) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, network, address)
+			connect = func(ctx context.Context, u *url.URL) (net.Conn, error) {
+				return conns.Connect(ctx, u, func(_ context.Context, conn net.Conn, _ string) (net.Conn, error) {
+					return conn, errSecureProxy
+				})
 			}
 		}
 		conn, err := connect(ctx, u)
@@ -120,11 +123,13 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 		tcp, ok := conn.(*net.TCPConn) // gorilla dials "tcp" only
 		if !ok {
 			conn.Close()
-			return nil, errors.New("the proxy is reached by TLS, through which no WebSocket is opened")
+			return nil, errSecureProxy
 		}
 		return tcp, nil
 	})
 }
+
+var errSecureProxy = errors.New("the proxy is reached by TLS, through which no WebSocket is opened")
 
 func dialUnix(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
 	path, err := unixsocket.Path(rawURL)

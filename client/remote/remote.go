@@ -22,10 +22,10 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
-	"net/http"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/relay/direct"
 	"github.com/execagent/execagent/relay"
 )
@@ -77,7 +77,7 @@ func Registry(url, environmentID, key string, settings ...Option) (client.Config
 		BaseURL:       url,
 		EnvironmentID: environmentID,
 		Tokens:        auth.Bearer(key),
-		Proxy:         http.ProxyFromEnvironment,
+		Proxy:         conns.ProxyOf,
 	}}
 	for _, option := range settings {
 		option(&o)

@@ -14,10 +14,10 @@ import (
 type applyPatchFlags struct {
 	agentFlags
 	DryRun bool   `short:"n" name:"dry-run" help:"Change no file; print the changes as a unified diff."`
-	Dir    string `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory where relative paths of the patch start. Default: the current directory; on another agent, that agent's working directory."`
+	Dir    string `short:"C" bytes:"" env:"AGENT_DIR" placeholder:"DIR" help:"Directory where relative paths of the patch start. Default: the current directory; on another agent, that agent's working directory."`
 	Local  bool   `help:"Change the files here, whatever the current context is."`
 
-	File string `arg:"" optional:"" name:"file" help:"File with the patch. Default: standard input, which - also means."`
+	File string `arg:"" bytes:"" optional:"" name:"file" help:"File with the patch. Default: standard input, which - also means."`
 }
 
 func (*applyPatchFlags) Help() string {

@@ -10,7 +10,7 @@ import (
 // catFlags name the files to print.
 type catFlags struct {
 	agentFlags
-	Paths []string `arg:"" sep:"none" name:"path" help:"Files to print."`
+	Paths []string `arg:"" bytes:"" sep:"none" name:"path" help:"Files to print."`
 }
 
 func (*catFlags) Help() string {

@@ -171,6 +171,20 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	return line.Flags.(command), line.Overrides, nil
 }
 
+// agentOf returns the flags of a line that name the agent. It leaves out a URL with parts that may be
+// secret.
+func agentOf(args []string) string {
+	args, _ = commands.Here(args) // parse has reported the mistake
+	given := grammar.Line(args)
+	var flags []string
+	for _, name := range []string{"context", "url", "registry", "environment-id"} {
+		if value := given[name]; value != "" && !strings.ContainsAny(value, " ?@\"'$&;|<>\\`*") {
+			flags = append(flags, "--"+name+" "+value)
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
 // read reads a line, with the values from files. The error is a *wrongLine.
 func read(args []string, values cli.Values) (*cli.Line, error) {
 	named, err := commands.Command(args)

@@ -20,7 +20,7 @@ const completeTime = 2 * time.Second
 // completeFlags say which words a completion script requests.
 type completeFlags struct {
 	Kind string   `arg:"" help:"What the words are: contexts, environments or sessions."`
-	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
+	Line []string `arg:"" bytes:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
 }
 
 // kinds has a function for each kind of words that scripts request, see [cli.App.Completion]. at

@@ -34,7 +34,7 @@ In a file each command has a table. The keys of the table are the names of the c
 type configShowFlags struct {
 	listFlags
 
-	Line []string `arg:"" optional:"" passthrough:"" name:"command" help:"Command, with or without flags: show the value that each of its options would have. Default: show the options that are set, for all commands."`
+	Line []string `arg:"" bytes:"" optional:"" passthrough:"" name:"command" help:"Command, with or without flags: show the value that each of its options would have. Default: show the options that are set, for all commands."`
 }
 
 func (*configShowFlags) Help() string {

@@ -85,7 +85,7 @@ type contextAddFlags struct {
 	Transport     string `default:"" enum:",noise,direct" placeholder:"NAME" help:"How to reach agents through the registry (see agent exec --help). Default: what each command says, else noise."`
 	TokenFile     string `type:"path" placeholder:"FILE" help:"File with the token. Default for a registry: the same variables as without a context."`
 	TokenCommand  string `placeholder:"COMMAND" help:"Command that prints the token when it is needed. The text is split at blanks, and run without a shell."`
-	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url."`
+	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url or --registry."`
 	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) to show to the agent."`
 	TLSKey        string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
 	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url must be for."`
@@ -124,7 +124,7 @@ func (f *contextAddFlags) Check() error {
 	case f.TokenCommand != "" && strings.TrimSpace(f.TokenCommand) == "":
 		return errors.New("--token-command is empty")
 	}
-	if err := f.tls().CheckTLS(f.URL); err != nil {
+	if err := f.tls().CheckTLS(f.URL, f.Registry); err != nil {
 		return err
 	}
 	if f.URL != "" {

@@ -24,7 +24,7 @@ type cpFlags struct {
 	Follow    bool `short:"L" name:"follow-link" env:"AGENT_CP_FOLLOW_LINK" help:"If a source is a link, copy the file or directory that it points to."`
 	Quiet     bool `short:"q" name:"quiet" env:"AGENT_CP_QUIET" help:"Show no progress."`
 
-	Paths []string `arg:"" sep:"none" name:"path" help:"The sources, and the target last."`
+	Paths []string `arg:"" bytes:"" sep:"none" name:"path" help:"The sources, and the target last."`
 }
 
 func (*cpFlags) Help() string {
@@ -32,7 +32,7 @@ func (*cpFlags) Help() string {
 
 A directory is copied into the target if the target is a directory. If the target does not exist, the copy gets that name. DIR/. copies only what is in DIR. A file replaces a file, or is copied into a directory. Several sources need a directory as the target. The folder that holds the target must exist.
 
-Modes, times and links are kept; owners are kept with -a, set-ID bits never. Devices, FIFOs and sockets are skipped and named, and count as not copied. An existing file is replaced only after the new file has arrived completely and its SHA-256 matches. If the target itself is a link, cp follows it; cp follows no link below the target. cp writes only files of the sources that you name, whatever the agent sends. A lost connection does not change the result. Ctrl-C leaves no partial file.
+Modes, times and links are kept; owners are kept with -a, set-ID bits never. Holes stay holes. Devices, FIFOs and sockets are skipped and named, and count as not copied. So is what cannot be read or written; the rest is copied. An existing file is replaced only after the new file has arrived completely and its SHA-256 matches. A file that can be written and not replaced, such as a mounted one, is then written in place. If the target itself is a link, cp follows it; cp follows no link below the target. cp writes only files of the sources that you name, whatever the agent sends. A lost connection does not change the result. Ctrl-C leaves no partial file.
 
 The source - is a tar archive on standard input, which is unpacked into a directory. The target - is a tar archive on standard output.
 

@@ -10,7 +10,8 @@ import (
 
 // doctorFlags say how to print the diagnosis, and for which agent to make it.
 type doctorFlags struct {
-	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print the result as a JSON object."`
+	JSON   bool   `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print the result as a JSON object, as -o json does."`
+	Output string `short:"o" name:"output" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
 	hostFlags
 }
 
@@ -32,7 +33,7 @@ func (f *doctorFlags) run(sys program.System) int {
 	if err != nil {
 		return sys.Fail(err)
 	}
-	if f.JSON {
+	if f.JSON || f.Output == "json" {
 		err = program.PrintJSON(sys.Stdout, d)
 	} else {
 		err = d.Print(sys.Stdout)

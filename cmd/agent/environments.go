@@ -18,6 +18,7 @@ type environmentsFlags struct {
 	Context           *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that names the registry and the key. Default: the current one."`
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
+	TLSCA             string  `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for the registry. Default: those of this system and of SSL_CERT_FILE."`
 	listFlags
 	configFlags
 }
@@ -37,7 +38,7 @@ func (f *environmentsFlags) run(sys program.System) int {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, askRegistry, timeoutError(askRegistry))
 	defer cancel()
-	at := target.Flags{Context: f.Context, Config: f.Config, Registry: f.Registry, RegistryTokenFile: f.RegistryTokenFile}
+	at := target.Flags{Context: f.Context, Config: f.Config, Registry: f.Registry, RegistryTokenFile: f.RegistryTokenFile, TLSFlags: target.TLSFlags{TLSCA: f.TLSCA}}
 	environments, err := at.Environments(ctx, sys)
 	if err != nil {
 		program.Complain(sys.Stderr, err)

@@ -8,16 +8,17 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -29,15 +30,15 @@ type execFlags struct {
 	Interactive bool     `short:"i" name:"interactive" help:"Without -d not needed, because standard input is always passed on (see -n). With -d, give the command a standard input that attached clients write to."`
 	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal that follows the size of this one."`
 	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass on standard input."`
-	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
+	Env         []string `short:"e" bytes:"" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
 	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables that a file lists, one NAME=VALUE or NAME on each line. -e overrides them. Can be repeated."`
-	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
-	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
+	Dir         string   `short:"C" bytes:"" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
+	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	Local       bool     `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
 
-	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*execFlags) Help() string {
@@ -86,6 +87,9 @@ func (f *execFlags) Check() error {
 	if err := checkVariables(f.Env); err != nil {
 		return err
 	}
+	if err := f.checkText(); err != nil {
+		return err
+	}
 	if err := f.Flags.Check(); err != nil {
 		return err
 	}
@@ -101,13 +105,36 @@ func (f *execFlags) Check() error {
 	return fmt.Errorf("%w; for a shell run: agent exec -t -- bash", errEmpty)
 }
 
+// checkText refuses a command that no request can carry.
+func (f *execFlags) checkText() error {
+	for _, entry := range f.Env {
+		if name, _, _ := strings.Cut(entry, "="); !utf8.ValidString(entry) {
+			return fmt.Errorf("-e %s is not UTF-8: an agent takes only text", strings.ToValidUTF8(name, "?"))
+		}
+	}
+	for _, word := range f.Command {
+		if !utf8.ValidString(word) {
+			return fmt.Errorf("%q in the command is not UTF-8: an agent takes only text, so let a shell make the bytes, as in sh -c 'rm \"$(printf \"x\\377\")\"'", word)
+		}
+	}
+	return nil
+}
+
 // dir returns the directory that the flags name.
 func (f *execFlags) dir() string { return cmp.Or(f.Workdir, f.Dir) }
 
 // run runs a command through the protocol. The result is its exit code.
 func (f *execFlags) run(sys program.System) int {
-	e := &execution{sys: sys, flags: f}
-	code, err := e.run()
+	variables, err := f.variables()
+	if wrong, ok := errors.AsType[cli.UsageError](err); ok {
+		program.Complain(sys.Stderr, wrong)
+		return program.ExitUsage
+	}
+	e := &execution{sys: sys, flags: f, variables: variablesOf(sys, variables)}
+	code := 0
+	if err == nil {
+		code, err = e.run()
+	}
 	if err == nil {
 		return code
 	}
@@ -116,9 +143,10 @@ func (f *execFlags) run(sys program.System) int {
 
 // execution is one run of a command.
 type execution struct {
-	sys     program.System
-	flags   *execFlags
-	console *console.Console
+	sys       program.System
+	flags     *execFlags
+	variables map[string]string // of --env-file and -e
+	console   *console.Console
 
 	client *client.Client
 	name   string // of the session; "": the command has no named session
@@ -207,37 +235,39 @@ func (e *execution) params() (protocol.StartParams, error) {
 			p.Rows, p.Cols = &rows, &cols
 		}
 	}
-	variables, err := e.variables()
-	if err != nil {
-		return p, err
+	maps.Copy(p.Env, e.variables)
+	for name, value := range p.Env {
+		if !utf8.ValidString(name + value) {
+			return p, fmt.Errorf("the variable %s is not UTF-8: an agent takes only text", strings.ToValidUTF8(name, "?"))
+		}
 	}
-	maps.Copy(p.Env, variablesOf(e.sys, variables))
 	return p, nil
 }
 
 // maxEnvFile bounds a file of variables, in bytes.
 const maxEnvFile = 1 << 20
 
-// variables returns the variables of --env-file and of -e, in this order.
-func (e *execution) variables() ([]string, error) {
+// variables returns the variables of --env-file and of -e, in this order. A file with a wrong name is a
+// wrong command line, as -e with that name is.
+func (f *execFlags) variables() ([]string, error) {
 	var all []string
-	for _, file := range e.flags.EnvFile {
+	for _, file := range f.EnvFile {
 		text, err := program.ReadFile(file, maxEnvFile)
 		if err != nil {
 			return nil, err
 		}
 		for n, line := range strings.Split(string(text), "\n") {
-			line = strings.TrimSuffix(line, "\r")
-			if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			line = strings.TrimLeft(strings.TrimSuffix(line, "\r"), " \t")
+			if line == "" || strings.HasPrefix(line, "#") {
 				continue
 			}
 			if name, _, _ := strings.Cut(line, "="); name == "" || strings.ContainsAny(name, " \t\x00") {
-				return nil, fmt.Errorf("%s:%d: %q is not the name of a variable", file, n+1, name)
+				return nil, cli.UsageError(fmt.Sprintf("%s:%d: %q is not the name of a variable", file, n+1, name))
 			}
 			all = append(all, line)
 		}
 	}
-	return append(all, e.flags.Env...), nil
+	return append(all, f.Env...), nil
 }
 
 // dir returns the absolute path of the directory in which the command runs. A relative -C starts at
@@ -246,7 +276,7 @@ func (e *execution) variables() ([]string, error) {
 // user.
 func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
-		return filepath.Abs(e.flags.dir())
+		return program.Abs(e.flags.dir())
 	}
 	return below(e.info, e.flags.dir())
 }

@@ -198,7 +198,7 @@ func leftNamed(sys program.System, name string, err error) error {
 	if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
 		does = "may run on"
 	}
-	program.Complain(sys.Stderr, fmt.Sprintf("%s %s: agent attach %s returns to it, agent kill %s ends it", name, does, name, name))
+	program.Complain(sys.Stderr, sys.Hint(fmt.Sprintf("%s %s: agent attach %s returns to it, agent kill %s ends it", name, does, name, name)))
 	if errors.Is(err, console.ErrDetached) {
 		return nil
 	}

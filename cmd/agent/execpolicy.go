@@ -25,7 +25,7 @@ Example:
 
 // execpolicyCheckFlags name the rules, and the command to check.
 type execpolicyCheckFlags struct {
-	Rules   []string `short:"r" sep:"none" required:"" placeholder:"FILE" help:"File of rules. Can be repeated; the rules of all files apply."`
+	Rules   []string `short:"r" sep:"none" bytes:"" required:"" placeholder:"FILE" help:"File of rules. Can be repeated; the rules of all files apply."`
 	Pretty  bool     `help:"Print the answer on several lines."`
 	Resolve bool     `name:"resolve-host-executables" help:"Let rules about a program's name also match the program's path."`
 
@@ -35,7 +35,7 @@ type execpolicyCheckFlags struct {
 	Opaque    string `name:"exec-policy-opaque" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for scripts that cannot be split. Default: as for commands that no rule matches."`
 	ForcedRM  string `name:"exec-policy-forced-rm" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for rm -f that no rule matches. Default: allow."`
 
-	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*execpolicyCheckFlags) Help() string {

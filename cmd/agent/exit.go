@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/execagent/execagent/client"
@@ -11,6 +13,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/relay"
 )
 
 // Exit codes besides those of package program, as for env(1) and timeout(1).
@@ -28,26 +31,37 @@ func failed(sys program.System, err error, code int) int {
 	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)
 	}
-	program.Complain(sys.Stderr, plainly(err))
+	program.Complain(sys.Stderr, sys.Hint(plainly(err)))
 	if _, ok := errors.AsType[timeoutError](err); ok {
 		return exitTimedOut
 	}
 	return code
 }
 
-// plainly shortens the error of a client that has lost its agent for good.
+// plainly shortens the error of a client that has lost its agent for good to one sentence. The log
+// has all causes, at debug.
 func plainly(err error) error {
 	lost, ok := errors.AsType[*client.DisconnectedError](err)
-	if !ok || lost.Resume == nil {
+	if !ok {
 		return err
 	}
-	if sessions.Unknown(lost.Resume) || errors.Is(lost.Resume, api.ErrExecutorChanged) {
+	cause := cmp.Or(lost.Resume, lost.Err)
+	refused, answered := errors.AsType[*relay.RegistryError](cause)
+	network, broken := errors.AsType[*net.OpError](cause)
+	switch {
+	case lost.Resume != nil && (sessions.Unknown(lost.Resume) || errors.Is(lost.Resume, api.ErrExecutorChanged)):
 		return errors.New("the agent was restarted or has given up the session, so the commands of the session are gone")
+	case answered && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+		return errors.New("the connection to the agent is lost: the registry accepts the key no more, because it was revoked or has expired")
+	case lost.Resume != nil && broken:
+		return fmt.Errorf("the agent cannot be reached any more: %w", network)
+	case cause == nil:
+		return errors.New("the connection to the agent is lost")
 	}
-	if cause, ok := errors.AsType[*net.OpError](lost.Resume); ok {
-		return fmt.Errorf("the agent cannot be reached any more: %w", cause)
+	for next := errors.Unwrap(cause); next != nil; next = errors.Unwrap(next) {
+		cause = next
 	}
-	return err
+	return fmt.Errorf("the connection to the agent is lost: %w", cause)
 }
 
 // timeoutError says that a command has taken longer than --timeout.

@@ -19,19 +19,19 @@ const healthPatience = 10 * time.Second
 // healthFlags name the agent to ask.
 type healthFlags struct {
 	agentFlags
-	Probe string `env:"AGENT_PROBE" placeholder:"ADDRESS" help:"Ask whether clients can connect at the address where the agent answers probes (its --health-listen), instead of connecting as a client: HOST:PORT or unix:///PATH."`
+	Probe string `env:"AGENT_PROBE" placeholder:"ADDRESS" help:"Ask whether clients can connect at an address where the agent answers probes (its --health-listen, or --listen without TLS), instead of connecting as a client: HOST:PORT or unix:///PATH."`
 }
 
 func (*healthFlags) Help() string {
 	return `Connects like a client and asks for the agent's status, so it needs a client's credential: --token-file, or a key for --registry. It prints nothing if the agent serves. Without --wait it tries once. It takes at most 10 s, or --timeout.
 
-The key that an agent has in remote mode is not a client's key. To check an agent without any credential, give it --health-listen and ask that address with --probe.
+The key that an agent has in remote mode is not a client's key. To check an agent without any credential, ask with --probe: the address at which it listens without TLS, or that of its --health-listen.
 
 Examples:
 
     agent health --url 127.0.0.1:7000
     agent health --probe unix:///run/agent/health.sock
-    HEALTHCHECK CMD ["agent", "health", "--url", "127.0.0.1:7000"]
+    HEALTHCHECK CMD ["agent", "health", "--probe", "127.0.0.1:7000"]
 
 Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
 }

@@ -12,7 +12,7 @@ import (
 
 // installFlags name the place for the program.
 type installFlags struct {
-	Path string `arg:"" name:"path" help:"Folder, or file to create or replace."`
+	Path string `arg:"" bytes:"" name:"path" help:"Folder, or file to create or replace."`
 }
 
 func (*installFlags) Help() string {

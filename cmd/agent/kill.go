@@ -85,7 +85,7 @@ func eachNamed(ctx context.Context, sys program.System, c *client.Client, names 
 			return 0, err
 		}
 		if err != nil {
-			program.Complain(sys.Stderr, err)
+			program.Complain(sys.Stderr, sys.Hint(err))
 			code = program.ExitFailure
 			continue
 		}

@@ -32,6 +32,7 @@ type loginFlags struct {
 	Name          string `placeholder:"NAME" help:"Name of the context. Default: the host of the registry."`
 	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment of the context. Without it, each command must name one."`
 	KeyFile       string `type:"path" placeholder:"FILE" help:"File with the key. Default: standard input; a terminal does not show the key."`
+	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for the registry, also in the context. Default: those of this system and of SSL_CERT_FILE."`
 	Use           bool   `help:"Make this the current context."`
 	configFlags
 }
@@ -97,7 +98,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askRegistry)
 	defer cancel()
-	environments, err := target.ListEnvironments(ctx, sys, f.Registry, key)
+	environments, err := target.ListEnvironments(ctx, sys, f.Registry, f.TLSCA, key)
 	if refused, ok := errors.AsType[*relay.RegistryError](err); ok && refused.Status == http.StatusForbidden {
 		return fmt.Errorf("%w: login needs the key of a harness, not the key of an agent", err)
 	}
@@ -105,7 +106,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 		return err
 	}
 	current := ""
-	c := target.Context{Name: f.name(), Registry: f.Registry, EnvironmentID: f.EnvironmentID}
+	c := target.Context{Name: f.name(), Registry: f.Registry, EnvironmentID: f.EnvironmentID, TLSCA: f.TLSCA}
 	err = target.ChangeContexts(path, func(file *target.ContextFile) error {
 		if old, err := file.Find(c.Name); err == nil {
 			if old.Registry != c.Registry {
@@ -115,6 +116,9 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 				c.EnvironmentID = old.EnvironmentID
 			}
 			c.Transport = old.Transport
+			if c.TLSCA == "" {
+				c.TLSCA = old.TLSCA
+			}
 		}
 		var err error
 		if c.TokenFile, err = target.SaveKey(path, c.Name, key); err != nil {

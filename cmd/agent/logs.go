@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/client"
@@ -92,6 +93,15 @@ func (f *logsFlags) run(sys program.System) int {
 				program.Complain(sys.Stderr, "some output is missing here, because the agent has not kept it")
 			},
 		}
-		return program.ExitOK, logs.Print(ctx, found.Observer, process.ProcessID)
+		ctx, stop, err := program.WhileRead(ctx, sys.Stdout)
+		if err != nil {
+			return 0, err
+		}
+		defer stop()
+		err = logs.Print(ctx, found.Observer, process.ProcessID)
+		if context.Cause(ctx) == syscall.EPIPE {
+			err = syscall.EPIPE
+		}
+		return program.ExitOK, err
 	})
 }

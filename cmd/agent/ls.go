@@ -10,17 +10,17 @@ import (
 // lsFlags name the files to list, and say how.
 type lsFlags struct {
 	agentFlags
-	Long   bool   `short:"l" name:"long" help:"Also print the kind (- file, d directory, l link), the size in bytes and the time of the last change."`
+	Long   bool   `short:"l" name:"long" help:"Also print the kind (- file, d directory, l link and others), mode, owner, group, size in bytes, the time of the last change, and what a link leads to. An exec-server of another make reports only kind, size and time."`
 	All    bool   `short:"a" name:"all" help:"Also list names that begin with a dot."`
 	Human  bool   `name:"human-readable" help:"With -l, print sizes such as 1.5K or 20M. -lh is the short form; -h alone prints this help."`
 	One    bool   `short:"1" name:"one" help:"Accepted, but not needed: each file is always on its own line."`
-	Output string `short:"o" name:"output" default:"table" enum:"table,json" placeholder:"FORMAT" help:"Output format: table, or json for programs (objects with name, path, type, link, size, modified). Default: ${default}."`
+	Output string `short:"o" name:"output" default:"table" enum:"table,json" placeholder:"FORMAT" help:"Output format: table, or json for programs (objects with name, path, type, link, size, modified, mode, owner, group, target). Default: ${default}."`
 
-	Paths []string `arg:"" optional:"" sep:"none" name:"path" help:"Files and directories. Default: the agent's working directory."`
+	Paths []string `arg:"" bytes:"" optional:"" sep:"none" name:"path" help:"Files and directories. Default: the agent's working directory."`
 }
 
 func (*lsFlags) Help() string {
-	return `Lists files on an agent, one on each line, sorted by name. A relative path starts at the agent's working directory. For a link, the size, the time and the JSON type are those of the file that the link points to; a broken link is not listed. For modes, owners and whole trees, use agent exec -- ls -lR.
+	return `Lists files on an agent, one on each line, sorted by name. A relative path starts at the agent's working directory. The JSON type of a link is that of the file that the link points to, or missing. Without -l and -o json, a broken link is not listed. For whole trees, use agent exec -- ls -lR.
 
 Examples:
 

@@ -68,6 +68,7 @@ func run(sys program.System) int {
 			told.Tell(override)
 		}
 	}
+	sys.Agent = agentOf(args)
 	return command.run(sys)
 }
 

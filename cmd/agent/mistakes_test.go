@@ -24,12 +24,13 @@ func TestMistakes(t *testing.T) {
 	)
 	long := strings.Repeat("x", 100)
 	dir := t.TempDir()
-	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none", "token": "right", "wrong": "wrong",
+	for name, text := range map[string]string{"empty": "", "space": "to ken\n", "env": "A=1\n=2\n", "bundle": "none", "typo": "[exec]\ntiemout = \"1s\"\n", "token": "right", "wrong": "wrong",
 		"broken": "[contexts.a]\nurl = 'x'\ntokn = 'topsecret'\n",
 		"right":  "[contexts.a]\nurl = '127.0.0.1:1'\n[contexts.r]\nregistry = 'http://127.0.0.1:1'\ntoken_command = ['false']\n"} {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	url := tokenAgent(t, dir+"/token")
+	rig.Must(t, os.WriteFile(dir+"/open", []byte("[contexts.open]\nurl = '"+url+"'\ntoken_file = 'token'\n"), 0o600))
 	place := strings.NewReplacer("$DIR", dir, "$URL", url, "$ADDRESS", strings.TrimPrefix(url, "ws://"),
 		"$LENGTH", strconv.Itoa(len(dir+"/"+long)))
 	mistakes := []struct {
@@ -65,8 +66,10 @@ func TestMistakes(t *testing.T) {
 		{"--remote http://127.0.0.1:1 --environment-id e --tls-cert a --tls-key b", "", 2, "--tls-cert cannot be used in remote mode, because its streams are encrypted end to end", server},
 		{"--tls-cert $DIR/nothing --tls-key $DIR/nothing", "", 1, "open $DIR/nothing: no such file or directory", ""},
 		{"--listen 0.0.0.0:0", "", 1, "listen URL \"ws://0.0.0.0:0\" is not a loopback address and no authentication is configured (see --ws-auth, --tls-client-ca and --allow-unauthenticated)", ""},
-		{"exec --local --tls-ca a -- true", "", 2, "--tls-ca, --tls-cert, --tls-key and --tls-server-name need --url", exec},
+		{"exec --local --tls-ca a -- true", "", 2, "--tls-ca needs --url or --registry; --tls-cert, --tls-key and --tls-server-name need --url", exec},
 		{"exec --url ws://x:1 --tls-ca a -- true", "", 2, "--tls-ca, --tls-cert, --tls-key and --tls-server-name need a URL with wss://, or HOST:PORT: ws://x:1 has no TLS", exec},
+		{"exec --registry http://127.0.0.1:1 --environment-id e --tls-ca a -- true", "", 2, "--tls-ca needs a registry with https://: http://127.0.0.1:1 has no TLS", exec},
+		{"exec --registry https://r --environment-id e --tls-cert a --tls-key b -- true", "", 2, "--tls-cert, --tls-key and --tls-server-name need --url; a registry takes only --tls-ca", exec},
 		{"exec --url x:1 --tls-cert a -- true", "", 2, "--tls-cert and --tls-key must be given together", exec},
 		{"exec --url 127.0.0.1:1 --tls-ca $DIR/bundle -- true", "", 125, "$DIR/bundle holds no certificate", ""},
 
@@ -86,7 +89,7 @@ func TestMistakes(t *testing.T) {
 		{"--debug", "", 2, "unknown flag --debug; did you mean --log-level debug?", server},
 		{"--lisen :0", "", 2, "unknown flag --lisen; did you mean --listen?", server},
 		{"-d", "", 2, "unknown flag -d", server},
-		{"doctor -o json", "", 2, "unknown flag -o; did you mean --json?", "see agent doctor --help"},
+		{"doctor -o yaml", "", 2, "--output must be one of \"text\",\"json\" but got \"yaml\"", "see agent doctor --help"},
 		{"health --host :1", "", 2, "unknown flag --host; did you mean --url?", "see agent health --help"},
 
 		// Flags of docker, kubectl and ssh.
@@ -113,6 +116,10 @@ func TestMistakes(t *testing.T) {
 		{"--context a sandbox true", "", 2, "unknown flag --context (write -- before a command that begins with -)", sandbox},
 		{"-H tcp://127.0.0.1:1 ps", "", 2, "unknown flag -H; write it after the command, as --url or --context", server},
 		{"exec --token-command x true", "", 2, "unknown flag --token-command; did you mean --token-file <(COMMAND)? (write -- before a command that begins with -)", exec},
+		{"logs --context open no-such", "AGENT_CONFIG=$DIR/open", 1, "there is no session named no-such: agent ps --context open lists the sessions", ""},
+		{"logs --url $URL --token-file $DIR/token no-such", "", 1, "there is no session named no-such: agent ps --url $URL lists the sessions", ""},
+		{"logs no-such", "AGENT_CONTEXT=open AGENT_CONFIG=$DIR/open", 1, "there is no session named no-such: agent ps lists the sessions", ""},
+		{"ps --url :1", "AGENT_CONFIG=$DIR/typo", 2, "$DIR/typo:2: unknown key \"tiemout\": agent exec has no option of that name; did you mean timeout?", "see agent config --help"},
 		{"exec --local a -l", "AGENT_CONFIG=$DIR/right", 127, "a: command not found; a is a context: agent exec --context a -- -l", ""},
 		{"sandbox --network -- curl", "", 2, "--network needs a value", sandbox},
 		{"ls --url :1 -lR", "", 2, "unknown flag -R; agent exec -- ls -R lists whole trees", "see agent ls --help"},
@@ -153,8 +160,16 @@ func TestMistakes(t *testing.T) {
 		{"exec --wait=-1s true", "", 2, "--wait -1s is negative", exec},
 		{"exec --timeout=-1s true", "", 2, "--timeout -1s is negative", exec},
 		{"exec --log-level loud true", "", 2, "--log-level must be one of \"debug\",\"info\",\"warn\",\"error\" but got \"loud\"", exec},
+		{"exec --local -- rm x\xff", "", 2, `"x\xff" in the command is not UTF-8: an agent takes only text, so let a shell make the bytes, as in sh -c 'rm "$(printf "x\377")"'`, exec},
+		{"exec --local -e A=secret\xff -- true", "", 2, "-e A is not UTF-8: an agent takes only text", exec},
+		{"exec --local -e A -- true", "A=secret\xff", 125, "the variable A is not UTF-8: an agent takes only text", ""},
+		{"exec --url :1 --name x\xff -- true", "", 2, `--name: "x\xff" is not UTF-8`, exec},
+		{"kill --url :1 x\xff", "", 2, `<name> ...: "x\xff" is not UTF-8`, "see agent kill --help"},
+		{"exec --url wss://box.invalid:1 -- true", "HTTPS_PROXY=http://me:secret@127.0.0.1:1", 125, "wss://box.invalid:1: connecting through proxy 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+		{"ls --url ws://box.invalid:1", "ALL_PROXY=socks5h://127.0.0.1:1", 1, "ws://box.invalid:1: connecting through proxy 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+		{"ls --url ws://127.0.0.1:1", "ALL_PROXY=socks5h://127.0.0.1:2", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --env-file $DIR/missing true", "", 125, "open $DIR/missing: no such file or directory", ""},
-		{"exec --env-file $DIR/env true", "", 125, "$DIR/env:2: \"\" is not the name of a variable", ""},
+		{"exec --env-file $DIR/env true", "", 2, "$DIR/env:2: \"\" is not the name of a variable", ""},
 		{"exec -- no-such-program", "", 127, "no-such-program: command not found", ""},
 		{"exec -- /etc/passwd", "", 126, "/etc/passwd: cannot execute: Permission denied (os error 13)", ""},
 		{"exec -C /no/such true", "", 125, "/no/such: the directory for the command does not exist", ""},
@@ -219,7 +234,8 @@ func TestMistakes(t *testing.T) {
 		{"exec --environment-id ci-1 -- true", "", 2, "--environment-id needs --registry", exec},
 		{"exec --timeout 5 true", "", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
 		{"exec --tty=maybe true", "", 2, "--tty: bool value must be true, 1, yes, false, 0 or no but got \"maybe\"", exec},
-		{"exec true", "AGENT_TIMEOUT=5", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m", exec},
+		{"exec true", "AGENT_TIMEOUT=5", 2, "--timeout: \"5\" is not a duration such as 30s, 5m or 1h30m (from the variable AGENT_TIMEOUT=\"5\")", exec},
+		{"exec --url https://x --tls-ca a -- true", "", 2, "--url https://x is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write wss://x", exec},
 		{"exec -- $DIR/empty", "", 126, "$DIR/empty: cannot execute: Permission denied (os error 13)", ""},
 
 		// sandbox and doctor.
@@ -270,7 +286,7 @@ func TestMistakes(t *testing.T) {
 		{"forward --connect http://127.0.0.1:1 --remote http://127.0.0.1:1 --environment-id e", "CODEX_API_KEY=k", 1, "--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", ""},
 		{"exec --url :1 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"exec --url ws://127.0.0.1:1 --wait 0 true", "", 125, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"exec --url http://127.0.0.1:1 true", "", 2, "--url http://127.0.0.1:1 is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
+		{"exec --url http://127.0.0.1:1 true", "", 2, "--url http://127.0.0.1:1 is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write ws://127.0.0.1:1", exec},
 		{"exec --url ws://u:topsecret@127.0.0.1:1 true", "", 2, "--url holds credentials: put them into a token file", exec},
 		{"exec --url nonsense true", "", 2, "--url nonsense is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", exec},
 		{"exec --url ws://127.0.0.1:80000 true", "", 125, "ws://127.0.0.1:80000: dial tcp: address 80000: invalid port", ""},
@@ -291,7 +307,7 @@ func TestMistakes(t *testing.T) {
 		{"context add", "", 2, "give the context a name", "see agent context add --help"},
 		{"context add x", "", 2, "which agent? name it with --url or --registry", "see agent context add --help"},
 		{"context add .. --url :1", "", 2, "\"..\" is not a valid name for a context: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit", "see agent context add --help"},
-		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", "see agent context add --help"},
+		{"context add x --url http://h", "", 2, "--url http://h is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write ws://h", "see agent context add --help"},
 		{"context add x --url ws://u:topsecret@h", "", 2, "--url holds credentials: put them into a token file", "see agent context add --help"},
 		{"context add x --registry http://192.0.2.1", "", 2, "--registry is plain http to another host; only https is allowed there", "see agent context add --help"},
 		{"context add x --registry https://r --environment-id a/b", "", 2, "--environment-id \"a/b\" is not 1 to 256 of A-Z, a-z, 0-9, _ and -", "see agent context add --help"},

@@ -12,7 +12,7 @@ type mkdirFlags struct {
 	agentFlags
 	Parents bool `short:"p" name:"parents" help:"Also make the parent directories. An existing directory is no error."`
 
-	Paths []string `arg:"" sep:"none" name:"path" help:"Directories."`
+	Paths []string `arg:"" bytes:"" sep:"none" name:"path" help:"Directories."`
 }
 
 func (*mkdirFlags) Help() string {

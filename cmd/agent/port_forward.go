@@ -26,6 +26,7 @@ func (*portForwardFlags) Help() string {
     8080:80              port 8080 here, port 80 there
     :80                  a free port here, port 80 there; so does 0:80
     8080:db.internal:80  port 80 of another host, as the agent's host sees it
+    [::1]:80             a free port here, port 80 of an IPv6 address there
     8080:/run/app.sock   a UNIX socket there
     /tmp/s:/run/app.sock a UNIX socket here, which only this user can connect to
 

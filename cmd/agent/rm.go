@@ -13,7 +13,7 @@ type rmFlags struct {
 	Recursive bool `short:"r" name:"recursive" help:"Also remove directories, with everything below them."`
 	Force     bool `short:"f" name:"force" help:"A missing file is no error."`
 
-	Paths []string `arg:"" sep:"none" name:"path" help:"Files and directories."`
+	Paths []string `arg:"" bytes:"" sep:"none" name:"path" help:"Files and directories."`
 }
 
 func (*rmFlags) Help() string {

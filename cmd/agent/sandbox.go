@@ -1,19 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -29,17 +30,17 @@ const maxPolicy = 1 << 20
 // sandboxFlags name the command to run, and say what it may do.
 type sandboxFlags struct {
 	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
-	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
+	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
 	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
 	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,...; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
 	hostFlags
 	policyfile.RuleFlags
 
 	TTY bool     `short:"t" name:"tty" env:"AGENT_SANDBOX_TTY" help:"Give the command a terminal of its own that follows the size of this one."`
-	Env []string `short:"e" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
-	Dir string   `short:"C" env:"AGENT_SANDBOX_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory."`
+	Env []string `short:"e" bytes:"" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
+	Dir string   `short:"C" bytes:"" env:"AGENT_SANDBOX_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory."`
 
-	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 
 	network local.NetworkWords // the parsed form of Network; Check sets it
 }
@@ -113,7 +114,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	}
 	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
 	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
-	if c.Dir, err = filepath.Abs(f.Dir); err != nil {
+	if c.Dir, err = program.Abs(f.Dir); err != nil {
 		return 0, err
 	}
 	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
@@ -174,7 +175,7 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 		p.Network = sandbox.NetworkEnabled
 	}
 	for _, workspace := range f.Workspace {
-		path, err := filepath.Abs(workspace)
+		path, err := program.Abs(workspace)
 		if err == nil {
 			_, err = os.Stat(path)
 		}
@@ -210,7 +211,9 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 		return nil, err
 	case len(raw) > maxPolicy:
 		return nil, fmt.Errorf("more than %d bytes", maxPolicy)
-	case !json.Valid(raw):
+	}
+	raw = bytes.TrimPrefix(raw, []byte(paths.Mark))
+	if !json.Valid(raw) {
 		return nil, errors.New("not a JSON value")
 	}
 	// protocol.Decode refuses everything that it refuses on the wire, such as an object with the

@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
@@ -123,6 +124,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	linux.ForgetStarter()
 	hangups, rereads := flags.hangups()
 	serving, err := s.begin(ctx, cfg)
 	if err != nil {

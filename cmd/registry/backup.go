@@ -26,7 +26,7 @@ Examples:
 }
 
 func (f *backupFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		var values int
 		err := newFile(f.File, func(file *os.File) (err error) {
 			values, err = st.Backup(ctx, file)

@@ -79,8 +79,8 @@ func TestConfigErrors(t *testing.T) {
 func TestConfigTable(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
+	mustRun(t, "keys", "create", "--role=harness", "--environment=*", "--data", data)
 	code, out, said, _ := withFile(t, "[registry.keys.list]\ndata = '"+data+"'\njson = true", "keys", "list")
 	rig.Is(t, code, exitOK, "exit code, %s", said)
-	rig.Is(t, strings.TrimSpace(out), "[]", "keys")
-	rig.Is(t, len(rig.Value(os.ReadDir(data))) > 0, true, "the folder is used")
+	rig.Is(t, strings.HasPrefix(out, "[") && strings.Contains(out, "harness"), true, "keys: %s", out)
 }

@@ -20,7 +20,7 @@ func (*environmentsFlags) Help() string {
 }
 
 func (f *environmentsFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		environments, err := st.Environments(ctx)
 		if err != nil {
 			return err

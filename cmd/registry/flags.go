@@ -46,12 +46,20 @@ type commandLine struct {
 	Completion   completionFlags   `cmd:"" help:"Print a completion script for a shell."`
 }
 
-// versionFlags say how to print the version.
-type versionFlags struct {
-	JSON bool `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print the version as a JSON object."`
+// ownFlags are the flags of the program itself, which take effect at once.
+type ownFlags struct {
+	Version bool `help:"Print the version, like registry version."`
 }
 
-func (f *versionFlags) run(sys system) error { return build.This("registry").Print(sys.stdout, f.JSON) }
+// versionFlags say how to print the version.
+type versionFlags struct {
+	JSON   bool   `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print the version as a JSON object, as -o json does."`
+	Output string `short:"o" name:"output" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
+}
+
+func (f *versionFlags) run(sys system) error {
+	return build.This("registry").Print(sys.stdout, f.JSON || f.Output == "json")
+}
 
 const description = `Runs the registry and rendezvous of remote mode. Executors register and wait here; harnesses find them here. Their traffic passes through encrypted. The registry cannot read it, except for environments that --direct names.
 
@@ -74,6 +82,7 @@ func commands(sys system) *cli.App {
 		Name:        "registry",
 		Description: description,
 		Commands:    commandLine{},
+		Own:         ownFlags{},
 		Sections: []cli.Section{
 			{Key: "store", Title: "Where keys, identities and registrations are stored:"},
 			{Key: "web", Title: "How clients connect:"},

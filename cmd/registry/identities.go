@@ -75,7 +75,7 @@ type identitiesListFlags struct {
 }
 
 func (f *identitiesListFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		identities, err := st.Identities(ctx)
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ type identitiesRemoveFlags struct {
 }
 
 func (f *identitiesRemoveFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		if err := st.RemoveIdentity(ctx, f.RuntimeID); err != nil {
 			return fmt.Errorf("identity %.64q: %w", f.RuntimeID, err)
 		}

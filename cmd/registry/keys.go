@@ -140,7 +140,7 @@ func (f *keysRotateFlags) Check() error {
 }
 
 func (f *keysRotateFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		err := f.hand(ctx, sys, st, func() (string, store.Key, error) { return st.RotateKey(ctx, f.ID, f.Grace) })
 		if err != nil {
 			return fmt.Errorf("key %.64q: %w", f.ID, err)
@@ -238,7 +238,7 @@ type keysListFlags struct {
 }
 
 func (f *keysListFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		keys, err := st.Keys(ctx)
 		if err != nil {
 			return err
@@ -247,7 +247,7 @@ func (f *keysListFlags) run(sys system) error {
 		return program.PrintList(sys.stdout, f.json(), keys, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLAST USED\tLABEL", func(k store.Key) []any {
 			state, used := "valid", "-"
 			if !k.LastUsed.IsZero() {
-				used = k.LastUsed.Format(time.RFC3339)
+				used = later(k.LastUsed, k.Created).Format(time.RFC3339)
 			}
 			switch {
 			case !k.Revoked.IsZero():
@@ -257,9 +257,21 @@ func (f *keysListFlags) run(sys system) error {
 			case !k.Expires.IsZero():
 				state = "valid until " + k.Expires.Format(time.RFC3339)
 			}
+			if k.Revoked.IsZero() && now.Before(k.FormerUntil) {
+				state += ", the replaced key until " + k.FormerUntil.Format(time.RFC3339)
+			}
 			return []any{k.ID, k.Role, k.Environments, k.Created.Format(time.RFC3339), state, used, printable(k.Label)}
 		})
 	})
+}
+
+// later returns the later time. The time of the last use is rounded down, and may be before the key
+// was made.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // Help explains the column LAST USED.
@@ -274,7 +286,7 @@ type keysRevokeFlags struct {
 }
 
 func (f *keysRevokeFlags) run(sys system) error {
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error {
 		if _, err := st.RevokeKey(ctx, f.ID); err != nil {
 			return fmt.Errorf("key %.64q: %w", f.ID, err)
 		}

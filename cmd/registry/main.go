@@ -10,13 +10,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/secretfile"
 )
@@ -77,9 +80,12 @@ func run(sys system) int {
 	if err != nil {
 		return sys.wrong(named, err)
 	}
-	if line.AtOnce != "" {
+	switch line.AtOnce {
+	case "help":
 		err = line.Command.Help(sys.stdout)
-	} else {
+	case "version":
+		err = build.This("registry").Print(sys.stdout, false)
+	default:
 		sys.tell(line)
 		err = line.Flags.(runner).run(sys)
 	}
@@ -183,6 +189,16 @@ func (s system) endings() (orderly, atOnce context.Context, stop func()) {
 		}
 	}()
 	return orderly, atOnce, func() { end(nil); abort(nil) }
+}
+
+// withExisting is withStore for a command that makes no store, because it would find an empty one.
+func (f *storeFlags) withExisting(sys system, do func(context.Context, *store.Store) error) error {
+	if f.NATSURL == "" {
+		if _, err := os.Stat(filepath.Join(f.Data, "nats")); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no registry in %s: name its folder with --data, or its cluster with --nats-url", f.Data)
+		}
+	}
+	return f.withStore(sys, do)
 }
 
 // withStore opens the store, calls do with it and closes it. The context of do ends

@@ -269,12 +269,23 @@ func TestDefaultData(t *testing.T) {
 		}
 		// With --data no home is needed.
 		var out, complaints bytes.Buffer
-		args := []string{"keys", "list", "--data", filepath.Join(home, "named")}
+		args := []string{"keys", "create", "--role=harness", "--environment=*", "--data", filepath.Join(home, "named")}
 		if code := run(system{args: args, home: tt.home, state: tt.state, stdout: &out, stderr: &complaints}); code != exitOK {
 			t.Errorf("HOME %q, XDG_STATE_HOME %q, with --data: exit code %d, %s", tt.home, tt.state, code, &complaints)
 		}
 	}
 	rig.Is(t, len(rig.Value(os.ReadDir(work))), 0, "what the working directory holds")
+}
+
+// TestNoRegistry: a command that makes no store says that there is none, and makes none.
+func TestNoRegistry(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, line := range []string{"keys list", "keys revoke 0123456789abcdef", "environments", "status", "identities list", "backup " + dir + "/b"} {
+		refused(t, "there is no registry in "+dir+": name its folder with --data, or its cluster with --nats-url", append(strings.Fields(line), "--data", dir)...)
+	}
+	rig.Is(t, len(rig.Value(os.ReadDir(dir))), 0, "files in the folder")
+	rig.Is(t, mustRun(t, "--version"), mustRun(t, "version"), "the version")
 }
 
 func TestParseExpiry(t *testing.T) {
@@ -384,6 +395,7 @@ func TestKeyFiles(t *testing.T) {
 		t.Fatalf("rotated: %+v, %v", made, err)
 	}
 	rig.Is(t, status(first)+status(made.Key), 200+200, "after rotating both are valid")
+	rig.Is(t, strings.Contains(mustRun(t, "keys", "list", "--data", data), "valid, the replaced key until "), true, "the list has the grace")
 	next := filepath.Join(dir, "next")
 	if err := json.Unmarshal([]byte(mustRun(t, "keys", "rotate", id, "--grace=0", "-o", "json", "--out", next, "--data", data)), &made); err != nil || made.File != next {
 		t.Fatalf("rotated: %+v, %v", made, err)

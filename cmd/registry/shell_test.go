@@ -32,7 +32,7 @@ func TestCompletion(t *testing.T) {
 	}
 	for words, want := range map[string]string{
 		"registry ke":                       "keys",
-		"registry keys ":                    "create list revoke rotate --help -h",
+		"registry keys ":                    "create list revoke rotate --help --version -h",
 		"registry keys create --ro":         "--role",
 		"registry keys create --role h":     "harness",
 		"registry keys list -o j":           "json",

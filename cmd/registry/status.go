@@ -80,7 +80,7 @@ func (f *statusFlags) run(sys system) error {
 	if f.URL != "" {
 		return f.ask(ctx, sys)
 	}
-	return f.withStore(sys, func(ctx context.Context, st *store.Store) error { return f.look(ctx, sys, st) })
+	return f.withExisting(sys, func(ctx context.Context, st *store.Store) error { return f.look(ctx, sys, st) })
 }
 
 // storeStatus is the status of a registry according to its store.

@@ -99,7 +99,8 @@ func TestWrongValues(t *testing.T) {
 		"registry: {replicas: none}":              "registry.replicas",
 		"registry: {replica: 2}":                  "replica",
 		"registry: {publicURL: \"http://a\"}":     "registry.publicURL",
-		"registry: {env: {REGISTRY_BYTES: 1}}":    "registry.env.REGISTRY_BYTES",
+		"registry: {env: {REGISTRY_BYTES: [1]}}":  "registry.env.REGISTRY_BYTES",
+		"worker: {image: {tag: 1.1}}":             "worker.image.tag",
 		"registry: {networkPolicy: {from: []}}":   "registry.networkPolicy.from",
 		"registry: {networkPolicy: {from: [{}]}}": "registry.networkPolicy.from",
 	} {
@@ -107,6 +108,23 @@ func TestWrongValues(t *testing.T) {
 		must(t, yaml.Unmarshal([]byte(text), &v))
 		if _, _, err := helm(loadChart(t), v); err == nil || !strings.Contains(strings.NewReplacer("/", ".").Replace(err.Error()), want) {
 			t.Errorf("%s: %v, want an error about %s", text, err, want)
+		}
+	}
+}
+
+// TestNumbers: what looks like a number and is none may come as one, as by --set.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for tag, line := range map[any]string{1: "image: example.com/tools:1\n", 20260101: "image: example.com/tools:20260101\n", "1.10": "image: example.com/tools:1.10\n"} {
+		text, _, err := helm(loadChart(t), tools(values{
+			"worker":   values{"image": values{"repository": "example.com/tools", "tag": tag}},
+			"registry": values{"env": values{"REGISTRY_BYTES": 20000000, "REGISTRY_X": true}},
+		}))
+		must(t, err)
+		for _, want := range []string{line, "value: \"20000000\"", "value: \"true\""} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%v: no %q in\n%s", tag, want, text)
+			}
 		}
 	}
 }

@@ -22,7 +22,8 @@ import (
 // succeeded, it renames these to the names of the files, and finally removes the files to be
 // removed. If one of these steps fails, it undoes the earlier ones. So a file is the old or the new
 // one at any time, even if this process is killed. Then files whose names begin with
-// ".apply-patch-" can be left over, and some files can be new and others old.
+// ".apply-patch-" can be left over, and some files can be new and others old. Only a mounted file
+// is written in place, because it cannot be replaced.
 //
 // A file keeps its mode, also if it is moved, and its owner if this process may set it. It loses
 // its other names (hard links). A link is followed, and stays, but a dangling link is an error.
@@ -180,6 +181,8 @@ func (s *staged) makeParents(ctx context.Context, dir string) error {
 type step struct {
 	*touchedFile
 	backup string // the previous file at the path, "" for none
+	// mounted says that the path is a mount point: the file is written in place.
+	mounted bool
 }
 
 // commit makes the staged changes real.
@@ -259,7 +262,11 @@ func (s *staged) do(ctx context.Context, step *step, last bool) error {
 	if step.gone {
 		return nil
 	}
-	if err := s.Files.Rename(ctx, step.temp, step.path, step.existed && !step.special); err != nil {
+	err := s.Files.Rename(ctx, step.temp, step.path, step.existed && !step.special)
+	if errors.Is(err, syscall.EBUSY) && step.existed && !step.special {
+		err = s.inPlace(ctx, step, err)
+	}
+	if err != nil {
 		if step.special {
 			err = errors.Join(err, s.undo(ctx, step))
 		}
@@ -268,12 +275,54 @@ func (s *staged) do(ctx context.Context, step *step, last bool) error {
 	return nil
 }
 
+// inPlace writes the new content over a file that cannot be replaced, because it is mounted. If the
+// file cannot be written either, it returns busy.
+func (s *staged) inPlace(ctx context.Context, step *step, busy error) error {
+	if step.backup == "" {
+		if err := s.backUp(ctx, step); err != nil {
+			return err
+		}
+	}
+	opened, err := s.pourFile(ctx, step.temp, step.path)
+	if !opened {
+		return busy
+	}
+	step.mounted = true
+	if err != nil {
+		err = errors.Join(err, s.undo(ctx, step))
+	}
+	return err
+}
+
+// pourFile writes the content of one file over another file. It reports whether it could open both,
+// because opening a file for writing empties it.
+func (s *staged) pourFile(ctx context.Context, from, to string) (opened bool, err error) {
+	fd, _, err := s.open(ctx, from, fsops.RefuseLinks)
+	if err != nil {
+		return false, err
+	}
+	src := os.NewFile(uintptr(fd), from)
+	defer src.Close()
+	if fd, err = s.Files.OpenWrite(ctx, to, fsops.RefuseLinks); err != nil {
+		return false, err
+	}
+	dst := os.NewFile(uintptr(fd), to)
+	_, err = io.Copy(dst, src)
+	return true, errors.Join(err, dst.Close())
+}
+
 // undo undoes a step.
 func (s *staged) undo(ctx context.Context, step *step) error {
 	var err error
-	if step.backup == "" {
+	switch {
+	case step.backup == "":
 		err = s.Files.Remove(ctx, step.path, false, false, fsops.FollowLinks)
-	} else if err = s.Files.Rename(ctx, step.backup, step.path, true); err != nil {
+	case step.mounted:
+		_, err = s.pourFile(ctx, step.backup, step.path)
+	default:
+		err = s.Files.Rename(ctx, step.backup, step.path, true)
+	}
+	if err != nil && step.backup != "" {
 		// Keep the backup, because it would be lost otherwise.
 		s.spare = slices.DeleteFunc(s.spare, func(name string) bool { return name == step.backup })
 	}

@@ -178,6 +178,37 @@ func TestWholeFails(t *testing.T) {
 	rig.Is(t, failed >= 15, true, "%d steps have failed, which are all kinds", failed)
 }
 
+// mounted is files of which each one that is there is a mount point, so that nothing can replace it.
+type mounted struct{ faulty }
+
+func (m mounted) Rename(ctx context.Context, src, dst string, replace bool) error {
+	if replace {
+		return &fs.PathError{Op: "rename", Path: src, Err: syscall.EBUSY}
+	}
+	return m.faulty.Rename(ctx, src, dst, replace)
+}
+
+// TestWholeMounted: a mounted file is written in place. If a step fails, all files are as they were.
+func TestWholeMounted(t *testing.T) {
+	t.Parallel()
+	p := rig.Value(Parse("*** Begin Patch\n*** Update File: a\n@@\n-1\n+one\n*** Add File: new\n+new\n*** Update File: b\n@@\n-2\n+two\n*** End Patch\n"))
+	var dir string
+	for step, n := 0, -1; n < 0; step++ {
+		n, dir = step, t.TempDir()
+		rig.Must(t, os.WriteFile(dir+"/a", []byte("1\n"), 0o640))
+		rig.Must(t, os.WriteFile(dir+"/b", []byte("2\n"), 0o640))
+		rig.Must(t, os.Link(dir+"/a", dir+"/other"))
+		before := look(t, dir)
+		files := mounted{faulty{n: &n, fail: func() error { return errFault }}}
+		if _, err := (&Target{Files: files, Dir: dir}).Whole(t.Context(), p); err != nil {
+			rig.Same(t, "files", before, look(t, dir))
+		}
+	}
+	for name, want := range map[string]string{"a": "one\n", "other": "one\n", "b": "two\n", "new": "new\n"} {
+		rig.Is(t, string(rig.Value(os.ReadFile(dir+"/"+name))), want, "%s", name)
+	}
+}
+
 // TestWholeKilled: if the program ends in the middle, each file is the old one or the new one.
 // What is left over says what it is of.
 func TestWholeKilled(t *testing.T) {

@@ -74,7 +74,8 @@ func (q *question) decision(source string) protocol.ExecDecision {
 	return d
 }
 
-// clip returns the words of a command that can be shown.
+// clip returns the words of a command that can be shown. A word with bytes that are not UTF-8 counts
+// as truncated: no rule is proposed for what is shown in its place.
 func clip(argv []string) (shown []string, truncated bool) {
 	shown = []string{}
 	left := maxArgv
@@ -83,8 +84,9 @@ func clip(argv []string) (shown []string, truncated bool) {
 			return shown, true
 		}
 		shown = append(shown, text(word, maxArgv))
+		truncated = truncated || !utf8.ValidString(word)
 	}
-	return shown, false
+	return shown, truncated
 }
 
 // text returns at most n bytes of s, in a form that JSON can hold.

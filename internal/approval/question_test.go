@@ -24,4 +24,7 @@ func TestDecision(t *testing.T) {
 		d := q.decision(tt.by)
 		rig.Is(t, fmt.Sprint(d.Source, " ", d.Rule, " ", d.Exe, d.Argv), tt.source+" "+tt.rule+" /bin/rm[rm -f]", "%s by %s", tt.decider, tt.by)
 	}
+	q := question{Question: judge.Question{Argv: []string{"touch", "x\xff"}, Proposed: []string{"touch", "x\xff"}}}
+	params := q.params()
+	rig.Is(t, params.Truncated && params.ProposedPrefix == nil, true, "a command that cannot be shown exactly: %+v", params)
 }

@@ -5,14 +5,16 @@
 // skip. Between two of our own programs, the first record is begin and the last one is end, so a
 // truncated stream is never taken for a whole one. Each file comes with the SHA-256 of its content,
 // in its own header if the file is small, and otherwise after the content. The file takes its place
-// only if the hash matches. A plain stream, for and from other programs, has none of these records.
+// only if the hash matches. A file with holes is an empty entry with its size, and pieces follow: each
+// has the places of some extents, and then their bytes. A plain stream, for and from other programs,
+// has none of these records, and zeros for holes.
 //
 // A [Sender] follows links only on the way to a source, even if files are replaced while it runs.
 //
 // Whatever the stream contains, a [Receiver] writes only inside its target, and writes only the
 // requested names. It opens one name after the other, from the target on, and follows no link below
 // the target. A file is written without a name or under a temporary name, and replaces the old file
-// in one step. Linux only.
+// in one step, unless it can only be written in place. Linux only.
 package filecopy
 
 import (
@@ -30,6 +32,7 @@ const (
 	maxDepth   = 512      // directories in each other; each keeps a descriptor open
 	maxFile    = 1 << 50  // bytes
 	maxLinks   = 1 << 20  // files with several names that are recognized
+	maxExtents = 1024     // of a file with holes, in one piece
 )
 
 // Our records, in global headers.
@@ -38,6 +41,9 @@ const (
 	recordBytes = "EXECAGENT.bytes" // with begin: the approximate bytes of content to come
 	recordSum   = "EXECAGENT.sha256"
 	recordEnd   = "EXECAGENT.end" // how many entries there were
+
+	recordSize    = "EXECAGENT.size"    // of a file with holes, whose pieces follow
+	recordExtents = "EXECAGENT.extents" // how many extents a piece has
 
 	version = "1"
 	// changed replaces a sum if the sender could not read the file to its end. The receiver drops
@@ -52,6 +58,8 @@ const (
 	// gathered is how many bytes of smaller writes are combined in a stream. Larger writes are not
 	// copied.
 	gathered = 64 << 10
+	// extentSize is how many bytes the place of an extent has: two numbers, its offset and its length.
+	extentSize = 16
 )
 
 // ErrCut says that a stream was truncated.

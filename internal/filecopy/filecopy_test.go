@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -77,6 +78,19 @@ func has(t testing.TB, dir, line string) {
 	rig.Is(t, slices.Contains(tree, line), true, "there is %q, which has %q", tree, line)
 }
 
+// receive returns all errors of a Receive, also those of the entries that it leaves out.
+func receive(r Receiver, stream io.Reader) error {
+	var noted []error
+	if r.Note == nil {
+		r.Note = func(path string, err error) { noted = append(noted, about(path, err)) }
+	}
+	err := r.Receive(context.Background(), stream)
+	if err == ErrIncomplete && len(noted) > 0 {
+		err = errors.Join(noted...)
+	}
+	return err
+}
+
 // transfer sends and receives over a pipe. The receiver's error comes first, unless it is only that
 // of the sender.
 func transfer(s Sender, r Receiver) error {
@@ -87,7 +101,7 @@ func transfer(s Sender, r Receiver) error {
 		out.CloseWithError(err)
 		sent <- err
 	}()
-	err := r.Receive(context.Background(), in)
+	err := receive(r, in)
 	if err == nil {
 		_, err = io.Copy(io.Discard, in)
 	}
@@ -151,6 +165,45 @@ func TestRoundTrip(t *testing.T) {
 	rig.Is(t, os.SameFile(first, again), true, "two names of a file are one file")
 	const large = int64(64 * buffered)
 	rig.Is(t, total >= large+300 && came >= large && came <= total, true, "%d bytes of %d have come", came, total)
+}
+
+// TestHoles: holes are not read, not sent and not written, wherever they begin and end. Nobody could
+// wait for the zeros of these files.
+func TestHoles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const size = 1 << 40
+	var many []int64
+	for i := range int64(maxExtents + 10) {
+		many = append(many, 5+i<<13)
+	}
+	rig.Must(t, os.Mkdir(dir+"/src", 0o755))
+	for name, places := range map[string][]int64{"empty": {}, "ends": {0, size - 1}, "odd": {7, 3*buffered - 1, 5*buffered + 4097, size / 2}, "many": many} {
+		f := rig.Value(os.Create(dir + "/src/" + name))
+		for _, at := range places {
+			rig.Value(f.WriteAt([]byte{1}, at))
+		}
+		rig.Must(t, errors.Join(f.Truncate(size), f.Close()))
+	}
+	var total, came int64
+	rig.Must(t, transfer(Sender{Sources: []string{dir + "/src"}, Measure: true}, Receiver{Target: dir + "/dst", Progress: func(n, all int64) { came, total = came+n, all }}))
+	rig.Is(t, came, total, "bytes that have come")
+	for _, entry := range rig.Value(os.ReadDir(dir + "/src")) {
+		want, got := rig.Value(os.Open(dir+"/src/"+entry.Name())), rig.Value(os.Open(dir+"/dst/"+entry.Name()))
+		for _, f := range []*os.File{want, got} {
+			defer f.Close()
+			rig.Is(t, rig.Value(f.Stat()).Size(), size, "%s: size", f.Name())
+			for at := int64(0); at < size; {
+				from, to := linux.NextData(int(f.Fd()), at, size)
+				a, b := make([]byte, to-from), make([]byte, to-from)
+				_ = rig.Value(want.ReadAt(a, from)) + rig.Value(got.ReadAt(b, from))
+				rig.Is(t, bytes.Equal(a, b), true, "%s: the bytes from %d to %d are the same", entry.Name(), from, to)
+				at = to
+			}
+		}
+		takes := func(f *os.File) int64 { return rig.Value(f.Stat()).Sys().(*syscall.Stat_t).Blocks * 512 }
+		rig.Is(t, takes(got) <= takes(want)+64<<10, true, "%s: %d bytes on disk, of %d", entry.Name(), takes(got), takes(want))
+	}
 }
 
 // TestTargets: docker's rules, which are mostly those of cp(1).

@@ -40,10 +40,15 @@ func archive(t testing.TB, sealed bool, entries ...entry) []byte {
 		if h.Mode == 0 {
 			h.Mode = 0o755
 		}
+		for key, value := range map[string]string{recordSize: e.size, recordExtents: e.extents} {
+			if value != "" {
+				h.PAXRecords = map[string]string{key: value}
+			}
+		}
 		rig.Must(t, w.WriteHeader(h))
 		_, err := io.WriteString(w, e.content)
 		rig.Must(t, err)
-		if h.Typeflag == tar.TypeReg {
+		if h.Typeflag == tar.TypeReg && e.size == "" {
 			sum := sha256.Sum256([]byte(e.content))
 			record(recordSum, hex.EncodeToString(sum[:]))
 		}
@@ -58,6 +63,7 @@ type entry struct {
 	kind          byte // 0: a file
 	to            string
 	mode          int64
+	size, extents string // of a file with holes, and of its piece
 }
 
 // site is a target with a folder beside it that nothing may be written to.
@@ -145,7 +151,7 @@ func TestHostile(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %v", tt.name, sealed), func(t *testing.T) {
 				t.Parallel()
 				root, target := site(t)
-				err := (&Receiver{Target: target, Plain: !sealed}).Receive(context.Background(), bytes.NewReader(archive(t, sealed, tt.entries...)))
+				err := receive(Receiver{Target: target, Plain: !sealed}, bytes.NewReader(archive(t, sealed, tt.entries...)))
 				unharmed(t, root)
 				noTemporary(t, target)
 				rig.Says(t, err, tt.want, "the transfer")
@@ -202,7 +208,7 @@ func TestNotAskedFor(t *testing.T) {
 			root, target := site(t)
 			before := harvest(t, target)
 			r := Receiver{Target: filepath.Join(target, tt.target), Names: Names([]string{"/w/report", "/w/log/"})}
-			err := r.Receive(context.Background(), bytes.NewReader(archive(t, true, tt.entries...)))
+			err := receive(r, bytes.NewReader(archive(t, true, tt.entries...)))
 			rig.Says(t, err, tt.want, "the transfer")
 			unharmed(t, root)
 			got := slices.DeleteFunc(harvest(t, target), func(line string) bool { return slices.Contains(before, line) })
@@ -246,8 +252,16 @@ func TestBroken(t *testing.T) {
 		"version":       bytes.Replace(good, []byte(recordBegin+"=1"), []byte(recordBegin+"=2"), 1),
 		"count":         bytes.Replace(good, []byte(recordEnd+"=3"), []byte(recordEnd+"=4"), 1),
 		"two":           slices.Concat(good[:len(good)-1024], other),
-		"nothing":       nil,
-		"no tar at all": bytes.Repeat([]byte("no tar at all "), 1000),
+		"a piece alone": archive(t, true, entry{name: "file", content: strings.Repeat("x", 40), extents: "2"}),
+		"a piece of a file without holes": bytes.Replace(archive(t, true, entry{name: "file"}, entry{name: "file", content: strings.Repeat("x", 40), extents: "2"}),
+			[]byte(recordSum), []byte("EXECAGENT.sha25x"), 1),
+		"an extent beyond the end": archive(t, true, entry{name: "file", size: "4"}, entry{content: strings.Repeat("\x00", 15) + "\x05hello", extents: "1"}),
+		"an extent before the last": archive(t, true, entry{name: "file", size: "9"},
+			entry{content: strings.Repeat("\x00", 7) + "\x04" + strings.Repeat("\x00", 7) + "\x01" + strings.Repeat("\x00", 15) + "\x01ab", extents: "2"}),
+		"more than its extents": archive(t, true, entry{name: "file", size: "9"}, entry{content: strings.Repeat("\x00", 15) + "\x01ab", extents: "1"}),
+		"a negative size":       archive(t, true, entry{name: "file", size: "-1"}),
+		"nothing":               nil,
+		"no tar at all":         bytes.Repeat([]byte("no tar at all "), 1000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -361,23 +375,59 @@ func TestNoRoom(t *testing.T) {
 
 	// Nor is there any where nothing may be written.
 	rig.Must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	err = (&Receiver{Target: dir}).Receive(context.Background(), bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
+	err = receive(Receiver{Target: dir}, bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
 	rig.Is[error](t, err, unix.EROFS, "")
 	rig.Same(t, "what is there", []string{"file old", "small s"}, harvest(t, dir))
 }
 
-// TestNotAllowed: where this user may not write, what was there stays.
-func TestNotAllowed(t *testing.T) {
+// TestOneFails: a file or a folder that cannot be written is named, what is below the folder comes no
+// more, and the rest is copied.
+func TestOneFails(t *testing.T) {
+	t.Parallel()
+	root, target := site(t)
+	plant(t, target, "busy/x x", "n")
+	const dir = tar.TypeDir
+	stream := archive(t, true, entry{name: "n", kind: dir}, entry{name: "n/deep", kind: dir}, entry{name: "n/deep/er", content: "x"}, entry{name: "dir", content: "x"},
+		entry{name: "busy", content: strings.Repeat("x", 3*buffered)}, entry{name: "busy/x", content: "new"}, entry{name: "z", content: "z"})
+	var noted []string
+	r := Receiver{Target: target, Note: func(path string, err error) {
+		noted = append(noted, strings.TrimPrefix(path, target+"/")+": "+err.Error())
+	}}
+	rig.Is(t, receive(r, bytes.NewReader(stream)), ErrIncomplete, "")
+	rig.Same(t, "noted", []string{"n: not a directory", "dir: is a directory", "busy: is a directory"}, noted)
+	has(t, target, "busy/x new")
+	has(t, target, "z z")
+	noTemporary(t, target)
+	unharmed(t, root)
+}
+
+// TestInPlace: a file that can be written and not replaced is written in place, but only when its
+// content has come. Others that hold it open see the new content.
+func TestInPlace(t *testing.T) {
 	t.Parallel()
 	_, target := site(t)
-	rig.Must(t, os.Chmod(target, 0o555))
-	t.Cleanup(func() { _ = os.Chmod(target, 0o755) })
-	if unix.Access(target, unix.W_OK) == nil {
-		t.Skip("root may write everywhere")
+	plant(t, target, "dir/tail")
+	if unix.Geteuid() == 0 {
+		if err := unix.Mount(target+"/file", target+"/dir/file", "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("nothing can be mounted: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(target+"/dir/file", unix.MNT_DETACH) })
+	} else {
+		rig.Must(t, os.Remove(target+"/dir/file"))
+		rig.Must(t, os.Link(target+"/file", target+"/dir/file"))
+		rig.Must(t, os.Chmod(target+"/dir", 0o555))
+		t.Cleanup(func() { _ = os.Chmod(target+"/dir", 0o755) })
 	}
-	err := (&Receiver{Target: target}).Receive(context.Background(), bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
-	rig.Is[error](t, err, unix.EACCES, "")
-	has(t, target, "file old")
+	stream := archive(t, true, entry{name: "dir/file", content: "new and longer", mode: 0o600}, entry{name: "dir/../x", content: "y"})
+	rig.Says(t, receive(Receiver{Target: target}, bytes.NewReader(stream)), "leads out", "the transfer")
+	has(t, target, "file new and longer")
+	rig.Is(t, rig.Value(os.Stat(target+"/file")).Mode(), 0o600, "mode")
+	cut := archive(t, true, entry{name: "dir/file", content: strings.Repeat("cut ", buffered)})
+	rig.Is(t, receive(Receiver{Target: target}, bytes.NewReader(cut[:len(cut)/2])), ErrCut, "")
+	has(t, target, "file new and longer")
+	rig.Must(t, receive(Receiver{Target: target + "/dir/file"}, bytes.NewReader(archive(t, true, entry{name: "f", content: "short"}))))
+	has(t, target, "file short")
+	noTemporary(t, target)
 }
 
 // TestEnded: when the copy is given up, nothing temporary is left and what was there is.

@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +34,8 @@ type Receiver struct {
 	Plain bool
 	// Owners gives everything the owner in the stream, which requires root.
 	Owners bool
-	// Note is called for entries that are left out, because they are no file, directory or link. It
-	// may be nil.
+	// Note is called for entries that are left out, because they cannot be written, or are no file,
+	// directory or link. It may be nil.
 	Note Note
 	// Progress is called as [Sender.Progress] is, with the received bytes.
 	Progress func(received, total int64)
@@ -41,7 +43,10 @@ type Receiver struct {
 
 // Receive reads the stream to its end. After an error, completely received files are in place, and
 // nothing of any other: old files in their places remain. With [ErrIncomplete], everything has come
-// except the entries reported to Note.
+// except the entries reported to Note, and what is below them.
+//
+// A file that can be written and not replaced, such as a mounted one, is written in place once all of
+// its content has come.
 func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 	to, err := aim(r.Target, r.Many || r.Plain)
 	if err != nil {
@@ -54,6 +59,7 @@ func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 		Receiver: r, ctx: ctx, tar: tar.NewReader(stream), to: to, tree: tree{base: to.base},
 		buf: make([]byte, buffered), total: -1, plain: r.Plain,
 	}
+	in.tree.left = in.omit
 	err = in.entries()
 	if err == nil {
 		// Archives are padded. Read the padding too, so that the sender gets no error.
@@ -62,9 +68,7 @@ func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 	if dropped := in.drop(); err == nil {
 		err = dropped
 	}
-	if left := in.tree.leave(0); err == nil {
-		err = about(r.Target, left)
-	}
+	in.tree.leave(0)
 	if err == nil && in.failed {
 		return ErrIncomplete
 	}
@@ -85,13 +89,39 @@ type incoming struct {
 	began bool // the record begin has come
 	ended bool // the record end has come
 
-	failed bool // something was left out
+	failed bool     // something was left out
+	omits  []string // a directory that was left out, with everything below it
 
 	// A received file that waits for its sum.
 	file  *newFile
 	names []string
 	with  *attributes
 	sum   hash.Hash
+	// A file with holes comes in pieces, and filled is the end of the last piece.
+	holes  bool
+	filled int64
+}
+
+// omit notes that an entry is left out.
+func (in *incoming) omit(names []string, err error) {
+	in.failed = true
+	if in.Note != nil {
+		in.Note(in.to.path(names), reason(err))
+	}
+}
+
+// lose omits an entry after an error, and returns nil. It returns an error that other entries
+// would meet, too.
+func (in *incoming) lose(names []string, err error) error {
+	for _, whole := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
+		if errors.Is(err, whole) {
+			return about(in.to.path(names), reason(err))
+		}
+	}
+	if err != nil {
+		in.omit(names, err)
+	}
+	return nil
 }
 
 func (in *incoming) entries() error {
@@ -136,6 +166,10 @@ func (in *incoming) record(records map[string]string) error {
 		return nil
 	}
 	if sum, ok := records[recordSum]; ok && in.file != nil {
+		if in.holes {
+			in.file.short = true
+			in.progress(in.file.size - in.filled)
+		}
 		return in.finish(sum)
 	}
 	if end, ok := records[recordEnd]; ok && in.began && in.file == nil {
@@ -160,12 +194,14 @@ func (in *incoming) finish(sum string) error {
 	}
 }
 
-func (in *incoming) put() error {
-	err := in.file.put(in.with)
+func (in *incoming) put() (err error) {
+	if in.file.File != nil {
+		err = in.file.put(in.with)
+	}
 	if dropped := in.drop(); err == nil {
 		err = dropped
 	}
-	return about(in.to.path(in.names), err)
+	return in.lose(in.names, err)
 }
 
 // drop ends the writing of the last file, if there is one.
@@ -179,6 +215,9 @@ func (in *incoming) drop() error {
 }
 
 func (in *incoming) entry(h *tar.Header) error {
+	if extents, ok := h.PAXRecords[recordExtents]; ok && !in.plain {
+		return in.piece(h, extents)
+	}
 	if !in.plain && (!in.began || in.ended || in.file != nil) {
 		return errors.New("the stream has an entry out of its order")
 	}
@@ -194,26 +233,30 @@ func (in *incoming) entry(h *tar.Header) error {
 		return about(in.to.path(names), err)
 	}
 	directory := h.Typeflag == tar.TypeDir
+	file := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse || h.Typeflag == tar.TypeCont
 	switch {
+	case in.omits != nil && len(names) > len(in.omits) && slices.Equal(names[:len(in.omits)], in.omits):
 	case directory:
-		err = in.tree.directory(names, with)
+		if err = in.tree.directory(names, with); err != nil {
+			in.omits = names
+		}
 	case len(names) == 0:
 		err = unix.EISDIR
 	case in.to.missing && len(names) == 1:
 		err = errors.New("there is no such directory")
-	case h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse || h.Typeflag == tar.TypeCont:
+	case file:
 		return in.content(names, h, with)
 	case h.Typeflag == tar.TypeSymlink:
 		err = in.tree.link(names, h.Linkname, with)
 	case h.Typeflag == tar.TypeLink:
 		err = in.again(names, h.Linkname)
 	default:
-		in.failed = true
-		if in.Note != nil {
-			in.Note(in.to.path(names), errSpecial)
-		}
+		err = errSpecial
 	}
-	return about(in.to.path(names), err)
+	if err := in.lose(names, err); err != nil || !file {
+		return err
+	}
+	return in.content(names, h, nil)
 }
 
 func (in *incoming) again(names []string, first string) error {
@@ -241,20 +284,37 @@ func (in *incoming) attributes(h *tar.Header) (*attributes, error) {
 	return a, nil
 }
 
-// content writes a file, and puts it in its place unless its sum is still to come.
+// content writes a file, and puts it in its place unless its sum is still to come. Without
+// attributes the file is dropped.
 func (in *incoming) content(names []string, h *tar.Header, with *attributes) error {
-	if h.Size > maxFile {
-		return about(in.to.path(names), fmt.Errorf("has %d bytes, at most %d are allowed", h.Size, int64(maxFile)))
+	size := h.Size
+	in.holes, in.filled = false, 0
+	if text, ok := h.PAXRecords[recordSize]; ok && !in.plain {
+		var err error
+		if size, err = strconv.ParseInt(text, 10, 64); err != nil || size < 0 || h.Size != 0 {
+			return about(in.to.path(names), fmt.Errorf("has the size %.32q and %d bytes", text, h.Size))
+		}
+		in.holes = true
 	}
-	f, err := in.tree.create(names)
-	if err != nil {
-		return about(in.to.path(names), err)
+	if size > maxFile {
+		return about(in.to.path(names), fmt.Errorf("has %d bytes, at most %d are allowed", size, int64(maxFile)))
 	}
+	f := new(newFile)
+	if with != nil {
+		made, err := in.tree.create(names)
+		if err := in.lose(names, err); err != nil {
+			return err
+		}
+		if err == nil {
+			f = made
+		}
+	}
+	f.size, f.short = size, in.holes
 	in.file, in.names, in.with = f, names, with
 	if !in.plain {
 		in.sum = sha256.New()
 	}
-	if err := in.write(f, h.Size); err != nil {
+	if err := in.write(0, h.Size); err != nil {
 		return err
 	}
 	if in.plain {
@@ -266,12 +326,51 @@ func (in *incoming) content(names []string, h *tar.Header, with *attributes) err
 	return nil
 }
 
-// write writes the content of the entry. If a whole buffer is zero, nothing is written for it, and
-// the file has a hole.
-func (in *incoming) write(f *newFile, size int64) error {
-	hole := false
-	for at := int64(0); at < size; {
-		data := in.buf[:min(size-at, int64(len(in.buf)))]
+// piece writes a part of a file with holes: first come the places of its extents, then their bytes.
+func (in *incoming) piece(h *tar.Header, text string) error {
+	wrong := errors.New("the stream has a piece that fits no file")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxExtents || in.file == nil || !in.holes {
+		return wrong
+	}
+	places := make([]byte, n*extentSize)
+	if _, err := io.ReadFull(in.tar, places); err != nil {
+		return ErrCut
+	}
+	in.sum.Write(places)
+	for left := h.Size - int64(len(places)); ; places = places[extentSize:] {
+		if len(places) == 0 {
+			if left != 0 {
+				return wrong
+			}
+			return nil
+		}
+		from, n := int64(binary.BigEndian.Uint64(places)), int64(binary.BigEndian.Uint64(places[8:]))
+		if from < in.filled || n < 1 || n > left || from > in.file.size-n {
+			return wrong
+		}
+		in.progress(from - in.filled)
+		if err := in.write(from, n); err != nil {
+			return err
+		}
+		in.filled, left = from+n, left-n
+	}
+}
+
+func (in *incoming) progress(n int64) {
+	if in.Progress != nil {
+		in.Progress(n, in.total)
+	}
+}
+
+// block is the size of the holes that a file gets where its content is zero, in bytes.
+const block = 4 << 10
+
+// write writes the next size bytes of the entry to the file. Blocks of zeros are left out, and the
+// file has holes there.
+func (in *incoming) write(from, size int64) error {
+	for at := from; at < from+size; {
+		data := in.buf[:min(from+size-at, int64(len(in.buf)))]
 		if _, err := io.ReadFull(in.tar, data); err == io.EOF || err == io.ErrUnexpectedEOF {
 			return ErrCut
 		} else if err != nil {
@@ -280,24 +379,49 @@ func (in *incoming) write(f *newFile, size int64) error {
 		if !in.plain {
 			in.sum.Write(data)
 		}
-		if hole = len(data) == len(zeros) && bytes.Equal(data, zeros[:]); !hole {
-			if _, err := f.WriteAt(data, at); err != nil {
-				return about(in.to.path(in.names), reason(err))
+		if err := in.file.fill(data, at); err != nil {
+			err = in.lose(in.names, err)
+			dropped := in.file.drop()
+			in.file = &newFile{size: in.file.size}
+			if err = errors.Join(err, dropped); err != nil {
+				return err
 			}
 		}
 		at += int64(len(data))
-		if in.Progress != nil {
-			in.Progress(int64(len(data)), in.total)
-		}
+		in.progress(int64(len(data)))
 		if err := context.Cause(in.ctx); err != nil {
 			return err
 		}
 	}
-	if hole {
-		return about(in.to.path(in.names), reason(f.Truncate(size)))
-	}
 	return nil
 }
 
+// fill writes data at an offset, without the blocks that are zero.
+func (f *newFile) fill(data []byte, at int64) error {
+	if f.File == nil {
+		return nil
+	}
+	begin := 0 // of what is to be written
+	for i := 0; i < len(data); i += block {
+		end := min(i+block, len(data))
+		if f.short = bytes.Equal(data[i:end], zeros[:end-i]); !f.short {
+			continue
+		}
+		if err := f.writeAt(data[begin:i], at+int64(begin)); err != nil {
+			return err
+		}
+		begin = end
+	}
+	return f.writeAt(data[begin:], at+int64(begin))
+}
+
+// writeAt does not call the kernel for nothing.
+func (f *newFile) writeAt(data []byte, at int64) (err error) {
+	if len(data) > 0 {
+		_, err = f.WriteAt(data, at)
+	}
+	return err
+}
+
 // zeros are compared with the data that was read.
-var zeros [buffered]byte
+var zeros [block]byte

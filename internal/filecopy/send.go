@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"hash"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Sender sends files and trees.
@@ -319,6 +322,14 @@ func (o *outgoing) file(name string, at node) error {
 		}
 	}
 	h.Typeflag = tar.TypeReg
+	sum := sha256.New()
+	if !o.Plain && st.Size > int64(len(o.buf)) && st.Blocks*512 < st.Size {
+		whole, err := o.pieces(f, at.path, h, st.Size, sum)
+		if whole {
+			o.first(id, name)
+		}
+		return err
+	}
 	n, err := beginning(f, o.buf, st.Size)
 	switch {
 	case err != nil:
@@ -332,7 +343,6 @@ func (o *outgoing) file(name string, at node) error {
 	default:
 		h.Size = st.Size
 	}
-	sum := sha256.New()
 	whole := h.Size == int64(n)
 	if whole && !o.Plain {
 		sum.Write(o.buf[:n])
@@ -344,17 +354,71 @@ func (o *outgoing) file(name string, at node) error {
 	if whole {
 		_, err = o.tar.Write(o.buf[:n])
 		o.progress(int64(n))
-	} else if whole, err = o.content(f, at.path, n, h.Size, sum); err == nil {
-		digest := changed
-		if whole {
-			digest = hex.EncodeToString(sum.Sum(nil))
-		}
-		err = o.record(map[string]string{recordSum: digest})
+	} else if whole, err = o.content(f, at.path, n, h.Size, sum, true); err == nil {
+		err = o.sum(sum, whole)
 	}
-	if whole && id != (inode{}) && len(o.links) < maxLinks {
-		o.links[id] = name
+	if whole {
+		o.first(id, name)
 	}
 	return err
+}
+
+// first notes the first name of a file that has several.
+func (o *outgoing) first(id inode, name string) {
+	if id != (inode{}) && len(o.links) < maxLinks {
+		o.links[id] = name
+	}
+}
+
+// sum sends the sum of a file. The receiver drops a file that was not read to its end.
+func (o *outgoing) sum(sum hash.Hash, whole bool) error {
+	digest := changed
+	if whole {
+		digest = hex.EncodeToString(sum.Sum(nil))
+	}
+	return o.record(map[string]string{recordSum: digest})
+}
+
+// pieces sends a file with holes. It sends only the parts with data, each piece with a bounded number
+// of them.
+func (o *outgoing) pieces(f *os.File, native string, h *tar.Header, size int64, sum hash.Hash) (whole bool, err error) {
+	h.PAXRecords = map[string]string{recordSize: strconv.FormatInt(size, 10)}
+	if sent, err := o.header(native, h); !sent {
+		return false, err
+	}
+	whole = true
+	for at := int64(0); at < size; {
+		var places []byte
+		var data []io.Reader
+		begin, bytes := at, int64(0)
+		for at < size && len(data) < maxExtents {
+			from, to := linux.NextData(int(f.Fd()), at, size)
+			if at = to; from == to {
+				break
+			}
+			places = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(places, uint64(from)), uint64(to-from))
+			data, bytes = append(data, io.NewSectionReader(f, from, to-from)), bytes+to-from
+		}
+		o.progress(at - begin - bytes)
+		if len(data) == 0 {
+			break
+		}
+		err := o.tar.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: "piece", Size: int64(len(places)) + bytes, Format: tar.FormatPAX,
+			PAXRecords: map[string]string{recordExtents: strconv.Itoa(len(data))},
+		})
+		if err != nil {
+			return false, err
+		}
+		sum.Write(places)
+		if _, err := o.tar.Write(places); err != nil {
+			return false, err
+		}
+		if whole, err = o.content(io.MultiReader(data...), native, 0, bytes, sum, whole); err != nil {
+			return false, err
+		}
+	}
+	return whole, o.sum(sum, whole)
 }
 
 // beginning fills buf from a file, or reads the file to its end. If the file system reports the
@@ -373,10 +437,10 @@ func beginning(f *os.File, buf []byte, size int64) (n int, err error) {
 	return n, nil
 }
 
-// content sends the content of a file, of which the first n bytes have been read. If the file is
-// shorter than it was, zero bytes follow, and whole is false.
-func (o *outgoing) content(f *os.File, native string, n int, size int64, sum hash.Hash) (whole bool, err error) {
-	whole = true
+// content sends the next size bytes of a file, of which the first n have been read. If the file is
+// shorter than it was, zero bytes follow, and the result is false. If whole is false, only zero bytes
+// are sent.
+func (o *outgoing) content(f io.Reader, native string, n int, size int64, sum hash.Hash, whole bool) (bool, error) {
 	for data := o.buf[:n]; ; {
 		sum.Write(data)
 		if _, err := o.tar.Write(data); err != nil {
@@ -391,6 +455,7 @@ func (o *outgoing) content(f *os.File, native string, n int, size int64, sum has
 		}
 		data = o.buf[:min(size, int64(len(o.buf)))]
 		if !whole {
+			clear(data)
 			continue
 		}
 		n, err := io.ReadAtLeast(f, data, 1)

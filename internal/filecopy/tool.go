@@ -1,16 +1,18 @@
 package filecopy
 
 import (
-	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,24 +37,73 @@ func ToolCommand(argv []string) (command []string, arg0 *string) {
 	return append([]string{"/proc/self/exe", ToolArg}, argv...), new("agent")
 }
 
-// A Request tells the tool either to send the sources to its standard output, or to receive into
-// the target from its standard input.
+// A Request tells the tool to send the sources to its standard output, to list a file or a directory
+// there, or to receive into the target from its standard input.
 type Request struct {
 	Send    []string `json:"send,omitempty"`
 	Follow  bool     `json:"follow,omitempty"`
 	Measure bool     `json:"measure,omitempty"`
+
+	// List is a file or a directory to list: only headers are sent.
+	List string `json:"list,omitempty"`
 
 	Receive string `json:"receive,omitempty"`
 	Many    bool   `json:"many,omitempty"`
 	Owners  bool   `json:"owners,omitempty"`
 
 	Plain bool `json:"plain,omitempty"`
+
+	// Raw says that the paths are in base64. Argv sets it if a path is not UTF-8, because JSON would
+	// replace its bytes.
+	Raw bool `json:"raw,omitempty"`
 }
 
 // Argv returns the command line of the tool.
 func (r *Request) Argv() []string {
-	text, _ := json.Marshal(r) // encoding strings and booleans never fails
+	sent := *r
+	if sent.Raw = !utf8.ValidString(r.Receive + r.List + strings.Join(r.Send, "/")); sent.Raw {
+		sent.Receive, sent.Send = base64.StdEncoding.EncodeToString([]byte(r.Receive)), nil
+		sent.List = base64.StdEncoding.EncodeToString([]byte(r.List))
+		for _, path := range r.Send {
+			sent.Send = append(sent.Send, base64.StdEncoding.EncodeToString([]byte(path)))
+		}
+	}
+	text, _ := json.Marshal(&sent) // encoding strings and booleans never fails
 	return []string{tool, string(text)}
+}
+
+// valid reports whether the request says one thing to do.
+func (r *Request) valid() bool {
+	n := 0
+	for _, does := range []bool{len(r.Send) > 0, r.Receive != "", r.List != ""} {
+		if does {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// decode reads what Argv has written.
+func (r *Request) decode(text string) error {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(r); err != nil {
+		return err
+	}
+	if !r.Raw {
+		return nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(r.Receive)
+	r.Receive = string(raw)
+	if err == nil {
+		raw, err = base64.StdEncoding.DecodeString(r.List)
+		r.List = string(raw)
+	}
+	for i := 0; i < len(r.Send) && err == nil; i++ {
+		raw, err = base64.StdEncoding.DecodeString(r.Send[i])
+		r.Send[i] = string(raw)
+	}
+	return err
 }
 
 const (
@@ -77,9 +128,7 @@ func ToolMain() (code int) {
 	if len(args) != 1 {
 		return fail(stderr, errors.New("one argument is needed, a request"), 2)
 	}
-	decoder := json.NewDecoder(bytes.NewReader([]byte(args[0])))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&request); err != nil || (len(request.Send) > 0) == (request.Receive != "") {
+	if err := request.decode(args[0]); err != nil || !request.valid() {
 		return fail(stderr, fmt.Errorf("the request cannot be understood: %.256s", args[0]), 2)
 	}
 	notes := &notes{w: stderr}
@@ -136,6 +185,9 @@ func serve(request *Request, notes *notes, stdin, stdout *os.File) error {
 		err := w.follow(stdin) // this goroutine ends with the program
 		cancel(err)
 	}()
+	if request.List != "" {
+		return list(ctx, w, request.List, notes.note)
+	}
 	s := Sender{
 		Sources: request.Send, Follow: request.Follow, Plain: request.Plain, Measure: request.Measure, Note: notes.note,
 	}

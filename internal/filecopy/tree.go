@@ -4,11 +4,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // attributes are the attributes of an entry besides its content.
@@ -25,6 +28,8 @@ type tree struct {
 	base  int
 	stack []level
 	names []string // the names of the stack
+	// left is called if a directory does not take its mode, owner or time.
+	left func(names []string, err error)
 }
 
 // level is an open directory.
@@ -42,9 +47,7 @@ func (t *tree) enter(names []string) (int, error) {
 	for same < len(names) && same < len(t.names) && names[same] == t.names[same] {
 		same++
 	}
-	if err := t.leave(same); err != nil {
-		return -1, err
-	}
+	t.leave(same)
 	for _, name := range names[same:] {
 		fd, err := t.step(name)
 		if err == unix.ENOENT {
@@ -79,17 +82,17 @@ func (t *tree) push(name string, fd int, made *attributes) {
 
 // leave leaves all directories except the first n. Directories that the tree has made get their
 // mode and times now, because nothing is written there later, unless the stream returns to them.
-func (t *tree) leave(n int) error {
-	var failed error
+func (t *tree) leave(n int) {
 	for len(t.stack) > n {
 		l := t.stack[len(t.stack)-1]
-		t.stack, t.names = t.stack[:len(t.stack)-1], t.names[:len(t.names)-1]
 		if l.made != nil {
-			failed = errors.Join(failed, l.made.give(l.fd))
+			if err := l.made.give(l.fd); err != nil {
+				t.left(t.names, err)
+			}
 		}
+		t.stack, t.names = t.stack[:len(t.stack)-1], t.names[:len(t.names)-1]
 		_ = unix.Close(l.fd) // nothing was written to it
 	}
-	return failed
 }
 
 // give gives the attributes to an open file or directory.
@@ -132,7 +135,8 @@ func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 // directory makes a directory. An existing directory stays unchanged.
 func (t *tree) directory(names []string, a *attributes) error {
 	if len(names) == 0 {
-		return t.leave(0)
+		t.leave(0)
+		return nil
 	}
 	dir, err := t.enter(names[:len(names)-1])
 	if err != nil {
@@ -220,12 +224,18 @@ func replace(dir int, name string, make func(dir int, name string) error) error 
 
 func temporaryName() string { return ".agent-cp-" + rand.Text() }
 
-// newFile is a file that is being written, and not in its place yet.
+// newFile is a file that is being written, and not in its place yet. The zero value is a file that
+// cannot be written, and whose content is read and dropped.
 type newFile struct {
 	*os.File
 	dir  int
 	name string
 	temp string // its temporary name; "": none
+	size int64
+	// short says that the content ends with zeros which were not written.
+	short bool
+	// over is the old file, if only the old file can be written, and no new one can take its place.
+	over *os.File
 }
 
 // create begins a file. The caller puts it in its place, or drops it, before it uses the tree
@@ -237,22 +247,56 @@ func (t *tree) create(names []string) (*newFile, error) {
 		return nil, err
 	}
 	f := &newFile{dir: dir, name: names[len(names)-1]}
-	fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err == unix.EOPNOTSUPP || err == unix.EISDIR || err == unix.EINVAL || err == unix.ENOENT {
-		return f, f.temporary()
+	fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	switch err {
+	case nil:
+		f.File = os.NewFile(uintptr(fd), f.name)
+	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT:
+		err = f.temporary()
+	}
+	if refused(err) && f.old() {
+		// The new content waits elsewhere until it has arrived completely.
+		if f.File, err = os.CreateTemp("", ".agent-cp-"); err == nil {
+			err = os.Remove(f.Name())
+		}
+		if err != nil {
+			err = fmt.Errorf("keeping the new content until all of it has come: %w", err)
+		}
 	}
 	if err != nil {
+		_ = f.close() // nothing was written
 		return nil, err
 	}
-	f.File = os.NewFile(uintptr(fd), f.name)
 	return f, nil
+}
+
+// refused reports whether an error means that no file can be made or replaced here. The last file
+// system may be read-only with a file of another one in it, and a mount point is busy.
+func refused(err error) bool {
+	return err == unix.EACCES || err == unix.EPERM || err == unix.EROFS || err == unix.EBUSY
+}
+
+// old opens the old file for writing, and reports whether that was possible.
+func (f *newFile) old() bool {
+	fd, err := unix.Openat(f.dir, f.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	over := os.NewFile(uintptr(fd), f.name)
+	if info, err := over.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = over.Close() // nothing was written to it
+		return false
+	}
+	f.over = over
+	return true
 }
 
 // temporary makes the file under a temporary name.
 func (f *newFile) temporary() error {
 	f.temp = temporaryName()
-	fd, err := unix.Openat(f.dir, f.temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(f.dir, f.temp, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
+		f.temp = ""
 		return err
 	}
 	f.File = os.NewFile(uintptr(fd), f.name)
@@ -261,27 +305,67 @@ func (f *newFile) temporary() error {
 
 // put puts the file in its place.
 func (f *newFile) put(a *attributes) error {
+	if f.short {
+		if err := f.Truncate(f.size); err != nil {
+			return err
+		}
+	}
+	if f.over != nil {
+		return f.overwrite(a)
+	}
 	fd := int(f.Fd())
 	if err := a.give(fd); err != nil {
 		return err
 	}
+	var err error
 	if f.temp == "" {
-		return replace(f.dir, f.name, func(dir int, name string) error {
+		err = replace(f.dir, f.name, func(dir int, name string) error {
 			return unix.Linkat(unix.AT_FDCWD, descriptor(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 		})
-	}
-	err := unix.Renameat(f.dir, f.temp, f.dir, f.name)
-	if err == nil {
+	} else if err = unix.Renameat(f.dir, f.temp, f.dir, f.name); err == nil {
 		f.temp = ""
+	}
+	if refused(err) && f.old() {
+		return f.overwrite(a)
 	}
 	return err
 }
 
+// overwrite writes the content over the old file, as cp(1) does. A user who does not own the old file
+// cannot give it a mode and a time.
+func (f *newFile) overwrite(a *attributes) error {
+	err := f.over.Truncate(0)
+	for at := int64(0); err == nil && at < f.size; {
+		from, to := linux.NextData(int(f.Fd()), at, f.size)
+		_, err = io.Copy(io.NewOffsetWriter(f.over, from), io.NewSectionReader(f, from, to-from))
+		at = to
+	}
+	if err == nil {
+		err = f.over.Truncate(f.size)
+	}
+	if err != nil {
+		return fmt.Errorf("only a part was written: %w", reason(err))
+	}
+	if err := a.give(int(f.over.Fd())); err != nil && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return nil
+}
+
 // drop closes the file. If the file was not put in its place, it is gone.
 func (f *newFile) drop() error {
-	err := f.Close()
+	err := f.close()
 	if f.temp != "" {
 		_ = unix.Unlinkat(f.dir, f.temp, 0) // it may be gone
+	}
+	return err
+}
+
+func (f *newFile) close() (err error) {
+	for _, file := range []*os.File{f.File, f.over} {
+		if file != nil {
+			err = errors.Join(err, file.Close())
+		}
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/share"
 )
 
@@ -100,7 +101,7 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	if dial, ok := ctx.Value(admitted{}).(Dial); ok {
 		conn, err = dial(ctx)
 	} else {
-		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		conn, err = conns.Dial(ctx, network, address)
 	}
 	if err != nil {
 		return nil, err

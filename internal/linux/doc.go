@@ -12,6 +12,8 @@
 //	DropCaps, DropThreadCaps,        drop capabilities for good; nothing here adds one
 //	DropBoundingCaps, CheckCaps
 //	ErrnoText                        the text of an error number
+//	ForgetStarter, Fork, Settle      keep children from inheriting what the starter of a server has set
+//	NextData                         where a file has data, and where holes
 //
 // For descriptors and memory this process must be allowed to trace the other process (ptrace(2)).
 // Errors about a thread are errnos: ENOENT or ESRCH if the thread is gone, EPERM if it may not be

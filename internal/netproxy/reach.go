@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
@@ -156,6 +157,9 @@ func (p *Proxy) reportAbout(q request, v rules.Verdict, override bool, addrs []n
 func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{reached(addr)}
+	}
+	if addrs := conns.Loopback(host); addrs != nil {
+		return addrs
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()

@@ -8,6 +8,7 @@
 package paths
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,10 @@ func (e LimitError) Error() string { return fmt.Sprintf("is longer than %d bytes
 // readTimeout bounds reading a file that is not on a disk.
 const readTimeout = 2 * time.Second
 
-// ReadRegular returns the content of a regular file, also through a link: limit bytes at most. Its errors
+// Mark is a byte-order mark, with which some editors begin a file. It is no part of what was written.
+const Mark = "\ufeff"
+
+// ReadRegular returns the content of a regular file without a [Mark], also through a link: limit bytes at most. Its errors
 // name the file; they are [ErrNotRegular], a [LimitError], or those of package os, such as
 // [os.ErrDeadlineExceeded] for a file of the kernel whose end has not come within 2 s.
 func ReadRegular(path string, limit int64) ([]byte, error) {
@@ -37,7 +41,8 @@ func ReadRegular(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return ReadAll(f, limit)
+	text, err := ReadAll(f, limit)
+	return bytes.TrimPrefix(text, []byte(Mark)), err
 }
 
 // OpenRegular opens a regular file for reading, for callers that check its owner or mode first.

@@ -8,6 +8,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/internal/conns"
 )
 
 const (
@@ -46,7 +48,7 @@ func ParseAddress(text string) (Address, error) {
 
 // Dial connects to the address. If the cause is an errno, the error wraps it.
 func Dial(ctx context.Context, a Address) (Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, a.Network, a.Target)
+	conn, err := conns.Dial(ctx, a.Network, a.Target)
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,8 @@ func (s *Set) Get(ctx context.Context, id string, wait func() error) (*Socket, e
 }
 
 // Close closes the socket of an id, even if it is being connected. After Close the sink gets
-// nothing more, but see Socket.close. Bytes written before are still sent.
+// nothing more, but see Socket.close. Bytes written before are still sent, if the last write had eof.
+// Otherwise the connection is reset.
 func (s *Set) Close(id string) {
 	s.mu.Lock()
 	e := s.entries[id]

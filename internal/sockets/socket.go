@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -80,9 +81,10 @@ type Socket struct {
 
 	writing chan struct{} // holds an element during a write; its holder owns the fields below
 	written uint64
-	ended   bool  // nothing more may be written
+	ended   bool  // nothing more may be written, because a write had eof
 	failed  error // the error after which nothing more can be written
 
+	whole   atomic.Bool // ended, for close
 	running sync.WaitGroup
 }
 
@@ -320,6 +322,7 @@ func (s *Socket) Write(ctx context.Context, offset uint64, p []byte, eof bool, w
 	}
 	if eof && !s.ended {
 		s.ended = true
+		s.whole.Store(true)
 		if err := s.conn.CloseWrite(); err != nil {
 			return 0, s.fail(err)
 		}
@@ -391,7 +394,10 @@ func (s *Socket) close() {
 	s.closed = true
 	s.changed.Broadcast()
 	s.mu.Unlock()
-	_ = s.conn.Close() // the kernel still sends the bytes that it has
+	if tcp, ok := s.conn.(interface{ SetLinger(int) error }); ok && !s.whole.Load() {
+		_ = tcp.SetLinger(0) // a reset, because the other end would take a part for the whole
+	}
+	_ = s.conn.Close() // else the kernel still sends the bytes that it has
 }
 
 // wait waits for the goroutines of a closed socket, and gives back its memory.

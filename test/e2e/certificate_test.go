@@ -119,7 +119,7 @@ func TestRemoteTLS(t *testing.T) {
 	// Without the certificate the agent does not show its key.
 	untrusting := serve("A=", unknown+" (name the file of its certificate authority with --tls-ca, AGENT_TLS_CA or SSL_CERT_FILE")
 	rig.Is(t, untrusting.Exit(t), 1, "without the certificate: exit code")
-	// So it is with clients, which are told of the variable.
+	// So it is with clients, which are told what to do.
 	key2 := filepath.Join(t.TempDir(), "key")
 	rig.Must(t, os.WriteFile(key2, []byte(s.Harness), 0o600))
 	for _, line := range [][]string{
@@ -128,7 +128,19 @@ func TestRemoteTLS(t *testing.T) {
 		{"exec", "--registry", "https://" + s.Address, "--registry-token-file", key2, "--environment-id", "ci-1", "--", "true"},
 	} {
 		has(t, said(t, os.Geteuid(), append([]string{rig.Agent(t)}, line...)...), "exit ",
-			unknown+" (name the file of its certificate authority with the variable SSL_CERT_FILE)")
+			unknown+" (name the file of its certificate authority with --tls-ca or SSL_CERT_FILE)")
+	}
+	// --tls-ca is enough for each of them, and login keeps it in the context.
+	serve("SSL_CERT_FILE="+cert, connected)
+	config := filepath.Join(t.TempDir(), "config.toml")
+	for _, line := range [][]string{
+		{"login", "https://" + s.Address, "--name", "r", "--environment-id", "ci-1", "--key-file", key2, "--config", config, "--tls-ca", cert},
+		{"environments", "--registry", "https://" + s.Address, "--registry-token-file", key2, "--tls-ca", cert},
+		{"exec", "--config", config, "--context", "r", "--", "true"},
+		{"context", "add", "s", "--config", config, "--registry", "https://" + s.Address, "--environment-id", "ci-1", "--token-file", key2, "--tls-ca", cert},
+		{"exec", "--config", config, "--context", "s", "--", "true"},
+	} {
+		lacks(t, said(t, os.Geteuid(), append([]string{rig.Agent(t)}, line...)...), "exit ")
 	}
 	rig.Is(t, serve("SSL_CERT_FILE="+key, "holds no certificate").Exit(t), 1, "with a file of another kind: exit code")
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,6 +120,49 @@ func TestPortForward(t *testing.T) {
 		rig.Is(t, p.Stop(t), 0, "exit code")
 		rig.Is(t, rig.Err(os.Stat(here)), fs.ErrNotExist, "the socket afterwards")
 	})
+}
+
+// TestPortForwardReset: a reset at one end is a reset at the other end, so that nobody takes a part for
+// the whole.
+func TestPortForwardReset(t *testing.T) {
+	t.Parallel()
+	w := directly(t)
+	ten := []byte("ten bytes.")
+	reset := func(conn net.Conn) {
+		rig.Check(t, conn.(*net.TCPConn).SetLinger(0))
+		_ = conn.Close()
+	}
+	uploaded := make(chan error, 1)
+	down := rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		_, _ = conn.Write(ten)
+		_, _ = io.ReadFull(conn, make([]byte, 1)) // the client has the bytes
+		reset(conn)
+	})
+	up := rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		_, err := io.ReadFull(conn, make([]byte, len(ten)))
+		rig.Check(t, err)
+		_, _ = conn.Write(ten[:1])
+		_, err = conn.Read(make([]byte, 1))
+		uploaded <- err
+	})
+	p := connect(t, w.command(t, "port-forward", ":"+down.String(), ":"+up.String()))
+	local := func() net.Conn {
+		from, _, _ := strings.Cut(p.line(t), " -> ")
+		conn, err := dial("tcp", from)
+		rig.Must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	conn := local()
+	rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, len(ten)))))
+	rig.Must(t, rig.Err(conn.Write(ten[:1])))
+	rig.Is[error](t, rig.Err(conn.Read(make([]byte, 1))), syscall.ECONNRESET, "a download")
+
+	conn = local()
+	rig.Must(t, rig.Err(conn.Write(ten)))
+	rig.Must(t, rig.Err(conn.Read(make([]byte, 1))))
+	reset(conn)
+	rig.Is[error](t, rig.Within(t, rig.Patience, "the end of the upload", uploaded), syscall.ECONNRESET, "an upload")
 }
 
 // TestProxyCommand: standard input and output are those of a connection there, while the

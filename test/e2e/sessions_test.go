@@ -96,6 +96,9 @@ func TestSessionsThroughCuts(t *testing.T) {
 		path, open := gate(t)
 		script := fmt.Sprintf("for i in 0 1 2; do echo line $i; echo err $i >&2; read x <%s; done; exit 3", path)
 		rig.Is(t, w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script), "job\n", "the name")
+		head := rig.Command(t, "sh", "-c", "agent logs -f job 2>/dev/null | head -1") // ends with its reader, while the job waits
+		head.Env = w.files(t)
+		rig.Is(t, says(t, head), "line 0\n", "head")
 		var complaints rig.Transcript
 		logs := w.command(t, "logs", "-f", "job")
 		logs.Stderr = &complaints

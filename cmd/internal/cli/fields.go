@@ -29,6 +29,7 @@ type Field struct {
 	tag     reflect.StructTag
 	program *App // its variables are used in the help; nil for none
 	splits  bool // commas separate several values
+	bytes   bool // a value may have bytes that are not UTF-8
 	given   bool // on the command line
 	said    bool // set by the line, a variable or a file
 	value   reflect.Value
@@ -75,6 +76,8 @@ func appendFields(fields Fields, v reflect.Value) Fields {
 		_, f.Passthrough = tag.Lookup("passthrough")
 		_, f.Hidden = tag.Lookup("hidden")
 		_, f.Secret = tag.Lookup("secret")
+		_, f.bytes = tag.Lookup("bytes")
+		f.bytes = f.bytes || f.Path
 		f.splits = f.list() && !f.Arguments && tag.Get("sep") != "none"
 		fields = append(fields, f)
 	}
@@ -185,9 +188,6 @@ func (fs Fields) Settle() error {
 
 // from returns an error about the value of a variable.
 func (f *Field) from(name, text string, err error) error {
-	if f.Type == duration {
-		return err
-	}
 	return fmt.Errorf("%w (from the variable %s=%q)", err, name, text)
 }
 
@@ -233,8 +233,8 @@ func (f *Field) list() bool { return f.Type.Kind() == reflect.Slice }
 
 // Set sets the field to the value that text describes, or adds the value to a list.
 func (f *Field) Set(text string) error {
-	if !utf8.ValidString(text) {
-		text = string([]rune(text)) // an agent would not get text that is not UTF-8
+	if !f.bytes && !utf8.ValidString(text) {
+		return f.named(fmt.Errorf("%q is not UTF-8", text))
 	}
 	if !f.list() {
 		return f.named(f.parse(f.value, text))

@@ -193,6 +193,20 @@ func (f *Files) add(r rank, path, text string) error {
 	return nil
 }
 
+// Tables returns the names of the tables in the files which have the options of agent's commands, and
+// [ClientTable], sorted.
+func (f *Files) Tables() (names []string) {
+	for _, file := range f.files {
+		for name := range file.tables {
+			if KnownKey(name) && name != registry {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // Empty reports whether no file was read.
 func (f *Files) Empty() bool { return len(f.files) == 0 }
 

@@ -4,13 +4,19 @@
 package program
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode"
 
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/secretenv"
 )
 
@@ -35,6 +41,8 @@ type System struct {
 	// for this program alone, and its command has another one.
 	Job       bool
 	Questions *os.File
+	// Agent are the flags on the line that name the agent, such as "--context box", for Hint.
+	Agent string
 	// Errors, if not nil, gets the errors that Tell would write to Stderr.
 	Errors func(what any)
 }
@@ -46,6 +54,18 @@ func (s System) Tell(what any) {
 		return
 	}
 	Complain(s.Stderr, what)
+}
+
+// hinted are the commands that an error may advise, which need the agent of the line.
+var hinted = regexp.MustCompile(`\bagent (attach|end|kill|logs|ps|wait) `)
+
+// Hint returns the text of an error. The commands that it advises get the flags that name the agent.
+func (s System) Hint(what any) string {
+	text := fmt.Sprint(what)
+	if s.Agent != "" {
+		text = hinted.ReplaceAllString(text, "agent $1 "+s.Agent+" ")
+	}
+	return text
 }
 
 // Lookup finds a variable of the environment that the program was started with. If a name occurs
@@ -143,7 +163,7 @@ func Logger(w io.Writer, level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// ReadFile reads a whole file. A file of more than limit bytes is an error.
+// ReadFile reads a whole file, without a byte-order mark. A file of more than limit bytes is an error.
 func ReadFile(file string, limit int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -154,5 +174,14 @@ func ReadFile(file string, limit int64) ([]byte, error) {
 	if err == nil && int64(len(content)) > limit {
 		err = fmt.Errorf("%s exceeds %d bytes", file, limit)
 	}
-	return content, err
+	return bytes.TrimPrefix(content, []byte(paths.Mark)), err
+}
+
+// Abs is [filepath.Abs], with an error that says what to do.
+func Abs(path string) (string, error) {
+	absolute, err := filepath.Abs(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("the folder that this program runs in has been removed: change to another one, or name one with -C")
+	}
+	return absolute, err
 }

@@ -21,9 +21,14 @@ labels:
   helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end -}}
 
+{{- /* --set, and YAML without quotes, make numbers of what looks like one. */ -}}
+{{- define "execagent.text" -}}
+{{- if or (kindIs "string" .) (kindIs "bool" .) }}{{ . }}{{ else }}{{ int64 . }}{{ end -}}
+{{- end -}}
+
 {{- define "execagent.image" -}}
 {{- $image := index . 1 -}}
-image: {{ printf "%s:%s" $image.repository ($image.tag | default (index . 0).Chart.AppVersion) }}
+image: {{ printf "%s:%s" $image.repository (include "execagent.text" ($image.tag | default (index . 0).Chart.AppVersion)) }}
 imagePullPolicy: {{ $image.pullPolicy }}
 {{- end -}}
 

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -241,43 +242,14 @@ func TestTLS(t *testing.T) {
 	rig.Is(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), true, "after Close it is over: %v", err)
 }
 
-func TestProxy(t *testing.T) {
-	t.Parallel()
-	tests := []struct{ name, answer, want string }{
-		{"connects", "HTTP/1.1 200 OK\r\n\r\n", ""},
-		{"refuses", "HTTP/1.1 407 Who\r\nContent-Length: 3\r\n\r\nyou", "status 407"},
-		{"says more", "HTTP/1.1 200 OK\r\n\r\nmore", "more than an answer"},
-		{"hangs up", "HTTP/1.1 200 OK\r\n", "EOF"},
-		{"broken", "secret secret\r\n", "malformed"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			l, asked := answering(t, tt.answer)
-			conn, err := l.dial(t.Context(), "", "")
-			rig.Must(t, err)
-			through, err := throughProxy(t.Context(), conn, &url.URL{Host: "proxy.test", User: url.UserPassword("me", "secret")}, "relay.test:443")
-			rig.Is(t, <-asked, "CONNECT relay.test:443 HTTP/1.1\r\nHost: relay.test:443\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n", "another request")
-			if tt.want == "" {
-				rig.Must(t, err)
-				rig.Is(t, through, conn, "the connection through the proxy")
-				conn.Close()
-				return
-			}
-			says(t, err, tt.want)
-			rig.Is(t, rig.Err(conn.Read(nil)), io.ErrClosedPipe, "a connection that is closed")
-		})
-	}
-}
-
 // The proxy that the environment names is used. The test runs itself again in
 // another process, since net/http reads the environment only once.
 func TestProxyFromEnvironment(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SOCKET_TEST_PROXY") != "" {
-		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "wss://[::1]/"} {
+		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "ws://a.localhost:1/", "wss://inside.test/", "wss://[::1]/"} {
 			u := rig.Value(url.Parse(address))
-			rig.Is(t, fmt.Sprint(proxyFor(u)), "<nil> <nil>", "%s: proxy", address)
+			rig.Is(t, fmt.Sprint(conns.Proxy(u)), "<nil> <nil>", "%s: proxy", address)
 		}
 		_, err := Dial(t.Context(), "ws://relay.test:81/?sig=secret", nil, Config{})
 		fmt.Println("dialed:", err)
@@ -292,7 +264,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 	}))
 	password := strings.Replace(proxy.URL, "http://", "http://me:secret@", 1)
 	program := rig.Value(os.Executable())
-	output, err := commandOutput(t, program, "SOCKET_TEST_PROXY=1", "HTTP_PROXY="+password, "HTTPS_PROXY="+password, "NO_PROXY=", "REQUEST_METHOD=")
+	output, err := commandOutput(t, program, "SOCKET_TEST_PROXY=1", "HTTP_PROXY=", "HTTPS_PROXY="+password, "ALL_PROXY="+password, "NO_PROXY=inside.test", "REQUEST_METHOD=")
 	proxy.Close()
 	if err != nil || strings.Count(output, "dialed:") != 2 || strings.Count(output, "status 418") != 2 || strings.Contains(output, "secret") {
 		t.Errorf("%v\n%s", err, output)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -288,9 +289,11 @@ func (e Endpoint) lookUp() ([]inetAddress, error) {
 		return nil, err
 	}
 	port := int(n)
-	found, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip", host)
-	if err != nil {
-		return nil, err
+	found := conns.Loopback(host)
+	if found == nil {
+		if found, err = net.DefaultResolver.LookupNetIP(context.Background(), "ip", host); err != nil {
+			return nil, err
+		}
 	}
 	addresses := make([]inetAddress, len(found))
 	for i, ip := range found {

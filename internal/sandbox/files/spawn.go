@@ -70,6 +70,9 @@ func (c *Config) fork(config []byte) (*worker, error) {
 	})
 	if err != nil {
 		f.closeOurs()
+		if err == syscall.ENOENT { // which must not look like an error of the request's file
+			return nil, fmt.Errorf("starting the helper %s: %v; is procfs mounted at /proc?", c.Path, err)
+		}
 		return nil, os.NewSyscallError("fork", err)
 	}
 	p, err := newProcess(pid, pidfd, c.Reaped)

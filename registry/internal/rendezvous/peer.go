@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"cmp"
 	"errors"
+	"io"
 	"log/slog"
 
 	"github.com/execagent/execagent/internal/registry/limits"
@@ -114,5 +115,9 @@ func (p *peer) ended(message string, err error) {
 	if errors.Is(err, store.ErrUnavailable) {
 		level = slog.LevelWarn
 	}
-	p.tell(level, message, "error", err)
+	key := "error"
+	if errors.Is(err, io.EOF) {
+		key = "reason" // the peer has ended the connection, which is no error
+	}
+	p.tell(level, message, key, err)
 }

@@ -256,7 +256,11 @@ func (rs *Rooms) start(e *end, release func()) {
 		if other := rs.leave(e); other != nil {
 			other.close()
 		}
-		rs.tell(e, string(e.role)+" disconnected", "error", err)
+		key := "error"
+		if errors.Is(err, io.EOF) {
+			key = "reason" // the peer has ended the connection, which is no error
+		}
+		rs.tell(e, string(e.role)+" disconnected", key, err)
 	})
 }
 

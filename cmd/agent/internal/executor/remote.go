@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +15,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/health"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/relay/direct"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
@@ -84,7 +84,7 @@ func (r *Remote) work(ctx context.Context, p *health.Server, serve func(context.
 		Tokens:        source,
 		Logger:        r.logger,
 		RootCAs:       r.SignIn.Registry,
-		Proxy:         http.ProxyFromEnvironment,
+		Proxy:         conns.ProxyOf,
 	})
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/internal/sigv4"
 )
@@ -101,7 +101,7 @@ func (s *SignIn) Secrets(flags *Flags) []string {
 // source returns the credentials that sign requests. If they come on standard input, source waits
 // for the first of them. The caller closes rotating credentials (*auth.Credentials).
 func (s *SignIn) source(ctx context.Context, stdin *os.File, flags *Flags) (auth.TokenSource, error) {
-	services := auth.HTTPConfig{RootCAs: s.Roots, Proxy: http.ProxyFromEnvironment}
+	services := auth.HTTPConfig{RootCAs: s.Roots, Proxy: conns.ProxyOf}
 	switch {
 	case flags.AWSSigV4:
 		source, err := sigv4.Open(ctx, s.aws)

@@ -119,22 +119,18 @@ func (f *Forwarder) forward(ctx context.Context, conn net.Conn, r route) {
 		}
 		return
 	}
-	err = join(ctx, conn, conn.(halfCloser), remote)
+	err = join(ctx, conn, remote)
 	if err == nil {
 		_ = conn.Close() // both directions are over
 		return
 	}
-	reset(conn)
 	if failed, ok := errors.AsType[*client.SocketError](err); ok {
 		f.Say(fmt.Sprintf("%s -> %s: %s", r.listener.Addr(), Name(r.remote), failed.Text))
 	}
 }
 
 // halfCloser is a connection that can be closed in one direction.
-type halfCloser interface {
-	io.Writer
-	CloseWrite() error
-}
+type halfCloser interface{ CloseWrite() error }
 
 // reset closes a connection so that the peer sees an error.
 func reset(conn net.Conn) {
@@ -145,26 +141,27 @@ func reset(conn net.Conn) {
 }
 
 // join copies in both directions until both have ended, or one has failed, or ctx ends. Then it
-// closes the socket. If it fails, it closes from too.
-func join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client.Socket) (err error) {
+// closes the socket. If it fails, it resets both connections, because the programs at their ends
+// must not take a part for the whole.
+func join(ctx context.Context, conn net.Conn, remote *client.Socket) (err error) {
 	var first sync.Once
 	fail := func(reason error) {
 		first.Do(func() {
 			err = reason
+			reset(conn)
 			_ = remote.Abort()
-			_ = from.Close()
 		})
 	}
 	stop := context.AfterFunc(ctx, func() { fail(context.Cause(ctx)) })
 	var up sync.WaitGroup
 	up.Go(func() {
-		if err := copyUp(remote, from); err != nil {
+		if err := copyUp(remote, conn); err != nil {
 			fail(err)
 		}
 	})
-	if _, err := remote.WriteTo(to); err != nil {
+	if _, err := remote.WriteTo(conn); err != nil {
 		fail(err)
-	} else if err := to.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) {
+	} else if err := conn.(halfCloser).CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) {
 		fail(err)
 	}
 	up.Wait()

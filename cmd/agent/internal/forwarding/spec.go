@@ -32,6 +32,9 @@ type Spec struct {
 // address at which a port listens.
 func ParseSpec(text, host string) (Spec, error) {
 	local, remote, two := strings.Cut(text, ":")
+	if strings.HasPrefix(text, "[") { // HOST:PORT there, with an address of IPv6
+		local, remote, two = "", text, true
+	}
 	if _, err := netip.ParseAddr(local); err == nil && strings.Contains(local, ".") {
 		return Spec{}, fmt.Errorf("%q begins with an address of this machine: write --address %s and %s", text, local, remote)
 	}
@@ -51,10 +54,16 @@ func ParseSpec(text, host string) (Spec, error) {
 	return s, nil
 }
 
+// maxPath bounds the path of a UNIX socket, in bytes (unix(7)).
+const maxPath = 107
+
 // listening reads LOCAL.
 func listening(local, host string) (network, address string, err error) {
 	if path.IsAbs(local) {
-		return "unix", local, nil
+		if len(local) > maxPath {
+			err = fmt.Errorf("the path of a socket can have at most %d bytes, and this one has %d", maxPath, len(local))
+		}
+		return "unix", local, err
 	}
 	if local == "" {
 		local = "0"

@@ -101,7 +101,32 @@ func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
 		line.Prefer(Serves(command))
 		return nil, nil
 	}
-	return g.settle(line, files, command, g.fields(command))
+	values, err := g.settle(line, files, command, g.fields(command))
+	if err != nil {
+		return nil, err
+	}
+	return values, g.check(files, command)
+}
+
+// check finds mistakes in the tables of the other commands, so that a mistake does not wait for its
+// command. A server starts in spite of mistakes that are not its own.
+func (g Grammar) check(files *cli.Files, command string) error {
+	if Serves(command) {
+		return nil
+	}
+	for _, table := range files.Tables() {
+		fields := cli.Of(g.Client)
+		if table != cli.ClientTable {
+			fields = g.fields(table)
+		}
+		if table == command {
+			continue
+		}
+		if _, err := files.Of(table, fields.Options(), cli.Shared{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Explain returns the options of the command of a line, each with the place of its value. Without a

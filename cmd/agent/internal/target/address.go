@@ -47,6 +47,8 @@ func CheckURL(address string) error {
 		return nil
 	case strings.HasPrefix(address, "/"):
 		return fmt.Errorf("--url %.100s is not a URL: for a UNIX socket write unix://%[1]s", address)
+	case (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.Host != "":
+		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH: write ws%.100s", address, strings.TrimPrefix(address, "http"))
 	case u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "":
 		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", u.Redacted())
 	case u.User != nil:

@@ -6,11 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/relay"
 )
@@ -83,13 +83,11 @@ func (f *Flags) choose() *chosen {
 		return c
 	}
 	f.URL, f.Registry = c.context.URL, c.context.Registry
-	if f.URL != "" {
-		var own TLSFlags
-		if own, c.err = c.tls(); c.err != nil {
-			return c
-		}
-		f.or(own)
+	var own TLSFlags
+	if own, c.err = c.tls(); c.err != nil {
+		return c
 	}
+	f.or(own)
 	if f.Registry != "" && f.EnvironmentID == nil && c.context.EnvironmentID != "" {
 		f.EnvironmentID = &c.context.EnvironmentID
 	}
@@ -149,23 +147,28 @@ func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.En
 	if err != nil {
 		return nil, err
 	}
-	return ListEnvironments(ctx, sys, f.Registry, token)
+	return ListEnvironments(ctx, sys, f.Registry, f.TLSCA, token)
 }
 
-// ListEnvironments asks a registry which environments a token may use.
-func ListEnvironments(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
-	roots, err := rootsFor(sys, registry)
+// ListEnvironments asks a registry which environments a token may use. authorities is the file of
+// --tls-ca, or "".
+func ListEnvironments(ctx context.Context, sys program.System, registry, authorities, token string) ([]wire.Environment, error) {
+	roots, err := rootsFor(sys, registry, authorities)
 	if err != nil {
 		return nil, err
 	}
 	environments, err := relay.Environments(ctx, relay.RegistryConfig{
-		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: http.ProxyFromEnvironment,
+		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: conns.ProxyOf,
 	})
 	return environments, Untrusted(err, registryRemedy)
 }
 
-// rootsFor returns the trusted roots for a registry, including the files that variables name.
-func rootsFor(sys program.System, registry string) (*x509.CertPool, error) {
+// rootsFor returns the trusted roots for a registry: those in a file, or without one those of the
+// host and of the files that variables name.
+func rootsFor(sys program.System, registry, authorities string) (*x509.CertPool, error) {
+	if authorities != "" {
+		return Authorities(authorities)
+	}
 	lookup := func(name string) string {
 		value, _ := sys.Lookup(name)
 		return value

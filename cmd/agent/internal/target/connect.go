@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
@@ -330,6 +331,9 @@ func final(err error) bool {
 	}
 	if status, ok := errors.AsType[*transport.StatusError](err); ok {
 		return status.Status != http.StatusTooManyRequests && status.Status != http.StatusRequestTimeout && status.Status/100 != 5
+	}
+	if refused, ok := errors.AsType[*conns.RefusedError](err); ok {
+		return refused.Code/100 == 4
 	}
 	_, name := errors.AsType[*net.DNSError](err)
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)

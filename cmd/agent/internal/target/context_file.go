@@ -91,8 +91,8 @@ func (c *Context) check() error {
 		return errors.New("transport cannot be used with url")
 	case c.Transport != "" && c.Transport != "noise" && c.Transport != "direct":
 		return fmt.Errorf("transport %.64q is neither noise nor direct", c.Transport)
-	case c.URL == "" && strings.Join(c.tls(), "") != "":
-		return errors.New("tls_ca, tls_cert, tls_key and tls_server_name need url")
+	case c.URL == "" && strings.Join(c.tls()[1:], "") != "":
+		return errors.New("tls_cert, tls_key and tls_server_name need url")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("tls_cert and tls_key must be given together")
 	case tokens > 1:

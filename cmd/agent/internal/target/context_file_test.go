@@ -79,7 +79,7 @@ func TestErrors(t *testing.T) {
 		{"[contexts.a]\nregistry = 'x'\ntransport = 'Direct'", `:1: context a: transport "Direct" is neither noise nor direct`},
 		{"[contexts.a]\nurl = 'x'\ntoken = '" + secret + "'\ntoken_file = 'y'", ":1: context a: token, token_file and token_command cannot be used together"},
 		{"[contexts.a]\nurl = 'x'\ntokenfile = 'y'", `:3: unknown key "tokenfile": use url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key or tls_server_name`},
-		{"[contexts.a]\nregistry = 'x'\ntls_ca = 'y'", ":1: context a: tls_ca, tls_cert, tls_key and tls_server_name need url"},
+		{"[contexts.a]\nregistry = 'x'\ntls_cert = 'y'", ":1: context a: tls_cert, tls_key and tls_server_name need url"},
 		{"[contexts.a]\nurl = 'x'\ntls_key = 'y'", ":1: context a: tls_cert and tls_key must be given together"},
 		{"[contexts.a]\nurl = ['x']", ":2: url is not a string"},
 		{"[contexts.a]\nurl = 'x'\ntoken_command = 'pass show'", ":3: token_command is not an array of strings"},

@@ -83,7 +83,7 @@ func (f *Flags) Check() error {
 		return fmt.Errorf("--registry %s is not a URL: write https://HOST, or http:// for this machine", f.Registry)
 	}
 	if c.err == nil {
-		if err := f.CheckTLS(f.URL); err != nil {
+		if err := f.CheckTLS(f.URL, f.Registry); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(
 	if err != nil {
 		return client.Config{}, err
 	}
-	roots, err := rootsFor(sys, f.Registry)
+	roots, err := rootsFor(sys, f.Registry, f.TLSCA)
 	if err != nil {
 		return client.Config{}, err
 	}

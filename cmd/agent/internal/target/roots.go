@@ -22,7 +22,7 @@ func Untrusted(err error, remedy string) error {
 }
 
 // registryRemedy says how a client of a registry names the authority of its certificate.
-const registryRemedy = "name the file of its certificate authority with the variable SSL_CERT_FILE"
+const registryRemedy = "name the file of its certificate authority with --tls-ca or SSL_CERT_FILE"
 
 // Authorities returns the certificates in a file, without the roots of the host.
 func Authorities(file string) (*x509.CertPool, error) {

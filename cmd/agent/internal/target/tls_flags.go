@@ -17,23 +17,30 @@ import (
 // client's certificate has its own variables, because those of a server may be in the same
 // environment.
 type TLSFlags struct {
-	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url. Default: those of this system."`
+	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url or --registry. Default: those of this system, and for a registry of SSL_CERT_FILE."`
 	TLSCert       string `env:"AGENT_CLIENT_TLS_CERT" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) for an agent that asks for one (its --tls-client-ca)."`
 	TLSKey        string `env:"AGENT_CLIENT_TLS_KEY" name:"tls-key" type:"path" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
 	TLSServerName string `env:"AGENT_TLS_SERVER_NAME" name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url must be for. Default: the host of the URL."`
 }
 
-// CheckTLS finds flags that contradict each other. url is the URL of the agent. A URL without a
-// scheme counts as a URL with TLS.
-func (f *TLSFlags) CheckTLS(url string) error {
+// CheckTLS finds flags that contradict each other. url is the URL of the agent, and registry that of
+// a registry. A URL without a scheme counts as a URL with TLS.
+func (f *TLSFlags) CheckTLS(url, registry string) error {
 	switch {
 	case *f == TLSFlags{}:
 		return nil
+	case url == "" && registry != "" && *f == TLSFlags{TLSCA: f.TLSCA}:
+		if strings.HasPrefix(registry, "http:") {
+			return fmt.Errorf("--tls-ca needs a registry with https://: %.100s has no TLS", registry)
+		}
+		return nil
+	case url == "" && registry != "":
+		return errors.New("--tls-cert, --tls-key and --tls-server-name need --url; a registry takes only --tls-ca")
 	case url == "":
-		return errors.New("--tls-ca, --tls-cert, --tls-key and --tls-server-name need --url")
+		return errors.New("--tls-ca needs --url or --registry; --tls-cert, --tls-key and --tls-server-name need --url")
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key must be given together")
-	case strings.Contains(url, "://") && !strings.HasPrefix(url, "wss://"):
+	case strings.HasPrefix(url, "ws://") || strings.HasPrefix(url, "unix:"): // CheckURL refuses others
 		return fmt.Errorf("--tls-ca, --tls-cert, --tls-key and --tls-server-name need a URL with wss://, or HOST:PORT: %.100s has no TLS", url)
 	}
 	return nil

@@ -1,18 +1,25 @@
 package transfer
 
 import (
+	"archive/tar"
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/filecopy"
 	"github.com/execagent/execagent/protocol"
@@ -38,6 +45,91 @@ type listedFile struct {
 	Link     bool      `json:"link"`
 	Size     uint64    `json:"size"`
 	Modified time.Time `json:"modified"`
+	// These are missing if the server has no tool of ours.
+	Mode   string `json:"mode,omitempty"` // as ls -l prints it
+	Owner  string `json:"owner,omitempty"`
+	Group  string `json:"group,omitempty"`
+	Target string `json:"target,omitempty"` // of a link
+}
+
+// listedBy makes an entry of a header from the tool.
+func listedBy(h *tar.Header, dir string) listedFile {
+	name := strings.TrimSuffix(h.Name, "/")
+	mode := h.FileInfo().Mode()
+	e := listedFile{Name: name, Path: path.Join(dir, name), Type: filecopy.Type(mode), Link: mode&fs.ModeSymlink != 0, Modified: h.ModTime.UTC(), Target: h.Linkname}
+	if e.Link {
+		e.Type = h.PAXRecords[filecopy.RecordTarget]
+	}
+	e.Size, _ = strconv.ParseUint(h.PAXRecords[filecopy.RecordListed], 10, 64) // 0 if the tool says nonsense
+	e.Owner, e.Group = cmp.Or(h.Uname, strconv.Itoa(h.Uid)), cmp.Or(h.Gname, strconv.Itoa(h.Gid))
+	kind := map[byte]string{tar.TypeDir: "d", tar.TypeSymlink: "l", tar.TypeFifo: "p", tar.TypeChar: "c", tar.TypeBlock: "b"}[h.Typeflag]
+	if h.PAXRecords[filecopy.RecordTarget] == "socket" {
+		kind = "s"
+	}
+	e.Mode = cmp.Or(kind, "-") + permissions(h.Mode)
+	return e
+}
+
+// permissions returns the permissions as ls -l prints them, with the bits set-ID and sticky.
+func permissions(mode int64) string {
+	text := []byte("rwxrwxrwx")
+	for i := range text {
+		if mode&(1<<(8-i)) == 0 {
+			text[i] = '-'
+		}
+	}
+	for i, special := range []struct {
+		bit    int64
+		letter byte
+	}{{0o4000, 's'}, {0o2000, 's'}, {0o1000, 't'}} {
+		if at := 3*i + 2; mode&special.bit != 0 {
+			if text[at] == '-' {
+				special.letter -= 'a' - 'A'
+			}
+			text[at] = special.letter
+		}
+	}
+	return string(text)
+}
+
+// listWithTool asks the tool of the agent for a file, or for the files in a directory. The names are
+// exact. wrong has lines about what could not be listed.
+func (f *Files) listWithTool(ctx context.Context, at string) (entries []listedFile, wrong []error, err error) {
+	request := filecopy.Request{List: at}
+	tool, err := f.Client.Spawn(ctx, client.Spec{
+		Argv: request.Argv(), Builtin: true, PipeStdin: true, Dir: "/", EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritNone},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	defer tool.Close() // which ends what listens
+	listening.Go(func() {
+		lines := bufio.NewScanner(tool.Stderr())
+		for lines.Scan() {
+			wrong = append(wrong, errors.New(lines.Text()))
+		}
+		_, _ = io.Copy(io.Discard, tool.Stderr()) // a line was too long, or the connection has failed
+	})
+	out := newOutput(ctx, tool)
+	defer out.end()
+	r := tar.NewReader(out)
+	for {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			_, ended := tool.Wait(ctx)
+			return nil, nil, errors.Join(ended, err)
+		}
+		entries = append(entries, listedBy(h, at))
+	}
+	_, _ = io.Copy(io.Discard, out) // archives are padded
+	_, err = tool.Wait(ctx)
+	listening.Wait()
+	return entries, wrong, err
 }
 
 func newEntry(name, path string, m *protocol.FileMetadata) listedFile {
@@ -57,6 +149,7 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	all := []listedFile{} // not null in JSON
 	var out bytes.Buffer
 	var directories []string
+	var trouble Failures
 	err := f.each(ctx, names, func(ctx context.Context, name, at string) error {
 		m, err := f.Client.FS(nil).Stat(ctx, at)
 		if err != nil {
@@ -66,16 +159,24 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 			directories = append(directories, name)
 			return nil
 		}
-		single = append(single, newEntry(strings.TrimPrefix(name, ":"), at, m))
+		e := newEntry(strings.TrimPrefix(name, ":"), at, m)
+		if listed, wrong, err := f.detailed(ctx, at, l); err != nil {
+			return err
+		} else if len(listed) == 1 {
+			listed[0].Name, listed[0].Path = e.Name, e.Path
+			e, trouble = listed[0], append(trouble, wrong...)
+		}
+		single = append(single, e)
 		return nil
 	})
 	all = append(all, single...)
 	l.write(&out, single)
 	listed := f.each(ctx, directories, func(ctx context.Context, name, at string) error {
-		entries, err := f.directory(ctx, at, l)
+		entries, wrong, err := f.directory(ctx, at, l)
 		if err != nil {
 			return err
 		}
+		trouble = append(trouble, wrong...)
 		all = append(all, entries...)
 		if len(names) > 1 {
 			if out.Len() > 0 {
@@ -95,39 +196,63 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	if _, err := w.Write(out.Bytes()); err != nil {
 		return &writeError{err}
 	}
-	if err == nil {
+	switch {
+	case err == nil && listed == nil && len(trouble) > 0:
+		return trouble
+	case err == nil:
 		return listed
 	}
 	return err
 }
 
-// directory returns the files in a directory, sorted by name.
-func (f *Files) directory(ctx context.Context, at string, l Listing) ([]listedFile, error) {
+// detailed asks the tool of the agent, if details are wanted. It returns nothing if the server has no
+// tool, or does not start it.
+func (f *Files) detailed(ctx context.Context, at string, l Listing) (entries []listedFile, wrong []error, err error) {
+	if !l.Long && !l.JSON {
+		return nil, nil, nil
+	}
+	entries, wrong, err = f.listWithTool(ctx, at)
+	_, unsupported := errors.AsType[*client.UnsupportedError](err)
+	_, refused := errors.AsType[*client.ServerError](err)
+	if unsupported || refused {
+		return nil, nil, nil
+	}
+	return entries, wrong, err
+}
+
+// directory returns the files in a directory, sorted by name. wrong has errors about single files.
+func (f *Files) directory(ctx context.Context, at string, l Listing) (entries []listedFile, wrong []error, err error) {
+	hidden := func(e listedFile) bool { return !l.All && strings.HasPrefix(e.Name, ".") }
+	entries, wrong, err = f.detailed(ctx, at, l)
+	if len(entries)+len(wrong) > 0 || err != nil {
+		return slices.DeleteFunc(entries, hidden), wrong, err
+	}
 	listed, err := f.Client.FS(nil).ReadDir(ctx, at)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	entries := make([]listedFile, 0, len(listed))
 	for _, d := range listed {
-		if !l.All && strings.HasPrefix(d.FileName, ".") {
-			continue
-		}
 		m := protocol.FileMetadata{IsDirectory: d.IsDirectory, IsFile: d.IsFile}
 		entries = append(entries, newEntry(d.FileName, path.Join(at, d.FileName), &m))
 	}
+	entries = slices.DeleteFunc(entries, hidden)
 	slices.SortFunc(entries, func(a, b listedFile) int { return strings.Compare(a.Name, b.Name) })
 	if l.Long || l.JSON {
 		f.describe(ctx, entries)
 	}
-	return entries, context.Cause(ctx)
+	return entries, nil, context.Cause(ctx)
 }
 
 // describe asks the agent for the metadata that a directory listing lacks. An entry stays as it is
-// if the file no longer exists, or if its name is not UTF-8.
+// if the file no longer exists, or if its name may not be UTF-8: the listing has U+FFFD in such a
+// name, and another file may have that name.
 func (f *Files) describe(ctx context.Context, entries []listedFile) {
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, asked)
 	for i := range entries {
+		if strings.ContainsRune(entries[i].Name, utf8.RuneError) {
+			continue
+		}
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
@@ -165,9 +290,9 @@ func (l Listing) size(n uint64) string {
 
 // write writes a list for people.
 func (l Listing) write(w *bytes.Buffer, entries []listedFile) {
-	width := 0
+	width, owner, group := 0, 0, 0
 	for _, e := range entries {
-		width = max(width, len(l.size(e.Size)))
+		width, owner, group = max(width, len(l.size(e.Size))), max(owner, len(e.Owner)), max(group, len(e.Group))
 	}
 	for _, e := range entries {
 		if !l.Long {
@@ -178,7 +303,15 @@ func (l Listing) write(w *bytes.Buffer, entries []listedFile) {
 		if e.Link {
 			kind = "l"
 		}
+		kind = cmp.Or(e.Mode, kind, "?")
+		if owner > 0 {
+			kind += fmt.Sprintf(" %-*s %-*s", owner, program.Plain(e.Owner), group, program.Plain(e.Group))
+		}
 		when := e.Modified.Local().Format("2006-01-02 15:04")
-		fmt.Fprintf(w, "%s %*s %s %s\n", cmp.Or(kind, "?"), width, l.size(e.Size), when, l.name(e.Name))
+		fmt.Fprintf(w, "%s %*s %s %s", kind, width, l.size(e.Size), when, l.name(e.Name))
+		if e.Target != "" {
+			fmt.Fprintf(w, " -> %s", l.name(e.Target))
+		}
+		w.WriteByte('\n')
 	}
 }

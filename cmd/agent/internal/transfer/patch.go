@@ -7,9 +7,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/applypatch"
 )
@@ -36,7 +36,7 @@ func PatchHere(ctx context.Context, out io.Writer, dir, text string, dryRun bool
 		return err
 	}
 	target := &applypatch.Target{Files: fsops.Host{}}
-	if target.Dir, err = filepath.Abs(dir); err != nil {
+	if target.Dir, err = program.Abs(dir); err != nil {
 		return err
 	}
 	if dryRun {

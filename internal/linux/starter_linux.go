@@ -1,0 +1,72 @@
+package linux
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// forgets says that the children of this process do not inherit what its starter has set.
+var forgets atomic.Bool
+
+// ForgetStarter makes later children begin with the kernel's defaults, because the starter of a
+// server has set other values for the server and not for the commands of its clients. No signal is
+// ignored or blocked, and neither a negative OOM score nor a negative niceness is passed on. A
+// positive one is: in a pod, for example, the score is that of the pod. Signals that this process
+// ignores still have no effect on it.
+func ForgetStarter() {
+	forgets.Store(true)
+	// Go keeps these signals ignored. A signal with a handler has its default action in a child.
+	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
+		if ignores(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+}
+
+// ignores reports whether this process ignores a signal. The handler is the first member of the
+// kernel's sigaction.
+func ignores(sig syscall.Signal) bool {
+	const setSize = 8 // bytes of the kernel's set of signals
+	var action [8]uintptr
+	_, _, errno := unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&action)), setSize, 0, 0)
+	const ignored = 1 // SIG_IGN
+	return errno == 0 && action[0] == ignored
+}
+
+// Fork calls fork, which forks a child. After ForgetStarter, the child blocks no signals.
+func Fork(fork func() (pid int, err error)) (pid int, err error) {
+	if !forgets.Load() {
+		return fork()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var none, before unix.Sigset_t
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
+		return 0, err
+	}
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	return fork()
+}
+
+// Settle takes a negative OOM score and a negative niceness from a new child, the leader of its group.
+// It does nothing before ForgetStarter. Any process may raise these values of its own processes, so
+// an error means that the child has ended.
+func Settle(pid int) {
+	if !forgets.Load() {
+		return
+	}
+	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err == nil && nice > 20 { // the call returns 20 minus the niceness
+		_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
+	}
+	file := "/proc/" + strconv.Itoa(pid) + "/oom_score_adj"
+	if score, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil && len(score) > 0 && score[0] == '-' {
+		_ = os.WriteFile(file, []byte("0"), 0)
+	}
+}

@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestStarter: commands of an agent do not inherit what the starter of the agent has set for signals
+// and for the niceness.
+func TestStarter(t *testing.T) {
+	t.Parallel()
+	const state = `grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\t\n'; nice`
+	agent := func(nice string) *client.Client {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		var usr1, before unix.Sigset_t
+		usr1.Val[0] = 1<<(unix.SIGUSR1-1) | 1<<(unix.SIGTERM-1)
+		rig.Must(t, unix.PthreadSigmask(unix.SIG_BLOCK, &usr1, &before))
+		defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+		program := rig.Start(t, exec.Command("nice", "-n", nice, "sh", "-c", `trap "" HUP INT QUIT TSTP TTIN TTOU USR2; exec "$0" --listen ws://127.0.0.1:0`, rig.Agent(t)))
+		return dialed(t, program.Line(t))
+	}
+	c, nice := agent("0"), says(t, rig.Command(t, "nice"))
+	const clean = "SigBlk:0000000000000000SigIgn:0000000000000000"
+	rig.Is(t, answer(t, c, "", "sh", "-c", state), clean+nice, "a command")
+	p := rig.Value(c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", state}, TTY: &client.TTY{}}))
+	rig.Is(t, outcome(t, p).stdout, clean+strings.TrimSpace(nice)+"\r\n", "a command at a terminal")
+	rig.Is(t, inside(t, c, readOnly(), "/", "sh", "-c", state).stdout, clean+nice, "a confined command")
+	if strings.HasPrefix(finish(t, rig.Command(t, "nice", "-n", "-30", "nice")).stdout, "-") {
+		rig.Is(t, answer(t, agent("-30"), "\n", "sh", "-c", "read wait; "+state), clean+"0\n", "a command of an agent with a negative niceness")
+	}
+}
+
+// TestStepBefore: a failure before the command is not told as one of the command.
+func TestStepBefore(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
+		missing(t, string(out))
+	}
+	agent := rig.Agent(t)
+	for _, tt := range []struct{ hide, command, want string }{
+		{"/proc", "exec --local -- /bin/echo hi", "starting the guard /proc/self/exe: no such file or directory: no procfs is mounted at /proc\n"},
+		{"/proc", "exec --local -t -- /bin/echo hi", "starting the guard /proc/self/exe: no such file or directory: no procfs is mounted at /proc\n"},
+		{"/dev", "exec --local -t -- /bin/echo hi", "opening the command's input and output: opening a pty: open /dev/ptmx: no such file or directory\n"},
+		{"/dev", "exec --local -n -- /bin/echo hi", "opening the command's input and output: open /dev/null: no such file or directory\n"},
+		{"/proc", "sandbox -- /bin/echo hi", "no procfs is mounted at /proc"},
+	} {
+		r := finish(t, rig.Command(t, "unshare", append([]string{"-rm", "sh", "-c", `mount -t tmpfs none "$1" && shift && exec "$@"`, "sh", tt.hide, agent}, strings.Fields(tt.command)...)...))
+		if !strings.Contains(r.stderr, tt.want) || r.code != 125 && r.code != 101 {
+			t.Errorf("%s: code %d, %q, want %q", tt.command, r.code, r.stderr, tt.want)
+		}
+	}
+}
