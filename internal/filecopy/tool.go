@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 const (
@@ -93,14 +95,14 @@ func (r *Request) decode(text string) error {
 	if !r.Raw {
 		return nil
 	}
-	raw, err := base64.StdEncoding.DecodeString(r.Receive)
+	raw, err := strictjson.StdBase64.Decode(r.Receive)
 	r.Receive = string(raw)
 	if err == nil {
-		raw, err = base64.StdEncoding.DecodeString(r.List)
+		raw, err = strictjson.StdBase64.Decode(r.List)
 		r.List = string(raw)
 	}
 	for i := 0; i < len(r.Send) && err == nil; i++ {
-		raw, err = base64.StdEncoding.DecodeString(r.Send[i])
+		raw, err = strictjson.StdBase64.Decode(r.Send[i])
 		r.Send[i] = string(raw)
 	}
 	return err

@@ -63,7 +63,7 @@ func NewClients(config Config) *Clients {
 }
 
 // New returns a client, which shares no connection with another. The caller must close it.
-func (c *Clients) New() *Client { return &Client{shared: c} }
+func (s *Clients) New() *Client { return &Client{shared: s} }
 
 // A Client sends requests. It keeps idle connections for later requests; Close drops them. A server
 // may tie to a connection who uses it, so one client is for one user. All methods may be called

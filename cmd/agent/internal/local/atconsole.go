@@ -38,8 +38,9 @@ func AtConsole(sys program.System, own, asking bool) (code int, ran bool, err er
 	if err != nil {
 		return 0, true, err
 	}
+	defer j.close()
 	code, err = j.run(sys, asking)
-	return code, true, errors.Join(err, j.close())
+	return code, true, err
 }
 
 // job is a job, and the [console.Process] and [console.Job] of its console.
@@ -66,7 +67,7 @@ func newJob(sys program.System, tty *os.File, own bool) (_ *job, err error) {
 	j := &job{own: own, tty: tty, stopped: make(chan syscall.Signal), drains: make(chan chan struct{}, 1), ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, j.close())
+			j.close()
 		}
 	}()
 	if j.ptmx, j.slave, err = pty.Open(); err != nil {
@@ -292,11 +293,10 @@ func (j *job) drain(ctx context.Context) {
 func (j *job) order(what byte, number int) { _, _ = j.control.Write([]byte{what, byte(number)}) }
 
 // close ends the job, if it still runs, and waits for that.
-func (j *job) close() error {
+func (j *job) close() {
 	for _, file := range append([]*os.File{j.slave, j.control, j.questions, j.ptmx}, j.theirs...) {
 		_ = file.Close() // nothing is left to be written
 	}
-	return nil
 }
 
 // Stopped, Stop and Continue make job a [console.Job].
