@@ -28,16 +28,34 @@ func ForgetStarter() {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
+	// C libraries use these signals for themselves, and Go leaves them as they are. posix_spawn of glibc,
+	// by which make(1) starts its commands, has them ignored.
+	for sig := syscall.Signal(32); sig <= 34; sig++ {
+		if ignores(sig) {
+			_ = sigaction(sig, &action{}, nil)
+		}
+	}
 }
 
-// ignores reports whether this process ignores a signal. The handler is the first member of the
-// kernel's sigaction.
-func ignores(sig syscall.Signal) bool {
+// action is the kernel's sigaction, whose first member is the handler. The zero value is the default
+// action.
+type action [4]uint64
+
+// sigaction is rt_sigaction(2).
+func sigaction(sig syscall.Signal, to, from *action) error {
 	const setSize = 8 // bytes of the kernel's set of signals
-	var action [8]uintptr
-	_, _, errno := unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&action)), setSize, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(from)), setSize, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// ignores reports whether this process ignores a signal.
+func ignores(sig syscall.Signal) bool {
+	var now action
 	const ignored = 1 // SIG_IGN
-	return errno == 0 && action[0] == ignored
+	return sigaction(sig, nil, &now) == nil && now[0] == ignored
 }
 
 // Fork calls fork, which forks a child. After ForgetStarter, the child blocks no signals.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
@@ -185,13 +186,14 @@ func TestLongLists(t *testing.T) {
 // helper.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	pool, children := testPool(t, Config{})
+	pool, children := testPool(t, Config{Hang: time.Hour})
 	dir := t.TempDir()
 	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	ctx, cancel := context.WithCancel(t.Context())
-	failed := slowCopy(ctx, t, f, dir)
+	helper, failed := slowCopy(ctx, t, f, children, dir)
 	cancel()
 	rig.Is(t, <-failed, context.Canceled, "the error")
+	rig.Must(t, unix.Kill(helper, unix.SIGCONT))
 	w := f.entry.worker
 	sandboxtest.Eventually(t, "the helper gives up too", func() bool { return len(w.slots) == 0 })
 	rig.Is(t, rig.Err(f.Stat(ctx, dir, fsops.FollowLinks)), context.Canceled, "with an ended context")

@@ -279,30 +279,32 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	children.check(t, 1)
 }
 
-// slowCopy has f copy what takes long, and returns once that is under way.
-func slowCopy(ctx context.Context, t *testing.T, f *FS, dir string) <-chan error {
+// slowCopy has f copy a file, and returns once that is under way. It takes until its helper, which is
+// stopped, gets SIGCONT.
+func slowCopy(ctx context.Context, t *testing.T, f *FS, c *children, dir string) (helper int, failed <-chan error) {
 	t.Helper()
-	// Sparse; what is written of the copy in a moment is all the space it takes.
-	rig.Must(t, os.WriteFile(dir+"/huge", nil, 0o666), os.Truncate(dir+"/huge", 16<<30))
-	failed := make(chan error, 1)
-	go func() { failed <- f.Copy(ctx, dir+"/huge", dir+"/vast", false) }()
-	sandboxtest.Eventually(t, "the copy begins", func() bool {
-		_, err := os.Stat(dir + "/vast")
-		return err == nil
+	rig.Must(t, os.WriteFile(dir+"/from", []byte("x"), 0o666), rig.Err(f.Stat(ctx, dir, fsops.FollowLinks))) // it begins the helper
+	helper = c.last()
+	rig.Must(t, unix.Kill(helper, unix.SIGSTOP))
+	sandboxtest.Eventually(t, "the helper is stopped", func() bool {
+		return strings.Contains(string(rig.Value(os.ReadFile(fmt.Sprintf("/proc/%d/stat", helper)))), ") T ")
 	})
-	return failed
+	t.Cleanup(func() { _ = unix.Kill(helper, unix.SIGCONT) }) // it may have ended
+	ended := make(chan error, 1)
+	go func() { ended <- f.Copy(ctx, dir+"/from", dir+"/to", false) }()
+	sandboxtest.Eventually(t, "the helper has a request", func() bool { return len(f.entry.worker.slots) == 1 })
+	return helper, ended
 }
 
 // TestRecycledHelperFinishes: what a helper has when it gets nothing new any
 // more is not disturbed.
 func TestRecycledHelperFinishes(t *testing.T) {
 	t.Parallel()
-	pool, children := testPool(t, Config{Requests: 1})
+	pool, children := testPool(t, Config{Requests: 2, Hang: time.Hour})
 	dir := t.TempDir()
 	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	ctx, cancel := context.WithCancel(t.Context())
-	failed := slowCopy(ctx, t, f, dir)
-	old := children.last()
+	old, failed := slowCopy(ctx, t, f, children, dir)
 	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	rig.Is(t, children.last() == old, false, "it is the old one")
 	select {
@@ -312,6 +314,7 @@ func TestRecycledHelperFinishes(t *testing.T) {
 	}
 	cancel()
 	rig.Is(t, <-failed, context.Canceled, "the error")
+	rig.Must(t, unix.Kill(old, unix.SIGCONT))
 	sandboxtest.Eventually(t, "the old helper ends", func() bool {
 		children.mu.Lock()
 		defer children.mu.Unlock()
@@ -322,23 +325,22 @@ func TestRecycledHelperFinishes(t *testing.T) {
 // TestKilledHelperFailsItsOwn: nobody else's requests notice.
 func TestKilledHelperFailsItsOwn(t *testing.T) {
 	t.Parallel()
-	pool, children := testPool(t, Config{})
+	pool, children := testPool(t, Config{Hang: time.Hour})
 	dirs := []string{t.TempDir(), t.TempDir()}
 	var failed []<-chan error
 	var pids []int
-	ctx, cancel := context.WithCancel(t.Context())
 	for _, dir := range dirs {
 		f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
-		failed = append(failed, slowCopy(ctx, t, f, dir))
-		pids = append(pids, children.last())
+		pid, copied := slowCopy(t.Context(), t, f, children, dir)
+		failed, pids = append(failed, copied), append(pids, pid)
 	}
 	rig.Must(t, unix.Kill(pids[0], unix.SIGKILL))
 	wantHelperError(t, <-failed[0], "")
+	rig.Must(t, unix.Kill(pids[1], unix.SIGCONT))
+	rig.Is(t, <-failed[1], nil, "the other's request")
 	for _, dir := range dirs {
 		rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	}
-	cancel()
-	rig.Is(t, <-failed[1], context.Canceled, "the other's request")
 	pool.Close()
 	children.check(t, 3)
 }

@@ -71,7 +71,7 @@ func (c *Config) fork(config []byte) (*worker, error) {
 	if err != nil {
 		f.closeOurs()
 		if err == syscall.ENOENT { // which must not look like an error of the request's file
-			return nil, fmt.Errorf("starting the helper %s: there is no such file; is procfs mounted at /proc?", c.Path)
+			return nil, fmt.Errorf("%s: %s; is procfs mounted at /proc?", c.Path, err.Error())
 		}
 		return nil, os.NewSyscallError("fork", err)
 	}
