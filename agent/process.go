@@ -357,16 +357,16 @@ func (c *connection) resizeProcess(ctx context.Context, p protocol.ResizeParams)
 
 // signals are the signals by the wire's names.
 var signals = map[protocol.Signal]syscall.Signal{
-	protocol.SignalInterrupt: syscall.SIGINT,
-	protocol.SignalHangup:    syscall.SIGHUP,
-	protocol.SignalQuit:      syscall.SIGQUIT,
-	protocol.SignalTerminate: syscall.SIGTERM,
-	protocol.SignalKill:      syscall.SIGKILL,
-	protocol.SignalUser1:     syscall.SIGUSR1,
-	protocol.SignalUser2:     syscall.SIGUSR2,
-	"stop":                   syscall.SIGSTOP,
-	"continue":               syscall.SIGCONT,
-	"windowChange":           syscall.SIGWINCH,
+	protocol.SignalInterrupt:    syscall.SIGINT,
+	protocol.SignalHangup:       syscall.SIGHUP,
+	protocol.SignalQuit:         syscall.SIGQUIT,
+	protocol.SignalTerminate:    syscall.SIGTERM,
+	protocol.SignalKill:         syscall.SIGKILL,
+	protocol.SignalUser1:        syscall.SIGUSR1,
+	protocol.SignalUser2:        syscall.SIGUSR2,
+	protocol.SignalStop:         syscall.SIGSTOP,
+	protocol.SignalContinue:     syscall.SIGCONT,
+	protocol.SignalWindowChange: syscall.SIGWINCH,
 }
 
 func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams) (protocol.Empty, error) {

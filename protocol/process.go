@@ -297,13 +297,18 @@ const (
 	SignalKill      Signal = "kill"      // SIGKILL
 	SignalUser1     Signal = "user1"     // SIGUSR1
 	SignalUser2     Signal = "user2"     // SIGUSR2
+
+	// Of ours, not of the reference.
+	SignalStop         Signal = "stop"         // SIGSTOP
+	SignalContinue     Signal = "continue"     // SIGCONT
+	SignalWindowChange Signal = "windowChange" // SIGWINCH
 )
 
 func (p *SignalParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
 	p.Signal = Signal(o.OneOf("signal", string(SignalInterrupt), string(SignalHangup), string(SignalQuit),
-		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2), "stop", "continue", "windowChange"))
+		string(SignalTerminate), string(SignalKill), string(SignalUser1), string(SignalUser2), string(SignalStop), string(SignalContinue), string(SignalWindowChange)))
 }
 
 // ResizeParams sets the size of a process's terminal (rpc.md 8).

@@ -24,9 +24,9 @@ var signals = []struct {
 	{"USR1", syscall.SIGUSR1, protocol.SignalUser1},
 	{"USR2", syscall.SIGUSR2, protocol.SignalUser2},
 	{"TERM", syscall.SIGTERM, protocol.SignalTerminate},
-	{"STOP", syscall.SIGSTOP, "stop"},
-	{"CONT", syscall.SIGCONT, "continue"},
-	{"WINCH", syscall.SIGWINCH, "windowChange"},
+	{"STOP", syscall.SIGSTOP, protocol.SignalStop},
+	{"CONT", syscall.SIGCONT, protocol.SignalContinue},
+	{"WINCH", syscall.SIGWINCH, protocol.SignalWindowChange},
 }
 
 // ParseSignal reads a signal as kill(1) does: TERM, SIGTERM, 15.
