@@ -10,14 +10,11 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/internal/conns"
+	"github.com/execagent/execagent/internal/unixsocket"
 )
 
-const (
-	// maxHost bounds the name of a host, in bytes (RFC 1035).
-	maxHost = 253
-	// maxPath bounds the path of a UNIX socket, in bytes (unix(7)).
-	maxPath = 107
-)
+// maxHost bounds the name of a host, in bytes (RFC 1035).
+const maxHost = 253
 
 // An Address is the address to which a socket connects.
 type Address struct {
@@ -75,8 +72,8 @@ func checkPath(target string) error {
 	switch {
 	case !path.IsAbs(target):
 		return errors.New("the path is not absolute")
-	case len(target) > maxPath:
-		return fmt.Errorf("the path is %d bytes, at most %d", len(target), maxPath)
+	case len(target) > unixsocket.MaxPath:
+		return fmt.Errorf("the path is %d bytes, at most %d", len(target), unixsocket.MaxPath)
 	case strings.ContainsRune(target, 0):
 		return errors.New("the path has a NUL byte")
 	}

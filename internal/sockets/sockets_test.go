@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/test/rig"
 
 	"golang.org/x/sys/unix"
@@ -385,11 +386,11 @@ func TestOpening(t *testing.T) {
 func TestParseAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Address{
-		"tcp://localhost:80":                        {"tcp", "localhost:80"},
-		"tcp://[::1]:65535":                         {"tcp", "[::1]:65535"},
-		"tcp://[fe80::1%eth0]:1":                    {"tcp", "[fe80::1%eth0]:1"},
-		"unix:///run/a b%20.s":                      {"unix", "/run/a b%20.s"},
-		"unix:///" + strings.Repeat("x", maxPath-1): {"unix", "/" + strings.Repeat("x", maxPath-1)},
+		"tcp://localhost:80":     {"tcp", "localhost:80"},
+		"tcp://[::1]:65535":      {"tcp", "[::1]:65535"},
+		"tcp://[fe80::1%eth0]:1": {"tcp", "[fe80::1%eth0]:1"},
+		"unix:///run/a b%20.s":   {"unix", "/run/a b%20.s"},
+		"unix:///" + strings.Repeat("x", unixsocket.MaxPath-1): {"unix", "/" + strings.Repeat("x", unixsocket.MaxPath-1)},
 	} {
 		got := rig.Value(ParseAddress(text))
 		rig.Is(t, got, want, "%s", text)
@@ -399,7 +400,7 @@ func TestParseAddress(t *testing.T) {
 		"", "localhost:80", "udp://localhost:80", "TCP://localhost:80", "tcp:localhost:80", "tcp://", "tcp://:80", "tcp://localhost",
 		"tcp://localhost:", "tcp://localhost:0", "tcp://localhost:65536", "tcp://localhost:-1", "tcp://localhost:http", "tcp://localhost:80/x",
 		"tcp://user@localhost:80", "tcp://a b:80", "tcp://a\n:80", "tcp://é:80", "tcp://" + strings.Repeat("x", maxHost+1) + ":80",
-		"unix://", "unix://relative", "unix:///a\x00b", "unix://@abstract", "unix:///" + strings.Repeat("x", maxPath),
+		"unix://", "unix://relative", "unix:///a\x00b", "unix://@abstract", "unix:///" + strings.Repeat("x", unixsocket.MaxPath),
 	} {
 		rig.Is(t, rig.Err(ParseAddress(text)) != nil, true, "%q is refused", text)
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// maxPath is the greatest length of a path, in bytes: the size in sockaddr_un, without the final
+// MaxPath is the greatest length of a path, in bytes: the size in sockaddr_un, without the final
 // NUL (unix(7)).
-const maxPath = 107
+const MaxPath = 107
 
 const scheme = "unix://"
 
@@ -42,8 +42,8 @@ func Path(url string) (string, error) {
 		return "", fmt.Errorf("the path is not in its shortest form, %s", filepath.Clean(path))
 	case path == "/":
 		return "", errors.New("the path is the root folder")
-	case len(path) > maxPath:
-		return "", fmt.Errorf("the path has %d bytes, but the path of a socket can have at most %d: choose a shorter path", len(path), maxPath)
+	case len(path) > MaxPath:
+		return "", fmt.Errorf("the path has %d bytes, but the path of a socket can have at most %d: choose a shorter path", len(path), MaxPath)
 	}
 	return path, nil
 }

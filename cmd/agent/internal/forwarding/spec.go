@@ -12,6 +12,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/internal/unixsocket"
 )
 
 // Spec is an address to listen at on this machine, and an address to connect to on the agent's
@@ -54,14 +56,11 @@ func ParseSpec(text, host string) (Spec, error) {
 	return s, nil
 }
 
-// maxPath bounds the path of a UNIX socket, in bytes (unix(7)).
-const maxPath = 107
-
 // listening reads LOCAL.
 func listening(local, host string) (network, address string, err error) {
 	if path.IsAbs(local) {
-		if len(local) > maxPath {
-			err = fmt.Errorf("the path of a socket can have at most %d bytes, and this one has %d", maxPath, len(local))
+		if len(local) > unixsocket.MaxPath {
+			err = fmt.Errorf("the path of a socket can have at most %d bytes, and this one has %d", unixsocket.MaxPath, len(local))
 		}
 		return "unix", local, err
 	}
