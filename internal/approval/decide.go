@@ -221,14 +221,10 @@ func (p *Plan) keys(v *execpolicy.Verdict) []string {
 	if !v.Plain {
 		return keys
 	}
-	folders := script.Folders(p.argv[2])
+	folders := script.Folders(p.argv[2], p.dir)
 	for i, argv := range v.Commands {
 		if i < len(folders) && folders[i] != "" {
-			dir := folders[i]
-			if !filepath.IsAbs(dir) {
-				dir = filepath.Join(p.dir, dir)
-			}
-			keys = append(keys, p.key(argv, dir))
+			keys = append(keys, p.key(argv, folders[i]))
 		}
 	}
 	return keys

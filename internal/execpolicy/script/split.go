@@ -14,10 +14,15 @@ func Split(text string) (commands [][]string, ok bool) {
 	return s.commands, ok
 }
 
-// Folders returns the folders in which the commands of a plain script run, if each cd in it works:
-// absolute, or relative to the folder of the script. A folder is "" if it depends on more.
-func Folders(text string) []string {
+// Folders returns the folders in which the commands of a plain script run, if the script runs in dir
+// and each cd in it works. A folder is "" if it depends on more.
+func Folders(text, dir string) []string {
 	s, _ := split(text)
+	for i, folder := range s.folders {
+		if folder != "" && !path.IsAbs(folder) {
+			s.folders[i] = path.Join(dir, folder)
+		}
+	}
 	return s.folders
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -74,13 +73,9 @@ func (c *AgentCheck) ask(all *rule.Set, argv []string, dir string) (agentAnswer,
 	}
 	a.program(argv, dir, true)
 	if v.Plain {
-		folders := script.Folders(argv[2])
+		folders := script.Folders(argv[2], dir)
 		for i, command := range v.Commands {
-			in := folders[i]
-			if !filepath.IsAbs(in) {
-				in = filepath.Join(dir, in)
-			}
-			a.program(command, in, false)
+			a.program(command, cmp.Or(folders[i], dir), false)
 		}
 	}
 	return a.answer, nil
