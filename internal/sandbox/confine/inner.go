@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -93,7 +94,7 @@ func (i *innerInit) died(status syscall.WaitStatus) (code int) {
 	}
 	lost := &loss{reason: fmt.Errorf("the supervisor was ended by %s", how), stderr: -1}
 	for _, pid := range procs.Children() {
-		for _, number := range errorFDs {
+		for _, number := range judge.ErrorFDs {
 			if lost.stderr = i.reopen(pid, number); lost.stderr >= 0 {
 				return lost.tell()
 			}

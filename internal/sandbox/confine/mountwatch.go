@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/internal/sandbox/view"
@@ -266,10 +267,6 @@ type loss struct {
 	watch  *mountWatch // nil: another reason than a mount
 }
 
-// errorFDs are the descriptors at which a process of the command may have its stderr. While a shell
-// redirects that for a single program, it keeps it at one of the numbers from 10 on.
-var errorFDs = []int{2, 10, 11, 12}
-
 // lose ends the command, with all its processes, for that reason. Init no
 // longer has its stderr open, so the reason will be written to the command's
 // stderr. The command may have opened another file there, which init must not
@@ -281,19 +278,7 @@ func (s *supervisor) lose(reason error, given *unix.Stat_t, w *mountWatch) {
 	if s.ended {
 		return
 	}
-	s.lost = &loss{reason: reason, stderr: -1, watch: w}
-	for _, number := range errorFDs {
-		fd, err := linux.DuplicateFD(s.pid, number)
-		if err != nil {
-			continue
-		}
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) == nil && st.Dev == given.Dev && st.Ino == given.Ino {
-			s.lost.stderr = fd
-			break
-		}
-		unix.Close(fd)
-	}
+	s.lost = &loss{reason: reason, stderr: linux.DuplicateOutput(s.pid, given, judge.ErrorFDs[:]...), watch: w}
 	if s.pidNS {
 		_ = unix.Kill(-1, unix.SIGKILL) // every process except init; then attend returns
 	} else {

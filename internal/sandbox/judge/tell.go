@@ -86,22 +86,17 @@ func (j *Judge) explain(p *Exec, why string) {
 	}
 }
 
+// ErrorFDs are the descriptors at which the processes of a command may have its standard error. While a
+// shell redirects a program that it starts, it keeps its own at a number from 10 on.
+var ErrorFDs = [...]int{2, 10, 11, 12}
+
 // find returns a descriptor for the command's standard error, which the process or the leader has; else
-// -1. While a shell redirects a program that it starts, it keeps its own at a number from 10 on.
+// -1.
 func (s *stderr) find(pid, leader int) int {
-	for _, of := range []struct{ pid, number int }{{pid, 2}, {leader, 2}, {leader, 10}, {leader, 11}, {leader, 12}} {
-		fd, err := linux.DuplicateFD(of.pid, of.number)
-		if err != nil {
-			continue
-		}
-		var st unix.Stat_t
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if err == nil && flags&unix.O_ACCMODE != unix.O_RDONLY && unix.Fstat(fd, &st) == nil && st.Dev == s.given.Dev && st.Ino == s.given.Ino {
-			return fd
-		}
-		unix.Close(fd)
+	if fd := linux.DuplicateOutput(pid, &s.given, 2); fd >= 0 {
+		return fd
 	}
-	return -1
+	return linux.DuplicateOutput(leader, &s.given, ErrorFDs[:]...)
 }
 
 // printable returns a text without characters that move a cursor or begin a line.
