@@ -6,9 +6,8 @@ import (
 	"io/fs"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/metrics"
 	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/internal/sandbox/confine"
@@ -69,15 +68,7 @@ func (l *launch) confine(context.Context) error {
 // checkDir returns the error of the directory of a confined process, which its stage would find
 // only when it runs. Whether the policy shows the directory is the matter of the stage.
 func checkDir(dir string) error {
-	var st unix.Stat_t
-	err := unix.Stat(dir, &st)
-	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		err = unix.ENOTDIR
-	}
-	if err == nil {
-		err = unix.Access(dir, unix.X_OK)
-	}
-	if err != nil {
+	if err := linux.CheckDir(dir); err != nil {
 		return &fs.PathError{Op: "chdir", Path: dir, Err: err}
 	}
 	return nil

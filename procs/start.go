@@ -222,7 +222,7 @@ func (s *Spec) explain(path string, err error) error {
 	if path == ownProgram {
 		return atStep("starting "+path+" as a tool", errno)
 	}
-	if derr := checkDir(s.Dir); derr != nil {
+	if derr := linux.CheckDir(s.Dir); derr != nil {
 		return &fs.PathError{Op: "chdir", Path: s.Dir, Err: derr}
 	}
 	return &fs.PathError{Op: "exec", Path: path, Err: errno}
@@ -243,21 +243,9 @@ func (s *Spec) Check() error {
 		err = executable(full)
 	}
 	if err == nil {
-		err = checkDir(s.Dir)
+		err = linux.CheckDir(s.Dir)
 	}
 	return s.explain(cmp.Or(path, s.Argv[0]), err)
-}
-
-// checkDir finds out why chdir(2) would fail.
-func checkDir(dir string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return syscall.ENOTDIR
-	}
-	return unix.Access(dir, unix.X_OK)
 }
 
 func hasEnv(env []string, name string) bool {

@@ -13,7 +13,10 @@
 //	DropBoundingCaps, CheckCaps
 //	ErrnoText                        the text of an error number
 //	ForgetStarter, Fork, Settle      keep children from inheriting what the starter of a server has set
+//	SetDefault                       gives a signal its default action
 //	NextData                         where a file has data, and where holes
+//	CheckDir                         why a directory cannot be entered
+//	DuplicateOutput                  a descriptor of a process that leads to a known file
 //
 // For descriptors and memory this process must be allowed to trace the other process (ptrace(2)).
 // Errors about a thread are errnos: ENOENT or ESRCH if the thread is gone, EPERM if it may not be

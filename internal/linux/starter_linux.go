@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgets says that the children of this process do not inherit what its starter has set.
-var forgets atomic.Bool
+// forgets says that the children of this process do not inherit what its starter has set. The others
+// say whether the starter has set a negative niceness or a negative OOM score.
+var forgets, preferred, spared atomic.Bool
 
 // ForgetStarter makes later children begin with the kernel's defaults, because the starter of a
 // server has set other values for the server and not for the commands of its clients. No signal is
@@ -21,6 +22,10 @@ var forgets atomic.Bool
 // positive one is: in a pod, for example, the score is that of the pod. Signals that this process
 // ignores still have no effect on it.
 func ForgetStarter() {
+	nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	preferred.Store(err == nil && nice > 20) // the call returns 20 minus the niceness
+	score, err := os.ReadFile("/proc/self/oom_score_adj")
+	spared.Store(err == nil && len(score) > 0 && score[0] == '-')
 	forgets.Store(true)
 	// Go keeps these signals ignored. A signal with a handler has its default action in a child.
 	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
@@ -32,7 +37,7 @@ func ForgetStarter() {
 	// by which make(1) starts its commands, has them ignored.
 	for sig := syscall.Signal(32); sig <= 34; sig++ {
 		if ignores(sig) {
-			_ = sigaction(sig, &action{}, nil)
+			SetDefault(sig)
 		}
 	}
 }
@@ -40,6 +45,12 @@ func ForgetStarter() {
 // action is the kernel's sigaction, whose first member is the handler. The zero value is the default
 // action.
 type action [4]uint64
+
+// SetDefault gives a signal its default action in this process. Package signal has no way back to that
+// from a handler of the runtime, which drops the signal after Reset.
+func SetDefault(sig syscall.Signal) {
+	_ = sigaction(sig, &action{}, nil) // it fails only for SIGKILL and SIGSTOP, which have that action always
+}
 
 // sigaction is rt_sigaction(2).
 func sigaction(sig syscall.Signal, to, from *action) error {
@@ -77,14 +88,10 @@ func Fork(fork func() (pid int, err error)) (pid int, err error) {
 // It does nothing before ForgetStarter. Any process may raise these values of its own processes, so
 // an error means that the child has ended.
 func Settle(pid int) {
-	if !forgets.Load() {
-		return
-	}
-	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err == nil && nice > 20 { // the call returns 20 minus the niceness
+	if preferred.Load() {
 		_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
 	}
-	file := "/proc/" + strconv.Itoa(pid) + "/oom_score_adj"
-	if score, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil && len(score) > 0 && score[0] == '-' {
-		_ = os.WriteFile(file, []byte("0"), 0)
+	if spared.Load() {
+		_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0)
 	}
 }

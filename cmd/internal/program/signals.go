@@ -6,9 +6,10 @@ import (
 	"runtime"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Catch passes the named signals to the channel. It also passes SIGHUP, unless SIGHUP is ignored,
@@ -54,10 +55,7 @@ func Stop(sig syscall.Signal, group bool) {
 	if group {
 		_ = syscall.Kill(0, sig) // the caller has the same group
 	}
-	// Package signal has no way back to the default action of this signal: after Reset, the runtime
-	// catches it and drops it. An action of zeros is the default one.
-	var action [4]uint64
-	_, _, _ = unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	linux.SetDefault(sig)
 	// A signal for this thread has stopped the whole process when the call returns. A signal for
 	// the process could go to another thread and arrive later.
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)

@@ -113,21 +113,16 @@ func (c *Checker) work(j job) {
 		runtime.UnlockOSThread()
 		return
 	}
-	var all unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
-	}
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, nil); err != nil {
-		panic(err) // the arguments are right, so this cannot happen
-	}
-	for {
-		c.check(&j)
-		select {
-		case j = <-c.jobs:
-		case <-c.stop:
-			return
+	usernotify.Undisturbed(func() {
+		for {
+			c.check(&j)
+			select {
+			case j = <-c.jobs:
+			case <-c.stop:
+				return
+			}
 		}
-	}
+	})
 }
 
 // check answers one call.
