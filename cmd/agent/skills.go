@@ -57,8 +57,12 @@ type installedSkills struct {
 
 // installed asks what is installed, with details.
 func installed(ctx context.Context, c *client.Client) (*installedSkills, error) {
-	if _, err := c.Installed(ctx, nil); err != nil {
+	info, err := c.Info(ctx)
+	if err != nil {
 		return nil, err
+	}
+	if !info.Capabilities.CapabilityDiscoveryV2 {
+		return nil, &client.UnsupportedError{Feature: "capability discovery"}
 	}
 	params := struct {
 		protocol.DiscoverInstalledParams
