@@ -147,7 +147,7 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 			c.must("process/start", sh(fmt.Sprint(i), "exit 0"), nil)
 			c.awaitNote("process/closed", fmt.Sprint(i))
 		}
-		rig.Until(t, "the first of who has the most is forgotten", func() bool {
+		rig.Until(t, "the owner with the most processes has lost the first one", func() bool {
 			return a.call("process/read", object{"processId": "1"}, nil) != nil
 		})
 		a.must("process/read", object{"processId": "2"}, nil)
@@ -162,7 +162,7 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 			left = append(left, c.session)
 			c.drop()
 		}
-		rig.Until(t, "the first of who has the most has ended", func() bool { return r.session(left[1]) == nil })
+		rig.Until(t, "the owner with the most sessions has lost the first one", func() bool { return r.session(left[1]) == nil })
 		rig.Check(t, r.by(known{principal: "sub:a"}).hello(left[2]))
 		rig.Check(t, r.by(known{principal: "sub:b"}).hello(left[0]))
 	},

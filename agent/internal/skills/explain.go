@@ -23,7 +23,7 @@ const (
 )
 
 // WithDetails adds the member details to an answer of Installed without a sandbox: a line for each
-// file or folder that Installed passes over, with the reason. They are found anew at each call.
+// file or folder that Installed passes over, with the reason. Each call looks at the files anew.
 func (d *Discovery) WithDetails(ctx context.Context, answer Encoded) (Encoded, error) {
 	e := explanation{lines: []string{}}
 	locations, _ := d.places.Locations()

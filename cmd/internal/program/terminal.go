@@ -223,12 +223,19 @@ func (t *Terminal) Again() {
 }
 
 func (t *Terminal) againLocked() {
+	if now := t.otherLocked(); now != nil {
+		t.saved = now
+		_ = t.applyLocked(unix.TCSETSW) // it fails only if the terminal is gone
+	}
+}
+
+// otherLocked returns the mode that another program has set since this one has; nil: none has.
+func (t *Terminal) otherLocked() *unix.Termios {
 	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	if t.saved == nil || err != nil || edits(now) == edits(&t.set) {
-		return
+		return nil
 	}
-	t.saved = now
-	_ = t.applyLocked(unix.TCSETSW) // it fails only if the terminal is gone
+	return now
 }
 
 // Changed reports whether another program has changed the mode that Raw, EndAt, Hide or Keys has set.
@@ -236,8 +243,7 @@ func (t *Terminal) againLocked() {
 func (t *Terminal) Changed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	if t.saved == nil || err != nil || edits(now) == edits(&t.set) {
+	if t.otherLocked() == nil {
 		return false
 	}
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSF, &t.set) // it fails only if the terminal is gone

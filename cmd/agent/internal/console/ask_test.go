@@ -63,11 +63,10 @@ func TestTypedOn(t *testing.T) {
 	rig.Is(t, <-done, why, "the question has ended with")
 }
 
-// TestPastedAtConsole: no line answers behind which more was typed already, nor is that for the command.
-func TestPastedAtConsole(t *testing.T) {
-	t.Parallel()
-	c, typed, ptmx := asks(t)
-	done, answers := make(chan error), make(chan string, 4)
+// answering asks a question that every line answers, and returns when the user sees it.
+func answering(t *testing.T, c *Console, ptmx *os.File) (done chan error, answers chan string) {
+	t.Helper()
+	done, answers = make(chan error), make(chan string, 4)
 	go func() {
 		done <- c.Ask(t.Context(), []string{"a question", "yes? "}, func(line string) bool {
 			answers <- line
@@ -75,6 +74,14 @@ func TestPastedAtConsole(t *testing.T) {
 		})
 	}()
 	sees(t, ptmx, "yes? ")
+	return done, answers
+}
+
+// TestPastedAtConsole: no line answers behind which more was typed already, nor is that for the command.
+func TestPastedAtConsole(t *testing.T) {
+	t.Parallel()
+	c, typed, ptmx := asks(t)
+	done, answers := answering(t, c, ptmx)
 	types(t, ptmx, "yes\rno\rrm\r")
 	sees(t, ptmx, "yes? ")
 	types(t, ptmx, "no\r")
@@ -87,14 +94,7 @@ func TestPastedAtConsole(t *testing.T) {
 func TestModeChanged(t *testing.T) {
 	t.Parallel()
 	c, _, ptmx := asks(t)
-	done, answers := make(chan error), make(chan string, 4)
-	go func() {
-		done <- c.Ask(t.Context(), []string{"a question", "yes? "}, func(line string) bool {
-			answers <- line
-			return true
-		})
-	}()
-	sees(t, ptmx, "yes? ")
+	done, answers := answering(t, c, ptmx)
 	trap := *rig.Value(unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS))
 	trap.Lflag |= unix.ICANON
 	trap.Iflag |= unix.ICRNL

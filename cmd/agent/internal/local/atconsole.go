@@ -292,7 +292,7 @@ func (j *job) drain(ctx context.Context) {
 // order gives an order to the session. A session that is gone needs none.
 func (j *job) order(what byte, number int) { _, _ = j.control.Write([]byte{what, byte(number)}) }
 
-// close ends the job, if it still runs, and waits for that.
+// close closes all files. A session that still runs ends with control, and the job with it.
 func (j *job) close() {
 	for _, file := range append([]*os.File{j.slave, j.control, j.questions, j.ptmx}, j.theirs...) {
 		_ = file.Close() // nothing is left to be written

@@ -127,12 +127,15 @@ func (f *Found) Running() []protocol.ListedProcess {
 func (f *Found) Left() []protocol.ListedProcess {
 	var left []protocol.ListedProcess
 	for _, p := range f.Processes {
-		if p.Exited && !p.Closed {
+		if hasLeft(&p) {
 			left = append(left, p)
 		}
 	}
 	return left
 }
+
+// hasLeft reports whether a process has exited, and has left others behind that still run.
+func hasLeft(p *protocol.ListedProcess) bool { return p.Exited && !p.Closed }
 
 // Process returns the process with an id; with "" the only process of the session.
 func (f *Found) Process(id string) (protocol.ListedProcess, error) {

@@ -125,7 +125,7 @@ func JSON(all []*Found) any {
 		}
 		for j, p := range s.Processes {
 			shown := processJSON{
-				Process: p.ProcessID, Argv: p.Argv, PID: p.PID, TTY: p.TTY, Running: !p.Exited, Children: p.Exited && !p.Closed, ExitCode: p.ExitCode, Started: at(p.StartedAtMs),
+				Process: p.ProcessID, Argv: p.Argv, PID: p.PID, TTY: p.TTY, Running: !p.Exited, Children: hasLeft(&p), ExitCode: p.ExitCode, Started: at(p.StartedAtMs),
 			}
 			if p.ExitedAtMs != nil {
 				shown.Exited = new(at(*p.ExitedAtMs))

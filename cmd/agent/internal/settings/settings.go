@@ -115,12 +115,12 @@ func (g Grammar) check(files *cli.Files, command string) error {
 		return nil
 	}
 	for _, table := range files.Tables() {
+		if table == command {
+			continue
+		}
 		fields := cli.Of(g.Client)
 		if table != cli.ClientTable {
 			fields = g.fields(table)
-		}
-		if table == command {
-			continue
 		}
 		if _, err := files.Of(table, fields.Options(), cli.Shared{}); err != nil {
 			return err
