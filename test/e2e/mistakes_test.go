@@ -9,7 +9,7 @@ import (
 )
 
 // TestRegistryMistakes: what users get wrong with a registry that is there, with the exact text and
-// exit code. The others are in cmd/agent/mistakes_test.go.
+// exit code. The others are in cmd/agent/testdata/mistakes.txt.
 func TestRegistryMistakes(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t)
