@@ -200,6 +200,7 @@ func TestContextToken(t *testing.T) {
 		has(t, shown, script)
 		lacks(t, shown, token)
 	}
+	has(t, u.types(t, "", "context", "list", "-o", "json").stdout, `"tokenCommand": [`)
 }
 
 // TestRegistryStatus: what a registry says of itself, by its store and by its URL.

@@ -29,14 +29,14 @@ type Context struct {
 	Name          string   `json:"name"`
 	URL           string   `json:"url,omitempty"`
 	Registry      string   `json:"registry,omitempty"`
-	EnvironmentID string   `json:"environment_id,omitempty"`
+	EnvironmentID string   `json:"environmentId,omitempty"`
 	Transport     string   `json:"transport,omitempty"`  // to an agent behind the registry; "": the command decides
-	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [ContextFile.Resolve]
-	TokenCommand  []string `json:"token_command,omitempty"`
-	TLSCA         string   `json:"tls_ca,omitempty"` // the paths of TLS files are resolved like TokenFile
-	TLSCert       string   `json:"tls_cert,omitempty"`
-	TLSKey        string   `json:"tls_key,omitempty"`
-	TLSServerName string   `json:"tls_server_name,omitempty"`
+	TokenFile     string   `json:"tokenFile,omitempty"` // as it is written, see [ContextFile.Resolve]
+	TokenCommand  []string `json:"tokenCommand,omitempty"`
+	TLSCA         string   `json:"tlsCa,omitempty"` // the paths of TLS files are resolved like TokenFile
+	TLSCert       string   `json:"tlsCert,omitempty"`
+	TLSKey        string   `json:"tlsKey,omitempty"`
+	TLSServerName string   `json:"tlsServerName,omitempty"`
 	token         string   // a token that the file itself has
 }
 
