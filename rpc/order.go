@@ -150,7 +150,7 @@ func (s *sequence) full() bool {
 // mayWait returns the reason why t may not become one more waiting request, or nil.
 func (s *sequence) mayWait(t *ticket) error {
 	if s.at[waiting].requests >= maxWaiting || s.at[waiting].bytes+t.size > maxWaitingBytes {
-		return busy("too many requests of this connection are waiting, at most %d or %d bytes may", maxWaiting, maxWaitingBytes)
+		return busy("too many requests of this connection wait (at most %d, of %d bytes together): send this one again later", maxWaiting, maxWaitingBytes)
 	}
 	return s.suspendMemory(t)
 }
@@ -163,7 +163,7 @@ func (s *sequence) suspendMemory(t *ticket) error {
 		return nil
 	}
 	if !s.intake.suspend(t.memory) {
-		return busy("no memory for one more request of %d bytes that waits", t.memory)
+		return busy("no memory to let a request of %d bytes wait: send it again later", t.memory)
 	}
 	t.suspended = true
 	return nil

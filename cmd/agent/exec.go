@@ -238,7 +238,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 	maps.Copy(p.Env, e.variables)
 	for name, value := range p.Env {
 		if !utf8.ValidString(name + value) {
-			return p, fmt.Errorf("the variable %s is not UTF-8: an agent takes only text", strings.ToValidUTF8(name, "?"))
+			return p, fmt.Errorf("the variable %s is not UTF-8, but an agent takes only text: unset it, or give it another value with -e %[1]s=VALUE", strings.ToValidUTF8(name, "?"))
 		}
 	}
 	return p, nil

@@ -29,7 +29,7 @@ type execpolicyCheckFlags struct {
 	Pretty  bool     `help:"Print the answer on several lines."`
 	Resolve bool     `name:"resolve-host-executables" help:"Let rules about a program's name also match the program's path."`
 
-	Tree      bool   `help:"Answer as an agent with --exec-policy-enforce tree, which is the default where it works: split scripts, find programs, and judge each with the files that the kernel needs to run it. Other flags are as for an agent."`
+	Tree      bool   `help:"Answer as an agent that judges every program (--exec-policy-enforce tree): scripts are split, programs are found, and each is shown with the files that the kernel needs for it."`
 	Enforce   string `name:"exec-policy-enforce" default:"" enum:",start,tree" placeholder:"WHERE" help:"start: answer as an agent that judges the commands that clients start. tree: same as --tree."`
 	Unmatched string `name:"exec-policy-unmatched" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for commands that no rule matches. Default: allow."`
 	Opaque    string `name:"exec-policy-opaque" default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for scripts that cannot be split. Default: as for commands that no rule matches."`

@@ -54,7 +54,7 @@ func Proxy(u *url.URL) (*url.URL, error) {
 	}
 	found, err := environment()(&url.URL{Scheme: strings.Replace(u.Scheme, "ws", "http", 1), Host: strings.ToLower(u.Host)})
 	if err != nil {
-		return nil, errors.New("proxy in the environment is malformed") // the cause would quote its password
+		return nil, errors.New("the proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY is not a URL: write http://HOST:PORT or socks5h://HOST:PORT") // the cause would quote its password
 	}
 	return found, nil
 }
@@ -87,7 +87,7 @@ func connectVia(ctx context.Context, via *url.URL, target string, secure func(ct
 	case "socks5", "socks5h":
 		ask = askSOCKS
 	default:
-		return nil, fmt.Errorf("proxies of the kind %s are not supported", via.Scheme)
+		return nil, fmt.Errorf("a proxy of the kind %s:// is not supported: use http://, https:// or socks5h://", via.Scheme)
 	}
 	conn, err := Dial(ctx, "tcp", HostPort(via))
 	if err == nil && via.Scheme == "https" {

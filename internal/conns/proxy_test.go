@@ -25,7 +25,7 @@ func TestProxy(t *testing.T) {
 		{"socks5h", "\x05\x02\x01\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x01", ""},
 		{"socks5", "\x05\x02\x01\x00\x05\x05\x00\x01\x7f\x00\x00\x01\x00\x01", "connection refused"},
 		{"socks5", "\x05\x02\x01\x01", "authentication failed"},
-		{"ftp", "", "proxies of the kind ftp are not supported"},
+		{"ftp", "", "a proxy of the kind ftp:// is not supported: use http://, https:// or socks5h://"},
 	} {
 		l := rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 			if tt.scheme == "http" {

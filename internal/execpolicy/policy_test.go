@@ -76,7 +76,7 @@ func TestStart(t *testing.T) {
 		{"forced rm is milder", some, Policy{ForcedRm: rule.Prompt, Unmatched: rule.Forbidden}, []string{"rm", "-f", "x"}, rule.Forbidden, "`rm -f x` rejected: no rule allows it; this one would: " + `prefix_rule(pattern=["rm"], decision="allow")`},
 		{"missing in a script", some, Policy{Unmatched: rule.Forbidden}, []string{"sh", "-c", "ok; git -C /srv log"}, rule.Forbidden,
 			"`sh -c 'ok; git -C /srv log'` rejected: no rule allows `git -C /srv log`; this one would: " + `prefix_rule(pattern=["git", "-C", "/srv", "log"], decision="allow")`},
-		{"opaque forbidden", some, Policy{Opaque: rule.Forbidden}, []string{"sh", "-c", "(ok)"}, rule.Forbidden, "`sh -c '(ok)'` rejected: no rule allows a script that cannot be taken apart"},
+		{"opaque forbidden", some, Policy{Opaque: rule.Forbidden}, []string{"sh", "-c", "(ok)"}, rule.Forbidden, "`sh -c '(ok)'` rejected: no rule allows a script that cannot be taken apart: start its commands one by one"},
 
 		{"path", []string{"forbidden /usr/bin/x"}, Policy{}, []string{"x"}, rule.Forbidden, "`x` rejected: policy forbids commands starting with `/usr/bin/x`"},
 		{"path allowed", []string{"allow /usr/bin/x"}, Policy{Unmatched: rule.Forbidden}, []string{"x"}, rule.Allow, ""},

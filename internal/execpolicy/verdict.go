@@ -118,7 +118,7 @@ const maxMissing = 256
 func (f *Finding) missing(argv []string) string {
 	switch {
 	case f.opaque:
-		return "no rule allows a script that cannot be taken apart"
+		return "no rule allows a script that cannot be taken apart: start its commands one by one"
 	case f.nameless:
 		return "no rule can allow a file without a path"
 	}

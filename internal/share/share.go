@@ -35,14 +35,17 @@ type waiter struct {
 	got   chan struct{}
 }
 
-// An Error says that an owner has its share of a pool.
+// An Error says that an owner has its share of a pool, or that others have all of it.
 type Error struct {
 	What      string
 	Held, Max int64
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("no more %s: you have %d of the agent's %d, and the rest is for others: give some back", e.What, e.Held, e.Max)
+	if e.Held == 0 {
+		return fmt.Sprintf("no more %s: other clients of the agent have what one may have of its %d: try again later", e.What, e.Max)
+	}
+	return fmt.Sprintf("no more %s: you have %d, which is your share of the agent's %d: give some back", e.What, e.Held, e.Max)
 }
 
 // Take takes n for an owner, or fails with an [*Error].

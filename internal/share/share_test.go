@@ -25,7 +25,8 @@ func TestRule(t *testing.T) {
 		held = append(held, fill(fmt.Sprint(owner), 1))
 	}
 	rig.Same(t, "held", []int64{8, 4, 2, 1, 1, 0}, held)
-	rig.Says(t, p.Take("0", 1), "no more places: you have 8 of the agent's 16", "one more")
+	rig.Says(t, p.Take("0", 1), "no more places: you have 8, which is your share of the agent's 16", "one more")
+	rig.Says(t, p.Take("5", 1), "other clients of the agent have what one may have of its 16: try again later", "who has none")
 	p.Give("0", 8)
 	rig.Is(t, fill("1", 5), 0, "more for an owner who has four, of eight that are free, in parts of five")
 	rig.Is(t, fill("new", 8), 8, "a large part for who has none")

@@ -8,7 +8,7 @@
 //	info   session attached   session, client, principal, remote, resumed
 //	info   session detached   session, client, principal, remote, seconds, running
 //	info   session ended      session, principal, reason
-//	info   more of sessions   principal, message, count, interval
+//	info   more session lines   principal, message, count, interval
 //	info   command decided    session, kind, program, pid, rule, outcome
 //	info   more commands decided  session, outcome, count
 //	debug  process started    session, program, pid, tty, sandbox
@@ -52,7 +52,7 @@ func New(log *slog.Logger) *AgentLog {
 	a := &AgentLog{log: log}
 	a.limit.More = func(kind string, left int) {
 		message, principal, _ := strings.Cut(kind, "\n")
-		log.Info("more of sessions", "principal", principal, "message", message, "count", left, "interval", loglines.Interval)
+		log.Info("more session lines", "principal", principal, "message", message, "count", left, "interval", loglines.Interval)
 	}
 	return a
 }

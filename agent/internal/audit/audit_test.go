@@ -112,8 +112,8 @@ func TestDecided(t *testing.T) {
 		}
 		rig.Same(t, "lines", map[string]int{
 			`msg="session attached"`: loglines.Max + 1, `msg="session detached"`: loglines.Max,
-			`msg="more of sessions" principal=x... message="session attached" count=5`: 1,
-			`msg="more of sessions" principal=x... message="session detached" count=5`: 1,
+			`msg="more session lines" principal=x... message="session attached" count=5`: 1,
+			`msg="more session lines" principal=x... message="session detached" count=5`: 1,
 		}, counts)
 	})
 }

@@ -182,7 +182,7 @@ func (w *mountWatch) aftermath() string {
 	if len(made) == 0 {
 		return ""
 	}
-	return ". The command may have made what is now at " + strings.Join(made, " and ") + ": look at it before you use it"
+	return ". Since the command began, " + strings.Join(made, " and ") + " was created, perhaps by the command: check it before you use it"
 }
 
 // replaced returns the error for a path whose mount is gone.

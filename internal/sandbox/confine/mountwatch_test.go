@@ -79,7 +79,7 @@ func TestReplacedOutside(t *testing.T) {
 			lost := filepath.Join(root, tt.path)
 			want := "up\nsandbox: " + lost + " was replaced by somebody outside; the command was ended"
 			if tt.made {
-				want += ". The command may have made what is now at " + lost + ": look at it before you use it"
+				want += ". Since the command began, " + lost + " was created, perhaps by the command: check it before you use it"
 			}
 			wantEnd(t, row.name+": "+tt.name, r, want+"\n", setupFailed)
 		}

@@ -335,7 +335,7 @@ func (h *placeholder) hold(p *Placeholders, parent *parentDir, m Missing) error 
 				return nil
 			}
 			if err == unix.EACCES {
-				err = fmt.Errorf("%w: this user may write nothing to the folder, but owns it, so that a command could change that and make the name: "+
+				err = fmt.Errorf("%w: this user owns the folder but cannot write to it, so the name cannot be protected: "+
 					"run chmod u+w on the folder, or do not let commands write to it", err)
 			}
 			return err

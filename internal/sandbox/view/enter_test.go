@@ -474,7 +474,7 @@ func TestViewRefused(t *testing.T) {
 		{"no placeholder", []string{"w/"}, func(root string) viewCase {
 			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read}),
 				Missing: []placeholder.Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
-		}, "mounting over $/w/.git: its placeholder is gone, because somebody outside has removed it or its folder cannot be searched"},
+		}, "mounting over $/w/.git: its placeholder is gone, because somebody outside removed it or its folder cannot be searched: check the mode of the folder, then try again"},
 		{"missing and not held", []string{"w/"}, func(root string) viewCase {
 			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read})}
 		}, "mounting over $/w/.git: it does not exist, has no placeholder and could come into being"},

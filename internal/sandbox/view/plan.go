@@ -320,7 +320,7 @@ func (p *planner) carveOut(name string) action {
 // placeholder adds the step of a name that must not be created.
 func (p *planner) placeholder(name string) error {
 	if p.kinds[name] == absent {
-		return fmt.Errorf("mounting over %s: its placeholder is gone, because somebody outside has removed it or its folder cannot be searched", name)
+		return fmt.Errorf("mounting over %s: its placeholder is gone, because somebody outside removed it or its folder cannot be searched: check the mode of the folder, then try again", name)
 	}
 	if p.steps[name] == nil && p.at(name) == sandbox.Write {
 		p.steps[name] = &step{path: name, do: p.carveOut(name)}

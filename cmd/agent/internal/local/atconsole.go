@@ -414,8 +414,10 @@ func (j *job) Signal(_ context.Context, signal protocol.Signal) error {
 		j.order(orderJob, int(syscall.SIGUSR1))
 	case protocol.SignalUser2:
 		j.order(orderJob, int(syscall.SIGUSR2))
-	default:
+	case protocol.SignalTerminate:
 		j.order(orderJob, int(syscall.SIGTERM))
+	default:
+		return fmt.Errorf("the signal %s is not for a command at a terminal", signal)
 	}
 	return nil
 }

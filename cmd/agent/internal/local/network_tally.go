@@ -55,7 +55,7 @@ func (t *tally) failed(q netproxy.Question, err error) {
 
 func (t *tally) count(p destination) {
 	if p.why != "" && t.plan.Means(p.host) {
-		p.why += "; --network allow names " + p.host + ", so it is this host's, and not the command's own"
+		p.why += fmt.Sprintf("; --network allow=%s makes %[1]s this host: leave it out to reach servers of the command itself", p.host)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,9 +87,9 @@ func whyRefused(r netproxy.Report) string {
 	local := slices.IndexFunc(r.Addrs, rules.IsLocal)
 	switch {
 	case err == nil || r.Host == "localhost":
-		return fmt.Sprintf("%s: it is a local or private address, which takes --network allow=%s", text, r.Host)
+		return fmt.Sprintf("%s: a local or private address; add --network allow=%s", text, r.Host)
 	case local >= 0:
-		return fmt.Sprintf("%s: the name leads to %s, a local or private address, which takes --network local", text, r.Addrs[local])
+		return fmt.Sprintf("%s: the name leads to %s, a local or private address; add --network local", text, r.Addrs[local])
 	case r.Addrs != nil:
 		return text + ": the name has no address here"
 	}

@@ -130,14 +130,14 @@ func TestTally(t *testing.T) {
 	add("in.example", refused(rules.ReasonNotAllowedLocal, "192.88.99.77", "10.9.8.7"), 1)
 	local.Addrs = []netip.Addr{}
 	add("no.example", local, 1)
-	const own = "; --network allow names 127.0.0.1, so it is this host's, and not the command's own"
+	const own = "; --network allow=127.0.0.1 makes 127.0.0.1 this host: leave it out to reach servers of the command itself"
 	want := []string{
 		"network: reached a.org:443 (3 times)", "network: reached b.org:443",
-		"network: refused 10.0.0.5:443: not allowed local: it is a local or private address, which takes --network allow=10.0.0.5",
+		"network: refused 10.0.0.5:443: not allowed local: a local or private address; add --network allow=10.0.0.5",
 		"network: refused 127.0.0.1:443: not allowed" + own,
 		"network: refused 127.1:443: not allowed local",
 		"network: refused [2001:4860::1]:443 (2 times): not allowed",
-		"network: refused in.example:443: not allowed local: the name leads to 192.88.99.77, a local or private address, which takes --network local",
+		"network: refused in.example:443: not allowed local: the name leads to 192.88.99.77, a local or private address; add --network local",
 		"network: refused no.example:443: not allowed local: the name has no address here",
 		"network: no connection to 127.0.0.1:443: connection refused" + own,
 	}

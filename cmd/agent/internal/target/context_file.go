@@ -30,7 +30,7 @@ type Context struct {
 	URL           string   `json:"url,omitempty"`
 	Registry      string   `json:"registry,omitempty"`
 	EnvironmentID string   `json:"environmentId,omitempty"`
-	Transport     string   `json:"transport,omitempty"`  // to an agent behind the registry; "": the command decides
+	Transport     string   `json:"transport,omitempty"` // to an agent behind the registry; "": the command decides
 	TokenFile     string   `json:"tokenFile,omitempty"` // as it is written, see [ContextFile.Resolve]
 	TokenCommand  []string `json:"tokenCommand,omitempty"`
 	TLSCA         string   `json:"tlsCa,omitempty"` // the paths of TLS files are resolved like TokenFile

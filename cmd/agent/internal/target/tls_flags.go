@@ -17,7 +17,7 @@ import (
 // client's certificate has its own variables, because those of a server may be in the same
 // environment.
 type TLSFlags struct {
-	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url or --registry. Default: those of this system, and for a registry of SSL_CERT_FILE."`
+	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url or --registry. Default: those of this system; for a registry also those in SSL_CERT_FILE."`
 	TLSCert       string `env:"AGENT_CLIENT_TLS_CERT" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) for an agent that asks for one (its --tls-client-ca)."`
 	TLSKey        string `env:"AGENT_CLIENT_TLS_KEY" name:"tls-key" type:"path" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
 	TLSServerName string `env:"AGENT_TLS_SERVER_NAME" name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url must be for. Default: the host of the URL."`

@@ -102,13 +102,14 @@ func (f *Files) listWithTool(ctx context.Context, at string) (entries []listedFi
 	if err != nil {
 		return nil, nil, err
 	}
+	var complaints []error
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	defer tool.Close() // which ends what listens
 	listening.Go(func() {
 		lines := bufio.NewScanner(tool.Stderr())
 		for lines.Scan() {
-			wrong = append(wrong, errors.New(lines.Text()))
+			complaints = append(complaints, errors.New(lines.Text()))
 		}
 		_, _ = io.Copy(io.Discard, tool.Stderr()) // a line was too long, or the connection has failed
 	})
@@ -129,7 +130,7 @@ func (f *Files) listWithTool(ctx context.Context, at string) (entries []listedFi
 	_, _ = io.Copy(io.Discard, out) // archives are padded
 	_, err = tool.Wait(ctx)
 	listening.Wait()
-	return entries, wrong, err
+	return entries, complaints, err
 }
 
 func newEntry(name, path string, m *protocol.FileMetadata) listedFile {
@@ -150,7 +151,7 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	var out bytes.Buffer
 	var directories []string
 	var trouble Failures
-	err := f.each(ctx, names, func(ctx context.Context, name, at string) error {
+	failed := f.each(ctx, names, func(ctx context.Context, name, at string) error {
 		m, err := f.Client.FS(nil).Stat(ctx, at)
 		if err != nil {
 			return err
@@ -160,18 +161,21 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 			return nil
 		}
 		e := newEntry(strings.TrimPrefix(name, ":"), at, m)
-		if listed, wrong, err := f.detailed(ctx, at, l); err != nil {
+		listed, wrong, err := f.detailed(ctx, at, l)
+		if err != nil {
 			return err
-		} else if len(listed) == 1 {
+		}
+		trouble = append(trouble, wrong...)
+		if len(listed) == 1 {
 			listed[0].Name, listed[0].Path = e.Name, e.Path
-			e, trouble = listed[0], append(trouble, wrong...)
+			e = listed[0]
 		}
 		single = append(single, e)
 		return nil
 	})
 	all = append(all, single...)
 	l.write(&out, single)
-	listed := f.each(ctx, directories, func(ctx context.Context, name, at string) error {
+	inDirectories := f.each(ctx, directories, func(ctx context.Context, name, at string) error {
 		entries, wrong, err := f.directory(ctx, at, l)
 		if err != nil {
 			return err
@@ -196,13 +200,17 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	if _, err := w.Write(out.Bytes()); err != nil {
 		return &writeError{err}
 	}
-	switch {
-	case err == nil && listed == nil && len(trouble) > 0:
-		return trouble
-	case err == nil:
-		return listed
+	for _, err := range []error{failed, inDirectories} {
+		failures, some := errors.AsType[Failures](err)
+		if err != nil && !some {
+			return err
+		}
+		trouble = append(trouble, failures...)
 	}
-	return err
+	if len(trouble) > 0 {
+		return trouble
+	}
+	return nil
 }
 
 // detailed asks the tool of the agent, if details are wanted. It returns nothing if the server has no
