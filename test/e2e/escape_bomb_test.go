@@ -53,8 +53,9 @@ func tryBomb(t *testing.T, site escapeSite) {
 	}
 	r := newEscapeRig(t, site)
 	mark := "bomb-" + r.secret
-	// A process that cannot fork ends; its children stay.
-	p := r.startShell(t, "ro", mark, "f() { sleep 300 & f & f & wait; }; f")
+	// A process that cannot fork ends; its children stay. The first one ends the whole sandbox, so it
+	// forks only while it is alone.
+	p := r.startShell(t, "ro", mark, "f() { sleep 300 & f & f & wait; }; f & wait")
 	t.Cleanup(func() { // it has ended, unless the test failed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
