@@ -128,6 +128,24 @@ func TestExecGivesUp(t *testing.T) {
 	})
 }
 
+// TestExecTellsOfSilence: a user who types learns that the agent does not answer, long before the
+// connection counts as lost.
+func TestExecTellsOfSilence(t *testing.T) {
+	t.Parallel()
+	proxy, url := behindProxy(t)
+	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", url, "--", "sh", "-c", "stty -echo; echo ready; cat")
+	u.sees(t, "ready")
+	proxy.HoldDown()
+	const silent = "agent: the agent does not answer, waiting for it; Ctrl-C gives up\r\n"
+	u.enters(t, "one\r", silent)
+	proxy.Pass()
+	u.sees(t, "one")
+	proxy.HoldDown()
+	u.enters(t, "two\r", silent)
+	u.types(t, "\x03")
+	u.ends(t, 128+int(syscall.SIGINT))
+}
+
 // TestExecAgentGone: an agent that was started again does not know the session.
 func TestExecAgentGone(t *testing.T) {
 	t.Parallel()

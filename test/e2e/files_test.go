@@ -41,7 +41,7 @@ func TestFiles(t *testing.T) {
 			{`agent ls a/b :a/b/site`, "a/b:\nsite\n\na/b/site:\nempty\nindex\nlink\nrun\n"},
 			{`agent cat a/b/site/index :a/b/site/run`, "hello\n#!\n"},
 			{`agent cat a/b a/no a/b/site/index`, "hello\nagent: a/b: is a directory\nagent: a/no: No such file or directory\nexit 1\n"},
-			{`agent ls -l a/b/site | sed "s/ $(id -un) *$(id -gn) / WHO /; s/[0-9-]* [0-9:]* \([a-z]*\)\$/TIME \1/; s/[0-9-]* [0-9:]* link/TIME link/; s/^\(d.*WHO\) *[0-9]*/\1 SIZE/"`, "drwxr-xr-x WHO SIZE TIME empty\n-rw-r--r-- WHO    6 TIME index\nlrwxrwxrwx WHO    5 TIME link -> index\n-rwxr-xr-x WHO    3 TIME run\n"},
+			{`agent ls -l a/b/site | sed "s/ $(id -un) *$(id -gn) / WHO /; s/[0-9-]* [0-9:]* \([a-z]*\)\$/TIME \1/; s/[0-9-]* [0-9:]* link/TIME link/; s/WHO  */WHO /; s/^\(d.*WHO\) *[0-9]*/\1 SIZE/"`, "drwxr-xr-x WHO SIZE TIME empty\n-rw-r--r-- WHO 6 TIME index\nlrwxrwxrwx WHO 5 TIME link -> index\n-rwxr-xr-x WHO 3 TIME run\n"},
 			{`agent ls -o json a/b/site/run | tr -d '\n ' | sed "s/\"modified\":\"[^\"]*\"/M/; s,\"path\":\"[^\"]*/a/b,\"path\":\"a/b,; s/\"owner\":\"$(id -un)\",\"group\":\"$(id -gn)\"/ME/"`, `[{"name":"a/b/site/run","path":"a/b/site/run","type":"file","link":false,"size":3,M,"mode":"-rwxr-xr-x",ME}]`},
 			{`ln -s nowhere gone; agent cp gone :a/gone; agent ls a; agent ls -l :a/gone; agent ls -l a | grep -c -e '-> nowhere'; agent ls -o json a | grep missing; agent rm a/gone`, "b\nagent: :a/gone: No such file or directory\n1\n    \"type\": \"missing\",\n"},
 			{`agent ls -o json empty 2>&1 >/dev/null`, "agent: empty: No such file or directory\nexit 1\n"},

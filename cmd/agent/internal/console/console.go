@@ -30,6 +30,9 @@ const (
 	readerPatience = 250 * time.Millisecond
 	// lossPatience is how long the connection must be lost before the user is told.
 	lossPatience = 2 * time.Second
+	// silencePatience is how long typed input may have no effect before the console asks the agent for
+	// a sign of life, and how long the agent then has for its answer.
+	silencePatience = time.Second
 )
 
 // SignalError says that a signal has ended the console and was not passed on. For example no
@@ -103,7 +106,9 @@ type Console struct {
 	running sync.WaitGroup
 
 	command Command       // set once joined is closed
-	lost    atomic.Bool   // the user was told that the connection is lost, and it is not back
+	lost    atomic.Bool   // the user was told that the connection is lost or silent, and it is not back
+	heard   atomic.Int64  // counts what has come from the command
+	keyed   chan struct{} // has one element if the user has typed, see tellSilence
 	exited  atomic.Bool   // the command has ended; others may still print
 	reads   chan struct{} // closed when the console may read the user's terminal
 	begins  sync.Once     // closes reads
@@ -137,7 +142,7 @@ func Open(sys program.System) *Console { return OpenAt(sys, sys.Stdin) }
 func OpenAt(sys program.System, tty *os.File, more ...os.Signal) *Console {
 	c := &Console{
 		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), tty: sys.Stdin, joined: make(chan struct{}),
-		reads: make(chan struct{}), ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
+		reads: make(chan struct{}), keyed: make(chan struct{}, 1), ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
 	}
 	if c.at = c.stdin; c.at == nil {
 		c.at, c.tty = program.NewTerminal(tty), tty
@@ -194,6 +199,7 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	close(c.ready)
 	if command.Client != nil {
 		c.running.Go(func() { c.tellLoss(c.ctx) })
+		c.running.Go(func() { c.tellSilence(c.ctx) })
 	}
 	fits := make(chan struct{})
 	c.running.Go(func() {

@@ -60,6 +60,7 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 		if err != nil {
 			return 0, err
 		}
+		c.heard.Add(1)
 		switch event.Kind {
 		case client.Output:
 			if silence != nil {
@@ -222,6 +223,54 @@ func (c *Console) tellLoss(ctx context.Context) {
 		}
 	})
 }
+
+// tellSilence tells a user who types that the agent does not answer. A connection counts as lost only
+// after 90 s of silence, because a slow network may need so long for a large message.
+func (c *Console) tellSilence(ctx context.Context) {
+	for {
+		select {
+		case <-c.keyed:
+		case <-ctx.Done():
+			return
+		}
+		heard := c.heard.Load()
+		wait(ctx, silencePatience)
+		if c.heard.Load() != heard || c.lost.Load() {
+			continue
+		}
+		answered := make(chan struct{})
+		c.running.Go(func() {
+			defer close(answered)
+			// The end of its own time is no answer. After any other error, tellLoss goes on.
+			for late := (*client.TimeoutError)(nil); ctx.Err() == nil; {
+				if _, err := c.command.Client.Status(ctx); !errors.As(err, &late) {
+					return
+				}
+			}
+		})
+		select {
+		case <-answered:
+			continue
+		case <-time.After(silencePatience):
+		case <-ctx.Done():
+			return
+		}
+		c.lost.Store(true)
+		c.Say(silentText)
+		<-answered
+		c.lost.Store(false)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// silentText tells the user that the agent does not answer.
+const silentText = "the agent does not answer, waiting for it; Ctrl-C gives up"
 
 // LostText tells the user that the connection is lost.
 const LostText = "the connection is lost, waiting for it to come back; Ctrl-C gives up"

@@ -164,6 +164,10 @@ func (r *typist) forward(ctx context.Context, input []byte) bool {
 	}
 	select {
 	case r.typed <- input:
+		select {
+		case r.keyed <- struct{}{}:
+		default:
+		}
 		return true
 	case <-ctx.Done():
 		return false
