@@ -292,7 +292,9 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: 150 * time.Millisecond})
 	began := time.Now()
 	err := <-readAsync(server)
-	rig.Is(t, err, os.ErrDeadlineExceeded, "Read")
+	if !errors.Is(err, net.ErrClosed) { // a busy machine may take as long to send a ping
+		rig.Is(t, err, os.ErrDeadlineExceeded, "Read")
+	}
 	rig.Is(t, min(time.Since(began), 100*time.Millisecond), 100*time.Millisecond, "dropped after, at least")
 	for first, _, err := p.Next(); err == nil; first, _, err = p.Next() {
 		rig.Is(t, first, 0x89, "pings, and then the end")
