@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -41,184 +42,65 @@ func skip(e Entry) Entry {
 	return e
 }
 
+// asked makes a profile of lines such as "skip read :roots .git" for an entry, and "private /own".
+func asked(lines []string) (p Profile) {
+	for _, line := range lines {
+		words := strings.Fields(line)
+		switch what, rest := words[0], words[1:]; what {
+		case "disabled":
+			p.Kind = Disabled
+		case "external":
+			p.Kind = External
+		case "unrestricted":
+			p.Unrestricted = true
+		case "network":
+			p.Network = NetworkEnabled
+		case "cwd":
+			p.Cwd = rest[0]
+		case "tmpdir":
+			p.TmpDir = rest[0]
+		case "workspace":
+			p.WorkspaceRoots = rest
+		case "tools":
+			p.Tools = rest
+		case "private":
+			p.Private = rest
+		case "folders":
+			p.PrivateFolders = rest
+		case "kept":
+			p.KeepPrivate = true
+		case "skip":
+			p.Entries = append(p.Entries, skip(entryOf(rest)))
+		default:
+			p.Entries = append(p.Entries, entryOf(words))
+		}
+	}
+	return p
+}
+
+func entryOf(words []string) Entry {
+	access := Access(slices.Index([]string{"hidden", "denied", "read", "write"}, words[0]))
+	place := PlacePath
+	if i := slices.Index([]string{":glob", ":root", ":minimal", ":cwd", ":roots", ":tmpdir", ":tmp", ":unknown"}, words[1]); i >= 0 {
+		place, words = PlaceGlob+Place(i), words[1:]
+	}
+	return entry(place, access, words[1:]...)
+}
+
+// TestCompile has its cases in testdata.
 func TestCompile(t *testing.T) {
 	t.Parallel()
-	root := entry(PlaceRoot, Read)
-	for _, tt := range []struct {
-		name    string
-		profile Profile
-		want    []string
-	}{
-		{"disabled", Profile{Kind: Disabled}, []string{"network enabled", "files unrestricted"}},
-		{"network", Profile{Network: NetworkEnabled}, []string{"network enabled"}},
-		{"external with a network", Profile{Kind: External, Network: NetworkEnabled}, []string{"network enabled", "files unrestricted"}},
-		{"denied", Profile{Entries: []Entry{root, entry(PlacePath, Denied, "/r")}}, []string{"read /", "denied /r"}},
-		{"external", Profile{Kind: External}, []string{"files unrestricted"}},
-		{"unrestricted", Profile{Unrestricted: true}, []string{"files unrestricted"}},
-		{"root write", Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
-		{
-			"root write and less that is write", Profile{Entries: []Entry{entry(PlaceRoot, Write), root, entry(PlacePath, Write, "/repo"),
-				entry(PlaceMinimal, Read), entry(PlaceGlob, Write, "/x/*")}, Private: []string{"/own"}},
-			[]string{"files unrestricted"},
-		},
-		{
-			"root write, and what is private kept", Profile{Entries: []Entry{entry(PlaceRoot, Write)}, Tools: []string{"/t"}, Private: []string{"/own"}, KeepPrivate: true},
-			[]string{"write /", "denied /own (private) (hidden if missing)", "all is read"},
-		},
-		{
-			"unrestricted, and what is private kept", Profile{Unrestricted: true, Private: []string{"/own"}, KeepPrivate: true},
-			[]string{"files unrestricted"},
-		},
-		{"nothing", Profile{}, nil},
-		{
-			"tools", Profile{Tools: []string{"/run/t", "/hidden/p", "/repo/bin/p", "/x/denied"}, Entries: []Entry{
-				entry(PlacePath, Read, "/run"), entry(PlacePath, Write, "/repo"), entry(PlacePath, Denied, "/x")}},
-			[]string{"read /hidden/p (minimal) (hidden if missing)", "write /repo", "read /run", "denied /x", "6 protected"},
-		},
-		{"tools where everything is written", Profile{Tools: []string{"/t"}, Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
-		{"read only", Profile{Entries: []Entry{root}}, []string{"read /", "all is read"}},
-		{
-			"root write narrowed", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Denied, "/x")}},
-			[]string{"write /", "denied /x", "4 protected"},
-		},
-		{
-			"root write narrowed by what may be missing", Profile{Entries: []Entry{entry(PlaceRoot, Write), skip(entry(PlacePath, Read, "/x"))}},
-			[]string{"write /", "read /x (hidden if missing)", "4 protected", "all is read"},
-		},
-		{
-			"root write narrowed by a glob", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlaceGlob, Denied, "/x/*")}},
-			[]string{"write /", "denied files * in /x", "4 protected"},
-		},
-		{
-			"pseudo file systems", Profile{Entries: []Entry{
-				root, entry(PlacePath, Write, "/proc"), entry(PlacePath, Write, "/proc/sys"), entry(PlacePath, Write, "/sys/fs"),
-				entry(PlacePath, Write, "/dev"), entry(PlacePath, Write, "/dev/pts"), entry(PlacePath, Write, "/dev/shm/x"), entry(PlacePath, Write, "/system"),
-				skip(entry(PlacePath, Denied, "/sys/x")), entry(PlacePath, Write, "/sys/x"),
-			}},
-			[]string{"read /", "write /dev", "write /dev/pts", "write /dev/shm/x", "read /proc", "read /proc/sys",
-				"read /sys/fs", "denied /sys/x (read if missing)", "write /system", "8 protected"},
-		},
-		{
-			"pseudo file systems of a writable root", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Write, "/proc")}},
-			[]string{"files unrestricted"},
-		},
-		{
-			"workspace write as clients send it", Profile{
-				Entries: []Entry{
-					root, entry(PlaceProjectRoots, Write), entry(PlaceSlashTmp, Write), entry(PlaceTmpDir, Write),
-					skip(entry(PlaceProjectRoots, Read, ".git")), skip(entry(PlaceProjectRoots, Read, ".aws")),
-				},
-				Cwd: "/repo/sub", WorkspaceRoots: []string{"/repo", "/other"}, TmpDir: "/var/tmp/x",
-			},
-			[]string{"read /", "write /other", "write /repo", "write /tmp", "write /var/tmp/x", "16 protected", "all is read"},
-		},
-		{
-			"project roots without workspace roots", Profile{Entries: []Entry{root, entry(PlaceProjectRoots, Write)}, Cwd: "/repo"},
-			[]string{"read /", "all is read"},
-		},
-		{
-			"subpaths that leave", Profile{
-				Entries: []Entry{
-					entry(PlaceProjectRoots, Write, "../x"), entry(PlaceProjectRoots, Write, "/x"), entry(PlaceProjectRoots, Read, "a/../b"),
-					entry(PlaceProjectRoots, Read, "a/./b/"),
-				},
-				Cwd: "/", WorkspaceRoots: []string{"/repo"},
-			},
-			[]string{"read /repo/a/b"},
-		},
-		{
-			"what grants nothing", Profile{
-				Entries: []Entry{
-					entry(PlaceCwd, Write), entry(PlaceUnknown, Write, "/x"), entry(PlaceMinimal, Write), entry(PlaceMinimal, Denied),
-					entry(PlaceTmpDir, Write), entry(PlaceGlob, Read, "/x/**"),
-				},
-				Cwd: "/repo", TmpDir: "tmp",
-			},
-			nil,
-		},
-		{
-			"one path", Profile{Entries: []Entry{
-				entry(PlacePath, Write, "/a"), entry(PlacePath, Read, "/a"),
-				entry(PlacePath, Write, "/b"), entry(PlacePath, Denied, "/b/"), entry(PlacePath, Read, "/b"),
-			}},
-			[]string{"write /a", "denied /b", "4 protected"},
-		},
-		{
-			"protected by name", Profile{Entries: []Entry{
-				entry(PlacePath, Write, "/r"), entry(PlacePath, Write, "/r/.git"), entry(PlacePath, Denied, "/r/.aws"),
-				entry(PlacePath, Read, "/r/.codex"),
-			}},
-			[]string{"write /r", "denied /r/.aws", "write /r/.git", "2 protected"},
-		},
-		{
-			"protected by name, if it is there", Profile{Entries: []Entry{
-				entry(PlacePath, Write, "/r"), skip(entry(PlacePath, Write, "/r/.git")), skip(entry(PlacePath, Denied, "/r/.aws")),
-				skip(entry(PlacePath, Read, "/r/.codex")),
-			}},
-			[]string{"write /r", "denied /r/.aws (read if missing)", "write /r/.git (read if missing)", "2 protected"},
-		},
-		{
-			"skipping beside not skipping", Profile{Entries: []Entry{
-				skip(entry(PlacePath, Denied, "/a")), entry(PlacePath, Read, "/a"),
-				skip(entry(PlacePath, Read, "/b")), entry(PlacePath, Read, "/b"),
-				skip(entry(PlacePath, Read, "/c")), entry(PlacePath, Denied, "/c"),
-			}},
-			[]string{"denied /a (read if missing)", "read /b", "denied /c"},
-		},
-		{
-			"nested roots", Profile{Entries: []Entry{
-				entry(PlacePath, Write, "/r"), entry(PlacePath, Denied, "/r/a"), entry(PlacePath, Write, "/r/a/b"),
-			}},
-			[]string{"write /r", "denied /r/a", "write /r/a/b", "8 protected"},
-		},
-		{
-			"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read), entry(PlacePath, Denied, "/etc"), entry(PlacePath, Write, "/lib64")}},
-			[]string{
-				"read /bin (minimal) (hidden if missing)", "denied /etc", "read /lib (minimal) (hidden if missing)", "write /lib64",
-				"read /nix/store (minimal) (hidden if missing)", "read /run/current-system/sw (minimal) (hidden if missing)",
-				"read /sbin (minimal) (hidden if missing)", "read /usr (minimal) (hidden if missing)", "4 protected",
-			},
-		},
-		{
-			"minimal where all can be read", Profile{Entries: []Entry{root, entry(PlaceMinimal, Read)}},
-			[]string{"read /", "all is read"},
-		},
-		{
-			"private", Profile{
-				Entries: []Entry{root, entry(PlacePath, Write, "/run"), entry(PlacePath, Write, "/run/agent/x")},
-				Private: []string{"/run/agent", "/run/agent"},
-			},
-			[]string{"read /", "write /run", "denied /run/agent (private) (hidden if missing)", "4 protected", "all is read"},
-		},
-		{
-			"private out of view", Profile{
-				Entries: []Entry{entry(PlacePath, Read, "/usr"), entry(PlacePath, Read, "/run/agent/x"), entry(PlacePath, Denied, "/opt")},
-				Private: []string{"/run/agent", "/opt/x"},
-			},
-			[]string{"denied /opt", "read /usr"},
-		},
-		{
-			"private as it was asked for", Profile{Entries: []Entry{root, entry(PlacePath, Write, "/run/agent")}, Private: []string{"/run/agent/"}},
-			[]string{"read /", "denied /run/agent (private) (hidden if missing)", "all is read"},
-		},
-		{
-			"private folders", Profile{
-				Entries: []Entry{root, entry(PlacePath, Write, "/w"), entry(PlacePath, Read, "/named/x")}, Cwd: "/here/in",
-				PrivateFolders: []string{"/run/agent/", "/w/in", "/named", "/here"},
-			},
-			[]string{"read /", "read /named/x", "denied /run/agent (private) (hidden if missing)", "write /w", "4 protected", "all is read"},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, c := range sandboxtest.Cases(t, "testdata/compile.txt", 2) {
+		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			p := rig.Value(tt.profile.Compile())
-			if tt.name == "private as it was asked for" {
+			p := rig.Value(asked(c.Parts[0]).Compile())
+			if c.Name == "private as it was asked for" {
 				// The private path was a writable root, which has protected names:
 				// their rules have to go with the rule of the root.
 				protects := func(r Rule) bool { return r.Origin == Protected }
 				rig.Is(t, slices.ContainsFunc(p.Rules, protects), false, "protected names of what is private:\n%v", p)
 			}
-			rig.Same(t, "what came of it", tt.want, lines(p))
+			rig.Same(t, "what came of it", c.Parts[1], lines(p))
 		})
 	}
 }

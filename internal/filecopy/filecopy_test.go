@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -206,72 +205,32 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestTargets: docker's rules, which are mostly those of cp(1).
+// TestTargets: docker's rules, which are mostly those of cp(1). The cases are in testdata.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	given := []string{"src/f new", "src/d/x x", "src/e/y y", "src/fl ->f", "src/dl ->d", "src/gone ->nowhere",
 		"dst/dir/old o", "dst/file old", "dst/todir ->dir", "dst/tofile ->file", "dst/nowhere ->missing", "dst/dir/sub/d/"}
-	for _, tt := range []struct {
-		sources string // below src
-		target  string // below dst
-		want    string // what is new or changed below dst, or the error
-		follow  bool
-	}{
-		{"f", "new", "new new", false},
-		{"f", "file", "file new", false},
-		{"f", "dir", "dir/f new", false},
-		{"f", "dir/", "dir/f new", false},
-		{"f", "todir", "dir/f new", false},
-		{"f", "tofile", "file new", false},
-		{"f", "new/", "$DST/new: there is no such directory", false},
-		{"f", "no/new", "$DST/no: no such file or directory", false},
-		{"f", "file/", "$DST/file/: not a directory", false},
-		{"f", "nowhere", "$DST/nowhere: is a link that leads nowhere", false},
-		{"f", "file/new", "$DST/file/new: not a directory", false},
-		{"d", "new", "new/ new/x x", false},
-		{"d", "new/", "new/ new/x x", false},
-		{"d/", "new", "new/ new/x x", false},
-		{"d", "dir", "dir/d/ dir/d/x x", false},
-		{"d/", "dir", "dir/d/ dir/d/x x", false},
-		{"d/.", "dir", "dir/x x", false},
-		{"d/.", "new", "new/ new/x x", false},
-		{"d/../d/.", "todir", "dir/x x", false},
-		{"d", "file", "$DST/file: not a directory", false},
-		{"d/.", "file", "$DST/file: not a directory", false},
-		{"d", "dir/sub", "dir/sub/d/x x", false},
-		{"d f", "dir", "dir/d/ dir/d/x x dir/f new", false},
-		{"d e", "new", "$DST/new: no such file or directory", false},
-		{"d f", "file", "$DST/file: not a directory", false},
-		{"d/. e/.", "dir", "dir/x x dir/y y", false},
-		{"fl", "new", "new ->f", false},
-		{"fl", "new", "new new", true},
-		{"fl", "file", "file ->f", false},
-		{"dl", "new", "new ->d", false},
-		{"dl/", "new", "new/ new/x x", false},
-		{"dl", "dir", "dir/dl/ dir/dl/x x", true},
-		{"dl/.", "dir", "dir/x x", false},
-		{"gone", "new", "new ->nowhere", false},
-		{"gone", "new", "$SRC/gone: no such file or directory", true},
-		{"f/", "new", "$SRC/f/: not a directory", false},
-		{"missing", "new", "$SRC/missing: no such file or directory", false},
-		{"f missing", "dir", "$SRC/missing: no such file or directory", false},
-	} {
-		t.Run(fmt.Sprintf("%s to %s %v", strings.ReplaceAll(tt.sources, "/", "|"), strings.ReplaceAll(tt.target, "/", "|"), tt.follow), func(t *testing.T) {
+	table := strings.Split(string(rig.Value(os.ReadFile("testdata/targets.txt"))), "\n")
+	for _, line := range slices.DeleteFunc(table, func(line string) bool { return line == "" || line[0] == '#' }) {
+		command, want, _ := strings.Cut(line, ": ")
+		t.Run(strings.ReplaceAll(command, "/", "|"), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			plant(t, dir, given...)
 			before := harvest(t, filepath.Join(dir, "dst"))
-			s := Sender{Follow: tt.follow}
-			for source := range strings.FieldsSeq(tt.sources) {
+			var s Sender
+			command, s.Follow = strings.CutPrefix(command, "-L ")
+			words := strings.Fields(command)
+			for _, source := range words[:len(words)-1] {
 				s.Sources = append(s.Sources, dir+"/src/"+source)
 			}
-			err := transfer(s, Receiver{Target: dir + "/dst/" + tt.target, Many: len(s.Sources) > 1, Names: Names(s.Sources)})
+			err := transfer(s, Receiver{Target: dir + "/dst/" + words[len(words)-1], Many: len(s.Sources) > 1, Names: Names(s.Sources)})
 			got := strings.Join(slices.DeleteFunc(harvest(t, filepath.Join(dir, "dst")), func(line string) bool { return slices.Contains(before, line) }), " ")
 			if err != nil {
 				rig.Is(t, got, "", "it fails, and there")
 				got = err.Error()
 			}
-			rig.Is(t, got, strings.NewReplacer("$SRC", dir+"/src", "$DST", dir+"/dst").Replace(tt.want), "the result")
+			rig.Is(t, got, strings.NewReplacer("$SRC", dir+"/src", "$DST", dir+"/dst").Replace(want), "the result")
 		})
 	}
 	for _, tt := range []struct{ target, want string }{

@@ -42,11 +42,7 @@ func TestAddHearsNothingOld(t *testing.T) {
 		wd, err := g.Add(dir, unix.IN_CREATE, h)
 		rig.Must(t, err)
 		rig.Must(t, os.WriteFile(fresh, nil, 0o600))
-		select {
-		case <-h.came:
-		case <-time.After(time.Minute):
-			t.Fatal("nothing was told")
-		}
+		rig.Within(t, time.Minute, "the event", h.came)
 		h.mu.Lock()
 		told := h.names[0]
 		h.mu.Unlock()

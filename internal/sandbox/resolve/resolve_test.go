@@ -73,15 +73,14 @@ func policyLines(p *sandbox.Policy) []string {
 	return out
 }
 
-// resolvedLines prints the rules, the links and what is missing, with $ for base.
+// resolvedLines prints the rules, the links and what is missing of each directory, with $ for base.
 func resolvedLines(base string, r *Resolved) []string {
 	out := policyLines(r.Policy)
-	for _, m := range r.Missing {
-		slash := ""
-		if m.Dir {
-			slash = "/"
+	for i, m := range r.Missing {
+		if i == 0 || r.Missing[i-1].Parent != m.Parent {
+			out = append(out, "missing in "+m.Parent+":")
 		}
-		out = append(out, fmt.Sprintf("missing %s %s%s", m.Parent, m.Name, slash))
+		out[len(out)-1] += " " + m.Name + map[bool]string{true: "/"}[m.Dir]
 	}
 	for i := range out {
 		out[i] = strings.ReplaceAll(out[i], base, "$")
@@ -89,250 +88,20 @@ func resolvedLines(base string, r *Resolved) []string {
 	return out
 }
 
+// TestResolve has its cases in testdata.
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	held := func(root string, except ...string) []string {
-		var out []string
-		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
-			if len(except) == 0 || !strings.Contains(except[0], name) {
-				out = append(out, fmt.Sprintf("missing %s %s/", root, name))
-			}
-		}
-		return out
-	}
-	join := func(lists ...[]string) []string {
-		var all []string
-		for _, l := range lists {
-			all = append(all, l...)
-		}
-		return all
-	}
-	for _, tt := range []struct {
-		name  string
-		tree  []string
-		asked []string
-		want  []string
-	}{
-		{"nothing is there", nil, []string{"read /", "write $/repo"}, []string{"read /", "write $/repo", "4 protected"}},
-		{
-			"workspace", []string{"repo/.git/"}, []string{"read /", "write $/repo"},
-			join([]string{"read /", "write $/repo", "5 protected"}, held("$/repo", ".git")),
-		},
-		{
-			"a repository", []string{"repo/.git/HEAD", "repo/.git/objects/", "repo/.git/refs/"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "4 protected"}, held("$/repo", ".git HEAD")),
-		},
-		{
-			"half a repository", []string{"repo/.git/HEAD", "repo/.git/objects/", "repo/.git/refs"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "5 protected"}, held("$/repo", ".git")),
-		},
-		{
-			"a bare repository", []string{"repo/HEAD", "repo/config", "repo/hooks/", "repo/objects/", "repo/refs/", "repo/a"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "12 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/", "missing $/repo worktrees/"}),
-		},
-		{
-			"a bare repository to be", []string{"repo/HEAD", "repo/objects"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "12 protected"}, held("$/repo", "HEAD"),
-				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo refs/", "missing $/repo worktrees/"}),
-		},
-		{
-			"a directory called HEAD", []string{"repo/HEAD/x"}, []string{"write $/repo"},
-			join([]string{"write $/repo", "5 protected"}, held("$/repo", "HEAD")),
-		},
-		{
-			"HEAD opened", []string{"repo/HEAD"}, []string{"write $/repo", "write $/repo/HEAD"},
-			join([]string{"write $/repo", "write $/repo/HEAD", "15 protected"}, held("$/repo", "HEAD"), []string{
-				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/", "missing $/repo refs/", "missing $/repo worktrees/"}),
-		},
-		{
-			"a part of a repository", []string{"mono/.git/HEAD", "mono/pkg/"}, []string{"write $/mono/pkg"},
-			join([]string{"write $/mono/pkg", "6 protected"}, held("$/mono/pkg", "HEAD"), []string{"missing $/mono/pkg commondir/", "missing $/mono/pkg refs/"}),
-		},
-		{
-			"a part of a repository with refs", []string{"mono/.git/HEAD", "mono/pkg/refs/x"}, []string{"write $/mono/pkg"},
-			join([]string{"write $/mono/pkg", "6 protected"}, held("$/mono/pkg", "HEAD"), []string{"missing $/mono/pkg commondir/", "missing $/mono/pkg objects/"}),
-		},
-		{
-			"a part of a repository with refs and objects", []string{"mono/.git/HEAD", "mono/pkg/refs/x", "mono/pkg/objects/x"}, []string{"write $/mono/pkg"},
-			join([]string{"write $/mono/pkg", "5 protected"}, held("$/mono/pkg")),
-		},
-		{
-			"inside a repository", []string{"main/.git/HEAD", "main/.git/worktrees/x/HEAD"}, []string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x"},
-			join([]string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x", "8 protected"},
-				held("$/main/.git", "HEAD"), held("$/main/.git/worktrees/x", "HEAD")),
-		},
-		{
-			"as clients send it", []string{"repo/.git/"},
-			[]string{"read /", "write $/repo", "skip read $/repo/.git", "skip read $/repo/.aws", "skip read $/repo/x", "skip denied $/repo/y/z"},
-			join([]string{"read /", "write $/repo", "5 protected"}, held("$/repo", ".git")),
-		},
-		{
-			"skipping what is there", []string{"repo/x/", "repo/y/z"},
-			[]string{"write $/repo", "skip read $/repo/x", "skip denied $/repo/y/z", "skip write $/repo/x/sub"},
-			join([]string{"write $/repo", "read $/repo/x", "denied $/repo/y/z", "5 protected"}, held("$/repo")),
-		},
-		{
-			"protected opened if it is there", []string{"repo/.git/"},
-			[]string{"write $/repo", "skip write $/repo/.git", "skip write $/repo/.aws", "skip denied $/repo/.codex"},
-			join([]string{"write $/repo", "write $/repo/.git", "3 protected"}, held("$/repo", ".git HEAD")),
-		},
-		{
-			"protected opened or denied", []string{"repo/"},
-			[]string{"write $/repo", "write $/repo/.git", "denied $/repo/.aws"},
-			[]string{
-				"write $/repo", "denied $/repo/.aws", "write $/repo/.git", "2 protected",
-				"missing $/repo .agents/", "missing $/repo .aws", "missing $/repo .codex/",
-			},
-		},
-		{
-			"deep and missing", []string{"repo/sub/"},
-			[]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y"},
-			join([]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y", "5 protected"}, held("$/repo"),
-				[]string{"missing $/repo a", "missing $/repo/sub y"}),
-		},
-		{
-			"missing where nothing can be made", []string{"ro/"},
-			[]string{"read /", "denied $/ro/x", "write $/ro/new/root"},
-			[]string{"read /", "write $/ro/new/root", "denied $/ro/x", "4 protected"},
-		},
-		{
-			"missing root in a root", []string{"repo/"},
-			[]string{"write $/repo", "write $/repo/new"},
-			join([]string{"write $/repo", "write $/repo/new", "9 protected"}, held("$/repo")),
-		},
-		{
-			"missing root in a root with something denied in it", []string{"repo/"},
-			[]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x"},
-			join([]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x", "9 protected"}, held("$/repo"), []string{"missing $/repo new"}),
-		},
-		{"root is a file", []string{"file"}, []string{"write $/file"}, []string{"write $/file", "4 protected"}},
-		{
-			"symlinked root", []string{"data/", "link -> data"}, []string{"read /", "write $/link"},
-			join([]string{"read /", "write $/data", "5 protected"}, held("$/data")),
-		},
-		{
-			"symlinked root in a small view", []string{"a/data/x/", "b/link -> ../c/link2", "c/link2 -> $/a/data"}, []string{"read $/b/link/x"},
-			[]string{"read $/a/data/x", "link $/b/link -> ../c/link2", "link $/c/link2 -> $/a/data"},
-		},
-		{
-			"two names for one", []string{"data/sub/", "link -> $/data"},
-			[]string{"write $/data", "read $/link", "denied $/link/sub", "read $/data/sub", "denied $/data/x", "write $/link/x"},
-			join([]string{"write $/data", "denied $/data/sub", "denied $/data/x", "link $/link -> $/data", "5 protected"}, held("$/data"), []string{"missing $/data x"}),
-		},
-		{
-			"protected opened by another name", []string{"data/.git/", "link -> data"},
-			[]string{"write $/data", "write $/link/.git"},
-			join([]string{"write $/data", "write $/data/.git", "link $/link -> data", "7 protected"}, held("$/data", ".git HEAD"), held("$/data/.git", "HEAD")),
-		},
-		{
-			"pointer file", []string{"repo/.git=gitdir: $/main/.git/worktrees/x\n", "main/.git/worktrees/x/"},
-			[]string{"write $/repo", "write $/main", "write $/main/.git"},
-			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/repo", "7 protected"},
-				held("$/main", ".git HEAD"), held("$/repo", ".git HEAD")),
-		},
-		{
-			"relative pointer file", []string{"w/repo/.git=gitdir: ../m/x\r\n", "w/m/x/"},
-			[]string{"write $/w", "write $/w/repo"},
-			join([]string{"write $/w", "read $/w/m/x (gitdir)", "write $/w/repo", "9 protected"}, held("$/w"), held("$/w/repo", ".git HEAD")),
-		},
-		{
-			"pointer file to nothing", []string{"w/repo/.git=gitdir: $/w/gone/x"},
-			[]string{"write $/w", "write $/w/repo"},
-			join([]string{"write $/w", "read $/w/gone/x (gitdir)", "write $/w/repo", "9 protected"}, held("$/w"), []string{"missing $/w gone"}, held("$/w/repo", ".git HEAD")),
-		},
-		{
-			"pointer file out of view", []string{"repo/.git=gitdir: $/main\n", "main/"},
-			[]string{"write $/repo"},
-			join([]string{"write $/repo", "4 protected"}, held("$/repo", ".git HEAD")),
-		},
-		{
-			"pointer file to what was opened", []string{"repo/.git=gitdir: $/main\n", "main/"},
-			[]string{"write $/repo", "write $/main"},
-			join([]string{"write $/main", "write $/repo", "9 protected"}, held("$/main"), held("$/repo", ".git HEAD")),
-		},
-		{
-			"opened pointer file", []string{"repo/.git=gitdir: $/w/x\n", "w/x/"},
-			[]string{"write $/repo", "write $/w", "write $/repo/.git"},
-			join([]string{"write $/repo", "write $/repo/.git", "write $/w", "8 protected"}, held("$/repo", ".git HEAD"), held("$/w")),
-		},
-		{
-			"common directory of a worktree", []string{"src/x/.git=gitdir: $/src/bare/worktrees/x\n", "src/bare/worktrees/x/commondir=../..\n", "src/bare/hooks/"},
-			[]string{"write $/src", "write $/src/x"},
-			join([]string{"write $/src", "read $/src/bare (gitdir)", "read $/src/bare/worktrees/x (gitdir)", "write $/src/x", "9 protected"},
-				held("$/src"), held("$/src/x", ".git HEAD")),
-		},
-		{
-			"common directory somewhere else", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/common\r\n", "w/common/"},
-			[]string{"read /", "write $/x", "write $/w"},
-			join([]string{"read /", "write $/w", "read $/w/common (gitdir)", "write $/x", "9 protected"}, held("$/w"), held("$/x", ".git HEAD")),
-		},
-		{
-			"common directory that is missing", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/gone/common", "w/"},
-			[]string{"read /", "write $/x", "write $/w"},
-			join([]string{"read /", "write $/w", "read $/w/gone/common (gitdir)", "write $/x", "9 protected"}, held("$/w"), []string{"missing $/w gone"}, held("$/x", ".git HEAD")),
-		},
-		{
-			"common directory of two worktrees", []string{"x/.git=gitdir: $/w/c/x", "y/.git=gitdir: $/w/c/y", "w/c/x/commondir=..", "w/c/y/commondir=.."},
-			[]string{"write $/w", "write $/x", "write $/y"},
-			join([]string{"write $/w", "read $/w/c (gitdir)", "read $/w/c/x (gitdir)", "write $/x", "write $/y", "13 protected"},
-				held("$/w"), held("$/x", ".git HEAD"), held("$/y", ".git HEAD")),
-		},
-		{
-			"common directory that is protected anyway", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
-			[]string{"write $/x", "write $/main"},
-			join([]string{"write $/main", "write $/x", "9 protected"}, held("$/main", ".git"), held("$/x", ".git HEAD")),
-		},
-		{
-			"common directory that was opened", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
-			[]string{"write $/x", "write $/main", "write $/main/.git"},
-			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/x", "7 protected"},
-				held("$/main", ".git HEAD"), held("$/x", ".git HEAD")),
-		},
-		{
-			"common directory of what was opened", []string{"x/.git=gitdir: $/w/g", "w/g/commondir=../src", "w/src/"},
-			[]string{"write $/x", "write $/w", "write $/w/g"},
-			join([]string{"write $/w", "write $/w/g", "write $/x", "14 protected"}, held("$/w"), held("$/w/g"), held("$/x", ".git HEAD")),
-		},
-		{
-			"common directory that is none", []string{"x/.git=gitdir: ../g", "g/commondir/"},
-			[]string{"read /", "write $/x"},
-			join([]string{"read /", "write $/x", "4 protected"}, held("$/x", ".git HEAD")),
-		},
-		{
-			"pseudo file systems", []string{"p -> /proc", "s -> /sys/kernel", "d -> /dev"},
-			[]string{"read /", "write $/p", "write $/s", "write $/d", "write /dev/pts", "denied /dev/gone", "denied /proc/gone"},
-			[]string{"read /", "write /dev", "denied /dev/gone", "write /dev/pts", "read /proc", "denied /proc/gone", "read /sys/kernel"},
-		},
-		{
-			"no pointer file", []string{"repo/.git=git $/w/x\n", "w/x/"},
-			[]string{"write $/repo", "write $/w"},
-			join([]string{"write $/repo", "write $/w", "9 protected"}, held("$/repo", ".git HEAD"), held("$/w")),
-		},
-		{
-			"glob", []string{"data/", "link -> data"}, []string{"read /", "glob $/link/**/*.env", "glob $/data/**/*.env", "glob $/gone/*"},
-			[]string{"read /", "denied files **/*.env in $/data", "denied files * in $/gone"},
-		},
-		{
-			"private", []string{"run/agent/", "link -> run"},
-			[]string{"read /", "write $/run", "write $/link/agent/x", "private $/run/agent", "private $/run/gone"},
-			join([]string{"read /", "write $/run", "denied $/run/agent (private)", "5 protected"}, held("$/run")),
-		},
-		{
-			"private by another name", []string{"run/agent/x/", "alias -> run/agent"},
-			[]string{"read $/alias", "write $/alias/x", "private $/run/agent"},
-			nil,
-		},
-		{
-			"links in what is denied", []string{"data/", "d/link -> $/data", "e/link -> $/data"},
-			[]string{"read /", "denied $/d", "read $/d/link", "denied $/e", "denied $/e/link/x"},
-			[]string{"read /", "denied $/d", "read $/data", "denied $/data/x", "denied $/e", "link $/d/link -> $/data"},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	lineEnds := strings.NewReplacer(`\n`, "\n", `\r`, "\r")
+	for _, c := range sandboxtest.Cases(t, "testdata/resolve.txt", 3) {
+		tree, lines, want := c.Parts[0], c.Parts[1], c.Parts[2]
+		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			base := sandboxtest.Sow(t, tt.tree...)
-			r := rig.Value(resolve(t, asked(base, tt.asked...)))
-			rig.Same(t, "what came of it", tt.want, resolvedLines(base, r))
+			base := sandboxtest.Sow(t)
+			for _, files := range tree {
+				sandboxtest.Tree(t, base, strings.Split(lineEnds.Replace(files), ", ")...)
+			}
+			r := rig.Value(resolve(t, asked(base, lines...)))
+			rig.Same(t, "what came of it", want, resolvedLines(base, r))
 			rig.Is(t, r.Fresh(), true, "fresh")
 			// To resolve a resolved policy changes nothing.
 			again := rig.Value(Policy(r.Policy))

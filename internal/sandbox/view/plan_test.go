@@ -2,7 +2,8 @@ package view
 
 import (
 	"fmt"
-	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -48,119 +50,53 @@ func (v *viewPlan) show() string {
 	return b.String()
 }
 
-func TestPlanView(t *testing.T) {
-	t.Parallel()
-	read, write := sandbox.Rule{Path: "/", Access: sandbox.Read}, sandbox.Rule{Path: "/repo", Access: sandbox.Write}
-	tests := []struct {
-		name    string
-		rules   []sandbox.Rule
-		links   []sandbox.Link
-		missing []placeholder.Missing
-		sights  sights
-		// kinds are the objects in sights: "path" is a directory, "path!" an empty
-		// one, "path=" a file.
-		kinds string
-		want  string
-	}{
-		{name: "read-only", rules: []sandbox.Rule{read}, kinds: "/", want: "base read\ndevices /dev\nprocfs /proc\n"},
-		{name: "nothing", want: "base hidden /dev/ /proc/\ndevices /dev\nprocfs /proc\n"},
-		{name: "workspace", kinds: "/ /repo /repo/.git /repo/.codex! /repo/.aws /repo/.agents= /single=",
-			rules: []sandbox.Rule{read, write, {Path: "/repo/.git", Access: sandbox.Read}, {Path: "/repo/.codex", Access: sandbox.Read},
-				{Path: "/repo/.aws", Access: sandbox.Read}, {Path: "/repo/.agents", Access: sandbox.Read}, {Path: "/single", Access: sandbox.Write}, {Path: "/none", Access: sandbox.Write}},
-			missing: []placeholder.Missing{{Parent: "/repo", Name: ".aws", Dir: true}},
-			want: "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\nbindWrite /single\n" +
-				"seal /repo/.agents\nhollow /repo/.aws\nhollow /repo/.codex\nseal /repo/.git\n"},
-		{name: "carve-outs are pinned, from the top", kinds: "/ /repo /repo/a/b/c /repo/x/y=",
-			rules: []sandbox.Rule{read, write, {Path: "/repo/a/b/c", Access: sandbox.Read}, {Path: "/repo/x/y", Access: sandbox.Denied}},
-			want:  "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\npin /repo/a\npin /repo/x\npin /repo/a/b\ndeny /repo/x/y\nseal /repo/a/b/c\n"},
-		{name: "re-opened", kinds: "/ /repo /repo/a /repo/a/b /repo/a/c/d= /repo/r /repo/r/w",
-			rules: []sandbox.Rule{read, write, {Path: "/repo/a", Access: sandbox.Denied}, {Path: "/repo/a/b", Access: sandbox.Write}, {Path: "/repo/a/c/d", Access: sandbox.Read},
-				{Path: "/repo/r", Access: sandbox.Read}, {Path: "/repo/r/w", Access: sandbox.Write}},
-			want: "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\ndeny /repo/a /repo/a/b/ /repo/a/c/d\nseal /repo/r\n" +
-				"bindWrite /repo/a/b\nbindWrite /repo/r/w\nbindRead /repo/a/c/d\n"},
-		{name: "what says nothing new costs nothing", kinds: "/ /repo /repo/n /usr",
-			rules: []sandbox.Rule{read, write, {Path: "/repo/n", Access: sandbox.Write}, {Path: "/usr", Access: sandbox.Read}},
-			want:  "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\n"},
-		{name: "minimal", kinds: "/usr /repo /repo/v /deny= /deny2",
-			rules: []sandbox.Rule{{Path: "/usr", Access: sandbox.Read}, {Path: "/repo", Access: sandbox.Read}, {Path: "/repo/v", Access: sandbox.Denied}, {Path: "/deny", Access: sandbox.Denied},
-				{Path: "/deny2", Access: sandbox.Denied}, {Path: "/absent", Access: sandbox.Read}},
-			links: []sandbox.Link{{Path: "/bin", Target: "usr/bin"}, {Path: "/deny2/l", Target: "x"}},
-			want: "base hidden /bin->usr/bin /deny /deny2/ /dev/ /proc/ /repo/ /usr/\n" +
-				"deny /deny\ndeny /deny2 /deny2/l->x\ndevices /dev\nprocfs /proc\nbindRead /repo\nbindRead /usr\ndeny /repo/v\n"},
-		{name: "whole root", kinds: "/ /x", rules: []sandbox.Rule{{Path: "/", Access: sandbox.Write}, {Path: "/x", Access: sandbox.Denied}, {Path: "/proc", Access: sandbox.Write}},
-			want: "base write\ndevices /dev\nprocfs /proc\nseal /sys?\ndeny /x\n"},
-		{name: "pseudo file systems",
-			rules: []sandbox.Rule{read, {Path: "/dev/kvm", Access: sandbox.Write}, {Path: "/dev/shm/w", Access: sandbox.Write}, {Path: "/dev/shm/p", Access: sandbox.Denied},
-				{Path: "/proc/self", Access: sandbox.Denied}, {Path: "/sys/x", Access: sandbox.Write}},
-			kinds: "/ /dev/kvm= /dev/shm/w /dev/shm/p /sys/x",
-			want:  "base read\ndevices /dev /dev/shm/w/\nprocfs /proc\ndeny /proc/self?\nbindWrite /dev/shm/w\n"},
-		{name: "pseudo file systems denied", rules: []sandbox.Rule{read, {Path: "/dev", Access: sandbox.Denied}, {Path: "/proc", Access: sandbox.Denied}}, kinds: "/ /dev /proc",
-			want: "base read\ndeny /dev\ndeny /proc\n"},
-		{name: "placeholder above a rule", rules: []sandbox.Rule{read, write, {Path: "/repo/a/b", Access: sandbox.Denied}}, kinds: "/ /repo /repo/a=",
-			missing: []placeholder.Missing{{Parent: "/repo", Name: "a"}},
-			want:    "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\nseal /repo/a\n"},
-		{name: "protected names of a missing root", rules: []sandbox.Rule{read, write, {Path: "/repo/n", Access: sandbox.Write}, {Path: "/repo/n/.git", Access: sandbox.Read}},
-			kinds: "/ /repo", want: "base read\ndevices /dev\nprocfs /proc\nbindWrite /repo\n"},
-		{name: "globs and sockets", rules: []sandbox.Rule{read, write, {Path: "/repo/w.env", Access: sandbox.Write}, {Path: "/hid", Access: sandbox.Denied}},
-			kinds: "/ /repo /repo/w.env= /hid",
-			sights: sights{globbed: []string{"/hid/x.env", "/repo/d/x.env", "/repo/w.env"},
-				sockets: []string{"/dev/log", "/hid/s", "/repo/s", "/run/s", "/run/user/7/s"}, runtimeDir: "/run/user/7"},
-			want: "base read\ndevices /dev\ndeny /hid\nprocfs /proc\nbindWrite /repo\npin /repo/d\ndeny /repo/w.env\nmute /run/s?\n" +
-				"deny /repo/d/x.env\nhollow /run/user/7?\n"},
-		{name: "what a glob denies may be gone", rules: []sandbox.Rule{read}, kinds: "/",
-			sights: sights{globbed: []string{"/dev/x", "/dev/shm/x", "/f", "/sys/x"}},
-			want:   "base read\ndevices /dev\ndeny /f\nprocfs /proc\ndeny /sys/x?\n"},
-		{name: "aliases of what is private", rules: []sandbox.Rule{read, write, {Path: "/own", Access: sandbox.Denied}, {Path: "/repo/o/x", Access: sandbox.Read}},
-			kinds: "/ /repo /repo/o /own /hid /mnt/o= /repo/o/x", sights: sights{aliases: []string{"/mnt/o", "/own/o", "/repo/o"}},
-			want: "base read\ndevices /dev\ndeny /own\nprocfs /proc\nbindWrite /repo\ndeny /mnt/o\ndeny /repo/o\n"},
-		{name: "granted below the runtime directory", rules: []sandbox.Rule{read, {Path: "/run/user/7/r", Access: sandbox.Read}, {Path: "/run/user/7/w", Access: sandbox.Write}},
-			kinds: "/ /run/user/7/r /run/user/7/w", sights: sights{runtimeDir: "/run/user/7"},
-			want: "base read\ndevices /dev\nprocfs /proc\nhollow /run/user/7? /run/user/7/r/ /run/user/7/w/\nbindRead /run/user/7/r\nbindWrite /run/user/7/w\n"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			tt.sights.kinds = map[string]objectKind{}
-			for name := range strings.FieldsSeq(tt.kinds) {
-				kind := directory
-				switch name[len(name)-1] {
-				case '=':
-					kind, name = file, name[:len(name)-1]
-				case '!':
-					kind, name = emptyDirectory, name[:len(name)-1]
+// planOf plans the view that the lines of a case describe.
+func planOf(lines []string) (*viewPlan, error) {
+	r := &resolve.Resolved{Policy: &sandbox.Policy{Confined: true}}
+	seen := sights{kinds: map[string]objectKind{}}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		switch what, rest := words[0], words[1:]; what {
+		case "there":
+			for _, name := range rest {
+				kind := map[byte]objectKind{'=': file, '!': emptyDirectory}[name[len(name)-1]]
+				if kind == 0 {
+					kind = directory
 				}
-				tt.sights.kinds[name] = kind
+				seen.kinds[strings.TrimRight(name, "=!")] = kind
 			}
-			p := &sandbox.Policy{Confined: true, Rules: tt.rules, Links: tt.links}
-			plan := rig.Value(planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, tt.sights))
-			rig.Same(t, "what came of it", tt.want, plan.show())
-		})
+		case "missing":
+			name, dir := strings.CutSuffix(rest[0], "/")
+			r.Missing = append(r.Missing, placeholder.Missing{Parent: filepath.Dir(name), Name: filepath.Base(name), Dir: dir})
+		case "link":
+			r.Policy.Links = append(r.Policy.Links, sandbox.Link{Path: rest[0], Target: rest[1]})
+		case "globbed":
+			seen.globbed = rest
+		case "aliases":
+			seen.aliases = rest
+		case "sockets":
+			seen.sockets = rest
+		case "runtime":
+			seen.runtimeDir = rest[0]
+		default:
+			access := slices.Index([]string{"hidden", "denied", "read", "write"}, what)
+			r.Policy.Rules = append(r.Policy.Rules, sandbox.Rule{Path: rest[0], Access: sandbox.Access(access)})
+		}
 	}
+	return planView(r, seen)
 }
 
-func TestPlanViewRefuses(t *testing.T) {
+// TestPlanView has its cases in testdata.
+func TestPlanView(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name    string
-		rules   []sandbox.Rule
-		missing []placeholder.Missing
-		kinds   map[string]objectKind
-	}{
-		{"nothing holds it", []sandbox.Rule{{Path: "/repo/.git", Access: sandbox.Read}}, nil, nil},
-		{"nothing holds it, deeper", []sandbox.Rule{{Path: "/repo/a/b", Access: sandbox.Denied}}, nil, nil},
-		{"nothing holds it below a denial", []sandbox.Rule{{Path: "/repo/a", Access: sandbox.Write}, {Path: "/repo/a/b", Access: sandbox.Denied}}, nil,
-			map[string]objectKind{"/repo/a": directory}},
-		{"the placeholder is gone", []sandbox.Rule{{Path: "/repo/.git", Access: sandbox.Read}}, []placeholder.Missing{{Parent: "/repo", Name: ".git", Dir: true}}, nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, c := range sandboxtest.Cases(t, "testdata/plan.txt", 2) {
+		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			kinds := map[string]objectKind{"/": directory, "/repo": directory}
-			maps.Copy(kinds, tt.kinds)
-			p := &sandbox.Policy{Confined: true, Rules: append([]sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: "/repo", Access: sandbox.Write}}, tt.rules...)}
-			if plan, err := planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, sights{kinds: kinds}); err == nil {
-				t.Errorf("planned\n%s", plan.show())
+			got := "refused\n"
+			if plan, err := planOf(c.Parts[0]); err == nil {
+				got = plan.show()
 			}
+			rig.Same(t, "what came of it", strings.Join(c.Parts[1], "\n")+"\n", got)
 		})
 	}
 }

@@ -22,98 +22,7 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// form is a way to execute a program, as arguments of testdata/programs.c. $P is
-// that program, $D a directory with the files of formFiles.
-type form struct {
-	name string
-	args string
-}
-
-var forms = []form{
-	{"by path", "form path $P args one two"},
-	{"by a relative path", "form path ./relative args"},
-	{"by a link", "form path $D/link args"},
-	{"by a link, not followed", "form nofollow $D/link args"},
-	{"no link, not followed", "form nofollow $P args"},
-	{"below a descriptor", "form at $D relative args"},
-	{"by a descriptor", "form descriptor $P args"},
-	{"by fexecve", "form fexecve $P args"},
-	{"in memory", "form memfd $P args"},
-	{"in memory, still open", "form busy $P args"},
-	{"only checked", "form check $P"},
-	{"only checked, missing", "form check $D/missing"},
-	{"only checked, not executable", "form check $D/plain"},
-	{"vfork", "vfork $P args"},
-	{"vfork, missing", "vfork $D/missing"},
-	{"posix_spawn", "spawn $P args"},
-	{"posix_spawn, missing", "spawn $D/missing"},
-	{"a thread", "form thread $P args"},
-	{"a thread, exit code", "form thread $P code 3"},
-	{"a thread, missing", "form thread $D/missing"},
-	{"a thread without a leader", "form lonely-thread $P args"},
-	{"a thread without a leader, exit code", "form lonely-thread $P code 3"},
-	{"among threads", "form crowd $P args"},
-	{"in its own place", "replace path $P args"},
-	{"in its own place, by a thread", "replace thread $P code 5"},
-
-	{"script", "form path $D/script one"},
-	{"script with an argument", "form path $D/argument one"},
-	{"script by a relative path", "form path ./script one"},
-	{"script by a link", "form path ./script-link one"},
-	{"script by a descriptor", "form descriptor $D/script one"},
-	{"script by a descriptor that is closed", "form descriptor-closed $D/script one"},
-	{"script below a descriptor", "form at $D script one"},
-	{"script below a descriptor that is closed", "form at-closed $D script one"},
-	{"script in memory", "form memfd $D/script one"},
-	{"script of a script", "form path $D/nested1 one"},
-	{"script of a script, four times", "form path $D/nested3 one"},
-	{"script of a script, five times", "form path $D/nested4 one"},
-	{"script of a script, too often", "form path $D/nested5 one"},
-	{"script of itself", "form path $D/itself"},
-	{"script of nothing", "form path $D/headless"},
-	{"script with a relative interpreter", "form path ./near one"},
-	{"script without arguments", "form no-argv $D/script"},
-	{"script only checked", "form check $D/script"},
-
-	{"missing", "form path $D/missing"},
-	{"no path", "form path "},
-	{"a directory", "form path $D"},
-	{"not executable", "form path $D/plain"},
-	{"below a file", "form path $D/plain/x"},
-	{"no program", "form path $D/text"},
-	{"an empty program", "form path $D/empty"},
-	{"a damaged program", "form path $D/damaged"},
-	{"a link to itself", "form path $D/loop"},
-	{"a long path", "form path " + strings.Repeat("x/", 2100)},
-	{"a device", "form path /dev/null"},
-	{"wrong flags", "form badflags $P"},
-	{"wrong descriptor", "form badfd"},
-	{"wrong path", "form bad-path"},
-	{"wrong argv", "form bad-argv $P"},
-	{"wrong argument", "form bad-argument $P"},
-	{"wrong environment", "form bad-env $P"},
-	{"wrong path and argv", "form bad-argv $D/missing"},
-	{"argument without an end", "form unterminated $P"},
-	{"argument at the end of memory", "form edge $P args"},
-	{"argv is null", "form null-argv $P"},
-	{"argv is empty", "form no-argv $P"},
-	{"an empty argument", "form path $P args  x"},
-	{"many arguments", "form many 20000 10 $P args"},
-	{"long arguments", "form many 8 131000 $P args"},
-	{"too long an argument", "form many 1 131072 $P args"},
-	{"too many arguments", "form many 100 131000 $P args"},
-	{"no arguments at all", "form many 0 0 $P args"},
-
-	{"exit code", "form path $P code 137"},
-	{"end by a signal", "form path $P signal 11"},
-	{"killed", "form path $P signal 9"},
-	{"end of the command", "code 3"},
-	{"end of the command by a signal", "signal 11"},
-	{"end of the command by SIGKILL", "signal 9"},
-	{"orphans", "orphans 20 $P"},
-}
-
-// formFiles makes the files that forms name.
+// formFiles makes the files that testdata/forms.txt names.
 func formFiles(t testing.TB, program string) (dir string) {
 	t.Helper()
 	dir = rig.Public(t)
@@ -149,15 +58,19 @@ func TestForms(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
 	dir := formFiles(t, program)
+	forms := strings.Split(string(rig.Value(os.ReadFile("testdata/forms.txt"))), "\n")
+	forms = slices.DeleteFunc(forms, func(line string) bool { return line == "" || line[0] == '#' })
+	words := strings.NewReplacer("$P", program, "$D", dir, "$L", strings.Repeat("x/", 2100), `""`, "")
 	for _, unprivileged := range []bool{false, true} {
-		for i, f := range forms {
+		for i, form := range forms {
+			name, args, _ := strings.Cut(form, ": ")
 			if unprivileged != (i%2 == 1) && !rig.Runs(rig.Merge) {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s, nobody %v", f.name, unprivileged), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, nobody %v", name, unprivileged), func(t *testing.T) {
 				t.Parallel()
-				args := strings.Split(strings.NewReplacer("$P", program, "$D", dir).Replace(f.args), " ")
-				s := setup{Mode: bare, Argv: append([]string{program}, args...), Dir: dir, nobody: unprivileged}
+				argv := append([]string{program}, strings.Split(words.Replace(args), " ")...)
+				s := setup{Mode: bare, Argv: argv, Dir: dir, nobody: unprivileged}
 				want, wantOut := supervise(t, s, nil)
 				s.Mode = checked
 				got, out := supervise(t, s, nil)
