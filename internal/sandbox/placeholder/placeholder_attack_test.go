@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,9 @@ func TestForgedAway(t *testing.T) {
 // crash does.
 func forget(t *testing.T, p *Placeholders, path string) {
 	t.Helper()
+	// A child of another test that has not executed its program yet would hold the lock of the ledger.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	for _, h := range p.held {
 		rig.Must(t, unix.Close(h.fd))
 		h.fd = -1
