@@ -25,40 +25,13 @@ func frameUntil(token string, expires time.Time) string {
 func TestParseFrame(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1795177927, 999)
-	fill := func(n int) string {
-		return `{"version":1,"environment_id":"env-1","token":"` + strings.Repeat("t", n) + `","expires_at":1795177928}`
-	}
-	for _, tt := range []struct{ name, line, want, wantErr string }{
-		{"exact", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "tok1", ""},
-		{"another order and blanks", " {\"expires_at\" : 1795177928, \"token\":\"tok1\", \"environment_id\":\"env-1\",\"version\":1}\r\n", "tok1", ""},
-		{"very far", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":9223372036854775807}`, "tok1", ""},
-		{"long", fill(15000), strings.Repeat("t", 15000), ""},
-		{"escapes", `{"version":1,"environment_id":"env-1","token":"\u0074ok1","expires_at":1795177928}`, "tok1", ""},
-		{"expires now", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177927}`, "", "expires_at"},
-		{"expired", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":-1}`, "", "expires_at"},
-		{"null expiry", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":null}`, "", "expires_at"},
-		{"fraction", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928.0}`, "", "JSON"},
-		{"expiry as text", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":"1795177928"}`, "", "JSON"},
-		{"expiry too large", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":9223372036854775808}`, "", "JSON"},
-		{"version 2", `{"version":2,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "version"},
-		{"version null", `{"version":null,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "version"},
-		{"foreign", `{"version":1,"environment_id":"env-2","token":"tok1","expires_at":1795177928}`, "", "environment_id"},
-		{"foreign by case", `{"version":1,"environment_id":"ENV-1","token":"tok1","expires_at":1795177928}`, "", "environment_id"},
-		{"empty token", `{"version":1,"environment_id":"env-1","token":"","expires_at":1795177928}`, "", "token"},
-		{"null token", `{"version":1,"environment_id":"env-1","token":null,"expires_at":1795177928}`, "", "token"},
-		{"token with blank", `{"version":1,"environment_id":"env-1","token":"tok 1","expires_at":1795177928}`, "", "token"},
-		{"token with newline", `{"version":1,"environment_id":"env-1","token":"tok\n1","expires_at":1795177928}`, "", "token"},
-		{"unknown member", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928,"x":1}`, "", "JSON"},
-		{"missing member", `{"version":1,"environment_id":"env-1","token":"tok1"}`, "", "JSON"},
-		{"member twice", `{"version":1,"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "JSON"},
-		{"other spelling", `{"Version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}`, "", "JSON"},
-		{"two objects", `{"version":1,"environment_id":"env-1","token":"tok1","expires_at":1795177928}{}`, "", "JSON"},
-		{"array", `[1]`, "", "JSON"}, {"text", `"tok1"`, "", "JSON"}, {"null", `null`, "", "JSON"}, {"empty", "\n", "", "JSON"},
-		{"cut", `{"version":1`, "", "JSON"}, {"empty object", `{}`, "", "JSON"}, {"no JSON", `tok1`, "", "JSON"},
-	} {
-		f, err := parseFrame([]byte(tt.line), "env-1", now)
-		if !failed(t, tt.name, err, tt.wantErr) {
-			rig.Is(t, f.token, tt.want, "%s: token", tt.name)
+	long := strings.Repeat("t", 15000)
+	tests := append(rig.Rows(t, "testdata/frames.txt", "frames", 4),
+		[]string{"long", `{"version":1,"environment_id":"env-1","token":"` + long + `","expires_at":1795177928}`, long, ""})
+	for _, tt := range tests {
+		f, err := parseFrame([]byte(tt[1]), "env-1", now)
+		if !failed(t, tt[0], err, tt[3]) {
+			rig.Is(t, f.token, tt[2], "%s: token", tt[0])
 		}
 	}
 }

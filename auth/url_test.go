@@ -22,34 +22,10 @@ func TestIsLoopback(t *testing.T) {
 
 func TestCheckURL(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ raw, want, wantErr string }{
-		{raw: "https://example.com/oauth/token?a=b", want: "https://example.com/oauth/token?a=b"},
-		{raw: " \thttp://127.0.0.1:7270/x\n", want: "http://127.0.0.1:7270/x"},
-		{raw: "http://[::1]:7270", want: "http://[::1]:7270"},
-		{raw: "http://localhost", want: "http://localhost"},
-		{raw: "HTTPS://Example.com", want: "https://Example.com"},
-		{raw: "http://example.com", wantErr: "plain http"},
-		{raw: "http://localhost.s3cret.com", wantErr: "plain http"},
-		{raw: "https://s3cret@example.com", wantErr: "user name"},
-		{raw: "https://u:s3cret@example.com", wantErr: "user name"},
-		{raw: "https://u:s3cret/x@example.com", wantErr: "not a URL"},
-		{raw: "https://example.com/#s3cret", wantErr: "fragment"},
-		{raw: "https://example.com/#", wantErr: "fragment"},
-		{raw: "", wantErr: "absolute"},
-		{raw: "example.com/s3cret", wantErr: "absolute"},
-		{raw: "/s3cret", wantErr: "absolute"},
-		{raw: "//example.com", wantErr: "absolute"},
-		{raw: "https:s3cret", wantErr: "absolute"},
-		{raw: "https:///s3cret", wantErr: "absolute"},
-		{raw: "https://:443/s3cret", wantErr: "absolute"},
-		{raw: "ws://127.0.0.1/", wantErr: "absolute"},
-		{raw: "file:///s3cret", wantErr: "absolute"},
-		{raw: "https://example.com/%s3cret", wantErr: "not a URL"},
-		{raw: "https://example.com\n/s3cret", wantErr: "not a URL"},
-	} {
-		u, err := checkURL(tt.raw)
-		if !failed(t, tt.raw, err, tt.wantErr) {
-			rig.Is(t, u.String(), tt.want, "checkURL(%q)", tt.raw)
+	for _, row := range rig.Rows(t, "testdata/urls.txt", "urls", 3) {
+		u, err := checkURL(row[0])
+		if !failed(t, row[0], err, row[2]) {
+			rig.Is(t, u.String(), row[1], "checkURL(%q)", row[0])
 		}
 	}
 }

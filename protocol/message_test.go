@@ -60,53 +60,8 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ name, in, want string }{
-		{"empty", ``, "end of input where a value was expected at line 1 column 1"},
-		{"blank", " \n ", "end of input where a value was expected at line 2 column 2"},
-		{"not JSON", `hello`, "expected a value at line 1 column 1"},
-		{"byte order mark", "\ufeff{}", "expected a value at line 1 column 1"},
-		{"array", `[]`, "expected a JSON-RPC object"},
-		{"batch", `[{"id":1,"method":"m"}]`, "expected a JSON-RPC object"},
-		{"number", `5`, "expected a JSON-RPC object"},
-		{"null", `null`, "expected a JSON-RPC object"},
-		{"string", `"x"`, "expected a JSON-RPC object"},
-		{"broken array", `[1,]`, "expected a value at line 1 column 4"},
-		{"no object, and more", `5 5`, "trailing characters at line 1 column 3"},
-		{"empty object", `{}`, "missing field `method`"},
-		{"id alone", `{"id":1}`, "missing field `result` or `error`"},
-		{"result without id", `{"result":1}`, "`id`"},
-		{"error without id", `{"error":{"code":1,"message":""}}`, "`id`"},
-		{"two objects", "{\"id\":1,\"method\":\"m\"}\n{}", "trailing characters at line 2 column 1"},
-		{"trailing comma", `{"id":1,"method":"m"},`, "trailing characters at line 1 column 22"},
-		{"trailing vertical tab", "{\"id\":1,\"method\":\"m\"}\v", "trailing characters at line 1 column 22"},
-		{"trailing NUL", "{\"id\":1,\"method\":\"m\"}\x00", "trailing characters at line 1 column 22"},
-		{"cut short", `{"id":1,"method":"m"`, "end of input inside an object at line 1 column 21"},
-
-		{"id null", `{"id":null,"method":"m"}`, "id is neither"},
-		{"id null, notification", `{"id":null,"method":"initialized"}`, "id is neither"},
-		{"id boolean", `{"id":true,"method":"m"}`, "id is neither"},
-		{"id fraction", `{"id":1.5,"method":"m"}`, "id is neither"},
-		{"id integral fraction", `{"id":1.0,"method":"m"}`, "id is neither"},
-		{"id exponent", `{"id":1e2,"method":"m"}`, "id is neither"},
-		{"id too large", `{"id":9223372036854775808,"method":"m"}`, "id is neither"},
-		{"id too small", `{"id":-9223372036854775809,"method":"m"}`, "id is neither"},
-		{"id object", `{"id":{},"method":"m"}`, "id is neither"},
-		{"id array", `{"id":[1],"result":1}`, "id is neither"},
-		{"method number", `{"id":1,"method":5}`, "method: invalid type: number, expected a string"},
-		{"method null", `{"id":1,"method":null}`, "method: invalid type: null, expected a string"},
-		{"method null beside a result", `{"id":1,"method":null,"result":1}`, "method: invalid type: null"},
-		{"notification's method", `{"method":{}}`, "method: invalid type: map, expected a string"},
-		{"trace number", `{"id":1,"method":"m","trace":5}`, "trace: invalid type: number, expected an object"},
-		{"trace array", `{"id":1,"method":"m","trace":[]}`, "trace: invalid type: sequence, expected an object"},
-		{"trace member", `{"id":1,"method":"m","trace":{"traceparent":5}}`, "traceparent: invalid type: number, expected a string"},
-		{"error null", `{"id":1,"error":null}`, "error: invalid type: null, expected an object"},
-		{"error without message", `{"id":1,"error":{"code":1}}`, "error: missing field `message`"},
-		{"error without code", `{"id":1,"error":{"message":""}}`, "error: missing field `code`"},
-		{"error code string", `{"id":1,"error":{"code":"x","message":""}}`, "error: code: invalid type: string"},
-		{"error message number", `{"id":1,"error":{"code":1,"message":2}}`, "error: message: invalid type: number"},
-	} {
-		err := rig.Err(Decode([]byte(tt.in)))
-		rig.Is(t, err != nil && strings.Contains(err.Error(), tt.want), true, "%s: %v has %q", tt.name, err, tt.want)
+	for _, row := range rig.Rows(t, "testdata/messages.txt", "refused", 3) {
+		rig.Says(t, rig.Err(Decode([]byte(row[1]))), row[2], "%s", row[0])
 	}
 }
 

@@ -3,7 +3,6 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"path"
 	"regexp"
 	"strings"
@@ -14,105 +13,15 @@ import (
 
 func TestParsePathURI(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ uri, want string }{
-		{"file:///tmp/x", "/tmp/x"},
-		{"file://", "/"},
-		{"file:///", "/"},
-		{"file:", "/"},
-		{"file:/", "/"},
-		{"file:..", "/"},
-		{"file:/p", "/p"},
-		{"file:d/a", "/d/a"},
-		{"FILE:///p", "/p"},
-		{"fIlE:p", "/p"},
-		{"file://localhost", "/"},
-		{"file://localhost/p", "/p"},
-		{"file://LOCALHOST/p", "/p"},
-		{"file://loc%61lhost/p", "/p"},
-		{`file://localhost\p`, "/p"},
-		{"file:////x", "/x"},
-		{"file://///x/y", "/x/y"},
-		{"file:///x//y", "/x/y"},
-
-		{"file:///x/", "/x"},
-		{"file:///x//", "/x"},
-		{"file:///x/.", "/x"},
-		{"file:///x/./", "/x"},
-		{"file:///x/%2E", "/x"},
-		{"file:///x/..", "/"},
-		{"file:///../../y", "/y"},
-		{"file:///x/y/../z", "/x/z"},
-		{"file:///x/%2E%2e/y", "/y"},
-		{"file:///x/.%2e/y", "/y"},
-		{"file:///x/%2e./y", "/y"},
-		{"file:///x//../y", "/x/y"},
-		{"file:///x/.../y", "/x/.../y"},
-		{"file:///x/..a/.b", "/x/..a/.b"},
-		{"file:///x/..;/y", "/x/..;/y"},
-		{"file:///tmp/.//x", "/tmp/x"},
-
-		{"file:///a%2Fb", "/a/b"},
-		{"file:///%2F", "/"},
-		{"file:///%2Fa", "/a"},
-		{"file:///a%2f%2fb", "/a/b"},
-		{"file:///a%2F", "/a"},
-		{"file:///x/..%2Fq", "/q"},
-		{"file:///x%2F..%2F..%2Fq", "/q"},
-		{"file:///x/y%2F..", "/x"},
-		{"file:///x%2Fy/../q", "/q"},
-		{"file:///a%00/../b", "/b"},
-
-		{"file:///%61", "/a"},
-		{"file:///a%zz", "/a%zz"},
-		{"file:///a%", "/a%"},
-		{"file:///a%4", "/a%4"},
-		{"file:///a%%34", "/a%4"},
-		{"file:///a%2541", "/a%41"},
-		{"file:///%FFx", "/\xffx"},
-		{"file:///\u00e9/%C3%A9", "/\u00e9/\u00e9"},
-		{"file:///a b", "/a b"},
-		{"file:///x\u00a0", "/x\u00a0"},
-		{"file:///x\x01y\x7f", "/x\x01y\x7f"},
-		{"file:///x%3Fq%23f", "/x?q#f"},
-		{`file:///;:@&=+$,!'()*~[]^{|}` + "`<>\"", `/;:@&=+$,!'()*~[]^{|}` + "`<>\""},
-		{" file:///x ", "/x"},
-		{"\x00\tfile:///x\n\x1f", "/x"},
-		{"fi\tle:///x\r/\ny", "/x/y"},
-
-		{`file:\\\x\y`, "/x/y"},
-		{`file:\x`, "/x"},
-		{`file:///x\..\y`, "/y"},
-		{"file:///x%5Cy", `/x\y`},
-
-		{"file:///x/C:/y", "/x/C:/y"},
-		{"file:///C:x", "/C:x"},
-		{"file:///1:/x", "/1:/x"},
-		{"file:///CC:/x", "/CC:/x"},
-		{"file:///%43:/x", "/C:/x"},
-		{"file:///%2FC:/x", "/C:/x"},
-		{"file:///C:%2Fx", "/C:/x"},
-		{"file:///C|/x", "/C|/x"},
-		{"file:////C|/x", "/C|/x"},
-		{"file:///c%7C/x", "/c|/x"},
-		{"file:c%7c", "/c|"},
-		{"file:///c%3A/../y", "/y"},
-		{"file:///x//C:/..", "/x"},
-	} {
-		rig.Is(t, rig.Value(rig.Value(ParsePathURI(tt.uri)).Native()), tt.want, "%q", tt.uri)
+	for _, row := range rig.Rows(t, "testdata/paths.txt", "native", 2) {
+		rig.Is(t, rig.Value(rig.Value(ParsePathURI(row[0])).Native()), row[1], "%q", row[0])
 	}
 }
 
 func TestParsePathURIForeign(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{
-		"file://host/tmp", "file://host", "file://host/x", "file://127.0.0.1/p", "file://[::1]/x", "file://.", "file://..",
-		"file://localhost./x", "file://HOST/a b", "file://\u00e9/x", "file://ho_st/x",
-		"file:///C:", "file:///C:/x", "file:///c%3A/x", "file:///c%3a", "file:C:/x", "file:/C:/x", "file://C:/x",
-		"file:C|/x", "file:/C|/x", "file://C|/x", "file:c|", "file://c|", `file:c:\x`, "file:////C:/x", "file:////c%3A/x",
-		"file:///./C:/x", "file:///%2e%2e/C:", "file:///x/../C:/y", "file:///x/../..//C:/", "file:///C:/../y",
-		"file:///C:/../../y", "file:////C:/../y", "file:C:/../y", "file:///C:/%00/../y", "file://localhost/C:/x", "file://host/C:/x",
-		"file:///%00/bad/path/L3RtcC9h", "file:////%00/bad/path/L3RtcC9h", "file:///./%00/bad/path/L3RtcC9h",
-	} {
+	for _, row := range rig.Rows(t, "testdata/paths.txt", "foreign", 1) {
+		text := row[0]
 		uri := rig.Value(ParsePathURI(text))
 		got, err := uri.Native()
 		foreign, ok := errors.AsType[*ForeignPathError](err)
@@ -124,58 +33,10 @@ func TestParsePathURIForeign(t *testing.T) {
 
 func TestParsePathURIErrors(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ uri, want string }{
-		{"", "relative text"},
-		{"a", "relative text"},
-		{"file", "relative text"},
-		{"/tmp/x", "relative text"},
-		{"//localhost/x", "relative text"},
-		{`\\x`, "relative text"},
-		{"1file:///x", "relative text"},
-		{"fi le:///x", "relative text"},
-		{":///x", "relative text"},
-		{"\u00a0file:///x", "relative text"},
-		{"http://x/y", `scheme "http"`},
-		{"foo:bar", `scheme "foo"`},
-		{"file+x:///a", `scheme "file+x"`},
-		{"blob:file:///x", `scheme "blob"`},
-		{"C:/x", `scheme "C"`},
-		{"file:///x?", "query"},
-		{"file:///x?q#f", "query"},
-		{"file:?q", "query"},
-		{"file://c:?", "query"},
-		{"file:///x#", "fragment"},
-		{"file:///x#f?q", "fragment"},
-		{"file:///a%00b", "nul byte"},
-		{"file:///%00", "nul byte"},
-		{"file://host/%00", "nul byte"},
-		{"file:///C:/a%00b", "nul byte"},
-		{"file:///a\x00b", "nul byte"},
-		{"file:///%00/bad/path/", "nul byte"},
-		{"file:///%00/bad/path", "nul byte"},
-		{"file:///%00/bad/path/!!", "nul byte"},
-		{"file:///%00/bad/path/L3RtcC9h=", "nul byte"},
-		{"file:///%00/bad/path/L3", "nul byte"},
-		{"file:///%00/bad/path/L3R%74", "nul byte"},
-		{"file:///%00/bad/path/L3RtcC9h/x", "nul byte"},
-		{"file:///%00/bad/path/L3RtcC9h/", "nul byte"},
-		{"file:///%00/bad//path/L3RtcC9h", "nul byte"},
-		{"file:///x/%00/bad/path/L3RtcC9h", "nul byte"},
-		{"file://user@localhost/p", "bad host"},
-		{"file://localhost:80/p", "bad host"},
-		{"file://localhost:/p", "bad host"},
-		{"file://:80/p", "bad host"},
-		{"file:// /x", "bad host"},
-		{"file://a b/x", "bad host"},
-		{"file://[/x", "bad host"},
-		{"file://[1.2.3.4]/x", "bad host"},
-		{"file://%zz/x", "bad host"},
-		{"file://host%2Fx/", "bad host"},
-		{"file://ho%00st/", "bad host"},
-		{"file://%63:/x", "bad host"},
-	} {
-		uri, err := ParsePathURI(tt.uri)
-		rig.Is(t, uri.IsZero() && strings.Contains(fmt.Sprint(err), tt.want), true, "%q: %v, %v has %q", tt.uri, uri, err, tt.want)
+	for _, row := range rig.Rows(t, "testdata/paths.txt", "refused", 2) {
+		uri, err := ParsePathURI(row[0])
+		rig.Is(t, uri.IsZero(), true, "%q gives %v: nothing", row[0], uri)
+		rig.Says(t, err, row[1], "%q", row[0])
 	}
 }
 
@@ -223,26 +84,12 @@ func TestPathURIBytes(t *testing.T) {
 // do the URIs of what is below it and above it.
 func TestSpelling(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ uri, path, want string }{
-		{"file:///a%2Bb", "/a+b/c d", "file:///a%2Bb/c%20d"},
-		{"file:///%61+b/", "/a+b", "file:///%61+b/"},
-		{"file:///%61+b/", "/a+b/c", "file:///%61+b/c"},
-		{"file:///%61//b//", "/a/b/c", "file:///%61//b//c"},
-		{"file:///w/q/../%72", "/w/r/c", "file:///w/%72/c"},
-		{"file:///w/q/..", "/w", "file:///w/"},
-		{"file:///w/%72/.", "/w/r", "file:///w/%72/"},
-		{"FILE://localhost/a\u00e9%c3%a9 %zz", "/a\u00e9\u00e9 %zz/c", "file:///a%C3%A9%c3%a9%20%zz/c"},
-		{"file:///a%2Fb", "/a/b/c", "file:///a%2Fb/c"},
-		{"file:///%2F", "/a", "file:///%2F/a"},
-		{"file:///%61/%62/c", "/a/b/d/e", "file:///%61/%62/d/e"},
-		{"file:///%61/b/c", "/x", "file:///x"},
-		{"file:///x/a%2Fb", "/x/a/c", "file:///x/a/c"},
-		{"file:///%61b", "/a", "file:///a"},
-	} {
-		got := rig.Value(ParsePathURI(tt.uri)).Below(tt.path)
-		rig.Is(t, got.String(), tt.want, "%q: %q", tt.uri, tt.path)
-		walk := (&WalkResult{Root: tt.uri, Entries: []WalkEntry{{Path: tt.path}}}).AppendJSON(nil)
-		rig.Is(t, strings.Contains(string(walk), `"`+tt.want+`"`), true, "%s", walk)
+	for _, row := range rig.Rows(t, "testdata/paths.txt", "spelling", 3) {
+		text, path, want := row[0], row[1], row[2]
+		got := rig.Value(ParsePathURI(text)).Below(path)
+		rig.Is(t, got.String(), want, "%q: %q", text, path)
+		walk := (&WalkResult{Root: text, Entries: []WalkEntry{{Path: path}}}).AppendJSON(nil)
+		rig.Is(t, strings.Contains(string(walk), `"`+want+`"`), true, "%s", walk)
 	}
 }
 

@@ -3,6 +3,7 @@ package rpc
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,46 +69,15 @@ func (c *script) step(step string) {
 
 func TestSequence(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name  string
-		slots int
-		steps string // separated by semicolons
-	}{
-		{"no queue", 3, "+a x- > a; +b x- > b; +c x- > c; -b >; -a >; -c >"},
-		{"no slot", 1, "+a x- > a; +b x- >; +c x- >; -a > b; -b > c; -c >"},
-		{"exclusive", 9, "+a x1 > a; +b x1 >; +c x1 >; -a > b; -b > c; -c >"},
-		{"queues do not know each other", 9, "+a x1 > a; +b x2 > b; +c x1 >; +d x2 >; -b > d; -a > c; -c >; -d >"},
-		{"shared", 9, "+a s1 > a; +b s1 > b; -a >; +c s1 > c; -b >; -c >"},
-		{"readers and writers", 9, "+a s1 > a; +b s1 > b; +c x1 >; +d s1 >; +e s1 >; +f x1 >; -a >; -b > c; -c > d e; -e >; -d > f; -f >"},
-		{"slots are given in order", 1, "+a x1 > a; +b s2 >; +c x- >; +d s2 >; -a > b; -b > c; -c > d; -d >"},
-		{"urgent needs no slot", 1, "+a x- > a; +b x- >; +c u- > c; +d u- > d; -c >; -d >; -a > b; -b >"},
-		{"urgent waits for one that runs", 9, "+a x1 > a; +b u1 >; -a > b; -b >"},
-		{"urgent passes a blocked one", 9, "+a x1 > a; +b x1 >; a block >; +c u1 > c; -c >; -a > b; -b >"},
-		{"urgent that stood behind one that blocks", 9, "+a x1 > a; +b x1 >; +c u1 >; a block > c; -c >; -a > b; -b >"},
-		{"urgent ones keep their order", 9, "+a x1 > a; a block >; +b u1 > b; +c u1 >; -b > c; -c >; -a >"},
-		{"shared urgent ones run together", 9, "+a x1 > a; a block >; +b v1 > b; +c v1 >; -b > c; -c >; -a >"},
-		{"none starts beside an urgent one that passed it", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; -c > b; -b >"},
-		{"a shared one neither", 9, "+a x1 > a; a block >; +b s1 >; +d s1 >; +c u1 > c; -a >; -c > b d; -b >; -d >"},
-		{"unless both are shared", 9, "+a x1 > a; a block >; +b s1 >; +c v1 > c; -a > b; -b >; -c >"},
-		{"a passing one that blocks holds nothing", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; c block > b; -b >; -c >"},
-		{"a passing one that leaves holds nothing", 9, "+a x1 > a; a block >; +b x1 >; +c u1 > c; -a >; c leave > b; -b >; -c >"},
-		{"blocked gives its slot", 1, "+a x1 > a; +b x2 >; a block > b; +c x1 >; -b >; -a > c; -c >"},
-		{"left gives slot and place", 1, "+a x1 > a; +b x1 >; a leave > b; -a >; -b >"},
-		{"left after blocked", 1, "+a x1 > a; +b x1 >; a block >; +c u1 > c; a leave >; -c > b; -a >; -b >"},
-		{"left without a queue", 1, "+a x- > a; +b x- >; a leave > b; -b >; -a >"},
-		{"blocked without a queue", 1, "+a x- > a; +b x- >; a block > b; -b >; -a >"},
-		{"shared goes on beside a blocked shared one", 9, "+a s1 > a; a block >; +b s1 > b; +c x1 >; -b >; -a > c; -c >"},
-		{"blocked shared holds the exclusive", 9, "+a s1 > a; +b s1 > b; b block >; +c x1 >; +d u1 >; -a > d; -d >; -b > c; -c >"},
-		{"two blocked", 9, "+a s1 > a; +b s1 > b; +c x1 >; a block >; b block >; -a >; -b > c; -c >"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, row := range rig.Rows(t, "testdata/sequence.txt", "sequence", 3) {
+		slots := rig.Value(strconv.Atoi(row[1]))
+		t.Run(row[0], func(t *testing.T) {
 			t.Parallel()
-			c := &script{t: t, s: sequence{slots: tt.slots, queues: map[string]*queue{}}, tickets: map[string]*ticket{}}
-			for step := range strings.SplitSeq(tt.steps, ";") {
+			c := &script{t: t, s: sequence{slots: slots, queues: map[string]*queue{}}, tickets: map[string]*ticket{}}
+			for step := range strings.SplitSeq(row[2], ";") {
 				c.step(step)
 			}
-			atRest(t, &c.s, tt.slots)
+			atRest(t, &c.s, slots)
 		})
 	}
 }

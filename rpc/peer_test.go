@@ -18,25 +18,10 @@ import (
 
 func TestServe(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, in, want string }{
-		{"echo", `{"id":1,"method":"echo","params":{"a":[1]}}`, `{"id":1,"result":{"a":[1]}}`},
-		{"id string", `{"id":"x\n","method":"echo","params":1}`, `{"id":"x\n","result":1}`},
-		{"no params", `{"id":-5,"method":"echo"}`, `{"id":-5,"result":null}`},
-		{"unknown method", `{"id":2,"method":"nope"}`, "{\"error\":{\"code\":-32601,\"message\":\"unknown method `nope`\"},\"id\":2}"},
-		{"unknown method, long", `{"id":2,"method":"` + strings.Repeat("n", 1<<20) + `"}`,
-			"{\"error\":{\"code\":-32601,\"message\":\"unknown method `" + strings.Repeat("n", 128) + "`\"},\"id\":2}"},
-		{"malformed", `{`, `{"error":{"code":-32600,"message":"malformed JSON-RPC message from pipe: expected a member name in quotes at line 1 column 2"},"id":-1}`},
-		{"bad id", `{"id":null,"method":"echo"}`, `{"error":{"code":-32600,"message":"malformed JSON-RPC message from pipe: id is neither a string nor a signed 64-bit integer"},"id":-1}`},
-		{"plain error", `{"id":3,"method":"plain"}`, `{"error":{"code":-32603,"message":"it broke"},"id":3}`},
-		{"wire error", `{"id":3,"method":"wire"}`, `{"error":{"code":-32004,"message":"no such thing"},"id":3}`},
-		{"wrapped wire error", `{"id":3,"method":"wrapped"}`, `{"error":{"code":-32004,"message":"no such thing"},"id":3}`},
-		{"result and error", `{"id":3,"method":"both"}`, `{"error":{"code":-32603,"message":"it broke"},"id":3}`},
-		{"result that cannot be encoded", `{"id":3,"method":"func"}`, `{"error":{"code":-32603,"message":"json: unsupported type: func()"},"id":3}`},
-		{"no result", `{"id":3,"method":"nil"}`, `{"id":3,"result":null}`},
-		{"typed params", `{"id":4,"method":"typed","params":{"processId":"p"}}`, `{"id":4,"result":{"processId":"p","sandboxType":"none"}}`},
-		{"typed params, refused", `{"id":4,"method":"typed","params":{}}`, "{\"error\":{\"code\":-32602,\"message\":\"missing field `processId`\"},\"id\":4}"},
-		{"notification", `{"method":"anything"}`, `{"id":"probe","result":{}}`},
-	}
+	tests := append(rig.Rows(t, "testdata/serve.txt", "serve", 3), []string{
+		"unknown method, long", `{"id":2,"method":"` + strings.Repeat("n", 1<<20) + `"}`,
+		"{\"error\":{\"code\":-32601,\"message\":\"unknown method `" + strings.Repeat("n", 128) + "`\"},\"id\":2}",
+	})
 	result := func(r any, err error) rpc.Method {
 		return rpc.Method{Handle: func(context.Context, json.RawMessage) (any, error) { return r, err }}
 	}
@@ -52,15 +37,15 @@ func TestServe(t *testing.T) {
 		return &protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}, nil
 	})}
 	for _, tt := range tests {
-		run(t, tt.name, func(t *testing.T) {
+		run(t, tt[0], func(t *testing.T) {
 			_, f := serve(t, rpc.Config{Table: table}, true)
-			f.send("%s", tt.in)
+			f.send("%s", tt[1])
 			synctest.Wait()
 			f.send(`{"id":"probe","method":"echo","params":{}}`) // the connection lives
 			synctest.Wait()
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			rig.Is(t, f.got[0], tt.want, "the result")
+			rig.Is(t, f.got[0], tt[2], "the result")
 			rig.Is(t, f.got[len(f.got)-1], `{"id":"probe","result":{}}`, "afterwards")
 		})
 	}

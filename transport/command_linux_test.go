@@ -138,7 +138,7 @@ func TestCommandErrors(t *testing.T) {
 	rig.Is(t, rig.Err(StartCommand(CommandConfig{})) == nil, false, "StartCommand without argv succeeded")
 	err := rig.Err(StartCommand(CommandConfig{Argv: []string{"/nonexistent/program"}}))
 	rig.Is(t, err, os.ErrNotExist, "StartCommand")
-	says(t, err, "/nonexistent/program", "StartCommand")
+	rig.Says(t, err, "/nonexistent/program", "StartCommand")
 }
 
 // Programs that end sooner or later in the course of Close, and the signals by

@@ -28,51 +28,17 @@ var _ rpc.Listener = (*Listener)(nil)
 
 func TestListenURL(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		url  string
-		want string // start of Listener.URL, "" for an error
-	}{
-		{"ws://127.0.0.1:0", "ws://127.0.0.1:"},
-		{"ws://127.0.0.1:00", "ws://127.0.0.1:"},
-		{"ws://127.8.8.8:0", "ws://127.8.8.8:"},
-		{"ws://[::1]:0", "ws://[::1]:"},
-		{"ws://[::ffff:127.0.0.1]:0", "ws://127.0.0.1:"},
-		{"", ""},
-		{"127.0.0.1:0", ""},
-		{"ws:", ""},
-		{"ws://", ""},
-		{"WS://127.0.0.1:0", ""},
-		{" ws://127.0.0.1:0", ""},
-		{"ws://127.0.0.1:0/", ""},
-		{"ws://127.0.0.1:0/ws", ""},
-		{"ws://127.0.0.1:0?x", ""},
-		{"ws://127.0.0.1:0#x", ""},
-		{"ws://127.0.0.1", ""},
-		{"ws://127.0.0.1:", ""},
-		{"ws://127.0.0.1:+1", ""},
-		{"ws://127.0.0.1:65536", ""},
-		{"ws://u@127.0.0.1:0", ""},
-		{"ws://127.1:0", ""},
-		{"ws://0127.0.0.1:0", ""},
-		{"ws://localhost:0", ""},
-		{"ws://::1:0", ""},
-		{"ws://[::1%lo]:0", ""},
-		{"ws://[127.0.0.1]:0", ""},
-		{"wss://127.0.0.1:0", ""},
-		{"http://127.0.0.1:0", ""},
-		{"unix://@agent", ""},
-		{"unix:///no/such/folder/agent", ""},
-		{"stdio", ""},
-	} {
-		l, err := Listen(Config{URL: tt.url})
+	for _, row := range rig.Rows(t, "testdata/addresses.txt", "listen", 2) {
+		text, want := row[0], row[1]
+		l, err := Listen(Config{URL: text})
 		if err != nil {
-			if tt.want != "" && !(strings.Contains(tt.url, "::1]") && noIPv6(t)) {
-				t.Errorf("Listen(%q): %v", tt.url, err)
+			if want != "" && !(strings.Contains(text, "::1]") && noIPv6(t)) {
+				t.Errorf("Listen(%q): %v", text, err)
 			}
 			continue
 		}
-		if tt.want == "" || !strings.HasPrefix(l.URL(), tt.want) || strings.HasSuffix(l.URL(), ":0") {
-			t.Errorf("Listen(%q): bound %s, want %q", tt.url, l.URL(), tt.want)
+		if want == "" || !strings.HasPrefix(l.URL(), want) || strings.HasSuffix(l.URL(), ":0") {
+			t.Errorf("Listen(%q): bound %s, want %q", text, l.URL(), want)
 		}
 		l.Close()
 	}
@@ -115,8 +81,8 @@ func TestListenAddressInUse(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
 	err := rig.Err(Listen(Config{URL: l.URL()}))
-	says(t, err, "address already in use", "Listen on a taken port")
-	says(t, err, l.URL(), "Listen on a taken port")
+	rig.Says(t, err, "address already in use", "Listen on a taken port")
+	rig.Says(t, err, l.URL(), "Listen on a taken port")
 }
 
 // answer is what matters of an HTTP response.

@@ -114,22 +114,7 @@ func server(t testing.TB, dir string, ca string) *tls.Config {
 }
 
 // record is a log that can be read while it is written.
-type record struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
+type record struct{ rig.Transcript }
 
 func (r *record) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -182,7 +167,7 @@ func TestSecureURL(t *testing.T) {
 		{Config{URL: "wss://0.0.0.0:0", TLS: server(t, dir, filepath.Join(dir, "ca"))}, ""},
 	} {
 		l, err := Listen(tt.config)
-		says(t, err, tt.want, tt.config.URL)
+		rig.Says(t, err, tt.want, "%s", tt.config.URL)
 		if err == nil {
 			rig.Is(t, strings.HasPrefix(l.URL(), "wss://"), true, "it listens at %s", l.URL())
 			_ = l.Close()

@@ -129,13 +129,13 @@ func TestAllowUIDs(t *testing.T) {
 	as(t, stranger, func() {
 		dialTo(t, l, DialConfig{})
 		err := rig.Err(Dial(t.Context(), others.URL(), DialConfig{}))
-		says(t, err, "uid 65533 may not connect: the agent was not started with --allow-uid 65533", "somebody else")
+		rig.Says(t, err, "uid 65533 may not connect: the agent was not started with --allow-uid 65533", "somebody else")
 		rig.Is(t, refusal(err), http.StatusForbidden, "somebody else")
 		got, _ := ask(t, others, readyz)
 		rig.Is(t, got.Status, http.StatusOK, "a probe of somebody else")
 		err = rig.Err(Dial(t.Context(), closed.URL(), DialConfig{}))
 		rig.Is(t, err, fs.ErrPermission, "without --allow-uid")
-		says(t, err, "belongs to uid 0, who does not let other users connect", "without --allow-uid")
+		rig.Says(t, err, "belongs to uid 0, who does not let other users connect", "without --allow-uid")
 		rig.Is(t, refusal(rig.Err(Dial(t.Context(), guarded.URL(), DialConfig{}))), http.StatusUnauthorized, "without a token")
 	})
 	server := <-accepted

@@ -73,77 +73,23 @@ func TestReadFile(t *testing.T) {
 // TestReadFileErrors has the errors of client.md 4.3, word by word.
 func TestReadFileErrors(t *testing.T) {
 	t.Parallel()
-	const a = "[[environments]]\nid = \"a\"\n"
-	const server, program = a + "url = \"ws://h\"\n", a + "program = \"p\"\n"
-	id := func(id string) string { return "[[environments]]\nid = \"" + id + "\"\nurl = \"ws://h\"\n" }
 	const keys = "`id`, `skills`, `url`, `auth_bearer_token`, `program`, `args`, `env`, `cwd`, `connect_timeout_sec`, `initialize_timeout_sec`"
 	long := strings.Repeat("a", 65)
-	for _, tt := range []struct{ name, text, want string }{
-		{"empty id", id(""), "environment id cannot be empty"},
-		{"blank id", id("  "), "environment id cannot be empty"},
-		{"id with blanks", id(" a"), "environment id ` a` must not contain surrounding whitespace"},
-		{"id with a no-break space", id("a\u00a0"), "environment id `a\u00a0` must not contain surrounding whitespace"},
-		{"local", id("local"), "environment id `local` is reserved"},
-		{"local in capitals", id("LOCAL"), "environment id `LOCAL` is reserved"},
-		{"local where there is none", "include_local = false\n" + id("local"), "environment id `local` is reserved"},
-		{"none", id("None"), "environment id `None` is reserved"},
-		{"long id", id(long), "environment id `" + long + "` cannot be longer than 64 characters"},
-		{"odd id", id("a.b"), "environment id `a.b` must contain only ASCII letters, numbers, '-' or '_'"},
-		{"foreign letter", id("ä"), "environment id `ä` must contain only ASCII letters, numbers, '-' or '_'"},
-		{"twice", server + server, "environment id `a` is duplicated"},
-		{"neither", a, "environment `a` must set exactly one of url or program"},
-		{"both", server + "program = \"p\"\nargs = []\n", "environment `a` must set exactly one of url or program"},
-		{"args", server + "args = []\n", "environment `a` args, env, and cwd require program"},
-		{"env", server + "env = {}\n", "environment `a` args, env, and cwd require program"},
-		{"cwd", server + "cwd = \"\"\n", "environment `a` args, env, and cwd require program"},
-		{"args alone", a + "args = []\n", "environment `a` args, env, and cwd require program"},
-		{"connect timeout", program + "connect_timeout_sec = 1\n", "environment `a` connect_timeout_sec requires url"},
-		{"token", program + "connect_timeout_sec = 1\nauth_bearer_token = \"t\"\n", "environment `a` auth_bearer_token requires url"},
-		{"empty program", a + "program = \" \"\n", "environment `a` program cannot be empty"},
-		{"empty url", a + "url = \" \"\n", "environment url cannot be empty"},
-		{"other scheme", a + "url = \"http://h\"\n", "environment url `http://h` must use ws://, wss:// or unix://"},
-		{"scheme in capitals", a + "url = \"WS://h\"\n", "environment url `WS://h` must use ws://, wss:// or unix://"},
-		{"no host", a + "url = \"ws://\"\n", "environment url `ws://` is invalid: no host"},
-		{"no URL", a + "url = \"ws://a b\"\n", "environment url `ws://a b` is invalid: invalid character \" \" in host name"},
-		{"token in plain", a + "url = \"ws://h\"\nauth_bearer_token = \"t\"\n", "exec-server WebSocket headers require wss:// or a loopback destination"},
-		{"token to another localhost", a + "url = \"ws://x.localhost\"\nauth_bearer_token = \"t\"\n", "exec-server WebSocket headers require wss:// or a loopback destination"},
-		{"token to a mapped address", a + "url = \"ws://[::ffff:127.0.0.1]\"\nauth_bearer_token = \"t\"\n", "exec-server WebSocket headers require wss:// or a loopback destination"},
-		{"token with a line break", a + "url = \"wss://h\"\nauth_bearer_token = \"a\\nb\"\n", "invalid value for exec-server WebSocket header `authorization`"},
-		{"empty default", "default = \" \"\n", "default environment id cannot be empty"},
-		{"unknown default", "default = \"zz\"\n", "default environment `zz` is not configured"},
-		{"default in capitals", "default = \"LOCAL\"\n", "default environment `LOCAL` is not configured"},
-		{"default without local", "default = \"local\"\ninclude_local = false\n", "default environment `local` is not configured"},
-
-		{"key", "foo = 1\n", "unknown field `foo`, expected one of `default`, `include_local`, `environments`"},
-		{"key of an entry", server + "foo = 1\n", "unknown field `foo`, expected one of " + keys + " in `environments`"},
-		{"key in capitals", server + "ID = \"a\"\n", "unknown field `ID`, expected one of " + keys + " in `environments`"},
-		{"key of skills", server + "skills.foo = 1\n", "unknown field `foo`, expected `required` in `environments.skills`"},
-		{"no id", "[[environments]]\nurl = \"ws://h\"\n", "missing field `id` in `environments`"},
-		{"type of default", "default = 1\n", "invalid value of `default`, expected a string"},
-		{"type of include_local", "include_local = \"x\"\n", "invalid value of `include_local`, expected a boolean"},
-		{"table for the array", "[environments]\n", "invalid value of `environments`, expected a sequence of tables"},
-		{"numbers for tables", "environments = [1]\n", "invalid value of `environments`, expected a sequence of tables"},
-		{"type of id", "[[environments]]\nid = 1979-05-27\nurl = \"ws://h\"\n", "invalid value of `id`, expected a string in `environments`"},
-		{"type of args", program + "args = [1]\n", "invalid value of `args`, expected a sequence of strings in `environments`"},
-		{"type of env", program + "env = {A = 1}\n", "invalid value of `env`, expected a table of strings in `environments`"},
-		{"type of skills", server + "skills.required = [1]\n", "invalid value of `required`, expected a sequence of strings in `environments.skills`"},
-		{"negative", server + "connect_timeout_sec = -1\n", "invalid value of `connect_timeout_sec`, expected seconds, not negative in `environments`"},
-		{"not a number", server + "initialize_timeout_sec = nan\n", "invalid value of `initialize_timeout_sec`, expected seconds, not negative in `environments`"},
-		{"infinite", server + "initialize_timeout_sec = inf\n", "invalid value of `initialize_timeout_sec`, expected seconds, not negative in `environments`"},
-		{"too long", server + "initialize_timeout_sec = 1e10\n", "invalid value of `initialize_timeout_sec`, expected seconds, not negative in `environments`"},
-		{"text for seconds", server + "initialize_timeout_sec = \"1\"\n", "invalid value of `initialize_timeout_sec`, expected seconds, not negative in `environments`"},
-		{"token without quotes", a + "auth_bearer_token = secret\n", "line 3 is not TOML; the last key is `environments.auth_bearer_token`"},
-		{"number for a token", a + "auth_bearer_token = 99999999999999999999\n", "line 3 is not TOML; the last key is `environments.auth_bearer_token`"},
-		{"text behind a token", "auth_bearer_token = 'x'secret\n", "line 1 is not TOML"},
-		{"key twice", "default = 'a'\ndefault = 'b'\n", "line 2 is not TOML; the last key is `default`"},
-		{"too deep", "a = " + strings.Repeat("{a = ", 17) + "1" + strings.Repeat("}", 17) + "\n", "nested deeper than 16"},
-		{"long key", strings.Repeat("a.", 17) + "a = 1\n", "nested deeper than 16"},
-		{"not UTF-8", "default = \"\xff\"\n", "not UTF-8"},
-	} {
-		_, err := readText(t, t.TempDir(), tt.text)
+	// The errors of files that a text file would not show.
+	cases := []rig.Section{
+		{Name: "id with a no-break space: environment id `a\u00a0` must not contain surrounding whitespace", Text: "[[environments]]\nid = \"a\u00a0\"\nurl = \"ws://h\"\n"},
+		{Name: "long id: environment id `" + long + "` cannot be longer than 64 characters", Text: "[[environments]]\nid = \"" + long + "\"\nurl = \"ws://h\"\n"},
+		{Name: "too deep: nested deeper than 16", Text: "a = " + strings.Repeat("{a = ", 17) + "1" + strings.Repeat("}", 17) + "\n"},
+		{Name: "long key: nested deeper than 16", Text: strings.Repeat("a.", 17) + "a = 1\n"},
+		{Name: "not UTF-8: not UTF-8", Text: "default = \"\xff\"\n"},
+	}
+	for _, c := range append(cases, rig.Sections(t, "testdata/refused.txt")...) {
+		name, want, _ := strings.Cut(c.Name, ": ")
+		want = strings.ReplaceAll(want, "KEYS", keys)
+		_, err := readText(t, t.TempDir(), c.Text)
 		_, afterPath, _ := strings.Cut(text(err), "environments.toml`: ")
-		if got := text(err); got != protocolError+tt.want && (afterPath != tt.want || !strings.HasPrefix(got, protocolError+"failed to parse environment config `")) {
-			t.Errorf("%s: ReadFile gives error\n%s, want\n%s", tt.name, got, protocolError+tt.want)
+		if got := text(err); got != protocolError+want && (afterPath != want || !strings.HasPrefix(got, protocolError+"failed to parse environment config `")) {
+			t.Errorf("%s: ReadFile gives error\n%s, want\n%s", name, got, protocolError+want)
 		}
 	}
 }

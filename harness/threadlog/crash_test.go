@@ -88,47 +88,26 @@ func TestCorrupt(t *testing.T) {
 	meta := `{"timestamp":"2026-03-01T12:00:00Z","ordinal":0,"type":"session_meta","payload":{"id":"` + id + `"}}`
 	note := `{"timestamp":"2026-03-01T12:00:00Z","ordinal":1,"type":"note","payload":1}`
 	end := `{"timestamp":"2026-03-01T12:00:00Z","ordinal":3,"type":"note","payload":2}`
-	for _, test := range []struct {
-		name, line, want string
-		onlyOpen         bool // a reader passes the line on
-	}{
-		{"empty", ``, "end of input", false},
-		{"zeros", "\x00\x00\x00", "line 1", false},
-		{"not JSON", `{"type":"no`, "end of input", false},
-		{"not an object", `[]`, "expected an object", false},
-		{"two objects", `{"type":"a"} {}`, "", false},
-		{"not UTF-8", "{\"type\":\"\xff\"}", "", false},
-		{"deep", `{"type":"a","payload":` + strings.Repeat("[", 10_000) + `}`, "", false},
-		{"no type", `{"ordinal":2}`, "type", false},
-		{"empty type", `{"type":""}`, "type: it is empty", false},
-		{"type of a wrong type", `{"type":1}`, "type: invalid type: number", false},
-		{"type in capitals", `{"TYPE":"note"}`, "type", false},
-		{"type twice", `{"type":"a","type":"b"}`, "type", false},
-		{"ordinal before", `{"type":"a","ordinal":1}`, "ordinal: it is 1, and 2 records come before", false},
-		{"ordinal after", `{"type":"a","ordinal":3}`, "ordinal: it is 3", false},
-		{"ordinal of a wrong type", `{"type":"a","ordinal":"2"}`, "ordinal: invalid", false},
-		{"negative ordinal", `{"type":"a","ordinal":-1}`, "ordinal: invalid", false},
-		{"huge ordinal", `{"type":"a","ordinal":99999999999999999999}`, "ordinal: invalid", false},
-		{"no time", `{"type":"a","timestamp":"yesterday"}`, "timestamp: ", false},
-		{"time of a wrong type", `{"type":"a","timestamp":1}`, "timestamp: invalid type: number", false},
-		{"too long", `{"type":"` + strings.Repeat("x", threadlog.MaxRecord) + `"}`, "more than 1048576 bytes", false},
-		{"turn without payload", `{"type":"turn_started"}`, "payload: invalid type: nothing", true},
-		{"turn with a number", `{"type":"turn_started","payload":1}`, "payload: invalid type: number", true},
-		{"selection of a wrong type", `{"type":"turn_started","payload":{"environments":{}}}`, "payload: environments: invalid type: map", true},
-		{"selection beyond its bound", `{"type":"turn_started","payload":{"environments":["` + strings.Repeat("x", threadlog.MaxSelection) + `"]}}`, "payload: environments: too large", true},
-	} {
-		t.Log(test.name)
+	tests := append(rig.Rows(t, "testdata/corrupt.txt", "line", 4),
+		[]string{"deep", `{"type":"a","payload":` + strings.Repeat("[", 10_000) + `}`, "", "all"},
+		[]string{"too long", `{"type":"` + strings.Repeat("x", threadlog.MaxRecord) + `"}`, "more than 1048576 bytes", "all"},
+		[]string{"selection beyond its bound", `{"type":"turn_started","payload":{"environments":["` + strings.Repeat("x", threadlog.MaxSelection) + `"]}}`,
+			"payload: environments: too large", "open"},
+	)
+	for _, tt := range tests {
+		name, line, want, refused := tt[0], tt[1], tt[2], tt[3]
+		t.Log(name)
 		s, dir := open(t)
 		file := filepath.Join(dir, id+".jsonl")
-		text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
+		text := []byte(strings.Join([]string{meta, note, line, end, ""}, "\n"))
 		rig.Must(t, os.WriteFile(file, text, 0o600))
-		wantCorrupt(t, rig.Err(s.Open(id)), id+".jsonl", 3, test.want)
-		wantCorrupt(t, rig.Err(s.Fork(id, threadlog.AllTurns)), id+".jsonl", 3, test.want)
+		wantCorrupt(t, rig.Err(s.Open(id)), id+".jsonl", 3, want)
+		wantCorrupt(t, rig.Err(s.Fork(id, threadlog.AllTurns)), id+".jsonl", 3, want)
 		records, err := readAll(s, id)
-		if test.onlyOpen {
+		if refused == "open" { // a reader passes the line on
 			rig.Must(t, err)
 		} else {
-			wantCorrupt(t, err, id+".jsonl", 3, test.want)
+			wantCorrupt(t, err, id+".jsonl", 3, want)
 			rig.Is(t, len(records), 1, "records come before the error")
 		}
 		rig.Is(t, string(must[[]byte](t)(os.ReadFile(file))) == string(text), true, "the file is as it was")
@@ -141,27 +120,10 @@ func TestCorruptBeginning(t *testing.T) {
 	t.Parallel()
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	s, dir := open(t)
-	for _, test := range []struct{ line, want string }{
-		{`{"type":"note"}`, `type: it is "note"`},
-		{`{"type":"session_meta"}`, "payload: invalid type: nothing"},
-		{`{"type":"session_meta","payload":{}}`, "payload: missing field `id`"},
-		{`{"type":"session_meta","payload":{"id":"x"}}`, "payload: id: it is \"x\""},
-		{`{"type":"session_meta","ordinal":1,"payload":{"id":"ID"}}`, "ordinal: it is 1"},
-		{`{"type":"session_meta","payload":{"id":"ID","cwd":1}}`, "payload: cwd: invalid type: number"},
-		{`{"type":"session_meta","payload":{"id":"ID","timestamp":"x"}}`, "payload: timestamp: "},
-		{`{"type":"session_meta","payload":{"id":"ID","selected_capability_roots":"x"}}`, "payload: selected_capability_roots: invalid type: string, expected a sequence"},
-		{`{"type":"session_meta","payload":{"id":"ID","environments":1}}`, "payload: environments: invalid type: number"},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":1}}`, "payload: history_base: invalid type: number"},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":{}}}`, "payload: missing field `history_base.thread_id`"},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"../x"}}}`, "payload: history_base.thread_id: "},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID"}}}`, "payload: missing field `history_base.end_ordinal_exclusive`"},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":-1}}}`, "payload: history_base.end_byte_offset"},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":9223372036854775807}}}`, "payload: history_base.end_byte_offset: it is"},
-		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":1,"start":{"thread_id":1}}}}`, "payload: history_base.start.thread_id"},
-	} {
-		rig.Must(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(strings.ReplaceAll(test.line, "ID", id)+"\n"), 0o600))
+	for _, row := range rig.Rows(t, "testdata/corrupt.txt", "beginning", 2) {
+		rig.Must(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(strings.ReplaceAll(row[0], "ID", id)+"\n"), 0o600))
 		for _, err := range []error{rig.Err(s.Open(id)), rig.Err(readAll(s, id)), rig.Err(s.Fork(id, 0))} {
-			wantCorrupt(t, err, id+".jsonl", 1, test.want)
+			wantCorrupt(t, err, id+".jsonl", 1, row[1])
 		}
 	}
 }

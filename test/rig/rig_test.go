@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -150,4 +151,15 @@ func fewPorts(t *testing.T, n int) {
 	})
 	Must(t, exec.Command("ip", "link", "set", "lo", "up").Run())
 	Must(t, os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "40000 %d", 40000+n-1), 0))
+}
+
+// TestRows: what the cells of a table may be.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "cases.txt")
+	Must(t, os.WriteFile(file, []byte("above\n-- other --\nx\n-- table --\n# none\n\na b   \"\"\n\"a  b\"  `\"c\"`\n\" \\x00\"  #\n"), 0o600))
+	Same(t, "rows", [][]string{{"a b", ""}, {"a  b", `"c"`}, {" \x00", "#"}}, Rows(t, file, "table", 2))
+	for _, cells := range []string{`"a"b`, `"a" b`} {
+		Is(t, len(cellsOf(cells)), 0, "cells of %s", cells)
+	}
 }

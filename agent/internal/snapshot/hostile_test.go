@@ -22,28 +22,10 @@ func TestHostile(t *testing.T) {
 	t.Parallel()
 	for name, file := range startup {
 		sh := shell(t, name)
-		for what, text := range map[string]string{
-			"exit":            "exit 3",
-			"quiet exit":      "exit 0",
-			"output":          "yes",
-			"errors":          "yes >&2",
-			"environment":     "x=$(head -c 100000 /dev/zero | tr '\\0' x); for i in 1 2 3 4 5 6; do export V$i=$x; done",
-			"options":         "set -n",
-			"exec":            "exec true",
-			"another shell":   "exec sh -c 'cat; exec cat'",
-			"shell dies":      "kill -9 $$",
-			"group dies":      "kill -9 0",
-			"closed output":   "exec >&-",
-			"full output":     "exec >/dev/full",
-			"other output":    "exec >/dev/null",
-			"no descriptors":  "ulimit -n 3",
-			"forged marks":    "printf 'MARK\\0MARK\\0MARK\\0'; exit 0",
-			"traces of all":   "exec 2>&1; set -x",
-			"no more is read": "exec <&-; exit 1",
-		} {
-			t.Run(name+" "+what, func(t *testing.T) {
+		for _, row := range rig.Rows(t, "testdata/startup.txt", "hostile", 2) {
+			t.Run(name+" "+row[0], func(t *testing.T) {
 				t.Parallel()
-				rig.Is(t, rig.Err(snapshot.Capture(t.Context(), sh, home(t, map[string]string{file: text + "\n"}), start)) != nil, true, "no state")
+				rig.Is(t, rig.Err(snapshot.Capture(t.Context(), sh, home(t, map[string]string{file: row[1] + "\n"}), start)) != nil, true, "no state")
 			})
 		}
 	}
@@ -55,44 +37,19 @@ func TestWhole(t *testing.T) {
 	t.Parallel()
 	for name, file := range startup {
 		sh := shell(t, name)
-		for _, tt := range []struct {
-			text   string
-			shells string // that have to have a state: others may have none
-		}{
-			{"trap 'echo trap' DEBUG", "bash zsh"},
-			{"set -T; trap 'echo trap' DEBUG RETURN", "bash"},
-			{"TRAPDEBUG() { echo trap; }; TRAPEXIT() { echo exit; }", "zsh"},
-			{"trap 'echo bye; exit 5' EXIT", "sh bash zsh"},
-			{"set -E; trap 'echo err' ERR; false", "bash"},
-			{"set -e", "sh bash zsh"},
-			{"set -u", "sh bash zsh"},
-			{"set -f; IFS=:", "sh bash zsh"},
-			{"read x; cat", "sh bash zsh"},
-			{"alias() { echo overridden; }; set() { echo overridden; }; declare() { echo overridden; }; shopt() { echo overridden; }", "bash zsh"},
-			{"alias f=overridden set=overridden A=overridden", "bash zsh"},
-			{"shopt -s expand_aliases; alias declare=overridden set=overridden; g() { :; }; export -f g", "bash"},
-			{"export BASH_ENV=/none ENV=/none GODEBUG=x SHLVL=x POSIXLY_CORRECT=1", "sh bash zsh"},
-			{"export PATH=", "bash zsh"},
-			{"if", ""},
-			{"readonly IFS PATH _ __name __names", ""},
-			{"builtin() { :; }; printf() { :; }; command() { :; }", ""},
-			{"ulimit -n 3", ""},
-			{"ulimit -u 0", ""},
-			{"exec 2>&1; set -x", ""},
-			{"export BASH_XTRACEFD=1; set -x", ""},
-			{"printf 'B=2\\0C=3\\0'", "sh bash zsh"},
-		} {
-			t.Run(name+" "+tt.text, func(t *testing.T) {
+		for _, row := range rig.Rows(t, "testdata/startup.txt", "whole", 2) {
+			text, shells := row[0], row[1]
+			t.Run(name+" "+text, func(t *testing.T) {
 				t.Parallel()
-				spec := home(t, map[string]string{file: "export A=1 LAST='a\nb'\n" + tt.text + "\n"})
+				spec := home(t, map[string]string{file: "export A=1 LAST='a\nb'\n" + text + "\n"})
 				state, err := snapshot.Capture(t.Context(), sh, spec, start)
 				if err != nil {
-					if slices.Contains(strings.Fields(tt.shells), name) {
+					if slices.Contains(strings.Fields(shells), name) {
 						t.Error(err)
 					}
 					return
 				}
-				if strings.Contains(tt.text, "set -x") {
+				if strings.Contains(text, "set -x") {
 					return // what a command prints is traced then
 				}
 				rig.Is(t, restored(t, state, sh, spec, `\printf %s "$A$LAST ${B-} $HOME"`, nil, nil), "1a\nb  "+spec.Dir, "the result")

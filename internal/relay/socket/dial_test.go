@@ -25,9 +25,9 @@ import (
 
 // answering is a server that reads one request and answers with the text
 // given; "" is no answer. It returns what it was asked.
-func answering(t *testing.T, answer string) (l *pipeListener, asked <-chan string) {
+func answering(t *testing.T, answer string) (l *rig.Pipes, asked <-chan string) {
 	t.Helper()
-	l = newPipeListener()
+	l = newPipes()
 	requests := make(chan string, 1)
 	go func() {
 		conn, err := l.Accept()
@@ -60,7 +60,7 @@ func TestRequest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l, asked := answering(t, "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
-			_, _ = Dial(t.Context(), "ws://relay.test/rendezvous/e?role=environment&sig=a%2Fb", tt.header, Config{DialContext: l.dial})
+			_, _ = Dial(t.Context(), "ws://relay.test/rendezvous/e?role=environment&sig=a%2Fb", tt.header, Config{DialContext: l.Dial})
 			lines := strings.Split(strings.TrimSuffix(<-asked, "\r\n\r\n"), "\r\n")
 			rig.Is(t, lines[0], "GET /rendezvous/e?role=environment&sig=a%2Fb HTTP/1.1", "request line")
 			got := slices.Sorted(slices.Values(lines[1:]))
@@ -110,7 +110,7 @@ func TestRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %.20s", tt.status, tt.reason), func(t *testing.T) {
 			t.Parallel()
 			l, _ := answering(t, fmt.Sprintf("HTTP/1.1 %d Text\r\n%sContent-Length: 6\r\n\r\nsecret", tt.status, tt.header))
-			_, err := Dial(t.Context(), "ws://relay.test/r/?sig=secret", nil, Config{DialContext: l.dial})
+			_, err := Dial(t.Context(), "ws://relay.test/r/?sig=secret", nil, Config{DialContext: l.Dial})
 			refused, _ := errors.AsType[*RefusedError](err)
 			rig.Is(t, *refused, RefusedError{Status: tt.status, Reason: tt.reason}, "the refusal")
 			says(t, err, fmt.Sprint(tt.status), tt.reason)
@@ -140,9 +140,9 @@ func TestDialErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var l *pipeListener
+			var l *rig.Pipes
 			if strings.HasPrefix(tt.url, "wss") {
-				l = newPipeListener()
+				l = newPipes()
 				go func() {
 					if conn, err := l.Accept(); err == nil {
 						_, _ = conn.Read(make([]byte, 16<<10))
@@ -153,7 +153,7 @@ func TestDialErrors(t *testing.T) {
 			} else {
 				l, _ = answering(t, tt.answer)
 			}
-			s, err := Dial(t.Context(), tt.url, nil, Config{DialContext: l.dial})
+			s, err := Dial(t.Context(), tt.url, nil, Config{DialContext: l.Dial})
 			if err == nil {
 				s.Close()
 				t.Fatal("no error")
@@ -181,7 +181,7 @@ func TestDialEnds(t *testing.T) {
 	for _, tt := range steps {
 		for _, cancelled := range []bool{false, true} {
 			run(t, fmt.Sprintf("%s %v", tt.name, cancelled), func(t *testing.T) {
-				l := newPipeListener()
+				l := newPipes()
 				defer l.Close()
 				if tt.name != "tcp" {
 					go func() {
@@ -199,7 +199,7 @@ func TestDialEnds(t *testing.T) {
 					time.AfterFunc(wait, func() { cancel(errStop) })
 				}
 				start := time.Now()
-				rig.Is(t, rig.Err(Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.dial})), want, "Dial")
+				rig.Is(t, rig.Err(Dial(ctx, tt.scheme+"://relay.test/?sig=secret", nil, Config{DialContext: l.Dial})), want, "Dial")
 				rig.Is(t, time.Since(start), wait, "Dial has waited")
 			})
 		}

@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -70,55 +69,14 @@ func pairOver(t testing.TB, l net.Listener, clientConfig, serverConfig Config) (
 	return client, server
 }
 
-// pipeListener is a listener of in-memory connections.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case l.conns <- far:
-		return near, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "relay.test" }
+// newPipes returns a listener of connections in memory.
+func newPipes() *rig.Pipes { return rig.NewPipes(&net.UnixAddr{Name: "relay.test"}) }
 
 // pipePair returns both ends of a socket in memory, for use under synctest.
 func pipePair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {
 	t.Helper()
-	l := newPipeListener()
-	clientConfig.DialContext = l.dial
+	l := newPipes()
+	clientConfig.DialContext = l.Dial
 	return pairOver(t, l, clientConfig, serverConfig)
 }
 

@@ -18,8 +18,8 @@ type rawPeer struct{ *rawclient.Peer }
 // rawPipe returns a raw client and the server's socket, over a pipe.
 func rawPipe(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	t.Helper()
-	l := newPipeListener()
-	return raw(t, l, cfg, l.dial)
+	l := newPipes()
+	return raw(t, l, cfg, l.Dial)
 }
 
 // rawTCP is rawPipe over TCP.

@@ -245,8 +245,8 @@ func (c *cluster) server(cfg settings) *relayServer {
 	ts := &relayServer{Routes: s, c: c, http: &http.Server{Handler: s}}
 	var listener net.Listener
 	if c.fake != nil {
-		pipes := pipes{&net.TCPAddr{IP: net.IPv4(192, 0, 2, byte(len(c.servers))), Port: 80}, make(chan net.Conn), make(chan struct{})}
-		listener, ts.dial = pipes, pipes.dial
+		pipes := rig.NewPipes(&net.TCPAddr{IP: net.IPv4(192, 0, 2, byte(len(c.servers))), Port: 80})
+		listener, ts.dial = pipes, pipes.Dial
 	} else {
 		s.opening = soon // whatever a test does first on a busy machine
 		s.hop.mu.Lock()
@@ -270,41 +270,6 @@ func (c *cluster) server(cfg settings) *relayServer {
 		}
 	})
 	return ts
-}
-
-// pipes is a listener whose connections are in memory.
-type pipes struct {
-	addr   *net.TCPAddr // that of no other
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case p.conns <- far:
-		return near, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (p pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p pipes) Addr() net.Addr { return p.addr }
-
-func (p pipes) Close() error {
-	close(p.closed)
-	return nil
 }
 
 // take registers another key for an environment at a server, as its API does, and
