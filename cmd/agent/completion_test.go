@@ -44,58 +44,10 @@ func TestBashCompletion(t *testing.T) {
 	}
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "file-dir"), 0o755))
 	known := knownWords(t)
-	const levels = "debug info warn error"
-	const files = "file-1 file-2 file-dir"
-	for _, tt := range []struct {
-		words string // the last one is being completed; _ stands for an empty word
-		want  string
-	}{
-		{"agent e", "exec-server exec execpolicy environments end"},
-		{"agent context a", "add"},
-		{"agent context add --ur", "--url"},
-		{"agent context use _", "--config --help --none --version -h box prod"},
-		{"agent context use p", "prod"},
-		{"agent context remove box _", "--config --force --help --version -f -h box prod"},
-		{"agent exec --context _", "box prod"},
-		{"agent exec --context = p", "prod"},
-		{"agent exec --context prod --environment-id _", "environments-of-exec---context-prod---environment-id"},
-		{"agent kill tru", ""},
-		{"agent kill j", "job"},
-		{"agent logs j", "job"},
-		{"agent attach --url :1 j", "job"},
-		{"agent ver", "version"},
-		{"agent --listen ws://127.0.0.1:0 --log-l", "--log-level"},
-		{"agent --log-level _", levels},
-		{"agent --log-level = _", levels},
-		{"agent exec-server --log-level w", "warn"},
-		{"agent --ws-token-f", "--ws-token-file"},
-		{"agent --ws-token-file file-", files},
-		{"agent --ws-auth _", "capability-token signed-bearer-token"},
-		{"agent --listen _", ""},
-		{"agent version --j", "--json"},
-		{"agent completion b", "bash"},
-		{"agent exec --ur", "--url"},
-		{"agent exec --url ws://127.0.0.1:0 --tok", "--token-file"},
-		{"agent exec -C fil", "file-dir"},
-		{"agent exec --dir = fil", "file-dir"},
-		{"agent sandbox --work", "--workspace"},
-		{"agent sandbox --workspace fil", "file-dir"},
-		{"agent sandbox -C fil", "file-dir"},
-		{"agent sandbox -t -e A=1 tru", "true truncate"},
-		{"agent sandbox --policy fil", files},
-		{"agent sandbox --sandbox-metadata _", "hidden visible"},
-		{"agent sandbox --network off -- tru", "true truncate"},
-		{"agent doctor --j", "--json"},
-		{"agent exec tru", "true truncate"},
-		{"agent exec -t -e A=1 tru", "true truncate"},
-		{"agent exec -- tru", "true truncate"},
-		{"agent exec -- cat file-", files},
-		{"agent exec -t -C / cat file-", files},
-		{"agent exec cat -", ""},
-	} {
-		t.Run(tt.words, func(t *testing.T) {
+	for line, want := range lines(t, "bash_completion") {
+		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			words := strings.Fields(tt.words)
+			words := strings.Fields(line)
 			if last := len(words) - 1; words[last] == "_" {
 				words[last] = ""
 			}
@@ -108,7 +60,7 @@ func TestBashCompletion(t *testing.T) {
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+pathOf(t, "true", "truncate", "grep")+":"+known)
 			cmd.Stderr = t.Output()
-			got, want := strings.Fields(string(rig.Value(cmd.Output()))), strings.Fields(tt.want)
+			got, want := strings.Fields(string(rig.Value(cmd.Output()))), strings.Fields(want)
 			slices.Sort(got)
 			slices.Sort(want)
 			// compgen -c lists a command twice that is also built into bash.

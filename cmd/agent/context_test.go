@@ -33,75 +33,21 @@ environment_id = "e"
 transport = "direct"
 `
 	rig.Must(t, os.WriteFile(config, []byte(text), 0o600))
-	for _, tt := range []struct{ line, env, want string }{
-		{"", "", "ws://current:1"},
-		{"--local", "", ""},
-		{"--local", "AGENT_URL=ws://variable:1 AGENT_CONTEXT=url", ""},
-		{"--context=", "", ""},
-		{"", "AGENT_CONTEXT=", ""},
-		{"--context url", "", "ws://context:1"},
-		{"--context=reg", "", "https://context of-context"},
-		{"--context reg --environment-id line", "", "https://context line"},
-		{"--context reg", "AGENT_ENVIRONMENT_ID=variable", "https://context of-context"},
-		{"--context bare --environment-id line", "", "https://bare line"},
-		{"", "AGENT_CONTEXT=bare AGENT_ENVIRONMENT_ID=variable", "https://bare variable"},
-		{"", "AGENT_CONTEXT=url", "ws://context:1"},
-		{"--context direct", "", "https://direct e direct"},
-		{"--context direct --transport noise", "", "https://direct e noise"},
-		{"--context direct", "AGENT_REGISTRY_TRANSPORT=noise", "https://direct e direct"},
-		{"", "AGENT_CONTEXT=direct AGENT_REGISTRY_TRANSPORT=noise", "https://direct e noise"},
-		{"--context reg --transport direct", "", "https://context of-context direct"},
-		{"--context reg", "AGENT_REGISTRY_TRANSPORT=direct", "https://context of-context"},
-		{"--url ws://line:1", "AGENT_REGISTRY_TRANSPORT=direct", "ws://line:1"},
-		{"--local", "AGENT_REGISTRY_TRANSPORT=direct", ""},
-		{"", "AGENT_CONTEXT=nope", "error"},
-		{"", "AGENT_URL=ws://variable:1", "ws://variable:1"},
-		{"", "AGENT_URL=ws://variable:1 AGENT_CONTEXT=reg", "ws://variable:1"},
-		{"", "AGENT_REGISTRY=https://variable AGENT_ENVIRONMENT_ID=v AGENT_CONTEXT=url", "https://variable v"},
-		{"--context url", "AGENT_URL=ws://variable:1", "ws://context:1"},
-		{"--context url", "AGENT_REGISTRY=https://variable AGENT_ENVIRONMENT_ID=v", "ws://context:1"},
-		{"--url ws://line:1", "AGENT_CONTEXT=reg", "ws://line:1"},
-		{"--url ws://line:1", "AGENT_CONTEXT=nope", "ws://line:1"},
-		{"--registry https://line --environment-id e", "AGENT_CONTEXT=url", "https://line e"},
-		{"--url ws://line:1", "", "ws://line:1"},
-		// A token without what it is for is not shown to the agent of a context.
-		{"", "AGENT_TOKEN_FILE=/stray AGENT_REGISTRY_TOKEN_FILE=/stray", "ws://current:1"},
-		{"--token-file /line", "", "ws://current:1 /line"},
-		{"--context reg --registry-token-file /line", "AGENT_TOKEN_FILE=/stray", "https://context of-context /line"},
-		// The token of a variable is for what a variable names, if one does.
-		{"--url ws://line:1", "AGENT_TOKEN_FILE=/key", "ws://line:1 /key"},
-		{"--url ws://line:1", "AGENT_URL=ws://line:1 AGENT_TOKEN_FILE=/key", "ws://line:1 /key"},
-		{"--url ws://line:1", "AGENT_URL=ws://variable:1 AGENT_TOKEN_FILE=/key", "ws://line:1"},
-		{"--url=ws://line:1 --token-file /line", "AGENT_URL=ws://variable:1 AGENT_TOKEN_FILE=/key", "ws://line:1 /line"},
-		{"--url ws://line:1", "AGENT_REGISTRY=https://variable AGENT_TOKEN_FILE=/key", "ws://line:1 /key"},
-		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /key"},
-		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://line AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /key"},
-		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e"},
-		{"--registry https://line --environment-id e --registry-token-file /line", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /line"},
-		// The transport of a variable is no way to what is not behind a registry.
-		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TRANSPORT=direct", "https://line e direct"},
-		{"--context reg", "AGENT_REGISTRY_TRANSPORT=direct", "https://context of-context"},
-		{"--url ws://line:1", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TRANSPORT=direct", "ws://line:1"},
-		{"", "AGENT_URL=ws://variable:1 AGENT_REGISTRY_TRANSPORT=direct", "ws://variable:1"},
-		{"--local", "AGENT_REGISTRY_TRANSPORT=direct", ""},
-		{"", "AGENT_CONFIG=/no/such/file", ""},
-		{"--context url", "AGENT_CONFIG=/no/such/file", "error"},
-		{"", "AGENT_CONFIG=/dev/null", ""},
-		{"--context url", "AGENT_CONFIG=/dev/null", "error"},
-	} {
-		t.Run(tt.line+" "+tt.env, func(t *testing.T) {
+	for typed, want := range lines(t, "precedence") {
+		t.Run(typed, func(t *testing.T) {
 			noPlace(t)
 			os.Setenv("AGENT_CONFIG", config)
-			for entry := range strings.FieldsSeq(tt.env) {
+			env, line, _ := strings.Cut(typed, "agent exec")
+			for entry := range strings.FieldsSeq(env) {
 				name, value, _ := strings.Cut(entry, "=")
 				os.Setenv(name, value)
 			}
-			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"))
+			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(line)...), "--", "true"))
 			rig.Must(t, err)
 			f := &flags.(*execFlags).Flags
 			elsewhere := f.Elsewhere()
 			got := f.URL + f.Registry
-			rig.Is(t, elsewhere, (tt.want != ""), "elsewhere")
+			rig.Is(t, elsewhere, (want != ""), "elsewhere")
 			if elsewhere && got == "" {
 				got = "error"
 			}
@@ -110,7 +56,7 @@ transport = "direct"
 					got += " " + more
 				}
 			}
-			rig.Is(t, got, tt.want, "the result")
+			rig.Is(t, got, want, "the result")
 		})
 	}
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"iter"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,6 +43,25 @@ func agentCommand(t testing.TB, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), rig.Value(os.Executable()), append([]string{asAgent}, args...)...)
 	cmd.Stderr = t.Output()
 	return cmd
+}
+
+// lines are those of a file of testdata: what is typed and, behind " -> ", what comes of it. Lines with
+// "# " are comments.
+func lines(t *testing.T, file string) iter.Seq2[string, string] {
+	t.Helper()
+	text := string(rig.Value(os.ReadFile(filepath.Join("testdata", file))))
+	return func(yield func(typed, want string) bool) {
+		for line := range strings.Lines(text) {
+			typed, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ->")
+			if strings.HasPrefix(line, "# ") {
+				continue
+			}
+			rig.Is(t, ok, true, "%q has an arrow", line)
+			if !yield(typed, strings.TrimPrefix(want, " ")) {
+				return
+			}
+		}
+	}
 }
 
 // TestEnvironHidesKeys: the agent takes its own keys out of its /proc/PID/environ

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,40 +53,7 @@ func TestContexts(t *testing.T) {
 	hidden.Serve(t, "prod-1")
 	u := newAccount(t)
 
-	for _, tt := range []struct {
-		line, input  string
-		code         int
-		stdout, said string
-	}{
-		{"login " + s.URL(), "xa_wrong\n", 1, "", "agent: asking the registry for its environments: registry answered 401 unauthorized: the credential is missing or not valid\n"},
-		{"login " + s.URL(), s.Executor, 1, "", "agent: asking the registry for its environments: registry answered 403 forbidden: the credential is that of an executor, and this takes that of a harness: login needs the key of a harness, not the key of an agent\n"},
-		{"login " + s.URL() + " --name ci", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", "agent: there is no current context: agent context use ci chooses this one\n"},
-		{"exec -- true", "", 2, "", "agent: which agent? name it with --context, --url or --registry; the contexts are ci; --local runs the command here\nagent: see agent exec --help\n"},
-		{"environments --context ci -q", "", 0, "ci-1\n", ""},
-		{"environments -q", "", 2, "", "agent: which registry? name it with --registry or --context\n"},
-		{"exec --context ci -- true", "", 2, "", "agent: context ci names a registry but no environment: name one with --environment-id\nagent: see agent exec --help\n"},
-		{"exec --context ci --environment-id ci-1 -- cat", "through", 0, "through", ""},
-		{"exec --context ci --environment-id prod-1 -- cat", "", 125, "", "agent: environment prod-1: asking the registry for the executor: registry answered 403 forbidden: the credential is not for this environment\n"},
-		{"login " + s.URL() + " --name ci --environment-id ci-1 --use", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", ""},
-		{"exec -- cat", "current", 0, "current", ""},
-		{"exec --local -- cat", "here", 0, "here", ""},
-		{"health", "", 0, "", ""},
-		{"context list", "", 0, fmt.Sprintf("NAME  CURRENT  %-*s  ENVIRONMENT  TOKEN\nci    *        %s  ci-1         file keys/ci\n", len(s.URL()), "AGENT", s.URL()), ""},
-		{"context list -q", "", 0, "ci\n", ""},
-		{"context remove ci", "", 1, "", "agent: context ci is the current one: --force removes it anyway\n"},
-		{"context use --none", "", 0, "current context: none\n", ""},
-		{"context use ci", "", 0, "current context: ci\n", ""},
-		{"--context ci exec -- cat", "first", 0, "first", ""},
-		{"login " + hidden.URL() + "/ --name ci", hidden.Harness + "\n", 1, "", "agent: context ci already exists for " + s.URL() + ": give another --name\n"},
-		{"context add straight --registry " + s.URL() + " --environment-id ci-1 --transport direct", "", 0, "context straight\n", ""},
-		{"login " + s.URL() + " --name straight", s.Harness + "\n", 0, "context straight: environments 1, online 1\n", ""},
-		{"context show straight", "", 0, "name: straight\nregistry: " + s.URL() + "\nenvironment: ci-1\ntransport: direct\ntoken: file keys/straight\n", ""},
-		{"exec --context straight --transport noise -- cat", "encrypted", 0, "encrypted", ""},
-		{"exec --context straight -- cat", "", 125, "", "agent: environment ci-1: asking the registry for the executor: registry answered 403 forbidden: this registry does not offer the direct transport to the environment (registry serve --direct)\n"},
-		{"context remove straight", "", 0, "", ""},
-	} {
-		rig.Is(t, u.types(t, tt.input, strings.Fields(tt.line)...), result{tt.stdout, tt.said, tt.code}, "agent %s", tt.line)
-	}
+	console(t, "contexts", "/", append(u.command(t).Env, "URL="+s.URL(), "HARNESS="+s.Harness, "EXECUTOR="+s.Executor, "HIDDEN="+hidden.Harness)...)
 
 	// A shell is not kept waiting for long, so on a busy machine nothing may be offered.
 	rig.Until(t, "the environments are offered", func() bool {
@@ -131,6 +97,15 @@ func TestContexts(t *testing.T) {
 	}
 	rig.Is(t, u.types(t, "", "context", "remove", "-f", "other", "ci"), result{}, "remove")
 	isEmpty(t, filepath.Join(u.home, ".config/execagent/keys"))
+}
+
+// TestRegistryMistakes: what users get wrong with a registry that is there.
+func TestRegistryMistakes(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	s.Serve(t, "ci-1")
+	console(t, "registry_mistakes", "/", "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"), "HOME=/", "AGENT_LOG_LEVEL=warn",
+		"URL="+s.URL(), "ADDRESS="+s.Address, "HARNESS="+s.Harness, "EXECUTOR="+s.Executor)
 }
 
 // TestContextTLS: commands run where a context with TLS says, with its authority, certificate and

@@ -42,7 +42,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 		t.Skip("root may have as many processes as it likes")
 	}
 	limit := bombLimit
-	if supervised(site, "ro") {
+	if site.is("supervised", "ro") {
 		// In a user namespace of its own the kernel counts a command's processes alone, here all
 		// that its user has, with their threads.
 		limit += bombLimit + tasksOf(t, site.uid)

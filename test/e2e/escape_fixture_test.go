@@ -220,7 +220,7 @@ func inEveryLevel(sites []escapeSite) []escapeSite {
 	var all []escapeSite
 	for _, site := range sites {
 		all = append(all, site)
-		if supervised(site, "") {
+		if site.is("supervised", "") {
 			site.name += ", metadata visible"
 			site.flags = []string{metadataVisible}
 			all = append(all, site)

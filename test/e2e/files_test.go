@@ -24,68 +24,12 @@ func (w *way) files(t *testing.T) []string {
 	return slices.Clip(append(slices.Clone(w.environ), "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"), "AGENT_WAIT=5m"))
 }
 
-// TestFiles: what a user of cp, ls, cat, rm and mkdir types, and what they print. The working
-// directory of the agent is empty at first. A line that ends with another exit code than 0 says so.
+// TestFiles: what a user of cp, ls, cat, rm and mkdir types, and what they print.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w *way) {
-		environ, there := w.files(t), w.there
 		here := t.TempDir()
-		for _, step := range []struct{ line, want string }{
-			{`mkdir site && echo hello >site/index && echo '#!' >site/run && chmod 755 site/run && ln -s index site/link && mkdir site/empty`, ``},
-			{`agent mkdir -p a/b`, ``},
-			{`agent mkdir a`, "agent: a: File exists\nexit 1\n"},
-			{`agent mkdir no/such`, "agent: no/such: No such file or directory\nexit 1\n"},
-			{`agent ls`, "a\n"},
-			{`agent cp site :a/b`, ``},
-			{`agent ls a/b :a/b/site`, "a/b:\nsite\n\na/b/site:\nempty\nindex\nlink\nrun\n"},
-			{`agent cat a/b/site/index :a/b/site/run`, "hello\n#!\n"},
-			{`agent cat a/b a/no a/b/site/index`, "hello\nagent: a/b: is a directory\nagent: a/no: No such file or directory\nexit 1\n"},
-			{`agent ls -l a/b/site | sed "s/ $(id -un) *$(id -gn) / WHO /; s/[0-9-]* [0-9:]* \([a-z]*\)\$/TIME \1/; s/[0-9-]* [0-9:]* link/TIME link/; s/WHO  */WHO /; s/^\(d.*WHO\) *[0-9]*/\1 SIZE/"`, "drwxr-xr-x WHO SIZE TIME empty\n-rw-r--r-- WHO 6 TIME index\nlrwxrwxrwx WHO 5 TIME link -> index\n-rwxr-xr-x WHO 3 TIME run\n"},
-			{`agent ls -o json a/b/site/run | tr -d '\n ' | sed "s/\"modified\":\"[^\"]*\"/M/; s,\"path\":\"[^\"]*/a/b,\"path\":\"a/b,; s/\"owner\":\"$(id -un)\",\"group\":\"$(id -gn)\"/ME/"`, `[{"name":"a/b/site/run","path":"a/b/site/run","type":"file","link":false,"size":3,M,"mode":"-rwxr-xr-x",ME}]`},
-			{`ln -s nowhere gone; agent cp gone :a/gone; agent ls a; agent ls -l :a/gone; agent ls -l a | grep -c -e '-> nowhere'; agent ls -o json a | grep missing; agent rm a/gone`, "b\nagent: :a/gone: No such file or directory\n1\n    \"type\": \"missing\",\n"},
-			{`agent ls -o json empty 2>&1 >/dev/null`, "agent: empty: No such file or directory\nexit 1\n"},
-			{`agent ls -o json a/b/site/empty`, "[]\n"},
-			{`agent cp :a/b/site back && find back -printf '%p %y %m %l\n' | sort`, "back d 755 \nback/empty d 755 \nback/index f 644 \nback/link l 777 index\nback/run f 755 \n"},
-			{`agent cp :a/b/site/index :a/b/site/run back/empty && ls back/empty`, "index\nrun\n"},
-			{`agent cp site/. :a && agent ls a`, "b\nempty\nindex\nlink\nrun\n"},
-			{`agent cp :a/index - | tar x -O`, "hello\n"},
-			{`tar c site | agent cp - :a/empty && agent ls a/empty`, "site\n"},
-			{`agent cp site/index :new && agent cat new`, "hello\n"},
-			{`agent cp site :new`, "agent: $THERE/new: not a directory\nexit 1\n"},
-			{`agent cp site/index :new/`, "agent: $THERE/new/: not a directory\nexit 1\n"},
-			{`agent cp :missing back`, "agent: $THERE/missing: no such file or directory\nexit 1\n"},
-			{`agent cp missing :new`, "agent: missing: no such file or directory\nexit 1\n"},
-			{`agent cp :new missing/new`, "agent: missing: no such file or directory\nexit 1\n"},
-			{`echo nonsense | agent cp - :a`, "agent: standard input is not a tar archive\nexit 1\n"},
-			{`tar cz site | agent cp - :a`, "agent: the archive is compressed: unpack it with gzip -d first\nexit 1\n"},
-			{`agent cp - :a </dev/null`, ""},
-			{`mkfifo site/p && agent cp site :a/p`, "agent: site/p: left out: neither a file nor a directory nor a link\nexit 1\n"},
-			{`agent cp site/p :a/q; rm site/p; agent ls a/p`, "agent: site/p: left out: neither a file nor a directory nor a link\nempty\nindex\nlink\nrun\n"},
-			{`agent cp :/dev/null .`, "agent: /dev/null: left out: neither a file nor a directory nor a link\nexit 1\n"},
-			{`agent cp -rpf site/run :a/p/ && agent ls -lh a/p/run | sed 's/ 2.*//; s/ .* / /'`, "-rwxr-xr-x 3\n"},
-			{`agent cp :a/run /dev/null`, "agent: /dev/null: is neither a file nor a directory\nexit 1\n"},
-			{`agent rm a`, "agent: a: is a directory: use -r\nexit 1\n"},
-			{`agent rm a/link a/run && agent ls a`, "b\nempty\nindex\np\n"},
-			{`agent rm -r a && agent ls`, "new\n"},
-			{`agent rm a new`, "agent: a: No such file or directory\nexit 1\n"},
-			{`agent rm -f a new; agent ls`, ""},
-			{`agent rm -rf /`, "agent: /: is not removed, because it is the root directory\nexit 1\n"},
-			{`agent mkdir keep; ln -s ${THERE%/*} $HOME/up`, ""},
-			{`agent rm -rf . :`, "agent: .: is not removed, because it ends in . or .. and not in a name\nagent: :: is not removed, because it ends in . or .. and not in a name\nexit 1\n"},
-			{`agent rm -rf .. ./ keep/.. keep/. 2>&1 | grep -c 'not in a name'`, "4\n"},
-			{`agent rm -rf $THERE $THERE/ ${THERE%/*} $HOME/up/${THERE##*/} 2>&1 | sed '/: waiting for/d; s/^.*: //'`, strings.Repeat("is not removed, because it holds the agent's working directory\n", 4)},
-			{`agent ls; agent rm -rf $HOME/up keep; agent ls`, "keep\n"},
-			// Names are bytes. The two names below are different files, and no step may take one for the other.
-			{`X=$(printf 'x\377'); Y=$(printf 'x\357\277\275'); echo bytes >$X; echo text >$Y; agent cp $X $Y : && agent cat $X $Y && agent cp $Y :$X && agent cat $X &&
-				agent cp $X : && agent cp :$X . && cat $X && agent mkdir $X.d && agent ls -l | grep -a -c -e " $X$" -e " $X.d$" -e " $Y$" && agent rm $X && agent cat $Y $X`,
-				"bytes\ntext\ntext\nbytes\n3\ntext\nagent: \"x\\xff\": No such file or directory\nexit 1\n"},
-			{`agent cp -q --timeout 1ms site :x`, "agent: timed out after 1ms\nexit 124\n"},
-		} {
-			cmd := rig.Command(t, "sh", "-c", step.line)
-			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "THERE="+there, "TZ=UTC"), here
-			rig.Is(t, says(t, cmd), strings.ReplaceAll(step.want, "$THERE", there), "%s", step.line)
-		}
+		console(t, "files", here, append(w.files(t), "HOME="+here, "THERE="+w.there, "TZ=UTC", "X=x\xff", "Y=x\ufffd")...)
 	})
 }
 

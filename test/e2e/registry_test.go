@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -245,28 +244,6 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	p.Terminate(t)
 	matches(t, p.Printed.String(), `"msg":"ended".*\n$`)
 	allJSON(t, p.Printed.String())
-}
-
-// TestRegistryLogJSON: with a log in JSON nothing else is printed, neither while it serves nor why
-// it cannot.
-func TestRegistryLogJSON(t *testing.T) {
-	t.Parallel()
-	for name, args := range map[string][]string{
-		"data": {"--data", "/dev/null/x"}, "certificate": {"--data", t.TempDir(), "--tls-cert", "/nonexistent", "--tls-key", "/nonexistent"},
-		"NATS": {"--nats-url", "nats://me:sesame@%"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.Command(rig.Registry(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
-			cmd.Env = []string{}
-			p := rig.Start(t, cmd)
-			rig.Is(t, p.Exit(t), 1, "exit code")
-			var line struct{ Level, Msg, Error string }
-			if err := json.Unmarshal([]byte(p.Printed.String()), &line); err != nil || line.Level != "ERROR" || line.Error == "" || strings.Contains(line.Error, "sesame") {
-				t.Errorf("it says %s, %v", p.Printed, err)
-			}
-		})
-	}
 }
 
 // TestUpgrade: a registry of an older version and one of this tree are one registry, on one NATS:

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -86,14 +85,6 @@ func TestSandboxOrphans(t *testing.T) {
 	a := withoutTerminal(t, mark, "setsid sleep 300 & exit 3", "sandbox")
 	rig.Is(t, a.ended(t), "exit status 3", "the result")
 	noneLeft(t, mark)
-}
-
-// TestSandboxStdin passes standard input on as it is, to its end.
-func TestSandboxStdin(t *testing.T) {
-	t.Parallel()
-	cmd := rig.Command(t, rig.Agent(t), "sandbox", "--", "wc", "-c")
-	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
-	rig.Is(t, strings.TrimSpace(says(t, cmd)), "1048576", "wc")
 }
 
 // TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,4 +116,39 @@ func jwtCommand(ts *testscript.TestScript, neg bool, args []string) {
 	mac := hmac.New(sha256.New, []byte(args[1]))
 	mac.Write([]byte(text))
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text+"."+encode(mac.Sum(nil))+"\n"), 0o600))
+}
+
+// console runs the commands of a file of testdata/console in a folder, one after the other. Each begins
+// with "$ ". Behind it is what it has to print: standard output, then standard error, and "exit N" if
+// that is its code. Variables stand for what environ gives them. A line of standard error that does not
+// begin with "agent: " has the name of the stream before it, as has one of standard output that does.
+// Lines with "# " are comments.
+func console(t *testing.T, file, dir string, environ ...string) {
+	t.Helper()
+	text := textOf(os.ReadFile(filepath.Join("testdata/console", file)))
+	text = regexp.MustCompile(`(?m)^# .*\n`).ReplaceAllString(text, "")
+	steps := strings.Split("\n"+text, "\n$ ")[1:]
+	if len(steps) < 10 {
+		t.Fatalf("%s has %d commands", file, len(steps))
+	}
+	for _, step := range steps {
+		command, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
+		want = os.Expand(want, func(name string) string {
+			i := slices.IndexFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+			return environ[i][len(name)+1:]
+		})
+		cmd := rig.Command(t, "sh", "-c", command)
+		cmd.Env, cmd.Dir = environ, dir
+		r := finish(t, cmd)
+		var told strings.Builder
+		for stream, printed := range []string{r.stdout, r.stderr} {
+			for line := range strings.Lines(printed) {
+				if strings.HasPrefix(line, "agent: ") != (stream == 1) {
+					told.WriteString([]string{"stdout: ", "stderr: "}[stream])
+				}
+				told.WriteString(line)
+			}
+		}
+		rig.Is(t, ending(told.String(), r.code), want, "%s", command)
+	}
 }

@@ -41,24 +41,3 @@ func TestStarter(t *testing.T) {
 		rig.Is(t, answer(t, agent("-30"), "\n", "sh", "-c", "read wait; "+state), clean+"0\n", "a command of an agent with a negative niceness")
 	}
 }
-
-// TestStepBefore: a failure before the command is not told as one of the command.
-func TestStepBefore(t *testing.T) {
-	t.Parallel()
-	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
-		missing(t, string(out))
-	}
-	agent := rig.Agent(t)
-	for _, tt := range []struct{ hide, command, want string }{
-		{"/proc", "exec --local -- /bin/echo hi", "starting the guard /proc/self/exe: no such file or directory: no procfs is mounted at /proc\n"},
-		{"/proc", "exec --local -t -- /bin/echo hi", "starting the guard /proc/self/exe: no such file or directory: no procfs is mounted at /proc\n"},
-		{"/dev", "exec --local -t -- /bin/echo hi", "opening the command's input and output: opening a pty: open /dev/ptmx: no such file or directory\n"},
-		{"/dev", "exec --local -n -- /bin/echo hi", "opening the command's input and output: open /dev/null: no such file or directory\n"},
-		{"/proc", "sandbox -- /bin/echo hi", "no procfs is mounted at /proc"},
-	} {
-		r := finish(t, rig.Command(t, "unshare", append([]string{"-rm", "sh", "-c", `mount -t tmpfs none "$1" && shift && exec "$@"`, "sh", tt.hide, agent}, strings.Fields(tt.command)...)...))
-		if !strings.Contains(r.stderr, tt.want) || r.code != 125 && r.code != 101 {
-			t.Errorf("%s: code %d, %q, want %q", tt.command, r.code, r.stderr, tt.want)
-		}
-	}
-}

@@ -212,22 +212,6 @@ func TestExecRestoresTerminal(t *testing.T) {
 	}
 }
 
-// TestExecTerminalWithoutOne: with -t the command has a terminal also when the caller has none.
-func TestExecTerminalWithoutOne(t *testing.T) {
-	t.Parallel()
-	for input, want := range map[string]string{
-		"one\n": "one\r\ngot one\r\nend\r\n",
-		"one":   "onegot one\r\nend\r\n",
-		"":      "end\r\n",
-	} {
-		cmd := rig.Command(t, rig.Agent(t), "exec", "-t", "--", "bash", "-c",
-			`read -r line && echo "got $line" && read -r line; [ "$line" ] && echo "got $line"; echo end`)
-		cmd.Stdin = strings.NewReader(input)
-		r := finish(t, cmd)
-		rig.Is(t, ending(r.stdout, r.code), want, "with %q as input", input)
-	}
-}
-
 // TestCopyToTerminal: a tar archive is not written to a terminal.
 func TestCopyToTerminal(t *testing.T) {
 	t.Parallel()
