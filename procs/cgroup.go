@@ -234,16 +234,19 @@ func (c *Cgroups) New() (*Cgroup, error) {
 // this process moved into a group, that group cannot be removed as long as the
 // process lives: Close leaves both groups, and the next agent removes them.
 func (c *Cgroups) Close() error {
+	defer c.base.Close() // only then: another agent removes a group that nobody has locked
 	path := c.base.Name()
-	errs := []error{c.base.Close()}
 	leaf := filepath.Join(path, "agent")
-	if members, err := os.ReadFile(filepath.Join(leaf, "cgroup.procs")); err == nil {
-		if len(members) > 0 {
-			return errors.Join(errs...)
-		}
-		errs = append(errs, os.Remove(leaf))
+	members, err := os.ReadFile(filepath.Join(leaf, "cgroup.procs"))
+	switch {
+	case err != nil: // there is none
+		err = nil
+	case len(members) > 0:
+		return nil
+	default:
+		err = os.Remove(leaf)
 	}
-	return errors.Join(append(errs, os.Remove(path))...)
+	return errors.Join(err, os.Remove(path))
 }
 
 // Cgroup is a control group that a process is born into. All methods may be

@@ -39,7 +39,8 @@ func killSessions(until map[int]uint64) (done bool) {
 	killed := map[process]bool{}
 	for range sweepRounds {
 		before, proved, doubted := len(killed), false, false
-		for _, pid := range linux.PIDs() {
+		pids, _ := linux.PIDs() // what cannot be listed cannot be killed
+		for _, pid := range pids {
 			// This system call excludes most processes. Reading a file of /proc
 			// for each would cost fifty times as much.
 			session, err := unix.Getsid(pid)

@@ -179,7 +179,8 @@ type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {
 	l := left{pids: map[int]bool{}, groups: map[int]bool{}}
-	for _, pid := range linux.PIDs() {
+	pids, _ := linux.PIDs() // a group that is not found counts as gone
+	for _, pid := range pids {
 		l.pids[pid] = true
 		pgrp, err1 := unix.Getpgid(pid)
 		session, err2 := unix.Getsid(pid)

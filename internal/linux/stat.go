@@ -61,20 +61,20 @@ func (s Stat) Number(f statField) int {
 	return n
 }
 
-// PIDs returns the numbers of the processes in /proc. If reading fails, it returns the numbers read
-// before the error.
-func PIDs() []int {
+// PIDs returns the numbers of the processes in /proc. If reading fails, it also returns the numbers
+// that it has read before.
+func PIDs() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
+	names, err := dir.Readdirnames(-1)
 	ids := make([]int, 0, len(names))
 	for _, name := range names {
 		if id, err := strconv.Atoi(name); err == nil {
 			ids = append(ids, id)
 		}
 	}
-	return ids
+	return ids, err
 }

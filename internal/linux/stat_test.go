@@ -28,7 +28,7 @@ func TestStatOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := cmd.Process.Pid
-	if !slices.Contains(PIDs(), pid) {
+	if pids, err := PIDs(); err != nil || !slices.Contains(pids, pid) {
 		t.Error("the list does not have it")
 	}
 	s, err := StatOf(pid)

@@ -69,7 +69,7 @@ func TestSignals(t *testing.T) {
 
 // stateOf returns the state of the process with a command line.
 func stateOf(argv string) byte {
-	for _, pid := range linux.PIDs() {
+	for _, pid := range rig.Value(linux.PIDs()) {
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && string(line) == argv {
 			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			_, state, _ := strings.Cut(string(status), "State:\t")

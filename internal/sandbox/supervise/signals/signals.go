@@ -254,7 +254,11 @@ func (c *Call) sendAll(sig syscall.Signal, match func(id int, p process) bool) e
 	sent, foreign := map[int]bool{}, false
 	var failure error
 	for range maxPasses {
-		before, all := len(sent), listProcesses()
+		all, err := listProcesses()
+		if err != nil {
+			return cmp.Or(failure, err)
+		}
+		before := len(sent)
 		for id, p := range all {
 			switch {
 			case sent[id] || !match(id, p):
@@ -319,19 +323,31 @@ func (all processes) ofCommand(id int) bool {
 }
 
 // listProcesses returns all processes in /proc.
-func listProcesses() processes {
+// listProcesses fails if it cannot tell who is there, for example without a free descriptor.
+func listProcesses() (processes, error) {
+	pids, err := linux.PIDs()
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return nil, errno
+	}
 	all := processes{}
-	for _, id := range linux.PIDs() {
-		if p, err := readProcess(id); err == nil {
+	for _, id := range pids {
+		switch p, err := readProcess(id); err {
+		case nil:
 			all[id] = p
+		case unix.ESRCH: // it has ended
+		default:
+			return nil, err
 		}
 	}
-	return all
+	return all, nil
 }
 
 // readProcess reads the ids of a process or thread.
 func readProcess(id int) (process, error) {
 	stat, err := linux.StatOf(id)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && errno != unix.ENOENT {
+		return process{}, errno
+	}
 	if err != nil {
 		return process{}, unix.ESRCH
 	}
