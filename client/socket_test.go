@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
@@ -59,13 +60,11 @@ func TestSocket(t *testing.T) {
 func TestSocketRefused(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
-	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
-	l.Close()
 	for address, want := range map[string]string{
-		"tcp://" + l.Addr().String(): "Connection refused (os error 111)",
-		"unix:///nowhere/at/all":     "No such file or directory (os error 2)",
-		"unix:///etc/passwd":         "Connection refused (os error 111)",
-		"udp://127.0.0.1:1":          `address: "udp://127.0.0.1:1": want tcp://HOST:PORT or unix:///PATH`,
+		"tcp://" + rig.FreeAddress(t): "Connection refused (os error 111)",
+		"unix:///nowhere/at/all":      "No such file or directory (os error 2)",
+		"unix:///etc/passwd":          "Connection refused (os error 111)",
+		"udp://127.0.0.1:1":           `address: "udp://127.0.0.1:1": want tcp://HOST:PORT or unix:///PATH`,
 	} {
 		err := rig.Err(c.DialSocket(t.Context(), address, nil))
 		rig.Is(t, strings.HasPrefix(said(err), want+" (code "), true, "%s: %v, want %s", address, err, want)
@@ -164,7 +163,7 @@ func TestSocketCuts(t *testing.T) {
 	if rig.Runs(rig.Merge) {
 		size = 400_000
 	}
-	proxy := rig.NewFaulty(t, strings.TrimPrefix(listen(t, ""), "ws://"), seed, 400_000)
+	proxy := rpctest.NewFaulty(t, strings.TrimPrefix(listen(t, ""), "ws://"), seed, 400_000)
 	cfg := client.URL("ws://" + proxy.Address())
 	cfg.ConnectTimeout, cfg.InitializeTimeout, cfg.RecoveryTimeout = patience, patience, patience
 	c, err := client.Connect(t.Context(), cfg)

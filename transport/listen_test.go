@@ -227,7 +227,7 @@ func TestHTTP(t *testing.T) {
 // Close ends everything but what Accept has returned.
 func TestListenerClose(t *testing.T) {
 	t.Parallel()
-	l := listen(t, Config{})
+	l := listen(t, Config{URL: "ws://" + rig.FreeAddress(t)}) // which nobody else gets
 	accepted := dialRaw(t, l)
 	conn := accept(t, l)
 	waiting := dialRaw(t, l) // upgraded, but nobody accepts it
@@ -235,7 +235,7 @@ func TestListenerClose(t *testing.T) {
 	io.WriteString(idle, "GET / HTTP/1.1\r\nHo")
 	ask(t, l, readyz) // accepted after idle, so idle is in its HTTP part
 
-	rig.Must(t, l.Close(), l.Close())
+	rig.Close(t, l, l)
 	rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Close")
 	wantDropped(t, waiting)
 	wantClosed(t, idle)

@@ -1,5 +1,5 @@
 // Package rpctest checks that an [rpc.Conn] keeps the promises of its
-// interface, as testing/fstest does for file systems.
+// interface, as testing/fstest does for file systems. Its proxy [Faulty] makes connections fail.
 package rpctest
 
 import (

@@ -21,6 +21,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/remote"
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -90,7 +91,7 @@ type cutting struct {
 	config  func(address string) (client.Config, error)
 	mark    string // in the environment of commands
 
-	proxies []*rig.Faulty
+	proxies []*rpctest.Faulty
 	jobs    int // in the end
 }
 
@@ -124,7 +125,7 @@ func (c *cutting) run(t *testing.T, existing goleak.Option, enough func(context.
 	var over atomic.Bool
 	for i := range c.clients {
 		seed := c.seed + uint64(i)
-		proxy := rig.NewFaulty(t, c.server, seed, c.most)
+		proxy := rpctest.NewFaulty(t, c.server, seed, c.most)
 		w := &cutWorker{cutting: c, random: rand.New(rand.NewPCG(seed, 2)), dir: t.TempDir(), proxy: proxy, over: &over}
 		c.proxies, workers = append(c.proxies, proxy), append(workers, w)
 		working.Go(func() {
@@ -153,7 +154,7 @@ type cutWorker struct {
 	*cutting
 	random *rand.Rand
 	dir    string
-	proxy  *rig.Faulty
+	proxy  *rpctest.Faulty
 	over   *atomic.Bool
 
 	client                  *client.Client

@@ -3,8 +3,10 @@ package rig
 import (
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
+	"syscall"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -24,6 +26,17 @@ func Must(t failer, errs ...error) {
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
+	}
+}
+
+// Close closes something for good. Without it, a child that another test starts at that moment may
+// still have it until the child executes its program: a port stays bound, a file stays locked.
+func Close(t failer, closers ...io.Closer) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	for _, c := range closers {
+		Check(t, c.Close())
 	}
 }
 

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// Pipes is a listener whose connections are in memory, so that a bubble of synctest can hold both of
-// their ends. It is dialed by [Pipes.Dial] alone.
-type Pipes struct {
+// pipes is a listener whose connections are in memory.
+type pipes struct {
 	addr   net.Addr
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// NewPipes returns a listener that says that it has this address.
-func NewPipes(addr net.Addr) *Pipes {
-	return &Pipes{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+// Pipes returns a listener that says that it has this address, and the func that dials it. The
+// connections are in memory, so that a bubble of synctest can hold both of their ends.
+func Pipes(addr net.Addr) (l net.Listener, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	p := &pipes{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+	return p, p.dial
 }
 
-// Dial connects to the listener, whatever address is given.
-func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case p.conns <- far:
@@ -33,8 +33,7 @@ func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Accept waits for the next connection.
-func (p *Pipes) Accept() (net.Conn, error) {
+func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.conns:
 		return conn, nil
@@ -43,11 +42,10 @@ func (p *Pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Dial and Accept. The connections stay.
-func (p *Pipes) Close() error {
+// Close ends dial and Accept. The connections stay.
+func (p *pipes) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-// Addr returns the address that the listener was given.
-func (p *Pipes) Addr() net.Addr { return p.addr }
+func (p *pipes) Addr() net.Addr { return p.addr }

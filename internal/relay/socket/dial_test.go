@@ -25,7 +25,7 @@ import (
 
 // answering is a server that reads one request and answers with the text
 // given; "" is no answer. It returns what it was asked.
-func answering(t *testing.T, answer string) (l *rig.Pipes, asked <-chan string) {
+func answering(t *testing.T, answer string) (l pipes, asked <-chan string) {
 	t.Helper()
 	l = newPipes()
 	requests := make(chan string, 1)
@@ -140,7 +140,7 @@ func TestDialErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var l *rig.Pipes
+			var l pipes
 			if strings.HasPrefix(tt.url, "wss") {
 				l = newPipes()
 				go func() {

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -69,8 +70,16 @@ func pairOver(t testing.TB, l net.Listener, clientConfig, serverConfig Config) (
 	return client, server
 }
 
-// newPipes returns a listener of connections in memory.
-func newPipes() *rig.Pipes { return rig.NewPipes(&net.UnixAddr{Name: "relay.test"}) }
+// pipes is a listener of connections in memory.
+type pipes struct {
+	net.Listener
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func newPipes() pipes {
+	l, dial := rig.Pipes(&net.UnixAddr{Name: "relay.test"})
+	return pipes{l, dial}
+}
 
 // pipePair returns both ends of a socket in memory, for use under synctest.
 func pipePair(t testing.TB, clientConfig, serverConfig Config) (client, server *Socket) {

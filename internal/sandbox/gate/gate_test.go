@@ -239,12 +239,7 @@ func TestToldGone(t *testing.T) {
 		if unread {
 			rig.Is(t, connected(func() {}), "hello", "before the end")
 		}
-		rig.Is(t, connected(func() {
-			// A child of another test that has not executed its program yet would hold this end, too.
-			syscall.ForkLock.RLock()
-			defer syscall.ForkLock.RUnlock()
-			rig.Check(t, theirs.Close())
-		}), "", "an answer unread: %v; after the end", unread)
+		rig.Is(t, connected(func() { rig.Close(t, theirs) }), "", "an answer unread: %v; after the end", unread)
 	}
 }
 

@@ -245,8 +245,7 @@ func (c *cluster) server(cfg settings) *relayServer {
 	ts := &relayServer{Routes: s, c: c, http: &http.Server{Handler: s}}
 	var listener net.Listener
 	if c.fake != nil {
-		pipes := rig.NewPipes(&net.TCPAddr{IP: net.IPv4(192, 0, 2, byte(len(c.servers))), Port: 80})
-		listener, ts.dial = pipes, pipes.Dial
+		listener, ts.dial = rig.Pipes(&net.TCPAddr{IP: net.IPv4(192, 0, 2, byte(len(c.servers))), Port: 80})
 	} else {
 		s.opening = soon // whatever a test does first on a busy machine
 		s.hop.mu.Lock()

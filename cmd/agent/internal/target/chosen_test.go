@@ -52,12 +52,12 @@ func TestTokenRenewed(t *testing.T) {
 		rig.Must(t, dial())
 	}
 	rig.Is(t, runs(), 1, "runs for the same token")
-	rig.Must(t, l.Close())
+	rig.Close(t, l)
 	l = listen(url, "two")
 	write(secret, "two")
 	rig.Check(t, dial())
 	rig.Is(t, runs(), 2, "runs with another token")
-	rig.Must(t, l.Close())
+	rig.Close(t, l)
 	listen(url, "three")
 	for range 2 { // the command has no better one
 		if err := dial(); err == nil || !strings.Contains(err.Error(), "401") || runs() != 3 {

@@ -1,10 +1,11 @@
-package rig
+package rpctest
 
 import (
 	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -42,7 +43,7 @@ const (
 )
 
 // NewFaulty starts a proxy that ends with the test. Connections fail after up to most bytes.
-func NewFaulty(t T, server string, seed uint64, most int64) *Faulty {
+func NewFaulty(t testing.TB, server string, seed uint64, most int64) *Faulty {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
