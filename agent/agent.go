@@ -441,7 +441,8 @@ func (a *Agent) rest(s *Session) {
 }
 
 // perProcess is how many descriptors a process takes while it runs: the ends of three pipes, its
-// pidfd, and one more. A sandbox and a network take as many.
+// pidfd, and one more. A sandbox and a network take as many. One of them, the pidfd, stays after the end
+// of the process, as long as a process that it left is in its group.
 const perProcess = 5
 
 // openDescriptors counts n more descriptors of an owner, until closed is called.

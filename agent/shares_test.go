@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
@@ -70,7 +72,8 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		rig.Must(t, l.Close(), <-served)
 	},
 	"open descriptors": func(t *testing.T, _ *harness, a, b *client) {
-		lowered(t, share.Descriptors(), 60+share.Descriptors().Used())
+		before := share.Descriptors().Used()
+		lowered(t, share.Descriptors(), 60+before)
 		file := filepath.Join(t.TempDir(), "f")
 		rig.Must(t, os.WriteFile(file, nil, 0o600))
 		counted{30, func(c *client, i int) error {
@@ -81,6 +84,14 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		rig.Says(t, a.call("process/start", sh("p", "exit 0"), nil), "no more open descriptors", "a start")
 		a.must("fs/close", object{"handleId": "0"}, nil)
 		a.must("fs/open", object{"handleId": "0", "path": uri(file), "mode": "read"}, nil)
+		rig.Until(t, "the process is freed", func() bool { return share.Descriptors().Used() == before+31 })
+		b.must("process/start", sh("left", "sleep 600 >/dev/null 2>&1 &"), nil)
+		b.awaitNote("process/closed", "left")
+		self := rig.Value(unix.PidfdOpen(os.Getpid(), 0))
+		defer unix.Close(self)
+		if unix.PidfdSendSignal(self, 0, nil, unix.PIDFD_SIGNAL_PROCESS_GROUP) != unix.EINVAL { // older kernels need no descriptor
+			rig.Is(t, share.Descriptors().Used(), before+32, "with the group that it has left")
+		}
 	},
 	"watched directories": func(t *testing.T, r *harness, a, b *client) {
 		r.agent.watcher.Dirs.Max = 16 // each watch has its root, and counts one above
