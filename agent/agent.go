@@ -229,7 +229,7 @@ func New(cfg Config) *Agent {
 	a.http = httpclient.NewClients(a.httpConfig())
 	a.watcher = fswatch.NewWatcher(&a.inotify)
 	a.skills = skills.New(skills.Config{
-		Files: a.files, ErrorText: errorText, Places: h.places,
+		Files: a.files, Hold: a.content.Hold, ErrorText: errorText, Places: h.places,
 		// A watcher of its own, so that installed skills take away none of the directories that
 		// clients may watch.
 		Watcher: fswatch.NewWatcher(&a.inotify),

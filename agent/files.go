@@ -16,7 +16,7 @@ import (
 
 // files returns the file system that a request with this sandbox may use: that of
 // the host, or a helper's under a policy. It is the only place that decides this.
-func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error) {
+func (a *Agent) files(ctx context.Context, _ string, s *protocol.Sandbox) (fsops.FS, error) {
 	return a.filesUnder(ctx, s, new(policies))
 }
 

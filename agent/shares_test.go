@@ -194,6 +194,14 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 			return rig.Err(r.agent.decoders.Decoder(t.Context(), r.session(c.session).owner, 1<<20))
 		}}.walk(t, a, b)
 	},
+	"runs of `capabilities/discoverV2` with `details`": func(t *testing.T, r *harness, a, b *client) {
+		counted{1, func(c *client, _ int) error {
+			if c == a {
+				return r.agent.skills.Details.Take("sub:a", 1)
+			}
+			return c.call("capabilities/discoverV2", object{"cwd": uri("/"), "details": true}, nil)
+		}}.walk(t, a, b)
+	},
 	"shell snapshots": func(t *testing.T, r *harness, a, b *client) {
 		counted{32, func(c *client, _ int) error {
 			s := r.session(c.session)
