@@ -130,6 +130,31 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 			rig.Is(t, <-waited, context.Canceled, "the others waited")
 		}
 	},
+	"processes that serve file requests under a sandbox": func(t *testing.T, r *harness, a, b *client) {
+		helpers := &r.agent.sandboxes.helpers.Processes
+		dir := t.TempDir()
+		makes := func(c *client, name string) error {
+			return c.call("fs/createDirectory", object{"path": uri(dir + "/" + name), "recursive": false, "sandbox": managed("restricted", special("root", "read"), at(dir, "write"))}, nil)
+		}
+		counted{16, func(c *client, _ int) error {
+			if c == a {
+				return helpers.Take("sub:a", 1)
+			}
+			return makes(c, "b")
+		}}.walk(t, a, b)
+		helpers.Give("sub:a", 16)
+		rig.Check(t, makes(a, "a"))
+		rig.Is(t, helpers.Used(), 2, "of two principals, under one policy")
+	},
+	"policies of such requests that are looked up": func(t *testing.T, r *harness, a, b *client) {
+		dir := t.TempDir()
+		counted{4, func(c *client, _ int) error {
+			if c == a {
+				return r.agent.sandboxes.helpers.Lookups.Take("sub:a", 1)
+			}
+			return c.call("fs/getMetadata", object{"path": uri(dir), "sandbox": managed("restricted", special("root", "read"), at(dir, "write"))}, nil)
+		}}.walk(t, a, b)
+	},
 	"sessions with a name": func(t *testing.T, r *harness, a, b *client) {
 		counted{maxNamedOfOne, func(c *client, i int) error {
 			who := r.session(c.session).owner
