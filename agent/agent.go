@@ -229,7 +229,7 @@ func New(cfg Config) *Agent {
 	a.http = httpclient.NewClients(a.httpConfig())
 	a.watcher = fswatch.NewWatcher(&a.inotify)
 	a.skills = skills.New(skills.Config{
-		Files: a.files, ErrorText: errorText, Places: h.places,
+		Files: a.files, Hold: a.content.Hold, ErrorText: errorText, Places: h.places,
 		// A watcher of its own, so that installed skills take away none of the directories that
 		// clients may watch.
 		Watcher: fswatch.NewWatcher(&a.inotify),
@@ -441,7 +441,8 @@ func (a *Agent) rest(s *Session) {
 }
 
 // perProcess is how many descriptors a process takes while it runs: the ends of three pipes, its
-// pidfd, and one more. A sandbox and a network take as many.
+// pidfd, and one more. A sandbox and a network take as many. One of them, the pidfd, stays after the end
+// of the process, as long as a process that it left is in its group.
 const perProcess = 5
 
 // openDescriptors counts n more descriptors of an owner, until closed is called.

@@ -31,7 +31,7 @@ func (c *connection) discoverRoots(ctx context.Context, p protocol.DiscoverRoots
 	if len(p.Roots) > protocol.MaxCapabilityRoots {
 		return nil, protocol.InvalidRequest("capability root discovery accepts at most %d roots", protocol.MaxCapabilityRoots)
 	}
-	found, size, err := c.agent.skills.Roots(ctx, p.Roots)
+	found, size, err := c.agent.skills.Roots(ctx, c.owner, p.Roots)
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +51,22 @@ func (p *installedParams) UnmarshalObject(o *protocol.Object) {
 	p.details = o.BoolDefault("details", false)
 }
 
-func (c *connection) discoverInstalled(ctx context.Context, p installedParams) (skills.Encoded, error) {
-	answer, err := c.agent.skills.Installed(ctx, p.Sandbox)
+// installedResult gives back its share of memory when it has been sent.
+type installedResult struct {
+	skills.Encoded
+	share answers.Share
+}
+
+func (r *installedResult) Sent() { r.share.Release() }
+
+func (c *connection) discoverInstalled(ctx context.Context, p installedParams) (*installedResult, error) {
+	answer, err := c.agent.skills.Installed(ctx, c.owner, p.Sandbox)
+	r := &installedResult{answer, c.share(c.listings)}
 	if err != nil || !p.details || p.Sandbox != nil {
-		return answer, err
+		return r, err
 	}
-	return c.agent.skills.WithDetails(ctx, answer)
+	if r.Encoded, err = c.agent.skills.WithDetails(ctx, c.owner, answer); err != nil {
+		return nil, err
+	}
+	return r, r.share.List(ctx, int64(len(r.Encoded))) // it is nobody else's, as the answer without details is
 }

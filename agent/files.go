@@ -14,10 +14,10 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// files returns the file system that a request with this sandbox may use: that of
+// files returns the file system that a request of an owner with this sandbox may use: that of
 // the host, or a helper's under a policy. It is the only place that decides this.
-func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error) {
-	return a.filesUnder(ctx, s, new(policies))
+func (a *Agent) files(ctx context.Context, owner string, s *protocol.Sandbox) (fsops.FS, error) {
+	return a.filesUnder(ctx, s, &policies{owner: owner})
 }
 
 // filesUnder is like files, with policies that are kept from one request to the next.
@@ -71,6 +71,8 @@ const (
 // policies keeps the policies that file requests of a connection used last. The zero value is ready
 // for use.
 type policies struct {
+	owner string // of the connection
+
 	mu    sync.Mutex   // guards what follows
 	kept  []keptPolicy // the last used at the end
 	bytes int          // of all
@@ -99,7 +101,7 @@ func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*san
 	}
 	k := keptPolicy{text: s.Text(), bytes: len(s.Text())}
 	if policy.Confined {
-		k.policy = files.WithKey(policy)
+		k.policy = files.WithKey(policy, p.owner)
 		k.bytes += sizeOf(policy)
 	}
 	if k.text == "" || k.bytes > maxPolicyBytes {

@@ -105,7 +105,8 @@ type process struct {
 	// wasRunning is then the answer of Terminate, set before started is closed.
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
-	leave              func()      // gives its descriptors back
+	leave              func()      // gives its descriptors back, but the last one
+	leaveLast          func()      // gives the last one back, that of its group
 	resources                      // set when it has started
 	approvals          *approval.ProcessQuestions
 	audit              *audit.ProcessLog
@@ -309,6 +310,7 @@ func (s *Session) dispose(p *process) {
 	p.audit.Killed()
 	p.release()
 	p.leave()
+	p.leaveLast()
 	s.agent.release(s, p) // after Close: until then an event could retain it
 }
 
@@ -324,14 +326,19 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if l.params.Sandbox != nil || l.proxy != nil {
 		takes *= 2
 	}
-	if p.leave, err = openDescriptors(s.owner, takes); err != nil {
+	if p.leave, err = openDescriptors(s.owner, takes-1); err != nil {
+		return nil, err
+	}
+	if p.leaveLast, err = openDescriptors(s.owner, 1); err != nil {
+		p.leave()
 		return nil, err
 	}
 	began := time.Now()
-	l.spec.Sink = func(e procs.Event) { s.deliver(p, e) }
+	l.spec.Sink, l.spec.Freed = func(e procs.Event) { s.deliver(p, e) }, p.leaveLast
 	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
 		p.leave()
+		p.leaveLast()
 		return nil, err
 	}
 	s.agent.metrics.Started(l.box, time.Since(began))
@@ -347,6 +354,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 		_ = running.Close()
 		l.release()
 		p.leave()
+		p.leaveLast()
 		return nil, s.errEnded()
 	}
 	if doomed {

@@ -261,6 +261,14 @@ type Cgroup struct {
 // syscall.SysProcAttr. It belongs to the Cgroup.
 func (g *Cgroup) fd() int { return int(g.dir.Fd()) }
 
+// entered closes that descriptor, because the process is in the group: an ended process may be kept
+// for long. The group is found by its path from now on.
+func (g *Cgroup) entered() {
+	if g != nil {
+		_ = g.dir.Close() // nothing is written to it
+	}
+}
+
 // kill kills every process in the group, whatever session it is in. It does not
 // wait for their end.
 func (g *Cgroup) kill() error {
@@ -299,7 +307,8 @@ func (g *Cgroup) Close() error {
 		return err
 	}
 	g.closed = true
-	return g.dir.Close()
+	_ = g.dir.Close() // it fails if the process has entered the group
+	return nil
 }
 
 // killCgroup kills the members of a group.

@@ -3,6 +3,7 @@ package procs
 import (
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -55,6 +56,19 @@ func TestEndedHoldsNothing(t *testing.T) {
 	}
 	after, _ := os.ReadDir("/proc/self/fd")
 	rig.Is(t, len(after) <= len(before), true, "descriptors with 20 ended processes: %v, at most %v", len(after), len(before))
+}
+
+// TestFreed: an ended process says when it holds no descriptor any more. It holds one as long as
+// another process is in its group.
+func TestFreed(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"exit 0", "sleep 60 >/dev/null 2>&1 &"} {
+		var freed atomic.Int32
+		p, _ := run(t, Spec{Argv: sh(script), Freed: func() { freed.Add(1) }})
+		rig.Is(t, freed.Load() == 0, p.group.held(), "%s: it is not freed", script)
+		p.Close()
+		rig.Is(t, freed.Load(), 1, "%s: freed after Close", script)
+	}
 }
 
 // TestIdleMemory is not parallel: it measures memory.

@@ -87,6 +87,10 @@ type Spec struct {
 	// also reaches processes that left the session. It may be nil. If Start
 	// succeeds, Close closes it.
 	Cgroup *Cgroup
+	// Freed, if not nil, is called once the process holds no open descriptor any more: after the last
+	// event, or, if the leader left a process in its group, after the end of that one. Close calls it
+	// too, once the group is killed.
+	Freed func()
 }
 
 // EventKind is the kind of an event.
@@ -164,6 +168,7 @@ type Process struct {
 	done    chan struct{}
 	running sync.WaitGroup
 	freed   sync.Once // Close releases group and slot
+	free    func()    // calls Spec.Freed once
 }
 
 // Begin lets events flow. Until Begin the process runs, but its output stays in
@@ -201,6 +206,9 @@ func (p *Process) endPart() {
 	} else if p.group.held() {
 		p.running.Go(p.lookAgain)
 	}
+	if !p.group.held() {
+		p.free()
+	}
 	close(p.done)
 }
 
@@ -225,6 +233,7 @@ func (p *Process) lookAgain() {
 			p.unguard()
 		}
 	}
+	p.free()
 }
 
 // unguard frees the slot. Only the first call has an effect: the last endPart
@@ -413,6 +422,7 @@ func (p *Process) Close() error {
 		p.freed.Do(func() {
 			p.group.abandon()
 			p.unguard()
+			p.free()
 		})
 		err = p.cgroup.Close()
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -54,6 +55,10 @@ func Start(spec Spec) (*Process, error) {
 		ending: make(chan struct{}),
 		done:   make(chan struct{}),
 		log:    log{retain: spec.RetainBytes, budget: spec.Budget},
+		free:   func() {},
+	}
+	if spec.Freed != nil {
+		p.free = sync.OnceFunc(spec.Freed)
 	}
 	p.log.retain = cmp.Or(p.log.retain, DefaultRetainBytes)
 	if err := p.launch(&spec, stage, path, argv, env); err != nil {
@@ -125,6 +130,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		p.guard.remove(p.slot)
 		return err
 	}
+	p.cgroup.entered()
 	p.guard.add(p.slot, p.group.pid)
 	linux.Settle(p.group.pid)
 	return nil

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (g *leg) read(ctx context.Context) error {
 
 // receive handles one frame as the table of remote.md 8.2 says.
 func (g *leg) receive(ctx context.Context, m *socket.Message, f *frame.Frame) {
-	t := &g.link.streams
+	t := g.link.streams
 	switch f.Body {
 	case frame.Handshake:
 		g.admit(ctx, m, f)
@@ -149,6 +150,10 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 		return nil, nil, "", err
 	}
 	key, authorization := r.HarnessKey, r.Authorization
+	if err := g.link.streams.validate(h, "key:"+string(key.X25519)); err != nil {
+		r.Wipe()
+		return nil, nil, "", err
+	}
 	validated := make(chan error, 1)
 	var answer string
 	go func() {
@@ -182,7 +187,7 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 func (g *leg) open(h *attempt, keys *noise.Session, principal string, message2 []byte) error {
 	l := g.link
 	id := []byte(h.id)
-	member := &member{id: h.id, lane: g.socket.NewLane(0)}
+	member := &member{id: h.id, owner: cmp.Or(principal, h.key), lane: g.socket.NewLane(0)}
 	member.stream = newStream(streamConfig{
 		id:             id,
 		session:        keys,

@@ -304,7 +304,8 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	x := newScript(t, s, startLink(t, s, timing{}))
 	rig.Until(t, "the link", x.l.Ready)
 	for i := range maxPending {
-		rig.Must(t, rig.Err(x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {})))
+		h, err := x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {})
+		rig.Must(t, err, x.l.streams.validate(h, fmt.Sprint("key ", i)))
 	}
 	for id := range 3 { // more of them are refused
 		x.begin(fmt.Sprint(id), testAuthority)
@@ -327,7 +328,7 @@ func (x *script) fill(sessions []*noise.Session) {
 		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
 		rig.Must(x.t, err)
 		x.l.streams.mu.Lock()
-		m := &member{id: id, lane: x.l.streams.leg.socket.NewLane(0)}
+		m := &member{id: id, owner: id, lane: x.l.streams.leg.socket.NewLane(0)}
 		x.l.streams.mu.Unlock()
 		m.stream = newStream(streamConfig{id: []byte(id), session: keys, send: m.lane.Send,
 			ended: func(s *stream, err error) { x.l.streamEnded(id, s, err) }})
@@ -352,6 +353,7 @@ func TestLinkLimitOfStreams(t *testing.T) {
 		x.wantReset("one more")
 	}
 	x.p.send(resetFrame("filled 0", "freed"))
+	x.p.send(resetFrame("filled 1", "freed")) // because the same harness gets a second one
 	keys, c := x.open("one more")
 	x.say(keys, "one more", 0, `"works"`)
 	wantMessage(t, c, `"works"`)

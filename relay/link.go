@@ -77,7 +77,7 @@ type timing struct {
 type Link struct {
 	cfg            LinkConfig
 	log            *slog.Logger
-	streams        streams
+	streams        *streams
 	waitingReserve reserve
 	keptReserve    reserve
 	ready          atomic.Bool
@@ -99,6 +99,7 @@ type Link struct {
 func NewLink(cfg LinkConfig) *Link {
 	l := &Link{
 		cfg:      cfg,
+		streams:  newStreams(),
 		accepted: make(chan rpc.Conn, maxActive),
 		closed:   make(chan struct{}),
 

@@ -11,12 +11,13 @@ import (
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/internal/share"
 )
 
 // Limits of an executor's link (remote.md 8.2, 8.3).
 const (
-	maxActive     = 128 // streams
-	maxPending    = 32  // handshakes whose validation is under way
+	maxActive     = 128 // streams; one principal has half of them
+	maxPending    = 32  // handshakes whose validation is under way; one key has half of them
 	maxHandshakes = 64  // goroutines of handshakes, including dropped ones
 	maxLingering  = 128 // ended streams that still have frames to send
 )
@@ -49,6 +50,9 @@ type streams struct {
 	up  bool
 	// orphans ended while no websocket was up; their peers must still be told.
 	orphans []string
+	// places are those of active streams, by the owners of these, and validations those of handshakes
+	// that are validated, by their keys.
+	places, validations share.Pool
 
 	// The fields below are about the current websocket only.
 	pending   map[string]*attempt
@@ -56,9 +60,14 @@ type streams struct {
 	lingering int // goroutines of ended streams
 }
 
+func newStreams() *streams {
+	return &streams{places: share.Pool{Max: maxActive}, validations: share.Pool{Max: maxPending}}
+}
+
 // member is an active stream and its lane on the current websocket.
 type member struct {
 	id     string
+	owner  string // the harness's principal, or its key if the registry tells no principal
 	stream *stream
 	lane   *socket.Lane // nil while it waits for a websocket
 }
@@ -67,6 +76,7 @@ type member struct {
 type attempt struct {
 	id     string
 	cancel context.CancelFunc
+	key    string // of the harness; "" until message 1 is read
 
 	acknowledges bool // the harness said that it will acknowledge
 }
@@ -83,7 +93,7 @@ func (t *streams) find(id []byte) (s *stream, pending bool) {
 }
 
 // admit decides whether to run a handshake, from its id, its size and the
-// handshakes under way. The caller then runs the handshake and calls released. On
+// handshakes under way. The caller then runs the handshake, and calls validate and released. On
 // errSecond, the first handshake with that id is dropped too.
 func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attempt, error) {
 	t.mu.Lock()
@@ -98,7 +108,7 @@ func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attemp
 		return nil, errStreamID
 	case !noise.FitsInitiation(message1):
 		return nil, noise.ErrInitiationSize
-	case len(t.pending) >= maxPending, t.running >= maxHandshakes:
+	case t.running >= maxHandshakes:
 		return nil, errBusy
 	case len(t.active) >= maxActive:
 		return nil, errFull
@@ -110,6 +120,21 @@ func (t *streams) admit(id, message1 []byte, cancel context.CancelFunc) (*attemp
 	t.pending[h.id] = h
 	t.running++
 	return h, nil
+}
+
+// validate notes whose handshake it is, before it is validated. errBusy means that too many
+// handshakes of that key are validated, and errDropped that this one was dropped in the meantime.
+func (t *streams) validate(h *attempt, key string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pending[h.id] != h {
+		return errDropped
+	}
+	if t.validations.Take(key, 1) != nil {
+		return errBusy
+	}
+	h.key = key
+	return nil
 }
 
 // released notes that the goroutine of a handshake has ended.
@@ -140,7 +165,7 @@ func (t *streams) fail(h *attempt) bool {
 	if t.pending[h.id] != h {
 		return false
 	}
-	delete(t.pending, h.id)
+	t.endLocked(h)
 	return true
 }
 
@@ -153,8 +178,8 @@ func (t *streams) activate(h *attempt, m *member) error {
 	if !t.up || t.pending[h.id] != h {
 		return errDropped
 	}
-	delete(t.pending, h.id)
-	if len(t.active) >= maxActive {
+	t.endLocked(h)
+	if t.places.Take(m.owner, 1) != nil {
 		return errFull
 	}
 	if t.active == nil {
@@ -170,7 +195,9 @@ func (t *streams) endedByPeer(id []byte) *member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.active[string(id)]
-	delete(t.active, string(id))
+	if m != nil {
+		t.removeLocked(m)
+	}
 	return m
 }
 
@@ -185,7 +212,7 @@ func (t *streams) endedHere(id string, s *stream) (*member, *leg) {
 	if m == nil || m.stream != s {
 		return nil, nil
 	}
-	delete(t.active, id)
+	t.removeLocked(m)
 	if t.up {
 		return m, t.leg
 	}
@@ -257,7 +284,7 @@ func (t *streams) endedWithLeg(m *member) bool {
 	if t.active[m.id] != m {
 		return false
 	}
-	delete(t.active, m.id)
+	t.removeLocked(m)
 	return true
 }
 
@@ -270,7 +297,9 @@ func (t *streams) clear(lost *leg) []*member {
 		return nil
 	}
 	members := slices.Collect(maps.Values(t.active))
-	clear(t.active)
+	for _, m := range members {
+		t.removeLocked(m)
+	}
 	t.orphans = nil
 	return members
 }
@@ -295,8 +324,22 @@ func (t *streams) linger(g *leg, send func()) bool {
 }
 
 func (t *streams) dropLocked(h *attempt) {
-	delete(t.pending, h.id)
+	t.endLocked(h)
 	h.cancel()
+}
+
+// endLocked ends a handshake under way, whatever becomes of it.
+func (t *streams) endLocked(h *attempt) {
+	delete(t.pending, h.id)
+	if h.key != "" {
+		t.validations.Give(h.key, 1)
+	}
+}
+
+// removeLocked removes an active stream.
+func (t *streams) removeLocked(m *member) {
+	delete(t.active, m.id)
+	t.places.Give(m.owner, 1)
 }
 
 // label makes a text from outside, such as a stream id, fit for a log: at most 64

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,11 @@ import (
 var anyInitiation = make([]byte, noise.InitiationSize)
 
 // table returns streams with a websocket on which nothing is ever sent.
-func table() *streams { return &streams{leg: &leg{}, up: true} }
+func table() *streams {
+	s := newStreams()
+	s.leg, s.up = &leg{}, true
+	return s
+}
 
 // begin admits a handshake; its cancel sets the flag that is returned.
 func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
@@ -28,11 +33,20 @@ func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
 
 func activate(t *testing.T, s *streams, id string) *member {
 	t.Helper()
-	h, _ := begin(t, s, id)
-	m := &member{id: id, stream: &stream{}}
-	rig.Must(t, s.activate(h, m))
-	s.released()
+	m, err := activateFor(t, s, id, id)
+	rig.Must(t, err)
 	return m
+}
+
+// activateFor makes a stream of an owner, whose key has another handshake.
+func activateFor(t *testing.T, s *streams, id, owner string) (*member, error) {
+	t.Helper()
+	h, _ := begin(t, s, id)
+	rig.Must(t, s.validate(h, owner))
+	m := &member{id: id, owner: owner, stream: &stream{}}
+	err := s.activate(h, m)
+	s.released()
+	return m, err
 }
 
 func TestStreamsLimits(t *testing.T) {
@@ -40,20 +54,55 @@ func TestStreamsLimits(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, s *streams){
 		"pending": func(t *testing.T, s *streams) {
 			for i := range maxPending {
-				begin(t, s, fmt.Sprint(i))
+				h, _ := begin(t, s, fmt.Sprint(i))
+				rig.Must(t, s.validate(h, fmt.Sprint("key of ", i)))
 			}
-			rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "33rd")
+			h, _ := begin(t, s, "one more")
+			rig.Is(t, s.validate(h, "key"), errBusy, "33rd")
 			// The place of a dropped handshake can be used at once, though the
 			// goroutine of that handshake may not have ended yet. But the number of
 			// such goroutines has a bound of its own.
-			for i := range maxHandshakes - maxPending {
-				rig.Is(t, s.disturb(fmt.Append(nil, i)), true, "handshake %d is there", i)
+			rig.Is(t, s.disturb([]byte("0")), true, "handshake 0 is there")
+			rig.Check(t, s.validate(h, "key"))
+			for i := range maxHandshakes - maxPending - 1 {
 				begin(t, s, fmt.Sprint("again", i))
 			}
 			s.disturb([]byte("again0"))
-			rig.Is(t, rig.Err(s.admit([]byte("one more"), anyInitiation, nil)), errBusy, "65th goroutine")
+			rig.Is(t, rig.Err(s.admit([]byte("65th"), anyInitiation, nil)), errBusy, "65th goroutine")
 			s.released()
-			begin(t, s, "one more")
+			begin(t, s, "65th")
+			s.detach()
+			rig.Is(t, s.validations.Used(), 0, "validations that are counted after all were dropped")
+		},
+		"shares": func(t *testing.T, s *streams) {
+			for i := range maxPending / 2 {
+				h, _ := begin(t, s, fmt.Sprint("h", i))
+				rig.Must(t, s.validate(h, "a"))
+			}
+			h, _ := begin(t, s, "17th")
+			rig.Is(t, s.validate(h, "a"), errBusy, "17th handshake of one key")
+			rig.Check(t, s.validate(h, "b"))
+			s.detach()
+			s = table()
+			for i := range maxActive / 2 {
+				rig.Must(t, rig.Err(activateFor(t, s, fmt.Sprint(i), "a")))
+			}
+			rig.Is(t, rig.Err(activateFor(t, s, "65th", "a")), errFull, "65th stream of one principal")
+			rig.Is(t, s.validations.Used(), 0, "validations that are counted after all have ended")
+			m := activate(t, s, "b")
+			s.endedByPeer([]byte("0"))
+			rig.Check(t, rig.Err(activateFor(t, s, "65th", "a")))
+			rig.Is(t, s.endedWithLeg(m), true, "the stream of b is there")
+			s.clear(nil)
+			rig.Is(t, s.places.Used(), 0, "places that are taken after the end")
+			// agent.TestShares leaves these rows of the table of pools to this test.
+			page := string(rig.Value(os.ReadFile("../docs/limits.md")))
+			for _, row := range []string{
+				fmt.Sprintf("\n| streams through a registry | %d | half | reset", maxActive),
+				fmt.Sprintf("\n| handshakes of such streams that the registry is asked about | %d | half | reset", maxPending),
+			} {
+				rig.Is(t, strings.Contains(page, row), true, "docs/limits.md has %q", row)
+			}
 		},
 		"active": func(t *testing.T, s *streams) {
 			late, _ := begin(t, s, "late")
@@ -61,7 +110,7 @@ func TestStreamsLimits(t *testing.T) {
 				activate(t, s, fmt.Sprint(i))
 			}
 			rig.Is(t, rig.Err(s.admit([]byte("129th"), anyInitiation, nil)), errFull, "129th handshake")
-			rig.Is(t, s.activate(late, &member{id: "late"}), errFull, "129th stream")
+			rig.Is(t, s.activate(late, &member{id: "late", owner: "late"}), errFull, "129th stream")
 			rig.Is(t, s.endedByPeer([]byte("7")) == nil, false, "stream 7 is gone")
 			activate(t, s, "129th")
 		},

@@ -30,6 +30,18 @@ func TestLobbyLeave(t *testing.T) {
 	rig.Is(t, l.lobby.Len(), 0, "seats that are taken after Close")
 }
 
+// TestBeginOfAClosedConnection: whoever is gone before the connection begins leaves its place at once.
+func TestBeginOfAClosedConnection(t *testing.T) {
+	t.Parallel()
+	_, server := rawPair(t, Config{})
+	server.Close()
+	left := 0
+	server.begin(func() { left++ }, time.Now(), func() { t.Error("the right of a closed connection expires") })
+	server.Close()
+	rig.Is(t, left, 1, "places that were given back")
+	rig.Is(t, server.expiry, nil, "timer")
+}
+
 // Connections that stay in their HTTP part keep nobody out, and lose their places,
 // the oldest first.
 func TestLobbyFull(t *testing.T) {

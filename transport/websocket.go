@@ -106,9 +106,15 @@ func newWebSocket(ws *websocket.Conn, w *wire, pingInterval, peerTimeout time.Du
 }
 
 // begin has Close call leave, and ends the connection when the right of its peer does: then
-// expired is called first. The zero time is never.
+// expired is called first. The zero time is never. If the connection is closed already, for
+// example because a ping failed, begin calls leave.
 func (c *WebSocket) begin(leave func(), expires time.Time, expired func()) {
 	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		leave()
+		return
+	}
 	defer c.mu.Unlock()
 	c.leave = leave
 	if !expires.IsZero() {

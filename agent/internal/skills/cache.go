@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/discovery"
 	"github.com/execagent/execagent/internal/fswatch"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -18,12 +19,16 @@ const (
 	maxContexts = 17 // one without a sandbox, 16 with
 	// calm is the shortest time between two renewals of an answer, however often files change.
 	calm = 10 * time.Second
+	// maxDetailed is the number of calls of WithDetails that run at once. One owner has half of them.
+	maxDetailed = 2
 )
 
 // Config configures a Discovery.
 type Config struct {
-	// Files returns the file system that a request with this sandbox may use.
-	Files func(context.Context, *protocol.Sandbox) (fsops.FS, error)
+	// Files returns the file system that a request of an owner with this sandbox may use.
+	Files func(ctx context.Context, owner string, s *protocol.Sandbox) (fsops.FS, error)
+	// Hold takes n bytes of memory for what a request of an owner reads, until release is called.
+	Hold func(ctx context.Context, owner string, n int64) (release func(), err error)
 	// ErrorText returns the text of an error for a client.
 	ErrorText func(error) string
 	// Places returns the places where skills and plugins are installed. It is called once, at the
@@ -37,7 +42,9 @@ type Config struct {
 // there changes. Its methods may be called concurrently, except that Close must be the last call.
 // It reads nothing before the first request.
 type Discovery struct {
-	cfg Config
+	// Details are the calls of WithDetails that run: each may take long.
+	Details share.Pool
+	cfg     Config
 
 	ctx     context.Context // context of the watches
 	stop    context.CancelFunc
@@ -66,7 +73,7 @@ type cached struct {
 
 // New returns a Discovery. The caller must close it.
 func New(cfg Config) *Discovery {
-	d := &Discovery{cfg: cfg}
+	d := &Discovery{cfg: cfg, Details: share.Pool{What: "runs with details", Max: maxDetailed}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }
@@ -82,11 +89,11 @@ func (d *Discovery) Close() {
 }
 
 // Installed returns the capabilities that are installed for the user and that can be read under a
-// sandbox. After a change the list is made anew, but at most once in 10 seconds. If the answer is
+// sandbox of an owner. After a change the list is made anew, but at most once in 10 seconds. If the answer is
 // at least 10 seconds old, the first change shows immediately.
-func (d *Discovery) Installed(ctx context.Context, s *protocol.Sandbox) (Encoded, error) {
+func (d *Discovery) Installed(ctx context.Context, owner string, s *protocol.Sandbox) (Encoded, error) {
 	d.begin.Do(d.watch)
-	e, err := d.entry(s)
+	e, err := d.entry(owner, s)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +110,7 @@ func (d *Discovery) Installed(ctx context.Context, s *protocol.Sandbox) (Encoded
 	if known && (!blind && e.changes == changes || time.Since(e.renewed) < calm) {
 		return e.answer, nil
 	}
-	answer, err := d.find(ctx, s)
+	answer, err := d.find(ctx, owner, s)
 	if err != nil {
 		return nil, err
 	}
@@ -114,15 +121,16 @@ func (d *Discovery) Installed(ctx context.Context, s *protocol.Sandbox) (Encoded
 	return answer, nil
 }
 
-// entry returns the entry of a sandbox. It makes the entry if there is none.
-func (d *Discovery) entry(s *protocol.Sandbox) (*cached, error) {
+// entry returns the entry of a sandbox. It makes the entry if there is none. Owners share the answer
+// without a sandbox alone, so that none waits for the helpers of another one.
+func (d *Discovery) entry(owner string, s *protocol.Sandbox) (*cached, error) {
 	key := ""
 	if s != nil && !s.UnrestrictedFiles() {
 		text, err := json.Marshal(s)
 		if err != nil {
 			return nil, err
 		}
-		key = string(text)
+		key = string(text) + owner // JSON has an end
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

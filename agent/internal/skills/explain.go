@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/discovery"
@@ -18,17 +20,27 @@ import (
 // Bounds of what is said of files that are passed over.
 const (
 	maxDetails = 256
-	maxDetail  = 512 // bytes
-	maxLooked  = layout.MaxEntries
+	maxDetail  = 512               // bytes
+	maxLooked  = layout.MaxEntries // names, of the folders of plugins and of each location
 )
 
 // WithDetails adds the member details to an answer of Installed without a sandbox: a line for each
-// file or folder that Installed passes over, with the reason. Each call looks at the files anew.
-func (d *Discovery) WithDetails(ctx context.Context, answer Encoded) (Encoded, error) {
-	e := explanation{lines: []string{}}
+// file or folder that Installed passes over, with the reason. Each call looks at the files anew, in
+// its turn (Discovery.Details).
+func (d *Discovery) WithDetails(ctx context.Context, owner string, answer Encoded) (Encoded, error) {
+	if err := d.Details.Wait(ctx, owner, 1); err != nil {
+		return nil, err
+	}
+	defer d.Details.Give(owner, 1)
+	release, err := d.cfg.Hold(ctx, owner, discovery.MaxBundle)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	e := explanation{lines: []string{}, left: maxLooked}
 	locations, _ := d.places.Locations()
 	if plugins := d.places.Plugins(); plugins != "" {
-		e.cache(plugins, locations)
+		e.cache(ctx, plugins, locations)
 	}
 	left := maxRead
 	for _, l := range locations {
@@ -40,7 +52,10 @@ func (d *Discovery) WithDetails(ctx context.Context, answer Encoded) (Encoded, e
 			e.say(l.Path, "is left out, because the folders before it have %d bytes together", maxRead)
 			break
 		}
-		e.location(&l, found)
+		e.location(ctx, &l, found)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 	}
 	text, err := json.Marshal(e.lines)
 	if err != nil {
@@ -52,7 +67,10 @@ func (d *Discovery) WithDetails(ctx context.Context, answer Encoded) (Encoded, e
 }
 
 // explanation says why files are passed over.
-type explanation struct{ lines []string }
+type explanation struct {
+	lines []string
+	left  int // number of names that may still be looked at, in the cache or in one location
+}
 
 func (e *explanation) say(file, format string, args ...any) {
 	if len(e.lines) < maxDetails {
@@ -62,36 +80,48 @@ func (e *explanation) say(file, format string, args ...any) {
 }
 
 // cache looks for folders of plugins that are none by their names, and for links that are not followed.
-func (e *explanation) cache(folder string, locations []discovery.Location) {
+func (e *explanation) cache(ctx context.Context, folder string, locations []discovery.Location) {
 	known := map[string]bool{}
 	for _, l := range locations {
 		for at := l.Path; len(at) > len(folder); at = path.Dir(at) {
 			known[at] = true
 		}
 	}
-	entries, _ := filepath.Glob(path.Join(escapeGlob(folder), "*"))
-	for _, market := range entries {
-		plugins, _ := filepath.Glob(path.Join(escapeGlob(market), "*"))
+	for _, m := range e.list(ctx, folder) {
+		market := path.Join(folder, m.Name())
+		plugins := e.list(ctx, market)
 		if len(plugins) > 0 && !known[market] {
 			e.say(market, "no folder in it is a plugin by its name: a marketplace has letters, digits, - and _")
 			continue
 		}
-		for _, plugin := range plugins {
-			versions, _ := filepath.Glob(path.Join(escapeGlob(plugin), "*"))
-			if len(versions) > 0 && !known[plugin] {
+		for _, p := range plugins {
+			plugin := path.Join(market, p.Name())
+			if len(e.list(ctx, plugin)) > 0 && !known[plugin] {
 				e.say(plugin, "no folder in it is a version of a plugin; a link to a folder is none")
 			}
 		}
 	}
 }
 
-// escapeGlob makes a pattern that only matches the path itself.
-func escapeGlob(p string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(p)
+// list returns what is in a folder, sorted, as far as more may be looked at. There is nothing in what
+// is no folder, or cannot be read: the search has told of it.
+func (e *explanation) list(ctx context.Context, folder string) []fs.DirEntry {
+	if e.left <= 0 || len(e.lines) >= maxDetails || ctx.Err() != nil {
+		return nil
+	}
+	f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY, 0) // O_DIRECTORY, because open(2) of a fifo would wait
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	entries, _ := f.ReadDir(e.left)
+	e.left -= len(entries)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries
 }
 
 // location says what is passed over in one location.
-func (e *explanation) location(l *discovery.Location, found *discovery.Root) {
+func (e *explanation) location(ctx context.Context, l *discovery.Location, found *discovery.Root) {
 	isPlugin := l.Version != ""
 	if f := found.Failure; f != nil {
 		if tells(f, fsops.Host{}) || isPlugin {
@@ -121,26 +151,20 @@ func (e *explanation) location(l *discovery.Location, found *discovery.Root) {
 	for _, r := range what.Refused {
 		e.say(r.Path, "no skill: %v", r.Err)
 	}
-	e.links(l.Path)
+	e.left = maxLooked
+	e.links(ctx, l.Path, layout.MaxDepth)
 }
 
-// links looks for links with the name of a skill.
-func (e *explanation) links(root string) {
-	looked := 0
-	_ = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
-		looked++
-		switch {
-		case looked > maxLooked || len(e.lines) >= maxDetails:
-			return filepath.SkipAll
-		case err != nil:
-			return nil // the search has told of it
-		case entry.IsDir() && strings.Count(strings.TrimPrefix(at, root), "/") > layout.MaxDepth:
-			return filepath.SkipDir
+// links looks for links with the name of a skill in a folder, and in those below it down to a depth.
+func (e *explanation) links(ctx context.Context, folder string, depth int) {
+	for _, entry := range e.list(ctx, folder) {
+		switch at := path.Join(folder, entry.Name()); {
+		case entry.IsDir() && depth > 0:
+			e.links(ctx, at, depth-1)
 		case entry.Type() == fs.ModeSymlink && entry.Name() == layout.SkillFile:
 			e.say(at, "no skill, because it is a link: only a folder may be one")
 		}
-		return nil
-	})
+	}
 }
 
 // trouble says what a warning of discovery.Read says.

@@ -42,11 +42,16 @@ func (e Encoded) AppendJSON(dst []byte) []byte { return append(dst, e...) }
 func (e Encoded) SizeHint() int { return len(e) }
 
 // find reads all installed capabilities. Locations are found outside the sandbox, and read inside.
-func (d *Discovery) find(ctx context.Context, s *protocol.Sandbox) (Encoded, error) {
-	fs, err := d.cfg.Files(ctx, s)
+func (d *Discovery) find(ctx context.Context, owner string, s *protocol.Sandbox) (Encoded, error) {
+	fs, err := d.cfg.Files(ctx, owner, s)
 	if err != nil {
 		return nil, err
 	}
+	release, err := d.cfg.Hold(ctx, owner, discovery.MaxBundle)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	locations, incomplete := d.places.Locations()
 	a := installedList{plugins: list{open: `{"plugins":[`}, skills: list{open: `],"skills":[`}, incomplete: incomplete}
 	left := maxRead

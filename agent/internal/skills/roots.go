@@ -26,11 +26,16 @@ func read(ctx context.Context, fs fsops.FS, root string) (*discovery.Root, error
 
 // Roots returns the capabilities in folders. It reads one folder after the other, each under its
 // own sandbox. size is the approximate length of the answer in bytes. Roots returns an error only
-// if the context ends.
-func (d *Discovery) Roots(ctx context.Context, asked []protocol.CapabilityRoot) (r protocol.DiscoverRootsResult, size int, err error) {
+// if the context ends, or if there is no memory for the owner.
+func (d *Discovery) Roots(ctx context.Context, owner string, asked []protocol.CapabilityRoot) (r protocol.DiscoverRootsResult, size int, err error) {
+	release, err := d.cfg.Hold(ctx, owner, maxAnswer+discovery.MaxBundle)
+	if err != nil {
+		return r, 0, err
+	}
+	defer release()
 	r.Roots = make([]protocol.DiscoveredRoot, len(asked))
 	for i, root := range asked {
-		found, err := d.root(ctx, &root)
+		found, err := d.root(ctx, owner, &root)
 		if ctx.Err() != nil {
 			return r, 0, context.Cause(ctx)
 		}
@@ -56,12 +61,12 @@ func (d *Discovery) Roots(ctx context.Context, asked []protocol.CapabilityRoot) 
 	return r, size, nil
 }
 
-func (d *Discovery) root(ctx context.Context, root *protocol.CapabilityRoot) (*discovery.Root, error) {
+func (d *Discovery) root(ctx context.Context, owner string, root *protocol.CapabilityRoot) (*discovery.Root, error) {
 	path, err := root.At.Native()
 	if err != nil {
 		return nil, err
 	}
-	fs, err := d.cfg.Files(ctx, root.Sandbox)
+	fs, err := d.cfg.Files(ctx, owner, root.Sandbox)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@ func open(t testing.TB, dir string, refuse error) *Discovery {
 	t.Helper()
 	var group inotify.Group
 	d := New(Config{
-		Files: func(_ context.Context, s *protocol.Sandbox) (fsops.FS, error) {
+		Hold: func(context.Context, string, int64) (func(), error) { return func() {}, nil },
+		Files: func(_ context.Context, _ string, s *protocol.Sandbox) (fsops.FS, error) {
 			if s != nil && refuse != nil {
 				return nil, refuse
 			}
@@ -62,7 +63,7 @@ func writeSkill(t testing.TB, folder, description string) {
 
 func installed(t testing.TB, d *Discovery, s *protocol.Sandbox) (r protocol.DiscoverInstalledResult) {
 	t.Helper()
-	encoded := rig.Value(d.Installed(t.Context(), s))
+	encoded := rig.Value(d.Installed(t.Context(), "a", s))
 	if err := json.Unmarshal(encoded, &r); err != nil {
 		t.Fatalf("%v in %s", err, encoded)
 	}
@@ -88,8 +89,8 @@ func TestChanges(t *testing.T) {
 	d := open(t, dir, nil)
 	r := installed(t, d, nil)
 	rig.Is(t, len(r.Skills)+len(r.Plugins)+len(r.Warnings), 0, "installed is %+v", r)
-	first, _ := d.Installed(t.Context(), nil)
-	second, _ := d.Installed(t.Context(), nil)
+	first, _ := d.Installed(t.Context(), "a", nil)
+	second, _ := d.Installed(t.Context(), "a", nil)
 	rig.Is(t, &first[0], &second[0], "nothing has changed, and the answer was made again")
 	writeSkill(t, dir+"/home/.agents/skills/a", "d")
 	deadline := time.Now().Add(time.Minute)
@@ -117,9 +118,9 @@ func TestContexts(t *testing.T) {
 	rig.Is(t, len(d.entries), maxContexts, "answers are kept")
 	refused := errors.New("refused")
 	d = open(t, dir, refused)
-	rig.Is(t, rig.Err(d.Installed(t.Context(), confined(0))), refused, "a sandbox that cannot be had")
+	rig.Is(t, rig.Err(d.Installed(t.Context(), "a", confined(0))), refused, "a sandbox that cannot be had")
 	disabled := &protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}}
-	rig.Is(t, rig.Err(d.Installed(t.Context(), disabled)), refused, "a sandbox that confines nothing")
+	rig.Is(t, rig.Err(d.Installed(t.Context(), "a", disabled)), refused, "a sandbox that confines nothing")
 	rig.Is(t, len(d.entries), 2, "answers then")
 }
 
@@ -138,7 +139,7 @@ func TestUnreadable(t *testing.T) {
 		rig.Is(t, len(r.Skills) == 1 && strings.Join(r.Warnings, "|") == warnMetadata, true, "%+v", r)
 	}
 	at := protocol.NewPathURI(dir + "/etc")
-	r, _, err := d.Roots(t.Context(), []protocol.CapabilityRoot{{At: at, Sandbox: confined(0)}, {At: at}, {At: protocol.NewPathURI(dir + "/codex/skills")}})
+	r, _, err := d.Roots(t.Context(), "a", []protocol.CapabilityRoot{{At: at, Sandbox: confined(0)}, {At: at}, {At: protocol.NewPathURI(dir + "/codex/skills")}})
 	if err != nil || *r.Roots[0].Error != "refused" || len(r.Roots[1].Skills) != 1 || r.Roots[2].Error == nil {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -207,9 +208,9 @@ func TestDetails(t *testing.T) {
 	writeSkill(t, dir+"/etc/good", "d")
 	rig.Must(t, errors.Join(os.Mkdir(dir+"/etc/link", 0o755), os.Symlink("../good/SKILL.md", dir+"/etc/link/SKILL.md")))
 	d := open(t, dir, nil)
-	answer := rig.Value(d.Installed(t.Context(), nil))
+	answer := rig.Value(d.Installed(t.Context(), "a", nil))
 	var r struct{ Details, Warnings []string }
-	rig.Must(t, json.Unmarshal(rig.Value(d.WithDetails(t.Context(), answer)), &r))
+	rig.Must(t, json.Unmarshal(rig.Value(d.WithDetails(t.Context(), "a", answer)), &r))
 	for i, line := range r.Details {
 		r.Details[i] = strings.TrimPrefix(line, dir+"/")
 	}
@@ -225,7 +226,31 @@ func TestDetails(t *testing.T) {
 		"etc/c/SKILL.md: is not UTF-8",
 		"etc/link/SKILL.md: no skill, because it is a link: only a folder may be one",
 	}, r.Details)
-	rig.Is(t, string(rig.Value(d.Installed(t.Context(), nil))), string(answer), "the answer that is kept")
+	rig.Is(t, string(rig.Value(d.Installed(t.Context(), "a", nil))), string(answer), "the answer that is kept")
+}
+
+// TestDetailsAreBounded: they wait for their turn and for memory, and look at so many names.
+func TestDetailsAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 5 {
+		write(t, fmt.Sprint(dir, "/etc/", i), "")
+	}
+	e := explanation{left: 3}
+	rig.Is(t, [2]int{len(e.list(t.Context(), dir+"/etc")), len(e.list(t.Context(), dir+"/etc"))}, [2]int{3, 0}, "names")
+	d := open(t, dir, nil)
+	answer := rig.Value(d.Installed(t.Context(), "a", nil))
+	given, cancel := context.WithCancel(t.Context())
+	rig.Must(t, d.Details.Take("a", 1))
+	cancel()
+	rig.Is(t, rig.Err(d.WithDetails(given, "a", answer)), context.Canceled, "a second run of one owner")
+	rig.Check(t, rig.Err(d.WithDetails(t.Context(), "b", answer)))
+	full := errors.New("full")
+	d.cfg.Hold = func(context.Context, string, int64) (func(), error) { return nil, full }
+	rig.Is(t, rig.Err(d.WithDetails(t.Context(), "b", answer)), full, "details without memory")
+	rig.Is(t, rig.Err(d.Installed(t.Context(), "b", confined(0))), full, "a search without memory")
+	_, _, err := d.Roots(t.Context(), "b", nil)
+	rig.Is(t, err, full, "roots without memory")
 }
 
 // TestInstalledBounds: what does not fit is left out, with a warning, and what is smaller
@@ -298,7 +323,7 @@ func TestRootsBounds(t *testing.T) {
 		at := protocol.NewPathURI(dir + "/" + name)
 		return protocol.CapabilityRoot{ID: name, Path: at.String(), At: at}
 	}
-	r, size, err := d.Roots(t.Context(), []protocol.CapabilityRoot{root("small"), root("r"), root("r"), root("small"), root("none")})
+	r, size, err := d.Roots(t.Context(), "a", []protocol.CapabilityRoot{root("small"), root("r"), root("r"), root("small"), root("none")})
 	rig.Must(t, err)
 	var got []string
 	for _, root := range r.Roots {
@@ -311,7 +336,7 @@ func TestRootsBounds(t *testing.T) {
 	rig.Is(t, err == nil && len(text) <= size+10_000, true, "%d bytes of JSON, counted were %d: %v", len(text), size, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err = d.Roots(ctx, []protocol.CapabilityRoot{root("small")})
+	_, _, err = d.Roots(ctx, "a", []protocol.CapabilityRoot{root("small")})
 	rig.Is(t, err, context.Canceled, "with a context that has ended")
 }
 
@@ -328,6 +353,6 @@ func BenchmarkInstalled(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		buf = rig.Value(protocol.AppendResult(buf[:0], protocol.ID{}, rig.Value(d.Installed(b.Context(), nil))))
+		buf = rig.Value(protocol.AppendResult(buf[:0], protocol.ID{}, rig.Value(d.Installed(b.Context(), "a", nil))))
 	}
 }

@@ -123,7 +123,7 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	if r.hs.over {
 		return nil, nil, errSpent
 	}
-	defer r.wipe()
+	defer r.Wipe()
 	message2, err = r.hs.writeResponse()
 	if err != nil {
 		return nil, nil, fmt.Errorf("writing message 2: %w", err)
@@ -132,9 +132,9 @@ func (r *Responder) Respond() (message2 []byte, s *Session, err error) {
 	return message2, newSession(tx, rx), nil
 }
 
-// wipe gives up the handshake and erases its secrets. It must not run while
+// Wipe gives up the handshake and erases its secrets. It must not run while
 // Respond runs.
-func (r *Responder) wipe() { r.hs.wipe() }
+func (r *Responder) Wipe() { r.hs.wipe() }
 
 // FitsInitiation reports whether message1 has a possible length of a message 1.
 func FitsInitiation(message1 []byte) bool {

@@ -41,7 +41,7 @@ func BenchmarkFilesStat(b *testing.B) {
 // BenchmarkFilesOfPool is what every request pays before its operation.
 func BenchmarkFilesOfPool(b *testing.B) {
 	pool, policy, _ := benchPool(b)
-	asked := WithKey(policy)
+	asked := WithKey(policy, "")
 	b.ReportAllocs()
 	for b.Loop() {
 		rig.Must(b, rig.Err(pool.FilesOf(b.Context(), asked)))

@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// entry is one policy in use: its places, as they were when they were looked up,
+// entry is one policy that an owner uses: its places, as they were when they were looked up,
 // and at most one helper in its life. Its states have one order, and no state comes
 // again. If anything about the policy has changed, the pool makes another entry.
 //
@@ -46,7 +46,7 @@ import (
 // anything but a mutex.
 type entry struct {
 	pool *Pool
-	key  [32]byte
+	id   id
 
 	// Pool.mu guards these fields about the callers that find the entry in the index.
 	waiting  int           // callers that asked for the entry, less the callers that left
@@ -77,9 +77,9 @@ type entry struct {
 	ended     chan struct{} // closed when the helper is reaped, or when no helper can start any more
 }
 
-func newEntry(p *Pool, key [32]byte) *entry {
+func newEntry(p *Pool, asked id) *entry {
 	e := &entry{
-		pool: p, key: key,
+		pool: p, id: asked,
 		unwanted: make(chan struct{}), resolved: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{}),
 	}
 	e.used.Store(time.Now().UnixNano())
@@ -123,7 +123,7 @@ func (e *entry) resolve(policy *sandbox.Policy) {
 // tryLookUp waits for its turn and looks the places up. If no descriptors were left, it has
 // the pool free some and looks up once more.
 func (e *entry) tryLookUp(policy *sandbox.Policy) error {
-	end, err := e.pool.lookups.begin(e.unwanted, e.pool.closing)
+	end, err := e.pool.beginLookup(e.id.owner, e.unwanted)
 	if err != nil {
 		return err
 	}
@@ -394,13 +394,13 @@ func (e *entry) start() {
 	<-w.over
 	e.retire()
 	w.Close()
-	<-e.pool.processes
+	e.pool.Processes.Give(e.id.owner, 1)
 }
 
-// spawn waits until one more process may run, and starts it. If no descriptors were left, it
+// spawn waits until the owner may have one more process, and starts it. If no descriptors were left, it
 // has the pool free some and tries once more.
 func (e *entry) spawn() (*worker, error) {
-	if err := take(e.pool.processes, nil, e.pool.closing); err != nil {
+	if err := take(&e.pool.Processes, e.id.owner, nil, e.pool.closing); err != nil {
 		return nil, err
 	}
 	w, err := e.spawnInTurn()
@@ -409,15 +409,15 @@ func (e *entry) spawn() (*worker, error) {
 		w, err = e.spawnInTurn()
 	}
 	if err != nil {
-		<-e.pool.processes
+		e.pool.Processes.Give(e.id.owner, 1)
 	}
 	return w, err
 }
 
 func (e *entry) spawnInTurn() (*worker, error) {
-	if err := take(e.pool.starts, nil, e.pool.closing); err != nil {
+	if err := take(&e.pool.starts, e.id.owner, nil, e.pool.closing); err != nil {
 		return nil, err
 	}
-	defer func() { <-e.pool.starts }()
+	defer e.pool.starts.Give(e.id.owner, 1)
 	return e.pool.config.spawn(e.places.Policy, e.pool.closing)
 }

@@ -206,6 +206,7 @@ func deadMount(t *sandboxtest.TB) {
 	rig.Must(t, unix.Mount("dead", dir, "fuse", 0, options))
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	pool := NewPool(Config{})
+	const own = (maxLookups + maxStuck) / 2 // look-ups of one owner
 	ask := func(what string, i int, wait time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		defer cancel()
@@ -214,25 +215,26 @@ func deadMount(t *sandboxtest.TB) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	for i := range maxLookups {
+	for i := range own - 1 {
 		ask("a dead mount", i, 10*time.Millisecond)
 	}
 	for range 20 { // which takes no place
 		ask("the same again", 0, time.Millisecond)
 	}
-	// All places are taken, by what does nothing.
+	// All turns of the owner are taken, by what does nothing.
 	ctx, cancel := context.WithTimeout(context.Background(), sandboxtest.Enough)
 	defer cancel()
 	rig.Must(t, statRoot(ctx, pool, roots(t, 1)))
 	// Those that are given up before their turn leave nothing behind.
 	for i := range 100 {
-		ask("a dead mount again", maxLookups+i, time.Millisecond)
+		ask("a dead mount again", own+i, time.Millisecond)
 	}
+	rig.Must(t, rig.Err(pool.FilesOf(ctx, WithKey(roots(t, 1), "another owner"))))
 	pool.Close() // it does not wait for the file system, which does not answer
 	pool.mu.Lock()
 	left := len(pool.live)
 	pool.mu.Unlock()
-	if left == 0 || left > maxLookups+maxWaiting {
+	if left == 0 || left > own {
 		t.Fatalf("%d are left behind", left)
 	}
 	unix.Close(fuse) // now it answers

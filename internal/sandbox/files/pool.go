@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -36,7 +37,8 @@ type Config struct {
 	Log *slog.Logger
 	// Max is the number of policies that have a helper, 8 if zero. If there are more,
 	// the least recently used policy is retired first. The helpers of retired policies
-	// finish their requests. Together there are at most 4*Max helper processes.
+	// finish their requests. Together there are at most 4*Max helper processes, and one owner has
+	// half of them at most.
 	Max int
 	// Descriptors bounds the descriptors that all looked-up policies hold together. A
 	// single policy may hold half of them. If zero, it is the lesser of 2048 and an
@@ -76,24 +78,27 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Pool has the fs helpers of an agent. Each policy in use has at most one helper
-// process, which serves no other policy. All methods may be called concurrently. Close
-// ends the pool.
+// Pool has the fs helpers of an agent. Each policy in use has at most one helper process for
+// each owner of requests, which serves no other policy and no other owner. All methods may be
+// called concurrently. Close ends the pool.
 //
 // The pool keeps the index of the policies and the bounds. The comment of entry describes
 // what happens to one policy. The pool's mutex is taken before the mutex of an entry.
 type Pool struct {
-	config    Config
-	processes chan struct{} // holds one element for each helper process
-	starts    chan struct{} // holds one element for each helper that is being started
-	lookups   *lookups
-	head      time.Duration // see entry.worth
-	closing   chan struct{} // closed by Close
-	running   sync.WaitGroup
+	// Processes are the helper processes, and Lookups the policies that are looked up, by their
+	// owners. Who cannot have one more waits.
+	Processes, Lookups share.Pool
+
+	config  Config
+	starts  share.Pool    // the helpers that are being started
+	busy    share.Pool    // the look-ups that use a processor
+	head    time.Duration // see entry.worth
+	closing chan struct{} // closed by Close
+	running sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
-	entries map[[32]byte]*entry // the index: by the key of a policy, the entry that its next request gets
+	entries map[id]*entry       // the index: the entry that the next request of an owner under a policy gets
 	live    map[*entry]struct{} // all entries that are not gone yet: listed or retired
 	told    bool                // the lack of Landlock was logged
 	stats   Stats               // only Hits, Misses and Starts are used
@@ -131,9 +136,10 @@ func (p *Pool) countStart() {
 }
 
 const (
-	// maxStarts is the number of helpers that are started at once, in the order in
-	// which they were needed. A start takes some milliseconds of processor time, and
-	// the bound keeps a client that asks for many policies from delaying others for long.
+	// maxStarts is the number of helpers of one owner that are started at once, in the order in
+	// which they were needed; of all owners it is twice as many. A start takes some milliseconds of
+	// processor time, and the bound keeps a client that asks for many policies from delaying others
+	// for long.
 	maxStarts = 4
 	// patience is how long a file system may take to answer. After that time Close
 	// returns without the goroutines that wait for the file system. A look-up lets the
@@ -145,26 +151,36 @@ const (
 func NewPool(c Config) *Pool {
 	c = c.withDefaults()
 	return &Pool{
+		Processes: share.Pool{Max: int64(4 * c.Max)},
+		Lookups:   share.Pool{Max: maxLookups + maxStuck},
 		config:    c,
-		processes: make(chan struct{}, 4*c.Max),
-		starts:    make(chan struct{}, maxStarts),
-		lookups:   newLookups(),
+		starts:    share.Pool{Max: 2 * maxStarts},
+		busy:      share.Pool{Max: maxLookups},
 		head:      2 * time.Second,
 		closing:   make(chan struct{}),
-		entries:   map[[32]byte]*entry{},
+		entries:   map[id]*entry{},
 		live:      map[*entry]struct{}{},
 	}
 }
 
-// Keyed is a policy with its key. The key is a hash of the whole policy, so a caller that often
-// asks for one policy keeps its Keyed.
-type Keyed struct {
-	policy *sandbox.Policy
-	key    [32]byte
+// id says whose requests an entry serves, under which policy.
+type id struct {
+	owner string
+	key   [32]byte // of the policy
 }
 
-// WithKey computes the key of a policy, which must not change any more.
-func WithKey(policy *sandbox.Policy) *Keyed { return &Keyed{policy, policy.Key()} }
+// Keyed is a policy with its key, and whose requests it is for. The key is a hash of the whole
+// policy, so a caller that often asks for one policy keeps its Keyed.
+type Keyed struct {
+	policy *sandbox.Policy
+	id
+}
+
+// WithKey computes the key of a policy, which must not change any more. An owner has shares of the
+// pool (package share).
+func WithKey(policy *sandbox.Policy, owner string) *Keyed {
+	return &Keyed{policy, id{owner, policy.Key()}}
+}
 
 // ErrUnconfined is the error for a policy that restricts no files: it needs no helper.
 var ErrUnconfined = errors.New("the policy does not restrict files")
@@ -181,10 +197,10 @@ var errClosed = errors.New("the file helpers are shut down")
 // looked up. A policy that needs more than half of [Config.Descriptors] is an error of
 // resolve.Within too.
 func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*FS, error) {
-	return p.FilesOf(ctx, WithKey(policy))
+	return p.FilesOf(ctx, WithKey(policy, ""))
 }
 
-// FilesOf is Files for a policy whose key is known.
+// FilesOf is Files for an owner, and a policy whose key is known.
 func (p *Pool) FilesOf(ctx context.Context, asked *Keyed) (*FS, error) {
 	e, err := p.entry(ctx, asked)
 	if err != nil {
@@ -200,7 +216,7 @@ func (p *Pool) entry(ctx context.Context, asked *Keyed) (*entry, error) {
 		return nil, ErrUnconfined
 	}
 	for {
-		e, isNew, err := p.ask(asked.key)
+		e, isNew, err := p.ask(asked.id)
 		if err != nil {
 			return nil, err
 		}
@@ -225,22 +241,22 @@ func (p *Pool) entry(ctx context.Context, asked *Keyed) (*entry, error) {
 	}
 }
 
-// ask returns the entry of a key, and counts one more caller that waits for the entry. If
-// isNew, the caller must have the entry resolved.
-func (p *Pool) ask(key [32]byte) (e *entry, isNew bool, err error) {
+// ask returns the entry of an owner's policy, and counts one more caller that waits for the entry.
+// If isNew, the caller must have the entry resolved.
+func (p *Pool) ask(asked id) (e *entry, isNew bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, false, errClosed
 	}
-	if e = p.entries[key]; e != nil {
+	if e = p.entries[asked]; e != nil {
 		e.waiting++
 		p.stats.Hits++
 		return e, false, nil
 	}
-	e = newEntry(p, key)
+	e = newEntry(p, asked)
 	e.waiting++
-	p.entries[key], p.live[e] = e, struct{}{}
+	p.entries[asked], p.live[e] = e, struct{}{}
 	p.running.Add(1) // until gone
 	p.stats.Misses++
 	return e, true, nil
@@ -252,9 +268,9 @@ func (p *Pool) ask(key [32]byte) (e *entry, isNew bool, err error) {
 func (p *Pool) leave(e *entry) {
 	p.mu.Lock()
 	e.waiting--
-	unwanted := e.waiting == 0 && !e.begun && p.entries[e.key] == e
+	unwanted := e.waiting == 0 && !e.begun && p.entries[e.id] == e
 	if unwanted {
-		delete(p.entries, e.key)
+		delete(p.entries, e.id)
 		close(e.unwanted)
 	}
 	p.mu.Unlock()
@@ -275,8 +291,8 @@ func (p *Pool) begin(e *entry) {
 func (p *Pool) unlist(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.entries[e.key] == e {
-		delete(p.entries, e.key)
+	if p.entries[e.id] == e {
+		delete(p.entries, e.id)
 	}
 }
 

@@ -150,6 +150,32 @@ func TestOneHelperForAPolicy(t *testing.T) {
 	children.check(t, 2)
 }
 
+// TestSharesOfHelpers: an owner has half of the helpers, which serve nobody else, and its next request
+// waits for one of them.
+func TestSharesOfHelpers(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{Max: 1, Hang: time.Hour})
+	stat := func(owner, dir string) error {
+		f := rig.Value(pool.FilesOf(t.Context(), WithKey(workspace(t, dir), owner)))
+		return f.CreateDirectory(t.Context(), dir+"/"+owner, false, fsops.FollowLinks)
+	}
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	var helpers []int
+	for _, dir := range dirs[:2] {
+		f := rig.Value(pool.FilesOf(t.Context(), WithKey(workspace(t, dir), "a")))
+		helper, _ := slowCopy(t.Context(), t, f, children, dir)
+		helpers = append(helpers, helper)
+	}
+	waits := make(chan error)
+	go func() { waits <- stat("a", dirs[2]) }()
+	rig.Check(t, stat("b", dirs[0]))
+	children.mu.Lock()
+	rig.Is(t, children.forked, 3, "helpers")
+	children.mu.Unlock()
+	rig.Must(t, unix.Kill(helpers[0], unix.SIGKILL))
+	rig.Check(t, <-waits)
+}
+
 func TestLeastRecentlyUsedHelperGoes(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{Max: 2})

@@ -9,9 +9,9 @@ import (
 // Bounds of the share of one principal in one executor. They leave a share for other
 // principals.
 const (
-	// maxPrincipalStreams leaves a quarter of the 128 streams that an executor serves at
-	// once (remote.md 8.2).
-	maxPrincipalStreams = 96
+	// maxPrincipalStreams is half of the 128 streams that an executor serves at once
+	// (remote.md 8.2). An executor of ours gives a principal no more.
+	maxPrincipalStreams = 64
 	// maxHandshaking bounds the handshakes without an answer yet. It is half of the
 	// handshakes that the executor accepts at once.
 	maxHandshaking = 16

@@ -13,10 +13,11 @@ import (
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/internal/share"
 )
 
 // Websockets is the number of websockets that an executor may have open: one waits, and each of the
-// others has a harness.
+// others has a harness. One principal has half of these harnesses at most.
 const Websockets = 64
 
 const (
@@ -25,8 +26,6 @@ const (
 	joinPatience = 5 * time.Second
 	// lingering is how long an executor without a websocket counts as online, for the same reason.
 	lingering = 5 * time.Second
-	// maxWanting is the number of harnesses that may wait for one executor.
-	maxWanting = 64
 )
 
 var (
@@ -82,7 +81,12 @@ type room struct {
 	executors     int    // websockets, waiting or joined
 	waiting       []*end // the oldest first
 	wanting       []chan *end
+	harnesses     share.Pool    // joined or wanting, by principal
 	empty         chan struct{} // of capacity 1: has a value when the last websocket of the executor has gone
+}
+
+func newRoom(environmentID, registrationID string) *room {
+	return &room{environmentID: environmentID, id: registrationID, harnesses: share.Pool{Max: Websockets}, empty: make(chan struct{}, 1)}
 }
 
 // New returns empty rooms.
@@ -230,19 +234,21 @@ func (rs *Rooms) leave(e *end) *end {
 }
 
 // find returns a waiting websocket of an executor for a harness that has come. If none waits, find
-// waits for one, because the websocket of the previous harness may have ended just now.
-func (rs *Rooms) find(ctx context.Context, registrationID string) (*end, error) {
+// waits for one, because the websocket of the previous harness may have ended just now. The harness
+// has a place in the share of its principal until left is called.
+func (rs *Rooms) find(ctx context.Context, registrationID, principalID string) (e *end, left func(), err error) {
 	rs.mu.Lock()
 	rm := rs.rooms[registrationID]
-	if rm == nil || rs.closed || len(rm.wanting) >= maxWanting {
+	if rm == nil || rs.closed || rm.harnesses.Take(principalID, 1) != nil {
 		rs.mu.Unlock()
-		return nil, errAbsent
+		return nil, nil, errAbsent
 	}
+	left = func() { rm.harnesses.Give(principalID, 1) }
 	if len(rm.waiting) > 0 {
 		e := rm.waiting[0]
 		rm.waiting = slices.Delete(rm.waiting, 0, 1)
 		rs.mu.Unlock()
-		return e, nil
+		return e, left, nil
 	}
 	want := make(chan *end, 1)
 	rm.wanting = append(rm.wanting, want)
@@ -252,7 +258,7 @@ func (rs *Rooms) find(ctx context.Context, registrationID string) (*end, error) 
 	defer timer.Stop()
 	select {
 	case e := <-want:
-		return e, nil
+		return e, left, nil
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-rs.background.Done():
@@ -261,9 +267,10 @@ func (rs *Rooms) find(ctx context.Context, registrationID string) (*end, error) 
 	defer rs.mu.Unlock()
 	if i := slices.Index(rm.wanting, want); i >= 0 {
 		rm.wanting = slices.Delete(rm.wanting, i, i+1)
-		return nil, errAbsent
+		left()
+		return nil, nil, errAbsent
 	}
-	return <-want, nil // a websocket has come meanwhile
+	return <-want, left, nil // a websocket has come meanwhile
 }
 
 // announce notes in the store that an executor is here, and removes the note when the executor has

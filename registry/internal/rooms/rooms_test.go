@@ -184,29 +184,36 @@ func TestCrowded(t *testing.T) {
 	rig.Is(t, e, Websockets, "websockets")
 }
 
-// TestManyWait: only so many harnesses wait for an executor, and those beyond are told at once.
+// TestManyWait: only so many harnesses wait for an executor, half of them of one principal, and those
+// beyond are told at once.
 func TestManyWait(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.rooms.rooms["r"] = &room{id: "r"}
+	rm := newRoom("e", "r")
+	s.rooms.rooms["r"] = rm
 	ctx, cancel := context.WithCancel(t.Context())
 	s.rooms.joining = patience
-	over := make(chan error, maxWanting)
-	for range maxWanting {
-		go func() { over <- rig.Err(s.rooms.find(ctx, "r")) }()
+	find := func(principal string) error {
+		_, _, err := s.rooms.find(ctx, "r", principal)
+		return err
 	}
-	waiting := func() int {
-		s.rooms.mu.Lock()
-		defer s.rooms.mu.Unlock()
-		return len(s.rooms.rooms["r"].wanting)
+	over := make(chan error, Websockets)
+	waits := func(n int, principal func(i int) string) {
+		before := rm.harnesses.Used()
+		for i := range n {
+			go func() { over <- find(principal(i)) }()
+		}
+		rig.Until(t, "all wait", func() bool { return rm.harnesses.Used() == before+int64(n) })
 	}
-	rig.Until(t, "all wait", func() bool { return waiting() == maxWanting })
-	rig.Is(t, rig.Err(s.rooms.find(ctx, "r")), errAbsent, "one too many")
+	waits(Websockets/2, func(int) string { return "one" })
+	rig.Is(t, find("one"), errAbsent, "one too many of one principal")
+	waits(Websockets/2, func(i int) string { return fmt.Sprint(i) })
+	rig.Is(t, find("another"), errAbsent, "one too many")
 	cancel()
-	for range maxWanting {
+	for range Websockets {
 		rig.Is(t, <-over, errAbsent, "")
 	}
-	rig.Is(t, waiting(), 0, "still wait")
+	rig.Is(t, rm.harnesses.Used(), 0, "still wait")
 }
 
 // TestClosed: Close ends what is open, and waits; an executor that comes then is sent away.

@@ -170,16 +170,21 @@ func (rs *Rooms) admit(w http.ResponseWriter, r *http.Request) (ticket.Ticket, *
 func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *store.Principal, t ticket.Ticket, reg store.Seen, release func()) *refusal {
 	e := &end{
 		role: t.Role, principal: p, done: make(chan struct{}),
-		room: &room{environmentID: t.EnvironmentID, id: t.RegistrationID, empty: make(chan struct{}, 1)},
+		room: newRoom(t.EnvironmentID, t.RegistrationID),
 	}
 	var executor *end
 	if t.Role == ticket.Harness {
-		var err error
-		if executor, err = rs.find(r.Context(), t.RegistrationID); err != nil {
-			release()
+		found, left, err := rs.find(r.Context(), t.RegistrationID, p.ID)
+		disconnect := release
+		if err != nil {
+			disconnect()
 			return &refusal{http.StatusServiceUnavailable, rejectUnavailable}
 		}
-		e.room = executor.room
+		executor, e.room = found, found.room
+		release = func() {
+			disconnect()
+			left()
+		}
 	}
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: upgradeTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: chunk, WriteBufferPool: &writeBuffers,
