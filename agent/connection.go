@@ -117,7 +117,7 @@ func (c *connection) closing(err error) {
 		return
 	}
 	running, attached := c.session.detach(c)
-	c.agent.rest(c.session)
+	c.agent.shelve(c.session)
 	c.audit.Detach(running)
 	if attached && errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
 		c.agent.revoke(c.session)

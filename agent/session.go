@@ -153,7 +153,7 @@ func (s *Session) attachTo(c *connection, o opening) error {
 		s.muteLocked()
 		s.connection.leaveLocked(o.client)
 	}
-	s.agent.resting.Remove(s.owner, s)
+	s.agent.shelved.Remove(s.owner, s)
 	s.connection, s.client = c, o.client
 	s.attachments++
 	if s.expiry != nil {
@@ -219,9 +219,9 @@ func (s *Session) detachedSince(attachment int) bool {
 	return s.connection == nil && s.attachments == attachment
 }
 
-// detach ends the attachment of c, and lets the session rest. It returns false if c was not
-// attached, because another connection took the session. running is the number of running
-// processes.
+// detach ends the attachment of c, and starts the retention time if nothing holds the session. It
+// returns false if c was not attached, because another connection took the session. running is the
+// number of running processes.
 func (s *Session) detach(c *connection) (running int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,20 +230,21 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 	}
 	s.connection = nil
 	s.muteLocked()
-	s.restLocked()
+	s.startExpiryLocked()
 	return s.live, true
 }
 
-// rests reports whether nobody is attached to the session and nothing runs in it.
-func (s *Session) rests() bool {
+// isIdle reports whether nobody is attached to the session and nothing runs in it.
+func (s *Session) isIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connection == nil && s.live == 0
 }
 
-// restLocked starts the retention time, if nothing holds the session. This happens at most
-// once per attachment, because without a connection no process is started.
-func (s *Session) restLocked() {
+// startExpiryLocked starts the retention time, if nothing holds the session. This happens at most
+// once per attachment, because without a connection no process is started. Processes do not hold
+// a session without a name, so its time may begin before [Agent.shelve] notes the session.
+func (s *Session) startExpiryLocked() {
 	if s.ended || s.connection != nil || s.name != "" && s.live > 0 {
 		return
 	}
@@ -256,7 +257,7 @@ func (s *Session) restLocked() {
 func (s *Session) closedLocked() {
 	s.live--
 	if s.name != "" {
-		s.restLocked()
+		s.startExpiryLocked()
 	}
 }
 
@@ -381,7 +382,7 @@ func (s *Session) settle(p *process) {
 	s.mu.Unlock()
 	close(p.started)
 	if failed {
-		s.agent.rest(s)
+		s.agent.shelve(s)
 	}
 }
 
@@ -563,7 +564,7 @@ func (s *Session) retain(p *process) {
 	}
 	s.mu.Unlock()
 	s.agent.retain(s, p)
-	s.agent.rest(s)
+	s.agent.shelve(s)
 }
 
 // forget frees the id of an ended process and kills the rest of its process

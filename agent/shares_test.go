@@ -154,7 +154,7 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		b.must("process/read", object{"processId": "0"}, nil)
 	},
 	"sessions without a client in which nothing runs": func(t *testing.T, r *harness, a, b *client) {
-		r.agent.resting.Max = 3
+		r.agent.shelved.Max = 3
 		left := []string{b.session}
 		b.drop()
 		for range 3 {
