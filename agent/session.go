@@ -27,9 +27,9 @@ import (
 type Session struct {
 	id        string
 	agent     *Agent
-	principal string // whose name it has
+	principal string // in whose names name is looked up; "": of all clients without a principal
 	owner     string // whose shares it uses up, see connection.owner
-	name      string // among the sessions of the principal; "": none
+	name      string // "": none
 	created   time.Time
 	audit     *audit.SessionLog
 
