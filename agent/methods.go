@@ -32,7 +32,7 @@ func (c *connection) table() rpc.Table {
 		free    = rpc.Order{}
 		process = rpc.Order{Queue: processQueue}
 		input   = rpc.Order{Queue: processQueue, Piece: inputPiece}
-		ends    = rpc.Order{Queue: processQueue, Piece: wholeInput}
+		whole   = rpc.Order{Queue: processQueue, Piece: wholeInput}
 		control = rpc.Order{Queue: processQueue, Urgent: true}
 		socket  = rpc.Order{Queue: socketQueue}
 		hangUp  = rpc.Order{Queue: socketQueue, Urgent: true}
@@ -50,10 +50,10 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodEnvironmentStatus: {Handle: serve(c, famStatus, c.environmentStatus), Order: instant},
 		protocol.MethodConfigRead:        {Handle: serve(c, famConfig, c.readConfig), Order: free},
 
-		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: ends},
+		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: whole},
 		protocol.MethodProcessRead:       {Handle: serve(c, famProcess, c.readProcess), Order: process},
 		protocol.MethodProcessWrite:      {Handle: serve(c, famProcess, c.writeProcess), Order: input},
-		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: ends},
+		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: whole},
 		protocol.MethodProcessResize:     {Handle: serve(c, famProcess, c.resizeProcess), Order: process},
 		protocol.MethodProcessSignal:     {Handle: serve(c, famProcess, c.signalProcess), Order: control},
 		protocol.MethodProcessTerminate:  {Handle: serve(c, famProcess, c.terminateProcess), Order: control},
@@ -107,7 +107,8 @@ func queueOf(what string, params json.RawMessage, member string) string {
 	return "" // its handler refuses it
 }
 
-// The input of a process is a stream. A start and the end of the input leave nothing of it missing.
+// The input of a process is a stream. A start and the end of the input leave nothing of it missing, so
+// both have the order whole.
 func inputPiece(params json.RawMessage) (stream, piece string) {
 	piece, ok := strictjson.StringMember(params, "writeId")
 	if !ok || piece == "" {
