@@ -445,8 +445,9 @@ func (a *Agent) shelve(s *Session) {
 // pidfd, and one more. A sandbox and a network take as many.
 const perProcess = 5
 
-// openDescriptors counts n more descriptors of an owner, until closed is called.
-func openDescriptors(owner string, n int64) (closed func(), err error) {
+// takeDescriptors counts n more descriptors of an owner, until release is called. Only file handles are
+// counted otherwise, see withHandle.
+func takeDescriptors(owner string, n int64) (release func(), err error) {
 	if err := share.Descriptors().Take(owner, n); err != nil {
 		return nil, err
 	}

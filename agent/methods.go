@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -67,10 +66,10 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
 		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, withFile(c, c.readDirectory)), Order: reads},
 		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, withFile(c, c.walk)), Order: reads},
-		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
-		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, c.open), Order: opens},
-		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: blocks},
-		protocol.MethodFSClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
+		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, withHandle(c, c.readBlock)), Order: reads},
+		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, withHandle(c, c.open)), Order: opens},
+		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, withHandle(c, c.writeBlock)), Order: blocks},
+		protocol.MethodFSClose:           {Handle: serve(c, famFiles, withHandle(c, c.closeHandle)), Order: closes},
 		protocol.MethodFSWriteFile:       {Handle: serve(c, famFiles, withFile(c, c.writeFile)), Order: mutates},
 		protocol.MethodFSCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
 		protocol.MethodFSRemove:          {Handle: serve(c, famFiles, withFile(c, c.remove)), Order: mutates},
@@ -148,10 +147,20 @@ func serve[P, R any, PP interface {
 // withFile counts a descriptor for requests that may take long with a file open.
 func withFile[P, R any](c *connection, handler func(context.Context, P) (R, error)) func(context.Context, P) (R, error) {
 	return func(ctx context.Context, params P) (result R, err error) {
-		if err := share.Descriptors().Take(c.owner, 1); err != nil {
+		release, err := takeDescriptors(c.owner, 1)
+		if err != nil {
 			return result, err
 		}
-		defer share.Descriptors().Give(c.owner, 1)
+		defer release()
+		return handler(ctx, params)
+	}
+}
+
+// withHandle is for requests that name a file handle. Each of them may close it, because an error closes
+// a handle too.
+func withHandle[P, R any](c *connection, handler func(context.Context, P) (R, error)) func(context.Context, P) (R, error) {
+	return func(ctx context.Context, params P) (R, error) {
+		defer c.releaseHandles()
 		return handler(ctx, params)
 	}
 }

@@ -105,7 +105,7 @@ type process struct {
 	// wasRunning is then the answer of Terminate, set before started is closed.
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
-	leave              func()      // gives its descriptors back
+	releaseFDs         func()      // gives its descriptors back
 	resources                      // set when it has started
 	approvals          *approval.ProcessQuestions
 	audit              *audit.ProcessLog
@@ -309,7 +309,7 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Terminated()
 	p.audit.Killed()
 	p.release()
-	p.leave()
+	p.releaseFDs()
 	s.agent.release(s, p) // after Close: until then an event could retain it
 }
 
@@ -325,14 +325,14 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if l.params.Sandbox != nil || l.proxy != nil {
 		takes *= 2
 	}
-	if p.leave, err = openDescriptors(s.owner, takes); err != nil {
+	if p.releaseFDs, err = takeDescriptors(s.owner, takes); err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	l.spec.Sink = func(e procs.Event) { s.deliver(p, e) }
 	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
-		p.leave()
+		p.releaseFDs()
 		return nil, err
 	}
 	s.agent.metrics.Started(l.box, time.Since(began))
@@ -347,7 +347,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if ended {
 		_ = running.Close()
 		l.release()
-		p.leave()
+		p.releaseFDs()
 		return nil, s.errEnded()
 	}
 	if doomed {
@@ -530,7 +530,7 @@ func (s *Session) observe(p *process, e procs.Event) {
 		if p.network.Close(); p.network != nil {
 			s.reports.Flush()
 		}
-		p.leave()
+		p.releaseFDs()
 	}
 }
 
