@@ -275,7 +275,7 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}
-	r.Root, r.Truncated = p.Path.String(), found.Truncated
+	r.Root, r.Truncated = p.Path, found.Truncated
 	r.Entries = make([]protocol.WalkEntry, len(found.Entries))
 	for i, e := range found.Entries {
 		r.Entries[i] = protocol.WalkEntry{Path: e.Path, Directory: e.IsDirectory}
