@@ -24,8 +24,8 @@ type message struct {
 	Failed string  `json:"failed,omitempty"`
 }
 
-// questions is the job's end. nil asks nobody.
-type questions struct {
+// questioner asks the questions of the job at its console. nil asks nobody.
+type questioner struct {
 	file    *os.File
 	answers chan message // closed when the console is gone
 	over    chan struct{}
@@ -37,11 +37,11 @@ type questions struct {
 // errNobody says that nobody can be asked.
 var errNobody = errors.New("there is no terminal to ask at")
 
-func newQuestions(file *os.File) *questions {
+func newQuestioner(file *os.File) *questioner {
 	if file == nil {
 		return nil
 	}
-	q := &questions{file: file, answers: make(chan message), over: make(chan struct{}), turn: make(chan struct{}, 1)}
+	q := &questioner{file: file, answers: make(chan message), over: make(chan struct{}), turn: make(chan struct{}, 1)}
 	q.turn <- struct{}{}
 	go func() {
 		defer close(q.answers)
@@ -61,7 +61,7 @@ func newQuestions(file *os.File) *questions {
 }
 
 // Ask is a [console.Ask].
-func (q *questions) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
+func (q *questioner) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
 	if q == nil {
 		return errNobody
 	}
@@ -103,7 +103,7 @@ func (q *questions) Ask(ctx context.Context, lines []string, take func(line stri
 }
 
 // Close ends all questions. It may be called more than once.
-func (q *questions) Close() {
+func (q *questioner) Close() {
 	if q != nil {
 		q.close.Do(func() {
 			close(q.over)

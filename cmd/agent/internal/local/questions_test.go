@@ -38,7 +38,7 @@ func TestQuestions(t *testing.T) {
 			}
 		})
 	}()
-	q := newQuestions(theirs)
+	q := newQuestioner(theirs)
 	var lines []string
 	take := func(line string) bool {
 		lines = append(lines, line)
@@ -64,5 +64,5 @@ func TestQuestions(t *testing.T) {
 	rig.Is(t, q.Ask(t.Context(), []string{"four"}, take), errNobody, "without a console")
 	q.Close()
 	rig.Is(t, q.Ask(t.Context(), []string{"five"}, take), errNobody, "at the end")
-	rig.Is(t, (*questions)(nil).Ask(t.Context(), nil, take), errNobody, "where nobody can be asked")
+	rig.Is(t, (*questioner)(nil).Ask(t.Context(), nil, take), errNobody, "where nobody can be asked")
 }
