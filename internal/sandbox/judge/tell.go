@@ -19,7 +19,8 @@ const (
 	maxLine = 1 << 10
 	// roomWithin is how long a line waits for room, in milliseconds: a full pipe delays a refusal so long.
 	roomWithin = 100
-	// toldWithin bounds the write, if others have taken the room meanwhile.
+	// toldWithin bounds the wait for the write. If others have taken the room meanwhile, the write and its
+	// descriptor last until the pipe is read.
 	toldWithin = 10 * time.Second
 )
 

@@ -58,7 +58,7 @@ type job struct {
 	drains  chan chan struct{} // asks Events to yield what the terminal has, and to close the channel then
 	ended   chan struct{}      // closed when code is set
 	code    int
-	lost    error // the session has ended without a report
+	lost    error // the session was killed, and has made no report
 	running sync.WaitGroup
 }
 
@@ -251,7 +251,7 @@ func (j *job) hear(ctx context.Context) {
 		n, err := j.control.Read(report[:])
 		switch {
 		case err != nil || n != len(report):
-			j.lost = errors.New("the session of the command was ended from outside")
+			j.lost = errors.New("the process that holds the command's terminal was killed, and the command with it")
 			return
 		case report[0] == jobExited:
 			j.code = int(report[1])
@@ -370,11 +370,12 @@ func (j *job) Events(ctx context.Context) iter.Seq2[client.Event, error] {
 	}
 }
 
-// maxRest bounds the output that is read after the end of the job, in bytes. A terminal holds less.
+// maxRest bounds the output that is read at once for drain and after the end of the job, in bytes. A
+// terminal holds less.
 const maxRest = 256 << 10
 
-// rest reads output that the job has left in its terminal. Others may still hold the terminal open,
-// and print.
+// rest reads output that is in the job's terminal, and does not wait for more: the job may print
+// nothing more, while others hold the terminal open.
 func (j *job) rest(data []byte) (n int) {
 	_ = onFile(j.ptmx, func(fd int) (err error) {
 		n, err = unix.Read(fd, data)
