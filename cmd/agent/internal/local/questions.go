@@ -34,16 +34,13 @@ type questioner struct {
 	last    int           // guarded by turn
 }
 
-// errNobody says that nobody can be asked.
-var errNobody = errors.New("there is no terminal to ask at")
-
 func newQuestioner(file *os.File) *questioner {
 	if file == nil {
 		return nil
 	}
 	q := &questioner{file: file, answers: make(chan message), over: make(chan struct{}), turn: make(chan struct{}, 1)}
 	q.turn <- struct{}{}
-	go func() {
+	go func() { // its read cannot be interrupted, so nobody waits for it: it ends with the console, or this program
 		defer close(q.answers)
 		for from := json.NewDecoder(file); ; {
 			var m message
@@ -63,27 +60,27 @@ func newQuestioner(file *os.File) *questioner {
 // Ask is a [console.Ask].
 func (q *questioner) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
 	if q == nil {
-		return errNobody
+		return console.ErrNobody
 	}
 	select {
 	case <-q.turn:
 		defer func() { q.turn <- struct{}{} }()
 	case <-q.over:
-		return errNobody
+		return console.ErrNobody
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	q.last++
 	to := json.NewEncoder(q.file)
 	if err := to.Encode(message{Question: q.last, Lines: lines}); err != nil {
-		return errNobody
+		return console.ErrNobody
 	}
 	for {
 		select {
 		case m, there := <-q.answers:
 			switch {
 			case !there:
-				return errNobody
+				return console.ErrNobody
 			case m.Question != q.last: // it came too late
 			case m.Line == nil:
 				return errors.New(m.Failed)
@@ -94,7 +91,7 @@ func (q *questioner) Ask(ctx context.Context, lines []string, take func(line str
 				}
 			}
 		case <-q.over:
-			return errNobody
+			return console.ErrNobody
 		case <-ctx.Done():
 			_ = to.Encode(message{Question: q.last, Over: true}) // a console that is gone asks nothing
 			return context.Cause(ctx)
