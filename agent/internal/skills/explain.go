@@ -1,13 +1,13 @@
 package skills
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/execagent/execagent/fsops"
@@ -23,12 +23,13 @@ const (
 )
 
 // WithDetails adds the member details to an answer of Installed without a sandbox: a line for each
-// file or folder that Installed passes over, with the reason. Each call looks at the files anew.
+// file or folder that Installed passes over, with the reason. If there is such a line, warnLocations
+// and warnMetadata are left out. Each call looks at the files anew.
 func (d *Discovery) WithDetails(ctx context.Context, answer Encoded) (Encoded, error) {
 	e := explanation{lines: []string{}}
 	locations, _ := d.places.Locations()
 	if plugins := d.places.Plugins(); plugins != "" {
-		e.cache(plugins, locations)
+		e.cache(ctx, plugins, locations)
 	}
 	left := maxRead
 	for _, l := range locations {
@@ -40,14 +41,23 @@ func (d *Discovery) WithDetails(ctx context.Context, answer Encoded) (Encoded, e
 			e.say(l.Path, "is left out, because the folders before it have %d bytes together", maxRead)
 			break
 		}
-		e.location(&l, found)
+		e.location(ctx, &l, found)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	text, err := json.Marshal(e.lines)
 	if err != nil {
 		return nil, err
 	}
-	out := bytes.Clone(answer) // others have it too
-	out = append(out[:len(out)-1], `,"details":`...)
+	before, warnings, err := answer.cutWarnings()
+	if err != nil {
+		return nil, err
+	}
+	if len(e.lines) > 0 {
+		warnings = slices.DeleteFunc(warnings, func(w string) bool { return w == warnLocations || w == warnMetadata })
+	}
+	out := append(appendWarnings(before, warnings), `,"details":`...) // a copy of before, because others have the answer too
 	return append(append(out, text...), '}'), nil
 }
 
@@ -62,7 +72,7 @@ func (e *explanation) say(file, format string, args ...any) {
 }
 
 // cache looks for folders of plugins that are none by their names, and for links that are not followed.
-func (e *explanation) cache(folder string, locations []discovery.Location) {
+func (e *explanation) cache(ctx context.Context, folder string, locations []discovery.Location) {
 	known := map[string]bool{}
 	for _, l := range locations {
 		for at := l.Path; len(at) > len(folder); at = path.Dir(at) {
@@ -71,6 +81,9 @@ func (e *explanation) cache(folder string, locations []discovery.Location) {
 	}
 	entries, _ := filepath.Glob(path.Join(escapeGlob(folder), "*"))
 	for _, market := range entries {
+		if ctx.Err() != nil {
+			return
+		}
 		plugins, _ := filepath.Glob(path.Join(escapeGlob(market), "*"))
 		if len(plugins) > 0 && !known[market] {
 			e.say(market, "no folder in it is a plugin by its name: a marketplace has letters, digits, - and _")
@@ -91,7 +104,7 @@ func escapeGlob(p string) string {
 }
 
 // location says what is passed over in one location.
-func (e *explanation) location(l *discovery.Location, found *discovery.Root) {
+func (e *explanation) location(ctx context.Context, l *discovery.Location, found *discovery.Root) {
 	isPlugin := l.Version != ""
 	if f := found.Failure; f != nil {
 		if tells(f, fsops.Host{}) || isPlugin {
@@ -121,16 +134,16 @@ func (e *explanation) location(l *discovery.Location, found *discovery.Root) {
 	for _, r := range what.Refused {
 		e.say(r.Path, "no skill: %v", r.Err)
 	}
-	e.links(l.Path)
+	e.links(ctx, l.Path)
 }
 
 // links looks for links with the name of a skill.
-func (e *explanation) links(root string) {
+func (e *explanation) links(ctx context.Context, root string) {
 	looked := 0
 	_ = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		looked++
 		switch {
-		case looked > maxLooked || len(e.lines) >= maxDetails:
+		case looked > maxLooked || len(e.lines) >= maxDetails || ctx.Err() != nil:
 			return filepath.SkipAll
 		case err != nil:
 			return nil // the search has told of it
