@@ -103,7 +103,7 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		b.must("socket/open", object{"socketId": "s", "address": address}, nil)
 		rig.Until(t, "the other one has half of the rest", func() bool { return r.agent.sockets.Bytes.Used() == 192<<10 })
 	},
-	"confined connecting": func(t *testing.T, r *harness, _, b *client) {
+	"connections being made in a sandbox": func(t *testing.T, r *harness, _, b *client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		waited := make(chan error)
 		for range 2 * maxConfinedDials {
