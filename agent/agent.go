@@ -41,9 +41,9 @@ const (
 	// maxEnded is how many ended processes of all sessions are kept for
 	// process/read. Beyond it, one is forgotten early.
 	maxEnded = 16384
-	// maxResting is how many sessions are kept to which nobody is attached and in which
+	// maxShelved is how many sessions are kept to which nobody is attached and in which
 	// nothing runs. Beyond it, one ends early.
-	maxResting = 8192
+	maxShelved = 8192
 )
 
 // idleAfter is how long the agent must be without connections before it returns
@@ -164,7 +164,7 @@ type Agent struct {
 	sessions map[string]*Session
 	named    directory
 	ended    share.Shelf[endedProcess]
-	resting  share.Shelf[*Session]
+	shelved  share.Shelf[*Session] // see shelve
 	closed   bool
 
 	connections map[*connection]struct{}
@@ -218,7 +218,7 @@ func New(cfg Config) *Agent {
 		snapshots: snapshot.NewBudget(),
 		named:     newDirectory(),
 		ended:     share.Shelf[endedProcess]{Max: maxEnded},
-		resting:   share.Shelf[*Session]{Max: maxResting},
+		shelved:   share.Shelf[*Session]{Max: maxShelved},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
@@ -397,7 +397,7 @@ func (a *Agent) forgetIf(s *Session, condition func() bool) bool {
 	}
 	delete(a.sessions, s.id)
 	a.named.remove(s)
-	a.resting.Remove(s.owner, s)
+	a.shelved.Remove(s.owner, s)
 	a.ending.Add(1)
 	return true
 }
@@ -420,18 +420,19 @@ func (a *Agent) release(s *Session, p *process) {
 	a.ended.Remove(s.owner, endedProcess{s, p})
 }
 
-// rest notes a session to which nobody is attached and in which nothing runs. If there are too many
-// of them, it ends the one that has rested longest, of the owner who has the most.
-func (a *Agent) rest(s *Session) {
+// shelve notes a session to which nobody is attached and in which nothing runs. If there are too many
+// of them, it ends the one that was shelved first, of the owner who has the most. Its retention time,
+// see startExpiryLocked, may have begun earlier.
+func (a *Agent) shelve(s *Session) {
 	a.mu.Lock()
 	var oldest *Session
 	full := false
-	if !a.closed && a.sessions[s.id] == s && s.rests() {
-		a.resting.Remove(s.owner, s)
-		oldest, full = a.resting.Put(s.owner, s)
+	if !a.closed && a.sessions[s.id] == s && s.isIdle() {
+		a.shelved.Remove(s.owner, s)
+		oldest, full = a.shelved.Put(s.owner, s)
 	}
 	a.mu.Unlock()
-	if full && a.forgetIf(oldest, oldest.rests) {
+	if full && a.forgetIf(oldest, oldest.isIdle) {
 		oldest.audit.Ended("too many sessions without a client")
 		go func() {
 			defer a.ending.Done()
@@ -445,8 +446,9 @@ func (a *Agent) rest(s *Session) {
 // of the process, as long as a process that it left is in its group.
 const perProcess = 5
 
-// openDescriptors counts n more descriptors of an owner, until closed is called.
-func openDescriptors(owner string, n int64) (closed func(), err error) {
+// takeDescriptors counts n more descriptors of an owner, until release is called. Only file handles are
+// counted otherwise, see withHandle.
+func takeDescriptors(owner string, n int64) (release func(), err error) {
 	if err := share.Descriptors().Take(owner, n); err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ type connection struct {
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex      // guards what follows
-	files    int64           // descriptors that are counted for handles
-	opening  int64           // handles that are being opened
+	files    int64           // descriptors that are counted for handles, also for closed ones until releaseHandles
+	opening  int64           // of them for handles that are being opened, which handles.Len may not count yet
 	watch    *fsops.Watch    // of fs/watchMissing
 	watched  int64           // directories that are counted for it
 	watchIDs uint64          // highest id used
@@ -105,7 +105,7 @@ func (c *connection) serve(ctx context.Context) error {
 	c.watches.end()
 	c.notifiers.Wait()
 	c.handles.CloseAll()
-	c.countFiles()
+	c.releaseHandles()
 	c.http.Close()
 	return err
 }
@@ -118,7 +118,7 @@ func (c *connection) closing(err error) {
 		return
 	}
 	running, attached := c.session.detach(c)
-	c.agent.rest(c.session)
+	c.agent.shelve(c.session)
 	c.audit.Detach(running)
 	if attached && errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
 		c.agent.revoke(c.session)

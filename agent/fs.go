@@ -190,13 +190,11 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 	c.mu.Lock()
 	c.opening--
 	c.mu.Unlock()
-	c.countFiles()
 	return &protocol.HandleParams{HandleID: p.HandleID}, err
 }
 
-// countFiles gives back the descriptors of handles that are closed. An error closes a handle too, so
-// this is asked after each request that may have one.
-func (c *connection) countFiles() {
+// releaseHandles gives back the descriptors of handles that are closed.
+func (c *connection) releaseHandles() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if over := c.files - c.opening - int64(c.handles.Len()); over > 0 {
@@ -226,7 +224,6 @@ func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) 
 	}
 	var err error
 	if r.Chunk, r.EOF, err = c.handles.ReadBlock(p.HandleID, p.Offset, p.Len, room); err != nil {
-		c.countFiles()
 		r.Sent()
 		return nil, err
 	}
@@ -236,17 +233,11 @@ func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) 
 func room(n int) ([]byte, error) { return buffer.Get(n), nil }
 
 func (c *connection) writeBlock(_ context.Context, p protocol.WriteBlockParams) (protocol.Empty, error) {
-	err := c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)
-	if err != nil {
-		c.countFiles()
-	}
-	return protocol.Empty{}, err
+	return protocol.Empty{}, c.handles.WriteBlock(p.HandleID, p.Offset, p.Chunk)
 }
 
 func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (protocol.Empty, error) {
-	err := c.handles.Close(p.HandleID)
-	c.countFiles()
-	return protocol.Empty{}, err
+	return protocol.Empty{}, c.handles.Close(p.HandleID)
 }
 
 // walkResult gives back its share of memory when it has been sent.
@@ -284,7 +275,7 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}
-	r.Root, r.Truncated = p.Path.String(), found.Truncated
+	r.Root, r.Truncated = p.Path, found.Truncated
 	r.Entries = make([]protocol.WalkEntry, len(found.Entries))
 	for i, e := range found.Entries {
 		r.Entries[i] = protocol.WalkEntry{Path: e.Path, Directory: e.IsDirectory}

@@ -48,19 +48,19 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 	if p.TimeoutMs != nil {
 		req.Timeout = new(milliseconds(*p.TimeoutMs))
 	}
-	leave, err := openDescriptors(c.owner, 1)
+	release, err := takeDescriptors(c.owner, 1)
 	if err != nil {
 		return nil, err
 	}
 	if p.StreamResponse {
 		if err := c.beginStream(p.RequestID); err != nil {
-			leave()
+			release()
 			return nil, err
 		}
 	}
 	resp, err := c.http.Do(ctx, req)
 	if err != nil {
-		leave()
+		release()
 		c.agent.short.Note(c.agent.cfg.Logger, "a request fails", err)
 		if p.StreamResponse {
 			c.endStream(p.RequestID)
@@ -74,12 +74,12 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 	if p.StreamResponse {
 		return &streamedResponse{answer, func() {
 			c.notifiers.Go(func() {
-				defer leave()
+				defer release()
 				c.streamBody(p.RequestID, resp.Body)
 			})
 		}}, nil
 	}
-	defer leave()
+	defer release()
 	buffered := &bufferedResponse{HTTPResponse: answer, share: c.share(c.bodies)}
 	if buffered.BodyBase64, err = resp.ReadBody(buffered.alloc); err != nil {
 		buffered.Sent()

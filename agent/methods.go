@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -32,7 +31,7 @@ func (c *connection) table() rpc.Table {
 		free    = rpc.Order{}
 		process = rpc.Order{Queue: processQueue}
 		input   = rpc.Order{Queue: processQueue, Piece: inputPiece}
-		ends    = rpc.Order{Queue: processQueue, Piece: wholeInput}
+		whole   = rpc.Order{Queue: processQueue, Piece: wholeInput}
 		control = rpc.Order{Queue: processQueue, Urgent: true}
 		socket  = rpc.Order{Queue: socketQueue}
 		hangUp  = rpc.Order{Queue: socketQueue, Urgent: true}
@@ -50,10 +49,10 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodEnvironmentStatus: {Handle: serve(c, famStatus, c.environmentStatus), Order: instant},
 		protocol.MethodConfigRead:        {Handle: serve(c, famConfig, c.readConfig), Order: free},
 
-		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: ends},
+		protocol.MethodProcessStart:      {Handle: serve(c, famProcess, c.startProcess), Order: whole},
 		protocol.MethodProcessRead:       {Handle: serve(c, famProcess, c.readProcess), Order: process},
 		protocol.MethodProcessWrite:      {Handle: serve(c, famProcess, c.writeProcess), Order: input},
-		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: ends},
+		protocol.MethodProcessCloseStdin: {Handle: serve(c, famProcess, c.closeStdin), Order: whole},
 		protocol.MethodProcessResize:     {Handle: serve(c, famProcess, c.resizeProcess), Order: process},
 		protocol.MethodProcessSignal:     {Handle: serve(c, famProcess, c.signalProcess), Order: control},
 		protocol.MethodProcessTerminate:  {Handle: serve(c, famProcess, c.terminateProcess), Order: control},
@@ -67,10 +66,10 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
 		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, withFile(c, c.readDirectory)), Order: reads},
 		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, withFile(c, c.walk)), Order: reads},
-		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, c.readBlock), Order: reads},
-		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, c.open), Order: opens},
-		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, c.writeBlock), Order: blocks},
-		protocol.MethodFSClose:           {Handle: serve(c, famFiles, c.closeHandle), Order: closes},
+		protocol.MethodFSReadBlock:       {Handle: serve(c, famFiles, withHandle(c, c.readBlock)), Order: reads},
+		protocol.MethodFSOpen:            {Handle: serve(c, famFiles, withHandle(c, c.open)), Order: opens},
+		protocol.MethodFSWriteBlock:      {Handle: serve(c, famFiles, withHandle(c, c.writeBlock)), Order: blocks},
+		protocol.MethodFSClose:           {Handle: serve(c, famFiles, withHandle(c, c.closeHandle)), Order: closes},
 		protocol.MethodFSWriteFile:       {Handle: serve(c, famFiles, withFile(c, c.writeFile)), Order: mutates},
 		protocol.MethodFSCreateDirectory: {Handle: serve(c, famFiles, c.createDirectory), Order: mutates},
 		protocol.MethodFSRemove:          {Handle: serve(c, famFiles, withFile(c, c.remove)), Order: mutates},
@@ -107,7 +106,8 @@ func queueOf(what string, params json.RawMessage, member string) string {
 	return "" // its handler refuses it
 }
 
-// The input of a process is a stream. A start and the end of the input leave nothing of it missing.
+// The input of a process is a stream. A start and the end of the input leave nothing of it missing, so
+// both have the order whole.
 func inputPiece(params json.RawMessage) (stream, piece string) {
 	piece, ok := strictjson.StringMember(params, "writeId")
 	if !ok || piece == "" {
@@ -147,10 +147,20 @@ func serve[P, R any, PP interface {
 // withFile counts a descriptor for requests that may take long with a file open.
 func withFile[P, R any](c *connection, handler func(context.Context, P) (R, error)) func(context.Context, P) (R, error) {
 	return func(ctx context.Context, params P) (result R, err error) {
-		if err := share.Descriptors().Take(c.owner, 1); err != nil {
+		release, err := takeDescriptors(c.owner, 1)
+		if err != nil {
 			return result, err
 		}
-		defer share.Descriptors().Give(c.owner, 1)
+		defer release()
+		return handler(ctx, params)
+	}
+}
+
+// withHandle is for requests that name a file handle. Each of them may close it, because an error closes
+// a handle too.
+func withHandle[P, R any](c *connection, handler func(context.Context, P) (R, error)) func(context.Context, P) (R, error) {
+	return func(ctx context.Context, params P) (R, error) {
+		defer c.releaseHandles()
 		return handler(ctx, params)
 	}
 }

@@ -24,8 +24,9 @@ const (
 	maxClientName = 128
 )
 
-// directory has the sessions with names. A name belongs to a principal (rpc.md 8.2). The
-// agent's mutex guards it.
+// directory has the sessions with names. A name belongs to a principal (rpc.md 8.2). Its place counts
+// for an owner: the principal, or else the holder of the client's key. Logs and docs call the owner
+// principal. The agent's mutex guards the directory.
 type directory struct {
 	sessions map[string]map[string]*Session // by principal and name
 	places   share.Pool

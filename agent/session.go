@@ -27,9 +27,9 @@ import (
 type Session struct {
 	id        string
 	agent     *Agent
-	principal string // whose name it has
+	principal string // in whose names name is looked up; "": of all clients without a principal
 	owner     string // whose shares it uses up, see connection.owner
-	name      string // among the sessions of the principal; "": none
+	name      string // "": none
 	created   time.Time
 	audit     *audit.SessionLog
 
@@ -105,8 +105,8 @@ type process struct {
 	// wasRunning is then the answer of Terminate, set before started is closed.
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
-	leave              func()      // gives its descriptors back, but the last one
-	leaveLast          func()      // gives the last one back, that of its group
+	releaseFDs         func()      // gives its descriptors back, but the last one
+	releaseLastFD      func()      // gives the last one back, that of its group
 	resources                      // set when it has started
 	approvals          *approval.ProcessQuestions
 	audit              *audit.ProcessLog
@@ -154,7 +154,7 @@ func (s *Session) attachTo(c *connection, o opening) error {
 		s.muteLocked()
 		s.connection.leaveLocked(o.client)
 	}
-	s.agent.resting.Remove(s.owner, s)
+	s.agent.shelved.Remove(s.owner, s)
 	s.connection, s.client = c, o.client
 	s.attachments++
 	if s.expiry != nil {
@@ -220,9 +220,9 @@ func (s *Session) detachedSince(attachment int) bool {
 	return s.connection == nil && s.attachments == attachment
 }
 
-// detach ends the attachment of c, and lets the session rest. It returns false if c was not
-// attached, because another connection took the session. running is the number of running
-// processes.
+// detach ends the attachment of c, and starts the retention time if nothing holds the session. It
+// returns false if c was not attached, because another connection took the session. running is the
+// number of running processes.
 func (s *Session) detach(c *connection) (running int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,20 +231,21 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 	}
 	s.connection = nil
 	s.muteLocked()
-	s.restLocked()
+	s.startExpiryLocked()
 	return s.live, true
 }
 
-// rests reports whether nobody is attached to the session and nothing runs in it.
-func (s *Session) rests() bool {
+// isIdle reports whether nobody is attached to the session and nothing runs in it.
+func (s *Session) isIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connection == nil && s.live == 0
 }
 
-// restLocked starts the retention time, if nothing holds the session. This happens at most
-// once per attachment, because without a connection no process is started.
-func (s *Session) restLocked() {
+// startExpiryLocked starts the retention time, if nothing holds the session. This happens at most
+// once per attachment, because without a connection no process is started. Processes do not hold
+// a session without a name, so its time may begin before [Agent.shelve] notes the session.
+func (s *Session) startExpiryLocked() {
 	if s.ended || s.connection != nil || s.name != "" && s.live > 0 {
 		return
 	}
@@ -257,7 +258,7 @@ func (s *Session) restLocked() {
 func (s *Session) closedLocked() {
 	s.live--
 	if s.name != "" {
-		s.restLocked()
+		s.startExpiryLocked()
 	}
 }
 
@@ -309,8 +310,8 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Terminated()
 	p.audit.Killed()
 	p.release()
-	p.leave()
-	p.leaveLast()
+	p.releaseFDs()
+	p.releaseLastFD()
 	s.agent.release(s, p) // after Close: until then an event could retain it
 }
 
@@ -326,19 +327,19 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if l.params.Sandbox != nil || l.proxy != nil {
 		takes *= 2
 	}
-	if p.leave, err = openDescriptors(s.owner, takes-1); err != nil {
+	if p.releaseFDs, err = takeDescriptors(s.owner, takes-1); err != nil {
 		return nil, err
 	}
-	if p.leaveLast, err = openDescriptors(s.owner, 1); err != nil {
-		p.leave()
+	if p.releaseLastFD, err = takeDescriptors(s.owner, 1); err != nil {
+		p.releaseFDs()
 		return nil, err
 	}
 	began := time.Now()
-	l.spec.Sink, l.spec.Freed = func(e procs.Event) { s.deliver(p, e) }, p.leaveLast
+	l.spec.Sink, l.spec.Freed = func(e procs.Event) { s.deliver(p, e) }, p.releaseLastFD
 	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
-		p.leave()
-		p.leaveLast()
+		p.releaseFDs()
+		p.releaseLastFD()
 		return nil, err
 	}
 	s.agent.metrics.Started(l.box, time.Since(began))
@@ -353,8 +354,8 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if ended {
 		_ = running.Close()
 		l.release()
-		p.leave()
-		p.leaveLast()
+		p.releaseFDs()
+		p.releaseLastFD()
 		return nil, s.errEnded()
 	}
 	if doomed {
@@ -389,7 +390,7 @@ func (s *Session) settle(p *process) {
 	s.mu.Unlock()
 	close(p.started)
 	if failed {
-		s.agent.rest(s)
+		s.agent.shelve(s)
 	}
 }
 
@@ -537,7 +538,7 @@ func (s *Session) observe(p *process, e procs.Event) {
 		if p.network.Close(); p.network != nil {
 			s.reports.Flush()
 		}
-		p.leave()
+		p.releaseFDs()
 	}
 }
 
@@ -571,7 +572,7 @@ func (s *Session) retain(p *process) {
 	}
 	s.mu.Unlock()
 	s.agent.retain(s, p)
-	s.agent.rest(s)
+	s.agent.shelve(s)
 }
 
 // forget frees the id of an ended process and kills the rest of its process

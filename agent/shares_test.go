@@ -114,7 +114,7 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		b.must("socket/open", object{"socketId": "s", "address": address}, nil)
 		rig.Until(t, "the other one has half of the rest", func() bool { return r.agent.sockets.Bytes.Used() == 192<<10 })
 	},
-	"confined connecting": func(t *testing.T, r *harness, _, b *client) {
+	"connections being made in a sandbox": func(t *testing.T, r *harness, _, b *client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		waited := make(chan error)
 		for range 2 * maxConfinedDials {
@@ -190,7 +190,7 @@ var pools = map[string]func(t *testing.T, r *harness, a, b *client){
 		b.must("process/read", object{"processId": "0"}, nil)
 	},
 	"sessions without a client in which nothing runs": func(t *testing.T, r *harness, a, b *client) {
-		r.agent.resting.Max = 3
+		r.agent.shelved.Max = 3
 		left := []string{b.session}
 		b.drop()
 		for range 3 {

@@ -194,8 +194,8 @@ func isLoss(err error) bool {
 // isBusy reports whether the server did not carry out a request because too much waits there.
 func isBusy(err error) bool { return reasonOf(err) == "busy" }
 
-// isLarge reports whether the server had no memory for an answer.
-func isLarge(err error) bool { return reasonOf(err) == "memory" }
+// isShortOfMemory reports whether the server had no memory for an answer.
+func isShortOfMemory(err error) bool { return reasonOf(err) == "memory" }
 
 // reasonOf is the reason that a refusal gives to programs, or "".
 func reasonOf(err error) string {

@@ -87,9 +87,7 @@ type write struct {
 
 // Feed returns the standard input of the process as a writer, see [Feed]. The caller makes no other
 // writes to the process. ctx bounds all writes. The process must have been started with PipeStdin.
-func (p *Process) Feed(ctx context.Context) *Feed { return p.feed(ctx) }
-
-func (p *Process) feed(ctx context.Context) *Feed {
+func (p *Process) Feed(ctx context.Context) *Feed {
 	return &Feed{p: p, ctx: ctx, pace: pace{usual: feedPiece}}
 }
 

@@ -66,7 +66,7 @@ func (f *FS) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	}
 	var r protocol.ReadFileResult
 	err = f.ask(ctx, "read", path, protocol.MethodFSReadFile, f.path(path), &r)
-	if isLarge(err) {
+	if isShortOfMemory(err) {
 		return f.readBlocks(ctx, path)
 	}
 	return r.Data, err

@@ -377,7 +377,7 @@ func (p *Process) Write(ctx context.Context, data []byte) error {
 		return err
 	}
 	defer p.endWriting()
-	f := p.feed(ctx)
+	f := p.Feed(ctx)
 	// A server that has refused a write expects it before all others. It gets the write
 	// without data, because the caller was told that the write had failed.
 	f.ids = p.unsure

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // stepError is a failure of this program before it executes the command. A caller must not take its
@@ -21,7 +23,7 @@ func atStep(step string, err error) error {
 	}
 	if errors.Is(err, syscall.ENOENT) {
 		if _, missing := os.Lstat("/proc/self"); missing != nil {
-			err = fmt.Errorf("%w: no procfs is mounted at /proc", err)
+			err = fmt.Errorf("%w: %w", err, linux.ErrNoProcfs)
 		}
 	}
 	return &stepError{step, err}

@@ -189,9 +189,9 @@ func (p *WalkParams) UnmarshalObject(o *Object) {
 
 // WalkResult answers fs/walk. Paths are native; they become URIs on the wire.
 type WalkResult struct {
-	// Root is the URI of the root as the request has it, for [PathURI.Below]; "" if it does not
+	// Root is the root as the request has it, for [PathURI.Below]; the zero PathURI if it does not
 	// matter. It is not sent.
-	Root      string
+	Root      PathURI
 	Entries   []WalkEntry
 	Errors    []WalkError
 	Truncated bool
@@ -210,17 +210,13 @@ type WalkError struct {
 }
 
 func (r *WalkResult) AppendJSON(dst []byte) []byte {
-	root, err := ParsePathURI(r.Root)
-	if err != nil {
-		root = PathURI{}
-	}
 	dst = append(dst, `{"entries":[`...)
 	for i, e := range r.Entries {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"path":"`...)
-		dst = root.appendBelow(dst, e.Path)
+		dst = r.Root.appendBelow(dst, e.Path)
 		if e.Directory {
 			dst = append(dst, `","kind":"directory"}`...)
 		} else {
@@ -233,7 +229,7 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"path":"`...)
-		dst = root.appendBelow(dst, e.Path)
+		dst = r.Root.appendBelow(dst, e.Path)
 		dst = appendText(dst, `","message":`, e.Message)
 		dst = append(dst, '}')
 	}

@@ -86,9 +86,9 @@ func TestSpelling(t *testing.T) {
 	t.Parallel()
 	for _, row := range rig.Rows(t, "testdata/paths.txt", "spelling", 3) {
 		text, path, want := row[0], row[1], row[2]
-		got := rig.Value(ParsePathURI(text)).Below(path)
-		rig.Is(t, got.String(), want, "%q: %q", text, path)
-		walk := (&WalkResult{Root: text, Entries: []WalkEntry{{Path: path}}}).AppendJSON(nil)
+		root := rig.Value(ParsePathURI(text))
+		rig.Is(t, root.Below(path).String(), want, "%q: %q", text, path)
+		walk := (&WalkResult{Root: root, Entries: []WalkEntry{{Path: path}}}).AppendJSON(nil)
 		rig.Is(t, strings.Contains(string(walk), `"`+want+`"`), true, "%s", walk)
 	}
 }

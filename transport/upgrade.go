@@ -57,9 +57,9 @@ func (l *Listener) refuse(r *http.Request, kind Refusal, level slog.Level, statu
 
 // serveMetrics shows the metrics to clients that may connect.
 func (l *Listener) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	if _, _, kind, status, text := l.admit(r); kind != "" {
-		l.refuse(r, kind, slog.LevelWarn, status, text)
-		reply(w, status, text)
+	if a := l.admit(r); a.refused != "" {
+		l.refuse(r, a.refused, slog.LevelWarn, a.status, a.text)
+		reply(w, a.status, a.text)
 		return
 	}
 	l.config.Metrics.ServeHTTP(w, r)
@@ -71,13 +71,13 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		reply(w, status, text)
 		return
 	}
-	principal, expires, kind, status, text := l.admit(r)
-	if kind != "" {
-		l.refuse(r, kind, slog.LevelWarn, status, text)
-		reply(w, status, text)
+	a := l.admit(r)
+	if a.refused != "" {
+		l.refuse(r, a.refused, slog.LevelWarn, a.status, a.text)
+		reply(w, a.status, a.text)
 		return
 	}
-	leave, err := enter(principal)
+	leave, err := enter(a.principal)
 	if err != nil {
 		l.refuse(r, "", slog.LevelWarn, http.StatusTooManyRequests, err.Error())
 		reply(w, http.StatusTooManyRequests, err.Error())
@@ -106,8 +106,8 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return // the request was answered, or the client is gone
 	}
 	conn := newWebSocket(ws, wireOf(ws.NetConn()), l.config.PingInterval, l.config.PeerTimeout, l.config.Budget)
-	conn.serves, conn.principal = true, principal
-	conn.begin(leave, expires, func() {
+	conn.serves, conn.principal = true, a.principal
+	conn.begin(leave, a.expires, func() {
 		l.refused.add(RefusedToken, slog.LevelInfo, conn.Remote(), "the right to connect has expired, so this connection ends")
 	})
 	l.handOver(conn)
@@ -128,35 +128,47 @@ func enter(principal string) (leave func(), err error) {
 	}, nil
 }
 
-// admit returns the principal of a request, see [WebSocket.Principal], and when its right to
-// connect ends, or its refusal with status and text.
-func (l *Listener) admit(r *http.Request) (principal string, expires time.Time, kind Refusal, status int, text string) {
+// admission is the decision about a client that wants to connect.
+type admission struct {
+	principal string    // see [WebSocket.Principal]
+	expires   time.Time // when its right to connect ends; zero: never
+
+	refused Refusal // "": it may connect
+	status  int     // of the answer that refuses it, with text
+	text    string
+}
+
+// admit decides whether a client may connect.
+func (l *Listener) admit(r *http.Request) (a admission) {
 	from := r.Context().Value(wireKey{}).(*wire)
 	if l.config.certified() {
 		certificate := from.secure.ConnectionState().PeerCertificates[0]
-		principal, expires = "cert:"+nameOf(certificate), certificate.NotAfter
+		a.principal, a.expires = "cert:"+nameOf(certificate), certificate.NotAfter
 	}
 	if l.local {
 		uid := from.uid
 		if !unixsocket.May(uid, l.config.AllowUIDs...) {
-			return "", expires, RefusedUser, http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
+			return admission{
+				refused: RefusedUser, status: http.StatusForbidden,
+				text: fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid),
+			}
 		}
-		principal = fmt.Sprintf("uid:%d", uid)
+		a.principal = fmt.Sprintf("uid:%d", uid)
 	}
 	if l.config.Auth == nil {
-		return principal, expires, "", 0, ""
+		return a
 	}
 	subject, until, err := l.config.Auth.check(r.Header, time.Now())
 	if err != nil {
-		return "", expires, RefusedToken, http.StatusUnauthorized, err.Error()
+		return admission{refused: RefusedToken, status: http.StatusUnauthorized, text: err.Error()}
 	}
 	if subject != "" {
-		principal = "sub:" + subject
+		a.principal = "sub:" + subject
 	}
-	if expires.IsZero() || !until.IsZero() && until.Before(expires) {
-		expires = until
+	if a.expires.IsZero() || !until.IsZero() && until.Before(a.expires) {
+		a.expires = until
 	}
-	return principal, expires, "", 0, ""
+	return a
 }
 
 // wireKey is the key of the [wire] in the context of a request.

@@ -171,8 +171,8 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	return line.Flags.(command), line.Overrides, nil
 }
 
-// agentOf returns the flags of a line that name the agent. It leaves out a URL with parts that may be
-// secret.
+// agentOf returns the flags of a line that name the agent, for a line that the user can type again. It
+// leaves out values with parts that may be secret, and values that a shell would read otherwise.
 func agentOf(args []string) string {
 	args, _ = commands.Here(args) // parse has reported the mistake
 	given := grammar.Line(args)

@@ -63,7 +63,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		return fmt.Errorf("--network-policy: %w", err)
 	}
 	if policy != nil && len(policy.Masking) > 0 {
-		if err := sys.Conceal(egress.Hides(policy.Masking, sys.Environ)); err != nil {
+		if err := sys.Conceal(egress.HiddenNames(policy.Masking, sys.Environ)); err != nil {
 			sys.Tell(fmt.Errorf("masked variables stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 		}
 	}

@@ -36,7 +36,7 @@ func (f *skillsFlags) run(sys program.System) int {
 		if f.Output == "json" {
 			return program.ExitOK, program.PrintJSON(sys.Stdout, found)
 		}
-		for _, line := range found.said() {
+		for _, line := range slices.Concat(found.Warnings, found.Details) {
 			program.Complain(sys.Stderr, program.Plain(line))
 		}
 		rows := skillRows(&found.DiscoverInstalledResult)
@@ -70,15 +70,6 @@ func installed(ctx context.Context, c *client.Client) (*installedSkills, error) 
 	}{protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/")}, true}
 	found := new(installedSkills)
 	return found, c.Call(ctx, protocol.MethodDiscoverInstalled, &params, found)
-}
-
-// said returns the details, and the warnings that details do not replace.
-func (i *installedSkills) said() []string {
-	if len(i.Details) > 0 {
-		general := slices.DeleteFunc(slices.Clone(i.Warnings), func(w string) bool { return strings.HasSuffix(w, "discovery may be incomplete") })
-		return append(general, i.Details...)
-	}
-	return i.Warnings
 }
 
 // skillHeading is the heading of the columns of skillRows.

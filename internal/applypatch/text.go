@@ -1,6 +1,10 @@
 package applypatch
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/execagent/execagent/internal/paths"
+)
 
 // text is an updated file. A line ends with LF, CRLF or a lone CR; after the last end there is no
 // line.
@@ -16,7 +20,7 @@ type text struct {
 }
 
 // byteOrderMark is what some editors write in front of the first line.
-const byteOrderMark = "\ufeff"
+const byteOrderMark = paths.Mark
 
 func newText(data []byte) *text {
 	t := &text{data: data, eol: "\n"}

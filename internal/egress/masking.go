@@ -264,9 +264,9 @@ func (n *Networks) Hide(environ []string) []string {
 	return environ
 }
 
-// Hides returns a function that reports whether a variable of an environment is one that an operator
+// HiddenNames returns a function that reports whether a variable of an environment is one that an operator
 // hides, or contains the value of one.
-func Hides(masking map[string]protocol.CredentialProvider, environ []string) func(name string) bool {
+func HiddenNames(masking map[string]protocol.CredentialProvider, environ []string) func(name string) bool {
 	hidden := map[string]bool{}
 	mark := func(entries []string, hides bool) {
 		for _, entry := range entries {

@@ -164,7 +164,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	}
 	o := n.said()
 	cfg := netproxy.Config{
-		Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Unreached: c.Unreached, Own: n.own, Roots: n.Roots, Failed: n.failed,
+		Owner: c.Owner, Policy: plan.policy.Under(o.Ceiling), Report: w.report, Unreached: c.Unreached, Own: n.own, Roots: n.Roots, Failed: n.acceptFailed,
 	}
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
@@ -279,8 +279,8 @@ func (n *Networks) listensAt(ports []uint16) (release func()) {
 	}
 }
 
-// failed logs that a command could not connect to its proxy because descriptors are short.
-func (n *Networks) failed(err error) {
+// acceptFailed logs that a command could not connect to its proxy because descriptors are short.
+func (n *Networks) acceptFailed(err error) {
 	if n.Log != nil {
 		n.short.Note(n.Log, "a command cannot connect to its proxy", err)
 	}

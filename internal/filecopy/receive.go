@@ -59,7 +59,7 @@ func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 		Receiver: r, ctx: ctx, tar: tar.NewReader(stream), to: to, tree: tree{base: to.base},
 		buf: make([]byte, buffered), total: -1, plain: r.Plain,
 	}
-	in.tree.left = in.omit
+	in.tree.omitted = in.omit
 	err = in.entries()
 	if err == nil {
 		// Archives are padded. Read the padding too, so that the sender gets no error.

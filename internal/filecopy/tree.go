@@ -28,8 +28,9 @@ type tree struct {
 	base  int
 	stack []level
 	names []string // the names of the stack
-	// left is called if a directory does not take its mode, owner or time.
-	left func(names []string, err error)
+	// omitted is called if a directory does not take its mode, owner or time. A tree that makes
+	// directories must have it.
+	omitted func(names []string, err error)
 }
 
 // level is an open directory.
@@ -87,7 +88,7 @@ func (t *tree) leave(n int) {
 		l := t.stack[len(t.stack)-1]
 		if l.made != nil {
 			if err := l.made.give(l.fd); err != nil {
-				t.left(t.names, err)
+				t.omitted(t.names, err)
 			}
 		}
 		t.stack, t.names = t.stack[:len(t.stack)-1], t.names[:len(t.names)-1]

@@ -11,7 +11,7 @@
 //	IsNobody                         reports whether a uid stands for all users without one
 //	DropCaps, DropThreadCaps,        drop capabilities for good; nothing here adds one
 //	DropBoundingCaps, CheckCaps
-//	ErrnoText                        the text of an error number
+//	ErrnoText, ErrNoProcfs           the text of an error number; why there is no /proc/self/exe
 //	ForgetStarter, Fork, Settle      keep children from inheriting what the starter of a server has set
 //	SetDefault                       gives a signal its default action
 //	NextData                         where a file has data, and where holes

@@ -1,9 +1,13 @@
 package linux
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 )
+
+// ErrNoProcfs says why there is no /proc/self/exe.
+var ErrNoProcfs = errors.New("no procfs is mounted at /proc")
 
 // ErrnoText returns the text of an error number, with the number.
 func ErrnoText(errno syscall.Errno) string {

@@ -42,7 +42,7 @@ func parseSections(text string) (sections, error) {
 	var section map[string]string
 	for number, line := range strings.Split(text, "\n") {
 		indented := strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t")
-		line = strings.TrimSpace(strings.TrimPrefix(line, "\ufeff"))
+		line = strings.TrimSpace(strings.TrimPrefix(line, paths.Mark))
 		if line == "" || line[0] == '#' || line[0] == ';' || indented && section != nil {
 			continue
 		}

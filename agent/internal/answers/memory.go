@@ -44,36 +44,45 @@ const Patience = 10 * time.Second
 // share. An owner that has no answer in it may have one that takes all that is free.
 type Memory struct {
 	share.Pool
-	Patience time.Duration // time to wait for memory that other answers hold
+	Patience time.Duration // time to wait for memory that others hold
+}
+
+// takeSoon takes n bytes. It waits for Patience at most, and then returns the error that short makes.
+func (m *Memory) takeSoon(ctx context.Context, owner string, n int64, short func(int64) error) error {
+	soon, cancel := context.WithTimeout(ctx, m.Patience)
+	defer cancel()
+	switch {
+	case m.Wait(soon, owner, n) == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return short(n)
 }
 
 // NewMemory returns the memory of one agent.
 func NewMemory(size int64) *Memory { return &Memory{share.Pool{Max: size}, Patience} }
 
 // Decoders is the memory for the decoders of compressed bodies.
-type Decoders struct {
-	share.Pool
-	Patience time.Duration // time to wait for memory that other decoders hold
-}
+type Decoders struct{ Memory }
 
 // NewDecoders returns that memory, for an agent with so many bytes for answers: enough for one body of
 // each of two owners, however few that are.
 func NewDecoders(size int64) *Decoders {
-	return &Decoders{share.Pool{Max: max(size/4, 2*httpclient.MaxRoom)}, Patience}
+	return &Decoders{Memory{share.Pool{Max: max(size/4, 2*httpclient.MaxRoom)}, Patience}}
 }
 
 // Decoder takes n bytes for the decoder of a body. It waits for Patience at most, because the bodies
 // that hold the memory may be streams without an end.
 func (d *Decoders) Decoder(ctx context.Context, owner string, n int64) (release func(), err error) {
-	soon, cancel := context.WithTimeout(ctx, d.Patience)
-	defer cancel()
-	if err := d.Wait(soon, owner, n); err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, noMemory("no memory for the decoder of one more compressed answer, %d bytes", n)
+	if err := d.takeSoon(ctx, owner, n, errNoDecoder); err != nil {
+		return nil, err
 	}
 	return func() { d.Give(owner, n) }, nil
+}
+
+func errNoDecoder(n int64) error {
+	return noMemory("no memory for the decoder of one more compressed answer, %d bytes", n)
 }
 
 // A Share is the memory that one answer holds.
@@ -142,7 +151,7 @@ func (s *Share) await(ctx context.Context, n int64) error {
 		return noMemory("an answer of %d bytes is larger than the memory that this agent has for answers, %d bytes: "+
 			"read a file in blocks (fs/open, fs/readBlock), or give the agent more memory", n, s.Total.Max)
 	}
-	if err := s.Total.await(ctx, s.Owner, n); err != nil {
+	if err := s.Total.takeSoon(ctx, s.Owner, n, errShortOfMemory); err != nil {
 		s.Release()
 		return err
 	}

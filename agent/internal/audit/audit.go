@@ -16,7 +16,9 @@
 //	debug  snapshot started   session, program, pid, sandbox
 //	debug  snapshot ended     session, program, pid, seconds
 //
-// The three lines about sessions and clients are bounded for each principal, and the lines about
+// The field principal is the owner of the shares that a session uses up, see package share.
+//
+// The three lines about sessions and clients are bounded for each owner, and the lines about
 // commands for each session and outcome, see package loglines. Further lines about sessions and
 // clients are logged at the level debug.
 //
@@ -38,21 +40,21 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxProgram and maxPrincipal bound the logged part of a program's name and of a principal, in bytes.
+// maxProgram and maxPrincipal bound the logged part of a program's name and of an owner, in bytes.
 const maxProgram, maxPrincipal = 64, 128
 
 // An AgentLog logs the events of all sessions of an agent.
 type AgentLog struct {
 	log   *slog.Logger
-	limit loglines.Limit // kinds are a message and a principal
+	limit loglines.Limit // kinds are a message and an owner
 }
 
 // New returns the log of an agent, which Close ends.
 func New(log *slog.Logger) *AgentLog {
 	a := &AgentLog{log: log}
 	a.limit.More = func(kind string, left int) {
-		message, principal, _ := strings.Cut(kind, "\n")
-		log.Info("more session lines", "principal", principal, "message", message, "count", left, "interval", loglines.Interval)
+		message, owner, _ := strings.Cut(kind, "\n")
+		log.Info("more session lines", "principal", owner, "message", message, "count", left, "interval", loglines.Interval)
 	}
 	return a
 }
@@ -60,21 +62,21 @@ func New(log *slog.Logger) *AgentLog {
 // Close logs how many lines were left out.
 func (a *AgentLog) Close() { a.limit.Flush() }
 
-// Session returns the log of a session that a principal has made. name is the beginning of its id,
+// Session returns the log of a session that an owner has made. name is the beginning of its id,
 // see Label.
-func (a *AgentLog) Session(name, principal string) *SessionLog {
-	s := &SessionLog{agent: a, name: name, principal: loglines.Clip(principal, maxPrincipal)}
+func (a *AgentLog) Session(name, owner string) *SessionLog {
+	s := &SessionLog{agent: a, name: name, owner: loglines.Clip(owner, maxPrincipal)}
 	s.decided.More = func(outcome string, left int) {
 		a.log.Info("more commands decided", "session", name, "outcome", outcome, "count", left, "interval", loglines.Interval)
 	}
 	return s
 }
 
-// tell logs a line about a session or client of a principal. Lines about those who only look, and
+// tell logs a line about a session or client of an owner. Lines about those who only look, and
 // lines beyond the bound, are for debug.
-func (a *AgentLog) tell(used bool, message, principal string, attrs ...any) {
+func (a *AgentLog) tell(used bool, message, owner string, attrs ...any) {
 	level := slog.LevelDebug
-	if used && a.limit.Allow(message+"\n"+principal) {
+	if used && a.limit.Allow(message+"\n"+owner) {
 		level = slog.LevelInfo
 	}
 	a.log.Log(context.Background(), level, message, attrs...)
@@ -82,8 +84,8 @@ func (a *AgentLog) tell(used bool, message, principal string, attrs ...any) {
 
 // A SessionLog logs the events of one session.
 type SessionLog struct {
-	agent           *AgentLog
-	name, principal string
+	agent       *AgentLog
+	name, owner string
 
 	used    atomic.Bool // a client has asked for more than the status
 	decided loglines.Limit
@@ -95,7 +97,7 @@ func (s *SessionLog) Name() string { return s.name }
 // Ended logs that the session has ended, and why.
 func (s *SessionLog) Ended(reason string) {
 	s.decided.Flush()
-	s.agent.tell(s.used.Load(), "session ended", s.principal, "session", s.name, "principal", s.principal, "reason", reason)
+	s.agent.tell(s.used.Load(), "session ended", s.owner, "session", s.name, "principal", s.owner, "reason", reason)
 }
 
 // Decided logs the outcome for a command that rules have not simply allowed.
@@ -123,21 +125,21 @@ func Place(conn rpc.Conn) string {
 
 // A ClientLog logs the events of one client of a session.
 type ClientLog struct {
-	session   *SessionLog
-	principal string
-	attrs     []any
-	resumed   bool
-	since     time.Time
-	used      atomic.Bool
+	session *SessionLog
+	owner   string
+	attrs   []any
+	resumed bool
+	since   time.Time
+	used    atomic.Bool
 }
 
 // Attach records that a client has the session. name is the name that the client gives itself.
 // Nothing is logged before Use or Detach.
-func (s *SessionLog) Attach(name, principal, remote string, resumed bool) *ClientLog {
-	principal = loglines.Clip(principal, maxPrincipal)
+func (s *SessionLog) Attach(name, owner, remote string, resumed bool) *ClientLog {
+	owner = loglines.Clip(owner, maxPrincipal)
 	return &ClientLog{
-		session: s, principal: principal, resumed: resumed, since: time.Now(),
-		attrs: []any{"session", s.name, "client", name, "principal", principal, "remote", remote},
+		session: s, owner: owner, resumed: resumed, since: time.Now(),
+		attrs: []any{"session", s.name, "client", name, "principal", owner, "remote", remote},
 	}
 }
 
@@ -148,13 +150,13 @@ func (c *ClientLog) Use() {
 		return
 	}
 	c.session.used.Store(true)
-	c.session.agent.tell(true, "session attached", c.principal, append(c.attrs, "resumed", c.resumed)...)
+	c.session.agent.tell(true, "session attached", c.owner, append(c.attrs, "resumed", c.resumed)...)
 }
 
 // Detach logs that the client has lost the session. running is the number of processes that run in
 // the session.
 func (c *ClientLog) Detach(running int) {
-	c.session.agent.tell(c.used.Load(), "session detached", c.principal, append(c.attrs, "seconds", seconds(c.since), "running", running)...)
+	c.session.agent.tell(c.used.Load(), "session detached", c.owner, append(c.attrs, "seconds", seconds(c.since), "running", running)...)
 }
 
 // A ProcessLog logs the events of one process. A nil *ProcessLog logs nothing.

@@ -1,7 +1,6 @@
 package skills
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,8 +24,8 @@ const (
 )
 
 // WithDetails adds the member details to an answer of Installed without a sandbox: a line for each
-// file or folder that Installed passes over, with the reason. Each call looks at the files anew, in
-// its turn (Discovery.Details).
+// file or folder that Installed passes over, with the reason. If there is such a line, warnLocations
+// and warnMetadata are left out. Each call looks at the files anew, in its turn (Discovery.Details).
 func (d *Discovery) WithDetails(ctx context.Context, owner string, answer Encoded) (Encoded, error) {
 	if err := d.Details.Wait(ctx, owner, 1); err != nil {
 		return nil, err
@@ -61,8 +60,14 @@ func (d *Discovery) WithDetails(ctx context.Context, owner string, answer Encode
 	if err != nil {
 		return nil, err
 	}
-	out := bytes.Clone(answer) // others have it too
-	out = append(out[:len(out)-1], `,"details":`...)
+	before, warnings, err := answer.cutWarnings()
+	if err != nil {
+		return nil, err
+	}
+	if len(e.lines) > 0 {
+		warnings = slices.DeleteFunc(warnings, func(w string) bool { return w == warnLocations || w == warnMetadata })
+	}
+	out := append(appendWarnings(before, warnings), `,"details":`...) // a copy of before, because others have the answer too
 	return append(append(out, text...), '}'), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"syscall"
 
 	"github.com/execagent/execagent/fsops"
@@ -185,14 +186,32 @@ func (a *installedList) encode() Encoded {
 	}
 	out := append([]byte(a.plugins.open), a.plugins.Bytes()...)
 	out = append(append(out, a.skills.open...), a.skills.Bytes()...)
-	out = append(out, `],"warnings":[`...)
+	return append(appendWarnings(out, warnings), '}')
+}
+
+// openWarnings begins the last member of an answer. It is nowhere else in the answer, because strings in
+// JSON have a backslash before each quote.
+const openWarnings = `],"warnings":[`
+
+func appendWarnings(dst []byte, warnings []string) []byte {
+	dst = append(dst, openWarnings...)
 	for i, w := range warnings {
 		if i > 0 {
-			out = append(out, ',')
+			dst = append(dst, ',')
 		}
-		out = append(append(append(out, '"'), w...), '"')
+		dst = append(append(append(dst, '"'), w...), '"')
 	}
-	return append(out, `]}`...)
+	return append(dst, ']')
+}
+
+// cutWarnings returns an answer of encode up to its warnings, and the warnings.
+func (e Encoded) cutWarnings() (before []byte, warnings []string, err error) {
+	at := bytes.LastIndex(e, []byte(openWarnings))
+	if at < 0 {
+		return nil, nil, errors.New("an answer without warnings")
+	}
+	list := e[at+len(openWarnings)-1 : len(e)-1]
+	return e[:at:at], warnings, json.Unmarshal(list, &warnings)
 }
 
 func pluginFiles(p *discovery.Plugin) protocol.PluginFiles {

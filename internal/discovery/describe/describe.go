@@ -143,7 +143,7 @@ func describe(s *Skill, namespaces map[string]string) (DescribedSkill, error) {
 		name = fold(path.Base(folder))
 	}
 	if name == "" || utf8.RuneCountInString(name) > maxName {
-		return DescribedSkill{}, fmt.Errorf("no name, and that of the folder does not have 1 to %d characters", maxName)
+		return DescribedSkill{}, fmt.Errorf("no name, and the name of the folder does not have 1 to %d characters", maxName)
 	}
 	for above := folder; ; above = path.Dir(above) {
 		if namespace, ok := namespaces[above]; ok {

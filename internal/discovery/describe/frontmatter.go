@@ -32,8 +32,8 @@ type header struct {
 	shortDescription string // "" if there is none
 }
 
-// Errors of texts. They never reach a client, because a refused skill causes only one warning for
-// its whole location.
+// Errors of texts. A client gets them only if it asks for details. Otherwise a refused skill causes only
+// one warning for its whole location.
 var (
 	errNoFrontMatter = errors.New("no front matter")
 	errAlias         = errors.New("aliases are refused")

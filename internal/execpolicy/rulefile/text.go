@@ -3,6 +3,8 @@ package rulefile
 import (
 	"bytes"
 	"strings"
+
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // source converts the text of a file to a text that the parser accepts. The parser knows no
@@ -10,7 +12,7 @@ import (
 // numbers do not change. source refuses two things that the parser accepts and the reference does
 // not: a byte-order mark, and tabs in indentation.
 func source(file string, text []byte) (string, error) {
-	if bytes.HasPrefix(text, []byte("\ufeff")) {
+	if bytes.HasPrefix(text, []byte(paths.Mark)) {
 		return "", &Error{file, 1, 1, "a byte-order mark is not allowed"}
 	}
 	s := scanner{file: file, text: string(text), line: 1}

@@ -19,7 +19,8 @@ const (
 	// maxCalls bounds the calls of the parser within each other, and so its stack. It needs up to 12
 	// for a command within a command, and 54 for an expression within an expression.
 	maxCalls = 5_000
-	// maxRepairs bounds how often a script is parsed.
+	// maxRepairs bounds how often read repairs a script. A script that has an error even then is parsed
+	// more often.
 	maxRepairs = 8
 	// MaxCommands is the highest number of commands in a plain script.
 	MaxCommands = 1_000
@@ -77,7 +78,7 @@ func (s *source) tooDeep() bool {
 		return false
 	}
 	if s.calls == nil {
-		s.calls = make([]uintptr, maxBytes) // more than one script can cause
+		s.calls = make([]uintptr, maxBytes) // one for each byte, which is more than a script can cause
 	}
 	return len(slices.Compact(s.calls[:runtime.Callers(0, s.calls)])) > maxCalls
 }

@@ -39,8 +39,8 @@ func newTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 }
 
 // ErrExecutorChanged says that another executor has registered for the environment since the first
-// connection. Its executor, with all that ran there, does not come back.
-var ErrExecutorChanged = errors.New("another executor has registered for the environment: the one before was restarted or replaced, and what ran there is gone")
+// connection. The earlier executor, with all that ran there, does not come back.
+var ErrExecutorChanged = errors.New("another agent has registered for the environment: the one before was restarted or replaced, and what ran there is gone")
 
 var errTimeout = fmt.Errorf("no full answer within %v", callTimeout)
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -71,7 +72,7 @@ func (c *Config) fork(config []byte) (*worker, error) {
 	if err != nil {
 		f.closeOurs()
 		if err == syscall.ENOENT { // which must not look like an error of the request's file
-			return nil, fmt.Errorf("%s: %s; is procfs mounted at /proc?", c.Path, err.Error())
+			return nil, fmt.Errorf("%s: %s: %w", c.Path, err.Error(), linux.ErrNoProcfs)
 		}
 		return nil, os.NewSyscallError("fork", err)
 	}

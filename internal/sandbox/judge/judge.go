@@ -85,7 +85,7 @@ func (j *Judge) Decide(p *Exec) error {
 		return nil
 	case v.Decision == rule.Forbidden, p.Loaded, j.socket < 0:
 		j.tell(p, &v)
-		j.explain(p, cmp.Or(v.Because(), "it requires approval"))
+		j.tellRefused(p, cmp.Or(v.Because(), "it requires approval"))
 		return unix.EPERM
 	}
 	// A shell whose program is refused continues along its PATH, and finds the program there again.
@@ -101,7 +101,7 @@ func (j *Judge) Decide(p *Exec) error {
 		return nil
 	case declined:
 		j.decline(key)
-		j.explain(p, "not approved: "+cmp.Or(v.Because(), "it requires approval"))
+		j.tellRefused(p, "not approved: "+cmp.Or(v.Because(), "it requires approval"))
 	}
 	return unix.EPERM
 }

@@ -19,7 +19,8 @@ const (
 	maxLine = 1 << 10
 	// roomWithin is how long a line waits for room, in milliseconds: a full pipe delays a refusal so long.
 	roomWithin = 100
-	// toldWithin bounds the write, if others have taken the room meanwhile.
+	// toldWithin bounds the wait for the write. If others have taken the room meanwhile, the write and its
+	// descriptor last until the pipe is read.
 	toldWithin = 10 * time.Second
 )
 
@@ -39,10 +40,10 @@ func (j *Judge) TellOn() error {
 	return err
 }
 
-// explain writes why a program was refused, once for each file and reason. It writes to no other file
+// tellRefused writes why a program was refused, once for each file and reason. It writes to no other file
 // than the one that the command was started with, which the program, or the command itself, must
 // still have.
-func (j *Judge) explain(p *Exec, why string) {
+func (j *Judge) tellRefused(p *Exec, why string) {
 	line := "rules: refused " + printable(p.called()) + ": " + printable(why) + "\n"
 	key := p.Real[0] + "\x00" + why // a shell tries each folder of its PATH
 	j.mu.Lock()

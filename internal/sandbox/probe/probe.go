@@ -204,7 +204,7 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 	}
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, syscall.ENOENT) {
-			return report, errors.New("there is no /proc/self/exe: no procfs is mounted at /proc")
+			return report, fmt.Errorf("there is no /proc/self/exe: %w", linux.ErrNoProcfs)
 		}
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			return report, errno // without the path /proc/self/exe, which would not help the reader

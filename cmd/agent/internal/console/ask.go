@@ -140,7 +140,7 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 		case line != Interrupted && c.at.Ready(): // pasted input is no answer
 			for c.at.Ready() {
 				if n, err := c.tty.Read(make([]byte, 4<<10)); n == 0 || err != nil {
-					return errNobody
+					return ErrNobody
 				}
 			}
 		case line == "~." && c.command.Job == nil:
@@ -175,7 +175,7 @@ func (c *Console) settle(ctx context.Context) error {
 		case err != nil:
 			return nil
 		case c.at.Ready() && !c.before(ctx):
-			return errNobody
+			return ErrNobody
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
 		}
 		n, err := c.tty.Read(key)
 		if err != nil || n == 0 {
-			return "", errNobody
+			return "", ErrNobody
 		}
 		switch k := key[0]; {
 		case k == '\r' || k == '\n':

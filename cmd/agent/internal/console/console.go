@@ -105,7 +105,7 @@ type Console struct {
 	joined  chan struct{} // closed when there is a command
 	running sync.WaitGroup
 
-	command Command       // set once joined is closed
+	command Command       // set before joined is closed; then only follow changes it: Waits
 	lost    atomic.Bool   // the user was told that the connection is lost or silent, and it is not back
 	heard   atomic.Int64  // counts what has come from the command
 	keyed   chan struct{} // has one element if the user has typed, see tellSilence

@@ -15,7 +15,8 @@ import (
 )
 
 // untilOver does what copyOutput does. If the console is to end, it does not wait long for a reader
-// of our output that reads nothing.
+// of our output that reads nothing. In that case copyOutput outlives the console, and Close does not
+// wait for it: its write ends when the reader reads, or with the program.
 func (c *Console) untilOver() (code int, err error) {
 	type result struct {
 		code int

@@ -16,8 +16,8 @@ import (
 // that the line is an answer. The error says why there is no answer.
 type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
 
-// errNobody says that there is no terminal at which to ask, or that it is gone.
-var errNobody = errors.New("there is no terminal to ask at")
+// ErrNobody says that there is no terminal at which to ask, or that it is gone.
+var ErrNobody = errors.New("there is no terminal to ask at")
 
 // questionPause is how long a question is on the screen before it takes answers, because a user who
 // types earlier has not read the question.

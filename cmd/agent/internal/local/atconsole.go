@@ -29,12 +29,12 @@ import (
 // that are the user's terminal. If asking is set, the job may ask. ran is false if the job needs no
 // terminal, because there is none here.
 func AtConsole(sys program.System, own, asking bool) (code int, ran bool, err error) {
-	tty, _ := os.OpenFile("/dev/tty", os.O_RDWR, 0) // without a terminal nobody can be asked
-	defer tty.Close()
-	if program.NewTerminal(tty) == nil && !own {
+	userTTY, _ := os.OpenFile("/dev/tty", os.O_RDWR, 0) // without a terminal nobody can be asked
+	defer userTTY.Close()
+	if program.NewTerminal(userTTY) == nil && !own {
 		return 0, false, nil
 	}
-	j, err := newJob(sys, tty, own)
+	j, err := newJob(sys, userTTY, own)
 	if err != nil {
 		return 0, true, err
 	}
@@ -46,37 +46,37 @@ func AtConsole(sys program.System, own, asking bool) (code int, ran bool, err er
 // job is a job, and the [console.Process] and [console.Job] of its console.
 type job struct {
 	own       bool
-	hasMode   bool     // the terminal has the mode of the user's
-	tty       *os.File // the user's terminal; nil: there is none
-	ptmx      *os.File // leads to the job's terminal
-	slave     *os.File // the job's terminal; nil: the session has it
-	control   *os.File // leads to the session
-	questions *os.File
+	hasMode   bool       // the terminal has the mode of the user's
+	userTTY   *os.File   // the user's terminal; nil: there is none
+	ptmx      *os.File   // leads to the job's terminal
+	tty       *os.File   // the job's terminal; nil: the session has it
+	control   *os.File   // leads to the session
+	questions *os.File   // leads to the questioner of the job
 	theirs    []*os.File // the session's ends; nil: the session has them
 
 	stopped chan syscall.Signal
 	drains  chan chan struct{} // asks Events to yield what the terminal has, and to close the channel then
 	ended   chan struct{}      // closed when code is set
 	code    int
-	lost    error // the session has ended without a report
+	lost    error // the session was killed, and has made no report
 	running sync.WaitGroup
 }
 
 // newJob opens the terminal of the job, and the ways to its session.
-func newJob(sys program.System, tty *os.File, own bool) (_ *job, err error) {
-	j := &job{own: own, tty: tty, stopped: make(chan syscall.Signal), drains: make(chan chan struct{}, 1), ended: make(chan struct{})}
+func newJob(sys program.System, userTTY *os.File, own bool) (_ *job, err error) {
+	j := &job{own: own, userTTY: userTTY, stopped: make(chan syscall.Signal), drains: make(chan chan struct{}, 1), ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			j.close()
 		}
 	}()
-	if j.ptmx, j.slave, err = pty.Open(); err != nil {
+	if j.ptmx, j.tty, err = pty.Open(); err != nil {
 		return nil, fmt.Errorf("opening a terminal for the command: %w", err)
 	}
 	// It begins as the terminal that it stands for. In the background that is in the mode of a shell,
 	// which reads a line.
-	if user := j.users(sys); user == nil || user.InForeground() {
-		err = j.setMode(user.Mode())
+	if terminal := j.userTerminal(sys); terminal == nil || terminal.InForeground() {
+		err = j.setMode(terminal.Mode())
 	}
 	rows, cols, ok := sys.Size()
 	if !ok && own {
@@ -115,12 +115,12 @@ func (j *job) setMode(mode *unix.Termios) error {
 	return onFile(j.ptmx, func(fd int) error { return unix.IoctlSetTermios(fd, unix.TCSETS, mode) })
 }
 
-// users returns the user's terminal; nil if there is none.
-func (j *job) users(sys program.System) *program.Terminal {
-	if in := program.NewTerminal(sys.Stdin); in != nil || j.tty == nil {
+// userTerminal returns the user's terminal; nil if there is none.
+func (j *job) userTerminal(sys program.System) *program.Terminal {
+	if in := program.NewTerminal(sys.Stdin); in != nil || j.userTTY == nil {
 		return in
 	}
-	return program.NewTerminal(j.tty)
+	return program.NewTerminal(j.userTTY)
 }
 
 // onFile calls do with the descriptor of a file. It does not make the file blocking, as Fd would.
@@ -137,18 +137,18 @@ func (j *job) run(sys program.System, asking bool) (code int, err error) {
 	files := [3]*os.File{sys.Stdin, sys.Stdout, sys.Stderr}
 	shared := [3]bool{j.own, j.own, j.own}
 	for i, file := range files {
-		if shared[i] = shared[i] || j.isUsers(file); shared[i] {
-			files[i] = j.slave
+		if shared[i] = shared[i] || j.isUserTTY(file); shared[i] {
+			files[i] = j.tty
 		}
 	}
-	user := sys
-	if !j.own || j.tty != nil && j.isUsers(sys.Stdin) {
-		user.Stdin = j.tty
+	consoleSys := sys
+	if !j.own || j.userTTY != nil && j.isUserTTY(sys.Stdin) {
+		consoleSys.Stdin = j.userTTY
 	}
 	if !j.own {
-		user.Stdout = j.tty
+		consoleSys.Stdout = j.userTTY
 	}
-	con := console.OpenAt(user, j.tty, syscall.SIGUSR1, syscall.SIGUSR2)
+	con := console.OpenAt(consoleSys, j.userTTY, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer con.Close()
 	asked := alone
 	if asking && con.CanAsk() {
@@ -157,7 +157,7 @@ func (j *job) run(sys program.System, asking bool) (code int, err error) {
 	waits := !shared[0] || !shared[1]
 	runtime.LockOSThread() // the session ends with the thread that has started it
 	defer runtime.UnlockOSThread()
-	if err := j.start(sys, files, !waits && j.inForeground(user), asked); err != nil {
+	if err := j.start(sys, files, !waits && inForeground(consoleSys.Stdin), asked); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(con.Context())
@@ -181,9 +181,9 @@ func (j *job) run(sys program.System, asking bool) (code int, err error) {
 	return code, err
 }
 
-// isUsers reports whether a file is the user's terminal. If that is unknown, a terminal counts as the
+// isUserTTY reports whether a file is the user's terminal. If that is unknown, a terminal counts as the
 // user's.
-func (j *job) isUsers(file *os.File) bool {
+func (j *job) isUserTTY(file *os.File) bool {
 	if program.NewTerminal(file) == nil {
 		return false
 	}
@@ -195,13 +195,14 @@ func (j *job) isUsers(file *os.File) bool {
 		return device, err
 	}
 	its, err := device(file)
-	users, err2 := device(j.tty)
-	return err != nil || err2 != nil || its == users
+	user, err2 := device(j.userTTY)
+	return err != nil || err2 != nil || its == user
 }
 
-func (j *job) inForeground(sys program.System) bool {
-	user := program.NewTerminal(sys.Stdin)
-	return user == nil || user.InForeground()
+// inForeground reports whether stdin is no terminal, or one of which this program is in the foreground.
+func inForeground(stdin *os.File) bool {
+	terminal := program.NewTerminal(stdin)
+	return terminal == nil || terminal.InForeground()
 }
 
 // start starts the session.
@@ -218,11 +219,11 @@ func (j *job) start(sys program.System, files [3]*os.File, front bool, asked str
 		env = append(env, string(key)) // -e may pass it on to the command
 	}
 	messages := files[2]
-	if j.own && !j.isUsers(sys.Stderr) {
+	if j.own && !j.isUserTTY(sys.Stderr) {
 		messages = sys.Stderr
 	}
 	attr := &os.ProcAttr{
-		Env: env, Files: append(append(append(files[:], j.slave), j.theirs...), messages),
+		Env: env, Files: append(append(append(files[:], j.tty), j.theirs...), messages),
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: terminalFD, Pdeathsig: syscall.SIGKILL},
 	}
 	argv := append([]string{os.Args[0], sessionArg, where, rest, asked}, sys.Args...)
@@ -231,11 +232,11 @@ func (j *job) start(sys program.System, files [3]*os.File, front bool, asked str
 		return fmt.Errorf("starting this program again at a terminal of its own: %w", err)
 	}
 	j.running.Go(func() { _, _ = process.Wait() }) // hear gets what became of the job
-	_ = j.slave.Close()
+	_ = j.tty.Close()
 	for _, file := range j.theirs {
 		_ = file.Close()
 	}
-	j.slave, j.theirs = nil, nil
+	j.tty, j.theirs = nil, nil
 	return nil
 }
 
@@ -250,7 +251,7 @@ func (j *job) hear(ctx context.Context) {
 		n, err := j.control.Read(report[:])
 		switch {
 		case err != nil || n != len(report):
-			j.lost = errors.New("the session of the command was ended from outside")
+			j.lost = errors.New("the process that holds the command's terminal was killed, and the command with it")
 			return
 		case report[0] == jobExited:
 			j.code = int(report[1])
@@ -294,7 +295,7 @@ func (j *job) order(what byte, number int) { _, _ = j.control.Write([]byte{what,
 
 // close closes all files. A session that still runs ends with control, and the job with it.
 func (j *job) close() {
-	for _, file := range append([]*os.File{j.slave, j.control, j.questions, j.ptmx}, j.theirs...) {
+	for _, file := range append([]*os.File{j.tty, j.control, j.questions, j.ptmx}, j.theirs...) {
 		_ = file.Close() // nothing is left to be written
 	}
 }
@@ -369,11 +370,12 @@ func (j *job) Events(ctx context.Context) iter.Seq2[client.Event, error] {
 	}
 }
 
-// maxRest bounds the output that is read after the end of the job, in bytes. A terminal holds less.
+// maxRest bounds the output that is read at once for drain and after the end of the job, in bytes. A
+// terminal holds less.
 const maxRest = 256 << 10
 
-// rest reads output that the job has left in its terminal. Others may still hold the terminal open,
-// and print.
+// rest reads output that is in the job's terminal, and does not wait for more: the job may print
+// nothing more, while others hold the terminal open.
 func (j *job) rest(data []byte) (n int) {
 	_ = onFile(j.ptmx, func(fd int) (err error) {
 		n, err = unix.Read(fd, data)

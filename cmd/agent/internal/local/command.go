@@ -32,7 +32,7 @@ type Command struct {
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
 	StateDir func() (string, error)
 
-	questions    *questions                // nil: nobody can be asked
+	questions    *questioner               // nil: nobody can be asked
 	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }
 
@@ -42,7 +42,7 @@ func (c *Command) Run() (code int, err error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return 0, errors.New("the command is empty")
 	}
-	c.questions = newQuestions(c.Sys.Questions)
+	c.questions = newQuestioner(c.Sys.Questions)
 	defer c.questions.Close()
 	r := &ruled{allowed: make(chan error, 1)}
 	defer r.close()

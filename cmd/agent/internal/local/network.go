@@ -30,7 +30,7 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 	n := &managedNetwork{}
 	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)})
 	n.networks.Roots = sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots)
-	client := egress.Client{Saw: n.tally.add, Unreached: n.tally.failed}
+	client := egress.Client{Saw: n.tally.add, Unreached: n.tally.unreached}
 	if c.questions != nil {
 		client.Ask = newAsker(c.questions.Ask).answer
 	}

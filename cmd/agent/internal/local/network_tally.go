@@ -48,8 +48,8 @@ func (t *tally) add(r netproxy.Report) {
 	t.count(p)
 }
 
-// failed notes that nobody was found after a verdict.
-func (t *tally) failed(q netproxy.Question, err error) {
+// unreached notes that nobody was found after a verdict.
+func (t *tally) unreached(q netproxy.Question, err error) {
 	t.count(destination{outcomes[2], q.Host, q.Port, whyFailed(err)})
 }
 

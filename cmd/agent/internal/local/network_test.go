@@ -123,7 +123,7 @@ func TestTally(t *testing.T) {
 	add("a.org", allowed, 3)
 	add("2001:4860::1", refused(rules.ReasonNotAllowed), 2)
 	add("127.0.0.1", refused(rules.ReasonNotAllowed), 1)
-	n.failed(netproxy.Question{Host: "127.0.0.1", Port: 443}, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	n.unreached(netproxy.Question{Host: "127.0.0.1", Port: 443}, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
 	local := netproxy.Report{Decision: rules.Deny, Reason: rules.ReasonNotAllowedLocal}
 	add("10.0.0.5", local, 1)
 	add("127.1", local, 1)

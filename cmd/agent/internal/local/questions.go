@@ -24,8 +24,8 @@ type message struct {
 	Failed string  `json:"failed,omitempty"`
 }
 
-// questions is the job's end. nil asks nobody.
-type questions struct {
+// questioner asks the questions of the job at its console. nil asks nobody.
+type questioner struct {
 	file    *os.File
 	answers chan message // closed when the console is gone
 	over    chan struct{}
@@ -34,16 +34,13 @@ type questions struct {
 	last    int           // guarded by turn
 }
 
-// errNobody says that nobody can be asked.
-var errNobody = errors.New("there is no terminal to ask at")
-
-func newQuestions(file *os.File) *questions {
+func newQuestioner(file *os.File) *questioner {
 	if file == nil {
 		return nil
 	}
-	q := &questions{file: file, answers: make(chan message), over: make(chan struct{}), turn: make(chan struct{}, 1)}
+	q := &questioner{file: file, answers: make(chan message), over: make(chan struct{}), turn: make(chan struct{}, 1)}
 	q.turn <- struct{}{}
-	go func() {
+	go func() { // its read cannot be interrupted, so nobody waits for it: it ends with the console, or this program
 		defer close(q.answers)
 		for from := json.NewDecoder(file); ; {
 			var m message
@@ -61,29 +58,29 @@ func newQuestions(file *os.File) *questions {
 }
 
 // Ask is a [console.Ask].
-func (q *questions) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
+func (q *questioner) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
 	if q == nil {
-		return errNobody
+		return console.ErrNobody
 	}
 	select {
 	case <-q.turn:
 		defer func() { q.turn <- struct{}{} }()
 	case <-q.over:
-		return errNobody
+		return console.ErrNobody
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	q.last++
 	to := json.NewEncoder(q.file)
 	if err := to.Encode(message{Question: q.last, Lines: lines}); err != nil {
-		return errNobody
+		return console.ErrNobody
 	}
 	for {
 		select {
 		case m, there := <-q.answers:
 			switch {
 			case !there:
-				return errNobody
+				return console.ErrNobody
 			case m.Question != q.last: // it came too late
 			case m.Line == nil:
 				return errors.New(m.Failed)
@@ -94,7 +91,7 @@ func (q *questions) Ask(ctx context.Context, lines []string, take func(line stri
 				}
 			}
 		case <-q.over:
-			return errNobody
+			return console.ErrNobody
 		case <-ctx.Done():
 			_ = to.Encode(message{Question: q.last, Over: true}) // a console that is gone asks nothing
 			return context.Cause(ctx)
@@ -103,7 +100,7 @@ func (q *questions) Ask(ctx context.Context, lines []string, take func(line stri
 }
 
 // Close ends all questions. It may be called more than once.
-func (q *questions) Close() {
+func (q *questioner) Close() {
 	if q != nil {
 		q.close.Do(func() {
 			close(q.over)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -38,7 +39,7 @@ func TestQuestions(t *testing.T) {
 			}
 		})
 	}()
-	q := newQuestions(theirs)
+	q := newQuestioner(theirs)
 	var lines []string
 	take := func(line string) bool {
 		lines = append(lines, line)
@@ -61,8 +62,8 @@ func TestQuestions(t *testing.T) {
 	rig.Says(t, q.Ask(t.Context(), []string{"three"}, take), "gone", "a console without a user")
 	rig.Must(t, ours.Close())
 	<-served
-	rig.Is(t, q.Ask(t.Context(), []string{"four"}, take), errNobody, "without a console")
+	rig.Is(t, q.Ask(t.Context(), []string{"four"}, take), console.ErrNobody, "without a console")
 	q.Close()
-	rig.Is(t, q.Ask(t.Context(), []string{"five"}, take), errNobody, "at the end")
-	rig.Is(t, (*questions)(nil).Ask(t.Context(), nil, take), errNobody, "where nobody can be asked")
+	rig.Is(t, q.Ask(t.Context(), []string{"five"}, take), console.ErrNobody, "at the end")
+	rig.Is(t, (*questioner)(nil).Ask(t.Context(), nil, take), console.ErrNobody, "where nobody can be asked")
 }

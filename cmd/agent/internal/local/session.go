@@ -51,8 +51,8 @@ const (
 	jobExited  = 'x' // the exit code, 128+n after signal n
 )
 
-// SessionMain is the main of the hidden processes; ok is false if this process is none of them.
-// main calls it before anything else, with os.Args.
+// SessionMain is the main of the leader of a session; ok is false if this process is none. main calls it
+// before anything else, with os.Args. The job, which is hidden too, is an agent sandbox, see [Job].
 func SessionMain(args []string) (code int, ok bool) {
 	if len(args) < 5 || args[1] != sessionArg {
 		return 0, false

@@ -45,8 +45,8 @@ type stepAnswer struct {
 	verdict
 }
 
-// asker answers about one command.
-type asker struct {
+// checker checks one command.
+type checker struct {
 	policy *execpolicy.Policy
 	dir    string
 	answer agentAnswer
@@ -55,30 +55,30 @@ type asker struct {
 
 // ask answers about a command that a client starts in the folder dir.
 func (c *AgentCheck) ask(all *rule.Set, argv []string, dir string) (agentAnswer, error) {
-	a := asker{policy: &execpolicy.Policy{Rules: all}, dir: dir}
+	check := checker{policy: &execpolicy.Policy{Rules: all}, dir: dir}
 	for _, d := range []struct {
 		to   *rule.Decision
 		name string
-	}{{&a.policy.Unmatched, c.Unmatched}, {&a.policy.Opaque, cmp.Or(c.Opaque, c.Unmatched)}, {&a.policy.ForcedRm, c.ForcedRM}} {
+	}{{&check.policy.Unmatched, c.Unmatched}, {&check.policy.Opaque, cmp.Or(c.Opaque, c.Unmatched)}, {&check.policy.ForcedRm, c.ForcedRM}} {
 		var err error
 		if *d.to, err = rule.ParseDecision(cmp.Or(d.name, rule.Allow.String())); err != nil {
 			return agentAnswer{}, err
 		}
 	}
-	v := a.policy.Start(argv, func(program string) string { return find(program, dir) })
-	a.answer.verdict = verdictOf(&v)
-	a.worst = v.Decision
+	v := check.policy.Start(argv, func(program string) string { return find(program, dir) })
+	check.answer.verdict = verdictOf(&v)
+	check.worst = v.Decision
 	if !c.Tree {
-		return a.answer, nil
+		return check.answer, nil
 	}
-	a.program(argv, dir, true)
+	check.program(argv, dir, true)
 	if v.Plain {
 		folders := script.Folders(argv[2], dir)
 		for i, command := range v.Commands {
-			a.program(command, cmp.Or(folders[i], dir), false)
+			check.program(command, cmp.Or(folders[i], dir), false)
 		}
 	}
-	return a.answer, nil
+	return check.answer, nil
 }
 
 // find returns the absolute path of a program that is executed in the folder dir; "" if there is
@@ -93,7 +93,7 @@ func find(program, dir string) string {
 
 // program adds the answer about a program that is executed in the folder dir. First says that it is
 // the command itself.
-func (a *asker) program(argv []string, dir string, first bool) {
+func (c *checker) program(argv []string, dir string, first bool) {
 	answer := programAnswer{Argv: argv}
 	name := argv[0]
 	if !strings.Contains(name, "/") {
@@ -102,20 +102,20 @@ func (a *asker) program(argv []string, dir string, first bool) {
 	exec, err := judge.Look(name, argv, dir)
 	if err != nil {
 		answer.Error = err.Error()
-		a.answer.Programs = append(a.answer.Programs, answer)
+		c.answer.Programs = append(c.answer.Programs, answer)
 		return
 	}
-	v, steps := exec.Explain(a.policy, first)
+	v, steps := exec.Explain(c.policy, first)
 	answer.Decision, answer.Reason = v.Decision.String(), v.Reason()
 	for _, s := range steps {
 		answer.Chain = append(answer.Chain, stepAnswer{cmp.Or(s.As, "program"), s.Command.Argv, verdictOf(&s.Verdict)})
 	}
-	a.answer.Programs = append(a.answer.Programs, answer)
-	if v.Decision > a.worst {
-		a.worst, a.answer.Decision, a.answer.Reason = v.Decision, answer.Decision, answer.Reason
+	c.answer.Programs = append(c.answer.Programs, answer)
+	if v.Decision > c.worst {
+		c.worst, c.answer.Decision, c.answer.Reason = v.Decision, answer.Decision, answer.Reason
 	}
 	if words := behindEnv(exec); words != nil {
-		a.program(words, dir, false)
+		c.program(words, dir, false)
 	}
 }
 
