@@ -31,7 +31,8 @@ type Order struct {
 	// carries. The piece is "" for a request that begins or ends the stream, and
 	// the stream is "" if the params name none. Once a piece was refused because
 	// too much waits, the stream takes only the refused pieces, in the order in
-	// which they came first, so that no hole can arise. Nil: no stream.
+	// which they came first, so that no hole can arise. A request that begins or
+	// ends the stream and succeeds makes it forget them. Nil: no stream.
 	Piece func(params json.RawMessage) (stream, piece string)
 }
 
@@ -98,6 +99,8 @@ type ticket struct {
 	suspended bool  // its memory counts as waiting
 	refused   error // why it must not be served; nil if it may be
 	piece     piece
+	lacked    []uint64 // what the stream lacked when this request, which begins or ends it, came
+	failed    bool     // it was answered with an error
 	start     func()
 }
 
@@ -198,16 +201,40 @@ func (s *sequence) lack(p piece, before bool) {
 }
 
 // found notes that a piece was let in, which is the first missing one of its
-// stream. A stream that begins or ends lacks nothing.
+// stream.
 func (s *sequence) found(p piece) {
-	missing := s.missing[p.stream]
-	n := min(1, len(missing))
-	if p.name == 0 {
-		n = len(missing)
-	}
-	s.lacks -= n
-	if s.missing[p.stream] = missing[n:]; n == len(missing) {
+	s.lacks--
+	if s.missing[p.stream] = s.missing[p.stream][1:]; len(s.missing[p.stream]) == 0 {
 		delete(s.missing, p.stream)
+	}
+}
+
+// settle ends a request that begins or ends a stream. The stream lacks nothing of what it lacked
+// before, unless the request failed. Then pieces that wait behind it are refused.
+func (s *sequence) settle(t *ticket) {
+	s.lacks -= len(t.lacked)
+	if !t.failed || len(t.lacked) == 0 {
+		return
+	}
+	since := s.missing[t.piece.stream]
+	s.lacks -= len(since)
+	delete(s.missing, t.piece.stream)
+	for _, name := range slices.Concat(t.lacked, since) {
+		s.lack(piece{t.piece.stream, name}, false)
+	}
+	q := s.queues[t.queue]
+	if q == nil {
+		return
+	}
+	var behind []*ticket
+	for _, next := range q.tickets[slices.Index(q.tickets, t)+1:] {
+		if next.state == queued && next.piece.stream == t.piece.stream && next.piece.name != 0 {
+			s.lack(next.piece, false)
+			behind = append(behind, next)
+		}
+	}
+	if len(behind) > 0 {
+		s.refuse(q, behind[0], errMissing) // and with it the others
 	}
 }
 
@@ -246,7 +273,12 @@ func (s *sequence) enter(t *ticket) error {
 		s.lack(t.piece, false)
 		return err
 	}
-	if len(missing) > 0 {
+	switch {
+	case len(missing) == 0:
+	case t.piece.name == 0:
+		t.lacked = missing // for settle
+		delete(s.missing, t.piece.stream)
+	default:
 		s.found(t.piece)
 	}
 	return nil
@@ -336,6 +368,7 @@ func (s *sequence) next() *ticket {
 
 // finish removes a ticket whose request was answered.
 func (s *sequence) finish(t *ticket) {
+	s.settle(t)
 	s.vacate(t, outside)
 	if t.state != left {
 		s.dequeue(t)

@@ -267,3 +267,34 @@ func TestPieceProperties(t *testing.T) {
 		rig.Is(t, b.idle() && s.lacks == 0 && len(s.missing) == 0, true, "all is given back, and nothing is missing")
 	})
 }
+
+// TestRefusedBeginning: a request that begins a stream and fails does not make the stream forget what it
+// lacks. Pieces that wait behind the request are refused.
+func TestRefusedBeginning(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{true, false} {
+		s := sequence{slots: 4, queues: map[string]*queue{}, intake: NewIntake(NewBudget(0), 0, nil)}
+		enter := func(name uint64) (*ticket, error) {
+			k := &ticket{queue: "1", piece: piece{1, name}}
+			return k, s.enter(k)
+		}
+		s.lack(piece{1, 1}, false)
+		beginning := rig.Value(enter(0))
+		rig.Is(t, s.next(), beginning, "what runs")
+		second, third := rig.Value(enter(2)), rig.Value(enter(3))
+		beginning.failed = fails
+		s.finish(beginning)
+		if !fails {
+			rig.Is(t, s.next() == second && second.refused == nil && s.lacks == 0, true, "after the beginning the stream takes its pieces")
+			continue
+		}
+		for s.next() != nil {
+		}
+		rig.Is(t, second.refused != nil && third.refused != nil, true, "pieces behind what failed are refused")
+		for name := range uint64(3) {
+			_, err := enter(name + 1)
+			rig.Is(t, err, nil, "piece %d, in its turn", name+1)
+		}
+		rig.Is(t, s.lacks, 0, "missing pieces")
+	}
+}

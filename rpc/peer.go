@@ -298,8 +298,9 @@ func (r *request) run() {
 		r.handle = func(context.Context, json.RawMessage) (any, error) { return nil, r.refused }
 	}
 	defer p.handlers.Done()
-	p.serve(r)
+	err := p.serve(r)
 	p.mu.Lock()
+	r.failed = err != nil
 	p.seq.release(&r.ticket)
 	p.seq.finish(&r.ticket)
 	p.startReadyLocked()
@@ -383,8 +384,8 @@ func (p *Peer) suspend(t *ticket, to state) error {
 	return err
 }
 
-// serve calls the handler and writes its answer.
-func (p *Peer) serve(r *request) {
+// serve calls the handler and writes its answer. The error is that of the handler.
+func (p *Peer) serve(r *request) error {
 	result, o, err := p.invoke(r)
 	p.release(r) // before the write: the client may take long to read the answer
 	// An error of the write needs no answer, because write has closed the connection.
@@ -399,6 +400,7 @@ func (p *Peer) serve(r *request) {
 	if s, ok := result.(Sent); ok {
 		s.Sent()
 	}
+	return err
 }
 
 // outgoing is the message of an answer: as a whole, or in parts that are made one
