@@ -104,11 +104,12 @@ func TestOpaqueEvasions(t *testing.T) {
 	for _, text := range []string{
 		"(probe x)", "probe > f", "X=1 probe", `probe "$HOME"`, "if true; then probe; fi", "! probe", "{ probe; }", "probe &", "time probe", "x=$(probe)",
 		"f() { probe; }; f", "cat <<E\n$(probe)\nE\n", `"probe" x`, `/usr/bin/pro"be"`, "coproc probe", "while probe; do :; done",
-		"# " + strings.Repeat("((-", 1_001) + "\n true > x; probe y", "true # C:\\\n(probe)", strings.Repeat("( ", 20_000) + "probe",
+		"# " + strings.Repeat("((-", 1_001) + "\n true > x; probe y", "echo $((a); (b)); probe x", "! (a) && !(probe x)", "print ${(f)x}\necho x|probe", "true # C:\\\n(probe)", strings.Repeat("( ", 20_000) + "probe",
 	} {
 		rig.Is(t, p.Start([]string{"bash", "-lc", text}, find).Decision, rule.Forbidden, "%q", text)
 	}
 	rig.Is(t, p.Start([]string{"bash", "-lc", `"$X" probe; echo "$(echo probe)"`}, find).Decision, rule.Allow, "arguments")
+	rig.Is(t, p.Start([]string{"bash", "-lc", "rm !(x); let a=1+; prober"}, find).Decision, rule.Allow, "other words behind an error")
 }
 
 // TestHostExecutable: a program at another path than the defined one is allowed by no rule that
