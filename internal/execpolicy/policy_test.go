@@ -130,6 +130,25 @@ func TestHostExecutable(t *testing.T) {
 	}
 }
 
+// TestUnsure: a rule about a path allows no program that the commands before it may have put elsewhere.
+func TestUnsure(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf("allow git", "allow own", "allow cd", "allow set", "allow /usr/bin/x", "forbidden /dir/no")
+	rules.DefineHost("git", []string{"/usr/bin/git"})
+	p := &Policy{Rules: rules, Unmatched: rule.Prompt}
+	for text, want := range map[string]rule.Decision{
+		"/usr/bin/x": rule.Allow, "cd /usr && bin/x": rule.Allow, "cd /usr; bin/git": rule.Allow, "git; x": rule.Allow, "./own; a/../own": rule.Allow, "cd -; ./own": rule.Allow,
+		"usr/bin/x": rule.Prompt, "/a/../usr/bin/x": rule.Prompt, "a/../../usr/bin/git": rule.Prompt, "cd /usr/lib && ../bin/git": rule.Prompt, "cd /usr/lib/.. && bin/git": rule.Prompt,
+		"set -P; cd /usr; bin/x": rule.Allow, "cd /; set x; usr/bin/x": rule.Prompt, "cd -; usr/bin/x": rule.Prompt, "cd -; /usr/bin/x": rule.Allow, "./no": rule.Forbidden, "cd a; x/../no": rule.Forbidden,
+		"x/../no": rule.Forbidden,
+	} {
+		rig.Is(t, p.Start([]string{"bash", "-c", text}, find).Decision, want, "%s", text)
+	}
+	for word, want := range map[string]rule.Decision{"/usr/bin/x": rule.Allow, "/a/../usr/bin/x": rule.Prompt, "usr/bin/x": rule.Prompt, "usr/bin/own": rule.Allow, "usr/bin/git": rule.Prompt} {
+		rig.Is(t, p.Start([]string{word}, nil).Decision, want, "%s, which nothing finds", word)
+	}
+}
+
 // TestExec: each candidate is judged, and a script of a shell is one word.
 func TestExec(t *testing.T) {
 	t.Parallel()
