@@ -70,7 +70,7 @@ func TestBounds(t *testing.T) {
 		for i := range each {
 			programs.Go(func() {
 				path := fmt.Sprintf("/bin/%d", i)
-				rig.Check(t, j.Decide(&judge.Exec{Path: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}))
+				rig.Check(t, j.Decide(&judge.Exec{Called: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}))
 			})
 		}
 		return func() {

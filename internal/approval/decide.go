@@ -211,7 +211,7 @@ func (p *Plan) key(argv []string, dir string) string {
 	if err != nil {
 		return ""
 	}
-	return key(e.Real[0], e.Path, e.Identity, e.Dir, argv)
+	return key(e.Real[0], e.Called, e.Identity, e.Dir, argv)
 }
 
 // keys returns the key of the command of a start, and then the keys of the commands of its script, if
@@ -276,7 +276,7 @@ func (p *ProcessQuestions) remember(q *question, o *outcome) {
 	if o.prefix != nil && q.kind == protocol.ApprovalStart { // a program below is known by its path
 		e, err := p.plan.look(o.prefix, p.plan.dir)
 		if prefix.words = nil; err == nil {
-			prefix = beginning{slices.Concat(e.Real[:1], o.prefix[1:]), names(e.Path, o.prefix)}
+			prefix = beginning{slices.Concat(e.Real[:1], o.prefix[1:]), names(e.Called, o.prefix)}
 		}
 	}
 	p.mu.Lock()

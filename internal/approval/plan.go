@@ -56,9 +56,9 @@ func (p *Plan) IsPending() bool { return p != nil && p.Pending }
 
 // Pin makes a spec run the program that was decided about. Another search in the PATH could find
 // another program: a file may have been added earlier in the PATH, or a sandbox may hide the found
-// one. It may be called on nil.
+// one. A link on the way of a path with .. could lead elsewhere by then. It may be called on nil.
 func (p *Plan) Pin(spec *procs.Spec) {
-	if p == nil || p.exe == "" || strings.Contains(spec.Argv[0], "/") {
+	if p == nil || p.exe == "" || strings.Contains(spec.Argv[0], "/") && rule.Certain(spec.Argv[0], p.dir) {
 		return
 	}
 	if spec.Arg0 == nil {
@@ -128,7 +128,7 @@ func (p *Plan) find(program string) string {
 	if err != nil {
 		return ""
 	}
-	return rule.Absolute(found, p.dir, "")
+	return judge.Called(found, p.dir)
 }
 
 // refuse is the error for a start that a policy does not allow, and notes it.

@@ -1,6 +1,7 @@
 package execpolicy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -152,21 +153,30 @@ func quoteWord(word string) string {
 // runners are programs that run what their arguments say. A rule that allows a runner, alone or with
 // a flag that takes a program, allows every command.
 var runners = []string{
-	".", "ash", "awk", "bash", "bun", "cmd", "csh", "dash", "deno", "fish", "gawk", "git", "ipython", "irb", "julia", "ksh", "lua", "make", "mawk", "mksh", "nix", "node",
-	"nodejs", "npx", "osascript", "perl", "php", "powershell", "pwsh", "pypy", "python", "r", "rbash", "rscript", "ruby", "sh", "source", "tclsh", "tcsh", "uv", "uvx", "zsh",
+	".", "ash", "awk", "bash", "bun", "bunx", "cmd", "csh", "dash", "deno", "dotnet", "ed", "elvish", "erl", "ex", "fish", "gawk", "ghci", "git", "gmake", "groovy",
+	"guile", "invoke", "ipython", "irb", "java", "jshell", "julia", "just", "kotlin", "ksh", "loksh", "lua", "luajit", "m4", "make", "mawk", "mksh", "mono", "nawk",
+	"ninja", "nix", "node", "nodejs", "nox", "npx", "nu", "ocaml", "octave", "oksh", "original-awk", "osascript", "perl", "php", "pipx", "pnpx", "posh", "powershell",
+	"pwsh", "pypy", "python", "r", "rake", "raku", "rbash", "rscript", "ruby", "runghc", "scala", "sh", "source", "tclsh", "tcsh", "tox", "ts-node", "tsx", "uv",
+	"uvx", "wine", "wish", "xonsh", "yash", "zsh",
 }
 
 // wrappers are programs that run the command in their arguments, by the number of words before it.
 var wrappers = map[string]int{
-	"builtin": 0, "busybox": 0, "catchsegv": 0, "chrt": 0, "chroot": 1, "command": 0, "coproc": 0, "dbus-run-session": 0, "doas": 0, "env": 0, "entr": 0,
-	"eval": 0, "exec": 0, "fakeroot": 0, "firejail": 0, "flock": 1, "gosu": 1, "ionice": 0, "ltrace": 0, "nice": 0, "nohup": 0, "nsenter": 0, "numactl": 0, "parallel": 0,
-	"perf": 1, "pkexec": 0, "prlimit": 0, "proot": 0, "rlwrap": 0, "runuser": 0, "screen": 0, "setarch": 1, "setpriv": 0, "setsid": 0, "sg": 1, "ssh": 1, "stdbuf": 0,
-	"strace": 0, "su": 1, "su-exec": 1, "sudo": 0, "systemd-nspawn": 0, "systemd-run": 0, "taskset": 0, "time": 0, "timeout": 0, "torsocks": 0, "toybox": 0, "tsocks": 0,
-	"unbuffer": 0, "unshare": 0, "valgrind": 0, "watch": 0, "xargs": 0, "xvfb-run": 0,
+	"builtin": 0, "busybox": 0, "capsh": 0, "catatonit": 0, "catchsegv": 0, "ccache": 0, "cgexec": 0, "choom": 0, "chpst": 0, "chroot": 1, "chrt": 0, "command": 0,
+	"coproc": 0, "coreutils": 0, "cpulimit": 0, "daemonize": 0, "dbus-run-session": 0, "distcc": 0, "doas": 0, "dumb-init": 0, "eatmydata": 0, "entr": 0, "env": 0,
+	"envdir": 1, "eval": 0, "exec": 0, "fakechroot": 0, "fakeroot": 0, "faketime": 1, "firejail": 0, "flock": 1, "genv": 0, "gnice": 0, "gnohup": 0, "gosu": 1,
+	"gtimeout": 0, "gxargs": 0, "i386": 0, "ionice": 0, "linux32": 0, "linux64": 0, "ltrace": 0, "newgrp": 1, "nice": 0, "nohup": 0, "nsenter": 0, "nsjail": 0,
+	"numactl": 0, "parallel": 0, "perf": 1, "pkexec": 0, "prlimit": 0, "proot": 0, "proxychains": 0, "rlwrap": 0, "runcon": 1, "runuser": 0, "s6-setuidgid": 1,
+	"sccache": 0, "screen": 0, "setarch": 1, "setpriv": 0, "setsid": 0, "setuidgid": 1, "sg": 1, "ssh": 1, "ssh-agent": 0, "sshpass": 0, "start-stop-daemon": 0,
+	"stdbuf": 0, "strace": 0, "su": 1, "su-exec": 1, "sudo": 0, "systemd-inhibit": 0, "systemd-nspawn": 0, "systemd-run": 0, "taskset": 0, "time": 0, "timeout": 0,
+	"tini": 0, "torify": 0, "torsocks": 0, "toybox": 0, "tsocks": 0, "uname26": 0, "unbuffer": 0, "unshare": 0, "valgrind": 0, "watch": 0, "xargs": 0, "xvfb-run": 0,
 }
 
 // anywhere are programs of which any later argument can name a command: find . -exec.
-var anywhere = []string{"bwrap", "expect", "fd", "find", "gdb", "lldb", "rr", "script", "socat", "tmux"}
+var anywhere = []string{
+	"bsdtar", "bwrap", "c++", "cc", "clang", "clang++", "emacs", "expect", "fd", "find", "g++", "gcc", "gdb", "lldb", "nvim", "rr", "rsync", "rvim", "script", "socat",
+	"tar", "tmux", "vi", "view", "vim", "vim.basic", "vim.gtk", "vim.nox", "vim.tiny", "vimdiff",
+}
 
 // carriers are programs with words for running a command, as docker run IMAGE COMMAND.
 var carriers = map[string][]string{
@@ -189,10 +199,11 @@ func TooWide(prefix []string) bool {
 		return true
 	}
 	name := strings.ToLower(filepath.Base(prefix[0]))
-	if trimmed := strings.TrimRight(name, "0123456789."); trimmed != "" {
-		name = trimmed // python3.11
+	if _, exact := wrappers[name]; !exact && !slices.Contains(runners, name) { // linux64, m4
+		name = cmp.Or(strings.TrimRight(kindOf(name), "0123456789.-"), name) // python3.11, gcc-12, busybox.static
 	}
 	before, wraps := wrappers[name]
+	wraps = wraps || IsLoader(strings.ToLower(filepath.Base(prefix[0]))) || strings.HasPrefix(name, "qemu-")
 	words := carriers[name]
 	alone := wraps || name == "agent" || slices.Contains(runners, name) || slices.Contains(containers, name)
 	switch {

@@ -46,7 +46,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 	}
 	for depth := range maxInterpreters + 1 {
 		chain := depth > 0
-		c := Command{Argv: slices.Concat([]string{program}, args), Path: program, Covered: chain}
+		c := Command{Argv: slices.Concat([]string{program}, args), Path: program, Nameless: nameless(program), Covered: chain}
 		if chain {
 			c.As = Interpreter
 		}
@@ -181,7 +181,9 @@ func loaded(args []string, dir string) []Command {
 	p := Command{Argv: args, As: Loaded}
 	if strings.Contains(args[0], "/") {
 		p.Path = rule.Absolute(args[0], dir, "")
-		p.Argv = slices.Concat([]string{p.Path}, args[1:])
+		if p.Unsure = !rule.Certain(args[0], dir); !p.Unsure {
+			p.Argv = slices.Concat([]string{p.Path}, args[1:])
+		}
 	}
 	return []Command{p}
 }

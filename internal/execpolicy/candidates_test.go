@@ -27,11 +27,11 @@ func TestCandidates(t *testing.T) {
 		"/bin/rm": "/bin/busybox \x7fELF", "/lib64/ld-linux-x86-64.so.2": "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 \x7fELF", "/gone": "/tmp/x~(deleted) \x7fELF",
 		"/proc/self/fd/3": "/memfd:x~(deleted) \x7fELF", "/w/a": "/w/a #! /bin/sh -e -u \nrm x", "/w/b": "/w/b #!./a", "/w/loop": "/w/loop #!/w/loop",
 		"/w/env": "/w/env #!/usr/bin/env python3\n", "/usr/bin/env": "/usr/bin/env \x7fELF", "/w/none": "/w/none #!\n", "/usr/bin/coreutils": "/usr/bin/coreutils \x7fELF",
-		"/lib/ld-musl-x86_64.so.1": "/usr/lib/musl/libc.so \x7fELF", "/bin/busybox.static": "/bin/busybox.static \x7fELF", "/opt/busybox": "/opt/bb \x7fELF",
+		"/lib/ld-musl-x86_64.so.1": "/usr/lib/musl/libc.so \x7fELF", "/bin/busybox.static": "/bin/busybox.static \x7fELF", "/opt/busybox": "/opt/bb \x7fELF", "/lib/ld.so": "/lib/ld.so \x7fELF", "/x (deleted)": "/x~(deleted) \x7fELF",
 	}
 	for _, tt := range []struct {
 		program, argv string
-		want          string // the commands, separated by commas; ? behind one that is nameless, + before one that is covered
+		want          string // the commands, separated by commas; ? behind one that is nameless, ! behind an unsure one, + before one that is covered
 	}{
 		{"/bin/ls", "anything -l", "/bin/ls -l"},
 		{"/bin/ls", "", "/bin/ls"},
@@ -59,6 +59,8 @@ func TestCandidates(t *testing.T) {
 			"/lib64/ld-linux-x86-64.so.2 --new /bin/ls, +/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --new /bin/ls, --new /bin/ls?"},
 		{"/lib/ld-musl-x86_64.so.1", "x --preload=y /bin/ls -l",
 			"/lib/ld-musl-x86_64.so.1 --preload=y /bin/ls -l, +/usr/lib/musl/libc.so --preload=y /bin/ls -l, /bin/ls -l"},
+		{"/lib/ld.so", "ld l/../ls", "/lib/ld.so l/../ls, l/../ls!"},
+		{"/x (deleted)", "x", "/x (deleted)?"},
 		{"/bin/rm", "ls -f", "/bin/rm -f, +/bin/busybox -f, ls -f"},
 		{"/bin/busybox.static", "busybox rm x", "/bin/busybox.static rm x, rm x"},
 		{"/opt/busybox", "busybox rm x", "/opt/busybox rm x, +/opt/bb rm x, rm x"},
@@ -70,10 +72,13 @@ func TestCandidates(t *testing.T) {
 			if p.Nameless {
 				text += "?"
 			}
+			if p.Unsure {
+				text += "!"
+			}
 			if p.Covered {
 				text = "+" + text
 			}
-			rig.Is(t, p.Path == "" || p.Path == p.Argv[0], true, "%s: the path of %s is %s", tt.program, text, p.Path)
+			rig.Is(t, p.Path == "" || p.Unsure || p.Path == p.Argv[0], true, "%s: the path of %s is %s", tt.program, text, p.Path)
 			got = append(got, text)
 		}
 		rig.Is(t, strings.Join(got, ", "), tt.want, "%s %s", tt.program, tt.argv)

@@ -182,6 +182,9 @@ func TestTooWide(t *testing.T) {
 		"agent exec -- make": false, "agent sandbox sh": true, "agent ps": false, "npm exec": true, "npm test": false, "chroot /x": true, "nsenter -t 1": true, "ssh host": true,
 		"ssh host uptime": false, "watch": true, "parallel": true, "taskset 1": true, "ionice -c 3": true, "unshare -r": true, "strace -f": true, "command": true, "builtin": true,
 		"source": true, "source x": false, "ipython3": true, "irb": true, "runuser -u x": true, "setpriv": true, "chrt 1": true, "go build": false, "go run": true,
+		"nawk": true, "i386": true, "linux64 -R": true, "uname26 ls": false, "tini -- sh": true, "runcon x_t": true, "ccache gcc x.c": true, "m4": true, "just build": false, "7zz x": false,
+		"/lib64/ld-linux-x86-64.so.2 /bin/sh": true, "ld-musl-x86_64.so.1": true, "qemu-x86_64": true, "qemu-aarch64-static ls": false, "busybox.static sh": true, "gcc-12 -c": true,
+		"tar xf a.tar": true, "rsync -a": true, "vim.basic x": true, "java": true, "pipx": true, "/w/-": false,
 		"git --no-pager": true, "git --no-pager log": true, "git --git-dir=x log": false,
 	} {
 		rig.Is(t, TooWide(strings.Fields(line)), want, "%q", line)

@@ -93,6 +93,9 @@ type Command struct {
 	// Path is the absolute path of the program; "" if the path is unknown, for instance for a word in
 	// a script.
 	Path string
+	// Unsure says that the program may be found at another path than Path. Then no rule can allow the
+	// command because of a path. One that names the program without any path still can.
+	Unsure bool
 	// Nameless says that the name of the program means nothing, as for a deleted file. Then no rule
 	// can allow the command.
 	Nameless bool
@@ -113,6 +116,7 @@ const (
 	Loader      Part = "loader"      // a file in whose place the kernel begins (PT_INTERP)
 	Tool        Part = "tool"        // of a multi-call program
 	Loaded      Part = "loaded"      // what a loader is told to load
+	Written     Part = "written"     // the path as the call has it, which does not lead to the program
 )
 
 // Start decides about a command that a client wants to start. If it is a shell with a script, the
@@ -121,20 +125,48 @@ const (
 func (p *Policy) Start(argv []string, find func(program string) string) Verdict {
 	v := Verdict{Argv: argv}
 	paths := map[string]string{}
-	program := func(argv []string) Command {
-		if find == nil || len(argv) == 0 {
+	named := func(argv []string, name string) Command {
+		if find == nil {
 			return Command{Argv: argv}
 		}
-		path, known := paths[argv[0]]
+		path, known := paths[name]
 		if !known && len(paths) < script.MaxCommands {
-			path = find(argv[0])
-			paths[argv[0]] = path
+			path = find(name)
+			paths[name] = path
 		}
 		return Command{Argv: argv, Path: path}
 	}
+	program := func(argv []string) Command {
+		if len(argv) == 0 {
+			return Command{}
+		}
+		return named(argv, argv[0])
+	}
+	// within is program for a command of a script in a folder. What comes before it in the script may
+	// have changed where a link leads.
+	within := func(argv []string, folder string) Command {
+		name := argv[0]
+		switch {
+		case !strings.Contains(name, "/"):
+			return program(argv)
+		case !path.IsAbs(name) && folder != "" && !strings.Contains(folder, ".."):
+			name = folder + "/" + name
+		case !path.IsAbs(name):
+			name = ""
+		}
+		if !rule.Certain(name, "/") || name == "" {
+			c := program(argv)
+			c.Unsure = true
+			return c
+		}
+		return named(argv, name)
+	}
 	text, isScript := script.Of(argv)
+	var folders []string
 	if isScript {
-		v.Commands, v.Plain = script.Split(text)
+		if v.Commands, v.Plain = script.Split(text); v.Plain {
+			folders = script.Folders(text, ".")
+		}
 	}
 	var literal []script.Command
 	readable := true
@@ -154,8 +186,8 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 		// the shell. If it cannot, it does not apply rules to the script's commands.
 		if v.Plain {
 			v.add(restrictive(p.matches(shell)))
-			for _, command := range v.Commands {
-				v.add(p.judge(program(command), p.Unmatched))
+			for i, command := range v.Commands {
+				v.add(p.judge(within(command, folders[i]), p.Unmatched))
 			}
 			return
 		}
@@ -260,7 +292,7 @@ func (p *Policy) judge(c Command, otherwise rule.Decision) []Finding {
 	}
 	f := Finding{Command: c.Argv, Decision: otherwise, nameless: c.Nameless}
 	if otherwise == rule.Forbidden && p.Rules != nil && c.Path != "" {
-		f.elsewhere = !p.Rules.Named(c.Path)
+		f.elsewhere = !p.Rules.Named(c.Path) || c.Unsure && !p.Rules.Named(c.Argv[0])
 	}
 	if p.ForcedRm > otherwise && script.ForcedRm(c.Argv) {
 		f.Decision, f.ForcedRm = p.ForcedRm, true
@@ -285,7 +317,7 @@ func (p *Policy) matches(c Command) []rule.Match {
 	case c.Path == "" && !isPath, isPath && len(spelled) > 0:
 		return spelled
 	case c.Path == "":
-		c.Path = rule.Absolute(c.Argv[0], "/", "")
+		c.Path, c.Unsure = rule.Absolute(c.Argv[0], "/", ""), !path.IsAbs(c.Argv[0]) || !rule.Certain(c.Argv[0], "/")
 	}
 	argv := c.Argv
 	if argv[0] != c.Path {
@@ -294,6 +326,10 @@ func (p *Policy) matches(c Command) []rule.Match {
 	byPath := p.Rules.MatchProgram(argv, func(path string) string { return path })
 	if len(byPath) == 0 || byPath[0].Program != "" { // no rule matches the path itself
 		byPath = union(byPath, p.Rules.Restrictive(argv, c.Path))
+	}
+	if c.Unsure {
+		byPath = slices.DeleteFunc(byPath, func(m rule.Match) bool { return m.Decision == rule.Allow })
+		return union(byPath, p.Rules.MatchProgram(c.Argv, func(written string) string { return written })) // which no definition has
 	}
 	if !isPath {
 		spelled = slices.DeleteFunc(spelled, func(m rule.Match) bool { return m.Decision == rule.Allow })

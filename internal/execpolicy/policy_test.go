@@ -104,11 +104,12 @@ func TestOpaqueEvasions(t *testing.T) {
 	for _, text := range []string{
 		"(probe x)", "probe > f", "X=1 probe", `probe "$HOME"`, "if true; then probe; fi", "! probe", "{ probe; }", "probe &", "time probe", "x=$(probe)",
 		"f() { probe; }; f", "cat <<E\n$(probe)\nE\n", `"probe" x`, `/usr/bin/pro"be"`, "coproc probe", "while probe; do :; done",
-		"# " + strings.Repeat("((-", 1_001) + "\n true > x; probe y", "true # C:\\\n(probe)", strings.Repeat("( ", 20_000) + "probe",
+		"# " + strings.Repeat("((-", 1_001) + "\n true > x; probe y", "echo $((a); (b)); probe x", "! (a) && !(probe x)", "print ${(f)x}\necho x|probe", "true # C:\\\n(probe)", strings.Repeat("( ", 20_000) + "probe",
 	} {
 		rig.Is(t, p.Start([]string{"bash", "-lc", text}, find).Decision, rule.Forbidden, "%q", text)
 	}
 	rig.Is(t, p.Start([]string{"bash", "-lc", `"$X" probe; echo "$(echo probe)"`}, find).Decision, rule.Allow, "arguments")
+	rig.Is(t, p.Start([]string{"bash", "-lc", "rm !(x); let a=1+; prober"}, find).Decision, rule.Allow, "other words behind an error")
 }
 
 // TestHostExecutable: a program at another path than the defined one is allowed by no rule that
@@ -126,6 +127,25 @@ func TestHostExecutable(t *testing.T) {
 		rig.Is(t, p.Start(argv, find).Decision, want, "%s", line)
 		argv[0] = find(argv[0])
 		rig.Is(t, p.Exec(Command{Argv: argv, Path: argv[0]}).Decision, want, "exec of %s", line)
+	}
+}
+
+// TestUnsure: a rule about a path allows no program that the commands before it may have put elsewhere.
+func TestUnsure(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf("allow git", "allow own", "allow cd", "allow set", "allow /usr/bin/x", "forbidden /dir/no")
+	rules.DefineHost("git", []string{"/usr/bin/git"})
+	p := &Policy{Rules: rules, Unmatched: rule.Prompt}
+	for text, want := range map[string]rule.Decision{
+		"/usr/bin/x": rule.Allow, "cd /usr && bin/x": rule.Allow, "cd /usr; bin/git": rule.Allow, "git; x": rule.Allow, "./own; a/../own": rule.Allow, "cd -; ./own": rule.Allow,
+		"usr/bin/x": rule.Prompt, "/a/../usr/bin/x": rule.Prompt, "a/../../usr/bin/git": rule.Prompt, "cd /usr/lib && ../bin/git": rule.Prompt, "cd /usr/lib/.. && bin/git": rule.Prompt,
+		"set -P; cd /usr; bin/x": rule.Allow, "cd /; set x; usr/bin/x": rule.Prompt, "cd -; usr/bin/x": rule.Prompt, "cd -; /usr/bin/x": rule.Allow, "./no": rule.Forbidden, "cd a; x/../no": rule.Forbidden,
+		"x/../no": rule.Forbidden,
+	} {
+		rig.Is(t, p.Start([]string{"bash", "-c", text}, find).Decision, want, "%s", text)
+	}
+	for word, want := range map[string]rule.Decision{"/usr/bin/x": rule.Allow, "/a/../usr/bin/x": rule.Prompt, "usr/bin/x": rule.Prompt, "usr/bin/own": rule.Allow, "usr/bin/git": rule.Prompt} {
+		rig.Is(t, p.Start([]string{word}, nil).Decision, want, "%s, which nothing finds", word)
 	}
 }
 

@@ -244,6 +244,37 @@ prefix_rule(["evil"], "forbidden", justification = "use good")
 	})
 }
 
+// TestElsewhere: a rule about a path, or host_executable, allows no other program that is called by a path
+// whose text, or a working directory, seems to lead there.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	p := programs(t)
+	eachWay(t, func(t *testing.T, w way, dir string) {
+		deep := filepath.Join(dir, strings.Repeat("d/", 20))
+		for _, made := range []string{filepath.Join(dir, "usr/bin"), deep} {
+			rig.Must(t, os.MkdirAll(made, 0o777))
+		}
+		for _, name := range []string{"usr/bin/true", "usr/bin/printenv", "real"} {
+			place(t, "/bin/echo", filepath.Join(dir, name))
+		}
+		rig.Must(t, os.Symlink(deep, filepath.Join(dir, "link")))
+		rig.Must(t, os.Symlink(filepath.Join(dir, "real"), filepath.Join(deep, "../tool")))
+		policy := rules(t, rule.Forbidden, `host_executable(name = "true", paths = ["/usr/bin/true"])
+prefix_rule([["bash", "true", "tool", "/usr/bin/printenv", "`+p+`"]])
+`)
+		up := strings.Repeat("/..", 20)
+		for script, want := range map[string]bool{
+			"$D/link" + up + "/usr/bin/true ran": false, "$D/link" + up + "/usr/bin/printenv ran": false, "cd $D; link" + up + "/usr/bin/true ran": false,
+			"cd /usr/bin; $P form at $D/usr/bin true ran": false, "cd /usr/bin; $P form at $D usr/bin/printenv ran": false, "$D/real ran": false,
+			"$D/link/../tool ran": true, "cd $D/link; ../tool ran": true, "cd $D; ./link/../tool ran": true, "$P form at $D/link ../tool ran": true,
+			"cd /usr; bin/true && echo ran": true, "$P form at /usr bin/true && echo ran": true, "cd $D; /usr/../usr/bin/true && echo ran": true, "true && echo ran": true,
+		} {
+			r := w.run(t, dir, policy, nil, "bash", "-c", strings.NewReplacer("$D", dir, "$P", p).Replace(script))
+			rig.Is(t, strings.Contains(r.out, "ran\n"), want, "%s: %s, told %q: it ran", script, r.end(), r.told)
+		}
+	})
+}
+
 // TestMany: a thousand programs that are executed at once are each decided about; in each push a
 // hundred are.
 func TestMany(t *testing.T) {

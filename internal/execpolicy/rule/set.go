@@ -200,6 +200,27 @@ func Absolute(program, dir, home string) string {
 	return program
 }
 
+// Certain reports whether Absolute returns the path that the kernel would find: no .. follows a name.
+// Where the name is that of a link, .. is the folder above what it leads to.
+func Certain(program, dir string) bool {
+	if !path.IsAbs(program) {
+		program = dir + "/" + program
+	}
+	named := false
+	for name := range strings.SplitSeq(program, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			if named {
+				return false
+			}
+		default:
+			named = true
+		}
+	}
+	return path.IsAbs(program)
+}
+
 // LongestPattern returns the number of words of the longest pattern. No more words of a command are
 // compared.
 func (s *Set) LongestPattern() (n int) {

@@ -28,22 +28,48 @@ func (c Command) Prefix() []string {
 // pipes, loops, functions, substitutions, and after time, which counts as a program here. It
 // returns false if the script is too long or nested too deeply to be read. Such a script may do
 // anything.
+//
+// A shell may run what the parser takes for an error. From there on, each word of a line counts as the
+// first word of a command.
 func Literal(text string) (commands []Command, ok bool) {
 	defer takeTurn(text)()
 	for _, text := range readings(text) {
-		list, err := read(text)
+		list, rest, err := read(text)
 		if err != nil {
 			return nil, false
 		}
 		for _, stmt := range list {
-			commands = appendLiteral(commands, stmt)
+			var more string
+			commands, more = appendLiteral(commands, stmt)
+			rest += "\n" + more
 		}
+		commands = appendWords(commands, rest)
 	}
 	return commands, true
 }
 
-// appendLiteral appends the commands in a statement.
-func appendLiteral(commands []Command, stmt *syntax.Stmt) []Command {
+// maxWords bounds the words of a command that begins with any word of a line.
+const maxWords = 32
+
+// unparsed makes blanks of what separates words, and takes quotes away.
+var unparsed = strings.NewReplacer("\\\n", "", `\`, "", `"`, "", "'", "", ";", " ", "&", " ", "|", " ", "(", " ", ")", " ", "<", " ", ">", " ", "`", " ", "{", " ", "}", " ")
+
+// appendWords appends a command for each word of a text, with the words behind it in its line.
+func appendWords(commands []Command, text string) []Command {
+	for line := range strings.Lines(unparsed.Replace(text)) {
+		words := strings.Fields(line)
+		known := slices.Repeat([]bool{true}, len(words))
+		for i := range words {
+			end := min(i+maxWords, len(words))
+			commands = append(commands, Command{Words: words[i:end], Known: known[i:end]})
+		}
+	}
+	return commands
+}
+
+// appendLiteral appends the commands in a statement, and returns the text of what the parser takes for
+// patterns: !(x) may be a subshell for a shell.
+func appendLiteral(commands []Command, stmt *syntax.Stmt) (_ []Command, patterns string) {
 	behind := map[*syntax.CallExpr]bool{}
 	syntax.Walk(stmt, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -51,6 +77,8 @@ func appendLiteral(commands []Command, stmt *syntax.Stmt) []Command {
 			commands = append(commands, wrapped("time", n.Stmt, behind))
 		case *syntax.CoprocClause:
 			commands = append(commands, wrapped("coproc", n.Stmt, behind))
+		case *syntax.ExtGlob:
+			patterns += n.Pattern.Value + "\n"
 		case *syntax.CallExpr:
 			if c, ok := literal(n); ok {
 				c.Behind = behind[n]
@@ -59,7 +87,7 @@ func appendLiteral(commands []Command, stmt *syntax.Stmt) []Command {
 		}
 		return true
 	})
-	return commands
+	return commands, patterns
 }
 
 // wrapped returns the command of s with word (time or coproc) as its first word, and marks the

@@ -93,10 +93,11 @@ func parse(text string) (file *syntax.File, err error) {
 	return parser.Parse(&source{text: text}, "")
 }
 
-// read returns the statements that a shell executes. If the script has an error, these are the
-// statements in the lines before, because a shell reads line by line. A script that is too large
-// has errTooLarge.
-func read(text string) (list []*syntax.Stmt, err error) {
+// read returns the statements that a shell executes. If the parser finds an error, these are the
+// statements in the lines before, because a shell reads line by line, and rest is the text behind
+// them: not all that is an error for the parser is one for a shell. A script that is too large has
+// errTooLarge.
+func read(text string) (list []*syntax.Stmt, rest string, err error) {
 	file, err := parse(text)
 	for range maxRepairs {
 		repaired := repair(text, file, err)
@@ -108,24 +109,39 @@ func read(text string) (list []*syntax.Stmt, err error) {
 	}
 	switch {
 	case err == nil:
-		return file.Stmts, nil
+		return file.Stmts, "", nil
 	case errors.Is(err, errTooLarge):
-		return nil, err
+		return nil, "", err
 	}
-	line := errorLine(err)
+	line, end := errorLine(err), uint(0)
 	parser := parsers.Get().(*syntax.Parser)
 	defer parsers.Put(parser)
 	for stmt, err := range parser.StmtsSeq(&source{text: text}) {
-		if err == nil && stmt.End().Line() < line {
-			list = append(list, stmt)
+		if err != nil || stmt.End().Line() >= line {
+			break
+		}
+		list = append(list, stmt)
+		if end = stmt.End().Offset(); hasDocument(stmt) { // which ends below the statements behind it
+			end = stmt.Pos().Offset()
 		}
 	}
+	rest = text[min(end, uint(len(text))):]
 	// The parser may have gone past the end of a comment, as below, before it came to the error.
 	if cut := withoutContinued(text); cut != text {
-		others, err := read(cut)
-		return append(list, others...), err
+		others, more, err := read(cut)
+		return append(list, others...), rest + "\n" + more, err
 	}
-	return list, nil
+	return list, rest, nil
+}
+
+// hasDocument reports whether a statement has a here-document.
+func hasDocument(stmt *syntax.Stmt) (has bool) {
+	syntax.Walk(stmt, func(n syntax.Node) bool {
+		r, ok := n.(*syntax.Redirect)
+		has = has || ok && r.Hdoc != nil
+		return !has
+	})
+	return has
 }
 
 // repair returns a script without what the parser reads otherwise than a shell. A here-document may

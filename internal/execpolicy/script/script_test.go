@@ -72,7 +72,8 @@ func TestForcedRmTable(t *testing.T) {
 	}](t, "forced-rm.jsonl")
 	rig.Is(t, len(all), 115, "cases")
 	for _, c := range all {
-		rig.Is(t, ForcedRm([]string{"/bin/bash", "-lc", c.Script}), c.ForcedRm, "%q: forced rm", c.Script)
+		want := c.ForcedRm || c.Script == "rm -rf 'unterminated" // see TestUnparsed
+		rig.Is(t, ForcedRm([]string{"/bin/bash", "-lc", c.Script}), want, "%q: forced rm", c.Script)
 	}
 }
 
@@ -159,7 +160,7 @@ func TestText(t *testing.T) {
 		"rm -f y <<E\ntext":                                      true,
 		"cat <<E\nrm -f y":                                       false,
 		"rm -f y\n)":                                             true,
-		"true; rm -f y; )":                                       false,
+		"true; rm -f y; )":                                       true,
 		"cat > t.md <<'E'\n" + long + "\nE\n":                    false,
 		"cat > t.c <<E\n" + strings.Repeat("if (a[1]) { f(); }\n", 5_000) + "E\n": false,
 		"cat <<E\n" + long + "$(rm -f y)\nE\n":                                    true,
@@ -173,6 +174,20 @@ func TestText(t *testing.T) {
 	}
 	_, plain := Split("true # C:\\\nrm -f y")
 	rig.Is(t, plain, false, "a script with a comment is plain")
+}
+
+// TestUnparsed: what the parser takes for an error, or for a pattern, a shell may run.
+func TestUnparsed(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"echo $((true); (true)); %s", "((true); (true)); %s", "let a=1+; %s", "declare -A m=([a b]=1); %s", "print ${(f)x}; %s", "ls d(/)\n%s", "!(%s)", "true && !(%s)", "@(a|$(%s))",
+		"cat <<E; %s\n${y!}\nE", "cat <<E; let a=1+; %s\nE", "if [ a ] { %s }", "for x (a) %s", "foreach x (a b); %s; end", "{ %s } always { true }", "let a=1+; \\%s", "let a=1+; sh -c '%s'",
+	} {
+		for command, want := range map[string]bool{"rm -rf y": true, "rm \\\n -r $(z; z) >f -f y": true, "echo x": false} {
+			script := strings.Replace(text, "%s", command, 1)
+			rig.Is(t, ForcedRm([]string{"zsh", "-c", script}), want, "%q: forced rm", script)
+		}
+	}
 }
 
 // FuzzScript: no script makes the package panic or grow without bound, and what Split finds Literal

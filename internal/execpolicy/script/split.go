@@ -117,7 +117,7 @@ func after(folder string, words []string) string {
 			return ""
 		}
 		return folder + "/" + words[1]
-	case "pushd", "popd", "builtin", "command", "eval", "exec", "source", ".":
+	case "set", "setopt", "emulate", "shopt", "pushd", "popd", "builtin", "command", "eval", "exec", "source", ".":
 		return ""
 	}
 	return folder

@@ -21,7 +21,9 @@ import (
 type Exec struct {
 	PID, Parent int
 	Dir         string // the working directory
-	Path        string // as the caller named it; "" if by a descriptor
+	// Called is the absolute path by which the caller has named the file, and which leads to it, or the
+	// path of the file. Written is the path in the call, if it does not lead to the file.
+	Called, Written string
 	// Real is the file, then the files of its interpreters; Heads are their beginnings.
 	Real  []string
 	Heads [][]byte
@@ -149,7 +151,12 @@ func candidates(p *Exec) []execpolicy.Command {
 		looked++
 		return f, true
 	}
-	all := execpolicy.Candidates(p.called(), p.Argv, p.Dir, look)
+	all := execpolicy.Candidates(p.Called, p.Argv, p.Dir, look)
+	if written := rule.Absolute(p.Written, p.Dir, ""); written != "" {
+		// It allows nothing, but a program that is forbidden by its name may have been called by it.
+		all = append(all, execpolicy.Command{
+			Argv: slices.Concat([]string{written}, p.Argv[min(1, len(p.Argv)):]), Path: written, As: execpolicy.Written, Covered: true})
+	}
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Command{
 			Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked], As: execpolicy.Interpreter, Covered: true})
@@ -166,18 +173,10 @@ func candidates(p *Exec) []execpolicy.Command {
 	return all
 }
 
-// called returns the absolute path of the program as it is called.
-func (p *Exec) called() string {
-	if program := rule.Absolute(p.Path, p.Dir, ""); program != "" && p.Path != "" {
-		return program
-	}
-	return p.Real[0]
-}
-
 // questionOf returns the question about a program that a verdict refuses or leaves to the client.
 func questionOf(p *Exec, v *execpolicy.Verdict) Question {
 	q := Question{
-		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Called: clip(p.called()), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: Matched(v.Findings),
+		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Called: clip(p.Called), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: Matched(v.Findings),
 		Identity: p.Identity, Decider: clip(v.Decider()),
 	}
 	q.Argv, q.Truncated = words(p.Argv)

@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -46,21 +48,42 @@ prefix_rule(["rm", "-rf"], "forbidden")
 		{"/usr/bin/busybox.static", "rm", "-i", true},
 	} {
 		argv := []string{tt.name, tt.word}
-		err := j.Decide(&Exec{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
+		err := j.Decide(&Exec{Called: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
 		rig.Is(t, err == nil, tt.allowed, "with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		if tt.loader == "" {
 			continue
 		}
 		// The kernel has found another one than was judged.
-		err = j.Decide(&Exec{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
+		err = j.Decide(&Exec{Called: tt.loader, Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
 		rig.Is(t, err == nil, tt.allowed, "the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
 	}
 	// The line of a script has arguments, too.
 	err = j.Decide(&Exec{
-		Path: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
+		Called: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
 		Loader: "/usr/bin/kubectl", Final: []string{"/w/x", "delete", "/w/s"}, Dir: "/",
 	})
 	rig.Is(t, err != nil, true, "a script cannot run the loader of its interpreter with a word that is forbidden")
+}
+
+// TestCalled: a path with .. behind a link is not what its text says, and one through a process is unknown.
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	rig.Must(t, os.MkdirAll(dir+"/a/b", 0o755))
+	for link, to := range map[string]string{"l": "a/b", "a/tool": "x", "here": "."} {
+		rig.Must(t, os.Symlink(to, dir+"/"+link))
+	}
+	rig.Must(t, os.WriteFile(dir+"/a/x", nil, 0o755))
+	for path, want := range map[string]string{
+		"l/../tool": "/a/tool", dir + "/l/../x": "/a/x", "a/../a/tool": "/a/tool", "here/a/../here/a/x": "/here/here/a/x", "l/../no": "", "no/../a/x": "", "no": "/no", "here/a/x": "/here/a/x",
+		"/proc/self/root/../.." + dir + "/a/x": "", "../" + filepath.Base(dir) + "/a/x": "/a/x", "./a//x": "/a/x",
+	} {
+		if want != "" {
+			want = dir + want
+		}
+		rig.Is(t, Called(path, dir), want, "%s is called as", path)
+	}
+	rig.Is(t, Called("../tool", dir+"/l"), dir+"/a/tool", "where the folder is a link, the program is called as")
 }
 
 // TestQuestionsClosed: after Close no method touches the file that has the number of the socket by

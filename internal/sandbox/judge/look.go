@@ -1,16 +1,32 @@
 package judge
 
 import (
+	"cmp"
+
 	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/internal/sandbox/supervise/execcheck"
 )
 
 // Of returns the program of an image, which is executed in the folder dir.
 func Of(i *execcheck.Image, dir string) Exec {
+	written := i.Path
+	if i.Called != "" {
+		written = ""
+	}
 	return Exec{
-		PID: i.Process, Parent: i.Parent, Dir: dir, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
+		PID: i.Process, Parent: i.Parent, Dir: dir, Called: cmp.Or(i.Called, i.Program), Written: written, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
 		Final: i.Final, Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
 	}
+}
+
+// Called returns the absolute path at which a program would be found that is executed in the folder dir,
+// if path is the path of its program; "" if that is unknown. It follows links as the kernel does.
+func Called(path, dir string) string {
+	if rule.Certain(path, dir) {
+		return rule.Absolute(path, dir, "")
+	}
+	return execcheck.Called(path, dir)
 }
 
 // Look returns the program that argv would execute in the folder dir, if path is the path of its

@@ -44,7 +44,7 @@ func (j *Judge) TellOn() error {
 // than the one that the command was started with, which the program, or the command itself, must
 // still have.
 func (j *Judge) tellRefused(p *Exec, why string) {
-	line := "rules: refused " + printable(p.called()) + ": " + printable(why) + "\n"
+	line := "rules: refused " + printable(p.Called) + ": " + printable(why) + "\n"
 	key := p.Real[0] + "\x00" + why // a shell tries each folder of its PATH
 	j.mu.Lock()
 	leader := j.leader

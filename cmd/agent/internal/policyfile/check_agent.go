@@ -88,16 +88,19 @@ func find(program, dir string) string {
 	if err != nil {
 		return ""
 	}
-	return rule.Absolute(found, dir, "")
+	return judge.Called(found, dir)
 }
 
 // program adds the answer about a program that is executed in the folder dir. First says that it is
 // the command itself.
 func (c *checker) program(argv []string, dir string, first bool) {
 	answer := programAnswer{Argv: argv}
-	name := argv[0]
-	if !strings.Contains(name, "/") {
-		name = cmp.Or(find(name, dir), name)
+	name, err := procs.LookPath(argv[0], dir, os.Environ())
+	if err != nil {
+		name = argv[0]
+	}
+	if first {
+		name = cmp.Or(find(name, dir), name) // an agent starts the program that it has found
 	}
 	exec, err := judge.Look(name, argv, dir)
 	if err != nil {

@@ -170,6 +170,9 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 		return want, []int{p.fd}, err
 	}
 	image := Image{Path: a.path, Argv: argv, Thread: int(call.Thread)}
+	image.Called = a.called(&p, a.folder(image.Thread), func(dir int, path string, flags int) (int, string, error) {
+		return c.config.Find(call, dir, path, flags)
+	})
 	want, opened, err = image.follow(p, a.scriptName(), find)
 	if err != nil {
 		return want, opened, err
@@ -247,28 +250,27 @@ func (i *Image) identify(opened []int) string {
 // Look describes the image that a call of execve would make in the folder dir of this process's own
 // view of the files. Nothing runs.
 func Look(path string, argv []string, dir string) (Image, error) {
-	folder, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	folder, text, err := openFolder(dir)
 	if err != nil {
-		return Image{}, &os.PathError{Op: "open", Path: dir, Err: err}
+		return Image{}, err
 	}
 	defer unix.Close(folder)
-	find := func(_ int, path string, _ int) (p program, err error) {
-		fd, err := unix.Openat(folder, path, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return program{}, err
-		}
-		if err = unix.Access(fmt.Sprintf("/proc/self/fd/%d", fd), unix.X_OK); err == nil {
-			p.path, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	open := openAt(folder, 0)
+	find := func(dir int, path string, flags int) (program, error) {
+		fd, canonical, err := open(dir, path, flags)
+		if err == nil {
+			err = unix.Access(fmt.Sprintf("/proc/self/fd/%d", fd), unix.X_OK)
 		}
 		if err != nil {
 			unix.Close(fd)
 			return program{}, err
 		}
-		return identified(fd, p.path)
+		return identified(fd, canonical)
 	}
-	image := Image{Path: path, Argv: argv}
-	p, err := find(unix.AT_FDCWD, path, 0)
+	image, call := Image{Path: path, Argv: argv}, asked{dir: unix.AT_FDCWD, path: path}
+	p, err := find(call.dir, path, 0)
 	if err == nil {
+		image.Called = call.called(&p, text, open)
 		var opened []int
 		_, opened, err = image.follow(p, path, find)
 		for _, fd := range opened {
@@ -279,6 +281,55 @@ func Look(path string, argv []string, dir string) (Image, error) {
 		return Image{}, &os.PathError{Op: "exec", Path: path, Err: err}
 	}
 	return image, nil
+}
+
+// Called returns the absolute path at which this process finds a program that would be executed in the
+// folder dir, by the name of the call: the path itself without .. or, behind a link, the one of its folder.
+// It is "" if there is no such program, or if the path leads through what another process would find
+// elsewhere, such as /proc/self/cwd.
+func Called(path, dir string) string {
+	folder, text, err := openFolder(dir)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(folder)
+	open := openAt(folder, unix.RESOLVE_NO_MAGICLINKS)
+	fd, canonical, err := open(unix.AT_FDCWD, path, 0)
+	if err != nil {
+		return ""
+	}
+	p, err := identified(fd, canonical)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(p.fd)
+	return (&asked{dir: unix.AT_FDCWD, path: path}).called(&p, text, open)
+}
+
+// openFolder opens a folder, and returns its path without links.
+func openFolder(dir string) (fd int, text string, err error) {
+	if fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return -1, "", &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	if text, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+		unix.Close(fd)
+		return -1, "", err
+	}
+	return fd, text, nil
+}
+
+// openAt returns a finder in the view of this process, for which relative paths begin in folder.
+func openAt(folder int, resolve uint64) finder {
+	return func(_ int, path string, _ int) (fd int, canonical string, err error) {
+		if fd, err = unix.Openat2(folder, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}); err != nil {
+			return -1, "", err
+		}
+		if canonical, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+			unix.Close(fd)
+			return -1, "", err
+		}
+		return fd, canonical, nil
+	}
 }
 
 // find finds a program.

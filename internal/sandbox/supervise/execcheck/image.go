@@ -2,9 +2,11 @@ package execcheck
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -20,6 +22,9 @@ type Image struct {
 	// Path is the program as the caller named it; "" if only the descriptor
 	// names it, or if Real is set.
 	Path string
+	// Called is the absolute path by which the call finds the file of Program. "" if Path is, or if no
+	// such path is known: what Path says then leads elsewhere.
+	Called string
 	// Program is the canonical path of the named file. Interpreters are the
 	// canonical paths of the files that run it, if it is a script; the last one
 	// becomes the process.
@@ -160,6 +165,16 @@ func readArguments(tid int, list uint64) ([]string, error) {
 	return argv, nil
 }
 
+// folder is the text of the path where a relative path of the call begins.
+func (a *asked) folder(tid int) string {
+	name := "cwd"
+	if a.dir != unix.AT_FDCWD {
+		name = fmt.Sprintf("fd/%d", a.dir)
+	}
+	text, _ := os.Readlink(fmt.Sprintf("/proc/%d/%s", tid, name)) // "" leads nowhere
+	return text
+}
+
 // scriptName is the name that the kernel gives the interpreter of a script.
 func (a *asked) scriptName() string {
 	switch {
@@ -171,11 +186,56 @@ func (a *asked) scriptName() string {
 	return fmt.Sprintf("/dev/fd/%d/%s", a.dir, a.path)
 }
 
+// A finder finds what a path leads to, as Find of [Config] does.
+type finder func(dir int, path string, flags int) (fd int, canonical string, err error)
+
+// called returns the absolute path by which a call names the program that was found, or "". The call
+// may have found it before a thread changed the directory, and .. behind a link is not what it seems.
+// So a path counts only if it leads to the program. folder is the text of where a relative path begins.
+func (a *asked) called(p *program, folder string, find finder) string {
+	text := a.path
+	switch {
+	case text == "":
+		return ""
+	case path.IsAbs(text) && path.Clean(text) == text:
+		return text
+	case !path.IsAbs(text):
+		text = folder + "/" + text
+	}
+	if text = path.Clean(text); p.isAt(text, find) {
+		return text
+	}
+	parent, name := path.Split(a.path)
+	fd, real, err := find(a.dir, cmp.Or(parent, "."), 0)
+	if err != nil {
+		return ""
+	}
+	unix.Close(fd)
+	if text = path.Join(real, name); p.isAt(text, find) {
+		return text
+	}
+	return ""
+}
+
 // program is a program file that was found.
 type program struct {
 	fd   int // O_PATH; its inode number is given to no other file while it is open
 	path string
 	id   identity
+}
+
+// isAt reports whether an absolute path leads to the program.
+func (p *program) isAt(text string, find finder) bool {
+	if !path.IsAbs(text) {
+		return false
+	}
+	fd, _, err := find(unix.AT_FDCWD, text, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Dev == p.id.dev && st.Ino == p.id.ino
 }
 
 // open opens the file for reading.
