@@ -98,6 +98,19 @@ func parse(text string) (file *syntax.File, err error) {
 // them: not all that is an error for the parser is one for a shell. A script that is too large has
 // errTooLarge.
 func read(text string) (list []*syntax.Stmt, rest string, err error) {
+	list, rest, repaired, err := readUntilError(text)
+	// The parser may have gone past the end of a comment, as below, before it came to the error. Once
+	// is enough, because rest has what follows another error.
+	if cut := withoutContinued(repaired); cut != repaired {
+		others, more, _, err := readUntilError(cut)
+		return append(list, others...), rest + "\n" + more, err
+	}
+	return list, rest, err
+}
+
+// readUntilError is read without a second try. It also returns the script as it was repaired, if it has an
+// error all the same.
+func readUntilError(text string) (list []*syntax.Stmt, rest, read string, err error) {
 	file, err := parse(text)
 	for range maxRepairs {
 		repaired := repair(text, file, err)
@@ -109,9 +122,9 @@ func read(text string) (list []*syntax.Stmt, rest string, err error) {
 	}
 	switch {
 	case err == nil:
-		return file.Stmts, "", nil
+		return file.Stmts, "", "", nil
 	case errors.Is(err, errTooLarge):
-		return nil, "", err
+		return nil, "", "", err
 	}
 	line, end := errorLine(err), uint(0)
 	parser := parsers.Get().(*syntax.Parser)
@@ -125,13 +138,7 @@ func read(text string) (list []*syntax.Stmt, rest string, err error) {
 			end = stmt.Pos().Offset()
 		}
 	}
-	rest = text[min(end, uint(len(text))):]
-	// The parser may have gone past the end of a comment, as below, before it came to the error.
-	if cut := withoutContinued(text); cut != text {
-		others, more, err := read(cut)
-		return append(list, others...), rest + "\n" + more, err
-	}
-	return list, rest, nil
+	return list, text[min(end, uint(len(text))):], text, nil
 }
 
 // hasDocument reports whether a statement has a here-document.

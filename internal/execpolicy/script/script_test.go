@@ -108,6 +108,9 @@ func TestTooLarge(t *testing.T) {
 		rig.Is(t, read, false, "%s: it can be read", name)
 		rig.Is(t, ForcedRm([]string{"sh", "-c", text}), true, "%s: it may force", name)
 	}
+	// Repairs give this text a further try at each length; without a bound they would take minutes.
+	_, again := Split(strings.Repeat("x", 110_000) + "\ncat" + strings.Repeat(` <<'#\'`, 9) + "\n")
+	rig.Is(t, again, false, "a script that repairs make longer is plain")
 	commands, plain := Split(strings.Repeat("x;", MaxCommands))
 	rig.Is(t, plain, true, "a long script is plain")
 	rig.Is(t, len(commands), MaxCommands, "commands of a long script")
