@@ -252,6 +252,8 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 	r := newHarness(t, Config{RequireNetworkEnforcement: true})
 	c := r.attach("")
 	readAll := func(network string) object { return managed(network, special("root", "read")) }
+	unixSockets := object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true, "networkProxy": proxied("", "", "*")["networkProxy"]}
+	unixSockets["networkProxy"].(object)["proxy"].(object)["dangerouslyAllowAllUnixSockets"] = true
 	for i, tt := range []struct {
 		name   string
 		change object
@@ -264,6 +266,7 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		{"permissions disabled", object{"sandbox": object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}}, true, false},
 		{"the client's own proxy", object{"sandbox": readAll("restricted"), "enforceManagedNetwork": true,
 			"env": object{"PATH": "/bin", "HTTP_PROXY": "http://127.0.0.1:9"}}, false, false},
+		{"all UNIX sockets", unixSockets, false, false},
 		{"no network", object{"sandbox": readAll("restricted")}, false, true},
 		{"enforced", object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true}, true, true},
 	} {
