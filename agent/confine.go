@@ -61,7 +61,7 @@ func (l *launch) confine(context.Context) error {
 			return spawnError(&l.spec, err)
 		}
 	}
-	l.free = l.free && l.box.Refusal() == nil && (l.box.Unconfined() || asked.Network == sandbox.NetworkEnabled)
+	l.free = l.free && l.box.HasNetwork()
 	return nil
 }
 

@@ -48,6 +48,11 @@ var errFree = protocol.InvalidRequest("the operator of this agent requires that 
 	"(--require-network-enforcement): the start needs a sandbox that restricts the network, or one with networkProxy and " +
 	"enforceManagedNetwork; nothing was run")
 
+// errUnixSockets refuses a proxy beside which the process may connect to every UNIX socket.
+var errUnixSockets = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
+	"(--require-network-enforcement), and a UNIX socket may lead to any host: leave out " +
+	"networkProxy.proxy.dangerouslyAllowAllUnixSockets, or set it to false; nothing was run")
+
 // admit judges a connection that the agent makes for a client, if the operator wants the network to be
 // enforced: such a connection goes through no proxy, so the same policy is asked here.
 func (a *Agent) admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
@@ -65,6 +70,9 @@ func (l *launch) connect(context.Context) (err error) {
 	bridged := l.enforced() && l.proxy == nil // to the proxy that the client named
 	if a.cfg.RequireNetworkEnforcement && !l.params.Builtin && (l.free || bridged) {
 		return errFree
+	}
+	if a.cfg.RequireNetworkEnforcement && l.enforced() && l.proxy != nil && l.proxy.AllUnixSockets() {
+		return errUnixSockets
 	}
 	if l.proxy == nil {
 		l.spec.Env = a.networks.Hide(l.spec.Env)

@@ -252,6 +252,8 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 	r := newHarness(t, Config{RequireNetworkEnforcement: true})
 	c := r.attach("")
 	readAll := func(network string) object { return managed(network, special("root", "read")) }
+	unixSockets := object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true, "networkProxy": proxied("", "", "*")["networkProxy"]}
+	unixSockets["networkProxy"].(object)["proxy"].(object)["dangerouslyAllowAllUnixSockets"] = true
 	for i, tt := range []struct {
 		name   string
 		change object
@@ -264,6 +266,7 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		{"permissions disabled", object{"sandbox": object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}}, true, false},
 		{"the client's own proxy", object{"sandbox": readAll("restricted"), "enforceManagedNetwork": true,
 			"env": object{"PATH": "/bin", "HTTP_PROXY": "http://127.0.0.1:9"}}, false, false},
+		{"all UNIX sockets", unixSockets, false, false},
 		{"no network", object{"sandbox": readAll("restricted")}, false, true},
 		{"enforced", object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true}, true, true},
 	} {
@@ -292,6 +295,7 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 	policy := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"localhost", "127.0.0.1"}, Local: true}, nil))
 	unix := rig.Listen(t, "unix", t.TempDir()+"/s", func(net.Conn) {}).String()
 	free := managed("enabled", special("root", "read"))
+	disabled := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}
 	for name, tt := range map[string]struct {
 		network *Network
 		method  string
@@ -300,6 +304,9 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 	}{
 		"a socket":                          {nil, "socket/open", object{"address": "tcp://" + place}, "no --network-policy"},
 		"a socket in a sandbox":             {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, "no --network-policy"},
+		"a socket, disabled sandbox":        {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, "no --network-policy"},
+		"a UNIX socket, disabled sandbox":   {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": disabled}, "UNIX socket"},
+		"allowed, disabled sandbox":         {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, ""},
 		"a UNIX socket":                     {policy, "socket/open", object{"address": "unix://" + unix}, "UNIX socket"},
 		"a request":                         {nil, "http/request", object{"url": destination.URL}, "no --network-policy"},
 		"a request, not allowed":            {policy, "http/request", object{"url": "http://127.0.0.2:9/"}, "not allowed"},

@@ -71,9 +71,18 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 }
 
 // dial connects to an address, under a profile if there is one. If the operator requires that the
-// network is enforced, it connects only where the operator's policy leads.
+// network is enforced, it connects only where the operator's policy leads, unless the sandbox has no
+// network.
 func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile, address sockets.Address) (conn sockets.Conn, err error) {
-	free := profile == nil || profile.Network != sandbox.NetworkRestricted
+	var held *confine.Held
+	if profile != nil {
+		if held, err = a.enterToDial(*profile); err != nil {
+			return nil, err
+		}
+		defer held.Release()
+	}
+	confined := held != nil && !held.Unconfined()
+	free := held == nil || held.HasNetwork()
 	switch {
 	case a.cfg.RequireNetworkEnforcement && free && address.Network != "tcp":
 		return nil, errFreeSocket
@@ -82,7 +91,7 @@ func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile
 		if err != nil {
 			return nil, err
 		}
-		if profile == nil || len(places) == 0 {
+		if !confined || len(places) == 0 {
 			conn, err := netproxy.Dial(ctx, places)
 			if err != nil {
 				return nil, err
@@ -90,14 +99,14 @@ func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile
 			return conn.(sockets.Conn), nil // it is a *net.TCPConn
 		}
 		for _, place := range places {
-			conn, err = a.dialConfined(ctx, owner, *profile, sockets.Address{Network: "tcp", Target: place.String()})
+			conn, err = a.dialConfined(ctx, owner, held, sockets.Address{Network: "tcp", Target: place.String()})
 			if err == nil {
 				break
 			}
 		}
 		return conn, err
-	case profile != nil:
-		return a.dialConfined(ctx, owner, *profile, address)
+	case confined:
+		return a.dialConfined(ctx, owner, held, address)
 	}
 	return sockets.Dial(ctx, address)
 }
@@ -126,9 +135,8 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 // another owner.
 const maxConfinedDials = 16
 
-// dialConfined connects as a command under the profile would: through a process
-// of ours that is confined and limited like a command.
-func (a *Agent) dialConfined(ctx context.Context, owner string, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
+// enterToDial enters the sandbox of a socket. The caller releases it.
+func (a *Agent) enterToDial(profile sandbox.Profile) (*confine.Held, error) {
 	held, err := a.sandboxes.door.Enter(profile)
 	if err != nil {
 		a.metrics.Refused(refusal(err))
@@ -139,10 +147,12 @@ func (a *Agent) dialConfined(ctx context.Context, owner string, profile sandbox.
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	defer held.Release()
-	if held.Unconfined() {
-		return sockets.Dial(ctx, address)
-	}
+	return held, nil
+}
+
+// dialConfined connects as a command in the sandbox would: through a process
+// of ours that is confined and limited like a command.
+func (a *Agent) dialConfined(ctx context.Context, owner string, held *confine.Held, address sockets.Address) (sockets.Conn, error) {
 	if err := a.sandboxes.dials.Wait(ctx, owner, 1); err != nil {
 		return nil, err
 	}

@@ -30,8 +30,9 @@ type FS interface {
 	Watchable(path string, directory bool) error
 }
 
-// Host is the whole file system of the host, as far as this process may use it.
-// The zero value is ready for use.
+// Host is the whole file system of the host, as far as this process may use it. Only
+// what procfs shows of the memory, the environment and the descriptors of this process
+// itself is EACCES, and so is that of its helpers. The zero value is ready for use.
 type Host struct{}
 
 var (

@@ -3,6 +3,7 @@ package fsops
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -248,4 +249,41 @@ func FuzzDirReader(f *testing.F) {
 		}
 		r.offset()
 	})
+}
+
+// TestStepHost: a path leads to the same object, or has the same error, if it is gone one name at a time.
+func TestStepHost(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	rig.Must(t, os.MkdirAll(filepath.Join(root, "d/e"), 0o755), os.WriteFile(filepath.Join(root, "d/f"), nil, 0o600))
+	for name, target := range map[string]string{
+		"l": "d", "ll": "l/f", "up": "d/e/../f", "abs": "/proc/version", "loop": "loop", "dangling": "d/new", "slash": "d/", "wrong": "d/f/", "top": "/", "magic": "/proc/1/root/proc/version",
+	} {
+		rig.Must(t, os.Symlink(target, filepath.Join(root, name)))
+	}
+	outcome := func(fd int, err error) string {
+		if err != nil {
+			return err.Error()
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		rig.Must(t, fstat(fd, &st))
+		return fmt.Sprint(idOf(&st))
+	}
+	for _, flags := range []int{unix.O_RDONLY, unix.O_WRONLY | unix.O_CREAT, unix.O_PATH, dirFlags} {
+		for _, name := range []string{"d/f", "d//e/", "l", "l/", "l/f", "ll", "up", "abs", "loop", "loop/x", "dangling", "slash", "wrong", "top", "magic", "nope", "nope/x", "d/f/", "d/f/x", "..", "."} {
+			for _, follow := range []int{0, unix.O_NOFOLLOW} {
+				if flags&unix.O_CREAT != 0 {
+					_ = os.Remove(filepath.Join(root, "d/new"))
+					_ = os.Remove(filepath.Join(root, "nope"))
+				}
+				at := func(open func(int, string, int, uint32) (int, error)) string {
+					return outcome(open(unix.AT_FDCWD, root+"/"+name, flags|follow, 0o600))
+				}
+				stepped := at(stepHost)
+				rig.Is(t, stepped, at(openAt), "%s, flags %#o", name, flags|follow)
+				rig.Is(t, at(openHost), stepped, "%s at once, flags %#o", name, flags|follow)
+			}
+		}
+	}
 }

@@ -139,17 +139,18 @@ func splitPath(path string) (dir, name string) {
 	return path[:max(i, min(1, len(path)))], path[i+1:]
 }
 
-// openFile opens path for reading or writing as links says.
+// openFile opens path for reading or writing as links says, for a [Host].
 func openFile(path string, flags int, links Links) (int, error) {
 	if links == FollowLinks {
-		return openAt(unix.AT_FDCWD, path, flags, 0o666)
+		return openHost(unix.AT_FDCWD, path, flags, 0o666)
 	}
 	dir, name, err := openParent(path)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	return openAt(dir, name, flags|unix.O_NOFOLLOW, 0o666)
+	fd, err := openAt(dir, name, flags|unix.O_NOFOLLOW, 0o666)
+	return admit(fd, dir, flags, err)
 }
 
 // readLinkAt reads the link name in dir. With an empty name it reads the link that

@@ -42,7 +42,7 @@ func stat(path string, links Links) (Metadata, error) {
 		}
 		isLink := st.Mode&unix.S_IFMT == unix.S_IFLNK
 		if isLink {
-			if err := statx(unix.AT_FDCWD, path, 0, &st); err != nil {
+			if err := statxTarget(path, &st); err != nil {
 				return Metadata{}, err
 			}
 		}
@@ -61,6 +61,16 @@ func stat(path string, links Links) (Metadata, error) {
 		return Metadata{}, linkRefused(path)
 	}
 	return metadata(&st, false), nil
+}
+
+// statxTarget describes the object that a link leads to.
+func statxTarget(path string, st *unix.Statx_t) error {
+	fd, err := openHost(unix.AT_FDCWD, path, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return statx(fd, "", unix.AT_EMPTY_PATH, st)
 }
 
 func (v *View) stat(path string, links Links) (Metadata, error) {
@@ -161,7 +171,6 @@ func canonicalize(path string) (string, error) {
 		return "", err
 	}
 
-	var buf [unix.PathMax]byte
 	resolved, rest := "", path
 	for links := 0; rest != ""; {
 		var name string
@@ -174,10 +183,13 @@ func canonicalize(path string) (string, error) {
 			continue
 		}
 		next := resolved + "/" + name
-		n, err := unix.Readlink(next, buf[:])
+		target, err := readLinkAt(unix.AT_FDCWD, next)
 		if err == unix.EINVAL { // next is no link
 			resolved = next
 			continue
+		}
+		if err == nil {
+			target, err = readLinkHost(unix.AT_FDCWD, next)
 		}
 		if err != nil {
 			return "", err
@@ -185,7 +197,6 @@ func canonicalize(path string) (string, error) {
 		if links++; links > maxLinks {
 			return "", unix.ELOOP
 		}
-		target := string(buf[:n])
 		if strings.HasPrefix(target, "/") {
 			resolved = ""
 		}

@@ -5,7 +5,7 @@ import (
 )
 
 // The steps of walks, copies and removals. Each takes a name in a directory, or a
-// path that starts there. On a nil *View each is a plain system call.
+// path that starts there. On a nil *View each is a plain system call, and openHost.
 
 // maxRaces is how often an operation starts over because a name appeared,
 // vanished or changed its type between the look at it and the call.
@@ -85,7 +85,7 @@ func (v *View) openDir(d Dir, name string, follow bool) (Dir, error) {
 		if !follow {
 			flags |= unix.O_NOFOLLOW
 		}
-		fd, err := openAt(d.FD, name, flags, 0)
+		fd, err := openHost(d.FD, name, flags, 0)
 		return Dir{FD: fd}, err
 	}
 	var how Lookup
@@ -120,7 +120,7 @@ func (v *View) lookupDir(d Dir, name string, how Lookup) (Dir, error) {
 // types are opened too; the caller checks the type.
 func (v *View) openSource(d Dir, name string) (int, error) {
 	if v == nil {
-		return openAt(d.FD, name, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+		return openHost(d.FD, name, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
 	}
 	return v.openForRead(d, name, 0)
 }
@@ -151,7 +151,7 @@ func (v *View) openTarget(d Dir, name string, fresh bool, mode uint32) (int, err
 		flags, how = flags|unix.O_EXCL|unix.O_NOFOLLOW, forWriting
 	}
 	if v == nil {
-		return openAt(d.FD, name, flags, mode)
+		return openHost(d.FD, name, flags, mode)
 	}
 	return v.openForWrite(d, name, how, flags, mode)
 }
@@ -243,7 +243,7 @@ func (v *View) mkdir(d Dir, name string, how Lookup) (created bool, err error) {
 // readLink reads the symbolic link name.
 func (v *View) readLink(d Dir, name string) (string, error) {
 	if v == nil {
-		return readLinkAt(d.FD, name)
+		return readLinkHost(d.FD, name)
 	}
 	p, err := v.find(d, name, 0)
 	if err != nil {

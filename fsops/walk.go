@@ -183,6 +183,7 @@ func (w *walker) open(root Dir, rel string) (Dir, error) {
 		return w.view.lookupDir(root, rel, refuseLinks)
 	}
 	fd, err := openBeneath(root.FD, rel, dirFlags)
+	fd, err = admit(fd, -1, dirFlags, err)
 	return Dir{FD: fd}, err
 }
 

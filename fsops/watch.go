@@ -158,6 +158,9 @@ func (w *Watch) add(path string, present, byFD bool) error {
 			at = next
 			err = fstat(at, &st)
 		}
+		if err == nil {
+			at, err = admit(at, -1, unix.O_PATH, nil)
+		}
 		switch {
 		case err == unix.ENOENT && !present:
 			return nil

@@ -132,7 +132,6 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	}
 	p.cgroup.entered()
 	p.guard.add(p.slot, p.group.pid)
-	linux.Settle(p.group.pid)
 	return nil
 }
 

@@ -39,6 +39,7 @@ func (f *serverFlags) run(sys program.System) int {
 	if len(sys.Args) == 0 && program.NewTerminal(sys.Stderr) != nil {
 		program.Complain(sys.Stderr, "serving on a local port until Ctrl-C; agent --help lists the other commands")
 	}
+	linux.NoteScore()
 	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
 }
 

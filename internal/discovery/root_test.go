@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -158,7 +159,10 @@ func TestHostile(t *testing.T) {
 			}
 			// They say that they are empty. One has megabytes, the other bytes that are no text.
 			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./symbols","apps":"./environ"}`})
-			rig.Must(t, errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")))
+			other := exec.CommandContext(t.Context(), "sleep", "100000")
+			rig.Must(t, other.Start())
+			t.Cleanup(func() { _ = other.Wait() })
+			rig.Must(t, errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink(fmt.Sprintf("/proc/%d/auxv", other.Process.Pid), root+"/environ")))
 		}, 1, []discovery.Trouble{discovery.TooLarge, discovery.NotText}},
 		"manifests that point outside": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{

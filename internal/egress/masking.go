@@ -39,10 +39,13 @@ var rootFiles = []string{
 type trust struct {
 	mu        sync.Mutex // guards what follows
 	authority *intercept.Authority
-	path      string   // of the folder; "": it was never made
-	failed    error    // it cannot be made
-	dir       *os.Root // the folder; nil: it was never made, or was taken away
-	lock      *os.File // the folder too: while it is locked, no agent removes it
+	path      string        // of the folder; "": it was never made
+	failed    error         // it cannot be made
+	dir       *os.Root      // the folder; nil: it was never made, or was taken away
+	lock      *os.File      // the folder too: while it is locked, no agent removes it
+	stop      chan struct{} // ends the sweep; nil: none was begun
+
+	sweeping sync.WaitGroup
 }
 
 // trustFile is the name of the file.
@@ -92,7 +95,9 @@ func (t *trust) makeFolderLocked() (err error) {
 	}
 	_ = t.leaveLocked()
 	if t.path == "" && t.failed == nil {
-		t.path, t.failed = newTrustFolder()
+		if t.path, t.failed = newTrustFolder(); t.failed == nil {
+			t.sweepLocked()
+		}
 	}
 	if err = t.failed; err == nil {
 		t.lock, err = lockFolder(t.path)
@@ -162,8 +167,14 @@ func (t *trust) write(content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close(), t.dir.RemoveAll(trustFile)); err == nil {
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = t.dir.Rename(next, trustFile)
+	}
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) {
+		// A folder is in the way. To remove all that it holds can take long.
+		if err = t.dir.Rename(trustFile, trustFile+"."+rand.Text()); err == nil {
+			err = t.dir.Rename(next, trustFile)
+		}
 	}
 	if err != nil {
 		_ = t.dir.Remove(next) // the first error counts
@@ -171,23 +182,31 @@ func (t *trust) write(content []byte) error {
 	return err
 }
 
-// close removes the folder.
+// close removes the folder. If commands have put other things there, it stays.
 func (t *trust) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.dir == nil {
-		return t.leaveLocked()
+	if t.stop != nil {
+		close(t.stop)
+		t.stop = nil
 	}
-	return errors.Join(os.RemoveAll(t.path), t.leaveLocked())
+	t.sweeping.Wait()
+	if t.dir != nil {
+		empty(t.lock)
+		_ = os.Remove(t.path) // it fails if the folder is not empty
+	}
+	return t.leaveLocked()
 }
 
 const (
 	trustPrefix   = "execagent-trust-" // of the names of such folders
 	maxTrustTries = 10
+	// maxTrustNames is more than an agent writes into its folder. Whoever writes more there, keeps it.
+	maxTrustNames = 8
 )
 
 // newTrustFolder makes the folder, where commands write seldom if there is such a place, and returns
-// its path, which has no links. There it removes what killed agents of this user have left.
+// its path, which has no links.
 func newTrustFolder() (path string, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
 		if !filepath.IsAbs(parent) {
@@ -196,19 +215,55 @@ func newTrustFolder() (path string, err error) {
 		if path, err = os.MkdirTemp(parent, trustPrefix); err != nil {
 			continue
 		}
-		old, _ := filepath.Glob(filepath.Join(parent, trustPrefix+"*"))
-		for _, left := range old {
-			if left == path {
-				continue
-			}
-			if lock, err := lockFolder(left); err == nil {
-				_ = os.RemoveAll(left) // the rest does no harm
-				_ = lock.Close()
-			}
-		}
 		return filepath.EvalSymlinks(path)
 	}
 	return "", err
+}
+
+// sweepLocked begins to remove the folders of killed agents of this user beside the new one. Nobody waits for
+// that but close, because commands could have made such folders, and there may be many names.
+func (t *trust) sweepLocked() {
+	stop := make(chan struct{})
+	parent, own := filepath.Split(t.path)
+	t.stop = stop
+	t.sweeping.Go(func() {
+		dir, err := os.Open(parent)
+		if err != nil {
+			return // what is left does no harm
+		}
+		defer dir.Close()
+		for {
+			names, err := dir.Readdirnames(256)
+			for _, name := range names {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if name == own || !strings.HasPrefix(name, trustPrefix) {
+					continue
+				}
+				if lock, err := lockFolder(parent + name); err == nil {
+					empty(lock)
+					_ = os.Remove(parent + name) // it fails if the folder is not empty
+					_ = lock.Close()
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+// empty removes from a folder the file, and what was to become the file. If there is more, it stays.
+func empty(folder *os.File) {
+	names, _ := folder.Readdirnames(maxTrustNames)
+	for _, name := range names {
+		if strings.HasPrefix(name, trustFile) {
+			_ = unix.Unlinkat(int(folder.Fd()), name, 0)
+		}
+	}
 }
 
 // lockFolder locks a folder of this user, and fails at once if another agent has locked it.

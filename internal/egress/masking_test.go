@@ -20,10 +20,14 @@ func TestTrustFileChanged(t *testing.T) {
 	authority, path, err := trusted.get()
 	rig.Must(t, err)
 	killed := filepath.Dir(path) + "-killed"
-	rig.Must(t, os.Mkdir(killed, 0o700))
+	filled := filepath.Dir(path) + "-filled"
+	rig.Must(t, os.Mkdir(killed, 0o700), os.WriteFile(filepath.Join(killed, trustFile), nil, 0o444))
+	rig.Must(t, os.MkdirAll(filepath.Join(filled, "by a command"), 0o700))
 	var second trust
 	rig.Is(t, second.folder() != filepath.Dir(path), true, "two agents have one folder")
+	second.sweeping.Wait()
 	rig.Is[error](t, rig.Err(os.Stat(killed)), os.ErrNotExist, "the folder of a killed agent")
+	rig.Must(t, rig.Err(os.Stat(filled+"/by a command"))) // it may hold very much
 	rig.Must(t, second.close())
 	rig.Is[error](t, rig.Err(os.Stat(second.path)), os.ErrNotExist, "the folder of an agent that has ended")
 	defer trusted.close()

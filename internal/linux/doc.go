@@ -12,7 +12,7 @@
 //	DropCaps, DropThreadCaps,        drop capabilities for good; nothing here adds one
 //	DropBoundingCaps, CheckCaps
 //	ErrnoText, ErrNoProcfs           the text of an error number; why there is no /proc/self/exe
-//	ForgetStarter, Fork, Settle      keep children from inheriting what the starter of a server has set
+//	NoteScore, ForgetStarter, Fork   keep children from inheriting what the starter of a server has set
 //	SetDefault                       gives a signal its default action
 //	NextData                         where a file has data, and where holes
 //	CheckDir                         why a directory cannot be entered

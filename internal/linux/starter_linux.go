@@ -1,10 +1,11 @@
 package linux
 
 import (
+	"bytes"
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -12,20 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgets says that the children of this process do not inherit what its starter has set. The others
-// say whether the starter has set a negative niceness or a negative OOM score.
-var forgets, preferred, spared atomic.Bool
+// forgets says that the children of this process do not inherit what its starter has set.
+var forgets atomic.Bool
 
 // ForgetStarter makes later children begin with the kernel's defaults, because the starter of a
 // server has set other values for the server and not for the commands of its clients. No signal is
 // ignored or blocked, and neither a negative OOM score nor a negative niceness is passed on. A
 // positive one is: in a pod, for example, the score is that of the pod. Signals that this process
-// ignores still have no effect on it.
+// ignores still have no effect on it. It is called once, before Fork.
 func ForgetStarter() {
-	nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	preferred.Store(err == nil && nice > 20) // the call returns 20 minus the niceness
-	score, err := os.ReadFile("/proc/self/oom_score_adj")
-	spared.Store(err == nil && len(score) > 0 && score[0] == '-')
+	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && nice > 20 { // 20 minus the niceness
+		startPlain()
+	}
 	forgets.Store(true)
 	// Go keeps these signals ignored. A signal with a handler has its default action in a child.
 	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
@@ -69,29 +68,95 @@ func ignores(sig syscall.Signal) bool {
 	return sigaction(sig, nil, &now) == nil && now[0] == ignored
 }
 
-// Fork calls fork, which forks a child. After ForgetStarter, the child blocks no signals.
+// Fork calls fork, which forks a child and returns when it has executed something. After ForgetStarter, the
+// child blocks no signals, and has neither a negative OOM score nor a negative niceness, from its first
+// moment: a program that forked at once could pass such values on before anybody took them from it.
 func Fork(fork func() (pid int, err error)) (pid int, err error) {
 	if !forgets.Load() {
 		return fork()
 	}
+	spare.begin()
+	defer spare.end()
+	unblocked := func() {
+		var none, before unix.Sigset_t
+		if err = unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
+			return
+		}
+		defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+		pid, err = fork()
+	}
+	if plain != nil {
+		done := make(chan struct{})
+		plain <- func() {
+			defer close(done)
+			unblocked()
+		}
+		<-done
+		return pid, err
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var none, before unix.Sigset_t
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
-		return 0, err
-	}
-	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
-	return fork()
+	unblocked()
+	return pid, err
 }
 
-// Settle takes a negative OOM score and a negative niceness from a new child, the leader of its group.
-// It does nothing before ForgetStarter. Any process may raise these values of its own processes, so
-// an error means that the child has ended.
-func Settle(pid int) {
-	if preferred.Load() {
-		_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
+// plain has work for a thread with the niceness 0; nil: all threads have it, or a positive one. A thread
+// without privileges that has given up a negative niceness never gets it back, so this one is for forks
+// alone. It never ends, because the kernel takes its end for the end of the parent of its children. Forks
+// are not slower by that: package syscall makes one at a time.
+var plain chan func()
+
+// startPlain starts that thread.
+func startPlain() {
+	plain = make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // of this thread; whoever may lower it may raise it
+		for do := range plain {
+			do()
+		}
+	}()
+}
+
+// spare is the negative OOM score of this process, which no child inherits. A score belongs to a process
+// and not to a thread. So this process gives its own up while it forks, for about a millisecond.
+var spare score
+
+type score struct {
+	mu    sync.Mutex
+	file  *os.File // nil: the score is not negative
+	value []byte
+	forks int // under way
+}
+
+// begin gives the score up. An error means that children inherit it.
+func (s *score) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forks++; s.forks == 1 && s.file != nil {
+		_, _ = s.file.WriteAt([]byte("0"), 0)
 	}
-	if spared.Load() {
-		_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0)
+}
+
+// end takes the score back. The kernel always lets a process do so: the least value that it may choose
+// itself is the one that its starter has set.
+func (s *score) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forks--; s.forks == 0 && s.file != nil {
+		_, _ = s.file.WriteAt(s.value, 0)
+	}
+}
+
+// NoteScore notes a negative OOM score of this process, so that Fork can keep it from children. It is called
+// once, before this process hides its memory: then the file of the score is root's.
+func NoteScore() {
+	const path = "/proc/self/oom_score_adj"
+	value, err := os.ReadFile(path)
+	if err != nil || len(value) == 0 || value[0] != '-' {
+		return
+	}
+	if spare.file, err = os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+		spare.value = bytes.TrimSpace(value)
 	}
 }

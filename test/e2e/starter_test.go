@@ -28,7 +28,7 @@ func TestStarter(t *testing.T) {
 		usr1.Val[0] = 1<<(unix.SIGUSR1-1) | 1<<(unix.SIGTERM-1)
 		rig.Must(t, unix.PthreadSigmask(unix.SIG_BLOCK, &usr1, &before))
 		defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
-		program := rig.Start(t, exec.Command("nice", "-n", nice, "sh", "-c", `trap "" HUP INT QUIT TSTP TTIN TTOU USR2; exec "$0" --listen ws://127.0.0.1:0`, rig.Agent(t)))
+		program := rig.Start(t, exec.Command("nice", "-n", nice, "sh", "-c", `[ `+nice+` = 0 ] || echo -500 >/proc/self/oom_score_adj; trap "" HUP INT QUIT TSTP TTIN TTOU USR2; exec "$0" --listen ws://127.0.0.1:0`, rig.Agent(t)))
 		return dialed(t, program.Line(t))
 	}
 	c, nice := agent("0"), says(t, rig.Command(t, "nice"))
@@ -38,6 +38,6 @@ func TestStarter(t *testing.T) {
 	rig.Is(t, outcome(t, p).stdout, clean+strings.TrimSpace(nice)+"\r\n", "a command at a terminal")
 	rig.Is(t, inside(t, c, readOnly(), "/", "sh", "-c", state).stdout, clean+nice, "a confined command")
 	if strings.HasPrefix(finish(t, rig.Command(t, "nice", "-n", "-30", "nice")).stdout, "-") {
-		rig.Is(t, answer(t, agent("-30"), "\n", "sh", "-c", "read wait; "+state), clean+"0\n", "a command of an agent with a negative niceness")
+		rig.Is(t, answer(t, agent("-30"), "", "sh", "-c", state+"; cat /proc/self/oom_score_adj"), clean+"0\n0\n", "a command of an agent with a negative niceness and OOM score")
 	}
 }

@@ -213,6 +213,12 @@ func (h *Held) Unconfined() bool {
 	return h.refusal == nil && h.command.Rules == nil && h.command.Policy.RestrictsNothing()
 }
 
+// HasNetwork reports whether what runs in the sandbox has the network of the host. The compiled policy
+// says so, whose network need not be that of the profile.
+func (h *Held) HasNetwork() bool {
+	return h.refusal == nil && h.command.Policy.Network == sandbox.NetworkEnabled
+}
+
 // Stage prepares a program to be started in the sandbox, as the leader of a
 // session: it is meant for [procs.Spec.Stage]. The error is always nil: if the
 // program cannot be described to an init, the stage that Stage returns says so
