@@ -102,8 +102,9 @@ func TestRaces(t *testing.T) {
 			if replaced > n.Killed || right < n.Right || right != n.Right && kind != "signals" {
 				t.Errorf("%d replaced, %d killed; %d marks, %d right", replaced, n.Killed, right, n.Right)
 			}
-			// Several threads may be refused in one try, and who was refused may be killed.
-			if got.Refused < n.Refused || got.Refused != n.Refused && kind != "threads" && kind != "signals" {
+			// Several threads may be refused in one try, and who was refused may be killed. A relative path
+			// is looked up again, and that may meet what is denied, too.
+			if got.Refused < n.Refused || got.Refused != n.Refused && kind != "threads" && kind != "signals" && kind != "cwd" {
 				t.Errorf("%d were refused, %d have seen that", got.Refused, n.Refused)
 			}
 		})
