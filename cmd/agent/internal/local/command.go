@@ -106,7 +106,7 @@ func (c *Command) enter() (*confine.Held, error) {
 		door.StateDir = stateDir
 	}
 	if c.Network.Managed {
-		return door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
+		return door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true, Transparent: !c.Network.Plain})
 	}
 	return door.Enter(c.Profile)
 }
