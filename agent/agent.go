@@ -123,6 +123,9 @@ type Config struct {
 	Network *Network
 	// RequireNetworkEnforcement refuses commands that could reach the network without their proxy.
 	RequireNetworkEnforcement bool
+	// TransparentTCP makes connections transparent for every command whose network is enforced and that
+	// has a proxy, even if its client does not ask for that.
+	TransparentTCP bool
 	// Limits apply to every confined command.
 	Limits sandbox.Limits
 	// Cgroups gives each confined command a control group; nil: none.

@@ -82,7 +82,7 @@ func (l *launch) enter(asked sandbox.Profile) (*confine.Held, error) {
 	case !l.enforced():
 		return door.Enter(asked)
 	case l.proxy != nil:
-		return door.EnterManaged(asked, confine.Managed{SOCKS5: l.proxy.SOCKS(), AllUnixSockets: l.proxy.AllUnixSockets()})
+		return door.EnterManaged(asked, confine.Managed{SOCKS5: l.proxy.SOCKS(), AllUnixSockets: l.proxy.AllUnixSockets(), Transparent: l.proxy.Transparent})
 	}
 	box, env, err := door.EnterBridged(asked, l.spec.Env)
 	if err == nil {

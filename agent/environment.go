@@ -75,7 +75,8 @@ func capabilities() protocol.Capabilities {
 	}
 }
 
-func (h *host) info() *protocol.EnvironmentInfo {
+// info returns what the agent reports. transparent says that connections can be transparent here.
+func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
 	info := &protocol.EnvironmentInfo{
 		Shell:                h.shell,
 		ExecutorVersion:      h.version,
@@ -87,6 +88,7 @@ func (h *host) info() *protocol.EnvironmentInfo {
 		Capabilities:         capabilities(),
 	}
 	info.Capabilities.ProcessBuiltins = h.builtins
+	info.Capabilities.NetworkProxyTransparentTCP = transparent
 	if h.tools != "" {
 		info.PrependPathDirs = append(info.PrependPathDirs, protocol.NewPathURI(h.tools))
 	}
@@ -103,7 +105,7 @@ func (h *host) info() *protocol.EnvironmentInfo {
 }
 
 func (c *connection) environmentInfo(context.Context, protocol.EmptyParams) (*protocol.EnvironmentInfo, error) {
-	return c.agent.host.info(), nil
+	return c.agent.host.info(c.agent.sandboxes.transparent()), nil
 }
 
 func (c *connection) environmentStatus(context.Context, protocol.EmptyParams) (*protocol.StatusResult, error) {

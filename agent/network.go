@@ -10,36 +10,30 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// networkPlan checks a start's request for the managed network; nil: it asks for no proxy.
-func networkPlan(p *protocol.StartParams) (*egress.Plan, error) {
-	if err := checkTransparent(p); err != nil {
-		return nil, err
-	}
-	if p.NetworkProxy == nil {
+// networkPlan checks a start's request for the managed network; nil: it asks for no proxy. With always,
+// the connections of each process whose network is enforced are transparent.
+func networkPlan(p *protocol.StartParams, always bool) (*egress.Plan, error) {
+	proxy := p.NetworkProxy != nil && p.NetworkProxy.Proxy.TransparentTCP
+	// The texts are those of the reference (transparent.md 1.2).
+	switch {
+	case proxy && p.Sandbox == nil:
+		return nil, protocol.InvalidParams("transparent TCP requires a managed Linux sandbox")
+	case !proxy && p.ManagedNetwork != nil && p.ManagedNetwork.TransparentTCP:
+		return nil, protocol.InvalidParams("transparent TCP requires an executor-local managed proxy")
+	case p.NetworkProxy == nil:
 		return nil, nil
 	}
 	plan, err := egress.Of(p.NetworkProxy, p.ProcessID)
 	if err != nil {
 		return nil, protocol.InvalidParams("%v", err)
 	}
-	return plan, nil
-}
-
-// checkTransparent refuses transparent TCP, which this agent does not have: a process that silently
-// lacked it would fail in ways that nobody could explain. The other texts are those of the reference.
-func checkTransparent(p *protocol.StartParams) error {
-	proxy := p.NetworkProxy != nil && p.NetworkProxy.Proxy.TransparentTCP
-	switch {
-	case proxy && p.Sandbox == nil:
-		return protocol.InvalidParams("transparent TCP requires a managed Linux sandbox")
-	case proxy && !p.NetworkProxy.Proxy.EnableSocks5:
-		return protocol.InvalidParams("invalid network proxy config: transparent_tcp requires an enabled managed SOCKS5 proxy")
-	case !proxy && p.ManagedNetwork != nil && p.ManagedNetwork.TransparentTCP:
-		return protocol.InvalidParams("transparent TCP requires an executor-local managed proxy")
-	case proxy:
-		return protocol.InvalidParams("networkProxy.proxy.transparentTcp: this agent has no transparent TCP (its environmentInfo has no networkProxyTransparentTcp): leave it out; programs can use the proxies that their variables name")
+	if always && p.Sandbox != nil && p.EnforceManagedNetwork {
+		if !plan.SOCKS() {
+			return nil, protocol.InvalidParams("transparent TCP requires managed SOCKS5")
+		}
+		plan.Transparent = true
 	}
-	return nil
+	return plan, nil
 }
 
 // errFree refuses commands that could reach the network without a proxy of ours, if the operator
@@ -97,4 +91,6 @@ func (l *launch) connect(context.Context) (err error) {
 
 // enforced reports whether the sandbox must leave the process a proxy as its only way to the
 // network.
-func (l *launch) enforced() bool { return l.params.Sandbox != nil && l.params.EnforceManagedNetwork }
+func (l *launch) enforced() bool {
+	return l.params.Sandbox != nil && (l.params.EnforceManagedNetwork || l.proxy != nil && l.proxy.Transparent)
+}

@@ -88,6 +88,9 @@ type NetworkPolicy struct {
 	// Upstream is "environment" or "" for the proxies that the environment names, "none", or the
 	// URL of a proxy for everything, http://HOST:PORT.
 	Upstream string
+	// TCPUpstream is the HOST:PORT of a proxy for CONNECT that is the only way out for SOCKS5 and for
+	// transparent connections, if the client allows upstream proxies; "": they go out directly.
+	TCPUpstream string
 	// Masking has, by name, the credentials that commands may use but not see.
 	Masking map[string]protocol.CredentialProvider
 }
@@ -100,7 +103,11 @@ type Network struct{ operator *egress.Operator }
 // proxies of the upstream "environment". The error quotes no value that may hold a password.
 func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	if p == nil {
-		return &Network{&egress.Operator{Upstream: egress.UpstreamOf(environ)}}, nil
+		tcp, err := egress.TCPUpstream("", environ)
+		if err != nil {
+			return nil, err
+		}
+		return &Network{&egress.Operator{Upstream: egress.UpstreamOf(environ), TCP: tcp}}, nil
 	}
 	domains := map[string]rules.Action{}
 	for action, patterns := range map[rules.Action][]string{rules.Allow: p.Allow, rules.Deny: p.Deny, rules.Ask: p.Ask} {
@@ -119,6 +126,9 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	o := egress.Operator{Masking: p.Masking}
 	var err error
 	if o.Upstream, o.Through, err = egress.Upstream(p.Upstream, environ); err != nil {
+		return nil, err
+	}
+	if o.TCP, err = egress.TCPUpstream(p.TCPUpstream, environ); err != nil {
 		return nil, err
 	}
 	if o.Ceiling, err = rules.Compile(rules.Rules{Local: p.Local, Domains: domains, Ports: p.Ports}); err != nil {

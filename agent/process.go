@@ -65,7 +65,7 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	if err != nil {
 		return nil, protocol.InvalidParams("cwd: %v", err)
 	}
-	proxy, err := networkPlan(p)
+	proxy, err := networkPlan(p, c.agent.cfg.TransparentTCP)
 	if err != nil {
 		return nil, err
 	}

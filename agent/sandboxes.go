@@ -6,11 +6,13 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/internal/sandbox/files"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/probe"
@@ -38,6 +40,7 @@ type sandboxes struct {
 	placeholdersErr error
 	tmpDir          string // TMPDIR of the agent, for file requests
 	first           sync.Once
+	over            atomic.Bool // the probe
 	prober          sync.WaitGroup
 }
 
@@ -78,6 +81,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 		if err != nil {
 			cfg.Logger.Warn("this host's sandbox cannot be examined; confined commands are refused", "error", err)
 		}
+		s.over.Store(true)
 		return host
 	})
 	s.judges = untilTrue(retryJudged, func() bool {
@@ -142,6 +146,26 @@ func (s *sandboxes) probeOnce() {
 		return
 	}
 	s.first.Do(func() { s.prober.Go(func() { s.probed() }) })
+}
+
+// transparent reports whether connections can be transparent here. The answer to the first client must
+// not wait for the probe. So before the probe is over, transparent looks only for what a managed network
+// does not need otherwise: then it is wrong only about a host that can enforce no managed network.
+func (s *sandboxes) transparent() bool {
+	if !s.confines {
+		return false
+	}
+	if !s.over.Load() {
+		return enforce.HoldsConnections()
+	}
+	policy, err := sandbox.Profile{
+		Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Network: sandbox.NetworkManaged, Transparent: true,
+	}.Compile()
+	if err != nil {
+		return false
+	}
+	_, err = s.door.Choose(policy)
+	return err == nil
 }
 
 // close waits for the probe and ends the helpers. The caller ends all commands

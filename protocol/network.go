@@ -57,7 +57,7 @@ type NetworkProxy struct {
 type ProxyParams struct {
 	Enabled                        bool              `json:"enabled"`
 	EnableSocks5                   bool              `json:"enableSocks5"`
-	TransparentTCP                 bool              `json:"transparentTcp,omitempty"` // refused by our agent
+	TransparentTCP                 bool              `json:"transparentTcp,omitempty"` // needs a sandbox, and enforces the network
 	EnableSocks5UDP                bool              `json:"enableSocks5Udp"`
 	AllowUpstreamProxy             bool              `json:"allowUpstreamProxy"`
 	DangerouslyAllowAllUnixSockets bool              `json:"dangerouslyAllowAllUnixSockets"`

@@ -80,6 +80,7 @@ type Shell struct {
 type Capabilities struct {
 	NetworkProxyLaunch                         bool `json:"networkProxyLaunch"`
 	NetworkProxyReviewDomains                  bool `json:"networkProxyReviewDomains"`
+	NetworkProxyTransparentTCP                 bool `json:"networkProxyTransparentTcp"`
 	CredentialMasking                          bool `json:"credentialMasking"`
 	CredentialMaskingCustomProviders           bool `json:"credentialMaskingCustomProviders"`
 	CapabilityDiscoverySandbox                 bool `json:"capabilityDiscoverySandbox"`

@@ -231,6 +231,8 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has no Landlock domain")
 	case p.AllUnixSockets && p.Network != NetworkManaged:
 		return fmt.Errorf("sandbox: the network %v does not have all UNIX sockets", p.Network)
+	case p.Transparent && p.Network != NetworkManaged:
+		return fmt.Errorf("sandbox: the network %v has no transparent connections", p.Network)
 	case !p.Confined && (b.Layers != LayersOf(Seccomp) || b.Level != NoLevel):
 		return errors.New("sandbox: the backend has layers for files, which the policy does not restrict")
 	case !p.Confined:
@@ -255,7 +257,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend leaves the processes outside in reach")
 	case !b.Scoped() && (p.Network == NetworkEnabled || p.Network == NetworkManaged && !b.Has(NetNS)):
 		return errors.New("sandbox: the backend leaves abstract sockets in reach")
-	case p.Network == NetworkEnabled && b.Has(PIDNS) && !b.Has(Procfs):
+	case (p.Network == NetworkEnabled || p.Transparent) && b.Has(PIDNS) && !b.Has(Procfs):
 		return errors.New("sandbox: the backend's listener would look up the command under wrong numbers")
 	}
 	return nil
@@ -295,9 +297,11 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 		return NetNS, true
 	case p.Network == NetworkEnabled && !scopes:
 		return Landlock, true
-	case p.Network == NetworkEnabled && !h.Has(UserNotify):
-		return UserNotify, true // a listener decides which UNIX sockets may be connected to
-	case p.Network == NetworkEnabled && !h.Has(Pidfd):
+	case p.Transparent && !h.Has(Procfs) && !p.SharesPIDs && !scopes:
+		return Procfs, true // the listener would look up the command under wrong numbers
+	case (p.Network == NetworkEnabled || p.Transparent) && !h.Has(UserNotify):
+		return UserNotify, true // a listener decides which UNIX sockets may be connected to, and holds connections
+	case (p.Network == NetworkEnabled || p.Transparent) && !h.Has(Pidfd):
 		return Pidfd, true // and then it connects the command's socket
 	}
 	return 0, false

@@ -32,6 +32,8 @@ func (p Profile) Compile() (*Policy, error) {
 		return nil, fmt.Errorf("sandbox network %d is not known", p.Network)
 	case p.AllUnixSockets && p.Network != NetworkManaged:
 		return nil, fmt.Errorf("sandbox network %v does not have all UNIX sockets", p.Network)
+	case p.Transparent && p.Network != NetworkManaged:
+		return nil, fmt.Errorf("sandbox network %v has no transparent connections", p.Network)
 	}
 	switch {
 	case p.Kind > Disabled:
@@ -44,7 +46,7 @@ func (p Profile) Compile() (*Policy, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	policy := &Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets}
+	policy := &Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets, Transparent: p.Transparent}
 	rules := Draft{}
 	minimal := false
 	globBytes, ruleBytes := 0, 0
@@ -129,7 +131,7 @@ func (p Profile) finish(policy *Policy, rules Draft) {
 // files if these are kept private. With a managed network the process is always confined, because
 // the layers for files and processes keep other ways to the network out of its reach.
 func (p Profile) writable(keepPrivate bool) (*Policy, error) {
-	policy := &Policy{Network: p.Network, AllUnixSockets: p.AllUnixSockets}
+	policy := &Policy{Network: p.Network, AllUnixSockets: p.AllUnixSockets, Transparent: p.Transparent}
 	if p.Network != NetworkManaged && !keepPrivate {
 		return policy, nil
 	}

@@ -37,7 +37,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 }
 
 // encoding begins an encoded policy. Its number changes with the format.
-const encoding = "execagent policy 4\n"
+const encoding = "execagent policy 5\n"
 
 func (p *Policy) encode() []byte {
 	b := []byte(encoding)
@@ -45,6 +45,7 @@ func (p *Policy) encode() []byte {
 	b = appendBool(b, p.FullRead)
 	b = append(b, byte(p.Network))
 	b = appendBool(b, p.AllUnixSockets)
+	b = appendBool(b, p.Transparent)
 	b = appendBool(b, p.SharesPIDs)
 	b = binary.AppendUvarint(b, uint64(len(p.Rules)))
 	for _, r := range p.Rules {
@@ -95,8 +96,8 @@ func (d *decoder) policy() Policy {
 		d.bad = true
 		return Policy{}
 	}
-	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkManaged) + 1)), AllUnixSockets: d.bool(), SharesPIDs: d.bool()}
-	if p.AllUnixSockets && p.Network != NetworkManaged { // no profile has such a policy
+	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkManaged) + 1)), AllUnixSockets: d.bool(), Transparent: d.bool(), SharesPIDs: d.bool()}
+	if (p.AllUnixSockets || p.Transparent) && p.Network != NetworkManaged { // no profile has such a policy
 		d.bad = true
 	}
 	for range d.count(6) {

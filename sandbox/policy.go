@@ -105,6 +105,9 @@ type Policy struct {
 	// AllUnixSockets lets a process with NetworkManaged connect to every UNIX socket with
 	// a path, except the agent's own. Without it there are only socket pairs.
 	AllUnixSockets bool
+	// Transparent lets a process with NetworkManaged connect to any address: each connection waits
+	// until the proxy has judged and dialled the destination.
+	Transparent bool
 	// SharesPIDs puts the process into the PID namespace of the host, where it sees other processes and
 	// may signal those of its user. It can neither trace them nor read their memory or environment.
 	SharesPIDs bool

@@ -57,6 +57,8 @@ type Profile struct {
 	Network Network
 	// AllUnixSockets is as in [Policy].
 	AllUnixSockets bool
+	// Transparent is as in [Policy].
+	Transparent bool
 	// Cwd is the directory of relative globs; "": there is none.
 	Cwd            string
 	WorkspaceRoots []string

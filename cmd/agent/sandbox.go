@@ -29,10 +29,11 @@ const maxPolicy = 1 << 20
 
 // sandboxFlags name the command to run, and say what it may do.
 type sandboxFlags struct {
-	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
-	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
-	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
-	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,...; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
+	ReadOnly      bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
+	Workspace     []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
+	Policy        string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
+	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,...; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
+	NoTransparent bool     `env:"AGENT_SANDBOX_NO_TRANSPARENT" help:"With --network allow=HOST and the like: connect only through the proxy that the variables of the command name. Without this flag every program reaches allowed hosts as if there were no proxy."`
 	hostFlags
 	policyfile.RuleFlags
 
@@ -50,7 +51,7 @@ func (*sandboxFlags) Help() string {
 
 What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, even if they do not exist. If this host cannot enforce a policy exactly, nothing runs; agent doctor shows why.
 
-With --network allow=HOST and the like, a proxy is the command's only network. The usual variables such as HTTPS_PROXY name the proxy. *.HOST stands for every name below HOST, **.HOST for HOST too, and HOST:PORT for one port. At the end, standard error lists what was reached and what was refused. The policy judges names, not what is behind them: an allowed host that stores files for anybody is a way out.
+With --network allow=HOST and the like, a proxy is the command's only network. Every program reaches allowed hosts by TCP, whether or not it knows of the proxy, which the usual variables such as HTTPS_PROXY name; a refused connection fails with "Permission denied". *.HOST stands for every name below HOST, **.HOST for HOST too, and HOST:PORT for one port. At the end, standard error lists what was reached and what was refused. The policy judges names, not what is behind them: an allowed host that stores files for anybody is a way out.
 
 With --exec-policy a command that the rules forbid is not started. If the rules require approval, agent sandbox asks at the terminal: once, always for this command, with a rule, no. Without a terminal such a command is refused. If the kernel supports it, the rules also apply to every program that the command executes; --exec-policy-enforce tree requires that.
 
@@ -82,6 +83,10 @@ func (f *sandboxFlags) Check() (err error) {
 	if f.network, err = local.ParseNetwork(f.Network); err != nil {
 		return err
 	}
+	if f.NoTransparent && !f.network.Managed {
+		return errors.New("--no-transparent needs --network with hosts, or ask")
+	}
+	f.network.Plain = f.NoTransparent
 	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
 		return errors.New("--policy cannot be used with --network on or off, because the policy says whether there is a network")
 	}

@@ -118,6 +118,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		Network:            network,
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
+		TransparentTCP:            flags.TransparentTCP,
 
 		Limits:  sandbox.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups: cgroups,

@@ -104,7 +104,7 @@ func (f *serverFlags) Check() error {
 	if f.Listen != nil {
 		given = *f.Listen
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.listenerTLS.check(given, f.Remote != nil), f.CheckPolicy()); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.listenerTLS.check(given, f.Remote != nil), f.CheckPolicy(), f.checkUpstream()); err != nil {
 		return err
 	}
 	if f.transport() == "unix" || f.transport() == "websocket" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/mask"
+	"github.com/execagent/execagent/internal/netproxy/names"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/share"
@@ -32,6 +33,9 @@ type Operator struct {
 	Upstream *netproxy.Upstream
 	// Through: requests of all other clients use them, too.
 	Through bool
+	// TCP is the only way out for SOCKS5 and transparent connections, of clients that allow upstream
+	// proxies; nil: they go out directly.
+	TCP *netproxy.TCPUpstream
 	// Masking has, by name, the credentials that no process may see, whatever its client asks for.
 	Masking map[string]protocol.CredentialProvider
 
@@ -93,6 +97,8 @@ type Networks struct {
 	trust      trust
 	secret     [sha256.Size]byte // of placeholders
 	secretOnce sync.Once
+	names      names.Secret // of invented addresses
+	namesOnce  sync.Once
 	short      share.Shortage
 
 	mu    sync.Mutex
@@ -140,6 +146,7 @@ type Network struct {
 	// onHost and enforced are those of Start.
 	onHost, enforced bool
 	proxy            *netproxy.Proxy
+	resolver         *names.Server // nil: connections are not transparent
 	serving          sync.WaitGroup
 	closing          sync.Once
 	release          func()
@@ -169,6 +176,14 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
+	if o.TCP != nil {
+		cfg.TCP = &netproxy.TCPUpstream{Address: o.TCP.Address, Private: o.TCP.Private, Closed: !plan.asked.Proxy.AllowUpstreamProxy && !o.Through}
+	}
+	var invented *names.Names
+	if start.Gate.Held() != nil {
+		invented = n.resolver(w)
+		cfg.Named = func(addr netip.Addr) (string, bool) { return invented.Name(addr), names.Invented(addr) }
+	}
 	if plan.timeout > 0 {
 		cfg.Decide = w.decide
 	}
@@ -191,6 +206,9 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		w.environ = cfg.Credentials.Environ(bundle)
 	}
 	w.proxy = netproxy.New(cfg)
+	if invented != nil {
+		w.hold(invented)
+	}
 	w.serve(netproxy.HTTP, start.Gate.HTTP())
 	if l := start.Gate.SOCKS5(); l != nil {
 		w.serve(netproxy.SOCKS5, l)
@@ -223,6 +241,9 @@ func (w *Network) Close() {
 	w.closing.Do(func() {
 		_ = w.proxy.Close() // it returns no error
 		w.gate.Close()
+		if w.resolver != nil {
+			w.resolver.Close()
+		}
 		w.release()
 	})
 	w.serving.Wait()

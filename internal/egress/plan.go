@@ -24,6 +24,9 @@ const (
 
 // Plan is a checked request for a network.
 type Plan struct {
+	// Transparent: the process may connect to any address, and each connection is judged as one through
+	// SOCKS5. That is so where its network is enforced.
+	Transparent bool
 	// OwnServers: the process reaches its own servers at loopback addresses without the proxy, where it
 	// can have any, even if local addresses are not allowed.
 	OwnServers bool
@@ -37,9 +40,12 @@ type Plan struct {
 // Of checks a client's request, for a process with that id. The texts of its errors are those of
 // the reference (network.md 2.4).
 func Of(asked *protocol.NetworkProxy, process string) (*Plan, error) {
-	p := &Plan{asked: asked, process: process}
+	p := &Plan{asked: asked, process: process, Transparent: asked.Proxy.TransparentTCP}
 	if !asked.Proxy.Enabled {
 		return nil, invalid(errors.New("executor-local network proxy launch requires an enabled proxy"))
+	}
+	if asked.Proxy.TransparentTCP && !asked.Proxy.EnableSocks5 {
+		return nil, invalid(errors.New("transparent_tcp requires an enabled managed SOCKS5 proxy"))
 	}
 	var err error
 	if p.policy, err = rules.Compile(rulesOf(&asked.Proxy)); err != nil {

@@ -58,6 +58,7 @@ func (c *client) serve() bool {
 		return false
 	}
 	if q.Method == "CONNECT" {
+		d.host = c.p.meant(d.host)
 		c.connect(q, d)
 		return false
 	}
@@ -106,7 +107,7 @@ func (c *client) connect(r *head.Request, d destination) {
 
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
-	return request{rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, c.name, d.encrypt}
+	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
 }
 
 // exchange answers a plain request with the answer of the destination or with a refusal. It reports

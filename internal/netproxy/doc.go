@@ -17,6 +17,9 @@
 //	Config.Report       each verdict, in the words of package rules
 //	dial                one of exactly these addresses
 //
+// [Proxy.Prepare] and [Prepared.Join] are a second way to the same tunnels, for a command that knows of
+// no proxy: its connect(2) waits for Prepare.
+//
 // Verdicts are not remembered: the next request on the same connection is judged again.
 //
 //	command ──► head.Reader ──► client.serve ┬ client.exchange   plain: its head is written again (outgoing),

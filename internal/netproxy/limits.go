@@ -26,6 +26,7 @@ const (
 	lookupTime = 5 * time.Second  // for resolving a name
 	dialTime   = 30 * time.Second // for making a connection, over all addresses
 	tryTime    = 5 * time.Second  // for one address, if there are more addresses to try
+	heldTime   = 10 * time.Second // for making a connection that a connect(2) of the command waits for
 
 	// maxHeads bounds the memory for heads that are larger than usual, in bytes, for all connections
 	// together.
@@ -67,11 +68,12 @@ type timing struct {
 	tunnel   time.Duration // for a tunnel in which no byte moves in either direction
 	patience time.Duration // interval at which a waiting exchange checks whether the command has hung up
 	drain    time.Duration // for reading the rest of a refused request
+	family   time.Duration // after a failed attempt at an address of a name, for one at the address of the other family
 	flow     time.Duration // for a flow on which no datagram comes from the destination
 }
 
 // usual is the timing; only tests use another.
-var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second, flow: 2 * time.Minute}
+var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second, family: 3 * time.Second, flow: 2 * time.Minute}
 
 // Memory is the memory of the connections of all commands of this process. A program that has less
 // lowers Max.

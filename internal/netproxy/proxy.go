@@ -49,6 +49,12 @@ type Config struct {
 	// Upstream has the proxies of the host, through which plain requests and tunnels go out if their
 	// host is a name. Nil: all connections are direct.
 	Upstream *Upstream
+	// TCP, if it is set, is the only way from SOCKS5 and from Prepare to other hosts.
+	TCP *TCPUpstream
+	// Named returns the name that a resolver of the command has invented an address for. The name
+	// stands for the address wherever the command asks for a connection. invented is true without a
+	// name for an address that no name of this command has. Nil: no address is invented.
+	Named func(netip.Addr) (name string, invented bool)
 	// Resolver looks names up, once for each request. Nil: Go's resolver, with the system's
 	// configuration.
 	Resolver *net.Resolver
@@ -121,6 +127,8 @@ type Proxy struct {
 	heads  *head.Room
 	asking chan struct{} // semaphore: one element for each name that is being resolved
 
+	families families // the latest attempts of Prepare
+
 	wg           sync.WaitGroup // counts connections and Serve calls
 	associations atomic.Int32   // number of associations
 	http2        atomic.Int32   // number of connections that may speak HTTP/2
@@ -143,6 +151,9 @@ func New(cfg Config) *Proxy {
 	}
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
+	}
+	if cfg.Named == nil {
+		cfg.Named = func(netip.Addr) (string, bool) { return "", false }
 	}
 	if cfg.Roots == nil {
 		cfg.Roots = func() *x509.CertPool { return nil }
@@ -222,17 +233,29 @@ func (p *Proxy) welcome(kind Kind, conn net.Conn) {
 func (p *Proxy) enter(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.clients == p.limit || !p.takeShare() {
+	if !p.takePlaceLocked() {
 		return false
 	}
-	p.clients++
 	p.conns[conn] = struct{}{}
 	p.wg.Add(1)
 	return true
 }
 
+// takePlaceLocked takes the place of one connection of the command, for leave or givePlace.
+func (p *Proxy) takePlaceLocked() bool {
+	if p.closed || p.clients == p.limit || !p.takeShare() {
+		return false
+	}
+	p.clients++
+	return true
+}
+
 func (p *Proxy) leave(conn net.Conn) {
 	p.drop(conn)
+	p.givePlace()
+}
+
+func (p *Proxy) givePlace() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clients--

@@ -21,12 +21,17 @@ type request struct {
 	rules.Request
 	client  string // address of the command's end of the connection
 	encrypt bool   // the proxy itself speaks TLS with the destination
+	// within is the longest time for making the connection; 0: dialTime.
+	within time.Duration
 }
 
 // A refusal says why a request was not forwarded.
 type refusal struct {
 	rules.Verdict      // valid if failed is false
 	failed        bool // the request was allowed, but the destination could not be reached
+	// err says why the destination could not be reached. It is errNoAddress if the request was
+	// refused because the name has no address.
+	err error
 }
 
 // reach is the only way for a new request to get a TCP connection: it admits the request, and
@@ -51,7 +56,7 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 		if p.cfg.Unreached != nil {
 			p.cfg.Unreached(Question{Protocol: q.Protocol, Host: q.Host, Port: q.Port}, err)
 		}
-		return nil, &refusal{failed: true}
+		return nil, &refusal{failed: true, err: err}
 	}
 	return l, nil
 }
@@ -70,7 +75,11 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]net
 	}
 	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
 		p.reportAbout(q, v, false, slices.Concat([]netip.Addr{}, addrs))
-		return nil, &refusal{Verdict: v}
+		refused := &refusal{Verdict: v}
+		if len(addrs) == 0 {
+			refused.err = errNoAddress
+		}
+		return nil, refused
 	}
 	p.report(q, v, override)
 	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
@@ -179,6 +188,12 @@ func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	return addrs
 }
 
+// Exists reports whether a name is allowed at some port and has an address. Only for an allowed name
+// the resolver is asked.
+func (p *Proxy) Exists(ctx context.Context, name string) bool {
+	return p.cfg.Policy.MayAllow(name) && len(p.resolve(ctx, name+".")) > 0
+}
+
 // reached returns the address that a connection to addr arrives at, because this address has to be
 // judged. For an unspecified address (0.0.0.0, ::) it is the loopback address.
 func reached(addr netip.Addr) netip.Addr {
@@ -193,8 +208,11 @@ func reached(addr netip.Addr) netip.Addr {
 
 // connect makes the connection for a request that was allowed.
 func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []netip.Addr) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(q.within, dialTime))
 	defer cancel()
+	if p.cfg.TCP != nil && q.Protocol == rules.SOCKS5TCP {
+		return p.connectTCP(ctx, q, place, addrs)
+	}
 	hop := p.cfg.Upstream.hop(q)
 	var conn net.Conn
 	var err error

@@ -89,7 +89,7 @@ func (p *Proxy) serveSOCKS(conn stream) {
 		p.associate(conn, in, port)
 		return
 	}
-	q := request{Request: rules.Request{Protocol: rules.SOCKS5TCP, Host: name, Port: port}, client: conn.RemoteAddr().String()}
+	q := request{Request: rules.Request{Protocol: rules.SOCKS5TCP, Host: p.meant(name), Port: port}, client: conn.RemoteAddr().String()}
 	l, refused := p.reach(p.ctx, q, nil)
 	if refused != nil {
 		code := byte(replyNotAllowed)

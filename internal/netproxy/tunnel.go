@@ -1,8 +1,12 @@
 package netproxy
 
 import (
+	"errors"
 	"io"
+	"net"
+	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/internal/netproxy/head"
@@ -15,11 +19,16 @@ type tunnel struct {
 	here, there stream
 	idle        time.Duration // the tunnel ends after this time without a byte in either direction
 	moves       atomic.Int64  // number of reads that moved bytes
+	resets      bool          // a reset of one end becomes a reset of the other, and not an end
+	reset       atomic.Bool   // one end was reset
 }
 
 // tunnel serves a tunnel to its end. from has the bytes that the command has already sent.
 func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
-	t := &tunnel{here: here, there: l.raw.(stream), idle: p.times.tunnel} // a tunnel is never encrypted by us
+	p.serveTunnel(q, &tunnel{here: here, there: l.raw.(stream), idle: p.times.tunnel}, from, l) // a tunnel is never encrypted by us
+}
+
+func (p *Proxy) serveTunnel(q request, t *tunnel, from *head.Reader, l *link) {
 	if p.intercepts(q) {
 		p.look(q, t, from, l)
 		return
@@ -74,7 +83,8 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	name, err := g.name()
 	if err == nil && name != "" {
 		var host string
-		if host, err = rules.Host(name); host != q.Host {
+		// An address has no name of its own. Whoever allows the address allows all its names.
+		if host, err = rules.Host(name); host != q.Host && !isAddress(q.Host) {
 			err = errOtherName
 		}
 	}
@@ -88,6 +98,12 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	}
 	g.release()
 	return nil, false
+}
+
+// isAddress reports whether a host is an address.
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // burst is the longest time that one io.Copy runs. io.Copy holds a pipe (two descriptors), which is
@@ -109,10 +125,18 @@ func (t *tunnel) move(to, from stream) {
 			return
 		}
 		if !isTimeout(err) {
+			t.note(err)
 			break
 		}
 	}
 	t.end()
+}
+
+// note notes that an end was reset.
+func (t *tunnel) note(err error) {
+	if errors.Is(err, syscall.ECONNRESET) {
+		t.reset.Store(true)
+	}
 }
 
 // await waits until there is something to read. It returns false if the tunnel has been idle in
@@ -128,6 +152,7 @@ func (t *tunnel) await(from stream) bool {
 			return true
 		}
 		if !isTimeout(err) || t.moves.Load() == before {
+			t.note(err)
 			return false
 		}
 	}
@@ -135,6 +160,13 @@ func (t *tunnel) await(from stream) bool {
 
 // end ends both directions. The owners of the connections also close them.
 func (t *tunnel) end() {
+	if t.resets && t.reset.Load() {
+		for _, s := range []stream{t.here, t.there} {
+			if tcp, ok := s.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0) // the close below then resets
+			}
+		}
+	}
 	_ = t.here.Close()
 	_ = t.there.Close()
 }

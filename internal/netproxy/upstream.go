@@ -44,11 +44,17 @@ func UpstreamOf(getenv func(string) string) *Upstream {
 		return nil
 	}
 	u := &Upstream{plain: first("HTTP_PROXY", "ALL_PROXY"), tunnel: first("HTTPS_PROXY", "ALL_PROXY")}
-	u.private, _ = strconv.ParseBool(getenv(PrivateVariable))
+	u.private = Private(getenv)
 	if u.plain == nil && u.tunnel == nil {
 		return nil
 	}
 	return u
+}
+
+// Private reports whether an environment says that upstream proxies lead to private addresses.
+func Private(getenv func(string) string) bool {
+	private, _ := strconv.ParseBool(getenv(PrivateVariable))
+	return private
 }
 
 // parseHop returns the proxy of a URL or of HOST:PORT. It returns nil if the text names no HTTP

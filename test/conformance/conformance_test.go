@@ -184,7 +184,7 @@ func TestEnvironmentInfo(t *testing.T) {
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 			"subcommandApprovals": true,
 
-			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
+			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "networkProxyTransparentTcp": true, "credentialMasking": true,
 			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": true, "capabilityDiscoveryV2": true,
 			"sandboxedFileStreaming": true, "shellSnapshotV2": true, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,

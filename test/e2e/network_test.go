@@ -223,7 +223,7 @@ func TestManagedNetwork(t *testing.T) {
 			if strings.Contains(name, "ordinary user") && os.Getuid() != 0 {
 				t.Skip("the test is one of an ordinary user already")
 			}
-			argv := append(tt.launch, escapes, "-test.v", "-test.run", "^(TestManaged.*|TestBridged.*|TestGateOnce)$/^"+tt.layer+"$")
+			argv := append(tt.launch, escapes, "-test.v", "-test.run", "^(TestManaged.*|TestTransparent|TestTransparentEnds|TestTransparentLevels|TestBridged.*|TestGateOnce)$/^"+tt.layer+"$")
 			ctx, stop := context.WithTimeout(t.Context(), 4*patience)
 			defer stop()
 			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))

@@ -98,10 +98,10 @@ func literal(host string) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
-// endsInNumber reports whether a name ends in a number, such as 127.1, 0x7f000001 and 0177.0.0.1.
+// EndsInNumber reports whether a name ends in a number, such as 127.1, 0x7f000001 and 0177.0.0.1.
 // No name of the DNS ends in a number, but old resolvers, and proxies behind us, read such a name
 // as an IPv4 address.
-func endsInNumber(name string) bool {
+func EndsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

@@ -155,6 +155,7 @@ type set struct {
 	everything         ports
 	exact, below, from map[string]ports
 	globs              []pattern
+	named              []uint16 // ports that patterns name
 	// wide: stars of globs match dots too; otherwise a star matches inside one label. The interface
 	// does not specify it, so each action uses the reading that allows less.
 	wide bool
@@ -166,6 +167,9 @@ func (s *set) add(p pattern) {
 			*m = map[string]ports{}
 		}
 		(*m)[p.text] = (*m)[p.text].with(p.port)
+	}
+	if p.port != 0 && !slices.Contains(s.named, p.port) {
+		s.named = append(s.named, p.port)
 	}
 	switch p.kind {
 	case everything:

@@ -111,7 +111,7 @@ func (p *Hosts) judge(r Request) Verdict {
 	switch {
 	case denied:
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonDenied}
-	case !isLiteral && endsInNumber(r.Host):
+	case !isLiteral && EndsInNumber(r.Host):
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
 	case (r.Host == localhost || isLiteral && special(addr)) && !p.local && !p.allow.names(r.Host, r.Port):
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
@@ -179,6 +179,21 @@ func (p *Hosts) JudgeMethod(r Request, intercepted bool) (v Verdict, refused boo
 func (p *Hosts) Limited() bool {
 	return p.limited || p.ceiling != nil && p.ceiling.Limited()
 }
+
+// MayAllow reports whether a host is allowed at some port, without a question.
+func (p *Hosts) MayAllow(host string) bool {
+	const other = 1 // for every port that no entry names
+	ports := []uint16{other}
+	for q := p; q != nil; q = q.ceiling {
+		ports = slices.Concat(ports, q.ports, q.allow.named)
+	}
+	return slices.ContainsFunc(ports, func(port uint16) bool {
+		return p.Judge(Request{Protocol: Connect, Host: host, Port: port}).Decision == Allow
+	})
+}
+
+// Local reports whether local and private addresses are treated like other addresses.
+func (p *Hosts) Local() bool { return p.local && (p.ceiling == nil || p.ceiling.Local()) }
 
 // Reads reports whether an HTTP method only reads, so that limited mode allows it.
 func Reads(method string) bool {

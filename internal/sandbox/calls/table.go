@@ -14,6 +14,9 @@ type Call struct {
 	// Unscoped says that the row is only for commands whose Landlock domain does
 	// not keep signals inside: for ABIs before 6.
 	Unscoped bool
+	// Held says that the row is only for commands whose connections are held. For all others the
+	// kernel does the call.
+	Held bool
 
 	levels [3]Treatment // in LevelWrites, LevelReads and LevelMetadata
 }
@@ -212,5 +215,15 @@ func Calls() []Call {
 		{Name: "sendto", AMD64: 44, ARM64: 206, Online: true, levels: all(unless(Cond{4, 0xffffffff_ffffffff, 0}))},
 		{Name: "sendmsg", AMD64: 46, ARM64: 211, Online: true, levels: always},
 		{Name: "sendmmsg", AMD64: 307, ARM64: 269, Online: true, levels: always},
+
+		// What a socket says about its peer, where the peer is not what the kernel has.
+		// The filters leave only those of these calls to the supervisor that ask for that.
+		{Name: "getpeername", AMD64: 52, ARM64: 205, Held: true, levels: always},
+		{Name: "getsockname", AMD64: 51, ARM64: 204, Held: true, levels: always},
+		{Name: "getsockopt", AMD64: 55, ARM64: 209, Held: true, levels: always},
+		{Name: "setsockopt", AMD64: 54, ARM64: 208, Held: true, levels: always},
+		{Name: "recvfrom", AMD64: 45, ARM64: 207, Held: true, levels: always},
+		{Name: "recvmsg", AMD64: 47, ARM64: 212, Held: true, levels: always},
+		{Name: "recvmmsg", AMD64: 299, ARM64: 243, Held: true, levels: always},
 	}
 }

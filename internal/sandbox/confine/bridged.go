@@ -22,7 +22,7 @@ func (d *Door) EnterBridged(profile sandbox.Profile, environ []string) (h *Held,
 	if err != nil {
 		return nil, nil, fmt.Errorf("failed to prepare host proxy routing bridge: %w", err)
 	}
-	if h, err = d.enterGate(profile, false, len(proxies.Addrs())); err != nil {
+	if h, err = d.enterGate(profile, Managed{}, len(proxies.Addrs())); err != nil {
 		return nil, nil, err
 	}
 	h.gate.Bridge(proxies.Addrs())

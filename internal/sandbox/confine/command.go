@@ -136,6 +136,9 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	}
 	if c.isManaged() && c.Backend.Has(sandbox.NetNS) {
 		p.AmbientCaps = append(p.AmbientCaps, unix.CAP_NET_ADMIN) // to start an interface
+		if c.Policy.Transparent {
+			p.AmbientCaps = append(p.AmbientCaps, unix.CAP_NET_BIND_SERVICE) // for the resolver's port
+		}
 	}
 	if (c.Policy.Confined || c.Rules != nil) && !c.Backend.Has(sandbox.PIDNS) {
 		p.Grace = grace

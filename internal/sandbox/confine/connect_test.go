@@ -175,6 +175,9 @@ func perform(what string, args []string) string {
 	if answer, known := performManaged(what, args); known {
 		return answer
 	}
+	if answer, known := performTransparent(what, args); known {
+		return answer
+	}
 	return "unknown"
 }
 

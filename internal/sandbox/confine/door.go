@@ -183,6 +183,7 @@ type Held struct {
 	judged  *Judged    // nil: programs are not judged
 	mu      sync.Mutex
 	theirs  *os.File // leads an init to the gate; nil once an init has it
+	holds   *os.File // leads an init to the gate for held connections; nil if there are none, or once an init has it
 	refusal error    // the reason why nothing is run; nil: the command is run
 	free    func()   // releases placeholders or shared memory, may be called often; nil: there are none
 }

@@ -162,6 +162,10 @@ func (c *config) prepare(r role) (*target, error) {
 	if err := c.openGate(); err != nil {
 		return nil, fmt.Errorf("making the listeners of the proxy: %w", err)
 	}
+	holder, err := c.openHolder(r)
+	if err != nil {
+		return nil, fmt.Errorf("making connections transparent: %w", err)
+	}
 	s, err := newSupervisor(c, r)
 	if err != nil {
 		return nil, err
@@ -174,7 +178,7 @@ func (c *config) prepare(r role) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &target{config: c, role: r, supervisor: s, resolved: resolved, policy: resolved.Policy, watch: watch}
+	t := &target{config: c, role: r, supervisor: s, resolved: resolved, policy: resolved.Policy, watch: watch, holder: holder}
 	if r == roleOuter || r == roleLimited {
 		return t, nil
 	}
@@ -195,9 +199,12 @@ func (t *target) launch(start func(*target) error) error {
 	}
 	s.calls, err = supervise.New(supervise.Config{
 		Judge:  rules,
-		Policy: t.policy, Level: c.Backend.Level, Shm: c.Shm, Ports: c.AgentPorts, Proxy: c.teller(), Self: []string{c.Argv0, Arg},
+		Policy: t.policy, Level: c.Backend.Level, Shm: c.Shm, Ports: c.AgentPorts, Proxy: c.teller(), Holder: t.holder, Self: []string{c.Argv0, Arg},
 		Executed: hideMemory,
 	})
+	if err == nil && t.holder != nil {
+		go t.holder.Serve()
+	}
 	if err == nil {
 		err = start(t)
 	}
@@ -316,7 +323,7 @@ func (c *config) enterView(resolved *resolve.Resolved) ([]view.Mounted, error) {
 		return nil, err
 	}
 	defer stdio.close()
-	options := view.Options{FreshProc: c.Backend.Has(sandbox.Procfs), Terminal: stdio.terminal, Sockets: c.Sockets}
+	options := view.Options{FreshProc: c.Backend.Has(sandbox.Procfs), Terminal: stdio.terminal, Sockets: c.Sockets, Resolver: c.Policy.Transparent}
 	made, err := view.Enter(resolved, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the view: %w", err)

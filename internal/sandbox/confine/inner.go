@@ -49,6 +49,9 @@ func (t *target) startInner() error {
 	if t.config.isManaged() {
 		unix.Close(gateFD) // only the inner init holds it, so that the gate notices its end
 	}
+	if t.config.Policy.Transparent {
+		unix.Close(heldFD)
+	}
 	if t.config.Rules != nil {
 		unix.Close(t.config.judgeFD())
 	}
@@ -139,6 +142,9 @@ func (t *target) forkInner(leash int) error {
 	files := []uintptr{0, 1, 2, configFD, uintptr(leash)}
 	if c.connects() || c.isManaged() {
 		files = append(files, resultFD) // gateFD is the same number
+	}
+	if c.Policy.Transparent {
+		files = append(files, heldFD)
 	}
 	if c.Rules != nil {
 		files = append(files, uintptr(c.judgeFD()))

@@ -20,7 +20,10 @@ import (
 
 // judgeFD is the descriptor for questions. It exists only if there are rules.
 func (c *config) judgeFD() int {
-	if c.isManaged() {
+	switch {
+	case c.Policy.Transparent:
+		return heldFD + 1
+	case c.isManaged():
 		return gateFD + 1
 	}
 	return gateFD

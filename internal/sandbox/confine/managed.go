@@ -24,6 +24,8 @@ type Managed struct {
 	SOCKS5 bool
 	// AllUnixSockets is as in [sandbox.Policy].
 	AllUnixSockets bool
+	// Transparent lets the command connect to any address. The caller serves what the gate holds.
+	Transparent bool
 }
 
 // EnterManaged is Enter for a command whose only network is its proxy, whatever the
@@ -34,12 +36,12 @@ func (d *Door) EnterManaged(profile sandbox.Profile, m Managed) (*Held, error) {
 	if m.SOCKS5 {
 		listeners = 2
 	}
-	return d.enterGate(profile, m.AllUnixSockets, listeners)
+	return d.enterGate(profile, m, listeners)
 }
 
 // enterGate enters a sandbox with a gate that has the given number of listeners.
-func (d *Door) enterGate(profile sandbox.Profile, allUnix bool, listeners int) (*Held, error) {
-	profile.Network, profile.AllUnixSockets = sandbox.NetworkManaged, allUnix
+func (d *Door) enterGate(profile sandbox.Profile, m Managed, listeners int) (*Held, error) {
+	profile.Network, profile.AllUnixSockets, profile.Transparent = sandbox.NetworkManaged, m.AllUnixSockets, m.Transparent
 	h, err := d.Enter(profile)
 	if err != nil {
 		return nil, err
@@ -55,6 +57,15 @@ func (d *Door) enterGate(profile sandbox.Profile, allUnix bool, listeners int) (
 	}
 	h.command.Gate = h.gate.Ports()
 	h.Layers = append(h.Layers, h.command.Backend.ProxyName())
+	if m.Transparent {
+		holds, err := h.gate.Hold()
+		if err != nil {
+			h.Release()
+			return nil, err
+		}
+		h.holds = holds
+		h.Layers = append(h.Layers, "transparent")
+	}
 	return h, nil
 }
 
@@ -83,9 +94,12 @@ func (h *Held) takeGate() ([]*os.File, error) {
 	if h.theirs == nil {
 		return nil, errNoGate
 	}
-	file := h.theirs
-	h.theirs = nil
-	return []*os.File{file}, nil
+	files := []*os.File{h.theirs}
+	if h.holds != nil {
+		files = append(files, h.holds)
+	}
+	h.theirs, h.holds = nil, nil
+	return files, nil
 }
 
 // closeGate closes the gate, and the file that leads to it.
@@ -107,6 +121,22 @@ func (c *config) openGate() error {
 		return nil
 	}
 	return gate.Serve(gateFD, c.Gate)
+}
+
+// heldFD leads to the gate for held connections. It exists only if connections are transparent.
+const heldFD = gateFD + 1
+
+// openHolder makes what holds the connections of the command; nil if none are held, or if another init
+// holds them. In the network namespace of the command it also makes the sockets of the resolver.
+func (c *config) openHolder(r role) (*gate.Holder, error) {
+	if !c.Policy.Transparent || r == roleOuter {
+		return nil, nil
+	}
+	h, err := gate.NewHolder(heldFD)
+	if err == nil && c.Backend.Has(sandbox.NetNS) {
+		err = h.ServeResolvers()
+	}
+	return h, err
 }
 
 // teller returns the supervisor's means to announce connections to the gate; nil without a gate.

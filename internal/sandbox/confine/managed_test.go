@@ -32,7 +32,7 @@ var enforcements = []struct {
 	layer string
 	host  sandbox.Host
 }{
-	{"proxy:netns", sandbox.Host{Layers: full().Layers.With(sandbox.UserNotify), Landlock: enforce.LandlockABI()}},
+	{"proxy:netns", sandbox.Host{Layers: full().Layers.With(sandbox.UserNotify, sandbox.Pidfd), Landlock: enforce.LandlockABI()}},
 	{"proxy:supervised", sandbox.Host{Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI()}},
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -28,6 +29,7 @@ type target struct {
 	supervisor *supervisor
 	resolved   *resolve.Resolved // open until this process ends
 	watch      *mountWatch       // nil: the backend has no views
+	holder     *gate.Holder      // nil: no connections are held
 
 	// drop drops the capabilities of init, when init no longer needs them.
 	drop func() error

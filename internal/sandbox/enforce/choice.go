@@ -19,9 +19,13 @@ func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Fi
 	case !p.Confined: // also if the policy restricts nothing, though such a command needs no filter
 		filters = []Filter{FilterNetwork}
 	case b.Has(sandbox.Supervised):
-		filters, listener = []Filter{supervised(b, p.Network)}, AskedCalls
+		filters, listener = []Filter{supervised(b, p.Network, p.Transparent)}, AskedCalls
 	case p.Network == sandbox.NetworkEnabled:
 		filters, listener = []Filter{FilterEnabled}, AskedCalls
+	case p.Network == sandbox.NetworkManaged && p.Transparent && p.AllUnixSockets:
+		filters, listener = []Filter{FilterManagedUnixHeld}, AskedCalls
+	case p.Network == sandbox.NetworkManaged && p.Transparent:
+		filters, listener = []Filter{FilterManagedHeld}, AskedCalls
 	case p.Network == sandbox.NetworkManaged && p.AllUnixSockets:
 		filters = []Filter{FilterManagedUnix}
 	case p.Network == sandbox.NetworkManaged:
@@ -43,13 +47,16 @@ func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Fi
 // level of b, without the network, with the network, or with a proxy. The listener of this
 // filter does the calls that have a row in package calls. It also sends the signals if
 // Landlock does not keep them inside.
-func supervised(b sandbox.Backend, network sandbox.Network) Filter {
+func supervised(b sandbox.Backend, network sandbox.Network, held bool) Filter {
 	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
 	switch network {
 	case sandbox.NetworkEnabled:
 		name += "-online"
 	case sandbox.NetworkManaged:
 		name += "-managed"
+		if held {
+			name += "-held"
+		}
 	case sandbox.NetworkRestricted:
 	}
 	if !b.Scoped() {

@@ -33,6 +33,10 @@ const (
 	// every path.
 	FilterManaged     Filter = "managed"
 	FilterManagedUnix Filter = "managed-unix"
+	// FilterManagedHeld and FilterManagedUnixHeld are the same for processes whose connections are
+	// held. They need a listener.
+	FilterManagedHeld     Filter = "managed-held"
+	FilterManagedUnixHeld Filter = "managed-unix-held"
 	// FilterLandlock is for processes without a network, a view and namespaces,
 	// whose policy allows no writes. It refuses the same calls as FilterRestricted,
 	// but does not check the modes of new files, because Landlock lets no file be

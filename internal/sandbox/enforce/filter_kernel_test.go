@@ -357,3 +357,18 @@ var _ = sandboxtest.RegisterChild("filter/crime", func(t rig.T, args []string) {
 	helperCrimes[args[0]]()
 	t.Fatalf("survived")
 })
+
+// TestHoldsConnections: what is tried leaves no filter on the threads of this process.
+func TestHoldsConnections(t *testing.T) {
+	t.Parallel()
+	before := rig.Value(os.ReadFile("/proc/self/status"))
+	rig.Is(t, canListen() && (canTake() || LandlockABI() >= 6), HoldsConnections(), "the answer")
+	after := rig.Value(os.ReadFile("/proc/self/status"))
+	for _, member := range []string{"Seccomp:", "Seccomp_filters:", "NoNewPrivs:"} {
+		_, was, _ := strings.Cut(string(before), member)
+		_, is, _ := strings.Cut(string(after), member)
+		was, _, _ = strings.Cut(was, "\n")
+		is, _, _ = strings.Cut(is, "\n")
+		rig.Is(t, is, was, "%s of this process", member)
+	}
+}

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,22 +11,26 @@ import (
 
 // The filters of processes, grouped by what they have in common.
 var (
-	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterLandlock}
+	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterManagedHeld, FilterManagedUnixHeld, FilterLandlock}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
 	withSocket    = []Filter{FilterEnabled}
 	// supervisedOnline have the network, and a supervisor.
 	supervisedOnline = []Filter{"supervised-w-online", "supervised-r-online", "supervised-s-online"}
 	// makers are for processes that can make files. FilterLandlock is for policies
 	// that let nothing be written.
-	makers = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix}
+	makers = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterManagedHeld, FilterManagedUnixHeld}
 	// managedHere are in a network namespace; supervisedManaged have a supervisor.
 	managedHere       = []Filter{FilterManaged, FilterManagedUnix}
 	supervisedManaged = []Filter{"supervised-w-managed", "supervised-r-managed", "supervised-s-managed"}
+	// heldHere and supervisedHeld are the same with connections that are held.
+	heldHere       = []Filter{FilterManagedHeld, FilterManagedUnixHeld}
+	supervisedHeld = []Filter{"supervised-w-managed-held", "supervised-r-managed-held", "supervised-s-managed-held"}
 	// Of supervised processes, those whose Landlock keeps no signals inside, and
 	// the others.
 	unscoped = []Filter{"supervised-r-unscoped", "supervised-s-unscoped"}
 	scoped   = []Filter{"supervised-w", "supervised-r", "supervised-s", "supervised-w-online", "supervised-r-online", "supervised-s-online",
-		"supervised-w-managed", "supervised-r-managed", "supervised-s-managed"}
+		"supervised-w-managed", "supervised-r-managed", "supervised-s-managed",
+		"supervised-w-managed-held", "supervised-r-managed-held", "supervised-s-managed-held"}
 )
 
 // wants are single calls and what has to become of them. They were written from
@@ -42,7 +47,7 @@ var wants = []struct {
 		"read", "write", "openat", "close", "fstat", "mmap", "mprotect", "munmap", "execve", "execveat", "exit_group",
 		"wait4", "waitid", "kill", "tgkill", "pipe2", "dup3", "ioctl", "fcntl", "futex", "epoll_pwait", "memfd_create", "mkdirat",
 		"unlinkat", "renameat2", "linkat", "truncate", "getrandom", "prctl", "seccomp", "landlock_restrict_self", "setsid", "setpgid",
-		"sendmsg", "recvmsg", "recvfrom", "shutdown", "getsockopt", "getsockname", "getpeername", "pidfd_open", "inotify_init1",
+		"sendmsg", "recvmsg", "recvfrom", "shutdown", "getsockopt", "getsockname", "pidfd_open", "inotify_init1",
 		"setuid", "capset", "rseq", "cachestat", "map_shadow_stack", "futex_wait", "futex_wake", "futex_requeue", "mseal",
 		"lsm_get_self_attr", "getxattrat", "listxattrat", "file_getattr", "futex_waitv", "memfd_secret", "name_to_handle_at",
 	}, want: allow},
@@ -181,6 +186,31 @@ var wants = []struct {
 	{filters: supervisedManaged, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
 	{filters: supervisedManaged, calls: []string{"setsockopt"}, args: [6]uint64{3, 1<<32 | unix.IPPROTO_IP, 1<<32 | unix.IP_OPTIONS}, want: errno(unix.EPERM)},
 	{filters: supervisedManaged, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_TCP, unix.TCP_NODELAY}, want: allow},
+	{filters: slices.Concat(managedHere, supervisedManaged, withSocket, withoutSocket), calls: []string{"getpeername"}, want: allow},
+	// Managed network with held connections.
+	{filters: heldHere, calls: []string{"connect", "getpeername"}, want: notify},
+	{filters: heldHere, calls: []string{"bind", "listen", "accept4", "sendto", "sendmsg", "sendmmsg", "recvmsg", "setsockopt", "getsockname"}, want: allow},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"getsockopt"}, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_ERROR}, want: notify},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"getsockopt"}, args: [6]uint64{3, 1<<32 | unix.SOL_SOCKET, 1<<32 | unix.SO_ERROR}, want: notify},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"getsockopt"}, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_TYPE}, want: allow},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"getsockopt"}, args: [6]uint64{3, unix.IPPROTO_TCP, unix.SO_ERROR}, want: allow},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"socket"}, args: [6]uint64{unix.AF_INET6, unix.SOCK_STREAM, 1<<32 | unix.IPPROTO_MPTCP}, want: errno(unix.EPROTONOSUPPORT)},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN, 1}, want: errno(unix.EOPNOTSUPP)},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(heldHere, supervisedHeld), calls: []string{"pidfd_getfd", "setns", "io_uring_setup", "ptrace"}, want: errno(unix.EPERM)},
+	{filters: heldHere, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM}, want: allow},
+	{filters: supervisedHeld, calls: []string{"connect", "bind", "listen", "sendmsg", "sendmmsg", "recvmsg", "recvmmsg", "getpeername", "getsockname"}, want: notify},
+	{filters: supervisedHeld, calls: []string{"sendto", "recvfrom"}, args: [6]uint64{3, 0, 0, 0, 1 << 32}, want: notify},
+	{filters: supervisedHeld, calls: []string{"sendto", "recvfrom"}, args: [6]uint64{3, 0, 0, 0, 0, 1}, want: allow},
+	{filters: supervisedHeld, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, unix.IPPROTO_UDP}, want: notify},
+	{filters: supervisedHeld, calls: []string{"socket"}, args: [6]uint64{1<<32 | unix.AF_INET6, 1<<32 | unix.SOCK_DGRAM}, want: notify},
+	{filters: supervisedHeld, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, want: errno(unix.EPERM)},
+	{filters: supervisedHeld, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}, want: errno(unix.EPERM)},
+	{filters: supervisedHeld, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_IP, unix.IP_OPTIONS}, want: errno(unix.EPERM)},
+	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_IP, unix.IP_RECVERR}, want: notify},
+	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_TCP, unix.TCP_NODELAY}, want: allow},
 	// TCP Fast Open names its peer without connect.
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, 1<<32 | unix.MSG_FASTOPEN | unix.MSG_NOSIGNAL}, want: errno(unix.EOPNOTSUPP)},

@@ -16,12 +16,7 @@ import (
 // must be the only one at its port, and stay open during the call. No signal may
 // interrupt the thread.
 func (t *Teller) Connect(socket, family int, to uint16) error {
-	// Another process could share the port with a socket that has one of the first two;
-	// with the last one connect(2) does not connect. An error leaves an option as it
-	// was, which is 0.
-	_ = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
-	_ = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
-	_ = unix.SetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0)
+	connection{socket, family}.clear()
 	flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
 	if err != nil {
 		return err
@@ -39,6 +34,15 @@ func (t *Teller) Connect(socket, family int, to uint16) error {
 // its end at once: on one host that takes no time, and a failed attempt must be over
 // before another socket gets the port.
 type connection struct{ socket, family int }
+
+// clear takes options off the socket. Another process could share the port with a socket that has one
+// of the first two; with the last one connect(2) does not connect. An error leaves an option as it
+// was, which is 0.
+func (c connection) clear() {
+	_ = unix.SetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	_ = unix.SetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
+	_ = unix.SetsockoptInt(c.socket, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0)
+}
 
 // source returns the address of the socket, which it binds if it has none.
 func (c connection) source() (netip.AddrPort, error) {

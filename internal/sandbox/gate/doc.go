@@ -10,6 +10,10 @@
 //
 //	command ──► 127.0.0.1:port ──► listener.Accept: is it the command's? ──► the proxy
 //
+// A gate can also hold connections to any address ([Gate.Hold]): the command's connect(2) waits until the
+// agent has judged and dialled the destination. [Held] is the agent's end, and [Holder] that of the
+// supervisor, which may be the init of a namespace (transparent.md 2).
+//
 // A [Gate] also passes connections on to ports of the host, for a client that has given
 // the command a proxy itself ([Gate.Bridge]).
 package gate

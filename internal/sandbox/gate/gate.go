@@ -29,6 +29,7 @@ type Gate struct {
 	end       func() // ends the link between the gate and the other process; nil: there is none
 	work      sync.WaitGroup
 	bridges   bridges
+	held      *Held // nil: no connections are held
 	closing   sync.Once
 }
 
@@ -69,6 +70,7 @@ func (g *Gate) Close() {
 			g.end()
 		}
 		g.bridges.close()
+		g.held.close()
 	})
 	g.work.Wait()
 }

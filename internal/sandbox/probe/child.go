@@ -79,8 +79,8 @@ func Main() int {
 		report.trySupervised()
 	case whatCaller:
 		return callSupervisor()
-	case whatRound:
-		return tryRound(args[0], args[1], args[2])
+	case whatRound, whatTransparent:
+		return tryRound(args[0], args[1], args[2], os.Args[2] == whatTransparent)
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
 		return 1

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"time"
@@ -15,26 +16,47 @@ import (
 // proxy.
 const whatRound = "round"
 
+// whatTransparent is the same with transparent connections.
+const whatTransparent = "transparent"
+
 // RoundGreeting is the text that a proxy has to send to the child of [RoundArgs].
 const RoundGreeting = "through"
 
 // RoundArgs returns the arguments of a process of this program that tries to go round its
 // proxy. The ports are the ports of the proxy, of a TCP listener and of a UDP socket on
 // 127.0.0.1, as the process sees them. The process writes one line to standard output for
-// each forbidden action that succeeded, and one line if it cannot reach the proxy.
-func RoundArgs(proxy, tcp, udp uint16) []string {
+// each forbidden action that succeeded, and one line if it cannot reach the proxy. If its connections
+// are transparent, it also writes a line if it does not reach [RoundAllowed], or if the error for
+// another address is not EACCES.
+func RoundArgs(proxy, tcp, udp uint16, transparent bool) []string {
 	args := []string{Arg, whatRound}
+	if transparent {
+		args[1] = whatTransparent
+	}
 	for _, port := range []uint16{proxy, tcp, udp} {
 		args = append(args, strconv.Itoa(int(port)))
 	}
 	return args
 }
 
+// RoundAllowed is an address for documentation, which leads nowhere by itself. The child of
+// [RoundArgs] expects the greeting there.
+var RoundAllowed = netip.MustParseAddrPort("192.0.2.1:80")
+
 // tryRound is the main function of the process of [RoundArgs].
-func tryRound(proxy, tcp, udp int) (code int) {
+func tryRound(proxy, tcp, udp int, transparent bool) (code int) {
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	if err := greeted(at(proxy)); err != nil {
 		fmt.Fprintf(os.Stdout, "the proxy cannot be reached: %v\n", err)
+	}
+	if transparent {
+		if err := greeted(RoundAllowed.String()); err != nil {
+			fmt.Fprintf(os.Stdout, "an allowed connection fails: %v\n", err)
+		}
+		refused := &unix.SockaddrInet4{Port: int(RoundAllowed.Port()) + 1, Addr: RoundAllowed.Addr().As4()}
+		if err := connectTo(unix.AF_INET, refused); err != unix.EACCES {
+			fmt.Fprintf(os.Stdout, "a refused connection does not fail with %q: %v\n", unix.EACCES, err)
+		}
 	}
 	for _, way := range []struct {
 		name string

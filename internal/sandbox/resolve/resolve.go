@@ -149,7 +149,7 @@ func (s *resolution) see(what, name string, use func(*sighting) error) error {
 
 // resolve returns the policy of canonical paths.
 func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
-	policy := &sandbox.Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets, SharesPIDs: p.SharesPIDs}
+	policy := &sandbox.Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets, Transparent: p.Transparent, SharesPIDs: p.SharesPIDs}
 	for _, rule := range p.Rules {
 		if rule.Origin == sandbox.Private {
 			continue // SetRules makes these rules anew, from policy.Private

@@ -29,7 +29,11 @@ func (r *request) bind() callResult {
 		return fail(err)
 	}
 	if r.n.config.Proxy != nil && a.domain != unix.AF_UNIX {
+		at, _, ok := inetAddress(a.sockaddr)
 		a.close()
+		if a.held.Questions && ok && at.Port() == 0 {
+			return callResult{} // getsockname(2) says that it has one, as if the kernel had chosen one
+		}
 		return fail(unix.EPERM) // the port would be the host's, and others could connect
 	}
 	if a.domain != unix.AF_UNIX || a.family() != unix.AF_UNIX {

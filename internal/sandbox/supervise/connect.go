@@ -34,6 +34,9 @@ func (r *request) connect() callResult {
 	if err != nil {
 		return fail(err)
 	}
+	if r.n.config.Holder != nil && (a.domain == unix.AF_INET || a.domain == unix.AF_INET6) {
+		return r.connectAnywhere(a)
+	}
 	if err := r.judgeConnect(a); err != nil {
 		a.close()
 		return fail(err)

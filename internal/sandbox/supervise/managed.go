@@ -24,6 +24,8 @@ func (n *Notifier) mayReachManaged(family, kind int, sockaddr []byte) error {
 		}
 		_, _, err := unixPath(sockaddr)
 		return err
+	case inet && kind == unix.SOCK_DGRAM && n.config.Holder != nil && sockaddr == nil:
+		return nil // a socket for questions
 	case !inet || kind != unix.SOCK_STREAM:
 		return unix.EPERM
 	case sockaddr == nil:

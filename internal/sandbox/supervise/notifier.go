@@ -85,6 +85,8 @@ type Config struct {
 	Ports []uint16
 	// Proxy leads to the listeners of a managed network; nil for another network.
 	Proxy *gate.Teller
+	// Holder holds connections to all other addresses; nil: there are none.
+	Holder *gate.Holder
 	// Self is the argv[0] of this program, and the argument that makes it a
 	// helper. To bind a name, a notifier starts the program again with these
 	// and more arguments: the helper calls [IsBind], and then [BindMain].
@@ -243,6 +245,14 @@ var handlers = map[string]func(*request) callResult{
 	"sendto":   (*request).sendto,
 	"sendmsg":  (*request).sendmsg,
 	"sendmmsg": (*request).sendmmsg,
+
+	"getpeername": (*request).getpeername,
+	"getsockname": (*request).getsockname,
+	"getsockopt":  (*request).getsockopt,
+	"setsockopt":  (*request).setsockopt,
+	"recvfrom":    (*request).recvfrom,
+	"recvmsg":     (*request).recvmsg,
+	"recvmmsg":    (*request).recvmmsg,
 }
 
 // moving are the calls that can move a directory that another call may be

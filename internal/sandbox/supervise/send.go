@@ -30,6 +30,10 @@ func (r *request) sendto() callResult {
 	if err != nil {
 		return fail(err)
 	}
+	if c.Questions {
+		defer c.Release()
+		return r.sendQuestion(c)
+	}
 	var m sockfd.Message
 	if r.pointer(2) > sockfd.MaxData {
 		err = unix.EMSGSIZE
@@ -49,6 +53,10 @@ func (r *request) sendmsg() callResult {
 	}
 	if err != nil {
 		return fail(err)
+	}
+	if c.Questions {
+		defer c.Release()
+		return r.sendQuestions(c, r.pointer(1), 1, 0)
 	}
 	m, err := sockfd.ReadMessage(r.memory, r.pointer(1))
 	size, err := r.try(c, flags, &m, err)
@@ -70,6 +78,10 @@ func (r *request) sendmmsg() callResult {
 	var size int
 	list := r.pointer(1)
 	count := min(uint64(uint32(r.pointer(2))), sockfd.MaxVectors)
+	if c.Questions {
+		defer c.Release()
+		return r.sendQuestions(c, list, int(count), sockfd.SizeMmsghdr)
+	}
 	done := uint64(0)
 	for ; done < count && err == nil; done++ {
 		at := list + done*sockfd.SizeMmsghdr

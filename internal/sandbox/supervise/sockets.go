@@ -33,9 +33,18 @@ func (r *request) socket() callResult {
 	if err := r.n.mayReach(family, kind&typeMask, nil); err != nil {
 		return fail(err)
 	}
-	c, err := r.n.sockets.Make(family, kind, r.int(2))
+	var c *sockfd.Copy
+	var err error
+	if r.n.config.Holder != nil && kind&typeMask == unix.SOCK_DGRAM {
+		c, err = r.openQuestions(family, kind)
+	} else {
+		c, err = r.n.sockets.Make(family, kind, r.int(2))
+	}
 	if err != nil {
 		return fail(err)
+	}
+	if r.n.config.Holder != nil {
+		r.n.config.Holder.Forget(c.Inode())
 	}
 	own, err := unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -50,22 +59,31 @@ func (r *request) socket() callResult {
 // copyOf returns the copy of the caller's socket fd, which the caller of copyOf
 // releases. An object without a copy is errNoCopy.
 func (r *request) copyOf(fd int) (*sockfd.Copy, error) {
+	inode, err := r.socketInode(fd)
+	if err != nil {
+		return nil, err
+	}
+	if c := r.n.sockets.Of(inode); c != nil {
+		return c, nil
+	}
+	return nil, errNoCopy
+}
+
+// socketInode returns the inode of the caller's socket fd.
+func (r *request) socketInode(fd int) (uint64, error) {
 	var text [64]byte
 	n, err := unix.Readlink("/proc/"+strconv.Itoa(r.thread())+"/fd/"+strconv.Itoa(fd), text[:])
 	if err == unix.ENOENT {
 		err = unix.EBADF
 	}
 	if err = r.there(err); err != nil {
-		return nil, err
+		return 0, err
 	}
 	inode, ok := sockfd.Inode(string(text[:n]))
 	if !ok {
-		return nil, unix.ENOTSOCK
+		return 0, unix.ENOTSOCK
 	}
-	if c := r.n.sockets.Of(inode); c != nil {
-		return c, nil
-	}
-	return nil, errNoCopy
+	return inode, nil
 }
 
 // listen does listen(2) on the copy. After that the socket can make no connection,

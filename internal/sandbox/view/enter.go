@@ -24,6 +24,9 @@ type Options struct {
 	// Sockets are the canonical paths of sockets that are covered where the
 	// policy makes them readable but not writable. Missing ones are skipped.
 	Sockets []string
+	// Resolver shows files that lead programs to the resolver of a command whose connections are
+	// transparent, and hides the sockets of the services that look names up.
+	Resolver bool
 	// ShmBytes is the size of /dev/shm; 0 is 256 MiB.
 	ShmBytes int64
 }
@@ -111,6 +114,11 @@ func (b *builder) enter() error {
 			return err
 		}
 	}
+	if b.options.Resolver {
+		if err := b.showResolver(); err != nil {
+			return err
+		}
+	}
 	if plan.base < sandbox.Read {
 		if err := restrict(mount(b.view), unix.MOUNT_ATTR_RDONLY, 0); err != nil {
 			return mountError("the base", "/", "making it read-only", err)
@@ -125,6 +133,7 @@ func (b *builder) look() (*viewPlan, error) {
 		kinds:      map[string]objectKind{},
 		sockets:    b.options.Sockets,
 		runtimeDir: "/run/user/" + strconv.Itoa(os.Getuid()),
+		resolver:   b.options.Resolver,
 	}
 	for _, rule := range b.resolved.Policy.Rules {
 		if err := b.find(rule.Path, s.kinds); err != nil {

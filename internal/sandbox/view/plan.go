@@ -35,6 +35,7 @@ type sights struct {
 	aliases    []string // other paths of private files, denied too
 	sockets    []string // to cover where they can be seen but not written
 	runtimeDir string   // /run/user/N, covered as the sockets in it; "" none
+	resolver   bool     // the folders of nameServices are covered
 }
 
 // action is what a step does to give a path its access.
@@ -342,6 +343,11 @@ func (p *planner) cover() {
 	}
 	for _, name := range maskedSysfs {
 		add(name, hollow)
+	}
+	if p.resolver {
+		for _, name := range nameServices {
+			add(name, hollow)
+		}
 	}
 }
 

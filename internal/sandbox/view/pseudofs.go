@@ -259,6 +259,11 @@ func (b *builder) makeMasks(plan *viewPlan) error {
 			return mountError("masks", "/", "making "+object.name, err)
 		}
 	}
+	if b.options.Resolver {
+		if err := b.makeResolver(fd); err != nil {
+			return mountError("the files of a resolver", "/", "", err)
+		}
+	}
 	for i := range plan.steps {
 		s := &plan.steps[i]
 		if len(s.inside) == 0 || s.do != deny && s.do != hollow {

@@ -277,7 +277,7 @@ func (d *Diagnosis) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(&page, layer, name, state(l.OK, "ok", "missing"), l.Tried)
 	}
-	const proxy = "%-18s%-9s%s\n"
+	const proxy = "%-24s%-9s%s\n"
 	fmt.Fprintf(&page, "\n"+proxy, "PROXY", "STATE", "TRIED")
 	for _, p := range d.Proxies {
 		fmt.Fprintf(&page, proxy, p.Name, state(p.OK, "ok", "missing"), p.Tried)

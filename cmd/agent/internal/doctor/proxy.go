@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
@@ -24,7 +26,7 @@ import (
 // Proxy reports whether this host can confine a command to its proxy in one way
 // (network.md 9).
 type Proxy struct {
-	Name  string `json:"name"`  // as in sandboxLayers: "proxy:netns", "proxy:supervised"
+	Name  string `json:"name"`  // "proxy:netns", "proxy:supervised" as in sandboxLayers; "transparent:netns", "transparent:supervised"
 	OK    bool   `json:"ok"`    // the proxy was reached, and every attempt to bypass it has failed
 	Tried string `json:"tried"` // how this way was tried
 	// Error says what is missing, or which attempts succeeded; Remedy how to change
@@ -33,21 +35,26 @@ type Proxy struct {
 	Remedy string `json:"remedy"`
 }
 
-// proxies tries both ways to confine a command to a proxy.
+// proxies tries both ways to confine a command to a proxy, and to make its connections transparent.
 func proxies(ctx context.Context, host sandbox.Host, cfg Config) []Proxy {
 	with, without := host, host
 	with.Layers = host.Layers.Without(sandbox.Supervised)
 	without.Layers = host.Layers.Without(sandbox.NetNS)
 	return []Proxy{
-		goRound(ctx, "proxy:netns", with, cfg),
-		goRound(ctx, "proxy:supervised", without, cfg),
+		goRound(ctx, "proxy:netns", with, cfg, false),
+		goRound(ctx, "proxy:supervised", without, cfg, false),
+		goRound(ctx, "transparent:netns", with, cfg, true),
+		goRound(ctx, "transparent:supervised", without, cfg, true),
 	}
 }
 
 // goRound tries one way, with a host that has only the layers for this way.
-func goRound(ctx context.Context, name string, host sandbox.Host, cfg Config) Proxy {
+func goRound(ctx context.Context, name string, host sandbox.Host, cfg Config, transparent bool) Proxy {
 	p := Proxy{Name: name, Tried: "connect to another port, send a datagram, create other sockets, connect from outside"}
-	could, err := attempts(ctx, host, cfg)
+	if transparent {
+		p.Tried = "connect to an allowed address and to another one; the same attempts"
+	}
+	could, err := attempts(ctx, host, cfg, transparent)
 	if missing, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
 		p.Error, p.Remedy = missing.Layer+" is missing: "+missing.Reason, missing.Remedy
 		return p
@@ -63,7 +70,7 @@ func goRound(ctx context.Context, name string, host sandbox.Host, cfg Config) Pr
 }
 
 // attempts confines a process to a proxy, and returns the forbidden things that it could do.
-func attempts(ctx context.Context, host sandbox.Host, cfg Config) (could []string, err error) {
+func attempts(ctx context.Context, host sandbox.Host, cfg Config, transparent bool) (could []string, err error) {
 	elsewhere, err := listenElsewhere()
 	if err != nil {
 		return nil, err
@@ -74,7 +81,7 @@ func attempts(ctx context.Context, host sandbox.Host, cfg Config) (could []strin
 		AgentPorts: []uint16{elsewhere.tcpPort()}, // this port of the agent must be out of reach, like all other ports
 	}
 	root := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}}
-	held, err := door.EnterManaged(root, confine.Managed{})
+	held, err := door.EnterManaged(root, confine.Managed{Transparent: transparent})
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +91,11 @@ func attempts(ctx context.Context, host sandbox.Host, cfg Config) (could []strin
 	greeting.Go(func() { greet(proxy) })
 	defer greeting.Wait()
 	defer held.Gate().Close()
+	if transparent {
+		held.Gate().Held().Serve(gate.Handler{Prepare: prepare, Resolver: deaf{}})
+	}
 
-	out, err := run(ctx, held, probe.RoundArgs(port(proxy.Addr()), elsewhere.tcpPort(), elsewhere.udpPort()))
+	out, err := run(ctx, held, probe.RoundArgs(port(proxy.Addr()), elsewhere.tcpPort(), elsewhere.udpPort(), transparent))
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +156,30 @@ func greet(l net.Listener) {
 		_ = conn.Close()
 	}
 }
+
+// prepare allows one address, at which the greeting waits, and refuses all others.
+func prepare(_ context.Context, to, _ netip.AddrPort) (gate.Prepared, syscall.Errno) {
+	if to != probe.RoundAllowed {
+		return nil, syscall.EACCES
+	}
+	return greeting{}, 0
+}
+
+type greeting struct{}
+
+func (greeting) Close() {}
+
+func (greeting) Join(conn *net.TCPConn) {
+	_, _ = io.WriteString(conn, probe.RoundGreeting)
+	_ = conn.Close()
+}
+
+// deaf is a resolver that nobody asks.
+type deaf struct{}
+
+func (deaf) Datagrams(conn net.PacketConn) { _ = conn.Close() }
+func (deaf) Packets(conn net.Conn)         { _ = conn.Close() }
+func (deaf) Listen(l net.Listener)         { _ = l.Close() }
 
 // getsIn reports whether this process, which is not confined, can connect to the proxy.
 func getsIn(proxy net.Addr) bool {

@@ -14,7 +14,7 @@ func TestProxiesMissing(t *testing.T) {
 	t.Parallel()
 	host := sandbox.Host{Reasons: map[sandbox.Layer]sandbox.Reason{sandbox.UserNS: {Error: "no", Remedy: "ask for it"}}}
 	for i, p := range proxies(t.Context(), host, Config{}) {
-		name := []string{"proxy:netns", "proxy:supervised"}[i]
+		name := []string{"proxy:netns", "proxy:supervised", "transparent:netns", "transparent:supervised"}[i]
 		rig.Is(t, p.Name == name && !p.OK && p.Error == "userns is missing: no" && p.Remedy == "ask for it", true, "%+v", p)
 	}
 }

@@ -106,9 +106,25 @@ func (c *Command) enter() (*confine.Held, error) {
 		door.StateDir = stateDir
 	}
 	if c.Network.Managed {
-		return door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
+		return c.enterManaged(&door)
 	}
 	return door.Enter(c.Profile)
+}
+
+// enterManaged enters a managed network. If this host can enforce it, but cannot make connections
+// transparent, such as before Linux 5.19, it says so, and programs have to use the proxy.
+func (c *Command) enterManaged(door *confine.Door) (*confine.Held, error) {
+	held, err := door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true, Transparent: !c.Network.Plain})
+	if _, lacks := errors.AsType[*sandbox.UnenforceableError](err); !lacks || c.Network.Plain {
+		return held, err
+	}
+	plain, without := door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
+	if without != nil {
+		return nil, without
+	}
+	c.Network.Plain = true
+	program.Complain(c.Sys.Stderr, fmt.Errorf("programs have to use the proxy that their variables name, because connections cannot be transparent: %w", err))
+	return plain, nil
 }
 
 // leave undoes what enter did to the host. held may be nil.

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,9 +11,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -147,5 +152,37 @@ func TestTally(t *testing.T) {
 	}
 	if got := n.lines(); len(got) != maxTally+1 || got[maxTally] != "network: 9 more attempts to reach other hosts" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
+	}
+}
+
+// TestNotTransparent: on a host whose filters can have no listener, programs get a proxy, and are told.
+func TestNotTransparent(t *testing.T) {
+	t.Parallel()
+	layers := sandbox.LayersOf(append(sandbox.Namespaces(), sandbox.Procfs, sandbox.Seccomp)...)
+	why := map[sandbox.Layer]sandbox.Reason{sandbox.UserNotify: {Error: "too old", Remedy: "run a later kernel"}}
+	for _, tt := range []struct {
+		layers sandbox.Layers
+		plain  bool
+		want   string // that is said
+		lacks  bool
+	}{
+		{layers, false, "agent: programs have to use the proxy that their variables name, because connections cannot be transparent: " +
+			"this host cannot enforce the sandbox: seccomp is missing: too old; run a later kernel\n", false},
+		{layers, true, "", false},
+		{layers.With(sandbox.UserNotify, sandbox.Pidfd), false, "", false},
+		{layers.Without(sandbox.NetNS), false, "", true},
+	} {
+		stderr := rig.Value(os.Create(t.TempDir() + "/stderr"))
+		defer stderr.Close()
+		c := &Command{Sys: program.System{Stderr: stderr}, Network: NetworkWords{Managed: true, Plain: tt.plain}}
+		c.Profile.Entries = []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}
+		host := sandbox.Host{Layers: tt.layers, Landlock: 7, Reasons: why}
+		door := &confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, Served: new(resolve.Served)}
+		held, err := c.enterManaged(door)
+		_, lacks := errors.AsType[*sandbox.UnenforceableError](err)
+		rig.Is(t, lacks, tt.lacks, "%v: %v", tt, err)
+		rig.Is(t, string(rig.Value(os.ReadFile(stderr.Name()))), tt.want, "%v: what is said", tt)
+		rig.Is(t, c.Network.Plain, tt.plain || tt.want != "", "%v: plain", tt)
+		held.Release()
 	}
 }

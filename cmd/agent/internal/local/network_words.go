@@ -15,6 +15,10 @@ type NetworkWords struct {
 	// On is set.
 	Managed, On bool
 
+	// Plain says that connections are not transparent: programs have to use the proxy that their
+	// variables name.
+	Plain bool
+
 	local   bool // names may resolve to local and private addresses
 	domains map[string]string
 	review  []string
@@ -84,6 +88,6 @@ func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--network: %w", err)
 	}
-	plan.OwnServers = true
+	plan.OwnServers, plan.Transparent = true, !w.Plain
 	return plan, nil
 }

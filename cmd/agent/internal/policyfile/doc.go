@@ -12,6 +12,7 @@
 //	ask   = ["github.com"]      # the client has to be asked, and may refuse
 //	ports = [443, 80]           # no others; without it, every port
 //	local = false               # true: local and private addresses, too
+//	tcp_upstream = "HOST:PORT"  # the only way out for SOCKS5 and transparent connections; or none
 //	upstream = "environment"    # the proxies of the agent's environment; or "none", or "http://HOST:PORT"
 //
 //	[masking.forge]             # a credential that commands may use and not see

@@ -44,7 +44,7 @@ func parse(path, text string) (*agent.NetworkPolicy, error) {
 		return nil, err
 	}
 	r := reader{document}
-	r.only(top, "", "allow", "deny", "ask", "ports", "local", "upstream", "masking")
+	r.only(top, "", "allow", "deny", "ask", "ports", "local", "upstream", "tcp_upstream", "masking")
 	p := &agent.NetworkPolicy{
 		Allow:    r.patterns(top, "allow"),
 		Deny:     r.patterns(top, "deny"),
@@ -52,7 +52,9 @@ func parse(path, text string) (*agent.NetworkPolicy, error) {
 		Ports:    r.ports(top),
 		Local:    value[bool](r, top, "local", "true or false"),
 		Upstream: r.upstream(top),
-		Masking:  r.masking(top),
+
+		TCPUpstream: r.tcpUpstream(top),
+		Masking:     r.masking(top),
 	}
 	r.checkDomains(p, top)
 	return p, r.Err()
@@ -148,6 +150,14 @@ func (r reader) upstream(top table) string {
 	text := cmp.Or(value[string](r, top, "upstream", "a text"), "environment")
 	if _, _, err := egress.Upstream(text, nil); err != nil {
 		r.Fail(top["upstream"], "%w", err)
+	}
+	return text
+}
+
+func (r reader) tcpUpstream(top table) string {
+	text := value[string](r, top, "tcp_upstream", "a text")
+	if _, err := egress.TCPUpstream(text, nil); err != nil {
+		r.Fail(top["tcp_upstream"], "tcp_upstream is not HOST:PORT")
 	}
 	return text
 }

@@ -37,6 +37,9 @@ func changes(p, next *agent.NetworkPolicy) string {
 	if p.Upstream != next.Upstream {
 		parts = append(parts, "another upstream")
 	}
+	if p.TCPUpstream != next.TCPUpstream {
+		parts = append(parts, "another tcp_upstream")
+	}
 	if !reflect.DeepEqual(p.Masking, next.Masking) {
 		parts = append(parts, "other masking")
 	}

@@ -20,6 +20,7 @@ ask   = ["github.com"]      # the client has to be asked
 ports = [443, 80, 443]
 local = true
 upstream = "http://proxy.example.org:3128"
+tcp_upstream = "tcp.example.org:3128"
 
 [masking.forge]
 env = ["FORGE_TOKEN"]
@@ -42,7 +43,7 @@ func TestRead(t *testing.T) {
 	rig.Must(t, err)
 	want := &agent.NetworkPolicy{
 		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
-		Ports: []uint16{80, 443}, Local: true, Upstream: "http://proxy.example.org:3128",
+		Ports: []uint16{80, 443}, Local: true, Upstream: "http://proxy.example.org:3128", TCPUpstream: "tcp.example.org:3128",
 		Masking: map[string]protocol.CredentialProvider{"forge": {
 			Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z0-9]{40}"}, URLPrefixes: []string{"https://forge.example.org/api"},
 			Auth: []string{"bearer", "header"}, Header: new("x-token"),
@@ -68,6 +69,7 @@ func TestReadErrors(t *testing.T) {
 		{"ports = [65536]", "which is not"},
 		{`ports = ["443"]`, "which is not"},
 		{`local = "yes"`, ":1: local is not true or false"},
+		{`tcp_upstream = "x"`, ":1: tcp_upstream is not HOST:PORT"},
 		{`upstream = "socks5://x:1"`, ":1: upstream is not environment, none or http://HOST:PORT"},
 		{`upstream = "http://u:geheim@"`, "upstream is not environment, none"},
 		{`masking = 1`, ":1: masking is not a table"},
@@ -109,6 +111,7 @@ func TestChanges(t *testing.T) {
 		{strings.Replace(example, `"github.com"`, `"gitlab.com"`, 1), "ask +gitlab.com -github.com"},
 		{strings.Replace(strings.Replace(example, "443, 80, 443", "443, 8080", 1), "true", "false", 1), "ports +8080 -80; local false"},
 		{strings.Replace(example, "proxy.", "other.", 1), "another upstream"},
+		{strings.Replace(example, "tcp.", "other.", 1), "another tcp_upstream"},
 		{strings.Replace(example, "x-token", "y-token", 1), "other masking"},
 	} {
 		rig.Is(t, changes(old, read(tt.next)), tt.want, "the result")

@@ -2,6 +2,7 @@ package sockfd
 
 import (
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -52,14 +53,18 @@ type Copy struct {
 	// Family and Kind are the domain and the type of the socket, such as AF_INET and
 	// SOCK_STREAM.
 	Family, Kind int
+	// Questions says that the socket is one end of a pair, at whose other end a resolver answers
+	// questions about names. Family and Kind are those that the command has asked for.
+	Questions bool
 
 	table *Copies
 	inode uint64
 	// The table's mutex guards the fields below.
-	users   int  // the callers that may use FD
-	dropped bool // no longer in the table; the last user closes FD
-	missed  bool // no process had the socket open at the last look
-	watched bool // FD is in the epoll set of the attempts
+	users   int            // the callers that may use FD
+	dropped bool           // no longer in the table; the last user closes FD
+	missed  bool           // no process had the socket open at the last look
+	server  netip.AddrPort // that the command asks; of Questions
+	watched bool           // FD is in the epoll set of the attempts
 }
 
 // Make makes a close-on-exec socket with the arguments of socket(2), and returns
@@ -73,11 +78,7 @@ func (s *Copies) Make(family, kind, protocol int) (*Copy, error) {
 		return nil, err
 	}
 	c := &Copy{FD: fd, table: s, users: 1}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil {
-		c.inode = st.Ino
-		c.Family, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	}
+	c.Family, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err == nil {
 		c.Kind, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	}
@@ -85,10 +86,57 @@ func (s *Copies) Make(family, kind, protocol int) (*Copy, error) {
 		unix.Close(fd)
 		return nil, err
 	}
+	return s.add(c)
+}
+
+// maxQuestions bounds the copies of sockets for questions, because each costs the resolver a
+// descriptor.
+const maxQuestions = 256
+
+// MakeQuestions makes a socket for questions, with the arguments of socket(2) of a socket for
+// datagrams. It returns the copy, and the other end, which the caller closes. Nothing that is sent on
+// the socket can lead anywhere else, because it is one of a pair.
+func (s *Copies) MakeQuestions(family, kind int) (c *Copy, other int, err error) {
+	if err := s.room(); err != nil {
+		return nil, -1, err
+	}
+	count := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range s.byInode {
+			if c.Questions {
+				n++
+			}
+		}
+		return n
+	}
+	if count() >= maxQuestions && (!s.Sweep() || count() >= maxQuestions) {
+		return nil, -1, unix.EMFILE
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|kind&unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	c, err = s.add(&Copy{FD: pair[0], table: s, users: 1, Family: family, Kind: unix.SOCK_DGRAM, Questions: true})
+	if err != nil {
+		unix.Close(pair[1])
+		return nil, -1, err
+	}
+	return c, pair[1], nil
+}
+
+// add adds a copy to the table, or closes it.
+func (s *Copies) add(c *Copy) (*Copy, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(c.FD, &st); err != nil {
+		unix.Close(c.FD)
+		return nil, err
+	}
+	c.inode = st.Ino
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		unix.Close(fd)
+		unix.Close(c.FD)
 		return nil, unix.EMFILE
 	}
 	if before := s.byInode[c.inode]; before != nil {
@@ -187,6 +235,23 @@ func (c *Copy) endLocked() {
 func (c *Copy) Connects() bool {
 	const dccp = 6 // SOCK_DCCP
 	return c.Kind == unix.SOCK_STREAM || c.Kind == unix.SOCK_SEQPACKET || c.Kind == dccp
+}
+
+// Inode returns the inode of the socket.
+func (c *Copy) Inode() uint64 { return c.inode }
+
+// SetServer notes the server that the command asks with a socket for questions.
+func (c *Copy) SetServer(at netip.AddrPort) {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	c.server = at
+}
+
+// Server returns the server that the command asks; it is invalid if there is none.
+func (c *Copy) Server() netip.AddrPort {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	return c.server
 }
 
 // Attempted must be called after each connect(2) on the copy, with the result of the call. A

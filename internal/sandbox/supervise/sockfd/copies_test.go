@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -244,4 +245,31 @@ func TestHasEnded(t *testing.T) {
 	sandboxtest.Eventually(t, "it is a zombie", func() bool { return hasEnded(process) })
 	_ = child.Wait()
 	rig.Is(t, hasEnded(process), true, "a process that is gone has ended")
+}
+
+// TestQuestions: a socket for questions leads to its other end, whatever address a message has, and
+// there are only so many.
+func TestQuestions(t *testing.T) {
+	s := newCopies(t)
+	c, other, err := s.MakeQuestions(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK)
+	rig.Must(t, err)
+	defer unix.Close(other)
+	rig.Is(t, [2]int{c.Family, c.Kind}, [2]int{unix.AF_INET6, unix.SOCK_DGRAM}, "family and kind")
+	rig.Must(t, unix.Sendto(c.FD, []byte("who"), 0, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{192, 0, 2, 1}}))
+	b := make([]byte, 10)
+	rig.Is(t, string(b[:rig.Value(unix.Read(other, b))]), "who", "what arrives")
+	rig.Is(t, c.Server().IsValid(), false, "it has a server")
+	c.SetServer(netip.MustParseAddrPort("192.0.2.1:53"))
+	rig.Is(t, c.Server().String(), "192.0.2.1:53", "the server")
+	used := []*Copy{c} // so that no sweep drops them
+	for range maxQuestions - 1 {
+		c, other, err := s.MakeQuestions(unix.AF_INET, unix.SOCK_DGRAM)
+		rig.Must(t, err, unix.Close(other))
+		used = append(used, c)
+	}
+	_, _, err = s.MakeQuestions(unix.AF_INET, unix.SOCK_DGRAM)
+	rig.Is(t, err, error(unix.EMFILE), "one more")
+	for _, c := range used {
+		c.Given(nil)
+	}
 }

@@ -70,6 +70,63 @@ func ReadMessage(read func(addr uint64, n int) ([]byte, error), addr uint64) (m 
 	return m, err
 }
 
+// Offsets in struct msghdr, where the kernel writes when it receives a message.
+const (
+	NameSizeAt    = 8  // int
+	ControlSizeAt = 40 // size_t
+	FlagsAt       = 48 // int
+)
+
+// ReadName returns the address in the struct msghdr at addr; nil if there is none.
+func ReadName(read func(addr uint64, n int) ([]byte, error), addr uint64) ([]byte, error) {
+	head, err := read(addr, sizeMsghdr)
+	if err != nil {
+		return nil, err
+	}
+	name, size := binary.NativeEndian.Uint64(head), int(int32(binary.NativeEndian.Uint32(head[NameSizeAt:])))
+	switch {
+	case name == 0 || size == 0:
+		return nil, nil
+	case size < 0:
+		return nil, unix.EINVAL
+	}
+	return read(name, min(size, maxName))
+}
+
+// Buffers are the places where a process wants a message.
+type Buffers struct {
+	Name     uint64 // of the address; 0: it is not wanted
+	NameRoom int
+	Vectors  []Vector
+}
+
+// Vector is a part of memory.
+type Vector struct{ Base, Size uint64 }
+
+// ReadBuffers returns the places in the struct msghdr at addr.
+func ReadBuffers(read func(addr uint64, n int) ([]byte, error), addr uint64) (b Buffers, err error) {
+	head, err := read(addr, sizeMsghdr)
+	if err != nil {
+		return b, err
+	}
+	b.Name, b.NameRoom = binary.NativeEndian.Uint64(head), int(int32(binary.NativeEndian.Uint32(head[NameSizeAt:])))
+	if b.Name != 0 && b.NameRoom < 0 {
+		return b, unix.EINVAL
+	}
+	parts := binary.NativeEndian.Uint64(head[24:])
+	if parts > MaxVectors {
+		return b, unix.EMSGSIZE
+	}
+	list, err := read(binary.NativeEndian.Uint64(head[16:]), int(parts)*sizeIovec)
+	if err != nil {
+		return b, err
+	}
+	for ; len(list) > 0; list = list[sizeIovec:] {
+		b.Vectors = append(b.Vectors, Vector{binary.NativeEndian.Uint64(list), binary.NativeEndian.Uint64(list[8:])})
+	}
+	return b, nil
+}
+
 // readParts reads the array of struct iovec at addr, and returns the memory that they
 // point to, one after the other.
 func readParts(read func(addr uint64, n int) ([]byte, error), addr uint64, parts int) ([]byte, error) {

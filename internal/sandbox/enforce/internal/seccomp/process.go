@@ -24,6 +24,8 @@ const (
 	sockTypeMask = 0xf
 	msgFastopen  = 0x20000000
 
+	solSocket, soError = 1, 4
+
 	// setIDs are S_ISUID and S_ISGID. oTmpfile is __O_TMPFILE: the bit that
 	// makes a file, without the bit of O_DIRECTORY, which O_TMPFILE contains.
 	setIDs           = 0o6000
@@ -96,6 +98,23 @@ func managed(allUnix bool) []Rule {
 	return slices.Concat(rules, unixPairs(), []Rule{
 		{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)},
 	}, personality(), common(), otherProcesses(), setID())
+}
+
+// held is for processes in a network namespace whose connections are held (transparent.md 2). The rules
+// come before those of managed. The listener connects sockets, and says what their peers and their
+// errors are.
+func held() []Rule {
+	return slices.Concat(noMultipath(), fastOpen(), []Rule{
+		{Calls: []string{"connect", "getpeername"}, Action: Notify},
+		{Calls: []string{"getsockopt"}, Action: Notify, When: []Cond{int32Is(1, solSocket), int32Is(2, soError)}},
+	})
+}
+
+// noMultipath refuses sockets of MPTCP, because a held connection of theirs would move no bytes. The
+// error is the error of a kernel without MPTCP, so programs fall back to TCP.
+func noMultipath() []Rule {
+	const ipprotoMPTCP = 262
+	return []Rule{{Calls: []string{"socket"}, Action: Errno(eprotonosupport), When: []Cond{int32Is(2, ipprotoMPTCP)}}}
 }
 
 // unixPairs allows pairs of UNIX sockets whose ends can name no other peer, and refuses

@@ -17,7 +17,7 @@ func supervised(level sandbox.Level, online bool) []Rule {
 	if online {
 		rules = sockets() // these come first, so that the supervisor is not asked about calls that they refuse
 	}
-	rules = append(rules, left(level, func(c calls.Call) bool { return !c.Unscoped && (online || !c.Online) })...)
+	rules = append(rules, left(level, func(c calls.Call) bool { return !c.Unscoped && !c.Held && (online || !c.Online) })...)
 	if online {
 		rules = append(rules, personality(addrNoRandomize)...)
 		if level > sandbox.LevelWrites {
@@ -36,9 +36,18 @@ func supervised(level sandbox.Level, online bool) []Rule {
 // nothing else (network.md 9). The supervisor makes every socket and connects it. No socket
 // names a peer with each message, and none listens at an IP address. So the supervisor has
 // no messages to judge.
-func supervisedManaged(level sandbox.Level) []Rule {
+//
+// With held the supervisor holds connections, and the processes have sockets for questions about
+// names. These look like sockets for datagrams, but are pairs of UNIX sockets, so whatever message
+// is sent, it leads to the resolver (transparent.md 2).
+func supervisedManaged(level sandbox.Level, held bool) []Rule {
 	const ipprotoTCP, ipprotoIP, ipOptions = 6, 0, 4
 	var rules []Rule
+	online := []string{"connect", "bind", "listen"}
+	if held {
+		online = append(online, "sendto", "sendmsg", "sendmmsg")
+		rules = append(noMultipath(), questions()...)
+	}
 	for _, family := range []uint32{afInet, afInet6} {
 		for _, protocol := range []uint32{0, ipprotoTCP} {
 			rules = append(rules, Rule{Calls: []string{"socket"}, Action: Notify, When: []Cond{
@@ -56,9 +65,42 @@ func supervisedManaged(level sandbox.Level) []Rule {
 		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)})
 	rules = append(rules, fastOpen()...)
 	rules = append(rules, left(level, func(c calls.Call) bool {
-		return !c.Unscoped && (!c.Online || slices.Contains([]string{"connect", "bind", "listen"}, c.Name))
+		return !c.Unscoped && !c.Held && (!c.Online || slices.Contains(online, c.Name))
 	})...)
+	if held {
+		rules = append(rules, peers()...)
+	}
 	return slices.Concat(rules, personality(), everySupervised())
+}
+
+// questions leaves sockets for datagrams to the supervisor.
+func questions() []Rule {
+	const ipprotoUDP = 17
+	var rules []Rule
+	for _, family := range []uint32{afInet, afInet6} {
+		for _, protocol := range []uint32{0, ipprotoUDP} {
+			rules = append(rules, Rule{Calls: []string{"socket"}, Action: Notify, When: []Cond{
+				int32Is(0, family), {1, sockTypeMask, sockDgram}, int32Is(2, protocol),
+			}})
+		}
+	}
+	return rules
+}
+
+// peers leaves calls to the supervisor that would show what the sockets really are: who their peer
+// is, who sent a message, and which protocol they have options of.
+func peers() []Rule {
+	const ipprotoIP, ipprotoUDP, ipprotoIPv6 = 0, 17, 41
+	rules := []Rule{
+		{Calls: []string{"getpeername", "getsockname", "recvmsg", "recvmmsg"}, Action: Notify},
+		{Calls: []string{"getsockopt"}, Action: Notify, When: []Cond{int32Is(1, solSocket), int32Is(2, soError)}},
+		{Calls: []string{"recvfrom"}, Action: Allow, When: []Cond{{4, 0xffffffff_ffffffff, 0}}},
+		{Calls: []string{"recvfrom"}, Action: Notify},
+	}
+	for _, level := range []uint32{ipprotoIP, ipprotoUDP, ipprotoIPv6} {
+		rules = append(rules, Rule{Calls: []string{"setsockopt"}, Action: Notify, When: []Cond{int32Is(1, level)}})
+	}
+	return rules
 }
 
 // unscoped is supervised, without the network, for processes whose Landlock domain
@@ -71,7 +113,7 @@ func unscoped(level sandbox.Level) []Rule {
 		fioasync, fiosetown, siocspgrp = 0x5452, 0x8901, 0x8902
 		oAsync                         = 0o20000
 	)
-	rules := left(level, func(c calls.Call) bool { return !c.Online })
+	rules := left(level, func(c calls.Call) bool { return !c.Online && !c.Held })
 	rules = append(rules,
 		Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, fSetown)}},
 		Rule{Calls: []string{"fcntl"}, Action: Errno(eperm), When: []Cond{int32Is(1, fSetownEx)}},

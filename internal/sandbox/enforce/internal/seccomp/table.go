@@ -5,7 +5,11 @@
 // variables never change, so goroutines may use them concurrently.
 package seccomp
 
-import "github.com/execagent/execagent/sandbox"
+import (
+	"slices"
+
+	"github.com/execagent/execagent/sandbox"
+)
 
 // Action says what happens to a call. It is a SECCOMP_RET value of linux/seccomp.h.
 type Action uint32
@@ -28,6 +32,8 @@ const (
 	erofs      = 30
 	enosys     = 38
 	eopnotsupp = 95
+
+	eprotonosupport = 93
 )
 
 // MaxReviewed is the highest call number that was reviewed when the tables
@@ -107,6 +113,8 @@ func Tables() []Table {
 		{Name: "enabled", Default: Allow, Rules: enabled()},
 		{Name: "managed", Default: Allow, Rules: managed(false)},
 		{Name: "managed-unix", Default: Allow, Rules: managed(true)},
+		{Name: "managed-held", Default: Allow, Rules: slices.Concat(held(), managed(false))},
+		{Name: "managed-unix-held", Default: Allow, Rules: slices.Concat(held(), managed(true))},
 		{Name: "landlock", Default: Allow, Rules: landlock()},
 		{Name: "hidden-paths", Default: Allow, Rules: hiddenPaths()},
 		{Name: "network", Default: Allow, Rules: network()},
@@ -118,7 +126,8 @@ func Tables() []Table {
 		tables = append(tables,
 			Table{Name: s.name, Default: Allow, Rules: supervised(s.level, false)},
 			Table{Name: s.name + "-online", Default: Allow, Rules: supervised(s.level, true)},
-			Table{Name: s.name + "-managed", Default: Allow, Rules: supervisedManaged(s.level)})
+			Table{Name: s.name + "-managed", Default: Allow, Rules: supervisedManaged(s.level, false)},
+			Table{Name: s.name + "-managed-held", Default: Allow, Rules: supervisedManaged(s.level, true)})
 		if s.level >= sandbox.UnscopedLevel {
 			tables = append(tables, Table{Name: s.name + "-unscoped", Default: Allow, Rules: unscoped(s.level)})
 		}

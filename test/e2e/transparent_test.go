@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// transparentSetup enters namespaces with a name server of the test's own; $1 is a resolv.conf.
+const transparentSetup = `mount --bind "$1" /etc/resolv.conf && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift && exec "$@"`
+
+// transparentScript is what programs do that know of no proxy. Python's errors have the errno.
+const transparentScript = `
+exec 3<>/dev/tcp/allowed.test/ECHO; printf 'hello\n' >&3; cat <&3; exec 3<&-
+python3 - <<'END'
+import socket, errno
+def connect(host, port, timeout=100):
+    try:
+        with socket.create_connection((host, port), timeout) as s: return 'connected'
+    except socket.gaierror as e: return 'no address'
+    except OSError as e: return errno.errorcode.get(e.errno, str(e))
+print(connect('allowed.test', ECHO), connect('allowed.test', CLOSED), connect('ALLOWED.test.', ECHO))
+print(connect('other.test', ECHO), connect('secret-data.other.test', ECHO), connect('20.0.0.1', ECHO), connect('nowhere.allowed.test', ECHO))
+print(connect('198.18.77.77', ECHO), connect('10.0.0.1', ECHO), connect('x.invalid', ECHO))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+try: s.sendto(b'data', ('20.0.0.1', ECHO))
+except OSError as e: print(errno.errorcode[e.errno])
+s = socket.create_connection(('allowed.test', ECHO)); s.settimeout(100)
+print(s.getpeername()[1] == ECHO, s.getpeername()[0] == socket.getaddrinfo('allowed.test', ECHO, s.family)[0][4][0])
+END
+for name in curl wget; do which $name >/dev/null || echo page; done
+! which curl >/dev/null || env -i PATH="$PATH" curl -s -m 100 http://allowed.test:HTTP/
+! which wget >/dev/null || env -i PATH="$PATH" wget -qO- http://allowed.test:HTTP/
+`
+
+const transparentPrints = `hello
+connected ECONNREFUSED connected
+EACCES EACCES EACCES EHOSTUNREACH
+EHOSTUNREACH EACCES no address
+ENETUNREACH
+True True
+page
+page
+`
+
+// TestTransparent: programs that know of no proxy reach the names that are allowed, with namespaces and
+// without, get the errors of their destinations, and no other name leaves the host.
+func TestTransparent(t *testing.T) {
+	t.Parallel()
+	if launcher, inside := os.LookupEnv("E2E_TRANSPARENT"); inside {
+		connectAnywhere(t, launcher)
+		return
+	}
+	for _, program := range []string{"unshare", "mount", "ip", "bash", "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing(t, err)
+		}
+	}
+	if _, err := os.Stat("/etc/resolv.conf"); err != nil {
+		missing(t, err)
+	}
+	tools := t.TempDir()
+	conf := filepath.Join(tools, "resolv.conf")
+	rig.Must(t, os.WriteFile(conf, []byte("search pod.svc.cluster.test cluster.test\noptions ndots:5 timeout:20\nnameserver "+registriesAddress+"\n"), 0o644))
+	for enforcement, launch := range map[string]string{"namespaces": "", "supervised": rig.Launcher(t, tools)} {
+		t.Run(enforcement, func(t *testing.T) {
+			t.Parallel()
+			inside := rig.Leash(rig.Command(t, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
+				"sh", "-c", transparentSetup, "sh", conf, os.Args[0], "-test.run", "^TestTransparent$"))
+			inside.Env = append(os.Environ(), "E2E_TRANSPARENT="+launch, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
+			if out, err := inside.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// connectAnywhere runs the script in namespaces that have the servers.
+func connectAnywhere(t *testing.T, launcher string) {
+	names := serveNames(t, map[string][4]byte{"allowed.test": {20, 0, 0, 1}, "other.test": {20, 0, 0, 1}})
+	echo := rig.Listen(t, "tcp", registriesAddress+":0", func(conn net.Conn) {
+		b := make([]byte, 100)
+		n, err := conn.Read(b)
+		if err == nil {
+			_, _ = conn.Write(b[:n])
+		}
+	})
+	listener := rig.Value(net.Listen("tcp", registriesAddress+":0"))
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "page\n")
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	closed := rig.Value(net.Listen("tcp", registriesAddress+":0"))
+	rig.Must(t, closed.Close())
+	port := func(addr net.Addr) string { return fmt.Sprint(addr.(*net.TCPAddr).Port) }
+	script := strings.NewReplacer("ECHO", port(echo), "CLOSED", port(closed.Addr()), "HTTP", port(listener.Addr())).Replace(transparentScript)
+
+	argv := []string{rig.Agent(t), "sandbox", "--network", "allow=allowed.test,*.allowed.test", "--", "bash", "-c", script}
+	if launcher != "" {
+		argv = append([]string{launcher, "--"}, argv...)
+	}
+	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr.Setsid = true // without a terminal
+	r := finish(t, cmd)
+	rig.Is(t, r.stdout, transparentPrints, "what programs print; standard error is\n%s", r.stderr)
+	has(t, r.stderr, "agent: network: reached allowed.test:"+port(echo), "agent: network: refused other.test:"+port(echo)+": not allowed",
+		"agent: network: refused 20.0.0.1:"+port(echo)+": not allowed", "agent: network: no connection to allowed.test:"+port(closed.Addr())+": connection refused")
+	for name := range names() {
+		if strings.Contains(name, "other") || strings.Contains(name, "secret") || strings.Contains(name, "cluster.test") && !strings.Contains(name, "allowed.test") {
+			t.Errorf("the name server was asked for %q", name)
+		}
+	}
+}
+
+// serveNames is a name server for these names. It returns a func that returns the names that it was
+// asked for so far.
+func serveNames(t *testing.T, addrs map[string][4]byte) (asked func() map[string]bool) {
+	t.Helper()
+	conn := rig.Value(net.ListenPacket("udp4", registriesAddress+":53"))
+	var mu sync.Mutex
+	names := map[string]bool{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 1<<10)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			var p dnsmessage.Parser
+			h, err := p.Start(b[:max(n, 0)])
+			if err != nil {
+				continue
+			}
+			q, err := p.Question()
+			if err != nil {
+				continue
+			}
+			name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
+			mu.Lock()
+			names[name] = true
+			mu.Unlock()
+			m := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionAvailable: true}, Questions: []dnsmessage.Question{q}}
+			if addr, ok := addrs[name]; !ok {
+				m.RCode = dnsmessage.RCodeNameError
+			} else if q.Type == dnsmessage.TypeA {
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: addr}}}
+			}
+			if out, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(out, from)
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	return func() map[string]bool {
+		mu.Lock()
+		defer mu.Unlock()
+		all := map[string]bool{}
+		for name := range names {
+			all[name] = true
+		}
+		return all
+	}
+}
