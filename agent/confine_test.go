@@ -244,11 +244,12 @@ func TestSharedMemoryStays(t *testing.T) {
 	host.Layers = host.Layers.Without(sandbox.UserNS)
 	h.agent.sandboxes.probed = func() sandbox.Host { return host }
 	c := h.attach("")
-	owner := sh("owner", "echo mine >/dev/shm/segment; echo up; read _; cat /dev/shm/segment")
+	segment := "segment-" + filepath.Base(state) // killed agents may have left others
+	owner := sh("owner", "cd /dev/shm; echo mine >"+segment+"; echo up; read _; cat "+segment)
 	owner["sandbox"] = managed("restricted", special("root", "read"), at(state+"-none", "deny"))
 	c.must("process/start", owner, nil)
 	c.awaitNote("process/output", "owner")
-	other := c.runIn("other", `exec 2>/dev/null; find /dev/shm -name segment; for f in $(find /dev/shm/ -name "execagent-shm-*"); do echo theirs >$f/segment; done; echo end`,
+	other := c.runIn("other", `exec 2>/dev/null; find /dev/shm -name `+segment+`; for f in $(find /dev/shm/ -name "execagent-shm-*"); do echo theirs >$f/`+segment+`; done; echo end`,
 		"/", managed("restricted", special("root", "read"), at("/dev/shm", "write")))
 	rig.Is(t, other.output, "end\n", "another one finds")
 	c.must("process/write", object{"processId": "owner", "chunk": []byte("\n"), "writeId": "w"}, nil)

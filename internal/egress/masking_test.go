@@ -19,6 +19,7 @@ func TestTrustFileChanged(t *testing.T) {
 	var trusted trust
 	authority, path, err := trusted.get()
 	rig.Must(t, err)
+	trusted.sweeping.Wait() // else it could take the folders that come now
 	killed := filepath.Dir(path) + "-killed"
 	filled := filepath.Dir(path) + "-filled"
 	rig.Must(t, os.Mkdir(killed, 0o700), os.WriteFile(filepath.Join(killed, trustFile), nil, 0o444))
