@@ -209,3 +209,18 @@ func WriteMemory(thread int, addr uint64, b []byte, still func() error) error {
 	}
 	return nil
 }
+
+// WriteMemoryOf does what WriteMemory does without procfs. The thread must be one of those that may be
+// written in any case, because another thread may get its number at that moment.
+func WriteMemoryOf(thread int, addr uint64, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	local := unix.Iovec{Base: &b[0]}
+	local.SetLen(len(b))
+	n, err := unix.ProcessVMWritev(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	if err == nil && n != len(b) {
+		err = unix.EFAULT
+	}
+	return err
+}

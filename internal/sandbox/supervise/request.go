@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/linux/usernotify"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // request is one call under way. It belongs to the worker that received it, or to
@@ -151,9 +152,16 @@ func (r *request) memory(addr uint64, n int) ([]byte, error) {
 	return linux.ReadMemory(r.thread(), addr, n)
 }
 
-// store writes to the caller's memory.
+// store writes to the caller's memory. In a view of its own the command may have a read-only procfs, and
+// a user namespace, in which only processes of the command can be written.
 func (r *request) store(addr uint64, b []byte) error {
-	return linux.WriteMemory(r.thread(), addr, b, func() error { return r.there(nil) })
+	if r.n.config.Level != sandbox.NoLevel {
+		return linux.WriteMemory(r.thread(), addr, b, func() error { return r.there(nil) })
+	}
+	if err := r.there(nil); err != nil {
+		return err
+	}
+	return linux.WriteMemoryOf(r.thread(), addr, b)
 }
 
 // descriptor opens the object of the caller's descriptor fd, with O_PATH. A
