@@ -375,7 +375,10 @@ func TestManagedOutsider(t *testing.T) {
 
 // TestManagedEverything: a command whose files nobody restricts has no more of a network.
 func TestManagedEverything(t *testing.T) {
-	eachEnforcement(t, func(t *testing.T, _ string, door *Door) {
+	eachEnforcement(t, func(t *testing.T, layer string, door *Door) {
+		if layer == "proxy:netns" && os.Geteuid() != 0 {
+			t.Skip("a view of / keeps a placeholder that a test of root holds there meanwhile, and ends with it")
+		}
 		root := t.TempDir()
 		secret := t.TempDir()
 		put(t, secret+"/key", "")
