@@ -159,24 +159,11 @@ func (s *Share) await(ctx context.Context, n int64) error {
 	return nil
 }
 
-// await takes n bytes, for which it waits for Patience at most.
-func (m *Memory) await(ctx context.Context, owner string, n int64) error {
-	soon, cancel := context.WithTimeout(ctx, m.Patience)
-	defer cancel()
-	if m.Wait(soon, owner, n) == nil {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return errShortOfMemory(n)
-}
-
 // Hold takes n bytes for what a request reads before its answer is made, until release is called. It
 // takes half of the memory if that is less, because the request needs its memory in any case.
 func (m *Memory) Hold(ctx context.Context, owner string, n int64) (release func(), err error) {
 	n = min(n, m.Max/2)
-	if err := m.await(ctx, owner, n); err != nil {
+	if err := m.takeSoon(ctx, owner, n, errShortOfMemory); err != nil {
 		return nil, err
 	}
 	return func() { m.Give(owner, n) }, nil
