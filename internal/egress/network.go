@@ -180,8 +180,12 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		cfg.TCP = &netproxy.TCPUpstream{Address: o.TCP.Address, Private: o.TCP.Private, Closed: !plan.asked.Proxy.AllowUpstreamProxy && !o.Through}
 	}
 	var invented *names.Names
+	var conf [][]string // of the host's resolver, which the process asks if it has no network of its own
 	if start.Gate.Held() != nil {
-		invented = n.resolver(w)
+		if w.onHost {
+			conf = hostResolvConf()
+		}
+		invented = n.resolver(w, conf)
 		cfg.Named = func(addr netip.Addr) (string, bool) { return invented.Name(addr), names.Invented(addr) }
 	}
 	if plan.timeout > 0 {
@@ -207,7 +211,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	}
 	w.proxy = netproxy.New(cfg)
 	if invented != nil {
-		w.hold(invented)
+		w.hold(invented, conf)
 	}
 	w.serve(netproxy.HTTP, start.Gate.HTTP())
 	if l := start.Gate.SOCKS5(); l != nil {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -23,30 +24,30 @@ import (
 // (transparent.md 2 and 3). Names have invented addresses, and the proxy judges and dials for each
 // connect(2) of the process.
 
-// resolver returns the names of a process.
-func (n *Networks) resolver(w *Network) *names.Names {
+// resolver returns the names of a process. conf has the lines of the host's resolv.conf.
+func (n *Networks) resolver(w *Network, conf [][]string) *names.Names {
 	n.namesOnce.Do(func() { _, _ = rand.Read(n.names[:]) }) // it never fails
 	var search names.Search
 	if w.onHost {
 		// The process has the /etc/resolv.conf of the host, and tries short names below the domains
 		// in it.
-		search.Domains = searchList(hostResolvConf())
+		search.Domains = searchList(conf)
 		search.Exists = func(ctx context.Context, name string) bool { return w.proxy.Exists(ctx, name) }
 	}
 	return names.New(n.names, search)
 }
 
-// hold serves the connections that the gate holds.
-func (w *Network) hold(invented *names.Names) {
+// hold serves the connections that the gate holds. conf is that of resolver.
+func (w *Network) hold(invented *names.Names, conf [][]string) {
 	w.resolver = names.NewServer(invented)
 	var servers []netip.Addr
 	if w.onHost {
-		servers = nameServers(hostResolvConf())
+		servers = nameServers(conf)
 	}
 	w.gate.Held().Serve(gate.Handler{
 		Prepare: func(ctx context.Context, to, from netip.AddrPort) (gate.Prepared, syscall.Errno) {
 			switch at := to.Addr(); {
-			case w.onHost && to.Port() == domainPort && (at.IsLoopback() || slices.Contains(servers, at)):
+			case w.onHost && to.Port() == gate.DomainPort && (at.IsLoopback() || slices.Contains(servers, at)):
 				return stream{w.resolver}, 0 // a question by TCP
 			case at.IsLoopback() || at.IsUnspecified():
 				return nil, syscall.ECONNREFUSED // the process has no servers there
@@ -60,8 +61,6 @@ func (w *Network) hold(invented *names.Names) {
 		Resolver: w.resolver,
 	})
 }
-
-const domainPort = 53
 
 // stream is a connection to a resolver.
 type stream struct{ to *names.Server }
@@ -143,18 +142,12 @@ func TCPUpstream(policy string, environ []string) (*netproxy.TCPUpstream, error)
 	if named == "" {
 		return nil, nil
 	}
-	host, port, err := net.SplitHostPort(named)
+	host, text, err := net.SplitHostPort(named)
 	if err == nil {
 		_, err = rules.Host(host)
 	}
-	if err != nil || !isPort(port) {
+	if port, failed := strconv.ParseUint(text, 10, 16); err != nil || failed != nil || port == 0 {
 		return nil, errors.New("the proxy for TCP is not HOST:PORT")
 	}
 	return &netproxy.TCPUpstream{Address: named, Private: netproxy.Private(func(name string) string { return variable(environ, name) })}, nil
-}
-
-// isPort reports whether a text is the number of a port.
-func isPort(text string) bool {
-	port, err := netip.ParseAddrPort("0.0.0.0:" + text)
-	return err == nil && port.Port() != 0
 }

@@ -138,8 +138,8 @@ func (h *Holder) ServeResolvers() error {
 				return os.NewSyscallError("socket", err)
 			}
 			sockets = append(sockets, s)
-			if err := unix.Bind(s, &unix.SockaddrInet4{Port: domainPort, Addr: addr.As4()}); err != nil {
-				return fmt.Errorf("binding %v: %w", netip.AddrPortFrom(addr, domainPort), os.NewSyscallError("bind", err))
+			if err := unix.Bind(s, &unix.SockaddrInet4{Port: DomainPort, Addr: addr.As4()}); err != nil {
+				return fmt.Errorf("binding %v: %w", netip.AddrPortFrom(addr, DomainPort), os.NewSyscallError("bind", err))
 			}
 			if kind == unix.SOCK_DGRAM {
 				continue

@@ -69,18 +69,8 @@ func receive(from *net.UnixConn, n int) (sockets []received, err error) {
 	if err != nil || size == 0 {
 		return nil, errNoListeners
 	}
-	messages, err := unix.ParseSocketControlMessage(control[:size])
-	if err != nil {
-		return nil, os.NewSyscallError("recvmsg", err)
-	}
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue // no descriptors
-		}
-		for _, fd := range fds {
-			sockets = append(sockets, received{os.NewFile(uintptr(fd), "listener")})
-		}
+	for _, f := range rights(control[:size]) {
+		sockets = append(sockets, received{f})
 	}
 	if len(sockets) != n {
 		for _, s := range sockets {

@@ -16,11 +16,11 @@ import (
 //	    ask: number, to, from ──►     judges, dials
 //	                          ◄──     answer: number, errno
 //	    joined: number, socket ──►    joins the socket with what was dialled
-//	    gone: number          ──►     ends what was dialled, or its attempt
+//	    left: number          ──►     ends what was dialled, or its attempt
 //	    resolvers: sockets    ──►     answers the command's questions about names there
 //	    questions: socket     ──►     the same, for one socket of the command
 //
-// An ask has one answer. After an answer with errno 0 comes joined or gone, and after another
+// An ask has one answer. After an answer with errno 0 comes joined or left, and after another
 // answer nothing. A packet that is none of these ends the gate.
 const (
 	ask       = 'a'
@@ -41,7 +41,8 @@ const (
 // command's /etc/resolv.conf. A program that finds no such file asks the second.
 var resolverAddrs = [...]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 53}), netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 
-const domainPort = 53
+// DomainPort is the port of name servers (RFC 1035, 4.2).
+const DomainPort = 53
 
 // note is one packet.
 type note struct {
@@ -96,7 +97,7 @@ func (n note) descriptors() int {
 }
 
 // rights returns the descriptors in the control messages of a packet, as files. All other control
-// messages are ignored.
+// messages are ignored. Package net has made the descriptors close-on-exec.
 func rights(control []byte) (files []*os.File) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -108,7 +109,6 @@ func rights(control []byte) (files []*os.File) {
 			continue // no descriptors
 		}
 		for _, fd := range fds {
-			unix.CloseOnExec(fd)
 			files = append(files, os.NewFile(uintptr(fd), "socket"))
 		}
 	}

@@ -64,15 +64,13 @@ func (r *request) connectAnywhere(a *address) callResult {
 	case !inNamespace && r.n.config.Proxy.Leads(netip.AddrPortFrom(at, to.Port())):
 		return r.connectGate(a)
 	case at.IsLoopback(), at.IsUnspecified():
-		if inNamespace || to.Port() != domainPort {
+		if inNamespace || to.Port() != gate.DomainPort {
 			return kernel(unix.ECONNREFUSED)
 		}
 		// It may be a name server of this host, in whose place the agent answers.
 	}
 	return r.holdConnection(a, netip.AddrPortFrom(at.WithZone(""), to.Port()))
 }
-
-const domainPort = 53
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
 )
 
@@ -34,7 +35,7 @@ func (r *request) openQuestions(family, kind int) (*sockfd.Copy, error) {
 
 // ask lets the command ask a name server, and nobody else.
 func (r *request) ask(c *sockfd.Copy, server netip.AddrPort) error {
-	if server.Port() != domainPort {
+	if server.Port() != gate.DomainPort {
 		return unix.ENETUNREACH
 	}
 	c.SetServer(server)
@@ -127,9 +128,9 @@ func (r *request) received(flags, size int, room uint64) int64 {
 func serverAddress(c *sockfd.Copy) []byte {
 	server := c.Server()
 	if !server.IsValid() {
-		server = netip.AddrPortFrom(netip.IPv6Unspecified(), domainPort)
+		server = netip.AddrPortFrom(netip.IPv6Unspecified(), gate.DomainPort)
 		if c.Family == unix.AF_INET {
-			server = netip.AddrPortFrom(netip.IPv4Unspecified(), domainPort)
+			server = netip.AddrPortFrom(netip.IPv4Unspecified(), gate.DomainPort)
 		}
 	}
 	return addressOf(c.Family, server)
