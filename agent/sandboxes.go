@@ -41,6 +41,7 @@ type sandboxes struct {
 	tmpDir          string // TMPDIR of the agent, for file requests
 	first           sync.Once
 	over            atomic.Bool // the probe
+	holds           func() bool // reports, after the probe, whether connections can be transparent
 	prober          sync.WaitGroup
 }
 
@@ -131,6 +132,15 @@ func newSandboxes(cfg *Config) *sandboxes {
 		Limits:     confine.Limits(cfg.Limits),
 		AgentPorts: ports,
 	}
+	s.holds = sync.OnceValue(func() bool {
+		policy, err := sandbox.Profile{
+			Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Network: sandbox.NetworkManaged, Transparent: true,
+		}.Compile()
+		if err == nil {
+			_, err = s.door.Choose(policy)
+		}
+		return err == nil
+	})
 	return s
 }
 
@@ -158,14 +168,7 @@ func (s *sandboxes) transparent() bool {
 	if !s.over.Load() {
 		return enforce.HoldsConnections()
 	}
-	policy, err := sandbox.Profile{
-		Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Network: sandbox.NetworkManaged, Transparent: true,
-	}.Compile()
-	if err != nil {
-		return false
-	}
-	_, err = s.door.Choose(policy)
-	return err == nil
+	return s.holds()
 }
 
 // close waits for the probe and ends the helpers. The caller ends all commands
