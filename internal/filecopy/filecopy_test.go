@@ -210,9 +210,8 @@ func TestTargets(t *testing.T) {
 	t.Parallel()
 	given := []string{"src/f new", "src/d/x x", "src/e/y y", "src/fl ->f", "src/dl ->d", "src/gone ->nowhere",
 		"dst/dir/old o", "dst/file old", "dst/todir ->dir", "dst/tofile ->file", "dst/nowhere ->missing", "dst/dir/sub/d/"}
-	table := strings.Split(string(rig.Value(os.ReadFile("testdata/targets.txt"))), "\n")
-	for _, line := range slices.DeleteFunc(table, func(line string) bool { return line == "" || line[0] == '#' }) {
-		command, want, _ := strings.Cut(line, ": ")
+	for _, row := range rig.Rows(t, "testdata/targets.txt", "targets", 2) {
+		command, want := row[0], row[1]
 		t.Run(strings.ReplaceAll(command, "/", "|"), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()

@@ -235,7 +235,11 @@ func (c *Console) tellSilence(ctx context.Context) {
 			return
 		}
 		heard := c.heard.Load()
-		wait(ctx, silencePatience)
+		select {
+		case <-time.After(silencePatience):
+		case <-ctx.Done():
+			return
+		}
 		if c.heard.Load() != heard || c.lost.Load() {
 			continue
 		}
@@ -260,13 +264,6 @@ func (c *Console) tellSilence(ctx context.Context) {
 		c.Say(silentText)
 		<-answered
 		c.lost.Store(false)
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }
 

@@ -58,12 +58,11 @@ func TestForms(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
 	dir := formFiles(t, program)
-	forms := strings.Split(string(rig.Value(os.ReadFile("testdata/forms.txt"))), "\n")
-	forms = slices.DeleteFunc(forms, func(line string) bool { return line == "" || line[0] == '#' })
+	forms := rig.Rows(t, "testdata/forms.txt", "forms", 2)
 	words := strings.NewReplacer("$P", program, "$D", dir, "$L", strings.Repeat("x/", 2100), `""`, "")
 	for _, unprivileged := range []bool{false, true} {
 		for i, form := range forms {
-			name, args, _ := strings.Cut(form, ": ")
+			name, args := form[0], form[1]
 			if unprivileged != (i%2 == 1) && !rig.Runs(rig.Merge) {
 				continue
 			}
