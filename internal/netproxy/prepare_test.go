@@ -218,7 +218,7 @@ func TestPrepareEnds(t *testing.T) {
 }
 
 // TestBothFamilies: a program that tries both addresses of a name is judged, asked about and reported
-// once, and then anew.
+// once. A later attempt is a new one.
 func TestBothFamilies(t *testing.T) {
 	t.Parallel()
 	names := map[string]string{"198.18.0.1": "asked.test", "198.18.0.2": "here.test", "fdc0::1": "asked.test", "fdc0::2": "here.test"}

@@ -89,7 +89,7 @@ func (d *Discovery) Close() {
 }
 
 // Installed returns the capabilities that are installed for the user and that can be read under a
-// sandbox of an owner. After a change the list is made anew, but at most once in 10 seconds. If the answer is
+// sandbox of an owner. After a change the list is made again, but at most once in 10 seconds. If the answer is
 // at least 10 seconds old, the first change shows immediately.
 func (d *Discovery) Installed(ctx context.Context, owner string, s *protocol.Sandbox) (Encoded, error) {
 	d.begin.Do(d.watch)

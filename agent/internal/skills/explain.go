@@ -25,7 +25,7 @@ const (
 
 // WithDetails adds the member details to an answer of Installed without a sandbox: a line for each
 // file or folder that Installed passes over, with the reason. If there is such a line, warnLocations
-// and warnMetadata are left out. Each call looks at the files anew, in its turn (Discovery.Details).
+// and warnMetadata are left out. Each call reads the files again, in its turn (Discovery.Details).
 func (d *Discovery) WithDetails(ctx context.Context, owner string, answer Encoded) (Encoded, error) {
 	if err := d.Details.Wait(ctx, owner, 1); err != nil {
 		return nil, err
