@@ -36,10 +36,10 @@ func TestNoLeak(t *testing.T) {
 		}
 	}
 	round()
-	fdsBefore, goroutinesBefore := fds(), runtime.NumGoroutine()
+	fdsBefore, goroutinesBefore := fds(), rig.Goroutines()
 	round()
 	rig.Is(t, fds() <= fdsBefore, true, "descriptors: %v, at most %v", fds(), fdsBefore)
-	rig.Is(t, runtime.NumGoroutine() <= goroutinesBefore, true, "goroutines: %v, at most %v", runtime.NumGoroutine(), goroutinesBefore)
+	rig.Is(t, rig.Goroutines() <= goroutinesBefore, true, "goroutines: %v, at most %v", rig.Goroutines(), goroutinesBefore)
 }
 
 // TestEndedHoldsNothing: an ended process that is kept for its output holds no
@@ -77,11 +77,11 @@ func TestIdleMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	goroutines := runtime.NumGoroutine()
+	goroutines := rig.Goroutines()
 	for range n {
 		begin(t, Spec{Argv: []string{"sleep", "60"}, Stdin: true, Dir: "/"})
 	}
-	rig.Is(t, max(runtime.NumGoroutine()-goroutines, 3*n), 3*n, "goroutines for %d processes, at most", n)
+	rig.Is(t, max(rig.Goroutines()-goroutines, 3*n), 3*n, "goroutines for %d processes, at most", n)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	used := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)

@@ -266,7 +266,7 @@ func TestIdleMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapInuse + m.StackInuse)
 	}
-	before, goroutines := usage(), runtime.NumGoroutine()
+	before, goroutines := usage(), rig.Goroutines()
 	for range n {
 		p := dialRaw(t, l)
 		p.In = nil // what the peer uses is not ours
@@ -274,7 +274,7 @@ func TestIdleMemory(t *testing.T) {
 		conn := accept(t, l)
 		go conn.Read()
 	}
-	extra := func() int { return runtime.NumGoroutine() - goroutines }
+	extra := func() int { return rig.Goroutines() - goroutines }
 	// Those that have opened a connection may still be about to end.
 	rig.Until(t, "each connection runs one goroutine", func() bool { return extra() <= n+20 })
 	each := (usage() - before) / n

@@ -1,8 +1,10 @@
 package rig
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -28,4 +30,14 @@ func Memory(pid int, member string) (kib int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// Goroutines returns how many goroutines there are. [runtime.NumGoroutine] may return more while
+// garbage is collected: it then counts dead goroutines whose stacks the collector frees.
+func Goroutines() int {
+	for buf := make([]byte, 1<<20); ; buf = make([]byte, 2*len(buf)) {
+		if n := runtime.Stack(buf, true); n < len(buf) {
+			return 1 + bytes.Count(buf[:n], []byte("\n\ngoroutine "))
+		}
+	}
 }
