@@ -63,7 +63,7 @@ func TestParams(t *testing.T) {
 	wrong := map[string]any{
 		"string": "no such word", "number": json.Number("7"), "boolean": true, "map": map[string]any{}, "sequence": []any{},
 	}
-	for _, r := range records {
+	for _, r := range records(t) {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
 			doc := example(t, r.full)
@@ -106,7 +106,7 @@ func TestParams(t *testing.T) {
 
 func TestParamsNumbers(t *testing.T) {
 	t.Parallel()
-	for _, r := range records {
+	for _, r := range records(t) {
 		for _, f := range r.fields {
 			if f.kind != "number" {
 				continue
@@ -186,7 +186,7 @@ func TestParamsValues(t *testing.T) {
 		{"http/request", "requestId", "", true},
 		{"http/request", "timeoutMs", 0, true},
 	} {
-		r := recordOf(tt.record)
+		r := recordOf(t, tt.record)
 		doc := example(t, r.full)
 		change(t, doc, tt.path, set(tt.value))
 		verdict(tt.ok)(t, r, doc, tt.record, tt.path)
@@ -237,7 +237,7 @@ func TestWriteFileDataError(t *testing.T) {
 
 func TestParamsRoundTrip(t *testing.T) {
 	t.Parallel()
-	for _, r := range records {
+	for _, r := range records(t) {
 		first, second := r.make(), r.make()
 		rig.Must(t, unmarshal(t, first, example(t, r.full)))
 		encoded, err := appendValue(nil, first)

@@ -33,11 +33,11 @@ func TestSandboxWords(t *testing.T) {
 			[]string{"root", "minimal", "current_working_directory", "project_roots", "tmpdir", "slash_tmp", "unknown"},
 			map[string]string{"unknown": "path"}},
 	}
-	r := recordOf("sandbox")
+	r := recordOf(t, "sandbox")
 	for _, tt := range tests {
 		parent := tt.path[:strings.LastIndexByte(tt.path, '.')+1]
 		for _, word := range tt.words {
-			doc := example(t, exampleSandbox)
+			doc := example(t, r.full)
 			change(t, doc, tt.path, set(word))
 			if missing := tt.others[word]; missing != "" {
 				mustFail(t, r, doc, word+" alone", parent+missing)
@@ -46,7 +46,7 @@ func TestSandboxWords(t *testing.T) {
 			}
 		}
 		for _, word := range []string{"", "x", strings.ToUpper(tt.words[0]), tt.words[0] + " "} {
-			doc := example(t, exampleSandbox)
+			doc := example(t, r.full)
 			change(t, doc, tt.path, set(word))
 			mustFail(t, r, doc, word, tt.path)
 			err, want := unmarshal(t, new(Sandbox), doc), "expected one of `"+strings.Join(tt.words, "`, `")+"`"
@@ -79,9 +79,9 @@ func TestSandboxRefuses(t *testing.T) {
 		{"native entry", "permissions.file_system.entries.0.path.path", "/srv", ""},
 		{"other scheme", "permissions.file_system.entries.0.path.path", "http://h/", ""},
 	}
-	r := recordOf("sandbox")
+	r := recordOf(t, "sandbox")
 	for _, tt := range tests {
-		doc := example(t, exampleSandbox)
+		doc := example(t, r.full)
 		change(t, doc, tt.path, set(tt.value))
 		mustFail(t, r, doc, tt.name, cmp.Or(tt.fails, tt.path))
 	}
