@@ -224,30 +224,23 @@ func TestHeaderFromEnvironment(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo)
 	c := newClient(t, Config{Env: env("MCP_TOKEN", "abc"), Denied: func(string) bool { return false }})
-	name := "MCP_TOKEN"
-	got := answer(t, c, &Request{Method: "GET", URL: s.URL, Headers: []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}})
+	got := answer(t, c, &Request{Method: "GET", URL: s.URL, Headers: headersOf("authorization=$MCP_TOKEN")})
 	rig.Is(t, strings.Contains(got, "Authorization: Bearer abc\r\n"), true, "the content of the variable is in the header: %q", got)
 }
 
 func TestResponses(t *testing.T) {
 	t.Parallel()
-	s := newRawServer(t, func(path string) (string, bool) {
-		switch path {
-		case "/headers":
-			return "HTTP/1.1 200 OK\r\nX-B: 1\r\nSet-Cookie: a=b\r\nx-b:  2 \r\nx-a: \xe9\r\nx-c: a\tb\r\nx-d:\r\nx y: 1\r\ncontent-length: 2\r\n\r\nok", false
-		case "/chunked":
-			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n", false
-		case "/early":
-			return "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 599 Odd\r\ncontent-length: 1\r\n\r\nx", false
-		case "/old":
-			return "HTTP/1.0 200 OK\r\n\r\nabc", true
-		case "/upgrade":
-			return "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n", false
-		case "/304":
-			return "HTTP/1.1 304 Not Modified\r\nx: 1\r\n\r\n", false
-		}
-		return "HTTP/1.1 204 No Content\r\n\r\n", false
-	})
+	replies := map[string]string{
+		"/headers": "HTTP/1.1 200 OK\r\nX-B: 1\r\nSet-Cookie: a=b\r\nx-b:  2 \r\nx-a: \xe9\r\n" +
+			"x-c: a\tb\r\nx-d:\r\nx y: 1\r\ncontent-length: 2\r\n\r\nok",
+		"/chunked": "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n",
+		"/early":   "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 599 Odd\r\ncontent-length: 1\r\n\r\nx",
+		"/old":     "HTTP/1.0 200 OK\r\n\r\nabc",
+		"/upgrade": "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+		"/304":     "HTTP/1.1 304 Not Modified\r\nx: 1\r\n\r\n",
+		"/204":     "HTTP/1.1 204 No Content\r\n\r\n",
+	}
+	s := newRawServer(t, func(path string) (string, bool) { return replies[path], path == "/old" })
 	c := newClient(t, Config{})
 	for _, tt := range []struct {
 		path    string
@@ -272,31 +265,18 @@ func TestResponses(t *testing.T) {
 
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
-	s := newRawServer(t, func(path string) (string, bool) {
-		switch path {
-		case "/short":
-			return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", true
-		case "/chunks":
-			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", true
-		case "/cut-chunks":
-			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab", true
-		case "/huge":
-			return fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\nabc", int64(1)<<60), true
-		case "/slow":
-			return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", false
-		case "/garbage":
-			return "garbage\r\n\r\n", true
-		case "/status":
-			return "HTTP/1.1 1000 Odd\r\ncontent-length: 0\r\n\r\n", true
-		case "/099":
-			return "HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n", true
-		case "/header":
-			return "HTTP/1.1 200 OK\r\nx: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n", true
-		case "/silent":
-			return "", false
-		}
-		return "", true
-	})
+	replies := map[string]string{
+		"/short":      "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
+		"/chunks":     "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
+		"/cut-chunks": "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab",
+		"/huge":       fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\nabc", int64(1)<<60),
+		"/slow":       "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
+		"/garbage":    "garbage\r\n\r\n",
+		"/status":     "HTTP/1.1 1000 Odd\r\ncontent-length: 0\r\n\r\n",
+		"/099":        "HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n",
+		"/header":     "HTTP/1.1 200 OK\r\nx: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n",
+	}
+	s := newRawServer(t, func(path string) (string, bool) { return replies[path], path != "/slow" && path != "/silent" })
 	c := newClient(t, Config{})
 	// Enough for the headers of /slow to arrive, as a rule even on a busy machine.
 	timeout := 2 * time.Second
@@ -338,11 +318,8 @@ func TestBrokenAnswers(t *testing.T) {
 
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	address := l.Addr().String()
-	l.Close()
-	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
+	address := rig.FreeAddress(t)
+	_, err := newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
 	transport, _ := errors.AsType[*TransportError](err)
 	rig.Is(t, transport.URL, "http://"+address+"/p?q", "%v is for", err)
 	rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%v has credentials", err)
