@@ -176,7 +176,8 @@ func FuzzUnmarshalParams(f *testing.F) {
 	for _, seed := range seeds(f) {
 		f.Add(seed)
 	}
-	for _, r := range records {
+	all := records(f)
+	for _, r := range all {
 		f.Add([]byte(inParams(r.full)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -188,7 +189,7 @@ func FuzzUnmarshalParams(f *testing.F) {
 			t.Errorf("empty params: %s", m.Params)
 		}
 		strictjson.StringMember(m.Params, "processId")
-		for _, r := range records {
+		for _, r := range all {
 			first, second := r.make(), r.make()
 			err := UnmarshalParams(m.Params, first)
 			if err != nil {

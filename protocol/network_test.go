@@ -51,7 +51,7 @@ func TestNetworkBounds(t *testing.T) {
 		{"managedNetwork.allowUnixSockets", func(n int) string { return list(maxNetworkSockets+n, `"/a"`) }},
 	} {
 		for beyond := range 2 {
-			doc := example(t, recordOf("process/start").full)
+			doc := example(t, recordOf(t, "process/start").full)
 			change(t, doc, tt.path, set(json.RawMessage(tt.value(beyond))))
 			err := unmarshal(t, new(StartParams), doc)
 			rig.Is(t, err != nil, beyond > 0, "%s, %d beyond its bound (%.40s): %v: an error", tt.path, beyond, tt.value(beyond), err)

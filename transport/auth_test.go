@@ -55,30 +55,13 @@ func TestCapabilityToken(t *testing.T) {
 	rig.Must(t, err)
 	upper, err := capabilityTokenSHA256(strings.ToUpper(digest))
 	rig.Must(t, err)
-	for _, tt := range []struct {
-		name   string
-		values []string
-		want   string // "" for success
-	}{
-		{"right", []string{"Bearer tok en1"}, ""},
-		{"other case, more blanks", []string{"bEARER    tok en1  "}, ""},
-		{"first header counts", []string{"Bearer tok en1", "Bearer x"}, ""},
-		{"second header does not", []string{"Bearer x", "Bearer tok en1"}, "invalid websocket bearer token"},
-		{"none", nil, "missing websocket bearer token"},
-		{"wrong", []string{"Bearer x"}, "invalid websocket bearer token"},
-		{"prefix", []string{"Bearer tok en"}, "invalid websocket bearer token"},
-		{"other case of the token", []string{"Bearer TOK EN1"}, "invalid websocket bearer token"},
-		{"other scheme", []string{"Basic tok en1"}, "invalid authorization header"},
-		{"no scheme", []string{"tok"}, "invalid authorization header"},
-		{"no blank", []string{"Bearertok en1"}, "invalid authorization header"},
-		{"tab", []string{"Bearer\ttok en1"}, "invalid authorization header"},
-		{"scheme alone", []string{"Bearer"}, "invalid authorization header"},
-		{"no token", []string{"Bearer  "}, "invalid authorization header"},
-		{"empty", []string{""}, "invalid authorization header"},
-		{"not ASCII", []string{"Bearer \xe9"}, "invalid authorization header"},
-	} {
+	for _, row := range rig.Rows(t, "testdata/claims.txt", "tokens", 3) {
+		values := strings.Split(row[1], "|")
+		if row[1] == "-" {
+			values = nil
+		}
 		for source, a := range map[string]*Authenticator{"file": fromFile, "digest": lower, "upper case digest": upper} {
-			rig.Is(t, errText(check(a, tt.values...)), tt.want, "%s, by %s", tt.name, source)
+			rig.Is(t, errText(check(a, values...)), row[2], "%s, by %s", row[0], source)
 		}
 	}
 	rig.Is(t, check(&Authenticator{}, "Bearer tok en1") == nil, false, "the zero Authenticator lets a token in")

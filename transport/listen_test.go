@@ -7,9 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,9 +112,7 @@ func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	open := listen(t, Config{})
-	tokenFile := filepath.Join(t.TempDir(), "token")
-	rig.Must(t, os.WriteFile(tokenFile, []byte("secret\n"), 0o600))
-	auth, err := capabilityToken(tokenFile)
+	auth, err := capabilityToken(writeFile(t, "secret\n"))
 	rig.Must(t, err)
 	guarded := listen(t, Config{Auth: auth})
 	for _, l := range []*Listener{open, guarded} {
@@ -126,91 +123,24 @@ func TestHTTP(t *testing.T) {
 		}()
 	}
 
-	without := func(name string) string {
-		var kept strings.Builder
-		for line := range strings.Lines(upgradeHeaders) {
-			if !strings.HasPrefix(line, name) {
-				kept.WriteString(line)
+	for _, row := range rig.Rows(t, "testdata/requests.txt", "requests", 9) {
+		request := row[2] + " HTTP/1.1\r\nHost: x\r\n"
+		for i, name := range []string{"Connection: ", "Upgrade: ", "Sec-WebSocket-Version: ", "Sec-WebSocket-Key: ", ""} {
+			if row[3+i] != "-" {
+				request += name + strings.ReplaceAll(row[3+i], "KEY", "dGhlIHNhbXBsZSBub25jZQ==") + "\r\n"
 			}
 		}
-		return kept.String()
-	}
-	replaced := func(old, new string) string { return strings.Replace(upgradeHeaders, old, new, 1) }
-	const (
-		noConnection = "Connection header did not include 'upgrade'"
-		noUpgrade    = "`Upgrade` header did not include 'websocket'"
-		noVersion    = "`Sec-WebSocket-Version` header did not include '13'"
-		noKey        = "`Sec-WebSocket-Key` header missing"
-		badKey       = "`Sec-WebSocket-Key` header is not the base64 of 16 bytes"
-		notGet       = "Request method must be `GET`"
-		noToken      = "missing websocket bearer token"
-	)
-	empty := func(status int) answer { return answer{Status: status} }
-	says := func(status int, body string) answer {
-		return answer{Status: status, Body: body, ContentType: "text/plain; charset=utf-8"}
-	}
-	notAllowed := answer{Status: 405, Allow: "GET,HEAD"}
-
-	for _, tt := range []struct {
-		name    string
-		l       *Listener
-		line    string // request line without the version
-		headers string
-		want    answer
-	}{
-		{"upgrade", open, "GET /", upgradeHeaders, empty(101)},
-		{"upgrade with a query", open, "GET /?a=b", upgradeHeaders, empty(101)},
-		{"upgrade in other cases", open, "GET /", replaced("websocket", "WebSocket"), empty(101)},
-		{"upgrade among tokens", open, "GET /", replaced("Connection: ", "Connection: keep-alive, "), empty(101)},
-		{"no headers", open, "GET /", "", says(400, noConnection)},
-		{"no Connection", open, "GET /", without("Connection"), says(400, noConnection)},
-		{"only Connection", open, "GET /", "Connection: upgrade\r\n", says(400, noUpgrade)},
-		{"no Upgrade", open, "GET /", without("Upgrade"), says(400, noUpgrade)},
-		{"other Upgrade", open, "GET /", replaced("websocket", "h2c"), says(400, noUpgrade)},
-		{"no version", open, "GET /", without("Sec-WebSocket-Version"), says(400, noVersion)},
-		{"version 8", open, "GET /", replaced("13", "8"), says(400, noVersion)},
-		{"versions", open, "GET /", replaced("13", "13, 8"), says(400, noVersion)},
-		{"no key", open, "GET /", without("Sec-WebSocket-Key"), says(400, noKey)},
-		{"no key and no version", open, "GET /", without("Sec-"), says(400, noVersion)},
-		{"short key", open, "GET /", replaced("dGhlIHNhbXBsZSBub25jZQ==", "abc"), says(400, badKey)},
-		{"post", open, "POST /", "", says(405, notGet)},
-		{"post that upgrades", open, "POST /", upgradeHeaders, says(405, notGet)},
-		{"head", open, "HEAD /", upgradeHeaders, answer{Status: 405, ContentType: "text/plain; charset=utf-8"}},
-		{"options", open, "OPTIONS /", "", says(405, notGet)},
-
-		{"ready", open, "GET /readyz", "", empty(200)},
-		{"ready with a query", open, "GET /readyz?x", "", empty(200)},
-		{"ready, head", open, "HEAD /readyz", "", empty(200)},
-		{"ready, post", open, "POST /readyz", "", notAllowed},
-		{"ready, options", open, "OPTIONS /readyz", "", notAllowed},
-		{"ready, escaped", open, "GET /%72eadyz", "", empty(404)},
-		{"ready, slash", open, "GET /readyz/", "", empty(404)},
-		{"health", open, "GET /healthz", "", empty(404)},
-		{"other path", open, "GET /ws", upgradeHeaders, empty(404)},
-		{"other path, post", open, "POST /x", "", empty(404)},
-		{"two slashes", open, "GET //", upgradeHeaders, empty(404)},
-		{"no path", open, "OPTIONS *", "", empty(404)},
-
-		{"origin", open, "GET /", upgradeHeaders + "Origin: http://x\r\n", empty(403)},
-		{"empty origin", open, "GET /", upgradeHeaders + "Origin:\r\n", empty(403)},
-		{"origin, ready", open, "GET /readyz", "Origin: null\r\n", empty(403)},
-		{"origin, other path", open, "POST /x", "Origin: null\r\n", empty(403)},
-		{"origin before auth", guarded, "GET /", upgradeHeaders + "Origin: null\r\n", empty(403)},
-
-		{"token", guarded, "GET /", upgradeHeaders + "Authorization: Bearer secret\r\n", empty(101)},
-		{"no token", guarded, "GET /", upgradeHeaders, says(401, noToken)},
-		{"token in the query", guarded, "GET /?token=secret", upgradeHeaders, says(401, noToken)},
-		{"wrong token", guarded, "GET /", upgradeHeaders + "Authorization: Bearer x\r\n", says(401, "invalid websocket bearer token")},
-		{"upgrade before auth", guarded, "GET /", "", says(400, noConnection)},
-		{"key before auth", guarded, "GET /", without("Sec-WebSocket-Key"), says(400, noKey)},
-		{"method before auth", guarded, "POST /", "", says(405, notGet)},
-		{"ready without auth", guarded, "GET /readyz", "", empty(200)},
-		{"other path without auth", guarded, "GET /x", "", empty(404)},
-	} {
-		got, header := ask(t, tt.l, tt.line+" HTTP/1.1\r\nHost: x\r\n"+tt.headers+"\r\n")
-		rig.Same(t, tt.name, tt.want, got)
+		status, rest, _ := strings.Cut(row[8], " ")
+		want := answer{Status: rig.Value(strconv.Atoi(status))}
+		if body, ok := strings.CutPrefix(rest, "says"); ok {
+			want.Body, want.ContentType = strings.TrimPrefix(body, " "), "text/plain; charset=utf-8"
+		} else {
+			want.Allow = strings.TrimPrefix(rest, "allows ")
+		}
+		got, header := ask(t, map[string]*Listener{"open": open, "guarded": guarded}[row[1]], request+"\r\n")
+		rig.Same(t, row[0], want, got)
 		accepted := map[bool]string{true: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}[got.Status == 101]
-		rig.Is(t, header.Get("Sec-Websocket-Accept"), accepted, "%s: accept key", tt.name)
+		rig.Is(t, header.Get("Sec-Websocket-Accept"), accepted, "%s: accept key", row[0])
 	}
 
 	got, _ := ask(t, open, "GET / HTTP/1.0\r\n"+upgradeHeaders+"\r\n")

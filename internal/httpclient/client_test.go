@@ -38,30 +38,8 @@ type rawServer struct {
 
 func newRawServer(t *testing.T, answer func(path string) (reply string, closeAfter bool)) *rawServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	s := &rawServer{URL: "http://" + l.Addr().String()}
-	var conns sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	conns.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			stop := context.AfterFunc(ctx, func() { conn.Close() })
-			conns.Go(func() {
-				defer stop()
-				defer conn.Close()
-				s.serve(conn, answer)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		l.Close()
-		conns.Wait()
-	})
+	s := &rawServer{}
+	s.URL = "http://" + rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) { s.serve(conn, answer) }).String()
 	return s
 }
 
@@ -114,6 +92,29 @@ func headers(pairs ...string) []Header {
 		all = append(all, Header{Name: pair[0], Value: pair[1]})
 	}
 	return all
+}
+
+// headersOf reads headers from a cell of a table, such as a=1|b=2, or - for none. A value such as $NAME
+// is that of a variable.
+func headersOf(cell string) (all []Header) {
+	for pair := range strings.SplitSeq(cell, "|") {
+		name, value, ok := strings.Cut(pair, "=")
+		if variable, is := strings.CutPrefix(value, "$"); is {
+			all = append(all, Header{Name: name, Value: "Bearer ", ValueEnvVar: &variable})
+		} else if ok {
+			all = append(all, Header{Name: name, Value: value})
+		}
+	}
+	return all
+}
+
+// requestOf reads a request from a row of a table: after its name the method, the body and the headers.
+func requestOf(row []string, url string) *Request {
+	req := &Request{Method: row[1], URL: url, Headers: headersOf(row[3])}
+	if row[2] != "-" {
+		req.Body = []byte(strings.ReplaceAll(row[2], "LARGE", strings.Repeat("x", 5<<20)))
+	}
+	return req
 }
 
 func env(pairs ...string) func(string) (string, bool) {
@@ -173,32 +174,9 @@ func TestRequestOnTheWire(t *testing.T) {
 	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", false })
 	host := strings.TrimPrefix(s.URL, "http://")
 	c := newClient(t, Config{})
-	for i, tt := range []struct {
-		name string
-		req  Request
-		want string
-	}{
-		{"get", Request{Method: "GET"}, "GET / HTTP/1.1|Host: HOST|accept: */*|accept-encoding: zstd,gzip||"},
-		{"post", Request{Method: "POST", Body: []byte("hi")}, "POST / HTTP/1.1|Host: HOST|Content-Length: 2|accept: */*|accept-encoding: zstd,gzip||hi"},
-		{"get with body", Request{Method: "GET", Body: []byte("x")}, "GET / HTTP/1.1|Host: HOST|Content-Length: 1|accept: */*|accept-encoding: zstd,gzip||x"},
-		{"case of a method", Request{Method: "get"}, "get / HTTP/1.1|Host: HOST|accept: */*|accept-encoding: zstd,gzip||"},
-		{"odd method", Request{Method: "F!#"}, "F!# / HTTP/1.1|Host: HOST|accept: */*|accept-encoding: zstd,gzip||"},
-		{
-			"headers", Request{Method: "GET", Headers: headers("X-One", "1", "accept", "text/html", "x-one", "2", "x-bytes", "\u00e9\t", "user-agent", "me", "host", "other.example")},
-			"GET / HTTP/1.1|Host: other.example|accept: text/html|accept-encoding: zstd,gzip|user-agent: me|x-bytes: \u00e9|x-one: 1|x-one: 2||",
-		},
-		{
-			"what net/http acts on", Request{Method: "POST", Headers: headers("connection", "close", "idempotency-key", "1")},
-			"POST / HTTP/1.1|Host: HOST|Content-Length: 0|Connection: close|Idempotency-Key: 1|accept: */*|accept-encoding: zstd,gzip||",
-		},
-		{
-			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: headers("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
-			"POST / HTTP/1.1|Host: HOST|Content-Length: 2|accept: */*|accept-encoding: zstd,gzip||hi",
-		},
-	} {
-		tt.req.URL = s.URL
-		answer(t, c, &tt.req)
-		rig.Is(t, strings.NewReplacer("\r\n", "|", host, "HOST").Replace(s.seen()[i]), tt.want, "%s", tt.name)
+	for i, row := range rig.Rows(t, "testdata/requests.txt", "HTTP/1.1", 5) {
+		answer(t, c, requestOf(row, s.URL))
+		rig.Is(t, strings.NewReplacer("\r\n", "|", host, "HOST").Replace(s.seen()[i]), row[4], "%s", row[0])
 	}
 }
 
@@ -208,47 +186,9 @@ func TestParamErrors(t *testing.T) {
 		Env:    env("EMPTY", "", "LINES", "a\nsecret", "TOKEN", "secret"),
 		Denied: func(name string) bool { return strings.EqualFold(name, "token") },
 	})
-	variable := func(name string) []Header {
-		return []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}
-	}
-	const ok = "http://127.0.0.1:1/"
-	for _, tt := range []struct {
-		req  Request
-		want string
-	}{
-		{Request{Method: "", URL: ok}, "method"},
-		{Request{Method: "G T", URL: ok}, "method"},
-		{Request{Method: "G\n", URL: ok}, "method"},
-		{Request{Method: "\u00e9", URL: ok}, "method"},
-		{Request{Method: "G/", URL: ok}, "method"},
-		{Request{Method: "GET", URL: ""}, "relative url"},
-		{Request{Method: "GET", URL: "//127.0.0.1/x"}, "relative url"},
-		{Request{Method: "GET", URL: "ftp://x/"}, "scheme ftp"},
-		{Request{Method: "GET", URL: "file:///x"}, "scheme file"},
-		{Request{Method: "GET", URL: "http://"}, "empty host"},
-		{Request{Method: "GET", URL: "http://:80/"}, "empty host"},
-		{Request{Method: "GET", URL: "http://127.0.0.1:99999/"}, "port"},
-		{Request{Method: "GET", URL: "http://[::1/"}, "url"},
-		{Request{Method: "GET", URL: "http://u:secret@a b/"}, "url"},
-		{Request{Method: "GET", URL: ok, Headers: headers("", "")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: headers("a b", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: headers("x:", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: headers("x\r\ny", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: headers("\u00e9", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: headers("x", "a\r\nb: c")}, `value of header "x"`},
-		{Request{Method: "GET", URL: ok, Headers: headers("x", "a\x00")}, `value of header "x"`},
-		{Request{Method: "GET", URL: ok, Headers: headers("x", "\x7f")}, `value of header "x"`},
-		{Request{Method: "GET", URL: ok, Headers: headers("host", "evil/../ x")}, `value of header "host"`},
-		{Request{Method: "GET", URL: ok, Headers: headers("host", "a", "Host", "b c")}, `value of header "Host"`},
-		{Request{Method: "GET", URL: ok, Headers: variable("NOPE")}, `"NOPE"`},
-		{Request{Method: "GET", URL: ok, Headers: variable("EMPTY")}, `"EMPTY"`},
-		{Request{Method: "GET", URL: ok, Headers: variable("")}, `""`},
-		{Request{Method: "GET", URL: ok, Headers: variable("LINES")}, "control character"},
-		{Request{Method: "GET", URL: ok, Headers: variable("TOKEN")}, `cannot use the environment variable "TOKEN"`},
-		{Request{Method: "GET", URL: ok, Headers: variable("Token")}, "cannot use"},
-	} {
-		_, err := c.Do(t.Context(), &tt.req)
-		fails[*ParamError](t, err, tt.want)
+	for _, row := range rig.Rows(t, "testdata/requests.txt", "refused", 4) {
+		_, err := c.Do(t.Context(), &Request{Method: row[0], URL: row[1], Headers: headersOf(row[2])})
+		fails[*ParamError](t, err, row[3])
 		rig.Is(t, strings.Contains(fmt.Sprint(err), "secret"), false, "%v tells a secret", err)
 	}
 }
@@ -284,30 +224,23 @@ func TestHeaderFromEnvironment(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo)
 	c := newClient(t, Config{Env: env("MCP_TOKEN", "abc"), Denied: func(string) bool { return false }})
-	name := "MCP_TOKEN"
-	got := answer(t, c, &Request{Method: "GET", URL: s.URL, Headers: []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}})
+	got := answer(t, c, &Request{Method: "GET", URL: s.URL, Headers: headersOf("authorization=$MCP_TOKEN")})
 	rig.Is(t, strings.Contains(got, "Authorization: Bearer abc\r\n"), true, "the content of the variable is in the header: %q", got)
 }
 
 func TestResponses(t *testing.T) {
 	t.Parallel()
-	s := newRawServer(t, func(path string) (string, bool) {
-		switch path {
-		case "/headers":
-			return "HTTP/1.1 200 OK\r\nX-B: 1\r\nSet-Cookie: a=b\r\nx-b:  2 \r\nx-a: \xe9\r\nx-c: a\tb\r\nx-d:\r\nx y: 1\r\ncontent-length: 2\r\n\r\nok", false
-		case "/chunked":
-			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n", false
-		case "/early":
-			return "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 599 Odd\r\ncontent-length: 1\r\n\r\nx", false
-		case "/old":
-			return "HTTP/1.0 200 OK\r\n\r\nabc", true
-		case "/upgrade":
-			return "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n", false
-		case "/304":
-			return "HTTP/1.1 304 Not Modified\r\nx: 1\r\n\r\n", false
-		}
-		return "HTTP/1.1 204 No Content\r\n\r\n", false
-	})
+	replies := map[string]string{
+		"/headers": "HTTP/1.1 200 OK\r\nX-B: 1\r\nSet-Cookie: a=b\r\nx-b:  2 \r\nx-a: \xe9\r\n" +
+			"x-c: a\tb\r\nx-d:\r\nx y: 1\r\ncontent-length: 2\r\n\r\nok",
+		"/chunked": "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n",
+		"/early":   "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 599 Odd\r\ncontent-length: 1\r\n\r\nx",
+		"/old":     "HTTP/1.0 200 OK\r\n\r\nabc",
+		"/upgrade": "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+		"/304":     "HTTP/1.1 304 Not Modified\r\nx: 1\r\n\r\n",
+		"/204":     "HTTP/1.1 204 No Content\r\n\r\n",
+	}
+	s := newRawServer(t, func(path string) (string, bool) { return replies[path], path == "/old" })
 	c := newClient(t, Config{})
 	for _, tt := range []struct {
 		path    string
@@ -332,31 +265,18 @@ func TestResponses(t *testing.T) {
 
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
-	s := newRawServer(t, func(path string) (string, bool) {
-		switch path {
-		case "/short":
-			return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", true
-		case "/chunks":
-			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", true
-		case "/cut-chunks":
-			return "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab", true
-		case "/huge":
-			return fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\nabc", int64(1)<<60), true
-		case "/slow":
-			return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", false
-		case "/garbage":
-			return "garbage\r\n\r\n", true
-		case "/status":
-			return "HTTP/1.1 1000 Odd\r\ncontent-length: 0\r\n\r\n", true
-		case "/099":
-			return "HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n", true
-		case "/header":
-			return "HTTP/1.1 200 OK\r\nx: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n", true
-		case "/silent":
-			return "", false
-		}
-		return "", true
-	})
+	replies := map[string]string{
+		"/short":      "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
+		"/chunks":     "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
+		"/cut-chunks": "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab",
+		"/huge":       fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\nabc", int64(1)<<60),
+		"/slow":       "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
+		"/garbage":    "garbage\r\n\r\n",
+		"/status":     "HTTP/1.1 1000 Odd\r\ncontent-length: 0\r\n\r\n",
+		"/099":        "HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n",
+		"/header":     "HTTP/1.1 200 OK\r\nx: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n",
+	}
+	s := newRawServer(t, func(path string) (string, bool) { return replies[path], path != "/slow" && path != "/silent" })
 	c := newClient(t, Config{})
 	// Enough for the headers of /slow to arrive, as a rule even on a busy machine.
 	timeout := 2 * time.Second
@@ -398,11 +318,8 @@ func TestBrokenAnswers(t *testing.T) {
 
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	address := l.Addr().String()
-	l.Close()
-	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
+	address := rig.FreeAddress(t)
+	_, err := newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
 	transport, _ := errors.AsType[*TransportError](err)
 	rig.Is(t, transport.URL, "http://"+address+"/p?q", "%v is for", err)
 	rig.Is(t, strings.Contains(err.Error(), "secret"), false, "%v has credentials", err)

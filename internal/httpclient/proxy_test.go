@@ -28,59 +28,19 @@ func TestProxyFromEnv(t *testing.T) {
 	proxy := func(target string, pairs ...string) string {
 		u := ProxyFromEnv(env(pairs...)).forURL(rig.Value(url.Parse(target)))
 		if u == nil {
-			return ""
+			return "none"
 		}
 		return u.String()
 	}
-	for _, tt := range []struct {
-		env    []string
-		target string
-		want   string
-	}{
-		{nil, "http://a.test/", ""},
-		{[]string{"HTTP_PROXY", "http://p:1"}, "http://127.0.0.1/", "http://p:1"},
-		{[]string{"http_proxy", "http://p:1"}, "http://localhost/", "http://p:1"},
-		{[]string{"HTTP_PROXY", "p:1"}, "http://a.test/", "http://p:1"},
-		{[]string{"HTTP_PROXY", "http://p:1"}, "https://a.test/", ""},
-		{[]string{"HTTPS_PROXY", "http://p:1"}, "https://a.test/", "http://p:1"},
-		{[]string{"HTTPS_PROXY", "http://p:1"}, "http://a.test/", ""},
-		{[]string{"all_proxy", "socks5://p:1"}, "https://a.test/", "socks5://p:1"},
-		{[]string{"ALL_PROXY", "http://p:1", "HTTP_PROXY", "http://p:2"}, "http://a.test/", "http://p:2"},
-		{[]string{"HTTP_PROXY", "http://p:1", "http_proxy", "http://p:2"}, "http://a.test/", "http://p:1"},
-		{[]string{"HTTP_PROXY", "", "http_proxy", "http://p:2"}, "http://a.test/", "http://p:2"},
-		{[]string{"HTTP_PROXY", ":::"}, "http://a.test/", ""},
-		{[]string{"HTTP_PROXY", "ftp://p:1"}, "http://a.test/", ""},
-		{[]string{"HTTP_PROXY", "http://p:1", "REQUEST_METHOD", "GET"}, "http://a.test/", ""},
-	} {
-		rig.Is(t, proxy(tt.target, tt.env...), tt.want, "%q: proxy for %s", tt.env, tt.target)
+	for _, row := range rig.Rows(t, "testdata/urls.txt", "proxies", 3) {
+		var all []string
+		for _, h := range headersOf(row[0]) {
+			all = append(all, h.Name, h.Value)
+		}
+		rig.Is(t, proxy(row[1], all...), row[2], "%s: proxy for %s", row[0], row[1])
 	}
-	for _, bypass := range []struct {
-		noProxy, target string
-		bypassed        bool
-	}{
-		{"*", "http://a.test/", true},
-		{"a.test", "http://a.test/", true},
-		{"a.test", "http://b.a.test/", true},
-		{"A.Test", "http://a.TEST/", true},
-		{".a.test", "http://a.test/", true},
-		{"*.a.test", "http://b.a.test/", true},
-		{"test", "http://a.test/", true},
-		{"a.test", "http://ba.test/", false},
-		{"a.test:80", "http://a.test/", true},
-		{"a.test:81", "http://a.test/", false},
-		{"x, 127.0.0.1 ,y", "http://127.0.0.1:99/", true},
-		{"127.0.0.1:99", "http://127.0.0.1:99/", true},
-		{"127.0.0.1:98", "http://127.0.0.1:99/", false},
-		{"127.0.0.0/8", "http://127.9.9.9/", true},
-		{"10.0.0.0/8", "http://127.9.9.9/", false},
-		{"::1", "http://[::1]:8/", true},
-		{"[::1]:8", "http://[::1]:8/", true},
-		{"0.0.1", "http://127.0.0.1/", false},
-		{"localhost", "http://127.0.0.1/", false},
-		{" , ", "http://a.test/", false},
-	} {
-		want := map[bool]string{false: "http://p:1"}[bypass.bypassed]
-		got := proxy(bypass.target, "HTTP_PROXY", "http://p:1", "no_proxy", bypass.noProxy)
-		rig.Is(t, got, want, "without %q: proxy for %s", bypass.noProxy, bypass.target)
+	for _, row := range rig.Rows(t, "testdata/urls.txt", "no_proxy", 3) {
+		got := proxy(row[1], "HTTP_PROXY", "http://p:1", "no_proxy", row[0])
+		rig.Is(t, got, row[2], "without %q: proxy for %s", row[0], row[1])
 	}
 }

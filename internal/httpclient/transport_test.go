@@ -52,31 +52,8 @@ func TestHTTP2OnTheWire(t *testing.T) {
 	}, nil)
 	host := strings.TrimPrefix(s.URL, "https://")
 	c := newClient(t, Config{RootCAs: roots})
-	for _, tt := range []struct {
-		name string
-		req  Request
-		want string
-	}{
-		{"get", Request{Method: "GET"}, "HTTP/2.0 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* 0"},
-		{"post", Request{Method: "POST", Body: make([]byte, 5<<20)}, "HTTP/2.0 POST /x?y host=HOST length=5242880 accept-encoding=zstd,gzip accept=*/* content-length=5242880 5242880"},
-		{"empty post", Request{Method: "POST"}, "HTTP/2.0 POST /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* content-length=0 0"},
-		{"case of a method", Request{Method: "get"}, "HTTP/2.0 get /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* 0"},
-		{
-			"headers", Request{Method: "GET", Headers: headers("X-One", "1", "x-one", "2", "user-agent", "me", "host", "other.example", "cookie", "a=b")},
-			"HTTP/2.0 GET /x?y host=other.example length=0 accept-encoding=zstd,gzip accept=*/* cookie=a=b user-agent=me x-one=1,2 0",
-		},
-		{
-			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: headers("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
-			"HTTP/2.0 POST /x?y host=HOST length=2 accept-encoding=zstd,gzip accept=*/* content-length=2 2",
-		},
-		{"a last request", Request{Method: "GET", Headers: headers("connection", "close")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* 0"},
-		{"trailers", Request{Method: "GET", Headers: headers("te", "trailers")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* te=trailers 0"},
-		{"another connection header", Request{Method: "GET", Headers: headers("connection", "x-one")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* connection=x-one 0"},
-		{"upgrade", Request{Method: "GET", Headers: headers("upgrade", "x")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* upgrade=x 0"},
-		{"encodings", Request{Method: "GET", Headers: headers("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept-encoding=zstd,gzip accept=*/* te=deflate 0"},
-	} {
-		tt.req.URL = s.URL + "/x?y"
-		rig.Is(t, strings.ReplaceAll(answer(t, c, &tt.req), host, "HOST"), tt.want, "%s", tt.name)
+	for _, row := range rig.Rows(t, "testdata/requests.txt", "HTTP/2", 5) {
+		rig.Is(t, strings.ReplaceAll(answer(t, c, requestOf(row, s.URL+"/x?y")), host, "HOST"), row[4], "%s", row[0])
 	}
 }
 
