@@ -84,7 +84,7 @@ func TestErrors(t *testing.T) {
 }
 
 // TestOwner: a file that others could have written is never used, one that others can read
-// not with a token in it, and links do not matter.
+// not with a token in it, and links do not matter. Package tomlfile tests what is no such file.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	const plain, secret = "[contexts.a]\nurl = 'x'\n", "[contexts.a]\nurl = 'x'\ntoken = 't'\n"
@@ -98,13 +98,11 @@ func TestOwner(t *testing.T) {
 		{plain, me, 0o600, ""},
 		{plain, me, 0o644, ""},
 		{plain, me, 0o664, "others can write it"},
-		{plain, me, 0o602, "others can write it"},
 		{secret, me, 0o600, ""},
 		{secret, me, 0o400, ""},
 		{secret, me, 0o640, "holds a token and has mode 0640"},
 		{secret, me, 0o604, "holds a token and has mode 0604"},
 		{plain, 1, 0o600, "belongs to user 1"},
-		{plain, 1, 0o644, "belongs to user 1"},
 		{secret, 1, 0o600, "belongs to user 1"},
 	} {
 		if tt.owner != me && me != 0 {
@@ -115,15 +113,8 @@ func TestOwner(t *testing.T) {
 		link := path + ".link"
 		rig.Must(t, os.Symlink(path, link))
 		for _, name := range []string{path, link} {
-			_, err := ReadContexts(name)
-			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("mode %04o of user %d: %v, want %q", tt.mode, tt.owner, err, tt.want)
-			}
+			rig.Says(t, rig.Err(ReadContexts(name)), tt.want, "mode %04o of user %d", tt.mode, tt.owner)
 		}
-	}
-	for _, name := range []string{t.TempDir(), "/dev/zero"} {
-		_, err := ReadContexts(name)
-		rig.Is(t, err != nil && strings.Contains(err.Error(), "not a regular file"), true, "%s: %v", name, err)
 	}
 }
 
