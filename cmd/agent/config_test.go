@@ -201,14 +201,10 @@ func TestClientTable(t *testing.T) {
 	if at["logs"] != path+":5" || at["exec"] != path+":2" || at["cp"] != path+":2" || at["exec-server"] != "" {
 		t.Errorf("%v", at)
 	}
-	if _, err := grammar.Explain([]string{"client"}, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is not a command") {
-		t.Error(err)
-	}
+	rig.Says(t, rig.Err(grammar.Explain([]string{"client"}, func(string) {})), "client is not a command", "the shared table")
 	write("[client]\ntty = true\n")
-	if _, _, err := parse([]string{"--listen", "unix:///s"}); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := parse([]string{"ps"}); err == nil || !strings.Contains(err.Error(), ":2: unknown key") {
-		t.Error(err)
-	}
+	_, _, err = parse([]string{"--listen", "unix:///s"})
+	rig.Check(t, err)
+	_, _, err = parse([]string{"ps"})
+	rig.Says(t, err, ":2: unknown key", "a mistake in the table")
 }
