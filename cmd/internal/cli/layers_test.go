@@ -131,7 +131,8 @@ func TestErrors(t *testing.T) {
 	}
 	// What belongs to another command is not looked at, and contexts are a user's.
 	rig.Check(t, rig.Err(newSite(t, "", "[cp]\nwrong = 1\n[registry.serve]\nx = 1\n[contexts.a]\nurl = 'x'", "").of("exec")))
-	rig.Says(t, rig.Err(newSite(t, "", "", "current = 'x'").of("exec")), ":1: current cannot be set here, because contexts", "a file of the host")
+	err := rig.Err(newSite(t, "", "", "current = 'x'").of("exec"))
+	rig.Says(t, err, ":1: current cannot be set here, because contexts", "a file of the host")
 }
 
 // TestRegistry: the tables of registry are below one of its name, and each has to be a command.
