@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,40 +57,21 @@ func TestConfinedProcesses(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	c := newHarness(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
-	for _, tt := range []struct {
-		name, script string
-		sandbox      object
-		exit         int
-		output       string // part of it
-		denied       bool
-	}{
-		{"ro reads", "cat a.txt", b.readOnly(), 0, "a", false},
-		{"ro write", "echo x > n", b.readOnly(), 2, "Read-only file system", true},
-		{"ro exit 2 alone", "exit 2", b.readOnly(), 2, "", false},
-		{"ro exit 1 alone", "exit 1", b.readOnly(), 1, "", false},
-		{"ro exit 159", "exit 159", b.readOnly(), 159, "", true},
-		{"ro success is never denied", "echo sandbox", b.readOnly(), 0, "sandbox", false},
-		{"ww writes", "echo x > n && cat n", b.workspaceWrite(), 0, "x", false},
-		{"ww outside", "echo x > " + b.out + "/n", b.workspaceWrite(), 2, "Read-only file system", true},
-		{"ww vault", "cat vault/x", b.workspaceWrite(), 1, "Permission denied", true},
-		{"ww protected missing", "mkdir .codex", b.workspaceWrite(), 1, "File exists", false},
-		{"ww protected", "echo x > .git/config", b.workspaceWrite(), 2, "Read-only file system", true},
-		{"nested", "ls d; cat d/e/b.txt; echo y > d/e/n; echo y > d/n", b.nested(), 2, "Permission denied", true},
-		{"view hides", "cat " + b.out + "/f", b.view(), 1, "No such file or directory", false},
-		{"glob", "cat a.env", b.globs(), 1, "Permission denied", true},
-		{"bad glob", "true", managed("restricted", special("root", "read"), glob("/**/*.env")), 101, "sandbox", true},
-		{"disabled", "echo permission denied; exit 3", object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}, 3, "permission denied", true},
-		{"by signal", "kill -TERM $$", b.readOnly(), 143, "", false},
-		{"environment", "env | grep -v ^PWD=", b.readOnly(), 0, "PATH=/usr/local/bin:/usr/bin:/bin\n", false},
-	} {
-		o := c.runIn(tt.name, tt.script, b.repo, tt.sandbox)
-		o.wants(t, tt.name, tt.exit, tt.output)
-		rig.Is(t, o.denied, tt.denied, "%s: denied", tt.name)
+	sandboxes := map[string]object{
+		"ro": b.readOnly(), "ww": b.workspaceWrite(), "nested": b.nested(), "view": b.view(), "globs": b.globs(),
+		"bad glob": managed("restricted", special("root", "read"), glob("/**/*.env")), "disabled": disabled,
+	}
+	for _, row := range rig.Rows(t, "testdata/confined.txt", "commands", 5) {
+		script := strings.ReplaceAll(row[1], "$OUT", b.out)
+		o := c.runIn(row[0]+": "+script, script, b.repo, sandboxes[row[0]])
+		o.wants(t, script, rig.Value(strconv.Atoi(row[2])), row[3])
+		rig.Is(t, fmt.Sprint(o.denied), row[4], "%s: denied", script)
 	}
 	for _, name := range []string{".codex", ".agents", ".aws"} {
 		rig.Is(t, rig.Err(os.Lstat(b.repo+"/"+name)), fs.ErrNotExist, "%s, left behind", name)
 	}
 
+	c.runIn("disabled", "true", b.repo, disabled).wants(t, "disabled", 0, "")
 	started := map[string][]string{"layers": c.runIn("layers", "true", b.repo, b.workspaceWrite()).layers, "disabled": {}}
 	var list protocol.ListResult
 	c.must("process/list", object{}, &list)
@@ -153,7 +135,7 @@ func TestProvidedTool(t *testing.T) {
 	}
 	everywhere := managed("restricted", special("root", "write"), at(b.out, "read"))
 	for name, sandbox := range map[string]object{
-		"none": {"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"},
+		"none": disabled,
 		"rw":   b.workspaceWrite(),
 		"view": managed("restricted", special("minimal", "read"), at(b.repo, "write")),
 		"all":  everywhere,
@@ -320,6 +302,9 @@ func managed(network string, entries ...object) object {
 		"windowsSandboxLevel": "disabled",
 	}
 }
+
+// disabled is a sandbox that confines nothing.
+var disabled = object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}
 
 func (b box) readOnly() object { return managed("restricted", special("root", "read")) }
 

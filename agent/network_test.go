@@ -263,7 +263,7 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		{"no sandbox", object{}, false, false},
 		{"advisory", object{}, true, false},
 		{"network enabled", object{"sandbox": readAll("enabled")}, true, false},
-		{"permissions disabled", object{"sandbox": object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}}, true, false},
+		{"permissions disabled", object{"sandbox": disabled}, true, false},
 		{"the client's own proxy", object{"sandbox": readAll("restricted"), "enforceManagedNetwork": true,
 			"env": object{"PATH": "/bin", "HTTP_PROXY": "http://127.0.0.1:9"}}, false, false},
 		{"all UNIX sockets", unixSockets, false, false},
@@ -295,7 +295,6 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 	policy := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"localhost", "127.0.0.1"}, Local: true}, nil))
 	unix := rig.Listen(t, "unix", t.TempDir()+"/s", func(net.Conn) {}).String()
 	free := managed("enabled", special("root", "read"))
-	disabled := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}
 	for name, tt := range map[string]struct {
 		network *Network
 		method  string

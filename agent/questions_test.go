@@ -383,20 +383,9 @@ func TestAcceptedCommand(t *testing.T) {
 	t.Parallel()
 	operator := policyOf(t, `prefix_rule([["sh", "bash"]])`, inTree)
 	operator.Unmatched = rule.Prompt
-	for name, tt := range map[string]struct{ script, answer, asked, output string }{
-		"once, and more often below":  {"./tool x && ./go", "accept", "/bin/sh;tool x", "x x"},
-		"as often as it stands there": {"./tool x; ./tool x && ./go", "accept", "/bin/sh;tool x", "x x x"},
-		"another folder":              {"./tool x; cd o && ../tool x; cd ../p; ../tool x", "accept", "/bin/sh", "x x x"},
-		"another folder below":        {"./there x; ./tool x", "accept", "/bin/sh;tool x", "x x"},
-		"a cd that may fail":          {"cd o || ./go && ./tool x", "accept", "/bin/sh;o/tool x", "evil"},
-		"another file of the name":    {"./evil; ./tool x", "accept", "/bin/sh;o/tool x", "evil x"},
-		"always, in this folder":      {"./tool x; ./go; ./there x", "acceptForProcess", "/bin/sh;tool x", "x x x"},
-		"always, below":               {"./twice", "below", "/bin/sh;tool x;tool x", "x x x"},
-		"another name":                {"./tool x; ./named", "acceptForProcess", "/bin/sh;tool x", "x x"},
-		"with a rule":                 {"./tool x; ./go; ./there x", "rule", "/bin/sh", "x x x"},
-		"changed meanwhile":           {"./tool x", "change", "tool", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, row := range rig.Rows(t, "testdata/accepted.txt", "commands", 5) {
+		script, answer := row[1], row[2]
+		t.Run(row[0], func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for _, d := range []string{"o", "p"} {
@@ -410,9 +399,9 @@ func TestAcceptedCommand(t *testing.T) {
 			}
 			rig.Must(t, os.Symlink("tool", dir+"/alias"))
 			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(operator, nil))}).asking(t, "")
-			params := sh("p", tt.script)
-			if tt.answer == "change" { // it is the program of the start itself
-				params["argv"] = strings.Fields(tt.script)
+			params := sh("p", script)
+			if answer == "change" { // it is the program of the start itself
+				params["argv"] = strings.Fields(script)
 			}
 			params["cwd"] = uri(dir)
 			c.call("s", "process/start", params)
@@ -425,11 +414,11 @@ func TestAcceptedCommand(t *testing.T) {
 				}
 				asked = append(asked, what)
 				switch {
-				case tt.answer == "rule":
+				case answer == "rule":
 					return `{"acceptWithRule":{"prefix":["./tool"]}}`
-				case tt.answer == "change":
+				case answer == "change":
 					rig.Must(t, rig.WriteProgram(dir+"/tool", []byte("#!/bin/sh\necho changed\n")))
-				case tt.answer == "below" != start && tt.answer != "accept":
+				case answer == "below" != start && answer != "accept":
 					return `"acceptForProcess"`
 				}
 				return `"accept"`
@@ -438,8 +427,8 @@ func TestAcceptedCommand(t *testing.T) {
 					output = append(output, strings.Fields(string(h.Params.Chunk))...)
 				}
 			}
-			rig.Is(t, strings.ReplaceAll(strings.Join(asked, ";"), "/usr/bin/dash", "/bin/sh"), tt.asked, "asked")
-			rig.Is(t, strings.Join(output, " "), tt.output, "output")
+			rig.Is(t, strings.ReplaceAll(strings.Join(asked, ";"), "/usr/bin/dash", "/bin/sh"), row[3], "asked")
+			rig.Is(t, strings.Join(output, " "), row[4], "output")
 		})
 	}
 }
@@ -633,6 +622,7 @@ func TestQuestionKilled(t *testing.T) {
 func TestQuestionAmends(t *testing.T) {
 	t.Parallel()
 	unmatched := func(p *execpolicy.Policy) { p.Unmatched, p.Opaque = rule.Prompt, rule.Prompt }
+	below := func(p *execpolicy.Policy) { p.Unmatched, p.Enforce = rule.Prompt, execpolicy.InTree }
 	for _, tt := range []struct {
 		name, rules string
 		change      func(*execpolicy.Policy)
@@ -652,6 +642,7 @@ func TestQuestionAmends(t *testing.T) {
 		{"a rule would be hidden", `prefix_rule(["echo", "b"], "forbidden")`, unmatched, []string{"/bin/echo", "a"}, nil, `["/bin/echo"]`, ""},
 		{"no rule would be hidden", `prefix_rule(["cat"], "forbidden")`, unmatched, []string{"/bin/echo", "a"}, nil, `["/bin/echo"]`, "/bin/echo"},
 		{"only the client asks", "", nil, []string{"echo", "a"}, object{"unmatched": "prompt"}, `["echo","a"]`, ""},
+		{"below", `prefix_rule(["sh"])`, below, []string{"sh", "-c", "i=/usr/bin/id; $i -u; $i -u"}, nil, `["/usr/bin/id","-u"]`, "/usr/bin/id -u"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -660,32 +651,13 @@ func TestQuestionAmends(t *testing.T) {
 			current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
 			c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 			params := sh("p", "")
-			params["argv"] = tt.argv
-			if tt.more != nil {
-				params["execApproval"] = tt.more
-			}
-			q := c.asks(params)
+			params["argv"], params["execApproval"] = tt.argv, tt.more
+			c.call("s", "process/start", params)
+			q, _ := c.until(protocol.MethodExecApproval)
 			c.replies(q, `{"acceptWithRule":{"prefix":`+tt.prefix+`}}`)
 			code, output, _ := c.ends()
 			rig.Is(t, code, 0, "the code, with output %q", output)
 			rig.Is(t, strings.Join(added, ";"), tt.added, "added")
 		})
 	}
-	t.Run("below", func(t *testing.T) {
-		t.Parallel()
-		var added []string
-		policy := policyOf(t, `prefix_rule(["sh"])`, func(p *execpolicy.Policy) { p.Unmatched, p.Enforce = rule.Prompt, execpolicy.InTree })
-		current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
-		c, _, _ := newHarness(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
-		c.call("s", "process/start", prompts("p", "i=/usr/bin/id; $i -u >/dev/null; $i -u", object{"execApproval": nil}))
-		q, _ := c.until(protocol.MethodExecApproval)
-		if q.Params.Kind == protocol.ApprovalStart {
-			c.replies(q, `"accept"`)
-			q, _ = c.until(protocol.MethodExecApproval)
-		}
-		c.replies(q, `{"acceptWithRule":{"prefix":["/usr/bin/id","-u"]}}`)
-		if code, output, _ := c.ends(); code != 0 || strings.Join(added, ";") != "/usr/bin/id -u" {
-			t.Errorf("code %d, output %q, added %q", code, output, added)
-		}
-	})
 }

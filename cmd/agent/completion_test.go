@@ -130,33 +130,11 @@ func pathOf(t *testing.T, programs ...string) string {
 	return dir
 }
 
-func TestCompletionSyntax(t *testing.T) {
-	t.Parallel()
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		t.Run(shell, func(t *testing.T) {
-			t.Parallel()
-			needShell(t, shell)
-			out, err := exec.CommandContext(t.Context(), shell, "-n", completionScript(t, shell)).CombinedOutput()
-			rig.Is(t, err != nil || len(out) > 0, false, "%v\n%s", err, out)
-		})
-	}
-}
-
 func TestFishCompletion(t *testing.T) {
 	t.Parallel()
 	needShell(t, "fish")
 	script, known := completionScript(t, "fish"), knownWords(t)
-	for line, want := range map[string]string{
-		"agent ver":                                    "version",
-		"agent exec --ur":                              "--url",
-		"agent --log-level de":                         "debug",
-		"agent completion fi":                          "fish",
-		"agent exec --token-fil":                       "--token-file",
-		"agent context us":                             "use",
-		"agent context use pr":                         "prod",
-		"agent exec --context b":                       "box",
-		"agent exec --context x --environment-id envi": "environments-of-exec---context-x---environment-id",
-	} {
+	for line, want := range lines(t, "fish_completion") {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", script, line)

@@ -72,22 +72,8 @@ network = ["off"]
 // has no effect.
 func TestFiled(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]struct{ fields, below, over, overrides string }{
-		"exec true":                                {"Wait LogLevel TTY Env EnvFile", "3s warn true [A=1 B=2] [/a /b]", "3s warn true [A=1 B=2] [/a /b]", ""},
-		"exec -t -- true":                          {"TTY", "true", "true", ""},
-		"exec --wait=4s true":                      {"Wait", "4s", "3s", "--wait"},
-		"exec -e C=3 -e D=4 true":                  {"Env", "[C=3 D=4]", "[A=1 B=2]", "--env"},
-		"exec --url ws://127.0.0.1:1 true":         {"URL TokenFile", "ws://127.0.0.1:1 /t", "ws://127.0.0.1:7000 /t", "--url"},
-		"exec --log-level debug -C /x true":        {"LogLevel Dir", "debug /x", "warn /x", "--log-level"},
-		"exec --token-file=/other true":            {"TokenFile", "/other", "/t", "--token-file"},
-		"":                                         {"Listen AllowUID RetainBytes RetainTotalBytes SessionTTL", "unix:///s [3 4] 65536 9 5m0s", "unix:///s [3 4] 65536 9 5m0s", ""},
-		"--listen unix:///t --retain-bytes 5":      {"Listen RetainBytes", "unix:///t 5", "unix:///s 65536", "--listen --retain-bytes"},
-		"--session-ttl 1h --concurrent-requests 2": {"SessionTTL ConcurrentRequests", "1h0m0s 2", "5m0s 2", "--session-ttl"},
-		"exec-server --ws-auth capability-token --max-processes 1": {"WSAuth MaxProcesses", "capability-token 1", "capability-token 7", "--max-processes"},
-		"sandbox true": {"Workspace Network", "[/x /y,z] [off]", "[/x /y,z] [off]", ""},
-		"sandbox --workspace /a --workspace /b true": {"Workspace", "[/a /b]", "[/x /y,z]", "--workspace"},
-		"sandbox --network on -- true":               {"Network", "[on]", "[off]", "--network"},
-	} {
+	for _, row := range rig.Rows(t, "testdata/config.txt", "filed", 5) {
+		line, fields := row[0], row[1]
 		for _, required := range []bool{false, true} {
 			args := strings.Fields(line)
 			named, _ := commands.Command(args)
@@ -95,15 +81,15 @@ func TestFiled(t *testing.T) {
 			got, err := read(args, filed)
 			rig.Must(t, err)
 			var is, overrides []string
-			for name := range strings.FieldsSeq(want.fields) {
+			for name := range strings.FieldsSeq(fields) {
 				is = append(is, fmt.Sprint(reflect.Indirect(reflect.ValueOf(got.Flags).Elem().FieldByName(name))))
 			}
 			for _, override := range got.Overrides {
 				overrides = append(overrides, override[:strings.IndexByte(override, ' ')])
 			}
-			values, effect := want.below, ""
+			values, effect := row[2], ""
 			if required {
-				values, effect = want.over, want.overrides
+				values, effect = row[3], row[4]
 			}
 			slices.Sort(overrides)
 			rig.Is(t, strings.Join(is, " "), values, "%s, required %v", line, required)
@@ -160,35 +146,22 @@ func TestPlaceOfServer(t *testing.T) {
 func TestPlace(t *testing.T) {
 	const box = "[exec]\nurl = 'wss://box:1'\ntoken-file = '/box'\ntls-ca = '/ca'\n"
 	const reg = "[exec]\nregistry = 'https://reg'\nenvironment-id = 'e'\nregistry-token-file = '/reg'\ntransport = 'direct'\n"
-	for _, tt := range []struct{ file, variable, line, want string }{
-		{box, "", "", "wss://box:1 /box /ca"},
-		{box, "", "--local", ""},
-		{box, "", "--url wss://other:1", "wss://other:1"},
-		{box, "", "--url wss://box:1", "wss://box:1 /box /ca"},
-		{box, "", "--token-file /mine", "wss://box:1 /mine /ca"},
-		{box, "AGENT_URL=wss://other:1", "", "wss://other:1"},
-		{box, "AGENT_TOKEN_FILE=/variable", "", "wss://box:1 /box /ca"},
-		{box, "", "--registry https://r --environment-id x", "https://r x"},
-		{"[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n", "", "", "wss://c:1 /c /ca"},
-		{"[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n", "", "--url wss://other:1", "wss://other:1"},
-		{"[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n" + reg, "", "", "https://reg e /reg"},
-		{"[client]\nurl = 'wss://box:1'\ntls-ca = '/c'\ntls-server-name = 'c'\n" + box, "", "", "wss://box:1 /box /ca"},
-		{reg, "", "", "https://reg e /reg"},
-		{reg, "", "--environment-id x", "https://reg x /reg"},
-		{reg, "", "--url wss://other:1", "wss://other:1"},
-		{reg, "", "--local", ""},
-		{reg, "AGENT_REGISTRY=https://other", "--environment-id x", "https://other x"},
-		{reg, "AGENT_REGISTRY=https://other", "--registry https://reg", "https://reg e /reg"},
-	} {
-		t.Run(tt.variable+" "+tt.line, func(t *testing.T) {
+	const client = "[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n"
+	files := map[string]string{
+		"box": box, "reg": reg, "client": client, "client, reg": client + reg,
+		"client of box, box": "[client]\nurl = 'wss://box:1'\ntls-ca = '/c'\ntls-server-name = 'c'\n" + box,
+	}
+	for _, row := range rig.Rows(t, "testdata/config.txt", "places", 4) {
+		file, variable, line := files[row[0]], row[1], row[2]
+		t.Run(row[0]+" "+variable+" "+line, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.toml")
-			rig.Must(t, os.WriteFile(path, []byte(tt.file), 0o600))
+			rig.Must(t, os.WriteFile(path, []byte(file), 0o600))
 			noPlace(t)
-			if name, value, ok := strings.Cut(tt.variable, "="); ok {
+			if name, value, ok := strings.Cut(variable, "="); ok {
 				t.Setenv(name, value)
 			}
 			t.Setenv("AGENT_CONFIG", path)
-			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"))
+			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(line)...), "--", "true"))
 			rig.Must(t, err)
 			f := flags.(*execFlags)
 			words := []string{f.URL, f.Registry}
@@ -197,7 +170,7 @@ func TestPlace(t *testing.T) {
 			}
 			words = append(words, f.TokenFile, f.RegistryTokenFile, f.TLSCA)
 			words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
-			rig.Is(t, strings.Join(words, " "), tt.want, "the result")
+			rig.Is(t, strings.Join(words, " "), row[3], "the result")
 		})
 	}
 }
@@ -228,14 +201,10 @@ func TestClientTable(t *testing.T) {
 	if at["logs"] != path+":5" || at["exec"] != path+":2" || at["cp"] != path+":2" || at["exec-server"] != "" {
 		t.Errorf("%v", at)
 	}
-	if _, err := grammar.Explain([]string{"client"}, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is not a command") {
-		t.Error(err)
-	}
+	rig.Says(t, rig.Err(grammar.Explain([]string{"client"}, func(string) {})), "client is not a command", "the shared table")
 	write("[client]\ntty = true\n")
-	if _, _, err := parse([]string{"--listen", "unix:///s"}); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := parse([]string{"ps"}); err == nil || !strings.Contains(err.Error(), ":2: unknown key") {
-		t.Error(err)
-	}
+	_, _, err = parse([]string{"--listen", "unix:///s"})
+	rig.Check(t, err)
+	_, _, err = parse([]string{"ps"})
+	rig.Says(t, err, ":2: unknown key", "a mistake in the table")
 }

@@ -162,77 +162,15 @@ func TestServeAndCommands(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
-	raw := base64.StdEncoding.EncodeToString(make([]byte, 32))
-	for _, tt := range []struct {
-		args string
-		want string // in the complaint
-	}{
-		{"--listen=0.0.0.0:8080", "unencrypted"},
-		{"--listen=:8080", "unencrypted"},
-		{"--listen=[::]:8080", "unencrypted"},
-		{"--listen=registry.example:8080", "unencrypted"},
-		{"--listen=8080", "HOST:PORT"},
-		{"--tls-cert=x", "must be given together"},
-		{"--tls-key=x", "must be given together"},
-		{"--tls-key=x --tls-cert=x --behind-proxy", "cannot be used with"},
-		{"--listen=:8080 --behind-proxy", "needs --public-url"},
-		{"--drain-timeout=-1s", "negative"},
-		{"--metrics-listen=9090", "HOST:PORT"},
-		{"--listen=unix://x --trust-proxy", "unix:///PATH"},
-		{"--listen=unix:///run/x", "needs --public-url"},
-		{"--listen=unix:///run/x --trust-proxy --tls-cert=x --tls-key=x", "cannot be used with a UNIX socket"},
-		{"--allow-uid=33", "needs --listen unix:///PATH"},
-		{"--listen=unix:///run/x --trust-proxy --allow-uid=4294967295", "is not a user"},
-		{"status --url=unix://x", "unix:///PATH"},
-		{"--grace=0s", "not positive"},
-		{"--clock-skew=0s", "not positive"},
-		{"--streams=0", "--streams 0"},
-		{"--nats-creds=x", "needs --nats-url"},
-		{"--nats-replicas=3", "needs --nats-url"},
-		{"--nats-replicas=6 --nats-url=nats://h", "not 1 to 5"},
-		{"--log-level=loud", "--log-level"},
-		{"keys", "expected one of"},
-		{"keys create --environment=*", "--role"},
-		{"keys create --role=executor", "--environment"},
-		{"keys create --role=admin --environment=*", "--role"},
-		{"keys create --role=executor --environment=* --expires=soon", "is not a duration"},
-		{"keys create --role=executor --environment=* --expires=-1h", "is in the past"},
-		{"keys create --role=executor --environment=* --expires=2020-01-01", "is in the past"},
-		{"keys revoke", "id"},
-		{"identities add a --environment=*", "--public-key"},
-		{"identities add a --environment=* --public-key=!", "not base64"},
-		{"identities add a --environment=* --public-key=AAB=", "not base64"},
-		{"identities add a --environment=* --public-key=AAAA", "is not a key of 32 bytes"},
-		{"identities add a --public-key=" + raw, "--environment"},
-		{"environments --nats-creds=x", "needs --nats-url"},
-		{"unknown", "registry: unknown command unknown\nregistry: see registry --help, or registry serve --help for the server's options\n"},
-		{"env", "unknown command env\n"},
-		{"environment", "unknown command environment; did you mean environments?"},
-		{"keys lsit", "unknown command keys lsit; did you mean keys list?\nregistry: see registry keys --help\n"},
-		{"keys create --rle=x", "see registry keys create --help"},
-		{"help nope", "unknown command nope"},
-		{"--listen=https://127.0.0.1:0", "needs --tls-cert"},
-		{"--listen=http://127.0.0.1:0 --tls-cert=x --tls-key=x", "write https://"},
-		{"--listen=http://:8080", "unencrypted"},
-		{"--bytes=1Q", "is not a number of bytes"},
-		{"status --url=ftp://h", "--url is not"},
-		{"completion tcsh", "<shell> must be one of"},
-	} {
-		code, _, stderr := command(t, strings.Fields(tt.args)...)
-		if code != exitUsage || !strings.Contains(stderr, tt.want) {
-			t.Errorf("%s: exit code %d, %q, want %q", tt.args, code, stderr, tt.want)
+	for _, row := range rig.Rows(t, "testdata/lines.txt", "usage", 2) {
+		code, _, stderr := command(t, strings.Fields(row[0])...)
+		if code != exitUsage || !strings.Contains(stderr, row[1]) {
+			t.Errorf("%s: exit code %d, %q, want %q", row[0], code, stderr, row[1])
 		}
 	}
-	for _, args := range []string{
-		"--public-url=registry.example --listen=127.0.0.1:0",
-		"--clock-skew=1h --listen=127.0.0.1:0",
-		"--tls-cert=/nonexistent --tls-key=/nonexistent",
-		"--data=/dev/null/x --listen=127.0.0.1:0",
-		"keys list --data=/dev/null/x",
-		"keys create --role=executor --environment=a.b",
-	} {
-		code, stdout, stderr := command(t, strings.Fields(args)...)
-		rig.Is(t, code == exitFailure && stdout == "" && stderr != "", true, "%s: exit code %d, %q, %q", args, code, stdout, stderr)
+	for _, row := range rig.Rows(t, "testdata/lines.txt", "failure", 1) {
+		code, stdout, stderr := command(t, strings.Fields(row[0])...)
+		rig.Is(t, code == exitFailure && stdout == "" && stderr != "", true, "%s: exit code %d, %q, %q", row[0], code, stdout, stderr)
 	}
 }
 

@@ -30,28 +30,18 @@ func TestCompletion(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
-	for words, want := range map[string]string{
-		"registry ke":                       "keys",
-		"registry keys ":                    "create list revoke rotate --help --version -h",
-		"registry keys create --ro":         "--role",
-		"registry keys create --role h":     "harness",
-		"registry keys list -o j":           "json",
-		"registry identities a":             "add",
-		"registry --log-f":                  "--log-format",
-		"registry status --u":               "--url",
-		"registry keys create --role x --e": "--environment --expires",
-	} {
+	for _, row := range rig.Rows(t, "testdata/lines.txt", "completion", 2) {
 		cmd := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", `
 			source "$1"; shift
 			COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 			_registry
-			printf '%s\n' "${COMPREPLY[@]}"`, "bash", filepath.Join(dir, "bash")}, strings.Split(words, " ")...)...)
+			printf '%s\n' "${COMPREPLY[@]}"`, "bash", filepath.Join(dir, "bash")}, strings.Split(row[0], " ")...)...)
 		cmd.Stderr = t.Output()
 		out, err := cmd.Output()
-		got, want := strings.Fields(string(out)), strings.Fields(want)
+		got, want := strings.Fields(string(out)), strings.Fields(row[1])
 		slices.Sort(got)
 		slices.Sort(want)
 		rig.Check(t, err)
-		rig.Same(t, words, want, got)
+		rig.Same(t, row[0], want, got)
 	}
 }

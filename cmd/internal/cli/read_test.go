@@ -105,181 +105,45 @@ func taken(t *testing.T, text string) (string, error) {
 
 // TestRead: what lines say, and of a wrong one what is wrong.
 func TestRead(t *testing.T) {
-	for line, want := range map[string]string{
-		"":                                     "serve level=low size=3",
-		"--mode full --level high":             "serve mode=full level=high size=3",
-		"--mode=":                              "serve level=low size=3",
-		"serve --size 7 -a 1 -a2":              "serve level=low size=7 allow=[1 2]",
-		"--size 0x10 -a 1,2,":                  "serve level=low size=16 allow=[1 2]",
-		"--size 1 --size 2":                    "serve level=low size=2",
-		"--size 1 serve -a 1":                  "serve level=low size=1 allow=[1]",
-		"--size 1 -- serve":                    "serve level=low size=1",
-		"keys ls":                              "keys list",
-		"keys hidden":                          "keys hidden",
-		"shell zsh":                            "shell shell=zsh",
-		"--version":                            "version of program",
-		"--version --help":                     "version of program",
-		"--help keys create":                   "help of create",
-		"keys -h create":                       "help of create",
-		"keys create --help":                   "help of create",
-		"run --help true":                      "help of run",
-		"keys create --role reader --name n i": "keys create role=reader name=n id=i",
-		"keys create i j k --role reader --name n":    "keys create role=reader name=n id=i more=[j k]",
-		"keys create --role reader --name n -- -i":    "keys create role=reader name=n id=-i",
-		"run -C / make --help -C":                     "run dir=/ wait=1s command=[make --help -C]",
-		"run -tC/tmp/.. -- -x":                        "run dir=/tmp/.. tty=true wait=1s command=[-- -x]",
-		"run -tieA=1,2 -e B - -t":                     "run tty=true interact=true wait=1s env=[A=1,2 B] command=[- -t]",
-		"run --tty=no --interact=YES x":               "run interact=true wait=1s command=[x]",
-		"run --nope=1 x":                              "run wait=1s command=[--nope=1 x]",
-		"run -tx y":                                   "run tty=true wait=1s command=[-x y]",
-		"run --rate 1.5 --bytes 2K x":                 "run wait=1s bytes=2048 rate=1.5 command=[x]",
-		"CLI_TEST_SIZE=5":                             "serve level=low size=5",
-		"CLI_TEST_SIZE=-5 --size 1":                   "serve level=low size=1",
-		"CLI_TEST_MODE=half keys ls":                  "keys list",
-		"CLI_TEST_ENV=A,B run x":                      "run wait=1s env=[A,B] command=[x]",
-		"CLI_TEST_ENV=A run -e B x":                   "run wait=1s env=[B] command=[x]",
-		"CLI_TEST_ROLE=writer keys create --name=n i": "keys create role=writer name=n id=i",
-	} {
-		t.Run(line, func(t *testing.T) {
-			got, err := taken(t, line)
+	for _, row := range rig.Rows(t, "testdata/lines.txt", "read", 2) {
+		t.Run(row[0], func(t *testing.T) {
+			got, err := taken(t, row[0])
 			rig.Must(t, err)
-			rig.Is(t, got, want, "said")
+			rig.Is(t, got, row[1], "said")
 		})
 	}
 }
 
 // TestDashes: -- before a command is read as if it were behind it, once, and it is nowhere else moved.
 func TestDashes(t *testing.T) {
-	for line, want := range map[string]string{
-		"-- run -t x":      "run -- -t x",
-		"-- run -- -t":     "run -- -t",
-		"-- run":           "run --",
-		"-- keys ls x":     "keys ls -- x",
-		"keys -- ls":       "keys ls --",
-		"keys -- create i": "keys create -- i",
-		"-- keys -- ls":    "keys -- ls",
-		"-- serv":          "-- serv",
-		"-- --help":        "-- --help",
-		"--":               "--",
-		"-t -- run":        "-t -- run",
-		"run -- keys":      "run -- keys",
-		"run x -- keys":    "run x -- keys",
-	} {
-		got, err := testProgram().Here(strings.Fields(line))
+	for _, row := range rig.Rows(t, "testdata/lines.txt", "dashes", 2) {
+		got, err := testProgram().Here(strings.Fields(row[0]))
 		rig.Must(t, err)
-		rig.Is(t, strings.Join(got, " "), want, "%s", line)
+		rig.Is(t, strings.Join(got, " "), row[1], "%s", row[0])
 	}
 }
 
 // TestMistakes: what is wrong with a line, in the order of what is looked at.
 func TestMistakes(t *testing.T) {
-	for line, want := range map[string]string{
-		"--mode half":                          `--mode must be one of "none","full" but got "half"`,
-		"--mode":                               "--mode needs a value: none or full",
-		"--level middle":                       `--level must be one of "low","high" but got "middle"`,
-		"--size=-1":                            "--size is negative",
-		"--size x":                             `--size: "x" is not a number`,
-		"--size 99999999999999999999":          `--size: "99999999999999999999" is not a number`,
-		"--size":                               "--size needs a value",
-		"--size --":                            "--size needs a value",
-		"--size -1":                            "--size needs a value; write a value that begins with - as --size=-1",
-		"--siez 1":                             `unknown flag --siez, did you mean "--size"?`,
-		"--verzion":                            `unknown flag --verzion, did you mean "--version"?`,
-		"--nonsense":                           "unknown flag --nonsense",
-		"--version --nonsense":                 "unknown flag --nonsense",
-		"--help --size x":                      `--size: "x" is not a number`,
-		"--size 1 keys ls":                     `flag --size applies to the default command "serve", not "keys"`,
-		"-- keys ls":                           "unexpected argument keys",
-		"keys -- ls":                           "unexpected argument ls",
-		"serve x":                              "unexpected argument x",
-		"serv":                                 "unknown command serv; did you mean serve?",
-		"start":                                "unknown command start; did you mean serve?",
-		"keys get":                             "unknown command keys get; did you mean keys list?",
-		"keys hiden":                           "unknown command keys hiden",
-		"keys":                                 `expected one of "create", "list"`,
-		"only":                                 `expected "one"`,
-		"keys create":                          "missing flags: --name=NAME, --role=ROLE",
-		"keys create --role reader":            "missing flags: --name=NAME",
-		"keys create --role reader --name n":   "<id> is missing",
-		"keys create --role nobody --name n i": `--role must be one of "reader","writer" but got "nobody"`,
-		"shell":                                "<shell> is missing",
-		"shell fish":                           `<shell> must be one of "bash","zsh" but got "fish"`,
-		"shell zsh bash":                       "unexpected argument bash",
-		"run":                                  "<command> is missing",
-		"run --wait 5 x":                       `--wait: "5" is not a duration such as 30s, 5m or 1h30m`,
-		"run --bytes 1Q x":                     `--bytes: "1Q" is not a number of bytes such as 1048576, 64K or 2G`,
-		"run --tty=maybe x":                    `--tty: bool value must be true, 1, yes, false, 0 or no but got "maybe"`,
-		"CLI_TEST_SIZE=-5":                     "--size is negative",
-		"CLI_TEST_SIZE=x --size 1":             `--size: "x" is not a number (from the variable CLI_TEST_SIZE="x")`,
-		"CLI_TEST_MODE=half":                   `--mode must be one of "none","full" but got "half"`,
-		"CLI_TEST_BYTES=1Q run x":              `--bytes: "1Q" is not a number of bytes such as 1048576, 64K or 2G (from the variable CLI_TEST_BYTES="1Q")`,
-		"CLI_TEST_ROLE=nobody keys create --name=n i": `--role must be one of "reader","writer" but got "nobody"`,
-		"CLI_TEST_ROLE=nobody keys create --role= ":   `--role must be one of "reader","writer" but got ""`,
-	} {
-		t.Run(line, func(t *testing.T) {
-			got, err := taken(t, line)
-			rig.Is(t, fmt.Sprint(err), want, "%q is taken", got)
+	for _, row := range rig.Rows(t, "testdata/lines.txt", "mistakes", 2) {
+		t.Run(row[0], func(t *testing.T) {
+			got, err := taken(t, row[0])
+			rig.Is(t, fmt.Sprint(err), row[1], "%q is taken", got)
 		})
 	}
 }
 
-// TestHelp: what a terminal of 60 columns shows.
+// TestHelp: what a terminal shows of the program and of a command.
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "60")
-	for path, want := range map[string]string{
-		"": `Usage: program <command> [flags]
-
-Does things.
-
-  program serve  serves
-
-Commands:
-  serve             Serve. This is the default command.
-  keys create       Make a key.
-  keys list (ls)    List keys.
-  only one          One.
-  shell             A shell.
-  run               Run a program.
-
-Flags:
-  -h, --help       Print this help.
-      --version    Print the version.
-
-Run "program <command> --help" for more information on a command.
-`,
-		"serve": `Usage: program serve [flags]
-
-Serve. This is the default command.
-
-It serves until it ends.
-
-Examples:
-
-    program --mode full
-
-Flags:
-  -h, --help              Print this help.
-      --version           Print the version.
-
-      --mode=MODE         Which mode: none or full
-                          ($CLI_TEST_MODE).
-      --size=N            How much. Default: 3, in a text
-                          that is long enough to need more
-                          than one line of a narrow terminal
-                          ($CLI_TEST_SIZE).
-  -a, --allow=USER,...    Who may.
-
-More:
-  --level=LEVEL    Which level. Default: low.
-`,
-	} {
+	for _, s := range rig.Sections(t, "testdata/help.txt") {
 		c := testProgram().Root()
-		if path != "" {
-			c = testProgram().Find(path)
+		if s.Name != c.Name {
+			c = testProgram().Find(s.Name)
 		}
 		var got strings.Builder
 		rig.Must(t, c.Help(&got))
-		rig.Same(t, path, want, got.String())
+		rig.Same(t, s.Name, s.Text, got.String())
 	}
 }
 

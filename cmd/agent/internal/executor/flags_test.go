@@ -40,10 +40,7 @@ func TestUsage(t *testing.T) {
 		"a transport alone":    {func(f *Flags) { f.Remote, f.Transport = nil, "noise" }, "--transport needs --remote"},
 		"a key, no remote":     {func(f *Flags) { f.Remote, f.APIKeyFile = nil, "x" }, "--api-key-file needs --remote"},
 	} {
-		err := right(tt.change).Usage()
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %s", name, err, tt.want)
-		}
+		rig.Says(t, right(tt.change).Usage(), tt.want, "%s", name)
 	}
 }
 
@@ -64,10 +61,8 @@ func TestConfiguration(t *testing.T) {
 		"plain http":            {func(f *Flags) { f.Remote = new("http://192.0.2.1") }, "plain http"},
 		"an identity, and none": {func(f *Flags) { f.UseAgentIdentityAuth = true }, "CODEX_ACCESS_TOKEN"},
 	} {
-		_, err := NewRemote(program.System{}, right(tt.change), slog.New(slog.DiscardHandler))
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %s", name, err, tt.want)
-		}
+		err := rig.Err(NewRemote(program.System{}, right(tt.change), slog.New(slog.DiscardHandler)))
+		rig.Says(t, err, tt.want, "%s", name)
 	}
 }
 

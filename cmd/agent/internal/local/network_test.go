@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,37 +24,16 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		values      []string
-		on, managed bool
-		local       bool
-		domains     string
-		review      string
-		wrong       string
-	}{
-		{nil, false, false, false, "map[]", "[]", ""},
-		{[]string{"off"}, false, false, false, "map[]", "[]", ""},
-		{[]string{"on"}, true, false, false, "map[]", "[]", ""},
-		{[]string{"ask"}, false, true, false, "map[]", "[]", ""},
-		{[]string{"allow=a.org,*.b.org:443", "deny=c.org ask=d.org"}, false, true, false, "map[*.b.org:443:allow a.org:allow c.org:deny]", "[d.org]", ""},
-		{[]string{"allow=a.org", "local"}, false, true, true, "map[a.org:allow]", "[]", ""},
-		{[]string{"allow=a.org", "off"}, false, false, false, "", "", "cannot be used together"},
-		{[]string{"on", "off"}, false, false, false, "", "", "cannot be used together"},
-		{[]string{"allow=a.org deny=a.org"}, false, false, false, "", "", "allows and denies a.org"},
-		{[]string{"allow=,"}, false, false, false, "", "", "allow= names no host"},
-		{[]string{"on", "local"}, false, false, false, "", "", "cannot be used together"},
-		{[]string{"local=a.org"}, false, false, false, "", "", "is not one of on, off, ask"},
-		{[]string{"allow"}, false, false, false, "", "", "is not one of on, off, ask"},
-		{[]string{"permit=a"}, false, false, false, "", "", "is not one of on, off, ask"},
-		{[]string{"deny=*"}, false, false, false, "", "", "invalid value for network.denied_domains"},
-	} {
-		w, err := ParseNetwork(tt.values)
-		switch {
-		case tt.wrong != "":
-			rig.Is(t, err != nil && strings.Contains(err.Error(), tt.wrong), true, "%q: %v, want %s", tt.values, err, tt.wrong)
-		case err != nil || w.On != tt.on || w.Managed != tt.managed || w.local != tt.local || fmt.Sprint(w.domains) != tt.domains || fmt.Sprint(w.review) != tt.review:
-			t.Errorf("%q: %+v, %v", tt.values, w, err)
-		}
+	values := func(cell string) []string {
+		return slices.DeleteFunc(strings.Split(cell, " | "), func(value string) bool { return value == "" })
+	}
+	for _, row := range rig.Rows(t, "testdata/network.txt", "right", 2) {
+		w, err := ParseNetwork(values(row[0]))
+		rig.Must(t, err)
+		rig.Is(t, fmt.Sprint(w.On, w.Managed, w.local, w.domains, w.review), row[1], "%s", row[0])
+	}
+	for _, row := range rig.Rows(t, "testdata/network.txt", "wrong", 2) {
+		rig.Says(t, rig.Err(ParseNetwork(values(row[0]))), row[1], "%s", row[0])
 	}
 }
 

@@ -56,38 +56,15 @@ func TestRead(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ text, want string }{
-		{"\nalow = []\n", ":2: unknown key alow, expected one of allow, deny, ask"},
-		{"# alow\n[masking.x]\nhost = 1\n", ":3: unknown key masking.x.host, expected one of env"},
-		{"allow = 5", ":1: allow is not a list of texts"},
-		{"allow = [5]", ":1: allow has a member that is not a text"},
-		{"\n\nallow = [\n\"ok.org\",\n\"a{b\"]", ":3: allow: unsupported domain pattern syntax: a{b"},
-		{`deny = ["*"]`, ":1: deny: invalid value for network.denied_domains: *"},
-		{"allow = [\"a.org\"]\nask = [\"a.org\"]", `:2: "a.org" is in both allow and ask`},
-		{"ports = []", ":1: ports is not a list of 1 to 1024 ports"},
-		{"ports = [0]", ":1: ports has 0, which is not 1 to 65535"},
-		{"ports = [65536]", "which is not"},
-		{`ports = ["443"]`, "which is not"},
-		{`local = "yes"`, ":1: local is not true or false"},
-		{`tcp_upstream = "x"`, ":1: tcp_upstream is not HOST:PORT"},
-		{`upstream = "socks5://x:1"`, ":1: upstream is not environment, none or http://HOST:PORT"},
-		{`upstream = "http://u:geheim@"`, "upstream is not environment, none"},
-		{`masking = 1`, ":1: masking is not a table"},
-		{"\n[masking.x]\nenv = [\"A\"]\npatterns = [\"[a-z]{9}\"]", ":2: masking.x: it has no destination"},
-		{"[masking.x]\nenv = [\"A\"]\npatterns = [\"(\"]\nurl_prefixes = [\"https://a.org\"]", ":1: masking.x: "},
-		{"[masking.x]\nenv = [\"A\"]\npatterns = [\"[a-z]{9}\"]\nurl_prefixes = [\"ftp://a.org\"]", ":1: masking.x: "},
-		{"[masking.x]\nenv = [\"A\"]\npatterns = [\"[a-z]{9}\"]\nurl_prefix_from_env = \"B\"\nauth = [\"digest\"]", `:1: masking.x: auth "digest" is not one of`},
-		{"upstream = \"http://u:geheim@a\"b", ":1: not TOML"},
-		{"allow = [", ":1: "},
-		{"allow = []\nallow = []", ":2: "},
-		{"x = \"\xff\"", " is not UTF-8"},
-		{"a = " + strings.Repeat("[", 50), "nested deeper than 8"},
-		{"#" + strings.Repeat("x", maxFile), " is longer than 1048576 bytes"},
-	} {
-		path := write(t, tt.text)
+	cases := append(rig.Rows(t, "testdata/network.txt", "errors", 2),
+		[]string{"a = " + strings.Repeat("[", 50), "nested deeper than 8"},
+		[]string{"#" + strings.Repeat("x", maxFile), " is longer than 1048576 bytes"})
+	for _, row := range cases {
+		text, want := row[0], row[1]
+		path := write(t, text)
 		_, err := ReadNetwork(path)
-		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "geheim") {
-			t.Errorf("%.60q: %v, want %s", tt.text, err, tt.want)
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%.60q: %v, want %s", text, err, want)
 		}
 	}
 }
