@@ -90,22 +90,9 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 				leaks, _ := os.ReadFile(home + "/leaks") // there are none
 				rig.Is(t, string(leaks), "", "what the startup file could do")
 				rig.Is(t, rig.Err(os.Stat(outside)), fs.ErrNotExist, "what the startup file has written outside")
-				rig.Until(t, "the daemons of the startup file have ended", func() bool { return !sleeps(t, doze) })
+				rig.Until(t, "the daemons of the startup file have ended", func() bool { return len(withArgument(doze)) == 0 })
 			})
 		}
-	})
-}
-
-// sleeps reports whether a process sleeps for that long.
-func sleeps(t *testing.T, seconds string) bool {
-	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil || len(all) == 0 {
-		t.Fatal(all, err)
-	}
-	return slices.ContainsFunc(all, func(file string) bool {
-		text, _ := os.ReadFile(file) // it may have ended
-		return string(text) == "sleep\x00"+seconds+"\x00"
 	})
 }
 
