@@ -103,12 +103,12 @@ func TestIdleHelper(t *testing.T) {
 // helperMemory is the private memory of the file helper of an agent, in KiB: proc(5), smaps_rollup.
 func helperMemory(t *testing.T, agent int) int {
 	t.Helper()
-	for _, child := range children(t, agent, "") {
-		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child.pid))
+	for _, pid := range children(t, agent, "") {
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if !strings.Contains(string(args), "fs-helper") {
 			continue
 		}
-		rollup := rig.Value(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", child.pid)))
+		rollup := rig.Value(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))
 		sum := 0
 		for _, m := range regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`).FindAllSubmatch(rollup, -1) {
 			sum += rig.Value(strconv.Atoi(string(m[1])))

@@ -17,7 +17,6 @@ import (
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -61,11 +60,7 @@ func TestRegistries(t *testing.T) {
 		return
 	}
 	rig.Tier(t, rig.Nightly)
-	for _, program := range []string{"unshare", "mount", "ip"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, err)
-		}
-	}
+	need(t, missing, "unshare", "mount", "ip")
 	tools := t.TempDir()
 	hosts := registriesAddress + " npm.example.com pypi.example.com files.example.com goproxy.example.com git.example.com other.example.com\n"
 	rig.Must(t, os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644))

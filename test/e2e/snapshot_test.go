@@ -24,11 +24,7 @@ import (
 // command, by files, by the network and by rules, in each kind of sandbox; and they are run once.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"/bin/bash", "/usr/bin/curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	need(t, skip, "/bin/bash", "/usr/bin/curl")
 	rules := rules(t, `prefix_rule(pattern = ["head"], decision = "forbidden")`)
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	t.Cleanup(destination.Close)

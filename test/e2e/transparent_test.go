@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,11 +29,7 @@ func TestTransparent(t *testing.T) {
 		connectAnywhere(t, launcher)
 		return
 	}
-	for _, program := range []string{"unshare", "mount", "ip", "bash", "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, err)
-		}
-	}
+	need(t, missing, "unshare", "mount", "ip", "bash", "python3")
 	if _, err := os.Stat("/etc/resolv.conf"); err != nil {
 		missing(t, err)
 	}
