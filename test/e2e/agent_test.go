@@ -108,6 +108,22 @@ func missing(t *testing.T, why any) {
 	t.Skip(why)
 }
 
+// need leaves out a test where one of these programs is not there: by missing, or by skip, for those that CI
+// may lack too.
+func need(t *testing.T, lack func(t *testing.T, why any), programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			lack(t, err)
+		}
+	}
+}
+
+func skip(t *testing.T, why any) {
+	t.Helper()
+	t.Skip(why)
+}
+
 // memoryOf is what a process that lives says of its memory, in KiB.
 func memoryOf(t *testing.T, pid int, member string) int {
 	t.Helper()

@@ -103,21 +103,15 @@ func TestIdleHelper(t *testing.T) {
 // helperMemory is the private memory of the file helper of an agent, in KiB: proc(5), smaps_rollup.
 func helperMemory(t *testing.T, agent int) int {
 	t.Helper()
-	var children []byte
-	for _, task := range rig.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent))) {
-		more, _ := os.ReadFile(task)
-		children = append(children, more...)
-	}
-	for pid := range strings.FieldsSeq(string(children)) {
-		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+	for _, pid := range children(t, agent, "") {
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if !strings.Contains(string(args), "fs-helper") {
 			continue
 		}
-		rollup := rig.Value(os.ReadFile("/proc/" + pid + "/smaps_rollup"))
+		rollup := rig.Value(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))
 		sum := 0
 		for _, m := range regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`).FindAllSubmatch(rollup, -1) {
-			n := rig.Value(strconv.Atoi(string(m[1])))
-			sum += n
+			sum += rig.Value(strconv.Atoi(string(m[1])))
 		}
 		return sum
 	}

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -18,11 +17,7 @@ func TestSnapshot(t *testing.T) {
 	if os.Getuid() != 0 {
 		missing(t, "mounting an image needs uid 0")
 	}
-	for _, program := range []string{"mkfs.btrfs", "btrfs", "mount", "unshare", "setpriv"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, err)
-		}
-	}
+	need(t, missing, "mkfs.btrfs", "btrfs", "mount", "unshare", "setpriv")
 	base := rig.Value(os.MkdirTemp("", "btrfs"))
 	t.Cleanup(func() { os.RemoveAll(base) })
 	image, repo := base+"/image", base+"/repo"

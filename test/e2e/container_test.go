@@ -59,8 +59,8 @@ func TestContainer(t *testing.T) {
 type doctorReport struct {
 	Enforceable bool
 	Layers      []struct {
-		Name, Remedy string
-		OK           bool
+		Name, Error, Remedy string
+		OK                  bool
 	}
 	Policies []struct {
 		Name      string

@@ -129,21 +129,26 @@ func TestExecGivesUp(t *testing.T) {
 }
 
 // TestExecTellsOfSilence: a user who types learns that the agent does not answer, long before the
-// connection counts as lost.
+// connection counts as lost, and can leave it in both ways.
 func TestExecTellsOfSilence(t *testing.T) {
 	t.Parallel()
-	proxy, url := behindProxy(t)
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", url, "--", "sh", "-c", "stty -echo; echo ready; cat")
-	u.sees(t, "ready")
-	proxy.HoldDown()
-	const silent = "agent: the agent does not answer, waiting for it; Ctrl-C gives up\r\n"
-	u.enters(t, "one\r", silent)
-	proxy.Pass()
-	u.sees(t, "one")
-	proxy.HoldDown()
-	u.enters(t, "two\r", silent)
-	u.types(t, "\x03")
-	u.ends(t, 128+int(syscall.SIGINT))
+	for keys, code := range map[string]int{"\x03": 128 + int(syscall.SIGINT), "~.": 125} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			proxy, url := behindProxy(t)
+			u := atTerminal(t, wide, "exec", "-t", "--url", url, "--", "sh", "-c", "stty -echo; echo ready; cat")
+			u.sees(t, "ready")
+			proxy.HoldDown()
+			const silent = "agent: the agent does not answer, waiting for it; Ctrl-C gives up\r\n"
+			u.enters(t, "one\r", silent)
+			proxy.Pass()
+			u.sees(t, "one")
+			proxy.HoldDown()
+			u.enters(t, "two\r", silent)
+			u.types(t, keys)
+			u.ends(t, code)
+		})
+	}
 }
 
 // TestExecAgentGone: an agent that was started again does not know the session.

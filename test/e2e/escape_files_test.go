@@ -116,7 +116,7 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 					}
 				}
 				has(t, fmt.Sprint(result.Errors), "Permission denied (os error 13)")
-				sameState(t, before, r.protected(t, mode))
+				rig.Same(t, "what is protected", before, r.protected(t, mode))
 			})
 		}
 	}
@@ -189,5 +189,5 @@ func TestEscapeSwap(t *testing.T) {
 	requests.Wait()
 	close(stop)
 	turning.Wait()
-	sameState(t, before, r.protected(t, "ww"))
+	rig.Same(t, "what is protected", before, r.protected(t, "ww"))
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,17 +140,4 @@ func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 		state[dir] = fmt.Sprint(info, err)
 	}
 	return state
-}
-
-// sameState reports what differs.
-func sameState(t *testing.T, before, after map[string]string) {
-	t.Helper()
-	for _, key := range slices.Sorted(maps.Keys(before)) {
-		rig.Is(t, after[key], before[key], "%s was\n%s\nand is\n", key, before[key])
-	}
-	for _, key := range slices.Sorted(maps.Keys(after)) {
-		if _, ok := before[key]; !ok {
-			t.Errorf("%s has appeared: %s", key, after[key])
-		}
-	}
 }

@@ -41,7 +41,7 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 					t.Fatalf("%+v", left)
 				}
 				judge(t, site, mode, left.stdout)
-				sameState(t, before, r.protected(t, mode))
+				rig.Same(t, "what is protected", before, r.protected(t, mode))
 				rig.Is(t, rig.Err(r.client.Status(rig.Context(t))), nil, "the agent")
 				r.outside.unreached(t)
 			})
@@ -55,7 +55,7 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 				// A terminal has one stream.
 				has(t, ending(left.stdout+left.stderr, left.code), "sandbox: ", lack.first+" is missing: ", lack.remedy, "exit 101\n")
 				lacks(t, left.stdout+left.stderr, `"errno"`)
-				sameState(t, before, r.protected(t, mode))
+				rig.Same(t, "what is protected", before, r.protected(t, mode))
 			})
 		}
 	}

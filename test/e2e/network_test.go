@@ -96,9 +96,7 @@ const curlCode = `curl -s -m 60 -o /dev/null -w '%%{http_code}' http://%s/`
 // and a file with a mistake changes nothing. Commands that are nobody's are refused.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
+	need(t, skip, "curl")
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer destination.Close()
 	place := strings.TrimPrefix(destination.URL, "http://")
@@ -161,11 +159,7 @@ func isProxyLayer(layer string) bool { return strings.HasPrefix(layer, "proxy:")
 // namespaces and without, with local addresses and without; what it has reached is told in the end.
 func TestSandboxNetwork(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"curl", "bash"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	need(t, skip, "curl", "bash")
 	var other atomic.Int64
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/direct" {

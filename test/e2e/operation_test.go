@@ -102,18 +102,11 @@ func (g *guide) ready(t *testing.T, address, line string) *rig.Program {
 	return p
 }
 
-func needOpenSSL(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("openssl"); err != nil {
-		missing(t, err)
-	}
-}
-
 // TestOperationTLS: the commands of docs/operation.md make an authority and certificates, and with
 // them an agent serves who has the token, or a certificate.
 func TestOperationTLS(t *testing.T) {
 	t.Parallel()
-	needOpenSSL(t)
+	need(t, missing, "openssl")
 	address, health := rig.FreeAddress(t), rig.FreeAddress(t)
 	g := readGuide(t, "/etc/execagent/", "", "0.0.0.0:7000", address, "127.0.0.1:7000", address, "127.0.0.1:7301", health, "HOST:PORT", address,
 		"wss://build.example.com:7000", "wss://"+address+" --tls-server-name build.example.com", "make test", "echo served")
@@ -137,7 +130,7 @@ func TestOperationTLS(t *testing.T) {
 // behind it, and a command there.
 func TestOperationRegistry(t *testing.T) {
 	t.Parallel()
-	needOpenSSL(t)
+	need(t, missing, "openssl")
 	address, metrics, health := rig.FreeAddress(t), rig.FreeAddress(t), rig.FreeAddress(t)
 	g := readGuide(t, "DNS:build.example.com", "IP:127.0.0.1", "https://registry.example.com:8443", "https://"+address, "0.0.0.0:8443", address,
 		"127.0.0.1:7302", metrics, "127.0.0.1:7301", health, "/var/lib/execagent-registry", "data", "/etc/ssl/certs/execagent-ca.crt", "ca.crt", "make test", "echo served")

@@ -12,15 +12,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// kin is what /proc/PID/stat says about a process.
-type kin struct {
-	pid     int
-	command string
-	state   string
-}
-
 // children are the children of a process that run a program, zombies too; "": all of them.
-func children(t *testing.T, parent int, program string) (found []kin) {
+func children(t *testing.T, parent int, program string) (pids []int) {
 	t.Helper()
 	for _, path := range rig.Value(filepath.Glob("/proc/[0-9]*/stat")) {
 		stat, err := os.ReadFile(path)
@@ -31,10 +24,10 @@ func children(t *testing.T, parent int, program string) (found []kin) {
 		head, rest, _ := strings.Cut(string(stat), " (")
 		end := strings.LastIndex(rest, ") ")
 		if fields := strings.Fields(rest[end+2:]); fields[1] == strconv.Itoa(parent) && (program == "" || rest[:end] == program) {
-			found = append(found, kin{rig.Value(strconv.Atoi(head)), rest[:end], fields[0]})
+			pids = append(pids, rig.Value(strconv.Atoi(head)))
 		}
 	}
-	return found
+	return pids
 }
 
 // TestPID1 runs the agent as PID 1, as in a container. It adopts processes that have lost their
@@ -52,7 +45,7 @@ func TestPID1(t *testing.T) {
 	if len(agents) != 1 {
 		t.Fatalf("unshare has the children %v, want one", agents)
 	}
-	agent := agents[0].pid
+	agent := agents[0]
 
 	const orphans = `setsid sleep 301 </dev/null >/dev/null 2>&1 & setsid sleep 302 </dev/null >/dev/null 2>&1 & exit 0`
 	answer := a.ask(t, fmt.Sprintf(`{"id":9,"method":"process/start","params":{"processId":"orphans","argv":["sh","-c",%q],`+
@@ -61,10 +54,10 @@ func TestPID1(t *testing.T) {
 		answer = a.line(t)
 	}
 	has(t, answer, "sandboxType")
-	sleepers := func() []kin { return children(t, agent, "sleep") }
+	sleepers := func() []int { return children(t, agent, "sleep") }
 	// A third one is the orphan that occupy leaves.
 	rig.Until(t, "the agent has adopted three sleepers", func() bool { return len(sleepers()) == 3 })
-	rig.Must(t, syscall.Kill(sleepers()[0].pid, syscall.SIGKILL))
+	rig.Must(t, syscall.Kill(sleepers()[0], syscall.SIGKILL))
 	rig.Until(t, "the agent has reaped one of them", func() bool { return len(sleepers()) == 2 })
 
 	rig.Must(t, syscall.Kill(agent, syscall.SIGTERM))

@@ -17,7 +17,6 @@ import (
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -35,46 +34,20 @@ const registriesAddress = "20.0.0.1"
 // registriesSetup enters namespaces in which the names are known; $1 is a file of hosts.
 const registriesSetup = `mount --bind "$1" /etc/hosts && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift && exec "$@"`
 
-// A registryClient is a program that fetches from registries.
-type registryClient struct {
-	needs  string   // succeeds where it is installed
-	allow  []string // all that is allowed
-	script string   // with OTHER in the place of a host that is not
-	prints string
+// registryClients returns the programs of testdata/registries.txt that fetch from registries.
+func registryClients(t *testing.T) map[string]registryClient {
+	t.Helper()
+	all := map[string]registryClient{}
+	for _, s := range rig.Sections(t, "testdata/registries.txt") {
+		parts := strings.SplitN(s.Text, "\n", 4)
+		script, prints, _ := strings.Cut(parts[3], "\n\n")
+		all[s.Name] = registryClient{parts[0], parts[1], script, prints}
+	}
+	return all
 }
 
-// What scripts print at their ends is what they did after the fetch that has to fail.
-var registryClients = map[string]registryClient{
-	"npm": {"npm --version", []string{"npm.example.com:443"}, `
-		export npm_config_cafile=ca.pem npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false \
-			npm_config_progress=false npm_config_logs_max=0 npm_config_fetch_retries=0
-		echo '{"name": "app", "version": "1.0.0"}' >package.json
-		npm install --silent --registry https://npm.example.com package
-		ls node_modules | wc -l
-		node -p 'require("part50")'
-		npm view --silent --registry OTHER package >/dev/null || echo refused`,
-		"51\nhere\nrefused\n"},
-	"python3": {"python3 -m pip --version", []string{"files.example.com:443", "pypi.example.com:443"}, `
-		pip() { python3 -m pip -q --disable-pip-version-check --no-cache-dir --retries 0 download --cert ca.pem "$@"; }
-		pip -d out --index-url https://pypi.example.com/simple/ package
-		ls out
-		pip -d out --index-url OTHER/simple/ package 2>/dev/null || echo refused`,
-		"package-1.0-py3-none-any.whl\npart-1.0-py3-none-any.whl\nrefused\n"},
-	"go": {"go version", []string{"goproxy.example.com:443"}, `
-		export SSL_CERT_FILE=$PWD/ca.pem GOSUMDB=off GOTOOLCHAIN=local GOFLAGS=-modcacherw GOPATH=$PWD/go GOCACHE=$PWD/cache GOENV=off
-		printf 'module app\n\ngo 1.26\n\nrequire example.org/library v1.0.0\n' >go.mod
-		GOPROXY=https://goproxy.example.com go mod download
-		cat go/pkg/mod/example.org/library@v1.0.0/library.go
-		go clean -modcache
-		GOPROXY=OTHER go mod download 2>/dev/null || echo refused`,
-		"package library\nrefused\n"},
-	"git": {"git --version", []string{"git.example.com:443"}, `
-		export GIT_SSL_CAINFO=$PWD/ca.pem GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
-		git clone -q https://git.example.com/library.git
-		cat library/file
-		git clone -q OTHER/library.git other 2>/dev/null || echo refused`,
-		"content\nrefused\n"},
-}
+// A registryClient needs what succeeds where it is installed.
+type registryClient struct{ needs, allow, script, prints string }
 
 // TestRegistries: what package managers and git fetch over TLS from servers like those that they
 // usually ask comes through the proxy of a command, with only the names of these allowed, with
@@ -83,20 +56,16 @@ func TestRegistries(t *testing.T) {
 	t.Parallel()
 	if place := os.Getenv("E2E_REGISTRIES"); place != "" {
 		client, enforcement, _ := strings.Cut(place, "/")
-		fetchFromRegistries(t, registryClients[client], enforcement)
+		fetchFromRegistries(t, registryClients(t)[client], enforcement)
 		return
 	}
 	rig.Tier(t, rig.Nightly)
-	for _, program := range []string{"unshare", "mount", "ip"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, err)
-		}
-	}
+	need(t, missing, "unshare", "mount", "ip")
 	tools := t.TempDir()
 	hosts := registriesAddress + " npm.example.com pypi.example.com files.example.com goproxy.example.com git.example.com other.example.com\n"
 	rig.Must(t, os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644))
 	launcher := rig.Launcher(t, tools)
-	for name, client := range registryClients {
+	for name, client := range registryClients(t) {
 		for enforcement, launch := range map[string]string{"namespaces": "", "supervised": launcher} {
 			t.Run(name+"/"+enforcement, func(t *testing.T) {
 				t.Parallel()
@@ -139,7 +108,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	rig.Must(t, errors.Join(os.Mkdir(work, 0o755), os.Mkdir(tmp, 0o755), os.WriteFile(filepath.Join(work, "ca.pem"), ca, 0o644)))
-	argv := []string{rig.Agent(t), "sandbox", "--workspace", work, "--network", "allow=" + strings.Join(client.allow, ","), "--",
+	argv := []string{rig.Agent(t), "sandbox", "--workspace", work, "--network", "allow=" + client.allow, "--",
 		"sh", "-ec", strings.ReplaceAll(client.script, "OTHER", "https://"+other)}
 	if launcher != "" {
 		argv = append([]string{launcher, "--"}, argv...)
@@ -148,7 +117,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	cmd.Dir, cmd.Env = work, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TMPDIR=" + tmp}
 	cmd.SysProcAttr.Setsid = true // without a terminal
 	var want strings.Builder
-	for _, place := range client.allow {
+	for place := range strings.SplitSeq(client.allow, ",") {
 		want.WriteString("agent: network: reached " + place + "\n")
 	}
 	want.WriteString("agent: network: refused " + other + ":443: not allowed\n")

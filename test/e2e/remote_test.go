@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -297,11 +296,7 @@ func TestDemo(t *testing.T) {
 func TestManPages(t *testing.T) {
 	rig.Tier(t, rig.Merge)
 	t.Parallel()
-	for _, program := range []string{"help2man", "groff"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, err)
-		}
-	}
+	need(t, missing, "help2man", "groff")
 	dir := t.TempDir()
 	rig.Is(t, says(t, rig.Command(t, "sh", "../../tools/man.sh", dir, rig.Agent(t), rig.Registry(t))), "", "man.sh")
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))

@@ -87,18 +87,29 @@ func TestSandboxOrphans(t *testing.T) {
 	noneLeft(t, mark)
 }
 
-// TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,
-// follows the size of the user's, and gets what is typed, also keys that send signals.
-func TestSandboxOwnTerminal(t *testing.T) {
+// TestOwnTerminal: the terminal that a command has of its own is its controlling one, follows the size
+// of the user's, and gets what is typed, also keys that send signals.
+func TestOwnTerminal(t *testing.T) {
 	t.Parallel()
-	eachSandbox(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
-		cmd := sandbox("-t", "--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
+	own := func(t *testing.T, started func(...string) *exec.Cmd) {
+		cmd := started("-t", "--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
 		cmd.Args = append([]string{"sh", "-c", `USERS=$(tty) exec "$@"`, "sh"}, cmd.Args...)
 		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
 		u.sees(t, "33 101\r\nready\r\n")
-		u.resizes(t)
+		for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
+			rig.Must(t, pty.Setsize(u.ptmx.file, &size))
+			u.ptmx.heedDeadlines(t)
+			u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
+		}
 		u.types(t, "\x03")
 		u.ends(t, 6)
+	}
+	eachSandbox(t, own)
+	t.Run("exec", func(t *testing.T) {
+		t.Parallel()
+		own(t, func(args ...string) *exec.Cmd {
+			return rig.Command(t, rig.Agent(t), append([]string{"exec"}, args...)...)
+		})
 	})
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -299,24 +298,5 @@ func TestOnDisconnect(t *testing.T) {
 	}
 	p, pid := begin()
 	p.Kill(t)
-	rig.Until(t, "the command is killed", func() bool { return os.IsNotExist(rig.Err(os.Stat("/proc/" + pid))) })
-}
-
-// TestNamedSessionTTL: the operator says how long sessions are kept at most, and they end with the
-// agent.
-func TestNamedSessionTTL(t *testing.T) {
-	t.Parallel()
-	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--named-session-ttl", "1s")
-	w := &way{environ: []string{"AGENT_URL=" + server.line(t)}}
-	w.must(t, "exec", "-d", "--name", "short", "--retain", "24h", "--", "true")
-	server.Says(t, "session ended", 1) // when its time is over
-	rig.Is(t, w.must(t, "ps", "-q"), "", "there is still")
-	w.must(t, "exec", "-d", "--name", "held", "--", "sh", "-c", "echo $$; exec sleep 600")
-	pid := strings.TrimSpace(w.must(t, "logs", "--since", "1h", "held"))
-	rig.Until(t, "the command says its PID", func() bool {
-		pid = cmp.Or(pid, strings.TrimSpace(w.must(t, "logs", "held")))
-		return pid != ""
-	})
-	rig.Is(t, server.Stop(t), 0, "exit code")
 	rig.Until(t, "the command is killed", func() bool { return os.IsNotExist(rig.Err(os.Stat("/proc/" + pid))) })
 }

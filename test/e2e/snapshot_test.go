@@ -24,11 +24,7 @@ import (
 // command, by files, by the network and by rules, in each kind of sandbox; and they are run once.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"/bin/bash", "/usr/bin/curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	need(t, skip, "/bin/bash", "/usr/bin/curl")
 	rules := rules(t, `prefix_rule(pattern = ["head"], decision = "forbidden")`)
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	t.Cleanup(destination.Close)
@@ -90,22 +86,9 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 				leaks, _ := os.ReadFile(home + "/leaks") // there are none
 				rig.Is(t, string(leaks), "", "what the startup file could do")
 				rig.Is(t, rig.Err(os.Stat(outside)), fs.ErrNotExist, "what the startup file has written outside")
-				rig.Until(t, "the daemons of the startup file have ended", func() bool { return !sleeps(t, doze) })
+				rig.Until(t, "the daemons of the startup file have ended", func() bool { return len(withArgument(doze)) == 0 })
 			})
 		}
-	})
-}
-
-// sleeps reports whether a process sleeps for that long.
-func sleeps(t *testing.T, seconds string) bool {
-	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil || len(all) == 0 {
-		t.Fatal(all, err)
-	}
-	return slices.ContainsFunc(all, func(file string) bool {
-		text, _ := os.ReadFile(file) // it may have ended
-		return string(text) == "sleep\x00"+seconds+"\x00"
 	})
 }
 

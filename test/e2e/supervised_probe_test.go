@@ -21,12 +21,7 @@ func TestSupervisedProbe(t *testing.T) {
 		t.Run(tt.flag, func(t *testing.T) {
 			t.Parallel()
 			r := launched(t, launcher, tt.flag, "doctor", "--json")
-			var found struct {
-				Layers []struct {
-					Name, Error, Remedy string
-					OK                  bool
-				}
-			}
+			var found doctorReport
 			rig.Must(t, json.Unmarshal([]byte(r.stdout), &found))
 			seen := false
 			for _, l := range found.Layers {
@@ -67,13 +62,7 @@ func TestWithoutPidfd(t *testing.T) {
 		}
 		return r.stdout
 	}
-	var found struct {
-		Layers   []struct{ Name, Error, Remedy string }
-		Policies []struct {
-			Name      string
-			Processes struct{ Layers []string }
-		}
-	}
+	var found doctorReport
 	rig.Must(t, json.Unmarshal([]byte(run("doctor", "--json")), &found))
 	for _, l := range found.Layers {
 		switch {

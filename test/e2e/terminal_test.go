@@ -158,26 +158,6 @@ func TestExecTerminal(t *testing.T) {
 	}
 }
 
-func TestExecResize(t *testing.T) {
-	t.Parallel()
-	u := atTerminal(t, &pty.Winsize{Rows: 33, Cols: 101}, "exec", "-t", "--", "sh", "-c",
-		"trap 'stty size' WINCH; trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done")
-	u.sees(t, "ready\r\n")
-	u.resizes(t)
-	u.types(t, "\x03")
-	u.ends(t, 6)
-}
-
-// resizes gives the terminal other sizes, which the command prints.
-func (u *user) resizes(t *testing.T) {
-	t.Helper()
-	for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
-		rig.Must(t, pty.Setsize(u.ptmx.file, &size))
-		u.ptmx.heedDeadlines(t)
-		u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
-	}
-}
-
 // TestInterrupt: control-C reaches the command, once, and the agent waits for what the command makes
 // of it: with a terminal of its own it is for the command alone, else a signal that is passed on.
 func TestInterrupt(t *testing.T) {
@@ -230,18 +210,6 @@ func TestExecEscapes(t *testing.T) {
 	u.enters(t, "~~.\r", "~.\r\n")
 	u.enters(t, "x~.\r", "x~.\r\n")
 	u.enters(t, "~.", "agent: ended by ~. at the terminal")
-	u.ends(t, 125)
-}
-
-// TestExecLeavesFrozenServer: a server that does nothing any more can be left.
-func TestExecLeavesFrozenServer(t *testing.T) {
-	t.Parallel()
-	server := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
-	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", server.line(t), "--", "sh", "-c", "echo ready; cat")
-	u.sees(t, "ready\r\n")
-	rig.Must(t, server.Process.Signal(syscall.SIGSTOP))
-	t.Cleanup(func() { _ = server.Process.Signal(syscall.SIGCONT) }) // so that it can end
-	u.enters(t, "typed\r~.", "agent: ended by ~. at the terminal")
 	u.ends(t, 125)
 }
 

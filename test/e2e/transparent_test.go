@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,40 +21,6 @@ import (
 // transparentSetup enters namespaces with a name server of the test's own; $1 is a resolv.conf.
 const transparentSetup = `mount --bind "$1" /etc/resolv.conf && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift && exec "$@"`
 
-// transparentScript is what programs do that know of no proxy. Python's errors have the errno.
-const transparentScript = `
-exec 3<>/dev/tcp/allowed.test/ECHO; printf 'hello\n' >&3; cat <&3; exec 3<&-
-python3 - <<'END'
-import socket, errno
-def connect(host, port, timeout=100):
-    try:
-        with socket.create_connection((host, port), timeout) as s: return 'connected'
-    except socket.gaierror as e: return 'no address'
-    except OSError as e: return errno.errorcode.get(e.errno, str(e))
-print(connect('allowed.test', ECHO), connect('allowed.test', CLOSED), connect('ALLOWED.test.', ECHO))
-print(connect('other.test', ECHO), connect('secret-data.other.test', ECHO), connect('20.0.0.1', ECHO), connect('nowhere.allowed.test', ECHO))
-print(connect('198.18.77.77', ECHO), connect('10.0.0.1', ECHO), connect('x.invalid', ECHO))
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-try: s.sendto(b'data', ('20.0.0.1', ECHO))
-except OSError as e: print(errno.errorcode[e.errno])
-s = socket.create_connection(('allowed.test', ECHO)); s.settimeout(100)
-print(s.getpeername()[1] == ECHO, s.getpeername()[0] == socket.getaddrinfo('allowed.test', ECHO, s.family)[0][4][0])
-END
-for name in curl wget; do which $name >/dev/null || echo page; done
-! which curl >/dev/null || env -i PATH="$PATH" curl -s -m 100 http://allowed.test:HTTP/
-! which wget >/dev/null || env -i PATH="$PATH" wget -qO- http://allowed.test:HTTP/
-`
-
-const transparentPrints = `hello
-connected ECONNREFUSED connected
-EACCES EACCES EACCES EHOSTUNREACH
-EHOSTUNREACH EACCES no address
-ENETUNREACH
-True True
-page
-page
-`
-
 // TestTransparent: programs that know of no proxy reach the names that are allowed, with namespaces and
 // without, get the errors of their destinations, and no other name leaves the host.
 func TestTransparent(t *testing.T) {
@@ -64,11 +29,7 @@ func TestTransparent(t *testing.T) {
 		connectAnywhere(t, launcher)
 		return
 	}
-	for _, program := range []string{"unshare", "mount", "ip", "bash", "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, err)
-		}
-	}
+	need(t, missing, "unshare", "mount", "ip", "bash", "python3")
 	if _, err := os.Stat("/etc/resolv.conf"); err != nil {
 		missing(t, err)
 	}
@@ -107,7 +68,8 @@ func connectAnywhere(t *testing.T, launcher string) {
 	closed := rig.Value(net.Listen("tcp", registriesAddress+":0"))
 	rig.Must(t, closed.Close())
 	port := func(addr net.Addr) string { return fmt.Sprint(addr.(*net.TCPAddr).Port) }
-	script := strings.NewReplacer("ECHO", port(echo), "CLOSED", port(closed.Addr()), "HTTP", port(listener.Addr())).Replace(transparentScript)
+	parts := rig.Sections(t, "testdata/transparent.txt")
+	script := strings.NewReplacer("ECHO", port(echo), "CLOSED", port(closed.Addr()), "HTTP", port(listener.Addr())).Replace(parts[0].Text)
 
 	argv := []string{rig.Agent(t), "sandbox", "--network", "allow=allowed.test,*.allowed.test", "--", "bash", "-c", script}
 	if launcher != "" {
@@ -117,7 +79,7 @@ func connectAnywhere(t *testing.T, launcher string) {
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr.Setsid = true // without a terminal
 	r := finish(t, cmd)
-	rig.Is(t, r.stdout, transparentPrints, "what programs print; standard error is\n%s", r.stderr)
+	rig.Is(t, r.stdout, parts[1].Text, "what programs print; standard error is\n%s", r.stderr)
 	has(t, r.stderr, "agent: network: reached allowed.test:"+port(echo), "agent: network: refused other.test:"+port(echo)+": not allowed",
 		"agent: network: refused 20.0.0.1:"+port(echo)+": not allowed", "agent: network: no connection to allowed.test:"+port(closed.Addr())+": connection refused")
 	for name := range names() {

@@ -93,9 +93,7 @@ func TestUnixSocketOfOthers(t *testing.T) {
 	} {
 		rig.Is(t, said(t, nobody, dir+"/agent", "exec", "--url", "unix://"+dir+"/"+name, "--", "sh", "-c", "echo uid $(id -u)"), want, "%s", name)
 	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
+	need(t, skip, "curl")
 	for uid, want := range map[int]string{0: "200", 1: "200", nobody: "403"} {
 		out := said(t, uid, "curl", "-s", "-w", "%{http_code}", "--unix-socket", dir+"/few", "http://agent/metrics")
 		matches(t, out, want+"$")

@@ -14,53 +14,17 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// forms are the ways to execute a program, as scripts of a shell. $V is the program, $D its folder,
-// $P what executes in ways that a shell does not have, $N its name; it prints its argument.
-var forms = map[string]string{
-	"path":               `$D/$N ran`,
-	"name":               `PATH=$D:$PATH; $N ran`,
-	"relative":           `cd $D; ./$N ran`,
-	"roundabout":         `$D/../${D##*/}/./$N ran`,
-	"link":               `ln -s $V $D/innocent; $D/innocent ran`,
-	"link to a link":     `ln -s innocent2 $D/i2; ln -s $V $D/innocent2; $D/i2 ran`,
-	"exec":               `exec $V ran`,
-	"other argv[0]":      `bash -c "exec -a fine $V ran"`,
-	"env":                `env A=1 $V ran`,
-	"env -S":             `env -S "$V ran"`,
-	"xargs":              `echo ran | xargs $V`,
-	"find -exec":         `find $D -maxdepth 0 -exec $V ran ';'`,
-	"find -execdir":      `find $D -maxdepth 0 -execdir $V ran ';'`,
-	"nohup":              `nohup $V ran`,
-	"nice":               `nice $V ran`,
-	"timeout":            `timeout 60 $V ran`,
-	"setsid":             `setsid -w $V ran`,
-	"shell":              `sh -c "$V ran"`,
-	"shell of shell":     `sh -c "bash -c '$V ran; true'; true"`,
-	"make":               `printf 'all:\n\t@%s ran\n' "$V" >$D/Makefile; make -s -f $D/Makefile`,
-	"script":             `printf '#!%s\n' "$V" >$D/script; chmod +x $D/script; $D/script`,
-	"scripts":            `printf '#!%s\n' "$V" >$D/s1; printf '#!%s\n' "$D/s1" >$D/s2; printf '#!%s ran\n' "$D/s2" >$D/s3; chmod +x $D/s?; $D/s3`,
-	"vfork":              `$P vfork $V ran`,
-	"posix_spawn":        `$P spawn $V ran`,
-	"descriptor":         `$P form descriptor $V ran`,
-	"fexecve":            `$P form fexecve $V ran`,
-	"below a descriptor": `$P form at $D $N ran`,
-	"thread":             `$P form thread $V ran`,
-	"no leader":          `$P form lonely-thread $V ran`,
-	"crowd":              `$P form crowd $V ran`,
-	"loader":             `$(ls /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.* 2>/dev/null | head -1) $V ran`,
-	"busybox sh":         `busybox sh -c "$V ran"`,
-	"perl":               `perl -e 'exec @ARGV' $V ran`,
-	"python":             `python3 -c 'import os,sys; os.execv(sys.argv[1], sys.argv[1:])' $V ran`,
-}
-
-// needs are programs that a form cannot do without.
-var needs = map[string]string{"busybox sh": "busybox", "perl": "perl", "python": "python3", "make": "make", "loader": "/lib64/ld-linux-x86-64.so.2"}
+// formsFile has the scripts of forms and of opaque.
+const formsFile = "testdata/forms.txt"
 
 // TestForms: whoever executes a program, and in whichever way, the rules are asked: one that is
 // forbidden does not run, and one that is not runs as ever.
 func TestForms(t *testing.T) {
 	t.Parallel()
-	p := programs(t)
+	p, needs := programs(t), map[string]string{}
+	for _, row := range rig.Rows(t, formsFile, "needs", 2) {
+		needs[row[0]] = row[1]
+	}
 	eachWay(t, func(t *testing.T, w way, dir string) {
 		policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
 		for _, name := range []string{"victim", "fine"} {
@@ -71,14 +35,12 @@ func TestForms(t *testing.T) {
 			var script strings.Builder
 			script.WriteString("exec 2>&1\n")
 			tried := 0
-			for form, text := range forms {
-				if need := needs[form]; need != "" {
-					if _, err := exec.LookPath(need); err != nil {
-						continue
-					}
+			for _, form := range rig.Rows(t, formsFile, "forms", 2) {
+				if _, err := exec.LookPath(needs[form[0]]); needs[form[0]] != "" && err != nil {
+					continue
 				}
 				tried++
-				script.WriteString("echo '=" + form + "'\n(" + text + "\n) </dev/null\n")
+				script.WriteString("echo '=" + form[0] + "'\n(" + form[1] + "\n) </dev/null\n")
 			}
 			replaced := strings.NewReplacer("$V", filepath.Join(d, name), "$D", d, "$N", name, "$P", p, "${D##*/}", filepath.Base(d)).Replace(script.String())
 			r := w.run(t, dir, policy, nil, "bash", "-c", replaced)
@@ -121,18 +83,6 @@ ln -s $(command -v busybox) x; ./x uname; echo $?; busybox busybox uname; echo $
 	})
 }
 
-// opaque are the forms of scripts that no rule of the reference sees (execpolicy.md 1), and more.
-var opaque = []string{
-	`($V ran)`, `$V ran > f; cat f`, `X=1 $V ran`, `$V "ran$HOME"`, `if true; then $V ran; fi`,
-	`R=$V; $R ran`, `eval "$V ran"`, "echo `$V ran`", `echo $($V ran)`, `cat <($V ran)`, `f() { $V ran; }; f`, `{ $V ran; }`,
-	`$V ran & wait`, `$V ran |& cat`, `! $V ran`, `for i in ran; do $V $i; done`, `while $V ran; do break; done; true`,
-	`case x in x) $V ran;; esac`, `[[ -n x ]] && $V ran`, `$V <<E ran
-E`, `trap "$V ran" EXIT`, `exec $V ran`, `command $V ran`, `builtin exec $V ran`, `coproc $V ran; cat <&${COPROC[0]}`, `time $V ran`,
-	`. <(echo $V ran)`, `$V{,} ran`, `${V%x} ran`, `V*() { :; }; $V ran`, "$'" + `\x2f` + "'" + `.$V ran`, `echo $V ran | sh`, `sh <<< "$V ran"`,
-	`declare -x A=1; $V ran`, `set -- $V ran; "$@"`, `alias a=$V; shopt -s expand_aliases
-a ran`,
-}
-
 // TestOpaque: a script that cannot be taken apart is no way around a rule.
 func TestOpaque(t *testing.T) {
 	t.Parallel()
@@ -142,8 +92,9 @@ func TestOpaque(t *testing.T) {
 		policy := rules(t, rule.Allow, `prefix_rule(pattern=["probe"], decision="forbidden")`)
 		for name, runs := range map[string]bool{"probe": false, "fine": true} {
 			var script strings.Builder
-			for _, text := range opaque {
-				script.WriteString("echo =; bash -c '" + strings.ReplaceAll(strings.ReplaceAll(text, "'", `'\''`), "$V", filepath.Join(dir, name)) + "' 2>/dev/null </dev/null\n")
+			opaque := rig.Rows(t, formsFile, "opaque", 1)
+			for _, row := range opaque {
+				script.WriteString("echo =; bash -c '" + strings.ReplaceAll(strings.ReplaceAll(row[0], "'", `'\''`), "$V", filepath.Join(dir, name)) + "' 2>/dev/null </dev/null\n")
 			}
 			r := w.run(t, dir, policy, nil, "bash", "-c", script.String())
 			parts := strings.Split(r.out, "=\n")[1:]
@@ -155,7 +106,7 @@ func TestOpaque(t *testing.T) {
 				if strings.Contains(out, "ran") {
 					ran++
 					if !runs {
-						t.Errorf("%s: %q", opaque[i], out)
+						t.Errorf("%s: %q", opaque[i][0], out)
 					}
 				}
 			}

@@ -38,28 +38,6 @@ func raceTime(t *testing.T) time.Duration {
 // tally is what a race has counted.
 type tally struct{ Tries, Right, Wrong, Killed, Refused, Gone, Failed, Stopped int64 }
 
-// smallest is the source of a program that writes one byte to descriptor 3 with its first
-// instructions, and ends with a code: the byte MARK, or the first one of its argument 1.
-const smallest = `
-.globl _start
-_start:
-	movl $1, %eax
-	movl $3, %edi
-	movl $1, %edx
-#ifdef MARK
-	leaq mark(%rip), %rsi
-#else
-	movq 16(%rsp), %rsi
-#endif
-	syscall
-	movl $60, %eax
-	movl $CODE, %edi
-	syscall
-#ifdef MARK
-mark: .byte MARK
-#endif
-`
-
 // raceDir makes the programs of a race: p, and program in the folder right, mark their argument; q,
 // and program in the folder wrong, mark a W.
 func raceDir(t *testing.T) string {

@@ -246,11 +246,9 @@ func smallPrograms(t testing.TB) string {
 		t.Skip("the smallest programs are written for amd64")
 	}
 	smallOnce.Do(func() {
-		source := filepath.Join(dir, "small.S")
-		smallErr = os.WriteFile(source, []byte(smallest), 0o644)
 		for name, defines := range map[string][]string{"right": {"-DCODE=10"}, "wrong": {"-DCODE=11", "-DMARK=87"}} { // W
 			if smallErr == nil {
-				_, smallErr = exec.Command("gcc", append(defines, "-nostdlib", "-static", "-s", "-Wl,-n", "-o", filepath.Join(dir, name), source)...).Output()
+				_, smallErr = exec.Command("gcc", append(defines, "-nostdlib", "-static", "-s", "-Wl,-n", "-o", filepath.Join(dir, name), "testdata/smallest.S")...).Output()
 			}
 		}
 	})

@@ -173,20 +173,12 @@ func marked(mark string) (found []string) {
 	return found
 }
 
-// eventually waits until check finds nothing wrong.
-func eventually(t *testing.T, check func() error) {
+// gone waits until nothing of the command is left.
+func (c *command) gone(t *testing.T) {
 	t.Helper()
-	late := time.Now().Add(rig.Patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(late) {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	var err error
+	defer func() { rig.Check(t, err) }()
+	rig.Until(t, "nothing of it is left", func() bool { err = c.left(); return err == nil })
 }
 
 // left is an error if something of the command still runs, or has not been reaped.

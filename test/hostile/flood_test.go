@@ -42,7 +42,7 @@ func TestFloods(t *testing.T) {
 						beside = pace()
 						rig.Check(t, flood.Terminate(t.Context()))
 					})
-					eventually(t, flood.left)
+					flood.gone(t)
 					t.Logf("alone %.0f files a second, beside the flood %.0f: %.2f", alone, beside, beside/alone)
 					if *flagHunt && beside < 0.8*alone {
 						t.Errorf("the other command keeps less than 80 %% of its pace")

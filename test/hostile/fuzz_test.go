@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -29,7 +31,7 @@ const sequenceLength = 50
 
 // TestSequences makes random sequences of file calls in a sandbox of namespaces and in a supervised
 // one, on equal trees: each call has the same result or the same error in both, and the trees are
-// equal afterwards. What differs for a reason is in the table known. The short form makes the same
+// equal afterwards. What differs for a reason is in testdata/known.txt. The short form makes the same
 // sequences each time: what nobody has met yet is looked for by a hunt, and fails no other work.
 func TestSequences(t *testing.T) {
 	t.Parallel()
@@ -88,13 +90,14 @@ func needNamespaces(t *testing.T) {
 
 // fuzz compares two players.
 type fuzz struct {
-	players [2]*player
-	strict  bool // no difference is known
-	known   map[string]int
-	calls   map[string]int  // that have succeeded
-	found   map[string]bool // kinds of differences without a reason
-	total   int
-	cut     int // sequences that were compared to a part
+	players     [2]*player
+	strict      bool // no difference is known
+	known       map[string]int
+	differences []difference    // that have a reason
+	calls       map[string]int  // that have succeeded
+	found       map[string]bool // kinds of differences without a reason
+	total       int
+	cut         int // sequences that were compared to a part
 }
 
 // maxFound is how many kinds of differences are looked for before a test gives up.
@@ -102,7 +105,7 @@ const maxFound = 20
 
 func newFuzz(t *testing.T, p programs, uid int, m mode) *fuzz {
 	t.Helper()
-	f := &fuzz{known: map[string]int{}, calls: map[string]int{}, found: map[string]bool{}}
+	f := &fuzz{differences: knownDifferences(t), known: map[string]int{}, calls: map[string]int{}, found: map[string]bool{}}
 	dir := openDir(t)
 	for i, b := range []backend{namespaces, supervised} {
 		g := ground{base: filepath.Join(dir, string(b.name[0])), uid: uid, mode: m}
@@ -182,7 +185,7 @@ func (f *fuzz) once(t *testing.T, seed uint64, steps []int, count bool) (kind, w
 			fmt.Fprintf(&told, "%s = %s\n", a, a.Result)
 			continue
 		}
-		d := explain(f.players[0].mode, a, b)
+		d := f.explain(a, b)
 		if d == nil || f.strict {
 			fmt.Fprintf(&told, "%s\n\t%s\n\t%s\n", a, a.Result, b.Result)
 			if a.Args != b.Args {
@@ -201,8 +204,8 @@ func (f *fuzz) once(t *testing.T, seed uint64, steps []int, count bool) (kind, w
 			return "", ""
 		}
 	}
-	if lines := differ(trees[0], trees[1]); len(lines) > 0 {
-		return "trees", told.String() + "the trees differ:\n" + strings.Join(lines, "\n")
+	if diff := cmp.Diff(trees[0], trees[1]); diff != "" {
+		return "trees", told.String() + "the trees differ:\n" + diff
 	}
 	return "", ""
 }
@@ -304,8 +307,8 @@ func (p *player) sequence(seed uint64, steps []int) (results []made, tree map[st
 	if tree, err = p.tree(); err != nil {
 		return nil, nil, err
 	}
-	if lines := differ(p.before, p.keptOf(tree)); len(lines) > 0 {
-		return nil, nil, fmt.Errorf("it has changed what nothing may change:\n%s\n%v", strings.Join(lines, "\n"), results)
+	if diff := cmp.Diff(p.before, p.keptOf(tree)); diff != "" {
+		return nil, nil, fmt.Errorf("it has changed what nothing may change:\n%s\n%v", diff, results)
 	}
 	return results, tree, nil
 }

@@ -210,7 +210,7 @@ func (k *killing) round(t *testing.T, f fault) {
 	if !right || !strings.Contains(end.stderr, says) {
 		t.Errorf("it has ended in another way, or nobody has said why: %s", told)
 	}
-	eventually(t, c.left)
+	c.gone(t)
 	k.unchanged(t, before)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,33 +163,12 @@ func (g ground) closed(path string) bool {
 	return false
 }
 
-// differ returns the paths at which two trees differ, with what they are there.
-func differ(a, b map[string]string) (lines []string) {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if a[name] != b[name] {
-			lines = append(lines, fmt.Sprintf("%q:\n\t%s\n\t%s", name, orMissing(a, name), orMissing(b, name)))
-		}
-	}
-	return lines
-}
-
-func orMissing(tree map[string]string, name string) string {
-	if text, ok := tree[name]; ok {
-		return text
-	}
-	return "missing"
-}
-
 // unchanged fails if a tree was changed, since it was before, where no command may change it.
 func (g ground) unchanged(t *testing.T, before map[string]string) {
 	t.Helper()
 	tree, err := g.tree()
 	rig.Must(t, err)
-	if lines := differ(g.keptOf(before), g.keptOf(tree)); len(lines) > 0 {
-		t.Errorf("what nothing may change is changed:\n%s", strings.Join(lines, "\n"))
-	}
+	rig.Same(t, "what nothing may change", g.keptOf(before), g.keptOf(tree))
 }
 
 // keptOf is the part of a tree that no command may change.

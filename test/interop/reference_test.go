@@ -35,8 +35,8 @@ func TestReference(t *testing.T) {
 
 	// Each has an executor of its own.
 	for name, test := range map[string]func(*testing.T, *reference){
-		"harness is cut":     testHarnessCut,
-		"executor is cut":    testExecutorCut,
+		"harness is cut":     func(t *testing.T, r *reference) { testCut(t, r, "harness-cut", false) },
+		"executor is cut":    func(t *testing.T, r *reference) { testCut(t, r, "executor-cut", true) },
 		"upgrade is refused": testUpgradeRefused,
 		"executor is gone":   testOffline,
 		"direct transport":   testDirect,
@@ -163,10 +163,6 @@ func (s *session) resume(t *testing.T, d client.Config) {
 	}
 	lines(t, string(s.text), numbered)
 }
-
-func testHarnessCut(t *testing.T, r *reference) { testCut(t, r, "harness-cut", false) }
-
-func testExecutorCut(t *testing.T, r *reference) { testCut(t, r, "executor-cut", true) }
 
 // testCut cuts the executor or its harness, whose session goes on.
 func testCut(t *testing.T, r *reference, environment string, executor bool) {

@@ -46,6 +46,9 @@ func TestPrograms(t *testing.T) {
 	t.Parallel()
 	scripts, err := testdata.ReadDir("testdata")
 	rig.Must(t, err)
+	for _, name := range quickest { // which are there
+		rig.Check(t, rig.Err(testdata.Open("testdata/"+name+".sh")))
+	}
 	tools, chosen := programsOfOurs(t), 2
 	if rig.Runs(rig.Merge) {
 		chosen = len(quickest)
@@ -93,17 +96,10 @@ func (u *user) compare(t *testing.T, name string, ways []way) {
 		t.Fatalf("unconfined it ends with %v\n%s%s", unconfined.state, unconfined.stdout.printed, unconfined.stderr.printed)
 	}
 	want := unconfined.seen(t, name, began)
-	const most = 10 // differences that are told of one run
 	for _, w := range ways[1:] {
 		t.Run(w.name, func(t *testing.T) {
 			r := u.run(t, base, w, name, string(script))
-			found := differences(want, r.seen(t, name, began))
-			for _, difference := range found[:min(len(found), most)] {
-				t.Error(difference)
-			}
-			if len(found) > most {
-				t.Errorf("and %d differences more", len(found)-most)
-			}
+			rig.Same(t, "what differs from unconfined", want, r.seen(t, name, began))
 			if t.Failed() {
 				t.Logf("unconfined it printed\n%s%s", unconfined.stdout.printed, unconfined.stderr.printed)
 				t.Logf("and here\n%s%s", r.stdout.printed, r.stderr.printed)

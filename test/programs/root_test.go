@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 
@@ -111,15 +110,4 @@ func enter(root string) error {
 		}
 	}
 	return os.Chdir("/")
-}
-
-// TestQuickest: the programs that go test runs are there.
-func TestQuickest(t *testing.T) {
-	t.Parallel()
-	for _, name := range quickest {
-		rig.Check(t, rig.Err(testdata.Open("testdata/"+name+".sh")))
-	}
-	if !slices.IsSorted(quickest) {
-		t.Error("not sorted")
-	}
 }

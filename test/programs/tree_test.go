@@ -5,10 +5,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,23 +106,4 @@ func (r *ran) seen(t *testing.T, program string, began time.Time) map[string]str
 		seen["the file "+path] = text
 	}
 	return seen
-}
-
-// differences returns how one run differs from another, as sentences.
-func differences(want, got map[string]string) []string {
-	var found []string
-	for _, what := range slices.Sorted(maps.Keys(want)) {
-		switch is, ok := got[what]; {
-		case !ok:
-			found = append(found, what+" is not there: "+want[what])
-		case is != want[what]:
-			found = append(found, fmt.Sprintf("%s is\n%s\nand unconfined\n%s", what, is, want[what]))
-		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(got)) {
-		if _, ok := want[what]; !ok {
-			found = append(found, what+" is there: "+got[what])
-		}
-	}
-	return found
 }
