@@ -75,9 +75,8 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	status, _, answer = s.do(t, http.MethodPost, path, text, http.Header{"Authorization": {authorization}})
 	var failure wire.Error
 	if status != http.StatusOK {
-		if err := json.Unmarshal(answer, &failure); err != nil || failure.Error.Message == "" {
-			t.Errorf("answer %d is %q", status, answer)
-		}
+		err := json.Unmarshal(answer, &failure)
+		rig.Is(t, err != nil || failure.Error.Message == "", false, "answer %d is %q", status, answer)
 	}
 	return status, failure.Error.Code, answer
 }
@@ -192,9 +191,8 @@ func TestConversation(t *testing.T) {
 		t.Errorf("connect answered %+v", connected)
 	}
 	query := leads(connected.URL, "wss://registry.example/base")
-	if life := time.Until(opens(query, ticket.Harness, harnessID)); life <= 0 || life > harnessTicketLife {
-		t.Errorf("the harness's ticket is good for %v", life)
-	}
+	life := time.Until(opens(query, ticket.Harness, harnessID))
+	rig.Is(t, life <= 0 || life > harnessTicketLife, false, "the harness's ticket is good for %v", life)
 
 	good := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
 	// What an executor is told of the harness's principal is no name and no credential.
@@ -326,9 +324,8 @@ func TestRefusals(t *testing.T) {
 	rig.Is(t, len(environments), 0, "environments of refused requests: %v", environments)
 
 	status, header, _ := s.do(t, http.MethodPost, path+"register", register, http.Header{"Authorization": {"Bearer " + limited}})
-	if after := header.Get("Retry-After"); status != 429 || after == "" || after == "0" {
-		t.Errorf("got %d, Retry-After %q", status, after)
-	}
+	after := header.Get("Retry-After")
+	rig.Is(t, status != 429 || after == "" || after == "0", false, "got %d, Retry-After %q", status, after)
 	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS"} {
 		status, header, _ := s.do(t, method, path+"register", "", nil)
 		rig.Is(t, fmt.Sprint(status, " ", header.Get("Allow")), "405 POST", "%s", method)
@@ -407,15 +404,14 @@ func TestReadyIsCheap(t *testing.T) {
 	}
 	most := flood(200)
 	rig.Must(t, nc.Flush())
-	if n, _, err := writes.Pending(); err != nil || n == 0 || n > most {
-		t.Errorf("%d writes, %v, want 1 to %d", n, err, most)
-	}
+	n, _, err := writes.Pending()
+	rig.Must(t, err)
+	rig.Is(t, min(max(n, 1), most), n, "writes")
 	storetest.Stop(ns)
 	time.Sleep(fresh) // until the answer from before does not count any more
 	most = flood(503)
-	if n := strings.Count(log.String(), "not ready"); n == 0 || n > most {
-		t.Errorf("%d lines in the log, want 1 to %d", n, most)
-	}
+	n = strings.Count(log.String(), "not ready")
+	rig.Is(t, min(max(n, 1), most), n, "lines in the log")
 }
 
 func TestHealth(t *testing.T) {

@@ -271,9 +271,8 @@ func TestSignedNameless(t *testing.T) {
 				header.Set("X-Forwarded-Host", tt.forwarded)
 			}
 			status, _, text := s.do(t, http.MethodPost, path, directBody, header)
-			if status != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
-				t.Errorf("%s, signed %v: got %d, %s", name, signed, status, text)
-			}
+			rig.Is(t, status != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url"), false,
+				"%s, signed %v: got %d, %s", name, signed, status, text)
 		}
 	}
 }

@@ -286,12 +286,10 @@ func (p *peer) ends() {
 		if err == nil {
 			continue
 		}
-		if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway) {
-			p.t.Errorf("websocket ended with a close frame: %v", err)
-		}
-		if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-			p.t.Errorf("websocket did not end")
-		}
+		rig.Is(p.t, websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway), false,
+			"websocket ended with a close frame: %v", err)
+		timeout, ok := err.(net.Error)
+		rig.Is(p.t, ok && timeout.Timeout(), false, "websocket did not end")
 		return
 	}
 }

@@ -191,9 +191,8 @@ func TestLastUsed(t *testing.T) {
 		other.usage.wg.Wait()
 	}
 	use()
-	if at := last(); time.Since(at).Abs() > 2*time.Minute || at.Second() != 0 {
-		t.Errorf("it was used at %v", at)
-	}
+	at := last()
+	rig.Is(t, time.Since(at).Abs() > 2*time.Minute || at.Second() != 0, false, "it was used at %v", at)
 	entry := rig.Value(st.usages.Get(ctx, created.ID))
 	use()
 	rig.Is(t, rig.Value(st.usages.Get(ctx, created.ID)).Revision(), entry.Revision(), "the revision within the hour")

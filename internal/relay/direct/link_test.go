@@ -216,9 +216,8 @@ func verify(t *testing.T, e event) {
 // says checks the text of an error, which tells no secret.
 func says(t *testing.T, err error, text string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "SECRET") {
-		t.Errorf("got %v, want %s", err, text)
-	}
+	rig.Is(t, err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "SECRET"), false,
+		"got %v, want %s", err, text)
 }
 
 func TestRegistrationIsRefused(t *testing.T) {

@@ -190,9 +190,7 @@ func TestDecode(t *testing.T) {
 	for _, tt := range tests {
 		got := Frame{Ack: 5, Body: Handshake, Payload: []byte("from before")}
 		err := Decode(tt.message, &got)
-		if err != tt.err {
-			t.Errorf("%s (%x): error %v, want %v", tt.name, tt.message, err, tt.err)
-		}
+		rig.Is(t, err, tt.err, "%s (%x): error", tt.name, tt.message)
 		if err != nil {
 			continue
 		}
@@ -209,9 +207,7 @@ func TestTruncated(t *testing.T) {
 		rig.Must(t, Decode(message, &whole))
 		for n := range message {
 			var f Frame
-			if err := Decode(message[:n], &f); err == nil && name != "data with trace" {
-				t.Errorf("%s may be cut to %d bytes", name, n)
-			}
+			rig.Is(t, Decode(message[:n], &f) == nil && name != "data with trace", false, "%s may be cut to %d bytes", name, n)
 		}
 	}
 }

@@ -142,9 +142,8 @@ func TestPair(t *testing.T) {
 			m, err := tt.to.Read()
 			rig.Must(t, err)
 			rig.Is(t, string(m.Bytes), text, "%s: what arrived of %d bytes", tt.name, size)
-			if 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer {
-				t.Errorf("%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
-			}
+			rig.Is(t, 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer, false,
+				"%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
 			m.Release()
 			rig.Is(t, <-sent, nil, "%s, %d bytes", tt.name, size)
 		}

@@ -104,9 +104,8 @@ func TestUpgradeRefuses(t *testing.T) {
 		r := httptest.NewRequest(tt.method, "/?sig=secret", nil)
 		r.Header = tt.header
 		s, err := Upgrade(w, r, Config{})
-		if s != nil || err == nil || w.Code != tt.want || strings.Contains(err.Error()+w.Body.String(), "secret") {
-			t.Errorf("%s: status %d, %v; want %d", tt.name, w.Code, err, tt.want)
-		}
+		rig.Is(t, s != nil || err == nil || w.Code != tt.want || strings.Contains(err.Error()+w.Body.String(), "secret"), false,
+			"%s: status %d, %v; want %d", tt.name, w.Code, err, tt.want)
 	}
 }
 

@@ -155,9 +155,8 @@ func TestDiskFull(t *testing.T) {
 		c.settles("it is ready", func() bool { return ready() })
 		t.Logf("ready %v after there was room", time.Since(began))
 		rig.Check(t, register(strings.Repeat("n", round+1)))
-		if again, _, err := s.take("known", known); err != nil || again.ID != registered.ID {
-			t.Errorf("registration %s is %s now, %v", registered.ID, again.ID, err)
-		}
+		again, _, err := s.take("known", known)
+		rig.Is(t, err != nil || again.ID != registered.ID, false, "registration %s is %s now, %v", registered.ID, again.ID, err)
 		for _, key := range keys {
 			rig.Value(st.AuthenticateKey(ctx, key))
 		}

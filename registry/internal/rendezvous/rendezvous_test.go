@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -102,9 +103,8 @@ func TestRejection(t *testing.T) {
 			resp, err := client.Get(url) // and no upgrade
 			rig.Must(c.t, err)
 			resp.Body.Close()
-			if got := resp.Header.Get(wire.HeaderRejectionReason); resp.StatusCode != http.StatusBadRequest || got != want {
-				c.t.Errorf("got %s, reason %q, want %q", resp.Status, got, want)
-			}
+			got := fmt.Sprint(resp.StatusCode, " ", resp.Header.Get(wire.HeaderRejectionReason))
+			rig.Is(c.t, got, "400 "+want, "status and reason")
 		}
 	})
 }
@@ -122,9 +122,8 @@ func (ts *relayServer) wantRefusal(what, rawURL string, header http.Header, stat
 		s.Close()
 	}
 	refused, ok := errors.AsType[*socket.RefusedError](err)
-	if !ok || refused.Status != status || refused.Reason != reason {
-		ts.c.t.Errorf("%s: got %v, want %d %s", what, err, status, reason)
-	}
+	rig.Is(ts.c.t, !ok || refused.Status != status || refused.Reason != reason, false,
+		"%s: got %v, want %d %s", what, err, status, reason)
 }
 
 // TestTicketIsReusable: the reference connects with one URL again and again.
@@ -177,9 +176,8 @@ func TestFramesCount(t *testing.T) {
 		for n := range uint32(frames) {
 			e.want(h.sendFrame(data("stream", n, "x")))
 		}
-		if n := left(c.harnessKey); n > minByteBurst-frames*limits.FrameCost {
-			c.t.Errorf("%d frames have left %d of %d bytes", frames, n, minByteBurst)
-		}
+		n := left(c.harnessKey)
+		rig.Is(c.t, n > minByteBurst-frames*limits.FrameCost, false, "%d frames have left %d of %d bytes", frames, n, minByteBurst)
 
 		k := s.strange()
 		dialer := websocket.Dialer{NetDialContext: s.dial}
@@ -193,9 +191,8 @@ func TestFramesCount(t *testing.T) {
 		last := appended(resume("last"))
 		rig.Must(c.t, ws.WriteMessage(websocket.BinaryMessage, last))
 		e.want(last)
-		if n := left(k.Principal); n > minByteBurst-texts*socket.MaxMessage {
-			c.t.Errorf("%d texts have left %d of %d bytes", texts, n, minByteBurst)
-		}
+		n = left(k.Principal)
+		rig.Is(c.t, n > minByteBurst-texts*socket.MaxMessage, false, "%d texts have left %d of %d bytes", texts, n, minByteBurst)
 	})
 }
 
