@@ -57,20 +57,7 @@ func TestRejection(t *testing.T) {
 			{"no query", "ws://" + s.host + ticket.RendezvousPath, 400, ticket.RejectMissingRole},
 			{"malformed query", s.url(s.ticket(ticket.Executor)) + "&%zz", 400, ticket.RejectMalformedQuery},
 			{"semicolon", s.url(s.ticket(ticket.Executor)) + ";x=1", 400, ticket.RejectMalformedQuery},
-			{"no role", query(func(q url.Values) { q.Del("role") }), 400, ticket.RejectMissingRole},
-			{"no expiry", query(func(q url.Values) { q.Del("expiry") }), 400, ticket.RejectMissingExpiry},
-			{"no signature", query(func(q url.Values) { q.Del("signature") }), 400, ticket.RejectMissingSignature},
-			{"no version", query(func(q url.Values) { q.Del("version") }), 400, ticket.RejectMissingVersion},
-			{"no registration", query(func(q url.Values) { q.Del("executor_registration_id") }), 400, ticket.RejectMissingRegistration},
-			{"no environment", query(func(q url.Values) { q.Del("environment_id") }), 400, ticket.RejectMalformedQuery},
 			{"twice", query(func(q url.Values) { q.Add("role", "harness") }), 400, ticket.RejectMalformedQuery},
-			{"extra", query(func(q url.Values) { q.Set("x", "1") }), 400, ticket.RejectExtraParam},
-			{"other version", query(func(q url.Values) { q.Set("version", "2") }), 400, ticket.RejectMalformedQuery},
-			{"unknown role", query(func(q url.Values) { q.Set("role", "registry") }), 400, ticket.RejectInvalidRole},
-			{"bad expiry", query(func(q url.Values) { q.Set("expiry", "tomorrow") }), 400, ticket.RejectInvalidExpiry},
-			{"later expiry", query(func(q url.Values) { q.Set("expiry", "99999999999") }), 401, ticket.RejectInvalidSignature},
-			{"other role", query(func(q url.Values) { q.Set("role", "harness") }), 401, ticket.RejectInvalidSignature},
-			{"other registration", query(func(q url.Values) { q.Set("executor_registration_id", other.ID) }), 401, ticket.RejectInvalidSignature},
 			{"bad signature", query(func(q url.Values) { q.Set("signature", "AAAA") }), 401, ticket.RejectInvalidSignature},
 			{"bad environment id", change(func(t *ticket.Ticket) { t.EnvironmentID = "a/b" }), 400, ticket.RejectMalformedQuery},
 			{"bad registration id", change(func(t *ticket.Ticket) { t.RegistrationID = "a.>" }), 400, ticket.RejectMalformedQuery},
@@ -100,8 +87,7 @@ func TestRejection(t *testing.T) {
 			strings.Replace(s.url(s.ticket(ticket.Executor)), "ws", "http", 1): "",
 			"http://" + s.host + ticket.RendezvousPath:                         ticket.RejectMissingRole,
 		} {
-			resp, err := client.Get(url) // and no upgrade
-			rig.Must(c.t, err)
+			resp := rig.Value(client.Get(url)) // and no upgrade
 			resp.Body.Close()
 			got := fmt.Sprint(resp.StatusCode, " ", resp.Header.Get(wire.HeaderRejectionReason))
 			rig.Is(c.t, got, "400 "+want, "status and reason")
