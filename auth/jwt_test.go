@@ -122,8 +122,7 @@ func TestJWTClaims(t *testing.T) {
 	t.Parallel()
 	parse := func(claims string) *jwt {
 		t.Helper()
-		j, err := parseJWT(encodePart(map[string]any{}) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln")
-		rig.Must(t, err)
+		j := rig.Value(parseJWT(encodePart(map[string]any{}) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"))
 		return j
 	}
 	for _, tt := range []struct {
