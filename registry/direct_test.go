@@ -80,39 +80,24 @@ func (s *testServer) askDirect(t *testing.T, key, environmentID, path string) (s
 	return status, code, answer
 }
 
-// open opens a websocket. With an error it is refused with the status.
-func open(t *testing.T, link string, header http.Header) (*transport.WebSocket, int) {
-	t.Helper()
-	c, err := transport.Dial(t.Context(), link, transport.DialConfig{Header: header})
-	if refused, ok := errors.AsType[*transport.StatusError](err); ok {
-		return nil, refused.Status
-	}
-	rig.Must(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c, http.StatusSwitchingProtocols
-}
-
 // opens is the status of the answer to a request for a websocket.
 func opens(t *testing.T, link string, header http.Header) int {
 	t.Helper()
-	_, status := open(t, link, header)
-	return status
-}
-
-func mustOpen(t *testing.T, link string, header http.Header) *transport.WebSocket {
-	t.Helper()
-	c, status := open(t, link, header)
-	if c == nil {
-		t.Fatalf("refused with %d", status)
+	c, err := transport.Dial(t.Context(), link, transport.DialConfig{Header: header})
+	if refused, ok := errors.AsType[*transport.StatusError](err); ok {
+		return refused.Status
 	}
-	return c
+	rig.Must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return http.StatusSwitchingProtocols
 }
 
 // executorOpens opens a websocket of an executor, and waits until the registry has it: it is
 // open for the executor a moment before.
 func (s *testServer) executorOpens(t *testing.T, at wire.DirectResponse) *transport.WebSocket {
 	t.Helper()
-	c := mustOpen(t, at.URL, nil)
+	c := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{}))
+	t.Cleanup(func() { c.Close() })
 	rig.Until(t, "the executor is there", func() bool { return s.direct.HasExecutor(at.RegistrationID) })
 	return c
 }

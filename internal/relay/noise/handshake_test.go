@@ -45,9 +45,7 @@ func exchange(t testing.TB, a, b *Session) {
 	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
 		record := rig.Value(tt.from.Seal(nil, []byte(tt.text)))
 		rig.Is(t, len(record), len(tt.text)+TagSize, "bytes of the record of %d", len(tt.text))
-		got, err := tt.to.Open(record)
-		rig.Must(t, err)
-		equal(t, "plaintext", got, []byte(tt.text))
+		equal(t, "plaintext", rig.Value(tt.to.Open(record)), []byte(tt.text))
 	}
 }
 
@@ -354,55 +352,37 @@ func BenchmarkHandshake(b *testing.B) {
 	p := Prologue("env-1", "reg-1", []byte("stream-1"))
 	authorization := bytes.Repeat([]byte("a"), 200)
 
-	b.Run("executor/total", func(b *testing.B) {
-		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		rig.Must(b, err)
-		b.ReportAllocs()
-		for b.Loop() {
-			respond(b, e, p, m1)
-		}
-	})
-	b.Run("executor/read", func(b *testing.B) {
-		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		rig.Must(b, err)
-		for b.Loop() {
-			rig.Must(b, rig.Err(ReadInitiation(e, p, m1)))
-		}
-	})
-	b.Run("executor/respond prepared", func(b *testing.B) {
-		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		rig.Must(b, err)
-		for b.Loop() {
-			b.StopTimer()
-			e.Prepare()
-			r := rig.Value(ReadInitiation(e, p, m1))
-			b.StartTimer()
-			if _, _, err := r.Respond(); err != nil {
-				b.Fatal(err)
+	var i *Initiator
+	var r *Responder
+	var m1, m2 []byte
+	initiate := func() {
+		var err error
+		i, m1, err = Initiate(h, e.PublicKey(), p, authorization)
+		rig.Check(b, err)
+	}
+	read := func() { r = rig.Value(ReadInitiation(e, p, m1)) }
+	initiate()
+	for _, tt := range []struct {
+		name        string
+		prepare, do func()
+	}{
+		{"executor/total", nil, func() { respond(b, e, p, m1) }},
+		{"executor/read", nil, read},
+		{"executor/respond prepared", func() { e.Prepare(); read() }, func() { _, _, err := r.Respond(); rig.Check(b, err) }},
+		{"harness/initiate", nil, initiate},
+		{"harness/finish", func() { initiate(); m2, _ = respond(b, e, p, m1) }, func() { rig.Value(i.Finish(m2)) }},
+		{"identity", nil, func() { newIdentity(b) }},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if tt.prepare != nil {
+					b.StopTimer()
+					tt.prepare()
+					b.StartTimer()
+				}
+				tt.do()
 			}
-		}
-	})
-	b.Run("harness/initiate", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, _, err := Initiate(h, e.PublicKey(), p, authorization); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("harness/finish", func(b *testing.B) {
-		for b.Loop() {
-			b.StopTimer()
-			i, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-			rig.Must(b, err)
-			m2, _ := respond(b, e, p, m1)
-			b.StartTimer()
-			rig.Must(b, rig.Err(i.Finish(m2)))
-		}
-	})
-	b.Run("identity", func(b *testing.B) {
-		for b.Loop() {
-			newIdentity(b)
-		}
-	})
+		})
+	}
 }
