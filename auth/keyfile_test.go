@@ -27,8 +27,7 @@ func TestKeyFile(t *testing.T) {
 	put(" sk-first\n")
 	var log bytes.Buffer
 	var refused error
-	source, err := OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	rig.Must(t, err)
+	source := rig.Value(OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 	sends := func(want string) { t.Helper(); wantAuthorization(t, "it", source, "Bearer "+want) }
 	again := func(want string) {
 		t.Helper()

@@ -44,7 +44,7 @@ func TestCheckBase(t *testing.T) {
 		{raw: "http://127.0.0.1:1/", tokens: Bearer("t"), want: "http://127.0.0.1:1"},
 		{raw: "https://127.0.0.1:1/", tokens: token, want: "https://127.0.0.1:1"},
 		{raw: "http://127.0.0.1:1/", tokens: token, wantErr: "not https"},
-		{raw: "https://example.com/?sig=1", wantErr: "query"},
+		{raw: "https://example.com/?sig=s3cret", wantErr: "query"},
 		{raw: "https://example.com/?", wantErr: "query"},
 		{raw: "http://example.com/", wantErr: "plain http"},
 	} {

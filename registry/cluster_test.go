@@ -61,8 +61,7 @@ func TestCluster(t *testing.T) {
 	nc := storetest.Connect(t, urls)
 	for _, name := range []string{"keys", "identities", "registrations", "presence", "nodes", "secrets", "replay", "health"} {
 		kv := storetest.Bucket(t, nc, name)
-		status, err := kv.Status(ctx)
-		rig.Must(t, err)
+		status := rig.Value(kv.Status(ctx))
 		rig.Is(t, status.Config().Replicas, 3, "replicas of %s", kv.Bucket())
 	}
 	nc.Close()

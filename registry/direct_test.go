@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,39 +80,24 @@ func (s *testServer) askDirect(t *testing.T, key, environmentID, path string) (s
 	return status, code, answer
 }
 
-// open opens a websocket. With an error it is refused with the status.
-func open(t *testing.T, link string, header http.Header) (*transport.WebSocket, int) {
-	t.Helper()
-	c, err := transport.Dial(t.Context(), link, transport.DialConfig{Header: header})
-	if refused, ok := errors.AsType[*transport.StatusError](err); ok {
-		return nil, refused.Status
-	}
-	rig.Must(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c, http.StatusSwitchingProtocols
-}
-
 // opens is the status of the answer to a request for a websocket.
 func opens(t *testing.T, link string, header http.Header) int {
 	t.Helper()
-	_, status := open(t, link, header)
-	return status
-}
-
-func mustOpen(t *testing.T, link string, header http.Header) *transport.WebSocket {
-	t.Helper()
-	c, status := open(t, link, header)
-	if c == nil {
-		t.Fatalf("refused with %d", status)
+	c, err := transport.Dial(t.Context(), link, transport.DialConfig{Header: header})
+	if refused, ok := errors.AsType[*transport.StatusError](err); ok {
+		return refused.Status
 	}
-	return c
+	rig.Must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return http.StatusSwitchingProtocols
 }
 
 // executorOpens opens a websocket of an executor, and waits until the registry has it: it is
 // open for the executor a moment before.
 func (s *testServer) executorOpens(t *testing.T, at wire.DirectResponse) *transport.WebSocket {
 	t.Helper()
-	c := mustOpen(t, at.URL, nil)
+	c := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{}))
+	t.Cleanup(func() { c.Close() })
 	rig.Until(t, "the executor is there", func() bool { return s.direct.HasExecutor(at.RegistrationID) })
 	return c
 }
@@ -271,9 +255,8 @@ func TestSignedNameless(t *testing.T) {
 				header.Set("X-Forwarded-Host", tt.forwarded)
 			}
 			status, _, text := s.do(t, http.MethodPost, path, directBody, header)
-			if status != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
-				t.Errorf("%s, signed %v: got %d, %s", name, signed, status, text)
-			}
+			rig.Is(t, status != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url"), false,
+				"%s, signed %v: got %d, %s", name, signed, status, text)
 		}
 	}
 }
@@ -286,37 +269,34 @@ func TestDirectOrNoise(t *testing.T) {
 	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	second, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
-	want := func(what string, gotStatus int, gotCode string, status int, code string) {
+	// want says what the answer to a request is, which is of this transport unless it has a body.
+	want := func(s *testServer, key, path string, body any, answer, what string) {
 		t.Helper()
-		rig.Is(t, fmt.Sprint(gotStatus, " ", gotCode), fmt.Sprint(status, " ", code), "%s", what)
+		if body == nil {
+			body = directBody
+		}
+		rig.Is(t, s.refusal(t, key, path, body), answer, "%s", what)
 	}
-	status, code, first := s.askDirect(t, executor, "e", wire.PathDirectRegister)
-	want("register", status, code, 200, "")
-	status, code, _ = s.askDirect(t, harness, "e", wire.PathDirectConnect)
-	want("connect, offline", status, code, 409, wire.CodeEnvironmentOffline)
-	status, code, _ = s.post(t, "Bearer "+harness, wire.PathPrefix+"e"+wire.PathConnect, wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)})
-	want("connect to the other transport", status, code, 409, codeTransport)
+	const conflict, offline = "503 " + wire.CodeConflict, "409 " + wire.CodeEnvironmentOffline
+	_, _, first := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	want(s, harness, "e"+wire.PathDirectConnect, nil, offline, "connect, offline")
+	noise := wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)}
+	want(s, harness, "e"+wire.PathConnect, noise, "409 "+codeTransport, "connect to the other transport")
 
 	// An executor of the same principal gets the same registration, while no websocket is open.
-	status, code, again := s.askDirect(t, executor, "e", wire.PathDirectRegister)
-	want("register again", status, code, 200, "")
-	rig.Is(t, again.RegistrationID, first.RegistrationID, "the same principal has another registration")
+	_, _, again := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	rig.Is(t, again.RegistrationID, first.RegistrationID, "the registration of the same principal")
 	s.executorOpens(t, first)
-	status, code, _ = s.askDirect(t, executor, "e", wire.PathDirectRegister)
-	want("a second executor of the principal", status, code, 503, wire.CodeConflict)
-	status, code, text := s.post(t, "Bearer "+executor, wire.PathPrefix+"e"+wire.PathDirectRegister,
+	want(s, executor, "e"+wire.PathDirectRegister, nil, conflict, "a second executor of the principal")
+	itself := mustPost[wire.DirectResponse](t, s, executor, "e"+wire.PathDirectRegister,
 		wire.DirectRequest{Transport: wire.TransportDirect, RegistrationID: first.RegistrationID})
-	want("the executor itself", status, code, 200, "")
-	rig.Is(t, bytes.Contains(text, []byte(first.RegistrationID)), true, "it has the same registration: %s", text)
-	status, code, _ = s.askDirect(t, second, "e", wire.PathDirectRegister)
-	want("another principal", status, code, 503, wire.CodeConflict)
-	status, code, _ = s.post(t, "Bearer "+second, wire.PathPrefix+"e"+wire.PathRegister, registerBody(storetest.Key(t)))
-	want("another principal, by the other transport", status, code, 503, wire.CodeConflict)
+	rig.Is(t, itself.RegistrationID, first.RegistrationID, "the registration of the executor itself")
+	want(s, second, "e"+wire.PathDirectRegister, nil, conflict, "another principal")
+	want(s, second, "e"+wire.PathRegister, registerBody(storetest.Key(t)), conflict, "another principal, by the other transport")
 
 	// And the other way round.
 	_, link := s.mustRegister(t, executor, "n", storetest.Key(t))
-	status, code, _ = s.askDirect(t, harness, "n", wire.PathDirectConnect)
-	want("connect to the encrypted one", status, code, 409, codeTransport)
+	want(s, harness, "n"+wire.PathDirectConnect, nil, "409 "+codeTransport, "connect to the encrypted one")
 
 	// URLs are not good for the other path.
 	for _, moved := range []string{
@@ -326,13 +306,9 @@ func TestDirectOrNoise(t *testing.T) {
 	}
 
 	// Roles and permission.
-	status, code, _ = s.askDirect(t, harness, "e", wire.PathDirectRegister)
-	want("register as a harness", status, code, 403, codeForbidden)
-	status, code, _ = s.askDirect(t, executor, "e", wire.PathDirectConnect)
-	want("connect as an executor", status, code, 403, codeForbidden)
-	none := startServer(t, Config{Store: st})
-	status, code, _ = none.askDirect(t, executor, "e", wire.PathDirectRegister)
-	want("where it is not allowed", status, code, 403, codeForbidden)
+	want(s, harness, "e"+wire.PathDirectRegister, nil, "403 "+codeForbidden, "register as a harness")
+	want(s, executor, "e"+wire.PathDirectConnect, nil, "403 "+codeForbidden, "connect as an executor")
+	want(startServer(t, Config{Store: st}), executor, "e"+wire.PathDirectRegister, nil, "403 "+codeForbidden, "where it is not allowed")
 }
 
 // TestDirectURLs: what an executor and a harness are answered by whose URL nobody has signed.
@@ -390,8 +366,7 @@ func TestDirectPairs(t *testing.T) {
 		opened <- joined{c, err}
 	}()
 	pings := make(chan string, 8)
-	last, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{Ping: func(payload string) { pings <- payload }})
-	rig.Must(t, err)
+	last := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{Ping: func(payload string) { pings <- payload }}))
 	defer last.Close()
 	came := <-opened
 	rig.Must(t, came.err)

@@ -31,9 +31,7 @@ func metricsPage(t *testing.T, s *testServer) (map[string]*dto.MetricFamily, []b
 	kind := header.Get("Content-Type")
 	rig.Is(t, strings.HasPrefix(kind, "text/plain; version=0.0.4"), true, "%s is the type of metrics", kind)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
-	rig.Must(t, err)
-	return families, body
+	return rig.Value(parser.TextToMetricFamilies(bytes.NewReader(body))), body
 }
 
 // value finds the metric with these values of its labels, in the order of their names.
@@ -98,8 +96,7 @@ func TestMetrics(t *testing.T) {
 	if !bytes.Contains(page, []byte(`registry_build_info{goversion="go1.`)) || !bytes.Contains(page, []byte(`version="1.2.3"} 1`)) {
 		t.Error("there is no version")
 	}
-	problems, err := promlint.New(bytes.NewReader(page)).Lint()
-	rig.Must(t, err)
+	problems := rig.Value(promlint.New(bytes.NewReader(page)).Lint())
 	rig.Is(t, len(problems), 0, "promlint: %v", problems)
 	for _, private := range []string{key, id, "env"} {
 		if slices.Contains(strings.FieldsFunc(string(page), func(r rune) bool { return strings.ContainsRune(" {}=\"\n", r) }), private) {

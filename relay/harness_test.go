@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -159,9 +158,7 @@ func TestDialRepeats(t *testing.T) {
 			}
 		}
 	}
-	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	rig.Must(t, err)
-	closed.Close()
+	nobody := rig.FreeAddress(t)
 	tests := map[string]struct {
 		prepare func(x *answering)
 		shaking func(p *peer, stream string) // on the first websocket, if there is one
@@ -179,7 +176,7 @@ func TestDialRepeats(t *testing.T) {
 		"nobody listens": {prepare: func(x *answering) {
 			x.s.connect = func(n int, answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 				if n == 0 {
-					answer.URL = "ws://" + closed.Addr().String() + "/?sig=" + testSignature
+					answer.URL = "ws://" + nobody + "/?sig=" + testSignature
 				}
 				return false
 			}
@@ -390,12 +387,11 @@ func TestDialPinsTheExecutor(t *testing.T) {
 	x := newAnswering(t, timing{})
 	x.open()
 	x.open()
-	other, err := noise.NewIdentity()
-	rig.Must(t, err)
+	other := rig.Value(noise.NewIdentity())
 	x.id, x.s.executorKey = other, other.PublicKey()
 	dialed, p, stream, message1 := x.dial(t.Context())
 	x.respond(p, stream, message1)
-	err, _ = (<-dialed).(error)
+	err, _ := (<-dialed).(error)
 	rig.Is(t, errors.Is(err, api.ErrExecutorChanged) && Final(err), true, "Dial to another executor fails for good: %v", err)
 }
 

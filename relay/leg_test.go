@@ -59,8 +59,7 @@ func (x *script) answered(id string, i *noise.Initiator) *noise.Session {
 	x.t.Helper()
 	f := x.p.read()
 	rig.Is(x.t, f.StreamId, id, "stream of %.300s, a handshake", f)
-	keys, err := i.Finish(f.GetHandshake().GetPayload())
-	rig.Must(x.t, err)
+	keys := rig.Value(i.Finish(f.GetHandshake().GetPayload()))
 	return keys
 }
 
@@ -68,8 +67,7 @@ func (x *script) answered(id string, i *noise.Initiator) *noise.Session {
 func (x *script) open(id string) (*noise.Session, rpc.Conn) {
 	x.t.Helper()
 	keys := x.answered(id, x.begin(id, testAuthority))
-	c, err := x.l.Accept()
-	rig.Must(x.t, err)
+	c := rig.Value(x.l.Accept())
 	return keys, c
 }
 
@@ -325,8 +323,7 @@ func (x *script) fill(sessions []*noise.Session) {
 	rig.Until(x.t, "the link", x.l.Ready)
 	for i, keys := range sessions {
 		id := fmt.Sprint("filled ", i)
-		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
-		rig.Must(x.t, err)
+		h := rig.Value(x.l.streams.admit([]byte(id), anyInitiation, func() {}))
 		x.l.streams.mu.Lock()
 		m := &member{id: id, owner: id, lane: x.l.streams.leg.socket.NewLane(0)}
 		x.l.streams.mu.Unlock()

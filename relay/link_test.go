@@ -75,14 +75,11 @@ func TestLinkUpgrade(t *testing.T) {
 // same one is tried for ever.
 func TestLinkURL(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	rig.Must(t, err)
-	closed.Close()
 	for name, url := range map[string]string{
 		"empty":      "",
 		"http":       "http://127.0.0.1/?sig=" + testSignature,
 		"unparsable": "ws://127.0.0.1:x/%zz?sig=" + testSignature,
-		"refused":    "ws://" + closed.Addr().String() + "/?sig=" + testSignature,
+		"refused":    "ws://" + rig.FreeAddress(t) + "/?sig=" + testSignature,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

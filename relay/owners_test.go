@@ -35,8 +35,7 @@ func TestLinkTellsOwners(t *testing.T) {
 	prove(t, j.s.router, second, other)
 
 	j.s.router.drop(true)
-	owners, err := wire.ParseStreamOwners((<-came).Get(wire.HeaderStreamOwners))
-	rig.Must(t, err)
+	owners := rig.Value(wire.ParseStreamOwners((<-came).Get(wire.HeaderStreamOwners)))
 	rig.Is(t, len(owners), 2, "owners")
 	for c, owner := range map[*harness]string{first.(*harness): "of one harness", second.(*harness): "of another"} {
 		rig.Is(t, owners.Is(string(c.id), owner), true, "it has named the owner %s", owner)

@@ -262,8 +262,7 @@ func (p *peer) read() *relaypb.RelayMessageFrame {
 // wantRecord reads the record of a message of the given text.
 func (p *peer) wantRecord(keys *noise.Session, want string) {
 	p.t.Helper()
-	text, err := keys.Open(p.read().GetData().GetPayload())
-	rig.Must(p.t, err)
+	text := rig.Value(keys.Open(p.read().GetData().GetPayload()))
 	rig.Is(p.t, string(text[4:]), want, "the record")
 }
 
@@ -286,12 +285,10 @@ func (p *peer) ends() {
 		if err == nil {
 			continue
 		}
-		if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway) {
-			p.t.Errorf("websocket ended with a close frame: %v", err)
-		}
-		if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-			p.t.Errorf("websocket did not end")
-		}
+		rig.Is(p.t, websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway), false,
+			"websocket ended with a close frame: %v", err)
+		timeout, ok := err.(net.Error)
+		rig.Is(p.t, ok && timeout.Timeout(), false, "websocket did not end")
 		return
 	}
 }

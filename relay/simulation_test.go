@@ -333,9 +333,7 @@ func simulate(t *testing.T, seed uint64, now weather) {
 	for _, e := range w.ends {
 		for i := range simWriters {
 			working.Go(func() {
-				if err := e.write(i); err != nil {
-					e.note(err)
-				}
+				e.note(e.write(i))
 			})
 		}
 		working.Go(func() {

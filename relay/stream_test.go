@@ -136,9 +136,7 @@ func introduce(t testing.TB, harness, executor *stream) {
 	t.Helper()
 	for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}, {harness, executor}, {executor, harness}, {harness, executor}} {
 		rig.Must(t, step.from.Write([]byte("{}")))
-		message, err := step.to.Read()
-		rig.Must(t, err)
-		rig.Is(t, string(message), "{}", "what is read")
+		rig.Is(t, string(rig.Value(step.to.Read())), "{}", "what is read")
 	}
 	for !harness.provenPeer() || !executor.provenPeer() { // an acknowledgement may be on its way
 		runtime.Gosched()
@@ -215,8 +213,7 @@ func (r *remote) wantTold(want ...error) {
 
 // record seals plaintext; records must be received in the order of sealing.
 func (r *remote) record(plaintext string) []byte {
-	record := rig.Value(r.keys.Seal(nil, []byte(plaintext)))
-	return record
+	return rig.Value(r.keys.Seal(nil, []byte(plaintext)))
 }
 
 func (r *remote) data(seq uint32, record []byte) error {

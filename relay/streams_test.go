@@ -26,16 +26,12 @@ func table() *streams {
 func begin(t *testing.T, s *streams, id string) (h *attempt, cancelled *bool) {
 	t.Helper()
 	cancelled = new(bool)
-	h, err := s.admit([]byte(id), anyInitiation, func() { *cancelled = true })
-	rig.Must(t, err)
-	return h, cancelled
+	return rig.Value(s.admit([]byte(id), anyInitiation, func() { *cancelled = true })), cancelled
 }
 
 func activate(t *testing.T, s *streams, id string) *member {
 	t.Helper()
-	m, err := activateFor(t, s, id, id)
-	rig.Must(t, err)
-	return m
+	return rig.Value(activateFor(t, s, id, id))
 }
 
 // activateFor makes a stream of an owner, whose key has another handshake.

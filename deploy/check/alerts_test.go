@@ -54,13 +54,11 @@ func TestAlerts(t *testing.T) {
 	for _, r := range everything(t) {
 		for name, rule := range all[*monitoringv1.PrometheusRule](r) {
 			asked++
-			if difference := cmp.Diff(want, rule.Spec); difference != "" {
-				t.Errorf("%s: %s differs from deploy/prometheus/alerts.yaml:\n%s", r.name, name, difference)
-			}
+			difference := cmp.Diff(want, rule.Spec)
+			not(t, difference != "", "%s: %s differs from deploy/prometheus/alerts.yaml:\n%s", r.name, name, difference)
 		}
-		if r.name == "chart, as it comes" && len(all[*monitoringv1.PrometheusRule](r)) > 0 {
-			t.Error("the chart has alerts that nobody has asked for")
-		}
+		not(t, r.name == "chart, as it comes" && len(all[*monitoringv1.PrometheusRule](r)) > 0,
+			"the chart has alerts that nobody has asked for")
 	}
 	if asked < 3 { // the example, every component, the chart with everything
 		t.Errorf("%d ways of rendering have alerts", asked)

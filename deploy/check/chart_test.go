@@ -34,9 +34,8 @@ func TestAgree(t *testing.T) {
 		chart := decode(t, "chart", plain(text))
 		own := overlay(t, "kustomization", ownOverlay(test.components...))
 		got, want := neutral(t, chart), neutral(t, own)
-		if difference := cmp.Diff(want, got); difference != "" {
-			t.Errorf("%s: the chart (+) differs from the kustomization (-):\n%s", name, difference)
-		}
+		difference := cmp.Diff(want, got)
+		not(t, difference != "", "%s: the chart (+) differs from the kustomization (-):\n%s", name, difference)
 	}
 }
 
@@ -122,9 +121,7 @@ func TestNumbers(t *testing.T) {
 		}))
 		must(t, err)
 		for _, want := range []string{line, "value: \"20000000\"", "value: \"true\""} {
-			if !strings.Contains(string(text), want) {
-				t.Errorf("%v: no %q in\n%s", tag, want, text)
-			}
+			not(t, !strings.Contains(string(text), want), "%v: no %q in\n%s", tag, want, text)
 		}
 	}
 }
@@ -148,15 +145,13 @@ func TestSchema(t *testing.T) {
 			return
 		}
 		for name, child := range members {
-			if _, ok := n.Properties[name]; !ok {
-				t.Errorf("the schema does not know %s.%s", where, name)
-			}
+			_, ok := n.Properties[name]
+			not(t, !ok, "the schema does not know %s.%s", where, name)
 			compare(where+"."+name, n.Properties[name], child)
 		}
 		for name := range n.Properties {
-			if _, ok := members[name]; !ok && name != "global" {
-				t.Errorf("values.yaml does not have %s.%s", where, name)
-			}
+			_, ok := members[name]
+			not(t, !ok && name != "global", "values.yaml does not have %s.%s", where, name)
 		}
 	}
 	compare("", schema.node, map[string]any(loadChart(t).Values))
@@ -179,9 +174,7 @@ func TestNotes(t *testing.T) {
 		_, notes, err := helm(loadChart(t), charts[name])
 		must(t, err)
 		for _, text := range want {
-			if !strings.Contains(notes, text) {
-				t.Errorf("%s: the notes do not have %q:\n%s", name, text, notes)
-			}
+			not(t, !strings.Contains(notes, text), "%s: the notes do not have %q:\n%s", name, text, notes)
 		}
 		not(t, bytes.Contains([]byte(notes), []byte("\n\n\n")), "%s: the notes have gaps:\n%s", name, notes)
 	}

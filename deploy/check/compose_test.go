@@ -47,9 +47,7 @@ func TestCompose(t *testing.T) {
 				for _, secret := range s.Secrets {
 					found = found || secret.Source == file && secret.Target == "/run/secrets/"+file
 				}
-				if !found {
-					t.Errorf("%s has no secret %s: %v", name, file, s.Secrets)
-				}
+				not(t, !found, "%s has no secret %s: %v", name, file, s.Secrets)
 			}
 		}
 		for _, argument := range s.Command {

@@ -79,12 +79,8 @@ func TestNATS(t *testing.T) {
 
 	start(user, metrics)
 	answers(t, "http://"+metrics+"/readyz")
-	if n := stranger.NumRoutes(); n != 0 {
-		t.Errorf("a server without the password has %d routes", n)
-	}
-	if err := <-start(url.UserPassword("registry", "wrong"), free(t)); err == nil {
-		t.Error("a registry with a wrong password has served")
-	}
+	not(t, stranger.NumRoutes() != 0, "a server without the password has %d routes", stranger.NumRoutes())
+	not(t, <-start(url.UserPassword("registry", "wrong"), free(t)) == nil, "a registry with a wrong password has served")
 }
 
 // startNATS starts a server until the test ends.

@@ -153,9 +153,7 @@ func TestNetwork(t *testing.T) {
 					for _, port := range ports {
 						c := connection{from, to, protocol, port}
 						got := passes(t, r, a, b, protocol, port)
-						if got != want[c] {
-							t.Errorf("%s: %s to %s, %s %d: %v, want %v", r.name, from, to, protocol, port, got, want[c])
-						}
+						not(t, got != want[c], "%s: %s to %s, %s %d: %v, want %v", r.name, from, to, protocol, port, got, want[c])
 						if got {
 							count++
 						}

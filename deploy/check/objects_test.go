@@ -88,9 +88,8 @@ func selects(t *testing.T, r rendered, s *metav1.LabelSelector) (parts []string)
 func only(t *testing.T, r rendered, o metav1.Object, s *metav1.LabelSelector) workload {
 	t.Helper()
 	part := o.GetLabels()["app.kubernetes.io/name"]
-	if got := selects(t, r, s); len(got) != 1 || got[0] != part {
-		t.Errorf("%s: %T %s selects %q, want %q", r.name, o, o.GetName(), got, part)
-	}
+	got := selects(t, r, s)
+	not(t, len(got) != 1 || got[0] != part, "%s: %T %s selects %q, want %q", r.name, o, o.GetName(), got, part)
 	return workloads(r)[part]
 }
 
@@ -108,27 +107,23 @@ func TestPods(t *testing.T) {
 			s.FSGroup == nil || *s.FSGroup != *s.RunAsGroup || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("%s: the pod's security context is %+v", where, s)
 		}
-		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
-			t.Errorf("%s: the pod gets a token of the cluster", where)
-		}
-		if pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
-			t.Errorf("%s: the pod shares namespaces of the node, or gets variables of services", where)
-		}
+		not(t, pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken,
+			"%s: the pod gets a token of the cluster", where)
+		not(t, pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.EnableServiceLinks == nil || *pod.EnableServiceLinks,
+			"%s: the pod shares namespaces of the node, or gets variables of services", where)
 		own := pod.HostUsers != nil && !*pod.HostUsers
 		not(t, own && part != "worker", "%s: hostUsers is false", where)
-		if spread := pod.TopologySpreadConstraints; len(spread) != 2 {
-			t.Errorf("%s: %d constraints on where pods are", where, len(spread))
-		}
-		for _, c := range pod.TopologySpreadConstraints {
+		spread := pod.TopologySpreadConstraints
+		not(t, len(spread) != 2, "%s: %d constraints on where pods are", where, len(spread))
+		for _, c := range spread {
 			only(t, r, &w, c.LabelSelector)
 		}
 		volumes := map[string]corev1.Volume{}
 		for _, v := range pod.Volumes {
 			volumes[v.Name] = v
 			not(t, v.HostPath != nil, "%s: volume %s is a folder of the node", where, v.Name)
-			if v.EmptyDir != nil && (v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero()) {
-				t.Errorf("%s: volume %s has no limit", where, v.Name)
-			}
+			not(t, v.EmptyDir != nil && (v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero()),
+				"%s: volume %s has no limit", where, v.Name)
 		}
 		for _, claim := range w.claims {
 			volumes[claim.Name] = corev1.Volume{}
@@ -136,17 +131,15 @@ func TestPods(t *testing.T) {
 		for _, c := range w.containers() {
 			checkContainer(t, where+": "+c.Name, c, own && c.Name != "install")
 			for _, m := range c.VolumeMounts {
-				if _, ok := volumes[m.Name]; !ok {
-					t.Errorf("%s: %s mounts %s, which is no volume", where, c.Name, m.Name)
-				}
+				_, ok := volumes[m.Name]
+				not(t, !ok, "%s: %s mounts %s, which is no volume", where, c.Name, m.Name)
 			}
 			for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
 				if p == nil {
 					continue
 				}
-				if _, ok := w.port(p.HTTPGet.Port); !ok {
-					t.Errorf("%s: %s is probed at a port that it does not have", where, c.Name)
-				}
+				_, ok := w.port(p.HTTPGet.Port)
+				not(t, !ok, "%s: %s is probed at a port that it does not have", where, c.Name)
 			}
 		}
 	}
@@ -162,9 +155,8 @@ func checkContainer(t *testing.T, where string, c corev1.Container, own bool) {
 		t.Errorf("%s: the security context is %+v", where, s)
 		return
 	}
-	if s.Capabilities == nil || len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
-		t.Errorf("%s: the capabilities are %+v", where, s.Capabilities)
-	}
+	not(t, s.Capabilities == nil || len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}),
+		"%s: the capabilities are %+v", where, s.Capabilities)
 	switch {
 	case !own && (s.ProcMount != nil || s.SeccompProfile != nil):
 		t.Errorf("%s: the security context is %+v", where, s)
@@ -172,12 +164,10 @@ func checkContainer(t *testing.T, where string, c corev1.Container, own bool) {
 		s.SeccompProfile.Type != corev1.SeccompProfileTypeLocalhost || s.SeccompProfile.LocalhostProfile == nil || !strings.HasSuffix(*s.SeccompProfile.LocalhostProfile, "/seccomp-agent.json")):
 		t.Errorf("%s: the security context is %+v", where, s)
 	}
-	if _, tag, ok := strings.Cut(c.Image, ":"); !ok || tag == "" || tag == "latest" {
-		t.Errorf("%s: the image %q has no version", where, c.Image)
-	}
-	if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
-		t.Errorf("%s: the resources are %v", where, c.Resources)
-	}
+	_, tag, ok := strings.Cut(c.Image, ":")
+	not(t, !ok || tag == "" || tag == "latest", "%s: the image %q has no version", where, c.Image)
+	not(t, c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero(),
+		"%s: the resources are %v", where, c.Resources)
 	seen := map[string]bool{}
 	for _, e := range c.Env {
 		not(t, seen[e.Name], "%s: %s is set twice", where, e.Name)
@@ -195,9 +185,8 @@ func TestProbes(t *testing.T) {
 			want = map[*corev1.Probe]string{c.StartupProbe: "/healthz", c.ReadinessProbe: "/healthz?js-server-only=true", c.LivenessProbe: "/healthz?js-enabled-only=true"}
 		}
 		for p, of := range want {
-			if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != of {
-				t.Errorf("%s: %s has the probe %+v, want one of %s", r.name, part, p, of)
-			}
+			not(t, p == nil || p.HTTPGet == nil || p.HTTPGet.Path != of,
+				"%s: %s has the probe %+v, want one of %s", r.name, part, p, of)
 		}
 	}
 }
@@ -224,9 +213,8 @@ func TestSecrets(t *testing.T) {
 		}
 		not(t, seen != 1, "%s: %d of %q are from a Secret, want one", r.name, seen, secret[part])
 		for _, v := range w.pod.Spec.Volumes {
-			if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440) {
-				t.Errorf("%s: %s: the Secret %s is mounted with another mode than 0440", r.name, part, v.Secret.SecretName)
-			}
+			not(t, v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440),
+				"%s: %s: the Secret of %s is mounted with another mode than 0440", r.name, part, v.Name)
 		}
 	}
 }
@@ -274,9 +262,8 @@ func known(t *testing.T, where, part, name string) {
 	t.Helper()
 	text, err := help[part]()
 	must(t, err)
-	if !regexp.MustCompile(`(?m)(^|[ (])` + regexp.QuoteMeta(name) + `([ =,)]|$)`).MatchString(text) {
-		t.Errorf("%s sets %s, which the program does not know", where, name)
-	}
+	not(t, !regexp.MustCompile(`(?m)(^|[ (])`+regexp.QuoteMeta(name)+`([ =,)]|$)`).MatchString(text),
+		"%s sets %s, which the program does not know", where, name)
 }
 
 // TestNames: the programs know the variables and flags that the manifests set, and the commands.
@@ -303,9 +290,7 @@ func TestNames(t *testing.T) {
 	commands, err := output("agent", "--help")
 	must(t, err)
 	for _, command := range []string{"install", "doctor", "health"} {
-		if !regexp.MustCompile(`(?m)^  ` + command + ` `).MatchString(commands) {
-			t.Errorf("the agent has no command %s", command)
-		}
+		not(t, !regexp.MustCompile(`(?m)^  `+command+` `).MatchString(commands), "the agent has no command %s", command)
 	}
 }
 
@@ -326,9 +311,8 @@ func TestDrain(t *testing.T) {
 		text, _ := variable(w.pod.Spec.Containers[0], "REGISTRY_DRAIN_TIMEOUT")
 		drain, err := time.ParseDuration(text)
 		must(t, err)
-		if grace := time.Duration(*w.pod.Spec.TerminationGracePeriodSeconds) * time.Second; grace < drain+10*time.Second {
-			t.Errorf("%s: the pod ends %v after SIGTERM, the drain takes up to %v", r.name, grace, drain)
-		}
+		grace := time.Duration(*w.pod.Spec.TerminationGracePeriodSeconds) * time.Second
+		not(t, grace < drain+10*time.Second, "%s: the pod ends %v after SIGTERM, the drain takes up to %v", r.name, grace, drain)
 	}
 }
 
@@ -358,13 +342,11 @@ func TestWorker(t *testing.T) {
 		if m := mounts[agent.WorkingDir]; len(w.claims) != 1 || m.Name != w.claims[0].Name || m.ReadOnly {
 			t.Errorf("%s: the working directory %q is no volume that is kept", r.name, agent.WorkingDir)
 		}
-		if mounts[home].Name == "" || mounts["/tmp"].Name == "" || !mounts["/agent"].ReadOnly {
-			t.Errorf("%s: HOME, /tmp and the agent have the mounts %v", r.name, mounts)
-		}
+		not(t, mounts[home].Name == "" || mounts["/tmp"].Name == "" || !mounts["/agent"].ReadOnly,
+			"%s: HOME, /tmp and the agent have the mounts %v", r.name, mounts)
 		service, ok := all[*corev1.Service](r)[w.service]
-		if !ok || service.Spec.ClusterIP != corev1.ClusterIPNone {
-			t.Errorf("%s: the StatefulSet's service %q is no headless one", r.name, w.service)
-		}
+		not(t, !ok || service.Spec.ClusterIP != corev1.ClusterIPNone,
+			"%s: the StatefulSet's service %q is no headless one", r.name, w.service)
 	}
 }
 
@@ -375,9 +357,8 @@ func TestReferences(t *testing.T) {
 		for name, s := range all[*corev1.Service](r) {
 			w := only(t, r, s, &metav1.LabelSelector{MatchLabels: s.Spec.Selector})
 			for _, p := range s.Spec.Ports {
-				if _, ok := w.port(p.TargetPort); !ok {
-					t.Errorf("%s: the service %s leads to the port %s, which the pod does not have", r.name, name, p.TargetPort.String())
-				}
+				_, ok := w.port(p.TargetPort)
+				not(t, !ok, "%s: the service %s leads to the port %v, which the pod does not have", r.name, name, p.TargetPort)
 			}
 		}
 		budgets := all[*policyv1.PodDisruptionBudget](r)
@@ -388,9 +369,8 @@ func TestReferences(t *testing.T) {
 				continue
 			}
 			only(t, r, b, b.Spec.Selector)
-			if got := selects(t, r, w.selector); !slices.Equal(got, []string{part}) {
-				t.Errorf("%s: %s selects pods of %q", r.name, part, got)
-			}
+			got := selects(t, r, w.selector)
+			not(t, !slices.Equal(got, []string{part}), "%s: %s selects pods of %q", r.name, part, got)
 		}
 		for name, i := range all[*networkingv1.Ingress](r) {
 			for _, rule := range i.Spec.Rules {
@@ -399,9 +379,8 @@ func TestReferences(t *testing.T) {
 				}
 				for _, p := range rule.HTTP.Paths {
 					s, ok := all[*corev1.Service](r)[p.Backend.Service.Name]
-					if !ok || s.Spec.Ports[0].Name != p.Backend.Service.Port.Name || p.Path != "/cloud" {
-						t.Errorf("%s: the ingress %s leads from %s to %+v", r.name, name, p.Path, p.Backend.Service)
-					}
+					not(t, !ok || s.Spec.Ports[0].Name != p.Backend.Service.Port.Name || p.Path != "/cloud",
+						"%s: the ingress %s leads from %s to %+v", r.name, name, p.Path, p.Backend.Service)
 				}
 			}
 		}
@@ -422,15 +401,12 @@ func TestReferences(t *testing.T) {
 				must(t, err)
 				found = found || selector.Matches(labels.Set(s.Labels)) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port })
 			}
-			if !found {
-				t.Errorf("%s: the monitor %s finds no service", r.name, name)
-			}
+			not(t, !found, "%s: the monitor %s finds no service", r.name, name)
 		}
 		for _, m := range all[*monitoringv1.PodMonitor](r) {
 			w := only(t, r, m, &m.Spec.Selector)
-			if _, ok := w.port(intstr.FromString(*m.Spec.PodMetricsEndpoints[0].Port)); !ok {
-				t.Errorf("%s: the monitor %s is for a port that the pod does not have", r.name, m.Name)
-			}
+			_, ok := w.port(intstr.FromString(*m.Spec.PodMetricsEndpoints[0].Port))
+			not(t, !ok, "%s: the monitor %s is for a port that the pod does not have", r.name, m.Name)
 		}
 	}
 }
@@ -442,17 +418,15 @@ func TestImageUser(t *testing.T) {
 	t.Parallel()
 	const registry = "65532"
 	for r, w := range each(t, "registry") {
-		if user := *w.pod.Spec.SecurityContext.RunAsUser; fmt.Sprint(user) != registry {
-			t.Errorf("%s: the registry runs as %d", r.name, user)
-		}
+		user := fmt.Sprint(*w.pod.Spec.SecurityContext.RunAsUser)
+		not(t, user != registry, "%s: the registry runs as %s", r.name, user)
 	}
 	for _, file := range []string{"../../Dockerfile", "../registry.Dockerfile"} {
 		page := read(t, file)
 		stages := strings.Split(string(page), "\nFROM ")
 		users := regexp.MustCompile(`(?m)^USER ([0-9]+):([0-9]+)$`).FindAllStringSubmatch(stages[len(stages)-1], -1)
-		if len(users) != 1 || users[0][1] != registry || users[0][2] != registry {
-			t.Errorf("%s: USER is %q, want %s once", file, users, registry)
-		}
+		not(t, len(users) != 1 || users[0][1] != registry || users[0][2] != registry,
+			"%s: USER is %q, want %s once", file, users, registry)
 	}
 }
 

@@ -220,9 +220,7 @@ func tools(v values) values {
 func each(t *testing.T, part string) iter.Seq2[rendered, workload] {
 	return func(yield func(rendered, workload) bool) {
 		for _, r := range everything(t) {
-			if len(workloads(r)) == 0 {
-				t.Errorf("%s runs nothing", r.name)
-			}
+			not(t, len(workloads(r)) == 0, "%s runs nothing", r.name)
 			for name, w := range workloads(r) {
 				if (part == "" || part == name) && !yield(r, w) {
 					return

@@ -48,16 +48,13 @@ func TestUnits(t *testing.T) {
 		}
 		for _, directive := range unit.broken {
 			not(t, set[directive], "%s.service sets %s, which breaks commands or their sandbox", name, directive)
-			if !strings.Contains(string(text), "#   "+directive) && !strings.Contains(string(text), ", "+directive) {
-				t.Errorf("%s.service does not say why it has no %s", name, directive)
-			}
+			not(t, !strings.Contains(string(text), "#   "+directive) && !strings.Contains(string(text), ", "+directive),
+				"%s.service does not say why it has no %s", name, directive)
 		}
-		if !strings.Contains(string(text), "\nStartLimitIntervalSec=0\n") || !set["RestartSec"] {
-			t.Errorf("%s.service is given up when it has ended a few times", name)
-		}
-		if !set["LoadCredential"] || !set["NoNewPrivileges"] || !set["User"] {
-			t.Errorf("%s.service has no credential, no user or new privileges", name)
-		}
+		not(t, !strings.Contains(string(text), "\nStartLimitIntervalSec=0\n") || !set["RestartSec"],
+			"%s.service is given up when it has ended a few times", name)
+		not(t, !set["LoadCredential"] || !set["NoNewPrivileges"] || !set["User"],
+			"%s.service has no credential, no user or new privileges", name)
 
 		if _, err := exec.LookPath("systemd-analyze"); err != nil {
 			t.Logf("systemd has not looked at %s.service: %v", name, err)
@@ -70,9 +67,8 @@ func TestUnits(t *testing.T) {
 			{"verify", "--man=no", "--recursive-errors=no", file},
 			{"security", "--offline=true", "--no-pager", "--threshold=" + unit.threshold, file},
 		} {
-			if out, err := exec.CommandContext(t.Context(), "systemd-analyze", args...).CombinedOutput(); err != nil || args[0] == "verify" && len(out) > 0 {
-				t.Errorf("systemd-analyze %s: %v\n%s", args, err, out)
-			}
+			out, err := exec.CommandContext(t.Context(), "systemd-analyze", args...).CombinedOutput()
+			not(t, err != nil || args[0] == "verify" && len(out) > 0, "systemd-analyze %s: %v\n%s", args, err, out)
 		}
 	}
 }

@@ -22,8 +22,7 @@ func TestKeys(t *testing.T) {
 	text, created, err := st.CreateKey(ctx, Key{Role: "harness", Environments: "ci-*", Label: "laptop", Limits: Limits{Streams: 3}})
 	rig.Must(t, err)
 	rig.Is(t, fmt.Sprint(text[:3], " ", len(text)), "xa_ 46", "how a key begins, its bytes")
-	p, err := other.AuthenticateKey(ctx, text)
-	rig.Must(t, err)
+	p := rig.Value(other.AuthenticateKey(ctx, text))
 	rig.Is(t, *p, Principal{ID: KeyPrefix + created.ID, Role: ticket.Harness, Environments: "ci-*", Limits: Limits{Streams: 3}}, "it")
 	same, _, err := other.Principal(ctx, p.ID)
 	rig.Must(t, err)
@@ -50,8 +49,7 @@ func TestKeys(t *testing.T) {
 		{Role: "executor", Environments: "*", Label: strings.Repeat("l", 257)}} {
 		rig.Is(t, errorOf(st.CreateKey(ctx, k)) == nil, false, "%+v is accepted", k)
 	}
-	keys, err := st.Keys(ctx)
-	rig.Must(t, err)
+	keys := rig.Value(st.Keys(ctx))
 	rig.Is(t, len(keys), 1, "keys: %+v", keys)
 	keys[0].LastUsed = revoked.LastUsed // TestLastUsed looks at it
 	rig.Is(t, keys[0], revoked, "the first key")
@@ -77,8 +75,7 @@ func TestIdentities(t *testing.T) {
 			rig.Must(t, st.AddIdentity(ctx, Identity{RuntimeID: id, PublicKey: public, Environments: environments}))
 		}
 	}
-	identities, err := st.Identities(ctx)
-	rig.Must(t, err)
+	identities := rig.Value(st.Identities(ctx))
 	rig.Is(t, len(identities), 3, "identities: %+v", identities)
 	for i, want := range []string{"a", "a/.>*:", "b"} {
 		rig.Is(t, identities[i].RuntimeID+" "+identities[i].Environments, want+" second", "identity %d", i)
@@ -103,44 +100,32 @@ func TestRotateKey(t *testing.T) {
 	ctx := t.Context()
 	first, created, err := st.CreateKey(ctx, Key{Role: "executor", Environments: "ci-*", Limits: Limits{Streams: 3}})
 	rig.Must(t, err)
-	check := func(text string, valid bool) {
+	texts := []string{first}
+	over := func(n int) { // the first n texts, and no other
 		t.Helper()
-		p, err := other.AuthenticateKey(ctx, text)
-		if !valid {
-			rig.Is(t, err, ErrUnauthorized, "a text that is over")
-			return
+		for i, text := range texts {
+			p, err := other.AuthenticateKey(ctx, text)
+			if i < n {
+				rig.Is(t, err, ErrUnauthorized, "text %d, which is over", i)
+				continue
+			}
+			rig.Must(t, err)
+			rig.Is(t, *p, Principal{ID: KeyPrefix + created.ID, Role: ticket.Executor, Environments: "ci-*", Limits: Limits{Streams: 3}}, "it")
 		}
-		rig.Must(t, err)
-		rig.Is(t, *p, Principal{ID: KeyPrefix + created.ID, Role: ticket.Executor, Environments: "ci-*", Limits: Limits{Streams: 3}}, "it")
 	}
-	rotate := func(grace time.Duration) string {
-		t.Helper()
+	for i, grace := range []time.Duration{time.Hour, time.Hour, 0, time.Hour} {
 		text, key, err := other.RotateKey(ctx, created.ID, grace)
 		if err != nil || key.ID != created.ID || key.Rotated.IsZero() || key.FormerUntil.IsZero() != (grace == 0) {
 			t.Fatalf("rotated: %+v, %v", key, err)
 		}
-		return text
+		texts = append(texts, text)
+		over([]int{0, 1, 3, 3}[i])
 	}
-	second := rotate(time.Hour)
-	check(first, true)
-	check(second, true)
-	third := rotate(time.Hour)
-	check(first, false)
-	check(second, true)
-	check(third, true)
-	fourth := rotate(0)
-	check(first, false)
-	check(second, false)
-	check(third, false)
-	check(fourth, true)
-	last := rotate(time.Hour)
-	check(fourth, true)
 	record, revision, err := st.key(ctx, created.ID)
 	rig.Must(t, err)
 	record.FormerUntil = time.Now() // as after an hour
 	rig.Is(t, found(st.put(ctx, st.keys, created.ID, record, revision)), "true <nil>", "it is written")
-	check(fourth, false)
-	check(last, true)
+	over(4)
 
 	keys := rig.Value(st.Keys(ctx))
 	rig.Is(t, len(keys), 1, "keys: %+v", keys)
@@ -156,7 +141,7 @@ func TestRotateKey(t *testing.T) {
 		rig.Is(t, errorOf(st.RotateKey(ctx, id, 0)), ErrNotFound, "a record of a text is rotated as a key")
 	}
 	rig.Value(st.RevokeKey(ctx, created.ID))
-	check(last, false)
+	over(len(texts))
 	rig.Is(t, errorOf(st.RotateKey(ctx, created.ID, time.Hour)), errNotValid, "a revoked key is rotated")
 	rig.Is(t, errorOf(st.RotateKey(ctx, "0123456789abcdef", time.Hour)), ErrNotFound, "an unknown key is rotated")
 	rig.Is(t, len(rig.Value(st.keys.Keys(ctx))), 3, "what the bucket has after that")
@@ -172,8 +157,7 @@ func TestLastUsed(t *testing.T) {
 	rig.Must(t, err)
 	last := func() time.Time {
 		t.Helper()
-		keys, err := other.Keys(ctx)
-		rig.Must(t, err)
+		keys := rig.Value(other.Keys(ctx))
 		rig.Is(t, len(keys), 1, "keys: %+v", keys)
 		return keys[0].LastUsed
 	}
@@ -191,9 +175,8 @@ func TestLastUsed(t *testing.T) {
 		other.usage.wg.Wait()
 	}
 	use()
-	if at := last(); time.Since(at).Abs() > 2*time.Minute || at.Second() != 0 {
-		t.Errorf("it was used at %v", at)
-	}
+	at := last()
+	rig.Is(t, time.Since(at).Abs() > 2*time.Minute || at.Second() != 0, false, "it was used at %v", at)
 	entry := rig.Value(st.usages.Get(ctx, created.ID))
 	use()
 	rig.Is(t, rig.Value(st.usages.Get(ctx, created.ID)).Revision(), entry.Revision(), "the revision within the hour")

@@ -82,8 +82,7 @@ func TestStoreFolder(t *testing.T) {
 // socket, whatever the mode of the folder.
 func TestStoreIsPrivate(t *testing.T) {
 	t.Parallel()
-	top, err := os.MkdirTemp("/tmp", "registry") // the address of a socket is short, and others may enter
-	rig.Must(t, err)
+	top := rig.Value(os.MkdirTemp("/tmp", "registry")) // the address of a socket is short, and others may enter
 	t.Cleanup(func() { rig.Check(t, os.RemoveAll(top)) })
 	dir := filepath.Join(top, "data")
 	st := openWith(t, Config{Dir: dir})

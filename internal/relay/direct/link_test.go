@@ -216,9 +216,8 @@ func verify(t *testing.T, e event) {
 // says checks the text of an error, which tells no secret.
 func says(t *testing.T, err error, text string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "SECRET") {
-		t.Errorf("got %v, want %s", err, text)
-	}
+	rig.Is(t, err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "SECRET"), false,
+		"got %v, want %s", err, text)
 }
 
 func TestRegistrationIsRefused(t *testing.T) {
@@ -361,15 +360,13 @@ func TestSeveralWebsockets(t *testing.T) {
 // TestNobodyListens: a rendezvous that cannot be reached is tried again.
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	gone, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	rig.Must(t, err)
-	gone.Close()
-	f := newFake(t, strings.Replace(good, "URL", "ws://"+gone.Addr().String()+"/SECRET?SECRET", 1))
+	nobody := rig.FreeAddress(t)
+	f := newFake(t, strings.Replace(good, "URL", "ws://"+nobody+"/SECRET?SECRET", 1))
 	l, ended, stop := start(t, f, signing(t), false)
 	f.next(t)
 	rig.Is(t, l.Unready() == "", false, "the link is ready")
-	p := &endpoint{url: &url.URL{Scheme: "ws", Host: gone.Addr().String(), Path: "/SECRET", RawQuery: "SECRET"}}
-	_, err = open(t.Context(), l.cfg.Registry, p, nil, nil)
+	p := &endpoint{url: &url.URL{Scheme: "ws", Host: nobody, Path: "/SECRET", RawQuery: "SECRET"}}
+	_, err := open(t.Context(), l.cfg.Registry, p, nil, nil)
 	says(t, err, "")
 	rig.Is(t, rig.Value(l.overcome(t.Context(), p, err)), p, "the endpoint after it")
 	stop()

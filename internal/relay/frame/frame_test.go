@@ -31,8 +31,7 @@ var vectorFrames = map[string]Frame{
 
 func readVectors(t testing.TB) map[string][]byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "relay-frames.json"))
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(filepath.Join("testdata", "relay-frames.json")))
 	var v struct {
 		Frames []struct {
 			Name  string `json:"name"`
@@ -42,9 +41,7 @@ func readVectors(t testing.TB) map[string][]byte {
 	rig.Must(t, json.Unmarshal(text, &v))
 	out := map[string][]byte{}
 	for _, f := range v.Frames {
-		if out[f.Name], err = hex.DecodeString(f.Frame); err != nil {
-			t.Fatal(err)
-		}
+		out[f.Name] = rig.Value(hex.DecodeString(f.Frame))
 	}
 	return out
 }
@@ -72,9 +69,7 @@ func TestVectors(t *testing.T) {
 // encode returns the frame of pb and, behind it, more fields.
 func encode(t *testing.T, pb *relaypb.RelayMessageFrame, more ...byte) []byte {
 	t.Helper()
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
-	rig.Must(t, err)
-	return append(b, more...)
+	return append(rig.Value(proto.MarshalOptions{Deterministic: true}.Marshal(pb)), more...)
 }
 
 // TestDecode walks through the rules of remote.md section 5. The generated code
@@ -190,9 +185,7 @@ func TestDecode(t *testing.T) {
 	for _, tt := range tests {
 		got := Frame{Ack: 5, Body: Handshake, Payload: []byte("from before")}
 		err := Decode(tt.message, &got)
-		if err != tt.err {
-			t.Errorf("%s (%x): error %v, want %v", tt.name, tt.message, err, tt.err)
-		}
+		rig.Is(t, err, tt.err, "%s (%x): error", tt.name, tt.message)
 		if err != nil {
 			continue
 		}
@@ -209,9 +202,7 @@ func TestTruncated(t *testing.T) {
 		rig.Must(t, Decode(message, &whole))
 		for n := range message {
 			var f Frame
-			if err := Decode(message[:n], &f); err == nil && name != "data with trace" {
-				t.Errorf("%s may be cut to %d bytes", name, n)
-			}
+			rig.Is(t, Decode(message[:n], &f) == nil && name != "data with trace", false, "%s may be cut to %d bytes", name, n)
 		}
 	}
 }

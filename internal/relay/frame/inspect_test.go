@@ -32,9 +32,8 @@ func TestInspect(t *testing.T) {
 		{"nothing", nil, false},
 		{"cut", resume([]byte("s"))[:3], false},
 	} {
-		if _, ok := Inspect(tt.message); ok != tt.want {
-			t.Errorf("%s of %d bytes: %t, want %t", tt.name, len(tt.message), ok, tt.want)
-		}
+		_, ok := Inspect(tt.message)
+		rig.Is(t, ok, tt.want, "%s of %d bytes", tt.name, len(tt.message))
 	}
 }
 

@@ -25,17 +25,13 @@ func shakeHands(t testing.TB) (harness, executor *Session) {
 	i, m1, err := Initiate(h, e.PublicKey(), nil, []byte("authorization"))
 	rig.Must(t, err)
 	m2, executor := respond(t, e, nil, m1)
-	harness, err = i.Finish(m2)
-	rig.Must(t, err)
-	return harness, executor
+	return rig.Value(i.Finish(m2)), executor
 }
 
 // respond is what an executor does with message 1.
 func respond(t testing.TB, e *Identity, p, m1 []byte) (m2 []byte, s *Session) {
 	t.Helper()
-	r, err := ReadInitiation(e, p, m1)
-	rig.Must(t, err)
-	m2, s, err = r.Respond()
+	m2, s, err := rig.Value(ReadInitiation(e, p, m1)).Respond()
 	rig.Must(t, err)
 	return m2, s
 }
@@ -47,12 +43,9 @@ func exchange(t testing.TB, a, b *Session) {
 		from, to *Session
 		text     string
 	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
-		record, err := tt.from.Seal(nil, []byte(tt.text))
-		rig.Must(t, err)
+		record := rig.Value(tt.from.Seal(nil, []byte(tt.text)))
 		rig.Is(t, len(record), len(tt.text)+TagSize, "bytes of the record of %d", len(tt.text))
-		got, err := tt.to.Open(record)
-		rig.Must(t, err)
-		equal(t, "plaintext", got, []byte(tt.text))
+		equal(t, "plaintext", rig.Value(tt.to.Open(record)), []byte(tt.text))
 	}
 }
 
@@ -66,8 +59,7 @@ func TestHandshake(t *testing.T) {
 		rig.Must(t, err)
 		rig.Is(t, len(m1), 3568+len(authorization), "bytes of message 1")
 		sent := bytes.Clone(m1)
-		r, err := ReadInitiation(e, p, m1)
-		rig.Must(t, err)
+		r := rig.Value(ReadInitiation(e, p, m1))
 		equal(t, "message 1 after it was read", m1, sent)
 		clear(m1) // what was read may be reused
 		rig.Is(t, r.Authorization, authorization, "the authorization of %d bytes arrives as", len(authorization))
@@ -75,9 +67,7 @@ func TestHandshake(t *testing.T) {
 		m2, executor, err := r.Respond()
 		rig.Must(t, err)
 		rig.Is(t, len(m2), 3424, "bytes of message 2")
-		harness, err := i.Finish(m2)
-		rig.Must(t, err)
-		exchange(t, harness, executor)
+		exchange(t, rig.Value(i.Finish(m2)), executor)
 
 		_, _, err = r.Respond()
 		rig.Is(t, err, errSpent, "responding again")
@@ -140,8 +130,7 @@ func TestTampering(t *testing.T) {
 	t.Run("record", func(t *testing.T) {
 		t.Parallel()
 		tx, rx := pairOfSessions()
-		record, err := tx.Seal(nil, []byte("what it says"))
-		rig.Must(t, err)
+		record := rig.Value(tx.Seal(nil, []byte("what it says")))
 		for n := range record {
 			_, rx := pairOfSessions()
 			r := bytes.Clone(record)
@@ -206,8 +195,7 @@ func TestPayloadOfMessage2(t *testing.T) {
 	v := readVector(t, vectorBoth)
 	r := v.executorState(t)
 	rig.Must(t, rig.Err(r.readInitiation(v.Prologue, v.Message1)))
-	m, err := r.writeE(r.writeSKEM(r.writeEKEM(nil)))
-	rig.Must(t, err)
+	m := rig.Value(r.writeE(r.writeSKEM(r.writeEKEM(nil))))
 	rig.Must(t, errors.Join(r.mixDH(r.e.x25519, r.re), r.mixDH(r.e.x25519, r.rs)))
 	m = r.encryptAndHash(m, []byte("x"))
 	harness := waiting(t, v)
@@ -317,8 +305,7 @@ func TestBadAuthorization(t *testing.T) {
 	for _, authorization := range []string{"\xff", strings.Repeat("x", wire.MaxAuthorization+1)} {
 		_, _, err := Initiate(h, e.PublicKey(), nil, []byte(authorization))
 		rig.Is(t, err, errAuth, "we send an authorization of %d bytes", len(authorization))
-		m, err := newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization))
-		rig.Must(t, err)
+		m := rig.Value(newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization)))
 		rig.Is(t, rig.Err(ReadInitiation(e, nil, m)) == nil, false, "we take an authorization of %d bytes", len(authorization))
 	}
 }
@@ -365,56 +352,37 @@ func BenchmarkHandshake(b *testing.B) {
 	p := Prologue("env-1", "reg-1", []byte("stream-1"))
 	authorization := bytes.Repeat([]byte("a"), 200)
 
-	b.Run("executor/total", func(b *testing.B) {
-		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		rig.Must(b, err)
-		b.ReportAllocs()
-		for b.Loop() {
-			respond(b, e, p, m1)
-		}
-	})
-	b.Run("executor/read", func(b *testing.B) {
-		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		rig.Must(b, err)
-		for b.Loop() {
-			rig.Must(b, rig.Err(ReadInitiation(e, p, m1)))
-		}
-	})
-	b.Run("executor/respond prepared", func(b *testing.B) {
-		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		rig.Must(b, err)
-		for b.Loop() {
-			b.StopTimer()
-			e.Prepare()
-			r, err := ReadInitiation(e, p, m1)
-			rig.Must(b, err)
-			b.StartTimer()
-			if _, _, err := r.Respond(); err != nil {
-				b.Fatal(err)
+	var i *Initiator
+	var r *Responder
+	var m1, m2 []byte
+	initiate := func() {
+		var err error
+		i, m1, err = Initiate(h, e.PublicKey(), p, authorization)
+		rig.Check(b, err)
+	}
+	read := func() { r = rig.Value(ReadInitiation(e, p, m1)) }
+	initiate()
+	for _, tt := range []struct {
+		name        string
+		prepare, do func()
+	}{
+		{"executor/total", nil, func() { respond(b, e, p, m1) }},
+		{"executor/read", nil, read},
+		{"executor/respond prepared", func() { e.Prepare(); read() }, func() { _, _, err := r.Respond(); rig.Check(b, err) }},
+		{"harness/initiate", nil, initiate},
+		{"harness/finish", func() { initiate(); m2, _ = respond(b, e, p, m1) }, func() { rig.Value(i.Finish(m2)) }},
+		{"identity", nil, func() { newIdentity(b) }},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if tt.prepare != nil {
+					b.StopTimer()
+					tt.prepare()
+					b.StartTimer()
+				}
+				tt.do()
 			}
-		}
-	})
-	b.Run("harness/initiate", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, _, err := Initiate(h, e.PublicKey(), p, authorization); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("harness/finish", func(b *testing.B) {
-		for b.Loop() {
-			b.StopTimer()
-			i, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-			rig.Must(b, err)
-			m2, _ := respond(b, e, p, m1)
-			b.StartTimer()
-			rig.Must(b, rig.Err(i.Finish(m2)))
-		}
-	})
-	b.Run("identity", func(b *testing.B) {
-		for b.Loop() {
-			newIdentity(b)
-		}
-	})
+		})
+	}
 }

@@ -167,8 +167,7 @@ func TestVectorRuns(t *testing.T) {
 
 func replayHarness(t *testing.T, v *vector) {
 	hs := v.harnessState(t)
-	message, err := hs.writeInitiation(v.executor(), Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), []byte(v.Authorization))
-	rig.Must(t, err)
+	message := rig.Value(hs.writeInitiation(v.executor(), Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), []byte(v.Authorization)))
 	equal(t, "message 1", message, v.Message1)
 
 	rig.Must(t, hs.readResponse(v.Message2))
@@ -180,14 +179,12 @@ func replayHarness(t *testing.T, v *vector) {
 
 func replayExecutor(t *testing.T, v *vector) {
 	hs := v.executorState(t)
-	authorization, err := hs.readInitiation(Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), v.Message1)
-	rig.Must(t, err)
+	authorization := rig.Value(hs.readInitiation(Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), v.Message1))
 	equal(t, "authorization", authorization, []byte(v.Authorization))
 	equal(t, "harness's X25519 key", hs.rs.Bytes(), v.HarnessStatic.X25519Public)
 	equal(t, "harness's ML-KEM key", hs.rsKEM.Bytes(), v.HarnessStatic.MLKEMPublic)
 
-	message, err := hs.writeResponse()
-	rig.Must(t, err)
+	message := rig.Value(hs.writeResponse())
 	equal(t, "message 2", message, v.Message2)
 	equal(t, "handshake hash", hs.h[:], v.HandshakeHash)
 	rx, tx := hs.split()
@@ -225,14 +222,11 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 			records++
 			if want.From == self {
 				h := frame.DataHeader{StreamID: f.StreamID, Seq: f.Seq, PayloadSize: len(want.Plaintext) + TagSize}
-				b, err := s.Seal(h.Append(nil), want.Plaintext)
-				rig.Must(t, err)
+				b := rig.Value(s.Seal(h.Append(nil), want.Plaintext))
 				equal(t, "data frame", b, want.Frame)
 				continue
 			}
-			plaintext, err := s.Open(f.Payload)
-			rig.Must(t, err)
-			equal(t, "plaintext", plaintext, want.Plaintext)
+			equal(t, "plaintext", rig.Value(s.Open(f.Payload)), want.Plaintext)
 		default:
 			t.Fatalf("frame %d is of kind %q", n, want.Kind)
 		}

@@ -222,23 +222,21 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	config := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
-	client, err := Dial(t.Context(), address, nil, Config{TLS: config})
-	rig.Must(t, err)
+	client := rig.Value(Dial(t.Context(), address, nil, Config{TLS: config}))
 	defer client.Close()
 	s := <-accepted
 	defer s.Close()
 	for _, size := range []int{10, recordSize, MaxMessage} {
 		for _, end := range [][2]*Socket{{client, s}, {s, client}} {
 			go func() { _ = end[0].NewLane(0).Send(sized(size)) }()
-			m, err := end[1].Read()
-			rig.Must(t, err)
+			m := rig.Value(end[1].Read())
 			rig.Is(t, len(m.Bytes), size, "bytes that were read")
 			m.Release()
 		}
 	}
 	rig.Is(t, fmt.Sprint(config.NextProtos, config.ServerName), "[h2]", "the caller's configuration")
 	client.Close()
-	_, err = s.Read()
+	_, err := s.Read()
 	rig.Is(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), true, "after Close it is over: %v", err)
 }
 

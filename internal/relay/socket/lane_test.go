@@ -51,8 +51,7 @@ func TestOrder(t *testing.T) {
 			}
 			var next [lanes]int
 			for range lanes * frames {
-				m, err := to.Read()
-				rig.Must(t, err)
+				m := rig.Value(to.Read())
 				i, j := int(binary.BigEndian.Uint32(m.Bytes)), int(binary.BigEndian.Uint32(m.Bytes[4:]))
 				want := make([]byte, len(m.Bytes))
 				fill(want, i, j)
@@ -309,8 +308,7 @@ func TestFlushedArrives(t *testing.T) {
 	lane := client.NewLane(0)
 	for range 20 {
 		rig.Must(t, lane.Send(sized(recordSize)))
-		m, err := server.Read()
-		rig.Must(t, err)
+		m := rig.Value(server.Read())
 		m.Release()
 	}
 	rig.Must(t, lane.Send(message("last")))
@@ -351,8 +349,7 @@ func TestTrySendUnread(t *testing.T) {
 		}
 	}
 	for i := range n {
-		m, err := far.Read()
-		rig.Must(t, err)
+		m := rig.Value(far.Read())
 		rig.Is(t, fmt.Sprint(binary.BigEndian.Uint32(m.Bytes), len(m.Bytes)), fmt.Sprint(i, 1<<10), "number and bytes of message %d", i)
 		m.Release()
 	}

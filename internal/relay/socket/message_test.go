@@ -9,9 +9,7 @@ import (
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	m := NewMessage(5000)
-	if len(m.Bytes) != 0 || cap(m.Bytes) < 5000 {
-		t.Errorf("%d bytes, room for %d", len(m.Bytes), cap(m.Bytes))
-	}
+	rig.Is(t, len(m.Bytes) != 0 || cap(m.Bytes) < 5000, false, "%d bytes, room for %d", len(m.Bytes), cap(m.Bytes))
 	m.Retain()
 	m.Release()
 	rig.Is(t, m.Bytes == nil, false, "it is gone while somebody holds it")

@@ -60,8 +60,7 @@ func pair(t testing.TB, clientConfig, serverConfig Config) (client, server *Sock
 func pairOver(t testing.TB, l net.Listener, clientConfig, serverConfig Config) (client, server *Socket) {
 	t.Helper()
 	accepted := make(chan *Socket, 1)
-	client, err := Dial(t.Context(), serve(t, l, serverConfig, accepted), nil, clientConfig)
-	rig.Must(t, err)
+	client = rig.Value(Dial(t.Context(), serve(t, l, serverConfig, accepted), nil, clientConfig))
 	server = <-accepted
 	t.Cleanup(func() {
 		client.Close()
@@ -119,8 +118,7 @@ func texts(t testing.TB, s *Socket, n int) []string {
 	t.Helper()
 	var got []string
 	for range n {
-		m, err := s.Read()
-		rig.Must(t, err)
+		m := rig.Value(s.Read())
 		got = append(got, string(m.Bytes))
 		m.Release()
 	}
@@ -139,12 +137,10 @@ func TestPair(t *testing.T) {
 			text := strings.Repeat("abcdefghijklmnopqrstuvwxyz0123456789", size/36+1)[:size]
 			sent := make(chan error, 1)
 			go func() { sent <- lane.Send(message(text)) }()
-			m, err := tt.to.Read()
-			rig.Must(t, err)
+			m := rig.Value(tt.to.Read())
 			rig.Is(t, string(m.Bytes), text, "%s: what arrived of %d bytes", tt.name, size)
-			if 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer {
-				t.Errorf("%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
-			}
+			rig.Is(t, 4*len(m.Bytes) < cap(m.Bytes) && cap(m.Bytes) > firstBuffer, false,
+				"%s: %d bytes occupy %d", tt.name, size, cap(m.Bytes))
 			m.Release()
 			rig.Is(t, <-sent, nil, "%s, %d bytes", tt.name, size)
 		}

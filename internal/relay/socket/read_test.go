@@ -104,9 +104,8 @@ func TestUpgradeRefuses(t *testing.T) {
 		r := httptest.NewRequest(tt.method, "/?sig=secret", nil)
 		r.Header = tt.header
 		s, err := Upgrade(w, r, Config{})
-		if s != nil || err == nil || w.Code != tt.want || strings.Contains(err.Error()+w.Body.String(), "secret") {
-			t.Errorf("%s: status %d, %v; want %d", tt.name, w.Code, err, tt.want)
-		}
+		rig.Is(t, s != nil || err == nil || w.Code != tt.want || strings.Contains(err.Error()+w.Body.String(), "secret"), false,
+			"%s: status %d, %v; want %d", tt.name, w.Code, err, tt.want)
 	}
 }
 
@@ -158,8 +157,7 @@ func TestLargestBuffer(t *testing.T) {
 			p.Write(appendFrame(nil, 0x02, make([]byte, size), true))
 			p.Write(appendFrame(nil, 0x80, nil, true))
 		}()
-		m, err := s.Read()
-		rig.Must(t, err)
+		m := rig.Value(s.Read())
 		rig.Is(t, len(m.Bytes), size, "bytes that were read")
 		// Buffers have powers of two, but for those that have grown.
 		rig.Is(t, cap(m.Bytes) < 2<<bits.Len(uint(size-1)), true, "%d bytes are in a buffer of no more than it takes, %d", size, cap(m.Bytes))

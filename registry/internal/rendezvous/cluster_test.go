@@ -281,9 +281,7 @@ func (ts *relayServer) take(environmentID string, key *wire.PublicKey) (reg stor
 func (ts *relayServer) wantOnline(want bool) {
 	ts.c.t.Helper()
 	online, err := ts.Online(ts.c.t.Context(), ts.c.environmentID, ts.c.registration.ID)
-	if err != nil || online != want {
-		ts.c.t.Errorf("online is %v, %v, want %v", online, err, want)
-	}
+	rig.Is(ts.c.t, err != nil || online != want, false, "online is %v, %v, want %v", online, err, want)
 }
 
 // isThere reports whether the executor is at any server, as far as this one knows.

@@ -71,9 +71,8 @@ func TestStuckHarness(t *testing.T) {
 					defer m.mu.Unlock()
 					return m.stirred != nil
 				})
-				if n := waiting.Used(); n > laneLimit+2*frame.MaxMessage {
-					c.t.Errorf("%d bytes wait of a harness that is alone", n)
-				}
+				n := waiting.Used()
+				rig.Is(c.t, n > laneLimit+2*frame.MaxMessage, false, "%d bytes wait of a harness that is alone", n)
 
 				k := other.ticket(ticket.Harness)
 				if same {
@@ -88,9 +87,7 @@ func TestStuckHarness(t *testing.T) {
 				e.wantReset("stuck", resetTooSlow)
 				innocent.want(behind)
 				exchange(innocent, e, "innocent", 0)
-				if took := time.Since(began); took >= defaultPatience {
-					c.t.Errorf("it took all the patience: %v", took)
-				}
+				rig.Is(c.t, time.Since(began) < defaultPatience, true, "it took less than the patience: %v", time.Since(began))
 				stuck.socket.Close()
 				c.settles("what waited is given back", func() bool { return waiting.Used() == 0 })
 			})

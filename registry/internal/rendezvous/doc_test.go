@@ -20,8 +20,7 @@ func TestNoticesAreDrawn(t *testing.T) {
 		t.Errorf("there are %d kinds", len(found)) // that the expression no longer fits must not pass for success
 	}
 	for _, kind := range found {
-		if row := "\n//\t" + kind[1] + ", to "; !strings.Contains(string(doc), row) {
-			t.Errorf("doc.go does not say whom %s is sent to", kind[1])
-		}
+		row := "\n//\t" + kind[1] + ", to "
+		rig.Is(t, strings.Contains(string(doc), row), true, "doc.go does not say whom %s is sent to", kind[1])
 	}
 }

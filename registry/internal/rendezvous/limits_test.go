@@ -94,9 +94,7 @@ func TestLinesWhileAway(t *testing.T) {
 			}
 		}
 		n := log.count("executor's presence stays in the store") + log.count("looking for an executor") + log.count("another server was not told")
-		if n != 100 {
-			c.t.Errorf("%d lines, want 100: %v", n, log.lines)
-		}
+		rig.Is(c.t, n, 100, "lines: %v", log.lines)
 		m.published = 0
 	})
 }
@@ -119,9 +117,7 @@ func TestOfflineOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		rig.Is(c.t, min(log.count("executor's presence stays in the store"), 3), 3, "tries, at least")
 		stop()
-		if told != 1 {
-			c.t.Errorf("the others were told %d times", told)
-		}
+		rig.Is(c.t, told, 1, "times that the others were told")
 		c.fake.Full(false)
 	})
 }

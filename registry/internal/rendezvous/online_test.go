@@ -84,9 +84,8 @@ func TestTaken(t *testing.T) {
 		for _, s := range []*relayServer{c.single(), c.server(settings{})} {
 			refused := func(when string) {
 				c.t.Helper()
-				if _, conflict, err := s.take(c.environmentID, storetest.Key(c.t)); err != nil || !conflict {
-					c.t.Errorf("another key registers %s: conflict %v, %v", when, conflict, err)
-				}
+				_, conflict, err := s.take(c.environmentID, storetest.Key(c.t))
+				rig.Is(c.t, err != nil || !conflict, false, "another key registers %s: conflict %v, %v", when, conflict, err)
 			}
 			note := c.fake.Hold()
 			e := s.end(s.ticket(ticket.Executor))

@@ -50,9 +50,8 @@ func TestMemoryShort(t *testing.T) {
 			}
 		}
 		c.settles("streams have ended", func() bool { return other.metrics.Relieved.Load() > 0 })
-		if limit := int(other.limits.MaxWaiting()); most > limit+limit/8 {
-			c.t.Errorf("%d bytes were held, %d may be", most, limit)
-		}
+		limit := int(other.limits.MaxWaiting())
+		rig.Is(c.t, most > limit+limit/8, false, "%d bytes were held, %d may be", most, limit)
 		e.arrives(honest, acked(data("honest", 1000, "still here"), 1))
 		rig.Is(c.t, e.resets["honest"], false, "the honest stream has ended")
 		rig.Is(c.t, log.count("memory is short: streams that held the most of it were ended") == 0, false, "no line says so")
@@ -98,13 +97,10 @@ func TestMemoryShortOfLittle(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * reliefPause)
-		if s.metrics.Relieved.Load() == 0 || s.limits.Usage("").Waiting >= int(s.limits.MaxWaiting())*7/8 {
-			c.t.Errorf("%d have ended, %d bytes are held", s.metrics.Relieved.Load(), s.limits.Usage("").Waiting)
-		}
+		rig.Is(c.t, s.metrics.Relieved.Load() == 0 || s.limits.Usage("").Waiting >= int(s.limits.MaxWaiting())*7/8, false,
+			"%d have ended, %d bytes are held", s.metrics.Relieved.Load(), s.limits.Usage("").Waiting)
 		e.arrives(honest, acked(data("honest", 1000, "still here"), 1))
-		if e.resets["honest"] || e.resets["bulk"] {
-			c.t.Errorf("streams of others have ended: %v", e.resets)
-		}
+		rig.Is(c.t, e.resets["honest"] || e.resets["bulk"], false, "streams of others have ended: %v", e.resets)
 	})
 }
 
@@ -148,9 +144,8 @@ func TestMemoryShortOfHalves(t *testing.T) {
 		}
 		time.Sleep(2 * slowMessage)
 		rig.Is(c.t, s.metrics.Relieved.Load() == 0, false, "no websocket has ended")
-		if held, limit := s.limits.Usage("").Waiting, int(s.limits.MaxWaiting()); held > limit+1<<20 {
-			c.t.Errorf("%d bytes are held, %d may be", held, limit)
-		}
+		held, limit := s.limits.Usage("").Waiting, int(s.limits.MaxWaiting())
+		rig.Is(c.t, held > limit+1<<20, false, "%d bytes are held, %d may be", held, limit)
 		e.arrives(honest, whole)
 	})
 }
@@ -180,9 +175,7 @@ func TestWaitingStreamsCount(t *testing.T) {
 				again := servers[places[1]].harness()
 				e.want(again.sendFrame(acked(resume("stream"), 1)))
 				exchange(again, e, "stream", 1)
-				if waits := servers[0].metrics.Waiting.Load(); waits != 0 || streams() != 1 {
-					c.t.Errorf("%d wait, %d are counted", waits, streams())
-				}
+				rig.Is(c.t, fmt.Sprint(servers[0].metrics.Waiting.Load(), streams()), "0 1", "streams that wait, that are counted")
 				e.want(again.sendFrame(reset("stream", "done")))
 				c.settles("none is counted", func() bool { return streams() == 0 && servers[0].metrics.Waiting.Load() == 0 })
 			})

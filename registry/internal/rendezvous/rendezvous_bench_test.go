@@ -155,9 +155,8 @@ func TestIdleExecutors(t *testing.T) {
 	heapNow, residentNow := memory(t)
 	perHeap, perResident := float64(heapNow-heap)/float64(idleExecutors)/1024, float64(residentNow-resident)/float64(idleExecutors)/1024
 	t.Logf("each %.1f KiB of Go heap and stacks, %.1f KiB resident", perHeap, perResident)
-	if perHeap > 40 || perResident > 40 {
-		t.Errorf("an idle executor costs %.1f KiB, %.1f resident; 40 are allowed", perHeap, perResident)
-	}
+	rig.Is(t, perHeap > 40 || perResident > 40, false,
+		"an idle executor costs %.1f KiB, %.1f resident; 40 are allowed", perHeap, perResident)
 
 	var took []time.Duration
 	for i := range harnesses {
@@ -172,9 +171,8 @@ func TestIdleExecutors(t *testing.T) {
 	p50, p99 := took[len(took)/2], took[len(took)*99/100]
 	t.Logf("harness upgrade: p50 %v, p99 %v", p50, p99)
 	// The project allows 20 ms at p99, on a machine that has nothing else to do.
-	if rig.Runs(rig.Nightly) && p50 > 20*time.Millisecond {
-		t.Errorf("a harness's upgrade takes %v as a rule, 20 ms are allowed", p50)
-	}
+	rig.Is(t, rig.Runs(rig.Nightly) && p50 > 20*time.Millisecond, false,
+		"a harness's upgrade takes %v as a rule, 20 ms are allowed", p50)
 }
 
 // builtWithRace reports whether this test binary was built with -race.

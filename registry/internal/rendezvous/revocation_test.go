@@ -26,9 +26,8 @@ func TestExpired(t *testing.T) {
 		h := s.end(k)
 		opened(h, e, "stream", 0)
 		h.wantEnd()
-		if late := time.Since(expires); late < 0 || late > auditInterval {
-			c.t.Errorf("the websocket ends %v after its key has expired", late)
-		}
+		late := time.Since(expires)
+		rig.Is(c.t, late < 0 || late > auditInterval, false, "the websocket ends %v after its key has expired", late)
 		e.wantReset("stream", wire.ResetRevoked)
 		e.want(other.sendFrame(data("other", 1, "still here")))
 	})

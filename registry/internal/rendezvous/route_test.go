@@ -250,9 +250,7 @@ func TestAcknowledgesFromTheHandshake(t *testing.T) {
 			}
 			resets[string(f.StreamID)] = true
 		}
-		if !resets["plain"] || !resets["half"] {
-			c.t.Errorf("reset were %v", resets)
-		}
+		rig.Is(c.t, resets["plain"] && resets["half"], true, "reset were both of %v", resets)
 		again := last.harness()
 		f := resume("stream")
 		f.NextSeq = 1
