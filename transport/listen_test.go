@@ -124,10 +124,10 @@ func TestHTTP(t *testing.T) {
 	}
 
 	for _, row := range rig.Rows(t, "testdata/requests.txt", "requests", 9) {
-		request := row[2] + " HTTP/1.1\r\nHost: x\r\n"
+		request := []string{row[2] + " HTTP/1.1", "Host: x"}
 		for i, name := range []string{"Connection: ", "Upgrade: ", "Sec-WebSocket-Version: ", "Sec-WebSocket-Key: ", ""} {
 			if row[3+i] != "-" {
-				request += name + strings.ReplaceAll(row[3+i], "KEY", "dGhlIHNhbXBsZSBub25jZQ==") + "\r\n"
+				request = append(request, name+strings.ReplaceAll(row[3+i], "KEY", "dGhlIHNhbXBsZSBub25jZQ=="))
 			}
 		}
 		status, rest, _ := strings.Cut(row[8], " ")
@@ -137,7 +137,7 @@ func TestHTTP(t *testing.T) {
 		} else {
 			want.Allow = strings.TrimPrefix(rest, "allows ")
 		}
-		got, header := ask(t, map[string]*Listener{"open": open, "guarded": guarded}[row[1]], request+"\r\n")
+		got, header := ask(t, map[string]*Listener{"open": open, "guarded": guarded}[row[1]], strings.Join(request, "\r\n")+"\r\n\r\n")
 		rig.Same(t, row[0], want, got)
 		accepted := map[bool]string{true: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}[got.Status == 101]
 		rig.Is(t, header.Get("Sec-Websocket-Accept"), accepted, "%s: accept key", row[0])
