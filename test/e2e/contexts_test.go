@@ -14,21 +14,18 @@ import (
 )
 
 // account is that of somebody with a home of their own who types commands.
-type account struct {
-	home    string
-	environ []string
-}
+type account struct{ home string }
 
-func newAccount(t *testing.T, environ ...string) *account {
+func newAccount(t *testing.T) *account {
 	t.Helper()
-	return &account{home: t.TempDir(), environ: environ}
+	return &account{t.TempDir()}
 }
 
 // command is one of the agent's program.
 func (u *account) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := rig.Command(t, rig.Agent(t), args...)
-	cmd.Env = append([]string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "HOME=" + u.home}, u.environ...)
+	cmd.Env = []string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "HOME=" + u.home}
 	return cmd
 }
 

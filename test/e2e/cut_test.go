@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/creack/pty"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -99,33 +97,18 @@ func TestExecTellsOfLoss(t *testing.T) {
 	rig.Is(t, ending(withoutWaits(said), code), "exit 7\n", "agent exec")
 }
 
-// TestExecGivesUp: who does not want to wait for the connection ends exec as any program.
+// TestExecGivesUp: who does not want to wait for the connection ends exec as any program. A signal does
+// so too, see TestForward and TestListenEndsOnSignals.
 func TestExecGivesUp(t *testing.T) {
 	t.Parallel()
-	t.Run("signal", func(t *testing.T) {
-		rig.Tier(t, rig.Merge) // exec itself waits for six seconds
-		t.Parallel()
-		proxy, url := behindProxy(t)
-		p := connect(t, exec.Command(rig.Agent(t), "exec", "--url", url, "--", "sh", "-c", "echo ready; sleep 300"))
-		p.line(t)
-		proxy.HoldUp()
-		proxy.Cut()
-		p.Says(t, lostLine, 1)
-		rig.Must(t, p.Process.Signal(syscall.SIGTERM))
-		rig.Is(t, p.Exit(t), 128+int(syscall.SIGTERM), "exit code")
-	})
-	t.Run("terminal", func(t *testing.T) {
-		t.Parallel()
-		proxy, url := behindProxy(t)
-		u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--url", url, "--",
-			"sh", "-c", "stty -echo; echo ready; cat")
-		u.sees(t, "ready")
-		proxy.HoldUp()
-		proxy.Cut()
-		u.enters(t, "nobody can be told of this\r", lostLine+"\r\n")
-		u.types(t, "\x03")
-		u.ends(t, 128+int(syscall.SIGINT))
-	})
+	proxy, url := behindProxy(t)
+	u := atTerminal(t, wide, "exec", "-t", "--url", url, "--", "sh", "-c", "stty -echo; echo ready; cat")
+	u.sees(t, "ready")
+	proxy.HoldUp()
+	proxy.Cut()
+	u.enters(t, "nobody can be told of this\r", lostLine+"\r\n")
+	u.types(t, "\x03")
+	u.ends(t, 128+int(syscall.SIGINT))
 }
 
 // TestExecTellsOfSilence: a user who types learns that the agent does not answer, long before the

@@ -31,14 +31,23 @@ import (
 // their names has to be allowed, and exists in a network namespace of the test alone.
 const registriesAddress = "20.0.0.1"
 
-// registriesSetup enters namespaces in which the names are known; $1 is a file of hosts.
-const registriesSetup = `mount --bind "$1" /etc/hosts && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift && exec "$@"`
+// again runs a test once more, in namespaces that have the address, and a file in the place of another.
+func again(t *testing.T, test, variable, file, over string) {
+	t.Helper()
+	const setup = `mount --bind "$1" "$2" && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift 2 && exec "$@"`
+	inside := rig.Leash(rig.Command(t, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
+		"sh", "-c", setup, "sh", file, over, os.Args[0], "-test.run", "^"+test+"$"))
+	inside.Env = append(os.Environ(), variable, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
+	if out, err := inside.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
 
-// registryClients returns the programs of testdata/registries.txt that fetch from registries.
+// registryClients returns the programs of testdata/programs/registries that fetch from registries.
 func registryClients(t *testing.T) map[string]registryClient {
 	t.Helper()
 	all := map[string]registryClient{}
-	for _, s := range rig.Sections(t, "testdata/registries.txt") {
+	for _, s := range rig.Sections(t, "testdata/programs/registries") {
 		parts := strings.SplitN(s.Text, "\n", 4)
 		script, prints, _ := strings.Cut(parts[3], "\n\n")
 		all[s.Name] = registryClient{parts[0], parts[1], script, prints}
@@ -74,12 +83,7 @@ func TestRegistries(t *testing.T) {
 				} else if err != nil {
 					missing(t, fmt.Errorf("%s: %w: %s", client.needs, err, out))
 				}
-				inside := rig.Leash(rig.Command(t, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
-					"sh", "-c", registriesSetup, "sh", filepath.Join(tools, "hosts"), os.Args[0], "-test.run", "^TestRegistries$"))
-				inside.Env = append(os.Environ(), "E2E_REGISTRIES="+name+"/"+launch, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
-				if out, err := inside.CombinedOutput(); err != nil {
-					t.Errorf("%v\n%s", err, out)
-				}
+				again(t, "TestRegistries", "E2E_REGISTRIES="+name+"/"+launch, filepath.Join(tools, "hosts"), "/etc/hosts")
 			})
 		}
 	}

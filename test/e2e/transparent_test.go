@@ -18,9 +18,6 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// transparentSetup enters namespaces with a name server of the test's own; $1 is a resolv.conf.
-const transparentSetup = `mount --bind "$1" /etc/resolv.conf && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift && exec "$@"`
-
 // TestTransparent: programs that know of no proxy reach the names that are allowed, with namespaces and
 // without, get the errors of their destinations, and no other name leaves the host.
 func TestTransparent(t *testing.T) {
@@ -39,12 +36,7 @@ func TestTransparent(t *testing.T) {
 	for enforcement, launch := range map[string]string{"namespaces": "", "supervised": rig.Launcher(t, tools)} {
 		t.Run(enforcement, func(t *testing.T) {
 			t.Parallel()
-			inside := rig.Leash(rig.Command(t, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
-				"sh", "-c", transparentSetup, "sh", conf, os.Args[0], "-test.run", "^TestTransparent$"))
-			inside.Env = append(os.Environ(), "E2E_TRANSPARENT="+launch, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
-			if out, err := inside.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
+			again(t, "TestTransparent", "E2E_TRANSPARENT="+launch, conf, "/etc/resolv.conf")
 		})
 	}
 }
@@ -68,7 +60,7 @@ func connectAnywhere(t *testing.T, launcher string) {
 	closed := rig.Value(net.Listen("tcp", registriesAddress+":0"))
 	rig.Must(t, closed.Close())
 	port := func(addr net.Addr) string { return fmt.Sprint(addr.(*net.TCPAddr).Port) }
-	parts := rig.Sections(t, "testdata/transparent.txt")
+	parts := rig.Sections(t, "testdata/programs/transparent")
 	script := strings.NewReplacer("ECHO", port(echo), "CLOSED", port(closed.Addr()), "HTTP", port(listener.Addr())).Replace(parts[0].Text)
 
 	argv := []string{rig.Agent(t), "sandbox", "--network", "allow=allowed.test,*.allowed.test", "--", "bash", "-c", script}
