@@ -72,6 +72,7 @@ type Socket struct {
 	acked   uint64         // offset up to which bytes no longer count for the window
 	dropped uint64         // offset up to which bytes are not needed again
 	sent    uint64         // offset up to which bytes were given to the sink
+	passed  uint64         // highest value of sent so far; Rewind lowers sent only
 	filling bool           // the reading goroutine uses space of kept
 	end     error          // the end after the last byte; nil while more may come
 	told    bool           // the sink was given the end
@@ -202,6 +203,7 @@ func (s *Socket) tell() {
 		if s.sent < s.kept.End() {
 			d.Bytes = s.kept.Borrow(s.sent, pieceSize)
 			s.sent += uint64(len(d.Bytes))
+			s.passed = max(s.passed, s.sent)
 		}
 		if s.sent == s.kept.End() && s.end != nil {
 			d.End, s.told = s.end, true
@@ -221,9 +223,11 @@ func (s *Socket) tell() {
 func (s *Socket) Ack(received uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if received > s.sent {
-		return &ReceivedError{received, s.acked, s.sent}
+	if received > s.passed {
+		return &ReceivedError{received, s.acked, s.passed}
 	}
+	// Bytes that were on their way during a Rewind have come after all.
+	s.sent = max(s.sent, received)
 	if received > s.acked {
 		s.acked = received
 		s.dropLocked(received)

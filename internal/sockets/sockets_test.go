@@ -235,6 +235,24 @@ func TestRewind(t *testing.T) {
 	rig.Is(t, ok, true, "what was not sent cannot be acknowledged")
 }
 
+// TestAckOfLastTurn: bytes were on their way to the client when it said that it has none. It has them
+// before the next turn tells them, acknowledges them, and is told what comes behind them.
+func TestAckOfLastTurn(t *testing.T) {
+	t.Parallel()
+	r := newHarness(t, DefaultBudget)
+	s, conn := r.open("s", 1000)
+	late := newSink(0)
+	s.Tell(0, late.take)
+	rig.Must(t, rig.Err(conn.Write([]byte("early"))))
+	late.await(t, 5)
+	turn, _, err := s.Rewind(t.Context(), 0)
+	rig.Must(t, err, s.Ack(5))
+	now := newSink(5)
+	s.Tell(turn, now.take)
+	rig.Must(t, rig.Err(conn.Write([]byte("then"))))
+	rig.Is(t, string(now.await(t, 4)), "then", "what is told")
+}
+
 // TestTurns: who was told of an earlier turn is told nothing any more.
 func TestTurns(t *testing.T) {
 	t.Parallel()
