@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -94,9 +95,16 @@ func (d *destinations) Listen(l net.Listener)         { _ = l.Close(); d.served 
 func holding(t *testing.T, d *destinations) (*Gate, *Holder) {
 	t.Helper()
 	g := new(Gate)
+	h := holder(t, g)
+	g.Held().Serve(Handler{Prepare: d.prepare, Resolver: d})
+	return g, h
+}
+
+// holder returns the supervisor's end of a gate.
+func holder(t *testing.T, g *Gate) *Holder {
+	t.Helper()
 	theirs := rig.Value(g.Hold())
 	t.Cleanup(g.Close)
-	g.Held().Serve(Handler{Prepare: d.prepare, Resolver: d})
 	fd := rig.Value(unix.FcntlInt(theirs.Fd(), unix.F_DUPFD_CLOEXEC, 0))
 	rig.Must(t, theirs.Close())
 	h := rig.Value(NewHolder(fd))
@@ -107,7 +115,7 @@ func holding(t *testing.T, d *destinations) (*Gate, *Holder) {
 		unix.Close(fd)
 	}()
 	t.Cleanup(func() { g.Close(); <-served })
-	return g, h
+	return h
 }
 
 // key is the key of a socket.
@@ -266,6 +274,33 @@ func TestBound(t *testing.T) {
 			rig.Is(t, a.Errno, 0, "the errno")
 			rig.Is(t, connection{fd, tt.family}.name().Port(), port, "the port")
 		}
+	}
+}
+
+// TestLateAgent: while the agent does not read, a connection waits for it.
+func TestLateAgent(t *testing.T) {
+	t.Parallel()
+	g, d := new(Gate), new(destinations)
+	h := holder(t, g)
+	var attempts []*Attempt
+	for waited := false; !waited; { // of MaxAsked at most
+		fd, begun := socket(t, unix.AF_INET), make(chan error, 1)
+		go func() {
+			a, err := begin(h, fd, unix.AF_INET, "11.22.33.44:0", true)
+			attempts = append(attempts, a)
+			begun <- err
+		}()
+		select {
+		case err := <-begun:
+			rig.Must(t, err)
+		case <-time.After(50 * time.Millisecond):
+			waited = true
+			g.Held().Serve(Handler{Prepare: d.prepare, Resolver: d})
+			rig.Must(t, <-begun)
+		}
+	}
+	for _, a := range attempts {
+		<-a.Done // it owns its socket until then
 	}
 }
 

@@ -155,14 +155,21 @@ func (h *Holder) ServeResolvers() error {
 // Questions passes one end of a pair of sockets on, at which the resolver answers questions.
 func (h *Holder) Questions(socket int) error { return h.send(note{kind: questions}, socket) }
 
-// send sends a packet. If the agent does not read fast enough, the error is EAGAIN.
+// sendTime is how long send waits for the agent to read. On a busy machine the agent reads late.
+const sendTime = 5 * time.Second
+
+// send sends a packet. If the agent reads nothing for sendTime, the error is EAGAIN.
 func (h *Holder) send(n note, fds ...int) error {
 	var control []byte
 	if len(fds) > 0 {
 		control = unix.UnixRights(fds...)
 	}
+	until := time.Now().Add(sendTime)
 	for {
 		err := unix.Sendmsg(h.fd, n.encode(), control, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if err == unix.EAGAIN && poll(h.fd, unix.POLLOUT, until) == nil {
+			continue
+		}
 		if err != unix.EINTR {
 			return err
 		}
