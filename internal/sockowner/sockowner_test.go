@@ -72,7 +72,7 @@ func TestOwn(t *testing.T) {
 			rig.Must(t, err)
 			conn := accept(t, l)
 			owned(t, conn, os.Getuid(), nil)
-			_ = client.Close()
+			rig.Close(t, client)
 			owned(t, conn, 0, ErrUnknown)
 		})
 	}

@@ -30,14 +30,21 @@ func Must(t failer, errs ...error) {
 }
 
 // Close closes something for good. Without it, a child that another test starts at that moment may
-// still have it until the child executes its program: a port stays bound, a file stays locked.
-func Close(t failer, closers ...io.Closer) {
+// still have it until the child executes its program: a port stays bound, a file stays locked. The
+// kernel lets the parent of a vfork(2) go on before it closes the descriptors of the child, so
+// [syscall.ForkLock] alone is not enough.
+func Close(t T, closers ...io.Closer) {
 	t.Helper()
 	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
+	var open []file
 	for _, c := range closers {
+		if id, ok := fileOf(c); ok {
+			open = append(open, id)
+		}
 		Check(t, c.Close())
 	}
+	syscall.ForkLock.RUnlock()
+	Until(t, "no child has what was closed", func() bool { return !childrenHave(open) })
 }
 
 // Check does what Must does, but the test continues. Goroutines of a test may call it too.

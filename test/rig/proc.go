@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
 )
@@ -40,4 +45,40 @@ func Goroutines() int {
 			return 1 + bytes.Count(buf[:n], []byte("\n\ngoroutine "))
 		}
 	}
+}
+
+// file identifies an open file or socket.
+type file struct{ dev, ino uint64 }
+
+// fileOf returns the file of a value that has one, such as an *os.File or a connection.
+func fileOf(v any) (f file, ok bool) {
+	has, ok := v.(syscall.Conn)
+	if !ok {
+		return f, false
+	}
+	raw, err := has.SyscallConn()
+	if err != nil {
+		return f, false
+	}
+	var st unix.Stat_t
+	err = raw.Control(func(fd uintptr) { ok = unix.Fstat(int(fd), &st) == nil })
+	return file{st.Dev, st.Ino}, ok && err == nil
+}
+
+// childrenHave reports whether a child of this process has one of these files open.
+func childrenHave(files []file) bool {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		pids, _ := os.ReadFile(list)
+		for pid := range strings.FieldsSeq(string(pids)) {
+			fds, _ := filepath.Glob("/proc/" + pid + "/fd/*")
+			for _, fd := range fds {
+				var st unix.Stat_t
+				if unix.Stat(fd, &st) == nil && slices.Contains(files, file{st.Dev, st.Ino}) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

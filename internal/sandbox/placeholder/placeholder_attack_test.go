@@ -2,10 +2,10 @@ package placeholder
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -69,14 +69,12 @@ func TestForgedAway(t *testing.T) {
 // crash does.
 func forget(t *testing.T, p *Placeholders, path string) {
 	t.Helper()
-	// A child of another test that has not executed its program yet would hold the lock of the ledger.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
+	locked := []io.Closer{p.ledger.file}
 	for _, h := range p.held {
-		rig.Must(t, unix.Close(h.fd))
+		locked = append(locked, os.NewFile(uintptr(h.fd), path))
 		h.fd = -1
 	}
-	rig.Must(t, p.ledger.file.Close())
+	rig.Close(t, locked...)
 	p.closed = true
 	rig.Must(t, rig.Err(os.Lstat(path)))
 }
