@@ -158,6 +158,15 @@ func TestApartStops(t *testing.T) {
 		if second == "" || unix.Kill(r.PID(), unix.SIGSTOP) != nil {
 			continue // the command has ended before init could be stopped
 		}
+		// A thread of init that runs on another processor may go on for a moment.
+		sandboxtest.Eventually(t, "all threads of init are stopped", func() bool {
+			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.PID()))
+			return !slices.ContainsFunc(threads, func(thread string) bool {
+				stat, _ := os.ReadFile(thread)
+				_, state, _ := strings.Cut(string(stat), ") ")
+				return !strings.HasPrefix(state, "T") && !strings.HasPrefix(state, "Z")
+			})
+		})
 		// The second init waits for the first one, which is stopped. Or the
 		// command runs: then init was stopped too late, and this try proves
 		// nothing.
