@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/internal/relay/api"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -139,7 +139,7 @@ func TestAgentReplaced(t *testing.T) {
 	s.Serve(t, "ci-0")
 	// The agent is connected before the registry has noted that it is online.
 	rig.Until(t, "the agent is online", func() bool { return box.Refresh(rig.Context(t)) == nil })
-	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "another executor than before") {
+	if !errors.Is(old.Err(), client.ErrReplaced) && !errors.Is(old.Err(), api.ErrExecutorChanged) { // whoever heard it first
 		t.Errorf("the old client ends with %v", old.Err())
 	}
 	c, err := box.Client(rig.Context(t))
