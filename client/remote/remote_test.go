@@ -52,7 +52,7 @@ func TestErrors(t *testing.T) {
 		{"a wrong key", site.URL(), "ci-1", "wrong", true, "401"},
 		{"an environment of others", site.URL(), "other-1", site.Harness, true, "403"},
 		{"an unknown environment", site.URL(), "ci-2", site.Harness, false, ""},
-		{"no registry", "http://127.0.0.1:1", "ci-1", site.Harness, false, "refused"},
+		{"no registry", "http://127.0.0.1:1", "ci-1", site.Harness, false, "calling the registry: "}, // refused, or too late on a busy machine
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
