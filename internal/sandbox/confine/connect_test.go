@@ -560,26 +560,29 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 	}
 	a.want("ENOENT", "unix", root+"/none")
 	before := descriptors()
-	// As many calls block as may, with three descriptors each.
-	for i := range supervise.MaxBlocked {
-		rig.Must(t, rig.Err(a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i))))
+	sent := 0
+	answers := func(text string) int { return strings.Count(a.text(), text) }
+	block := func(name string) {
+		rig.Must(t, rig.Err(a.Write(t.Context(), fmt.Sprint("block", sent), fmt.Appendf(nil, "b%d block %s\n", sent, name))))
+		sent++
+		sandboxtest.Eventually(t, "a call is refused, or blocks because it is one of the first", func() bool { return sent-answers("answered b") <= supervise.MaxBlocked })
 	}
-	// One is refused where init has not noticed yet that the call above has ended; another takes its place.
-	refused := 0
-	sandboxtest.Eventually(t, "all block", func() bool {
-		for ; refused < strings.Count(a.text(), "answer b"); refused++ {
-			rig.Must(t, rig.Err(a.Write(t.Context(), fmt.Sprint("instead", refused), fmt.Appendf(nil, "b%d block full\n", supervise.MaxBlocked+refused))))
-		}
-		return descriptors() >= before+3*supervise.MaxBlocked
-	})
+	// As many calls block as may, with three descriptors each. One can be refused where init has not noticed
+	// yet that the call above has ended; a later one takes its place.
+	for range supervise.MaxBlocked + 10 {
+		block("full")
+	}
+	a.want("ENOENT", "unix", "none")
 	blocked := descriptors()
+	rig.Is(t, blocked >= before+3*supervise.MaxBlocked, true, "%d descriptors, with %d before", blocked, before)
 	for range 50 {
-		for _, name := range []string{"full", root + "/full"} {
-			a.want("EAGAIN", "unix", name)
-		}
+		block("full")
+		block(root + "/full")
 		rig.Is(t, strings.Fields(a.ask("name", "socket"))[0], "EAGAIN", "bind beside them")
 		a.want("ENOENT", "unix", "none")
 	}
+	rig.Is(t, sent-answers("answered b"), supervise.MaxBlocked, "calls that block")
+	rig.Is(t, answers(": EAGAIN\nanswered b"), sent-supervise.MaxBlocked, "calls that are refused")
 	sandboxtest.Eventually(t, "init has closed what it opened", func() bool { return descriptors() <= blocked })
 }
 
