@@ -155,7 +155,8 @@ func (h *Holder) ServeResolvers() error {
 // Questions passes one end of a pair of sockets on, at which the resolver answers questions.
 func (h *Holder) Questions(socket int) error { return h.send(note{kind: questions}, socket) }
 
-// sendTime is how long send waits for the agent to read. On a busy machine the agent reads late.
+// sendTime is how long send waits for the agent to read. On a busy machine the agent reads late. Callers
+// may hold mu meanwhile, because until then nothing else gets to the agent either.
 const sendTime = 5 * time.Second
 
 // send sends a packet. If the agent reads nothing for sendTime, the error is EAGAIN.
