@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -121,7 +120,7 @@ func TestVanish(t *testing.T) {
 				vanish(t, tt.do, read)
 				rig.Must(t, goleak.Find(goroutines))
 				rig.Until(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
-				rig.Until(t, "no process is left", func() bool { return len(children(t)) == 0 })
+				rig.Until(t, "no process is left", func() bool { return len(rig.Children(os.Getpid())) == 0 })
 			})
 		}
 	}
@@ -130,17 +129,6 @@ func TestVanish(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	return len(rig.Value(os.ReadDir("/proc/self/fd")))
-}
-
-// children are the processes that this one has started, zombies too.
-func children(t *testing.T) (pids []string) {
-	t.Helper()
-	lists := rig.Value(filepath.Glob("/proc/self/task/*/children"))
-	for _, list := range lists {
-		data, _ := os.ReadFile(list) // the thread may have ended
-		pids = append(pids, strings.Fields(string(data))...)
-	}
-	return pids
 }
 
 // TestVanishBeforeReading closes connections at once, without a word.

@@ -134,7 +134,7 @@ func (a *agent) inits() (outer, inner int) {
 
 // initOf returns the child of a process that is an init of a command, 0 if none is.
 func initOf(pid int) int {
-	children := childrenOf(pid)
+	children := rig.Children(pid)
 	if i := slices.IndexFunc(children, isInit); i >= 0 {
 		return children[i]
 	}
@@ -145,20 +145,6 @@ func initOf(pid int) int {
 func isInit(pid int) bool {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return bytes.Contains(line, []byte("sandbox-init"))
-}
-
-// childrenOf lists the children of a process, dead ones too.
-func childrenOf(pid int) (pids []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for number := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(number); err == nil {
-				pids = append(pids, child)
-			}
-		}
-	}
-	return pids
 }
 
 // marked are the processes with a mark in their environment.
@@ -186,7 +172,7 @@ func (c *command) left() error {
 	if processes := marked(c.mark); len(processes) > 0 {
 		return fmt.Errorf("left: %q", processes)
 	}
-	for _, pid := range childrenOf(c.agent.cmd.Process.Pid) {
+	for _, pid := range rig.Children(c.agent.cmd.Process.Pid) {
 		if isInit(pid) {
 			return fmt.Errorf("the init %d is left", pid)
 		}

@@ -47,6 +47,20 @@ func Goroutines() int {
 	}
 }
 
+// Children returns the children of a process, dead ones too (proc_tid_children(5)).
+func Children(pid int) (pids []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // the thread may have ended
+		for number := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(number); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
 // file identifies an open file or socket.
 type file struct{ dev, ino uint64 }
 
@@ -67,16 +81,12 @@ func fileOf(v any) (f file, ok bool) {
 
 // childrenHave reports whether a child of this process has one of these files open.
 func childrenHave(files []file) bool {
-	lists, _ := filepath.Glob("/proc/self/task/*/children")
-	for _, list := range lists {
-		pids, _ := os.ReadFile(list)
-		for pid := range strings.FieldsSeq(string(pids)) {
-			fds, _ := filepath.Glob("/proc/" + pid + "/fd/*")
-			for _, fd := range fds {
-				var st unix.Stat_t
-				if unix.Stat(fd, &st) == nil && slices.Contains(files, file{st.Dev, st.Ino}) {
-					return true
-				}
+	for _, pid := range Children(os.Getpid()) {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, fd := range fds {
+			var st unix.Stat_t
+			if unix.Stat(fd, &st) == nil && slices.Contains(files, file{st.Dev, st.Ino}) {
+				return true
 			}
 		}
 	}

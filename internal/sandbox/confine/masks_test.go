@@ -160,11 +160,10 @@ func TestApartStops(t *testing.T) {
 		}
 		// A thread of init that runs on another processor may go on for a moment.
 		sandboxtest.Eventually(t, "all threads of init are stopped", func() bool {
-			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.PID()))
+			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.PID()))
 			return !slices.ContainsFunc(threads, func(thread string) bool {
-				stat, _ := os.ReadFile(thread)
-				_, state, _ := strings.Cut(string(stat), ") ")
-				return !strings.HasPrefix(state, "T") && !strings.HasPrefix(state, "Z")
+				stat, err := linux.ReadStat(thread)
+				return err != nil || stat[0] != "T" && !stat.Dead()
 			})
 		})
 		// The second init waits for the first one, which is stopped. Or the
@@ -195,11 +194,8 @@ func onlyChild(r *run) string {
 			return ""
 		default:
 		}
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.PID()))
-		for _, thread := range threads { // any of them may have forked
-			if children, _ := os.ReadFile(thread); len(children) > 0 {
-				return strings.TrimSpace(string(children))
-			}
+		if children := rig.Children(r.PID()); len(children) > 0 {
+			return strconv.Itoa(children[0])
 		}
 	}
 }

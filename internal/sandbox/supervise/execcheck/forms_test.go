@@ -304,15 +304,11 @@ func TestKilledMeanwhile(t *testing.T) {
 		rig.Must(t, cmd.Start())
 		var child int
 		sandboxtest.Eventually(t, "it has a child", func() bool {
-			list, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
-			for _, file := range list {
-				text, _ := os.ReadFile(file)
-				child, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-				if child != 0 {
-					return true
-				}
+			all := rig.Children(cmd.Process.Pid)
+			if len(all) > 0 {
+				child = all[0]
 			}
-			return false
+			return child != 0
 		})
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond) // any moment will do
 		// The child's parent reaps it only when it has ended, so this is the child.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -178,15 +179,8 @@ func TestSupervisorKilled(t *testing.T) {
 // hasCommand reports whether a child of the process pid runs another program.
 func hasCommand(pid int) bool {
 	own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		children, _ := os.ReadFile(list)
-		for child := range strings.FieldsSeq(string(children)) {
-			program, err := os.Readlink("/proc/" + child + "/exe")
-			if err == nil && own != "" && program != own {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(rig.Children(pid), func(child int) bool {
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", child))
+		return err == nil && own != "" && program != own
+	})
 }

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -173,13 +171,8 @@ func apart(do func()) {
 // killRest kills and reaps all descendants.
 func killRest() {
 	for {
-		lists, _ := filepath.Glob("/proc/self/task/*/children")
-		for _, list := range lists {
-			pids, _ := os.ReadFile(list)
-			for number := range strings.FieldsSeq(string(pids)) {
-				pid, _ := strconv.Atoi(number)
-				_ = unix.Kill(pid, unix.SIGKILL)
-			}
+		for _, pid := range rig.Children(os.Getpid()) {
+			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		if _, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err == syscall.ECHILD {
 			return
