@@ -136,7 +136,6 @@ func TestResolver(t *testing.T) {
 	defer found.Close()
 	fd, err := r.Reopen(&found, unix.O_RDONLY)
 	rig.Must(t, err)
-	defer unix.Close(fd)
 	rig.Is(t, string(rig.Value(fsops.ReadFrom(fd, "f", nil))), "text", "reopened, it holds")
 }
 
