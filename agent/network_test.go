@@ -293,6 +293,7 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 	defer destination.Close()
 	place := strings.TrimPrefix(destination.URL, "http://")
 	policy := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"localhost", "127.0.0.1"}, Local: true}, nil))
+	requests := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"GET 127.0.0.1/ok"}}, nil))
 	unix := rig.Listen(t, "unix", t.TempDir()+"/s", func(net.Conn) {}).String()
 	free := managed("enabled", special("root", "read"))
 	for name, tt := range map[string]struct {
@@ -313,6 +314,10 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 		"an allowed socket":                 {policy, "socket/open", object{"address": "tcp://" + place}, ""},
 		"an allowed socket in a sandbox":    {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, ""},
 		"an allowed request":                {policy, "http/request", object{"url": destination.URL, "redirectPolicy": "stop"}, ""},
+		"a path that is not allowed":        {requests, "http/request", object{"url": destination.URL + "/no", "redirectPolicy": "stop"}, "request not allowed"},
+		"a path that is allowed":            {requests, "http/request", object{"url": destination.URL + "/ok?q", "redirectPolicy": "stop"}, ""},
+		"a path with another Host":          {requests, "http/request", object{"url": destination.URL + "/ok", "headers": []object{{"name": "Host", "value": "b.org"}}}, "Host header"},
+		"a socket to what has requests":     {requests, "socket/open", object{"address": "tcp://" + place}, "mitm required"},
 		"no network, so nothing is refused": {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": managed("restricted", special("root", "read"))}, "Operation not permitted"},
 	} {
 		maps.Copy(tt.params, object{"socketId": "s", "method": "GET", "requestId": "r"})

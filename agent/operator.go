@@ -78,8 +78,8 @@ func (p *ExecPolicy) folder() []string {
 // NetworkPolicy is an operator's policy for the network of all commands: the ceiling of what any
 // client can allow (docs/network.md). The zero value lets nothing through.
 type NetworkPolicy struct {
-	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443". A client may allow
-	// the hosts in Allow; it must be asked about the hosts in Ask.
+	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443", or request rules, such as
+	// "GET example.org/v1/**". A client may allow what is in Allow; it must be asked about what is in Ask.
 	Allow, Deny, Ask []string
 	// Ports are the only ports that may be reached; none: every port.
 	Ports []uint16

@@ -196,18 +196,20 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		// gain only what that process may reach anyway.
 		cfg.Datagrams = func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
 	}
-	if plan.masks(o) {
+	if plan.looks(o) {
 		var bundle string
 		var err error
-		if cfg.Authority, bundle, err = n.trust.get(); err == nil {
+		if cfg.Authority, bundle, err = n.trust.get(); err == nil && plan.masks(o) {
 			cfg.Credentials, err = n.broker(plan, o, c.Session, start.Environ)
 		}
 		if err != nil {
 			start.Gate.Close()
 			w.release()
-			return nil, fmt.Errorf("masking credentials: %w", err)
+			return nil, fmt.Errorf("looking into requests: %w", err)
 		}
-		w.environ = cfg.Credentials.Environ(bundle)
+		if w.environ = mask.Trusting(start.Environ, bundle); cfg.Credentials != nil {
+			w.environ = cfg.Credentials.Environ(bundle)
+		}
 	}
 	w.proxy = netproxy.New(cfg)
 	if invented != nil {
@@ -261,6 +263,9 @@ func (w *Network) decide(ctx context.Context, q netproxy.Question) (netproxy.Ans
 		ProcessID: w.plan.process,
 		Request:   protocol.PolicyRequest{Protocol: q.Protocol, Host: q.Host, Port: q.Port},
 	}
+	if w.plan.policy.HasRequestRules() { // else the client may not know these members
+		params.Request.Method, params.Request.Path = q.Method, q.Path
+	}
 	var answer protocol.PolicyAnswer
 	if err := w.client.Ask(ctx, protocol.MethodNetworkPolicyRequest, params, &answer); err != nil {
 		return netproxy.Answer{}, err
@@ -280,6 +285,9 @@ func (w *Network) report(r netproxy.Report) {
 	d := protocol.PolicyDecision{
 		ProcessID: w.plan.process, Scope: r.Scope, Decision: string(r.Decision), Source: r.Source, Reason: r.Reason,
 		Protocol: r.Protocol, Host: r.Host, Port: r.Port, Method: r.Method, Client: r.Client, PolicyOverride: r.Override,
+	}
+	if w.plan.policy.HasRequestRules() {
+		d.Path = r.Path
 	}
 	d.Stamp(r.Time)
 	w.client.Reports.add(d)
@@ -346,13 +354,27 @@ var everything = sync.OnceValues(func() (*rules.Hosts, error) {
 	return rules.Compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"*": rules.Allow}})
 })
 
+// sameHost reports whether a Host header names a host, and no other port.
+func sameHost(named, host, port string) bool {
+	if name, p, err := net.SplitHostPort(named); err == nil {
+		named = name
+		if p != port {
+			return false
+		}
+	}
+	a, err := rules.Host(named)
+	b, err2 := rules.Host(host)
+	return err == nil && err2 == nil && a == b
+}
+
 // errNoCeiling refuses what the operator says nothing about.
 var errNoCeiling = errors.New("there is no --network-policy, which would have to allow it")
 
-// Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. It
-// returns the addresses that may be connected to. The operator must allow the host, because nobody
+// Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. If it
+// is for an HTTP request, request rules judge its method and escaped path; otherwise path is empty. named
+// is the Host header of the request, if it may differ. Admit returns the addresses that may be connected to. The operator must allow the host, because nobody
 // else is asked. The error says why it is refused.
-func (n *Networks) Admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
+func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
 	ceiling := n.said().Ceiling
 	if ceiling == nil {
 		return nil, errNoCeiling
@@ -365,11 +387,14 @@ func (n *Networks) Admit(ctx context.Context, address string) ([]netip.AddrPort,
 	if err != nil {
 		return nil, err
 	}
+	if named != "" && ceiling.HasRequestRules() && !sameHost(named, host, text) {
+		return nil, errors.New("the operator's --network-policy has rules about requests, and the Host header names another host than the URL")
+	}
 	all, err := everything()
 	if err != nil {
 		return nil, err
 	}
-	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port))
+	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port), method, path)
 	if err != nil {
 		return nil, fmt.Errorf("the operator's --network-policy refuses %s: %w", address, err)
 	}

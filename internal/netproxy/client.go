@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ type client struct {
 	to   *link  // the link of the last plain request, if the link can be used again
 
 	inside *inside // the tunnel that carries the requests; nil outside of a tunnel
+	heard  bool    // a request was read
 }
 
 // serveHTTP answers the requests of a connection until it ends.
@@ -42,11 +44,15 @@ func (c *client) serveAll() {
 func (c *client) serve() bool {
 	q, err := c.read()
 	if err != nil {
+		if c.inside != nil && c.inside.seen && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
+			c.p.refuse(c.inside.q, unseen)
+		}
 		if _, ok := errors.AsType[head.MalformedError](err); ok || err == head.ErrTooLarge {
 			c.dismiss("", malformed(""))
 		}
 		return false // the command has hung up, is too slow, or speaks HTTP/2
 	}
+	c.heard = true
 	var d destination
 	if c.inside != nil {
 		d, err = c.inside.destination(q)
@@ -107,7 +113,12 @@ func (c *client) connect(r *head.Request, d destination) {
 
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
-	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
+	q := request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
+	if protocol == rules.HTTP && c.p.cfg.Policy.HasRequestRules() {
+		path, _, _ := bytes.Cut(d.path, []byte("?"))
+		q.Path = string(path)
+	}
+	return q
 }
 
 // exchange answers a plain request with the answer of the destination or with a refusal. It reports
@@ -123,6 +134,9 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	if c.inside != nil {
 		if _, refused := c.p.cfg.Policy.JudgeMethod(q.Request, false); refused {
 			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
+		}
+		if refused := c.p.judgeInside(c.p.ctx, c.inside, q.Method, q.Path); refused != nil {
+			return c.turnAway(r, body, refusedTunnel(refused))
 		}
 		q = c.inside.q
 		l, refused = c.inside.reach(c.p, c.to)

@@ -153,7 +153,7 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 		return f, true
 	}
 	q := request{Request: rules.Request{Protocol: rules.SOCKS5UDP, Host: to.host, Port: to.port}, client: a.client}
-	addrs, refused := a.p.admit(a.ctx, q, nil)
+	addrs, _, refused := a.p.admit(a.ctx, q, nil)
 	if refused != nil {
 		return nil, false
 	}

@@ -69,7 +69,7 @@ type Config struct {
 	// looks into some tunnels. Nil: it looks into none.
 	Credentials *mask.Broker
 	// Authority makes the certificates that the command trusts inside tunnels. It is set together with
-	// Credentials.
+	// Credentials, and if the policy has request rules.
 	Authority *intercept.Authority
 	// Roots returns the certificate authorities that the proxy trusts when it speaks TLS itself: for
 	// requests for https URLs, and in tunnels that it looks into. It is called for each connection.
@@ -81,6 +81,9 @@ type Config struct {
 type Question struct {
 	Protocol, Host string
 	Port           uint16
+	// Method and Path are those of an HTTP request to a host that request rules are about, bounded and in
+	// ASCII; else they are empty.
+	Method, Path string
 }
 
 // An Answer allows or refuses. The reason of a refusal is sent to the command and stands in the
@@ -103,6 +106,7 @@ type Report struct {
 	Protocol, Host string
 	Port           uint16
 	Method         string // empty for SOCKS5
+	Path           string // as in a Question
 	Client         string // address of the command's end of the connection
 	Override       bool   // the Decider has allowed a request that the policy does not allow
 	// Addrs are the addresses of a name that was refused because of them, or because it has none.

@@ -184,7 +184,7 @@ func TestSOCKSAsks(t *testing.T) {
 	say(t, conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test")))
 	back, err := io.ReadAll(conn)
 	rig.Is(t, err == nil && len(back) > 12, false, "the destination has answered a greeting to another: %x", back)
-	rig.Is(t, *asked.Load(), Question{rules.SOCKS5TCP, "name.test", uint16(n)}, "asked")
+	rig.Is(t, *asked.Load(), Question{Protocol: rules.SOCKS5TCP, Host: "name.test", Port: uint16(n)}, "asked")
 	g.want("domain allow decider not_allowed socks5_tcp name.test:"+port+"  *", "non_domain deny baseline_policy policy_denied socks5_tcp name.test:"+port+" ")
 }
 

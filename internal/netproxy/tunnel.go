@@ -84,7 +84,8 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if err == nil && name != "" {
 		var host string
 		// An address has no name of its own. Whoever allows the address allows all its names.
-		if host, err = rules.Host(name); host != q.Host && !isAddress(q.Host) {
+		// But what request rules say of a name holds.
+		if host, err = rules.Host(name); host != q.Host && (!isAddress(q.Host) || p.cfg.Policy.Sees(host, q.Port)) {
 			err = errOtherName
 		}
 	}
