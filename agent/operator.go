@@ -137,8 +137,8 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	return &Network{&o}, nil
 }
 
-// SetNetwork replaces the operator's network policy for commands that start from now on.
-// Running commands keep the policy they started with.
+// SetNetwork replaces the operator's network policy, for running commands too: their connections that it
+// does not allow any more end. Their upstream proxies and masked credentials stay as they are.
 func (a *Agent) SetNetwork(n *Network) {
 	switch {
 	case n == nil:

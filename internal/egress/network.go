@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -103,15 +104,30 @@ type Networks struct {
 
 	mu    sync.Mutex
 	gates map[uint16]struct{} // ports of this host that proxies listen at
+	open  map[*Network]struct{}
 }
 
-// Set replaces the operator's policy for networks that open from now on. Open networks keep theirs,
-// because otherwise a process would lose its network in the middle of its work.
+// Set replaces the operator's policy. The ceiling holds for open networks too: what it does not allow any
+// more ends, and is reported. Proxies of the host and credentials stay as they are in open networks,
+// because the environment of a running process cannot change.
 func (n *Networks) Set(o Operator) {
 	if len(o.Masking) > 0 {
 		o.hidden = mask.NewHidden(providers(o.Masking), n.Environ)
 	}
 	n.operator.Store(&o)
+	n.mu.Lock()
+	open := slices.Collect(maps.Keys(n.open))
+	n.mu.Unlock()
+	for _, w := range open {
+		w.bound(n)
+	}
+}
+
+// bound puts the network under the current ceiling.
+func (w *Network) bound(n *Networks) {
+	w.bounding.Lock()
+	defer w.bounding.Unlock()
+	w.proxy.SetPolicy(w.plan.policy.Under(n.said().Ceiling))
 }
 
 // said returns the operator's current policy.
@@ -119,8 +135,11 @@ func (n *Networks) said() *Operator {
 	if o := n.operator.Load(); o != nil {
 		return o
 	}
-	return new(Operator)
+	return &unsaid
 }
+
+// unsaid is the policy of an operator who has said nothing.
+var unsaid Operator
 
 // Close removes the files written for processes. All networks must be closed before.
 func (n *Networks) Close() error { return n.trust.close() }
@@ -149,6 +168,7 @@ type Network struct {
 	resolver         *names.Server // nil: connections are not transparent
 	serving          sync.WaitGroup
 	closing          sync.Once
+	bounding         sync.Mutex // held while the policy is replaced, so that the last one stays
 	release          func()
 }
 
@@ -212,6 +232,10 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		}
 	}
 	w.proxy = netproxy.New(cfg)
+	n.opened(w)
+	if n.said() != o {
+		w.bound(n) // it has changed meanwhile
+	}
 	if invented != nil {
 		w.hold(invented, conf)
 	}
@@ -291,6 +315,23 @@ func (w *Network) report(r netproxy.Report) {
 	}
 	d.Stamp(r.Time)
 	w.client.Reports.add(d)
+}
+
+// opened notes a network, until it is closed.
+func (n *Networks) opened(w *Network) {
+	release := w.release
+	w.release = func() {
+		release()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.open, w)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open == nil {
+		n.open = map[*Network]struct{}{}
+	}
+	n.open[w] = struct{}{}
 }
 
 // listensAt notes ports at which proxies listen, until release is called.

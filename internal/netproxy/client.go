@@ -44,7 +44,7 @@ func (c *client) serveAll() {
 func (c *client) serve() bool {
 	q, err := c.read()
 	if err != nil {
-		if c.inside != nil && c.inside.seen && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
+		if c.inside != nil && c.p.sees(c.inside) && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
 			c.p.refuse(c.inside.q, unseen)
 		}
 		if _, ok := errors.AsType[head.MalformedError](err); ok || err == head.ErrTooLarge {
@@ -114,7 +114,7 @@ func (c *client) connect(r *head.Request, d destination) {
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
 	q := request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
-	if protocol == rules.HTTP && c.p.cfg.Policy.HasRequestRules() {
+	if protocol == rules.HTTP && c.p.policy().HasRequestRules() {
 		path, _, _ := bytes.Cut(d.path, []byte("?"))
 		q.Path = string(path)
 	}
@@ -131,11 +131,13 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	}
 	var l *link
 	var refused *refusal
+	var s *standing
 	if c.inside != nil {
-		if _, refused := c.p.cfg.Policy.JudgeMethod(q.Request, false); refused {
+		if _, refused := c.p.policy().JudgeMethod(q.Request, false); refused {
 			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
 		}
-		if refused := c.p.judgeInside(c.p.ctx, c.inside, q.Method, q.Path); refused != nil {
+		path, _, _ := bytes.Cut(d.path, []byte("?"))
+		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, string(path)); refused != nil {
 			return c.turnAway(r, body, refusedTunnel(refused))
 		}
 		q = c.inside.q
@@ -151,6 +153,15 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		return c.turnAway(r, body, refusedRequest(q, refused))
 	}
 	c.keep(l)
+	if c.inside == nil {
+		s = &standing{q: q, addrs: l.addrs, answered: l.answered, end: func() {
+			_ = c.conn.Close()
+			_ = l.raw.Close()
+		}}
+	}
+	if s != nil {
+		defer c.p.stands(s)()
+	}
 	c.p.restore(r.Method, r.Fields, d)
 	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)
@@ -168,7 +179,7 @@ const outgoing = 4 << 10
 func (p *Proxy) refuseSocket(q request) ownResponse {
 	q.Host, q.Port = "unix-socket", 0
 	v := rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceProxy, Reason: rules.ReasonUnixSocket}
-	if mode, refused := p.cfg.Policy.JudgeMethod(q.Request, false); refused {
+	if mode, refused := p.policy().JudgeMethod(q.Request, false); refused {
 		p.report(q, mode, false)
 		return refusedSocket(q)
 	}

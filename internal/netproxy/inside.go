@@ -24,14 +24,17 @@ type inside struct {
 	q     request // the request that made the tunnel; encrypt is true if the tunnel carries TLS
 	place string
 	addrs []netip.Addr
-	seen  bool // request rules judge each request
+	end   func() // ends the tunnel
 	// answered: the Decider has allowed the host for this tunnel.
 	answered bool
 }
 
-func (p *Proxy) inside(q request, l *link) *inside {
-	return &inside{q: q, place: l.place, addrs: l.addrs, seen: p.cfg.Policy.Sees(q.Host, q.Port), answered: l.answered}
+func (p *Proxy) inside(q request, t *tunnel, l *link) *inside {
+	return &inside{q: q, place: l.place, addrs: l.addrs, end: t.end, answered: l.answered}
 }
+
+// sees reports whether request rules judge each request in the tunnel.
+func (p *Proxy) sees(in *inside) bool { return p.policy().Sees(in.q.Host, in.q.Port) }
 
 // unseen is the verdict on a tunnel whose requests have to be judged, but cannot be seen.
 var unseen = rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceBaseline, Reason: rules.ReasonMITMRequired}
@@ -44,7 +47,7 @@ func (p *Proxy) intercepts(q request) bool {
 	if p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
 		return false
 	}
-	return p.cfg.Policy.Limited() || p.bound(q, true) || p.bound(q, false) || p.cfg.Policy.Sees(q.Host, q.Port)
+	return p.policy().Limited() || p.bound(q, true) || p.bound(q, false) || p.policy().Sees(q.Host, q.Port)
 }
 
 func (p *Proxy) bound(q request, encrypted bool) bool {
@@ -62,17 +65,18 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	}
 	defer g.release()
 	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), t.here)}
-	limited, seen := p.cfg.Policy.Limited(), p.cfg.Policy.Sees(q.Host, q.Port)
+	limited, seen := p.policy().Limited(), p.policy().Sees(q.Host, q.Port)
 	switch {
 	case g.encrypted() && (limited || seen || p.bound(q, true)):
-		p.lookEncrypted(q, conn, l)
+		p.lookEncrypted(q, t, conn, l)
 	case !g.encrypted() && seen && isForeign(g.said):
 		p.refuse(q, unseen)
 	case !g.encrypted() && (seen && !limited || p.bound(q, false)):
-		p.lookPlain(q, conn, l)
+		p.lookPlain(q, t, conn, l)
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
+		p.becomesOpaque(t.stands)
 		t.serve(l, func() bool {
 			_, err := t.there.Write(g.said)
 			return err == nil
@@ -89,13 +93,13 @@ func isForeign(said []byte) bool {
 }
 
 // lookPlain serves the requests in a tunnel without TLS.
-func (p *Proxy) lookPlain(q request, conn stream, l *link) {
-	c := &client{p: p, conn: conn, in: head.NewReader(conn).Within(p.heads), name: q.client, to: l, inside: p.inside(q, l)}
+func (p *Proxy) lookPlain(q request, t *tunnel, conn stream, l *link) {
+	c := &client{p: p, conn: conn, in: head.NewReader(conn).Within(p.heads), name: q.client, to: l, inside: p.inside(q, t, l)}
 	c.serveAll()
 }
 
 // lookEncrypted speaks TLS with the command, and then serves the requests inside.
-func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
+func (p *Proxy) lookEncrypted(q request, t *tunnel, conn stream, l *link) {
 	config := p.cfg.Authority.Config(q.Host)
 	if p.http2.Add(1) > maxHTTP2 {
 		config.NextProtos = []string{"http/1.1"} // because HTTP/1 needs less memory
@@ -106,7 +110,7 @@ func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
 		return
 	}
 	if err := secure.HandshakeContext(p.ctx); err != nil {
-		if p.ctx.Err() == nil && p.cfg.Policy.Sees(q.Host, q.Port) {
+		if p.ctx.Err() == nil && p.policy().Sees(q.Host, q.Port) {
 			p.refuse(q, unseen) // for instance, the command does not trust the certificate
 		}
 		return
@@ -115,7 +119,7 @@ func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
 		return
 	}
 	q.encrypt = true
-	in := p.inside(q, l)
+	in := p.inside(q, t, l)
 	if secure.ConnectionState().NegotiatedProtocol == "h2" {
 		p.lookHTTP2(in, secure, l)
 		return
@@ -156,11 +160,14 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 		},
 		Judge: func(r *http.Request) http.HandlerFunc {
 			var a ownResponse
-			if p.cfg.Policy.Limited() && !rules.Reads(r.Method) {
+			if p.policy().Limited() && !rules.Reads(r.Method) {
 				a = p.refuseMethod(in, r.Method)
-			} else if refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
+			} else if s, refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
 				a = refusedTunnel(refused)
 			} else {
+				if s != nil {
+					context.AfterFunc(r.Context(), p.stands(s)) // the context ends with the request
+				}
 				return nil
 			}
 			return func(w http.ResponseWriter, _ *http.Request) {
@@ -180,11 +187,11 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 }
 
 // judgeInside judges a request in a tunnel, if request rules are about its host. To the asker and in
-// reports it is a request of HTTP, or in TLS the same as a tunnel. It returns nil if the request may go
-// on.
-func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string) *refusal {
-	if !in.seen {
-		return nil
+// reports it is a request of HTTP, or in TLS the same as a tunnel. If the request may go on, what stands
+// is for Proxy.stands; nil: the tunnel alone stands.
+func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string) (*standing, *refusal) {
+	if !p.sees(in) {
+		return nil, nil
 	}
 	q := in.q
 	q.Protocol, q.Method, q.Path, q.Answered = rules.HTTP, method, path, in.answered
@@ -196,10 +203,10 @@ func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string
 	}
 	v, override := p.judge(ctx, q)
 	if v.Decision != rules.Allow {
-		return p.refuse(q, v)
+		return nil, p.refuse(q, v)
 	}
 	p.report(q, v, override)
-	return nil
+	return &standing{q: q, addrs: in.addrs, answered: override, end: in.end}, nil
 }
 
 // refuseMethod refuses a request in a tunnel if limited mode forbids its method.

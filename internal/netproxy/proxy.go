@@ -32,6 +32,7 @@ const (
 // Config says which requests a proxy allows, and where it reports verdicts. Only Policy is
 // required.
 type Config struct {
+	// Policy is the first policy; [Proxy.SetPolicy] replaces it.
 	Policy *rules.Hosts
 	// Owner is whose shares of descriptors and memory the command uses up.
 	Owner string
@@ -137,11 +138,15 @@ type Proxy struct {
 	associations atomic.Int32   // number of associations
 	http2        atomic.Int32   // number of connections that may speak HTTP/2
 
+	current atomic.Pointer[rules.Hosts] // the policy
+	changed atomic.Bool                 // it is not the first one
+
 	mu        sync.Mutex // protects the fields below
 	closed    bool
 	listeners map[net.Listener]struct{}
 	conns     map[net.Conn]struct{} // connections to the command and to destinations
 	clients   int                   // number of connections to the command
+	stand     map[*standing]struct{}
 }
 
 // New returns a proxy without listeners.
@@ -163,6 +168,7 @@ func New(cfg Config) *Proxy {
 		cfg.Roots = func() *x509.CertPool { return nil }
 	}
 	p := &Proxy{cfg: cfg, limit: connections(), memory: Memory, times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p.current.Store(cfg.Policy)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

@@ -50,6 +50,7 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 		return nil, refused
 	}
 	if known != nil {
+		have.answered = answered
 		return have, nil
 	}
 	l, err := p.connect(ctx, q, place, addrs)
@@ -75,7 +76,7 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) (addrs
 	if addrs == nil {
 		addrs = p.resolve(ctx, q.Host)
 	}
-	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
+	if v, refused := p.policy().JudgeAddresses(q.Request, addrs); refused {
 		p.reportAbout(q, v, false, slices.Concat([]netip.Addr{}, addrs))
 		refused := &refusal{Verdict: v}
 		if len(addrs) == 0 {
@@ -84,11 +85,11 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) (addrs
 		return nil, false, refused
 	}
 	p.report(q, v, answered)
-	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
+	if v, refused := p.policy().JudgeMethod(q.Request, p.intercepts(q)); refused {
 		return nil, false, p.refuse(q, v)
 	}
 	for _, addr := range addrs {
-		v, refused := p.cfg.Policy.JudgeDial(q.Request, addr)
+		v, refused := p.policy().JudgeDial(q.Request, addr)
 		if refused || p.cfg.Own(netip.AddrPortFrom(addr, q.Port)) {
 			return nil, false, p.refuse(q, v)
 		}
@@ -128,7 +129,7 @@ func placesOf(addrs []netip.Addr, port uint16) []netip.AddrPort {
 // judge returns the verdict on a name, from the policy or from the Decider. It also reports whether
 // the Decider has allowed a request that the policy does not allow.
 func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override bool) {
-	v = p.cfg.Policy.Judge(q.Request)
+	v = p.policy().Judge(q.Request)
 	if v.Decision != rules.Ask {
 		return v, false
 	}
@@ -175,7 +176,7 @@ func (p *Proxy) reportAbout(q request, v rules.Verdict, override bool, addrs []n
 // pathOf returns the path of a request in a form that can be shown; "" if no request rule is about its
 // host.
 func (p *Proxy) pathOf(q request) string {
-	if q.Path == "" || !p.cfg.Policy.Sees(q.Host, q.Port) {
+	if q.Path == "" || !p.policy().Sees(q.Host, q.Port) {
 		return ""
 	}
 	return shown(q.Path, maxPath)
@@ -228,7 +229,7 @@ func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 // Exists reports whether a name is allowed at some port and has an address. Only for an allowed name
 // the resolver is asked.
 func (p *Proxy) Exists(ctx context.Context, name string) bool {
-	return p.cfg.Policy.MayAllow(name) && len(p.resolve(ctx, name+".")) > 0
+	return p.policy().MayAllow(name) && len(p.resolve(ctx, name+".")) > 0
 }
 
 // reached returns the address that a connection to addr arrives at, because this address has to be

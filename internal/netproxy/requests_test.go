@@ -17,13 +17,8 @@ func TestRequestRules(t *testing.T) {
 	t.Parallel()
 	const entries = "allow=GET example.com/api/**, deny=* example.com/api/no, allow=other.test, deny=DELETE other.test/**"
 	for _, http2 := range []bool{false, true} {
-		r := rules.Rules{Local: true, Domains: map[string]rules.Action{}}
-		for entry := range strings.SplitSeq(entries, ", ") {
-			action, pattern, _ := strings.Cut(entry, "=")
-			r.Domains[pattern] = rules.Action(action)
-		}
 		asked := make(chan string, 9)
-		v := newVault(t, false, "example.com", Config{Policy: rig.Value(rules.Compile(r)), Decide: func(_ context.Context, q Question) (Answer, error) {
+		v := newVault(t, false, "example.com", Config{Policy: policyOf(t, entries), Decide: func(_ context.Context, q Question) (Answer, error) {
 			asked <- q.Protocol + " " + q.Method + " " + q.Path
 			return Answer{Decision: map[bool]rules.Action{true: rules.Allow, false: rules.Deny}[strings.HasPrefix(q.Path, "/ask")]}, nil
 		}})

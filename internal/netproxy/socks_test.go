@@ -419,6 +419,9 @@ func TestDatagramsNowhere(t *testing.T) {
 	a.receives(t, "back")
 	g.want("domain allow baseline_policy allow socks5_udp nowhere.test:53 ", "domain allow baseline_policy allow socks5_udp 255.255.255.255:53 ", "domain allow baseline_policy allow socks5_udp "+echo+" ")
 	rig.Is(t, len(d.questions()), 2, "questions to the name server")
+	g.SetPolicy(policyOf(t, "allow=*, deny=GET 127.0.0.1/**"))
+	a.ends(t)
+	rig.Is(t, g.reports(4)[3].Reason, "mitm_required", "what the new policy says of a destination")
 }
 
 // TestDatagramsEnd: an association ends with the command's connection, also while somebody is
