@@ -72,6 +72,7 @@ func capabilities() protocol.Capabilities {
 		SocketForward:     true,
 
 		SubcommandApprovals: true,
+		NetworkRequestRules: true,
 	}
 }
 

@@ -49,8 +49,8 @@ var errUnixSockets = protocol.InvalidRequest("the operator of this agent require
 
 // admit judges a connection that the agent makes for a client, if the operator wants the network to be
 // enforced: such a connection goes through no proxy, so the same policy is asked here.
-func (a *Agent) admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
-	places, err := a.networks.Admit(ctx, address)
+func (a *Agent) admit(ctx context.Context, address, host, method, path string) ([]netip.AddrPort, error) {
+	places, err := a.networks.Admit(ctx, address, host, method, path)
 	if err != nil {
 		return nil, protocol.InvalidRequest("the operator of this agent requires that the network is enforced (--require-network-enforcement): %v; nothing was sent", err)
 	}

@@ -78,8 +78,8 @@ func (p *ExecPolicy) folder() []string {
 // NetworkPolicy is an operator's policy for the network of all commands: the ceiling of what any
 // client can allow (docs/network.md). The zero value lets nothing through.
 type NetworkPolicy struct {
-	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443". A client may allow
-	// the hosts in Allow; it must be asked about the hosts in Ask.
+	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443", or request rules, such as
+	// "GET example.org/v1/**". A client may allow what is in Allow; it must be asked about what is in Ask.
 	Allow, Deny, Ask []string
 	// Ports are the only ports that may be reached; none: every port.
 	Ports []uint16
@@ -137,8 +137,8 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	return &Network{&o}, nil
 }
 
-// SetNetwork replaces the operator's network policy for commands that start from now on.
-// Running commands keep the policy they started with.
+// SetNetwork replaces the operator's network policy, for running commands too: their connections that it
+// does not allow any more end. Their upstream proxies and masked credentials stay as they are.
 func (a *Agent) SetNetwork(n *Network) {
 	switch {
 	case n == nil:

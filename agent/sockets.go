@@ -87,7 +87,7 @@ func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile
 	case a.cfg.RequireNetworkEnforcement && free && address.Network != "tcp":
 		return nil, errFreeSocket
 	case a.cfg.RequireNetworkEnforcement && free:
-		places, err := a.admit(ctx, address.Target)
+		places, err := a.admit(ctx, address.Target, "", "", "")
 		if err != nil {
 			return nil, err
 		}

@@ -107,6 +107,7 @@ type Capabilities struct {
 	SocketForward     bool `json:"socketForward"`
 
 	SubcommandApprovals bool `json:"subcommandApprovals"`
+	NetworkRequestRules bool `json:"networkRequestRules"`
 }
 
 // StatusResult answers environment/status.

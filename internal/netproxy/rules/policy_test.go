@@ -101,14 +101,14 @@ func TestPatterns(t *testing.T) {
 			denies = compile(t, Rules{Domains: map[string]Action{"*": Allow, test.pattern: Deny}})
 		}
 		for host := range strings.FieldsSeq(test.allowed) {
-			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), allowed, "%s, %s", test.pattern, host)
-			rig.Is(t, asks.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "review of %s, %s", test.pattern, host)
+			rig.Is(t, p.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"}), allowed, "%s, %s", test.pattern, host)
+			rig.Is(t, asks.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"}), notAllowed, "review of %s, %s", test.pattern, host)
 			if denies != p {
-				rig.Is(t, denies.Judge(Request{HTTP, host, 80, "GET"}), denied, "deny of %s, %s", test.pattern, host)
+				rig.Is(t, denies.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"}), denied, "deny of %s, %s", test.pattern, host)
 			}
 		}
 		for host := range strings.FieldsSeq(test.other) {
-			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "%s, %s", test.pattern, host)
+			rig.Is(t, p.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"}), notAllowed, "%s, %s", test.pattern, host)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestWideGlobs(t *testing.T) {
 		"ads.test": denied, "ads1.a.test": denied, "bads.test": allowed,
 		"xay.test": allowed, "a.xay.test": denied, "a.x.y.test": denied,
 	} {
-		rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), want, "%s", host)
+		rig.Is(t, p.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"}), want, "%s", host)
 	}
 }
 
@@ -144,54 +144,54 @@ func TestJudge(t *testing.T) {
 		r     Request
 		want  Verdict
 	}{
-		{"nothing listed", Rules{}, Request{HTTP, "d.test", 80, "GET"}, notAllowed},
-		{"listed", Rules{Domains: star}, Request{Connect, "d.test", 443, "CONNECT"}, allowed},
-		{"not normalised", Rules{Domains: star}, Request{HTTP, "D.test", 80, "GET"}, ceilingSays},
-		{"no host", Rules{Domains: star}, Request{HTTP, "", 80, "GET"}, ceilingSays},
-		{"deny beats a narrower allow", Rules{Domains: map[string]Action{"**.d.test": Deny, "a.d.test": Allow}}, Request{HTTP, "a.d.test", 80, "GET"}, denied},
-		{"deny beats review", Rules{Domains: map[string]Action{"a.test": Deny}, Review: []string{"a.test"}}, Request{HTTP, "a.test", 80, "GET"}, denied},
-		{"deny of another spelling", Rules{Domains: map[string]Action{"*": Allow, "::ffff:8.8.8.8": Deny}}, Request{HTTP, "8.8.8.8", 80, "GET"}, denied},
-		{"deny through a translator", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8": Deny}}, Request{HTTP, "64:ff9b::808:808", 80, "GET"}, denied},
-		{"deny beats the local check", Rules{Domains: map[string]Action{"127.0.0.1": Deny}}, Request{HTTP, "127.0.0.1", 80, "GET"}, denied},
-		{"deny of one port", Rules{Domains: map[string]Action{"*": Allow, "a.test:22": Deny}}, Request{Connect, "a.test", 22, "CONNECT"}, denied},
-		{"deny of another port", Rules{Domains: map[string]Action{"*": Allow, "a.test:22": Deny}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"review", Rules{Domains: star, Review: []string{"a.test"}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"review of one port", Rules{Domains: star, Review: []string{"a.test:22"}}, Request{HTTP, "a.test", 80, "GET"}, allowed},
-		{"ask is review", Rules{Domains: map[string]Action{"*": Allow, "a.test": Ask}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"allow of one port", Rules{Domains: map[string]Action{"a.test:443": Allow}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"allow of another port", Rules{Domains: map[string]Action{"a.test:443": Allow}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"allow of two ports", Rules{Domains: map[string]Action{"a.test:443": Allow, "A.test:80": Allow}}, Request{HTTP, "a.test", 80, "GET"}, allowed},
-		{"one port of everything", Rules{Domains: map[string]Action{"*:443": Allow}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"one port of a parent", Rules{Domains: map[string]Action{"*.test:443": Allow}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"one port of a glob", Rules{Domains: map[string]Action{"a*.test:443": Allow}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"one port of an address", Rules{Domains: map[string]Action{"[2606:4700::1]:443": Allow}}, Request{Connect, "2606:4700::1", 443, "CONNECT"}, allowed},
-		{"another port of an address", Rules{Domains: map[string]Action{"[2606:4700::1]:443": Allow}}, Request{Connect, "2606:4700::1", 80, "CONNECT"}, notAllowed},
-		{"ports", Rules{Domains: star, Ports: []uint16{443}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"other ports", Rules{Domains: star, Ports: []uint16{443}}, Request{HTTP, "a.test", 80, "GET"}, ceilingSays},
+		{"nothing listed", Rules{}, Request{Protocol: HTTP, Host: "d.test", Port: 80, Method: "GET"}, notAllowed},
+		{"listed", Rules{Domains: star}, Request{Protocol: Connect, Host: "d.test", Port: 443, Method: "CONNECT"}, allowed},
+		{"not normalised", Rules{Domains: star}, Request{Protocol: HTTP, Host: "D.test", Port: 80, Method: "GET"}, ceilingSays},
+		{"no host", Rules{Domains: star}, Request{Protocol: HTTP, Host: "", Port: 80, Method: "GET"}, ceilingSays},
+		{"deny beats a narrower allow", Rules{Domains: map[string]Action{"**.d.test": Deny, "a.d.test": Allow}}, Request{Protocol: HTTP, Host: "a.d.test", Port: 80, Method: "GET"}, denied},
+		{"deny beats review", Rules{Domains: map[string]Action{"a.test": Deny}, Review: []string{"a.test"}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, denied},
+		{"deny of another spelling", Rules{Domains: map[string]Action{"*": Allow, "::ffff:8.8.8.8": Deny}}, Request{Protocol: HTTP, Host: "8.8.8.8", Port: 80, Method: "GET"}, denied},
+		{"deny through a translator", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8": Deny}}, Request{Protocol: HTTP, Host: "64:ff9b::808:808", Port: 80, Method: "GET"}, denied},
+		{"deny beats the local check", Rules{Domains: map[string]Action{"127.0.0.1": Deny}}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, denied},
+		{"deny of one port", Rules{Domains: map[string]Action{"*": Allow, "a.test:22": Deny}}, Request{Protocol: Connect, Host: "a.test", Port: 22, Method: "CONNECT"}, denied},
+		{"deny of another port", Rules{Domains: map[string]Action{"*": Allow, "a.test:22": Deny}}, Request{Protocol: Connect, Host: "a.test", Port: 443, Method: "CONNECT"}, allowed},
+		{"review", Rules{Domains: star, Review: []string{"a.test"}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, notAllowed},
+		{"review of one port", Rules{Domains: star, Review: []string{"a.test:22"}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, allowed},
+		{"ask is review", Rules{Domains: map[string]Action{"*": Allow, "a.test": Ask}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, notAllowed},
+		{"allow of one port", Rules{Domains: map[string]Action{"a.test:443": Allow}}, Request{Protocol: Connect, Host: "a.test", Port: 443, Method: "CONNECT"}, allowed},
+		{"allow of another port", Rules{Domains: map[string]Action{"a.test:443": Allow}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, notAllowed},
+		{"allow of two ports", Rules{Domains: map[string]Action{"a.test:443": Allow, "A.test:80": Allow}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, allowed},
+		{"one port of everything", Rules{Domains: map[string]Action{"*:443": Allow}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, notAllowed},
+		{"one port of a parent", Rules{Domains: map[string]Action{"*.test:443": Allow}}, Request{Protocol: Connect, Host: "a.test", Port: 443, Method: "CONNECT"}, allowed},
+		{"one port of a glob", Rules{Domains: map[string]Action{"a*.test:443": Allow}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, notAllowed},
+		{"one port of an address", Rules{Domains: map[string]Action{"[2606:4700::1]:443": Allow}}, Request{Protocol: Connect, Host: "2606:4700::1", Port: 443, Method: "CONNECT"}, allowed},
+		{"another port of an address", Rules{Domains: map[string]Action{"[2606:4700::1]:443": Allow}}, Request{Protocol: Connect, Host: "2606:4700::1", Port: 80, Method: "CONNECT"}, notAllowed},
+		{"ports", Rules{Domains: star, Ports: []uint16{443}}, Request{Protocol: Connect, Host: "a.test", Port: 443, Method: "CONNECT"}, allowed},
+		{"other ports", Rules{Domains: star, Ports: []uint16{443}}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET"}, ceilingSays},
 
-		{"localhost", Rules{Domains: star}, Request{HTTP, "localhost", 80, "GET"}, local},
-		{"loopback", Rules{Domains: star}, Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-		{"local before the lists", Rules{}, Request{HTTP, "10.0.0.1", 80, "GET"}, local},
-		{"a pattern is no literal", Rules{Domains: map[string]Action{"127.0.0.?": Allow, "**.localhost": Allow}}, Request{HTTP, "localhost", 80, "GET"}, local},
-		{"a listed literal", Rules{Domains: map[string]Action{"127.0.0.1": Allow}}, Request{HTTP, "127.0.0.1", 80, "GET"}, allowed},
-		{"a listed literal of another port", Rules{Domains: map[string]Action{"127.0.0.1:81": Allow}}, Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-		{"localhost does not cover", Rules{Domains: map[string]Action{"localhost": Allow}}, Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-		{"nor the reverse", Rules{Domains: map[string]Action{"127.0.0.1": Allow}}, Request{HTTP, "localhost", 80, "GET"}, local},
-		{"a listed literal under review", Rules{Domains: map[string]Action{"127.0.0.1": Allow}, Review: []string{"127.0.0.1"}}, Request{HTTP, "127.0.0.1", 80, "GET"}, notAllowed},
-		{"local allowed", Rules{Local: true, Domains: star}, Request{HTTP, "127.0.0.1", 80, "GET"}, allowed},
-		{"local allowed, not listed", Rules{Local: true}, Request{HTTP, "127.0.0.1", 80, "GET"}, notAllowed},
-		{"decimal", Rules{Local: true, Domains: star}, Request{HTTP, "2130706433", 80, "GET"}, local},
-		{"short", Rules{Local: true, Domains: star}, Request{HTTP, "127.1", 80, "GET"}, local},
-		{"octal", Rules{Domains: star}, Request{HTTP, "0177.0.0.1", 80, "GET"}, local},
-		{"hexadecimal", Rules{Domains: star}, Request{HTTP, "0x7f000001", 80, "GET"}, local},
-		{"hexadecimal parts", Rules{Domains: star}, Request{HTTP, "0x7f.0.0.0x1", 80, "GET"}, local},
-		{"a number below a name", Rules{Domains: star}, Request{HTTP, "1.test", 80, "GET"}, allowed},
+		{"localhost", Rules{Domains: star}, Request{Protocol: HTTP, Host: "localhost", Port: 80, Method: "GET"}, local},
+		{"loopback", Rules{Domains: star}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, local},
+		{"local before the lists", Rules{}, Request{Protocol: HTTP, Host: "10.0.0.1", Port: 80, Method: "GET"}, local},
+		{"a pattern is no literal", Rules{Domains: map[string]Action{"127.0.0.?": Allow, "**.localhost": Allow}}, Request{Protocol: HTTP, Host: "localhost", Port: 80, Method: "GET"}, local},
+		{"a listed literal", Rules{Domains: map[string]Action{"127.0.0.1": Allow}}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, allowed},
+		{"a listed literal of another port", Rules{Domains: map[string]Action{"127.0.0.1:81": Allow}}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, local},
+		{"localhost does not cover", Rules{Domains: map[string]Action{"localhost": Allow}}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, local},
+		{"nor the reverse", Rules{Domains: map[string]Action{"127.0.0.1": Allow}}, Request{Protocol: HTTP, Host: "localhost", Port: 80, Method: "GET"}, local},
+		{"a listed literal under review", Rules{Domains: map[string]Action{"127.0.0.1": Allow}, Review: []string{"127.0.0.1"}}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, notAllowed},
+		{"local allowed", Rules{Local: true, Domains: star}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, allowed},
+		{"local allowed, not listed", Rules{Local: true}, Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, notAllowed},
+		{"decimal", Rules{Local: true, Domains: star}, Request{Protocol: HTTP, Host: "2130706433", Port: 80, Method: "GET"}, local},
+		{"short", Rules{Local: true, Domains: star}, Request{Protocol: HTTP, Host: "127.1", Port: 80, Method: "GET"}, local},
+		{"octal", Rules{Domains: star}, Request{Protocol: HTTP, Host: "0177.0.0.1", Port: 80, Method: "GET"}, local},
+		{"hexadecimal", Rules{Domains: star}, Request{Protocol: HTTP, Host: "0x7f000001", Port: 80, Method: "GET"}, local},
+		{"hexadecimal parts", Rules{Domains: star}, Request{Protocol: HTTP, Host: "0x7f.0.0.0x1", Port: 80, Method: "GET"}, local},
+		{"a number below a name", Rules{Domains: star}, Request{Protocol: HTTP, Host: "1.test", Port: 80, Method: "GET"}, allowed},
 
-		{"limited, SOCKS", Rules{Limited: true, Domains: star}, Request{SOCKS5TCP, "a.test", 80, ""}, methodDenied},
-		{"limited, SOCKS, before deny", Rules{Limited: true, Domains: map[string]Action{"a.test": Deny}}, Request{SOCKS5TCP, "a.test", 80, ""}, methodDenied},
-		{"limited, SOCKS to 443", Rules{Limited: true, Domains: star}, Request{SOCKS5TCP, "a.test", 443, ""}, allowed},
-		{"limited, UDP", Rules{Limited: true, Domains: star}, Request{SOCKS5UDP, "a.test", 443, ""}, methodDenied},
-		{"limited, HTTP", Rules{Limited: true, Domains: star}, Request{HTTP, "a.test", 80, "POST"}, allowed},
+		{"limited, SOCKS", Rules{Limited: true, Domains: star}, Request{Protocol: SOCKS5TCP, Host: "a.test", Port: 80, Method: ""}, methodDenied},
+		{"limited, SOCKS, before deny", Rules{Limited: true, Domains: map[string]Action{"a.test": Deny}}, Request{Protocol: SOCKS5TCP, Host: "a.test", Port: 80, Method: ""}, methodDenied},
+		{"limited, SOCKS to 443", Rules{Limited: true, Domains: star}, Request{Protocol: SOCKS5TCP, Host: "a.test", Port: 443, Method: ""}, allowed},
+		{"limited, UDP", Rules{Limited: true, Domains: star}, Request{Protocol: SOCKS5UDP, Host: "a.test", Port: 443, Method: ""}, methodDenied},
+		{"limited, HTTP", Rules{Limited: true, Domains: star}, Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "POST"}, allowed},
 	} {
 		rig.Is(t, compile(t, test.rules).Judge(test.r), test.want, "%s", test.name)
 	}
@@ -225,7 +225,7 @@ func TestAddresses(t *testing.T) {
 		{"denied behind a translator", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8": Deny}}, "d.test", "64:ff9b::808:808", false, true},
 	} {
 		p := compile(t, test.rules)
-		r := Request{HTTP, test.host, 80, "GET"}
+		r := Request{Protocol: HTTP, Host: test.host, Port: 80, Method: "GET"}
 		var addrs []netip.Addr
 		dialled := false
 		for text := range strings.FieldsSeq(test.addrs) {
@@ -252,14 +252,14 @@ func TestMethods(t *testing.T) {
 		want        Verdict
 		refused     bool
 	}{
-		{Request{HTTP, "d.test", 80, "GET"}, false, methodDenied, false},
-		{Request{HTTP, "d.test", 80, "HEAD"}, false, methodDenied, false},
-		{Request{HTTP, "d.test", 80, "OPTIONS"}, false, methodDenied, false},
-		{Request{HTTP, "d.test", 80, "get"}, false, methodDenied, true},
-		{Request{HTTP, "d.test", 80, "POST"}, false, methodDenied, true},
-		{Request{Connect, "d.test", 443, "CONNECT"}, false, mitm, true},
-		{Request{Connect, "d.test", 443, "CONNECT"}, true, mitm, false},
-		{Request{SOCKS5TCP, "d.test", 443, ""}, false, mitm, true},
+		{Request{Protocol: HTTP, Host: "d.test", Port: 80, Method: "GET"}, false, methodDenied, false},
+		{Request{Protocol: HTTP, Host: "d.test", Port: 80, Method: "HEAD"}, false, methodDenied, false},
+		{Request{Protocol: HTTP, Host: "d.test", Port: 80, Method: "OPTIONS"}, false, methodDenied, false},
+		{Request{Protocol: HTTP, Host: "d.test", Port: 80, Method: "get"}, false, methodDenied, true},
+		{Request{Protocol: HTTP, Host: "d.test", Port: 80, Method: "POST"}, false, methodDenied, true},
+		{Request{Protocol: Connect, Host: "d.test", Port: 443, Method: "CONNECT"}, false, mitm, true},
+		{Request{Protocol: Connect, Host: "d.test", Port: 443, Method: "CONNECT"}, true, mitm, false},
+		{Request{Protocol: SOCKS5TCP, Host: "d.test", Port: 443, Method: ""}, false, mitm, true},
 	} {
 		v, refused := p.JudgeMethod(test.r, test.intercepted)
 		rig.Is(t, v, test.want, "%+v", test.r)
@@ -283,18 +283,18 @@ func TestCeiling(t *testing.T) {
 		r    Request
 		want Verdict
 	}{
-		{Request{HTTP, "a.ok.test", 80, "GET"}, allowed},
-		{Request{HTTP, "a.ok.test", 81, "GET"}, ceilingSays},
-		{Request{HTTP, "no.ok.test", 80, "GET"}, denied},
-		{Request{HTTP, "bad.ok.test", 80, "GET"}, denied},
-		{Request{HTTP, "review.ok.test", 80, "GET"}, notAllowed},
-		{Request{HTTP, "ask.test", 80, "GET"}, notAllowed},
-		{Request{HTTP, "other.test", 80, "GET"}, ceilingSays},
-		{Request{HTTP, "127.0.0.1", 80, "GET"}, local},
+		{Request{Protocol: HTTP, Host: "a.ok.test", Port: 80, Method: "GET"}, allowed},
+		{Request{Protocol: HTTP, Host: "a.ok.test", Port: 81, Method: "GET"}, ceilingSays},
+		{Request{Protocol: HTTP, Host: "no.ok.test", Port: 80, Method: "GET"}, denied},
+		{Request{Protocol: HTTP, Host: "bad.ok.test", Port: 80, Method: "GET"}, denied},
+		{Request{Protocol: HTTP, Host: "review.ok.test", Port: 80, Method: "GET"}, notAllowed},
+		{Request{Protocol: HTTP, Host: "ask.test", Port: 80, Method: "GET"}, notAllowed},
+		{Request{Protocol: HTTP, Host: "other.test", Port: 80, Method: "GET"}, ceilingSays},
+		{Request{Protocol: HTTP, Host: "127.0.0.1", Port: 80, Method: "GET"}, local},
 	} {
 		rig.Is(t, client.Judge(test.r), test.want, "%+v", test.r)
 	}
-	r := Request{HTTP, "a.ok.test", 80, "GET"}
+	r := Request{Protocol: HTTP, Host: "a.ok.test", Port: 80, Method: "GET"}
 	_, refused := client.JudgeAddresses(r, []netip.Addr{netip.MustParseAddr("10.0.0.1")})
 	rig.Is(t, refused, true, "a local address, which the operator does not allow, is refused")
 	_, refused = client.JudgeDial(r, netip.MustParseAddr("10.0.0.1"))

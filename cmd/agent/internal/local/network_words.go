@@ -25,14 +25,29 @@ type NetworkWords struct {
 }
 
 // usage lists the values of --network.
-const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local"
+const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local; METHOD HOST/PATH stands where HOST may"
+
+// wordsOf returns the words of a value. A request rule, METHOD HOST/PATH, is one entry of a list
+// although it has a space.
+func wordsOf(value string) (words []string) {
+	for word := range strings.FieldsSeq(value) {
+		first, _, _ := strings.Cut(word, ",")
+		before, _, _ := strings.Cut(first, "/")
+		if last := len(words) - 1; last >= 0 && len(before) < len(first) && !strings.Contains(before, "=") && strings.Contains(words[last], "=") {
+			words[last] += " " + word
+			continue
+		}
+		words = append(words, word)
+	}
+	return words
+}
 
 // ParseNetwork reads the values of --network.
 func ParseNetwork(values []string) (w NetworkWords, err error) {
 	off := false
 	w.domains = map[string]string{}
 	for _, value := range values {
-		for word := range strings.FieldsSeq(value) {
+		for _, word := range wordsOf(value) {
 			verb, list, given := strings.Cut(word, "=")
 			hosts := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 			if given && len(hosts) == 0 {
