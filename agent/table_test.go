@@ -122,6 +122,13 @@ func TestTableConfines(t *testing.T) {
 		"required": newHarness(t, Config{RequireSandbox: true}).attach(""),
 	}
 	unconfined := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled", "cwd": uri(dir)}
+	for word, c := range words {
+		var info protocol.EnvironmentInfo
+		c.must(protocol.MethodEnvironmentInfo, object{}, &info)
+		got := info.Capabilities
+		rig.Same(t, word, [...]bool{word == "default", word == "ceiling", word != "ceiling", false},
+			[...]bool{got.SandboxDefault, got.SandboxCeiling, got.SandboxRequired, got.ProcessBuiltins})
+	}
 	page := string(rig.Value(os.ReadFile("../docs/operator.md")))
 	wrongPaths := object{}
 	for name := range paths {
