@@ -25,6 +25,7 @@ import (
 	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -126,6 +127,15 @@ type Config struct {
 	// TransparentTCP makes connections transparent for every command whose network is enforced and that
 	// has a proxy, even if its client does not ask for that.
 	TransparentTCP bool
+	// SandboxDefault is the sandbox of requests that have none; nil: they are not confined.
+	SandboxDefault *protocol.Sandbox
+	// SandboxCeiling is what no request exceeds: where a request asks for more, it gets what the ceiling
+	// gives. Its paths and places do not depend on the request. If the ceiling is wrong, the agent
+	// refuses everything that it is for. nil: there is none.
+	SandboxCeiling *protocol.Sandbox
+	// RequireSandbox refuses requests that would not be confined: those without a sandbox, and those
+	// whose sandbox does not restrict files. They get SandboxDefault instead, if there is one.
+	RequireSandbox bool
 	// Limits apply to every confined command.
 	Limits sandbox.Limits
 	// Cgroups gives each confined command a control group; nil: none.
@@ -241,6 +251,7 @@ func New(cfg Config) *Agent {
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
 	a.networks.Log, a.networks.Environ, a.networks.Roots = cfg.Logger, cfg.Environ, sync.OnceValue(httpclient.TrustedRoots)
 	a.sandboxes.door.Kept = a.networks.Folder
+	a.sandboxes.limit(&a.cfg, a.ceiling)
 	a.SetNetwork(cfg.Network)
 	a.measure()
 	return a

@@ -17,14 +17,16 @@ type host struct {
 	provider   string
 	shell      protocol.Shell
 	loginShell string
-	home       string // empty when there is none
-	cwd        string // empty when there is none
-	builtins   bool   // the tools of this program can be started
-	tools      string // directory for the PATH of commands, empty when there is none
+	home       string                // empty when there is none
+	cwd        string                // empty when there is none
+	builtins   bool                  // the tools of this program can be started
+	operator   protocol.Capabilities // what the operator says about sandboxes
+	tools      string                // directory for the PATH of commands, empty when there is none
 }
 
 func newHost(cfg *Config) *host {
-	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines, tools: cfg.Tool.folder().Dir()}
+	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines && !cfg.confinesAll(), tools: cfg.Tool.folder().Dir()}
+	h.operator.SandboxDefault, h.operator.SandboxCeiling, h.operator.SandboxRequired = cfg.SandboxDefault != nil, cfg.SandboxCeiling != nil, cfg.RequireSandbox
 	for _, entry := range cfg.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
@@ -89,6 +91,8 @@ func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
 		Capabilities:         capabilities(),
 	}
 	info.Capabilities.ProcessBuiltins = h.builtins
+	info.Capabilities.SandboxDefault, info.Capabilities.SandboxCeiling = h.operator.SandboxDefault, h.operator.SandboxCeiling
+	info.Capabilities.SandboxRequired = h.operator.SandboxRequired
 	info.Capabilities.NetworkProxyTransparentTCP = transparent
 	if h.tools != "" {
 		info.PrependPathDirs = append(info.PrependPathDirs, protocol.NewPathURI(h.tools))
@@ -114,6 +118,9 @@ func (c *connection) environmentStatus(context.Context, protocol.EmptyParams) (*
 }
 
 func (c *connection) readConfig(ctx context.Context, p protocol.ConfigReadParams) (*protocol.ConfigReadResult, error) {
+	if err := c.agent.readsAll(); err != nil {
+		return nil, err
+	}
 	cwd, err := p.Cwd.Native()
 	if err != nil {
 		return nil, err

@@ -22,7 +22,12 @@ func (a *Agent) files(ctx context.Context, owner string, s *protocol.Sandbox) (f
 
 // filesUnder is like files, with policies that are kept from one request to the next.
 func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *policies) (fsops.FS, error) {
-	if s == nil || s.UnrestrictedFiles() {
+	s, err := a.sandboxOf(s)
+	if err != nil {
+		a.metrics.Refused(metrics.RefusedByRequest)
+		return nil, err
+	}
+	if s == nil || s.UnrestrictedFiles() && !a.cfg.hasFileCeiling() {
 		return fsops.Host{}, nil
 	}
 	policy, err := kept.of(s, a.filePolicy)
@@ -53,6 +58,9 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	}
 	asked.Tools = a.tool.Paths()
 	policy, err := a.sandboxes.door.Compile(asked)
+	if err == nil && !policy.Confined && a.cfg.hasFileCeiling() {
+		policy, err = a.sandboxes.door.Ceiling()
+	}
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
 	}
@@ -71,7 +79,8 @@ const (
 // policies keeps the policies that file requests of a connection used last. The zero value is ready
 // for use.
 type policies struct {
-	owner string // of the connection
+	owner string  // of the connection
+	cfg   *Config // nil: sandboxes without a text are not kept
 
 	mu    sync.Mutex   // guards what follows
 	kept  []keptPolicy // the last used at the end
@@ -79,9 +88,15 @@ type policies struct {
 }
 
 type keptPolicy struct {
-	text   string       // of the sandbox
-	policy *files.Keyed // nil: it restricts no file
+	text   string            // of the sandbox
+	own    *protocol.Sandbox // the sandbox, if it has no text, as those of the operator; else nil
+	policy *files.Keyed      // nil: it restricts no file
 	bytes  int
+}
+
+// operators reports whether a sandbox is the operator's, which every request without one has.
+func (p *policies) operators(s *protocol.Sandbox) bool {
+	return p.cfg != nil && (s == p.cfg.SandboxDefault || s == p.cfg.SandboxCeiling)
 }
 
 // of returns the policy of a sandbox, and compiles it if it is not kept; nil if it restricts no
@@ -90,7 +105,7 @@ type keptPolicy struct {
 func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*sandbox.Policy, error)) (*files.Keyed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.IndexFunc(p.kept, func(k keptPolicy) bool { return k.text == s.Text() }); i >= 0 {
+	if i := slices.IndexFunc(p.kept, func(k keptPolicy) bool { return k.text == s.Text() && (k.text != "" || k.own == s) }); i >= 0 {
 		k := p.kept[i]
 		p.kept = append(slices.Delete(p.kept, i, i+1), k)
 		return k.policy, nil
@@ -104,8 +119,11 @@ func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*san
 		k.policy = files.WithKey(policy, p.owner)
 		k.bytes += sizeOf(policy)
 	}
-	if k.text == "" || k.bytes > maxPolicyBytes {
+	if k.text == "" && !p.operators(s) || k.bytes > maxPolicyBytes {
 		return k.policy, nil
+	}
+	if k.text == "" {
+		k.own = s
 	}
 	p.kept, p.bytes = append(p.kept, k), p.bytes+k.bytes
 	for len(p.kept) > maxPolicies || p.bytes > maxPolicyBytes {

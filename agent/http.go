@@ -32,6 +32,9 @@ type streamedResponse struct {
 func (r *streamedResponse) Sent() { r.stream() }
 
 func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestParams) (any, error) {
+	if c.agent.cfg.offline() {
+		return nil, errOffline
+	}
 	if err := rpc.Leave(ctx); err != nil {
 		return nil, err
 	}

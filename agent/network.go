@@ -90,7 +90,7 @@ func (l *launch) connect(context.Context) (err error) {
 }
 
 // enforced reports whether the sandbox must leave the process a proxy as its only way to the
-// network.
+// network. Under a ceiling without a network it must not leave even that.
 func (l *launch) enforced() bool {
-	return l.params.Sandbox != nil && (l.params.EnforceManagedNetwork || l.proxy != nil && l.proxy.Transparent)
+	return l.params.Sandbox != nil && !l.session.agent.cfg.offline() && (l.params.EnforceManagedNetwork || l.proxy != nil && l.proxy.Transparent)
 }

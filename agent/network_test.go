@@ -464,3 +464,20 @@ func (c *client) output(id string) string {
 	}
 	return b.String()
 }
+
+// TestCeilingWithoutNetwork: under such a ceiling a process that asks for a proxy starts, without any
+// network, and SIGHUP changes nothing about that.
+func TestCeilingWithoutNetwork(t *testing.T) {
+	t.Parallel()
+	r := newHarness(t, Config{SandboxCeiling: sandboxOf(t, managed("restricted", special("root", "read"))), RequireNetworkEnforcement: true, TransparentTCP: true})
+	r.agent.SetNetwork(rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"*"}, Local: true}, nil)))
+	params := proxied("p", "exit 0", "*")
+	maps.Copy(params, object{"sandbox": managed("enabled", special("root", "write")), "enforceManagedNetwork": true})
+	var started protocol.StartResult
+	c := r.attach("")
+	c.must("process/start", params, &started)
+	rig.Is(t, started.Network, "", "the network")
+	rig.Is(t, strings.Contains(fmt.Sprint(started.SandboxLayers), "proxy"), false, "%q: a proxy", started.SandboxLayers)
+	_, err := r.agent.networks.Admit(t.Context(), "127.0.0.1:9")
+	rig.Says(t, err, "not allowed", "what the proxies of the agent reach")
+}

@@ -142,11 +142,19 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 func (a *Agent) SetNetwork(n *Network) {
 	switch {
 	case n == nil:
-		a.networks.Set(egress.Operator{})
+		o := egress.Operator{}
+		if a.cfg.offline() {
+			o.Ceiling = nothing()
+		}
+		a.networks.Set(o)
 	case n.operator == nil: // clients would decide alone
 		panic("agent: a Network that NewNetwork has not made")
 	default:
-		a.networks.Set(*n.operator)
+		o := *n.operator
+		if a.cfg.offline() {
+			o.Ceiling = nothing()
+		}
+		a.networks.Set(o)
 	}
 }
 

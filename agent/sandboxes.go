@@ -25,6 +25,7 @@ import (
 // sandboxes confines the file requests and commands of an agent.
 type sandboxes struct {
 	confines bool // see Config
+	offline  bool // see Config
 	helpers  *files.Pool
 	door     confine.Door // for commands
 	dials    share.Pool   // processes that connect for sockets
@@ -69,13 +70,17 @@ func untilTrue(while time.Duration, try func() bool) func() bool {
 func newSandboxes(cfg *Config) *sandboxes {
 	served := &resolve.Served{Log: cfg.Logger}
 	ports, sockets := portsAndPaths(cfg.Listening)
-	s := &sandboxes{
+	var s *sandboxes
+	pool := files.Config{Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger}
+	if cfg.hasFileCeiling() {
+		pool.Ceiling = func() (*sandbox.Policy, error) { return s.door.Ceiling() }
+	}
+	s = &sandboxes{
 		dials:    share.Pool{Max: maxConfinedDials},
 		confines: cfg.Confines,
-		helpers: files.NewPool(files.Config{
-			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
-		}),
-		tmpDir: sandbox.TmpDir(cfg.Environ),
+		offline:  cfg.offline(),
+		helpers:  files.NewPool(pool),
+		tmpDir:   sandbox.TmpDir(cfg.Environ),
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
 		host, err := probe.Host(context.Background(), os.Args[0])
@@ -144,6 +149,15 @@ func newSandboxes(cfg *Config) *sandboxes {
 	return s
 }
 
+// limit has everything that is started, connected or read be within a ceiling, if there is one. It is
+// called before the first request.
+func (s *sandboxes) limit(cfg *Config, ceiling func() (*sandbox.Policy, error)) {
+	if cfg.SandboxCeiling == nil {
+		return
+	}
+	s.door.Ceiling = sync.OnceValues(ceiling)
+}
+
 // errNoHelpers refuses confinement in a program that does not run the hidden
 // modes of package helper.
 var errNoHelpers = protocol.InvalidRequest("sandbox: this program cannot confine: it is no agent's own; nothing was run")
@@ -162,7 +176,7 @@ func (s *sandboxes) probeOnce() {
 // not wait for the probe. So before the probe is over, transparent looks only for what a managed network
 // does not need otherwise: then it is wrong only about a host that can enforce no managed network.
 func (s *sandboxes) transparent() bool {
-	if !s.confines {
+	if !s.confines || s.offline {
 		return false
 	}
 	if !s.over.Load() {

@@ -52,7 +52,14 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 	if err != nil {
 		return nil, protocol.InvalidParams("address: %v", err)
 	}
-	profile, err := c.agent.socketProfile(p.Sandbox)
+	if c.agent.cfg.offline() {
+		return nil, errOffline
+	}
+	asked, err := c.agent.sandboxOf(p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := c.agent.socketProfile(asked)
 	if err != nil {
 		return nil, err
 	}

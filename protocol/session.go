@@ -108,6 +108,12 @@ type Capabilities struct {
 
 	SubcommandApprovals bool `json:"subcommandApprovals"`
 	NetworkRequestRules bool `json:"networkRequestRules"`
+
+	// The operator gives requests that have no sandbox a default, lets none exceed a ceiling, or
+	// refuses those that would not be confined.
+	SandboxDefault  bool `json:"sandboxDefault,omitempty"`
+	SandboxCeiling  bool `json:"sandboxCeiling,omitempty"`
+	SandboxRequired bool `json:"sandboxRequired,omitempty"`
 }
 
 // StatusResult answers environment/status.
