@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
@@ -35,7 +36,8 @@ type execFlags struct {
 	Dir         string   `short:"C" bytes:"" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
 	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
-	Local       bool     `help:"Run the command here in an embedded agent, whatever the current context is."`
+	confineFlags
+	Local bool `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
 
 	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
@@ -47,6 +49,8 @@ func (*execFlags) Help() string {
 Where: the command runs on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context). With --local, or if there are no contexts at all, an agent that is embedded in this process runs it.
 
 Environment: an embedded agent passes on the variables of this process, except the agent's own keys such as OPENAI_API_KEY; pass those on with -e. On another agent the command gets the core variables of that agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e adds variables; -t adds TERM.
+
+Sandbox: with --read-only, --workspace, --readable, --deny, --view, --profile or --network the command is confined, as by agent sandbox: it can read everything and write nothing, unless a flag says more, and secrets such as ~/.ssh are hidden. Paths are those of the agent; a relative path starts at its working directory, and '~/', in quotes, at its user's home. A host about which --network says nothing is asked about at the terminal.
 
 Approval: if the agent's rules say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 
@@ -61,6 +65,7 @@ Examples:
     agent exec -- sh -c 'echo $HOME; exit 3'
     agent exec -t -- bash
     agent exec --url ws://127.0.0.1:7000 -C /srv/w -e CI=1 -- make test
+    agent exec --url ws://127.0.0.1:7000 --workspace . --profile go -- go test ./...
     agent exec --url ws://127.0.0.1:7000 -d --name nightly -- make test
     tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
     CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
@@ -85,6 +90,9 @@ func (f *execFlags) Check() error {
 		f.Context = new("")
 	}
 	if err := checkVariables(f.Env); err != nil {
+		return err
+	}
+	if err := f.confineFlags.Check(); err != nil {
 		return err
 	}
 	if err := f.checkText(); err != nil {
@@ -151,6 +159,8 @@ type execution struct {
 	client *client.Client
 	name   string // of the session; "": the command has no named session
 	info   *protocol.EnvironmentInfo
+
+	summary local.Summary // of a network that is limited
 }
 
 // run returns the exit code of the command. With an error, the code is exitCannotExecute or
@@ -172,9 +182,14 @@ func (e *execution) run() (code int, err error) {
 		return 0, err
 	}
 	params, err := e.params()
+	if err == nil {
+		err = e.confine(ctx, &params)
+	}
 	if err != nil {
+		e.forget()
 		return 0, err
 	}
+	defer e.summary.Print(e.sys.Stderr)
 	if e.flags.Detach {
 		return e.startDetached(ctx, params)
 	}

@@ -3,6 +3,8 @@ package local
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/execagent/execagent/internal/egress"
@@ -71,12 +73,46 @@ func ParseNetwork(values []string) (w NetworkWords, err error) {
 	return w, err
 }
 
+// AllowToo allows further hosts, such as those of a profile. A word about such a host stays.
+func (w *NetworkWords) AllowToo(hosts []string) error {
+	if len(hosts) == 0 {
+		return nil
+	}
+	w.Managed = true
+	for _, host := range hosts {
+		if w.domains[host] == "" && !slices.Contains(w.review, host) {
+			w.domains[host] = protocol.DomainAllow
+		}
+	}
+	_, err := w.plan(false)
+	return err
+}
+
+// Hosts returns what is decided about hosts: allow, deny or ask, by pattern.
+func (w *NetworkWords) Hosts() map[string]string {
+	all := maps.Clone(w.domains)
+	for _, host := range w.review {
+		all[host] = "ask"
+	}
+	return all
+}
+
 // networkPatience is the timeout of a question about the network, in milliseconds. It is long,
 // because the command gives up earlier.
 const networkPatience = 24 * 60 * 60 * 1000
 
 // plan returns the network that the words describe. asks says whether the user can be asked.
 func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
+	plan, err := egress.Of(w.Proxy(asks), "command")
+	if err != nil {
+		return nil, fmt.Errorf("--network: %w", err)
+	}
+	plan.OwnServers, plan.Transparent = true, !w.Plain
+	return plan, nil
+}
+
+// Proxy returns the proxy that the words describe, as a request has it.
+func (w *NetworkWords) Proxy(asks bool) *protocol.NetworkProxy {
 	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,
 		Domains: w.domains, ReviewDomains: w.review,
@@ -84,10 +120,5 @@ func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	if asks {
 		asked.PolicyDecisionTimeoutMs = new(uint64(networkPatience))
 	}
-	plan, err := egress.Of(asked, "command")
-	if err != nil {
-		return nil, fmt.Errorf("--network: %w", err)
-	}
-	plan.OwnServers, plan.Transparent = true, !w.Plain
-	return plan, nil
+	return asked
 }
