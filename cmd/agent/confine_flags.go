@@ -64,7 +64,9 @@ func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, 
 	hosts := f.network.Hosts()
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
 		origin := "--network"
-		if from, ok := profiles[host]; ok && !slices.ContainsFunc(f.Network, func(word string) bool { return slices.Contains(strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(" ,=", r) }), host) }) {
+		if from, ok := profiles[host]; ok && !slices.ContainsFunc(f.Network, func(word string) bool {
+			return slices.Contains(strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(" ,=", r) }), host)
+		}) {
 			origin = from
 		}
 		rows = append(rows, policy.Row{Verb: hosts[host], What: host, Origin: origin})

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,9 @@ type execFlags struct {
 	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	confineFlags
-	Local bool `help:"Run the command here in an embedded agent, whatever the current context is."`
+	ExecPolicy          string `type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. The agent applies them in addition to its own, also to programs that the command executes, if it can. What they require approval for is asked about at the terminal."`
+	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for commands that no rule of --exec-policy matches: allow, prompt or forbidden. Default: allow."`
+	Local               bool   `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
 
 	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
@@ -52,7 +55,7 @@ Environment: an embedded agent passes on the variables of this process, except t
 
 Sandbox: with --read-only, --workspace, --readable, --deny, --view, --profile or --network the command is confined, as by agent sandbox: it can read everything and write nothing, unless a flag says more, and secrets such as ~/.ssh are hidden. Paths are those of the agent; a relative path starts at its working directory, and '~/', in quotes, at its user's home. A host about which --network says nothing is asked about at the terminal.
 
-Approval: if the agent's rules say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
+Approval: if the agent's rules, or those of --exec-policy, say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 
 End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for a second and a half. If they print on, a line says so, and Ctrl-C or another signal ends agent exec. An embedded agent then kills them at once, another agent when it gives up the session.
 
@@ -95,6 +98,9 @@ func (f *execFlags) Check() error {
 	if err := f.confineFlags.Check(); err != nil {
 		return err
 	}
+	if f.ExecPolicyUnmatched != "" && f.ExecPolicy == "" {
+		return errors.New("--exec-policy-unmatched needs --exec-policy")
+	}
 	if err := f.checkText(); err != nil {
 		return err
 	}
@@ -126,6 +132,40 @@ func (f *execFlags) checkText() error {
 		}
 	}
 	return nil
+}
+
+// maxRules bounds the files of --exec-policy, and maxRuleFile each, in bytes.
+const maxRules, maxRuleFile = 256, 1 << 20
+
+// rules returns the rules of --exec-policy; nil without the flag.
+func (f *execFlags) rules() (*protocol.ExecApproval, error) {
+	if f.ExecPolicy == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(f.ExecPolicy)
+	var files []string
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), ".rules") {
+			files = append(files, filepath.Join(f.ExecPolicy, entry.Name()))
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--exec-policy: %w", err)
+	case len(files) == 0:
+		return nil, fmt.Errorf("--exec-policy: %s has no file whose name ends in .rules", f.ExecPolicy)
+	case len(files) > maxRules:
+		return nil, fmt.Errorf("--exec-policy: %s has more than %d files", f.ExecPolicy, maxRules)
+	}
+	asked := &protocol.ExecApproval{Unmatched: f.ExecPolicyUnmatched}
+	for _, file := range files {
+		text, err := program.ReadFile(file, maxRuleFile)
+		if err != nil {
+			return nil, fmt.Errorf("--exec-policy: %w", err)
+		}
+		asked.Rules = append(asked.Rules, protocol.RuleFile{Name: filepath.Base(file), Text: string(text)})
+	}
+	return asked, nil
 }
 
 // dir returns the directory that the flags name.
@@ -182,6 +222,9 @@ func (e *execution) run() (code int, err error) {
 		return 0, err
 	}
 	params, err := e.params()
+	if err == nil {
+		params.ExecApproval, err = e.flags.rules()
+	}
 	if err == nil {
 		err = e.confine(ctx, &params)
 	}

@@ -30,6 +30,7 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 	embedded := e.embed()
 	cfg := client.Config{Dial: embedded.dial, Single: true, ClientName: target.ClientName}
 	e.hosts()(&cfg)
+	answers(e.console)(&cfg)
 	c, err = client.Connect(ctx, cfg)
 	if err != nil {
 		embedded.close()

@@ -7,7 +7,8 @@ import (
 )
 
 // secretFiles are the files and folders of a home that are hidden unless somebody names them. The second
-// word of a row is the reason.
+// word of a row is the reason. A file that is replaced while it is hidden ends the command, so files that
+// programs replace all the time, such as ~/.Xauthority, are not here.
 var secretFiles = [][2]string{
 	{".ssh", "private keys, and the hosts that they open"},
 	{".gnupg", "private keys"},
@@ -66,9 +67,7 @@ var secretFiles = [][2]string{
 	{".config/opera", "cookies and passwords of a browser"},
 	{".codex/auth.json", "tokens of a model"},
 	{".claude/.credentials.json", "tokens of a model"},
-	{".claude.json", "tokens of a model"},
 	{".config/execagent", "keys of agents"},
-	{".Xauthority", "the key of a display"},
 	{".bash_history", "commands with passwords"},
 	{".zsh_history", "commands with passwords"},
 	{".history", "commands with passwords"},
