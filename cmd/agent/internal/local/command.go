@@ -26,7 +26,9 @@ type Command struct {
 
 	Profile sandbox.Profile
 	Network NetworkWords
-	Rules   *approval.Operator // nil: no rules
+	// Upstream is the environment whose proxies lead out, for a network that is limited.
+	Upstream []string
+	Rules    *approval.Operator // nil: no rules
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.

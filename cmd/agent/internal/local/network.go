@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/protocol"
@@ -56,7 +57,7 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 	n := c.network
 	plan := n.tally.plan
 	plan.Transparent = !c.Network.Plain
-	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)})
+	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Upstream)})
 	n.networks.Roots = sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots)
 	client := egress.Client{Saw: n.tally.add, Unreached: n.tally.unreached}
 	if c.questions != nil {
@@ -151,6 +152,36 @@ func requestText(network, method, host string, port uint16, path string) string 
 		host = "[" + host + "]"
 	}
 	return method + " " + scheme + "://" + host + path
+}
+
+// AnswerHosts returns a function that answers an agent's questions about hosts by asking the user.
+func AnswerHosts(ask console.Ask) func(context.Context, string, protocol.PolicyRequest) protocol.PolicyChoice {
+	a := newAsker(ask)
+	return func(ctx context.Context, process string, r protocol.PolicyRequest) protocol.PolicyChoice {
+		var answer protocol.PolicyAnswer
+		if err := a.answer(ctx, "", &protocol.PolicyRequestParams{ProcessID: process, Request: r}, &answer); err != nil {
+			return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new("nobody has answered")}
+		}
+		return answer.Decision
+	}
+}
+
+// Summary sums up what a command at an agent reached and what was refused. Its methods may be called
+// concurrently.
+type Summary struct{ tally tally }
+
+// Decided notes a decision of the agent.
+func (s *Summary) Decided(d protocol.PolicyDecision) {
+	s.tally.add(netproxy.Report{
+		Decision: rules.Action(d.Decision), Reason: d.Reason, Protocol: d.Protocol, Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path,
+	})
+}
+
+// Print prints a line for each place.
+func (s *Summary) Print(stderr io.Writer) {
+	for _, line := range s.tally.lines() {
+		program.Complain(stderr, line)
+	}
 }
 
 // refusedByUser is the reason of a refusal by the user.

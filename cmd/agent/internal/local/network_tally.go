@@ -22,7 +22,7 @@ const maxTally = 1000
 
 // tally counts the decisions of the proxy.
 type tally struct {
-	plan *egress.Plan // of the network
+	plan *egress.Plan // of the network; nil: another agent has it
 
 	mu     sync.Mutex // guards the fields below
 	places map[destination]int
@@ -60,7 +60,7 @@ func (t *tally) unreached(q netproxy.Question, err error) {
 }
 
 func (t *tally) count(p destination) {
-	if p.why != "" && p.request == "" && t.plan.Means(p.host) {
+	if p.why != "" && p.request == "" && t.plan != nil && t.plan.Means(p.host) {
 		p.why += fmt.Sprintf("; --network allow=%s makes %[1]s this host: leave it out to reach servers of the command itself", p.host)
 	}
 	t.mu.Lock()

@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/execagent/execagent/internal/egress"
@@ -86,12 +87,55 @@ func ParseNetwork(values []string) (w NetworkWords, err error) {
 	return w, err
 }
 
+// AllowToo allows further hosts, such as those of a profile. It does not allow a host that a word is
+// about. Such a word may also let only some requests to the host.
+func (w *NetworkWords) AllowToo(hosts []string) error {
+	if len(hosts) == 0 {
+		return nil
+	}
+	w.Managed = true
+	about := map[string]bool{}
+	for word, verb := range w.Hosts() {
+		_, target, isRequest := strings.Cut(word, " ")
+		if isRequest && verb != protocol.DomainDeny {
+			word, _, _ = strings.Cut(target, "/")
+		}
+		about[word] = true
+	}
+	for _, host := range hosts {
+		if !about[host] {
+			w.domains[host] = protocol.DomainAllow
+		}
+	}
+	_, err := w.plan(false)
+	return err
+}
+
+// Hosts returns what is decided about hosts: allow, deny or ask, by pattern.
+func (w *NetworkWords) Hosts() map[string]string {
+	all := maps.Clone(w.domains)
+	for _, host := range w.review {
+		all[host] = "ask"
+	}
+	return all
+}
+
 // networkPatience is the timeout of a question about the network, in milliseconds. It is long,
 // because the command gives up earlier.
 const networkPatience = 24 * 60 * 60 * 1000
 
 // plan returns the network that the words describe. asks says whether the user can be asked.
 func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
+	plan, err := egress.Of(w.Proxy(asks), "command")
+	if err != nil {
+		return nil, fmt.Errorf("--network: %w", err)
+	}
+	plan.OwnServers, plan.Transparent = true, !w.Plain
+	return plan, nil
+}
+
+// Proxy returns the proxy that the words describe, as a request has it.
+func (w *NetworkWords) Proxy(asks bool) *protocol.NetworkProxy {
 	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,
 		Domains: w.domains, ReviewDomains: w.review,
@@ -99,10 +143,5 @@ func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	if asks {
 		asked.PolicyDecisionTimeoutMs = new(uint64(networkPatience))
 	}
-	plan, err := egress.Of(asked, "command")
-	if err != nil {
-		return nil, fmt.Errorf("--network: %w", err)
-	}
-	plan.OwnServers, plan.Transparent = true, !w.Plain
-	return plan, nil
+	return asked
 }

@@ -1,0 +1,425 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Flags say which files and variables a command may have.
+type Flags struct {
+	ReadOnly    bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
+	Workspace   []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
+	Readable    []string `sep:"none" env:"AGENT_SANDBOX_READABLE" bytes:"" placeholder:"PATH" help:"Let the command read this file or directory, even if it is a secret, and not write it, even in a workspace. Can be repeated."`
+	Deny        []string `sep:"none" env:"AGENT_SANDBOX_DENY" bytes:"" placeholder:"PATH|GLOB" help:"Hide a file, a directory, or all files that a pattern such as '**/*.env' matches. Can be repeated."`
+	View        bool     `env:"AGENT_SANDBOX_VIEW" help:"Show the command nothing but what other flags name, and what programs need to run: /usr, /bin, /lib, /etc and the like."`
+	Profile     []string `sep:"none" env:"AGENT_SANDBOX_PROFILE" bytes:"" placeholder:"NAME|FILE" help:"Let the command do what a tool needs: node, yarn, pnpm, python, uv, go, rust, jvm, ruby, php or git; or what a file says. Its caches can be written, and its hosts reached, unless --network says on or off. Can be repeated."`
+	CleanEnv    bool     `env:"AGENT_SANDBOX_CLEAN_ENV" help:"Give the command only the core variables, such as HOME, PATH, USER, LANG, TERM and TMPDIR, and those of --keep-env, --profile and -e."`
+	KeepEnv     []string `sep:"none" env:"AGENT_SANDBOX_KEEP_ENV" bytes:"" placeholder:"NAME" help:"Give the command this variable, even if it looks like a secret. * stands for any text. Can be repeated."`
+	ShowSecrets bool     `env:"AGENT_SANDBOX_SHOW_SECRETS" help:"Hide no files and variables that look like secrets."`
+
+	profiles []profile // the parsed form of Profile; Check sets it
+}
+
+// Check finds flags that contradict each other, and reads the profiles.
+func (f *Flags) Check() error {
+	if f.ReadOnly && len(f.Workspace) > 0 {
+		return errors.New("--read-only and --workspace cannot be used together")
+	}
+	if f.ReadOnly && f.View {
+		return errors.New("--read-only and --view cannot be used together, because --read-only shows everything")
+	}
+	for flag, values := range map[string][]string{"workspace": f.Workspace, "readable": f.Readable, "deny": f.Deny, "keep-env": f.KeepEnv, "profile": f.Profile} {
+		if slices.Contains(values, "") {
+			return fmt.Errorf("--%s is empty", flag)
+		}
+	}
+	for _, name := range f.KeepEnv {
+		if strings.Contains(name, "=") {
+			return fmt.Errorf("--keep-env %q is not the name of a variable; -e sets one", name)
+		}
+		if _, err := path.Match(name, ""); err != nil {
+			return fmt.Errorf("--keep-env %q: %w", name, err)
+		}
+	}
+	var err error
+	f.profiles, err = readProfiles(f.Profile)
+	return err
+}
+
+// Files returns the first flag that says something about files; "": none does.
+func (f *Flags) Files() string {
+	switch {
+	case f.ReadOnly:
+		return "--read-only"
+	case len(f.Workspace) > 0:
+		return "--workspace"
+	case len(f.Readable) > 0:
+		return "--readable"
+	case len(f.Deny) > 0:
+		return "--deny"
+	case f.View:
+		return "--view"
+	case len(f.Profile) > 0:
+		return "--profile"
+	}
+	return ""
+}
+
+// Hosts yields the hosts that the profiles allow, each with the profile.
+func (f *Flags) Hosts() map[string]string {
+	hosts := map[string]string{}
+	for _, p := range f.profiles {
+		for _, host := range p.Allow {
+			if _, ok := hosts[host]; !ok {
+				hosts[host] = p.origin()
+			}
+		}
+	}
+	return hosts
+}
+
+// Host is what a plan depends on.
+type Host struct {
+	Home   string // what ~ means; "": unknown
+	Cwd    string // the directory that the command runs in
+	TmpDir string
+	Lookup func(name string) (string, bool) // a variable of the command
+	// Abs makes a word absolute, and Real follows the links of a path. nil: those of this machine.
+	Abs  func(word string) (string, error)
+	Real func(name string) (string, error)
+}
+
+// abs and real are Abs and Real.
+func (h Host) abs(word string) (string, error) {
+	if h.Abs == nil {
+		return filepath.Abs(word)
+	}
+	return h.Abs(word)
+}
+
+func (h Host) real(name string) (string, error) {
+	if h.Real == nil {
+		return filepath.EvalSymlinks(name)
+	}
+	return h.Real(name)
+}
+
+// Plan is what the flags mean on this host.
+type Plan struct {
+	Profile sandbox.Profile
+	Hidden  []string          // secrets that the command does not see, as a user writes them
+	Make    []string          // folders of profiles that are made if missing
+	origins map[string]string // of the entries, by path or pattern
+}
+
+// entry adds an entry with its origin. The first origin of a path stays.
+func (p *Plan) entry(e sandbox.Entry, origin string) {
+	p.Profile.Entries = append(p.Profile.Entries, e)
+	if _, ok := p.origins[e.Path]; !ok {
+		p.origins[e.Path] = origin
+	}
+}
+
+// Plan makes the plan.
+func (f *Flags) Plan(h Host) (*Plan, error) {
+	p := &Plan{Profile: sandbox.Profile{Strict: true, Cwd: h.Cwd, TmpDir: h.TmpDir}, origins: map[string]string{}}
+	root := sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read}
+	if f.View {
+		root.Place = sandbox.PlaceMinimal
+	}
+	p.Profile.Entries = append(p.Profile.Entries, root)
+	p.origins["/"] = "default"
+	if f.ReadOnly {
+		p.origins["/"] = "--read-only"
+	}
+	for _, word := range f.Workspace {
+		name, err := h.existing("--workspace", word)
+		if err != nil {
+			return nil, err
+		}
+		p.Profile.WorkspaceRoots = append(p.Profile.WorkspaceRoots, name)
+		p.origins[name] = "--workspace " + word
+	}
+	if len(f.Workspace) > 0 {
+		for _, place := range []sandbox.Place{sandbox.PlaceProjectRoots, sandbox.PlaceSlashTmp, sandbox.PlaceTmpDir} {
+			p.Profile.Entries = append(p.Profile.Entries, sandbox.Entry{Place: place, Access: sandbox.Write})
+		}
+		for _, name := range []string{"/tmp", h.TmpDir} {
+			if _, ok := p.origins[name]; !ok {
+				p.origins[name] = "--workspace"
+			}
+		}
+	}
+	for _, word := range f.Readable {
+		name, err := h.existing("--readable", word)
+		if err != nil {
+			return nil, err
+		}
+		p.entry(sandbox.Entry{Path: name, Access: sandbox.Read}, "--readable "+word)
+	}
+	for _, word := range f.Deny {
+		if err := p.deny(h, word, "--deny "+word); err != nil {
+			return nil, fmt.Errorf("--deny: %w", err)
+		}
+	}
+	for _, profile := range f.profiles {
+		if err := p.take(h, profile); err != nil {
+			return nil, fmt.Errorf("--profile %s: %w", profile.name, err)
+		}
+	}
+	if !f.ShowSecrets {
+		if err := p.hide(h); err != nil {
+			return nil, err
+		}
+	}
+	return p, f.checkView(h, p)
+}
+
+// checkView refuses a view in which the command cannot run, because the system would only say that the
+// directory does not exist.
+func (f *Flags) checkView(h Host, p *Plan) error {
+	if !f.View {
+		return nil
+	}
+	policy, err := p.Profile.Compile()
+	if err != nil {
+		return err
+	}
+	real, err := h.real(p.Profile.Cwd)
+	if err != nil {
+		return nil // the start says so
+	}
+	for _, dir := range []string{p.Profile.Cwd, real} {
+		if policy.Access(dir) >= sandbox.Read || policy.Leads(dir) {
+			return nil
+		}
+	}
+	return fmt.Errorf("--view does not show %s, where the command would run: name it with --readable or --workspace, or another directory with -C", p.Profile.Cwd)
+}
+
+// take adds what a profile says.
+func (p *Plan) take(h Host, from profile) error {
+	for _, list := range []struct {
+		names  []string
+		access sandbox.Access
+	}{{from.Write, sandbox.Write}, {from.Read, sandbox.Read}} {
+		for _, word := range list.names {
+			name, err := h.expand(word)
+			if err != nil {
+				return err
+			}
+			if list.access == sandbox.Write {
+				p.Make = append(p.Make, name)
+			}
+			p.entry(sandbox.Entry{Path: name, Access: list.access, SkipMissing: list.access == sandbox.Read}, from.origin())
+		}
+	}
+	for _, word := range from.Deny {
+		if err := p.deny(h, word, from.origin()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wildcards are what makes a word a pattern.
+const wildcards = "*?[{"
+
+// deny hides a path, or what a pattern matches.
+func (p *Plan) deny(h Host, word, origin string) error {
+	name, err := h.expand(word)
+	if err != nil {
+		return err
+	}
+	e := sandbox.Entry{Path: name, Access: sandbox.Denied}
+	if strings.ContainsAny(word, wildcards) && !h.exists(name) {
+		e.Place = sandbox.PlaceGlob
+		if !path.IsAbs(word) && !strings.HasPrefix(word, "~") { // the directory is no pattern
+			dir, err := h.abs(".")
+			if err != nil {
+				return err
+			}
+			e.Path = escape.Replace(dir) + "/" + word
+		}
+	}
+	p.entry(e, origin)
+	return nil
+}
+
+// escape makes a pattern that matches only this text.
+var escape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`)
+
+// hide hides the secrets of the home that exist, that the entries show, and that no entry names.
+func (p *Plan) hide(h Host) error {
+	if !path.IsAbs(h.Home) {
+		return nil
+	}
+	shown, err := p.Profile.Compile()
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, e := range p.Profile.Entries {
+		named[e.Path] = true
+	}
+	for _, name := range p.Profile.WorkspaceRoots {
+		named[name] = true
+	}
+	// An agent may be far away, so all files are looked up together. Links are followed, because the policy
+	// refuses a path through a link that can be written.
+	type found struct {
+		real string
+		err  error
+	}
+	all := make([]found, len(secretFiles))
+	var looking sync.WaitGroup
+	for i, secret := range secretFiles {
+		look := func() { all[i].real, all[i].err = h.real(h.place(secret[0])) }
+		if h.Real == nil {
+			look()
+			continue
+		}
+		looking.Go(look)
+	}
+	looking.Wait()
+	for i, secret := range secretFiles {
+		name, real, err := h.place(secret[0]), all[i].real, all[i].err
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotDir) || named[name] || named[real] {
+			continue
+		}
+		if err != nil {
+			real = name
+		}
+		if shown.Access(real) < sandbox.Read {
+			continue
+		}
+		p.entry(sandbox.Entry{Path: real, Access: sandbox.Denied, SkipMissing: true}, "default: "+secret[1])
+		p.Hidden = append(p.Hidden, h.tilde(name))
+	}
+	return nil
+}
+
+// place returns the path of a file in the home, or where variables have moved its folder.
+func (h Host) place(name string) string {
+	for folder, variable := range map[string]string{".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME"} {
+		if rest, ok := strings.CutPrefix(name, folder); ok && h.Lookup != nil {
+			if dir, _ := h.Lookup(variable); path.IsAbs(dir) {
+				return path.Join(dir, rest)
+			}
+		}
+	}
+	return path.Join(h.Home, name)
+}
+
+// tilde writes a path as a user does.
+func (h Host) tilde(name string) string {
+	if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(path.Clean(h.Home), "/")+"/"); ok {
+		return "~/" + rest
+	}
+	return name
+}
+
+// expand returns the absolute path of a word.
+func (h Host) expand(word string) (string, error) {
+	rest, ok := strings.CutPrefix(word, "~")
+	if !ok || rest != "" && rest[0] != '/' {
+		return h.abs(word)
+	}
+	if !path.IsAbs(h.Home) {
+		return "", fmt.Errorf("%s: HOME is not an absolute path", word)
+	}
+	return path.Join(h.Home, rest), nil
+}
+
+// existing is expand for a path that must exist, because its entry would grant nothing.
+func (h Host) existing(flag, word string) (string, error) {
+	name, err := h.expand(word)
+	if err == nil {
+		_, err = h.real(name)
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok { // it may name a part of the path
+		err = &fs.PathError{Op: "stat", Path: name, Err: at.Err}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	return name, nil
+}
+
+func (h Host) exists(name string) bool {
+	_, err := h.real(name)
+	return err == nil
+}
+
+// Environ returns the variables that the command gets of an environment, and the names of those that are
+// hidden because they look like secrets. given are the names that -e sets.
+func (f *Flags) Environ(environ []string, given map[string]string) (kept, hidden []string) {
+	core := map[string]bool{"TERM": true}
+	if f.CleanEnv {
+		for _, entry := range (&procs.EnvPolicy{Inherit: procs.InheritCore}).Environ(environ, nil) {
+			name, _, _ := strings.Cut(entry, "=")
+			core[name] = true
+		}
+	}
+	secret := map[string]bool{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		switch {
+		case f.keeps(name):
+			kept = append(kept, entry)
+		case f.CleanEnv && !core[name]:
+		case !f.ShowSecrets && IsSecret(name, value):
+			if _, ok := given[name]; !ok {
+				secret[name] = true
+			}
+		default:
+			kept = append(kept, entry)
+		}
+	}
+	return kept, slices.Sorted(maps.Keys(secret))
+}
+
+// keeps reports whether a flag or a profile passes on a variable.
+func (f *Flags) keeps(name string) bool {
+	match := func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	}
+	return slices.ContainsFunc(f.KeepEnv, match) ||
+		slices.ContainsFunc(f.profiles, func(p profile) bool { return slices.ContainsFunc(p.Env, match) })
+}
+
+// maxNamed bounds the names on a line.
+const maxNamed = 24
+
+// HiddenFiles and HiddenVariables are lines for the user; "": nothing is hidden.
+func HiddenFiles(names []string) string {
+	return line("files hidden from the command", names, "--readable PATH shows one")
+}
+
+// HiddenVariables is as HiddenFiles.
+func HiddenVariables(names []string) string {
+	return line("variables hidden from the command", names, "--keep-env NAME shows one")
+}
+
+func line(what string, names []string, one string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	more := ""
+	if len(names) > maxNamed {
+		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", len(names)-maxNamed)
+	}
+	return fmt.Sprintf("%s: %s%s (%s, --show-secrets all)", what, strings.Join(names, ", "), more, one)
+}

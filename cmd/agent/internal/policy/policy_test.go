@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
+)
+
+func TestSecretVariables(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]bool{
+		"GITHUB_TOKEN=x GH_TOKEN=x AWS_SECRET_ACCESS_KEY=x AWS_ACCESS_KEY_ID=x PGPASSWORD=x DB_PASS=x NPMTOKEN=x TOKEN=x stripe_api_key=x MYSQL_PWD=x":                                                 true,
+		"DATABASE_URL=postgres://u:p@h/db HTTPS_PROXY=http://u:p@proxy:1 X=ghp_0123456789ab Y=eyJhbGciOiJI.eyJzdWIiOiIx.x":                                                                             true,
+		"GITHUB_TOKEN= PATH=/bin PWD=/x TOKENIZERS_PARALLELISM=1 KEYBOARD=us AWS_WEB_IDENTITY_TOKEN_FILE=/x GPG_KEY=0D96 COMPASS=n PROXY=http://proxy:1 SSH_AUTH_SOCK=/s MONKEY=x URL=https://h/a:b@c": false,
+	} {
+		for word := range strings.FieldsSeq(words) {
+			name, value, _ := strings.Cut(word, "=")
+			rig.Is(t, IsSecret(name, value), want, "%s is a secret", word)
+		}
+	}
+}
+
+// TestCoreNames: the list here is that of every agent, and TERM.
+func TestCoreNames(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for _, name := range coreNames {
+		all = append(all, name+"=x")
+	}
+	got := (&procs.EnvPolicy{Inherit: procs.InheritCore}).Environ(append(all, "OTHER=x"), nil)
+	rig.Is(t, len(got), len(coreNames)-1, "core variables of %q", got)
+}
+
+// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	for _, name := range Names() {
+		f := Flags{Profile: []string{name}}
+		rig.Must(t, f.Check())
+		plan := rig.Value(f.Plan(Host{Home: t.TempDir(), Cwd: "/"}))
+		rig.Must(t, rig.Err(plan.Profile.Compile()))
+		rig.Is(t, len(f.Hosts()) > 0 && len(f.profiles) > 0, true, "%s allows hosts", name)
+	}
+}
+
+func TestParseProfile(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                       "",
+		`write = ["~/.x", "/y"]`: "",
+		`deny = ["~/**/*.pem"]`:  "",
+		"\nwrites = []":          "p:2: unknown key writes, expected one of allow, deny, env, include, read, write",
+		`read = "x"`:             "p:1: read is not a list of texts",
+		`read = [1]`:             "a member that is not a text",
+		`write = ["x"]`:          `"x" does not begin with / or ~/`,
+		`write = ["~/*"]`:        "only deny takes patterns",
+		`allow = ["a,b"]`:        "comma",
+		`env = ["A=1"]`:          "not the name of a variable",
+		`env = [` + strings.Repeat(`"A",`, maxWords+1) + `]`: "at most 256",
+	} {
+		rig.Says(t, rig.Err(parseProfile("p", text)), want, "%.40q", text)
+	}
+}
+
+func FuzzParseProfile(f *testing.F) {
+	for _, name := range Names() {
+		f.Add(string(rig.Value(builtin.ReadFile("profiles/" + name + ".toml"))))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := parseProfile("p", text)
+		relative := slices.ContainsFunc(slices.Concat(p.Write, p.Read, p.Deny), func(name string) bool { return name[0] != '/' && name[0] != '~' })
+		rig.Is(t, err == nil && relative, false, "a relative path in %q", text)
+	})
+}
+
+// TestHidden: a secret that is a link is hidden where the link leads, and one that is named is not hidden.
+func TestHidden(t *testing.T) {
+	t.Parallel()
+	home := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	for _, dir := range []string{"dots/ssh", ".aws", ".kube", "config/gh"} {
+		rig.Must(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
+	}
+	rig.Must(t, os.Symlink("dots/ssh", filepath.Join(home, ".ssh")))
+	h := Host{Home: home, Cwd: home, Lookup: func(string) (string, bool) { return home + "/config", true }}
+	f := Flags{Workspace: []string{home}, Readable: []string{"~/.aws"}, Deny: []string{"~/**/*.pem"}}
+	rig.Must(t, f.Check())
+	plan := rig.Value(f.Plan(h))
+	rig.Is(t, strings.Join(plan.Hidden, " "), "~/.ssh ~/.kube ~/config/gh", "hidden")
+	policy := rig.Value(plan.Profile.Compile())
+	for name, want := range map[string]sandbox.Access{
+		"x": sandbox.Write, "dots/ssh/id": sandbox.Denied, ".aws/x": sandbox.Read, ".kube": sandbox.Denied, "config/gh": sandbox.Denied,
+	} {
+		rig.Is(t, policy.Access(home+"/"+name), want, "access to %s", name)
+	}
+	wire := plan.Wire()
+	rig.Is(t, len(wire.Permissions.FileSystem.Entries), len(plan.Profile.Entries), "entries on the wire")
+}
