@@ -26,16 +26,12 @@ func Under(ceiling, p *sandbox.Policy, descriptors int) (*Resolved, error) {
 		asked.Close()
 		return nil, fmt.Errorf("the operator's ceiling: %w", err)
 	}
-	both := &Resolved{
+	return &Resolved{
+		Policy:  intersect(asked.Policy, most.Policy),
 		watches: slices.Concat(asked.watches, most.watches),
 		through: slices.Concat(asked.through, most.through),
 		pins:    slices.Concat(asked.pins, most.pins),
-	}
-	if both.Policy, err = intersect(asked.Policy, most.Policy); err != nil {
-		both.Close()
-		return nil, err
-	}
-	return both, nil
+	}, nil
 }
 
 // Exceeds returns an error if the resolved policy gives more than p, whose paths are canonical. Then
@@ -49,15 +45,15 @@ func (r *Resolved) Exceeds(p *sandbox.Policy) error {
 	return nil
 }
 
-// intersect returns the policy that gives each path the lesser access of two resolved policies. The
-// error says that the two have too many parts together.
-func intersect(a, b *sandbox.Policy) (*sandbox.Policy, error) {
+// intersect returns the policy that gives each path the lesser access of two resolved policies. It has no
+// more rules and globs than the two have together, and so no more than twice as many as a profile may.
+func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	p := &sandbox.Policy{Network: lesser(a.Network, b.Network), SharesPIDs: a.SharesPIDs || b.SharesPIDs}
 	managed := p.Network == sandbox.NetworkManaged
 	p.AllUnixSockets, p.Transparent = managed && a.AllUnixSockets, managed && a.Transparent
 	switch {
 	case !a.Confined && !b.Confined:
-		return p, nil
+		return p
 	case !a.Confined:
 		a = b
 	case !b.Confined:
@@ -65,13 +61,6 @@ func intersect(a, b *sandbox.Policy) (*sandbox.Policy, error) {
 	}
 	p.Confined = true
 	p.Globs = sandbox.CompactGlobs(slices.Concat(a.Globs, b.Globs))
-	size := 0
-	for _, g := range p.Globs {
-		size += len(g.Base) + len(g.Pattern)
-	}
-	if size > sandbox.MaxGlobs {
-		return nil, fmt.Errorf("the globs of the sandbox and those of the operator's ceiling have more than %d bytes together: send fewer globs", sandbox.MaxGlobs)
-	}
 	p.Private = slices.Concat(a.Private, b.Private)
 	slices.Sort(p.Private)
 	p.Private = slices.Compact(p.Private)
@@ -95,9 +84,6 @@ func intersect(a, b *sandbox.Policy) (*sandbox.Policy, error) {
 		rule.Origin = originOf(a, b, rule, above.Access)
 		rules[name] = rule
 	}
-	if len(rules) > sandbox.MaxRules {
-		return nil, fmt.Errorf("the sandbox and the operator's ceiling have more than %d paths together: send fewer entries", sandbox.MaxRules)
-	}
 	p.SetRules(rules, nil)
 	for _, l := range slices.Concat(a.Links, b.Links) {
 		if accessOf(p, l.Path) < sandbox.Read && min(a.Access(l.Path), b.Access(l.Path)) >= sandbox.Read {
@@ -107,7 +93,7 @@ func intersect(a, b *sandbox.Policy) (*sandbox.Policy, error) {
 			}
 		}
 	}
-	return p, nil
+	return p
 }
 
 // lesser returns the network that gives less: none, that of a proxy, that of the host.
