@@ -218,8 +218,7 @@ func TestDialErrors(t *testing.T) {
 	l := listen(t, Config{})
 	silent := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	defer silent.Close()
-	gone := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
-	gone.Close()
+	gone := rig.FreeAddress(t)
 	for _, tt := range []struct {
 		name, url string
 		want      []string
@@ -228,7 +227,7 @@ func TestDialErrors(t *testing.T) {
 		{"scheme", "http://127.0.0.1/?token=secret", []string{"http://127.0.0.1/", "ws://HOST"}},
 		{"no host", "ws:///?token=secret", []string{"ws://HOST"}},
 		{"credentials", "ws://u:secret@127.0.0.1:1", []string{"ws://127.0.0.1:1", "credentials"}},
-		{"refused", fmt.Sprintf("ws://%s/?token=secret", gone.Addr()), []string{gone.Addr().String(), "connection refused"}},
+		{"refused", "ws://" + gone + "/?token=secret", []string{gone, "connection refused"}},
 		{"not found", l.URL() + "/x?token=secret", []string{l.URL() + "/x", "404"}},
 		{"abstract", "unix://@x", []string{"unix://@x", "unix:///PATH"}},
 		{"no socket", "unix:///no/such/agent", []string{"dialing unix:///no/such/agent: dial unix /no/such/agent: connect: no such file"}},

@@ -31,7 +31,7 @@ var someClient = netip.MustParseAddrPort("127.0.0.1:40000")
 // verdicts and reports as one through SOCKS5.
 func TestPrepare(t *testing.T) {
 	t.Parallel()
-	alive, dead := listen(t, func(net.Conn) {}), deadPort(t)
+	alive, dead := listen(t, func(net.Conn) {}), rig.FreeAddress(t)
 	servers := newDNS(t, func(name string, v6 bool, _ int) []string {
 		switch {
 		case name == "here.test" && !v6:
@@ -292,7 +292,7 @@ func TestTCPUpstream(t *testing.T) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nearly")
 		_, _ = io.Copy(io.Discard, conn)
 	})
-	dead := deadPort(t)
+	dead := rig.FreeAddress(t)
 	servers := newDNS(t, func(name string, v6 bool, _ int) []string {
 		switch {
 		case v6:

@@ -76,7 +76,7 @@ func TestSOCKSReplies(t *testing.T) {
 		command = "\x05\x00\x05\x07" + rest
 		kind    = "\x05\x00\x05\x08" + rest
 	)
-	dead := deadPort(t)
+	dead := rig.FreeAddress(t)
 	for _, test := range []struct {
 		name, in, want string
 		reports        []string

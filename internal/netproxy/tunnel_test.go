@@ -11,10 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -107,25 +105,12 @@ func TestTunnel(t *testing.T) {
 func TestTunnelFails(t *testing.T) {
 	t.Parallel()
 	g := start(t, allow("127.0.0.1"))
-	dead := deadPort(t)
+	dead := rig.FreeAddress(t)
 	rig.Is(t, g.answer("CONNECT "+dead+" HTTP/1.1\r\n\r\nGET http://"+dead+"/ HTTP/1.1\r\n\r\n"),
 		"HTTP/1.1 502 Bad Gateway|"+upstreamFailure, "CONNECT")
 	back := g.raw("GET http://" + dead + "/ HTTP/1.1\r\n\r\nGET http://" + dead + "/" + closing)
 	rig.Is(t, strings.Count(back, upstreamFailure), 2, "plain: failures in %s", back)
 	g.want("domain allow baseline_policy allow https_connect "+dead+" CONNECT", "domain allow baseline_policy allow http "+dead+" GET", "domain allow baseline_policy allow http "+dead+" GET")
-}
-
-// deadPort returns an address at which nobody listens, nor will during the test: a socket has it
-// that does not listen.
-func deadPort(t testing.TB) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	rig.Must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	at, err := syscall.Getsockname(fd)
-	rig.Must(t, err)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.(*syscall.SockaddrInet4).Port))
 }
 
 // TestRefusedTunnel: what follows a refused CONNECT is not a request.

@@ -177,8 +177,8 @@ func TestProxyCommand(t *testing.T) {
 			var stderr bytes.Buffer
 			cmd := w.command(t, "proxy-command", args...)
 			cmd.Stderr = &stderr
-			p := connect(t, cmd)
 			w.proxy.CutAfter(1_000_000, nil)
+			p := connect(t, cmd)
 			rig.Check(t, throughUpper(p.stdin, p.stdin.Close, p.stdout))
 			rig.Is(t, ending(withoutWaits(stderr.String()), p.Exit(t)), "", "proxy-command")
 			rig.Is(t, w.proxy.Struck(), true, "something was cut")
