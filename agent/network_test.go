@@ -478,6 +478,6 @@ func TestCeilingWithoutNetwork(t *testing.T) {
 	c.must("process/start", params, &started)
 	rig.Is(t, started.Network, "", "the network")
 	rig.Is(t, strings.Contains(fmt.Sprint(started.SandboxLayers), "proxy"), false, "%q: a proxy", started.SandboxLayers)
-	_, err := r.agent.networks.Admit(t.Context(), "127.0.0.1:9")
+	_, err := r.agent.networks.Admit(t.Context(), "127.0.0.1:9", "", "", "")
 	rig.Says(t, err, "not allowed", "what the proxies of the agent reach")
 }

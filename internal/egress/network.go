@@ -413,8 +413,8 @@ var errNoCeiling = errors.New("there is no --network-policy, which would have to
 
 // Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. If it
 // is for an HTTP request, request rules judge its method and escaped path; otherwise path is empty. named
-// is the Host header of the request, if it may differ. Admit returns the addresses that may be connected to. The operator must allow the host, because nobody
-// else is asked. The error says why it is refused.
+// is the Host header of the request, if it may differ. Admit returns the addresses that may be connected
+// to. The operator must allow the host, because nobody else is asked. The error says why it is refused.
 func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
 	ceiling := n.said().Ceiling
 	if ceiling == nil {
