@@ -286,13 +286,9 @@ func TestUpgradeIsRefused(t *testing.T) {
 		})
 	}
 	for _, status := range []int{400, 401, 403, 404, 410, 451} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			t.Parallel()
-			f := newFake(t, good, status)
-			_, ended, _ := start(t, f, signing(t), false)
-			refused, _ := errors.AsType[*socket.RefusedError](result(t, ended))
-			rig.Is(t, refused.Status, status, "the status")
-		})
+		_, ended, _ := start(t, newFake(t, good, status), signing(t), false)
+		refused, _ := errors.AsType[*socket.RefusedError](result(t, ended))
+		rig.Is(t, refused.Status, status, "the status")
 	}
 }
 
