@@ -55,7 +55,7 @@ func tellHidden(sys program.System, plan *policy.Plan, variables []string) {
 
 // explain prints the effective policy.
 func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, given map[string]string) error {
-	var rows []policy.Row
+	var lines []policy.Line
 	said, profiles := "default", f.Hosts()
 	if len(f.Network) > 0 {
 		said = "--network"
@@ -70,30 +70,30 @@ func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, 
 		if own[host] == "" {
 			origin = profiles[host]
 		}
-		rows = append(rows, policy.Row{Verb: hosts[host], What: host, Origin: origin})
+		lines = append(lines, policy.Line{Verb: hosts[host], What: host, Origin: origin})
 	}
 	switch {
 	case f.network.Managed:
-		rows = append(rows, policy.Row{Verb: "ask", What: "all others", Origin: "default: refused if there is no terminal"})
+		lines = append(lines, policy.Line{Verb: "ask", What: "all others", Origin: "default: refused if there is no terminal"})
 	case f.network.On:
-		rows = append(rows, policy.Row{Verb: "allow", What: "everything", Origin: said})
+		lines = append(lines, policy.Line{Verb: "allow", What: "everything", Origin: said})
 	default:
-		rows = append(rows, policy.Row{Verb: "refuse", What: "everything", Origin: said})
+		lines = append(lines, policy.Line{Verb: "refuse", What: "everything", Origin: said})
 	}
-	return errors.Join(plan.Explain(w), policy.Print(w, "network", rows), f.ExplainEnviron(w, hidden, given))
+	return errors.Join(plan.Explain(w), policy.Print(w, "network", lines), f.ExplainEnviron(w, hidden, given))
 }
 
 // confine gives a command of agent exec the sandbox and the variables that the flags say. Without such
 // flags the command is not confined.
 func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error {
 	f, here := &e.flags.confineFlags, !e.flags.Elsewhere()
-	confined := f.Files() != "" || len(f.Network) > 0
+	confined := f.FileFlag() != "" || len(f.Network) > 0
 	environ, hidden := e.sys.Environ, []string(nil)
 	if here && (confined || f.CleanEnv) {
 		shown := f.Flags
 		shown.ShowSecrets = shown.ShowSecrets || !confined
 		environ, hidden = shown.Environ(environ, e.variables)
-		p.EnvPolicy = f.EnvPolicy(e.sys.Environ, environ)
+		p.EnvPolicy = policy.EnvPolicyHere(e.sys.Environ, environ)
 	} else if !here {
 		p.EnvPolicy = f.EnvPolicyThere()
 	}

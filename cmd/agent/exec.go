@@ -134,10 +134,11 @@ func (f *execFlags) checkText() error {
 	return nil
 }
 
-// maxRules bounds the files of --exec-policy, and maxRuleFile each, in bytes.
-const maxRules, maxRuleFile = 256, 1 << 20
+// maxRuleFiles bounds the number of files of --exec-policy, and maxRuleFile the bytes of each. The agent has
+// further bounds.
+const maxRuleFiles, maxRuleFile = 256, 1 << 20
 
-// rules returns the rules of --exec-policy; nil without the flag.
+// rules returns the rules of --exec-policy for the request; nil without the flag. The agent parses them.
 func (f *execFlags) rules() (*protocol.ExecApproval, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil
@@ -154,8 +155,8 @@ func (f *execFlags) rules() (*protocol.ExecApproval, error) {
 		return nil, fmt.Errorf("--exec-policy: %w", err)
 	case len(files) == 0:
 		return nil, fmt.Errorf("--exec-policy: %s has no file whose name ends in .rules", f.ExecPolicy)
-	case len(files) > maxRules:
-		return nil, fmt.Errorf("--exec-policy: %s has more than %d files", f.ExecPolicy, maxRules)
+	case len(files) > maxRuleFiles:
+		return nil, fmt.Errorf("--exec-policy: %s has more than %d files", f.ExecPolicy, maxRuleFiles)
 	}
 	asked := &protocol.ExecApproval{Unmatched: f.ExecPolicyUnmatched}
 	for _, file := range files {
@@ -200,7 +201,7 @@ type execution struct {
 	name   string // of the session; "": the command has no named session
 	info   *protocol.EnvironmentInfo
 
-	summary local.Summary // of a network that is limited
+	summary local.Summary // of the hosts that the command reached, if --network limits them
 }
 
 // run returns the exit code of the command. With an error, the code is exitCannotExecute or

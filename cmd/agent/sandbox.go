@@ -76,8 +76,8 @@ Exit codes: that of the command, 128+n when signal n ended it, 127 when it was n
 // calls it.
 func (f *sandboxFlags) Check() error {
 	switch {
-	case f.Policy != "" && f.Files() != "":
-		return errors.New("--policy cannot be used with " + f.Files() + ", because the policy says what can be read and written")
+	case f.Policy != "" && f.FileFlag() != "":
+		return errors.New("--policy cannot be used with " + f.FileFlag() + ", because the policy says what can be read and written")
 	case f.Explain && f.Policy != "":
 		return errors.New("--explain cannot be used with --policy, because the file is the explanation")
 	}
