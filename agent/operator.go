@@ -137,25 +137,21 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	return &Network{&o}, nil
 }
 
-// SetNetwork replaces the operator's network policy, for running commands too: their connections that it
-// does not allow any more end. Their upstream proxies and masked credentials stay as they are.
+// SetNetwork replaces the operator's network policy, for running commands too. If the new policy does not allow
+// one of their connections, the connection ends. Their upstream proxies and masked credentials stay the same.
 func (a *Agent) SetNetwork(n *Network) {
+	o := egress.Operator{}
 	switch {
 	case n == nil:
-		o := egress.Operator{}
-		if a.cfg.offline() {
-			o.Ceiling = nothing()
-		}
-		a.networks.Set(o)
 	case n.operator == nil: // clients would decide alone
 		panic("agent: a Network that NewNetwork has not made")
 	default:
-		o := *n.operator
-		if a.cfg.offline() {
-			o.Ceiling = nothing()
-		}
-		a.networks.Set(o)
+		o = *n.operator
 	}
+	if a.cfg.offline() {
+		o.Ceiling = noHosts()
+	}
+	a.networks.Set(o)
 }
 
 // Tool is a folder for the PATH of commands, with this program under the name apply_patch: a tool
