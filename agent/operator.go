@@ -79,7 +79,8 @@ func (p *ExecPolicy) folder() []string {
 // client can allow (docs/network.md). The zero value lets nothing through.
 type NetworkPolicy struct {
 	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443", or request rules, such as
-	// "GET example.org/v1/**". A client may allow what is in Allow; it must be asked about what is in Ask.
+	// "GET example.org/v1/**". A client may allow the entries of Allow, and
+	// must be asked about those of Ask.
 	Allow, Deny, Ask []string
 	// Ports are the only ports that may be reached; none: every port.
 	Ports []uint16
