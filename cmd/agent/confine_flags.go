@@ -15,10 +15,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// confineFlags say what a command may do, here or at an agent.
+// confineFlags say what a command may do: the flags that agent sandbox and agent exec share. A flag about files
+// or variables belongs to package policy.
 type confineFlags struct {
 	policy.Flags
-	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,..., and which requests it can send, where METHOD HOST/PATH stands for HOST; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
+	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or the hosts that it can reach: allow=HOST,... deny=HOST,... ask=HOST,... With METHOD HOST/PATH in place of HOST, the requests that it can send. You are asked at the terminal about all other hosts; without a terminal they are refused. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
 	NoTransparent bool     `env:"AGENT_SANDBOX_NO_TRANSPARENT" help:"With --network allow=HOST and the like: connect only through the proxy that the variables of the command name. Without this flag every program reaches allowed hosts as if there were no proxy."`
 
 	network local.NetworkWords // the parsed form of Network; Check sets it
@@ -44,7 +45,7 @@ func (f *confineFlags) Check() (err error) {
 	return nil
 }
 
-// tellHidden says which secrets the command does not get.
+// tellHidden prints which secrets are hidden from the command.
 func tellHidden(sys program.System, plan *policy.Plan, variables []string) {
 	for _, line := range []string{policy.HiddenFiles(plan.Hidden), policy.HiddenVariables(variables)} {
 		if line != "" {
@@ -53,7 +54,8 @@ func tellHidden(sys program.System, plan *policy.Plan, variables []string) {
 	}
 }
 
-// explain prints the effective policy.
+// explain prints what the command could do. hidden are the variables that are hidden, and given those that -e
+// sets.
 func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, given map[string]string) error {
 	var lines []policy.Line
 	said, profiles := "default", f.Hosts()
@@ -83,8 +85,8 @@ func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, 
 	return errors.Join(plan.Explain(w), policy.Print(w, "network", lines), f.ExplainEnviron(w, hidden, given))
 }
 
-// confine gives a command of agent exec the sandbox and the variables that the flags say. Without such
-// flags the command is not confined.
+// confine puts the sandbox and the variables that the flags name into the request of agent exec. Without a flag
+// about files or the network the command is not confined.
 func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error {
 	f, here := &e.flags.confineFlags, !e.flags.Elsewhere()
 	confined := f.FileFlag() != "" || len(f.Network) > 0
@@ -126,13 +128,14 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 		p.NetworkProxy = f.network.Proxy(e.console.CanAsk() && !e.flags.Detach)
 		p.NetworkProxy.Proxy.TransparentTCP = !f.NoTransparent && e.info.Capabilities.NetworkProxyTransparentTCP
 		if !f.NoTransparent && !p.NetworkProxy.Proxy.TransparentTCP {
-			program.Complain(e.sys.Stderr, "programs have to use the proxy that their variables name, because connections cannot be transparent at this agent")
+			program.Complain(e.sys.Stderr, "programs have to use the proxy that their variables name, because this agent cannot make connections transparent")
 		}
 	}
 	return nil
 }
 
-// host returns what the plan depends on: this machine, or the agent's.
+// host returns the machine that the command runs on: this one, or that of the agent. It lacks the directory of
+// the command.
 func (e *execution) host(ctx context.Context, environ []string) (policy.Host, error) {
 	if !e.flags.Elsewhere() {
 		home, _ := e.sys.Lookup("HOME")
@@ -151,9 +154,9 @@ func (e *execution) host(ctx context.Context, environ []string) (policy.Host, er
 	}, err
 }
 
-// hosts returns an option with which the user answers questions about hosts at a terminal, and with which
-// summary notes all decisions.
-func (e *execution) hosts() func(*client.Config) {
+// answersHosts returns an option of the client for a limited network: the user answers questions about hosts at
+// the terminal, and e.summary notes all decisions.
+func (e *execution) answersHosts() func(*client.Config) {
 	return func(cfg *client.Config) {
 		if !e.flags.network.Managed {
 			return

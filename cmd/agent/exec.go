@@ -38,7 +38,7 @@ type execFlags struct {
 	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	confineFlags
-	ExecPolicy          string `type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. The agent applies them in addition to its own, also to programs that the command executes, if it can. What they require approval for is asked about at the terminal."`
+	ExecPolicy          string `type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. The agent applies them in addition to its own rules, and if it can, also to programs that the command executes. If a rule requires approval, you are asked at the terminal."`
 	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for commands that no rule of --exec-policy matches: allow, prompt or forbidden. Default: allow."`
 	Local               bool   `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
@@ -53,7 +53,7 @@ Where: the command runs on the agent of --url, of --registry and --environment-i
 
 Environment: an embedded agent passes on the variables of this process, except the agent's own keys such as OPENAI_API_KEY; pass those on with -e. On another agent the command gets the core variables of that agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e adds variables; -t adds TERM.
 
-Sandbox: with --read-only, --workspace, --readable, --deny, --view, --profile or --network the command is confined, as by agent sandbox: it can read everything and write nothing, unless a flag says more, and secrets such as ~/.ssh are hidden. Paths are those of the agent; a relative path starts at its working directory, and '~/', in quotes, at its user's home. A host about which --network says nothing is asked about at the terminal.
+Sandbox: --read-only, --workspace, --readable, --deny, --view, --profile and --network, or their variables, confine the command as agent sandbox does. It can then read everything except secrets such as ~/.ssh, and write nothing, unless a flag allows more. Paths are those of the agent: a relative path starts at its working directory, and '~/', in quotes, at the home of its user. If --network names hosts, you are asked at the terminal about all others.
 
 Approval: if the agent's rules, or those of --exec-policy, say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 

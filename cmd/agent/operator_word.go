@@ -14,9 +14,9 @@ import (
 
 // wordFlags are the operator's last word about the sandboxes of requests (docs/operator.md).
 type wordFlags struct {
-	SandboxDefault string `env:"AGENT_SANDBOX_DEFAULT" group:"sandbox" placeholder:"PROFILE" help:"Sandbox of file requests, processes and sockets whose clients ask for none. PROFILE is read-only, or workspace:DIR, which also lets DIR, /tmp and TMPDIR be written; with ,network at its end there is a network, else none; several are joined by commas. Or it is a file (/DIR/FILE, ./FILE or FILE.json) as for agent sandbox --policy."`
-	SandboxCeiling string `env:"AGENT_SANDBOX_CEILING" group:"sandbox" placeholder:"PROFILE" help:"No file request, process or socket gets more than this PROFILE, whatever its client asks for: for each path, the lesser access of the two holds. Without a network in it, there is no network for clients at all, not even a proxy."`
-	RequireSandbox bool   `env:"AGENT_REQUIRE_SANDBOX" group:"sandbox" help:"Refuse requests that would not be confined: those without a sandbox, and those whose sandbox does not restrict files. With --sandbox-default they get the default, and with --sandbox-ceiling the ceiling."`
+	SandboxDefault string `env:"AGENT_SANDBOX_DEFAULT" group:"sandbox" placeholder:"PROFILE" help:"Sandbox of file requests, processes and sockets whose clients ask for none. PROFILE is read-only, or workspace:DIR, which also lets DIR, /tmp and TMPDIR be written. Commas join several directories: workspace:/a,workspace:/b. With ,network at the end there is a network, else none. PROFILE can also be a file as for agent sandbox --policy: /DIR/FILE, ./FILE or FILE.json."`
+	SandboxCeiling string `env:"AGENT_SANDBOX_CEILING" group:"sandbox" placeholder:"PROFILE" help:"Sandbox that no file request, process or socket exceeds, whatever its client asks for: each path gets the lesser access of the two. If PROFILE has no network, clients get no network at all, not even a proxy. PROFILE is as for --sandbox-default."`
+	RequireSandbox bool   `env:"AGENT_REQUIRE_SANDBOX" group:"sandbox" help:"Refuse requests that would not be confined: those without a sandbox, and those whose sandbox does not restrict files. With --sandbox-default such a request gets the default instead, and else with --sandbox-ceiling the ceiling, if that restricts files."`
 }
 
 // operatorWord has the sandboxes that the flags name; nil: the flag is not set.

@@ -19,15 +19,15 @@ import (
 
 // Flags say which files and variables a command may have.
 type Flags struct {
-	ReadOnly    bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
+	ReadOnly    bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything except secrets, and write nothing. This is the default of a confined command."`
 	Workspace   []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
-	Readable    []string `sep:"none" env:"AGENT_SANDBOX_READABLE" bytes:"" placeholder:"PATH" help:"Let the command read this file or directory, even if it is a secret, and not write it, even in a workspace. Can be repeated."`
+	Readable    []string `sep:"none" env:"AGENT_SANDBOX_READABLE" bytes:"" placeholder:"PATH" help:"Let the command read this file or directory, even if it is a secret. The command cannot write there, even in a workspace. Can be repeated."`
 	Deny        []string `sep:"none" env:"AGENT_SANDBOX_DENY" bytes:"" placeholder:"PATH|GLOB" help:"Hide a file, a directory, or all files that a pattern such as '**/*.env' matches. Can be repeated."`
-	View        bool     `env:"AGENT_SANDBOX_VIEW" help:"Show the command nothing but what other flags name, and what programs need to run: /usr, /bin, /lib, /etc and the like."`
-	Profile     []string `sep:"none" env:"AGENT_SANDBOX_PROFILE" bytes:"" placeholder:"NAME|FILE" help:"Let the command do what a tool needs: node, yarn, pnpm, python, uv, go, rust, jvm, ruby, php or git; or what a file says. Its caches can be written, and its hosts reached, unless --network says on or off. Can be repeated."`
+	View        bool     `env:"AGENT_SANDBOX_VIEW" help:"Show the command only the paths that other flags name, and those that programs need to run: /usr, /bin, /lib, /etc and the like."`
+	Profile     []string `sep:"none" env:"AGENT_SANDBOX_PROFILE" bytes:"" placeholder:"NAME|FILE" help:"Let the command do what a tool needs: node, yarn, pnpm, python, uv, go, rust, jvm, ruby, php or git. A file says this for another tool. The caches of the tool can be written, and its hosts reached, unless --network is on or off. Can be repeated."`
 	CleanEnv    bool     `env:"AGENT_SANDBOX_CLEAN_ENV" help:"Give the command only the core variables, such as HOME, PATH, USER, LANG, TERM and TMPDIR, and those of --keep-env, --profile and -e."`
 	KeepEnv     []string `sep:"none" env:"AGENT_SANDBOX_KEEP_ENV" bytes:"" placeholder:"NAME" help:"Give the command this variable, even if it looks like a secret. * stands for any text. Can be repeated."`
-	ShowSecrets bool     `env:"AGENT_SANDBOX_SHOW_SECRETS" help:"Hide no files and variables that look like secrets."`
+	ShowSecrets bool     `env:"AGENT_SANDBOX_SHOW_SECRETS" help:"Hide no secret files, and no variables that look like secrets."`
 
 	profiles []toolProfile // the parsed form of Profile; Check sets it
 }
@@ -216,7 +216,7 @@ func (f *Flags) checkView(h Host, p *Plan) error {
 	return fmt.Errorf("--view does not show %s, where the command would run: name it with --readable or --workspace, or another directory with -C", p.Profile.Cwd)
 }
 
-// take adds what a profile says.
+// take adds the entries of a profile.
 func (p *Plan) take(h Host, from toolProfile) error {
 	for _, list := range []struct {
 		names  []string
@@ -241,7 +241,7 @@ func (p *Plan) take(h Host, from toolProfile) error {
 	return nil
 }
 
-// wildcards are what makes a word a pattern.
+// wildcards are the characters that make a word a pattern.
 const wildcards = "*?[{"
 
 // deny hides a path, or all files that a pattern matches. A word with wildcards that is the name of a file is

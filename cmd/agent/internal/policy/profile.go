@@ -2,7 +2,6 @@ package policy
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -24,7 +23,7 @@ const (
 	maxProfiles = 64       // with those that they include
 )
 
-// toolProfile says what a tool needs. The files in profiles, and those of users, have its members as keys.
+// toolProfile lists the needs of a tool. Its members are the keys of a file in the folder profiles, or of a user.
 type toolProfile struct {
 	name string // as the user wrote it
 
@@ -80,7 +79,7 @@ func readProfile(word string) (toolProfile, error) {
 	}
 	text, err := builtin.ReadFile("profiles/" + word + ".toml")
 	if err != nil {
-		return toolProfile{}, fmt.Errorf("%q is not one of %s; a file is written with a slash, such as ./%[1]s", word, strings.Join(names(), ", "))
+		return toolProfile{}, fmt.Errorf("%q is not one of %s; if it is a file, write it with a slash, such as ./%[1]s", word, strings.Join(names(), ", "))
 	}
 	return parseProfile(word, string(text))
 }
@@ -136,7 +135,7 @@ func checkWord(key, word string) error {
 		}
 	default:
 		if word == "" || strings.ContainsAny(word, ", \t\n") {
-			return errors.New("a member is empty or has a comma or a space")
+			return fmt.Errorf("%q is empty, or has a comma or a space", word)
 		}
 	}
 	return nil
