@@ -305,11 +305,14 @@ func (p *Plan) hide(h Host) error {
 	looking.Wait()
 	for i, secret := range secretFiles {
 		name, real, err := h.inHome(secret.path), all[i].real, all[i].err
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || named[name] || named[real] {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
 		if err != nil {
-			real = name
+			real = name // it may exist
+		}
+		if named[name] || named[real] {
+			continue
 		}
 		if shown.Access(real) < sandbox.Read {
 			continue

@@ -128,3 +128,11 @@ func TestHidden(t *testing.T) {
 	wire := plan.Wire()
 	rig.Is(t, len(wire.Permissions.FileSystem.Entries), len(plan.Profile.Entries), "entries on the wire")
 }
+
+// TestHiddenUnseen: a secret that cannot be looked up is hidden, because it may exist.
+func TestHiddenUnseen(t *testing.T) {
+	t.Parallel()
+	h := Host{Home: "/home/you", Cwd: "/", Real: func(string) (string, error) { return "", os.ErrPermission }}
+	plan := rig.Value(new(Flags).Plan(h))
+	rig.Is(t, len(plan.Hidden), len(secretFiles), "hidden")
+}
