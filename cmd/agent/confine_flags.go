@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -43,6 +45,21 @@ func (f *confineFlags) Check() (err error) {
 	}
 	f.network.Plain = f.NoTransparent
 	return nil
+}
+
+// planOn returns what the flags let a command do on a host.
+func (f *confineFlags) planOn(h policy.Host) (*policy.Plan, error) {
+	plan, err := f.Plan(h)
+	if err == nil && f.network.On {
+		plan.Profile.Network = sandbox.NetworkEnabled
+	}
+	return plan, err
+}
+
+// hostHere returns this machine. environ is the environment of the command.
+func hostHere(sys program.System, environ []string) policy.Host {
+	home, _ := sys.Lookup("HOME")
+	return policy.Host{Home: home, TmpDir: sandbox.TmpDir(environ), Lookup: sys.Lookup}
 }
 
 // tellHidden prints which secrets are hidden from the command.
@@ -109,17 +126,14 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 	if host.Cwd, err = p.Cwd.Native(); err != nil {
 		return err
 	}
-	plan, err := f.Plan(host)
+	plan, err := f.planOn(host)
 	if err != nil {
 		return err
 	}
-	if f.network.On {
-		plan.Profile.Network = sandbox.NetworkEnabled
-	}
 	tellHidden(e.sys, plan, hidden)
 	for _, dir := range plan.Make {
-		if err := e.client.FS(nil).Mkdir(ctx, dir, true); err != nil {
-			return err
+		if err := e.files().Mkdir(ctx, dir, true); err != nil {
+			return fmt.Errorf("making a folder of a profile: %w", err)
 		}
 	}
 	p.Sandbox = plan.Wire()
@@ -134,18 +148,27 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 	return nil
 }
 
+// files returns the files of the agent, for the paths of a plan. The operator may give requests without a sandbox
+// a default, or refuse them. What such requests find says nothing about what the command will see, so these
+// requests have a sandbox that restricts nothing.
+func (e *execution) files() *client.FS {
+	if c := &e.info.Capabilities; !c.SandboxDefault && !c.SandboxRequired {
+		return e.client.FS(nil)
+	}
+	return e.client.FS(profile.Wire(&sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Write}}}))
+}
+
 // host returns the machine that the command runs on: this one, or that of the agent. It lacks the directory of
 // the command.
 func (e *execution) host(ctx context.Context, environ []string) (policy.Host, error) {
 	if !e.flags.Elsewhere() {
-		home, _ := e.sys.Lookup("HOME")
-		return policy.Host{Home: home, TmpDir: sandbox.TmpDir(environ), Lookup: e.sys.Lookup}, nil
+		return hostHere(e.sys, environ), nil
 	}
 	home, err := "", error(nil)
 	if !e.info.UserHomeDir.IsZero() {
 		home, err = e.info.UserHomeDir.Native()
 	}
-	files := e.client.FS(nil)
+	files := e.files()
 	return policy.Host{
 		Home:   home,
 		Lookup: func(string) (string, bool) { return "", false },

@@ -178,7 +178,8 @@ func (f *sandboxFlags) argv() []string {
 
 // plan returns what the flags let a command do. The command runs in dir.
 func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error) {
-	tmp := sandbox.TmpDir(sys.Environ)
+	host := hostHere(sys, sys.Environ)
+	host.Cwd = dir
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.Stdin)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -187,15 +188,10 @@ func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error
 		if err != nil {
 			return nil, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
 		}
-		p, err := profile.Of(asked, dir, tmp)
+		p, err := profile.Of(asked, dir, host.TmpDir)
 		return &policy.Plan{Profile: p}, err
 	}
-	home, _ := sys.Lookup("HOME")
-	plan, err := f.Plan(policy.Host{Home: home, Cwd: dir, TmpDir: tmp, Lookup: sys.Lookup})
-	if err == nil && f.network.On {
-		plan.Profile.Network = sandbox.NetworkEnabled
-	}
-	return plan, err
+	return f.planOn(host)
 }
 
 // readPolicy reads a policy from a file, or from stdin if the path is -. The file has the same
