@@ -36,7 +36,7 @@ func (a *Agent) sandboxOf(s *protocol.Sandbox) (*protocol.Sandbox, error) {
 
 var (
 	errNoSandbox = protocol.InvalidRequest("the operator of this agent requires a sandbox (--require-sandbox): send the member sandbox with permissions " +
-		"of the type managed whose file_system is restricted; nothing was done")
+		"of the type managed whose file_system is restricted, or use agent exec with --read-only or --workspace; nothing was done")
 	errTool = protocol.InvalidRequest("builtin: the operator of this agent confines every request (--sandbox-default, --sandbox-ceiling, --require-sandbox), " +
 		"and a tool cannot be confined: use file requests with a sandbox; nothing was run")
 	errOffline = protocol.InvalidRequest("the operator's ceiling (--sandbox-ceiling) has no network, so the agent makes no connection for clients; nothing was sent")
