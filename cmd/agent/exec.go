@@ -53,7 +53,7 @@ Where: the command runs on the agent of --url, of --registry and --environment-i
 
 Environment: an embedded agent passes on the variables of this process, except the agent's own keys such as OPENAI_API_KEY; pass those on with -e. On another agent the command gets the core variables of that agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e adds variables; -t adds TERM.
 
-Sandbox: --read-only, --workspace, --readable, --deny, --view, --profile and --network, or their variables, confine the command as agent sandbox does. It can then read everything except secrets such as ~/.ssh, and write nothing, unless a flag allows more. Paths are those of the agent: a relative path starts at its working directory, and '~/', in quotes, at the home of its user. If --network names hosts, you are asked at the terminal about all others.
+Sandbox: --read-only, --workspace, --readable, --deny, --view, --profile and --network, or their variables, confine the command as agent sandbox does. It can then read everything except secrets (files such as ~/.ssh, variables such as GITHUB_TOKEN), and write nothing, unless a flag allows more. Paths are those of the agent: a relative path starts at its working directory, and '~/', in quotes, at the home of its user. If --network names hosts, you are asked at the terminal about all others.
 
 Approval: if the agent's rules, or those of --exec-policy, say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 
