@@ -1,7 +1,6 @@
 package netproxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -44,7 +43,7 @@ func (c *client) serveAll() {
 func (c *client) serve() bool {
 	q, err := c.read()
 	if err != nil {
-		if c.inside != nil && c.p.sees(c.inside) && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
+		if c.inside != nil && c.p.judgesInside(c.inside) && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
 			c.p.refuse(c.inside.q, unseen)
 		}
 		if _, ok := errors.AsType[head.MalformedError](err); ok || err == head.ErrTooLarge {
@@ -115,8 +114,7 @@ func (c *client) connect(r *head.Request, d destination) {
 func (c *client) request(protocol string, r *head.Request, d destination) request {
 	q := request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
 	if protocol == rules.HTTP && c.p.policy().HasRequestRules() {
-		path, _, _ := bytes.Cut(d.path, []byte("?"))
-		q.Path = string(path)
+		q.Path = d.withoutQuery()
 	}
 	return q
 }
@@ -136,8 +134,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		if _, refused := c.p.policy().JudgeMethod(q.Request, false); refused {
 			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
 		}
-		path, _, _ := bytes.Cut(d.path, []byte("?"))
-		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, string(path)); refused != nil {
+		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, d.withoutQuery()); refused != nil {
 			return c.turnAway(r, body, refusedTunnel(refused))
 		}
 		q = c.inside.q
@@ -160,7 +157,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		}}
 	}
 	if s != nil {
-		defer c.p.stands(s)()
+		defer c.p.begins(s)()
 	}
 	c.p.restore(r.Method, r.Fields, d)
 	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}

@@ -161,7 +161,7 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	a.mu.Lock()
 	a.flows[key] = f
 	a.mu.Unlock()
-	over := a.p.stands(&standing{q: q, addrs: addrs, answered: answered, end: a.cancel})
+	over := a.p.begins(&standing{q: q, addrs: addrs, answered: answered, end: a.cancel})
 	a.wg.Go(func() {
 		defer over()
 		a.answer(f)

@@ -8,12 +8,12 @@ import (
 )
 
 // A standing is a request that was allowed and is not over: a tunnel, a request under way, or a
-// destination of datagrams. When the policy changes, it is judged again.
+// destination of datagrams. When the policy changes, each standing is judged again.
 type standing struct {
 	q        request
 	addrs    []netip.Addr
-	answered bool   // the Decider has allowed it; that stays, unless the new policy denies it
-	end      func() // ends it
+	answered bool   // the Decider has allowed the request; its answer holds unless the new policy denies the request
+	end      func() // ends the request
 
 	opaque bool // a tunnel into which the proxy does not look; guarded by Proxy.mu
 	ending sync.Once
@@ -22,30 +22,30 @@ type standing struct {
 // policy returns the current policy.
 func (p *Proxy) policy() *rules.Hosts { return p.current.Load() }
 
-// SetPolicy replaces the policy. What it does not allow any more ends, and is reported. A request that
-// the Decider has allowed goes on, if the new policy leaves it to the Decider.
+// SetPolicy replaces the policy. Each standing that the new policy does not allow ends, and is reported. A
+// request that the Decider has allowed goes on, if the new policy leaves the request to the Decider.
 func (p *Proxy) SetPolicy(policy *rules.Hosts) {
 	p.current.Store(policy)
 	p.changed.Store(true)
 	p.mu.Lock()
-	standing := make([]*standing, 0, len(p.stand))
-	for s := range p.stand {
-		standing = append(standing, s)
+	all := make([]*standing, 0, len(p.standings))
+	for s := range p.standings {
+		all = append(all, s)
 	}
 	p.mu.Unlock()
-	for _, s := range standing {
+	for _, s := range all {
 		p.judgeAgain(s)
 	}
 }
 
-// stands notes a request that was allowed, until over is called. The policy may have changed since the
-// request was judged; then it is judged once more.
-func (p *Proxy) stands(s *standing) (over func()) {
+// begins notes a standing until over is called. If the policy has changed since the request was judged, the
+// request is judged once more.
+func (p *Proxy) begins(s *standing) (over func()) {
 	p.mu.Lock()
-	if p.stand == nil {
-		p.stand = map[*standing]struct{}{}
+	if p.standings == nil {
+		p.standings = map[*standing]struct{}{}
 	}
-	p.stand[s] = struct{}{}
+	p.standings[s] = struct{}{}
 	p.mu.Unlock()
 	if p.changed.Load() {
 		p.judgeAgain(s)
@@ -53,7 +53,7 @@ func (p *Proxy) stands(s *standing) (over func()) {
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.stand, s)
+		delete(p.standings, s)
 	}
 }
 
@@ -67,7 +67,7 @@ func (p *Proxy) becomesOpaque(s *standing) {
 	}
 }
 
-// judgeAgain ends what the current policy does not allow.
+// judgeAgain ends a standing that the current policy does not allow.
 func (p *Proxy) judgeAgain(s *standing) {
 	v, refused := p.refuses(s)
 	if !refused {
@@ -79,7 +79,7 @@ func (p *Proxy) judgeAgain(s *standing) {
 	})
 }
 
-// refuses reports whether the current policy refuses what stands, with its verdict.
+// refuses reports whether the current policy refuses a standing. v is the verdict.
 func (p *Proxy) refuses(s *standing) (v rules.Verdict, refused bool) {
 	policy, r := p.policy(), s.q.Request
 	r.Answered = r.Answered || s.answered
@@ -95,7 +95,7 @@ func (p *Proxy) refuses(s *standing) (v rules.Verdict, refused bool) {
 		p.mu.Lock()
 		opaque := s.opaque
 		p.mu.Unlock()
-		if opaque && policy.Sees(r.Host, r.Port) {
+		if opaque && policy.HasRequestRulesFor(r.Host, r.Port) {
 			return unseen, true
 		}
 		if v, refused = policy.JudgeMethod(r, p.intercepts(s.q)); refused {

@@ -3,6 +3,8 @@ package policy
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +23,7 @@ func TestSecretVariables(t *testing.T) {
 	} {
 		for word := range strings.FieldsSeq(words) {
 			name, value, _ := strings.Cut(word, "=")
-			rig.Is(t, IsSecret(name, value), want, "%s is a secret", word)
+			rig.Is(t, isSecret(name, value), want, "%s is a secret", word)
 		}
 	}
 }
@@ -37,15 +39,40 @@ func TestCoreNames(t *testing.T) {
 	rig.Is(t, len(got), len(coreNames)-1, "core variables of %q", got)
 }
 
-// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists.
+// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists. The
+// help and docs/sandbox.md have its name.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
-	for _, name := range Names() {
+	field, _ := reflect.TypeFor[Flags]().FieldByName("Profile")
+	page := string(rig.Value(os.ReadFile("../../../../docs/sandbox.md")))
+	for _, name := range names() {
+		rig.Is(t, regexp.MustCompile(`\b`+name+`\b`).MatchString(field.Tag.Get("help")), true, "the help has %s", name)
+		rig.Is(t, strings.Contains(page, "`"+name+"`"), true, "docs/sandbox.md has %s", name)
 		f := Flags{Profile: []string{name}}
 		rig.Must(t, f.Check())
 		plan := rig.Value(f.Plan(Host{Home: t.TempDir(), Cwd: "/"}))
 		rig.Must(t, rig.Err(plan.Profile.Compile()))
 		rig.Is(t, len(f.Hosts()) > 0 && len(f.profiles) > 0, true, "%s allows hosts", name)
+	}
+}
+
+// TestFileFlag: agent exec confines a command if any flag about files is set. The others are about variables,
+// or make a sandbox weaker.
+func TestFileFlag(t *testing.T) {
+	t.Parallel()
+	others := []string{"CleanEnv", "KeepEnv", "ShowSecrets"}
+	for field := range reflect.TypeFor[Flags]().Fields() {
+		if !field.IsExported() || slices.Contains(others, field.Name) {
+			continue
+		}
+		var f Flags
+		switch v := reflect.ValueOf(&f).Elem().FieldByIndex(field.Index); v.Kind() {
+		case reflect.Bool:
+			v.SetBool(true)
+		default:
+			v.Set(reflect.ValueOf([]string{"x"}))
+		}
+		rig.Is(t, f.FileFlag() != "", true, "%s is a flag about files", field.Name)
 	}
 }
 
@@ -69,7 +96,7 @@ func TestParseProfile(t *testing.T) {
 }
 
 func FuzzParseProfile(f *testing.F) {
-	for _, name := range Names() {
+	for _, name := range names() {
 		f.Add(string(rig.Value(builtin.ReadFile("profiles/" + name + ".toml"))))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -100,4 +127,12 @@ func TestHidden(t *testing.T) {
 	}
 	wire := plan.Wire()
 	rig.Is(t, len(wire.Permissions.FileSystem.Entries), len(plan.Profile.Entries), "entries on the wire")
+}
+
+// TestHiddenUnseen: a secret that cannot be looked up is hidden, because it may exist.
+func TestHiddenUnseen(t *testing.T) {
+	t.Parallel()
+	h := Host{Home: "/home/you", Cwd: "/", Real: func(string) (string, error) { return "", os.ErrPermission }}
+	plan := rig.Value(new(Flags).Plan(h))
+	rig.Is(t, len(plan.Hidden), len(secretFiles), "hidden")
 }

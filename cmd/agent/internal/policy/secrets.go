@@ -6,10 +6,15 @@ import (
 	"strings"
 )
 
-// secretFiles are the files and folders of a home that are hidden unless somebody names them. The second
-// word of a row is the reason. A file that is replaced while it is hidden ends the command, so files that
-// programs replace all the time, such as ~/.Xauthority, are not here.
-var secretFiles = [][2]string{
+// secretFile is a file or folder of a home that is hidden unless somebody names it.
+type secretFile struct {
+	path string // below the home
+	why  string // what is in it; --explain prints this
+}
+
+// secretFiles are all of them. If a hidden file is replaced, the command ends, so files that programs replace
+// all the time, such as ~/.Xauthority, are not here.
+var secretFiles = []secretFile{
 	{".ssh", "private keys, and the hosts that they open"},
 	{".gnupg", "private keys"},
 	{".aws", "keys of a cloud"},
@@ -79,7 +84,8 @@ var secretFiles = [][2]string{
 	{".node_repl_history", "commands with passwords"},
 }
 
-// secretWords end names of variables that hold secrets.
+// secretWords are the ends of the names of variables that hold secrets. A word of up to four letters stands
+// alone or after a _, so COMPASS and TPAT are no secrets.
 var secretWords = []string{
 	"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "CREDENTIAL", "CREDENTIALS", "APIKEY", "PAT",
 	"API_KEY", "ACCESS_KEY", "ACCESS_KEY_ID", "SECRET_KEY", "PRIVATE_KEY", "SIGNING_KEY", "ENCRYPTION_KEY", "MASTER_KEY", "SERVICE_KEY", "ACCOUNT_KEY",
@@ -88,14 +94,14 @@ var secretWords = []string{
 // secretNames are names that secretWords does not find.
 var secretNames = []string{"PGPASSWORD", "MYSQL_PWD", "REDISCLI_AUTH", "NPM_CONFIG__AUTH", "DOCKER_AUTH_CONFIG", "SSHPASS"}
 
-// secretValue matches values that are secrets whatever they are called: a URL with a password, and tokens and
-// keys of a known shape.
+// secretValue matches values that are secrets, whatever the name of their variable is: a URL with a password,
+// and tokens and keys of a known shape.
 var secretValue = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|` +
 	`^(gh[pousr]_|github_pat_|glpat-|npm_|pypi-|xox[abpr]-|sk-|AKIA|ASIA|hf_|dop_v1_)[A-Za-z0-9_-]{12}|` +
 	`^eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN [A-Z ]*PRIVATE KEY`)
 
-// IsSecret reports whether a variable looks like a secret.
-func IsSecret(name, value string) bool {
+// isSecret reports whether a variable looks like a secret.
+func isSecret(name, value string) bool {
 	upper := strings.ToUpper(name)
 	if value == "" {
 		return false
