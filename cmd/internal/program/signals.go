@@ -45,7 +45,7 @@ func DieOf(sig syscall.Signal) int {
 // first. If the program cannot be stopped, because no shell could continue it or because it was
 // started with the signal ignored, Stop returns at once. The signal is no longer caught afterwards.
 func Stop(sig syscall.Signal, group bool) {
-	if signal.Ignored(sig) {
+	if linux.Ignores(sig) {
 		return
 	}
 	runtime.LockOSThread()
