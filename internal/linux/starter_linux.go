@@ -28,14 +28,14 @@ func ForgetStarter() {
 	forgets.Store(true)
 	// Go keeps these signals ignored. A signal with a handler has its default action in a child.
 	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
-		if ignores(sig) {
+		if Ignores(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
 	// C libraries use these signals for themselves, and Go leaves them as they are. posix_spawn of glibc,
 	// by which make(1) starts its commands, has them ignored.
 	for sig := syscall.Signal(32); sig <= 34; sig++ {
-		if ignores(sig) {
+		if Ignores(sig) {
 			SetDefault(sig)
 		}
 	}
@@ -61,8 +61,9 @@ func sigaction(sig syscall.Signal, to, from *action) error {
 	return nil
 }
 
-// ignores reports whether this process ignores a signal.
-func ignores(sig syscall.Signal) bool {
+// Ignores reports whether this process ignores a signal. [signal.Ignored] does not know it of each signal that
+// the process has inherited as ignored, and says it for ever of one that was ignored and then reset.
+func Ignores(sig syscall.Signal) bool {
 	var now action
 	const ignored = 1 // SIG_IGN
 	return sigaction(sig, nil, &now) == nil && now[0] == ignored

@@ -42,9 +42,11 @@ func TestSandboxJob(t *testing.T) {
 func stopsAndGoesOn(t *testing.T, sandbox string) {
 	t.Helper()
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i")
-	u.enters(t, sandbox+" -- bash -c 'trap \"on=1\" CONT; echo job; until [ $on ]; do sleep 0.05; done; echo back; read line; echo got $line; exit 4'\r", "job\r\n")
+	u.enters(t, sandbox+" -- bash -c 'trap \"on=1\" CONT; for stop in 1 2; do on=; echo job; until [ $on ]; do sleep 0.05; done; done; read line; echo got $line; exit 4'\r", "job\r\n")
 	u.enters(t, "\x1a", "Stopped", "prompt>")
-	u.enters(t, "fg\r", "back\r\n")
+	u.enters(t, "fg\r", "job\r\n")
+	u.enters(t, "\x1a", "Stopped", "prompt>")
+	u.enters(t, "fg\r", "exit 4'\r\n")
 	u.enters(t, "words\r", "got words\r\n", "prompt>")
 	// A shell in the sandbox that took the terminal gives it back.
 	u.enters(t, sandbox+" -- bash --norc -ic 'echo inner'; echo code $?; cat\r", "code 0\r\n")

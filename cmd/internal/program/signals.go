@@ -45,7 +45,7 @@ func DieOf(sig syscall.Signal) int {
 // first. If the program cannot be stopped, because no shell could continue it or because it was
 // started with the signal ignored, Stop returns at once. The signal is no longer caught afterwards.
 func Stop(sig syscall.Signal, group bool) {
-	if signal.Ignored(sig) {
+	if linux.Ignores(sig) {
 		return
 	}
 	runtime.LockOSThread()
@@ -54,9 +54,20 @@ func Stop(sig syscall.Signal, group bool) {
 	defer signal.Reset(sig) // so that it can be caught again
 	if group {
 		_ = syscall.Kill(0, sig) // the caller has the same group
+		// The kernel keeps even an ignored signal while the first thread blocks it. A thread of package
+		// signal does so, and may be the first. To ignore the signal again drops it.
+		signal.Ignore(sig)
 	}
-	linux.SetDefault(sig)
-	// A signal for this thread has stopped the whole process when the call returns. A signal for
-	// the process could go to another thread and arrive later.
+	// A signal for this thread has stopped the whole process when the thread goes on. A signal for the
+	// process could go to another thread and arrive later.
+	//
+	// The signal waits until this thread unblocks it, because another program of the group may stop this
+	// one meanwhile. In that case the SIGCONT of the shell takes the signal away, as it takes all that
+	// wait. Otherwise this program would stop again at once, although the user has continued it.
+	var before, blocked unix.Sigset_t
+	blocked.Val[0] = 1 << (sig - 1)
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &before) // it cannot fail, as it cannot below
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
+	linux.SetDefault(sig)
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
 }

@@ -5,12 +5,13 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // catchStop catches the signal by which a shell stops this program, so that the shell gets its
 // terminal as it was.
 func (c *Console) catchStop() {
-	if !signal.Ignored(syscall.SIGTSTP) {
+	if !linux.Ignores(syscall.SIGTSTP) {
 		signal.Notify(c.signals, syscall.SIGTSTP)
 	}
 }

@@ -129,14 +129,15 @@ func (s *session) watch(pid int) (code int) {
 		}
 		var status unix.WaitStatus
 		s.mu.Lock()
-		_, err = unix.Wait4(pid, &status, unix.WUNTRACED, nil)
-		if err == nil && !status.Stopped() {
+		n, err := unix.Wait4(pid, &status, unix.WUNTRACED|unix.WNOHANG, nil)
+		if n == pid && !status.Stopped() {
 			s.job = 0
 		}
 		s.mu.Unlock()
 		switch {
 		case err != nil:
 			return 1
+		case n == 0: // an order has continued the job meanwhile
 		case status.Stopped():
 			_, _ = unix.Write(controlFD, []byte{jobStopped, byte(status.StopSignal())})
 		case status.Signaled():
