@@ -113,12 +113,8 @@ func (c *client) connect(r *head.Request, d destination) {
 
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
-	q := request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
-	if protocol == rules.HTTP && c.p.policy().HasRequestRules() {
-		path, _, _ := bytes.Cut(d.path, []byte("?"))
-		q.Path = string(path)
-	}
-	return q
+	path, _, _ := bytes.Cut(d.path, []byte("?"))
+	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method, Path: string(path)}, client: c.name, encrypt: d.encrypt}
 }
 
 // exchange answers a plain request with the answer of the destination or with a refusal. It reports
@@ -136,8 +132,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		if _, refused := c.p.policy().JudgeMethod(q.Request, false); refused {
 			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
 		}
-		path, _, _ := bytes.Cut(d.path, []byte("?"))
-		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, string(path)); refused != nil {
+		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, q.Path); refused != nil {
 			return c.turnAway(r, body, refusedTunnel(refused))
 		}
 		q = c.inside.q
@@ -159,9 +154,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 			_ = l.raw.Close()
 		}}
 	}
-	if s != nil {
-		defer c.p.stands(s)()
-	}
+	defer c.p.stands(s)()
 	c.p.restore(r.Method, r.Fields, d)
 	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)

@@ -165,9 +165,7 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 			} else if s, refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
 				a = refusedTunnel(refused)
 			} else {
-				if s != nil {
-					context.AfterFunc(r.Context(), p.stands(s)) // the context ends with the request
-				}
+				context.AfterFunc(r.Context(), p.stands(s)) // the context ends with the request
 				return nil
 			}
 			return func(w http.ResponseWriter, _ *http.Request) {
@@ -188,11 +186,8 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 
 // judgeInside judges a request in a tunnel, if request rules are about its host. To the asker and in
 // reports it is a request of HTTP, or in TLS the same as a tunnel. If the request may go on, what stands
-// is for Proxy.stands; nil: the tunnel alone stands.
+// is for Proxy.stands, also without such rules: the next policy may have some.
 func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string) (*standing, *refusal) {
-	if !p.sees(in) {
-		return nil, nil
-	}
 	q := in.q
 	q.Protocol, q.Method, q.Path, q.Answered = rules.HTTP, method, path, in.answered
 	if q.encrypt {
@@ -201,11 +196,14 @@ func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string
 	if path == "" {
 		q.Path = "*" // of OPTIONS, which no rule allows
 	}
-	v, override := p.judge(ctx, q)
-	if v.Decision != rules.Allow {
-		return nil, p.refuse(q, v)
+	override := false
+	if p.sees(in) {
+		var v rules.Verdict
+		if v, override = p.judge(ctx, q); v.Decision != rules.Allow {
+			return nil, p.refuse(q, v)
+		}
+		p.report(q, v, override)
 	}
-	p.report(q, v, override)
 	return &standing{q: q, addrs: in.addrs, answered: override, end: in.end}, nil
 }
 

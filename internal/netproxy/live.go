@@ -91,16 +91,14 @@ func (p *Proxy) refuses(s *standing) (v rules.Verdict, refused bool) {
 	if v, refused = policy.JudgeAddresses(r, s.addrs); refused {
 		return v, true
 	}
-	if r.Path == "" {
-		p.mu.Lock()
-		opaque := s.opaque
-		p.mu.Unlock()
-		if opaque && policy.Sees(r.Host, r.Port) {
-			return unseen, true
-		}
-		if v, refused = policy.JudgeMethod(r, p.intercepts(s.q)); refused {
-			return v, true
-		}
+	p.mu.Lock()
+	opaque := s.opaque
+	p.mu.Unlock()
+	if opaque && policy.Sees(r.Host, r.Port) {
+		return unseen, true
+	}
+	if v, refused = policy.JudgeMethod(r, p.intercepts(s.q)); refused {
+		return v, true
 	}
 	for _, addr := range s.addrs {
 		if v, refused = policy.JudgeDial(r, addr); refused {
