@@ -135,8 +135,7 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 // host returns what the plan depends on: this machine, or the agent's.
 func (e *execution) host(ctx context.Context, environ []string) (policy.Host, error) {
 	if !e.flags.Elsewhere() {
-		home, _ := e.sys.Lookup("HOME")
-		return policy.Host{Home: home, TmpDir: sandbox.TmpDir(environ), Lookup: e.sys.Lookup}, nil
+		return policy.Host{Home: policy.HomeOf(e.sys.Lookup), TmpDir: sandbox.TmpDir(environ), Lookup: e.sys.Lookup}, nil
 	}
 	home, err := "", error(nil)
 	if !e.info.UserHomeDir.IsZero() {

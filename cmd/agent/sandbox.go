@@ -190,8 +190,7 @@ func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error
 		p, err := profile.Of(asked, dir, tmp)
 		return &policy.Plan{Profile: p}, err
 	}
-	home, _ := sys.Lookup("HOME")
-	plan, err := f.Plan(policy.Host{Home: home, Cwd: dir, TmpDir: tmp, Lookup: sys.Lookup})
+	plan, err := f.Plan(policy.Host{Home: policy.HomeOf(sys.Lookup), Cwd: dir, TmpDir: tmp, Lookup: sys.Lookup})
 	if err == nil && f.network.On {
 		plan.Profile.Network = sandbox.NetworkEnabled
 	}

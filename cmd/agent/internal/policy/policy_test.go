@@ -79,25 +79,36 @@ func FuzzParseProfile(f *testing.F) {
 	})
 }
 
-// TestHidden: a secret that is a link is hidden where the link leads, and one that is named is not hidden.
+// TestHidden: a secret that is a link is hidden where the link leads, also if only a link to the home is shown,
+// and one that is named is not hidden. A variable that moves a folder hides both places.
 func TestHidden(t *testing.T) {
 	t.Parallel()
 	home := rig.Value(filepath.EvalSymlinks(t.TempDir()))
-	for _, dir := range []string{"dots/ssh", ".aws", ".kube", "config/gh"} {
+	for _, dir := range []string{"dots/ssh", ".aws", ".kube", "config/gh", ".config/gh"} {
 		rig.Must(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
 	}
-	rig.Must(t, os.Symlink("dots/ssh", filepath.Join(home, ".ssh")))
-	h := Host{Home: home, Cwd: home, Lookup: func(string) (string, bool) { return home + "/config", true }}
-	f := Flags{Workspace: []string{home}, Readable: []string{"~/.aws"}, Deny: []string{"~/**/*.pem"}}
-	rig.Must(t, f.Check())
-	plan := rig.Value(f.Plan(h))
-	rig.Is(t, strings.Join(plan.Hidden, " "), "~/.ssh ~/.kube ~/config/gh", "hidden")
-	policy := rig.Value(plan.Profile.Compile())
-	for name, want := range map[string]sandbox.Access{
-		"x": sandbox.Write, "dots/ssh/id": sandbox.Denied, ".aws/x": sandbox.Read, ".kube": sandbox.Denied, "config/gh": sandbox.Denied,
+	link := filepath.Join(t.TempDir(), "link")
+	rig.Must(t, os.Symlink("dots/ssh", filepath.Join(home, ".ssh")), os.Symlink(home, link))
+	h := Host{Home: home, Cwd: home, Lookup: func(name string) (string, bool) { return home + "/config", name == "XDG_CONFIG_HOME" }}
+	for _, f := range []Flags{
+		{Workspace: []string{home}, Readable: []string{"~/.aws"}, Deny: []string{"~/**/*.pem"}},
+		{View: true, Workspace: []string{link}, Readable: []string{link + "/dots", home + "/.aws"}},
 	} {
-		rig.Is(t, policy.Access(home+"/"+name), want, "access to %s", name)
+		rig.Must(t, f.Check())
+		h.Cwd = f.Workspace[0]
+		plan := rig.Value(f.Plan(h))
+		rig.Is(t, strings.Join(plan.Hidden, " "), "~/.ssh ~/.kube ~/.config/gh ~/config/gh", "hidden")
+		policy := rig.Value(plan.Profile.Compile())
+		for name, want := range map[string]sandbox.Access{
+			"dots/ssh/id": sandbox.Denied, ".aws/x": sandbox.Read, ".kube": sandbox.Denied, "config/gh": sandbox.Denied, ".config/gh": sandbox.Denied,
+		} {
+			rig.Is(t, policy.Access(home+"/"+name), want, "access to %s", name)
+		}
+		rig.Is(t, policy.Access(f.Workspace[0]+"/x"), sandbox.Write, "access to the workspace")
+		wire := plan.Wire()
+		rig.Is(t, len(wire.Permissions.FileSystem.Entries), len(plan.Profile.Entries), "entries on the wire")
 	}
-	wire := plan.Wire()
-	rig.Is(t, len(wire.Permissions.FileSystem.Entries), len(plan.Profile.Entries), "entries on the wire")
+	unset := HomeOf(func(string) (string, bool) { return "odd", true })
+	rig.Is(t, unset, HomeOf(func(string) (string, bool) { return "", false }), "the home without HOME")
+	rig.Is(t, filepath.IsAbs(unset) || os.Getuid() != 0, true, "root has a home: %q", unset)
 }
