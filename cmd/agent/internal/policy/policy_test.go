@@ -37,6 +37,19 @@ func TestCoreNames(t *testing.T) {
 	rig.Is(t, len(got), len(coreNames)-1, "core variables of %q", got)
 }
 
+// TestEnvPolicy: an agent in this process passes on exactly what is kept, also of names that differ only in
+// their letter case.
+func TestEnvPolicy(t *testing.T) {
+	t.Parallel()
+	environ := []string{"HTTP_PROXY=http://u:p@h:1", "http_proxy=http://h:1", "X_TOKEN=", "x_token=secret", "PATH=/bin"}
+	f := Flags{}
+	kept, hidden := f.Environ(environ, nil)
+	rig.Same(t, "hidden", []string{"HTTP_PROXY", "x_token"}, hidden)
+	p := f.EnvPolicy(environ, kept)
+	asked := &procs.EnvPolicy{Inherit: procs.Inherit(p.Inherit), IgnoreDefaultExcludes: p.IgnoreDefaultExcludes, Exclude: p.Exclude, Set: p.Set, IncludeOnly: p.IncludeOnly}
+	rig.Same(t, "variables", slices.Sorted(slices.Values(kept)), asked.Environ(environ, nil))
+}
+
 // TestProfiles: each profile of this program can be read, and can be used where none of its folders exists.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
