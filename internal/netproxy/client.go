@@ -149,14 +149,14 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	}
 	c.keep(l)
 	if c.inside == nil {
-		s = &standing{q: q, addrs: l.addrs, answered: l.answered, end: func() {
-			_ = c.conn.Close()
-			_ = l.raw.Close()
-		}}
+		s = &standing{q: q, addrs: l.addrs, answered: l.answered, end: func() { _ = c.conn.Close() }}
 	}
-	defer c.p.stands(s)()
+	x := exchange{client: c, stands: s, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
+	defer func() { x.stands.over() }()
+	if !x.sends(l) {
+		return false
+	}
 	c.p.restore(r.Method, r.Fields, d)
-	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)
 	if x.switching = c.inside != nil && c.p.maySwitch(c.inside, r); x.switching {
 		out = appendSwitch(out)

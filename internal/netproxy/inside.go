@@ -76,7 +76,9 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
-		p.becomesOpaque(t.stands)
+		if !p.becomesOpaque(t.stands) {
+			return
+		}
 		t.serve(l, func() bool {
 			_, err := t.there.Write(g.said)
 			return err == nil
@@ -165,8 +167,12 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 			} else if s, refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
 				a = refusedTunnel(refused)
 			} else {
-				context.AfterFunc(r.Context(), p.stands(s)) // the context ends with the request
-				return nil
+				stands := p.stands(s)
+				context.AfterFunc(r.Context(), s.over) // the context ends with the request
+				if stands {
+					return nil
+				}
+				return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) } // the tunnel has ended
 			}
 			return func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", a.kind)

@@ -17,6 +17,7 @@ type standing struct {
 
 	opaque bool // a tunnel into which the proxy does not look; guarded by Proxy.mu
 	ending sync.Once
+	over   func() // ends the watch of Proxy.stands
 }
 
 // policy returns the current policy.
@@ -38,45 +39,42 @@ func (p *Proxy) SetPolicy(policy *rules.Hosts) {
 	}
 }
 
-// stands notes a request that was allowed, until over is called. The policy may have changed since the
-// request was judged; then it is judged once more.
-func (p *Proxy) stands(s *standing) (over func()) {
+// stands notes a request that was allowed, until s.over is called. The policy may have changed since the
+// request was judged; then it is judged once more. If it has ended then, stands returns false, and nothing
+// more may be sent for it.
+func (p *Proxy) stands(s *standing) bool {
+	s.over = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.stand, s)
+	}
 	p.mu.Lock()
 	if p.stand == nil {
 		p.stand = map[*standing]struct{}{}
 	}
 	p.stand[s] = struct{}{}
 	p.mu.Unlock()
-	if p.changed.Load() {
-		p.judgeAgain(s)
-	}
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.stand, s)
-	}
+	return !p.changed.Load() || p.judgeAgain(s)
 }
 
-// becomesOpaque notes that the proxy does not look into a tunnel.
-func (p *Proxy) becomesOpaque(s *standing) {
+// becomesOpaque notes that the proxy does not look into a tunnel. Its result is that of stands.
+func (p *Proxy) becomesOpaque(s *standing) bool {
 	p.mu.Lock()
 	s.opaque = true
 	p.mu.Unlock()
-	if p.changed.Load() {
-		p.judgeAgain(s)
-	}
+	return !p.changed.Load() || p.judgeAgain(s)
 }
 
-// judgeAgain ends what the current policy does not allow.
-func (p *Proxy) judgeAgain(s *standing) {
+// judgeAgain ends what the current policy does not allow. It returns false if it does not allow s.
+func (p *Proxy) judgeAgain(s *standing) bool {
 	v, refused := p.refuses(s)
-	if !refused {
-		return
+	if refused {
+		s.ending.Do(func() {
+			p.report(s.q, v, false)
+			s.end()
+		})
 	}
-	s.ending.Do(func() {
-		p.report(s.q, v, false)
-		s.end()
-	})
+	return !refused
 }
 
 // refuses reports whether the current policy refuses what stands, with its verdict.

@@ -90,7 +90,30 @@ func TestSetPolicyInside(t *testing.T) {
 		status, _, _ = send(t, c, "GET", url+"/a", "", "")
 		rig.Is(t, status, 200, "another tunnel")
 	}
-	// The same without a tunnel.
+	// A request that waits for an answer, and then for another connection, is not sent if the policy has changed.
+	for _, http2 := range []bool{false, true} {
+		var v *vault
+		v = newVault(t, false, "example.com", Config{Policy: policyOf(t, "allow=example.com, ask=POST example.com/**"), Decide: func(context.Context, Question) (Answer, error) {
+			v.mu.Lock()
+			for conn := range v.conns {
+				_ = conn.Close()
+			}
+			v.mu.Unlock()
+			v.SetPolicy(policyOf(t, "allow=example.com, deny=POST example.com/**"))
+			return Answer{Decision: rules.Allow}, nil
+		}})
+		c, url := v.client(t, http2, v.bundle), "https://"+v.host
+		_, _, _ = send(t, c, "GET", url+"/a", "", "")
+		a, err := c.Do(rig.Value(http.NewRequestWithContext(t.Context(), "POST", url+"/b", http.NoBody)))
+		if err == nil {
+			_ = a.Body.Close()
+		}
+		rig.Is(t, err != nil || a.StatusCode == http.StatusForbidden, true, "the request fails")
+		_, _, _ = send(t, c, "GET", url+"/c", "", "")
+		heads, _ := v.seen()
+		rig.Is(t, len(heads), 2, "what arrived: %q", heads)
+	}
+	// A request under way without a tunnel.
 	g, got := start(t, rules.Rules{}, Config{Policy: policyOf(t, "allow=127.0.0.1")}), make(chan bool)
 	g.serve(HTTP)
 	to, conn := listen(t, func(conn net.Conn) { got <- true; _, _ = io.Copy(io.Discard, conn) }), g.dial()

@@ -31,12 +31,18 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 
 func (p *Proxy) serveTunnel(q request, t *tunnel, from *head.Reader, l *link) {
 	t.stands = &standing{q: q, addrs: l.addrs, answered: l.answered, end: t.end}
-	defer p.stands(t.stands)()
+	stands := p.stands(t.stands)
+	defer t.stands.over()
+	if !stands {
+		return
+	}
 	if p.intercepts(q) {
 		p.look(q, t, from, l)
 		return
 	}
-	p.becomesOpaque(t.stands)
+	if !p.becomesOpaque(t.stands) {
+		return
+	}
 	t.serve(l, func() bool {
 		g, ok := p.hear(q, t, from)
 		if !ok {
