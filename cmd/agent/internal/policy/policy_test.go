@@ -50,7 +50,8 @@ func TestEnvPolicy(t *testing.T) {
 	rig.Same(t, "variables", slices.Sorted(slices.Values(kept)), asked.Environ(environ, nil))
 }
 
-// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists.
+// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists. It
+// passes on no secret whose name begins as the variables of its tool do.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	for _, name := range Names() {
@@ -59,6 +60,8 @@ func TestProfiles(t *testing.T) {
 		plan := rig.Value(f.Plan(Host{Home: t.TempDir(), Cwd: "/"}))
 		rig.Must(t, rig.Err(plan.Profile.Compile()))
 		rig.Is(t, len(f.Hosts()) > 0 && len(f.profiles) > 0, true, "%s allows hosts", name)
+		kept, _ := f.Environ(strings.Fields("GOOGLE_API_KEY=x NODE_AUTH_TOKEN=x PYTHON_TOKEN=x JAVA_SECRET=x RUST_TOKEN=x GIT_TOKEN=x CARGO_TOKEN=x"), nil)
+		rig.Is(t, len(kept), 0, "%s passes on %q", name, kept)
 	}
 }
 
