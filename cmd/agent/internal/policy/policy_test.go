@@ -14,7 +14,9 @@ import (
 
 func TestSecretVariables(t *testing.T) {
 	t.Parallel()
+	rig.Is(t, IsSecret("GIT_CONFIG_VALUE_0", "AUTHORIZATION: basic eA=="), true, "a header")
 	for words, want := range map[string]bool{
+		"OPTS=-Dproxy=http://u:p@h URLS=https://h/x,https://u:p@h/x K=sk_live_0123456789ab G=AIza0123456789ab":                                                                                         true,
 		"GITHUB_TOKEN=x GH_TOKEN=x AWS_SECRET_ACCESS_KEY=x AWS_ACCESS_KEY_ID=x PGPASSWORD=x DB_PASS=x NPMTOKEN=x TOKEN=x stripe_api_key=x MYSQL_PWD=x":                                                 true,
 		"DATABASE_URL=postgres://u:p@h/db HTTPS_PROXY=http://u:p@proxy:1 X=ghp_0123456789ab Y=eyJhbGciOiJI.eyJzdWIiOiIx.x":                                                                             true,
 		"GITHUB_TOKEN= PATH=/bin PWD=/x TOKENIZERS_PARALLELISM=1 KEYBOARD=us AWS_WEB_IDENTITY_TOKEN_FILE=/x GPG_KEY=0D96 COMPASS=n PROXY=http://proxy:1 SSH_AUTH_SOCK=/s MONKEY=x URL=https://h/a:b@c": false,
