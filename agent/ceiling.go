@@ -12,11 +12,12 @@ import (
 
 // The operator has the last word about the sandbox of every request that touches files, starts a
 // process or opens a socket (docs/operator.md). The order is: the default, the requirement, the
-// ceiling. sandboxOf has the first two and decides what a request without a sandbox gets. Its callers
-// compile what profileOf makes of the result. The ceiling is then enforced where the paths of a policy are looked up: by
-// sandboxes.door for what is started or connected, and by sandboxes.helpers for file requests.
+// ceiling. sandboxOf applies the default and the requirement, and its callers compile
+// what profileOf makes of the result. The ceiling is enforced later, where the paths of a policy are looked up: by sandboxes.door for processes
+// and sockets, and by sandboxes.helpers for file requests.
 
-// sandboxOf returns the sandbox of a request by the operator's word; nil: it has none.
+// sandboxOf returns the sandbox that the operator's word gives a request which asks for s; nil: it has
+// none. The sandbox may still exceed the ceiling.
 func (a *Agent) sandboxOf(s *protocol.Sandbox) (*protocol.Sandbox, error) {
 	free := s == nil || s.UnrestrictedFiles()
 	if s == nil || free && a.cfg.RequireSandbox {
@@ -60,11 +61,11 @@ func (a *Agent) restrictsNoFiles(asked sandbox.Profile) bool {
 
 var (
 	errNoSandbox = protocol.InvalidRequest("the operator of this agent requires a sandbox (--require-sandbox): send the member sandbox with permissions " +
-		"of the type managed whose file_system is restricted; nothing was done")
+		"of the type managed whose file_system is restricted, or use agent exec with --read-only or --workspace; nothing was done")
 	errTool = protocol.InvalidRequest("builtin: the operator of this agent confines every request (--sandbox-default, --sandbox-ceiling, --require-sandbox), " +
 		"and a tool cannot be confined: use file requests with a sandbox; nothing was run")
-	errOffline = protocol.InvalidRequest("the operator's ceiling (--sandbox-ceiling) has no network, so the agent connects nowhere for clients; nothing was sent")
-	errUnread  = protocol.InvalidRequest("the operator's ceiling (--sandbox-ceiling) does not let everything be read, so no configuration is read for clients")
+	errOffline = protocol.InvalidRequest("the operator's ceiling (--sandbox-ceiling) has no network, so the agent makes no connection for clients; nothing was sent")
+	errUnread  = protocol.InvalidRequest("the operator's ceiling (--sandbox-ceiling) does not let everything be read, so no configuration is read for clients: read files by fs/readFile")
 )
 
 // hasFileCeiling reports whether the operator's ceiling restricts files.
@@ -72,8 +73,9 @@ func (c *Config) hasFileCeiling() bool {
 	return c.SandboxCeiling != nil && !c.SandboxCeiling.UnrestrictedFiles()
 }
 
-// offline reports whether the operator's ceiling has no network. A command then has none at all: if
-// its client asks for a proxy, the variables name one that it cannot reach and that lets nothing through.
+// offline reports whether the operator's ceiling has no network. A command then has no network at all. If
+// its client asks for a proxy, the variables name a proxy that the command cannot reach and that lets
+// nothing through.
 func (c *Config) offline() bool {
 	return c.SandboxCeiling != nil && c.SandboxCeiling.Permissions.Network == protocol.NetworkRestricted
 }
@@ -83,8 +85,8 @@ func (c *Config) confinesAll() bool {
 	return c.SandboxDefault != nil || c.RequireSandbox || c.hasFileCeiling()
 }
 
-// nothing is a list of hosts that lets nothing through.
-func nothing() *rules.Hosts {
+// noHosts returns a list of hosts that lets nothing through.
+func noHosts() *rules.Hosts {
 	hosts, err := rules.Compile(rules.Rules{})
 	if err != nil {
 		panic(err) // it has no patterns
@@ -92,24 +94,24 @@ func nothing() *rules.Hosts {
 	return hosts
 }
 
-// errNoCeiling says that a ceiling restricts nothing.
-var errNoCeiling = errors.New("it restricts neither files nor the network")
+// errRestrictsNothing refuses such a ceiling.
+var errRestrictsNothing = errors.New("it restricts neither files nor the network")
 
-// ceiling returns the policy that no request exceeds. Its places depend on the agent alone, not on a
-// request.
+// ceiling compiles the operator's ceiling. Places such as TMPDIR are those of the agent, and never those of
+// a request.
 func (a *Agent) ceiling() (*sandbox.Policy, error) {
 	asked, err := profile.Of(a.cfg.SandboxCeiling, "", a.sandboxes.tmpDir)
 	if err != nil {
 		return nil, fmt.Errorf("the operator's ceiling: %w", err)
 	}
-	// What the agent itself has to show a command can be shown under each ceiling.
+	// The files that the agent itself has to show a command are readable under every ceiling.
 	asked.Tools = a.tool.Paths()
 	if folder := a.networks.Folder(); folder != "" {
 		asked.Tools = append(asked.Tools, folder)
 	}
 	policy, err := a.sandboxes.door.Compile(asked)
 	if err == nil && policy.RestrictsNothing() {
-		err = errNoCeiling
+		err = errRestrictsNothing
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the operator's ceiling: %w", err)
@@ -117,9 +119,9 @@ func (a *Agent) ceiling() (*sandbox.Policy, error) {
 	return policy, nil
 }
 
-// readsAll returns an error unless the ceiling lets everything be read. It is for what the agent reads
-// itself, without a policy.
-func (a *Agent) readsAll() error {
+// checkReadsAll returns an error unless the ceiling lets everything be read. It is for files that the agent
+// itself reads for a client, without a policy.
+func (a *Agent) checkReadsAll() error {
 	if !a.cfg.hasFileCeiling() {
 		return nil
 	}

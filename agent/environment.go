@@ -17,16 +17,15 @@ type host struct {
 	provider   string
 	shell      protocol.Shell
 	loginShell string
-	home       string                // empty when there is none
-	cwd        string                // empty when there is none
-	builtins   bool                  // the tools of this program can be started
-	operator   protocol.Capabilities // what the operator says about sandboxes
-	tools      string                // directory for the PATH of commands, empty when there is none
+	home       string // empty when there is none
+	cwd        string // empty when there is none
+	tools      string // directory for the PATH of commands, empty when there is none
+	// capabilities are announced, with those that depend on a probe of the host.
+	capabilities protocol.Capabilities
 }
 
 func newHost(cfg *Config) *host {
-	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines && !cfg.confinesAll(), tools: cfg.Tool.folder().Dir()}
-	h.operator.SandboxDefault, h.operator.SandboxCeiling, h.operator.SandboxRequired = cfg.SandboxDefault != nil, cfg.SandboxCeiling != nil, cfg.RequireSandbox
+	h := &host{environ: map[string]string{}, version: cfg.Version, tools: cfg.Tool.folder().Dir(), capabilities: capabilities(cfg)}
 	for _, entry := range cfg.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
@@ -46,8 +45,8 @@ func (h *host) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// capabilities are the features that work (rpc.md 3.4, 8).
-func capabilities() protocol.Capabilities {
+// capabilities returns the features that work with a configuration (rpc.md 3.4, 8).
+func capabilities(cfg *Config) protocol.Capabilities {
 	return protocol.Capabilities{
 		NetworkProxyLaunch:               true,
 		NetworkProxyReviewDomains:        true,
@@ -75,6 +74,11 @@ func capabilities() protocol.Capabilities {
 
 		SubcommandApprovals: true,
 		NetworkRequestRules: true,
+
+		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
+		SandboxDefault:  cfg.SandboxDefault != nil,
+		SandboxCeiling:  cfg.SandboxCeiling != nil,
+		SandboxRequired: cfg.RequireSandbox,
 	}
 }
 
@@ -88,11 +92,8 @@ func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
 		PrependPathDirs:      []protocol.PathURI{},
 		TemporaryDirectories: []protocol.PathURI{},
 		TempDir:              protocol.NewPathURI(hostenv.TempDir(h.lookup)),
-		Capabilities:         capabilities(),
+		Capabilities:         h.capabilities,
 	}
-	info.Capabilities.ProcessBuiltins = h.builtins
-	info.Capabilities.SandboxDefault, info.Capabilities.SandboxCeiling = h.operator.SandboxDefault, h.operator.SandboxCeiling
-	info.Capabilities.SandboxRequired = h.operator.SandboxRequired
 	info.Capabilities.NetworkProxyTransparentTCP = transparent
 	if h.tools != "" {
 		info.PrependPathDirs = append(info.PrependPathDirs, protocol.NewPathURI(h.tools))
@@ -118,7 +119,7 @@ func (c *connection) environmentStatus(context.Context, protocol.EmptyParams) (*
 }
 
 func (c *connection) readConfig(ctx context.Context, p protocol.ConfigReadParams) (*protocol.ConfigReadResult, error) {
-	if err := c.agent.readsAll(); err != nil {
+	if err := c.agent.checkReadsAll(); err != nil {
 		return nil, err
 	}
 	cwd, err := p.Cwd.Native()

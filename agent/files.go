@@ -82,7 +82,7 @@ const (
 // for use.
 type policies struct {
 	owner string  // of the connection
-	cfg   *Config // nil: sandboxes without a text are not kept
+	cfg   *Config // has the operator's sandboxes; nil: there are none
 
 	mu    sync.Mutex   // guards what follows
 	kept  []keptPolicy // the last used at the end
@@ -90,14 +90,15 @@ type policies struct {
 }
 
 type keptPolicy struct {
-	text   string            // of the sandbox
-	own    *protocol.Sandbox // the sandbox, if it has no text, as those of the operator; else nil
+	text   string            // of the sandbox; "": it is the operator's
+	own    *protocol.Sandbox // the operator's sandbox; nil: it is a client's
 	policy *files.Keyed      // nil: it restricts no file
 	bytes  int
 }
 
-// operators reports whether a sandbox is the operator's, which every request without one has.
-func (p *policies) operators(s *protocol.Sandbox) bool {
+// isOperators reports whether a sandbox is the operator's default or ceiling. Such a sandbox has no text, so
+// it is found by its pointer.
+func (p *policies) isOperators(s *protocol.Sandbox) bool {
 	return p.cfg != nil && (s == p.cfg.SandboxDefault || s == p.cfg.SandboxCeiling)
 }
 
@@ -121,7 +122,7 @@ func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*san
 		k.policy = files.WithKey(policy, p.owner)
 		k.bytes += sizeOf(policy)
 	}
-	if k.text == "" && !p.operators(s) || k.bytes > maxPolicyBytes {
+	if k.text == "" && !p.isOperators(s) || k.bytes > maxPolicyBytes {
 		return k.policy, nil
 	}
 	if k.text == "" {

@@ -79,7 +79,8 @@ func (p *ExecPolicy) folder() []string {
 // client can allow (docs/network.md). The zero value lets nothing through.
 type NetworkPolicy struct {
 	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443", or request rules, such as
-	// "GET example.org/v1/**". A client may allow what is in Allow; it must be asked about what is in Ask.
+	// "GET example.org/v1/**". A client may allow the entries of Allow, and
+	// must be asked about those of Ask.
 	Allow, Deny, Ask []string
 	// Ports are the only ports that may be reached; none: every port.
 	Ports []uint16
@@ -137,25 +138,21 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	return &Network{&o}, nil
 }
 
-// SetNetwork replaces the operator's network policy, for running commands too: their connections that it
-// does not allow any more end. Their upstream proxies and masked credentials stay as they are.
+// SetNetwork replaces the operator's network policy, for running commands too. If the new policy does not allow
+// one of their connections, the connection ends. Their upstream proxies and masked credentials stay the same.
 func (a *Agent) SetNetwork(n *Network) {
+	o := egress.Operator{}
 	switch {
 	case n == nil:
-		o := egress.Operator{}
-		if a.cfg.offline() {
-			o.Ceiling = nothing()
-		}
-		a.networks.Set(o)
 	case n.operator == nil: // clients would decide alone
 		panic("agent: a Network that NewNetwork has not made")
 	default:
-		o := *n.operator
-		if a.cfg.offline() {
-			o.Ceiling = nothing()
-		}
-		a.networks.Set(o)
+		o = *n.operator
 	}
+	if a.cfg.offline() {
+		o.Ceiling = noHosts()
+	}
+	a.networks.Set(o)
 }
 
 // Tool is a folder for the PATH of commands, with this program under the name apply_patch: a tool

@@ -25,7 +25,7 @@ import (
 // sandboxes confines the file requests and commands of an agent.
 type sandboxes struct {
 	confines bool // see Config
-	offline  bool // see Config
+	offline  bool // see Config.offline
 	helpers  *files.Pool
 	door     confine.Door // for commands
 	dials    share.Pool   // processes that connect for sockets
@@ -73,7 +73,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 	var s *sandboxes
 	pool := files.Config{Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger}
 	if cfg.hasFileCeiling() {
-		pool.Ceiling = func() (*sandbox.Policy, error) { return s.door.Ceiling() }
+		pool.Ceiling = func() (*sandbox.Policy, error) { return s.door.Ceiling() } // New sets it
 	}
 	s = &sandboxes{
 		dials:    share.Pool{Max: maxConfinedDials},
@@ -147,15 +147,6 @@ func newSandboxes(cfg *Config) *sandboxes {
 		return err == nil
 	})
 	return s
-}
-
-// limit has everything that is started, connected or read be within a ceiling, if there is one. It is
-// called before the first request.
-func (s *sandboxes) limit(cfg *Config, ceiling func() (*sandbox.Policy, error)) {
-	if cfg.SandboxCeiling == nil {
-		return
-	}
-	s.door.Ceiling = sync.OnceValues(ceiling)
 }
 
 // errNoHelpers refuses confinement in a program that does not run the hidden

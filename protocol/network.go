@@ -222,8 +222,8 @@ type PolicyRequest struct {
 	Protocol string `json:"protocol"` // http, https_connect, socks5_tcp or socks5_udp
 	Host     string `json:"host"`
 	Port     uint16 `json:"port"`
-	// Method and Path are those of an HTTP request, if the request of the process had a request rule
-	// (network.md 12). Path may be cut, and then ends in "...".
+	// Method and Path are those of an HTTP request, if the start of the process had a request rule
+	// (network.md 12). A Path that was cut ends in "...".
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 }

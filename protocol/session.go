@@ -109,8 +109,8 @@ type Capabilities struct {
 	SubcommandApprovals bool `json:"subcommandApprovals"`
 	NetworkRequestRules bool `json:"networkRequestRules"`
 
-	// The operator gives requests that have no sandbox a default, lets none exceed a ceiling, or
-	// refuses those that would not be confined.
+	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
+	// refuses requests that would not be confined (docs/operator.md).
 	SandboxDefault  bool `json:"sandboxDefault,omitempty"`
 	SandboxCeiling  bool `json:"sandboxCeiling,omitempty"`
 	SandboxRequired bool `json:"sandboxRequired,omitempty"`

@@ -76,17 +76,18 @@ type Profile struct {
 	// KeepPrivate denies both even if the entries make everything writable and so restrict nothing
 	// else. It has no effect on an Unrestricted profile.
 	KeepPrivate bool
-	// Strict refuses an entry that grants and denies nothing, whatever the host has, such as a pattern with
-	// the access Read. Clients of the wire send such entries, but in a program they are mistakes.
+	// Strict makes Compile return an error for an entry that neither grants nor denies anything on any host, such
+	// as a pattern with the access Read. Clients send such entries over the wire, but in a program they are mistakes.
 	Strict bool
 }
 
-// ReadOnly lets everything be read and nothing be written, without a network. It is strict.
+// ReadOnly returns a strict profile: everything can be read, nothing can be written, and there is no network.
 func ReadOnly() Profile {
 	return Profile{Strict: true, Entries: []Entry{{Place: PlaceRoot, Access: Read}}}
 }
 
-// WorkspaceWrite is as [ReadOnly], but dir, more directories, /tmp and TmpDir can be written, and dir is Cwd.
+// WorkspaceWrite returns the profile of [ReadOnly], but dir, more directories, /tmp and TmpDir can be written.
+// Cwd is dir.
 func WorkspaceWrite(dir string, more ...string) Profile {
 	p := ReadOnly()
 	p.Cwd, p.WorkspaceRoots = dir, append([]string{dir}, more...)
@@ -114,7 +115,7 @@ const (
 	maxGlobs = 256 << 10
 )
 
-// useless says why an entry grants and denies nothing; "": it does.
+// useless returns the reason why an entry neither grants nor denies anything; "": the entry has an effect.
 func (p Profile) useless(e Entry) string {
 	switch {
 	case e.Place == PlaceGlob && e.Access != Denied:
@@ -122,7 +123,7 @@ func (p Profile) useless(e Entry) string {
 	case e.Place == PlaceMinimal && e.Access != Read:
 		return "what programs need can only be read"
 	case e.Place == PlaceCwd:
-		return "the working directory is a PlacePath or a PlaceProjectRoots"
+		return "the working directory has to be named by a PlacePath or a PlaceProjectRoots"
 	case e.Place == PlaceUnknown:
 		return "the place is not known"
 	case e.Place == PlaceProjectRoots && len(p.WorkspaceRoots) == 0:

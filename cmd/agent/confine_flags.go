@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -11,14 +12,16 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
-// confineFlags say what a command may do, here or at an agent.
+// confineFlags say what a command may do: the flags that agent sandbox and agent exec share. A flag about files
+// or variables belongs to package policy.
 type confineFlags struct {
 	policy.Flags
-	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,..., and which requests it can send, where METHOD HOST/PATH stands for HOST; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
+	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or the hosts that it can reach: allow=HOST,... deny=HOST,... ask=HOST,... With METHOD HOST/PATH in place of HOST, the requests that it can send. You are asked at the terminal about all other hosts; without a terminal they are refused. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
 	NoTransparent bool     `env:"AGENT_SANDBOX_NO_TRANSPARENT" help:"With --network allow=HOST and the like: connect only through the proxy that the variables of the command name. Without this flag every program reaches allowed hosts as if there were no proxy."`
 
 	network local.NetworkWords // the parsed form of Network; Check sets it
@@ -44,7 +47,21 @@ func (f *confineFlags) Check() (err error) {
 	return nil
 }
 
-// tellHidden says which secrets the command does not get.
+// planOn returns what the flags let a command do on a host.
+func (f *confineFlags) planOn(h policy.Host) (*policy.Plan, error) {
+	plan, err := f.Plan(h)
+	if err == nil && f.network.On {
+		plan.Profile.Network = sandbox.NetworkEnabled
+	}
+	return plan, err
+}
+
+// hostHere returns this machine. environ is the environment of the command.
+func hostHere(sys program.System, environ []string) policy.Host {
+	return policy.Host{Home: policy.HomeOf(sys.Lookup), TmpDir: sandbox.TmpDir(environ), Lookup: sys.Lookup}
+}
+
+// tellHidden prints which secrets are hidden from the command.
 func tellHidden(sys program.System, plan *policy.Plan, variables []string) {
 	for _, line := range []string{policy.HiddenFiles(plan.Hidden), policy.HiddenVariables(variables)} {
 		if line != "" {
@@ -53,9 +70,10 @@ func tellHidden(sys program.System, plan *policy.Plan, variables []string) {
 	}
 }
 
-// explain prints the effective policy.
+// explain prints what the command could do. hidden are the variables that are hidden, and given those that -e
+// sets.
 func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, given map[string]string) error {
-	var rows []policy.Row
+	var lines []policy.Line
 	said, profiles := "default", f.Hosts()
 	if len(f.Network) > 0 {
 		said = "--network"
@@ -70,30 +88,30 @@ func (f *confineFlags) explain(w io.Writer, plan *policy.Plan, hidden []string, 
 		if own[host] == "" {
 			origin = profiles[host]
 		}
-		rows = append(rows, policy.Row{Verb: hosts[host], What: host, Origin: origin})
+		lines = append(lines, policy.Line{Verb: hosts[host], What: host, Origin: origin})
 	}
 	switch {
 	case f.network.Managed:
-		rows = append(rows, policy.Row{Verb: "ask", What: "all others", Origin: "default: refused if there is no terminal"})
+		lines = append(lines, policy.Line{Verb: "ask", What: "all others", Origin: "default: refused if there is no terminal"})
 	case f.network.On:
-		rows = append(rows, policy.Row{Verb: "allow", What: "everything", Origin: said})
+		lines = append(lines, policy.Line{Verb: "allow", What: "everything", Origin: said})
 	default:
-		rows = append(rows, policy.Row{Verb: "refuse", What: "everything", Origin: said})
+		lines = append(lines, policy.Line{Verb: "refuse", What: "everything", Origin: said})
 	}
-	return errors.Join(plan.Explain(w), policy.Print(w, "network", rows), f.ExplainEnviron(w, hidden, given))
+	return errors.Join(plan.Explain(w), policy.Print(w, "network", lines), f.ExplainEnviron(w, hidden, given))
 }
 
-// confine gives a command of agent exec the sandbox and the variables that the flags say. Without such
-// flags the command is not confined.
+// confine puts the sandbox and the variables that the flags name into the request of agent exec. Without a flag
+// about files or the network the command is not confined.
 func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error {
 	f, here := &e.flags.confineFlags, !e.flags.Elsewhere()
-	confined := f.Files() != "" || len(f.Network) > 0
+	confined := f.FileFlag() != "" || len(f.Network) > 0
 	environ, hidden := e.sys.Environ, []string(nil)
 	if here && (confined || f.CleanEnv) {
 		shown := f.Flags
 		shown.ShowSecrets = shown.ShowSecrets || !confined
 		environ, hidden = shown.Environ(environ, e.variables)
-		p.EnvPolicy = f.EnvPolicy(e.sys.Environ, environ)
+		p.EnvPolicy = policy.EnvPolicyHere(e.sys.Environ, environ)
 	} else if !here {
 		p.EnvPolicy = f.EnvPolicyThere()
 	}
@@ -107,17 +125,14 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 	if host.Cwd, err = p.Cwd.Native(); err != nil {
 		return err
 	}
-	plan, err := f.Plan(host)
+	plan, err := f.planOn(host)
 	if err != nil {
 		return err
 	}
-	if f.network.On {
-		plan.Profile.Network = sandbox.NetworkEnabled
-	}
 	tellHidden(e.sys, plan, hidden)
 	for _, dir := range plan.Make {
-		if err := e.client.FS(nil).Mkdir(ctx, dir, true); err != nil {
-			return err
+		if err := e.files().Mkdir(ctx, dir, true); err != nil {
+			return fmt.Errorf("making a folder of a profile: %w", err)
 		}
 	}
 	p.Sandbox = plan.Wire()
@@ -126,22 +141,35 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 		p.NetworkProxy = f.network.Proxy(e.console.CanAsk() && !e.flags.Detach)
 		p.NetworkProxy.Proxy.TransparentTCP = !f.NoTransparent && e.info.Capabilities.NetworkProxyTransparentTCP
 		if !f.NoTransparent && !p.NetworkProxy.Proxy.TransparentTCP {
-			program.Complain(e.sys.Stderr, "programs have to use the proxy that their variables name, because connections cannot be transparent at this agent")
+			program.Complain(e.sys.Stderr, "programs have to use the proxy that their variables name, because this agent cannot make connections transparent")
 		}
 	}
 	return nil
 }
 
-// host returns what the plan depends on: this machine, or the agent's.
+// files returns the files of the agent, for the paths of a plan. The operator may give requests without a sandbox
+// a default, or refuse them. What such requests find says nothing about what the command will see, so these
+// requests have a sandbox that restricts nothing but /proc: one that restricts nothing is refused, too.
+func (e *execution) files() *client.FS {
+	if c := &e.info.Capabilities; !c.SandboxDefault && !c.SandboxRequired {
+		return e.client.FS(nil)
+	}
+	return e.client.FS(profile.Wire(&sandbox.Profile{Entries: []sandbox.Entry{
+		{Place: sandbox.PlaceRoot, Access: sandbox.Write}, {Path: "/proc", Access: sandbox.Read},
+	}}))
+}
+
+// host returns the machine that the command runs on: this one, or that of the agent. It lacks the directory of
+// the command.
 func (e *execution) host(ctx context.Context, environ []string) (policy.Host, error) {
 	if !e.flags.Elsewhere() {
-		return policy.Host{Home: policy.HomeOf(e.sys.Lookup), TmpDir: sandbox.TmpDir(environ), Lookup: e.sys.Lookup}, nil
+		return hostHere(e.sys, environ), nil
 	}
 	home, err := "", error(nil)
 	if !e.info.UserHomeDir.IsZero() {
 		home, err = e.info.UserHomeDir.Native()
 	}
-	files := e.client.FS(nil)
+	files := e.files()
 	return policy.Host{
 		Home:   home,
 		Lookup: func(string) (string, bool) { return "", false },
@@ -150,9 +178,9 @@ func (e *execution) host(ctx context.Context, environ []string) (policy.Host, er
 	}, err
 }
 
-// hosts returns an option with which the user answers questions about hosts at a terminal, and with which
-// summary notes all decisions.
-func (e *execution) hosts() func(*client.Config) {
+// answersHosts returns an option of the client for a limited network: the user answers questions about hosts at
+// the terminal, and e.summary notes all decisions.
+func (e *execution) answersHosts() func(*client.Config) {
 	return func(cfg *client.Config) {
 		if !e.flags.network.Managed {
 			return

@@ -38,7 +38,7 @@ type execFlags struct {
 	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	confineFlags
-	ExecPolicy          string `type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. The agent applies them in addition to its own, also to programs that the command executes, if it can. What they require approval for is asked about at the terminal."`
+	ExecPolicy          string `type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. The agent applies them in addition to its own rules, and if it can, also to programs that the command executes. If a rule requires approval, you are asked at the terminal."`
 	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for commands that no rule of --exec-policy matches: allow, prompt or forbidden. Default: allow."`
 	Local               bool   `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
@@ -53,7 +53,7 @@ Where: the command runs on the agent of --url, of --registry and --environment-i
 
 Environment: an embedded agent passes on the variables of this process, except the agent's own keys such as OPENAI_API_KEY; pass those on with -e. On another agent the command gets the core variables of that agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e adds variables; -t adds TERM.
 
-Sandbox: with --read-only, --workspace, --readable, --deny, --view, --profile or --network the command is confined, as by agent sandbox: it can read everything and write nothing, unless a flag says more, and secrets such as ~/.ssh are hidden. Paths are those of the agent; a relative path starts at its working directory, and '~/', in quotes, at its user's home. A host about which --network says nothing is asked about at the terminal.
+Sandbox: --read-only, --workspace, --readable, --deny, --view, --profile and --network, or their variables, confine the command as agent sandbox does. It can then read everything except secrets (files such as ~/.ssh, variables such as GITHUB_TOKEN), and write nothing, unless a flag allows more. Paths are those of the agent: a relative path starts at its working directory, and '~/', in quotes, at the home of its user. If --network names hosts, you are asked at the terminal about all others.
 
 Approval: if the agent's rules, or those of --exec-policy, say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 
@@ -134,10 +134,11 @@ func (f *execFlags) checkText() error {
 	return nil
 }
 
-// maxRules bounds the files of --exec-policy, and maxRuleFile each, in bytes.
-const maxRules, maxRuleFile = 256, 1 << 20
+// maxRuleFiles bounds the number of files of --exec-policy, and maxRuleFile the bytes of each. The agent has
+// further bounds.
+const maxRuleFiles, maxRuleFile = 256, 1 << 20
 
-// rules returns the rules of --exec-policy; nil without the flag.
+// rules returns the rules of --exec-policy for the request; nil without the flag. The agent parses them.
 func (f *execFlags) rules() (*protocol.ExecApproval, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil
@@ -154,8 +155,8 @@ func (f *execFlags) rules() (*protocol.ExecApproval, error) {
 		return nil, fmt.Errorf("--exec-policy: %w", err)
 	case len(files) == 0:
 		return nil, fmt.Errorf("--exec-policy: %s has no file whose name ends in .rules", f.ExecPolicy)
-	case len(files) > maxRules:
-		return nil, fmt.Errorf("--exec-policy: %s has more than %d files", f.ExecPolicy, maxRules)
+	case len(files) > maxRuleFiles:
+		return nil, fmt.Errorf("--exec-policy: %s has more than %d files", f.ExecPolicy, maxRuleFiles)
 	}
 	asked := &protocol.ExecApproval{Unmatched: f.ExecPolicyUnmatched}
 	for _, file := range files {
@@ -200,7 +201,7 @@ type execution struct {
 	name   string // of the session; "": the command has no named session
 	info   *protocol.EnvironmentInfo
 
-	summary local.Summary // of a network that is limited
+	summary local.Summary // of the hosts that the command reached, if --network limits them
 }
 
 // run returns the exit code of the command. With an error, the code is exitCannotExecute or

@@ -32,7 +32,7 @@ const maxPolicy = 1 << 20
 type sandboxFlags struct {
 	confineFlags
 	Policy  string `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
-	Explain bool   `help:"Print what the command could do, with the flag, profile or default that says so, and run nothing."`
+	Explain bool   `help:"Print what the command could do, and run nothing. Each line ends with the flag, profile or default that it comes from."`
 	hostFlags
 	policyfile.RuleFlags
 
@@ -44,7 +44,7 @@ type sandboxFlags struct {
 }
 
 func (*sandboxFlags) Help() string {
-	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. If agent sandbox may have to ask you something, the command gets a terminal of its own in place of yours, so that it cannot type the answer. Only secrets are left out, unless a flag names them: variables that look like secrets, and files such as ~/.ssh and ~/.netrc. A line on standard error says which. The agent's own keys such as OPENAI_API_KEY are left out without a word; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
+	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. If agent sandbox may have to ask you something, the command gets a terminal of its own in place of yours, so that it cannot type the answer. Only secrets are hidden, unless a flag names them: variables that look like secrets, and files such as ~/.ssh and ~/.netrc. Lines on standard error list them. The agent's own keys such as OPENAI_API_KEY are left out, too, without such a line; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
 
 What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, even if they do not exist. If this host cannot enforce a policy exactly, nothing runs; agent doctor shows why.
 
@@ -76,10 +76,10 @@ Exit codes: that of the command, 128+n when signal n ended it, 127 when it was n
 // calls it.
 func (f *sandboxFlags) Check() error {
 	switch {
-	case f.Policy != "" && f.Files() != "":
-		return errors.New("--policy cannot be used with " + f.Files() + ", because the policy says what can be read and written")
+	case f.Policy != "" && f.FileFlag() != "":
+		return errors.New("--policy cannot be used with " + f.FileFlag() + ", because the policy says what can be read and written")
 	case f.Explain && f.Policy != "":
-		return errors.New("--explain cannot be used with --policy, because the file is the explanation")
+		return errors.New("--explain cannot be used with --policy, because the file already says everything")
 	}
 	if err := f.confineFlags.Check(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	}
 	given := variablesOf(sys, f.Env)
 	kept, hidden := f.Environ(sys.Environ, given)
-	upstream := sys.Environ // its proxies may need passwords that the command does not get
+	upstream := sys.Environ // URLs of its proxies may have passwords that the command does not get
 	sys.Environ = withVariables(kept, given)
 	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Upstream: upstream, Operator: f.operator(), StateDir: f.stateDir}
 	if c.Dir, err = program.Abs(f.Dir); err != nil {
@@ -147,7 +147,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	}
 	code, err = c.Run()
 	if _, lacks := errors.AsType[*sandbox.UnenforceableError](err); lacks && len(plan.Hidden) > 0 {
-		err = fmt.Errorf("%w (--show-secrets needs less: it hides no files)", err)
+		err = fmt.Errorf("%w (with --show-secrets no files are hidden, and this host may be able to enforce that)", err)
 	}
 	return code, err
 }
@@ -176,9 +176,10 @@ func (f *sandboxFlags) argv() []string {
 	return f.Command
 }
 
-// plan returns what the flags let a command do that runs in dir.
+// plan returns what the flags let a command do. The command runs in dir.
 func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error) {
-	tmp := sandbox.TmpDir(sys.Environ)
+	host := hostHere(sys, sys.Environ)
+	host.Cwd = dir
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.Stdin)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -187,14 +188,10 @@ func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error
 		if err != nil {
 			return nil, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
 		}
-		p, err := profile.Of(asked, dir, tmp)
+		p, err := profile.Of(asked, dir, host.TmpDir)
 		return &policy.Plan{Profile: p}, err
 	}
-	plan, err := f.Plan(policy.Host{Home: policy.HomeOf(sys.Lookup), Cwd: dir, TmpDir: tmp, Lookup: sys.Lookup})
-	if err == nil && f.network.On {
-		plan.Profile.Network = sandbox.NetworkEnabled
-	}
-	return plan, err
+	return f.planOn(host)
 }
 
 // readPolicy reads a policy from a file, or from stdin if the path is -. The file has the same

@@ -310,7 +310,7 @@ func hostRoots() ([]byte, error) {
 // masks reports whether a process must not see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
-// looks reports whether the proxy of a process has to look into requests.
+// looks reports whether the proxy of a process has to look into tunnels, for credentials or request rules.
 func (p *Plan) looks(o *Operator) bool {
 	return p.masks(o) || p.policy.HasRequestRules() || o.Ceiling.HasRequestRules()
 }

@@ -107,9 +107,9 @@ type Networks struct {
 	open  map[*Network]struct{}
 }
 
-// Set replaces the operator's policy. The ceiling holds for open networks too: what it does not allow any
-// more ends, and is reported. Proxies of the host and credentials stay as they are in open networks,
-// because the environment of a running process cannot change.
+// Set replaces the operator's policy. Its ceiling holds for open networks too: a connection that the ceiling
+// does not allow any more ends, and is reported. Upstream proxies and credentials of open networks stay the
+// same, because the environment of a running process cannot change.
 func (n *Networks) Set(o Operator) {
 	if len(o.Masking) > 0 {
 		o.hidden = mask.NewHidden(providers(o.Masking), n.Environ)
@@ -119,14 +119,14 @@ func (n *Networks) Set(o Operator) {
 	open := slices.Collect(maps.Keys(n.open))
 	n.mu.Unlock()
 	for _, w := range open {
-		w.bound(n)
+		w.applyCeiling(n)
 	}
 }
 
-// bound puts the network under the current ceiling.
-func (w *Network) bound(n *Networks) {
-	w.bounding.Lock()
-	defer w.bounding.Unlock()
+// applyCeiling puts the network under the current ceiling.
+func (w *Network) applyCeiling(n *Networks) {
+	w.applying.Lock()
+	defer w.applying.Unlock()
 	w.proxy.SetPolicy(w.plan.policy.Under(n.said().Ceiling))
 }
 
@@ -168,7 +168,7 @@ type Network struct {
 	resolver         *names.Server // nil: connections are not transparent
 	serving          sync.WaitGroup
 	closing          sync.Once
-	bounding         sync.Mutex // held while the policy is replaced, so that the last one stays
+	applying         sync.Mutex // held while the policy is replaced, so that the latest ceiling stays
 	release          func()
 }
 
@@ -234,7 +234,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	w.proxy = netproxy.New(cfg)
 	n.opened(w)
 	if n.said() != o {
-		w.bound(n) // it has changed meanwhile
+		w.applyCeiling(n) // the ceiling has changed meanwhile
 	}
 	if invented != nil {
 		w.hold(invented, conf)
@@ -317,7 +317,7 @@ func (w *Network) report(r netproxy.Report) {
 	w.client.Reports.add(d)
 }
 
-// opened notes a network, until it is closed.
+// opened notes a network until it is closed, so that Set finds it.
 func (n *Networks) opened(w *Network) {
 	release := w.release
 	w.release = func() {
@@ -395,7 +395,7 @@ var everything = sync.OnceValues(func() (*rules.Hosts, error) {
 	return rules.Compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"*": rules.Allow}})
 })
 
-// sameHost reports whether a Host header names a host, and no other port.
+// sameHost reports whether a Host header names a host and its port. A header without a port names any port.
 func sameHost(named, host, port string) bool {
 	if name, p, err := net.SplitHostPort(named); err == nil {
 		named = name
@@ -411,10 +411,11 @@ func sameHost(named, host, port string) bool {
 // errNoCeiling refuses what the operator says nothing about.
 var errNoCeiling = errors.New("there is no --network-policy, which would have to allow it")
 
-// Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. If it
-// is for an HTTP request, request rules judge its method and escaped path; otherwise path is empty. named
-// is the Host header of the request, if it may differ. Admit returns the addresses that may be connected
-// to. The operator must allow the host, because nobody else is asked. The error says why it is refused.
+// Admit judges a connection that the agent itself makes to address, HOST:PORT, because a client asks for it.
+// For an HTTP request, request rules judge its method and escaped path; for other connections both are empty.
+// named is the Host header of the request; "": it has none of its own. Admit returns the addresses that may
+// be connected to. The operator must allow the host, because nobody else is asked. The error says why it is
+// refused.
 func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
 	ceiling := n.said().Ceiling
 	if ceiling == nil {
@@ -429,7 +430,7 @@ func (n *Networks) Admit(ctx context.Context, address, named, method, path strin
 		return nil, err
 	}
 	if named != "" && ceiling.HasRequestRules() && !sameHost(named, host, text) {
-		return nil, errors.New("the operator's --network-policy has rules about requests, and the Host header names another host than the URL")
+		return nil, errors.New("the operator's --network-policy has rules about requests, and the Host header names another host than the URL: leave out the header")
 	}
 	all, err := everything()
 	if err != nil {

@@ -1,7 +1,6 @@
 package netproxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -44,7 +43,7 @@ func (c *client) serveAll() {
 func (c *client) serve() bool {
 	q, err := c.read()
 	if err != nil {
-		if c.inside != nil && c.p.sees(c.inside) && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
+		if c.inside != nil && c.p.judgesInside(c.inside) && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
 			c.p.refuse(c.inside.q, unseen)
 		}
 		if _, ok := errors.AsType[head.MalformedError](err); ok || err == head.ErrTooLarge {
@@ -113,8 +112,7 @@ func (c *client) connect(r *head.Request, d destination) {
 
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
-	path, _, _ := bytes.Cut(d.path, []byte("?"))
-	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method, Path: string(path)}, client: c.name, encrypt: d.encrypt}
+	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method, Path: d.withoutQuery()}, client: c.name, encrypt: d.encrypt}
 }
 
 // exchange answers a plain request with the answer of the destination or with a refusal. It reports

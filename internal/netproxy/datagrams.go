@@ -162,12 +162,12 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	a.flows[key] = f
 	a.mu.Unlock()
 	s := &standing{q: q, addrs: addrs, answered: answered, end: a.cancel}
-	stands := a.p.stands(s)
+	begun := a.p.begins(s)
 	a.wg.Go(func() {
 		defer s.over()
 		a.answer(f)
 	})
-	return f, stands
+	return f, begun
 }
 
 // open makes a flow to the first of these addresses for which a socket can be connected. If there

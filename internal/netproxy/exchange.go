@@ -62,7 +62,7 @@ func (x *exchange) sends(l *link) bool {
 		old.end()
 		_ = l.raw.Close()
 	}}
-	return x.p.stands(x.stands)
+	return x.p.begins(x.stands)
 }
 
 // ask sends the request, and returns the head of its answer.

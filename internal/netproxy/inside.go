@@ -33,21 +33,23 @@ func (p *Proxy) inside(q request, t *tunnel, l *link) *inside {
 	return &inside{q: q, place: l.place, addrs: l.addrs, end: t.end, answered: l.answered}
 }
 
-// sees reports whether request rules judge each request in the tunnel.
-func (p *Proxy) sees(in *inside) bool { return p.policy().Sees(in.q.Host, in.q.Port) }
+// judgesInside reports whether request rules judge each request in the tunnel.
+func (p *Proxy) judgesInside(in *inside) bool {
+	return p.policy().HasRequestRulesFor(in.q.Host, in.q.Port)
+}
 
 // unseen is the verdict on a tunnel whose requests have to be judged, but cannot be seen.
 var unseen = rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceBaseline, Reason: rules.ReasonMITMRequired}
 
 // intercepts reports whether the proxy has to look into a tunnel. In limited mode it looks into
-// each tunnel, otherwise into tunnels to destinations that may receive a credential of the command, or
-// that request rules are about. Without Authority it looks into none, because the command trusts no
+// each tunnel, otherwise into tunnels to destinations that may receive a credential of the command or
+// that have request rules. Without Authority it looks into none, because the command trusts no
 // certificate of the proxy.
 func (p *Proxy) intercepts(q request) bool {
 	if p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
 		return false
 	}
-	return p.policy().Limited() || p.bound(q, true) || p.bound(q, false) || p.policy().Sees(q.Host, q.Port)
+	return p.policy().Limited() || p.bound(q, true) || p.bound(q, false) || p.policy().HasRequestRulesFor(q.Host, q.Port)
 }
 
 func (p *Proxy) bound(q request, encrypted bool) bool {
@@ -56,8 +58,8 @@ func (p *Proxy) bound(q request, encrypted bool) bool {
 
 // look serves a tunnel that the proxy has to look into. The first bytes of the command show the
 // protocol. The proxy can look into HTTP in TLS, and into plain HTTP if a credential may go there
-// without TLS. Other protocols pass, but not in limited mode, and not to a host that request rules are
-// about: then what is not TLS has to be plain HTTP.
+// without TLS, or if the host has request rules. Other protocols pass, but not in limited mode, and not
+// to a host that has request rules.
 func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	g, ok := p.hear(q, t, from)
 	if !ok {
@@ -65,18 +67,18 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	}
 	defer g.release()
 	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), t.here)}
-	limited, seen := p.policy().Limited(), p.policy().Sees(q.Host, q.Port)
+	limited, ruled := p.policy().Limited(), p.policy().HasRequestRulesFor(q.Host, q.Port)
 	switch {
-	case g.encrypted() && (limited || seen || p.bound(q, true)):
+	case g.encrypted() && (limited || ruled || p.bound(q, true)):
 		p.lookEncrypted(q, t, conn, l)
-	case !g.encrypted() && seen && isForeign(g.said):
+	case !g.encrypted() && ruled && isForeign(g.said):
 		p.refuse(q, unseen)
-	case !g.encrypted() && (seen && !limited || p.bound(q, false)):
+	case !g.encrypted() && (ruled && !limited || p.bound(q, false)):
 		p.lookPlain(q, t, conn, l)
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
-		if !p.becomesOpaque(t.stands) {
+		if !p.becomesOpaque(t.standing) {
 			return
 		}
 		t.serve(l, func() bool {
@@ -86,8 +88,8 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	}
 }
 
-// isForeign reports whether the first line is complete, and does not begin a request of HTTP/1. Without
-// that, the proxy would wait for the rest of a head, which never comes.
+// isForeign reports whether the first line is complete and does not begin a request of HTTP/1. For such a
+// line the proxy must not wait for the rest of a head, because the rest never comes.
 func isForeign(said []byte) bool {
 	line, _, complete := bytes.Cut(said, []byte("\n"))
 	line = bytes.TrimSuffix(line, []byte("\r"))
@@ -112,7 +114,7 @@ func (p *Proxy) lookEncrypted(q request, t *tunnel, conn stream, l *link) {
 		return
 	}
 	if err := secure.HandshakeContext(p.ctx); err != nil {
-		if p.ctx.Err() == nil && p.policy().Sees(q.Host, q.Port) {
+		if p.ctx.Err() == nil && p.policy().HasRequestRulesFor(q.Host, q.Port) {
 			p.refuse(q, unseen) // for instance, the command does not trust the certificate
 		}
 		return
@@ -167,9 +169,9 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 			} else if s, refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
 				a = refusedTunnel(refused)
 			} else {
-				stands := p.stands(s)
+				begun := p.begins(s)
 				context.AfterFunc(r.Context(), s.over) // the context ends with the request
-				if stands {
+				if begun {
 					return nil
 				}
 				return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) } // the tunnel has ended
@@ -190,9 +192,10 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 	})
 }
 
-// judgeInside judges a request in a tunnel, if request rules are about its host. To the asker and in
-// reports it is a request of HTTP, or in TLS the same as a tunnel. If the request may go on, what stands
-// is for Proxy.stands, also without such rules: the next policy may have some.
+// judgeInside judges a request in a tunnel, if its host has request rules. path is escaped and has no query.
+// Questions and reports about the request have the protocol of plain HTTP, or in TLS that of a tunnel. If
+// the request may go on, the caller passes the standing to Proxy.begins, also without such rules: the next
+// policy may have some.
 func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string) (*standing, *refusal) {
 	q := in.q
 	q.Protocol, q.Method, q.Path, q.Answered = rules.HTTP, method, path, in.answered
@@ -203,7 +206,7 @@ func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string
 		q.Path = "*" // of OPTIONS, which no rule allows
 	}
 	override := false
-	if p.sees(in) {
+	if p.judgesInside(in) {
 		var v rules.Verdict
 		if v, override = p.judge(ctx, q); v.Decision != rules.Allow {
 			return nil, p.refuse(q, v)
@@ -267,8 +270,7 @@ func (p *Proxy) restore(method string, fields []head.Field, d destination) {
 	if p.cfg.Credentials == nil || method == http.MethodTrace {
 		return
 	}
-	path, _, _ := bytes.Cut(d.path, []byte("?"))
-	to := mask.Destination{TLS: d.encrypt, Host: d.host, Port: d.port, Path: string(path)}
+	to := mask.Destination{TLS: d.encrypt, Host: d.host, Port: d.port, Path: d.withoutQuery()}
 	if !p.cfg.Credentials.Bound(to.TLS, to.Host, to.Port) {
 		return
 	}

@@ -59,7 +59,7 @@ const (
 	// maxMethod bounds the bytes of a method in a report. A command may invent a method that is as
 	// long as a head, and reports wait in memory.
 	maxMethod = 64
-	// maxPath bounds the bytes of a path in a question and in a report.
+	// maxPath bounds the bytes of a path in a question and in a report, before the "..." of a path that is cut.
 	maxPath = 512
 )
 

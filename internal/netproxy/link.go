@@ -23,7 +23,7 @@ type link struct {
 	addrs []netip.Addr // addresses of the destination that were judged
 	hop   *hop         // the upstream proxy at the other end; nil if the other end is the destination
 	used  bool         // an earlier request was sent on the link
-	// answered: the Decider has allowed the host for the tunnel that the link was made for.
+	// answered: the Decider has allowed the host for the tunnel of this link.
 	answered bool
 }
 

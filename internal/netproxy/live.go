@@ -8,56 +8,55 @@ import (
 )
 
 // A standing is a request that was allowed and is not over: a tunnel, a request under way, or a
-// destination of datagrams. When the policy changes, it is judged again.
+// destination of datagrams. When the policy changes, each standing is judged again.
 type standing struct {
 	q        request
 	addrs    []netip.Addr
-	answered bool   // the Decider has allowed it; that stays, unless the new policy denies it
-	end      func() // ends it
+	answered bool   // the Decider has allowed the request; its answer holds unless the new policy denies the request
+	end      func() // ends the request
 
 	opaque bool // a tunnel into which the proxy does not look; guarded by Proxy.mu
 	ending sync.Once
-	over   func() // ends the watch of Proxy.stands
+	over   func() // ends what Proxy.begins began
 }
 
 // policy returns the current policy.
 func (p *Proxy) policy() *rules.Hosts { return p.current.Load() }
 
-// SetPolicy replaces the policy. What it does not allow any more ends, and is reported. A request that
-// the Decider has allowed goes on, if the new policy leaves it to the Decider.
+// SetPolicy replaces the policy. Each standing that the new policy does not allow ends, and is reported. A
+// request that the Decider has allowed goes on, if the new policy leaves the request to the Decider.
 func (p *Proxy) SetPolicy(policy *rules.Hosts) {
 	p.current.Store(policy)
 	p.changed.Store(true)
 	p.mu.Lock()
-	standing := make([]*standing, 0, len(p.stand))
-	for s := range p.stand {
-		standing = append(standing, s)
+	all := make([]*standing, 0, len(p.standings))
+	for s := range p.standings {
+		all = append(all, s)
 	}
 	p.mu.Unlock()
-	for _, s := range standing {
+	for _, s := range all {
 		p.judgeAgain(s)
 	}
 }
 
-// stands notes a request that was allowed, until s.over is called. The policy may have changed since the
-// request was judged; then it is judged once more. If it has ended then, stands returns false, and nothing
-// more may be sent for it.
-func (p *Proxy) stands(s *standing) bool {
+// begins notes a standing until s.over is called. If the policy has changed since the request was judged, the
+// request is judged once more. If that ends it, begins returns false, and nothing more may be sent for it.
+func (p *Proxy) begins(s *standing) bool {
 	s.over = func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.stand, s)
+		delete(p.standings, s)
 	}
 	p.mu.Lock()
-	if p.stand == nil {
-		p.stand = map[*standing]struct{}{}
+	if p.standings == nil {
+		p.standings = map[*standing]struct{}{}
 	}
-	p.stand[s] = struct{}{}
+	p.standings[s] = struct{}{}
 	p.mu.Unlock()
 	return !p.changed.Load() || p.judgeAgain(s)
 }
 
-// becomesOpaque notes that the proxy does not look into a tunnel. Its result is that of stands.
+// becomesOpaque notes that the proxy does not look into a tunnel. Its result is that of begins.
 func (p *Proxy) becomesOpaque(s *standing) bool {
 	p.mu.Lock()
 	s.opaque = true
@@ -65,7 +64,7 @@ func (p *Proxy) becomesOpaque(s *standing) bool {
 	return !p.changed.Load() || p.judgeAgain(s)
 }
 
-// judgeAgain ends what the current policy does not allow. It returns false if it does not allow s.
+// judgeAgain ends a standing that the current policy does not allow, and then returns false.
 func (p *Proxy) judgeAgain(s *standing) bool {
 	v, refused := p.refuses(s)
 	if refused {
@@ -77,7 +76,7 @@ func (p *Proxy) judgeAgain(s *standing) bool {
 	return !refused
 }
 
-// refuses reports whether the current policy refuses what stands, with its verdict.
+// refuses reports whether the current policy refuses a standing. v is the verdict.
 func (p *Proxy) refuses(s *standing) (v rules.Verdict, refused bool) {
 	policy, r := p.policy(), s.q.Request
 	r.Answered = r.Answered || s.answered
@@ -92,7 +91,7 @@ func (p *Proxy) refuses(s *standing) (v rules.Verdict, refused bool) {
 	p.mu.Lock()
 	opaque := s.opaque
 	p.mu.Unlock()
-	if opaque && policy.Sees(r.Host, r.Port) {
+	if opaque && policy.HasRequestRulesFor(r.Host, r.Port) {
 		return unseen, true
 	}
 	if v, refused = policy.JudgeMethod(r, p.intercepts(s.q)); refused {

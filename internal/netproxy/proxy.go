@@ -69,8 +69,8 @@ type Config struct {
 	// Credentials has the credentials that the command uses but cannot see. If it is set, the proxy
 	// looks into some tunnels. Nil: it looks into none.
 	Credentials *mask.Broker
-	// Authority makes the certificates that the command trusts inside tunnels. It is set together with
-	// Credentials, and if the policy has request rules.
+	// Authority makes the certificates that the command trusts inside tunnels. It is set if Credentials is
+	// set, or if the policy has request rules.
 	Authority *intercept.Authority
 	// Roots returns the certificate authorities that the proxy trusts when it speaks TLS itself: for
 	// requests for https URLs, and in tunnels that it looks into. It is called for each connection.
@@ -82,8 +82,8 @@ type Config struct {
 type Question struct {
 	Protocol, Host string
 	Port           uint16
-	// Method and Path are those of an HTTP request to a host that request rules are about, bounded and in
-	// ASCII; else they are empty.
+	// Method and Path are those of an HTTP request to a host that has request rules. They are bounded and in
+	// ASCII. For everything else they are empty.
 	Method, Path string
 }
 
@@ -139,14 +139,14 @@ type Proxy struct {
 	http2        atomic.Int32   // number of connections that may speak HTTP/2
 
 	current atomic.Pointer[rules.Hosts] // the policy
-	changed atomic.Bool                 // it is not the first one
+	changed atomic.Bool                 // the policy is not the first one
 
 	mu        sync.Mutex // protects the fields below
 	closed    bool
 	listeners map[net.Listener]struct{}
 	conns     map[net.Conn]struct{} // connections to the command and to destinations
 	clients   int                   // number of connections to the command
-	stand     map[*standing]struct{}
+	standings map[*standing]struct{}
 }
 
 // New returns a proxy without listeners.

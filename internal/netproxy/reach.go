@@ -66,7 +66,7 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 
 // admit judges a request, asks the Decider if the policy says so, and resolves the name once unless
 // known has its addresses. It judges all addresses and returns them. The request may go only to the
-// returned addresses. Each verdict is reported. answered says that the Decider has allowed the request.
+// returned addresses. Each verdict is reported. answered is true if the Decider has allowed the request.
 func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) (addrs []netip.Addr, answered bool, _ *refusal) {
 	v, answered := p.judge(ctx, q)
 	if v.Decision != rules.Allow {
@@ -98,8 +98,8 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) (addrs
 }
 
 // Admit judges a request of this program itself as a proxy would judge a command's. It returns the
-// addresses that the request may go to, for [Dial]. Without a path it is a connection, whose bytes nobody
-// judges. The error is the reason of a refusal, in words.
+// addresses that the request may go to, for [Dial]. path is escaped and has no query. An empty path stands
+// for a connection, whose bytes nobody judges. The error is the reason of a refusal, in words.
 func Admit(ctx context.Context, cfg Config, host string, port uint16, method, path string) ([]netip.AddrPort, error) {
 	host, err := rules.Host(host)
 	if err != nil {
@@ -173,10 +173,9 @@ func (p *Proxy) reportAbout(q request, v rules.Verdict, override bool, addrs []n
 	})
 }
 
-// pathOf returns the path of a request in a form that can be shown; "" if no request rule is about its
-// host.
+// pathOf returns the path of a request in a form that can be shown; "" if its host has no request rules.
 func (p *Proxy) pathOf(q request) string {
-	if q.Path == "" || !p.policy().Sees(q.Host, q.Port) {
+	if q.Path == "" || !p.policy().HasRequestRulesFor(q.Host, q.Port) {
 		return ""
 	}
 	return shown(q.Path, maxPath)

@@ -19,7 +19,7 @@ type tunnel struct {
 	here, there stream
 	idle        time.Duration // the tunnel ends after this time without a byte in either direction
 	moves       atomic.Int64  // number of reads that moved bytes
-	stands      *standing
+	standing    *standing
 	resets      bool        // a reset of one end becomes a reset of the other, and not an end
 	reset       atomic.Bool // one end was reset
 }
@@ -30,17 +30,17 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 }
 
 func (p *Proxy) serveTunnel(q request, t *tunnel, from *head.Reader, l *link) {
-	t.stands = &standing{q: q, addrs: l.addrs, answered: l.answered, end: t.end}
-	stands := p.stands(t.stands)
-	defer t.stands.over()
-	if !stands {
+	t.standing = &standing{q: q, addrs: l.addrs, answered: l.answered, end: t.end}
+	begun := p.begins(t.standing)
+	defer t.standing.over()
+	if !begun {
 		return
 	}
 	if p.intercepts(q) {
 		p.look(q, t, from, l)
 		return
 	}
-	if !p.becomesOpaque(t.stands) {
+	if !p.becomesOpaque(t.standing) {
 		return
 	}
 	t.serve(l, func() bool {
@@ -94,8 +94,8 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if err == nil && name != "" {
 		var host string
 		// An address has no name of its own. Whoever allows the address allows all its names.
-		// But what request rules say of a name holds.
-		if host, err = rules.Host(name); host != q.Host && (!isAddress(q.Host) || p.policy().Sees(host, q.Port)) {
+		// But a name that has request rules is not reached by its address, because the rules would not hold.
+		if host, err = rules.Host(name); host != q.Host && (!isAddress(q.Host) || p.policy().HasRequestRulesFor(host, q.Port)) {
 			err = errOtherName
 		}
 	}

@@ -40,8 +40,8 @@ type Stream struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Roots are the certificate authorities for the destination's certificate. Nil: the system's.
 	Roots *x509.CertPool
-	// Judge returns nil for a request that is allowed, and otherwise what answers it. Nil: each request
-	// is allowed.
+	// Judge returns nil for a request that is allowed, and otherwise the handler that answers the request.
+	// If Judge is nil, each request is allowed.
 	Judge func(*http.Request) http.HandlerFunc
 	// Restore returns the value of a field that is sent to the destination. Nil: no value is changed.
 	Restore func(path, field, value string) string

@@ -29,7 +29,7 @@ type Request struct {
 	Port     uint16
 	Method   string // HTTP method; CONNECT for tunnels; empty for SOCKS5
 	Path     string // of an HTTP request, escaped and without the query; empty for tunnels and datagrams
-	// Answered: the client has allowed the host, when the tunnel was made that carries the request.
+	// Answered: the client has allowed the host of the tunnel that carries the request.
 	Answered bool
 }
 
@@ -121,7 +121,8 @@ func (p *Hosts) Judge(r Request) Verdict {
 	return v
 }
 
-// answered turns a question about a host into its answer.
+// answered allows a request that the policy would ask about, if the client has allowed its host already. A
+// request rule that asks is not answered by that.
 func answered(r Request, v Verdict, by listed) Verdict {
 	if r.Answered && v.Decision == Ask && by != byRequest {
 		return Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}
@@ -129,7 +130,8 @@ func answered(r Request, v Verdict, by listed) Verdict {
 	return v
 }
 
-// judge returns the verdict of this policy alone. by says what makes the verdict Ask.
+// judge returns the verdict of this policy without its ceiling. by is the kind of entry that makes the
+// verdict Ask.
 func (p *Hosts) judge(r Request) (v Verdict, by listed) {
 	if host, err := Host(r.Host); err != nil || host != r.Host {
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed}, unlisted // the host did not come from Host, so it is never looked up
@@ -164,7 +166,7 @@ func (p *Hosts) judge(r Request) (v Verdict, by listed) {
 	case p.allow.matches(r.Host, r.Port):
 		return Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}, unlisted
 	}
-	if r.Path != "" && p.requests != nil && p.requests.seen.matches(r.Host, r.Port) {
+	if r.Path != "" && p.requests != nil && p.requests.hosts.matches(r.Host, r.Port) {
 		v.Scope, v.Reason = ScopeNonDomain, ReasonRequestNotAllowed
 	}
 	return v, by
@@ -172,7 +174,7 @@ func (p *Hosts) judge(r Request) (v Verdict, by listed) {
 
 // names reports whether an entry without wildcards allows a host, or requests to it.
 func (p *Hosts) names(host string, port uint16) bool {
-	return p.allow.names(host, port) || p.requests != nil && p.requests.named.names(host, port)
+	return p.allow.names(host, port) || p.requests != nil && p.requests.allowed.names(host, port)
 }
 
 const (
@@ -197,7 +199,7 @@ func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refuse
 func (p *Hosts) Names(host string) bool {
 	_, ok := p.allow.exact[host]
 	if !ok && p.requests != nil {
-		_, ok = p.requests.named.exact[host]
+		_, ok = p.requests.allowed.exact[host]
 	}
 	return ok
 }
@@ -215,13 +217,13 @@ func (p *Hosts) reaches(r Request, addr netip.Addr) bool {
 	return r.Host == localhost && addr.IsLoopback() || r.Host == addr.String()
 }
 
-// JudgeMethod judges the method in limited mode. Plain requests may only read. In limited mode, and to a
-// host that request rules are about, a tunnel must be intercepted, so that its requests can be judged
-// one by one.
+// JudgeMethod judges the method in limited mode, where plain requests may only read. In limited mode, and to
+// a host that has request rules, a tunnel must be intercepted, so that its requests can be judged one by
+// one.
 func (p *Hosts) JudgeMethod(r Request, intercepted bool) (v Verdict, refused bool) {
 	v = Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
 	switch {
-	case !intercepted && r.Protocol != HTTP && p.Sees(r.Host, r.Port):
+	case !intercepted && r.Protocol != HTTP && p.HasRequestRulesFor(r.Host, r.Port):
 		return Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonMITMRequired}, true
 	case !p.Limited():
 		return v, false
@@ -244,7 +246,7 @@ func (p *Hosts) MayAllow(host string) bool {
 	for q := p; q != nil; q = q.ceiling {
 		ports = slices.Concat(ports, q.ports, q.allow.named)
 		if q.requests != nil {
-			ports = append(ports, q.requests.open.named...)
+			ports = append(ports, q.requests.reachable.named...)
 		}
 	}
 	return slices.ContainsFunc(ports, func(port uint16) bool {

@@ -10,24 +10,23 @@ import (
 	"unicode/utf8"
 )
 
-// A request rule is an entry about single HTTP requests: METHOD HOST[:PORT]/PATH. It stands in the same
+// A requestRule is an entry about single HTTP requests: METHOD HOST[:PORT]/PATH. It stands in the same
 // lists as patterns of hosts.
 type requestRule struct {
-	method string // "*": every method
-	host   set    // with one pattern
-	path   []string
+	method string   // "*": every method
+	host   set      // with one pattern
+	path   []string // segments; "*" matches inside one, and "**" any number of them
 }
 
 // requests are the request rules of one policy. A deny beats an ask, and an ask beats an allow. Rules
-// that deny or ask match more than rules that allow: also methods and paths in other letter case, because
-// some servers do not tell them apart.
+// that deny or ask ignore the letter case of methods and paths, because some servers do. Rules that allow
+// compare exactly.
 type requests struct {
 	allow, ask, deny []requestRule
 
-	seen set // the hosts of all rules: the proxy has to look into connections to them
-	open set // the hosts of rules that allow or ask, and so may be connected to
-	// named are the hosts of rules that allow, for local addresses.
-	named set
+	hosts     set // of all rules: the proxy has to look into connections to these hosts
+	reachable set // of rules that allow or ask: these hosts may be connected to
+	allowed   set // of rules that allow: these hosts may be local addresses
 
 	bytes int // of all rules
 }
@@ -44,14 +43,14 @@ const (
 	maxRules    = 256 << 10
 )
 
-// isRequestRule reports whether an entry is about requests, and not a pattern of hosts, in which neither
-// a space nor a slash stands.
+// isRequestRule reports whether an entry is a request rule. A pattern of hosts has neither a space nor a
+// slash.
 func isRequestRule(text string) bool {
 	_, rest, ok := strings.Cut(strings.TrimSpace(text), " ")
 	return ok && strings.Contains(rest, "/")
 }
 
-// parseRequestRule parses an entry, and returns its pattern of hosts too.
+// parseRequestRule parses an entry, and returns its pattern of hosts too. A wide rule ignores letter case.
 func parseRequestRule(text string, wide bool) (requestRule, pattern, error) {
 	failed := func(err error) (requestRule, pattern, error) {
 		return requestRule{}, pattern{}, fmt.Errorf("request rule %q: %w", text, err)
@@ -89,7 +88,7 @@ func parsePath(text string, wide bool) ([]string, error) {
 	case len(text) > maxPattern:
 		return nil, fmt.Errorf("its path is longer than %d bytes", maxPattern)
 	case strings.ContainsAny(text, "?#"):
-		return nil, errors.New("its path has ? or #, but only the path of a request is compared")
+		return nil, errors.New("its path has ? or #, but only the path of a request is compared: leave out the query")
 	case strings.Contains(lowered, "%2a"), strings.Contains(lowered, "%3f"):
 		return nil, errors.New("its path has an encoded * or ?; write *, which matches them")
 	}
@@ -183,16 +182,16 @@ func (q *requests) add(text string, action Action) error {
 	if q.bytes += len(text); q.bytes > maxRules {
 		return fmt.Errorf("request rule %.64q: all of them together have more than %d bytes", text, maxRules)
 	}
-	q.seen.wide = true
-	q.seen.add(host)
+	q.hosts.wide = true
+	q.hosts.add(host)
 	switch action {
 	case Allow:
 		q.allow = append(q.allow, r)
-		q.named.add(host)
-		q.open.add(host)
+		q.allowed.add(host)
+		q.reachable.add(host)
 	case Ask:
 		q.ask = append(q.ask, r)
-		q.open.add(host)
+		q.reachable.add(host)
 	case Deny:
 		q.deny = append(q.deny, r)
 	default:
@@ -201,14 +200,15 @@ func (q *requests) add(text string, action Action) error {
 	return nil
 }
 
-// judge returns the verdict of the request rules, if they have one. by says whether the rules ask.
+// judge returns the verdict of the request rules; ok is false if they have none. by is byRequest if a rule
+// asks.
 func (q *requests) judge(r Request) (v Verdict, by listed, ok bool) {
-	if !q.seen.matches(r.Host, r.Port) {
+	if !q.hosts.matches(r.Host, r.Port) {
 		return v, unlisted, false
 	}
 	if r.Path == "" { // a tunnel, whose requests are judged later
 		v = Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}
-		return v, unlisted, q.open.matches(r.Host, r.Port)
+		return v, unlisted, q.reachable.matches(r.Host, r.Port)
 	}
 	refusal := Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonRequestDenied}
 	path, plain := decodedPath(r.Path)
@@ -273,7 +273,7 @@ func matchSegment(pattern, segment string) bool {
 	return false
 }
 
-// listed says which entry makes a verdict Ask.
+// listed is the kind of entry that makes a verdict Ask.
 type listed int
 
 const (
@@ -282,16 +282,16 @@ const (
 	byRequest               // a request rule
 )
 
-// HasRequestRules reports whether there are request rules.
+// HasRequestRules reports whether the policy, or a ceiling above it, has request rules.
 func (p *Hosts) HasRequestRules() bool {
 	return p != nil && (p.requests != nil || p.ceiling.HasRequestRules())
 }
 
-// Sees reports whether request rules are about a host at a port. Then the proxy has to see each request
-// to it, and a connection into which it cannot look is refused.
-func (p *Hosts) Sees(host string, port uint16) bool {
+// HasRequestRulesFor reports whether the policy, or a ceiling above it, has request rules for a host at a
+// port. Then the proxy has to see each request to the host. A connection that it cannot look into is refused.
+func (p *Hosts) HasRequestRulesFor(host string, port uint16) bool {
 	for q := p; q != nil; q = q.ceiling {
-		if q.requests != nil && q.requests.seen.matches(host, port) {
+		if q.requests != nil && q.requests.hosts.matches(host, port) {
 			return true
 		}
 	}

@@ -10,20 +10,46 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// policyOf compiles entries, of which those that begin with @ are a ceiling's.
+// policyOf compiles entries, of which those that begin with @ are a ceiling's. Beside ACTION=PATTERN there
+// are review=PATTERN, port=NUMBER, limited, local, and "-" for none.
 func policyOf(entries string) (*Hosts, error) {
-	own, above := Rules{Domains: map[string]Action{}}, Rules{Domains: map[string]Action{}}
+	all := [2]Rules{{Domains: map[string]Action{}}, {Domains: map[string]Action{}}} // own, and above
+	has := false
 	for entry := range strings.SplitSeq(entries, "|") {
 		text, ceiling := strings.CutPrefix(entry, "@")
-		action, pattern, _ := strings.Cut(text, "=")
-		map[bool]Rules{false: own, true: above}[ceiling].Domains[pattern] = Action(action)
+		r := &all[0]
+		if ceiling {
+			r, has = &all[1], true
+		}
+		switch word, value, _ := strings.Cut(text, "="); word {
+		case "-":
+		case "limited":
+			r.Limited = true
+		case "local":
+			r.Local = true
+		case "review":
+			r.Review = append(r.Review, value)
+		case "port":
+			r.Ports = append(r.Ports, uint16(rig.Value(strconv.Atoi(value))))
+		default:
+			r.Domains[value] = Action(word)
+		}
 	}
-	p, err := Compile(own)
-	if err != nil || len(above.Domains) == 0 {
+	p, err := Compile(all[0])
+	if err != nil || !has {
 		return p, err
 	}
-	ceiling, err := Compile(above)
+	ceiling, err := Compile(all[1])
 	return p.Under(ceiling), err
+}
+
+// requestOf returns a request: a protocol, HOST:PORT, and a method other than GET or CONNECT.
+func requestOf(t *testing.T, text string) Request {
+	t.Helper()
+	words := append(strings.Fields(text), map[string]string{HTTP: "GET", Connect: "CONNECT"}[strings.Fields(text)[0]])
+	host, port, err := net.SplitHostPort(words[1])
+	rig.Must(t, err)
+	return Request{Protocol: words[0], Host: host, Port: uint16(rig.Value(strconv.Atoi(port))), Method: words[2]}
 }
 
 func TestRequestRules(t *testing.T) {
@@ -35,15 +61,14 @@ func TestRequestRules(t *testing.T) {
 			continue
 		}
 		rig.Must(t, err)
-		text, r := row[1], Request{Protocol: Connect, Method: "CONNECT"}
-		text, r.Answered = strings.CutPrefix(text, "!")
+		text, answered := strings.CutPrefix(row[1], "!")
+		path := ""
 		if method, rest, ok := strings.Cut(text, " "); ok {
 			at := strings.IndexAny(rest, "/*")
-			r.Method, text, r.Path = method, rest[:at], rest[at:]
+			text, path = rest[:at]+" "+method, rest[at:]
 		}
-		host, port, err := net.SplitHostPort(text)
-		rig.Must(t, err)
-		r.Host, r.Port = host, uint16(rig.Value(strconv.Atoi(port)))
+		r := requestOf(t, Connect+" "+text)
+		r.Answered, r.Path = answered, path
 		v := p.Judge(r)
 		rig.Is(t, fmt.Sprint(v.Decision, " ", v.Reason), row[2], "%s: %s", row[0], row[1])
 	}

@@ -50,8 +50,8 @@ type Door struct {
 	// exist. It is called only if a policy has such names; its error says why
 	// they cannot be held. [Door.Choose] does not use it.
 	Placeholders func() (*placeholder.Placeholders, error)
-	// Ceiling returns the policy that no command exceeds, whatever its profile asks for; nil: there is
-	// none. Its paths are looked up for each command.
+	// Ceiling returns the policy that no command exceeds, whatever its profile asks for; nil: there is no
+	// ceiling. The paths of the policy are looked up for each command.
 	Ceiling func() (*sandbox.Policy, error)
 	// Limits are the resource limits of every command.
 	Limits Limits
@@ -145,7 +145,7 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	return h, nil
 }
 
-// lower returns the policy under the ceiling. The result has canonical paths, see [resolve.Under].
+// lower returns the policy under the ceiling ([resolve.Under]). The paths of the result are canonical.
 func (d *Door) lower(policy *sandbox.Policy) (*sandbox.Policy, error) {
 	if d.Ceiling == nil {
 		return policy, nil
@@ -159,7 +159,7 @@ func (d *Door) lower(policy *sandbox.Policy) (*sandbox.Policy, error) {
 		return nil, err
 	}
 	defer resolved.Close()
-	// The canonical paths do not show any more through which links they were reached.
+	// This is checked here, because canonical paths do not show through which links they were reached.
 	return resolved.Policy, d.Served.Check(resolved)
 }
 
@@ -173,7 +173,7 @@ func (d *Door) hold(h *Held) error {
 	}
 	defer resolved.Close()
 	if d.Ceiling != nil {
-		if err := resolved.Exceeds(h.command.Policy); err != nil {
+		if err := resolved.CheckWithin(h.command.Policy); err != nil {
 			return err
 		}
 	}

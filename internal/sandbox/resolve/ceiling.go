@@ -10,12 +10,12 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Under is Within for a policy under a ceiling, which the policy must not exceed: for each path the
-// lesser access of the two holds, and both deny what their globs match. With nil there is no ceiling.
+// Under is as [Within], for a policy under a ceiling: each path gets the lesser access of the two, and the globs
+// of both deny. A nil ceiling has no effect.
 //
-// The two are compared after their links have been followed, because a path that the ceiling allows
-// can lead to a path that it does not allow. Missing is empty: a caller that needs placeholders
-// resolves the resulting policy, see [Resolved.Exceeds].
+// The links of both are followed before they are compared, because a path that the ceiling allows can lead to a
+// path that it does not allow. Missing is empty. A caller that needs placeholders resolves the resulting policy
+// once more, and checks it with [Resolved.CheckWithin].
 func Under(ceiling, p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	asked, err := Within(p, descriptors)
 	if err != nil || ceiling == nil {
@@ -34,19 +34,19 @@ func Under(ceiling, p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	}, nil
 }
 
-// Exceeds returns an error if the resolved policy gives more than p, whose paths are canonical. Then
-// somebody has put a link where there was none when p was made.
-func (r *Resolved) Exceeds(p *sandbox.Policy) error {
+// CheckWithin returns an error if the resolved policy gives more than p, whose paths are canonical. It gives
+// more if somebody has put a link where there was none when p was made.
+func (r *Resolved) CheckWithin(p *sandbox.Policy) error {
 	for _, rule := range r.Policy.Rules {
 		if rule.Access > p.Access(rule.Path) {
-			return fmt.Errorf("the sandbox path %s is not within the operator's ceiling any more: a path of the sandbox was replaced by a link meanwhile; ask again", rule.Path)
+			return fmt.Errorf("the sandbox path %s is not within the operator's ceiling any more, because somebody has replaced a path of the sandbox by a link; send the request again", rule.Path)
 		}
 	}
 	return nil
 }
 
-// intersect returns the policy that gives each path the lesser access of two resolved policies. It has no
-// more rules and globs than the two have together, and so no more than twice as many as a profile may.
+// intersect returns the policy that gives each path the lesser access of two resolved policies. It has at most
+// the rules and globs of both, so at most twice as many as a profile may have.
 func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	p := &sandbox.Policy{Network: lesser(a.Network, b.Network), SharesPIDs: a.SharesPIDs || b.SharesPIDs}
 	managed := p.Network == sandbox.NetworkManaged
@@ -65,8 +65,8 @@ func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	slices.Sort(p.Private)
 	p.Private = slices.Compact(p.Private)
 
-	// In neither policy is anything hidden below a path that is not. So a path that is hidden here needs
-	// no rule: no rule above it exists.
+	// In neither policy is a hidden path below a path that is not hidden. So a path that is hidden here has no
+	// rule above it, and needs no rule.
 	rules := sandbox.Draft{}
 	for _, name := range pathsOf(a, b) {
 		access := min(accessOf(a, name), accessOf(b, name))
@@ -96,7 +96,7 @@ func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	return p
 }
 
-// lesser returns the network that gives less: none, that of a proxy, that of the host.
+// lesser returns the network that gives less. From less to more these are: none, a proxy, the host's.
 func lesser(a, b sandbox.Network) sandbox.Network {
 	switch {
 	case a == sandbox.NetworkEnabled:
@@ -123,8 +123,8 @@ func accessOf(p *sandbox.Policy, name string) sandbox.Access {
 	return rules.Access(name)
 }
 
-// originOf returns the origin of a rule: that of the rules for its path which give the same access.
-// A name is protected only in a directory that can be written.
+// originOf returns the origin of a rule. It is the origin of the rules of a and b that are about the same path
+// and give the same access. A name is protected only in a directory that can be written.
 func originOf(a, b *sandbox.Policy, rule sandbox.Rule, above sandbox.Access) sandbox.Origin {
 	found := map[sandbox.Origin]bool{}
 	for _, p := range []*sandbox.Policy{a, b} {

@@ -76,7 +76,7 @@ func TestUnder(t *testing.T) {
 		rig.Must(t, err)
 		again, err := Policy(got.Policy)
 		rig.Must(t, err)
-		rig.Must(t, again.Exceeds(got.Policy))
+		rig.Must(t, again.CheckWithin(got.Policy))
 		back := rig.Value(Under(asked, most, maxPins))
 		for _, path := range all {
 			want := min(a.Policy.Access(path), b.Policy.Access(path))
@@ -118,7 +118,7 @@ func TestUnderChanged(t *testing.T) {
 	rig.Is(t, got.Fresh(), false, "fresh")
 	again := rig.Value(Policy(got.Policy))
 	defer again.Close()
-	rig.Says(t, again.Exceeds(got.Policy), base+"/x is not within the operator's ceiling", "a link")
+	rig.Says(t, again.CheckWithin(got.Policy), base+"/x is not within the operator's ceiling", "a link")
 }
 
 // TestUnderNetwork: the lesser network is that of both.

@@ -26,7 +26,8 @@ type Command struct {
 
 	Profile sandbox.Profile
 	Network NetworkWords
-	// Upstream is the environment whose proxies lead out, for a network that is limited.
+	// Upstream is the environment that names the proxies through which a managed network leads out. Sys.Environ
+	// may lack them, because a URL with a password is hidden from the command.
 	Upstream []string
 	Rules    *approval.Operator // nil: no rules
 
@@ -34,7 +35,7 @@ type Command struct {
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
 	StateDir func() (string, error)
 
-	network      *managedNetwork           // nil: it is not managed
+	network      *managedNetwork           // nil: the network is not managed
 	questions    *questioner               // nil: nobody can be asked
 	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }

@@ -30,8 +30,8 @@ type managedNetwork struct {
 	tally    tally
 }
 
-// trustProxy lets the sandbox show the file with the certificate of the proxy, if the proxy has to look
-// into requests. The command must not be able to write to the file.
+// trustProxy makes the plan of the network. If the proxy has to look into requests, the sandbox shows the
+// command the file with the proxy's certificate, which the command must not be able to write.
 func (c *Command) trustProxy(door *confine.Door) error {
 	plan, err := c.Network.plan(c.questions != nil)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Command) trustProxy(door *confine.Door) error {
 	door.Kept = c.network.networks.Folder
 	policy, err := c.Profile.Compile()
 	if err != nil || policy.Access(bundle) >= sandbox.Read {
-		return nil // the sandbox finds the error
+		return nil // if there is an error, Enter returns it
 	}
 	c.Profile.Entries = append(slices.Clone(c.Profile.Entries), sandbox.Entry{Place: sandbox.PlacePath, Path: bundle, Access: sandbox.Read})
 	return nil
@@ -74,13 +74,13 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 // environ is the environment of the command.
 func (n *managedNetwork) environ() []string { return n.network.Environ() }
 
-// close ends the network, and prints which addresses the command reached and which were refused. On
-// nil, and if the network has not begun, it does nothing.
+// close ends the network, and prints which hosts the command reached and which were refused. Without a network
+// it does nothing.
 func (n *managedNetwork) close(stderr io.Writer) error {
 	if n == nil {
 		return nil
 	}
-	n.network.Close() // it may be nil
+	n.network.Close() // it may be nil, if the network has not begun
 	for _, line := range n.tally.lines() {
 		program.Complain(stderr, line)
 	}
@@ -132,17 +132,18 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 		answer.Decision, keep, ok = answerOf(line)
 		return ok
 	})
-	// An answer is about this method and path. A path that was cut may stand for several.
+	// An answer is about one method and path. It is not kept for a path that was cut, because others begin with
+	// the same text.
 	if err == nil && keep && !strings.HasSuffix(r.Path, "...") && len(a.answers) < maxAnswers {
 		a.answers[place] = answer.Decision
 	}
 	return err
 }
 
-// requestText returns METHOD URL of a request.
-func requestText(network, method, host string, port uint16, path string) string {
+// requestText returns METHOD URL of a request. how is the protocol of a question or report.
+func requestText(how, method, host string, port uint16, path string) string {
 	scheme, usual := "https", uint16(443)
-	if network == rules.HTTP {
+	if how == rules.HTTP {
 		scheme, usual = "http", 80
 	}
 	switch {
@@ -154,7 +155,7 @@ func requestText(network, method, host string, port uint16, path string) string 
 	return method + " " + scheme + "://" + host + path
 }
 
-// AnswerHosts returns a function that answers an agent's questions about hosts by asking the user.
+// AnswerHosts returns a function that answers an agent's questions about hosts. It asks the user.
 func AnswerHosts(ask console.Ask) func(context.Context, string, protocol.PolicyRequest) protocol.PolicyChoice {
 	a := newAsker(ask)
 	return func(ctx context.Context, process string, r protocol.PolicyRequest) protocol.PolicyChoice {
@@ -166,8 +167,8 @@ func AnswerHosts(ask console.Ask) func(context.Context, string, protocol.PolicyR
 	}
 }
 
-// Summary sums up what a command at an agent reached and what was refused. Its methods may be called
-// concurrently.
+// Summary counts the hosts that a command of agent exec reached, and those that were refused. Its methods may
+// be called concurrently.
 type Summary struct{ tally tally }
 
 // Decided notes a decision of the agent.
@@ -177,7 +178,7 @@ func (s *Summary) Decided(d protocol.PolicyDecision) {
 	})
 }
 
-// Print prints a line for each place.
+// Print prints the lines that agent sandbox prints at its end.
 func (s *Summary) Print(stderr io.Writer) {
 	for _, line := range s.tally.lines() {
 		program.Complain(stderr, line)

@@ -22,7 +22,7 @@ const maxTally = 1000
 
 // tally counts the decisions of the proxy.
 type tally struct {
-	plan *egress.Plan // of the network; nil: another agent has it
+	plan *egress.Plan // of the network; nil: an agent has it
 
 	mu     sync.Mutex // guards the fields below
 	places map[destination]int
@@ -35,7 +35,7 @@ type destination struct {
 	host string
 	port uint16
 	why  string // "": it was reached
-	// request is METHOD URL, if a request was refused and not a connection.
+	// request is METHOD URL, if the proxy refused a request; "": it refused a connection, or nothing.
 	request string
 }
 

@@ -23,16 +23,16 @@ type NetworkWords struct {
 	// variables name.
 	Plain bool
 
-	local   bool // names may resolve to local and private addresses
-	domains map[string]string
-	review  []string
+	local   bool              // names may resolve to local and private addresses
+	domains map[string]string // allow or deny, by pattern or request rule
+	review  []string          // patterns and request rules that the user is asked about
 }
 
 // usage lists the values of --network.
 const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local; METHOD HOST/PATH stands where HOST may"
 
-// wordsOf returns the words of a value. A request rule, METHOD HOST/PATH, is one entry of a list
-// although it has a space.
+// wordsOf returns the words of a value, which spaces separate. A word that begins with HOST/PATH belongs to the
+// word before, because a request rule, METHOD HOST/PATH, has a space.
 func wordsOf(value string) (words []string) {
 	for word := range strings.FieldsSeq(value) {
 		first, _, _ := strings.Cut(word, ",")
@@ -90,8 +90,8 @@ func ParseNetwork(values []string) (w NetworkWords, err error) {
 	return w, err
 }
 
-// AllowToo allows further hosts, such as those of a profile. It does not allow a host that a word is
-// about. Such a word may also let only some requests to the host.
+// AllowToo allows further hosts, such as those of a profile. It leaves out a host that a word of --network is
+// about. A request rule that allows or asks is such a word, because it may let only some requests through.
 func (w *NetworkWords) AllowToo(hosts []string) error {
 	if len(hosts) == 0 {
 		return nil
@@ -119,7 +119,7 @@ func (w *NetworkWords) AllowToo(hosts []string) error {
 				p = port
 			}
 			n, err := strconv.ParseUint(p, 10, 16)
-			return err == nil && limited.Sees(strings.ToLower(name), uint16(n))
+			return err == nil && limited.HasRequestRulesFor(strings.ToLower(name), uint16(n))
 		})
 		if about[host] == "" && !some {
 			w.domains[host] = protocol.DomainAllow
@@ -129,7 +129,7 @@ func (w *NetworkWords) AllowToo(hosts []string) error {
 	return err
 }
 
-// Hosts returns what is decided about hosts: allow, deny or ask, by pattern.
+// Hosts returns allow, deny or ask for each pattern of hosts and each request rule.
 func (w *NetworkWords) Hosts() map[string]string {
 	all := maps.Clone(w.domains)
 	for _, host := range w.review {
@@ -152,7 +152,7 @@ func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	return plan, nil
 }
 
-// Proxy returns the proxy that the words describe, as a request has it.
+// Proxy returns the proxy that the words describe, for a request. asks says whether the user can be asked.
 func (w *NetworkWords) Proxy(asks bool) *protocol.NetworkProxy {
 	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,

@@ -1,6 +1,8 @@
-// Package policy makes the policy of a command that a person starts from the words of the command line:
-// [Flags], and profiles, which are files of such words with a name. It hides secrets by default: the files of
-// a table, and variables that look like secrets.
+// Package policy says what a command of agent sandbox or agent exec may do. [Flags] are the flags that both have
+// about files and variables, and [Flags.Plan] makes a sandbox profile of them.
 //
-// [Flags.Plan] does not look at the network, whose words package local reads.
+// A file in the folder profiles lists the needs of a tool (--profile). Secrets are hidden by default: the files of
+// a table (secretFiles), and variables that look like secrets (isSecret).
+//
+// A plan says nothing about the network, because package local reads the words of --network.
 package policy

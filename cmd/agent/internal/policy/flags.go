@@ -4,32 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/execagent/execagent/internal/hostenv"
-	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
 // Flags say which files and variables a command may have.
 type Flags struct {
-	ReadOnly    bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
+	ReadOnly    bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything except secrets, and write nothing. This is the default of a confined command."`
 	Workspace   []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
-	Readable    []string `sep:"none" env:"AGENT_SANDBOX_READABLE" bytes:"" placeholder:"PATH" help:"Let the command read this file or directory, even if it is a secret, and not write it, even in a workspace. Can be repeated."`
+	Readable    []string `sep:"none" env:"AGENT_SANDBOX_READABLE" bytes:"" placeholder:"PATH" help:"Let the command read this file or directory, even if it is a secret. The command cannot write there, even in a workspace. Can be repeated."`
 	Deny        []string `sep:"none" env:"AGENT_SANDBOX_DENY" bytes:"" placeholder:"PATH|GLOB" help:"Hide a file, a directory, or all files that a pattern such as '**/*.env' matches. Can be repeated."`
-	View        bool     `env:"AGENT_SANDBOX_VIEW" help:"Show the command nothing but what other flags name, and what programs need to run: /usr, /bin, /lib, /etc and the like."`
-	Profile     []string `sep:"none" env:"AGENT_SANDBOX_PROFILE" bytes:"" placeholder:"NAME|FILE" help:"Let the command do what a tool needs: node, yarn, pnpm, python, uv, go, rust, jvm, ruby, php or git; or what a file says. Its caches can be written, and its hosts reached, unless --network says on or off. Can be repeated."`
+	View        bool     `env:"AGENT_SANDBOX_VIEW" help:"Show the command only the paths that other flags name, and those that programs need to run: /usr, /bin, /lib, /etc and the like."`
+	Profile     []string `sep:"none" env:"AGENT_SANDBOX_PROFILE" bytes:"" placeholder:"NAME|FILE" help:"Let the command do what a tool needs: node, yarn, pnpm, python, uv, go, rust, jvm, ruby, php or git. A file says this for another tool. The caches of the tool can be written, and its hosts reached, unless --network is on or off. Can be repeated."`
 	CleanEnv    bool     `env:"AGENT_SANDBOX_CLEAN_ENV" help:"Give the command only the core variables, such as HOME, PATH, USER, LANG, TERM and TMPDIR, and those of --keep-env, --profile and -e."`
 	KeepEnv     []string `sep:"none" env:"AGENT_SANDBOX_KEEP_ENV" bytes:"" placeholder:"NAME" help:"Give the command this variable, even if it looks like a secret. * stands for any text. Can be repeated."`
-	ShowSecrets bool     `env:"AGENT_SANDBOX_SHOW_SECRETS" help:"Hide no files and variables that look like secrets."`
+	ShowSecrets bool     `env:"AGENT_SANDBOX_SHOW_SECRETS" help:"Hide no secret files, and no variables that look like secrets."`
 
-	profiles []profile // the parsed form of Profile; Check sets it
+	profiles []toolProfile // the parsed form of Profile; Check sets it
 }
 
 // Check finds flags that contradict each other, and reads the profiles.
@@ -58,8 +59,9 @@ func (f *Flags) Check() error {
 	return err
 }
 
-// Files returns the first flag that says something about files; "": none does.
-func (f *Flags) Files() string {
+// FileFlag returns the first flag about files that is set; "": none is. agent exec confines a command only if
+// one is set, so each flag about files has to be here.
+func (f *Flags) FileFlag() string {
 	switch {
 	case f.ReadOnly:
 		return "--read-only"
@@ -77,7 +79,7 @@ func (f *Flags) Files() string {
 	return ""
 }
 
-// Hosts yields the hosts that the profiles allow, each with the profile.
+// Hosts returns the hosts that the profiles allow, each with the origin of its line in an explanation.
 func (f *Flags) Hosts() map[string]string {
 	hosts := map[string]string{}
 	for _, p := range f.profiles {
@@ -90,13 +92,14 @@ func (f *Flags) Hosts() map[string]string {
 	return hosts
 }
 
-// Host is what a plan depends on.
+// Host is the machine that the command runs on, as far as a plan depends on it.
 type Host struct {
-	Home   string // what ~ means; "": unknown
-	Cwd    string // the directory that the command runs in
-	TmpDir string
+	Home   string                           // the directory that ~ stands for; "": it is unknown
+	Cwd    string                           // the directory that the command runs in
+	TmpDir string                           // TMPDIR of the command; "": it is unknown
 	Lookup func(name string) (string, bool) // a variable of the command
-	// Abs makes a word absolute, and Real follows the links of a path. nil: those of this machine.
+	// Abs makes a word of the command line absolute, and Real follows the links of a path. nil: the machine is
+	// this one.
 	Abs  func(word string) (string, error)
 	Real func(name string) (string, error)
 }
@@ -116,13 +119,18 @@ func (h Host) real(name string) (string, error) {
 	return h.Real(name)
 }
 
-// Plan is what the flags mean on this host.
+// Plan is what the flags mean on a host.
 type Plan struct {
 	Profile sandbox.Profile
-	Hidden  []string          // secrets that the command does not see, as a user writes them
-	Make    []string          // folders of profiles that are made if missing
-	origins map[string]string // of the entries, by path or pattern
+	Hidden  []string // secret files that the command does not see, with ~ for the home
+	// Make are the folders that profiles let the command write. The caller makes those that are missing, so that
+	// the command can use them.
+	Make    []string
+	origins map[string]string // the flag, profile or default that an entry comes from, by path or pattern
 }
+
+// Wire returns the plan as the sandbox of a request.
+func (p *Plan) Wire() *protocol.Sandbox { return profile.Wire(&p.Profile) }
 
 // entry adds an entry with its origin. The first origin of a path stays.
 func (p *Plan) entry(e sandbox.Entry, origin string) {
@@ -132,7 +140,7 @@ func (p *Plan) entry(e sandbox.Entry, origin string) {
 	}
 }
 
-// Plan makes the plan.
+// Plan returns what the flags mean on a host. Check has to be called before.
 func (f *Flags) Plan(h Host) (*Plan, error) {
 	p := &Plan{Profile: sandbox.Profile{Strict: true, Cwd: h.Cwd, TmpDir: h.TmpDir}, origins: map[string]string{}}
 	root := sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read}
@@ -174,9 +182,9 @@ func (f *Flags) Plan(h Host) (*Plan, error) {
 			return nil, fmt.Errorf("--deny: %w", err)
 		}
 	}
-	for _, profile := range f.profiles {
-		if err := p.take(h, profile); err != nil {
-			return nil, fmt.Errorf("--profile %s: %w", profile.name, err)
+	for _, tool := range f.profiles {
+		if err := p.take(h, tool); err != nil {
+			return nil, fmt.Errorf("--profile %s: %w", tool.name, err)
 		}
 	}
 	if !f.ShowSecrets {
@@ -187,8 +195,8 @@ func (f *Flags) Plan(h Host) (*Plan, error) {
 	return p, f.checkView(h, p)
 }
 
-// checkView refuses a view in which the command cannot run, because the system would only say that the
-// directory does not exist.
+// checkView refuses a view that does not show the directory of the command. Without this check the system
+// would only say that the directory does not exist.
 func (f *Flags) checkView(h Host, p *Plan) error {
 	if !f.View {
 		return nil
@@ -209,8 +217,8 @@ func (f *Flags) checkView(h Host, p *Plan) error {
 	return fmt.Errorf("--view does not show %s, where the command would run: name it with --readable or --workspace, or another directory with -C", p.Profile.Cwd)
 }
 
-// take adds what a profile says.
-func (p *Plan) take(h Host, from profile) error {
+// take adds the entries of a profile.
+func (p *Plan) take(h Host, from toolProfile) error {
 	for _, list := range []struct {
 		names  []string
 		access sandbox.Access
@@ -234,10 +242,11 @@ func (p *Plan) take(h Host, from profile) error {
 	return nil
 }
 
-// wildcards are what makes a word a pattern.
+// wildcards are the characters that make a word a pattern.
 const wildcards = "*?[{"
 
-// deny hides a path, or what a pattern matches.
+// deny hides a path, or all files that a pattern matches. A word with wildcards that is the name of a file is
+// a path.
 func (p *Plan) deny(h Host, word, origin string) error {
 	name, err := h.expand(word)
 	if err != nil {
@@ -246,7 +255,7 @@ func (p *Plan) deny(h Host, word, origin string) error {
 	e := sandbox.Entry{Path: name, Access: sandbox.Denied}
 	if strings.ContainsAny(word, wildcards) && !h.exists(name) {
 		e.Place = sandbox.PlaceGlob
-		if !path.IsAbs(word) && !strings.HasPrefix(word, "~") { // the directory is no pattern
+		if !path.IsAbs(word) && !strings.HasPrefix(word, "~") { // the name of the directory may have wildcards
 			dir, err := h.abs(".")
 			if err != nil {
 				return err
@@ -261,7 +270,8 @@ func (p *Plan) deny(h Host, word, origin string) error {
 // escape makes a pattern that matches only this text.
 var escape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`)
 
-// hide hides the secrets of the home that exist, that the entries show, and that no entry names.
+// hide hides the secret files of the home. It leaves out those that do not exist, those that no entry shows,
+// and those that an entry names.
 func (p *Plan) hide(h Host) error {
 	if !path.IsAbs(h.Home) {
 		return nil
@@ -280,8 +290,8 @@ func (p *Plan) hide(h Host) error {
 	type secret struct{ name, why, real string }
 	var all []secret
 	for _, row := range secretFiles {
-		for _, name := range h.places(row[0]) {
-			all = append(all, secret{name: name, why: row[1]})
+		for _, name := range h.places(row.path) {
+			all = append(all, secret{name: name, why: row.why})
 		}
 	}
 	// An agent may be far away, so all files are looked up together. Links are followed, because the policy
@@ -298,10 +308,14 @@ func (p *Plan) hide(h Host) error {
 	}
 	looking.Wait()
 	for i, s := range all {
-		if err := errs[i]; errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotDir) || named[s.name] || named[s.real] {
+		if errors.Is(errs[i], os.ErrNotExist) || errors.Is(errs[i], syscall.ENOTDIR) {
 			continue
-		} else if err != nil {
-			s.real = s.name
+		}
+		if errs[i] != nil {
+			s.real = s.name // it may exist
+		}
+		if named[s.name] || named[s.real] {
+			continue
 		}
 		if shown.Access(s.real) < sandbox.Read {
 			continue
@@ -376,7 +390,7 @@ func HomeOf(lookup func(string) (string, bool)) string {
 	})
 }
 
-// tilde writes a path as a user does.
+// tilde returns a path with ~ for the home.
 func (h Host) tilde(name string) string {
 	if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(path.Clean(h.Home), "/")+"/"); ok {
 		return "~/" + rest
@@ -384,7 +398,7 @@ func (h Host) tilde(name string) string {
 	return name
 }
 
-// expand returns the absolute path of a word.
+// expand returns the absolute path of a word, in which ~ stands for the home.
 func (h Host) expand(word string) (string, error) {
 	rest, ok := strings.CutPrefix(word, "~")
 	if !ok || rest != "" && rest[0] != '/' {
@@ -396,7 +410,7 @@ func (h Host) expand(word string) (string, error) {
 	return path.Join(h.Home, rest), nil
 }
 
-// existing is expand for a path that must exist, because its entry would grant nothing.
+// existing is expand for a path that must exist, because an entry for a missing path would have no effect.
 func (h Host) existing(flag, word string) (string, error) {
 	name, err := h.expand(word)
 	if err == nil {
@@ -416,58 +430,20 @@ func (h Host) exists(name string) bool {
 	return err == nil
 }
 
-// Environ returns the variables that the command gets of an environment, and the names of those that are
-// hidden because they look like secrets. given are the names that -e sets.
-func (f *Flags) Environ(environ []string, given map[string]string) (kept, hidden []string) {
-	core := map[string]bool{"TERM": true}
-	if f.CleanEnv {
-		for _, entry := range (&procs.EnvPolicy{Inherit: procs.InheritCore}).Environ(environ, nil) {
-			name, _, _ := strings.Cut(entry, "=")
-			core[name] = true
-		}
-	}
-	secret := map[string]bool{}
-	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		switch {
-		case f.keeps(name):
-			kept = append(kept, entry)
-		case f.CleanEnv && !core[name]:
-		case !f.ShowSecrets && IsSecret(name, value):
-			if _, ok := given[name]; !ok {
-				secret[name] = true
-			}
-		default:
-			kept = append(kept, entry)
-		}
-	}
-	return kept, slices.Sorted(maps.Keys(secret))
-}
-
-// keeps reports whether a flag or a profile passes on a variable.
-func (f *Flags) keeps(name string) bool {
-	match := func(pattern string) bool {
-		ok, _ := path.Match(pattern, name)
-		return ok
-	}
-	return slices.ContainsFunc(f.KeepEnv, match) ||
-		slices.ContainsFunc(f.profiles, func(p profile) bool { return slices.ContainsFunc(p.Env, match) })
-}
-
-// maxNamed bounds the names on a line.
+// maxNamed bounds the names on a line about hidden secrets.
 const maxNamed = 24
 
-// HiddenFiles and HiddenVariables are lines for the user; "": nothing is hidden.
+// HiddenFiles returns a line that tells the user which files are hidden; "": there are none.
 func HiddenFiles(names []string) string {
-	return line("files hidden from the command", names, "--readable PATH shows one")
+	return hiddenLine("files hidden from the command", names, "--readable PATH shows one")
 }
 
-// HiddenVariables is as HiddenFiles.
+// HiddenVariables returns a line that tells the user which variables are hidden; "": there are none.
 func HiddenVariables(names []string) string {
-	return line("variables hidden from the command", names, "--keep-env NAME shows one")
+	return hiddenLine("variables hidden from the command", names, "--keep-env NAME shows one")
 }
 
-func line(what string, names []string, one string) string {
+func hiddenLine(what string, names []string, one string) string {
 	if len(names) == 0 {
 		return ""
 	}

@@ -3,6 +3,8 @@ package policy
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +16,7 @@ import (
 
 func TestSecretVariables(t *testing.T) {
 	t.Parallel()
-	rig.Is(t, IsSecret("GIT_CONFIG_VALUE_0", "AUTHORIZATION: basic eA=="), true, "a header")
+	rig.Is(t, isSecret("GIT_CONFIG_VALUE_0", "AUTHORIZATION: basic eA=="), true, "a header")
 	for words, want := range map[string]bool{
 		"OPTS=-Dproxy=http://u:p@h URLS=https://h/x,https://u:p@h/x K=sk_live_0123456789ab G=AIza0123456789ab":                                                                                         true,
 		"GITHUB_TOKEN=x GH_TOKEN=x AWS_SECRET_ACCESS_KEY=x AWS_ACCESS_KEY_ID=x PGPASSWORD=x DB_PASS=x NPMTOKEN=x TOKEN=x stripe_api_key=x MYSQL_PWD=x":                                                 true,
@@ -23,7 +25,7 @@ func TestSecretVariables(t *testing.T) {
 	} {
 		for word := range strings.FieldsSeq(words) {
 			name, value, _ := strings.Cut(word, "=")
-			rig.Is(t, IsSecret(name, value), want, "%s is a secret", word)
+			rig.Is(t, isSecret(name, value), want, "%s is a secret", word)
 		}
 	}
 }
@@ -47,16 +49,20 @@ func TestEnvPolicy(t *testing.T) {
 	f := Flags{}
 	kept, hidden := f.Environ(environ, nil)
 	rig.Same(t, "hidden", []string{"HTTP_PROXY", "x_token"}, hidden)
-	p := f.EnvPolicy(environ, kept)
+	p := EnvPolicyHere(environ, kept)
 	asked := &procs.EnvPolicy{Inherit: procs.Inherit(p.Inherit), IgnoreDefaultExcludes: p.IgnoreDefaultExcludes, Exclude: p.Exclude, Set: p.Set, IncludeOnly: p.IncludeOnly}
 	rig.Same(t, "variables", slices.Sorted(slices.Values(kept)), asked.Environ(environ, nil))
 }
 
-// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists. It
-// passes on no secret whose name begins as the variables of its tool do.
+// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists. The
+// help and docs/sandbox.md have its name. It passes on no secret whose name begins as the variables of its tool do.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
-	for _, name := range Names() {
+	field, _ := reflect.TypeFor[Flags]().FieldByName("Profile")
+	page := string(rig.Value(os.ReadFile("../../../../docs/sandbox.md")))
+	for _, name := range names() {
+		rig.Is(t, regexp.MustCompile(`\b`+name+`\b`).MatchString(field.Tag.Get("help")), true, "the help has %s", name)
+		rig.Is(t, strings.Contains(page, "`"+name+"`"), true, "docs/sandbox.md has %s", name)
 		f := Flags{Profile: []string{name}}
 		rig.Must(t, f.Check())
 		plan := rig.Value(f.Plan(Host{Home: t.TempDir(), Cwd: "/"}))
@@ -64,6 +70,26 @@ func TestProfiles(t *testing.T) {
 		rig.Is(t, len(f.Hosts()) > 0 && len(f.profiles) > 0, true, "%s allows hosts", name)
 		kept, _ := f.Environ(strings.Fields("GOOGLE_API_KEY=x NODE_AUTH_TOKEN=x PYTHON_TOKEN=x JAVA_SECRET=x RUST_TOKEN=x GIT_TOKEN=x CARGO_TOKEN=x"), nil)
 		rig.Is(t, len(kept), 0, "%s passes on %q", name, kept)
+	}
+}
+
+// TestFileFlag: agent exec confines a command if any flag about files is set. The others are about variables,
+// or make a sandbox weaker.
+func TestFileFlag(t *testing.T) {
+	t.Parallel()
+	others := []string{"CleanEnv", "KeepEnv", "ShowSecrets"}
+	for field := range reflect.TypeFor[Flags]().Fields() {
+		if !field.IsExported() || slices.Contains(others, field.Name) {
+			continue
+		}
+		var f Flags
+		switch v := reflect.ValueOf(&f).Elem().FieldByIndex(field.Index); v.Kind() {
+		case reflect.Bool:
+			v.SetBool(true)
+		default:
+			v.Set(reflect.ValueOf([]string{"x"}))
+		}
+		rig.Is(t, f.FileFlag() != "", true, "%s is a flag about files", field.Name)
 	}
 }
 
@@ -87,7 +113,7 @@ func TestParseProfile(t *testing.T) {
 }
 
 func FuzzParseProfile(f *testing.F) {
-	for _, name := range Names() {
+	for _, name := range names() {
 		f.Add(string(rig.Value(builtin.ReadFile("profiles/" + name + ".toml"))))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -129,4 +155,12 @@ func TestHidden(t *testing.T) {
 	unset := HomeOf(func(string) (string, bool) { return "odd", true })
 	rig.Is(t, unset, HomeOf(func(string) (string, bool) { return "", false }), "the home without HOME")
 	rig.Is(t, filepath.IsAbs(unset) || os.Getuid() != 0, true, "root has a home: %q", unset)
+}
+
+// TestHiddenUnseen: a secret that cannot be looked up is hidden, because it may exist.
+func TestHiddenUnseen(t *testing.T) {
+	t.Parallel()
+	h := Host{Home: "/home/you", Cwd: "/", Real: func(string) (string, error) { return "", os.ErrPermission }}
+	plan := rig.Value(new(Flags).Plan(h))
+	rig.Is(t, len(plan.Hidden), len(secretFiles), "hidden")
 }

@@ -2,14 +2,12 @@ package policy
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 	"github.com/execagent/execagent/internal/paths"
@@ -25,35 +23,32 @@ const (
 	maxProfiles = 64       // with those that they include
 )
 
-// errNotDir is the error of a path below a file.
-var errNotDir = error(syscall.ENOTDIR)
-
-// profile is a profile: what a tool needs.
-type profile struct {
+// toolProfile lists the needs of a tool. Its members are the keys of a file in the folder profiles, or of a user.
+type toolProfile struct {
 	name string // as the user wrote it
 
-	Include []string // other profiles with names
+	Include []string // other profiles: names, or files
 	Write   []string // folders that can be written; they are made if missing
-	Read    []string // what can be read, even if it is a secret, and not written
-	Deny    []string // paths and patterns
-	Allow   []string // hosts
-	Env     []string // variables
+	Read    []string // files and folders that can be read, even if they are secret, and not written
+	Deny    []string // paths and patterns of hidden files
+	Allow   []string // hosts that can be reached
+	Env     []string // variables that pass, even if they look like secrets; patterns of path.Match
 }
 
-func (p profile) origin() string { return "profile " + p.name }
+func (p toolProfile) origin() string { return "profile " + p.name }
 
-// Names returns the names of the profiles of this program.
-func Names() []string {
+// names returns the names of the profiles of this program.
+func names() []string {
 	files, _ := fs.ReadDir(builtin, "profiles") // it is part of the program
-	var names []string
+	var all []string
 	for _, file := range files {
-		names = append(names, strings.TrimSuffix(file.Name(), ".toml"))
+		all = append(all, strings.TrimSuffix(file.Name(), ".toml"))
 	}
-	return names
+	return all
 }
 
 // readProfiles reads profiles, and those that they include, each once.
-func readProfiles(words []string) (all []profile, err error) {
+func readProfiles(words []string) (all []toolProfile, err error) {
 	seen := map[string]bool{}
 	for queue := slices.Clone(words); len(queue) > 0; {
 		word := queue[0]
@@ -74,24 +69,24 @@ func readProfiles(words []string) (all []profile, err error) {
 }
 
 // readProfile reads a profile of this program, or a file if the word has a slash or ends in .toml.
-func readProfile(word string) (profile, error) {
+func readProfile(word string) (toolProfile, error) {
 	if strings.Contains(word, "/") || strings.HasSuffix(word, ".toml") {
 		text, err := paths.ReadRegular(word, maxProfile)
 		if err != nil {
-			return profile{}, err
+			return toolProfile{}, err
 		}
 		return parseProfile(word, string(text))
 	}
 	text, err := builtin.ReadFile("profiles/" + word + ".toml")
 	if err != nil {
-		return profile{}, fmt.Errorf("%q is not one of %s; a file is written with a slash, such as ./%[1]s", word, strings.Join(Names(), ", "))
+		return toolProfile{}, fmt.Errorf("%q is not one of %s; if it is a file, write it with a slash, such as ./%[1]s", word, strings.Join(names(), ", "))
 	}
 	return parseProfile(word, string(text))
 }
 
 // parseProfile reads the text of a profile. An error names the line.
-func parseProfile(name, text string) (profile, error) {
-	p := profile{name: name}
+func parseProfile(name, text string) (toolProfile, error) {
+	p := toolProfile{name: name}
 	document, values, err := tomlfile.Parse(name, text)
 	if err != nil {
 		return p, err
@@ -124,7 +119,7 @@ func parseProfile(name, text string) (profile, error) {
 	return p, document.Err()
 }
 
-// checkWord refuses a member of a list that means nothing, or that means something else in each directory.
+// checkWord refuses a member of a list that means nothing, or whose meaning depends on the current directory.
 func checkWord(key, word string) error {
 	switch key {
 	case "write", "read", "deny":
@@ -140,7 +135,7 @@ func checkWord(key, word string) error {
 		}
 	default:
 		if word == "" || strings.ContainsAny(word, ", \t\n") {
-			return errors.New("a member is empty or has a comma or a space")
+			return fmt.Errorf("%q is empty, or has a comma or a space", word)
 		}
 	}
 	return nil

@@ -6,10 +6,15 @@ import (
 	"strings"
 )
 
-// secretFiles are the files and folders of a home that are hidden unless somebody names them. The second
-// word of a row is the reason. A file that is replaced while it is hidden ends the command, so files that
-// programs replace all the time, such as ~/.Xauthority, are not here.
-var secretFiles = [][2]string{
+// secretFile is a file or folder of a home that is hidden unless somebody names it.
+type secretFile struct {
+	path string // below the home
+	why  string // what is in it; --explain prints this
+}
+
+// secretFiles are all of them. If a hidden file is replaced, the command ends, so files that programs replace
+// all the time, such as ~/.Xauthority, are not here.
+var secretFiles = []secretFile{
 	{".ssh", "private keys, and the hosts that they open"},
 	{".gnupg", "private keys"},
 	{".aws", "keys of a cloud"},
@@ -79,7 +84,8 @@ var secretFiles = [][2]string{
 	{".node_repl_history", "commands with passwords"},
 }
 
-// secretWords end names of variables that hold secrets.
+// secretWords are the ends of the names of variables that hold secrets. A word of up to four letters stands
+// alone or after a _, so COMPASS and TPAT are no secrets.
 var secretWords = []string{
 	"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "CREDENTIAL", "CREDENTIALS", "APIKEY", "PAT",
 	"API_KEY", "ACCESS_KEY", "ACCESS_KEY_ID", "SECRET_KEY", "PRIVATE_KEY", "SIGNING_KEY", "ENCRYPTION_KEY", "MASTER_KEY", "SERVICE_KEY", "ACCOUNT_KEY",
@@ -96,8 +102,8 @@ var secretValue = regexp.MustCompile(`(^|[\s,;:='"])(` +
 	`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|AGE-SECRET-KEY-1|` +
 	`(?i:authorization): *(?i:basic|bearer|token) +\S)|-----BEGIN [A-Z ]*PRIVATE KEY`)
 
-// IsSecret reports whether a variable looks like a secret.
-func IsSecret(name, value string) bool {
+// isSecret reports whether a variable looks like a secret.
+func isSecret(name, value string) bool {
 	upper := strings.ToUpper(name)
 	if value == "" {
 		return false
