@@ -149,13 +149,13 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 
 // files returns the files of the agent, for the paths of a plan. The operator may give requests without a sandbox
 // a default, or refuse them. What such requests find says nothing about what the command will see, so these
-// requests have a sandbox that restricts nothing but /proc: one that restricts nothing is refused, too.
+// requests have a sandbox that restricts nothing but /sys: one that restricts nothing is refused, too.
 func (e *execution) files() *client.FS {
 	if c := &e.info.Capabilities; !c.SandboxDefault && !c.SandboxRequired {
 		return e.client.FS(nil)
 	}
 	return e.client.FS(profile.Wire(&sandbox.Profile{Entries: []sandbox.Entry{
-		{Place: sandbox.PlaceRoot, Access: sandbox.Write}, {Path: "/proc", Access: sandbox.Read},
+		{Place: sandbox.PlaceRoot, Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Read},
 	}}))
 }
 
