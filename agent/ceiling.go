@@ -12,8 +12,8 @@ import (
 
 // The operator has the last word about the sandbox of every request that touches files, starts a
 // process or opens a socket (docs/operator.md). The order is: the default, the requirement, the
-// ceiling. sandboxOf applies the default and the requirement, and its callers compile the result. The
-// ceiling is enforced later, where the paths of a policy are looked up: by sandboxes.door for processes
+// ceiling. sandboxOf applies the default and the requirement, and its callers compile
+// what profileOf makes of the result. The ceiling is enforced later, where the paths of a policy are looked up: by sandboxes.door for processes
 // and sockets, and by sandboxes.helpers for file requests.
 
 // sandboxOf returns the sandbox that the operator's word gives a request which asks for s; nil: it has
@@ -32,6 +32,31 @@ func (a *Agent) sandboxOf(s *protocol.Sandbox) (*protocol.Sandbox, error) {
 		return nil, errNoSandbox
 	}
 	return s, nil
+}
+
+// profileOf returns the profile of the sandbox that sandboxOf has returned, for a request with these folders. A
+// sandbox can restrict no files although its words do: if an entry lets everything be written. By the
+// operator's requirement it is then replaced by the default, or refused.
+func (a *Agent) profileOf(s *protocol.Sandbox, dir, tmpDir string) (sandbox.Profile, error) {
+	asked, err := profile.Of(s, dir, tmpDir)
+	if err != nil || !a.cfg.RequireSandbox || a.cfg.hasFileCeiling() || !a.restrictsNoFiles(asked) {
+		return asked, err
+	}
+	if a.cfg.SandboxDefault == nil {
+		return asked, errNoSandbox
+	}
+	asked, err = profile.Of(a.cfg.SandboxDefault, dir, tmpDir)
+	if err == nil && a.restrictsNoFiles(asked) {
+		err = errNoSandbox
+	}
+	return asked, err
+}
+
+// restrictsNoFiles reports whether a profile lets everything be written. Of a wrong one, whoever uses it finds
+// the error.
+func (a *Agent) restrictsNoFiles(asked sandbox.Profile) bool {
+	policy, err := a.sandboxes.door.Compile(asked)
+	return err == nil && (!policy.Confined || policy.WritesEverything())
 }
 
 var (

@@ -8,7 +8,6 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/metrics"
-	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/internal/sandbox/files"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -52,7 +51,10 @@ func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *polic
 // filePolicy compiles the policy of a file request. It depends only on the request and on facts
 // that do not change while the agent lives, so a policy may be kept.
 func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
-	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
+	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
+	if err == errNoSandbox {
+		return nil, err
+	}
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/internal/netproxy"
-	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
@@ -127,7 +126,10 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 	if s == nil {
 		return nil, nil
 	}
-	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
+	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
+	if err == errNoSandbox {
+		return nil, err
+	}
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}

@@ -114,12 +114,19 @@ func TestTableConfines(t *testing.T) {
 		return *e
 	}
 	ask := func(method string, members ...object) protocol.Error { return askOf(c, method, members...) }
-	// The operator's word holds for each of these methods alike, without a sandbox and with a disabled one.
+	// The operator's word holds for each of these methods alike, without a sandbox, with a disabled one, and with
+	// one that lets everything be written.
 	nothing := sandboxOf(t, restricted)
 	words := map[string]*client{
 		"default":  newHarness(t, Config{SandboxDefault: nothing, RequireSandbox: true}).attach(""),
 		"ceiling":  newHarness(t, Config{SandboxCeiling: nothing}).attach(""),
 		"required": newHarness(t, Config{RequireSandbox: true}).attach(""),
+	}
+	everything := object{
+		"windowsSandboxLevel": "disabled", "cwd": "file:///", "workspaceRoots": []any{"file:///"},
+		"permissions": object{"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": []any{
+			object{"access": "write", "path": object{"type": "special", "value": object{"kind": "project_roots"}}},
+		}}},
 	}
 	unconfined := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled", "cwd": uri(dir)}
 	for word, c := range words {
@@ -148,7 +155,7 @@ func TestTableConfines(t *testing.T) {
 		}
 		confined++
 		for word, c := range words {
-			for id, members := range []object{{}, {"sandbox": unconfined}} {
+			for id, members := range []object{{}, {"sandbox": unconfined}, {"sandbox": everything}} {
 				e := askOf(c, method, paths, others, object{"processId": fmt.Sprint(id)}, members)
 				switch {
 				case word == "required":

@@ -58,8 +58,7 @@ func (f *confineFlags) planOn(h policy.Host) (*policy.Plan, error) {
 
 // hostHere returns this machine. environ is the environment of the command.
 func hostHere(sys program.System, environ []string) policy.Host {
-	home, _ := sys.Lookup("HOME")
-	return policy.Host{Home: home, TmpDir: sandbox.TmpDir(environ), Lookup: sys.Lookup}
+	return policy.Host{Home: policy.HomeOf(sys.Lookup), TmpDir: sandbox.TmpDir(environ), Lookup: sys.Lookup}
 }
 
 // tellHidden prints which secrets are hidden from the command.
@@ -150,12 +149,14 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 
 // files returns the files of the agent, for the paths of a plan. The operator may give requests without a sandbox
 // a default, or refuse them. What such requests find says nothing about what the command will see, so these
-// requests have a sandbox that restricts nothing.
+// requests have a sandbox that restricts nothing but /sys: one that restricts nothing is refused, too.
 func (e *execution) files() *client.FS {
 	if c := &e.info.Capabilities; !c.SandboxDefault && !c.SandboxRequired {
 		return e.client.FS(nil)
 	}
-	return e.client.FS(profile.Wire(&sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Write}}}))
+	return e.client.FS(profile.Wire(&sandbox.Profile{Entries: []sandbox.Entry{
+		{Place: sandbox.PlaceRoot, Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Read},
+	}}))
 }
 
 // host returns the machine that the command runs on: this one, or that of the agent. It lacks the directory of

@@ -112,11 +112,7 @@ func (c *client) connect(r *head.Request, d destination) {
 
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
-	q := request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
-	if protocol == rules.HTTP && c.p.policy().HasRequestRules() {
-		q.Path = d.withoutQuery()
-	}
-	return q
+	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method, Path: d.withoutQuery()}, client: c.name, encrypt: d.encrypt}
 }
 
 // exchange answers a plain request with the answer of the destination or with a refusal. It reports
@@ -134,7 +130,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		if _, refused := c.p.policy().JudgeMethod(q.Request, false); refused {
 			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
 		}
-		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, d.withoutQuery()); refused != nil {
+		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, q.Path); refused != nil {
 			return c.turnAway(r, body, refusedTunnel(refused))
 		}
 		q = c.inside.q
@@ -151,16 +147,14 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	}
 	c.keep(l)
 	if c.inside == nil {
-		s = &standing{q: q, addrs: l.addrs, answered: l.answered, end: func() {
-			_ = c.conn.Close()
-			_ = l.raw.Close()
-		}}
+		s = &standing{q: q, addrs: l.addrs, answered: l.answered, end: func() { _ = c.conn.Close() }}
 	}
-	if s != nil {
-		defer c.p.begins(s)()
+	x := exchange{client: c, stands: s, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
+	defer func() { x.stands.over() }()
+	if !x.sends(l) {
+		return false
 	}
 	c.p.restore(r.Method, r.Fields, d)
-	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)
 	if x.switching = c.inside != nil && c.p.maySwitch(c.inside, r); x.switching {
 		out = appendSwitch(out)

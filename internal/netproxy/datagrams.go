@@ -161,12 +161,13 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	a.mu.Lock()
 	a.flows[key] = f
 	a.mu.Unlock()
-	over := a.p.begins(&standing{q: q, addrs: addrs, answered: answered, end: a.cancel})
+	s := &standing{q: q, addrs: addrs, answered: answered, end: a.cancel}
+	begun := a.p.begins(s)
 	a.wg.Go(func() {
-		defer over()
+		defer s.over()
 		a.answer(f)
 	})
-	return f, true
+	return f, begun
 }
 
 // open makes a flow to the first of these addresses for which a socket can be connected. If there

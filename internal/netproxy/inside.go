@@ -78,7 +78,9 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
-		p.becomesOpaque(t.standing)
+		if !p.becomesOpaque(t.standing) {
+			return
+		}
 		t.serve(l, func() bool {
 			_, err := t.there.Write(g.said)
 			return err == nil
@@ -167,10 +169,12 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 			} else if s, refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
 				a = refusedTunnel(refused)
 			} else {
-				if s != nil {
-					context.AfterFunc(r.Context(), p.begins(s)) // the context ends with the request
+				begun := p.begins(s)
+				context.AfterFunc(r.Context(), s.over) // the context ends with the request
+				if begun {
+					return nil
 				}
-				return nil
+				return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) } // the tunnel has ended
 			}
 			return func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", a.kind)
@@ -190,11 +194,9 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 
 // judgeInside judges a request in a tunnel, if its host has request rules. path is escaped and has no query.
 // Questions and reports about the request have the protocol of plain HTTP, or in TLS that of a tunnel. If
-// the request may go on, the caller passes the standing to Proxy.begins; nil: only the tunnel is a standing.
+// the request may go on, the caller passes the standing to Proxy.begins, also without such rules: the next
+// policy may have some.
 func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string) (*standing, *refusal) {
-	if !p.judgesInside(in) {
-		return nil, nil
-	}
 	q := in.q
 	q.Protocol, q.Method, q.Path, q.Answered = rules.HTTP, method, path, in.answered
 	if q.encrypt {
@@ -203,11 +205,14 @@ func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string
 	if path == "" {
 		q.Path = "*" // of OPTIONS, which no rule allows
 	}
-	v, override := p.judge(ctx, q)
-	if v.Decision != rules.Allow {
-		return nil, p.refuse(q, v)
+	override := false
+	if p.judgesInside(in) {
+		var v rules.Verdict
+		if v, override = p.judge(ctx, q); v.Decision != rules.Allow {
+			return nil, p.refuse(q, v)
+		}
+		p.report(q, v, override)
 	}
-	p.report(q, v, override)
 	return &standing{q: q, addrs: in.addrs, answered: override, end: in.end}, nil
 }
 

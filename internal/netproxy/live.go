@@ -17,6 +17,7 @@ type standing struct {
 
 	opaque bool // a tunnel into which the proxy does not look; guarded by Proxy.mu
 	ending sync.Once
+	over   func() // ends what Proxy.begins began
 }
 
 // policy returns the current policy.
@@ -38,45 +39,41 @@ func (p *Proxy) SetPolicy(policy *rules.Hosts) {
 	}
 }
 
-// begins notes a standing until over is called. If the policy has changed since the request was judged, the
-// request is judged once more.
-func (p *Proxy) begins(s *standing) (over func()) {
+// begins notes a standing until s.over is called. If the policy has changed since the request was judged, the
+// request is judged once more. If that ends it, begins returns false, and nothing more may be sent for it.
+func (p *Proxy) begins(s *standing) bool {
+	s.over = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.standings, s)
+	}
 	p.mu.Lock()
 	if p.standings == nil {
 		p.standings = map[*standing]struct{}{}
 	}
 	p.standings[s] = struct{}{}
 	p.mu.Unlock()
-	if p.changed.Load() {
-		p.judgeAgain(s)
-	}
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.standings, s)
-	}
+	return !p.changed.Load() || p.judgeAgain(s)
 }
 
-// becomesOpaque notes that the proxy does not look into a tunnel.
-func (p *Proxy) becomesOpaque(s *standing) {
+// becomesOpaque notes that the proxy does not look into a tunnel. Its result is that of begins.
+func (p *Proxy) becomesOpaque(s *standing) bool {
 	p.mu.Lock()
 	s.opaque = true
 	p.mu.Unlock()
-	if p.changed.Load() {
-		p.judgeAgain(s)
-	}
+	return !p.changed.Load() || p.judgeAgain(s)
 }
 
-// judgeAgain ends a standing that the current policy does not allow.
-func (p *Proxy) judgeAgain(s *standing) {
+// judgeAgain ends a standing that the current policy does not allow, and then returns false.
+func (p *Proxy) judgeAgain(s *standing) bool {
 	v, refused := p.refuses(s)
-	if !refused {
-		return
+	if refused {
+		s.ending.Do(func() {
+			p.report(s.q, v, false)
+			s.end()
+		})
 	}
-	s.ending.Do(func() {
-		p.report(s.q, v, false)
-		s.end()
-	})
+	return !refused
 }
 
 // refuses reports whether the current policy refuses a standing. v is the verdict.
@@ -91,16 +88,14 @@ func (p *Proxy) refuses(s *standing) (v rules.Verdict, refused bool) {
 	if v, refused = policy.JudgeAddresses(r, s.addrs); refused {
 		return v, true
 	}
-	if r.Path == "" {
-		p.mu.Lock()
-		opaque := s.opaque
-		p.mu.Unlock()
-		if opaque && policy.HasRequestRulesFor(r.Host, r.Port) {
-			return unseen, true
-		}
-		if v, refused = policy.JudgeMethod(r, p.intercepts(s.q)); refused {
-			return v, true
-		}
+	p.mu.Lock()
+	opaque := s.opaque
+	p.mu.Unlock()
+	if opaque && policy.HasRequestRulesFor(r.Host, r.Port) {
+		return unseen, true
+	}
+	if v, refused = policy.JudgeMethod(r, p.intercepts(s.q)); refused {
+		return v, true
 	}
 	for _, addr := range s.addrs {
 		if v, refused = policy.JudgeDial(r, addr); refused {

@@ -59,17 +59,22 @@ func TestSetPolicy(t *testing.T) {
 	}
 }
 
-// TestSetPolicyInside: a request under way ends too, in HTTP/1 and HTTP/2, and the next is judged anew.
+// TestSetPolicyInside: a request under way ends too, in HTTP/1 and HTTP/2, also if the first policy has no
+// request rules, and the next is judged anew.
 func TestSetPolicyInside(t *testing.T) {
 	t.Parallel()
-	for _, http2 := range []bool{false, true} {
+	for _, test := range []struct{ http2, ruled bool }{{false, true}, {true, true}, {false, false}, {true, false}} {
 		v := newVault(t, false, "example.com", Config{Policy: policyOf(t, "allow=example.com")})
-		c, url := v.client(t, http2, v.bundle), "https://"+v.host
+		c, url := v.client(t, test.http2, v.bundle), "https://"+v.host
 		status, _, _ := send(t, c, "GET", url+"/a", "", "")
 		rig.Is(t, status, 200, "before")
-		v.SetPolicy(policyOf(t, "allow=GET example.com/**"))
-		status, _, _ = send(t, c, "POST", url+"/a", "", "")
-		rig.Is(t, status, 403, "the next request in the same tunnel")
+		told := 1
+		if test.ruled {
+			told = 3
+			v.SetPolicy(policyOf(t, "allow=GET example.com/**"))
+			status, _, _ = send(t, c, "POST", url+"/a", "", "")
+			rig.Is(t, status, 403, "the next request in the same tunnel")
+		}
 		failed := make(chan bool)
 		go func() {
 			a, err := c.Do(rig.Value(http.NewRequestWithContext(t.Context(), "GET", url+"/wait", http.NoBody)))
@@ -80,9 +85,41 @@ func TestSetPolicyInside(t *testing.T) {
 		}()
 		<-v.waiting
 		v.SetPolicy(policyOf(t, "allow=GET example.com/**, deny=* example.com/wait"))
-		rig.Is(t, <-failed, true, "the request under way fails")
-		rig.Is(t, v.reports(4)[3].Reason, rules.ReasonRequestDenied, "what is reported")
+		rig.Is(t, <-failed, true, "%+v: the request under way fails", test)
+		rig.Is(t, v.reports(told + 1)[told].Reason, rules.ReasonRequestDenied, "%+v: what is reported", test)
 		status, _, _ = send(t, c, "GET", url+"/a", "", "")
 		rig.Is(t, status, 200, "another tunnel")
 	}
+	// A request that waits for an answer, and then for another connection, is not sent if the policy has changed.
+	for _, http2 := range []bool{false, true} {
+		var v *vault
+		v = newVault(t, false, "example.com", Config{Policy: policyOf(t, "allow=example.com, ask=POST example.com/**"), Decide: func(context.Context, Question) (Answer, error) {
+			v.mu.Lock()
+			for conn := range v.conns {
+				_ = conn.Close()
+			}
+			v.mu.Unlock()
+			v.SetPolicy(policyOf(t, "allow=example.com, deny=POST example.com/**"))
+			return Answer{Decision: rules.Allow}, nil
+		}})
+		c, url := v.client(t, http2, v.bundle), "https://"+v.host
+		_, _, _ = send(t, c, "GET", url+"/a", "", "")
+		a, err := c.Do(rig.Value(http.NewRequestWithContext(t.Context(), "POST", url+"/b", http.NoBody)))
+		if err == nil {
+			_ = a.Body.Close()
+		}
+		rig.Is(t, err != nil || a.StatusCode == http.StatusForbidden, true, "the request fails")
+		_, _, _ = send(t, c, "GET", url+"/c", "", "")
+		heads, _ := v.seen()
+		rig.Is(t, len(heads), 2, "what arrived: %q", heads)
+	}
+	// A request under way without a tunnel.
+	g, got := start(t, rules.Rules{}, Config{Policy: policyOf(t, "allow=127.0.0.1")}), make(chan bool)
+	g.serve(HTTP)
+	to, conn := listen(t, func(conn net.Conn) { got <- true; _, _ = io.Copy(io.Discard, conn) }), g.dial()
+	say(t, conn, "POST http://"+to+"/x HTTP/1.1\r\nHost: "+to+"\r\nContent-Length: 9\r\n\r\n")
+	<-got
+	g.SetPolicy(policyOf(t, "allow=127.0.0.1, deny=POST 127.0.0.1/**"))
+	rig.Is(t, rig.Err(conn.Read(make([]byte, 1))) != nil, true, "a plain request under way ends")
+	rig.Is(t, g.reports(2)[1].Reason, rules.ReasonRequestDenied, "what is reported")
 }

@@ -31,12 +31,18 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 
 func (p *Proxy) serveTunnel(q request, t *tunnel, from *head.Reader, l *link) {
 	t.standing = &standing{q: q, addrs: l.addrs, answered: l.answered, end: t.end}
-	defer p.begins(t.standing)()
+	begun := p.begins(t.standing)
+	defer t.standing.over()
+	if !begun {
+		return
+	}
 	if p.intercepts(q) {
 		p.look(q, t, from, l)
 		return
 	}
-	p.becomesOpaque(t.standing)
+	if !p.becomesOpaque(t.standing) {
+		return
+	}
 	t.serve(l, func() bool {
 		g, ok := p.hear(q, t, from)
 		if !ok {

@@ -27,12 +27,20 @@ type requests struct {
 	hosts     set // of all rules: the proxy has to look into connections to these hosts
 	reachable set // of rules that allow or ask: these hosts may be connected to
 	allowed   set // of rules that allow: these hosts may be local addresses
+
+	bytes int // of all rules
 }
 
 const (
 	maxPattern  = 2 << 10 // bytes of the path of a rule
 	maxJudged   = 8 << 10 // bytes of a path that a rule may allow
 	anySegments = "**"
+
+	// maxSegments bounds the segments of a path, and maxRules the bytes of all rules of a policy. Together
+	// they bound the time for one request, because a rule with ** compares each of its segments with each
+	// of the path.
+	maxSegments = 256
+	maxRules    = 256 << 10
 )
 
 // isRequestRule reports whether an entry is a request rule. A pattern of hosts has neither a space nor a
@@ -86,7 +94,7 @@ func parsePath(text string, wide bool) ([]string, error) {
 	}
 	decoded, ok := decodedPath(text)
 	if !ok {
-		return nil, errors.New("its path is not plain: it has dot segments, empty segments, encoded slashes or percent signs, a backslash, a semicolon, a control character, or an escape that is none")
+		return nil, fmt.Errorf("its path has more than %d segments or is not plain: it has dot segments, empty segments, encoded slashes or percent signs, a backslash, a semicolon, a control character, or an escape that is none", maxSegments)
 	}
 	if wide {
 		decoded = strings.ToLower(decoded)
@@ -150,7 +158,7 @@ func isOdd(segment string) bool {
 // decodedPath returns a path without escapes. ok is false if servers could disagree about the path's
 // segments, or if it is too long: a rule must not decide about such a path.
 func decodedPath(path string) (decoded string, ok bool) {
-	if len(path) > maxJudged || !strings.HasPrefix(path, "/") || !PlainPath(path) || strings.Contains(strings.ToLower(path), "%2f") {
+	if len(path) > maxJudged || strings.Count(path, "/") > maxSegments || !strings.HasPrefix(path, "/") || !PlainPath(path) || strings.Contains(strings.ToLower(path), "%2f") {
 		return "", false
 	}
 	decoded, err := url.PathUnescape(path)
@@ -170,6 +178,9 @@ func (q *requests) add(text string, action Action) error {
 	r, host, err := parseRequestRule(text, action != Allow)
 	if err != nil {
 		return err
+	}
+	if q.bytes += len(text); q.bytes > maxRules {
+		return fmt.Errorf("request rule %.64q: all of them together have more than %d bytes", text, maxRules)
 	}
 	q.hosts.wide = true
 	q.hosts.add(host)
@@ -231,7 +242,7 @@ func matchPath(pattern, segments []string) bool {
 		case p < len(pattern) && pattern[p] == anySegments:
 			star, mark = p, s
 			p++
-		case p < len(pattern) && wildcard(pattern[p], segments[s], true):
+		case p < len(pattern) && matchSegment(pattern[p], segments[s]):
 			p++
 			s++
 		case star >= 0:
@@ -242,6 +253,24 @@ func matchPath(pattern, segments []string) bool {
 		}
 	}
 	return len(pattern) == p || len(pattern) == p+1 && pattern[p] == anySegments
+}
+
+// matchSegment reports whether a segment matches a pattern, in which only stars have a meaning. It never goes
+// back.
+func matchSegment(pattern, segment string) bool {
+	before, rest, some := strings.Cut(pattern, "*")
+	if !some {
+		return pattern == segment
+	}
+	segment, ok := strings.CutPrefix(segment, before)
+	for ok {
+		var piece string
+		if piece, rest, some = strings.Cut(rest, "*"); !some {
+			return strings.HasSuffix(segment, piece)
+		}
+		_, segment, ok = strings.Cut(segment, piece)
+	}
+	return false
 }
 
 // listed is the kind of entry that makes a verdict Ask.

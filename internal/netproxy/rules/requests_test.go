@@ -74,6 +74,24 @@ func TestRequestRules(t *testing.T) {
 	}
 }
 
+// TestRequestBounds: the time for one request is bounded.
+func TestRequestBounds(t *testing.T) {
+	t.Parallel()
+	domains := map[string]Action{}
+	for i := range maxRules / 1024 {
+		domains[fmt.Sprintf("* *.test/**%s/%d", strings.Repeat("/a*a", 250), i)] = Deny
+	}
+	p := rig.Value(Compile(Rules{Domains: domains}))
+	for n, want := range map[int]string{maxSegments: ReasonRequestNotAllowed, maxSegments + 1: ReasonRequestDenied} {
+		v := p.Judge(Request{Protocol: HTTP, Host: "a.test", Port: 80, Method: "GET", Path: strings.Repeat("/aa", n)})
+		rig.Is(t, v.Reason, want, "%d segments", n)
+	}
+	for i := range 4 {
+		domains[fmt.Sprintf("GET *.test/%s/%d", strings.Repeat("x", maxPattern-9), i)] = Allow
+	}
+	rig.Says(t, rig.Err(Compile(Rules{Domains: domains})), "all of them together have more than 262144 bytes", "many rules")
+}
+
 // FuzzRequestRule: what is accepted matches as a naive matcher says, and only plain paths.
 func FuzzRequestRule(f *testing.F) {
 	f.Add("GET a.test/a/**/b*", "/a/x/bc")

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -94,20 +97,35 @@ func (w *NetworkWords) AllowToo(hosts []string) error {
 		return nil
 	}
 	w.Managed = true
-	about := map[string]bool{}
-	for word, verb := range w.Hosts() {
+	about, requests, ports := w.Hosts(), rules.Rules{Domains: map[string]rules.Action{}}, []string{"443"}
+	for word, verb := range about {
 		_, target, isRequest := strings.Cut(word, " ")
-		if isRequest && verb != protocol.DomainDeny {
-			word, _, _ = strings.Cut(target, "/")
+		if !isRequest || verb == protocol.DomainDeny {
+			continue
 		}
-		about[word] = true
+		requests.Domains[word] = rules.Action(verb)
+		if place, _, _ := strings.Cut(target, "/"); strings.Contains(place, ":") {
+			ports = append(ports, place[strings.LastIndexByte(place, ':')+1:])
+		}
+	}
+	limited, err := rules.Compile(requests)
+	if err != nil {
+		return err
 	}
 	for _, host := range hosts {
-		if !about[host] {
+		name, port, named := strings.Cut(host, ":")
+		some := slices.ContainsFunc(ports, func(p string) bool {
+			if named {
+				p = port
+			}
+			n, err := strconv.ParseUint(p, 10, 16)
+			return err == nil && limited.HasRequestRulesFor(strings.ToLower(name), uint16(n))
+		})
+		if about[host] == "" && !some {
 			w.domains[host] = protocol.DomainAllow
 		}
 	}
-	_, err := w.plan(false)
+	_, err = w.plan(false)
 	return err
 }
 

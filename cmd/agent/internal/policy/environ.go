@@ -52,17 +52,25 @@ func (f *Flags) keeps(name string) bool {
 var coreNames = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "TERM"}
 
 // EnvPolicyHere returns the policy about variables for an agent that is embedded in this process. environ are
-// the variables of this process, and the command gets those in kept, which Environ has returned.
+// the variables of this process, and the command gets those in kept, which Environ has returned. The names of a
+// policy are compared in any letter case. So a variable that is kept is set again if another one of its name is
+// not.
 func EnvPolicyHere(environ, kept []string) *protocol.EnvPolicy {
 	p := &protocol.EnvPolicy{Inherit: protocol.InheritAll, IgnoreDefaultExcludes: true, Exclude: []string{}, Set: map[string]string{}, IncludeOnly: []string{}}
 	has := map[string]bool{}
 	for _, entry := range kept {
-		name, _, _ := strings.Cut(entry, "=")
-		has[strings.ToUpper(name)] = true
+		has[entry] = true
 	}
 	for _, entry := range environ {
-		if name, _, _ := strings.Cut(entry, "="); !has[strings.ToUpper(name)] {
+		if name, _, _ := strings.Cut(entry, "="); !has[entry] && name != "" {
 			p.Exclude = append(p.Exclude, name)
+		}
+	}
+	for _, entry := range kept {
+		name, value, _ := strings.Cut(entry, "=")
+		same := func(other string) bool { return strings.EqualFold(name, other) }
+		if slices.ContainsFunc(p.Exclude, same) && !procs.Denied(name) {
+			p.Set[name] = value
 		}
 	}
 	return p

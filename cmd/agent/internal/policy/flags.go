@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/execagent/execagent/internal/hostenv"
 	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -275,7 +276,7 @@ func (p *Plan) hide(h Host) error {
 	if !path.IsAbs(h.Home) {
 		return nil
 	}
-	shown, err := p.Profile.Compile()
+	shown, err := p.followed(h).Compile()
 	if err != nil {
 		return err
 	}
@@ -286,16 +287,19 @@ func (p *Plan) hide(h Host) error {
 	for _, name := range p.Profile.WorkspaceRoots {
 		named[name] = true
 	}
+	type secret struct{ name, why, real string }
+	var all []secret
+	for _, row := range secretFiles {
+		for _, name := range h.places(row.path) {
+			all = append(all, secret{name: name, why: row.why})
+		}
+	}
 	// An agent may be far away, so all files are looked up together. Links are followed, because the policy
 	// refuses a path through a link that can be written.
-	type found struct {
-		real string
-		err  error
-	}
-	all := make([]found, len(secretFiles))
+	errs := make([]error, len(all))
 	var looking sync.WaitGroup
-	for i, secret := range secretFiles {
-		look := func() { all[i].real, all[i].err = h.real(h.inHome(secret.path)) }
+	for i := range all {
+		look := func() { all[i].real, errs[i] = h.real(all[i].name) }
 		if h.Real == nil {
 			look()
 			continue
@@ -303,36 +307,87 @@ func (p *Plan) hide(h Host) error {
 		looking.Go(look)
 	}
 	looking.Wait()
-	for i, secret := range secretFiles {
-		name, real, err := h.inHome(secret.path), all[i].real, all[i].err
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	for i, s := range all {
+		if errors.Is(errs[i], os.ErrNotExist) || errors.Is(errs[i], syscall.ENOTDIR) {
 			continue
 		}
-		if err != nil {
-			real = name // it may exist
+		if errs[i] != nil {
+			s.real = s.name // it may exist
 		}
-		if named[name] || named[real] {
+		if named[s.name] || named[s.real] {
 			continue
 		}
-		if shown.Access(real) < sandbox.Read {
+		if shown.Access(s.real) < sandbox.Read {
 			continue
 		}
-		p.entry(sandbox.Entry{Path: real, Access: sandbox.Denied, SkipMissing: true}, "default: "+secret.why)
-		p.Hidden = append(p.Hidden, h.tilde(name))
+		p.entry(sandbox.Entry{Path: s.real, Access: sandbox.Denied, SkipMissing: true}, "default: "+s.why)
+		p.Hidden = append(p.Hidden, h.tilde(s.name))
 	}
 	return nil
 }
 
-// inHome returns the path of a file of the home. Variables may have moved its folder elsewhere.
-func (h Host) inHome(name string) string {
-	for folder, variable := range map[string]string{".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME"} {
-		if rest, ok := strings.CutPrefix(name, folder); ok && h.Lookup != nil {
-			if dir, _ := h.Lookup(variable); path.IsAbs(dir) {
-				return path.Join(dir, rest)
-			}
+// followed returns the profile with the paths that its links lead to, too. A secret counts as shown if one of
+// them shows it.
+func (p *Plan) followed(h Host) sandbox.Profile {
+	all := p.Profile
+	all.Entries, all.WorkspaceRoots = slices.Clone(all.Entries), slices.Clone(all.WorkspaceRoots)
+	for _, e := range p.Profile.Entries {
+		if real, err := h.real(e.Path); e.Place == sandbox.PlacePath && e.Access >= sandbox.Read && err == nil && real != e.Path {
+			e.Path = real
+			all.Entries = append(all.Entries, e)
 		}
 	}
-	return path.Join(h.Home, name)
+	for _, root := range p.Profile.WorkspaceRoots {
+		if real, err := h.real(root); err == nil && real != root {
+			all.WorkspaceRoots = append(all.WorkspaceRoots, real)
+		}
+	}
+	return all
+}
+
+// moves are the variables that move a folder of secrets. Not every program knows the variable, so the secrets
+// at the usual place are hidden, too. A folder that has the home in it is not hidden.
+var moves = [][2]string{
+	{"XDG_CONFIG_HOME", ".config/"},
+	{"XDG_DATA_HOME", ".local/share/"},
+	{"GNUPGHOME", ".gnupg/"},
+	{"AZURE_CONFIG_DIR", ".azure/"},
+	{"CLOUDSDK_CONFIG", ".config/gcloud/"},
+	{"DOCKER_CONFIG", ".docker/"},
+	{"GH_CONFIG_DIR", ".config/gh/"},
+	{"CARGO_HOME", ".cargo/"},
+	{"PASSWORD_STORE_DIR", ".password-store/"},
+	{"CODEX_HOME", ".codex/"},
+	{"CLAUDE_CONFIG_DIR", ".claude/"},
+}
+
+// places returns the paths of a file of the home: the usual one, and those where variables have moved it.
+func (h Host) places(name string) []string {
+	all := []string{path.Join(h.Home, name)}
+	for _, m := range moves {
+		rest, ok := strings.CutPrefix(name+"/", m[1])
+		if !ok || h.Lookup == nil {
+			continue
+		}
+		dir, set := h.Lookup(m[0])
+		moved := path.Join(dir, rest)
+		if set && path.IsAbs(dir) && !slices.Contains(all, moved) && !strings.HasPrefix(h.Home+"/", strings.TrimSuffix(moved, "/")+"/") {
+			all = append(all, moved)
+		}
+	}
+	return all
+}
+
+// HomeOf returns the home of the user: HOME, or what the system says of the user if HOME is no absolute path.
+// Without that, an unset HOME would show the secrets.
+func HomeOf(lookup func(string) (string, bool)) string {
+	return hostenv.HomeDir(func(name string) (string, bool) {
+		value, ok := lookup(name)
+		if name == "HOME" && !path.IsAbs(value) {
+			return "", false
+		}
+		return value, ok
+	})
 }
 
 // tilde returns a path with ~ for the home.

@@ -94,11 +94,13 @@ var secretWords = []string{
 // secretNames are names that secretWords does not find.
 var secretNames = []string{"PGPASSWORD", "MYSQL_PWD", "REDISCLI_AUTH", "NPM_CONFIG__AUTH", "DOCKER_AUTH_CONFIG", "SSHPASS"}
 
-// secretValue matches values that are secrets, whatever the name of their variable is: a URL with a password,
-// and tokens and keys of a known shape.
-var secretValue = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|` +
-	`^(gh[pousr]_|github_pat_|glpat-|npm_|pypi-|xox[abpr]-|sk-|AKIA|ASIA|hf_|dop_v1_)[A-Za-z0-9_-]{12}|` +
-	`^eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN [A-Z ]*PRIVATE KEY`)
+// secretValue matches values that are secrets, or have one in them, whatever they are called: a URL with a
+// password, tokens and keys of a known shape, and headers with one.
+var secretValue = regexp.MustCompile(`(^|[\s,;:='"])(` +
+	`[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#@\s]+@|` +
+	`(gh[pousr]_|github_pat_|glpat-|npm_|pypi-|xox[abpr]-|xapp-|sk-|[rs]k_live_|AKIA|ASIA|AIza|hf_|dop_v1_)[A-Za-z0-9_-]{12}|` +
+	`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|AGE-SECRET-KEY-1|` +
+	`(?i:authorization): *(?i:basic|bearer|token) +\S)|-----BEGIN [A-Z ]*PRIVATE KEY`)
 
 // isSecret reports whether a variable looks like a secret.
 func isSecret(name, value string) bool {
