@@ -73,14 +73,8 @@ var secretFiles = []secretFile{
 	{".codex/auth.json", "tokens of a model"},
 	{".claude/.credentials.json", "tokens of a model"},
 	{".config/execagent", "keys of agents"},
-	{".bash_history", "commands with passwords"},
-	{".zsh_history", "commands with passwords"},
-	{".history", "commands with passwords"},
-	{".local/share/fish/fish_history", "commands with passwords"},
-	{".psql_history", "commands with passwords"},
-	{".mysql_history", "commands with passwords"},
+	{".local/share/fish", "commands with passwords"},
 	{".rediscli_history", "commands with passwords"},
-	{".python_history", "commands with passwords"},
 	{".node_repl_history", "commands with passwords"},
 }
 
