@@ -13,7 +13,7 @@ type secretFile struct {
 }
 
 // secretFiles are all of them. If a hidden file is replaced, the command ends, so files that programs replace
-// all the time, such as ~/.Xauthority, are not here.
+// often, such as ~/.Xauthority and the histories of shells, are not here.
 var secretFiles = []secretFile{
 	{".ssh", "private keys, and the hosts that they open"},
 	{".gnupg", "private keys"},
