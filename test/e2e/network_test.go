@@ -201,7 +201,7 @@ func TestSandboxNetwork(t *testing.T) {
 		for _, local := range []string{"", " local"} {
 			argv := slices.Concat(launch, []string{rig.Agent(t), "sandbox", "--network", "allow=" + place + local, "--network", "deny=denied.invalid", "--", "bash", "-c", script})
 			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-			cmd.Env = []string{"PATH=/usr/bin:/bin"}
+			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/var/empty"}
 			cmd.SysProcAttr.Setsid = true // without a terminal
 			want := "agent: network: reached " + place + "\n" +
 				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"

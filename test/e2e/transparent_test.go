@@ -75,7 +75,7 @@ func connectAnywhere(t *testing.T, launcher string) {
 		argv = append([]string{launcher, "--"}, argv...)
 	}
 	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "SSL_CERT_FILE=" + roots}
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=/var/empty", "SSL_CERT_FILE=" + roots}
 	cmd.SysProcAttr.Setsid = true // without a terminal
 	r := finish(t, cmd)
 	rig.Is(t, r.stdout, parts[1].Text, "what programs print; standard error is\n%s", r.stderr)
