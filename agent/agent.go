@@ -25,6 +25,7 @@ import (
 	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -126,6 +127,17 @@ type Config struct {
 	// TransparentTCP makes connections transparent for every command whose network is enforced and that
 	// has a proxy, even if its client does not ask for that.
 	TransparentTCP bool
+	// SandboxDefault is the sandbox of requests that have no sandbox; nil: they are not confined.
+	SandboxDefault *protocol.Sandbox
+	// SandboxCeiling is the sandbox that no request exceeds. For each path a request gets the lesser access
+	// of its own sandbox and the ceiling. The paths of the ceiling do not depend on a request. If the ceiling
+	// cannot be compiled or restricts nothing, the agent refuses every request that it applies to. nil: there
+	// is no ceiling.
+	SandboxCeiling *protocol.Sandbox
+	// RequireSandbox refuses requests that would not be confined: those without a sandbox, and those whose
+	// sandbox does not restrict files. Such a request gets SandboxDefault instead, if there is one, or
+	// SandboxCeiling, if that restricts files.
+	RequireSandbox bool
 	// Limits apply to every confined command.
 	Limits sandbox.Limits
 	// Cgroups gives each confined command a control group; nil: none.
@@ -241,6 +253,9 @@ func New(cfg Config) *Agent {
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
 	a.networks.Log, a.networks.Environ, a.networks.Roots = cfg.Logger, cfg.Environ, sync.OnceValue(httpclient.TrustedRoots)
 	a.sandboxes.door.Kept = a.networks.Folder
+	if cfg.SandboxCeiling != nil {
+		a.sandboxes.door.Ceiling = sync.OnceValues(a.ceiling)
+	}
 	a.SetNetwork(cfg.Network)
 	a.measure()
 	return a

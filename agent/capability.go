@@ -60,6 +60,10 @@ type installedResult struct {
 func (r *installedResult) Sent() { r.share.Release() }
 
 func (c *connection) discoverInstalled(ctx context.Context, p installedParams) (*installedResult, error) {
+	var err error
+	if p.Sandbox, err = c.agent.sandboxOf(p.Sandbox); err != nil {
+		return nil, err
+	}
 	answer, err := c.agent.skills.Installed(ctx, c.owner, p.Sandbox)
 	r := &installedResult{answer, c.share(c.listings)}
 	if err != nil || !p.details || p.Sandbox != nil {

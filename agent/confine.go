@@ -25,9 +25,12 @@ func (l *launch) confine(context.Context) error {
 		return nil
 	}
 	a := l.session.agent
-	asked, err := profile.Of(l.params.Sandbox, l.spec.Dir, sandbox.TmpDir(l.spec.Env))
+	asked, err := a.profileOf(l.params.Sandbox, l.spec.Dir, sandbox.TmpDir(l.spec.Env))
 	if err != nil {
 		a.metrics.Refused(metrics.RefusedByRequest)
+	}
+	if err == errNoSandbox {
+		return err
 	}
 	if errors.Is(err, profile.ErrNoMXC) {
 		return withKind(sandboxUnavailable, protocol.InvalidParams("sandbox: %v", err))

@@ -84,7 +84,7 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	if c.owner = c.principal; c.owner == "" && c.holder != "" {
 		c.owner = "key:" + c.holder
 	}
-	c.policies.owner = c.owner
+	c.policies.owner, c.policies.cfg = c.owner, &a.cfg
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
 		Notification: c.notification,

@@ -19,12 +19,13 @@ type host struct {
 	loginShell string
 	home       string // empty when there is none
 	cwd        string // empty when there is none
-	builtins   bool   // the tools of this program can be started
 	tools      string // directory for the PATH of commands, empty when there is none
+	// capabilities are announced, with those that depend on a probe of the host.
+	capabilities protocol.Capabilities
 }
 
 func newHost(cfg *Config) *host {
-	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines, tools: cfg.Tool.folder().Dir()}
+	h := &host{environ: map[string]string{}, version: cfg.Version, tools: cfg.Tool.folder().Dir(), capabilities: capabilities(cfg)}
 	for _, entry := range cfg.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
@@ -44,8 +45,8 @@ func (h *host) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// capabilities are the features that work (rpc.md 3.4, 8).
-func capabilities() protocol.Capabilities {
+// capabilities returns the features that work with a configuration (rpc.md 3.4, 8).
+func capabilities(cfg *Config) protocol.Capabilities {
 	return protocol.Capabilities{
 		NetworkProxyLaunch:               true,
 		NetworkProxyReviewDomains:        true,
@@ -72,6 +73,12 @@ func capabilities() protocol.Capabilities {
 		SocketForward:     true,
 
 		SubcommandApprovals: true,
+		NetworkRequestRules: true,
+
+		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
+		SandboxDefault:  cfg.SandboxDefault != nil,
+		SandboxCeiling:  cfg.SandboxCeiling != nil,
+		SandboxRequired: cfg.RequireSandbox,
 	}
 }
 
@@ -85,9 +92,8 @@ func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
 		PrependPathDirs:      []protocol.PathURI{},
 		TemporaryDirectories: []protocol.PathURI{},
 		TempDir:              protocol.NewPathURI(hostenv.TempDir(h.lookup)),
-		Capabilities:         capabilities(),
+		Capabilities:         h.capabilities,
 	}
-	info.Capabilities.ProcessBuiltins = h.builtins
 	info.Capabilities.NetworkProxyTransparentTCP = transparent
 	if h.tools != "" {
 		info.PrependPathDirs = append(info.PrependPathDirs, protocol.NewPathURI(h.tools))
@@ -113,6 +119,9 @@ func (c *connection) environmentStatus(context.Context, protocol.EmptyParams) (*
 }
 
 func (c *connection) readConfig(ctx context.Context, p protocol.ConfigReadParams) (*protocol.ConfigReadResult, error) {
+	if err := c.agent.checkReadsAll(); err != nil {
+		return nil, err
+	}
 	cwd, err := p.Cwd.Native()
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/metrics"
-	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/internal/sandbox/files"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -22,7 +21,12 @@ func (a *Agent) files(ctx context.Context, owner string, s *protocol.Sandbox) (f
 
 // filesUnder is like files, with policies that are kept from one request to the next.
 func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *policies) (fsops.FS, error) {
-	if s == nil || s.UnrestrictedFiles() {
+	s, err := a.sandboxOf(s)
+	if err != nil {
+		a.metrics.Refused(metrics.RefusedByRequest)
+		return nil, err
+	}
+	if s == nil || s.UnrestrictedFiles() && !a.cfg.hasFileCeiling() {
 		return fsops.Host{}, nil
 	}
 	policy, err := kept.of(s, a.filePolicy)
@@ -47,12 +51,18 @@ func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *polic
 // filePolicy compiles the policy of a file request. It depends only on the request and on facts
 // that do not change while the agent lives, so a policy may be kept.
 func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
-	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
+	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
+	if err == errNoSandbox {
+		return nil, err
+	}
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
 	asked.Tools = a.tool.Paths()
 	policy, err := a.sandboxes.door.Compile(asked)
+	if err == nil && !policy.Confined && a.cfg.hasFileCeiling() {
+		policy, err = a.sandboxes.door.Ceiling()
+	}
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
 	}
@@ -71,7 +81,8 @@ const (
 // policies keeps the policies that file requests of a connection used last. The zero value is ready
 // for use.
 type policies struct {
-	owner string // of the connection
+	owner string  // of the connection
+	cfg   *Config // has the operator's sandboxes; nil: there are none
 
 	mu    sync.Mutex   // guards what follows
 	kept  []keptPolicy // the last used at the end
@@ -79,9 +90,16 @@ type policies struct {
 }
 
 type keptPolicy struct {
-	text   string       // of the sandbox
-	policy *files.Keyed // nil: it restricts no file
+	text   string            // of the sandbox; "": it is the operator's
+	own    *protocol.Sandbox // the operator's sandbox; nil: it is a client's
+	policy *files.Keyed      // nil: it restricts no file
 	bytes  int
+}
+
+// isOperators reports whether a sandbox is the operator's default or ceiling. Such a sandbox has no text, so
+// it is found by its pointer.
+func (p *policies) isOperators(s *protocol.Sandbox) bool {
+	return p.cfg != nil && (s == p.cfg.SandboxDefault || s == p.cfg.SandboxCeiling)
 }
 
 // of returns the policy of a sandbox, and compiles it if it is not kept; nil if it restricts no
@@ -90,7 +108,7 @@ type keptPolicy struct {
 func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*sandbox.Policy, error)) (*files.Keyed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.IndexFunc(p.kept, func(k keptPolicy) bool { return k.text == s.Text() }); i >= 0 {
+	if i := slices.IndexFunc(p.kept, func(k keptPolicy) bool { return k.text == s.Text() && (k.text != "" || k.own == s) }); i >= 0 {
 		k := p.kept[i]
 		p.kept = append(slices.Delete(p.kept, i, i+1), k)
 		return k.policy, nil
@@ -104,8 +122,11 @@ func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*san
 		k.policy = files.WithKey(policy, p.owner)
 		k.bytes += sizeOf(policy)
 	}
-	if k.text == "" || k.bytes > maxPolicyBytes {
+	if k.text == "" && !p.isOperators(s) || k.bytes > maxPolicyBytes {
 		return k.policy, nil
+	}
+	if k.text == "" {
+		k.own = s
 	}
 	p.kept, p.bytes = append(p.kept, k), p.bytes+k.bytes
 	for len(p.kept) > maxPolicies || p.bytes > maxPolicyBytes {

@@ -32,6 +32,9 @@ type streamedResponse struct {
 func (r *streamedResponse) Sent() { r.stream() }
 
 func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestParams) (any, error) {
+	if c.agent.cfg.offline() {
+		return nil, errOffline
+	}
 	if err := rpc.Leave(ctx); err != nil {
 		return nil, err
 	}
@@ -116,8 +119,8 @@ func (r *bufferedResponse) alloc(n int) ([]byte, error) {
 func (a *Agent) httpConfig() httpclient.Config {
 	cfg := httpclient.Config{Env: a.host.lookup, Denied: procs.Denied, Bound: a.networks.Allows, Proxy: httpclient.ProxyFromEnv(a.host.lookup)}
 	if a.cfg.RequireNetworkEnforcement {
-		cfg.Admit = func(ctx context.Context, host, port string) (httpclient.Dial, error) {
-			addrs, err := a.admit(ctx, net.JoinHostPort(host, port))
+		cfg.Admit = func(ctx context.Context, address, host, method, path string) (httpclient.Dial, error) {
+			addrs, err := a.admit(ctx, address, host, method, path)
 			return func(ctx context.Context) (net.Conn, error) { return netproxy.Dial(ctx, addrs) }, err
 		}
 	}

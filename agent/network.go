@@ -49,8 +49,8 @@ var errUnixSockets = protocol.InvalidRequest("the operator of this agent require
 
 // admit judges a connection that the agent makes for a client, if the operator wants the network to be
 // enforced: such a connection goes through no proxy, so the same policy is asked here.
-func (a *Agent) admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
-	places, err := a.networks.Admit(ctx, address)
+func (a *Agent) admit(ctx context.Context, address, host, method, path string) ([]netip.AddrPort, error) {
+	places, err := a.networks.Admit(ctx, address, host, method, path)
 	if err != nil {
 		return nil, protocol.InvalidRequest("the operator of this agent requires that the network is enforced (--require-network-enforcement): %v; nothing was sent", err)
 	}
@@ -90,7 +90,7 @@ func (l *launch) connect(context.Context) (err error) {
 }
 
 // enforced reports whether the sandbox must leave the process a proxy as its only way to the
-// network.
+// network. Under a ceiling without a network it must not leave even that.
 func (l *launch) enforced() bool {
-	return l.params.Sandbox != nil && (l.params.EnforceManagedNetwork || l.proxy != nil && l.proxy.Transparent)
+	return l.params.Sandbox != nil && !l.session.agent.cfg.offline() && (l.params.EnforceManagedNetwork || l.proxy != nil && l.proxy.Transparent)
 }

@@ -226,8 +226,8 @@ func TestNetworkKeepsToItself(t *testing.T) {
 	}
 }
 
-// TestNetworkOperator: a client can only tighten what the operator says, which processes that
-// start later get.
+// TestNetworkOperator: a client can only tighten what the operator says. A change holds for processes
+// that run too.
 func TestNetworkOperator(t *testing.T) {
 	t.Parallel()
 	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -241,9 +241,8 @@ func TestNetworkOperator(t *testing.T) {
 	wantThrough(t, first, destination.URL, http.StatusOK, "")
 	wantThrough(t, first, "http://other.invalid/", http.StatusForbidden, rules.ReasonNotAllowed)
 	r.agent.SetNetwork(compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Deny}}))
-	second := c.proxyOf(t, proxied("q", printProxy, "*"))
-	wantThrough(t, first, destination.URL, http.StatusOK, "")
-	wantThrough(t, second, destination.URL, http.StatusForbidden, rules.ReasonDenied)
+	wantThrough(t, first, destination.URL, http.StatusForbidden, rules.ReasonDenied)
+	wantThrough(t, c.proxyOf(t, proxied("q", printProxy, "*")), destination.URL, http.StatusForbidden, rules.ReasonDenied)
 }
 
 // TestRequireNetworkEnforcement: nothing is started that could reach the network without a proxy.
@@ -293,6 +292,7 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 	defer destination.Close()
 	place := strings.TrimPrefix(destination.URL, "http://")
 	policy := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"localhost", "127.0.0.1"}, Local: true}, nil))
+	requests := rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"GET 127.0.0.1/ok"}}, nil))
 	unix := rig.Listen(t, "unix", t.TempDir()+"/s", func(net.Conn) {}).String()
 	free := managed("enabled", special("root", "read"))
 	for name, tt := range map[string]struct {
@@ -313,6 +313,10 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 		"an allowed socket":                 {policy, "socket/open", object{"address": "tcp://" + place}, ""},
 		"an allowed socket in a sandbox":    {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, ""},
 		"an allowed request":                {policy, "http/request", object{"url": destination.URL, "redirectPolicy": "stop"}, ""},
+		"a path that is not allowed":        {requests, "http/request", object{"url": destination.URL + "/no", "redirectPolicy": "stop"}, "request not allowed"},
+		"a path that is allowed":            {requests, "http/request", object{"url": destination.URL + "/ok?q", "redirectPolicy": "stop"}, ""},
+		"a path with another Host":          {requests, "http/request", object{"url": destination.URL + "/ok", "headers": []object{{"name": "Host", "value": "b.org"}}}, "Host header"},
+		"a socket to what has requests":     {requests, "socket/open", object{"address": "tcp://" + place}, "mitm required"},
 		"no network, so nothing is refused": {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": managed("restricted", special("root", "read"))}, "Operation not permitted"},
 	} {
 		maps.Copy(tt.params, object{"socketId": "s", "method": "GET", "requestId": "r"})
@@ -459,4 +463,21 @@ func (c *client) output(id string) string {
 		b.Write(chunk.Chunk)
 	}
 	return b.String()
+}
+
+// TestCeilingWithoutNetwork: under such a ceiling a process that asks for a proxy starts, without any
+// network, and SIGHUP changes nothing about that.
+func TestCeilingWithoutNetwork(t *testing.T) {
+	t.Parallel()
+	r := newHarness(t, Config{SandboxCeiling: sandboxOf(t, managed("restricted", special("root", "read"))), RequireNetworkEnforcement: true, TransparentTCP: true})
+	r.agent.SetNetwork(rig.Value(NewNetwork(&NetworkPolicy{Allow: []string{"*"}, Local: true}, nil)))
+	params := proxied("p", "exit 0", "*")
+	maps.Copy(params, object{"sandbox": managed("enabled", special("root", "write")), "enforceManagedNetwork": true})
+	var started protocol.StartResult
+	c := r.attach("")
+	c.must("process/start", params, &started)
+	rig.Is(t, started.Network, "", "the network")
+	rig.Is(t, strings.Contains(fmt.Sprint(started.SandboxLayers), "proxy"), false, "%q: a proxy", started.SandboxLayers)
+	_, err := r.agent.networks.Admit(t.Context(), "127.0.0.1:9", "", "", "")
+	rig.Says(t, err, "not allowed", "what the proxies of the agent reach")
 }

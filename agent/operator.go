@@ -78,8 +78,9 @@ func (p *ExecPolicy) folder() []string {
 // NetworkPolicy is an operator's policy for the network of all commands: the ceiling of what any
 // client can allow (docs/network.md). The zero value lets nothing through.
 type NetworkPolicy struct {
-	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443". A client may allow
-	// the hosts in Allow; it must be asked about the hosts in Ask.
+	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443", or request rules, such as
+	// "GET example.org/v1/**". A client may allow the entries of Allow, and
+	// must be asked about those of Ask.
 	Allow, Deny, Ask []string
 	// Ports are the only ports that may be reached; none: every port.
 	Ports []uint16
@@ -137,17 +138,21 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	return &Network{&o}, nil
 }
 
-// SetNetwork replaces the operator's network policy for commands that start from now on.
-// Running commands keep the policy they started with.
+// SetNetwork replaces the operator's network policy, for running commands too. If the new policy does not allow
+// one of their connections, the connection ends. Their upstream proxies and masked credentials stay the same.
 func (a *Agent) SetNetwork(n *Network) {
+	o := egress.Operator{}
 	switch {
 	case n == nil:
-		a.networks.Set(egress.Operator{})
 	case n.operator == nil: // clients would decide alone
 		panic("agent: a Network that NewNetwork has not made")
 	default:
-		a.networks.Set(*n.operator)
+		o = *n.operator
 	}
+	if a.cfg.offline() {
+		o.Ceiling = noHosts()
+	}
+	a.networks.Set(o)
 }
 
 // Tool is a folder for the PATH of commands, with this program under the name apply_patch: a tool

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/filecopy"
+	"github.com/execagent/execagent/internal/metrics"
 	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -58,6 +59,13 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 // newLaunch checks a start. It takes nothing from the host yet.
 func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	a := c.agent
+	if !p.Builtin { // checkBuiltin judges tools
+		var err error
+		if p.Sandbox, err = a.sandboxOf(p.Sandbox); err != nil {
+			a.metrics.Refused(metrics.RefusedByRequest)
+			return nil, err
+		}
+	}
 	dir, err := p.Cwd.Native()
 	if err != nil && p.Sandbox != nil {
 		return nil, withKind(sandboxPreparation, protocol.InvalidParams("cwd: %v", err))
@@ -68,6 +76,9 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	proxy, err := networkPlan(p, c.agent.cfg.TransparentTCP)
 	if err != nil {
 		return nil, err
+	}
+	if proxy != nil && a.cfg.offline() {
+		proxy.Transparent = false
 	}
 	env, err := environ(p.EnvPolicy, a.cfg.Environ, p.Env)
 	if err != nil {
@@ -134,6 +145,8 @@ func (c *connection) checkBuiltin(p *protocol.StartParams) error {
 		return protocol.InvalidParams("builtin: this program has no tools")
 	case !filecopy.IsTool(p.Argv[0]):
 		return protocol.InvalidParams("builtin: there is no tool %.64q", p.Argv[0])
+	case c.agent.cfg.confinesAll():
+		return errTool
 	case p.Sandbox != nil:
 		return protocol.InvalidParams("builtin: a tool cannot be confined: sandbox has to be absent")
 	case p.TTY:

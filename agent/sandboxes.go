@@ -25,6 +25,7 @@ import (
 // sandboxes confines the file requests and commands of an agent.
 type sandboxes struct {
 	confines bool // see Config
+	offline  bool // see Config.offline
 	helpers  *files.Pool
 	door     confine.Door // for commands
 	dials    share.Pool   // processes that connect for sockets
@@ -69,13 +70,17 @@ func untilTrue(while time.Duration, try func() bool) func() bool {
 func newSandboxes(cfg *Config) *sandboxes {
 	served := &resolve.Served{Log: cfg.Logger}
 	ports, sockets := portsAndPaths(cfg.Listening)
-	s := &sandboxes{
+	var s *sandboxes
+	pool := files.Config{Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger}
+	if cfg.hasFileCeiling() {
+		pool.Ceiling = func() (*sandbox.Policy, error) { return s.door.Ceiling() } // New sets it
+	}
+	s = &sandboxes{
 		dials:    share.Pool{Max: maxConfinedDials},
 		confines: cfg.Confines,
-		helpers: files.NewPool(files.Config{
-			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
-		}),
-		tmpDir: sandbox.TmpDir(cfg.Environ),
+		offline:  cfg.offline(),
+		helpers:  files.NewPool(pool),
+		tmpDir:   sandbox.TmpDir(cfg.Environ),
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
 		host, err := probe.Host(context.Background(), os.Args[0])
@@ -162,7 +167,7 @@ func (s *sandboxes) probeOnce() {
 // not wait for the probe. So before the probe is over, transparent looks only for what a managed network
 // does not need otherwise: then it is wrong only about a host that can enforce no managed network.
 func (s *sandboxes) transparent() bool {
-	if !s.confines {
+	if !s.confines || s.offline {
 		return false
 	}
 	if !s.over.Load() {

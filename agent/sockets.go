@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/internal/netproxy"
-	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
@@ -52,7 +51,14 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 	if err != nil {
 		return nil, protocol.InvalidParams("address: %v", err)
 	}
-	profile, err := c.agent.socketProfile(p.Sandbox)
+	if c.agent.cfg.offline() {
+		return nil, errOffline
+	}
+	asked, err := c.agent.sandboxOf(p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := c.agent.socketProfile(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile
 	case a.cfg.RequireNetworkEnforcement && free && address.Network != "tcp":
 		return nil, errFreeSocket
 	case a.cfg.RequireNetworkEnforcement && free:
-		places, err := a.admit(ctx, address.Target)
+		places, err := a.admit(ctx, address.Target, "", "", "")
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +126,10 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 	if s == nil {
 		return nil, nil
 	}
-	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
+	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
+	if err == errNoSandbox {
+		return nil, err
+	}
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}

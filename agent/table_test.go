@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -99,8 +100,8 @@ func TestTableConfines(t *testing.T) {
 	exempt := []string{protocol.MethodConfigRead}
 
 	c := newHarness(t, Config{}).attach("")
-	// ask makes a request of all members; the answer is its error.
-	ask := func(method string, members ...object) protocol.Error {
+	// askOf makes a request of all members; the answer is its error.
+	askOf := func(c *client, method string, members ...object) protocol.Error {
 		t.Helper()
 		params := object{}
 		for _, m := range members {
@@ -112,6 +113,30 @@ func TestTableConfines(t *testing.T) {
 		}
 		return *e
 	}
+	ask := func(method string, members ...object) protocol.Error { return askOf(c, method, members...) }
+	// The operator's word holds for each of these methods alike, without a sandbox, with a disabled one, and with
+	// one that lets everything be written.
+	nothing := sandboxOf(t, restricted)
+	words := map[string]*client{
+		"default":  newHarness(t, Config{SandboxDefault: nothing, RequireSandbox: true}).attach(""),
+		"ceiling":  newHarness(t, Config{SandboxCeiling: nothing}).attach(""),
+		"required": newHarness(t, Config{RequireSandbox: true}).attach(""),
+	}
+	everything := object{
+		"windowsSandboxLevel": "disabled", "cwd": "file:///", "workspaceRoots": []any{"file:///"},
+		"permissions": object{"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": []any{
+			object{"access": "write", "path": object{"type": "special", "value": object{"kind": "project_roots"}}},
+		}}},
+	}
+	unconfined := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled", "cwd": uri(dir)}
+	for word, c := range words {
+		var info protocol.EnvironmentInfo
+		c.must(protocol.MethodEnvironmentInfo, object{}, &info)
+		got := info.Capabilities
+		rig.Same(t, word, [...]bool{word == "default", word == "ceiling", word != "ceiling", false},
+			[...]bool{got.SandboxDefault, got.SandboxCeiling, got.SandboxRequired, got.ProcessBuiltins})
+	}
+	page := string(rig.Value(os.ReadFile("../docs/operator.md")))
 	wrongPaths := object{}
 	for name := range paths {
 		wrongPaths[name] = 7
@@ -124,10 +149,26 @@ func TestTableConfines(t *testing.T) {
 		name, _, _ := strings.Cut(e.Message, ":")
 		_, takesPath := paths[name]
 		rig.Is(t, takesPath, takesSandbox || slices.Contains(exempt, method), "%s takes a path, and a sandbox", method)
+		rig.Is(t, strings.Contains(page, "`"+method+"`"), true, "docs/operator.md says what applies to %s", method)
 		if !takesSandbox {
 			continue
 		}
 		confined++
+		for word, c := range words {
+			for id, members := range []object{{}, {"sandbox": unconfined}, {"sandbox": everything}} {
+				e := askOf(c, method, paths, others, object{"processId": fmt.Sprint(id)}, members)
+				switch {
+				case word == "required":
+					rig.Is(t, strings.Contains(e.Message, "--require-sandbox"), true, "%s without a sandbox: %v", method, &e)
+				case method == protocol.MethodProcessStart, method == protocol.MethodDiscoverInstalled:
+					rig.Is(t, e.Message, "", "%s by the %s", method, word)
+				case method == protocol.MethodSocketOpen:
+					rig.Is(t, e.Code, protocol.CodeInvalidRequest, "%s by the %s: %v", method, word, &e)
+				default:
+					rig.Is(t, e.Code, protocol.CodeNotFound, "%s by the %s: %v", method, word, &e)
+				}
+			}
+		}
 		e = ask(method, paths, others, object{"sandbox": restricted})
 		switch method {
 		case protocol.MethodProcessStart: // the process starts, says so and exits
@@ -141,6 +182,18 @@ func TestTableConfines(t *testing.T) {
 		}
 	}
 	rig.Is(t, confined >= 14, true, "%d methods take a sandbox, at least 14", confined)
+	// What takes no sandbox, and could touch files or the network for a client.
+	tool := object{"processId": "t", "argv": []string{"copy", "{}"}, "builtin": true}
+	for _, tt := range []struct{ word, method, says string }{
+		{"default", protocol.MethodProcessStart, "a tool cannot be confined"},
+		{"required", protocol.MethodProcessStart, "a tool cannot be confined"},
+		{"ceiling", protocol.MethodProcessStart, "a tool cannot be confined"},
+		{"ceiling", protocol.MethodConfigRead, "no configuration is read"},
+		{"ceiling", protocol.MethodHTTPRequest, "has no network"},
+	} {
+		e := askOf(words[tt.word], tt.method, paths, others, tool, object{"configPaths": [][]string{{"x"}}, "requirementsPaths": [][]string{}, "method": "GET", "url": "http://127.0.0.1:9/", "requestId": "r"})
+		rig.Is(t, strings.Contains(e.Message, tt.says), true, "%s by the %s: %v", tt.method, tt.word, &e)
+	}
 	entries := rig.Value(os.ReadDir(dir))
 	rig.Is(t, len(entries) == 1 && entries[0].Name() == "source", true, "the folder holds %v, want the source alone", entries)
 }
@@ -161,7 +214,8 @@ func TestDocsNameOurFlags(t *testing.T) {
 			for _, field := range spec.Type.(*ast.StructType).Fields.List {
 				line := fset.Position(field.Pos()).Line
 				if len(ours) > 0 || last > 0 && line > last+1 {
-					ours = append(ours, reflect.StructTag(rig.Value(strconv.Unquote(field.Tag.Value))).Get("json"))
+					name, _, _ := strings.Cut(reflect.StructTag(rig.Value(strconv.Unquote(field.Tag.Value))).Get("json"), ",")
+					ours = append(ours, name)
 				}
 				last = line
 			}

@@ -76,15 +76,12 @@ func TestCredentialsEnd(t *testing.T) {
 		{"cut", strings.TrimSpace(frameLine("tok2")), "no newline"},
 		{"end", "", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c, w := openCredentials(t, frameLine("tok1"))
-			write(t, w, tt.later)
-			w.Close()
-			<-c.Done()
-			failed(t, "the end", c.Err(), tt.wantErr)
-			wantAuthorization(t, "after it", c, "Bearer tok1")
-		})
+		c, w := openCredentials(t, frameLine("tok1"))
+		write(t, w, tt.later)
+		w.Close()
+		<-c.Done()
+		failed(t, tt.name, c.Err(), tt.wantErr)
+		wantAuthorization(t, "after "+tt.name, c, "Bearer tok1")
 	}
 }
 

@@ -198,7 +198,7 @@ func TestViewModel(t *testing.T) {
 	t.Parallel()
 	top := tree(t, "elsewhere/")
 	rapid.Check(t, func(t *rapid.T) {
-		root := must(os.MkdirTemp(top, ""))
+		root := rig.Value(os.MkdirTemp(top, ""))
 		defer os.RemoveAll(root)
 		m := model{policy: policy{denied: []string{"n"}}, nodes: map[string]string{}}
 		for dir := root; dir != "/"; dir = filepath.Dir(dir) {
@@ -221,14 +221,14 @@ func TestViewModel(t *testing.T) {
 			switch rapid.IntRange(0, 4).Draw(t, "type") {
 			case 0:
 				m.nodes[p] = "file"
-				must(0, os.WriteFile(p, []byte(p), 0o600))
+				rig.Must(t, os.WriteFile(p, []byte(p), 0o600))
 			case 1, 2:
 				to := target.Draw(t, "target")
 				m.nodes[p] = "-> " + to
-				must(0, os.Symlink(to, p))
+				rig.Must(t, os.Symlink(to, p))
 			default:
 				m.nodes[p] = "dir"
-				must(0, os.Mkdir(p, 0o700))
+				rig.Must(t, os.Mkdir(p, 0o700))
 			}
 		}
 		access := rapid.SampledFrom([]fsops.Access{fsops.Denied, fsops.Read, fsops.Write})

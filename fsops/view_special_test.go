@@ -26,71 +26,15 @@ var everything = policy{rules: []rule{{"/", fsops.Write}, {"/nonexistent", fsops
 // whatever the policy says.
 func TestViewSpecial(t *testing.T) {
 	t.Parallel()
-	const ok = unix.Errno(0)
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
 	rig.Must(t, sleeper.Start())
 	defer func() {
 		_ = sleeper.Process.Kill()
 		_ = sleeper.Wait()
 	}()
-	pid, own := strconv.Itoa(sleeper.Process.Pid), strconv.Itoa(os.Getpid())
-	thread := strconv.Itoa(unix.Gettid())
-	ops := map[string]error{
-		"read /proc/version": ok, "read /proc/meminfo": ok, "list /proc": ok, "stat /proc/meminfo": ok, "list /proc/1": ok,
-		"read /proc/sys/kernel/ostype": ok, "list /proc/sys/kernel": ok, "stat /proc/sys/kernel/keys": ok,
-		"read /proc/self/status": unix.EACCES, "read /proc/self/environ": unix.EACCES, "stat /proc/self": unix.EACCES,
-		"read /proc/thread-self/comm": unix.EACCES, "read /proc/mounts": unix.EACCES, "list /proc/net": unix.EACCES,
-		"read link": unix.EACCES, "read /dev/stdin": unix.EACCES, "list /dev/fd": unix.EACCES,
-
-		"read /proc/" + pid + "/status":  ok,
-		"list /proc/" + pid:              ok,
-		"read /proc/" + pid + "/environ": unix.EACCES, "stat /proc/" + pid + "/environ": unix.EACCES,
-		"read /proc/" + pid + "/mem": unix.EACCES, "read /proc/" + pid + "/maps": unix.EACCES,
-		"read /proc/" + pid + "/smaps": unix.EACCES, "read /proc/" + pid + "/smaps_rollup": unix.EACCES,
-		"read /proc/" + pid + "/auxv": unix.EACCES, "list /proc/" + pid + "/fd": unix.EACCES,
-		"read /proc/" + pid + "/fd/0": unix.EACCES, "read /proc/" + pid + "/fdinfo/0": unix.EACCES,
-		"list /proc/" + pid + "/map_files": unix.EACCES, "list /proc/" + pid + "/root": unix.EACCES,
-		"read /proc/" + pid + "/root/proc/version": unix.EACCES, "list /proc/" + pid + "/cwd": unix.EACCES,
-		"read /proc/" + pid + "/exe": unix.EACCES, "real /proc/" + pid + "/exe": unix.EACCES,
-		"read /proc/" + pid + "/task/" + pid + "/comm": unix.EACCES,
-		"read /proc/" + pid + "/ns/net":                unix.ENOENT,
-
-		"read /proc/" + pid + "/stat": ok, "read /proc/" + pid + "/comm": ok, "read /proc/" + pid + "/cmdline": ok,
-		"read /proc/" + pid + "/statm": ok, "read /proc/" + pid + "/limits": ok, "read /proc/" + pid + "/mountinfo": ok,
-		"read /proc/" + pid + "/stack": unix.EACCES, "stat /proc/" + pid + "/stack": unix.EACCES,
-		"read /proc/" + pid + "/syscall": unix.EACCES, "read /proc/" + pid + "/wchan": unix.EACCES,
-		"read /proc/" + pid + "/numa_maps": unix.EACCES, "read /proc/" + pid + "/pagemap": unix.EACCES,
-		"read /proc/" + pid + "/personality": unix.EACCES, "read /proc/" + pid + "/timers": unix.EACCES,
-		"read /proc/" + pid + "/io": unix.EACCES, "read /proc/" + pid + "/mountstats": unix.EACCES,
-		"cp /proc/" + pid + "/stack copied": unix.EACCES,
-		"read /proc/iomem":                  unix.EACCES, "read /proc/ioports": unix.EACCES, "read /proc/vmallocinfo": unix.EACCES,
-		"read /proc/slabinfo": unix.EACCES, "read /proc/pagetypeinfo": unix.EACCES, "read /proc/timer_list": unix.EACCES,
-		"read /proc/cpuinfo": ok, "read /proc/mounts2": unix.ENOENT, "read /proc/sys/net/ipv4/ip_forward": ok,
-		"read /proc/sys/vm/mmap_rnd_bits": unix.EACCES, "stat /proc/sys/vm/mmap_rnd_bits": ok,
-		"list /proc/tty/driver": unix.EACCES, "read /proc/tty/driver/none": unix.EACCES,
-		"list /proc/tty": ok, "read /proc/tty/drivers": ok,
-		"read /proc/kcore": unix.EACCES, "read /proc/kmsg": unix.EACCES, "read /proc/keys": unix.EACCES,
-		"read /proc/key-users": unix.EACCES, "read /proc/kallsyms": unix.EACCES,
-
-		"read /proc/" + own + "/status": unix.EACCES, "list /proc/" + own: unix.EACCES,
-		"read /proc/" + thread + "/status": unix.EACCES,
-
-		"write /proc/self/comm": unix.EROFS, "write /proc/" + pid + "/comm": unix.EROFS,
-		"write /proc/sys/kernel/printk": unix.EROFS, "write /proc/sysrq-trigger": unix.EROFS, "write /proc/new": unix.EROFS,
-		"mkdir /proc/x": unix.EROFS, "mkdirs /proc/sys/x": unix.EROFS, "rm /proc/version": unix.EROFS, "rmr /proc/sys": unix.EROFS,
-		"mv /proc/version x": unix.EROFS, "mv f /proc/x": unix.EROFS, "cp f /proc/sys/kernel/printk": unix.EROFS,
-		"cp link /proc/link": unix.EROFS, "cpr d /proc/d": unix.EROFS, "cp /proc/version copy": ok, "mkdirs /proc": ok,
-		"write /sys/kernel/profiling": unix.EROFS, "mkdir /sys/x": unix.EROFS, "mkdir /sys/fs/cgroup/x": unix.EROFS,
-		"cpr /proc/" + pid + " d2": unix.EACCES,
-
-		"read /dev/null": invalid, "read /dev/zero": invalid, "stat /dev/null": ok, "list /dev": ok,
-		"write /dev/null": unix.EROFS, "write /dev/shm/x": unix.EROFS, "mkdirs /dev/shm/x/y": unix.EROFS, "rm /dev/null": unix.EROFS,
-		"write /dev/new": unix.EROFS, "mv f /dev/f": unix.EROFS,
-		"stat /dev/kmsg": unix.ENOENT, "read /dev/kmsg": unix.ENOENT, "read /dev/mem": unix.ENOENT, "stat /dev/shm": ok,
-		"list /dev/shm": ok, "stat /dev/pts/0": unix.ENOENT, "stat /dev/pts/ptmx": unix.ENOENT, "stat todev": unix.ENOENT,
-		"read /dev/shm/nothing": unix.ENOENT,
-	}
-	for line, want := range ops {
+	ids := strings.NewReplacer("$PID", strconv.Itoa(sleeper.Process.Pid), "$OWN", strconv.Itoa(os.Getpid()), "$THREAD", strconv.Itoa(unix.Gettid()))
+	for line, want := range outcomes(t, "special") {
+		line = ids.Replace(line)
 		t.Run(line, func(t *testing.T) {
 			root := tree(t, "f =f", "d/x =x", "link -> /proc/self/environ", "todev -> /dev/pts/ptmx")
 			_, err := operation(t.Context(), everything.view(t, root, os.Getpid()), root, line)
@@ -105,7 +49,7 @@ func TestViewSpecial(t *testing.T) {
 
 func TestViewListsDevices(t *testing.T) {
 	t.Parallel()
-	shm := must(os.CreateTemp("/dev/shm", "view-test"))
+	shm := rig.Value(os.CreateTemp("/dev/shm", "view-test"))
 	defer os.Remove(shm.Name())
 	defer shm.Close()
 	v := everything.view(t, "/")
@@ -185,12 +129,7 @@ func TestViewMountedElsewhere(t *testing.T) {
 		rig.Must(t, unix.Mount(m.source, m.target, m.kind, m.flags, ""))
 	}
 	v := everything.view(t, root, 1)
-	for line, want := range map[string]error{
-		"read p/1/environ": unix.EACCES, "read p/self/status": unix.EACCES, "read p/1/status": unix.EACCES, "read p/kcore": unix.EACCES,
-		"read one": unix.EACCES, "read up": unix.EACCES, "cp one two": unix.EACCES,
-		"write p/sys/kernel/hostname": unix.EROFS, "write s/x": unix.EROFS, "mkdir s/fs/x": unix.EROFS, "rmr p": unix.EROFS,
-		"write one": unix.EROFS, "cp f p/1/comm": unix.EROFS, "mv f s/f": unix.EROFS,
-	} {
+	for line, want := range outcomes(t, "mounted elsewhere") {
 		rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), want, "%s: error", line)
 	}
 	rig.Is(t, strings.HasPrefix(rig.Value(operation(t.Context(), v, root, "read p/version")), "Linux"), true, "version")
@@ -208,7 +147,7 @@ func TestViewDescriptors(t *testing.T) {
 		}
 		return
 	}
-	open := func() int { return len(must(os.ReadDir("/proc/self/fd"))) }
+	open := func() int { return len(rig.Value(os.ReadDir("/proc/self/fd"))) }
 	root := tree(t, viewTree...)
 	before := open()
 	views := []*fsops.View{workspace.view(t, root), readOnly.view(t, root), partial.view(t, root)}

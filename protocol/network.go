@@ -222,6 +222,10 @@ type PolicyRequest struct {
 	Protocol string `json:"protocol"` // http, https_connect, socks5_tcp or socks5_udp
 	Host     string `json:"host"`
 	Port     uint16 `json:"port"`
+	// Method and Path are those of an HTTP request, if the start of the process had a request rule
+	// (network.md 12). A Path that was cut ends in "...".
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"`
 }
 
 func (p *PolicyRequestParams) UnmarshalObject(o *Object) {
@@ -230,7 +234,16 @@ func (p *PolicyRequestParams) UnmarshalObject(o *Object) {
 		p.Request.Protocol = o.String("protocol")
 		p.Request.Host = o.String("host")
 		p.Request.Port = port(o)
+		p.Request.Method, p.Request.Path = textOr(o, "method"), textOr(o, "path")
 	})
+}
+
+// textOr reads a text, "" when absent or null.
+func textOr(o *strictjson.Object, name string) string {
+	if text := o.OptString(name); text != nil {
+		return *text
+	}
+	return ""
 }
 
 func port(o *strictjson.Object) uint16 {
@@ -289,6 +302,8 @@ type PolicyDecision struct {
 	Port      uint16 `json:"port"`
 	// Method is the HTTP method, CONNECT for a tunnel; "" for SOCKS.
 	Method string `json:"method,omitempty"`
+	// Path is that of an HTTP request, as in PolicyRequest.
+	Path string `json:"path,omitempty"`
 	// Client is the process's end of its connection to the proxy.
 	Client string `json:"client"`
 	// PolicyOverride: the client allowed a destination that the list does not allow.
@@ -308,9 +323,7 @@ func (d *PolicyDecision) UnmarshalObject(o *Object) {
 	d.Protocol = o.String("protocol")
 	d.Host = o.String("host")
 	d.Port = port(o)
-	if method := o.OptString("method"); method != nil {
-		d.Method = *method
-	}
+	d.Method, d.Path = textOr(o, "method"), textOr(o, "path")
 	d.Client = o.String("client")
 	d.PolicyOverride = o.Bool("policyOverride")
 }

@@ -107,6 +107,13 @@ type Capabilities struct {
 	SocketForward     bool `json:"socketForward"`
 
 	SubcommandApprovals bool `json:"subcommandApprovals"`
+	NetworkRequestRules bool `json:"networkRequestRules"`
+
+	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
+	// refuses requests that would not be confined (docs/operator.md).
+	SandboxDefault  bool `json:"sandboxDefault,omitempty"`
+	SandboxCeiling  bool `json:"sandboxCeiling,omitempty"`
+	SandboxRequired bool `json:"sandboxRequired,omitempty"`
 }
 
 // StatusResult answers environment/status.

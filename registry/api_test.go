@@ -303,13 +303,11 @@ func TestRefusals(t *testing.T) {
 		{"connect with more", "Bearer " + harness, path + "connect", `{"harness_public_key":` + string(key) + `,"x":1}`, 400, "bad_request"},
 		{"connect to nobody", "Bearer " + harness, path + "connect", `{"harness_public_key":` + string(key) + `}`, 409, "environment_offline"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			status, code, answer := s.post(t, tt.authorization, tt.path, tt.body)
-			rig.Is(t, fmt.Sprint(status, " ", code), fmt.Sprint(tt.wantStatus, " ", tt.wantCode), "%s", answer)
-			if status == http.StatusUnauthorized && !bytes.Contains(answer, []byte(`"message":"`+store.ErrUnauthorized.Error()+`"`)) {
-				t.Errorf("the answer tells why: %s", answer)
-			}
-		})
+		status, code, answer := s.post(t, tt.authorization, tt.path, tt.body)
+		rig.Is(t, fmt.Sprint(status, " ", code), fmt.Sprint(tt.wantStatus, " ", tt.wantCode), "%s: %s", tt.name, answer)
+		if status == http.StatusUnauthorized && !bytes.Contains(answer, []byte(`"message":"`+store.ErrUnauthorized.Error()+`"`)) {
+			t.Errorf("%s: the answer tells why: %s", tt.name, answer)
+		}
 	}
 	environments := storetest.Keys(t, storetest.Bucket(t, storetest.Connect(t, dir), "registrations"))
 	rig.Is(t, len(environments), 0, "environments of refused requests: %v", environments)
@@ -435,17 +433,14 @@ func TestBase(t *testing.T) {
 		{"host with a blank", "", "h x", false, nil, ""},
 		{"forwarded host with a path", "", "h", true, http.Header{"X-Forwarded-Host": {"h/x"}}, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := &Server{trustProxy: tt.trust}
-			if tt.public != "" {
-				s.publicURL = rig.Value(parsePublicURL(tt.public))
-			}
-			got, err := s.base(&http.Request{Host: tt.host, Header: tt.header})
-			if rig.Is(t, err == nil, tt.want != "", "%v", err); err == nil {
-				rig.Is(t, got.String(), tt.want, "base")
-			}
-		})
+		s := &Server{trustProxy: tt.trust}
+		if tt.public != "" {
+			s.publicURL = rig.Value(parsePublicURL(tt.public))
+		}
+		got, err := s.base(&http.Request{Host: tt.host, Header: tt.header})
+		if rig.Is(t, err == nil, tt.want != "", "%s: %v", tt.name, err); err == nil {
+			rig.Is(t, got.String(), tt.want, "%s: base", tt.name)
+		}
 	}
 	for _, public := range []string{"r.example", "ftp://r.example", "https://", "https://u:p@r.example", "https://r.example/?q", "https://r.example/#f", "https://r.example:p%zz/"} {
 		if _, err := parsePublicURL(public); err == nil {

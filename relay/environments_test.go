@@ -42,21 +42,18 @@ func TestListEnvironments(t *testing.T) {
 		{name: "another registry", status: 404, answers: map[string]string{"": `not here`}, fails: "registry answered 404: not here"},
 		{name: "a repeated key", status: 401, answers: map[string]string{"": `{"error":{"code":"unauthorized","message":"s3cret is no key"}}`}, fails: "registry answered 401 unauthorized: [redacted] is no key"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked := fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.Header.Get("Authorization"), " ", r.ContentLength)
-				rig.Is(t, asked, "GET "+wire.PathEnvironments+" Bearer s3cret 0", "asked")
-				if tt.status != 0 {
-					w.WriteHeader(tt.status)
-				}
-				fmt.Fprint(w, tt.answers[r.URL.RawQuery])
-			}))
-			defer web.Close()
-			got, err := Environments(t.Context(), RegistryConfig{BaseURL: web.URL + "/", Tokens: auth.Bearer("s3cret")})
-			says(t, err, tt.fails, "Environments")
-			rig.Same(t, "the result", tt.want, got)
-		})
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked := fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.Header.Get("Authorization"), " ", r.ContentLength)
+			rig.Is(t, asked, "GET "+wire.PathEnvironments+" Bearer s3cret 0", "asked")
+			if tt.status != 0 {
+				w.WriteHeader(tt.status)
+			}
+			fmt.Fprint(w, tt.answers[r.URL.RawQuery])
+		}))
+		got, err := Environments(t.Context(), RegistryConfig{BaseURL: web.URL + "/", Tokens: auth.Bearer("s3cret")})
+		web.Close()
+		says(t, err, tt.fails, "%s: Environments", tt.name)
+		rig.Same(t, tt.name, tt.want, got)
 	}
 	says(t, rig.Err(Environments(t.Context(), RegistryConfig{BaseURL: "http://192.0.2.1", Tokens: auth.Bearer("x")})), "plain http", "in clear text")
 }

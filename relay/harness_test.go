@@ -218,15 +218,12 @@ func TestDialRepeats(t *testing.T) {
 func TestDialIsFinal(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 302, 400, 401, 403, 404} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			t.Parallel()
-			x := newAnswering(t, timing{})
-			x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool { return plainAnswer(w, status) }
-			_, err := x.d.Dial(t.Context())
-			refused, ok := errors.AsType[*socket.RefusedError](err)
-			rig.Is(t, ok && refused.Status == status, true, "Dial gives %v, with the status", err)
-			rig.Is(t, x.s.connects, 1, "questions to the registry")
-		})
+		x := newAnswering(t, timing{})
+		x.s.upgrade = func(_ string, _ int, w http.ResponseWriter) bool { return plainAnswer(w, status) }
+		_, err := x.d.Dial(t.Context())
+		refused, ok := errors.AsType[*socket.RefusedError](err)
+		rig.Is(t, ok && refused.Status == status, true, "Dial gives %v, with the status %d", err, status)
+		rig.Is(t, x.s.connects, 1, "%d: questions to the registry", status)
 	}
 }
 

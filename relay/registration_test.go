@@ -270,17 +270,14 @@ func TestRegisterIsFinal(t *testing.T) {
 		{"401", 401, "", "401", 401}, {"403", 403, "", "403", 403}, {"404", 404, "", "404", 404}, {"429", 429, "", "429", 429},
 		{"500", 500, "", "500", 500}, {"302", 302, "", "302", 302}, {"304", 304, "", "304", 304},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			base, asked := answers(t, func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Location", "/elsewhere")
-				answer(tt.status, tt.body)(w, r)
-			})
-			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
-			says(t, err, tt.wantErr, "Register")
-			rig.Is(t, refusal(err), tt.wantStatus, "status of %v", err)
-			rig.Is(t, asked.Load(), 1, "requests")
+		base, asked := answers(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			answer(tt.status, tt.body)(w, r)
 		})
+		_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).register(t.Context(), plainKey())
+		says(t, err, tt.wantErr, "%s: Register", tt.name)
+		rig.Is(t, refusal(err), tt.wantStatus, "%s: status of %v", tt.name, err)
+		rig.Is(t, asked.Load(), 1, "%s: requests", tt.name)
 	}
 }
 
@@ -520,14 +517,11 @@ func TestValidate(t *testing.T) {
 		{"redirect", 302, `{"valid":true}`, "registry answered 302"},
 		{"401", 401, `s3cret`, "registry answered 401"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			base, asked := answers(t, answer(tt.status, tt.body))
-			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
-			says(t, err, tt.want, "Validate")
-			rig.Is(t, errors.Is(err, ErrNotValid), tt.want == "does not let", "%v is ErrNotValid", err)
-			rig.Is(t, asked.Load(), 1, "requests")
-		})
+		base, asked := answers(t, answer(tt.status, tt.body))
+		_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+		says(t, err, tt.want, "%s: Validate", tt.name)
+		rig.Is(t, errors.Is(err, ErrNotValid), tt.want == "does not let", "%s: %v is ErrNotValid", tt.name, err)
+		rig.Is(t, asked.Load(), 1, "%s: requests", tt.name)
 	}
 }
 
@@ -647,13 +641,10 @@ func TestConnectIsFinal(t *testing.T) {
 		{"no authorization", 200, without("harness_key_authorization"), "harness_key_authorization"}, {"blank authorization", 200, with("harness_key_authorization", " "), "harness_key_authorization"},
 		{"long authorization", 200, with("harness_key_authorization", strings.Repeat("a", wire.MaxAuthorization+1)), "harness_key_authorization"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			base, asked := answers(t, answer(tt.status, tt.body))
-			_, err := askUntil(t.Context(), newTestRegistry(t, RegistryConfig{BaseURL: base}))
-			says(t, err, tt.wantErr, "Connect")
-			rig.Is(t, asked.Load(), 1, "requests")
-		})
+		base, asked := answers(t, answer(tt.status, tt.body))
+		_, err := askUntil(t.Context(), newTestRegistry(t, RegistryConfig{BaseURL: base}))
+		says(t, err, tt.wantErr, "%s: Connect", tt.name)
+		rig.Is(t, asked.Load(), 1, "%s: requests", tt.name)
 	}
 }
 

@@ -140,17 +140,14 @@ func TestStreamsDrop(t *testing.T) {
 		{"end of the websocket", func(s *streams) error { s.detach(); return nil }, nil},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := table()
-			h, cancelled := begin(t, s, "id")
-			rig.Is(t, tt.drop(s), tt.want, "drop")
-			rig.Is(t, *cancelled, true, "the validation is cancelled")
-			// The answer of the validation is ignored by now.
-			rig.Is(t, s.activate(h, &member{id: "id"}), errDropped, "activate")
-			rig.Is(t, s.fail(h), false, "its failure is reported a second time")
-			rig.Is(t, fmt.Sprint(s.find([]byte("id"))), "<nil> false", "find")
-		})
+		s := table()
+		h, cancelled := begin(t, s, "id")
+		rig.Is(t, tt.drop(s), tt.want, "%s: drop", tt.name)
+		rig.Is(t, *cancelled, true, "%s: the validation is cancelled", tt.name)
+		// The answer of the validation is ignored by now.
+		rig.Is(t, s.activate(h, &member{id: "id"}), errDropped, "%s: activate", tt.name)
+		rig.Is(t, s.fail(h), false, "its failure is reported a second time after %s", tt.name)
+		rig.Is(t, fmt.Sprint(s.find([]byte("id"))), "<nil> false", "%s: find", tt.name)
 	}
 }
 

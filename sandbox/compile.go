@@ -64,8 +64,8 @@ func (p Profile) Compile() (*Policy, error) {
 			for _, g := range globs {
 				globBytes += g.size()
 			}
-			if globBytes > MaxGlobs {
-				return nil, fmt.Errorf("sandbox entry %d: with the glob %q there is more to match than %d bytes", i, e.Path, MaxGlobs)
+			if globBytes > maxGlobs {
+				return nil, fmt.Errorf("sandbox entry %d: with the glob %q there is more to match than %d bytes", i, e.Path, maxGlobs)
 			}
 			policy.Globs = append(policy.Globs, globs...)
 		default:
@@ -79,11 +79,11 @@ func (p Profile) Compile() (*Policy, error) {
 				rules.Add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing, Temporary: temporary})
 			}
 		}
-		if len(rules) > MaxRules {
-			return nil, fmt.Errorf("sandbox entry %d: there are more than %d paths", i, MaxRules)
+		if len(rules) > maxRules {
+			return nil, fmt.Errorf("sandbox entry %d: there are more than %d paths", i, maxRules)
 		}
-		if ruleBytes > MaxRuleBytes {
-			return nil, fmt.Errorf("sandbox entry %d: there are more than %d bytes of paths", i, MaxRuleBytes)
+		if ruleBytes > maxRuleBytes {
+			return nil, fmt.Errorf("sandbox entry %d: there are more than %d bytes of paths", i, maxRuleBytes)
 		}
 	}
 	if rules.fullWrite() && len(policy.Globs) == 0 {
@@ -193,6 +193,9 @@ func (p Profile) check() error {
 		}
 		if e.Place > PlaceUnknown {
 			return fmt.Errorf("sandbox entry %d: place %d is not known", i, e.Place)
+		}
+		if why := p.useless(e); p.Strict && why != "" {
+			return fmt.Errorf("sandbox entry %d has no effect: %s", i, why)
 		}
 		// Such an entry needs a cwd even if it grants nothing in the end.
 		relative := e.Place == PlaceGlob && !path.IsAbs(e.Path)

@@ -2,14 +2,7 @@
 // nothing itself: package helper runs commands under a [Profile], package agent does so for its
 // clients.
 //
-//	profile := sandbox.Profile{
-//		Entries: []sandbox.Entry{
-//			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
-//			{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
-//		},
-//		Cwd: "/srv/w", WorkspaceRoots: []string{"/srv/w"},
-//	}
-//	policy, err := profile.Compile()
+//	policy, err := sandbox.WorkspaceWrite("/srv/w").Compile()
 //	policy.Access("/srv/w/main.go") // write
 //
 // A [Profile] is a request: each [Entry] gives a [Place] an [Access], and [Network] says whether
@@ -26,6 +19,6 @@
 // # Limits
 //
 // The package looks at no file and makes no call of the kernel, so it builds everywhere; paths are
-// those of Linux. Profiles and their parts are bounded ([MaxEntries] and the constants beside it).
+// those of Linux. Profiles and their parts are bounded ([MaxEntries], [MaxPath]).
 // Nothing here locks: several goroutines may read a value at once.
 package sandbox

@@ -9,15 +9,8 @@ import (
 // What a command in a workspace may touch: it reads everything but one folder, and writes in its
 // workspace, where the history of the code stays as it is.
 func ExampleProfile() {
-	profile := sandbox.Profile{
-		Entries: []sandbox.Entry{
-			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
-			{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
-			{Place: sandbox.PlacePath, Path: "/srv/secrets", Access: sandbox.Denied},
-		},
-		Cwd:            "/srv/w",
-		WorkspaceRoots: []string{"/srv/w"},
-	}
+	profile := sandbox.WorkspaceWrite("/srv/w")
+	profile.Entries = append(profile.Entries, sandbox.Entry{Path: "/srv/secrets", Access: sandbox.Denied})
 	policy, err := profile.Compile()
 	if err != nil {
 		fmt.Println(err)

@@ -48,7 +48,7 @@ func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
 	return globs, nil
 }
 
-// size is what the glob counts against MaxGlobs, in bytes.
+// size is what the glob counts against maxGlobs, in bytes.
 func (g Glob) size() int { return len(g.Base) + len(g.Pattern) }
 
 // splitGlob splits before the first name that has a wildcard, or before the

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 )
@@ -75,6 +76,25 @@ type Profile struct {
 	// KeepPrivate denies both even if the entries make everything writable and so restrict nothing
 	// else. It has no effect on an Unrestricted profile.
 	KeepPrivate bool
+	// Strict makes Compile return an error for an entry that neither grants nor denies anything on any host, such
+	// as a pattern with the access Read. Clients send such entries over the wire, but in a program they are mistakes.
+	Strict bool
+}
+
+// ReadOnly returns a strict profile: everything can be read, nothing can be written, and there is no network.
+func ReadOnly() Profile {
+	return Profile{Strict: true, Entries: []Entry{{Place: PlaceRoot, Access: Read}}}
+}
+
+// WorkspaceWrite returns the profile of [ReadOnly], but dir, more directories, /tmp and TmpDir can be written.
+// Cwd is dir.
+func WorkspaceWrite(dir string, more ...string) Profile {
+	p := ReadOnly()
+	p.Cwd, p.WorkspaceRoots = dir, append([]string{dir}, more...)
+	for _, place := range []Place{PlaceProjectRoots, PlaceSlashTmp, PlaceTmpDir} {
+		p.Entries = append(p.Entries, Entry{Place: place, Access: Write})
+	}
+	return p
 }
 
 // The bounds of a profile.
@@ -84,16 +104,35 @@ const (
 	MaxEntries = 4096
 	// MaxPath is the most bytes of a path or pattern (PATH_MAX).
 	MaxPath = 4096
-	// MaxRules bounds the rules made from the entries: an entry for a path below
+	// maxRules bounds the rules made from the entries: an entry for a path below
 	// the workspace roots becomes a rule for each root.
-	MaxRules = 16384
-	// MaxRuleBytes bounds the paths of these rules together.
-	MaxRuleBytes = 1 << 20
-	// MaxGlobs bounds the time for matching a path against all globs. It is the
+	maxRules = 16384
+	// maxRuleBytes bounds the paths of these rules together.
+	maxRuleBytes = 1 << 20
+	// maxGlobs bounds the time for matching a path against all globs. It is the
 	// sum of the lengths of all patterns, in bytes, after expanding their
 	// braces.
-	MaxGlobs = 256 << 10
+	maxGlobs = 256 << 10
 )
+
+// useless returns the reason why an entry neither grants nor denies anything; "": the entry has an effect.
+func (p Profile) useless(e Entry) string {
+	switch {
+	case e.Place == PlaceGlob && e.Access != Denied:
+		return "a pattern can only deny"
+	case e.Place == PlaceMinimal && e.Access != Read:
+		return "what programs need can only be read"
+	case e.Place == PlaceCwd:
+		return "the working directory has to be named by a PlacePath or a PlaceProjectRoots"
+	case e.Place == PlaceUnknown:
+		return "the place is not known"
+	case e.Place == PlaceProjectRoots && len(p.WorkspaceRoots) == 0:
+		return "there are no workspace roots"
+	case e.Place == PlaceProjectRoots && (path.IsAbs(e.Path) || hasDotDot(e.Path)):
+		return fmt.Sprintf("%q is not below a workspace root", e.Path)
+	}
+	return ""
+}
 
 // ErrNeedsCwd says that a profile has entries that depend on a working
 // directory and there is none (sandbox.md 2).

@@ -19,7 +19,7 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 		if e.flags.named() {
 			c, err = e.connectNamed(ctx)
 		} else {
-			c, err = e.flags.Connect(ctx, e.sys, e.flags.onDisconnect, answers(e.console))
+			c, err = e.flags.Connect(ctx, e.sys, e.flags.onDisconnect, answers(e.console), e.answersHosts())
 		}
 		if err != nil {
 			return nil, nil, err
@@ -28,7 +28,10 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 	}
 	e.flags.Logger(e.sys).Debug("no agent is named, so one is embedded in this process")
 	embedded := e.embed()
-	c, err = client.Connect(ctx, client.Config{Dial: embedded.dial, Single: true, ClientName: target.ClientName})
+	cfg := client.Config{Dial: embedded.dial, Single: true, ClientName: target.ClientName}
+	e.answersHosts()(&cfg)
+	answers(e.console)(&cfg)
+	c, err = client.Connect(ctx, cfg)
 	if err != nil {
 		embedded.close()
 		return nil, nil, err

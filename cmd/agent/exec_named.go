@@ -92,6 +92,7 @@ func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 			cfg.SessionName, cfg.Retain = name, e.flags.Retain
 			if !e.flags.Detach {
 				answers(e.console)(cfg)
+				e.answersHosts()(cfg)
 			}
 		})
 		if sessions.Attached(err) && e.flags.SessionName != "" {

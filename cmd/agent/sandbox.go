@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/agent/internal/local"
+	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/paths"
@@ -29,11 +30,9 @@ const maxPolicy = 1 << 20
 
 // sandboxFlags name the command to run, and say what it may do.
 type sandboxFlags struct {
-	ReadOnly      bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
-	Workspace     []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" bytes:"" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
-	Policy        string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
-	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,...; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
-	NoTransparent bool     `env:"AGENT_SANDBOX_NO_TRANSPARENT" help:"With --network allow=HOST and the like: connect only through the proxy that the variables of the command name. Without this flag every program reaches allowed hosts as if there were no proxy."`
+	confineFlags
+	Policy  string `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
+	Explain bool   `help:"Print what the command could do, and run nothing. Each line ends with the flag, profile or default that it comes from."`
 	hostFlags
 	policyfile.RuleFlags
 
@@ -41,17 +40,15 @@ type sandboxFlags struct {
 	Env []string `short:"e" bytes:"" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
 	Dir string   `short:"C" bytes:"" env:"AGENT_SANDBOX_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory."`
 
-	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
-
-	network local.NetworkWords // the parsed form of Network; Check sets it
+	Command []string `arg:"" optional:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*sandboxFlags) Help() string {
-	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. If agent sandbox may have to ask you something, the command gets a terminal of its own in place of yours, so that it cannot type the answer. Only the agent's own keys such as OPENAI_API_KEY are left out; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
+	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. If agent sandbox may have to ask you something, the command gets a terminal of its own in place of yours, so that it cannot type the answer. Only secrets are hidden, unless a flag names them: variables that look like secrets, and files such as ~/.ssh and ~/.netrc. Lines on standard error list them. The agent's own keys such as OPENAI_API_KEY are left out, too, without such a line; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
 
 What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, even if they do not exist. If this host cannot enforce a policy exactly, nothing runs; agent doctor shows why.
 
-With --network allow=HOST and the like, a proxy is the command's only network. Every program reaches allowed hosts by TCP, whether or not it knows of the proxy, which the usual variables such as HTTPS_PROXY name; a refused connection fails with "Permission denied". *.HOST stands for every name below HOST, **.HOST for HOST too, and HOST:PORT for one port. At the end, standard error lists what was reached and what was refused. The policy judges names, not what is behind them: an allowed host that stores files for anybody is a way out.
+With --network allow=HOST and the like, a proxy is the command's only network. Every program reaches allowed hosts by TCP, whether or not it knows of the proxy, which the usual variables such as HTTPS_PROXY name; a refused connection fails with "Permission denied". *.HOST stands for every name below HOST, **.HOST for HOST too, and HOST:PORT for one port. METHOD HOST/PATH stands for single requests: GET api.example.net/v1/**. At the end, standard error lists what was reached and what was refused. The policy judges names, not what is behind them: an allowed host that stores files for anybody is a way out.
 
 With --exec-policy a command that the rules forbid is not started. If the rules require approval, agent sandbox asks at the terminal: once, always for this command, with a rule, no. Without a terminal such a command is refused. If the kernel supports it, the rules also apply to every program that the command executes; --exec-policy-enforce tree requires that.
 
@@ -63,6 +60,10 @@ Examples:
     agent sandbox --workspace . -- make test
     agent sandbox --workspace . --workspace ~/.cache --network on -- make deps
     agent sandbox --workspace . --workspace ~/.npm --network allow=packages.example.net -- npm install
+    agent sandbox --workspace . --profile node -- npm ci
+    agent sandbox --workspace . --profile go --explain
+    agent sandbox --view --workspace . -- make test
+    agent sandbox --workspace . --deny '**/*.env' -e GITHUB_TOKEN -- make release
     agent sandbox --network ask -- sh
     agent sandbox -t -C /srv/w -e CI=1 --workspace /srv/w -- bash
     agent sandbox --policy policy.json -- sh
@@ -73,20 +74,16 @@ Exit codes: that of the command, 128+n when signal n ended it, 127 when it was n
 
 // Check finds flags that contradict each other, and parses the flag for the network. The parser
 // calls it.
-func (f *sandboxFlags) Check() (err error) {
+func (f *sandboxFlags) Check() error {
 	switch {
-	case f.ReadOnly && len(f.Workspace) > 0:
-		return errors.New("--read-only and --workspace cannot be used together")
-	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
-		return errors.New("--policy cannot be used with --read-only or --workspace, because the policy says what can be read and written")
+	case f.Policy != "" && f.FileFlag() != "":
+		return errors.New("--policy cannot be used with " + f.FileFlag() + ", because the policy says what can be read and written")
+	case f.Explain && f.Policy != "":
+		return errors.New("--explain cannot be used with --policy, because the file already says everything")
 	}
-	if f.network, err = local.ParseNetwork(f.Network); err != nil {
+	if err := f.confineFlags.Check(); err != nil {
 		return err
 	}
-	if f.NoTransparent && !f.network.Managed {
-		return errors.New("--no-transparent needs --network with hosts, or ask")
-	}
-	f.network.Plain = f.NoTransparent
 	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
 		return errors.New("--policy cannot be used with --network on or off, because the policy says whether there is a network")
 	}
@@ -95,6 +92,9 @@ func (f *sandboxFlags) Check() (err error) {
 	}
 	if err := checkVariables(f.Env); err != nil {
 		return err
+	}
+	if f.Explain && len(f.Command) == 0 {
+		return nil
 	}
 	return validCommand("sandbox", f.Command)
 }
@@ -112,26 +112,44 @@ func (f *sandboxFlags) run(sys program.System) int {
 // confined runs the command and returns its exit code. If the command did not run, err says why,
 // and code is the exit code of a shell for this error, or 0.
 func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
-	if asking := f.network.Managed || f.ExecPolicy != ""; !sys.Job && (asking || f.TTY) {
+	if asking := f.network.Managed || f.ExecPolicy != ""; !sys.Job && !f.Explain && (asking || f.TTY) {
 		if code, ran, err := local.AtConsole(sys, f.TTY, asking); ran {
 			return code, err
 		}
 	}
-	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
-	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
+	given := variablesOf(sys, f.Env)
+	kept, hidden := f.Environ(sys.Environ, given)
+	upstream := sys.Environ // URLs of its proxies may have passwords that the command does not get
+	sys.Environ = withVariables(kept, given)
+	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Upstream: upstream, Operator: f.operator(), StateDir: f.stateDir}
 	if c.Dir, err = program.Abs(f.Dir); err != nil {
 		return 0, err
 	}
-	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
+	plan, err := f.plan(sys, c.Dir)
+	if err != nil {
 		return 0, err
 	}
+	if f.Explain {
+		return 0, f.explain(sys.Stdout, plan, hidden, given)
+	}
+	tellHidden(sys, plan, hidden)
+	for _, dir := range plan.Make {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return 0, fmt.Errorf("making a folder of a profile: %w", err)
+		}
+	}
+	c.Profile = plan.Profile
 	if c.Rules, err = f.ReadHere(program.Logger(sys.Stderr, "warn", "text")); err != nil {
 		return 0, err
 	}
 	if err := f.enterDir(c.Dir); err != nil {
 		return 0, err
 	}
-	return c.Run()
+	code, err = c.Run()
+	if _, lacks := errors.AsType[*sandbox.UnenforceableError](err); lacks && len(plan.Hidden) > 0 {
+		err = fmt.Errorf("%w (with --show-secrets no files are hidden, and this host may be able to enforce that)", err)
+	}
+	return code, err
 }
 
 // enterDir makes the directory of -C the working directory of this program, too. All other paths in
@@ -158,44 +176,22 @@ func (f *sandboxFlags) argv() []string {
 	return f.Command
 }
 
-// profile returns the profile that the flags describe, for a command that runs in dir.
-func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile, error) {
-	tmp := sandbox.TmpDir(sys.Environ)
+// plan returns what the flags let a command do. The command runs in dir.
+func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error) {
+	host := hostHere(sys, sys.Environ)
+	host.Cwd = dir
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.Stdin)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w (for the policies that agent doctor names, use --read-only and --workspace)", err)
 		}
 		if err != nil {
-			return sandbox.Profile{}, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
+			return nil, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
 		}
-		return profile.Of(asked, dir, tmp)
+		p, err := profile.Of(asked, dir, host.TmpDir)
+		return &policy.Plan{Profile: p}, err
 	}
-	p := sandbox.Profile{
-		Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}},
-		Cwd:     dir,
-		TmpDir:  tmp,
-	}
-	if f.network.On {
-		p.Network = sandbox.NetworkEnabled
-	}
-	for _, workspace := range f.Workspace {
-		path, err := program.Abs(workspace)
-		if err == nil {
-			_, err = os.Stat(path)
-		}
-		if err != nil {
-			return p, fmt.Errorf("--workspace: %w", err)
-		}
-		p.WorkspaceRoots = append(p.WorkspaceRoots, path)
-	}
-	if len(p.WorkspaceRoots) > 0 {
-		p.Entries = append(p.Entries,
-			sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
-			sandbox.Entry{Place: sandbox.PlaceSlashTmp, Access: sandbox.Write},
-			sandbox.Entry{Place: sandbox.PlaceTmpDir, Access: sandbox.Write})
-	}
-	return p, nil
+	return f.planOn(host)
 }
 
 // readPolicy reads a policy from a file, or from stdin if the path is -. The file has the same

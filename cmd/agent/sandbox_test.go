@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
@@ -62,12 +63,13 @@ func TestSandboxProfile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	sys := program.System{Environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
+	confined := func(f policy.Flags) sandboxFlags { return sandboxFlags{confineFlags: confineFlags{Flags: f}} }
 	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
 		t.Helper()
-		profile := rig.Value(flags.profile(sys, dir))
-		return rig.Value(profile.Compile()).Access(path)
+		plan := rig.Value(flags.plan(sys, dir))
+		return rig.Value(plan.Profile.Compile()).Access(path)
 	}
-	workspace := sandboxFlags{Workspace: []string{dir}}
+	workspace := confined(policy.Flags{Workspace: []string{dir}})
 	for _, tt := range []struct {
 		name  string
 		flags sandboxFlags
@@ -75,7 +77,7 @@ func TestSandboxProfile(t *testing.T) {
 		want  sandbox.Access
 	}{
 		{"nothing said", sandboxFlags{}, dir, sandbox.Read},
-		{"read-only", sandboxFlags{ReadOnly: true}, "/tmp", sandbox.Read},
+		{"read-only", confined(policy.Flags{ReadOnly: true}), "/tmp", sandbox.Read},
 		{"workspace", workspace, dir + "/file", sandbox.Write},
 		{"workspace: protected", workspace, dir + "/.git", sandbox.Read},
 		{"workspace: elsewhere", workspace, "/etc", sandbox.Read},
@@ -87,11 +89,11 @@ func TestSandboxProfile(t *testing.T) {
 	for network, want := range map[string]sandbox.Network{
 		"": sandbox.NetworkRestricted, "off": sandbox.NetworkRestricted, "on": sandbox.NetworkEnabled,
 	} {
-		flags := sandboxFlags{Network: []string{network}, Command: []string{"true"}}
+		flags := sandboxFlags{confineFlags: confineFlags{Network: []string{network}}, Command: []string{"true"}}
 		rig.Must(t, flags.Check())
-		profile := rig.Value(flags.profile(sys, dir))
-		rig.Is(t, profile.Network, want, "--network %q", network)
+		plan := rig.Value(flags.plan(sys, dir))
+		rig.Is(t, plan.Profile.Network, want, "--network %q", network)
 	}
-	missing := sandboxFlags{Workspace: []string{dir + "/none"}}
-	rig.Is(t, rig.Err(missing.profile(sys, dir)) != nil, true, "a workspace that is not there is refused")
+	missing := confined(policy.Flags{Workspace: []string{dir + "/none"}})
+	rig.Is(t, rig.Err(missing.plan(sys, dir)) != nil, true, "a workspace that is not there is refused")
 }

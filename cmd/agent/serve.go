@@ -63,6 +63,11 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if err != nil {
 		return fmt.Errorf("--network-policy: %w", err)
 	}
+	word, err := flags.wordFlags.read(sys.Environ)
+	if err != nil {
+		return err
+	}
+	s.sandboxFiles = word.files
 	if policy != nil && len(policy.Masking) > 0 {
 		if err := sys.Conceal(egress.HiddenNames(policy.Masking, sys.Environ)); err != nil {
 			sys.Tell(fmt.Errorf("masked variables stay readable in /proc/%d/environ: %w", os.Getpid(), err))
@@ -119,6 +124,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
 		TransparentTCP:            flags.TransparentTCP,
+		SandboxDefault:            word.byDefault,
+		SandboxCeiling:            word.ceiling,
+		RequireSandbox:            flags.RequireSandbox,
 
 		Limits:  sandbox.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups: cgroups,
@@ -182,6 +190,8 @@ type server struct {
 	remote  *executor.Remote         // nil: the server listens or uses stdio
 	probes  *health.Server           // nil: no address for probes
 	metrics *agent.Metrics
+	// sandboxFiles are the files that --sandbox-default and --sandbox-ceiling name.
+	sandboxFiles []string
 }
 
 // configure checks everything that can be checked before the start, and starts to answer probes.
@@ -241,8 +251,9 @@ func (s *server) secretFiles() []string {
 }
 
 // secrets returns absolute paths that no confined command may read or change. They are the files of
-// secretFiles, and two others: the authorities of clients, because a command could let itself in,
-// and the policy for the network, because a command could let itself out. The agent itself hides
+// secretFiles, and others: the authorities of clients, because a command could let itself in; the
+// policy for the network, and the files of --sandbox-default and --sandbox-ceiling, because a command
+// could let itself out. The agent itself hides
 // the rules about commands. The folders have only secrets. They are hidden because secrets may be
 // added to them later.
 func (s *server) secrets() (files, folders []string) {
@@ -257,7 +268,7 @@ func (s *server) secrets() (files, folders []string) {
 		hidden, in := secretfile.Hide(path, used)
 		files, folders = append(files, hidden...), append(folders, in...)
 	}
-	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy} {
+	for _, path := range append([]string{s.flags.TLSClientCA, s.flags.NetworkPolicy}, s.sandboxFiles...) {
 		if path != "" {
 			hidden, _ := secretfile.Hide(path, nil)
 			files = append(files, hidden...)

@@ -47,6 +47,7 @@ type serverFlags struct {
 	hostFlags
 	policyfile.RuleFlags
 	networkFlags
+	wordFlags
 	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Limit of processes and threads of the user that a confined command runs as (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Limit of memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
 	MaxCPUSeconds   uint64       `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"Limit of CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`

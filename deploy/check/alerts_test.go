@@ -31,7 +31,7 @@ spec:
 // TestAlerts: the objects for the Prometheus operator have the alerts that promtool has checked, no
 // other and in the same words; and only where somebody asks for them.
 func TestAlerts(t *testing.T) {
-	source := read(t, "../prometheus/alerts.yaml")
+	source := read("../prometheus/alerts.yaml")
 	groups := source[bytes.Index(source, []byte("groups:\n")):]
 	component := []byte(ruleHead)
 	for line := range bytes.Lines(groups) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,11 +23,9 @@ import (
 // composed loads compose.yaml as docker compose does, strictly.
 func composed(t *testing.T) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithName("execagent"), cli.WithInterpolation(true), cli.WithResolvedPaths(true))
-	must(t, err)
-	project, err := options.LoadProject(t.Context())
-	must(t, err)
-	return project
+	options := value(cli.NewProjectOptions([]string{"../compose.yaml"},
+		cli.WithName("execagent"), cli.WithInterpolation(true), cli.WithResolvedPaths(true)))
+	return value(options.LoadProject(t.Context()))
 }
 
 // TestCompose: the services are hardened, get keys as secrets, and are given flags and variables
@@ -43,10 +42,9 @@ func TestCompose(t *testing.T) {
 				known(t, "compose.yaml", name, "$"+variable)
 			}
 			if file, ok := strings.CutPrefix(*value, "/run/secrets/"); ok {
-				found := false
-				for _, secret := range s.Secrets {
-					found = found || secret.Source == file && secret.Target == "/run/secrets/"+file
-				}
+				found := slices.ContainsFunc(s.Secrets, func(secret types.ServiceSecretConfig) bool {
+					return secret.Source == file && secret.Target == "/run/secrets/"+file
+				})
 				not(t, !found, "%s has no secret %s: %v", name, file, s.Secrets)
 			}
 		}
@@ -69,7 +67,7 @@ func TestComposeCommands(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip(err)
 	}
-	text := read(t, "../compose.yaml")
+	text := read("../compose.yaml")
 	dir := t.TempDir()
 	registry, metrics, health := free(t), free(t), free(t)
 	here := strings.NewReplacer("/run/secrets/", filepath.Join(dir, "secrets")+"/", "0.0.0.0:7300", registry, "127.0.0.1:7302", metrics, "127.0.0.1:7301", health,
@@ -123,9 +121,7 @@ func TestComposeCommands(t *testing.T) {
 // launch starts a program of ours, which is interrupted when the test ends.
 func launch(t *testing.T, dir string, environ []string, name string, args ...string) (ended <-chan error) {
 	t.Helper()
-	file, err := filepath.Abs(program(name))
-	must(t, err)
-	cmd := exec.CommandContext(t.Context(), file, args...)
+	cmd := exec.CommandContext(t.Context(), value(filepath.Abs(program(name))), args...)
 	cmd.Dir, cmd.Env, cmd.Stderr = dir, environ, t.Output()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -140,8 +136,7 @@ func launch(t *testing.T, dir string, environ []string, name string, args ...str
 // free returns an address that nobody listens at.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	l := value(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -152,8 +147,7 @@ func answers(t *testing.T, url string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		must(t, err)
+		request := value(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
 		response, err := http.DefaultClient.Do(request)
 		if err == nil {
 			body, _ := io.ReadAll(response.Body)

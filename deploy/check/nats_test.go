@@ -70,8 +70,7 @@ func TestNATS(t *testing.T) {
 		return launch(t, dir, environ, "registry", "serve")
 	}
 	// A server without the password is none of them.
-	address, err := url.Parse("nats://" + routes[0])
-	must(t, err)
+	address := value(url.Parse("nats://" + routes[0]))
 	stranger := startNATS(t, &server.Options{
 		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
 		Cluster: server.ClusterOpts{Name: "registry", Host: "127.0.0.1", Port: -1}, Routes: []*url.URL{address},
@@ -86,8 +85,7 @@ func TestNATS(t *testing.T) {
 // startNATS starts a server until the test ends.
 func startNATS(t *testing.T, options *server.Options) *server.Server {
 	t.Helper()
-	s, err := server.NewServer(options)
-	must(t, err)
+	s := value(server.NewServer(options))
 	s.Start()
 	t.Cleanup(func() {
 		s.Shutdown()

@@ -41,16 +41,16 @@ func passes(t *testing.T, r rendered, from, to place, protocol corev1.Protocol, 
 	for _, p := range all[*networkingv1.NetworkPolicy](r) {
 		directions := p.Spec.PolicyTypes
 		not(t, len(directions) == 0, "%s: the policy %s does not say its directions", r.name, p.Name)
-		if slices.Contains(directions, networkingv1.PolicyTypeEgress) && from.namespace == ours && matches(t, &p.Spec.PodSelector, from.labels) {
+		if slices.Contains(directions, networkingv1.PolicyTypeEgress) && from.namespace == ours && matches(&p.Spec.PodSelector, from.labels) {
 			out.selected = true
 			for _, rule := range p.Spec.Egress {
-				out.allowed = out.allowed || peer(t, rule.To, to) && portOf(r, rule.Ports, to, protocol, port)
+				out.allowed = out.allowed || peer(rule.To, to) && portOf(r, rule.Ports, to, protocol, port)
 			}
 		}
-		if slices.Contains(directions, networkingv1.PolicyTypeIngress) && to.namespace == ours && matches(t, &p.Spec.PodSelector, to.labels) {
+		if slices.Contains(directions, networkingv1.PolicyTypeIngress) && to.namespace == ours && matches(&p.Spec.PodSelector, to.labels) {
 			in.selected = true
 			for _, rule := range p.Spec.Ingress {
-				in.allowed = in.allowed || peer(t, rule.From, from) && portOf(r, rule.Ports, to, protocol, port)
+				in.allowed = in.allowed || peer(rule.From, from) && portOf(r, rule.Ports, to, protocol, port)
 			}
 		}
 	}
@@ -62,16 +62,12 @@ type verdict struct{ selected, allowed bool }
 
 func (v verdict) passes() bool { return v.allowed || !v.selected }
 
-func matches(t *testing.T, s *metav1.LabelSelector, l labels.Set) bool {
-	t.Helper()
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	must(t, err)
-	return selector.Matches(l)
+func matches(s *metav1.LabelSelector, l labels.Set) bool {
+	return value(metav1.LabelSelectorAsSelector(s)).Matches(l)
 }
 
 // peer reports whether a rule is about a place. A rule without peers is about all.
-func peer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, p place) bool {
-	t.Helper()
+func peer(peers []networkingv1.NetworkPolicyPeer, p place) bool {
 	for _, rule := range peers {
 		switch {
 		case rule.IPBlock != nil:
@@ -80,8 +76,8 @@ func peer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, p place) bool {
 			}
 		case p.outside != "":
 		case rule.NamespaceSelector == nil && p.namespace != ours:
-		case rule.NamespaceSelector != nil && !matches(t, rule.NamespaceSelector, labels.Set{"kubernetes.io/metadata.name": p.namespace}):
-		case rule.PodSelector != nil && !matches(t, rule.PodSelector, p.labels):
+		case rule.NamespaceSelector != nil && !matches(rule.NamespaceSelector, labels.Set{"kubernetes.io/metadata.name": p.namespace}):
+		case rule.PodSelector != nil && !matches(rule.PodSelector, p.labels):
 		default:
 			return true
 		}
@@ -166,9 +162,6 @@ func TestNetwork(t *testing.T) {
 }
 
 // asJSON is a value as the API has it.
-func asJSON(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.MarshalIndent(v, "", "  ")
-	must(t, err)
-	return string(text)
+func asJSON(v any) string {
+	return string(value(json.MarshalIndent(v, "", "  ")))
 }

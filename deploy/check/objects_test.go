@@ -72,8 +72,7 @@ func workloads(r rendered) map[string]workload {
 // selects tells which of the workloads a selector is for.
 func selects(t *testing.T, r rendered, s *metav1.LabelSelector) (parts []string) {
 	t.Helper()
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	must(t, err)
+	selector := value(metav1.LabelSelectorAsSelector(s))
 	not(t, selector.Empty(), "%s: a selector selects everything", r.name)
 	for part, w := range workloads(r) {
 		if selector.Matches(labels.Set(w.pod.Labels)) {
@@ -309,8 +308,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	for r, w := range each(t, "registry") {
 		text, _ := variable(w.pod.Spec.Containers[0], "REGISTRY_DRAIN_TIMEOUT")
-		drain, err := time.ParseDuration(text)
-		must(t, err)
+		drain := value(time.ParseDuration(text))
 		grace := time.Duration(*w.pod.Spec.TerminationGracePeriodSeconds) * time.Second
 		not(t, grace < drain+10*time.Second, "%s: the pod ends %v after SIGTERM, the drain takes up to %v", r.name, grace, drain)
 	}
@@ -331,7 +329,7 @@ func TestWorker(t *testing.T) {
 			t.Errorf("%s: commands are %q, %q, %q", r.name, install.Args, doctor.Command, agent.Command)
 		}
 		if doctor.Image != agent.Image || doctor.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError ||
-			fmt.Sprint(doctor.SecurityContext) == "" || asJSON(t, doctor.SecurityContext) != asJSON(t, agent.SecurityContext) {
+			fmt.Sprint(doctor.SecurityContext) == "" || asJSON(doctor.SecurityContext) != asJSON(agent.SecurityContext) {
 			t.Errorf("%s: the doctor is asked in other circumstances than those of commands", r.name)
 		}
 		mounts := map[string]corev1.VolumeMount{}
@@ -397,9 +395,7 @@ func TestReferences(t *testing.T) {
 		for name, m := range all[*monitoringv1.ServiceMonitor](r) {
 			found := false
 			for _, s := range all[*corev1.Service](r) {
-				selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
-				must(t, err)
-				found = found || selector.Matches(labels.Set(s.Labels)) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port })
+				found = found || matches(&m.Spec.Selector, s.Labels) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port })
 			}
 			not(t, !found, "%s: the monitor %s finds no service", r.name, name)
 		}
@@ -422,7 +418,7 @@ func TestImageUser(t *testing.T) {
 		not(t, user != registry, "%s: the registry runs as %s", r.name, user)
 	}
 	for _, file := range []string{"../../Dockerfile", "../registry.Dockerfile"} {
-		page := read(t, file)
+		page := read(file)
 		stages := strings.Split(string(page), "\nFROM ")
 		users := regexp.MustCompile(`(?m)^USER ([0-9]+):([0-9]+)$`).FindAllStringSubmatch(stages[len(stages)-1], -1)
 		not(t, len(users) != 1 || users[0][1] != registry || users[0][2] != registry,

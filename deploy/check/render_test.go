@@ -35,6 +35,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// value is the result of a step that cannot fail unless something is broken.
+func value[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // not fails a test if something is so that must not be.
 func not(t *testing.T, is bool, format string, args ...any) {
 	t.Helper()
@@ -44,12 +52,7 @@ func not(t *testing.T, is bool, format string, args ...any) {
 }
 
 // read returns what is in a file.
-func read(t *testing.T, file string) []byte {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	must(t, err)
-	return text
-}
+func read(file string) []byte { return value(os.ReadFile(file)) }
 
 // kinds are the types of the objects that may be rendered, by version and kind.
 var kinds = map[string]func() metav1.Object{
@@ -133,9 +136,7 @@ func kustomize(t *testing.T, name string, files filesys.FileSystem, dir string) 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	documents, err := built.AsYaml()
-	must(t, err)
-	return decode(t, name, documents)
+	return decode(t, name, value(built.AsYaml()))
 }
 
 // overlay builds a kustomization that somebody may write beside ours.
@@ -170,8 +171,7 @@ type values = map[string]any
 // loadChart loads the chart.
 func loadChart(t *testing.T) *chart.Chart {
 	t.Helper()
-	c, err := loader.Load("../chart")
-	must(t, err)
+	c := value(loader.Load("../chart"))
 	must(t, c.Validate())
 	return c
 }

@@ -27,7 +27,7 @@ func TestAgentUnits(t *testing.T) {
 	t.Parallel()
 	var hardening [2]string
 	for i, name := range []string{"agent", "agent-remote"} {
-		text := read(t, "../systemd/"+name+".service")
+		text := read("../systemd/" + name + ".service")
 		hardening[i] = string(text[bytes.Index(text, []byte("\nNoNewPrivileges=")):])
 	}
 	not(t, hardening[0] != hardening[1], "agent.service has\n%s\nand agent-remote.service\n%s", hardening[0], hardening[1])
@@ -37,7 +37,7 @@ func TestAgentUnits(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for name, unit := range units {
-		text := read(t, "../systemd/"+name+".service")
+		text := read("../systemd/" + name + ".service")
 		set := map[string]bool{}
 		for _, d := range regexp.MustCompile(`(?m)^([A-Z][A-Za-z]+)=(.*)$`).FindAllStringSubmatch(string(text), -1) {
 			set[d[1]] = true

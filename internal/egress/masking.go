@@ -310,6 +310,11 @@ func hostRoots() ([]byte, error) {
 // masks reports whether a process must not see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
+// looks reports whether the proxy of a process has to look into tunnels, for credentials or request rules.
+func (p *Plan) looks(o *Operator) bool {
+	return p.masks(o) || p.policy.HasRequestRules() || o.Ceiling.HasRequestRules()
+}
+
 // Hide returns the environment of a process without a proxy, without the credentials that the
 // operator hides from all processes.
 func (n *Networks) Hide(environ []string) []string {
@@ -359,7 +364,7 @@ func (n *Networks) Allows(name string, to *url.URL) bool {
 
 // Bundle returns the path of a file that the process must be able to read; "" for none.
 func (n *Networks) Bundle(p *Plan) (path string, err error) {
-	if !p.masks(n.said()) {
+	if !p.looks(n.said()) {
 		return "", nil
 	}
 	_, path, err = n.trust.get()

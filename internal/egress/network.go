@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -103,15 +104,30 @@ type Networks struct {
 
 	mu    sync.Mutex
 	gates map[uint16]struct{} // ports of this host that proxies listen at
+	open  map[*Network]struct{}
 }
 
-// Set replaces the operator's policy for networks that open from now on. Open networks keep theirs,
-// because otherwise a process would lose its network in the middle of its work.
+// Set replaces the operator's policy. Its ceiling holds for open networks too: a connection that the ceiling
+// does not allow any more ends, and is reported. Upstream proxies and credentials of open networks stay the
+// same, because the environment of a running process cannot change.
 func (n *Networks) Set(o Operator) {
 	if len(o.Masking) > 0 {
 		o.hidden = mask.NewHidden(providers(o.Masking), n.Environ)
 	}
 	n.operator.Store(&o)
+	n.mu.Lock()
+	open := slices.Collect(maps.Keys(n.open))
+	n.mu.Unlock()
+	for _, w := range open {
+		w.applyCeiling(n)
+	}
+}
+
+// applyCeiling puts the network under the current ceiling.
+func (w *Network) applyCeiling(n *Networks) {
+	w.applying.Lock()
+	defer w.applying.Unlock()
+	w.proxy.SetPolicy(w.plan.policy.Under(n.said().Ceiling))
 }
 
 // said returns the operator's current policy.
@@ -119,8 +135,11 @@ func (n *Networks) said() *Operator {
 	if o := n.operator.Load(); o != nil {
 		return o
 	}
-	return new(Operator)
+	return &unsaid
 }
+
+// unsaid is the policy of an operator who has said nothing.
+var unsaid Operator
 
 // Close removes the files written for processes. All networks must be closed before.
 func (n *Networks) Close() error { return n.trust.close() }
@@ -149,6 +168,7 @@ type Network struct {
 	resolver         *names.Server // nil: connections are not transparent
 	serving          sync.WaitGroup
 	closing          sync.Once
+	applying         sync.Mutex // held while the policy is replaced, so that the latest ceiling stays
 	release          func()
 }
 
@@ -196,20 +216,26 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		// gain only what that process may reach anyway.
 		cfg.Datagrams = func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
 	}
-	if plan.masks(o) {
+	if plan.looks(o) {
 		var bundle string
 		var err error
-		if cfg.Authority, bundle, err = n.trust.get(); err == nil {
+		if cfg.Authority, bundle, err = n.trust.get(); err == nil && plan.masks(o) {
 			cfg.Credentials, err = n.broker(plan, o, c.Session, start.Environ)
 		}
 		if err != nil {
 			start.Gate.Close()
 			w.release()
-			return nil, fmt.Errorf("masking credentials: %w", err)
+			return nil, fmt.Errorf("looking into requests: %w", err)
 		}
-		w.environ = cfg.Credentials.Environ(bundle)
+		if w.environ = mask.Trusting(start.Environ, bundle); cfg.Credentials != nil {
+			w.environ = cfg.Credentials.Environ(bundle)
+		}
 	}
 	w.proxy = netproxy.New(cfg)
+	n.opened(w)
+	if n.said() != o {
+		w.applyCeiling(n) // the ceiling has changed meanwhile
+	}
 	if invented != nil {
 		w.hold(invented, conf)
 	}
@@ -261,6 +287,9 @@ func (w *Network) decide(ctx context.Context, q netproxy.Question) (netproxy.Ans
 		ProcessID: w.plan.process,
 		Request:   protocol.PolicyRequest{Protocol: q.Protocol, Host: q.Host, Port: q.Port},
 	}
+	if w.plan.policy.HasRequestRules() { // else the client may not know these members
+		params.Request.Method, params.Request.Path = q.Method, q.Path
+	}
 	var answer protocol.PolicyAnswer
 	if err := w.client.Ask(ctx, protocol.MethodNetworkPolicyRequest, params, &answer); err != nil {
 		return netproxy.Answer{}, err
@@ -281,8 +310,28 @@ func (w *Network) report(r netproxy.Report) {
 		ProcessID: w.plan.process, Scope: r.Scope, Decision: string(r.Decision), Source: r.Source, Reason: r.Reason,
 		Protocol: r.Protocol, Host: r.Host, Port: r.Port, Method: r.Method, Client: r.Client, PolicyOverride: r.Override,
 	}
+	if w.plan.policy.HasRequestRules() {
+		d.Path = r.Path
+	}
 	d.Stamp(r.Time)
 	w.client.Reports.add(d)
+}
+
+// opened notes a network until it is closed, so that Set finds it.
+func (n *Networks) opened(w *Network) {
+	release := w.release
+	w.release = func() {
+		release()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.open, w)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open == nil {
+		n.open = map[*Network]struct{}{}
+	}
+	n.open[w] = struct{}{}
 }
 
 // listensAt notes ports at which proxies listen, until release is called.
@@ -346,13 +395,28 @@ var everything = sync.OnceValues(func() (*rules.Hosts, error) {
 	return rules.Compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"*": rules.Allow}})
 })
 
+// sameHost reports whether a Host header names a host and its port. A header without a port names any port.
+func sameHost(named, host, port string) bool {
+	if name, p, err := net.SplitHostPort(named); err == nil {
+		named = name
+		if p != port {
+			return false
+		}
+	}
+	a, err := rules.Host(named)
+	b, err2 := rules.Host(host)
+	return err == nil && err2 == nil && a == b
+}
+
 // errNoCeiling refuses what the operator says nothing about.
 var errNoCeiling = errors.New("there is no --network-policy, which would have to allow it")
 
-// Admit judges a connection that the agent itself makes to HOST:PORT because a client asks for it. It
-// returns the addresses that may be connected to. The operator must allow the host, because nobody
-// else is asked. The error says why it is refused.
-func (n *Networks) Admit(ctx context.Context, address string) ([]netip.AddrPort, error) {
+// Admit judges a connection that the agent itself makes to address, HOST:PORT, because a client asks for it.
+// For an HTTP request, request rules judge its method and escaped path; for other connections both are empty.
+// named is the Host header of the request; "": it has none of its own. Admit returns the addresses that may
+// be connected to. The operator must allow the host, because nobody else is asked. The error says why it is
+// refused.
+func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
 	ceiling := n.said().Ceiling
 	if ceiling == nil {
 		return nil, errNoCeiling
@@ -365,11 +429,14 @@ func (n *Networks) Admit(ctx context.Context, address string) ([]netip.AddrPort,
 	if err != nil {
 		return nil, err
 	}
+	if named != "" && ceiling.HasRequestRules() && !sameHost(named, host, text) {
+		return nil, errors.New("the operator's --network-policy has rules about requests, and the Host header names another host than the URL: leave out the header")
+	}
 	all, err := everything()
 	if err != nil {
 		return nil, err
 	}
-	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port))
+	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port), method, path)
 	if err != nil {
 		return nil, fmt.Errorf("the operator's --network-policy refuses %s: %w", address, err)
 	}

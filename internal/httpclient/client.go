@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,9 +29,10 @@ type Config struct {
 	Denied func(name string) bool
 	// Bound reports whether a variable that is not Denied may go to a URL. Nil: it may go everywhere.
 	Bound func(name string, to *url.URL) bool
-	// Admit, if set, judges each request, and those to which it is redirected. It returns a function
-	// that connects to the host if no proxy does. Its error refuses the request.
-	Admit func(ctx context.Context, host, port string) (Dial, error)
+	// Admit, if set, judges each request to HOST:PORT, and those to which it is redirected. host is the
+	// Host header if the client gives one, and path is escaped. It returns a function that connects to
+	// the host if no proxy does. Its error refuses the request.
+	Admit func(ctx context.Context, address, host, method, path string) (Dial, error)
 	// Proxy selects the proxy of each request; see ProxyFromEnv.
 	Proxy Proxy
 	// RootCAs, if set, replaces the trusted roots.
@@ -194,7 +196,8 @@ func (c *Client) send(ctx context.Context, h *hop) (*http.Response, error) {
 		return nil, context.Cause(ctx) // a timeout of zero fails before anything is sent
 	}
 	if admit := c.shared.config.Admit; admit != nil {
-		dial, err := admit(ctx, h.url.Hostname(), port(h.url))
+		path := h.url.EscapedPath()
+		dial, err := admit(ctx, net.JoinHostPort(h.url.Hostname(), port(h.url)), h.host, h.method, cmp.Or(path, "/"))
 		if err != nil {
 			return nil, err
 		}

@@ -17,13 +17,15 @@ type words struct{ header, message string }
 // reasons get the words of refused.
 var (
 	refusals = map[string]words{
-		rules.ReasonNotAllowed:       {"blocked-by-allowlist", "Domain not in allowlist."},
-		rules.ReasonNotAllowedLocal:  {"blocked-by-allowlist", "Sandbox policy blocks local/private network addresses."},
-		rules.ReasonDenied:           {"blocked-by-denylist", "Domain denied by the sandbox policy."},
-		rules.ReasonMethodNotAllowed: {"blocked-by-method-policy", "Method not allowed in limited mode."},
-		rules.ReasonMITMRequired:     {"blocked-by-mitm-required", "MITM required for limited HTTPS."},
-		"mitm_hook_denied":           {"blocked-by-mitm-hook", "HTTPS request denied by MITM hook policy."},
-		"proxy_disabled":             {"blocked-by-policy", "network proxy is disabled"},
+		rules.ReasonNotAllowed:        {"blocked-by-allowlist", "Domain not in allowlist."},
+		rules.ReasonNotAllowedLocal:   {"blocked-by-allowlist", "Sandbox policy blocks local/private network addresses."},
+		rules.ReasonDenied:            {"blocked-by-denylist", "Domain denied by the sandbox policy."},
+		rules.ReasonMethodNotAllowed:  {"blocked-by-method-policy", "Method not allowed in limited mode."},
+		rules.ReasonMITMRequired:      {"blocked-by-mitm-required", "MITM required for limited HTTPS."},
+		rules.ReasonRequestDenied:     {"blocked-by-request-rule", "The sandbox policy denies this method and path."},
+		rules.ReasonRequestNotAllowed: {"blocked-by-request-rule", "The sandbox policy allows other methods and paths of this host, but not these."},
+		"mitm_hook_denied":            {"blocked-by-mitm-hook", "HTTPS request denied by MITM hook policy."},
+		"proxy_disabled":              {"blocked-by-policy", "network proxy is disabled"},
 	}
 	refused = words{"blocked-by-policy", "Request blocked by network policy."}
 )

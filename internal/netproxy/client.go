@@ -21,6 +21,7 @@ type client struct {
 	to   *link  // the link of the last plain request, if the link can be used again
 
 	inside *inside // the tunnel that carries the requests; nil outside of a tunnel
+	heard  bool    // a request was read
 }
 
 // serveHTTP answers the requests of a connection until it ends.
@@ -42,11 +43,15 @@ func (c *client) serveAll() {
 func (c *client) serve() bool {
 	q, err := c.read()
 	if err != nil {
+		if c.inside != nil && c.p.judgesInside(c.inside) && !c.heard && (isMalformed(err) || isTimeout(err) || err == head.ErrVersion) {
+			c.p.refuse(c.inside.q, unseen)
+		}
 		if _, ok := errors.AsType[head.MalformedError](err); ok || err == head.ErrTooLarge {
 			c.dismiss("", malformed(""))
 		}
 		return false // the command has hung up, is too slow, or speaks HTTP/2
 	}
+	c.heard = true
 	var d destination
 	if c.inside != nil {
 		d, err = c.inside.destination(q)
@@ -107,7 +112,7 @@ func (c *client) connect(r *head.Request, d destination) {
 
 // request returns the request that Proxy.reach judges.
 func (c *client) request(protocol string, r *head.Request, d destination) request {
-	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method}, client: c.name, encrypt: d.encrypt}
+	return request{Request: rules.Request{Protocol: protocol, Host: d.host, Port: d.port, Method: r.Method, Path: d.withoutQuery()}, client: c.name, encrypt: d.encrypt}
 }
 
 // exchange answers a plain request with the answer of the destination or with a refusal. It reports
@@ -120,9 +125,13 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	}
 	var l *link
 	var refused *refusal
+	var s *standing
 	if c.inside != nil {
-		if _, refused := c.p.cfg.Policy.JudgeMethod(q.Request, false); refused {
+		if _, refused := c.p.policy().JudgeMethod(q.Request, false); refused {
 			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
+		}
+		if s, refused = c.p.judgeInside(c.p.ctx, c.inside, q.Method, q.Path); refused != nil {
+			return c.turnAway(r, body, refusedTunnel(refused))
 		}
 		q = c.inside.q
 		l, refused = c.inside.reach(c.p, c.to)
@@ -137,8 +146,15 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		return c.turnAway(r, body, refusedRequest(q, refused))
 	}
 	c.keep(l)
+	if c.inside == nil {
+		s = &standing{q: q, addrs: l.addrs, answered: l.answered, end: func() { _ = c.conn.Close() }}
+	}
+	x := exchange{client: c, stands: s, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
+	defer func() { x.stands.over() }()
+	if !x.sends(l) {
+		return false
+	}
 	c.p.restore(r.Method, r.Fields, d)
-	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)
 	if x.switching = c.inside != nil && c.p.maySwitch(c.inside, r); x.switching {
 		out = appendSwitch(out)
@@ -154,7 +170,7 @@ const outgoing = 4 << 10
 func (p *Proxy) refuseSocket(q request) ownResponse {
 	q.Host, q.Port = "unix-socket", 0
 	v := rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceProxy, Reason: rules.ReasonUnixSocket}
-	if mode, refused := p.cfg.Policy.JudgeMethod(q.Request, false); refused {
+	if mode, refused := p.policy().JudgeMethod(q.Request, false); refused {
 		p.report(q, mode, false)
 		return refusedSocket(q)
 	}

@@ -153,7 +153,7 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 		return f, true
 	}
 	q := request{Request: rules.Request{Protocol: rules.SOCKS5UDP, Host: to.host, Port: to.port}, client: a.client}
-	addrs, refused := a.p.admit(a.ctx, q, nil)
+	addrs, answered, refused := a.p.admit(a.ctx, q, nil)
 	if refused != nil {
 		return nil, false
 	}
@@ -161,8 +161,13 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	a.mu.Lock()
 	a.flows[key] = f
 	a.mu.Unlock()
-	a.wg.Go(func() { a.answer(f) })
-	return f, true
+	s := &standing{q: q, addrs: addrs, answered: answered, end: a.cancel}
+	begun := a.p.begins(s)
+	a.wg.Go(func() {
+		defer s.over()
+		a.answer(f)
+	})
+	return f, begun
 }
 
 // open makes a flow to the first of these addresses for which a socket can be connected. If there

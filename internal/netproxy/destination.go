@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"bytes"
 	"cmp"
 
 	"github.com/execagent/execagent/internal/netproxy/head"
@@ -14,6 +15,13 @@ type destination struct {
 	encrypt bool   // the proxy itself must speak TLS with the destination
 	path    []byte // path and query, as the destination gets them
 	named   bool   // the request has a Host field
+}
+
+// withoutQuery returns the path without the query, as request rules and credentials compare it. In HTTP/2 the
+// same is URL.EscapedPath.
+func (d *destination) withoutQuery() string {
+	path, _, _ := bytes.Cut(d.path, []byte("?"))
+	return string(path)
 }
 
 // A misdirected error says why a request has no valid destination. The command reads its text.

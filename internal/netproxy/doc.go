@@ -20,7 +20,8 @@
 // [Proxy.Prepare] and [Prepared.Join] are a second way to the same tunnels, for a command that knows of
 // no proxy: its connect(2) waits for Prepare.
 //
-// Verdicts are not remembered: the next request on the same connection is judged again.
+// Verdicts are not remembered: the next request on the same connection is judged again. [Proxy.SetPolicy]
+// replaces the policy, and judges everything again that was allowed and is not over (live.go).
 //
 //	command ──► head.Reader ──► client.serve ┬ client.exchange   plain: its head is written again (outgoing),
 //	                                         │                   bodies are passed on as they come
@@ -30,15 +31,17 @@
 //	                             └ association     datagrams: one verdict for each destination
 //
 // With [Config.Credentials], the proxy looks into tunnels to destinations that may receive a
-// credential of the command (Proxy.look). In limited mode it looks into all tunnels. It speaks TLS
-// with the command in place of the destination, judges the requests inside by their method, and
-// puts credentials in place of their placeholders. Inside a tunnel, HTTP/1 goes through the same
+// credential of the command (Proxy.look). With request rules it also looks into tunnels to the hosts of
+// these rules, and in limited mode into all tunnels. It speaks TLS with the command in place of the
+// destination. It judges the requests inside by their method, and by request rules (Proxy.judgeInside).
+// It puts credentials in place of their placeholders. Inside a tunnel, HTTP/1 goes through the same
 // client.serve, and HTTP/2 goes through package intercept.
 //
 // If the server name in the TLS greeting differs from the host of the tunnel, the tunnel ends.
 // Otherwise an allowed name would give access to all other names that have the same addresses.
 //
-// The proxy reports only the host, port and method of a request, and logs nothing.
+// The proxy reports only the host, port and method of a request, and its path if the host has request
+// rules. It logs nothing.
 //
 // Constants bound everything that the command or a destination could make large (limits.go). A
 // [Proxy] owns all its goroutines and connections: Close ends them and waits.

@@ -24,6 +24,8 @@ type exchange struct {
 	link      *link
 	switching bool // the request asks for another protocol, and the proxy permits the change
 
+	stands *standing
+
 	sent chan error // result of sending the body in parallel with the answer; nil if nothing is sent in parallel
 }
 
@@ -37,7 +39,9 @@ func (x *exchange) run(out []byte) bool {
 		if again, err2 := x.p.connect(x.p.ctx, x.q, x.link.place, x.link.addrs); err2 == nil {
 			x.keep(again)
 			x.link = again
-			a, err = x.ask(out)
+			if x.stands.over(); x.sends(again) {
+				a, err = x.ask(out)
+			}
 		}
 	}
 	if err != nil {
@@ -48,6 +52,17 @@ func (x *exchange) run(out []byte) bool {
 		return false
 	}
 	return x.answer(a)
+}
+
+// sends reports whether the request may be sent on a link. From then on the link ends too, if the policy does
+// not allow the request any more.
+func (x *exchange) sends(l *link) bool {
+	old := x.stands
+	x.stands = &standing{q: old.q, addrs: old.addrs, answered: old.answered, end: func() {
+		old.end()
+		_ = l.raw.Close()
+	}}
+	return x.p.begins(x.stands)
 }
 
 // ask sends the request, and returns the head of its answer.

@@ -158,7 +158,7 @@ func TestDecider(t *testing.T) {
 	rig.Is(t, strings.Count(back, "HTTP/1.1 403 "), 1, "answers that refuse")
 	rig.Is(t, len(s.seen()), 1, "requests that arrived")
 	for range 2 {
-		rig.Is(t, fmt.Sprint(<-questions), "{http 127.0.0.1 "+s.port+"}", "asked about")
+		rig.Is(t, fmt.Sprint(<-questions), "{http 127.0.0.1 "+s.port+"  }", "asked about")
 	}
 	g.want("domain allow decider not_allowed http "+s.addr+" GET *", "domain deny decider x http "+s.addr+" GET")
 }

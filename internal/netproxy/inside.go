@@ -24,26 +24,42 @@ type inside struct {
 	q     request // the request that made the tunnel; encrypt is true if the tunnel carries TLS
 	place string
 	addrs []netip.Addr
+	end   func() // ends the tunnel
+	// answered: the Decider has allowed the host for this tunnel.
+	answered bool
 }
 
+func (p *Proxy) inside(q request, t *tunnel, l *link) *inside {
+	return &inside{q: q, place: l.place, addrs: l.addrs, end: t.end, answered: l.answered}
+}
+
+// judgesInside reports whether request rules judge each request in the tunnel.
+func (p *Proxy) judgesInside(in *inside) bool {
+	return p.policy().HasRequestRulesFor(in.q.Host, in.q.Port)
+}
+
+// unseen is the verdict on a tunnel whose requests have to be judged, but cannot be seen.
+var unseen = rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceBaseline, Reason: rules.ReasonMITMRequired}
+
 // intercepts reports whether the proxy has to look into a tunnel. In limited mode it looks into
-// each tunnel, otherwise into tunnels to destinations that may receive a credential of the command.
-// Without Credentials and Authority it looks into none, because the command trusts no certificate
-// of the proxy.
+// each tunnel, otherwise into tunnels to destinations that may receive a credential of the command or
+// that have request rules. Without Authority it looks into none, because the command trusts no
+// certificate of the proxy.
 func (p *Proxy) intercepts(q request) bool {
-	if p.cfg.Credentials == nil || p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
+	if p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
 		return false
 	}
-	return p.cfg.Policy.Limited() || p.bound(q, true) || p.bound(q, false)
+	return p.policy().Limited() || p.bound(q, true) || p.bound(q, false) || p.policy().HasRequestRulesFor(q.Host, q.Port)
 }
 
 func (p *Proxy) bound(q request, encrypted bool) bool {
-	return p.cfg.Credentials.Bound(encrypted, q.Host, q.Port)
+	return p.cfg.Credentials != nil && p.cfg.Credentials.Bound(encrypted, q.Host, q.Port)
 }
 
 // look serves a tunnel that the proxy has to look into. The first bytes of the command show the
 // protocol. The proxy can look into HTTP in TLS, and into plain HTTP if a credential may go there
-// without TLS. Other protocols pass, but not in limited mode.
+// without TLS, or if the host has request rules. Other protocols pass, but not in limited mode, and not
+// to a host that has request rules.
 func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	g, ok := p.hear(q, t, from)
 	if !ok {
@@ -51,15 +67,20 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	}
 	defer g.release()
 	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), t.here)}
-	limited := p.cfg.Policy.Limited()
+	limited, ruled := p.policy().Limited(), p.policy().HasRequestRulesFor(q.Host, q.Port)
 	switch {
-	case g.encrypted() && (limited || p.bound(q, true)):
-		p.lookEncrypted(q, conn, l)
-	case !g.encrypted() && p.bound(q, false):
-		p.lookPlain(q, conn, l)
+	case g.encrypted() && (limited || ruled || p.bound(q, true)):
+		p.lookEncrypted(q, t, conn, l)
+	case !g.encrypted() && ruled && isForeign(g.said):
+		p.refuse(q, unseen)
+	case !g.encrypted() && (ruled && !limited || p.bound(q, false)):
+		p.lookPlain(q, t, conn, l)
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
+		if !p.becomesOpaque(t.standing) {
+			return
+		}
 		t.serve(l, func() bool {
 			_, err := t.there.Write(g.said)
 			return err == nil
@@ -67,25 +88,42 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	}
 }
 
+// isForeign reports whether the first line is complete and does not begin a request of HTTP/1. For such a
+// line the proxy must not wait for the rest of a head, because the rest never comes.
+func isForeign(said []byte) bool {
+	line, _, complete := bytes.Cut(said, []byte("\n"))
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	return complete && len(line) > 0 && !bytes.HasSuffix(line, []byte(" HTTP/1.1")) && !bytes.HasSuffix(line, []byte(" HTTP/1.0"))
+}
+
 // lookPlain serves the requests in a tunnel without TLS.
-func (p *Proxy) lookPlain(q request, conn stream, l *link) {
-	c := &client{p: p, conn: conn, in: head.NewReader(conn).Within(p.heads), name: q.client, to: l, inside: &inside{q, l.place, l.addrs}}
+func (p *Proxy) lookPlain(q request, t *tunnel, conn stream, l *link) {
+	c := &client{p: p, conn: conn, in: head.NewReader(conn).Within(p.heads), name: q.client, to: l, inside: p.inside(q, t, l)}
 	c.serveAll()
 }
 
 // lookEncrypted speaks TLS with the command, and then serves the requests inside.
-func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
+func (p *Proxy) lookEncrypted(q request, t *tunnel, conn stream, l *link) {
 	config := p.cfg.Authority.Config(q.Host)
 	if p.http2.Add(1) > maxHTTP2 {
 		config.NextProtos = []string{"http/1.1"} // because HTTP/1 needs less memory
 	}
 	defer p.http2.Add(-1)
 	secure := tls.Server(conn, config)
-	if conn.SetDeadline(time.Now().Add(p.times.head)) != nil || secure.HandshakeContext(p.ctx) != nil || conn.SetDeadline(time.Time{}) != nil {
+	if conn.SetDeadline(time.Now().Add(p.times.head)) != nil {
+		return
+	}
+	if err := secure.HandshakeContext(p.ctx); err != nil {
+		if p.ctx.Err() == nil && p.policy().HasRequestRulesFor(q.Host, q.Port) {
+			p.refuse(q, unseen) // for instance, the command does not trust the certificate
+		}
+		return
+	}
+	if conn.SetDeadline(time.Time{}) != nil {
 		return
 	}
 	q.encrypt = true
-	in := &inside{q, l.place, l.addrs}
+	in := p.inside(q, t, l)
 	if secure.ConnectionState().NegotiatedProtocol == "h2" {
 		p.lookHTTP2(in, secure, l)
 		return
@@ -124,18 +162,58 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 			}
 			return held{l.raw, p}, nil
 		},
-		Judge: func(method string) bool { return !p.cfg.Policy.Limited() || rules.Reads(method) },
-		Refuse: func(w http.ResponseWriter, r *http.Request) {
-			a := p.refuseMethod(in, r.Method)
-			w.Header().Set("Content-Type", a.kind)
-			w.Header().Set("X-Proxy-Error", a.header)
-			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write(a.body) // an error means that the command has hung up
+		Judge: func(r *http.Request) http.HandlerFunc {
+			var a ownResponse
+			if p.policy().Limited() && !rules.Reads(r.Method) {
+				a = p.refuseMethod(in, r.Method)
+			} else if s, refused := p.judgeInside(r.Context(), in, r.Method, r.URL.EscapedPath()); refused != nil {
+				a = refusedTunnel(refused)
+			} else {
+				begun := p.begins(s)
+				context.AfterFunc(r.Context(), s.over) // the context ends with the request
+				if begun {
+					return nil
+				}
+				return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) } // the tunnel has ended
+			}
+			return func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", a.kind)
+				w.Header().Set("X-Proxy-Error", a.header)
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = w.Write(a.body) // an error means that the command has hung up
+			}
 		},
 		Restore: func(path, field, value string) string {
+			if p.cfg.Credentials == nil {
+				return value
+			}
 			return p.cfg.Credentials.Restore(mask.Destination{TLS: true, Host: in.q.Host, Port: in.q.Port, Path: path}, field, value)
 		},
 	})
+}
+
+// judgeInside judges a request in a tunnel, if its host has request rules. path is escaped and has no query.
+// Questions and reports about the request have the protocol of plain HTTP, or in TLS that of a tunnel. If
+// the request may go on, the caller passes the standing to Proxy.begins, also without such rules: the next
+// policy may have some.
+func (p *Proxy) judgeInside(ctx context.Context, in *inside, method, path string) (*standing, *refusal) {
+	q := in.q
+	q.Protocol, q.Method, q.Path, q.Answered = rules.HTTP, method, path, in.answered
+	if q.encrypt {
+		q.Protocol = rules.Connect
+	}
+	if path == "" {
+		q.Path = "*" // of OPTIONS, which no rule allows
+	}
+	override := false
+	if p.judgesInside(in) {
+		var v rules.Verdict
+		if v, override = p.judge(ctx, q); v.Decision != rules.Allow {
+			return nil, p.refuse(q, v)
+		}
+		p.report(q, v, override)
+	}
+	return &standing{q: q, addrs: in.addrs, answered: override, end: in.end}, nil
 }
 
 // refuseMethod refuses a request in a tunnel if limited mode forbids its method.
@@ -192,8 +270,7 @@ func (p *Proxy) restore(method string, fields []head.Field, d destination) {
 	if p.cfg.Credentials == nil || method == http.MethodTrace {
 		return
 	}
-	path, _, _ := bytes.Cut(d.path, []byte("?"))
-	to := mask.Destination{TLS: d.encrypt, Host: d.host, Port: d.port, Path: string(path)}
+	to := mask.Destination{TLS: d.encrypt, Host: d.host, Port: d.port, Path: d.withoutQuery()}
 	if !p.cfg.Credentials.Bound(to.TLS, to.Host, to.Port) {
 		return
 	}

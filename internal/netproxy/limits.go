@@ -59,6 +59,8 @@ const (
 	// maxMethod bounds the bytes of a method in a report. A command may invent a method that is as
 	// long as a head, and reports wait in memory.
 	maxMethod = 64
+	// maxPath bounds the bytes of a path in a question and in a report, before the "..." of a path that is cut.
+	maxPath = 512
 )
 
 // timing has the time limits for the command's side of a connection.

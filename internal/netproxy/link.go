@@ -23,6 +23,8 @@ type link struct {
 	addrs []netip.Addr // addresses of the destination that were judged
 	hop   *hop         // the upstream proxy at the other end; nil if the other end is the destination
 	used  bool         // an earlier request was sent on the link
+	// answered: the Decider has allowed the host for the tunnel of this link.
+	answered bool
 }
 
 // cut closes a link.

@@ -32,6 +32,7 @@ const (
 // Config says which requests a proxy allows, and where it reports verdicts. Only Policy is
 // required.
 type Config struct {
+	// Policy is the first policy; [Proxy.SetPolicy] replaces it.
 	Policy *rules.Hosts
 	// Owner is whose shares of descriptors and memory the command uses up.
 	Owner string
@@ -68,8 +69,8 @@ type Config struct {
 	// Credentials has the credentials that the command uses but cannot see. If it is set, the proxy
 	// looks into some tunnels. Nil: it looks into none.
 	Credentials *mask.Broker
-	// Authority makes the certificates that the command trusts inside tunnels. It is set together with
-	// Credentials.
+	// Authority makes the certificates that the command trusts inside tunnels. It is set if Credentials is
+	// set, or if the policy has request rules.
 	Authority *intercept.Authority
 	// Roots returns the certificate authorities that the proxy trusts when it speaks TLS itself: for
 	// requests for https URLs, and in tunnels that it looks into. It is called for each connection.
@@ -81,6 +82,9 @@ type Config struct {
 type Question struct {
 	Protocol, Host string
 	Port           uint16
+	// Method and Path are those of an HTTP request to a host that has request rules. They are bounded and in
+	// ASCII. For everything else they are empty.
+	Method, Path string
 }
 
 // An Answer allows or refuses. The reason of a refusal is sent to the command and stands in the
@@ -103,6 +107,7 @@ type Report struct {
 	Protocol, Host string
 	Port           uint16
 	Method         string // empty for SOCKS5
+	Path           string // as in a Question
 	Client         string // address of the command's end of the connection
 	Override       bool   // the Decider has allowed a request that the policy does not allow
 	// Addrs are the addresses of a name that was refused because of them, or because it has none.
@@ -133,11 +138,15 @@ type Proxy struct {
 	associations atomic.Int32   // number of associations
 	http2        atomic.Int32   // number of connections that may speak HTTP/2
 
+	current atomic.Pointer[rules.Hosts] // the policy
+	changed atomic.Bool                 // the policy is not the first one
+
 	mu        sync.Mutex // protects the fields below
 	closed    bool
 	listeners map[net.Listener]struct{}
 	conns     map[net.Conn]struct{} // connections to the command and to destinations
 	clients   int                   // number of connections to the command
+	standings map[*standing]struct{}
 }
 
 // New returns a proxy without listeners.
@@ -159,6 +168,7 @@ func New(cfg Config) *Proxy {
 		cfg.Roots = func() *x509.CertPool { return nil }
 	}
 	p := &Proxy{cfg: cfg, limit: connections(), memory: Memory, times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p.current.Store(cfg.Policy)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

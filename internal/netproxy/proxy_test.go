@@ -41,9 +41,9 @@ type proxied struct {
 func start(t testing.TB, r rules.Rules, cfg ...Config) *proxied {
 	t.Helper()
 	c := append(cfg, Config{})[0]
-	var err error
-	c.Policy, err = rules.Compile(r)
-	rig.Must(t, err)
+	if c.Policy == nil {
+		c.Policy = rig.Value(rules.Compile(r))
+	}
 	g := &proxied{t: t, changed: make(chan struct{})}
 	c.Report = func(r Report) {
 		g.mu.Lock()

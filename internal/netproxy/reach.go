@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -44,11 +45,12 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 	if have != nil && have.place == place && have.alive() {
 		known = have.addrs
 	}
-	addrs, refused := p.admit(ctx, q, known)
+	addrs, answered, refused := p.admit(ctx, q, known)
 	if refused != nil {
 		return nil, refused
 	}
 	if known != nil {
+		have.answered = answered
 		return have, nil
 	}
 	l, err := p.connect(ctx, q, place, addrs)
@@ -58,52 +60,58 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 		}
 		return nil, &refusal{failed: true, err: err}
 	}
+	l.answered = answered
 	return l, nil
 }
 
 // admit judges a request, asks the Decider if the policy says so, and resolves the name once unless
 // known has its addresses. It judges all addresses and returns them. The request may go only to the
-// returned addresses. Each verdict is reported.
-func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]netip.Addr, *refusal) {
-	v, override := p.judge(ctx, q)
+// returned addresses. Each verdict is reported. answered is true if the Decider has allowed the request.
+func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) (addrs []netip.Addr, answered bool, _ *refusal) {
+	v, answered := p.judge(ctx, q)
 	if v.Decision != rules.Allow {
-		return nil, p.refuse(q, v)
+		return nil, false, p.refuse(q, v)
 	}
-	addrs := known
+	addrs = known
 	if addrs == nil {
 		addrs = p.resolve(ctx, q.Host)
 	}
-	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
+	if v, refused := p.policy().JudgeAddresses(q.Request, addrs); refused {
 		p.reportAbout(q, v, false, slices.Concat([]netip.Addr{}, addrs))
 		refused := &refusal{Verdict: v}
 		if len(addrs) == 0 {
 			refused.err = errNoAddress
 		}
-		return nil, refused
+		return nil, false, refused
 	}
-	p.report(q, v, override)
-	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
-		return nil, p.refuse(q, v)
+	p.report(q, v, answered)
+	if v, refused := p.policy().JudgeMethod(q.Request, p.intercepts(q)); refused {
+		return nil, false, p.refuse(q, v)
 	}
 	for _, addr := range addrs {
-		v, refused := p.cfg.Policy.JudgeDial(q.Request, addr)
+		v, refused := p.policy().JudgeDial(q.Request, addr)
 		if refused || p.cfg.Own(netip.AddrPortFrom(addr, q.Port)) {
-			return nil, p.refuse(q, v)
+			return nil, false, p.refuse(q, v)
 		}
 	}
-	return addrs, nil
+	return addrs, answered, nil
 }
 
 // Admit judges a request of this program itself as a proxy would judge a command's. It returns the
-// addresses that the request may go to, for [Dial]. The error is the reason of a refusal, in words.
-func Admit(ctx context.Context, cfg Config, host string, port uint16) ([]netip.AddrPort, error) {
+// addresses that the request may go to, for [Dial]. path is escaped and has no query. An empty path stands
+// for a connection, whose bytes nobody judges. The error is the reason of a refusal, in words.
+func Admit(ctx context.Context, cfg Config, host string, port uint16, method, path string) ([]netip.AddrPort, error) {
 	host, err := rules.Host(host)
 	if err != nil {
 		return nil, err
 	}
 	p := New(cfg)
 	defer p.Close()
-	addrs, refused := p.admit(ctx, request{Request: rules.Request{Protocol: rules.Connect, Host: host, Port: port, Method: "CONNECT"}}, nil)
+	r := rules.Request{Protocol: rules.Connect, Host: host, Port: port, Method: "CONNECT"}
+	if path != "" {
+		r.Protocol, r.Method, r.Path = rules.HTTP, method, path
+	}
+	addrs, _, refused := p.admit(ctx, request{Request: r}, nil)
 	if refused != nil {
 		return nil, errors.New(strings.ReplaceAll(refused.Reason, "_", " "))
 	}
@@ -121,7 +129,7 @@ func placesOf(addrs []netip.Addr, port uint16) []netip.AddrPort {
 // judge returns the verdict on a name, from the policy or from the Decider. It also reports whether
 // the Decider has allowed a request that the policy does not allow.
 func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override bool) {
-	v = p.cfg.Policy.Judge(q.Request)
+	v = p.policy().Judge(q.Request)
 	if v.Decision != rules.Ask {
 		return v, false
 	}
@@ -130,7 +138,11 @@ func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override
 		return v, false
 	}
 	v.Source = rules.SourceDecider
-	answer, err := p.cfg.Decide(ctx, Question{Protocol: q.Protocol, Host: q.Host, Port: q.Port})
+	question := Question{Protocol: q.Protocol, Host: q.Host, Port: q.Port}
+	if path := p.pathOf(q); path != "" {
+		question.Method, question.Path = shown(q.Method, maxMethod), path
+	}
+	answer, err := p.cfg.Decide(ctx, question)
 	switch {
 	case err != nil || ctx.Err() != nil:
 	case answer.Decision == rules.Allow:
@@ -157,8 +169,33 @@ func (p *Proxy) reportAbout(q request, v rules.Verdict, override bool, addrs []n
 	}
 	p.cfg.Report(Report{
 		Time: time.Now(), Scope: v.Scope, Decision: v.Decision, Source: v.Source, Reason: v.Reason,
-		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override, Addrs: addrs,
+		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Path: p.pathOf(q), Client: q.client, Override: override, Addrs: addrs,
 	})
+}
+
+// pathOf returns the path of a request in a form that can be shown; "" if its host has no request rules.
+func (p *Proxy) pathOf(q request) string {
+	if q.Path == "" || !p.policy().HasRequestRulesFor(q.Host, q.Port) {
+		return ""
+	}
+	return shown(q.Path, maxPath)
+}
+
+// shown returns the beginning of a text from a request. Bytes that are no visible ASCII are escaped.
+func shown(text string, most int) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if b.Len() >= most {
+			b.WriteString("...")
+			break
+		}
+		if c := text[i]; c <= ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // resolve returns the addresses of a host. If the host is an address, the result is this address.
@@ -191,7 +228,7 @@ func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 // Exists reports whether a name is allowed at some port and has an address. Only for an allowed name
 // the resolver is asked.
 func (p *Proxy) Exists(ctx context.Context, name string) bool {
-	return p.cfg.Policy.MayAllow(name) && len(p.resolve(ctx, name+".")) > 0
+	return p.policy().MayAllow(name) && len(p.resolve(ctx, name+".")) > 0
 }
 
 // reached returns the address that a connection to addr arrives at, because this address has to be

@@ -184,7 +184,7 @@ func TestSOCKSAsks(t *testing.T) {
 	say(t, conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test")))
 	back, err := io.ReadAll(conn)
 	rig.Is(t, err == nil && len(back) > 12, false, "the destination has answered a greeting to another: %x", back)
-	rig.Is(t, *asked.Load(), Question{rules.SOCKS5TCP, "name.test", uint16(n)}, "asked")
+	rig.Is(t, *asked.Load(), Question{Protocol: rules.SOCKS5TCP, Host: "name.test", Port: uint16(n)}, "asked")
 	g.want("domain allow decider not_allowed socks5_tcp name.test:"+port+"  *", "non_domain deny baseline_policy policy_denied socks5_tcp name.test:"+port+" ")
 }
 
@@ -419,6 +419,9 @@ func TestDatagramsNowhere(t *testing.T) {
 	a.receives(t, "back")
 	g.want("domain allow baseline_policy allow socks5_udp nowhere.test:53 ", "domain allow baseline_policy allow socks5_udp 255.255.255.255:53 ", "domain allow baseline_policy allow socks5_udp "+echo+" ")
 	rig.Is(t, len(d.questions()), 2, "questions to the name server")
+	g.SetPolicy(policyOf(t, "allow=*, deny=GET 127.0.0.1/**"))
+	a.ends(t)
+	rig.Is(t, g.reports(4)[3].Reason, "mitm_required", "what the new policy says of a destination")
 }
 
 // TestDatagramsEnd: an association ends with the command's connection, also while somebody is

@@ -14,7 +14,7 @@ import (
 // WebSocket is allowed, because services that need a credential use it. In limited mode no change
 // is allowed, because the proxy does not look at the bytes after the change.
 func (p *Proxy) maySwitch(in *inside, r *head.Request) bool {
-	if !in.q.encrypt || p.cfg.Policy.Limited() || r.Method != "GET" || r.Minor == 0 || r.Length != 0 || !named(r.Fields, []byte("upgrade")) {
+	if !in.q.encrypt || p.policy().Limited() || r.Method != "GET" || r.Minor == 0 || r.Length != 0 || !named(r.Fields, []byte("upgrade")) {
 		return false
 	}
 	found := 0

@@ -55,7 +55,7 @@ func (u *TCPUpstream) targets(q request, addrs []netip.Addr, local bool) ([]stri
 
 // connectTCP makes the connection for an allowed request through the upstream proxy.
 func (p *Proxy) connectTCP(ctx context.Context, q request, place string, addrs []netip.Addr) (*link, error) {
-	targets, err := p.cfg.TCP.targets(q, addrs, p.cfg.Policy.Local())
+	targets, err := p.cfg.TCP.targets(q, addrs, p.policy().Local())
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,9 @@ type tunnel struct {
 	here, there stream
 	idle        time.Duration // the tunnel ends after this time without a byte in either direction
 	moves       atomic.Int64  // number of reads that moved bytes
-	resets      bool          // a reset of one end becomes a reset of the other, and not an end
-	reset       atomic.Bool   // one end was reset
+	standing    *standing
+	resets      bool        // a reset of one end becomes a reset of the other, and not an end
+	reset       atomic.Bool // one end was reset
 }
 
 // tunnel serves a tunnel to its end. from has the bytes that the command has already sent.
@@ -29,8 +30,17 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 }
 
 func (p *Proxy) serveTunnel(q request, t *tunnel, from *head.Reader, l *link) {
+	t.standing = &standing{q: q, addrs: l.addrs, answered: l.answered, end: t.end}
+	begun := p.begins(t.standing)
+	defer t.standing.over()
+	if !begun {
+		return
+	}
 	if p.intercepts(q) {
 		p.look(q, t, from, l)
+		return
+	}
+	if !p.becomesOpaque(t.standing) {
 		return
 	}
 	t.serve(l, func() bool {
@@ -84,7 +94,8 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if err == nil && name != "" {
 		var host string
 		// An address has no name of its own. Whoever allows the address allows all its names.
-		if host, err = rules.Host(name); host != q.Host && !isAddress(q.Host) {
+		// But a name that has request rules is not reached by its address, because the rules would not hold.
+		if host, err = rules.Host(name); host != q.Host && (!isAddress(q.Host) || p.policy().HasRequestRulesFor(host, q.Port)) {
 			err = errOtherName
 		}
 	}

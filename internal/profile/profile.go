@@ -1,5 +1,6 @@
-// Package profile turns the sandbox of a request into a profile of package sandbox. A request that
-// asks for confinement gets it exactly or is refused, never run with less (sandbox.md 15).
+// Package profile turns the sandbox of a request into a profile of package sandbox ([Of]), and a profile into
+// the sandbox of a request ([Wire]). A request that asks for confinement gets it exactly or is refused, never
+// run with less (sandbox.md 15).
 package profile
 
 import (

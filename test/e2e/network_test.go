@@ -97,13 +97,26 @@ const curlCode = `curl -s -m 60 -o /dev/null -w '%%{http_code}' http://%s/`
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	need(t, skip, "curl")
-	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	arrived := make(chan struct{})
+	destination := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/running" {
+			select {
+			case arrived <- struct{}{}:
+			default:
+			}
+		}
+	}))
 	defer destination.Close()
 	place := strings.TrimPrefix(destination.URL, "http://")
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	const masking = "\n[masking.m]\nenv = [\"MASKED\"]\npatterns = [\"masked_[a-z]+\"]\nurl_prefixes = [\"https://m.example\"]"
+	inPlace := false
 	write := func(text string) {
 		t.Helper()
+		if inPlace { // commands from whom the sandbox hides the file would end if it were replaced
+			rig.Must(t, os.WriteFile(file, []byte(text+masking), 0o600))
+			return
+		}
 		replace(t, file, []byte(text+masking))
 	}
 	write(`allow = ["127.0.0.1"]`)
@@ -142,7 +155,15 @@ func TestNetworkPolicy(t *testing.T) {
 	content, err := c.FS(nil).ReadFile(rig.Context(t), "/proc/self/environ") // the agent's, which an ordinary user cannot read
 	lacks(t, string(content), "masked_value")
 	has(t, string(content)+fmt.Sprint(err), map[bool]string{true: "PATH=", false: "Permission denied"}[err == nil])
+	running := make(chan string)
+	go func() {
+		running <- script(fmt.Sprintf("until [ $("+curlCode+"running) = 403 ]; do sleep 0.1; done; echo 403", place))
+	}()
+	<-arrived
+	inPlace = true
 	hangUp(`deny = ["127.0.0.1"]`, `changes="allow -127.0.0.1; deny +127.0.0.1"`)
+	rig.Is(t, <-running, "403\n", "a command that runs at the SIGHUP")
+	inPlace = false
 	rig.Is(t, run(), "403", "after SIGHUP")
 	hangUp("allow = [\"127.0.0.1\"]\nalow = 1", file+":2: unknown key alow")
 	rig.Is(t, run(), "403", "after a mistake")
@@ -180,7 +201,7 @@ func TestSandboxNetwork(t *testing.T) {
 		for _, local := range []string{"", " local"} {
 			argv := slices.Concat(launch, []string{rig.Agent(t), "sandbox", "--network", "allow=" + place + local, "--network", "deny=denied.invalid", "--", "bash", "-c", script})
 			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-			cmd.Env = []string{"PATH=/usr/bin:/bin"}
+			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/var/empty"}
 			cmd.SysProcAttr.Setsid = true // without a terminal
 			want := "agent: network: reached " + place + "\n" +
 				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"

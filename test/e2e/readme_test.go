@@ -104,7 +104,7 @@ func runBlock(t *testing.T, b block, want *string) {
 		dir, home = "../..", os.Getenv("HOME") // where Go keeps its caches
 	}
 	text := strings.ReplaceAll(b.text, "127.0.0.1:7000", rig.FreeAddress(t))
-	environ := append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
+	environ := append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "AGENT_SANDBOX_") }), "HOME="+home, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
 	r := shell(t, dir, environ, text)
 	if !strings.HasSuffix(b.info, " root") {
 		isEmpty(t, dir)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ func TestTransparent(t *testing.T) {
 
 // connectAnywhere runs the script in namespaces that have the servers.
 func connectAnywhere(t *testing.T, launcher string) {
-	names := serveNames(t, map[string][4]byte{"allowed.test": {20, 0, 0, 1}, "other.test": {20, 0, 0, 1}})
+	names := serveNames(t, map[string][4]byte{"allowed.test": {20, 0, 0, 1}, "other.test": {20, 0, 0, 1}, "api.example.com": {20, 0, 0, 1}})
 	echo := rig.Listen(t, "tcp", registriesAddress+":0", func(conn net.Conn) {
 		b := make([]byte, 100)
 		n, err := conn.Read(b)
@@ -57,25 +58,32 @@ func connectAnywhere(t *testing.T, launcher string) {
 	})}}
 	server.Start()
 	t.Cleanup(server.Close)
+	api := &httptest.Server{Listener: rig.Value(net.Listen("tcp", registriesAddress+":443")), Config: &http.Server{Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.URL.Path) })}}
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	rig.Must(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o644))
 	closed := rig.Value(net.Listen("tcp", registriesAddress+":0"))
 	rig.Must(t, closed.Close())
 	port := func(addr net.Addr) string { return fmt.Sprint(addr.(*net.TCPAddr).Port) }
 	parts := rig.Sections(t, "testdata/programs/transparent")
-	script := strings.NewReplacer("ECHO", port(echo), "CLOSED", port(closed.Addr()), "HTTP", port(listener.Addr())).Replace(parts[0].Text)
+	script := strings.NewReplacer("ECHO", port(echo), "CLOSED", port(closed.Addr()), "PAGE", port(listener.Addr())).Replace(parts[0].Text)
 
-	argv := []string{rig.Agent(t), "sandbox", "--network", "allow=allowed.test,*.allowed.test", "--", "bash", "-c", script}
+	argv := []string{rig.Agent(t), "sandbox", "--network", "allow=allowed.test,*.allowed.test,GET api.example.com/open/**", "--", "bash", "-c", script}
 	if launcher != "" {
 		argv = append([]string{launcher, "--"}, argv...)
 	}
 	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
-	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=/var/empty", "SSL_CERT_FILE=" + roots}
 	cmd.SysProcAttr.Setsid = true // without a terminal
 	r := finish(t, cmd)
 	rig.Is(t, r.stdout, parts[1].Text, "what programs print; standard error is\n%s", r.stderr)
 	has(t, r.stderr, "agent: network: reached allowed.test:"+port(echo), "agent: network: refused other.test:"+port(echo)+": not allowed",
-		"agent: network: refused 20.0.0.1:"+port(echo)+": not allowed", "agent: network: no connection to allowed.test:"+port(closed.Addr())+": connection refused")
+		"agent: network: refused 20.0.0.1:"+port(echo)+": not allowed", "agent: network: no connection to allowed.test:"+port(closed.Addr())+": connection refused",
+		"agent: network: reached api.example.com:443", "agent: network: refused POST https://api.example.com/open/x (2 times): request not allowed")
 	for name := range names() {
-		if strings.Contains(name, "other") || strings.Contains(name, "secret") || strings.Contains(name, "cluster.test") && !strings.Contains(name, "allowed.test") {
+		if strings.Contains(name, "other") || strings.Contains(name, "secret") || strings.Contains(name, "cluster.test") && !strings.Contains(name, "allowed.test") && !strings.Contains(name, "api.example.com") {
 			t.Errorf("the name server was asked for %q", name)
 		}
 	}

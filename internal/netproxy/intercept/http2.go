@@ -40,12 +40,11 @@ type Stream struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Roots are the certificate authorities for the destination's certificate. Nil: the system's.
 	Roots *x509.CertPool
-	// Judge reports whether a request with this method is allowed. Nil: each method is.
-	Judge func(method string) bool
+	// Judge returns nil for a request that is allowed, and otherwise the handler that answers the request.
+	// If Judge is nil, each request is allowed.
+	Judge func(*http.Request) http.HandlerFunc
 	// Restore returns the value of a field that is sent to the destination. Nil: no value is changed.
 	Restore func(path, field, value string) string
-	// Refuse answers a request that Judge does not allow.
-	Refuse http.HandlerFunc
 }
 
 // Serve answers the requests on a connection until the connection ends or ctx is done. When it
@@ -104,9 +103,13 @@ func Serve(ctx context.Context, s Stream) {
 			answer(w, http.StatusBadRequest, "host mismatch")
 		case r.Method == http.MethodConnect:
 			answer(w, http.StatusBadRequest, "no tunnels inside a tunnel")
-		case s.Judge != nil && !s.Judge(r.Method):
-			s.Refuse(w, r)
 		default:
+			if s.Judge != nil {
+				if refuse := s.Judge(r); refuse != nil {
+					refuse(w, r)
+					return
+				}
+			}
 			proxy.ServeHTTP(w, r)
 		}
 	})}

@@ -180,8 +180,12 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int32
 	s := newSite(t, true, func(http.ResponseWriter, *http.Request) { arrived.Add(1) }, func(s *Stream) {
-		s.Judge = func(method string) bool { return method == "GET" }
-		s.Refuse = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+		s.Judge = func(r *http.Request) http.HandlerFunc {
+			if r.Method == "GET" {
+				return nil
+			}
+			return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+		}
 	})
 	a, _ := do(t, s.client, request(t, "POST", "https://example.com/", strings.NewReader("x")))
 	rig.Is(t, a.StatusCode, 403, "POST")

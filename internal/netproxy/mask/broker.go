@@ -126,14 +126,18 @@ var bundles = []string{
 // variables that name the file of trusted roots. The caller has written bundle to a path that the
 // command can read (network.md 8.4).
 func (b *Broker) Environ(bundle string) []string {
-	added := []string{
+	return Trusting(b.environ, bundle,
 		"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1",
-		"CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS=" + b.marker,
-	}
+		"CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS="+b.marker)
+}
+
+// Trusting returns an environment with variables that name the file of trusted roots, and with those
+// added.
+func Trusting(environ []string, bundle string, added ...string) []string {
 	for _, name := range bundles {
 		added = append(added, name+"="+bundle)
 	}
-	out := slices.Clone(b.environ)
+	out := slices.Clone(environ)
 	for _, entry := range added {
 		name, _, _ := strings.Cut(entry, "=")
 		out = slices.DeleteFunc(out, func(e string) bool { return strings.HasPrefix(e, name+"=") })

@@ -3,7 +3,6 @@ package mask
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -44,7 +43,7 @@ func parsePlace(text string) (destination, error) {
 	if hasPath {
 		p.path = strings.TrimRight("/"+path, "/")
 	}
-	if p.path != "" && !plainPath(p.path) {
+	if p.path != "" && !rules.PlainPath(p.path) {
 		return p, errDestination
 	}
 	host, port := authority, ""
@@ -106,40 +105,5 @@ func (p *destination) contains(d Destination) bool {
 		return true
 	}
 	rest, ok := strings.CutPrefix(d.Path, p.path)
-	return ok && (rest == "" || rest[0] == '/') && plainPath(d.Path)
-}
-
-// plainPath reports whether a path means what its text says, without dot segments. Some servers
-// resolve dots even if they are encoded, often more than once, or follow an encoded slash. Others drop
-// control characters and spaces, or read no further than a NUL. Such a path could begin with the
-// prefix of a destination and lead elsewhere.
-func plainPath(path string) bool {
-	text := strings.ToLower(path)
-	for range maxLevels {
-		for _, odd := range []string{"%2e", "%c0", "%e0%80", "%u", "%0", "%1", "%7f"} { // dots, as old servers accept them too, and controls
-			if strings.Contains(text, odd) {
-				return false
-			}
-		}
-		decoded := strings.NewReplacer("%2f", "/", "%5c", "/", "%20", " ", "%25", "%", "\\", "/").Replace(text)
-		if len(decoded) == len(text) {
-			return !slices.ContainsFunc(strings.Split(decoded, "/"), isOdd)
-		}
-		text = decoded
-	}
-	return false
-}
-
-// maxLevels is how often a path may be encoded.
-const maxLevels = 8
-
-// isOdd reports whether a segment of a path is a dot segment for some server, or has a control
-// character.
-func isOdd(segment string) bool {
-	if strings.ContainsFunc(segment, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return true
-	}
-	segment, _, _ = strings.Cut(segment, ";") // some servers remove parameters before they resolve dots
-	segment = strings.TrimSpace(segment)
-	return segment == "." || segment == ".."
+	return ok && (rest == "" || rest[0] == '/') && rules.PlainPath(d.Path)
 }

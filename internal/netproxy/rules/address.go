@@ -1,8 +1,9 @@
 package rules
 
-import "slices"
-
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // blocks have no addresses of hosts on the internet. They are the blocks of IANA's registries of
 // special-purpose addresses for IPv4 and IPv6, multicast, and reserved blocks (RFC 6890, as of

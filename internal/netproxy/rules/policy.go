@@ -12,8 +12,8 @@ type Rules struct {
 	Limited bool // mode "limited": only methods that read, and only connections that the proxy can look into
 	Local   bool // local and private addresses are treated like other addresses (allowLocalBinding)
 
-	// Domains has an action for each pattern: Allow, Deny, or Ask. Ask has the same effect as an
-	// element of Review.
+	// Domains has an action for each pattern of hosts, or request rule: Allow, Deny, or Ask. Ask has the
+	// same effect as an element of Review.
 	Domains map[string]Action
 	// Review are patterns. The client is asked about their hosts even if the hosts are allowed.
 	Review []string
@@ -28,6 +28,9 @@ type Request struct {
 	Host     string // in the form that Host returns
 	Port     uint16
 	Method   string // HTTP method; CONNECT for tunnels; empty for SOCKS5
+	Path     string // of an HTTP request, escaped and without the query; empty for tunnels and datagrams
+	// Answered: the client has allowed the host of the tunnel that carries the request.
+	Answered bool
 }
 
 // A Hosts judges requests. It is immutable and may be used concurrently.
@@ -35,6 +38,7 @@ type Hosts struct {
 	limited, local      bool
 	allow, deny, review set
 	ports               []uint16
+	requests            *requests // nil: there are no request rules
 	ceiling             *Hosts
 }
 
@@ -44,6 +48,12 @@ func Compile(r Rules) (*Hosts, error) {
 	p := &Hosts{limited: r.Limited, local: r.Local, ports: slices.Clone(r.Ports)}
 	p.deny.wide, p.review.wide = true, true
 	for _, text := range slices.Sorted(maps.Keys(r.Domains)) {
+		if isRequestRule(text) {
+			if err := p.addRequestRule(text, r.Domains[text]); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		pattern, err := parse(text)
 		if err != nil {
 			return nil, err
@@ -63,6 +73,12 @@ func Compile(r Rules) (*Hosts, error) {
 		}
 	}
 	for _, text := range r.Review {
+		if isRequestRule(text) {
+			if err := p.addRequestRule(text, Ask); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		pattern, err := parse(text)
 		if err != nil {
 			return nil, err
@@ -70,6 +86,13 @@ func Compile(r Rules) (*Hosts, error) {
 		p.review.add(pattern)
 	}
 	return p, nil
+}
+
+func (p *Hosts) addRequestRule(text string, action Action) error {
+	if p.requests == nil {
+		p.requests = new(requests)
+	}
+	return p.requests.add(text, action)
 }
 
 // Under returns the policy under a ceiling: a request that either policy denies is denied, and a
@@ -83,25 +106,38 @@ func (p *Hosts) Under(ceiling *Hosts) *Hosts {
 
 // Judge returns the verdict before a name is resolved. The caller decides whether it can ask a
 // client about the verdict Ask. If there is no client to ask, Ask means a denial with the same
-// reason.
+// reason. A tunnel to a host that only request rules allow is allowed, but the caller has to judge each
+// request inside.
 func (p *Hosts) Judge(r Request) Verdict {
-	v := p.judge(r)
-	if p.ceiling == nil {
-		return v
+	v, by := p.judge(r)
+	v = answered(r, v, by)
+	for q := p.ceiling; q != nil; q = q.ceiling {
+		above, by := q.judge(r)
+		if above.Decision == Ask && by == unlisted {
+			above.Decision = Deny
+		}
+		v = stricter(v, answered(r, above, by))
 	}
-	above := p.ceiling.Judge(r)
-	if above.Decision == Ask && !p.ceiling.review.matches(r.Host, r.Port) {
-		above.Decision = Deny
-	}
-	return stricter(v, above)
+	return v
 }
 
-func (p *Hosts) judge(r Request) Verdict {
+// answered allows a request that the policy would ask about, if the client has allowed its host already. A
+// request rule that asks is not answered by that.
+func answered(r Request, v Verdict, by listed) Verdict {
+	if r.Answered && v.Decision == Ask && by != byRequest {
+		return Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}
+	}
+	return v
+}
+
+// judge returns the verdict of this policy without its ceiling. by is the kind of entry that makes the
+// verdict Ask.
+func (p *Hosts) judge(r Request) (v Verdict, by listed) {
 	if host, err := Host(r.Host); err != nil || host != r.Host {
-		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed} // the host did not come from Host, so it is never looked up
+		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed}, unlisted // the host did not come from Host, so it is never looked up
 	}
 	if p.limited && (r.Protocol == SOCKS5UDP || r.Protocol == SOCKS5TCP && r.Port != portTLS) {
-		return Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
+		return Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}, unlisted
 	}
 	addr, isLiteral := literal(r.Host)
 	denied := p.deny.matches(r.Host, r.Port)
@@ -110,18 +146,35 @@ func (p *Hosts) judge(r Request) Verdict {
 	}
 	switch {
 	case denied:
-		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonDenied}
+		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonDenied}, unlisted
 	case !isLiteral && EndsInNumber(r.Host):
-		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
-	case (r.Host == localhost || isLiteral && special(addr)) && !p.local && !p.allow.names(r.Host, r.Port):
-		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
+		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}, unlisted
+	case (r.Host == localhost || isLiteral && special(addr)) && !p.local && !p.names(r.Host, r.Port):
+		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}, unlisted
 	case len(p.ports) > 0 && !slices.Contains(p.ports, r.Port):
-		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed}
-	case p.allow.matches(r.Host, r.Port) && !p.review.matches(r.Host, r.Port):
-		return Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}
-	default:
-		return Verdict{Ask, ScopeDomain, SourceBaseline, ReasonNotAllowed}
+		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed}, unlisted
 	}
+	if p.requests != nil {
+		if v, by, ok := p.requests.judge(r); ok {
+			return v, by
+		}
+	}
+	v = Verdict{Ask, ScopeDomain, SourceBaseline, ReasonNotAllowed}
+	switch {
+	case p.review.matches(r.Host, r.Port):
+		by = byHost
+	case p.allow.matches(r.Host, r.Port):
+		return Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}, unlisted
+	}
+	if r.Path != "" && p.requests != nil && p.requests.hosts.matches(r.Host, r.Port) {
+		v.Scope, v.Reason = ScopeNonDomain, ReasonRequestNotAllowed
+	}
+	return v, by
+}
+
+// names reports whether an entry without wildcards allows a host, or requests to it.
+func (p *Hosts) names(host string, port uint16) bool {
+	return p.allow.names(host, port) || p.requests != nil && p.requests.allowed.names(host, port)
 }
 
 const (
@@ -145,6 +198,9 @@ func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refuse
 // Names reports whether an entry allows a host by its name or address, without wildcards, at any port.
 func (p *Hosts) Names(host string) bool {
 	_, ok := p.allow.exact[host]
+	if !ok && p.requests != nil {
+		_, ok = p.requests.allowed.exact[host]
+	}
 	return ok
 }
 
@@ -154,18 +210,21 @@ func (p *Hosts) reaches(r Request, addr netip.Addr) bool {
 	if p.local || !special(addr) {
 		return true
 	}
-	if !p.allow.names(r.Host, r.Port) {
+	if !p.names(r.Host, r.Port) {
 		return false
 	}
 	addr = plain(addr)
 	return r.Host == localhost && addr.IsLoopback() || r.Host == addr.String()
 }
 
-// JudgeMethod judges the method in limited mode. Plain requests may only read. A tunnel must be
-// intercepted, so that its requests can be judged one by one.
+// JudgeMethod judges the method in limited mode, where plain requests may only read. In limited mode, and to
+// a host that has request rules, a tunnel must be intercepted, so that its requests can be judged one by
+// one.
 func (p *Hosts) JudgeMethod(r Request, intercepted bool) (v Verdict, refused bool) {
 	v = Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
 	switch {
+	case !intercepted && r.Protocol != HTTP && p.HasRequestRulesFor(r.Host, r.Port):
+		return Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonMITMRequired}, true
 	case !p.Limited():
 		return v, false
 	case r.Protocol == HTTP:
@@ -186,6 +245,9 @@ func (p *Hosts) MayAllow(host string) bool {
 	ports := []uint16{other}
 	for q := p; q != nil; q = q.ceiling {
 		ports = slices.Concat(ports, q.ports, q.allow.named)
+		if q.requests != nil {
+			ports = append(ports, q.requests.reachable.named...)
+		}
 	}
 	return slices.ContainsFunc(ports, func(port uint16) bool {
 		return p.Judge(Request{Protocol: Connect, Host: host, Port: port}).Decision == Allow

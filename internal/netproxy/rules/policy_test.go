@@ -9,59 +9,18 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-func compile(t *testing.T, r Rules) *Hosts {
-	t.Helper()
-	p, err := Compile(r)
-	rig.Must(t, err)
-	return p
-}
+// policies has cases of the tests below.
+const policies = "testdata/policies.txt"
 
 // TestCompileErrors has the texts of network.md 2.4.
 func TestCompileErrors(t *testing.T) {
 	t.Parallel()
-	const (
-		empty    = "domain pattern is empty"
-		denyAll  = " (allowed exact hosts or scoped wildcards like *.example.com or **.example.com)"
-		brackets = "brackets are only supported for IPv6 literals or [*]: "
-	)
-	for _, test := range []struct {
-		pattern string
-		action  Action
-		want    string
-	}{
-		{"*", Deny, "invalid value for network.denied_domains: *" + denyAll},
-		{"**.*", Deny, "invalid value for network.denied_domains: **.*" + denyAll},
-		{"[*]", Deny, "invalid value for network.denied_domains: [*]" + denyAll},
-		{"*:443", Deny, "invalid value for network.denied_domains: *:443" + denyAll},
-		{"", Allow, empty},
-		{"  ", Allow, empty},
-		{".", Allow, empty},
-		{"*.", Allow, empty},
-		{"**.", Allow, empty},
-		{"**", Allow, "unsupported repeated wildcard: **"},
-		{"a.**.b", Allow, "unsupported repeated wildcard: a.**.b"},
-		{"***.b", Deny, "unsupported repeated wildcard: ***.b"},
-		{"[", Allow, brackets + "["},
-		{"[a]", Allow, brackets + "[a]"},
-		{"[127.0.0.1]", Allow, brackets + "[127.0.0.1]"},
-		{"a{b", Allow, "unsupported domain pattern syntax: a{b"},
-		{"http://a", Allow, "unsupported domain pattern syntax: http://a"},
-		{"10.0.0.0/8", Deny, "unsupported domain pattern syntax: 10.0.0.0/8"},
-		{"user@a", Allow, "unsupported domain pattern syntax: user@a"},
-		{"a..b", Allow, "unsupported domain pattern syntax: a..b"},
-		{"a:", Allow, "unsupported domain pattern syntax: a:"},
-		{"a:0", Allow, "unsupported domain pattern syntax: a:0"},
-		{"a:65536", Allow, "unsupported domain pattern syntax: a:65536"},
-		{"a:+1", Allow, "unsupported domain pattern syntax: a:+1"},
-		{"[::1]x", Allow, "unsupported domain pattern syntax: [::1]x"},
-		{"fe80::1%eth0", Allow, "unsupported domain pattern syntax: fe80::1%eth0"},
-		{"bü*.example", Allow, "unsupported domain pattern syntax: bü*.example"},
-		{"a", "none", `domain pattern a: action "none" is none of allow, deny, ask`},
-	} {
-		_, err := Compile(Rules{Domains: map[string]Action{test.pattern: test.action}})
-		rig.Is(t, fmt.Sprint(err), test.want, "%q %s", test.pattern, test.action)
-		if test.action == Allow {
-			rig.Is(t, fmt.Sprint(rig.Err(Compile(Rules{Review: []string{test.pattern}}))), test.want, "%q in review", test.pattern)
+	for _, row := range rig.Rows(t, policies, "errors", 3) {
+		action, pattern, want := Action(row[0]), row[1], row[2]
+		_, err := Compile(Rules{Domains: map[string]Action{pattern: action}})
+		rig.Is(t, fmt.Sprint(err), want, "%q %s", pattern, action)
+		if action == Allow {
+			rig.Is(t, fmt.Sprint(rig.Err(Compile(Rules{Review: []string{pattern}}))), want, "%q in review", pattern)
 		}
 	}
 }
@@ -69,237 +28,102 @@ func TestCompileErrors(t *testing.T) {
 // TestPatterns has the table of network.md 3.2, and the ports of leak L10.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ pattern, allowed, other string }{
-		{"d.test", "d.test", "x.d.test d.tes xd.test d.test.x"},
-		{" D.Test. ", "d.test", "x.d.test"},
-		{"*.d.test", "a.d.test a.b.d.test", "d.test xd.test d.test.a"},
-		{"**.d.test", "d.test a.d.test a.b.d.test", "xd.test test"},
-		{"*", "d.test a.b.c 8.8.8.8 2606:4700::1", ""},
-		{"**.*", "d.test a.b.c 8.8.8.8", ""},
-		{"[*]", "d.test", ""},
-		{"reg*.d.test", "reg1.d.test reg.d.test reg-eu-1.d.test", "x.reg1.d.test re.d.test reg1.d.tes reg1.x.d.test"},
-		{"reg?.d.test", "reg1.d.test regx.d.test", "reg.d.test reg12.d.test"},
-		{"*.reg?.test", "a.reg1.test a.b.reg2.test", "reg1.test a.reg.test"},
-		{"**.reg?.test", "reg1.test a.reg1.test a.b.reg2.test", "reg.test xreg12.test"},
-		{"a?b.test", "axb.test", "a.b.test"},
-		{"*a*b*.test", "ab.test xaxbx.test", "ba.test a.b.test"},
-		{"8.8.8.8", "8.8.8.8", "8.8.8.80 8.8.4.4"},
-		{"::ffff:8.8.8.8", "8.8.8.8", "8.8.4.4"},
-		{"[2606:4700:0::1]", "2606:4700::1", "2606:4700::2"},
-		{"2606:4700::1", "2606:4700::1", "2606:4700::2"},
-		{"bücher.test", "xn--bcher-kva.test", "bucher.test bcher-kva.test"},
-		{"*.BÜCHER.test", "a.xn--bcher-kva.test", "xn--bcher-kva.test"},
-		{"paypal.test", "paypal.test", "xn--pypal-4ve.test"},                        // the other has a Cyrillic a
-		{"p\u0430ypal.test", "xn--pypal-4ve.test", "paypal.test"},                   // and so has this
-		{"xn--bcher-kva.test", "xn--bcher-kva.test", "xn--bcher-kva-x.test b.test"}, // text, as any other
-		{"a\u3002test", "a.test", "atest"},
-	} {
-		p := compile(t, Rules{Domains: map[string]Action{test.pattern: Allow}})
-		asks := compile(t, Rules{Domains: map[string]Action{"*": Allow}, Review: []string{test.pattern}})
-		denies := p
-		if test.other != "" {
-			denies = compile(t, Rules{Domains: map[string]Action{"*": Allow, test.pattern: Deny}})
+	for _, row := range rig.Rows(t, policies, "patterns", 3) {
+		pattern, others := row[0], row[2]
+		is := func(host, entries string, want Verdict) {
+			t.Helper()
+			got := rig.Value(policyOf(entries)).Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"})
+			rig.Is(t, got, want, "%s of %s", entries, host)
 		}
-		for host := range strings.FieldsSeq(test.allowed) {
-			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), allowed, "%s, %s", test.pattern, host)
-			rig.Is(t, asks.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "review of %s, %s", test.pattern, host)
-			if denies != p {
-				rig.Is(t, denies.Judge(Request{HTTP, host, 80, "GET"}), denied, "deny of %s, %s", test.pattern, host)
+		for host := range strings.FieldsSeq(row[1]) {
+			is(host, "allow="+pattern, allowed)
+			is(host, "allow=*|review="+pattern, notAllowed)
+			if others != "" {
+				is(host, "allow=*|deny="+pattern, denied)
 			}
 		}
-		for host := range strings.FieldsSeq(test.other) {
-			rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), notAllowed, "%s, %s", test.pattern, host)
+		for host := range strings.FieldsSeq(others) {
+			is(host, "allow="+pattern, notAllowed)
 		}
 	}
 }
 
 var (
-	allowed      = Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}
-	denied       = Verdict{Deny, ScopeDomain, SourceBaseline, ReasonDenied}
-	notAllowed   = Verdict{Ask, ScopeDomain, SourceBaseline, ReasonNotAllowed}
-	local        = Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
-	ceilingSays  = Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed}
-	methodDenied = Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
+	allowed    = Verdict{Allow, ScopeDomain, SourceBaseline, ReasonAllow}
+	denied     = Verdict{Deny, ScopeDomain, SourceBaseline, ReasonDenied}
+	notAllowed = Verdict{Ask, ScopeDomain, SourceBaseline, ReasonNotAllowed}
+	local      = Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
 )
 
 // TestWideGlobs: stars of patterns that deny or ask go over dots, so that they deny more.
 func TestWideGlobs(t *testing.T) {
 	t.Parallel()
-	p := compile(t, Rules{Domains: map[string]Action{"*": Allow, "ads*.test": Deny, "*.x?y.test": Deny}})
+	p := rig.Value(policyOf("allow=*|deny=ads*.test|deny=*.x?y.test"))
 	for host, want := range map[string]Verdict{
 		"ads.test": denied, "ads1.a.test": denied, "bads.test": allowed,
 		"xay.test": allowed, "a.xay.test": denied, "a.x.y.test": denied,
 	} {
-		rig.Is(t, p.Judge(Request{HTTP, host, 80, "GET"}), want, "%s", host)
+		rig.Is(t, p.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"}), want, "%s", host)
 	}
 }
 
 // TestJudge has the order of the steps of network.md 3.1 before the address.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	star := map[string]Action{"*": Allow}
-	for _, test := range []struct {
-		name  string
-		rules Rules
-		r     Request
-		want  Verdict
-	}{
-		{"nothing listed", Rules{}, Request{HTTP, "d.test", 80, "GET"}, notAllowed},
-		{"listed", Rules{Domains: star}, Request{Connect, "d.test", 443, "CONNECT"}, allowed},
-		{"not normalised", Rules{Domains: star}, Request{HTTP, "D.test", 80, "GET"}, ceilingSays},
-		{"no host", Rules{Domains: star}, Request{HTTP, "", 80, "GET"}, ceilingSays},
-		{"deny beats a narrower allow", Rules{Domains: map[string]Action{"**.d.test": Deny, "a.d.test": Allow}}, Request{HTTP, "a.d.test", 80, "GET"}, denied},
-		{"deny beats review", Rules{Domains: map[string]Action{"a.test": Deny}, Review: []string{"a.test"}}, Request{HTTP, "a.test", 80, "GET"}, denied},
-		{"deny of another spelling", Rules{Domains: map[string]Action{"*": Allow, "::ffff:8.8.8.8": Deny}}, Request{HTTP, "8.8.8.8", 80, "GET"}, denied},
-		{"deny through a translator", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8": Deny}}, Request{HTTP, "64:ff9b::808:808", 80, "GET"}, denied},
-		{"deny beats the local check", Rules{Domains: map[string]Action{"127.0.0.1": Deny}}, Request{HTTP, "127.0.0.1", 80, "GET"}, denied},
-		{"deny of one port", Rules{Domains: map[string]Action{"*": Allow, "a.test:22": Deny}}, Request{Connect, "a.test", 22, "CONNECT"}, denied},
-		{"deny of another port", Rules{Domains: map[string]Action{"*": Allow, "a.test:22": Deny}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"review", Rules{Domains: star, Review: []string{"a.test"}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"review of one port", Rules{Domains: star, Review: []string{"a.test:22"}}, Request{HTTP, "a.test", 80, "GET"}, allowed},
-		{"ask is review", Rules{Domains: map[string]Action{"*": Allow, "a.test": Ask}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"allow of one port", Rules{Domains: map[string]Action{"a.test:443": Allow}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"allow of another port", Rules{Domains: map[string]Action{"a.test:443": Allow}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"allow of two ports", Rules{Domains: map[string]Action{"a.test:443": Allow, "A.test:80": Allow}}, Request{HTTP, "a.test", 80, "GET"}, allowed},
-		{"one port of everything", Rules{Domains: map[string]Action{"*:443": Allow}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"one port of a parent", Rules{Domains: map[string]Action{"*.test:443": Allow}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"one port of a glob", Rules{Domains: map[string]Action{"a*.test:443": Allow}}, Request{HTTP, "a.test", 80, "GET"}, notAllowed},
-		{"one port of an address", Rules{Domains: map[string]Action{"[2606:4700::1]:443": Allow}}, Request{Connect, "2606:4700::1", 443, "CONNECT"}, allowed},
-		{"another port of an address", Rules{Domains: map[string]Action{"[2606:4700::1]:443": Allow}}, Request{Connect, "2606:4700::1", 80, "CONNECT"}, notAllowed},
-		{"ports", Rules{Domains: star, Ports: []uint16{443}}, Request{Connect, "a.test", 443, "CONNECT"}, allowed},
-		{"other ports", Rules{Domains: star, Ports: []uint16{443}}, Request{HTTP, "a.test", 80, "GET"}, ceilingSays},
-
-		{"localhost", Rules{Domains: star}, Request{HTTP, "localhost", 80, "GET"}, local},
-		{"loopback", Rules{Domains: star}, Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-		{"local before the lists", Rules{}, Request{HTTP, "10.0.0.1", 80, "GET"}, local},
-		{"a pattern is no literal", Rules{Domains: map[string]Action{"127.0.0.?": Allow, "**.localhost": Allow}}, Request{HTTP, "localhost", 80, "GET"}, local},
-		{"a listed literal", Rules{Domains: map[string]Action{"127.0.0.1": Allow}}, Request{HTTP, "127.0.0.1", 80, "GET"}, allowed},
-		{"a listed literal of another port", Rules{Domains: map[string]Action{"127.0.0.1:81": Allow}}, Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-		{"localhost does not cover", Rules{Domains: map[string]Action{"localhost": Allow}}, Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-		{"nor the reverse", Rules{Domains: map[string]Action{"127.0.0.1": Allow}}, Request{HTTP, "localhost", 80, "GET"}, local},
-		{"a listed literal under review", Rules{Domains: map[string]Action{"127.0.0.1": Allow}, Review: []string{"127.0.0.1"}}, Request{HTTP, "127.0.0.1", 80, "GET"}, notAllowed},
-		{"local allowed", Rules{Local: true, Domains: star}, Request{HTTP, "127.0.0.1", 80, "GET"}, allowed},
-		{"local allowed, not listed", Rules{Local: true}, Request{HTTP, "127.0.0.1", 80, "GET"}, notAllowed},
-		{"decimal", Rules{Local: true, Domains: star}, Request{HTTP, "2130706433", 80, "GET"}, local},
-		{"short", Rules{Local: true, Domains: star}, Request{HTTP, "127.1", 80, "GET"}, local},
-		{"octal", Rules{Domains: star}, Request{HTTP, "0177.0.0.1", 80, "GET"}, local},
-		{"hexadecimal", Rules{Domains: star}, Request{HTTP, "0x7f000001", 80, "GET"}, local},
-		{"hexadecimal parts", Rules{Domains: star}, Request{HTTP, "0x7f.0.0.0x1", 80, "GET"}, local},
-		{"a number below a name", Rules{Domains: star}, Request{HTTP, "1.test", 80, "GET"}, allowed},
-
-		{"limited, SOCKS", Rules{Limited: true, Domains: star}, Request{SOCKS5TCP, "a.test", 80, ""}, methodDenied},
-		{"limited, SOCKS, before deny", Rules{Limited: true, Domains: map[string]Action{"a.test": Deny}}, Request{SOCKS5TCP, "a.test", 80, ""}, methodDenied},
-		{"limited, SOCKS to 443", Rules{Limited: true, Domains: star}, Request{SOCKS5TCP, "a.test", 443, ""}, allowed},
-		{"limited, UDP", Rules{Limited: true, Domains: star}, Request{SOCKS5UDP, "a.test", 443, ""}, methodDenied},
-		{"limited, HTTP", Rules{Limited: true, Domains: star}, Request{HTTP, "a.test", 80, "POST"}, allowed},
-	} {
-		rig.Is(t, compile(t, test.rules).Judge(test.r), test.want, "%s", test.name)
+	for _, row := range rig.Rows(t, policies, "judge", 4) {
+		v := rig.Value(policyOf(row[1])).Judge(requestOf(t, row[2]))
+		rig.Is(t, fmt.Sprint(v), "{"+row[3]+"}", "%s", row[0])
 	}
 }
 
 // TestAddresses has the steps that judge where a name leads, and what is dialled.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	star := map[string]Action{"*": Allow}
-	for _, test := range []struct {
-		name              string
-		rules             Rules
-		host              string
-		addrs             string
-		resolved, dialled bool // refused
-	}{
-		{"public", Rules{Domains: star}, "d.test", "8.8.8.8 2606:4700::1", false, false},
-		{"none", Rules{Domains: star}, "d.test", "", true, false},
-		{"none, local allowed", Rules{Local: true, Domains: star}, "d.test", "", false, false},
-		{"one of two", Rules{Domains: star}, "d.test", "8.8.8.8 10.0.0.1", true, true},
-		{"listed by name", Rules{Domains: map[string]Action{"d.test": Allow}}, "d.test", "127.0.0.1", true, true},
-		{"local allowed", Rules{Local: true, Domains: star}, "d.test", "127.0.0.1 ::1 64:ff9b::7f00:1", false, false},
-		{"localhost", Rules{Domains: map[string]Action{"localhost": Allow}}, "localhost", "127.0.0.1 ::1", false, false},
-		{"localhost elsewhere", Rules{Domains: map[string]Action{"localhost": Allow}}, "localhost", "10.0.0.1", true, true},
-		{"literal", Rules{Domains: map[string]Action{"10.0.0.1": Allow}}, "10.0.0.1", "10.0.0.1", false, false},
-		{"literal, mapped", Rules{Domains: map[string]Action{"10.0.0.1": Allow}}, "10.0.0.1", "::ffff:10.0.0.1", false, false},
-		{"literal, other", Rules{Domains: map[string]Action{"10.0.0.1": Allow}}, "10.0.0.1", "10.0.0.2", true, true},
-		{"denied address", Rules{Local: true, Domains: map[string]Action{"*": Allow, "127.0.0.1": Deny}}, "localhost", "127.0.0.1", false, true},
-		{"denied address of a port", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8:80": Deny}}, "d.test", "8.8.8.8", false, true},
-		{"denied address of another port", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8:81": Deny}}, "d.test", "8.8.8.8", false, false},
-		{"denied behind a translator", Rules{Domains: map[string]Action{"*": Allow, "8.8.8.8": Deny}}, "d.test", "64:ff9b::808:808", false, true},
-	} {
-		p := compile(t, test.rules)
-		r := Request{HTTP, test.host, 80, "GET"}
+	for _, row := range rig.Rows(t, policies, "addresses", 5) {
+		p, r := rig.Value(policyOf(row[1])), requestOf(t, "http "+row[2]+":80")
 		var addrs []netip.Addr
 		dialled := false
-		for text := range strings.FieldsSeq(test.addrs) {
+		for text := range strings.FieldsSeq(row[3]) {
 			addrs = append(addrs, netip.MustParseAddr(text))
 			v, refused := p.JudgeDial(r, addrs[len(addrs)-1])
-			rig.Is(t, v, (Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonPolicyDenied}), "%s", test.name)
+			rig.Is(t, v, (Verdict{Deny, ScopeNonDomain, SourceBaseline, ReasonPolicyDenied}), "%s", row[0])
 			dialled = dialled || refused
 		}
 		v, refused := p.JudgeAddresses(r, addrs)
-		rig.Is(t, v, local, "%s", test.name)
-		rig.Is(t, refused, test.resolved, "%s: refused when resolved", test.name)
-		rig.Is(t, dialled, test.dialled, "%s: refused at the dial", test.name)
+		rig.Is(t, v, local, "%s", row[0])
+		rig.Is(t, fmt.Sprint(refused, dialled), row[4], "%s: refused when resolved, and at the dial", row[0])
 	}
 }
 
 // TestMethods has what limited mode looks at last.
 func TestMethods(t *testing.T) {
 	t.Parallel()
-	p := compile(t, Rules{Limited: true})
-	mitm := Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMITMRequired}
-	for _, test := range []struct {
-		r           Request
-		intercepted bool
-		want        Verdict
-		refused     bool
-	}{
-		{Request{HTTP, "d.test", 80, "GET"}, false, methodDenied, false},
-		{Request{HTTP, "d.test", 80, "HEAD"}, false, methodDenied, false},
-		{Request{HTTP, "d.test", 80, "OPTIONS"}, false, methodDenied, false},
-		{Request{HTTP, "d.test", 80, "get"}, false, methodDenied, true},
-		{Request{HTTP, "d.test", 80, "POST"}, false, methodDenied, true},
-		{Request{Connect, "d.test", 443, "CONNECT"}, false, mitm, true},
-		{Request{Connect, "d.test", 443, "CONNECT"}, true, mitm, false},
-		{Request{SOCKS5TCP, "d.test", 443, ""}, false, mitm, true},
-	} {
-		v, refused := p.JudgeMethod(test.r, test.intercepted)
-		rig.Is(t, v, test.want, "%+v", test.r)
-		rig.Is(t, refused, test.refused, "%+v is refused", test.r)
-		_, refused = compile(t, Rules{}).JudgeMethod(test.r, test.intercepted)
-		rig.Is(t, refused, false, "%+v is refused in full mode", test.r)
-		_, refused = compile(t, Rules{}).Under(p).JudgeMethod(test.r, test.intercepted)
-		rig.Is(t, refused, test.refused, "%+v is refused under a limited ceiling", test.r)
+	limited, full := rig.Value(policyOf("limited")), rig.Value(policyOf("-"))
+	for _, row := range rig.Rows(t, policies, "methods", 4) {
+		r, intercepted := requestOf(t, row[0]), row[1] == "true"
+		v, refused := limited.JudgeMethod(r, intercepted)
+		rig.Is(t, fmt.Sprint(v, refused), "{"+row[2]+"} "+row[3], "%+v", r)
+		_, inFull := full.JudgeMethod(r, intercepted)
+		rig.Is(t, inFull, false, "%+v is refused in full mode", r)
+		_, under := full.Under(limited).JudgeMethod(r, intercepted)
+		rig.Is(t, under, refused, "%+v is refused under a limited ceiling", r)
 	}
 }
 
 // TestCeiling: a client's rules only tighten those of the operator.
 func TestCeiling(t *testing.T) {
 	t.Parallel()
-	operator := compile(t, Rules{
-		Domains: map[string]Action{"**.ok.test": Allow, "bad.ok.test": Deny, "ask.test": Ask},
-		Ports:   []uint16{80, 443},
-	})
-	client := compile(t, Rules{Local: true, Domains: map[string]Action{"*": Allow, "no.ok.test": Deny}, Review: []string{"review.ok.test"}}).Under(operator)
-	for _, test := range []struct {
-		r    Request
-		want Verdict
-	}{
-		{Request{HTTP, "a.ok.test", 80, "GET"}, allowed},
-		{Request{HTTP, "a.ok.test", 81, "GET"}, ceilingSays},
-		{Request{HTTP, "no.ok.test", 80, "GET"}, denied},
-		{Request{HTTP, "bad.ok.test", 80, "GET"}, denied},
-		{Request{HTTP, "review.ok.test", 80, "GET"}, notAllowed},
-		{Request{HTTP, "ask.test", 80, "GET"}, notAllowed},
-		{Request{HTTP, "other.test", 80, "GET"}, ceilingSays},
-		{Request{HTTP, "127.0.0.1", 80, "GET"}, local},
-	} {
-		rig.Is(t, client.Judge(test.r), test.want, "%+v", test.r)
+	operator := rig.Value(policyOf("allow=**.ok.test|deny=bad.ok.test|ask=ask.test|port=80|port=443"))
+	client := rig.Value(policyOf("local|allow=*|deny=no.ok.test|review=review.ok.test")).Under(operator)
+	for _, row := range rig.Rows(t, policies, "ceiling", 2) {
+		rig.Is(t, fmt.Sprint(client.Judge(requestOf(t, row[0]))), "{"+row[1]+"}", "%s", row[0])
 	}
-	r := Request{HTTP, "a.ok.test", 80, "GET"}
+	r := requestOf(t, "http a.ok.test:80")
 	_, refused := client.JudgeAddresses(r, []netip.Addr{netip.MustParseAddr("10.0.0.1")})
 	rig.Is(t, refused, true, "a local address, which the operator does not allow, is refused")
 	_, refused = client.JudgeDial(r, netip.MustParseAddr("10.0.0.1"))
 	rig.Is(t, refused, true, "to dial the address is refused")
-	rig.Is(t, compile(t, Rules{Limited: true}).Limited(), true, "limited")
+	rig.Is(t, rig.Value(policyOf("limited")).Limited(), true, "limited")
 	rig.Is(t, client.Limited(), false, "limited as neither is")
-	rig.Is(t, compile(t, Rules{}).Under(operator).Judge(r), notAllowed, "a client that lists nothing")
+	rig.Is(t, rig.Value(policyOf("-")).Under(operator).Judge(r), notAllowed, "a client that lists nothing")
 }

@@ -190,7 +190,7 @@ func BenchmarkJudge(b *testing.B) {
 			p, err := Compile(r)
 			rig.Must(b, err)
 			for b.Loop() {
-				if v := p.Judge(Request{HTTP, "host-a.of.some.example.test", 80, "GET"}); v.Decision != Ask {
+				if v := p.Judge(Request{Protocol: HTTP, Host: "host-a.of.some.example.test", Port: 80, Method: "GET"}); v.Decision != Ask {
 					b.Fatal(v)
 				}
 			}
@@ -201,7 +201,7 @@ func BenchmarkJudge(b *testing.B) {
 		rig.Must(b, err)
 		host := strings.Repeat(strings.Repeat("a", 60)+".", 4) + "test"
 		for b.Loop() {
-			p.Judge(Request{HTTP, host, 80, "GET"})
+			p.Judge(Request{Protocol: HTTP, Host: host, Port: 80, Method: "GET"})
 		}
 	})
 }

@@ -41,7 +41,10 @@ const (
 	ReasonPolicyDenied     = "policy_denied"
 	ReasonMethodNotAllowed = "method_not_allowed"
 	ReasonMITMRequired     = "mitm_required"
-	ReasonUnixSocket       = "unix_socket_unsupported"
+	// Of request rules, which the reference does not have.
+	ReasonRequestDenied     = "request_denied"
+	ReasonRequestNotAllowed = "request_not_allowed"
+	ReasonUnixSocket        = "unix_socket_unsupported"
 )
 
 // A Verdict is the answer to one question about a request (network.md 3.4).

@@ -248,14 +248,11 @@ func TestRegistrationIsRefused(t *testing.T) {
 		"credentials not checked": {`502 {"error":{"code":"authentication_service_unavailable"}}`, "answered 502"},
 		"endless":                 {"200 " + strings.Repeat(" ", 1<<20+1), "longer than"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFake(t, tt.answer, 101)
-			_, ended, _ := start(t, f, signing(t), false)
-			says(t, result(t, ended), tt.says)
-			rig.Is(t, f.next(t).String(), post, "the request")
-			rig.Is(t, len(f.events), 0, "more requests")
-		})
+		f := newFake(t, tt.answer, 101)
+		_, ended, _ := start(t, f, signing(t), false)
+		says(t, result(t, ended), tt.says)
+		rig.Is(t, f.next(t).String(), post, "%s: the request", name)
+		rig.Is(t, len(f.events), 0, "%s: more requests", name)
 	}
 }
 
@@ -289,13 +286,9 @@ func TestUpgradeIsRefused(t *testing.T) {
 		})
 	}
 	for _, status := range []int{400, 401, 403, 404, 410, 451} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			t.Parallel()
-			f := newFake(t, good, status)
-			_, ended, _ := start(t, f, signing(t), false)
-			refused, _ := errors.AsType[*socket.RefusedError](result(t, ended))
-			rig.Is(t, refused.Status, status, "the status")
-		})
+		_, ended, _ := start(t, newFake(t, good, status), signing(t), false)
+		refused, _ := errors.AsType[*socket.RefusedError](result(t, ended))
+		rig.Is(t, refused.Status, status, "the status")
 	}
 }
 

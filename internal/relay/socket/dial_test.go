@@ -57,21 +57,18 @@ func TestRequest(t *testing.T) {
 		{"executor", http.Header{"X-Request-Id": {"req_0123"}}, []string{"X-Request-Id: req_0123"}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			l, asked := answering(t, "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
-			_, _ = Dial(t.Context(), "ws://relay.test/rendezvous/e?role=environment&sig=a%2Fb", tt.header, Config{DialContext: l.Dial})
-			lines := strings.Split(strings.TrimSuffix(<-asked, "\r\n\r\n"), "\r\n")
-			rig.Is(t, lines[0], "GET /rendezvous/e?role=environment&sig=a%2Fb HTTP/1.1", "request line")
-			got := slices.Sorted(slices.Values(lines[1:]))
-			for i, line := range got {
-				if strings.HasPrefix(line, "Sec-WebSocket-Key: ") {
-					got[i] = "Sec-WebSocket-Key: KEY"
-				}
+		l, asked := answering(t, "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
+		_, _ = Dial(t.Context(), "ws://relay.test/rendezvous/e?role=environment&sig=a%2Fb", tt.header, Config{DialContext: l.Dial})
+		lines := strings.Split(strings.TrimSuffix(<-asked, "\r\n\r\n"), "\r\n")
+		rig.Is(t, lines[0], "GET /rendezvous/e?role=environment&sig=a%2Fb HTTP/1.1", "%s: request line", tt.name)
+		got := slices.Sorted(slices.Values(lines[1:]))
+		for i, line := range got {
+			if strings.HasPrefix(line, "Sec-WebSocket-Key: ") {
+				got[i] = "Sec-WebSocket-Key: KEY"
 			}
-			want := append([]string{"Connection: Upgrade", "Host: relay.test", "Sec-WebSocket-Key: KEY", "Sec-WebSocket-Version: 13", "Upgrade: websocket"}, tt.want...)
-			rig.Same(t, "headers", want, got)
-		})
+		}
+		want := append([]string{"Connection: Upgrade", "Host: relay.test", "Sec-WebSocket-Key: KEY", "Sec-WebSocket-Version: 13", "Upgrade: websocket"}, tt.want...)
+		rig.Same(t, tt.name, want, got)
 	}
 }
 
@@ -107,14 +104,11 @@ func TestRefused(t *testing.T) {
 		{103, "", ""},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprintf("%d %.20s", tt.status, tt.reason), func(t *testing.T) {
-			t.Parallel()
-			l, _ := answering(t, fmt.Sprintf("HTTP/1.1 %d Text\r\n%sContent-Length: 6\r\n\r\nsecret", tt.status, tt.header))
-			_, err := Dial(t.Context(), "ws://relay.test/r/?sig=secret", nil, Config{DialContext: l.Dial})
-			refused, _ := errors.AsType[*RefusedError](err)
-			rig.Is(t, *refused, RefusedError{Status: tt.status, Reason: tt.reason}, "the refusal")
-			says(t, err, fmt.Sprint(tt.status), tt.reason)
-		})
+		l, _ := answering(t, fmt.Sprintf("HTTP/1.1 %d Text\r\n%sContent-Length: 6\r\n\r\nsecret", tt.status, tt.header))
+		_, err := Dial(t.Context(), "ws://relay.test/r/?sig=secret", nil, Config{DialContext: l.Dial})
+		refused, _ := errors.AsType[*RefusedError](err)
+		rig.Is(t, *refused, RefusedError{Status: tt.status, Reason: tt.reason}, "%.300s", tt.header)
+		says(t, err, fmt.Sprint(tt.status), tt.reason)
 	}
 }
 

@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ type Door struct {
 	// exist. It is called only if a policy has such names; its error says why
 	// they cannot be held. [Door.Choose] does not use it.
 	Placeholders func() (*placeholder.Placeholders, error)
+	// Ceiling returns the policy that no command exceeds, whatever its profile asks for; nil: there is no
+	// ceiling. The paths of the policy are looked up for each command.
+	Ceiling func() (*sandbox.Policy, error)
 	// Limits are the resource limits of every command.
 	Limits Limits
 	// AgentPorts are as in [Command].
@@ -118,6 +122,9 @@ func keep(policy *sandbox.Policy, folder string) {
 // command runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	policy, err := d.Compile(profile)
+	if err == nil {
+		policy, err = d.lower(policy)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +145,24 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	return h, nil
 }
 
+// lower returns the policy under the ceiling ([resolve.Under]). The paths of the result are canonical.
+func (d *Door) lower(policy *sandbox.Policy) (*sandbox.Policy, error) {
+	if d.Ceiling == nil {
+		return policy, nil
+	}
+	ceiling, err := d.Ceiling()
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := resolve.Under(ceiling, policy, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	defer resolved.Close()
+	// This is checked here, because canonical paths do not show through which links they were reached.
+	return resolved.Policy, d.Served.Check(resolved)
+}
+
 // hold looks up the paths of the policy, and refuses the policy if earlier
 // commands could have prepared the objects there. It puts placeholders at
 // protected names that do not exist, so that the command cannot create them.
@@ -147,6 +172,11 @@ func (d *Door) hold(h *Held) error {
 		return err
 	}
 	defer resolved.Close()
+	if d.Ceiling != nil {
+		if err := resolved.CheckWithin(h.command.Policy); err != nil {
+			return err
+		}
+	}
 	if err := d.Served.Check(resolved); err != nil {
 		return err
 	}

@@ -46,6 +46,10 @@ func (d *Door) enterGate(profile sandbox.Profile, m Managed, listeners int) (*He
 	if err != nil {
 		return nil, err
 	}
+	if !h.command.isManaged() { // because the ceiling has no network
+		h.Release()
+		return nil, errNoNetwork
+	}
 	if h.Has(sandbox.NetNS) {
 		h.gate, h.theirs, err = gate.Inside(listeners)
 	} else {
@@ -80,6 +84,8 @@ func (h *Held) Gate() *gate.Gate {
 }
 
 var (
+	errNoNetwork = errors.New("the operator's ceiling (--sandbox-ceiling) has no network, so the command cannot have a proxy; start it without one")
+
 	errNoGate   = errors.New("the gate of the managed network was used already")
 	errConnects = errors.New("nothing is connected to from inside a managed network but by its proxy")
 )

@@ -103,7 +103,7 @@ func startHeld(t testing.TB, held *Held, spec procs.Spec) *run {
 func puppetIn(t *testing.T, held *Held, root string) *puppet {
 	t.Helper()
 	self := rig.Value(os.Executable())
-	a := &puppet{run: startHeld(t, held, procs.Spec{
+	a := &puppet{supervised: slices.Contains(held.Layers, "proxy:supervised"), run: startHeld(t, held, procs.Spec{
 		Argv: []string{self, connectChild}, Env: []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}, Dir: root, Stdin: true,
 	})}
 	a.until("ready\n")
@@ -234,101 +234,14 @@ func TestManaged(t *testing.T) {
 		root := t.TempDir()
 		held := enterManaged(t, door, managedProfile(root), Managed{SOCKS5: true})
 		rig.Is(t, slices.Contains(held.Layers, layer), true, "%s is among %q", layer, held.Layers)
-		supervised := layer == "proxy:supervised"
-		either := func(netns, told string) string {
-			if supervised {
-				return told
-			}
-			return netns
-		}
 		other, other6 := port(greeter(t, "tcp4", "127.0.0.1:0")), port(greeter(t, "tcp6", "[::1]:0"))
 		greeter(t, "unix", root+"/sock")
 		abstract := greeter(t, "unix", fmt.Sprintf("@managed-%s-%d", layer, os.Getpid())).String()[1:]
 		a := puppetIn(t, held, root)
-		http, socks := port(held.Gate().HTTP().Addr()), port(held.Gate().SOCKS5().Addr())
-		stream, dgram, raw := unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW
-		a.want("ok http", "tcp", http)
-		a.want("ok socks", "tcp", socks)
-		a.want("ok", "dial", fmt.Sprintf("127.0.0.1:%d", http), stream)
-		a.want("ok", "dial", fmt.Sprintf("[::ffff:127.0.0.1]:%d", http), stream)
-		a.want("ok", "options", http)
-
-		// Other TCP.
-		a.want("ECONNREFUSED", "tcp", other)
-		a.want("ECONNREFUSED", "tcp6", other6)
-		a.want("ECONNREFUSED", "tcp6", http)
-		a.want(either("ECONNREFUSED after EINPROGRESS ", "ECONNREFUSED"), "nonblocking", other)
-		a.want("ECONNREFUSED", "dial", fmt.Sprintf("[::ffff:127.0.0.1]:%d", other), stream)
-		a.want("ECONNREFUSED", "dial", fmt.Sprintf("127.0.0.2:%d", http), stream)
-		a.want("ECONNREFUSED", "dial", fmt.Sprintf("0.0.0.0:%d", other), stream)
-		a.want("ECONNREFUSED", "dial", fmt.Sprintf("[::]:%d", other6), stream)
-		a.want("ENETUNREACH", "dial", "192.0.2.1:80", stream)
-		a.want("ENETUNREACH", "dial", "[2001:db8::1]:80", stream)
-		a.want("ENETUNREACH", "dial", "[::ffff:192.0.2.1]:80", stream)
-		a.want("ENETUNREACH", "dial", "[64:ff9b::7f00:1]:"+strconv.Itoa(other), stream)
-		a.want(either("ENETUNREACH", "ENOTSUP"), "fastopen", "192.0.2.1:80")
-
-		// One socket for several attempts.
-		a.want("ECONNREFUSED ok", "again", other, http)
-		a.want("ok EISCONN", "again", http, other)
-		a.want("ECONNREFUSED ECONNREFUSED ok EISCONN", "again", other, other, http, http)
-		a.want(either("ok ok ECONNREFUSED", "ok EISCONN EISCONN"), "leave", http, other)
-		a.want(either("ok ok", "EPERM ok"), "bound", http)
-		a.want("ok", "inherit", http)
-		a.want("ECONNREFUSED", "inherit", other)
-		a.want("ok", "pass", http)
-		a.want("ECONNREFUSED", "pass", other)
-		a.want("ok true true", "rewrite", http, other)
-
-		// UDP, and so the DNS.
-		a.want(either("ENETUNREACH", "socket EPERM"), "dial", "192.0.2.1:53", dgram)
-		a.want(either("ok", "socket EPERM"), "udp", 53)
-		a.want(either("ok", "EPERM"), "socket", unix.AF_INET6, dgram, 0)
-
-		// What names no port.
-		a.want("EPERM", "socket", unix.AF_INET, raw, unix.IPPROTO_ICMP)
-		a.want("EPERM", "socket", unix.AF_INET6, raw, unix.IPPROTO_TCP)
-		a.want("EPERM", "socket", unix.AF_INET, raw|unix.SOCK_CLOEXEC, 255)
-		a.want("EPERM", "socket", unix.AF_INET, 10, 3<<8) // SOCK_PACKET
-		a.want("EPERM", "socket", unix.AF_PACKET, raw, 3<<8)
-		a.want("EPERM", "socket", unix.AF_NETLINK, raw, 0)
-		a.want("EPERM", "socket", unix.AF_NETLINK, dgram, unix.NETLINK_INET_DIAG)
-		a.want("EPERM", "socket", unix.AF_VSOCK, stream, 0)
-		a.want("EPERM", "socket", unix.AF_SMC, stream, 0)
-		a.want("EPERM", "socket", unix.AF_TIPC, stream, 0)
-		a.want("EPERM", "socket", unix.AF_RDS, unix.SOCK_SEQPACKET, 0)
-		a.want("EPERM", "socket", unix.AF_ALG, unix.SOCK_SEQPACKET, 0)
-		a.want("EPERM", "socket", unix.AF_BLUETOOTH, stream, 3)
-		a.want("EPERM", "socket", unix.AF_XDP, raw, 0)
-		a.want("EPERM", "socket", unix.AF_UNSPEC, stream, 0)
-		a.want("EPERM", "uring")
-
-		// UNIX sockets.
-		a.want("socket EPERM", "unix", root+"/sock")
-		a.want("socket EPERM", "seqpacket", root+"/sock")
-		a.want("socket EPERM", "abstract", abstract)
-		a.want("EPERM", "socket", unix.AF_UNIX, dgram, 0)
-		a.want("ok", "pair", stream)
-		a.want("ok", "pair", unix.SOCK_SEQPACKET)
-		a.want("EPERM", "pair", dgram)
-
-		// Servers of its own.
-		a.want(either("ok", "EPERM"), "take", "127.0.0.1:0", stream)
-		a.want(either("ok", "EPERM"), "take", "[::1]:0", stream)
-		a.want(either("ok", "EPERM"), "take", "0.0.0.0:0", stream)
-		a.want(either("ok", "EPERM"), "listen")
-
-		a.want("400", "many", http, 50)
-		if supervised {
-			for what, want := range map[string]string{
-				fmt.Sprint("socket ", unix.AF_INET, stream, unix.IPPROTO_MPTCP):  "EPERM",
-				fmt.Sprint("socket ", unix.AF_INET, stream, unix.IPPROTO_SCTP):   "EPERM",
-				fmt.Sprint("socket ", unix.AF_INET6, stream, unix.IPPROTO_MPTCP): "EPERM",
-				fmt.Sprint("option ", unix.IPPROTO_IP, unix.IP_OPTIONS):          "EPERM",
-			} {
-				a.want(want, what)
-			}
-		}
+		http := port(held.Gate().HTTP().Addr())
+		a.wantTable("managed", map[string]any{
+			"root": root, "http": http, "socks": port(held.Gate().SOCKS5().Addr()), "other": other, "other6": other6, "abstract": abstract,
+		})
 		rig.Is(t, strings.HasSuffix(a.ask("nonblocking", http), "http"), true, "greeted without blocking")
 	})
 }
@@ -414,21 +327,9 @@ func TestManagedUnix(t *testing.T) {
 		other := port(greeter(t, "tcp4", "127.0.0.1:0"))
 		held := enterManaged(t, door, managedProfile(root), Managed{AllUnixSockets: true})
 		a := puppetIn(t, held, root)
-		for _, tt := range []struct {
-			what []any
-			want []string
-		}{
-			{[]any{"tcp", port(held.Gate().HTTP().Addr())}, []string{"ok http"}},
-			{[]any{"unix", outside + "/sock"}, []string{"ok"}},
-			{[]any{"unix", secret + "/sock"}, []string{"EACCES", "ECONNREFUSED", "ENOENT"}},
-			{[]any{"abstract", abstract}, []string{"ECONNREFUSED", "EPERM"}},
-			{[]any{"name", root + "/own"}, []string{"ok " + root + "/own 750"}},
-			{[]any{"tcp", other}, []string{"ECONNREFUSED"}},
-			{[]any{"socket", unix.AF_NETLINK, unix.SOCK_RAW, 0}, []string{"EPERM"}},
-		} {
-			got := a.ask(tt.what...)
-			rig.Is(t, slices.Contains(tt.want, got), true, "%v: %s, one of %s", tt.what, got, tt.want)
-		}
+		a.wantTable("managed, all UNIX sockets", map[string]any{
+			"root": root, "outside": outside, "secret": secret, "http": port(held.Gate().HTTP().Addr()), "other": other, "abstract": abstract,
+		})
 	})
 }
 

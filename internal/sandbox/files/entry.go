@@ -138,7 +138,14 @@ func (e *entry) tryLookUp(policy *sandbox.Policy) error {
 }
 
 func (e *entry) lookUp(policy *sandbox.Policy) error {
-	places, err := resolve.Within(policy, e.pool.config.Descriptors/2)
+	var ceiling *sandbox.Policy
+	if e.pool.config.Ceiling != nil {
+		var err error
+		if ceiling, err = e.pool.config.Ceiling(); err != nil {
+			return err
+		}
+	}
+	places, err := resolve.Under(ceiling, policy, e.pool.config.Descriptors/2)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,9 @@ type Config struct {
 	// Served refuses a policy if a path of it leads through a symbolic link that an
 	// earlier command could have made; nil refuses none.
 	Served *resolve.Served
+	// Ceiling returns the policy that no request exceeds, whatever its own policy says; nil: there is no
+	// ceiling. The policy restricts files.
+	Ceiling func() (*sandbox.Policy, error)
 	// Log gets the lines that helpers write to stderr, and a warning if helpers run
 	// without Landlock. nil discards them.
 	Log *slog.Logger

@@ -19,34 +19,15 @@ func TestServed(t *testing.T) {
 		"via -> $/repo", "out/back -> $/repo")
 	served := &Served{}
 	wide := rig.Value(resolve(t, asked(base, "read /", "write $/repo")))
-	for _, tt := range []struct {
-		name  string
-		asked []string
-		after string // the symlink that makes it refused once repo was served; "" none
-	}{
-		{"a root that is a link", []string{"read /", "write $/repo/pkg"}, "$/repo/pkg"},
-		{"below a link", []string{"read /", "write $/repo/pkg/secret"}, "$/repo/pkg"},
-		{"deeper", []string{"read /", "write $/repo/sub/deep"}, "$/repo/sub/deep"},
-		{"by a link from outside", []string{"read /", "write $/via/pkg"}, "$/repo/pkg"},
-		{"to read what else could not be", []string{"read $/repo/pkg"}, "$/repo/pkg"},
-		{"to read what can be anyway", []string{"read /", "read $/repo/pkg"}, ""},
-		{"denied", []string{"read /", "denied $/repo/pkg"}, ""},
-		{"the user's own link", []string{"read /", "write $/home/src"}, ""},
-		{"the user's link to the root", []string{"read /", "write $/via"}, ""},
-		{"a link behind a root that nobody could write", []string{"read /", "write $/out/back/sub"}, ""},
-		{"no link", []string{"read /", "write $/repo/sub"}, ""},
-		{"the same root", []string{"read /", "write $/repo"}, ""},
-	} {
-		r, err := resolve(t, asked(base, tt.asked...))
-		if err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		rig.Is(t, new(Served).Check(r), nil, "%s: nobody was served", tt.name)
+	for _, row := range rig.Rows(t, "testdata/served.txt", "served", 3) {
+		name, link := row[0], strings.ReplaceAll(row[2], "$", base)
+		r := rig.Value(resolve(t, asked(base, strings.Split(row[1], ", ")...)))
+		rig.Is(t, new(Served).Check(r), nil, "%s: nobody was served", name)
 		served.Note(wide)
-		err = served.Check(r)
-		if link := strings.ReplaceAll(tt.after, "$", base); (err != nil) != (link != "") || err != nil && !strings.Contains(err.Error(), link+" -> ") {
-			t.Errorf("%s: %v, want one about %q", tt.name, err, link)
+		if link != "" {
+			link += " -> "
 		}
+		rig.Says(t, served.Check(r), link, "%s", name)
 	}
 	// A noted root is still known when it was renamed.
 	rig.Must(t, os.Rename(base+"/repo", base+"/renamed"))

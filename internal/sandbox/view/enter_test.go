@@ -168,45 +168,51 @@ func listen(t *testing.T, name string) {
 	rig.Must(t, os.Chmod(name, 0o666))
 }
 
-func TestViewPseudoFilesystems(t *testing.T) {
+// viewOf makes a case of the lines of testdata.
+func viewOf(t *testing.T, root string, c sandboxtest.Case) (vc viewCase) {
+	t.Helper()
+	inRoot := strings.NewReplacer("$$", strconv.Itoa(os.Getpid()), "$", root)
+	for _, files := range c.Parts[0] {
+		sandboxtest.Tree(t, root, strings.Split(inRoot.Replace(files), ", ")...)
+	}
+	vc.Options.FreshProc = true
+	for _, line := range c.Parts[1] {
+		words := strings.Fields(inRoot.Replace(line))
+		switch words[0] {
+		case "profile":
+			vc.Profile = new(sandbox.Profile)
+		case "bind", "bindread":
+			vc.Binds = append(vc.Binds, bindMount{words[1], words[2], words[0] == "bindread"})
+		case "host's":
+			vc.Options.FreshProc = false
+		case "shm":
+			vc.Options.ShmBytes = rig.Value(strconv.ParseInt(words[1], 10, 64))
+		case "terminal":
+			vc.Options.Terminal = words[1]
+		default:
+			vc.Missing = append(vc.Missing, addTo(&vc.Policy, words)...)
+		}
+	}
+	if vc.Profile != nil {
+		for _, rule := range vc.Policy.Rules {
+			vc.Profile.Entries = append(vc.Profile.Entries, sandbox.Entry{Path: rule.Path, Access: rule.Access})
+		}
+	}
+	return vc
+}
+
+// TestView has its cases in testdata.
+func TestView(t *testing.T) {
 	t.Parallel()
-	for _, fresh := range []bool{true, false} {
-		t.Run("fresh "+strconv.FormatBool(fresh), func(t *testing.T) {
+	for _, c := range sandboxtest.Cases(t, "testdata/enter.txt", 3) {
+		t.Run(c.Name, func(t *testing.T) {
 			enter(t, func(t *testing.T, root string, uid int) viewCase {
-				comm := "ok"
-				if !fresh {
-					comm = "EROFS"
+				vc := viewOf(t, root, c)
+				for _, line := range c.Parts[2] {
+					line = strings.Replace(line, "EROFS|EACCES", map[int]string{0: "EROFS", 1000: "EACCES"}[uid], 1)
+					vc.Attempts = append(vc.Attempts, sandboxtest.Attempts(root, line)...)
 				}
-				return viewCase{
-					Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
-					Options: Options{FreshProc: fresh, ShmBytes: 1 << 20},
-					Attempts: sandboxtest.Attempts(root,
-						"/: getcwd",
-						"ok: descriptors",
-						"EPERM: umount /proc",
-						map[int]string{0: "EROFS", 1000: "EACCES"}[uid]+": write /proc/sys/kernel/core_pattern",
-						"EROFS: chmod /proc/irq, chmod /proc/bus, chmod /proc/sys/kernel/core_pattern",
-						"ok: read /proc/kallsyms, read /proc/keys, read /proc/timer_list",
-						"EROFS: write /proc/kallsyms",
-						comm+": write /proc/self/comm",
-						"ok: list /sys/kernel/debug, list /sys/firmware",
-						"dr-xr-xr-x: mode /sys/fs/bpf",
-						"EROFS: chmod /sys/kernel/mm, mkdir /sys/fs/cgroup/x",
-						"fd full null ptmx pts random shm stderr stdin stdout tty urandom zero: list /dev",
-						"ok: shell-write /dev/null",
-						"EROFS: chmod /dev/null",
-						"ok: open /dev/zero, open /dev/full, open /dev/random, open /dev/urandom",
-						"ENXIO: open /dev/tty",
-						"ENOENT: open /dev/kmsg, open /dev/mem",
-						"ptmx: list /dev/pts",
-						"ok: open /dev/ptmx",
-						"dtrwxrwxrwx: mode /dev/shm",
-						"ok: list /dev/shm, create /dev/shm/x",
-						"EPERM: mknod /dev/shm/n",
-						"/proc/self/fd: readlink /dev/fd",
-						"ENOSPC: fill /dev/shm, fill /dev",
-					),
-				}
+				return vc
 			})
 		})
 	}
@@ -254,16 +260,6 @@ func TestViewOfProfile(t *testing.T) {
 	})
 }
 
-func TestViewEmpty(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		return viewCase{
-			Options:  Options{}, // no FreshProc
-			Attempts: sandboxtest.Attempts(root, "dev proc: list /", "EROFS: write /proc/self/comm"),
-		}
-	})
-}
-
 // TestViewAbove: a directory above what a view shows has the names that lead there, and no others.
 func TestViewAbove(t *testing.T) {
 	t.Parallel()
@@ -279,121 +275,6 @@ func TestViewAbove(t *testing.T) {
 			Attempts: sandboxtest.Attempts(root,
 				strings.Join(slices.Compact(above), " ")+": list /..", "passwd: list /etc", "repo: list .",
 				map[int]string{0: "EROFS", 1000: "EACCES"}[uid]+": write /etc/passwd",
-			),
-		}
-	})
-}
-
-func TestViewWholeRootWritable(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "a/x", "b/y")
-		return viewCase{
-			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Write}, {Path: root + "/a", Access: sandbox.Denied},
-				{Path: "/proc", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write}}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"ok: write b/y",
-				"EACCES: list a",
-				"EBUSY: rename . ../z",
-				"EROFS: chmod /proc/sys/kernel/ostype, chmod /sys/kernel/mm",
-				"ENOENT: open /dev/kmsg",
-			),
-		}
-	})
-}
-
-// TestViewPseudoFilesystemsGranted: what a profile grants in /proc and /sys is
-// read-only, and may be missing; /dev is the view's own whatever is granted.
-func TestViewPseudoFilesystemsGranted(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		p := sandbox.Profile{Entries: []sandbox.Entry{
-			{Path: "/", Access: sandbox.Read}, {Path: "/proc", Access: sandbox.Write}, {Path: "/proc/sys", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write},
-			{Path: "/sys/kernel", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/proc/gone", Access: sandbox.Denied},
-		}}
-		return viewCase{
-			Profile: &p,
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"EROFS: chmod /proc/sys/kernel/ostype, chmod /sys/kernel/mm, mkdir /sys/fs/cgroup/x",
-				"ok: create /dev/x",
-				"ENOENT: open /dev/kmsg",
-			),
-		}
-	})
-}
-
-func TestViewGlobs(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "repo/a.env", "repo/d/.e/b.env", "repo/d/f", "repo/dir.env/x", "repo/l.env -> d/f", "elsewhere/t",
-			"repo/m.env -> ../elsewhere/t", "repo/sh.env -> /bin/sh", "repo/gone.env -> /proc/"+strconv.Itoa(os.Getpid())+"/status",
-			"repo/dev.env -> /dev/null", "repo/sys.env -> /sys/kernel/profiling", "ours/o", "repo/o.env -> ../ours/o", "theirs/t", "ro/t.env -> ../theirs/t", "repo/dangling.env -> none", "sym/s.env", "repo/into -> ../sym", "repo/deny/c.env",
-			"depth/1.env", "depth/a/2.env")
-		repo := root + "/repo"
-		return viewCase{
-			Policy: sandbox.Policy{
-				Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: repo, Access: sandbox.Write}, {Path: repo + "/deny", Access: sandbox.Denied},
-					{Path: root + "/ours", Access: sandbox.Write}},
-				Globs: []sandbox.Glob{{Base: root + "/ro", Pattern: "**/*.env"}, {Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
-					{Base: root + "/none", Pattern: "*"}},
-			},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"EACCES: read repo/a.env, read repo/d/.e/b.env",
-				"x: read repo/dir.env/x",
-				"EACCES: read repo/l.env, read repo/d/f",
-				"t: read elsewhere/t",
-				"EACCES: read repo/o.env, read ours/o, read theirs/t",
-				"ok: open /bin/sh, open /dev/null, open /proc/self/status",
-				"EISDIR: write repo/d",
-				"s.env: read repo/into/s.env",
-				"EBUSY: rename repo/d repo/z, rename repo/a.env repo/z",
-				"EACCES: read depth/1.env",
-				"2.env: read depth/a/2.env",
-				"ok: create repo/later.env",
-			),
-		}
-	})
-}
-
-func TestViewSubmounts(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "repo/ro/", "repo/rw/", "src/f", "out/", "repo/d/f", "repo/d/sub/")
-		repo := root + "/repo"
-		return viewCase{
-			Binds: []bindMount{{root + "/src", repo + "/ro", true}, {root + "/src", repo + "/rw", false},
-				{root + "/src", root + "/out", false}, {root + "/src", repo + "/d/sub", false}},
-			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: repo, Access: sandbox.Write},
-				{Path: repo + "/d", Access: sandbox.Read}}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"ok: create repo/new",
-				"EROFS: write repo/ro/f",
-				"ok: write repo/rw/f",
-				"EROFS: write out/f, write repo/d/sub/f",
-			),
-		}
-	})
-}
-
-// TestViewPrivateAliases: private files are denied wherever a mount shows them.
-func TestViewPrivateAliases(t *testing.T) {
-	t.Parallel()
-	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		sandboxtest.Tree(t, root, "home/own/key", "home/f", "alias/", "repo/d/in/")
-		return viewCase{
-			Binds: []bindMount{{root + "/home", root + "/alias", false}, {root + "/home/own", root + "/repo/d/in", false}},
-			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
-				{Path: root + "/home/own", Access: sandbox.Denied, Origin: sandbox.Private}}, Private: []string{root + "/home/own"}},
-			Options: Options{FreshProc: true},
-			Attempts: sandboxtest.Attempts(root,
-				"EACCES: read home/own/key, read alias/own/key",
-				"f: read alias/f",
-				"EACCES: read repo/d/in/key",
-				"EBUSY: rename repo/d repo/e",
 			),
 		}
 	})
@@ -456,48 +337,16 @@ func TestViewShm(t *testing.T) {
 // mounted and where.
 func TestViewRefused(t *testing.T) {
 	t.Parallel()
-	write := func(root string, more ...sandbox.Rule) sandbox.Policy {
-		return sandbox.Policy{Confined: true, Rules: append([]sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root, Access: sandbox.Write}}, more...)}
-	}
-	tests := []struct {
-		name  string
-		files []string
-		c     func(root string) viewCase
-		want  string
-	}{
-		{"root swapped for a symlink", []string{"a/", "w -> a"}, func(root string) viewCase {
-			return viewCase{Policy: write(root + "/w")}
-		}, "mounting the rule at $/w: open: too many levels of symbolic links"},
-		{"parent swapped for a symlink", []string{"a/w/", "b -> a"}, func(root string) viewCase {
-			return viewCase{Policy: write(root + "/b/w")}
-		}, "mounting the rule at $/b/w: open: too many levels of symbolic links"},
-		{"no placeholder", []string{"w/"}, func(root string) viewCase {
-			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read}),
-				Missing: []placeholder.Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
-		}, "mounting over $/w/.git: its placeholder is gone, because somebody outside removed it or its folder cannot be searched: check the mode of the folder, then try again"},
-		{"missing and not held", []string{"w/"}, func(root string) viewCase {
-			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read})}
-		}, "mounting over $/w/.git: it does not exist, has no placeholder and could come into being"},
-		{"glob in procfs", nil, func(root string) viewCase {
-			p := write(root)
-			p.Globs = []sandbox.Glob{{Base: "/proc", Pattern: "*/environ"}}
-			return viewCase{Policy: p}
-		}, "expanding the glob /proc/*/environ: what is in /proc cannot be listed ahead"},
-		{"not a terminal", []string{"x"}, func(root string) viewCase {
-			return viewCase{Policy: write(root), Options: Options{Terminal: root + "/x"}}
-		}, "mounting $/x at /dev/console: the host has another object there, mode 0100644, number 0:0"},
-		{"not confined", nil, func(string) viewCase { return viewCase{} }, "mounting the view: the policy does not restrict files"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, c := range sandboxtest.Cases(t, "testdata/refused.txt", 3) {
+		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			if os.Getuid() != 0 {
 				t.Skip("a mount namespace needs uid 0")
 			}
 			root := t.TempDir()
-			sandboxtest.Tree(t, root, tt.files...)
-			want := []string{strings.ReplaceAll(tt.want, "$", root)}
-			rig.Same(t, "what came of it", want, runView(t, tt.c(root)))
+			vc := viewOf(t, root, c)
+			vc.Policy.Confined = len(c.Parts[1]) > 0
+			rig.Same(t, "what came of it", []string{strings.ReplaceAll(c.Parts[2][0], "$", root)}, runView(t, vc))
 		})
 	}
 }

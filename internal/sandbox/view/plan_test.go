@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,6 +51,31 @@ func (v *viewPlan) show() string {
 	return b.String()
 }
 
+// addTo adds to a policy what a line of testdata says, or returns what is missing.
+func addTo(p *sandbox.Policy, words []string) []placeholder.Missing {
+	what, path := words[0], words[1]
+	switch what {
+	case "missing":
+		name, dir := strings.CutSuffix(path, "/")
+		return []placeholder.Missing{{Parent: filepath.Dir(name), Name: filepath.Base(name), Dir: dir}}
+	case "link":
+		p.Links = append(p.Links, sandbox.Link{Path: path, Target: words[2]})
+	case "glob":
+		glob := sandbox.Glob{Base: path, Pattern: words[2]}
+		if len(words) > 3 {
+			glob.MaxDepth = rig.Value(strconv.Atoi(words[3]))
+		}
+		p.Globs = append(p.Globs, glob)
+	case "private":
+		p.Private = append(p.Private, path)
+		p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: sandbox.Denied, Origin: sandbox.Private})
+	default:
+		access := slices.Index([]string{"hidden", "denied", "read", "write"}, what)
+		p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: sandbox.Access(access)})
+	}
+	return nil
+}
+
 // planOf plans the view that the lines of a case describe.
 func planOf(lines []string) (*viewPlan, error) {
 	r := &resolve.Resolved{Policy: &sandbox.Policy{Confined: true}}
@@ -65,11 +91,6 @@ func planOf(lines []string) (*viewPlan, error) {
 				}
 				seen.kinds[strings.TrimRight(name, "=!")] = kind
 			}
-		case "missing":
-			name, dir := strings.CutSuffix(rest[0], "/")
-			r.Missing = append(r.Missing, placeholder.Missing{Parent: filepath.Dir(name), Name: filepath.Base(name), Dir: dir})
-		case "link":
-			r.Policy.Links = append(r.Policy.Links, sandbox.Link{Path: rest[0], Target: rest[1]})
 		case "globbed":
 			seen.globbed = rest
 		case "aliases":
@@ -79,8 +100,7 @@ func planOf(lines []string) (*viewPlan, error) {
 		case "runtime":
 			seen.runtimeDir = rest[0]
 		default:
-			access := slices.Index([]string{"hidden", "denied", "read", "write"}, what)
-			r.Policy.Rules = append(r.Policy.Rules, sandbox.Rule{Path: rest[0], Access: sandbox.Access(access)})
+			r.Missing = append(r.Missing, addTo(r.Policy, words)...)
 		}
 	}
 	return planView(r, seen)

@@ -26,12 +26,16 @@ type Command struct {
 
 	Profile sandbox.Profile
 	Network NetworkWords
-	Rules   *approval.Operator // nil: no rules
+	// Upstream is the environment that names the proxies through which a managed network leads out. Sys.Environ
+	// may lack them, because a URL with a password is hidden from the command.
+	Upstream []string
+	Rules    *approval.Operator // nil: no rules
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
 	StateDir func() (string, error)
 
+	network      *managedNetwork           // nil: the network is not managed
 	questions    *questioner               // nil: nobody can be asked
 	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }
@@ -59,6 +63,7 @@ func (c *Command) Run() (code int, err error) {
 func (c *Command) run(r *ruled) (code int, err error) {
 	held, err := c.enter()
 	defer c.leave(held)
+	defer func() { err = errors.Join(err, c.network.close(c.Sys.Stderr)) }()
 	if err != nil {
 		return 0, err
 	}
@@ -69,9 +74,9 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		return confine.ShellCode(err), err
 	}
 	p.Env, p.Dir, p.TTY = c.Sys.Environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
-	var network *managedNetwork
 	if c.Network.Managed {
-		if network, err = c.manage(held); err != nil {
+		network, err := c.manage(held)
+		if err != nil {
 			return 0, err
 		}
 		p.Env = network.environ()
@@ -80,7 +85,7 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	})
 	c.questions.Close()
-	return code, errors.Join(err, network.close(c.Sys.Stderr))
+	return code, err
 }
 
 // enter enters the sandbox. The caller calls leave, also if enter fails.
@@ -106,6 +111,9 @@ func (c *Command) enter() (*confine.Held, error) {
 		door.StateDir = stateDir
 	}
 	if c.Network.Managed {
+		if err := c.trustProxy(&door); err != nil {
+			return nil, err
+		}
 		return c.enterManaged(&door)
 	}
 	return door.Enter(c.Profile)

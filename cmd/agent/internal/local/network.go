@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,6 +16,8 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -25,20 +30,40 @@ type managedNetwork struct {
 	tally    tally
 }
 
+// trustProxy makes the plan of the network. If the proxy has to look into requests, the sandbox shows the
+// command the file with the proxy's certificate, which the command must not be able to write.
+func (c *Command) trustProxy(door *confine.Door) error {
+	plan, err := c.Network.plan(c.questions != nil)
+	if err != nil {
+		return err
+	}
+	c.network = &managedNetwork{}
+	c.network.tally.plan = plan
+	bundle, err := c.network.networks.Bundle(plan)
+	if bundle == "" || err != nil {
+		return err
+	}
+	door.Kept = c.network.networks.Folder
+	policy, err := c.Profile.Compile()
+	if err != nil || policy.Access(bundle) >= sandbox.Read {
+		return nil // if there is an error, Enter returns it
+	}
+	c.Profile.Entries = append(slices.Clone(c.Profile.Entries), sandbox.Entry{Place: sandbox.PlacePath, Path: bundle, Access: sandbox.Read})
+	return nil
+}
+
 // manage starts the network of the command.
 func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
-	n := &managedNetwork{}
-	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)})
+	n := c.network
+	plan := n.tally.plan
+	plan.Transparent = !c.Network.Plain
+	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Upstream)})
 	n.networks.Roots = sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots)
 	client := egress.Client{Saw: n.tally.add, Unreached: n.tally.unreached}
 	if c.questions != nil {
 		client.Ask = newAsker(c.questions.Ask).answer
 	}
-	plan, err := c.Network.plan(c.questions != nil)
-	if err != nil {
-		return nil, err
-	}
-	n.tally.plan = plan
+	var err error
 	start := egress.Start{Environ: c.Sys.Environ, Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Enforced: true}
 	if n.network, err = n.networks.Open(plan, start, client); err != nil {
 		return nil, err
@@ -49,13 +74,13 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 // environ is the environment of the command.
 func (n *managedNetwork) environ() []string { return n.network.Environ() }
 
-// close ends the network, and prints which addresses the command reached and which were refused. On
-// nil it does nothing.
+// close ends the network, and prints which hosts the command reached and which were refused. Without a network
+// it does nothing.
 func (n *managedNetwork) close(stderr io.Writer) error {
 	if n == nil {
 		return nil
 	}
-	n.network.Close()
+	n.network.Close() // it may be nil, if the network has not begun
 	for _, line := range n.tally.lines() {
 		program.Complain(stderr, line)
 	}
@@ -87,7 +112,7 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 		return errors.New("an unknown question")
 	}
 	r := asked.Request
-	place := protocol.PolicyRequest{Host: r.Host, Port: r.Port} // whatever the protocol is
+	place := protocol.PolicyRequest{Host: r.Host, Port: r.Port, Method: r.Method, Path: r.Path} // whatever the protocol is
 	select {
 	case <-a.turn:
 		defer func() { a.turn <- struct{}{} }()
@@ -100,14 +125,64 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 	}
 	keep := false
 	text := fmt.Sprintf("the command wants to reach %s, port %d (%s)", r.Host, r.Port, r.Protocol)
+	if r.Path != "" {
+		text = "the command wants to send " + requestText(r.Protocol, r.Method, r.Host, r.Port, r.Path)
+	}
 	err := a.ask(ctx, []string{text, "[o]nce, [a]lways in this run, [N]o? "}, func(line string) (ok bool) {
 		answer.Decision, keep, ok = answerOf(line)
 		return ok
 	})
-	if err == nil && keep && len(a.answers) < maxAnswers {
+	// An answer is about one method and path. It is not kept for a path that was cut, because others begin with
+	// the same text.
+	if err == nil && keep && !strings.HasSuffix(r.Path, "...") && len(a.answers) < maxAnswers {
 		a.answers[place] = answer.Decision
 	}
 	return err
+}
+
+// requestText returns METHOD URL of a request. how is the protocol of a question or report.
+func requestText(how, method, host string, port uint16, path string) string {
+	scheme, usual := "https", uint16(443)
+	if how == rules.HTTP {
+		scheme, usual = "http", 80
+	}
+	switch {
+	case port != usual:
+		host = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	case strings.Contains(host, ":"):
+		host = "[" + host + "]"
+	}
+	return method + " " + scheme + "://" + host + path
+}
+
+// AnswerHosts returns a function that answers an agent's questions about hosts. It asks the user.
+func AnswerHosts(ask console.Ask) func(context.Context, string, protocol.PolicyRequest) protocol.PolicyChoice {
+	a := newAsker(ask)
+	return func(ctx context.Context, process string, r protocol.PolicyRequest) protocol.PolicyChoice {
+		var answer protocol.PolicyAnswer
+		if err := a.answer(ctx, "", &protocol.PolicyRequestParams{ProcessID: process, Request: r}, &answer); err != nil {
+			return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new("nobody has answered")}
+		}
+		return answer.Decision
+	}
+}
+
+// Summary counts the hosts that a command of agent exec reached, and those that were refused. Its methods may
+// be called concurrently.
+type Summary struct{ tally tally }
+
+// Decided notes a decision of the agent.
+func (s *Summary) Decided(d protocol.PolicyDecision) {
+	s.tally.add(netproxy.Report{
+		Decision: rules.Action(d.Decision), Reason: d.Reason, Protocol: d.Protocol, Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path,
+	})
+}
+
+// Print prints the lines that agent sandbox prints at its end.
+func (s *Summary) Print(stderr io.Writer) {
+	for _, line := range s.tally.lines() {
+		program.Complain(stderr, line)
+	}
 }
 
 // refusedByUser is the reason of a refusal by the user.

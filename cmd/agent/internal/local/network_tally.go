@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +22,7 @@ const maxTally = 1000
 
 // tally counts the decisions of the proxy.
 type tally struct {
-	plan *egress.Plan // of the network
+	plan *egress.Plan // of the network; nil: an agent has it
 
 	mu     sync.Mutex // guards the fields below
 	places map[destination]int
@@ -34,6 +35,8 @@ type destination struct {
 	host string
 	port uint16
 	why  string // "": it was reached
+	// request is METHOD URL, if the proxy refused a request; "": it refused a connection, or nothing.
+	request string
 }
 
 // The outcomes, in the order of their lines.
@@ -44,17 +47,20 @@ func (t *tally) add(r netproxy.Report) {
 	p := destination{what: outcomes[0], host: r.Host, port: r.Port}
 	if r.Decision != rules.Allow {
 		p.what, p.why = outcomes[1], whyRefused(r)
+		if r.Path != "" {
+			p.request = requestText(r.Protocol, r.Method, r.Host, r.Port, r.Path)
+		}
 	}
 	t.count(p)
 }
 
 // unreached notes that nobody was found after a verdict.
 func (t *tally) unreached(q netproxy.Question, err error) {
-	t.count(destination{outcomes[2], q.Host, q.Port, whyFailed(err)})
+	t.count(destination{what: outcomes[2], host: q.Host, port: q.Port, why: whyFailed(err)})
 }
 
 func (t *tally) count(p destination) {
-	if p.why != "" && t.plan.Means(p.host) {
+	if p.why != "" && p.request == "" && t.plan != nil && t.plan.Means(p.host) {
 		p.why += fmt.Sprintf("; --network allow=%s makes %[1]s this host: leave it out to reach servers of the command itself", p.host)
 	}
 	t.mu.Lock()
@@ -102,7 +108,7 @@ func (t *tally) lines() (lines []string) {
 	defer t.mu.Unlock()
 	texts := map[string][]string{}
 	for p, n := range t.places {
-		text := net.JoinHostPort(p.host, strconv.Itoa(int(p.port)))
+		text := cmp.Or(p.request, net.JoinHostPort(p.host, strconv.Itoa(int(p.port))))
 		if n > 1 {
 			text += fmt.Sprintf(" (%d times)", n)
 		}

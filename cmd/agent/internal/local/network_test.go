@@ -32,6 +32,11 @@ func TestParse(t *testing.T) {
 		rig.Must(t, err)
 		rig.Is(t, fmt.Sprint(w.On, w.Managed, w.local, w.domains, w.review), row[1], "%s", row[0])
 	}
+	for _, row := range rig.Rows(t, "testdata/network.txt", "with a profile", 2) {
+		w := rig.Value(ParseNetwork(values(row[0])))
+		rig.Must(t, w.AllowToo([]string{"a.org", "b.org:8443"}))
+		rig.Is(t, fmt.Sprint(w.domains), row[1], "%s", row[0])
+	}
 	for _, row := range rig.Rows(t, "testdata/network.txt", "wrong", 2) {
 		rig.Says(t, rig.Err(ParseNetwork(values(row[0]))), row[1], "%s", row[0])
 	}

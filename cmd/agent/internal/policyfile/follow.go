@@ -46,7 +46,7 @@ func FollowNetwork(p *agent.NetworkPolicy, path string, signals <-chan os.Signal
 			log.Info("the network policy was read again: nothing has changed")
 		default:
 			p = next
-			log.Info("the network policy has changed; it applies to commands that start from now on", "changes", changed)
+			log.Info("the network policy has changed; it holds for running commands too, except for upstream proxies and masking", "changes", changed)
 		}
 	})
 }

@@ -85,6 +85,9 @@ func (c *Copy) run(ctx context.Context) (err error) {
 		Dir:       "/", // all paths are absolute, and Dir may be gone
 		EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritNone},
 	})
+	if _, ok := errors.AsType[*client.UnsupportedError](err); ok {
+		err = fmt.Errorf("%w, and agent cp needs one: an agent that confines every request has none; use agent cat, or tar with agent exec", err)
+	}
 	if err != nil {
 		return err
 	}
