@@ -50,7 +50,8 @@ func (r *Resolved) CheckWithin(p *sandbox.Policy) error {
 func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	p := &sandbox.Policy{Network: lesser(a.Network, b.Network), SharesPIDs: a.SharesPIDs || b.SharesPIDs}
 	managed := p.Network == sandbox.NetworkManaged
-	p.AllUnixSockets, p.Transparent = managed && a.AllUnixSockets, managed && a.Transparent
+	// A command with the ceiling itself reaches only sockets in its writable folders.
+	p.AllUnixSockets, p.Transparent = managed && a.AllUnixSockets && !b.Confined, managed && a.Transparent
 	switch {
 	case !a.Confined && !b.Confined:
 		return p

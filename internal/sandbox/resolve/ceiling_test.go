@@ -123,6 +123,8 @@ func TestUnderChanged(t *testing.T) {
 
 // TestUnderNetwork: the lesser network is that of both.
 func TestUnderNetwork(t *testing.T) {
+	asked := &sandbox.Policy{Confined: true, Network: sandbox.NetworkManaged, AllUnixSockets: true}
+	rig.Is(t, intersect(asked, &sandbox.Policy{Confined: true, Network: sandbox.NetworkEnabled}).AllUnixSockets, false, "all UNIX sockets, and a ceiling about files")
 	const no, host, proxy = sandbox.NetworkRestricted, sandbox.NetworkEnabled, sandbox.NetworkManaged
 	for _, tt := range [][3]sandbox.Network{{no, no, no}, {no, host, no}, {no, proxy, no}, {host, host, host}, {host, proxy, proxy}, {proxy, proxy, proxy}} {
 		for _, pair := range [][2]sandbox.Network{{tt[0], tt[1]}, {tt[1], tt[0]}} {
