@@ -89,7 +89,7 @@ func typedAhead(t *testing.T, url string, flags []string) {
 	u.types(t, "yes\ryes")
 	u.sees(t, "yes\r\nyes") // the echo
 	open()
-	u.answers(t, "n\r", "n\r", "code 126\r\n<yes>\r\n")
+	u.answers(t, "n\r", "n\r", "code 126\r\n", "<yes>\r\n")
 	u.enters(t, " more\r", "<yes more>\r\n")
 	u.types(t, "\x04")
 	u.ends(t, 0)
