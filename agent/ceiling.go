@@ -12,9 +12,9 @@ import (
 
 // The operator has the last word about the sandbox of every request that touches files, starts a
 // process or opens a socket (docs/operator.md). The order is: the default, the requirement, the
-// ceiling. sandboxOf applies the default and the requirement, and its callers compile
-// what profileOf makes of the result. The ceiling is enforced later, where the paths of a policy are looked up: by sandboxes.door for processes
-// and sockets, and by sandboxes.helpers for file requests.
+// ceiling. sandboxOf applies the default and the requirement, and its callers compile the profile that
+// profileOf makes of the result. The ceiling is enforced later, where the paths of a policy are looked up: by
+// sandboxes.door for processes and sockets, and by sandboxes.helpers for file requests.
 
 // sandboxOf returns the sandbox that the operator's word gives a request which asks for s; nil: it has
 // none. The sandbox may still exceed the ceiling.
@@ -48,6 +48,16 @@ func (a *Agent) profileOf(s *protocol.Sandbox, dir, tmpDir string) (sandbox.Prof
 	asked, err = profile.Of(a.cfg.SandboxDefault, dir, tmpDir)
 	if err == nil && a.restrictsNoFiles(asked) {
 		err = errNoSandbox
+	}
+	return asked, err
+}
+
+// folderlessProfile is profileOf for a request without folders of its own, such as a file request. The error is
+// the answer to the request.
+func (a *Agent) folderlessProfile(s *protocol.Sandbox) (sandbox.Profile, error) {
+	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
+	if err != nil && err != errNoSandbox {
+		err = protocol.InvalidRequest("sandbox: %v", err)
 	}
 	return asked, err
 }

@@ -51,12 +51,9 @@ func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *polic
 // filePolicy compiles the policy of a file request. It depends only on the request and on facts
 // that do not change while the agent lives, so a policy may be kept.
 func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
-	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
-	if err == errNoSandbox {
-		return nil, err
-	}
+	asked, err := a.folderlessProfile(s)
 	if err != nil {
-		return nil, protocol.InvalidRequest("sandbox: %v", err)
+		return nil, err
 	}
 	asked.Tools = a.tool.Paths()
 	policy, err := a.sandboxes.door.Compile(asked)

@@ -126,12 +126,9 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 	if s == nil {
 		return nil, nil
 	}
-	asked, err := a.profileOf(s, "", a.sandboxes.tmpDir)
-	if err == errNoSandbox {
-		return nil, err
-	}
+	asked, err := a.folderlessProfile(s)
 	if err != nil {
-		return nil, protocol.InvalidRequest("sandbox: %v", err)
+		return nil, err
 	}
 	if !a.sandboxes.confines {
 		return nil, errNoHelpers
