@@ -413,9 +413,9 @@ var errNoCeiling = errors.New("there is no --network-policy, which would have to
 
 // Admit judges a connection that the agent itself makes to address, HOST:PORT, because a client asks for it.
 // For an HTTP request, request rules judge its method and escaped path; for other connections both are empty.
-// named is the Host header of the request; "": it has none of its own. Admit returns the addresses that may
-// be connected to. The operator must allow the host, because nobody else is asked. The error says why it is
-// refused.
+// named is the Host header of the request; "": the request has no such header. Admit returns the addresses
+// that may be connected to. The operator must allow the host, because nobody else is asked. The error says
+// why the connection is refused.
 func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
 	ceiling := n.said().Ceiling
 	if ceiling == nil {

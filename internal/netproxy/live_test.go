@@ -60,7 +60,7 @@ func TestSetPolicy(t *testing.T) {
 }
 
 // TestSetPolicyInside: a request under way ends too, in HTTP/1 and HTTP/2, also if the first policy has no
-// request rules, and the next is judged anew.
+// request rules. The next request is judged by the new policy.
 func TestSetPolicyInside(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ http2, ruled bool }{{false, true}, {true, true}, {false, false}, {true, false}} {

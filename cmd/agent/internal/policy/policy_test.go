@@ -54,7 +54,7 @@ func TestEnvPolicy(t *testing.T) {
 	rig.Same(t, "variables", slices.Sorted(slices.Values(kept)), asked.Environ(environ, nil))
 }
 
-// TestProfiles: each profile of this program can be read, and can be used where none of its folders exists. The
+// TestProfiles: this program can read each of its profiles, and use it where no folder of the profile exists. The
 // help and docs/sandbox.md have its name. It passes on no secret whose name begins as the variables of its tool do.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
