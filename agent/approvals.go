@@ -2,22 +2,11 @@ package agent
 
 import (
 	"context"
-	"errors"
 
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/hold"
-	"github.com/execagent/execagent/rpc"
 )
-
-// askAbout is [Session.ask] for [approval.Desk].
-func (s *Session) askAbout(ctx context.Context, method string, params, result any) error {
-	err := s.ask(ctx, method, params, result)
-	if errors.Is(err, errNobody) || errors.Is(err, rpc.ErrClosed) || errors.Is(err, rpc.ErrUnanswered) || err != nil && s.peer.Load() == nil {
-		return approval.ErrDetached
-	}
-	return err
-}
 
 // tell tells the attached client, if there is one.
 func (s *Session) tell(method string, params any) {

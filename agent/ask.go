@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -13,11 +14,7 @@ import (
 // questions about commands, of which package approval asks no more at once.
 const maxAsked = 256
 
-var (
-	// errNobody is the error of a question that was not asked, or that can get no answer any more.
-	errNobody = errors.New("no client is attached to the session")
-	errAsked  = fmt.Errorf("%d questions wait for the client, as many as may wait", maxAsked)
-)
+var errAsked = fmt.Errorf("%d questions wait for the client, as many as may wait", maxAsked)
 
 // question is a question that waits for its answer.
 type question struct {
@@ -29,9 +26,9 @@ type question struct {
 type asker func(ctx context.Context, method string, params, result any) error
 
 // ask asks the attached client, and reads its answer into result as [rpc.Peer.Call] does. It
-// returns at once if no client is attached, and as soon as the client is detached: a client that
-// comes back is not asked again. The context bounds the wait; but while the client does not read,
-// ask cannot return.
+// fails with [approval.ErrDetached] at once if no client is attached, and as soon as the client is
+// detached: a client that comes back is not asked again. The context bounds the wait; but while the
+// client does not read, ask cannot return.
 func (s *Session) ask(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -45,7 +42,12 @@ func (s *Session) ask(ctx context.Context, method string, params, result any) er
 		delete(s.asked, q)
 		s.mu.Unlock()
 	}()
-	return peer.Call(ctx, method, params, result)
+	err = peer.Call(ctx, method, params, result)
+	// The end of the connection is known here before the session knows it, or after.
+	if errors.Is(err, rpc.ErrClosed) || err != nil && s.peer.Load() != peer {
+		return approval.ErrDetached
+	}
+	return err
 }
 
 // asks enters a question, and returns the peer that must answer it.
@@ -61,7 +63,7 @@ func (s *Session) asks(q *question) (*rpc.Peer, error) {
 	}
 	switch {
 	case peer == nil || s.ended:
-		return nil, errNobody
+		return nil, approval.ErrDetached
 	case same >= maxAsked:
 		return nil, errAsked
 	}
@@ -76,6 +78,6 @@ func (s *Session) asks(q *question) (*rpc.Peer, error) {
 func (s *Session) muteLocked() {
 	s.peer.Store(nil)
 	for q := range s.asked {
-		q.cancel(errNobody)
+		q.cancel(approval.ErrDetached)
 	}
 }

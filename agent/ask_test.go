@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -72,8 +73,8 @@ func TestAskWithoutClient(t *testing.T) {
 		waiting := asked(t.Context(), s, &answer)
 		c.wantQuestion(1)
 		drop()
-		rig.Is(t, <-waiting != nil, true, "a question that nobody answers fails")
-		rig.Is(t, <-asked(t.Context(), s, &answer), errNobody, "while detached")
+		rig.Is(t, <-waiting, approval.ErrDetached, "a question whose client goes")
+		rig.Is(t, <-asked(t.Context(), s, &answer), approval.ErrDetached, "while detached")
 		rig.Is(t, len(s.asked), 0, "questions that wait for nobody")
 	})
 }
@@ -88,7 +89,7 @@ func TestAskTaken(t *testing.T) {
 		waiting := asked(t.Context(), s, &answer)
 		first.wantQuestion(1)
 		second, _, _ := r.asker(t, named)
-		rig.Is(t, <-waiting, errNobody, "a question to a client that has lost the session")
+		rig.Is(t, <-waiting, approval.ErrDetached, "a question to a client that has lost the session")
 		next := asked(t.Context(), s, &answer)
 		second.wantQuestion(1)
 		second.send(`{"id":1,"result":{"decision":{"type":"allow"}}}`)

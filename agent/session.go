@@ -134,7 +134,7 @@ func newSession(a *Agent, id, owner string) *Session {
 		peer := s.peer.Load()
 		return peer != nil && peer.Notify(protocol.MethodNetworkPolicyDecision, d) == nil
 	}
-	s.desk.Ask, s.desk.Tell, s.desk.Note = s.askAbout, s.tell, s.note
+	s.desk.Ask, s.desk.Tell, s.desk.Note = s.ask, s.tell, s.note
 	return s
 }
 
