@@ -29,6 +29,7 @@ func TestBackend(t *testing.T) {
 	workspace := Profile{Entries: []Entry{root, entry(PlacePath, Write, "/repo")}}
 	enabled := Profile{Entries: []Entry{root}, Network: NetworkEnabled}
 	managed := Profile{Entries: []Entry{root}, Network: NetworkManaged}
+	sockets := Profile{Entries: []Entry{root}, Sockets: []string{"/run/s"}}
 	view := Profile{Entries: []Entry{entry(PlaceMinimal, Read), entry(PlacePath, Read, "/repo"), entry(PlacePath, Denied, "/opt")}}
 
 	for _, tt := range []struct {
@@ -111,6 +112,18 @@ func TestBackend(t *testing.T) {
 		{"managed, supervisor", managed, supervisor, false, "supervised:W landlock:7 seccomp"},
 		{"managed, supervisor, old Landlock", managed, supervised(5), false, "!userns"},
 		{"managed, docker", managed, docker, false, "!userns"},
+
+		{"sockets", sockets, full, true, "userns mountns pidns netns landlock:7 seccomp"},
+		{"sockets, no network namespace", sockets, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), true, "userns mountns pidns landlock:7 seccomp"},
+		{"sockets, everything writable", Profile{Kind: External, Sockets: []string{"/run/s"}}, full, true, "userns mountns pidns netns landlock:7 seccomp"},
+		{"sockets, everything allowed", Profile{Kind: External, Network: NetworkEnabled, Sockets: []string{"/run/s"}}, full, true, ""},
+		{"sockets, no notifications", sockets, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), false, "!seccomp"},
+		{"sockets, no descriptors of others", sockets, without(func(h *Host) { h.Layers = h.Layers.Without(Pidfd) }), false, "!seccomp"},
+		{"sockets, container, no Landlock", sockets, Host{Layers: container.Layers}, false, "!procfs"},
+		{"sockets, docker", sockets, docker, false, "!userns"},
+		{"sockets, supervisor", sockets, supervisor, false, "supervised:W landlock:7 seccomp"},
+		{"sockets, supervisor, old Landlock", sockets, supervised(5), false, "!userns"},
+		{"devices, docker", Profile{Entries: []Entry{root}, Devices: []string{"/dev/x"}}, docker, false, "landlock:7 seccomp"},
 
 		{"docker, private out of view", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo")}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
 	} {
@@ -201,6 +214,8 @@ func TestCheckBackend(t *testing.T) {
 		{"restricted, all UNIX sockets", &Policy{Confined: true, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "all UNIX sockets"},
 		{"enabled, all UNIX sockets", &Policy{Confined: true, Network: NetworkEnabled, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "all UNIX sockets"},
 		{"managed, all UNIX sockets", &Policy{Confined: true, Network: NetworkManaged, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs, NetNS)}, ""},
+		{"Landlock alone, sockets", &Policy{Confined: true, Rules: restricted.Rules, Sockets: []string{"/s"}}, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
+		{"supervisor, old Landlock, sockets", &Policy{Confined: true, FullRead: true, Rules: restricted.Rules, Sockets: []string{"/s"}}, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelReads}, "abstract sockets"},
 		{"Landlock alone, enabled", enabled, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
 	} {
 		err := tt.policy.CheckBackend(tt.backend)

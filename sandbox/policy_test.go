@@ -207,6 +207,8 @@ func TestPolicyKey(t *testing.T) {
 		{Links: []Link{{"/a", "b"}}},
 		{Private: []string{"/a", "b"}},
 		{Private: []string{"/ab"}},
+		{Sockets: []string{"/ab"}},
+		{Devices: []string{"/ab"}},
 	}
 	keys := map[[32]byte]int{}
 	for i, p := range policies {
@@ -220,9 +222,10 @@ func TestPolicyTextRefused(t *testing.T) {
 	t.Parallel()
 	good := rig.Value(Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText())
 	unsorted := rig.Value(Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText())
+	named := rig.Value(Policy{Confined: true, Sockets: []string{"/b", "/a"}}.MarshalText())
 	sockets := rig.Value(Policy{Confined: true, AllUnixSockets: true}.MarshalText())
 	for name, text := range map[string]string{
-		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
+		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted), "sockets unsorted": string(named),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
 	} {
 		rig.Is(t, new(Policy).UnmarshalText([]byte(text)) != nil, true, "%s is refused", name)
