@@ -266,6 +266,8 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		{"the client's own proxy", object{"sandbox": readAll("restricted"), "enforceManagedNetwork": true,
 			"env": object{"PATH": "/bin", "HTTP_PROXY": "http://127.0.0.1:9"}}, false, false},
 		{"all UNIX sockets", unixSockets, false, false},
+		{"named sockets", object{"sandbox": managed("restricted", object{"access": "write", "path": object{"type": "unix_socket", "path": "file:///s"}},
+			special("root", "read"))}, false, false},
 		{"no network", object{"sandbox": readAll("restricted")}, false, true},
 		{"enforced", object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true}, true, true},
 	} {
