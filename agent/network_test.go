@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -283,6 +284,27 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		}
 		wantCode(t, tt.name, err, protocol.CodeInvalidRequest)
 		rig.Says(t, err, "--require-network-enforcement", "%s", tt.name)
+	}
+}
+
+// TestUnixSockets: the sockets that a client allows for its proxy count if the operator says so. One that its
+// policy denies is shown then.
+func TestUnixSockets(t *testing.T) {
+	t.Parallel()
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	for _, name := range []string{"a", "b", "c"} {
+		rig.Listen(t, "unix", dir+"/"+name, func(net.Conn) {})
+	}
+	for _, count := range []bool{false, true} {
+		c := newHarness(t, Config{UnixSockets: count}).attach("")
+		params := proxied("p", "for f in a b c; do test -S "+dir+"/$f && echo $f; done; true", "*")
+		params["networkProxy"].(object)["proxy"].(object)["unixSockets"] = object{dir + "/a": "allow", dir + "/b": "deny"}
+		params["managedNetwork"] = object{"allowUnixSockets": []string{dir + "/b", dir + "/c"}}
+		params["enforceManagedNetwork"] = true
+		params["sandbox"] = managed("restricted", special("root", "read"), object{"access": "deny", "path": object{"type": "path", "path": "file://" + dir}})
+		c.must("process/start", params, nil)
+		c.awaitNote("process/closed", "p")
+		rig.Is(t, c.output("p"), map[bool]string{true: "a\nc\n"}[count], "the sockets that are shown, if they count: %v", count)
 	}
 }
 
