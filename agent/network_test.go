@@ -325,11 +325,13 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 		params  object
 		says    string // "": it is done
 	}{
-		"a socket":                          {nil, "socket/open", object{"address": "tcp://" + place}, "no --network-policy"},
-		"a socket in a sandbox":             {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, "no --network-policy"},
-		"a socket, disabled sandbox":        {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, "no --network-policy"},
-		"a UNIX socket, disabled sandbox":   {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": disabled}, "UNIX socket"},
-		"allowed, disabled sandbox":         {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, ""},
+		"a socket":                        {nil, "socket/open", object{"address": "tcp://" + place}, "no --network-policy"},
+		"a socket in a sandbox":           {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, "no --network-policy"},
+		"a socket, disabled sandbox":      {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, "no --network-policy"},
+		"a UNIX socket, disabled sandbox": {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": disabled}, "UNIX socket"},
+		"allowed, disabled sandbox":       {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, ""},
+		"a named UNIX socket": {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": managed("restricted", special("root", "read"),
+			object{"access": "write", "path": object{"type": "unix_socket", "path": "file://" + unix}})}, "UNIX socket"},
 		"a UNIX socket":                     {policy, "socket/open", object{"address": "unix://" + unix}, "UNIX socket"},
 		"a request":                         {nil, "http/request", object{"url": destination.URL}, "no --network-policy"},
 		"a request, not allowed":            {policy, "http/request", object{"url": "http://127.0.0.2:9/"}, "not allowed"},
