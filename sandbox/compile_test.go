@@ -55,6 +55,12 @@ func asked(lines []string) (p Profile) {
 			p.Unrestricted = true
 		case "network":
 			p.Network = NetworkEnabled
+		case "managed":
+			p.Network = NetworkManaged
+		case "sockets":
+			p.Sockets = rest
+		case "devices":
+			p.Devices = rest
 		case "cwd":
 			p.Cwd = rest[0]
 		case "tmpdir":
