@@ -11,8 +11,9 @@ import (
 )
 
 // named looks up the sockets and devices that p names, and adds them to policy. A socket in a hidden or
-// denied place gets a rule, so that it is shown. An object of another kind is an error, because its rule
-// would show more than a socket.
+// denied place gets a rule, so that it is shown. A socket in a writable place gets one, so that it stays there:
+// a command that puts another socket in its place cannot reach that one, but the next command could. An
+// object of another kind is an error, because its rule would show more than a socket.
 func (s *resolution) named(policy, p *sandbox.Policy) error {
 	for _, name := range p.Sockets {
 		if err := s.see("socket", name, func(o *sighting) error {
@@ -22,7 +23,7 @@ func (s *resolution) named(policy, p *sandbox.Policy) error {
 				return nil
 			case o.stat.Mode&unix.S_IFMT != unix.S_IFSOCK:
 				return fmt.Errorf("cannot enforce the sandbox socket %s: it is not a UNIX socket", name)
-			case s.rules.Access(o.path) < sandbox.Read:
+			case s.rules.Access(o.path) != sandbox.Read:
 				return s.rule(sandbox.Rule{Path: o.path, Access: sandbox.Read}, o)
 			}
 			o.rule = true // so that links to it are shown

@@ -13,8 +13,8 @@ import (
 
 // A policy can name UNIX sockets and devices. A path of the command is followed as the command sees it,
 // and the name of what is found must be one of these. If a service has replaced its socket, the new one
-// may be reached. Where the command can move files to the name, there may be another socket by then: it
-// is refused, unless it is the one that was there at the start, or was made since.
+// may be reached. Where the command can move files to the name once its socket is gone, there may be another
+// socket by then: it is refused, unless it is the one that was there at the start, or was made since.
 
 // identity is the identity of an object.
 type identity struct {
