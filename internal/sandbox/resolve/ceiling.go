@@ -66,9 +66,13 @@ func namedByBoth(names, others []string, free bool) []string {
 func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	p := &sandbox.Policy{Network: lesser(a.Network, b.Network), SharesPIDs: a.SharesPIDs || b.SharesPIDs}
 	managed := p.Network == sandbox.NetworkManaged
-	p.AllUnixSockets, p.Transparent = managed && a.AllUnixSockets, managed && a.Transparent
+	p.AllUnixSockets, p.Transparent = managed && a.AllUnixSockets && !b.Confined, managed && a.Transparent
 	free := !b.Confined && b.Network == sandbox.NetworkEnabled
 	p.Sockets, p.Devices = namedByBoth(a.Sockets, b.Sockets, free), namedByBoth(a.Devices, b.Devices, !b.Confined)
+	if managed && a.AllUnixSockets && b.Confined {
+		// Of all sockets that the process of a sees, these.
+		p.Sockets = slices.DeleteFunc(slices.Clone(b.Sockets), func(name string) bool { return a.Access(name) < sandbox.Read })
+	}
 	switch {
 	case !a.Confined && !b.Confined:
 		return p

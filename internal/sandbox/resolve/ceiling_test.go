@@ -148,9 +148,12 @@ func TestUnderNamed(t *testing.T) {
 		{&free, named("/dev/a", "/1"), "[/1] [/dev/a]"},
 		{named("/dev/a", "/1"), &sandbox.Policy{}, "[] [/dev/a]"},
 		{&sandbox.Policy{}, named("/dev/a", "/1"), "[] [/dev/a]"},
+		{&sandbox.Policy{Confined: true, Network: sandbox.NetworkManaged, AllUnixSockets: true, Rules: []sandbox.Rule{{Path: "/1", Access: sandbox.Read}}},
+			&sandbox.Policy{Confined: true, Network: sandbox.NetworkEnabled, Sockets: []string{"/1", "/2"}}, "[/1] []"},
 	} {
 		p := intersect(tt.asked, tt.most)
 		rig.Is(t, fmt.Sprint(p.Sockets, p.Devices), tt.want, "%v under %v", tt.asked, tt.most)
+		rig.Is(t, p.AllUnixSockets, false, "all sockets of %v under %v", tt.asked, tt.most)
 	}
 	r := &Resolved{Policy: named("/dev/a", "/1", "/2")}
 	rig.Must(t, r.CheckWithin(named("/dev/a", "/1", "/2")))
