@@ -48,15 +48,16 @@ var errUnixSockets = protocol.InvalidRequest("the operator of this agent require
 	"(--require-network-enforcement), and a UNIX socket may lead to any host: leave out " +
 	"networkProxy.proxy.dangerouslyAllowAllUnixSockets, or set it to false; nothing was run")
 
-// errNamedSockets refuses a sandbox that names UNIX sockets.
-var errNamedSockets = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
-	"(--require-network-enforcement), and a UNIX socket may lead to any host: leave out the entries of the sandbox with the type " +
-	"unix_socket, or ask the operator for a --sandbox-ceiling that names the sockets; nothing was run")
+// errNamed refuses a sandbox that names UNIX sockets or devices.
+var errNamed = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
+	"(--require-network-enforcement), and a UNIX socket or a device may lead to any host: leave out the entries of the sandbox with the types " +
+	"unix_socket and device, unixSockets and allowUnixSockets, or ask the operator for a --sandbox-ceiling that names them; nothing was run")
 
-// leadsAside reports whether a sandbox names UNIX sockets although the operator wants the network to be
-// enforced, and has no ceiling. With a ceiling, the sockets that are left are in the ceiling.
+// leadsAside reports whether a sandbox names UNIX sockets or devices although the operator wants the network
+// to be enforced, and has no ceiling. With a ceiling, those that are left are in the ceiling. A device may be an
+// interface: whoever opens /dev/net/tun may send through one that has no owner.
 func (a *Agent) leadsAside(box *confine.Held) bool {
-	return a.cfg.RequireNetworkEnforcement && a.cfg.SandboxCeiling == nil && box.NamesSockets()
+	return a.cfg.RequireNetworkEnforcement && a.cfg.SandboxCeiling == nil && box.ReachesNamed()
 }
 
 // admit judges a connection that the agent makes for a client, if the operator wants the network to be
@@ -81,7 +82,7 @@ func (l *launch) connect(context.Context) (err error) {
 		return errUnixSockets
 	}
 	if a.leadsAside(l.box) {
-		return errNamedSockets
+		return errNamed
 	}
 	if l.proxy == nil {
 		l.spec.Env = a.networks.Hide(l.spec.Env)

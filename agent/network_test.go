@@ -269,6 +269,8 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		{"all UNIX sockets", unixSockets, false, false},
 		{"named sockets", object{"sandbox": managed("restricted", object{"access": "write", "path": object{"type": "unix_socket", "path": "file:///s"}},
 			special("root", "read"))}, false, false},
+		{"named devices", object{"sandbox": managed("restricted", object{"access": "write", "path": object{"type": "device", "path": "file:///dev/null"}},
+			special("root", "read"))}, false, false},
 		{"no network", object{"sandbox": readAll("restricted")}, false, true},
 		{"enforced", object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true}, true, true},
 	} {

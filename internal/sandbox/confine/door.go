@@ -250,9 +250,9 @@ func (h *Held) HasNetwork() bool {
 	return h.refusal == nil && h.command.Policy.Network == sandbox.NetworkEnabled
 }
 
-// NamesSockets reports whether what runs in the sandbox can reach UNIX sockets that its policy names.
-func (h *Held) NamesSockets() bool {
-	return h != nil && h.refusal == nil && len(h.command.Policy.Sockets) > 0
+// ReachesNamed reports whether what runs in the sandbox can reach UNIX sockets or devices that its policy names.
+func (h *Held) ReachesNamed() bool {
+	return h != nil && h.refusal == nil && len(h.command.Policy.Sockets)+len(h.command.Policy.Devices) > 0
 }
 
 // Stage prepares a program to be started in the sandbox, as the leader of a
