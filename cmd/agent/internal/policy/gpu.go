@@ -23,7 +23,8 @@ var gpuDevices = [2][]string{
 		"/dev/nvmap",          // the same, memory
 	}, {
 		"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",
-		"/dev/nvidia-caps/nvidia-cap*", "/dev/nvidia-caps-imex-channels/channel*",
+		// Of the capabilities, 1 and 2 let a process divide GPUs into instances for others, and watch those.
+		"/dev/nvidia-caps/nvidia-cap[3-9]", "/dev/nvidia-caps/nvidia-cap[1-9][0-9]*", "/dev/nvidia-caps-imex-channels/channel*",
 		"/dev/dri/card*",
 		"/dev/nvhost-*", "/dev/nvgpu/igpu0/*",
 	},
