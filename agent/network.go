@@ -54,8 +54,8 @@ var errNamed = protocol.InvalidRequest("the operator of this agent requires that
 	"unix_socket and device, unixSockets and allowUnixSockets, or ask the operator for a --sandbox-ceiling that names them; nothing was run")
 
 // leadsAside reports whether a sandbox names UNIX sockets or devices although the operator wants the network
-// to be enforced, and has no ceiling. With a ceiling, those that are left are in the ceiling. A device may be an
-// interface: whoever opens /dev/net/tun may send through one that has no owner.
+// to be enforced, and has no ceiling. With a ceiling, those that are left are in the ceiling. A device may be a way
+// to a network, as those of RDMA and macvtap are.
 func (a *Agent) leadsAside(box *confine.Held) bool {
 	return a.cfg.RequireNetworkEnforcement && a.cfg.SandboxCeiling == nil && box.ReachesNamed()
 }

@@ -102,6 +102,8 @@ var wants = []struct {
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4c4b}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSTI}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(withoutSocket, namingSockets, unscoped, supervisedManaged, supervisedHeld), calls: []string{"ioctl"}, args: [6]uint64{0, unix.TUNSETIFF}, want: errno(unix.EPERM)},
+	{filters: supervisedOnline, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TUNSETIFF}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | unix.TIOCLINUX}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSCTTY}, want: allow},
 

@@ -12,6 +12,7 @@ const (
 	tiocsti   = 0x5412
 	tioclinux = 0x541c
 	tiocsetd  = 0x5423
+	tunSetIff = 0x400454ca
 
 	perLinux32       = 0x0008
 	uname26          = 0x0020000
@@ -297,7 +298,13 @@ func aside() []Rule {
 		// These two put input into a terminal, which a shell outside may run.
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
+		interfaces(),
 	}
+}
+
+// interfaces refuses to open an interface by /dev/net/tun. Everybody may open one that has no owner.
+func interfaces() Rule {
+	return Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tunSetIff)}}
 }
 
 // tracing are calls by which a process inspects other processes.

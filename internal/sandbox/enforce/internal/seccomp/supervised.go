@@ -74,7 +74,8 @@ func supervisedManaged(level sandbox.Level, held bool) []Rule {
 	rules = append(rules,
 		// The options of IP can name hosts that a packet must pass through.
 		Rule{Calls: []string{"setsockopt"}, Action: Errno(eperm), When: []Cond{int32Is(1, ipprotoIP), int32Is(2, ipOptions)}},
-		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)})
+		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)},
+		interfaces())
 	rules = append(rules, fastOpen()...)
 	rules = append(rules, left(level, func(c calls.Call) bool {
 		return !c.Unscoped && !c.Held && (!c.Online || slices.Contains(online, c.Name))
