@@ -95,9 +95,10 @@ var wants = []struct {
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | unix.TIOCSTI}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xdeadbeef_00000000 | unix.TIOCLINUX}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSETD}, want: errno(unix.EPERM)},
-	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: errno(unix.EPERM)},         // KDSKBSENT
-	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | 0x4b47}, want: errno(unix.EPERM)}, // KDSKBENT
-	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xffffffff4bfa}, want: errno(unix.EPERM)}, // KDSKBDIACRUC
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: errno(unix.EPERM)},                          // KDSKBSENT
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | 0x4b47}, want: errno(unix.EPERM)},                  // KDSKBENT
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<63 | 0x4bfa}, want: errno(unix.EPERM)},                  // KDSKBDIACRUC
+	{filters: slices.Concat(everyProcess, scoped, unscoped), calls: []string{"ioctl"}, args: [6]uint64{0, 0x80084b01}, want: allow}, // AMDKFD_IOC_GET_VERSION
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4a4b}, want: allow},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4c4b}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: allow},

@@ -373,8 +373,8 @@ func common() []Rule {
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsetd)}}, // loads line disciplines
 		// The requests of the Linux console. Two of them, KDSKBENT and KDSKBSENT,
-		// put commands on keys.
-		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, 'K' << 8}}},
+		// put commands on keys. Those of AMD's GPUs have the same type, but also a size.
+		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xffffff00, 'K' << 8}}},
 		{Calls: []string{"clone"}, Action: Allow, When: []Cond{{0, cloneNew, 0}}},
 		{Calls: []string{"unshare"}, Action: Allow, When: []Cond{{0, cloneNew | cloneNewTime, 0}}},
 		{Calls: []string{"clone", "unshare"}, Action: Errno(eperm)},
