@@ -127,6 +127,9 @@ type Config struct {
 	// TransparentTCP makes connections transparent for every command whose network is enforced and that
 	// has a proxy, even if its client does not ask for that.
 	TransparentTCP bool
+	// UnixSockets lets every command whose network is enforced connect to the UNIX sockets that its client allows
+	// by unixSockets and allowUnixSockets, which have no effect otherwise.
+	UnixSockets bool
 	// SandboxDefault is the sandbox of requests that have no sandbox; nil: they are not confined.
 	SandboxDefault *protocol.Sandbox
 	// SandboxCeiling is the sandbox that no request exceeds. For each path a request gets the lesser access

@@ -81,6 +81,9 @@ func checkDir(dir string) error {
 // of a proxy instead: of ours, or of the one that the client named.
 func (l *launch) enter(asked sandbox.Profile) (*confine.Held, error) {
 	door := &l.session.agent.sandboxes.door
+	if l.enforced() && l.session.agent.cfg.UnixSockets {
+		asked.Sockets = slices.Concat(asked.Sockets, egress.UnixSockets(l.params.NetworkProxy, l.params.ManagedNetwork))
+	}
 	switch {
 	case !l.enforced():
 		return door.Enter(asked)

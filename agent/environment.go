@@ -74,6 +74,8 @@ func capabilities(cfg *Config) protocol.Capabilities {
 
 		SubcommandApprovals: true,
 		NetworkRequestRules: true,
+		SandboxUnixSockets:  true,
+		SandboxDevices:      true,
 
 		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
 		SandboxDefault:  cfg.SandboxDefault != nil,

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -47,6 +48,18 @@ var errUnixSockets = protocol.InvalidRequest("the operator of this agent require
 	"(--require-network-enforcement), and a UNIX socket may lead to any host: leave out " +
 	"networkProxy.proxy.dangerouslyAllowAllUnixSockets, or set it to false; nothing was run")
 
+// errNamed refuses a sandbox that names UNIX sockets or devices.
+var errNamed = protocol.InvalidRequest("the operator of this agent requires that the network of commands is enforced " +
+	"(--require-network-enforcement), and a UNIX socket or a device may lead to any host: leave out the entries of the sandbox with the types " +
+	"unix_socket and device, unixSockets and allowUnixSockets, or ask the operator for a --sandbox-ceiling that names them; nothing was run")
+
+// leadsAside reports whether a sandbox names UNIX sockets or devices although the operator wants the network
+// to be enforced, and has no ceiling. With a ceiling, those that are left are in the ceiling. A device may be a way
+// to a network, as those of RDMA and macvtap are.
+func (a *Agent) leadsAside(box *confine.Held) bool {
+	return a.cfg.RequireNetworkEnforcement && a.cfg.SandboxCeiling == nil && box.ReachesNamed()
+}
+
 // admit judges a connection that the agent makes for a client, if the operator wants the network to be
 // enforced: such a connection goes through no proxy, so the same policy is asked here.
 func (a *Agent) admit(ctx context.Context, address, host, method, path string) ([]netip.AddrPort, error) {
@@ -67,6 +80,9 @@ func (l *launch) connect(context.Context) (err error) {
 	}
 	if a.cfg.RequireNetworkEnforcement && l.enforced() && l.proxy != nil && l.proxy.AllUnixSockets() {
 		return errUnixSockets
+	}
+	if a.leadsAside(l.box) {
+		return errNamed
 	}
 	if l.proxy == nil {
 		l.spec.Env = a.networks.Hide(l.spec.Env)

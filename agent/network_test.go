@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,6 +267,10 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		{"the client's own proxy", object{"sandbox": readAll("restricted"), "enforceManagedNetwork": true,
 			"env": object{"PATH": "/bin", "HTTP_PROXY": "http://127.0.0.1:9"}}, false, false},
 		{"all UNIX sockets", unixSockets, false, false},
+		{"named sockets", object{"sandbox": managed("restricted", object{"access": "write", "path": object{"type": "unix_socket", "path": "file:///s"}},
+			special("root", "read"))}, false, false},
+		{"named devices", object{"sandbox": managed("restricted", object{"access": "write", "path": object{"type": "device", "path": "file:///dev/null"}},
+			special("root", "read"))}, false, false},
 		{"no network", object{"sandbox": readAll("restricted")}, false, true},
 		{"enforced", object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true}, true, true},
 	} {
@@ -281,6 +286,27 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 		}
 		wantCode(t, tt.name, err, protocol.CodeInvalidRequest)
 		rig.Says(t, err, "--require-network-enforcement", "%s", tt.name)
+	}
+}
+
+// TestUnixSockets: the sockets that a client allows for its proxy count if the operator says so. One that its
+// policy denies is shown then.
+func TestUnixSockets(t *testing.T) {
+	t.Parallel()
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	for _, name := range []string{"a", "b", "c"} {
+		rig.Listen(t, "unix", dir+"/"+name, func(net.Conn) {})
+	}
+	for _, count := range []bool{false, true} {
+		c := newHarness(t, Config{UnixSockets: count}).attach("")
+		params := proxied("p", "for f in a b c; do test -S "+dir+"/$f && echo $f; done; true", "*")
+		params["networkProxy"].(object)["proxy"].(object)["unixSockets"] = object{dir + "/a": "allow", dir + "/b": "deny"}
+		params["managedNetwork"] = object{"allowUnixSockets": []string{dir + "/b", dir + "/c"}}
+		params["enforceManagedNetwork"] = true
+		params["sandbox"] = managed("restricted", special("root", "read"), object{"access": "deny", "path": object{"type": "path", "path": "file://" + dir}})
+		c.must("process/start", params, nil)
+		c.awaitNote("process/closed", "p")
+		rig.Is(t, c.output("p"), map[bool]string{true: "a\nc\n"}[count], "the sockets that are shown, if they count: %v", count)
 	}
 }
 
@@ -301,11 +327,13 @@ func TestRequireNetworkEnforcementOfAgent(t *testing.T) {
 		params  object
 		says    string // "": it is done
 	}{
-		"a socket":                          {nil, "socket/open", object{"address": "tcp://" + place}, "no --network-policy"},
-		"a socket in a sandbox":             {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, "no --network-policy"},
-		"a socket, disabled sandbox":        {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, "no --network-policy"},
-		"a UNIX socket, disabled sandbox":   {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": disabled}, "UNIX socket"},
-		"allowed, disabled sandbox":         {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, ""},
+		"a socket":                        {nil, "socket/open", object{"address": "tcp://" + place}, "no --network-policy"},
+		"a socket in a sandbox":           {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": free}, "no --network-policy"},
+		"a socket, disabled sandbox":      {nil, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, "no --network-policy"},
+		"a UNIX socket, disabled sandbox": {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": disabled}, "UNIX socket"},
+		"allowed, disabled sandbox":       {policy, "socket/open", object{"address": "tcp://" + place, "sandbox": disabled}, ""},
+		"a named UNIX socket": {policy, "socket/open", object{"address": "unix://" + unix, "sandbox": managed("restricted", special("root", "read"),
+			object{"access": "write", "path": object{"type": "unix_socket", "path": "file://" + unix}})}, "UNIX socket"},
 		"a UNIX socket":                     {policy, "socket/open", object{"address": "unix://" + unix}, "UNIX socket"},
 		"a request":                         {nil, "http/request", object{"url": destination.URL}, "no --network-policy"},
 		"a request, not allowed":            {policy, "http/request", object{"url": "http://127.0.0.2:9/"}, "not allowed"},

@@ -90,7 +90,7 @@ func (a *Agent) dial(ctx context.Context, owner string, profile *sandbox.Profile
 	confined := held != nil && !held.Unconfined()
 	free := held == nil || held.HasNetwork()
 	switch {
-	case a.cfg.RequireNetworkEnforcement && free && address.Network != "tcp":
+	case a.cfg.RequireNetworkEnforcement && (free || a.leadsAside(held)) && address.Network != "tcp":
 		return nil, errFreeSocket
 	case a.cfg.RequireNetworkEnforcement && free:
 		places, err := a.admit(ctx, address.Target, "", "", "")

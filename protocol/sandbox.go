@@ -84,7 +84,8 @@ type SandboxEntry struct {
 	MissingPathBehavior *string `json:"missing_path_behavior,omitempty"`
 }
 
-// SandboxPath is a path, a glob pattern or a special place, by Type.
+// SandboxPath is a path, a glob pattern or a special place, by Type; or, only for execagent, a
+// unix_socket or a device with a Path, whose access is write (sandbox.md 19).
 type SandboxPath struct {
 	Type    string        `json:"type"`
 	Path    *PathURI      `json:"path,omitempty"`
@@ -156,6 +157,9 @@ func (r *FileSystemRules) unmarshal(o *strictjson.Object) {
 		var e SandboxEntry
 		o.In("path", e.Path.unmarshal)
 		e.Access = o.OneOf("access", "read", "write", "deny", "none")
+		if isNamed(e.Path.Type) && e.Access != "write" {
+			o.Fail("access", "a %s needs the access `write`", e.Path.Type)
+		}
 		if o.Has("missing_path_behavior") {
 			e.MissingPathBehavior = new(o.OneOf("missing_path_behavior", "skip"))
 		}
@@ -166,7 +170,15 @@ func (r *FileSystemRules) unmarshal(o *strictjson.Object) {
 	}
 }
 
+// isNamed reports whether the type of a path is one of ours. They are read apart, because the error for an
+// unknown type names the types of the reference.
+func isNamed(kind string) bool { return kind == "unix_socket" || kind == "device" }
+
 func (p *SandboxPath) unmarshal(o *strictjson.Object) {
+	if p.Type = o.String("type"); isNamed(p.Type) {
+		p.Path = new(pathMember(o, "path"))
+		return
+	}
 	switch p.Type = o.OneOf("type", "path", "glob_pattern", "special"); p.Type {
 	case "path":
 		p.Path = new(pathMember(o, "path"))

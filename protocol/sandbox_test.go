@@ -53,6 +53,21 @@ func TestSandboxWords(t *testing.T) {
 	}
 }
 
+// TestSandboxNamed: sockets and devices are words of ours, which the refusal of another word does not list,
+// and need the access write.
+func TestSandboxNamed(t *testing.T) {
+	t.Parallel()
+	const entry = "permissions.file_system.entries.0."
+	r := recordOf(t, "sandbox")
+	for _, word := range []string{"unix_socket", "device"} {
+		doc := example(t, r.full)
+		change(t, doc, entry+"path.type", set(word))
+		mustFail(t, r, doc, word+" to be read", entry+"access")
+		change(t, doc, entry+"access", set("write"))
+		mustPass(t, r, doc, word, entry+"path.type")
+	}
+}
+
 func TestUnrestrictedFiles(t *testing.T) {
 	t.Parallel()
 	restricted := &FileSystemRules{Type: FileSystemRestricted}

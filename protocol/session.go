@@ -108,6 +108,8 @@ type Capabilities struct {
 
 	SubcommandApprovals bool `json:"subcommandApprovals"`
 	NetworkRequestRules bool `json:"networkRequestRules"`
+	SandboxUnixSockets  bool `json:"sandboxUnixSockets"`
+	SandboxDevices      bool `json:"sandboxDevices"`
 
 	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
 	// refuses requests that would not be confined (docs/operator.md).

@@ -245,7 +245,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend's supervisor could not move files")
 	case b.Has(Supervised) && !b.Scoped() && b.Level < UnscopedLevel, b.Has(Supervised) && b.Level < min(p.level(), LevelReads):
 		return errors.New("sandbox: the backend's supervisor has too low a level")
-	case !b.Has(MountNS) && !b.Has(Supervised) && p.Network == NetworkEnabled:
+	case !b.Has(MountNS) && !b.Has(Supervised) && p.judgesConnects():
 		return errors.New("sandbox: the backend has no view of the file system, which hides the sockets of the host")
 	case b.Has(MountNS) && !b.Has(UserNS):
 		return errors.New("sandbox: the backend has a view of the file system without a user namespace")
@@ -255,9 +255,9 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has a fresh procfs without a pid namespace")
 	case !b.Has(PIDNS) && !b.Has(Supervised) && !b.Scoped():
 		return errors.New("sandbox: the backend leaves the processes outside in reach")
-	case !b.Scoped() && (p.Network == NetworkEnabled || p.Network == NetworkManaged && !b.Has(NetNS)):
+	case !b.Scoped() && (p.Network == NetworkEnabled || p.Network == NetworkManaged && !b.Has(NetNS) || b.Has(Supervised) && len(p.Sockets) > 0):
 		return errors.New("sandbox: the backend leaves abstract sockets in reach")
-	case (p.Network == NetworkEnabled || p.Transparent) && b.Has(PIDNS) && !b.Has(Procfs):
+	case p.judgesConnects() && b.Has(PIDNS) && !b.Has(Procfs):
 		return errors.New("sandbox: the backend's listener would look up the command under wrong numbers")
 	}
 	return nil
@@ -270,7 +270,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 // command.
 func (p *Policy) supervisable(h Host) bool {
 	enough := movesABI
-	if p.Network != NetworkRestricted {
+	if p.Network != NetworkRestricted || len(p.Sockets) > 0 {
 		enough = scopeABI
 	}
 	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= enough
@@ -297,11 +297,11 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 		return NetNS, true
 	case p.Network == NetworkEnabled && !scopes:
 		return Landlock, true
-	case p.Transparent && !h.Has(Procfs) && !p.SharesPIDs && !scopes:
+	case (p.Transparent || len(p.Sockets) > 0) && !h.Has(Procfs) && !p.SharesPIDs && !scopes:
 		return Procfs, true // the listener would look up the command under wrong numbers
-	case (p.Network == NetworkEnabled || p.Transparent) && !h.Has(UserNotify):
+	case p.judgesConnects() && !h.Has(UserNotify):
 		return UserNotify, true // a listener decides which UNIX sockets may be connected to, and holds connections
-	case (p.Network == NetworkEnabled || p.Transparent) && !h.Has(Pidfd):
+	case p.judgesConnects() && !h.Has(Pidfd):
 		return Pidfd, true // and then it connects the command's socket
 	}
 	return 0, false
@@ -311,13 +311,13 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 // can only add to the rights of a parent directory, never remove them. So the
 // policy must not make anything writable, and must not deny anything below a
 // readable path. The network must be restricted, because Landlock knows only
-// TCP.
+// TCP, and no sockets be named, because nobody judges connect(2).
 //
 // The agent's own files are still denied: the ruleset allows their neighbours
 // one by one (PathRule.Except). The price is small: a command cannot open files
 // that appear beside them after its start.
 func (p *Policy) landlockExact() bool {
-	if p.Network != NetworkRestricted {
+	if p.Network != NetworkRestricted || len(p.Sockets) > 0 {
 		return false
 	}
 	for _, r := range p.Rules {

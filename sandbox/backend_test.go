@@ -3,122 +3,50 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
 )
 
+// askedIn is asked for lines in one cell of a table.
+func askedIn(cell string) Profile {
+	if cell == "-" {
+		return Profile{}
+	}
+	return asked(strings.Split(cell, "; "))
+}
+
+// hostOf returns a host of words: full, a layer, a layer that is missing after a minus, and the ABI of Landlock.
+func hostOf(words string) (h Host) {
+	for word := range strings.FieldsSeq(words) {
+		name, missing := strings.CutPrefix(word, "-")
+		if abi, ok := strings.CutPrefix(word, "landlock="); ok {
+			h.Landlock = rig.Value(strconv.Atoi(abi))
+		}
+		for _, l := range AllLayers() {
+			switch {
+			case word == "full" && l != Supervised && l != Landlock:
+				h.Layers, h.Landlock = h.Layers.With(l), 7
+			case l.String() == name && missing:
+				h.Layers = h.Layers.Without(l)
+			case l.String() == name:
+				h.Layers = h.Layers.With(l)
+			}
+		}
+	}
+	return h
+}
+
 func TestBackend(t *testing.T) {
 	t.Parallel()
-	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, Procfs, IPCNS, NetNS, Seccomp, UserNotify, Pidfd), Landlock: 7}
-	without := func(change func(*Host)) Host {
-		h := full
-		change(&h)
-		return h
-	}
-	container := without(func(h *Host) { h.Layers = h.Layers.Without(Procfs) })
-	docker := Host{Layers: LayersOf(Seccomp), Landlock: 7, Reasons: map[Layer]Reason{UserNS: {"operation not permitted", "allow user namespaces"}}}
-	supervised := func(abi int) Host { return Host{Layers: LayersOf(Seccomp, UserNotify, Supervised), Landlock: abi} }
-
-	supervisor := docker
-	supervisor.Layers = docker.Layers.With(Supervised)
-
-	root := entry(PlaceRoot, Read)
-	readOnly := Profile{Entries: []Entry{root}}
-	workspace := Profile{Entries: []Entry{root, entry(PlacePath, Write, "/repo")}}
-	enabled := Profile{Entries: []Entry{root}, Network: NetworkEnabled}
-	managed := Profile{Entries: []Entry{root}, Network: NetworkManaged}
-	view := Profile{Entries: []Entry{entry(PlaceMinimal, Read), entry(PlacePath, Read, "/repo"), entry(PlacePath, Denied, "/opt")}}
-
-	for _, tt := range []struct {
-		name    string
-		profile Profile
-		host    Host
-		full    bool
-		want    string // layers, or the one that is missing
-	}{
-		{"disabled", Profile{Kind: Disabled}, Host{}, true, ""},
-		{"external, network enabled", Profile{Kind: External, Network: NetworkEnabled}, full, true, ""},
-		{"external", Profile{Kind: External}, full, true, "landlock:7 seccomp"},
-		{"unrestricted", Profile{Unrestricted: true}, docker, true, "landlock:7 seccomp"},
-		{"unrestricted, old Landlock", Profile{Unrestricted: true}, Host{Layers: LayersOf(Seccomp), Landlock: 2}, true, "landlock:2 seccomp"},
-		{"unrestricted, older Landlock", Profile{Unrestricted: true}, Host{Layers: LayersOf(Seccomp), Landlock: 1}, true, "!landlock"},
-		{"unrestricted, no Landlock", Profile{Unrestricted: true}, Host{Layers: LayersOf(Seccomp)}, true, "!landlock"},
-		{"unrestricted, no filter", Profile{Unrestricted: true}, Host{Landlock: 7}, false, "!seccomp"},
-
-		{"workspace", workspace, full, true, "userns mountns pidns netns landlock:7 seccomp"},
-		{"read only", readOnly, full, false, "userns mountns pidns netns landlock:7 seccomp"},
-		{"enabled", enabled, full, false, "userns mountns pidns landlock:7 seccomp"},
-		{"old Landlock", workspace, without(func(h *Host) { h.Landlock = 3 }), true, "userns mountns pidns netns landlock:3 seccomp"},
-		{"no Landlock", workspace, without(func(h *Host) { h.Landlock = 0 }), true, "userns mountns pidns netns seccomp"},
-		{"no network namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), true, "userns mountns pidns landlock:7 seccomp"},
-		{"enabled, no descriptors of others", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(Pidfd) }), false, "!seccomp"},
-		{"enabled, no notifications", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), false, "!seccomp"},
-		{"enabled, old Landlock", enabled, without(func(h *Host) { h.Landlock = 5 }), false, "!landlock"},
-		{"enabled, no Landlock", enabled, without(func(h *Host) { h.Landlock = 0 }), false, "!landlock"},
-		{"container", workspace, container, true, "userns mountns netns landlock:7 seccomp"},
-		{"container, old Landlock", workspace, Host{Layers: container.Layers, Landlock: 5}, true, "userns mountns pidns:shared netns landlock:5 seccomp"},
-		{"container, no Landlock", workspace, Host{Layers: container.Layers}, true, "userns mountns pidns:shared netns seccomp"},
-		{"container, no Landlock, enabled", enabled, Host{Layers: container.Layers}, false, "!landlock"},
-		{"container, old Landlock, no pid namespace", workspace, Host{Layers: container.Layers.Without(PIDNS), Landlock: 5}, false, "!pidns"},
-		{"no pid namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(PIDNS, Procfs) }), true, "userns mountns netns landlock:7 seccomp"},
-		{"procfs of no namespace", workspace, Host{Layers: full.Layers.Without(PIDNS), Landlock: 5}, false, "!pidns"},
-		{"no filter", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(Seccomp) }), false, "!seccomp"},
-		{"no ipc namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(IPCNS) }), false, "!ipcns"},
-		{"no mount namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(MountNS) }), false, "!mountns"},
-		{"nothing", readOnly, Host{}, false, "!userns"},
-
-		{"supervisor, enabled", enabled, supervised(6), false, "supervised:W landlock:6 seccomp"},
-		{"supervisor, enabled, older Landlock", enabled, supervised(5), false, "!userns"},
-		{"supervisor, read only, Landlock keeps signals inside", readOnly, supervised(6), false, "supervised:W landlock:6 seccomp"},
-		{"supervisor, read only, older Landlock", readOnly, supervised(5), false, "supervised:R landlock:5 seccomp"},
-		{"supervisor, workspace, older Landlock", workspace, supervised(2), false, "supervised:R landlock:2 seccomp"},
-		{"supervisor, view, older Landlock", view, supervised(2), false, "supervised:S landlock:2 seccomp"},
-		{"supervisor, workspace, Landlock that moves no files", workspace, supervised(1), false, "!userns"},
-
-		{"docker, read only", readOnly, docker, false, "landlock:7 seccomp"},
-		{"docker, read only, full", readOnly, docker, true, "!userns"},
-		{"docker, view", view, docker, false, "landlock:7 seccomp"},
-		{"docker, nothing to see", Profile{}, docker, false, "landlock:7 seccomp"},
-		{"docker, old Landlock", readOnly, Host{Layers: LayersOf(Seccomp), Landlock: 5}, false, "!userns"},
-		{"docker, no filter", readOnly, Host{Landlock: 7}, false, "!userns"},
-		{"docker, enabled", enabled, docker, false, "!userns"},
-		{"docker, workspace", workspace, docker, false, "!userns"},
-		{"docker, denied", Profile{Entries: []Entry{root, entry(PlacePath, Denied, "/repo")}}, docker, false, "!userns"},
-		{"docker, denied if it is there", Profile{Entries: []Entry{root, skip(entry(PlacePath, Denied, "/repo"))}}, docker, false, "!userns"},
-		{"docker, denied root", Profile{Entries: []Entry{entry(PlaceRoot, Denied), entry(PlacePath, Read, "/repo")}}, docker, false, "landlock:7 seccomp"},
-		{"docker, glob", Profile{Entries: []Entry{root, entry(PlaceGlob, Denied, "/repo/*")}}, docker, false, "!userns"},
-		{"docker, glob above", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo/a"), entry(PlaceGlob, Denied, "/repo/**")}}, docker, false, "!userns"},
-		{"docker, glob elsewhere", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo"), entry(PlaceGlob, Denied, "/opt/**")}}, docker, false, "landlock:7 seccomp"},
-		{"docker, private in view", Profile{Entries: []Entry{root}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
-
-		{"supervisor, workspace", workspace, supervisor, false, "supervised:W landlock:7 seccomp"},
-		{"supervisor, enabled", enabled, supervisor, false, "supervised:W landlock:7 seccomp"},
-		{"supervisor, view", view, supervisor, false, "supervised:S landlock:7 seccomp"},
-		{"supervisor, enabled, full", enabled, supervisor, true, "!userns"},
-		{"supervisor, enabled, old Landlock", enabled, Host{Layers: supervisor.Layers, Landlock: 5}, false, "!userns"},
-		{"supervisor beside namespaces", enabled, without(func(h *Host) { h.Layers = h.Layers.With(Supervised) }), false, "userns mountns pidns landlock:7 seccomp"},
-
-		{"managed", managed, full, true, "userns mountns pidns netns landlock:7 seccomp"},
-		{"managed, disabled", Profile{Kind: Disabled, Network: NetworkManaged}, full, true, "userns mountns pidns netns landlock:7 seccomp"},
-		{"managed, external", Profile{Kind: External, Network: NetworkManaged}, supervisor, false, "supervised:W landlock:7 seccomp"},
-		{"managed, container, no Landlock", managed, Host{Layers: container.Layers}, true, "userns mountns pidns:shared netns seccomp"},
-		{"managed, no notifications", managed, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), true, "userns mountns pidns netns landlock:7 seccomp"},
-		{"managed, no network namespace", managed, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), false, "!netns"},
-		{"managed, no network namespace, supervisor", managed, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS).With(Supervised) }), false, "supervised:W landlock:7 seccomp"},
-		{"managed, no network namespace, full", managed, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS).With(Supervised) }), true, "!netns"},
-		{"managed, supervisor", managed, supervisor, false, "supervised:W landlock:7 seccomp"},
-		{"managed, supervisor, old Landlock", managed, supervised(5), false, "!userns"},
-		{"managed, docker", managed, docker, false, "!userns"},
-
-		{"docker, private out of view", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo")}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, row := range rig.Rows(t, "testdata/backend.txt", "backends", 5) {
+		t.Run(row[0], func(t *testing.T) {
 			t.Parallel()
-			p := rig.Value(tt.profile.Compile())
-			b, err := p.Backend(tt.host, Operator{RequireNamespaces: tt.full})
-			if missing, ok := strings.CutPrefix(tt.want, "!"); ok {
+			p := rig.Value(askedIn(row[1]).Compile())
+			b, err := p.Backend(hostOf(row[2]), Operator{RequireNamespaces: row[3] == "yes"})
+			if missing, ok := strings.CutPrefix(row[4], "!"); ok {
 				unenforceable, ok := errors.AsType[*UnenforceableError](err)
 				if !ok || unenforceable.Layer != missing || unenforceable.Reason == "" || !strings.Contains(err.Error(), "sandbox") {
 					t.Errorf("error %v, want one about %s", err, missing)
@@ -127,7 +55,7 @@ func TestBackend(t *testing.T) {
 				return
 			}
 			rig.Must(t, err)
-			rig.Same(t, "what came of it", strings.Fields(tt.want), b.Names())
+			rig.Same(t, "what came of it", strings.Fields(row[4]), b.Names())
 			rig.Is(t, b.Has(MountNS), b.Has(IPCNS), "mount namespace, as IPC namespace")
 		})
 	}
@@ -201,6 +129,8 @@ func TestCheckBackend(t *testing.T) {
 		{"restricted, all UNIX sockets", &Policy{Confined: true, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "all UNIX sockets"},
 		{"enabled, all UNIX sockets", &Policy{Confined: true, Network: NetworkEnabled, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "all UNIX sockets"},
 		{"managed, all UNIX sockets", &Policy{Confined: true, Network: NetworkManaged, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs, NetNS)}, ""},
+		{"Landlock alone, sockets", &Policy{Confined: true, Rules: restricted.Rules, Sockets: []string{"/s"}}, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
+		{"supervisor, old Landlock, sockets", &Policy{Confined: true, FullRead: true, Rules: restricted.Rules, Sockets: []string{"/s"}}, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelReads}, "abstract sockets"},
 		{"Landlock alone, enabled", enabled, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
 	} {
 		err := tt.policy.CheckBackend(tt.backend)

@@ -40,13 +40,18 @@ func (p Profile) Compile() (*Policy, error) {
 		return nil, fmt.Errorf("sandbox kind %d is not known", p.Kind)
 	case p.Kind == Disabled && p.Network != NetworkManaged:
 		return &Policy{Network: NetworkEnabled}, nil
-	case p.Kind != Managed, p.Unrestricted:
+	}
+	if err := p.checkNamed(); err != nil {
+		return nil, err
+	}
+	if p.Kind != Managed || p.Unrestricted {
 		return p.writable(false)
 	}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	policy := &Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets, Transparent: p.Transparent}
+	policy := p.network()
+	policy.Confined = true
 	rules := Draft{}
 	minimal := false
 	globBytes, ruleBytes := 0, 0
@@ -128,11 +133,13 @@ func (p Profile) finish(policy *Policy, rules Draft) {
 }
 
 // writable returns the policy of a profile that makes everything writable, except the agent's own
-// files if these are kept private. With a managed network the process is always confined, because
-// the layers for files and processes keep other ways to the network out of its reach.
+// files if these are kept private. With a managed network, and with sockets but without a network, the
+// process is always confined, because the layers for files and processes keep other ways to the network
+// out of its reach.
 func (p Profile) writable(keepPrivate bool) (*Policy, error) {
-	policy := &Policy{Network: p.Network, AllUnixSockets: p.AllUnixSockets, Transparent: p.Transparent}
-	if p.Network != NetworkManaged && !keepPrivate {
+	policy := p.network()
+	if p.Network != NetworkManaged && !keepPrivate && !(p.Network == NetworkRestricted && len(p.Sockets) > 0) {
+		policy.Sockets, policy.Devices = nil, nil // nothing keeps the process from them
 		return policy, nil
 	}
 	for _, name := range slices.Concat(p.Private, p.PrivateFolders) {
@@ -143,6 +150,40 @@ func (p Profile) writable(keepPrivate bool) (*Policy, error) {
 	policy.Confined = true
 	p.finish(policy, Draft{"/": {Path: "/", Access: Write}})
 	return policy, nil
+}
+
+// network returns a policy with everything that the profile says but for files.
+func (p Profile) network() *Policy {
+	named := func(names []string) []string {
+		names = slices.Clone(names)
+		for i, name := range names {
+			names[i] = path.Clean(name)
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	return &Policy{
+		Network: p.Network, AllUnixSockets: p.AllUnixSockets, Transparent: p.Transparent,
+		Sockets: named(p.Sockets), Devices: named(p.Devices),
+	}
+}
+
+// checkNamed refuses sockets and devices that no policy can name.
+func (p Profile) checkNamed() error {
+	if len(p.Sockets) > maxNamed || len(p.Devices) > maxNamed {
+		return fmt.Errorf("the sandbox has more than %d sockets or devices", maxNamed)
+	}
+	for _, name := range p.Sockets {
+		if err := checkPath(name); err != nil {
+			return fmt.Errorf("sandbox socket: %w", err)
+		}
+	}
+	for _, name := range p.Devices {
+		if err := checkPath(name); err != nil {
+			return fmt.Errorf("sandbox device: %w", err)
+		}
+	}
+	return nil
 }
 
 // needs reports whether the profile requires a folder.

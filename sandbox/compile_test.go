@@ -55,6 +55,12 @@ func asked(lines []string) (p Profile) {
 			p.Unrestricted = true
 		case "network":
 			p.Network = NetworkEnabled
+		case "managed":
+			p.Network = NetworkManaged
+		case "sockets":
+			p.Sockets = rest
+		case "devices":
+			p.Devices = rest
 		case "cwd":
 			p.Cwd = rest[0]
 		case "tmpdir":
@@ -152,6 +158,9 @@ func TestCompileRefused(t *testing.T) {
 		{"unknown kind", Profile{Kind: Disabled + 1}, "kind 3"},
 		{"unknown network", Profile{Network: NetworkManaged + 1}, "network 3"},
 		{"sockets of another network", Profile{Network: NetworkEnabled, AllUnixSockets: true}, "network enabled does not have all UNIX sockets"},
+		{"relative socket", Profile{Sockets: []string{"x"}}, `socket: path "x" is not absolute`},
+		{"relative device, everything else writable", Profile{Kind: External, Devices: []string{"x"}}, `device: path "x"`},
+		{"many sockets", Profile{Sockets: make([]string, maxNamed+1)}, "more than 256 sockets"},
 		{"relative private, everything else writable", Profile{Kind: Disabled, Network: NetworkManaged, Private: []string{"x"}}, `private path: path "x"`},
 		{"glob depth", Profile{GlobDepth: -1}, "depth -1"},
 		{"relative root", Profile{WorkspaceRoots: []string{"/", "x"}}, `workspace root 1: path "x" is not absolute`},

@@ -37,7 +37,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 }
 
 // encoding begins an encoded policy. Its number changes with the format.
-const encoding = "execagent policy 5\n"
+const encoding = "execagent policy 6\n"
 
 func (p *Policy) encode() []byte {
 	b := []byte(encoding)
@@ -66,9 +66,11 @@ func (p *Policy) encode() []byte {
 		b = appendString(b, l.Path)
 		b = appendString(b, l.Target)
 	}
-	b = binary.AppendUvarint(b, uint64(len(p.Private)))
-	for _, path := range p.Private {
-		b = appendString(b, path)
+	for _, paths := range [][]string{p.Private, p.Sockets, p.Devices} {
+		b = binary.AppendUvarint(b, uint64(len(paths)))
+		for _, path := range paths {
+			b = appendString(b, path)
+		}
 	}
 	return b
 }
@@ -124,7 +126,20 @@ func (d *decoder) policy() Policy {
 	for range d.count(1) {
 		p.Private = append(p.Private, d.string())
 	}
+	p.Sockets, p.Devices = d.sorted(), d.sorted()
 	return p
+}
+
+// sorted takes paths of which each is greater than the one before, because they are searched.
+func (d *decoder) sorted() (paths []string) {
+	for range d.count(1) {
+		name := d.string()
+		if n := len(paths); n > 0 && paths[n-1] >= name {
+			d.bad = true
+		}
+		paths = append(paths, name)
+	}
+	return paths
 }
 
 // bytes takes the next n.

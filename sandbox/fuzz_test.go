@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,8 @@ func profileOf(data []byte) (p Profile) {
 			p.WorkspaceRoots = append(p.WorkspaceRoots, text)
 		case 'p' - '0':
 			p.Private = append(p.Private, text)
+		case 's' - '0':
+			p.Sockets, p.Devices = append(p.Sockets, text), append(p.Devices, text)
 		case 'c' - '0':
 			p.Cwd = text
 		case 't' - '0':
@@ -40,7 +43,7 @@ func profileOf(data []byte) (p Profile) {
 // FuzzCompile: whatever profile compiles, its policy keeps the promises of its
 // doc comments.
 func FuzzCompile(f *testing.F) {
-	f.Add([]byte("22\n53\n52.git\n5:.aws\nw /repo\nc /repo\n"), "/repo/.git/config")
+	f.Add([]byte("22\n53\n52.git\n5:.aws\nw /repo\nc /repo\ns /s\ns /r//s\n"), "/repo/.git/config")
 	f.Add([]byte("32\n03/repo\n01/repo/a\n03/repo/a/b\n11/repo/**/*.env\np /run\n"), "/repo/a/b/c.env")
 	f.Add([]byte("23\n01/x\n11/{a,b}/[a-z]*\n"), "/a/x")
 	f.Fuzz(func(t *testing.T, data []byte, name string) {
@@ -55,6 +58,7 @@ func FuzzCompile(f *testing.F) {
 		if !p.Confined {
 			return
 		}
+		rig.Is(t, slices.IsSorted(p.Sockets) && slices.IsSorted(p.Devices), true, "sockets and devices are sorted:\n%v", p)
 		for i, r := range p.Rules {
 			if !path.IsAbs(r.Path) || path.Clean(r.Path) != r.Path || i > 0 && p.Rules[i-1].Path >= r.Path {
 				t.Fatalf("rule %d:\n%v", i, p)

@@ -136,6 +136,9 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 		for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "ptmx"} {
 			rules = append(rules, PathRule{Path: "/dev/" + name, Rights: deviceRights})
 		}
+		for _, name := range p.Devices {
+			rules = append(rules, PathRule{Path: name, Rights: deviceRights})
+		}
 	}
 	for _, rule := range p.Rules {
 		switch {
@@ -167,6 +170,9 @@ func (p *Policy) SupervisorRuleset(abi int, shm string) Ruleset {
 	if shm != "" {
 		rules = append(rules, PathRule{Path: shm, Rights: changes})
 	}
+	for _, name := range p.Sockets { // the folder's, because the socket may be replaced
+		rules = append(rules, PathRule{Path: pathname.Parent(name), Rights: fsResolveUnix})
+	}
 	r := newRuleset(abi, rules)
 	r.Scoped = 0 // it judges the command's signals and sockets itself
 	return r
@@ -186,6 +192,9 @@ func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 	rules := []PathRule{{Path: "/", Rights: executeRights, Except: except}}
 	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
 		rules = append(rules, PathRule{Path: "/dev/" + name, Rights: fsReadFile})
+	}
+	for _, name := range p.Devices {
+		rules = append(rules, PathRule{Path: name, Rights: fsReadFile | fsIoctlDev})
 	}
 	for _, rule := range p.Rules {
 		if rule.Access >= Read && pathname.Below(rule.Path, "/dev") {

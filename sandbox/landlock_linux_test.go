@@ -95,6 +95,12 @@ func TestRulesets(t *testing.T) {
 			{Path: "/data", Rights: read},
 			{Path: "/usr", Rights: read},
 		}}},
+		{"devices, alone", (&Policy{Confined: true, Devices: []string{"/dev/x"}}).ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(devices[:len(devices):len(devices)],
+			PathRule{Path: "/dev/x", Rights: device},
+		)}},
+		{"sockets, supervisor", (&Policy{Confined: true, Sockets: []string{"/run/s"}}).SupervisorRuleset(9, ""), Ruleset{FS: abi9Rights, Rules: []PathRule{
+			{Path: "/", Rights: execute}, {Path: "/dev", Rights: device}, {Path: "/proc", Rights: content}, {Path: "/run", Rights: unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
+		}}},
 		{"nothing", (&Policy{Confined: true}).HelperRuleset(7), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: []PathRule{
 			{Path: "/", Rights: list},
 		}}},

@@ -108,6 +108,11 @@ type Policy struct {
 	// Transparent lets a process with NetworkManaged connect to any address: each connection waits
 	// until the proxy has judged and dialled the destination.
 	Transparent bool
+	// Sockets are UNIX sockets that a process without the host's network can connect to, and that a
+	// process with it can connect to wherever they lie. Devices are devices that a process can open, in
+	// addition to those that reveal nothing. Both are sorted. Resolving the policy follows their links, and
+	// leaves out what rules or globs deny, and devices that do not exist. A socket may come into being.
+	Sockets, Devices []string
 	// SharesPIDs puts the process into the PID namespace of the host, where it sees other processes and
 	// may signal those of its user. It can neither trace them nor read their memory or environment.
 	SharesPIDs bool
@@ -243,6 +248,11 @@ func (p *Policy) WritesEverything() bool {
 	return len(p.Globs) == 0 && p.Access("/") == Write
 }
 
+// judgesConnects reports whether somebody decides about each connect(2) of a process.
+func (p *Policy) judgesConnects() bool {
+	return p.Network == NetworkEnabled || p.Transparent || len(p.Sockets) > 0
+}
+
 // WritableRoots returns the paths of the rules with the access Write, sorted.
 func (p *Policy) WritableRoots() []string {
 	var roots []string
@@ -281,6 +291,12 @@ func (p *Policy) String() string {
 	}
 	for _, l := range p.Links {
 		fmt.Fprintf(&b, "%-8s %s -> %s\n", "link", l.Path, l.Target)
+	}
+	for _, name := range p.Sockets {
+		fmt.Fprintf(&b, "%-8s %s\n", "socket", name)
+	}
+	for _, name := range p.Devices {
+		fmt.Fprintf(&b, "%-8s %s\n", "device", name)
 	}
 	return b.String()
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -32,50 +33,14 @@ func TestPolicyAccess(t *testing.T) {
 		Globs: []Glob{{Base: "/etc/keys/deep", Pattern: "*"}},
 		Links: []Link{{Path: "/bin", Target: "usr/bin"}, {Path: "/opt/x/link", Target: "/usr"}},
 	}
-	for _, tt := range []struct {
-		path         string
-		access       Access
-		leads, bound bool
-	}{
-		{"/", Hidden, true, true},
-		{"/usr", Read, false, true},
-		{"/usr/bin/sh", Read, false, false},
-		{"/usrx", Hidden, false, false},
-		{"/us", Hidden, false, false},
-		{"/repo", Write, true, true},
-		{"/repo/", Write, true, true},
-		{"/repo/x", Write, false, false},
-		{"/repo/a", Denied, true, true},
-		{"/repo/a/c", Denied, false, false},
-		{"/repo/ab", Write, false, false},
-		{"/repo/a/b", Write, false, true},
-		{"/repo/a/b/c/d", Write, false, false},
-		{"/repo/.git", Read, false, true},
-		{"/repo/.git/HEAD", Read, false, false},
-		{"/repo/.gitignore", Write, false, false},
-		{"/repo-x", Hidden, true, true},
-		{"/repo-x/y", Read, false, true},
-		{"/repo-x/z", Hidden, false, false},
-		{"/gone", Hidden, false, true},
-		{"/gone/x", Denied, false, true},
-		{"/etc", Hidden, false, true},
-		{"/etc/keys/deep", Hidden, false, true},
-		{"/etc/keys/deep/er", Hidden, false, false},
-		{"/bin", Read, false, false},
-		{"/bin/sh", Hidden, false, false},
-		{"/opt", Hidden, true, false},
-		{"/opt/x", Hidden, true, false},
-		{"/opt/x/link", Read, false, false},
-		{"", Hidden, false, false},
-		{"usr", Hidden, false, false},
-	} {
-		path := tt.path
-		rig.Is(t, p.Access(path), tt.access, "Access(%q)", path)
+	for _, row := range rig.Rows(t, "testdata/access.txt", "paths", 4) {
+		path := row[0]
+		rig.Is(t, p.Access(path).String(), row[1], "Access(%q)", path)
 		if !strings.HasPrefix(path, "/") || len(path) > 1 && strings.HasSuffix(path, "/") {
 			continue // the caller's mistake: Access still grants nothing, the others promise nothing
 		}
-		rig.Is(t, p.Leads(path), tt.leads, "Leads(%q)", path)
-		rig.Is(t, p.Bound(path), tt.bound, "Bound(%q)", path)
+		rig.Is(t, fmt.Sprint(p.Leads(path)), row[2], "Leads(%q)", path)
+		rig.Is(t, fmt.Sprint(p.Bound(path)), row[3], "Bound(%q)", path)
 	}
 	for path, grants := range map[string]bool{"/repo": true, "/repo/x": false, "/repo/a": true, "/repo/a/c": false, "/usr": true, "/usr/bin": false, "/opt": true} {
 		rig.Is(t, p.Grants(path), grants, "Grants(%q)", path)
@@ -176,7 +141,7 @@ func TestPolicyText(t *testing.T) {
 		},
 		Globs:   []Glob{{Base: "/r\xfe", Pattern: "*", MaxDepth: 7}},
 		Links:   []Link{{"/l", "\xff"}},
-		Private: []string{"/p"},
+		Private: []string{"/p"}, Sockets: []string{"/a", "/s\xff"}, Devices: []string{"/dev/d"},
 	}
 	type envelope struct{ Policy Policy }
 	data := rig.Value(json.Marshal(envelope{p}))
@@ -207,6 +172,8 @@ func TestPolicyKey(t *testing.T) {
 		{Links: []Link{{"/a", "b"}}},
 		{Private: []string{"/a", "b"}},
 		{Private: []string{"/ab"}},
+		{Sockets: []string{"/ab"}},
+		{Devices: []string{"/ab"}},
 	}
 	keys := map[[32]byte]int{}
 	for i, p := range policies {
@@ -220,9 +187,10 @@ func TestPolicyTextRefused(t *testing.T) {
 	t.Parallel()
 	good := rig.Value(Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText())
 	unsorted := rig.Value(Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText())
+	named := rig.Value(Policy{Confined: true, Sockets: []string{"/b", "/a"}}.MarshalText())
 	sockets := rig.Value(Policy{Confined: true, AllUnixSockets: true}.MarshalText())
 	for name, text := range map[string]string{
-		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
+		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted), "sockets unsorted": string(named),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
 	} {
 		rig.Is(t, new(Policy).UnmarshalText([]byte(text)) != nil, true, "%s is refused", name)

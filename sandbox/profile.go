@@ -60,6 +60,9 @@ type Profile struct {
 	AllUnixSockets bool
 	// Transparent is as in [Policy].
 	Transparent bool
+	// Sockets and Devices are paths as in [Policy]. A socket is shown even in a folder that the entries
+	// hide. If they deny one, it is denied.
+	Sockets, Devices []string
 	// Cwd is the directory of relative globs; "": there is none.
 	Cwd            string
 	WorkspaceRoots []string
@@ -104,6 +107,8 @@ const (
 	MaxEntries = 4096
 	// MaxPath is the most bytes of a path or pattern (PATH_MAX).
 	MaxPath = 4096
+	// maxNamed bounds the sockets of a profile and its devices, because an init holds a descriptor for each.
+	maxNamed = 256
 	// maxRules bounds the rules made from the entries: an entry for a path below
 	// the workspace roots becomes a rule for each root.
 	maxRules = 16384

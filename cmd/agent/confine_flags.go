@@ -135,6 +135,9 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 			return fmt.Errorf("making a folder of a profile: %w", err)
 		}
 	}
+	if err := e.understands(plan); err != nil {
+		return err
+	}
 	p.Sandbox = plan.Wire()
 	if f.network.Managed {
 		p.EnforceManagedNetwork = true
@@ -159,6 +162,17 @@ func (e *execution) files() *client.FS {
 	}}))
 }
 
+// understands returns an error if the agent does not know what the plan names.
+func (e *execution) understands(plan *policy.Plan) error {
+	if len(plan.Profile.Sockets) > 0 && !e.info.Capabilities.SandboxUnixSockets {
+		return errors.New("this agent does not know policies with UNIX sockets: leave out --socket, or use a newer agent")
+	}
+	if len(plan.Profile.Devices) > 0 && !e.info.Capabilities.SandboxDevices {
+		return errors.New("this agent does not know policies with devices: leave out --device, --gpu and --kvm, or use a newer agent")
+	}
+	return nil
+}
+
 // host returns the machine that the command runs on: this one, or that of the agent. It lacks the directory of
 // the command.
 func (e *execution) host(ctx context.Context, environ []string) (policy.Host, error) {
@@ -175,6 +189,14 @@ func (e *execution) host(ctx context.Context, environ []string) (policy.Host, er
 		Lookup: func(string) (string, bool) { return "", false },
 		Abs:    func(word string) (string, error) { return below(e.info, word) },
 		Real:   func(name string) (string, error) { return files.Canonicalize(ctx, name) },
+		List: func(dir string) (names []string) {
+			entries, _ := files.ReadDir(ctx, dir) // it need not exist
+			for _, entry := range entries {
+				names = append(names, entry.FileName)
+			}
+			slices.Sort(names)
+			return names
+		},
 	}, err
 }
 

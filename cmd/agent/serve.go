@@ -124,6 +124,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
 		TransparentTCP:            flags.TransparentTCP,
+		UnixSockets:               flags.UnixSockets,
 		SandboxDefault:            word.byDefault,
 		SandboxCeiling:            word.ceiling,
 		RequireSandbox:            flags.RequireSandbox,

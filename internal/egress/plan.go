@@ -121,3 +121,20 @@ func (p *Plan) Means(host string) bool {
 
 // AllUnixSockets reports whether the process may make UNIX sockets, whatever confines it.
 func (p *Plan) AllUnixSockets() bool { return p.asked.Proxy.DangerouslyAllowAllUnixSockets }
+
+// UnixSockets returns the paths of UNIX sockets that a client allows, sorted. proxy and managed may be nil.
+func UnixSockets(proxy *protocol.NetworkProxy, managed *protocol.ManagedNetwork) []string {
+	all := map[string]bool{}
+	if managed != nil {
+		for _, name := range managed.AllowUnixSockets {
+			all[name] = true
+		}
+	}
+	if proxy != nil {
+		for name, word := range proxy.Proxy.UnixSockets {
+			all[name] = word == protocol.DomainAllow
+		}
+	}
+	maps.DeleteFunc(all, func(_ string, allowed bool) bool { return !allowed })
+	return slices.Sorted(maps.Keys(all))
+}

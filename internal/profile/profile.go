@@ -66,13 +66,30 @@ func Of(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	if depth := rules.GlobScanMaxDepth; depth != nil {
 		p.GlobDepth = int(min(*depth, maxGlobDepth))
 	}
-	p.Entries = make([]sandbox.Entry, len(rules.Entries))
+	p.Entries = make([]sandbox.Entry, 0, len(rules.Entries))
 	for i := range rules.Entries {
-		if p.Entries[i], err = entry(&rules.Entries[i]); err != nil {
+		e := &rules.Entries[i]
+		switch e.Path.Type {
+		case "unix_socket":
+			err = appendNative(&p.Sockets, e.Path.Path)
+		case "device":
+			err = appendNative(&p.Devices, e.Path.Path)
+		default:
+			var made sandbox.Entry
+			made, err = entry(e)
+			p.Entries = append(p.Entries, made)
+		}
+		if err != nil {
 			return p, err
 		}
 	}
 	return p, nil
+}
+
+func appendNative(to *[]string, uri *protocol.PathURI) error {
+	name, err := uri.Native()
+	*to = append(*to, name)
+	return err
 }
 
 // dependence reports whether entries depend on a working directory, and whether

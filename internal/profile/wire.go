@@ -12,6 +12,12 @@ func Wire(p *sandbox.Profile) *protocol.Sandbox {
 	for _, e := range p.Entries {
 		rules.Entries = append(rules.Entries, wireEntry(e))
 	}
+	for i, names := range [][]string{p.Sockets, p.Devices} {
+		for _, name := range names {
+			path := protocol.SandboxPath{Type: [...]string{"unix_socket", "device"}[i], Path: new(protocol.NewPathURI(name))}
+			rules.Entries = append(rules.Entries, protocol.SandboxEntry{Access: "write", Path: path})
+		}
+	}
 	s := &protocol.Sandbox{
 		Permissions:         protocol.Permissions{Type: protocol.PermissionsManaged, FileSystem: rules, Network: protocol.NetworkRestricted},
 		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,

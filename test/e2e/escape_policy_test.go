@@ -36,10 +36,18 @@ func (r *escapeRig) policy(mode string) *protocol.Sandbox {
 			entries = append(entries, "deny "+r.repo+"/secret")
 		}
 	}
+	if r.site.names(mode) {
+		entries = append(entries, "unix_socket "+r.out+"/named", "device /dev/loop0")
+	}
 	if mode == "net" {
 		return sandboxOf(r.repo, protocol.NetworkEnabled, entries...)
 	}
 	return sandboxOf(r.repo, protocol.NetworkRestricted, entries...)
+}
+
+// names reports whether the policy of a mode names a socket and a device, which not every host can enforce.
+func (s escapeSite) names(mode string) bool {
+	return mode == "ww" && s.kind.means != oldSupervisor && s.kind.means != sharedUnguarded
 }
 
 // sandboxOf is a policy of entries such as "read :root", "write /a/folder" and "deny /a/*.glob", in a
@@ -49,7 +57,9 @@ func sandboxOf(workspace, network string, entries ...string) *protocol.Sandbox {
 	for _, text := range entries {
 		access, path, _ := strings.Cut(text, " ")
 		e := protocol.SandboxEntry{Access: access, Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(path))}}
-		if kind, special := strings.CutPrefix(path, ":"); special {
+		if access == "unix_socket" || access == "device" {
+			e.Access, e.Path.Type = "write", access
+		} else if kind, special := strings.CutPrefix(path, ":"); special {
 			e.Path = protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: kind}}
 		} else if strings.Contains(path, "*") {
 			e.Path = protocol.SandboxPath{Type: "glob_pattern", Pattern: &path}

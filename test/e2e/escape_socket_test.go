@@ -32,6 +32,7 @@ var ownSocketCases = []ownSocketCase{
 	{"in the workspace, without a network", "repo", "read /, write $B/repo", protocol.NetworkRestricted, false, "S", ""},
 	{"outside", "out", "read /, write $B/repo", protocol.NetworkEnabled, false, "W", ""},
 	{"where nothing can be written", "out", "read /", protocol.NetworkRestricted, false, "W", "landlock:"},
+	{"outside, and named", "out", "read /, write $B/repo, unix_socket $B/out/agent.sock", protocol.NetworkRestricted, false, "W", ""},
 	{"in a view that has it", "out", "read $B/out, read $B/escape", protocol.NetworkRestricted, false, "S", "landlock:"},
 }
 

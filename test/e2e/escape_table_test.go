@@ -71,7 +71,7 @@ func (s escapeSite) is(word, mode string) bool {
 	publicProc := slices.Contains([]means{sharedPIDs, sharedUnguarded, landlockOnly}, s.kind.means)
 	unguarded := slices.Contains([]means{noLandlock, sharedUnguarded, nothing}, s.kind.means)
 	is, known := map[string]bool{
-		"plain": mode == "plain", "view": mode == "view", "work": mode == "work", "network": mode == "net", "writing": writes(mode), "open": open,
+		"plain": mode == "plain", "view": mode == "view", "work": mode == "work", "network": mode == "net", "writing": writes(mode), "open": open, "names": s.names(mode),
 		"container":   s.containers != nil,
 		"root":        s.uid == 0,
 		"visible":     slices.Contains(s.flags, metadataVisible),

@@ -96,7 +96,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	}
 	if c.Backend.Has(sandbox.MountNS) && !c.Policy.AllUnixSockets {
 		// With the network restricted an error does not matter, because the
-		// filter forbids connect(2) anyway.
+		// filter forbids connect(2), or a listener allows only named sockets.
 		var err error
 		if cfg.Sockets, err = view.SocketPaths(); err != nil && c.Policy.Network == sandbox.NetworkEnabled {
 			return nil, fmt.Errorf("listing the sockets of this host: %w", err)

@@ -97,28 +97,34 @@ var numbers = map[string]any{
 func (a *puppet) wantTable(table string, names map[string]any) {
 	a.t.Helper()
 	for _, row := range rig.Rows(a.t, "testdata/puppet.txt", table, 2) {
-		for i := range row {
-			row[i] = os.Expand(row[i], func(name string) string {
-				value, known := names[name]
-				if !known {
-					value, known = numbers[name]
-				}
-				if !known { // it is for a shell
-					value = "$" + name
-				}
-				return fmt.Sprint(value)
-			})
-		}
-		answer, told, differ := strings.Cut(row[1], " | ")
-		if differ && a.supervised {
-			answer = told
-		}
-		if answer == "-" {
-			continue
-		}
-		got := a.ask(row[0])
-		rig.Is(a.t, slices.Contains(strings.Split(answer, " or "), got), true, "%s: %s, want %s", row[0], got, answer)
+		a.wantRow(row, names)
 	}
+}
+
+// wantRow makes the puppet do what a row says.
+func (a *puppet) wantRow(row []string, names map[string]any) {
+	a.t.Helper()
+	for i := range row {
+		row[i] = os.Expand(row[i], func(name string) string {
+			value, known := names[name]
+			if !known {
+				value, known = numbers[name]
+			}
+			if !known { // it is for a shell
+				value = "$" + name
+			}
+			return fmt.Sprint(value)
+		})
+	}
+	answer, told, differ := strings.Cut(row[1], " | ")
+	if differ && a.supervised {
+		answer = told
+	}
+	if answer == "-" {
+		return
+	}
+	got := a.ask(row[0])
+	rig.Is(a.t, slices.Contains(strings.Split(answer, " or "), got), true, "%s: %s, want %s", row[0], got, answer)
 }
 
 // connectChildMain is the main of a puppet: it reads from standard input what

@@ -250,6 +250,11 @@ func (h *Held) HasNetwork() bool {
 	return h.refusal == nil && h.command.Policy.Network == sandbox.NetworkEnabled
 }
 
+// ReachesNamed reports whether what runs in the sandbox can reach UNIX sockets or devices that its policy names.
+func (h *Held) ReachesNamed() bool {
+	return h != nil && h.refusal == nil && len(h.command.Policy.Sockets)+len(h.command.Policy.Devices) > 0
+}
+
 // Stage prepares a program to be started in the sandbox, as the leader of a
 // session: it is meant for [procs.Spec.Stage]. The error is always nil: if the
 // program cannot be described to an init, the stage that Stage returns says so

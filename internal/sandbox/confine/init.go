@@ -182,6 +182,11 @@ func (c *config) prepare(r role) (*target, error) {
 	if r == roleOuter || r == roleLimited {
 		return t, nil
 	}
+	if c.Backend.Has(sandbox.MountNS) {
+		if t.folders, err = supervise.Folders(t.policy.Sockets); err != nil {
+			return nil, fmt.Errorf("opening the folders of sockets: %w", err)
+		}
+	}
 	made, err := c.enterView(resolved)
 	if err != nil {
 		return nil, err
@@ -199,7 +204,7 @@ func (t *target) launch(start func(*target) error) error {
 	}
 	s.calls, err = supervise.New(supervise.Config{
 		Judge:  rules,
-		Policy: t.policy, Level: c.Backend.Level, Shm: c.Shm, Ports: c.AgentPorts, Proxy: c.teller(), Holder: t.holder, Self: []string{c.Argv0, Arg},
+		Policy: t.policy, Level: c.Backend.Level, Shm: c.Shm, Ports: c.AgentPorts, Folders: t.folders, Proxy: c.teller(), Holder: t.holder, Self: []string{c.Argv0, Arg},
 		Executed: hideMemory,
 	})
 	if err == nil && t.holder != nil {

@@ -316,20 +316,22 @@ func TestManagedEverything(t *testing.T) {
 	})
 }
 
-// TestManagedUnix: with all UNIX sockets a command reaches every path, and no TCP.
+// TestManagedUnix: with all UNIX sockets a command reaches every path, and no TCP, also if its connections are held.
 func TestManagedUnix(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, layer string, door *Door) {
-		root, outside, secret := t.TempDir(), t.TempDir(), t.TempDir()
-		door.Private = []string{secret}
-		greeter(t, "unix", outside+"/sock")
-		greeter(t, "unix", secret+"/sock")
-		abstract := greeter(t, "unix", fmt.Sprintf("@all-%s-%d", layer, os.Getpid())).String()[1:]
-		other := port(greeter(t, "tcp4", "127.0.0.1:0"))
-		held := enterManaged(t, door, managedProfile(root), Managed{AllUnixSockets: true})
-		a := puppetIn(t, held, root)
-		a.wantTable("managed, all UNIX sockets", map[string]any{
-			"root": root, "outside": outside, "secret": secret, "http": port(held.Gate().HTTP().Addr()), "other": other, "abstract": abstract,
-		})
+		for _, enter := range []func(*testing.T, *Door, sandbox.Profile, Managed) *Held{enterManaged, enterTransparent} {
+			root, outside, secret := t.TempDir(), t.TempDir(), t.TempDir()
+			door.Private = []string{secret}
+			greeter(t, "unix", outside+"/sock")
+			greeter(t, "unix", secret+"/sock")
+			abstract := greeter(t, "unix", "@"+root).String()[1:]
+			other := port(greeter(t, "tcp4", "127.0.0.1:0"))
+			held := enter(t, door, managedProfile(root), Managed{AllUnixSockets: true})
+			a := puppetIn(t, held, root)
+			a.wantTable("managed, all UNIX sockets", map[string]any{
+				"root": root, "outside": outside, "secret": secret, "http": port(held.Gate().HTTP().Addr()), "other": other, "abstract": abstract,
+			})
+		}
 	})
 }
 

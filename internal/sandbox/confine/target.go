@@ -29,6 +29,7 @@ type target struct {
 	supervisor *supervisor
 	resolved   *resolve.Resolved // open until this process ends
 	watch      *mountWatch       // nil: the backend has no views
+	folders    map[string]int    // of sockets that the policy names; nil: there is no view
 	holder     *gate.Holder      // nil: no connections are held
 
 	// drop drops the capabilities of init, when init no longer needs them.

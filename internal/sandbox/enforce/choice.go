@@ -19,17 +19,23 @@ func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Fi
 	case !p.Confined: // also if the policy restricts nothing, though such a command needs no filter
 		filters = []Filter{FilterNetwork}
 	case b.Has(sandbox.Supervised):
-		filters, listener = []Filter{supervised(b, p.Network, p.Transparent)}, AskedCalls
+		filters, listener = []Filter{supervised(b, p)}, AskedCalls
 	case p.Network == sandbox.NetworkEnabled:
 		filters, listener = []Filter{FilterEnabled}, AskedCalls
 	case p.Network == sandbox.NetworkManaged && p.Transparent && p.AllUnixSockets:
 		filters, listener = []Filter{FilterManagedUnixHeld}, AskedCalls
+	case p.Network == sandbox.NetworkManaged && p.Transparent && len(p.Sockets) > 0:
+		filters, listener = []Filter{FilterManagedSocketsHeld}, AskedCalls
 	case p.Network == sandbox.NetworkManaged && p.Transparent:
 		filters, listener = []Filter{FilterManagedHeld}, AskedCalls
 	case p.Network == sandbox.NetworkManaged && p.AllUnixSockets:
 		filters = []Filter{FilterManagedUnix}
+	case p.Network == sandbox.NetworkManaged && len(p.Sockets) > 0:
+		filters, listener = []Filter{FilterManagedSockets}, AskedCalls
 	case p.Network == sandbox.NetworkManaged:
 		filters = []Filter{FilterManaged}
+	case b.Has(sandbox.MountNS) && len(p.Sockets) > 0:
+		filters, listener = []Filter{FilterRestrictedSockets}, AskedCalls
 	case b.Has(sandbox.MountNS):
 		filters = []Filter{FilterRestricted}
 	case p.FullRead:
@@ -44,20 +50,23 @@ func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Fi
 }
 
 // supervised returns the filter for processes whose calls a supervisor does at the
-// level of b, without the network, with the network, or with a proxy. The listener of this
+// level of b, without the network, with named sockets, with the network, or with a proxy. The listener of this
 // filter does the calls that have a row in package calls. It also sends the signals if
 // Landlock does not keep them inside.
-func supervised(b sandbox.Backend, network sandbox.Network, held bool) Filter {
+func supervised(b sandbox.Backend, p *sandbox.Policy) Filter {
 	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
-	switch network {
+	switch p.Network {
 	case sandbox.NetworkEnabled:
 		name += "-online"
 	case sandbox.NetworkManaged:
 		name += "-managed"
-		if held {
+		if p.Transparent {
 			name += "-held"
 		}
 	case sandbox.NetworkRestricted:
+		if len(p.Sockets) > 0 {
+			name += "-sockets"
+		}
 	}
 	if !b.Scoped() {
 		name += "-unscoped" // with a network there is no such program, and the load fails

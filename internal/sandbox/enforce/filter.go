@@ -24,6 +24,9 @@ const (
 	FilterHelper Filter = "helper"
 	// FilterRestricted is for processes without a network.
 	FilterRestricted Filter = "restricted"
+	// FilterRestrictedSockets is for processes without a network that may connect to named UNIX
+	// sockets. It needs a listener, which decides about each connection.
+	FilterRestrictedSockets Filter = "restricted-sockets"
 	// FilterEnabled is for processes with the host's network and a restricted
 	// file system. It needs a listener, which decides where connect may go and
 	// which names bind may take.
@@ -37,6 +40,10 @@ const (
 	// held. They need a listener.
 	FilterManagedHeld     Filter = "managed-held"
 	FilterManagedUnixHeld Filter = "managed-unix-held"
+	// FilterManagedSockets and FilterManagedSocketsHeld are FilterManaged and FilterManagedHeld for
+	// processes that may also connect to named UNIX sockets. They need a listener.
+	FilterManagedSockets     Filter = "managed-sockets"
+	FilterManagedSocketsHeld Filter = "managed-sockets-held"
 	// FilterLandlock is for processes without a network, a view and namespaces,
 	// whose policy allows no writes. It refuses the same calls as FilterRestricted,
 	// but does not check the modes of new files, because Landlock lets no file be

@@ -11,24 +11,28 @@ import (
 
 // The filters of processes, grouped by what they have in common.
 var (
-	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterManagedHeld, FilterManagedUnixHeld, FilterLandlock}
+	everyProcess = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterManagedHeld, FilterManagedUnixHeld, FilterLandlock,
+		FilterRestrictedSockets, FilterManagedSockets, FilterManagedSocketsHeld}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
 	withSocket    = []Filter{FilterEnabled}
 	// supervisedOnline have the network, and a supervisor.
 	supervisedOnline = []Filter{"supervised-w-online", "supervised-r-online", "supervised-s-online"}
 	// makers are for processes that can make files. FilterLandlock is for policies
 	// that let nothing be written.
-	makers = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterManagedHeld, FilterManagedUnixHeld}
+	makers = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterManagedHeld, FilterManagedUnixHeld,
+		FilterRestrictedSockets, FilterManagedSockets, FilterManagedSocketsHeld}
+	// namingSockets may connect to the UNIX sockets that a policy names, and have no network.
+	namingSockets = []Filter{FilterRestrictedSockets, "supervised-w-sockets", "supervised-r-sockets", "supervised-s-sockets"}
 	// managedHere are in a network namespace; supervisedManaged have a supervisor.
 	managedHere       = []Filter{FilterManaged, FilterManagedUnix}
 	supervisedManaged = []Filter{"supervised-w-managed", "supervised-r-managed", "supervised-s-managed"}
 	// heldHere and supervisedHeld are the same with connections that are held.
-	heldHere       = []Filter{FilterManagedHeld, FilterManagedUnixHeld}
+	heldHere       = []Filter{FilterManagedHeld, FilterManagedUnixHeld, FilterManagedSocketsHeld}
 	supervisedHeld = []Filter{"supervised-w-managed-held", "supervised-r-managed-held", "supervised-s-managed-held"}
 	// Of supervised processes, those whose Landlock keeps no signals inside, and
 	// the others.
 	unscoped = []Filter{"supervised-r-unscoped", "supervised-s-unscoped"}
-	scoped   = []Filter{"supervised-w", "supervised-r", "supervised-s", "supervised-w-online", "supervised-r-online", "supervised-s-online",
+	scoped   = []Filter{"supervised-w-sockets", "supervised-r-sockets", "supervised-s-sockets", "supervised-w", "supervised-r", "supervised-s", "supervised-w-online", "supervised-r-online", "supervised-s-online",
 		"supervised-w-managed", "supervised-r-managed", "supervised-s-managed",
 		"supervised-w-managed-held", "supervised-r-managed-held", "supervised-s-managed-held"}
 )
@@ -91,13 +95,16 @@ var wants = []struct {
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | unix.TIOCSTI}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xdeadbeef_00000000 | unix.TIOCLINUX}, want: errno(unix.EPERM)},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSETD}, want: errno(unix.EPERM)},
-	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: errno(unix.EPERM)},         // KDSKBSENT
-	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | 0x4b47}, want: errno(unix.EPERM)}, // KDSKBENT
-	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0xffffffff4bfa}, want: errno(unix.EPERM)}, // KDSKBDIACRUC
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: errno(unix.EPERM)},                          // KDSKBSENT
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | 0x4b47}, want: errno(unix.EPERM)},                  // KDSKBENT
+	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<63 | 0x4bfa}, want: errno(unix.EPERM)},                  // KDSKBDIACRUC
+	{filters: slices.Concat(everyProcess, scoped, unscoped), calls: []string{"ioctl"}, args: [6]uint64{0, 0x80084b01}, want: allow}, // AMDKFD_IOC_GET_VERSION
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4a4b}, want: allow},
 	{filters: everyProcess, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4c4b}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 0x4b49}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSTI}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(withoutSocket, namingSockets, unscoped, supervisedManaged, supervisedHeld), calls: []string{"ioctl"}, args: [6]uint64{0, unix.TUNSETIFF}, want: errno(unix.EPERM)},
+	{filters: supervisedOnline, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TUNSETIFF}, want: allow},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, 1<<32 | unix.TIOCLINUX}, want: errno(unix.EPERM)},
 	{filters: []Filter{FilterNetwork}, calls: []string{"ioctl"}, args: [6]uint64{0, unix.TIOCSCTTY}, want: allow},
 
@@ -130,6 +137,24 @@ var wants = []struct {
 	{filters: append(withoutSocket, withSocket...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}, want: errno(unix.EPERM)},
 	{filters: append(withoutSocket, withSocket...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_RAW}, want: errno(unix.EPERM)},
 	{filters: append(withoutSocket, withSocket...), calls: []string{"socket"}, args: [6]uint64{1<<32 | unix.AF_UNIX, 1<<32 | unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+
+	// Without a network, but with sockets that the policy names.
+	{filters: namingSockets, calls: []string{"connect"}, want: notify},
+	{filters: []Filter{FilterRestrictedSockets}, calls: []string{"socket"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, want: allow},
+	{filters: namingSockets[1:], calls: []string{"socket"}, args: [6]uint64{1<<32 | unix.AF_UNIX, 1<<32 | unix.SOCK_SEQPACKET}, want: notify},
+	{filters: namingSockets, calls: []string{"socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
+	{filters: slices.Concat(namingSockets, []Filter{FilterManagedSockets, FilterManagedSocketsHeld}), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(namingSockets, []Filter{FilterManagedSockets, FilterManagedSocketsHeld}), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(namingSockets, []Filter{FilterManagedSockets, FilterManagedSocketsHeld}), calls: []string{"socket"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: slices.Concat(namingSockets, []Filter{FilterManagedSockets, FilterManagedSocketsHeld}), calls: []string{"ptrace", "pidfd_getfd", "setns", "io_uring_setup"}, want: errno(unix.EPERM)},
+	{filters: namingSockets, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: namingSockets, calls: []string{"accept4", "bind", "listen", "sendmmsg", "recvmmsg"}, want: errno(unix.EPERM)},
+	{filters: namingSockets, calls: []string{"sendto"}, args: [6]uint64{3, 0, 0, 0, 1 << 32}, want: errno(unix.EPERM)},
+	{filters: namingSockets, calls: []string{"sendto"}, args: [6]uint64{3, 0, 0, 0, 0, 16}, want: allow},
+	{filters: namingSockets, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_PASSCRED}, want: allow},
+	{filters: namingSockets, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_IP, unix.IP_OPTIONS}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterManagedSockets}, calls: []string{"connect"}, want: notify},
+	{filters: []Filter{FilterManagedSockets, FilterManagedSocketsHeld}, calls: []string{"socket"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: allow},
 
 	// Enabled network.
 	{filters: withSocket, calls: []string{

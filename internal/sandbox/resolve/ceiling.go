@@ -39,10 +39,26 @@ func Under(ceiling, p *sandbox.Policy, descriptors int) (*Resolved, error) {
 func (r *Resolved) CheckWithin(p *sandbox.Policy) error {
 	for _, rule := range r.Policy.Rules {
 		if rule.Access > p.Access(rule.Path) {
-			return fmt.Errorf("the sandbox path %s is not within the operator's ceiling any more, because somebody has replaced a path of the sandbox by a link; send the request again", rule.Path)
+			return exceeds(rule.Path)
+		}
+	}
+	for _, named := range [][2][]string{{r.Policy.Sockets, p.Sockets}, {r.Policy.Devices, p.Devices}} {
+		for _, name := range named[0] {
+			if !slices.Contains(named[1], name) {
+				return exceeds(name)
+			}
 		}
 	}
 	return nil
+}
+
+func exceeds(name string) error {
+	return fmt.Errorf("the sandbox path %s is not within the operator's ceiling any more, because somebody has replaced a path of the sandbox by a link; send the request again", name)
+}
+
+// namedByBoth returns those of names, which one policy names, that the other one names too or does not restrict.
+func namedByBoth(names, others []string, free bool) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !free && !slices.Contains(others, name) })
 }
 
 // intersect returns the policy that gives each path the lesser access of two resolved policies. It has at most
@@ -50,12 +66,22 @@ func (r *Resolved) CheckWithin(p *sandbox.Policy) error {
 func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 	p := &sandbox.Policy{Network: lesser(a.Network, b.Network), SharesPIDs: a.SharesPIDs || b.SharesPIDs}
 	managed := p.Network == sandbox.NetworkManaged
-	// A command with the ceiling itself reaches only sockets in its writable folders.
 	p.AllUnixSockets, p.Transparent = managed && a.AllUnixSockets && !b.Confined, managed && a.Transparent
+	free := !b.Confined && b.Network == sandbox.NetworkEnabled
+	p.Sockets, p.Devices = namedByBoth(a.Sockets, b.Sockets, free), namedByBoth(a.Devices, b.Devices, !b.Confined)
+	if managed && a.AllUnixSockets && b.Confined {
+		// Of all sockets that the process of a sees, these.
+		p.Sockets = slices.DeleteFunc(slices.Clone(b.Sockets), func(name string) bool { return a.Access(name) < sandbox.Read })
+	}
 	switch {
 	case !a.Confined && !b.Confined:
 		return p
 	case !a.Confined:
+		// Nothing keeps the process of a from devices, nor, with a network, from sockets.
+		p.Devices = slices.Clone(b.Devices)
+		if a.Network == sandbox.NetworkEnabled {
+			p.Sockets = slices.Clone(b.Sockets)
+		}
 		a = b
 	case !b.Confined:
 		b = a

@@ -133,3 +133,32 @@ func TestUnderNetwork(t *testing.T) {
 		}
 	}
 }
+
+// TestUnderNamed: under a ceiling a policy has the sockets and devices that both name, or one does not restrict.
+func TestUnderNamed(t *testing.T) {
+	free := sandbox.Policy{Network: sandbox.NetworkEnabled}
+	named := func(devices string, sockets ...string) *sandbox.Policy {
+		return &sandbox.Policy{Confined: true, Sockets: sockets, Devices: []string{devices}}
+	}
+	for _, tt := range []struct {
+		asked, most *sandbox.Policy
+		want        string
+	}{
+		{named("/dev/a", "/1", "/2"), named("/dev/a", "/2", "/3"), "[/2] [/dev/a]"},
+		{named("/dev/a", "/1"), named("/dev/b", "/3"), "[] []"},
+		{named("/dev/a", "/1"), &free, "[/1] [/dev/a]"},
+		{&free, named("/dev/a", "/1"), "[/1] [/dev/a]"},
+		{named("/dev/a", "/1"), &sandbox.Policy{}, "[] [/dev/a]"},
+		{&sandbox.Policy{}, named("/dev/a", "/1"), "[] [/dev/a]"},
+		{&sandbox.Policy{Confined: true, Network: sandbox.NetworkManaged, AllUnixSockets: true, Rules: []sandbox.Rule{{Path: "/1", Access: sandbox.Read}}},
+			&sandbox.Policy{Confined: true, Network: sandbox.NetworkEnabled, Sockets: []string{"/1", "/2"}}, "[/1] []"},
+	} {
+		p := intersect(tt.asked, tt.most)
+		rig.Is(t, fmt.Sprint(p.Sockets, p.Devices), tt.want, "%v under %v", tt.asked, tt.most)
+		rig.Is(t, p.AllUnixSockets, false, "all sockets of %v under %v", tt.asked, tt.most)
+	}
+	r := &Resolved{Policy: named("/dev/a", "/1", "/2")}
+	rig.Must(t, r.CheckWithin(named("/dev/a", "/1", "/2")))
+	rig.Says(t, r.CheckWithin(named("/dev/a", "/1")), "/2 is not within the operator's ceiling", "a socket")
+	rig.Says(t, r.CheckWithin(named("/dev/b", "/1", "/2")), "/dev/a is not within", "a device")
+}

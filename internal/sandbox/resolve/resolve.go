@@ -79,8 +79,8 @@ func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	return r, nil
 }
 
-// Granted returns the canonical paths that the entries of the profile grant,
-// sorted. When another process resolves the same policy again, it must get the
+// Granted returns the canonical paths that the entries of the profile grant, with
+// sockets and devices, sorted. When another process resolves the same policy again, it must get the
 // same paths.
 func (r *Resolved) Granted() []string {
 	var paths []string
@@ -88,6 +88,10 @@ func (r *Resolved) Granted() []string {
 		if rule.Origin == sandbox.Asked && rule.Access >= sandbox.Read {
 			paths = append(paths, rule.Path)
 		}
+	}
+	if len(r.Policy.Sockets)+len(r.Policy.Devices) > 0 {
+		paths = slices.Concat(paths, r.Policy.Sockets, r.Policy.Devices)
+		slices.Sort(paths)
 	}
 	return paths
 }
@@ -126,6 +130,7 @@ type sighting struct {
 	// or was skipped.
 	rule    bool
 	skipped bool // the entry skips missing paths, and the path is missing
+	named   bool // it is a socket or device that the policy names
 	pointer bool // the content of the file was read, so it must not change
 	// sealed: nothing can be created at the path.
 	sealed bool
@@ -157,6 +162,9 @@ func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
 		if err := s.see(rule.Access.String(), rule.Path, func(o *sighting) error { return s.rule(rule, o) }); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.named(policy, p); err != nil {
+		return nil, err
 	}
 	s.judgeProtected()
 	if err := s.gitDirs(); err != nil {
@@ -200,6 +208,9 @@ func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
 	for i := range policy.Rules {
 		policy.Rules[i].SkipMissing = false
 	}
+	denied := func(name string) bool { return policy.Access(name) == sandbox.Denied || policy.DeniesFile(name) }
+	policy.Devices = slices.DeleteFunc(policy.Devices, denied)
+	policy.Sockets = slices.DeleteFunc(policy.Sockets, func(name string) bool { return denied(name) || policy.Access(name) < sandbox.Read })
 	if err := s.checkLinks(policy); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // asked makes a profile of lines such as "write $/repo", "skip read $/x",
-// "glob $/x/*" and "private $/x".
+// "glob $/x/*", "private $/x" and "socket $/x".
 func asked(base string, lines ...string) sandbox.Profile {
 	var p sandbox.Profile
 	for _, line := range lines {
@@ -30,6 +30,12 @@ func asked(base string, lines ...string) sandbox.Profile {
 		switch word {
 		case "private":
 			p.Private = append(p.Private, path)
+			continue
+		case "socket":
+			p.Sockets = append(p.Sockets, path)
+			continue
+		case "device":
+			p.Devices = append(p.Devices, path)
 			continue
 		case "minimal":
 			e.Place, e.Access = sandbox.PlaceMinimal, sandbox.Read

@@ -144,13 +144,13 @@ type grantedLink struct {
 func (s *resolution) grants(r *Resolved) {
 	for _, o := range s.seen {
 		rule, ok := s.rules[o.path]
-		if !o.rule || !ok || o.origin == sandbox.Minimal || rule.Access < sandbox.Read {
+		if !o.named && (!o.rule || !ok || o.origin == sandbox.Minimal || rule.Access < sandbox.Read) {
 			continue
 		}
 		if rule.Access == sandbox.Write && o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 			r.writable = append(r.writable, identityOf(&o.stat))
 		}
-		if o.path == "/" || s.rules.Access(pathname.Parent(o.path)) >= rule.Access {
+		if o.path == "/" || !o.named && s.rules.Access(pathname.Parent(o.path)) >= rule.Access {
 			continue
 		}
 		for _, link := range o.links {

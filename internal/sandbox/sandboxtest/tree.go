@@ -11,7 +11,7 @@ import (
 )
 
 // Tree makes files below root, and the directories that they lie in, from lines such as "dir/",
-// "link -> target", "fifo|", "file=content", and "file", which contains its base name. A $ in a target
+// "link -> target", "fifo|", "socket~", "file=content", and "file", which contains its base name. A $ in a target
 // or a content stands for root.
 func Tree(t testing.TB, root string, lines ...string) {
 	t.Helper()
@@ -21,14 +21,17 @@ func Tree(t testing.TB, root string, lines ...string) {
 		if !given {
 			content = filepath.Base(name)
 		}
-		fifo, isFIFO := strings.CutSuffix(name, "|")
-		full := filepath.Join(root, fifo)
+		name, isFIFO := strings.CutSuffix(name, "|")
+		name, isSocket := strings.CutSuffix(name, "~")
+		full := filepath.Join(root, name)
 		err := os.MkdirAll(filepath.Dir(full), 0o755)
 		switch {
 		case isLink:
 			err = errors.Join(err, os.Symlink(strings.ReplaceAll(target, "$", root), full))
 		case isFIFO:
 			err = errors.Join(err, unix.Mkfifo(full, 0o644))
+		case isSocket: // nobody listens
+			err = errors.Join(err, unix.Mknod(full, unix.S_IFSOCK|0o644, 0))
 		case strings.HasSuffix(name, "/"):
 			err = errors.Join(err, os.MkdirAll(full, 0o755))
 		default:

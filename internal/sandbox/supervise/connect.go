@@ -3,6 +3,7 @@ package supervise
 import (
 	"encoding/binary"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,10 +14,11 @@ import (
 
 // What a command may connect to (sandbox.md 14.5):
 //
-//   - a UNIX socket with a path: only inside the writable roots. In a temporary
-//     directory, only if the socket was made after the command was started,
-//     because a user's terminals, displays and ssh-agents listen there, and
-//     through them a command could act outside its sandbox
+//   - a UNIX socket that the policy names ([Notifier.isNamed])
+//   - with the host's network, another UNIX socket with a path: only inside the
+//     writable roots. In a temporary directory, only if the socket was made after
+//     the command was started, because a user's terminals, displays and ssh-agents
+//     listen there, and through them a command could act outside its sandbox
 //   - everything else: [Notifier.mayReach] decides
 //
 // Init does the call with the same ids as the command, and no capabilities. Three
@@ -44,6 +46,11 @@ func (r *request) connect() callResult {
 	if r.n.config.Proxy != nil && a.domain != unix.AF_UNIX {
 		return r.connectGate(a)
 	}
+	return r.connectHere(a)
+}
+
+// connectHere does the judged call of connect in a.
+func (r *request) connectHere(a *address) callResult {
 	do := func(*request) callResult {
 		defer a.close()
 		err := errOrNil(a.connect())
@@ -52,8 +59,7 @@ func (r *request) connect() callResult {
 		}
 		return result(err)
 	}
-	inet := a.domain == unix.AF_INET || a.domain == unix.AF_INET6
-	if isNonblocking(a.socket) || inet && a.kind == unix.SOCK_DGRAM { // a datagram needs no answer
+	if isNonblocking(a.socket) || a.domain != unix.AF_UNIX && a.kind == unix.SOCK_DGRAM { // a datagram needs no answer
 		return do(r)
 	}
 	return r.apart(do, a.close)
@@ -104,9 +110,6 @@ func (r *request) reachPath(a *address, path string) error {
 		return err
 	}
 	if !r.n.config.Policy.AllUnixSockets {
-		if p.Access != fsops.Write {
-			return unix.EPERM
-		}
 		if err := r.n.judge(p.FD, p.Path); err != nil {
 			return err
 		}
@@ -160,26 +163,33 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	if err != nil {
 		return errnoOf(err)
 	}
+	if canonical, err = n.takePresent(a, canonical); err != nil {
+		return err
+	}
 	return n.judge(a.object, canonical)
 }
 
 // judge decides whether the command may connect to the socket fd with that
 // canonical path.
 func (n *Notifier) judge(fd int, canonical string) error {
-	if !strings.HasPrefix(canonical, "/") || n.config.Policy.Access(canonical) != sandbox.Write || n.config.Policy.DeniesFile(canonical) {
+	policy := n.config.Policy
+	_, named := slices.BinarySearch(policy.Sockets, canonical)
+	access := policy.Access(canonical)
+	inRoot := policy.AllUnixSockets || policy.Network == sandbox.NetworkEnabled && access == sandbox.Write
+	if !strings.HasPrefix(canonical, "/") || access < sandbox.Read || policy.DeniesFile(canonical) || !named && !inRoot {
 		return unix.EPERM
 	}
 	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_BTIME, &st); err != nil {
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
 		return err
 	}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
 		return unix.ECONNREFUSED
-	case n.config.Policy.Temporary(canonical) && !n.isNew(&st):
-		return unix.EPERM
+	case inRoot && (policy.AllUnixSockets || !policy.Temporary(canonical)), n.isNew(&st), named && n.isNamed(canonical, &st):
+		return nil
 	}
-	return nil
+	return unix.EPERM
 }
 
 // isNew reports whether a file was made after the command was started. It uses

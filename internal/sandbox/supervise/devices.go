@@ -8,25 +8,23 @@ import (
 
 // A command may open devices that reveal nothing and store nothing, and its own
 // terminals: those at its descriptors 0 to 2, those that it makes with /dev/ptmx,
-// and its controlling terminal, /dev/tty. All others are EACCES. A device is
-// identified by its number, whatever its path.
+// its controlling terminal, /dev/tty, and those that the policy names. All others are EACCES. A
+// device is identified by its number, whatever its path.
 
 // openDevice opens the device at the place.
 func (r *request) openDevice(p *place, o opening) callResult {
-	if p.Stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return fail(unix.EACCES)
-	}
 	o.alone = true
+	char := p.Stat.Mode&unix.S_IFMT == unix.S_IFCHR
 	major, minor := unix.Major(p.Stat.Rdev), unix.Minor(p.Stat.Rdev)
 	const memory, terminal = 1, 5 // the kernel's admin-guide/devices.txt
 	switch {
-	case major == memory && slices.Contains([]uint32{3, 5, 7, 8, 9}, minor): // null, zero, full, random, urandom
+	case char && major == memory && slices.Contains([]uint32{3, 5, 7, 8, 9}, minor): // null, zero, full, random, urandom
 		o.alone = false
-	case major == terminal && minor == 0:
+	case char && major == terminal && minor == 0:
 		return r.openControlling(o)
-	case major == terminal && minor == 2:
+	case char && major == terminal && minor == 2:
 		return r.openPTMX(p, o)
-	case r.n.terminals.has(&p.Stat):
+	case char && r.n.terminals.has(&p.Stat), r.n.namesDevice(&p.Stat):
 	default:
 		return fail(unix.EACCES)
 	}

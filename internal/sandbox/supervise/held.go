@@ -18,7 +18,8 @@ import (
 // connected, but to a socket of the agent. So the calls that ask for the peer, or for the error of a
 // connection, are answered here.
 //
-// In a network namespace the kernel may go on with every call, because no route leads out. Elsewhere
+// In a network namespace the kernel may go on with every call, because no route leads out. If the policy
+// names UNIX sockets it may not, because another thread could put a UNIX socket under the number. Elsewhere
 // it goes on with no call that could connect a socket of the internet.
 
 // look is how often a caller that waits is looked at: it may have been killed.
@@ -28,6 +29,9 @@ const look = 500 * time.Millisecond
 func (r *request) connectAnywhere(a *address) callResult {
 	inNamespace := a.held == nil
 	kernel := func(errno error) callResult {
+		if inNamespace && len(r.n.config.Policy.Sockets) > 0 {
+			return r.connectHere(a)
+		}
 		a.close()
 		if inNamespace {
 			return proceed()

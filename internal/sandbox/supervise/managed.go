@@ -18,7 +18,7 @@ import (
 func (n *Notifier) mayReachManaged(family, kind int, sockaddr []byte) error {
 	inet := family == unix.AF_INET || family == unix.AF_INET6
 	switch {
-	case family == unix.AF_UNIX && n.config.Policy.AllUnixSockets && (kind == unix.SOCK_STREAM || kind == unix.SOCK_SEQPACKET):
+	case family == unix.AF_UNIX && (n.config.Policy.AllUnixSockets || len(n.config.Policy.Sockets) > 0) && (kind == unix.SOCK_STREAM || kind == unix.SOCK_SEQPACKET):
 		if sockaddr == nil {
 			return nil
 		}

@@ -44,10 +44,12 @@ type Notifier struct {
 	listener int
 	begun    unix.Timespec // a time before the command was started
 	handlers map[int32]handler
-	blocked  chan struct{} // holds an element for each call that may block
-	queue    chan struct{} // has an element when more than one call waits
-	closing  sync.Once     // the listener is closed
-	binding  chan struct{} // holds an element for each process of bindApart
+	blocked  chan struct{}       // holds an element for each call that may block
+	queue    chan struct{}       // has an element when more than one call waits
+	closing  sync.Once           // the listener is closed
+	binding  chan struct{}       // holds an element for each process of bindApart
+	first    map[string]identity // the sockets that the policy names, at the start
+	devices  map[device]bool     // that the policy names
 
 	// With a level also:
 	paths     *fsops.Resolver
@@ -70,7 +72,7 @@ type Config struct {
 	// Policy is the command's, with canonical paths.
 	Policy *sandbox.Policy
 	// Level is the level of the supervisor; with NoLevel the filter passes only
-	// connect(2) and bind(2) to it.
+	// connect(2), bind(2) and what asks for a peer to it.
 	Level sandbox.Level
 	// Shm is the command's replacement for /dev/shm; "" if it has none.
 	Shm string
@@ -83,6 +85,9 @@ type Config struct {
 	Judge *judge.Judge
 	// Ports are the ports of the agent's own listeners.
 	Ports []uint16
+	// Folders has the host's folders of sockets that the policy names, see [Folders]; nil if there is
+	// no view.
+	Folders map[string]int
 	// Proxy leads to the listeners of a managed network; nil for another network.
 	Proxy *gate.Teller
 	// Holder holds connections to all other addresses; nil: there are none.
@@ -99,7 +104,7 @@ type Config struct {
 func New(c Config) (*Notifier, error) {
 	n := &Notifier{
 		config: c, handlers: byNumber(), umasks: umasks{pending: map[int]int{}},
-		queue: make(chan struct{}, 1), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding),
+		first: identify(c.Policy.Sockets), devices: devicesAt(c.Policy.Devices), queue: make(chan struct{}, 1), blocked: make(chan struct{}, MaxBlocked), binding: make(chan struct{}, maxBinding),
 	}
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &n.begun); err != nil {
 		return nil, os.NewSyscallError("clock_gettime", err)

@@ -2,6 +2,8 @@ package supervise
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
 )
 
 // mayReach is the only decision about the addresses that a command may reach: it
@@ -26,7 +28,8 @@ import (
 //   - the host of a virtual machine, through its sockets
 //   - UNIX sockets that name a peer in each message, because their paths are not judged
 //
-// A command with a managed network may reach less: [Notifier.mayReachManaged].
+// A command with a managed network may reach less: [Notifier.mayReachManaged]. In a network namespace
+// it may reach what the kernel lets it. Without a network it only reaches UNIX sockets with a path.
 //
 // Whether the path of a UNIX socket may be reached depends on the object there:
 // [request.judgeConnect] decides that.
@@ -38,13 +41,13 @@ func (n *Notifier) mayReach(family, kind int, sockaddr []byte) error {
 	switch {
 	case n.config.Proxy != nil:
 		return n.mayReachManaged(family, kind, sockaddr)
-	case family == unix.AF_VSOCK:
+	case n.config.Policy.Network == sandbox.NetworkRestricted && family != unix.AF_UNIX, family == unix.AF_VSOCK:
 		return unix.EPERM
 	case family == unix.AF_UNIX && kind != unix.SOCK_STREAM && kind != unix.SOCK_SEQPACKET:
 		return unix.EPERM
 	case sockaddr == nil:
 		return nil
-	case n.isAgent(kind, sockaddr):
+	case n.config.Policy.Network == sandbox.NetworkEnabled && n.isAgent(kind, sockaddr):
 		return unix.EPERM
 	case family == unix.AF_UNIX:
 		_, _, err := unixPath(sockaddr)

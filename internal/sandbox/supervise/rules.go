@@ -10,13 +10,13 @@ import (
 
 // rules are the policy in the form of [fsops.Resolver]. Like a view of namespaces,
 // these rules show some things whatever the policy says: devices that every
-// process may have, a private /dev/shm, and procfs, about which procfs.go decides.
+// process may have, those that the policy names, a private /dev/shm, and procfs, about which procfs.go decides.
 // Nothing below /sys may be changed.
 func (n *Notifier) rules() fsops.Rules {
 	policy := n.config.Policy
 	r := fsops.Rules{
 		Access: n.access,
-		Leads:  func(path string) bool { return path == "/" || policy.Leads(path) },
+		Leads:  func(path string) bool { return path == "/" || policy.Leads(path) || n.showsDevice(path) },
 		Bound:  func(path string) bool { return path == devShm || policy.Bound(path) },
 	}
 	if len(policy.Globs) > 0 {
@@ -39,7 +39,7 @@ func (n *Notifier) access(path string) fsops.Access {
 		return fsops.Read
 	case within(path, "/sys"):
 		return min(access, fsops.Read)
-	case access == fsops.Hidden && (path == "/dev" || isOwnDevice(path)):
+	case access == fsops.Hidden && (path == "/dev" || isOwnDevice(path) || slices.Contains(n.config.Policy.Devices, path)):
 		return fsops.Read
 	}
 	return access

@@ -134,6 +134,12 @@ func (b *builder) look() (*viewPlan, error) {
 		sockets:    b.options.Sockets,
 		runtimeDir: "/run/user/" + strconv.Itoa(os.Getuid()),
 		resolver:   b.options.Resolver,
+		named:      b.resolved.Policy.Sockets,
+	}
+	for _, name := range s.named {
+		if err := b.find(name, s.kinds); err != nil {
+			return nil, err
+		}
 	}
 	for _, rule := range b.resolved.Policy.Rules {
 		if err := b.find(rule.Path, s.kinds); err != nil {

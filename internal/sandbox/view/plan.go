@@ -36,6 +36,7 @@ type sights struct {
 	sockets    []string // to cover where they can be seen but not written
 	runtimeDir string   // /run/user/N, covered as the sockets in it; "" none
 	resolver   bool     // the folders of nameServices are covered
+	named      []string // sockets that the policy names, canonical
 }
 
 // action is what a step does to give a path its access.
@@ -155,6 +156,7 @@ func planView(r *resolve.Resolved, s sights) (*viewPlan, error) {
 	p.denyAliases()
 	p.denyCrowded()
 	p.coverRuntimeDir()
+	p.showSockets()
 	for _, name := range slices.Sorted(maps.Keys(p.accesses)) {
 		if err := p.rule(name, p.accesses[name]); err != nil {
 			return nil, err
@@ -242,6 +244,15 @@ func (p *planner) coverRuntimeDir() {
 	}
 	p.accesses[name] = sandbox.Hidden
 	p.steps[name] = &step{path: name, do: hollow, optional: true}
+}
+
+// showSockets shows the sockets that the policy names in the covered directory of the user's services.
+func (p *planner) showSockets() {
+	for _, name := range p.named {
+		if p.runtimeDir != "" && pathname.Below(name, p.runtimeDir) && p.at(name) == sandbox.Hidden && p.kinds[name] == file {
+			p.accesses[name] = sandbox.Read
+		}
+	}
 }
 
 // rule adds the step of one rule, if it changes what its surroundings show.
@@ -339,7 +350,9 @@ func (p *planner) cover() {
 		}
 	}
 	for _, name := range p.sockets {
-		add(name, mute)
+		if !slices.Contains(p.named, name) {
+			add(name, mute)
+		}
 	}
 	for _, name := range maskedSysfs {
 		add(name, hollow)

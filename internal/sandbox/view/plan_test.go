@@ -97,6 +97,8 @@ func planOf(lines []string) (*viewPlan, error) {
 			seen.aliases = rest
 		case "sockets":
 			seen.sockets = rest
+		case "named":
+			seen.named = rest
 		case "runtime":
 			seen.runtimeDir = rest[0]
 		default:

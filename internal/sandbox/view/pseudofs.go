@@ -87,11 +87,36 @@ func (b *builder) devices(s *step, target int) error {
 	if err := b.sharedMemory(dev, s.inside); err != nil {
 		return mountError("shared memory", "/dev/shm", "", err)
 	}
+	for _, name := range b.resolved.Policy.Devices {
+		if err := b.namedDevice(dev, name); err != nil {
+			return mountError("a device", name, "", err)
+		}
+	}
 	return nil
 }
 
-// device binds the character device at from in dir to the name to in dev. The
-// device must have that number, unless number is 0. The mount is read-only,
+// namedDevice shows a device that the policy names, in its folder.
+func (b *builder) namedDevice(dev int, name string) error {
+	within := strings.TrimPrefix(name, "/dev/")
+	switch err := unix.Fstatat(dev, within, &unix.Stat_t{}, unix.AT_SYMLINK_NOFOLLOW); err {
+	case nil:
+		return nil // every view has it
+	case unix.ENOENT:
+	default:
+		return fmt.Errorf("fstatat: %w", err)
+	}
+	for i := range within {
+		if within[i] == '/' {
+			if err := unix.Mkdirat(dev, within[:i], 0o755); err != nil && err != unix.EEXIST {
+				return fmt.Errorf("mkdirat: %w", err)
+			}
+		}
+	}
+	return b.device(b.original, name[1:], dev, within, 0)
+}
+
+// device binds the device at from in dir to the name to in dev. A device of the view
+// itself must be a character device with that number; number is 0 for others. The mount is read-only,
 // because otherwise the owner of the device could change its mode for the whole
 // host. Writing to the device works on a read-only mount too.
 func (b *builder) device(dir int, from string, dev int, to string, number uint64) error {
@@ -107,7 +132,8 @@ func (b *builder) device(dir int, from string, dev int, to string, number uint64
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("fstat: %w", err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || number != 0 && st.Rdev != number {
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFCHR && (kind != unix.S_IFBLK || number != 0) || number != 0 && st.Rdev != number {
 		return fmt.Errorf("the host has another object there, mode %#o, number %d:%d",
 			st.Mode, unix.Major(st.Rdev), unix.Minor(st.Rdev))
 	}

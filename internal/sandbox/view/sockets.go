@@ -29,7 +29,7 @@ const (
 // leaves the others out. That is no error, because otherwise any process that may
 // bind sockets could prevent every command from starting; and no policy depends
 // on the covers. Covered or not, with the network restricted the filter refuses
-// to connect, and with the network enabled the listener of enforce.FilterEnabled
+// to connect, or a listener allows only named sockets, and with the network enabled the listener of enforce.FilterEnabled
 // refuses sockets outside the writable roots.
 func SocketPaths() ([]string, error) {
 	table, err := os.Open("/proc/thread-self/net/unix")

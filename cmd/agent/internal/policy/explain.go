@@ -33,6 +33,12 @@ func (p *Plan) Explain(w io.Writer) error {
 		}
 		lines = append(lines, Line{r.Access.String(), r.Path, origin})
 	}
+	for _, name := range policy.Sockets {
+		lines = append(lines, Line{"socket", name, p.origins[name]})
+	}
+	for _, name := range policy.Devices {
+		lines = append(lines, Line{"device", name, p.origins[name]})
+	}
 	for _, e := range p.Profile.Entries {
 		if e.Place == sandbox.PlaceGlob {
 			lines = append(lines, Line{sandbox.Denied.String(), e.Path, p.origins[e.Path]})

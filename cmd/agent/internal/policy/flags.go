@@ -25,6 +25,10 @@ type Flags struct {
 	Readable    []string `sep:"none" env:"AGENT_SANDBOX_READABLE" bytes:"" placeholder:"PATH" help:"Let the command read this file or directory, even if it is a secret. The command cannot write there, even in a workspace. Can be repeated."`
 	Deny        []string `sep:"none" env:"AGENT_SANDBOX_DENY" bytes:"" placeholder:"PATH|GLOB" help:"Hide a file, a directory, or all files that a pattern such as '**/*.env' matches. Can be repeated."`
 	View        bool     `env:"AGENT_SANDBOX_VIEW" help:"Show the command only the paths that other flags name, and those that programs need to run: /usr, /bin, /lib, /etc and the like."`
+	Socket      []string `sep:"none" env:"AGENT_SANDBOX_SOCKET" bytes:"" placeholder:"PATH" help:"Let the command connect to this UNIX socket, such as /run/docker.sock, even without a network. What listens there can do for the command whatever it can do. Can be repeated."`
+	Device      []string `sep:"none" env:"AGENT_SANDBOX_DEVICE" bytes:"" placeholder:"PATH" help:"Let the command use this device, such as /dev/fuse, as far as its mode lets this user. Can be repeated."`
+	GPU         bool     `name:"gpu" env:"AGENT_SANDBOX_GPU" help:"Let the command use all GPUs: their devices of NVIDIA, AMD and others, and those in /dev/dri. With --view also show their libraries, and what /sys says of them."`
+	KVM         bool     `name:"kvm" env:"AGENT_SANDBOX_KVM" help:"Let the command run virtual machines: --device /dev/kvm."`
 	Profile     []string `sep:"none" env:"AGENT_SANDBOX_PROFILE" bytes:"" placeholder:"NAME|FILE" help:"Let the command do what a tool needs: node, yarn, pnpm, python, uv, go, rust, jvm, ruby, php or git. A file says this for another tool. The caches of the tool can be written, and its hosts reached, unless --network is on or off. Can be repeated."`
 	CleanEnv    bool     `env:"AGENT_SANDBOX_CLEAN_ENV" help:"Give the command only the core variables, such as HOME, PATH, USER, LANG, TERM and TMPDIR, and those of --keep-env, --profile and -e."`
 	KeepEnv     []string `sep:"none" env:"AGENT_SANDBOX_KEEP_ENV" bytes:"" placeholder:"NAME" help:"Give the command this variable, even if it looks like a secret. * stands for any text. Can be repeated."`
@@ -41,7 +45,7 @@ func (f *Flags) Check() error {
 	if f.ReadOnly && f.View {
 		return errors.New("--read-only and --view cannot be used together, because --read-only shows everything")
 	}
-	for flag, values := range map[string][]string{"workspace": f.Workspace, "readable": f.Readable, "deny": f.Deny, "keep-env": f.KeepEnv, "profile": f.Profile} {
+	for flag, values := range map[string][]string{"workspace": f.Workspace, "readable": f.Readable, "deny": f.Deny, "socket": f.Socket, "device": f.Device, "keep-env": f.KeepEnv, "profile": f.Profile} {
 		if slices.Contains(values, "") {
 			return fmt.Errorf("--%s is empty", flag)
 		}
@@ -71,6 +75,14 @@ func (f *Flags) FileFlag() string {
 		return "--readable"
 	case len(f.Deny) > 0:
 		return "--deny"
+	case len(f.Socket) > 0:
+		return "--socket"
+	case len(f.Device) > 0:
+		return "--device"
+	case f.GPU:
+		return "--gpu"
+	case f.KVM:
+		return "--kvm"
 	case f.View:
 		return "--view"
 	case len(f.Profile) > 0:
@@ -102,6 +114,8 @@ type Host struct {
 	// this one.
 	Abs  func(word string) (string, error)
 	Real func(name string) (string, error)
+	// List returns the names in a folder, sorted; none if it cannot be listed. nil: the machine is this one.
+	List func(dir string) (names []string)
 }
 
 // abs and real are Abs and Real.
@@ -126,7 +140,7 @@ type Plan struct {
 	// Make are the folders that profiles let the command write. The caller makes those that are missing, so that
 	// the command can use them.
 	Make    []string
-	origins map[string]string // the flag, profile or default that an entry comes from, by path or pattern
+	origins map[string]string // the flag, profile or default that an entry, a socket or a device comes from, by path or pattern
 }
 
 // Wire returns the plan as the sandbox of a request.
@@ -138,6 +152,52 @@ func (p *Plan) entry(e sandbox.Entry, origin string) {
 	if _, ok := p.origins[e.Path]; !ok {
 		p.origins[e.Path] = origin
 	}
+}
+
+// named adds a socket or a device to a list of the profile.
+func (p *Plan) named(to *[]string, name, origin string) {
+	*to = append(*to, name)
+	if _, ok := p.origins[name]; !ok {
+		p.origins[name] = origin
+	}
+}
+
+// devices adds the devices of the flags. A device is named by its path, without links, because a view shows
+// no links to devices.
+func (f *Flags) devices(h Host, p *Plan) error {
+	add := func(flag, word, origin string) error {
+		name, err := h.existing(flag, word)
+		if err == nil {
+			name, err = h.real(name)
+		}
+		if err == nil {
+			p.named(&p.Profile.Devices, name, origin)
+		}
+		return err
+	}
+	for _, word := range f.Device {
+		if err := add("--device", word, "--device "+word); err != nil {
+			return err
+		}
+	}
+	if f.KVM {
+		if err := add("--kvm", "/dev/kvm", "--kvm"); err != nil {
+			return err
+		}
+	}
+	if !f.GPU {
+		return nil
+	}
+	devices, folders, err := h.gpu()
+	for _, name := range devices {
+		p.named(&p.Profile.Devices, name, "--gpu")
+	}
+	if f.View {
+		for _, name := range folders {
+			p.entry(sandbox.Entry{Path: name, Access: sandbox.Read, SkipMissing: true}, "--gpu")
+		}
+	}
+	return err
 }
 
 // Plan returns what the flags mean on a host. Check has to be called before.
@@ -176,6 +236,16 @@ func (f *Flags) Plan(h Host) (*Plan, error) {
 			return nil, err
 		}
 		p.entry(sandbox.Entry{Path: name, Access: sandbox.Read}, "--readable "+word)
+	}
+	for _, word := range f.Socket {
+		name, err := h.existing("--socket", word)
+		if err != nil {
+			return nil, err
+		}
+		p.named(&p.Profile.Sockets, name, "--socket "+word)
+	}
+	if err := f.devices(h, p); err != nil {
+		return nil, err
 	}
 	for _, word := range f.Deny {
 		if err := p.deny(h, word, "--deny "+word); err != nil {
@@ -232,6 +302,18 @@ func (p *Plan) take(h Host, from toolProfile) error {
 				p.Make = append(p.Make, name)
 			}
 			p.entry(sandbox.Entry{Path: name, Access: list.access, SkipMissing: list.access == sandbox.Read}, from.origin())
+		}
+	}
+	for _, list := range []struct {
+		words []string
+		to    *[]string
+	}{{from.Socket, &p.Profile.Sockets}, {from.Device, &p.Profile.Devices}} {
+		for _, word := range list.words {
+			name, err := h.expand(word)
+			if err != nil {
+				return err
+			}
+			p.named(list.to, name, from.origin())
 		}
 	}
 	for _, word := range from.Deny {

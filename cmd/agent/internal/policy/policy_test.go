@@ -99,7 +99,7 @@ func TestParseProfile(t *testing.T) {
 		"":                       "",
 		`write = ["~/.x", "/y"]`: "",
 		`deny = ["~/**/*.pem"]`:  "",
-		"\nwrites = []":          "p:2: unknown key writes, expected one of allow, deny, env, include, read, write",
+		"\nwrites = []":          "p:2: unknown key writes, expected one of allow, deny, device, env, include, read, socket, write",
 		`read = "x"`:             "p:1: read is not a list of texts",
 		`read = [1]`:             "a member that is not a text",
 		`write = ["x"]`:          `"x" does not begin with / or ~/`,
@@ -163,4 +163,31 @@ func TestHiddenUnseen(t *testing.T) {
 	h := Host{Home: "/home/you", Cwd: "/", Real: func(string) (string, error) { return "", os.ErrPermission }}
 	plan := rig.Value(new(Flags).Plan(h))
 	rig.Is(t, len(plan.Hidden), len(secretFiles), "hidden")
+}
+
+// TestGPU: the devices of all makers are found, each once, and what a view has to show for them.
+func TestGPU(t *testing.T) {
+	t.Parallel()
+	for _, row := range rig.Rows(t, "testdata/gpu.txt", "gpu", 3) {
+		root := t.TempDir()
+		for name := range strings.FieldsSeq(row[0]) {
+			rig.Must(t, os.MkdirAll(filepath.Join(root, name), 0o755))
+		}
+		for _, view := range []bool{false, true} {
+			plan, err := (&Flags{GPU: true, View: view}).Plan(Host{Cwd: "/usr", List: func(dir string) []string { return listHere(root + dir) }})
+			if row[1] == "none" {
+				rig.Says(t, err, "--gpu: there is no GPU", "%s", row[0])
+				continue
+			}
+			rig.Must(t, err)
+			var shown []string
+			for _, e := range plan.Profile.Entries[1:] {
+				rig.Is(t, e.Access == sandbox.Read && e.SkipMissing, true, "%+v is read if it exists", e)
+				shown = append(shown, e.Path)
+			}
+			rig.Is(t, strings.Join(plan.Profile.Devices, " "), row[1], "devices of %s", row[0])
+			rig.Is(t, strings.Join(shown, " "), map[bool]string{true: row[2]}[view], "shown for %s", row[0])
+			rig.Is(t, len(plan.Wire().Permissions.FileSystem.Entries), 1+len(shown)+len(plan.Profile.Devices), "entries on the wire")
+		}
+	}
 }

@@ -31,6 +31,8 @@ type toolProfile struct {
 	Write   []string // folders that can be written; they are made if missing
 	Read    []string // files and folders that can be read, even if they are secret, and not written
 	Deny    []string // paths and patterns of hidden files
+	Socket  []string // UNIX sockets that can be reached
+	Device  []string // devices that can be used, if they exist
 	Allow   []string // hosts that can be reached
 	Env     []string // variables that pass, even if they look like secrets; patterns of path.Match
 }
@@ -91,7 +93,7 @@ func parseProfile(name, text string) (toolProfile, error) {
 	if err != nil {
 		return p, err
 	}
-	lists := map[string]*[]string{"include": &p.Include, "write": &p.Write, "read": &p.Read, "deny": &p.Deny, "allow": &p.Allow, "env": &p.Env}
+	lists := map[string]*[]string{"include": &p.Include, "write": &p.Write, "read": &p.Read, "deny": &p.Deny, "socket": &p.Socket, "device": &p.Device, "allow": &p.Allow, "env": &p.Env}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		at, list := values[key], lists[key]
 		if list == nil {
@@ -122,7 +124,7 @@ func parseProfile(name, text string) (toolProfile, error) {
 // checkWord refuses a member of a list that means nothing, or whose meaning depends on the current directory.
 func checkWord(key, word string) error {
 	switch key {
-	case "write", "read", "deny":
+	case "write", "read", "deny", "socket", "device":
 		if !path.IsAbs(word) && word != "~" && !strings.HasPrefix(word, "~/") {
 			return fmt.Errorf("%q does not begin with / or ~/", word)
 		}

@@ -12,6 +12,7 @@ const (
 	tiocsti   = 0x5412
 	tioclinux = 0x541c
 	tiocsetd  = 0x5423
+	tunSetIff = 0x400454ca
 
 	perLinux32       = 0x0008
 	uname26          = 0x0020000
@@ -38,6 +39,26 @@ const (
 // 14.5).
 func restricted() []Rule {
 	return slices.Concat(offline(), setID())
+}
+
+// restrictedSockets is restricted, for processes that may connect to named UNIX sockets. The listener
+// decides about each connection. A socket cannot be bound, and every message goes to the peer of connect.
+func restrictedSockets() []Rule {
+	return slices.Concat(unixStreams(), judgedConnects(), connectedOnly(), aside(), personality(), common(), otherProcesses(), setID())
+}
+
+// judgedConnects leaves every connection to a listener.
+func judgedConnects() []Rule { return []Rule{{Calls: []string{"connect"}, Action: Notify}} }
+
+// connectedOnly allows what programs do with a UNIX socket that is connected, and refuses what names a
+// peer or waits for one.
+func connectedOnly() []Rule {
+	return []Rule{
+		// sendto without an address is what send(3) calls.
+		{Calls: []string{"sendto"}, Action: Allow, When: []Cond{{4, 0xffffffff_ffffffff, 0}}},
+		{Calls: []string{"setsockopt"}, Action: Allow, When: []Cond{int32Is(1, solSocket)}},
+		{Calls: []string{"accept", "accept4", "bind", "listen", "recvmmsg", "sendmmsg", "sendto", "setsockopt"}, Action: Errno(eperm)},
+	}
 }
 
 // offline has the rules for all processes without a network and with a restricted
@@ -83,8 +104,9 @@ func fastOpen() []Rule {
 // managed is for processes in a network namespace whose only ways out are the
 // listeners of a proxy (network.md 9). The processes may make IP sockets, except for raw
 // sockets, and pairs of UNIX sockets. With allUnix they may also make single UNIX sockets,
-// which may connect to every path.
-func managed(allUnix bool) []Rule {
+// which may connect to every path. With named they may make single UNIX sockets for connections; then
+// a listener has to decide about each connection, whatever the socket.
+func managed(allUnix, named bool) []Rule {
 	calls := []string{"socket", "socketpair"}
 	rules := []Rule{
 		{Calls: calls, Action: Errno(eperm), When: []Cond{{1, sockTypeMask, sockRaw}, int32Is(0, afInet)}},
@@ -95,7 +117,11 @@ func managed(allUnix bool) []Rule {
 	if allUnix {
 		rules = append(rules, Rule{Calls: calls, Action: Allow, When: []Cond{int32Is(0, afUnix)}})
 	}
-	return slices.Concat(rules, unixPairs(), []Rule{
+	unix := unixPairs()
+	if named {
+		unix = unixStreams()
+	}
+	return slices.Concat(rules, unix, []Rule{
 		{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)},
 	}, personality(), common(), otherProcesses(), setID())
 }
@@ -247,20 +273,38 @@ func hiddenPaths() []Rule {
 // shutdown, getsockopt, getsockname and getpeername stay allowed, because the only sockets
 // that a process can get here are UNIX sockets without a peer outside (sandbox.md 7).
 func network() []Rule {
+	return slices.Concat(unixStreams(), []Rule{
+		{Calls: []string{
+			"accept", "accept4", "bind", "connect", "listen", "recvmmsg", "sendmmsg", "sendto", "setsockopt",
+		}, Action: Errno(eperm)},
+	}, aside())
+}
+
+// unixStreams allows UNIX sockets that can name a peer only in connect, and refuses all other sockets.
+func unixStreams() []Rule {
 	sockets := []string{"socket", "socketpair"}
 	return []Rule{
 		{Calls: sockets, Action: Allow, When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockStream}}},
 		{Calls: sockets, Action: Allow, When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockSeqpaket}}},
 		{Calls: sockets, Action: Errno(eperm)},
-		{Calls: []string{
-			"accept", "accept4", "bind", "connect", "listen", "recvmmsg", "sendmmsg", "sendto", "setsockopt",
-		}, Action: Errno(eperm)},
+	}
+}
+
+// aside refuses the ways to a network that lead through other processes and through the kernel.
+func aside() []Rule {
+	return []Rule{
 		{Calls: tracing, Action: Errno(eperm)},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
 		// These two put input into a terminal, which a shell outside may run.
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
+		interfaces(),
 	}
+}
+
+// interfaces refuses to open an interface by /dev/net/tun. Everybody may open one that has no owner.
+func interfaces() Rule {
+	return Rule{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tunSetIff)}}
 }
 
 // tracing are calls by which a process inspects other processes.
@@ -329,8 +373,8 @@ func common() []Rule {
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsetd)}}, // loads line disciplines
 		// The requests of the Linux console. Two of them, KDSKBENT and KDSKBSENT,
-		// put commands on keys.
-		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xff00, 'K' << 8}}},
+		// put commands on keys. Those of AMD's GPUs have the same type, but also a size.
+		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{{1, 0xffffff00, 'K' << 8}}},
 		{Calls: []string{"clone"}, Action: Allow, When: []Cond{{0, cloneNew, 0}}},
 		{Calls: []string{"unshare"}, Action: Allow, When: []Cond{{0, cloneNew | cloneNewTime, 0}}},
 		{Calls: []string{"clone", "unshare"}, Action: Errno(eperm)},

@@ -32,6 +32,18 @@ func supervised(level sandbox.Level, online bool) []Rule {
 	return append(rules, everySupervised()...)
 }
 
+// supervisedSockets is supervised, without the network, for processes that may connect to named UNIX
+// sockets. The supervisor makes every single socket and connects it.
+func supervisedSockets(level sandbox.Level) []Rule {
+	var rules []Rule
+	for _, kind := range []uint64{sockStream, sockSeqpaket} {
+		rules = append(rules, Rule{Calls: []string{"socket"}, Action: Notify, When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, kind}}})
+	}
+	return slices.Concat(rules, unixPairs(), left(level, func(c calls.Call) bool {
+		return !c.Unscoped && !c.Held && (!c.Online || c.Name == "connect")
+	}), connectedOnly(), aside(), personality(), everySupervised())
+}
+
 // supervisedManaged is supervised, for processes that may connect to their proxy and to
 // nothing else (network.md 9). The supervisor makes every socket and connects it. No socket
 // names a peer with each message, and none listens at an IP address. So the supervisor has
@@ -62,7 +74,8 @@ func supervisedManaged(level sandbox.Level, held bool) []Rule {
 	rules = append(rules,
 		// The options of IP can name hosts that a packet must pass through.
 		Rule{Calls: []string{"setsockopt"}, Action: Errno(eperm), When: []Cond{int32Is(1, ipprotoIP), int32Is(2, ipOptions)}},
-		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)})
+		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)},
+		interfaces())
 	rules = append(rules, fastOpen()...)
 	rules = append(rules, left(level, func(c calls.Call) bool {
 		return !c.Unscoped && !c.Held && (!c.Online || slices.Contains(online, c.Name))
