@@ -121,9 +121,10 @@ func keep(policy *sandbox.Policy, folder string) {
 // what they need. The caller releases the sandbox once no process of the
 // command runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
-	policy, err := d.Compile(profile)
+	asked, err := d.Compile(profile)
+	policy := asked
 	if err == nil {
-		policy, err = d.lower(policy)
+		policy, err = d.lower(asked)
 	}
 	if err != nil {
 		return nil, err
@@ -134,6 +135,7 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	}
 	h := &Held{
 		Layers:  backend.Names(),
+		asked:   asked,
 		command: Command{Policy: policy, Backend: backend, Limits: d.Limits, AgentPorts: d.AgentPorts, Argv0: os.Args[0]},
 	}
 	if policy.Confined {
@@ -208,9 +210,11 @@ type Held struct {
 	// Layers are the wire's names of the layers. It is not nil.
 	Layers []string
 
-	command Command    // without the program
-	gate    *gate.Gate // nil: the network is not managed
-	judged  *Judged    // nil: programs are not judged
+	asked   *sandbox.Policy // of the profile; the policy of the command may be lower, see Door.Ceiling
+	command Command         // without the program
+	gate    *gate.Gate      // nil: the network is not managed
+	judged  *Judged         // nil: programs are not judged
+	noted   *noted          // what was refused; nil: nobody wants to know
 	mu      sync.Mutex
 	theirs  *os.File // leads an init to the gate; nil once an init has it
 	holds   *os.File // leads an init to the gate for held connections; nil if there are none, or once an init has it
@@ -283,6 +287,9 @@ func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Sta
 	if h.judged != nil {
 		stage.Files = append(stage.Files, h.judged.theirs)
 	}
+	if h.noted != nil {
+		stage.Files = append(stage.Files, h.noted.theirs)
+	}
 	return stage, nil
 }
 
@@ -294,6 +301,7 @@ func (h *Held) Release() {
 		return
 	}
 	h.closeGate()
+	h.noted.close()
 	if h.free != nil {
 		h.free()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -30,6 +32,8 @@ type Command struct {
 	// may lack them, because a URL with a password is hidden from the command.
 	Upstream []string
 	Rules    *approval.Operator // nil: no rules
+	// Ask says what to ask for after a refusal; nil: refusals are not told.
+	Ask refusals.Asker
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
@@ -68,6 +72,11 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		return 0, err
 	}
 	held = held.Watched(r.judged)
+	if c.Ask != nil {
+		if err := held.NoteRefusals(); err != nil {
+			return 0, err
+		}
+	}
 	p := r.program(c.Argv)
 	if held.Unconfined() {
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
@@ -85,7 +94,30 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	})
 	c.questions.Close()
+	if err == nil && c.Ask != nil {
+		c.tellRefused(held, code)
+	}
 	return code, err
+}
+
+// tellRefused says what the sandbox has refused the command, as far as that is known. Rules and the proxy
+// speak for themselves.
+func (c *Command) tellRefused(held *confine.Held, code int) {
+	var log refusals.Log
+	held.Refused(&log)
+	complain(c.Sys.Stderr, &log, code == 0, c.Ask, held.Limits(code, c.Ask))
+}
+
+// complain writes a line for each refusal, and a note.
+func complain(stderr io.Writer, log *refusals.Log, succeeded bool, ask refusals.Asker, note string) {
+	all, more := log.All()
+	lines := refusals.Lines(all, more, !succeeded, ask)
+	if note != "" {
+		lines = append(lines, note)
+	}
+	for _, line := range lines {
+		program.Complain(stderr, "sandbox: "+line)
+	}
 }
 
 // enter enters the sandbox. The caller calls leave, also if enter fails.

@@ -1,0 +1,228 @@
+package refusals
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Asker returns what to ask for, so that an attempt succeeds.
+type Asker func(need Need, at string) string
+
+// Words are for who has no command line: a model.
+func Words(need Need, at string) string {
+	switch need {
+	case ToRead:
+		return "ask for read access to " + at
+	case ToWrite:
+		return "ask for write access to " + at
+	case ToReach:
+		return "ask for the host " + at
+	case ToRequest:
+		return "ask for the request " + at
+	case ToReachLocal:
+		return "ask for local addresses"
+	}
+	return ""
+}
+
+// Flags are for agent sandbox and agent exec.
+func Flags(need Need, at string) string {
+	switch need {
+	case ToRead:
+		return "add --readable " + word(at)
+	case ToWrite:
+		return "add --workspace " + word(at)
+	case ToReach, ToRequest:
+		return "add --network " + word("allow="+strings.ReplaceAll(at, ",", "%2C"))
+	case ToReachLocal:
+		return "add --network local"
+	}
+	return ""
+}
+
+// word quotes a word for a shell, if that is necessary.
+func word(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-=:@+,") == "" && s != "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Line returns the refusal in one line.
+func (r *Refusal) Line(ask Asker) string {
+	text := fmt.Sprintf("refused: %s %s", r.Operation, r.Subject)
+	if r.Times > 1 {
+		text += fmt.Sprintf(" (%d times)", r.Times)
+	}
+	text += ": " + r.Reason
+	if what := ask(r.Need, r.At); what != "" {
+		text += "; " + what
+	}
+	return text
+}
+
+// maxLines is how many refusals are told in lines, and maxBeside how many of a command that did not fail:
+// most programs try things that they can do without.
+const (
+	maxLines  = 8
+	maxBeside = 1
+)
+
+// Lines returns lines about refusals, of which more were not kept. failed says that the command has failed.
+func Lines(all []Refusal, more int, failed bool, ask Asker) (lines []string) {
+	limit := maxLines
+	if !failed {
+		limit = maxBeside
+	}
+	for i := range all {
+		if i < limit {
+			lines = append(lines, all[i].Line(ask))
+		} else {
+			more += all[i].Times
+		}
+	}
+	if more > 0 && len(lines) > 0 {
+		last := &lines[len(lines)-1]
+		if *last += fmt.Sprintf(" (and %d more)", more); !failed {
+			*last += "; the command did not fail"
+		}
+	}
+	return lines
+}
+
+// maxNamed is how many paths a line names.
+const maxNamed = 4
+
+// Limits says what a policy lets a command do with files, for a command that has failed with an exit code
+// where nobody knows what was refused. It does not say that something was. "" if the policy restricts no
+// files, if the command did not run, or if a signal has ended it.
+func Limits(p *sandbox.Policy, code int, ask Asker) string {
+	const sandboxFailed, notExecuted, notFound, signalled = 101, 126, 127, 128
+	full := p.Access("/") >= sandbox.Read
+	switch {
+	case !p.Confined || p.WritesEverything(), code <= 0 || code == sandboxFailed || code >= signalled, full && (code == notExecuted || code == notFound):
+		return ""
+	}
+	var facts []string
+	roots := p.WritableRoots()
+	for i, root := range roots {
+		roots[i] = Text(root, maxSubject)
+	}
+	switch shown := roots[:min(len(roots), maxNamed)]; {
+	case len(roots) == 0:
+		facts = append(facts, "it can change no files")
+	case len(roots) > maxNamed:
+		facts = append(facts, fmt.Sprintf("it can change files only in %s and %d more", strings.Join(shown, ", "), len(roots)-maxNamed))
+	default:
+		facts = append(facts, "it can change files only in "+strings.Join(shown, ", "))
+	}
+	if held := names(p); held != "" && len(roots) > 0 {
+		facts[0] += " (but not " + held + " there)"
+	}
+	denied := len(p.Globs)
+	for _, r := range p.Rules {
+		if r.Access == sandbox.Denied && r.Origin == sandbox.Asked {
+			denied++
+		}
+	}
+	switch {
+	case !full:
+		facts = append(facts, "it sees only what its sandbox names")
+	case denied > 0:
+		facts = append(facts, fmt.Sprintf("%d paths and patterns are hidden from it", denied))
+	}
+	text := fmt.Sprintf("the command failed (exit code %d). If the sandbox is the cause: %s", code, strings.Join(facts, ", and "))
+	return text + "; then " + ask(ToWrite, "DIR")
+}
+
+// names returns the last names of protected paths, each once.
+func names(p *sandbox.Policy) string {
+	var all []string
+	for _, r := range p.Rules {
+		if r.Origin == sandbox.Protected || r.Origin == sandbox.GitDir {
+			all = append(all, r.Path[strings.LastIndexByte(r.Path, '/')+1:])
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) > maxNamed {
+		all = all[:maxNamed]
+	}
+	return Text(strings.Join(all, ", "), maxSubject)
+}
+
+// OfFile returns the refusal of what a command does with the file at a canonical path, and which rule of
+// the policy is the reason.
+func OfFile(p *sandbox.Policy, op Operation, path string) Refusal {
+	r := Refusal{Layer: File, Operation: op, Subject: path, Need: ToWrite, At: parent(path)}
+	if op == Read || op == Execute {
+		r.Need, r.At = ToRead, path
+	}
+	rule, ok := ruleOf(p, path)
+	switch {
+	case !ok || rule.Access == sandbox.Hidden:
+		r.Reason = "the sandbox does not show this path"
+	case rule.Origin == sandbox.Private:
+		r.Reason, r.Need, r.At = "it belongs to the agent itself", Nothing, ""
+	case rule.Access == sandbox.Denied:
+		r.Reason = "the sandbox denies " + rule.Path
+	case p.DeniesFile(path):
+		r.Reason = "a pattern of the sandbox denies it"
+	case op == Read || op == Execute:
+		r.Reason, r.Need, r.At = "the sandbox does not allow it", Nothing, ""
+	case rule.Origin == sandbox.Protected || rule.Origin == sandbox.GitDir:
+		r.Reason, r.At = rule.Path+" is protected, because programs outside of the sandbox trust it", rule.Path
+	case under(path, "/proc") || under(path, "/sys"):
+		r.Reason, r.Need, r.At = "settings of the kernel cannot be changed", Nothing, ""
+	case rule.Access == sandbox.Read:
+		r.Reason = "the sandbox only lets " + rule.Path + " be read"
+	default:
+		r.Reason, r.Need, r.At = "a rule of the sandbox is about this path, or about something below it", Nothing, ""
+	}
+	if r.Need == ToWrite && r.At == "/" {
+		r.Need, r.At = Nothing, "" // nobody should ask for everything
+	}
+	return r
+}
+
+// ruleOf returns the rule that decides about a path.
+func ruleOf(p *sandbox.Policy, path string) (sandbox.Rule, bool) {
+	for prefix := path; strings.HasPrefix(prefix, "/"); prefix = parent(prefix) {
+		i, ok := slices.BinarySearchFunc(p.Rules, prefix, func(r sandbox.Rule, path string) int { return strings.Compare(r.Path, path) })
+		if ok {
+			return p.Rules[i], true
+		}
+		if prefix == "/" {
+			break
+		}
+	}
+	return sandbox.Rule{}, false
+}
+
+// parent returns the directory above a clean path.
+func parent(path string) string {
+	if i := strings.LastIndexByte(path, '/'); i > 0 {
+		return path[:i]
+	}
+	return "/"
+}
+
+func under(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// UnderCeiling turns refusals of files into refusals of the operator's ceiling, where the policy that was
+// asked for would have allowed the attempt. Its paths may lead through links, so some are not recognised.
+func UnderCeiling(all []Refusal, asked *sandbox.Policy) {
+	for i := range all {
+		r := &all[i]
+		wants := sandbox.Write
+		if r.Operation == Read || r.Operation == Execute {
+			wants = sandbox.Read
+		}
+		if r.Layer == File && asked.Access(r.Subject) >= wants && !asked.DeniesFile(r.Subject) {
+			r.Layer, r.Reason = Ceiling, "the operator's ceiling (--sandbox-ceiling) is lower than what the sandbox asks for"
+			r.Need, r.At = Nothing, ""
+		}
+	}
+}
