@@ -74,6 +74,7 @@ func capabilities(cfg *Config) protocol.Capabilities {
 
 		SubcommandApprovals: true,
 		NetworkRequestRules: true,
+		Refusals:            true,
 
 		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
 		SandboxDefault:  cfg.SandboxDefault != nil,

@@ -180,9 +180,10 @@ func (e *execution) host(ctx context.Context, environ []string) (policy.Host, er
 }
 
 // answersHosts returns an option of the client for a limited network: the user answers questions about hosts at
-// the terminal, and e.summary notes all decisions.
+// the terminal, and e.summary notes all decisions. With it the agent also says what was refused.
 func (e *execution) answersHosts() func(*client.Config) {
 	return func(cfg *client.Config) {
+		cfg.Refusals = !e.flags.NoRefusals
 		if !e.flags.network.Managed {
 			return
 		}

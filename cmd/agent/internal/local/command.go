@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -118,6 +119,25 @@ func complain(stderr io.Writer, log *refusals.Log, succeeded bool, ask refusals.
 	for _, line := range lines {
 		program.Complain(stderr, "sandbox: "+line)
 	}
+}
+
+// TellRefused says what an agent has refused a command; nil: nothing. Rules and the summary of the network
+// speak for themselves.
+func TellRefused(stderr io.Writer, r *protocol.Refusals, succeeded bool) {
+	if r == nil {
+		return
+	}
+	var log refusals.Log
+	for _, one := range r.List {
+		if layer := refusals.Layer(one.Layer); layer != refusals.Program && layer != refusals.Network {
+			log.Add(refusals.Refusal{
+				Layer: layer, Operation: refusals.Operation(one.Operation), Subject: one.Subject, Reason: one.Reason,
+				Need: refusals.Need(one.Needs), At: one.At, Times: one.Times,
+			})
+		}
+	}
+	log.AddAll(nil, r.More)
+	complain(stderr, &log, succeeded, refusals.Flags, refusals.Text(r.Note, 2<<10))
 }
 
 // enter enters the sandbox. The caller calls leave, also if enter fails.
