@@ -15,40 +15,44 @@ import (
 
 const cases = "testdata/refusals.txt"
 
-func policyOf(name string) *sandbox.Policy {
-	all := map[string]*sandbox.Policy{
-		"all": {
-			Confined: true, Globs: []sandbox.Glob{{Base: "/w", Pattern: "**/*.env"}},
-			Rules: []sandbox.Rule{
-				{Path: "/", Access: sandbox.Read}, {Path: "/run/agent", Access: sandbox.Denied, Origin: sandbox.Private},
-				{Path: "/vault", Access: sandbox.Denied}, {Path: "/w", Access: sandbox.Write}, {Path: "/w/.git", Access: sandbox.Read, Origin: sandbox.Protected},
-			},
-		},
-		"readonly": {Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
-		"writes":   {Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Write}}},
-		"view":     {Confined: true},
-		"free":     {},
+// policyOf returns a policy of testdata.
+func policyOf(t *testing.T, name string) *sandbox.Policy {
+	t.Helper()
+	p := &sandbox.Policy{}
+	if name == "free" {
+		return p
 	}
-	for _, path := range []string{"/a", "/b", "/c", "/d", "/e"} {
-		all["view"].Rules = append(all["view"].Rules, sandbox.Rule{Path: path, Access: sandbox.Write})
+	kinds := map[string]sandbox.Rule{
+		"read": {Access: sandbox.Read}, "write": {Access: sandbox.Write}, "denied": {Access: sandbox.Denied},
+		"private": {Access: sandbox.Denied, Origin: sandbox.Private}, "protected": {Access: sandbox.Read, Origin: sandbox.Protected},
 	}
-	return all[name]
+	for _, row := range rig.Rows(t, cases, "policy "+name, 2) {
+		r := kinds[row[0]]
+		if r.Path, p.Confined = row[1], true; row[0] == "glob" {
+			p.Globs = append(p.Globs, sandbox.Glob{Base: "/w", Pattern: row[1]})
+		} else {
+			p.Rules = append(p.Rules, r)
+		}
+	}
+	return p
 }
 
 func TestLines(t *testing.T) {
 	for _, row := range rig.Rows(t, cases, "files", 3) {
 		op := Operation(row[0])
-		r := OfFile(policyOf("all"), op, row[1])
+		r := OfFile(policyOf(t, "all"), op, row[1])
 		log := new(Log)
 		log.Add(r)
 		all, _ := log.All()
 		rig.Is(t, all[0].Line(Flags), row[2], "%s", row[1])
+		UnderCeiling(all, policyOf(t, "ceiling"))
+		rig.Is(t, all[0].Layer == Ceiling, strings.HasPrefix(row[1], "/etc/"), "%s: the ceiling refuses", row[1])
 	}
 	for _, row := range rig.Rows(t, cases, "asked", 3) {
 		rig.Is(t, Words(Need(row[0]), row[1]), row[2], "%s", row[0])
 	}
 	for _, row := range rig.Rows(t, cases, "failed", 3) {
-		rig.Is(t, Limits(policyOf(row[1]), rig.Value(strconv.Atoi(row[0])), Flags), row[2], "%s", row)
+		rig.Is(t, Limits(policyOf(t, row[1]), rig.Value(strconv.Atoi(row[0])), Flags), row[2], "%s", row)
 	}
 }
 
@@ -81,13 +85,6 @@ func TestFile(t *testing.T) {
 	lines := Lines(got[:3], 0, false, Words)
 	rig.Is(t, len(lines), 1, "lines of a command that did not fail")
 	rig.Is(t, strings.HasSuffix(lines[0], "(3 times): no (and 6 more); the command did not fail"), true, "the end of %s", lines[0])
-}
-
-func TestUnderCeiling(t *testing.T) {
-	asked := policyOf("all")
-	all := []Refusal{{Layer: File, Operation: Write, Subject: "/w/x"}, {Layer: File, Operation: Write, Subject: "/etc/x"}, {Layer: Socket, Operation: Connect, Subject: "/w/s"}}
-	UnderCeiling(all, asked)
-	rig.Same(t, "layers", []Layer{Ceiling, File, Socket}, []Layer{all[0].Layer, all[1].Layer, all[2].Layer})
 }
 
 // FuzzFile: a file that somebody else has written is read within the bounds.
