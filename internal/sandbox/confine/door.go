@@ -122,9 +122,11 @@ func keep(policy *sandbox.Policy, folder string) {
 // command runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	asked, err := d.Compile(profile)
-	policy := asked
-	if err == nil {
-		policy, err = d.lower(asked)
+	policy, ceiling := asked, (*sandbox.Policy)(nil)
+	if err == nil && d.Ceiling != nil {
+		if ceiling, err = d.Ceiling(); err == nil {
+			policy, err = d.lower(asked, ceiling)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -136,6 +138,7 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	h := &Held{
 		Layers:  backend.Names(),
 		asked:   asked,
+		ceiling: ceiling,
 		command: Command{Policy: policy, Backend: backend, Limits: d.Limits, AgentPorts: d.AgentPorts, Argv0: os.Args[0]},
 	}
 	if policy.Confined {
@@ -148,14 +151,7 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 }
 
 // lower returns the policy under the ceiling ([resolve.Under]). The paths of the result are canonical.
-func (d *Door) lower(policy *sandbox.Policy) (*sandbox.Policy, error) {
-	if d.Ceiling == nil {
-		return policy, nil
-	}
-	ceiling, err := d.Ceiling()
-	if err != nil {
-		return nil, err
-	}
+func (d *Door) lower(policy, ceiling *sandbox.Policy) (*sandbox.Policy, error) {
 	resolved, err := resolve.Under(ceiling, policy, math.MaxInt)
 	if err != nil {
 		return nil, err
@@ -210,7 +206,8 @@ type Held struct {
 	// Layers are the wire's names of the layers. It is not nil.
 	Layers []string
 
-	asked   *sandbox.Policy // of the profile; the policy of the command may be lower, see Door.Ceiling
+	asked   *sandbox.Policy // of the profile
+	ceiling *sandbox.Policy // see Door.Ceiling; nil: there is none
 	command Command         // without the program
 	gate    *gate.Gate      // nil: the network is not managed
 	judged  *Judged         // nil: programs are not judged

@@ -79,8 +79,8 @@ func (h *Held) Refused(l *refusals.Log) {
 	var found refusals.Log
 	found.ReadFile(h.noted.ours)
 	all, more := found.All()
-	if h.asked != nil && h.asked != h.command.Policy {
-		refusals.UnderCeiling(all, h.asked)
+	if h.ceiling != nil {
+		refusals.UnderCeiling(all, h.asked, h.ceiling)
 	}
 	l.AddAll(all, more)
 }

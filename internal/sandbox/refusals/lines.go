@@ -211,18 +211,25 @@ func parent(path string) string {
 
 func under(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// UnderCeiling turns refusals of files into refusals of the operator's ceiling, where the policy that was
-// asked for would have allowed the attempt. Its paths may lead through links, so some are not recognised.
-func UnderCeiling(all []Refusal, asked *sandbox.Policy) {
+// UnderCeiling says what the operator's ceiling has to do with refusals of files: it is the layer that has
+// refused what the policy asked for, and no other policy helps where the ceiling allows no more. The paths of
+// both may lead through links, so some are not recognised.
+func UnderCeiling(all []Refusal, asked, ceiling *sandbox.Policy) {
 	for i := range all {
 		r := &all[i]
 		wants := sandbox.Write
 		if r.Operation == Read || r.Operation == Execute {
 			wants = sandbox.Read
 		}
-		if r.Layer == File && asked.Access(r.Subject) >= wants && !asked.DeniesFile(r.Subject) {
+		allows := func(p *sandbox.Policy) bool { return p.Access(r.Subject) >= wants && !p.DeniesFile(r.Subject) }
+		switch {
+		case r.Layer != File || allows(ceiling):
+			continue
+		case allows(asked):
 			r.Layer, r.Reason = Ceiling, "the operator's ceiling (--sandbox-ceiling) is lower than what the sandbox asks for"
-			r.Need, r.At = Nothing, ""
+		default:
+			r.Reason += ", and the operator's ceiling (--sandbox-ceiling) allows no more"
 		}
+		r.Need, r.At = Nothing, ""
 	}
 }

@@ -45,7 +45,7 @@ func TestLines(t *testing.T) {
 		log.Add(r)
 		all, _ := log.All()
 		rig.Is(t, all[0].Line(Flags), row[2], "%s", row[1])
-		UnderCeiling(all, policyOf(t, "ceiling"))
+		UnderCeiling(all, policyOf(t, "ceiling"), policyOf(t, "readonly"))
 		rig.Is(t, all[0].Layer == Ceiling, strings.HasPrefix(row[1], "/etc/"), "%s: the ceiling refuses", row[1])
 	}
 	for _, row := range rig.Rows(t, cases, "asked", 3) {
