@@ -222,6 +222,7 @@ func TestManagedNetwork(t *testing.T) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	built := finish(t, build)
 	rig.Is(t, built.code, 0, "%+v: go test -c ends with", built)
+	rig.Must(t, os.CopyFS(filepath.Join(tools, "testdata"), os.DirFS("../../internal/sandbox/confine/testdata")))
 	user := credential(1000)
 	for name, tt := range map[string]struct {
 		launch []string
@@ -243,7 +244,7 @@ func TestManagedNetwork(t *testing.T) {
 			defer stop()
 			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
 			cmd.WaitDelay = patience
-			cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin", "TMPDIR=/tmp"}
+			cmd.Dir, cmd.Env = tools, []string{"PATH=/usr/bin:/bin", "TMPDIR=/tmp"}
 			cmd.SysProcAttr.Credential = tt.user
 			out, err := cmd.CombinedOutput()
 			if want := "--- PASS: TestManaged/" + tt.layer; err != nil || !strings.Contains(string(out), want) {
