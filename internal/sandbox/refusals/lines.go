@@ -15,9 +15,9 @@ type Asker func(need Need, at string) string
 func Words(need Need, at string) string {
 	switch need {
 	case ToRead:
-		return "ask for read access to " + at
+		return "ask for read access to " + word(at)
 	case ToWrite:
-		return "ask for write access to " + at
+		return "ask for write access to " + word(at)
 	case ToReach:
 		return "ask for the host " + at
 	case ToRequest:
@@ -53,7 +53,11 @@ func word(s string) string {
 
 // Line returns the refusal in one line.
 func (r *Refusal) Line(ask Asker) string {
-	text := fmt.Sprintf("refused: %s %s", r.Operation, r.Subject)
+	subject := r.Subject
+	if strings.HasPrefix(subject, "/") {
+		subject = word(subject) // a command chooses its paths, and a path may look like the rest of a line
+	}
+	text := fmt.Sprintf("refused: %s %s", r.Operation, subject)
 	if r.Times > 1 {
 		text += fmt.Sprintf(" (%d times)", r.Times)
 	}

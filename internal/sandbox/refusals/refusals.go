@@ -105,7 +105,10 @@ func (l *Log) Add(r Refusal) {
 		return
 	}
 	r.Layer, r.Operation = Layer(Text(string(r.Layer), maxWord)), Operation(Text(string(r.Operation), maxWord)) // they may come from another agent
-	r.Subject, r.At, r.Reason = Text(r.Subject, maxSubject), Text(r.At, maxSubject), Text(r.Reason, maxReason)
+	r.Subject, r.Reason = Text(r.Subject, maxSubject), Text(r.Reason, maxReason)
+	if Text(r.At, maxSubject) != r.At {
+		r.Need, r.At = Nothing, "" // what is left of it would be another path
+	}
 	times := max(r.Times, 1)
 	r.Times = 0
 	l.mu.Lock()
