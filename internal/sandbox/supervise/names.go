@@ -240,6 +240,8 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	}
 	switch err := r.movable(&from, &to, exchange, keep); {
 	case err == nil:
+	case !from.Exists():
+		return fail(err) // nothing was there to be moved
 	case r.n.paths.Removable(&from.Place) != nil:
 		return r.refuse(refusals.Move, from.Path, err)
 	case err == unix.EROFS || err == unix.EACCES || err == unix.EBUSY:
