@@ -100,32 +100,21 @@ func Lines(all []Refusal, more int, failed bool, ask Asker) (lines []string) {
 // maxNamed is how many paths a line names.
 const maxNamed = 4
 
-// Limits says what a policy lets a command do with files, for a command that has failed with an exit code
+// Limits says what a policy does not let a command do, for a command that has failed with an exit code
 // where nobody knows what was refused. It does not say that something was. "" if the policy restricts no
 // files, if the command did not run, or if a signal has ended it.
 func Limits(p *sandbox.Policy, code int, ask Asker) string {
 	const sandboxFailed, notExecuted, notFound, signalled = 101, 126, 127, 128
 	full := p.Access("/") >= sandbox.Read
 	switch {
-	case !p.Confined || p.WritesEverything(), code <= 0 || code == sandboxFailed || code >= signalled, full && (code == notExecuted || code == notFound):
+	case !p.Confined || p.WritesEverything(), code <= 0 || code == sandboxFailed || code > signalled, full && (code == notExecuted || code == notFound):
 		return ""
 	}
-	var facts []string
-	roots := p.WritableRoots()
-	for i, root := range roots {
-		roots[i] = Text(root, maxSubject)
+	var facts, remedies []string
+	if p.Network == sandbox.NetworkRestricted {
+		facts, remedies = append(facts, "has no network"), append(remedies, ask(ToReach, "HOST"))
 	}
-	switch shown := roots[:min(len(roots), maxNamed)]; {
-	case len(roots) == 0:
-		facts = append(facts, "it can change no files")
-	case len(roots) > maxNamed:
-		facts = append(facts, fmt.Sprintf("it can change files only in %s and %d more", strings.Join(shown, ", "), len(roots)-maxNamed))
-	default:
-		facts = append(facts, "it can change files only in "+strings.Join(shown, ", "))
-	}
-	if held := names(p); held != "" && len(roots) > 0 {
-		facts[0] += " (but not " + held + " there)"
-	}
+	facts, remedies = append(facts, writable(p)), append(remedies, ask(ToWrite, "DIR"))
 	denied := len(p.Globs)
 	for _, r := range p.Rules {
 		if r.Access == sandbox.Denied && r.Origin == sandbox.Asked {
@@ -134,12 +123,39 @@ func Limits(p *sandbox.Policy, code int, ask Asker) string {
 	}
 	switch {
 	case !full:
-		facts = append(facts, "it sees only what its sandbox names")
+		facts, remedies = append(facts, "sees only what the sandbox names"), append(remedies, ask(ToRead, "PATH"))
 	case denied > 0:
-		facts = append(facts, fmt.Sprintf("%d paths and patterns are hidden from it", denied))
+		facts, remedies = append(facts, fmt.Sprintf("cannot read %d paths or patterns", denied)), append(remedies, ask(ToRead, "PATH"))
 	}
-	text := fmt.Sprintf("the command failed (exit code %d). If the sandbox is the cause: %s", code, strings.Join(facts, ", and "))
-	return text + "; then " + ask(ToWrite, "DIR")
+	return fmt.Sprintf("exit code %d. If the sandbox is the cause: the command %s; %s", code, series(facts, "and"), series(remedies, "or"))
+}
+
+// writable says what a command can change.
+func writable(p *sandbox.Policy) string {
+	roots := p.WritableRoots()
+	if len(roots) == 0 {
+		return "can change no files"
+	}
+	for i, root := range roots {
+		roots[i] = Text(root, maxSubject)
+	}
+	text := "can change files only in " + strings.Join(roots[:min(len(roots), maxNamed)], ", ")
+	if more := len(roots) - maxNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if held := names(p); held != "" {
+		text += " (but not " + held + " there)"
+	}
+	return text
+}
+
+// series joins texts as English does.
+func series(texts []string, word string) string {
+	last := len(texts) - 1
+	if last == 0 {
+		return texts[0]
+	}
+	return strings.Join(texts[:last], ", ") + " " + word + " " + texts[last]
 }
 
 // names returns the last names of protected paths, each once.
@@ -152,7 +168,7 @@ func names(p *sandbox.Policy) string {
 	}
 	slices.Sort(all)
 	if all = slices.Compact(all); len(all) > maxNamed {
-		all = all[:maxNamed]
+		all = append(all[:maxNamed], fmt.Sprintf("%d more", len(all)-maxNamed))
 	}
 	return Text(strings.Join(all, ", "), maxSubject)
 }

@@ -19,8 +19,11 @@ const cases = "testdata/refusals.txt"
 func policyOf(t *testing.T, name string) *sandbox.Policy {
 	t.Helper()
 	p := &sandbox.Policy{}
-	if name == "free" {
+	switch name {
+	case "free":
 		return p
+	case "online":
+		name, p.Network = "readonly", sandbox.NetworkEnabled
 	}
 	kinds := map[string]sandbox.Rule{
 		"read": {Access: sandbox.Read}, "write": {Access: sandbox.Write}, "denied": {Access: sandbox.Denied},
