@@ -55,7 +55,7 @@ func (s *Session) gather(p *process, code int) {
 		r.log.AddAll(all, more)
 		// The guess comes before the lines about refusals, which are output too.
 		if p.sandboxDenied(code) {
-			r.note = p.box.Limits(code, refusals.Words)
+			r.note = p.box.Limits(code, false, refusals.Words)
 		}
 	})
 }

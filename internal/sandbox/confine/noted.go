@@ -85,10 +85,18 @@ func (h *Held) Refused(l *refusals.Log) {
 	l.AddAll(all, more)
 }
 
-// Limits says what the command may do with files if it has failed with an exit code and nobody knows what was
-// refused; "" if there is nothing to say.
-func (h *Held) Limits(code int, ask refusals.Asker) string {
-	if h == nil || h.refusal != nil || h.command.Backend.Has(sandbox.Supervised) {
+// Limits says what the sandbox withholds if the command has failed with an exit code and nobody knows what was
+// refused; "" if there is nothing to say. told says that some refusals are known.
+func (h *Held) Limits(code int, told bool, ask refusals.Asker) string {
+	switch {
+	case h == nil || h.refusal != nil:
+		return ""
+	case h.command.Backend.Has(sandbox.Supervised):
+		if told {
+			return refusals.Untold(h.command.Policy, code, ask)
+		}
+		return ""
+	case told:
 		return ""
 	}
 	return refusals.Limits(h.command.Policy, code, ask)

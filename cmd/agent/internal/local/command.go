@@ -106,7 +106,9 @@ func (c *Command) run(r *ruled) (code int, err error) {
 func (c *Command) tellRefused(held *confine.Held, code int) {
 	var log refusals.Log
 	held.Refused(&log)
-	complain(c.Sys.Stderr, &log, code == 0, c.Ask, held.Limits(code, c.Ask))
+	all, _ := log.All()
+	told := len(all) > 0 || c.network.refuses()
+	complain(c.Sys.Stderr, &log, code == 0, c.Ask, held.Limits(code, told, c.Ask))
 }
 
 // complain writes a line for each refusal, and a note.

@@ -72,6 +72,9 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 // environ is the environment of the command.
 func (n *managedNetwork) environ() []string { return n.network.Environ() }
 
+// refuses reports whether the network has refused something, so that close tells it.
+func (n *managedNetwork) refuses() bool { return n != nil && n.tally.refuses() }
+
 // close ends the network, and prints which hosts the command reached and which were refused. Without a network
 // it does nothing.
 func (n *managedNetwork) close(stderr io.Writer) error {

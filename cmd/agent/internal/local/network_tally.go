@@ -89,6 +89,18 @@ func whyFailed(err error) string {
 	return err.Error()
 }
 
+// refuses reports whether something was refused.
+func (t *tally) refuses() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.places {
+		if p.what == outcomes[1] {
+			return true
+		}
+	}
+	return false
+}
+
 // lines returns a line for each place that was reached, refused or not found.
 func (t *tally) lines() (lines []string) {
 	t.mu.Lock()
