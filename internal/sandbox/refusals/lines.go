@@ -52,7 +52,10 @@ func word(s string) string {
 }
 
 // Line returns the refusal in one line.
-func (r *Refusal) Line(ask Asker) string {
+func (r *Refusal) Line(ask Asker) string { return r.line(0, ask) }
+
+// line returns a line that also stands for like refusals with the same reason and remedy.
+func (r *Refusal) line(like int, ask Asker) string {
 	subject := r.Subject
 	if strings.HasPrefix(subject, "/") {
 		subject = word(subject) // a command chooses its paths, and a path may look like the rest of a line
@@ -60,6 +63,9 @@ func (r *Refusal) Line(ask Asker) string {
 	text := fmt.Sprintf("refused: %s %s", r.Operation, subject)
 	if r.Times > 1 {
 		text += fmt.Sprintf(" (%d times)", r.Times)
+	}
+	if like > 0 {
+		text += fmt.Sprintf(" and %d more there", like)
 	}
 	text += ": " + r.Reason
 	if what := ask(r.Need, r.At); what != "" {
@@ -75,26 +81,45 @@ const (
 	maxBeside = 1
 )
 
-// Lines returns lines about refusals, of which more were not kept. failed says that the command has failed.
+// Lines returns lines about refusals, of which more were not kept. Writes that one folder would allow have one
+// line, because a program that cleans up may try hundreds. failed says that the command has failed.
 func Lines(all []Refusal, more int, failed bool, ask Asker) (lines []string) {
 	limit := maxLines
 	if !failed {
 		limit = maxBeside
 	}
+	var first []*Refusal // of those with one reason and remedy
+	var like []int       // how often there were others
 	for i := range all {
-		if i < limit {
-			lines = append(lines, all[i].Line(ask))
-		} else {
-			more += all[i].Times
+		r := &all[i]
+		switch at := slices.IndexFunc(first, r.isLike); {
+		case at >= 0:
+			like[at] += r.Times
+		case len(first) < limit:
+			first, like = append(first, r), append(like, 0)
+		default:
+			more += r.Times
 		}
 	}
-	if more > 0 && len(lines) > 0 {
-		last := &lines[len(lines)-1]
-		if *last += fmt.Sprintf(" (and %d more)", more); !failed {
-			*last += "; the command did not fail"
-		}
+	for i, r := range first {
+		lines = append(lines, r.line(like[i], ask))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	last := &lines[len(lines)-1]
+	if more > 0 {
+		*last += fmt.Sprintf(" (and %d more)", more)
+	}
+	if !failed {
+		*last += "; the command did not fail"
 	}
 	return lines
+}
+
+// isLike reports whether both are writes that one folder to ask for would let succeed.
+func (r *Refusal) isLike(other *Refusal) bool {
+	return r.Need == ToWrite && r.Layer == other.Layer && r.Need == other.Need && r.At == other.At && r.Reason == other.Reason
 }
 
 // maxNamed is how many paths a line names.
