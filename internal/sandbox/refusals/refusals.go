@@ -77,6 +77,7 @@ type Refusal struct {
 // Bounds of a Log.
 const (
 	maxKept    = 64        // different refusals
+	maxLike    = 8         // of them, writes that one folder would allow
 	maxBytes   = 48 << 10  // of them
 	maxSubject = 512       // bytes of a subject, and of At
 	maxReason  = 512       // bytes of a reason
@@ -119,7 +120,7 @@ func (l *Log) Add(r Refusal) {
 	case known:
 		l.kept[i].Times += times
 		l.store(counted(l.kept[i].Times), l.placeOf(i))
-	case len(l.kept) >= maxKept || l.bytes+size > maxBytes:
+	case len(l.kept) >= maxKept || l.likeLocked(&r) >= maxLike || l.bytes+size > maxBytes:
 		l.more += times
 		l.store(counted(l.more), 0)
 	default:
@@ -131,6 +132,16 @@ func (l *Log) Add(r Refusal) {
 		l.kept, l.bytes = append(l.kept, r), l.bytes+size
 		l.appendLocked(&r)
 	}
+}
+
+// likeLocked returns how many like r were kept. Files of one folder leave room for other refusals.
+func (l *Log) likeLocked(r *Refusal) (n int) {
+	for i := range l.kept {
+		if r.isLike(&l.kept[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // AddAll adds refusals, of which more were not kept.

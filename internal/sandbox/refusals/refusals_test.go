@@ -73,6 +73,7 @@ func TestFile(t *testing.T) {
 	for i := range 100 {
 		for range 3 {
 			to.Add(Refusal{Layer: File, Operation: Read, Subject: fmt.Sprintf("/%d/%s", i, strings.Repeat("x", 2*maxSubject)), Reason: "no"})
+			to.Add(Refusal{Layer: File, Operation: Remove, Subject: fmt.Sprint("/logs/", i), Reason: "no", Need: ToWrite, At: "/logs"})
 		}
 	}
 	want, lost := to.All()
@@ -81,7 +82,8 @@ func TestFile(t *testing.T) {
 	got, more := from.All()
 	rig.Same(t, "the file", want, got)
 	rig.Is(t, more, lost, "refusals that were not kept")
-	rig.Is(t, len(got)*3+more, 300, "refusals")
+	rig.Is(t, len(got)*3+more, 600, "refusals")
+	rig.Is(t, slices.IndexFunc(got, func(r Refusal) bool { return strings.HasPrefix(r.Subject, "/20/") }) > 0, true, "one folder leaves room")
 	rig.Is(t, len(got) <= maxKept && len(got[0].Subject) < maxSubject+8, true, "the bounds: %d of %d bytes", len(got), len(got[0].Subject))
 
 	rig.Is(t, len(Lines(got, more, true, Words)), maxLines, "lines of a command that failed")
