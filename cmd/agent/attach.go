@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -101,7 +102,7 @@ func attach(sys program.System, flags *attachFlags) (code int, err error) {
 	if code, err = con.Join(command); err != nil {
 		return code, leftNamed(sys, flags.Name, err)
 	}
-	local.TellRefused(sys.Stderr, refused, code == 0)
+	local.TellRefused(sys.Stderr, refused, code == 0, refusals.Program) // there is no summary of the network
 	return code, nil
 }
 

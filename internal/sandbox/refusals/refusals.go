@@ -19,7 +19,7 @@ type Layer string
 // The layers.
 const (
 	File    Layer = "file"    // the policy about files
-	Socket  Layer = "socket"  // the rules about UNIX sockets, and about what the agent listens at
+	Socket  Layer = "socket"  // the rules about UNIX sockets, what the agent listens at, and ways past the proxy
 	Network Layer = "network" // the policy of the proxy
 	Program Layer = "program" // the rules about programs
 	Limit   Layer = "limit"   // a limit of resources

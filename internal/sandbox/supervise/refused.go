@@ -63,14 +63,15 @@ func (n *Notifier) note(op refusals.Operation, path string) {
 
 // noteAddress notes that a socket may not connect to an address. err is the reason.
 func (n *Notifier) noteAddress(a *address, err error) {
-	if n.config.Refused == nil || err != unix.EPERM {
+	past := err == unix.ENETUNREACH && n.config.Proxy != nil // the answer of mayReachManaged
+	if n.config.Refused == nil || err != unix.EPERM && !past {
 		return
 	}
 	r := refusals.Refusal{Layer: refusals.Socket, Operation: refusals.Connect}
 	at, _, inet := inetAddress(a.sockaddr)
 	switch name, named, _ := unixPath(a.sockaddr); {
-	case inet && n.config.Proxy != nil:
-		r.Layer, r.Subject, r.Reason = refusals.Network, at.String(), "the proxy that the variables name is the only way out"
+	case inet && past:
+		r.Subject, r.Reason = at.String(), "the proxy that the variables name is the only way out"
 	case inet:
 		r.Subject, r.Reason = at.String(), "the agent itself listens there"
 	case a.domain != unix.AF_UNIX:

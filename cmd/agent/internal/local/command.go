@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -123,15 +124,14 @@ func complain(stderr io.Writer, log *refusals.Log, succeeded bool, ask refusals.
 	}
 }
 
-// TellRefused says what an agent has refused a command; nil: nothing. Rules and the summary of the network
-// speak for themselves.
-func TellRefused(stderr io.Writer, r *protocol.Refusals, succeeded bool) {
+// TellRefused says what an agent has refused a command; nil: nothing. The layers of others speak for themselves.
+func TellRefused(stderr io.Writer, r *protocol.Refusals, succeeded bool, others ...refusals.Layer) {
 	if r == nil {
 		return
 	}
 	var log refusals.Log
 	for _, one := range r.List {
-		if layer := refusals.Layer(one.Layer); layer != refusals.Program && layer != refusals.Network {
+		if layer := refusals.Layer(one.Layer); !slices.Contains(others, layer) {
 			log.Add(refusals.Refusal{
 				Layer: layer, Operation: refusals.Operation(one.Operation), Subject: one.Subject, Reason: one.Reason,
 				Need: refusals.Need(one.Needs), At: one.At, Times: one.Times,
