@@ -57,7 +57,7 @@ func (r *Refusal) Line(ask Asker) string { return r.line(0, ask) }
 // line returns a line that also stands for like refusals with the same reason and remedy.
 func (r *Refusal) line(like int, ask Asker) string {
 	subject := r.Subject
-	if strings.HasPrefix(subject, "/") {
+	if strings.HasPrefix(subject, "/") || strings.HasPrefix(subject, "./") {
 		subject = word(subject) // a command chooses its paths, and a path may look like the rest of a line
 	}
 	text := fmt.Sprintf("refused: %s %s", r.Operation, subject)
