@@ -17,7 +17,7 @@ import (
 
 // noted is the file of one command.
 type noted struct {
-	ours    int
+	ours    *os.File
 	theirs  *os.File // the stage of the command closes it
 	closing sync.Once
 }
@@ -25,7 +25,7 @@ type noted struct {
 func (n *noted) close() {
 	if n != nil {
 		n.closing.Do(func() {
-			unix.Close(n.ours)
+			_ = n.ours.Close()
 			_ = n.theirs.Close()
 		})
 	}
@@ -62,7 +62,7 @@ func (h *Held) NoteRefusals() error {
 		unix.Close(fd)
 		return fmt.Errorf("making a file for refusals: %w", os.NewSyscallError("fcntl", err))
 	}
-	h.noted, h.command.NotesRefusals = &noted{ours: fd, theirs: os.NewFile(uintptr(theirs), "refusals")}, true
+	h.noted, h.command.NotesRefusals = &noted{ours: os.NewFile(uintptr(fd), "refusals"), theirs: os.NewFile(uintptr(theirs), "refusals")}, true
 	return nil
 }
 
@@ -77,7 +77,10 @@ func (h *Held) Refused(l *refusals.Log) {
 		return
 	}
 	var found refusals.Log
-	found.ReadFile(h.noted.ours)
+	raw, err := h.noted.ours.SyscallConn()
+	if err != nil || raw.Control(func(fd uintptr) { found.ReadFile(int(fd)) }) != nil {
+		return // it is closed, and its number may belong to the file of another command
+	}
 	all, more := found.All()
 	if h.ceiling != nil {
 		refusals.UnderCeiling(all, h.asked, h.ceiling)
