@@ -75,8 +75,8 @@ func (c *Command) run(r *ruled) (code int, err error) {
 	}
 	held = held.Watched(r.judged)
 	if c.Ask != nil {
-		if err := held.NoteRefusals(); err != nil {
-			return 0, err
+		if err := held.NoteRefusals(); err != nil { // such as a small limit for the size of files
+			program.Complain(c.Sys.Stderr, fmt.Sprintf("sandbox: refusals will not be told: %v", err))
 		}
 	}
 	p := r.program(c.Argv)
