@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,12 @@ func (s *Session) lastWords(p *process, code int) []byte {
 		end = "\r\n"
 	}
 	var text strings.Builder
+	if len(lines) == 0 {
+		return nil
+	}
+	if chunks := p.Read(0, nil).Chunks; len(chunks) > 0 && !bytes.HasSuffix(chunks[len(chunks)-1].Data, []byte("\n")) {
+		text.WriteString(end) // the last line of the process has no end
+	}
 	for _, line := range lines {
 		text.WriteString("sandbox: " + line + end)
 	}
