@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -57,6 +58,9 @@ func (s *Session) gather(p *process, code int) {
 		// The guess comes before the lines about refusals, which are output too.
 		if p.sandboxDenied(code) {
 			r.note = p.box.Limits(code, false, refusals.Words)
+		}
+		if r.note == "" && approval.LooksOffline(p.Read(0, nil).Chunks) {
+			r.note = p.box.Untold(code, refusals.Words)
 		}
 	})
 }

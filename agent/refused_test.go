@@ -20,6 +20,8 @@ func TestRefusals(t *testing.T) {
 	terminal["tty"] = true
 	unended := maps.Clone(file)
 	unended["argv"] = []string{"/bin/sh", "-c", "printf 'read-only file system' >&2; exit 2"}
+	offline := maps.Clone(file)
+	offline["argv"] = []string{"/bin/sh", "-c", "echo 'curl: (6) Could not resolve host: a.example' >&2; exit 6"}
 	program := sh("p", "p=ls; /bin/$p; /bin/$p; exit 3")
 	program["execApproval"] = object{"rules": []object{{"name": "r", "text": `prefix_rule(pattern=["ls"], decision="forbidden", justification="use find")`}}}
 	host := proxied("h", "")
@@ -37,6 +39,7 @@ func TestRefusals(t *testing.T) {
 		{"file, nobody asks", false, false, file, "", "Read-only file system\n"},
 		{"file, told", true, false, file, "", "Read-only file system\nsandbox: " + note + "\n"},
 		{"terminal, told", true, false, terminal, "", "Read-only file system\r\nsandbox: " + note + "\r\n"},
+		{"offline", false, true, offline, "note: the command has no network, and attempts to use one are not told; ask for the host HOST", "a.example\n"},
 		{"no end of a line, told", true, false, unended, "", "read-only file system\nsandbox: " + note + "\n"},
 		{"file, told and asked", true, true, file, "note: " + note, "Read-only file system\n"},
 		{"program", true, true, program, "refused: execute /bin/ls (2 times): `/bin/ls` rejected: use find (client)", "/bin/ls: Operation not permitted\n"},

@@ -96,11 +96,19 @@ func (h *Held) Limits(code int, told bool, ask refusals.Asker) string {
 		return ""
 	case h.command.Backend.Has(sandbox.Supervised):
 		if told {
-			return refusals.Untold(h.command.Policy, code, ask)
+			return h.Untold(code, ask)
 		}
 		return ""
 	case told:
 		return ""
 	}
 	return refusals.Limits(h.command.Policy, code, ask)
+}
+
+// Untold says that the command, which has failed, has no network; "" if it has one.
+func (h *Held) Untold(code int, ask refusals.Asker) string {
+	if h == nil || h.refusal != nil || h.Unconfined() {
+		return ""
+	}
+	return refusals.Untold(h.command.Policy, code, ask)
 }

@@ -155,13 +155,13 @@ func Limits(p *sandbox.Policy, code int, ask Asker) string {
 	return fmt.Sprintf("exit code %d. If the sandbox is the cause: the command %s; %s", code, series(facts, "and"), series(remedies, "or"))
 }
 
-// Untold says what a supervisor does not see of a command that has failed: a filter refuses all sockets of a
-// command without a network. So nobody takes the lines about files for all that was refused.
+// Untold says of a command that has failed without a network what even a supervisor does not see: a filter
+// refuses all its sockets. So nobody takes the lines about files for all that was refused.
 func Untold(p *sandbox.Policy, code int, ask Asker) string {
 	if code <= 0 || code > 128 || p.Network != sandbox.NetworkRestricted {
 		return ""
 	}
-	return "the command also has no network, and attempts to use one are not told; " + ask(ToReach, "HOST")
+	return "the command has no network, and attempts to use one are not told; " + ask(ToReach, "HOST")
 }
 
 // writable says what a command can change.
