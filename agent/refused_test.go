@@ -13,7 +13,7 @@ import (
 // clients get lines on standard error.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	const note = "exit code 2. If the sandbox is the cause: the command has no network and can change no files; ask for the host HOST or ask for write access to DIR"
+	const note = "exit code 2. If the sandbox is the cause: the command has no network and can change no files; ask for the host HOST or write access to DIR"
 	file := sh("f", "echo x >/etc/passwd")
 	file["sandbox"] = managed("restricted", special("root", "read"))
 	terminal := maps.Clone(file)

@@ -152,6 +152,9 @@ func Limits(p *sandbox.Policy, code int, ask Asker) string {
 	case denied > 0:
 		facts, remedies = append(facts, fmt.Sprintf("cannot read %d paths or patterns", denied)), append(remedies, ask(ToRead, "PATH"))
 	}
+	for i := range remedies[1:] { // the verb comes once
+		remedies[1+i] = strings.TrimPrefix(strings.TrimPrefix(remedies[1+i], "add "), "ask for ")
+	}
 	return fmt.Sprintf("exit code %d. If the sandbox is the cause: the command %s; %s", code, series(facts, "and"), series(remedies, "or"))
 }
 
@@ -202,7 +205,9 @@ func names(p *sandbox.Policy) string {
 	}
 	slices.Sort(all)
 	if all = slices.Compact(all); len(all) > maxNamed {
-		all = append(all[:maxNamed], fmt.Sprintf("%d more", len(all)-maxNamed))
+		more := len(all) - maxNamed
+		all = all[:maxNamed]
+		all[maxNamed-1] += fmt.Sprintf(" and %d more", more)
 	}
 	return Text(strings.Join(all, ", "), maxSubject)
 }
