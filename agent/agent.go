@@ -141,6 +141,9 @@ type Config struct {
 	// sandbox does not restrict files. Such a request gets SandboxDefault instead, if there is one, or
 	// SandboxCeiling, if that restricts files.
 	RequireSandbox bool
+	// TellRefusals lets every process end with lines on its standard error about what its sandbox has
+	// refused, whether or not its client asks for that.
+	TellRefusals bool
 	// Limits apply to every confined command.
 	Limits sandbox.Limits
 	// Cgroups gives each confined command a control group; nil: none.

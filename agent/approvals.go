@@ -6,6 +6,7 @@ import (
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/hold"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 // tell tells the attached client, if there is one.
@@ -18,6 +19,9 @@ func (s *Session) tell(method string, params any) {
 // note records the outcome of a command in the operator's log and metrics.
 func (s *Session) note(d approval.Decision) {
 	s.agent.metrics.Decided(d.Kind, d.Outcome)
+	if approval.Refuses(d.Outcome) {
+		s.agent.metrics.RefusedBy(refusals.Program, 1)
+	}
 	s.audit.Decided(d.Outcome, "kind", d.Kind, "program", d.Program, "pid", d.PID, "rule", d.Decider)
 }
 
@@ -65,6 +69,10 @@ func (r runner) Last() uint64 {
 func (r runner) Go() { r.hold.Go() }
 
 func (r runner) Refuse(text string) { r.hold.Refuse(text) }
+
+func (r runner) Refused(program, why string) {
+	r.refused.add(refusals.Refusal{Layer: refusals.Program, Operation: refusals.Execute, Subject: program, Reason: why})
+}
 
 // End does not wait for the questions, of which the caller answers one.
 func (r runner) End() { r.Terminate() }

@@ -3,8 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/execagent/execagent/internal/buffer"
@@ -99,26 +97,6 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkFlood measures 64 MiB of output, from the pipe to the client.
-func BenchmarkFlood(b *testing.B) {
-	const size = 64 << 20
-	r := newHarness(b, Config{})
-	conn, _ := r.dial()
-	benchHello(b, conn)
-	b.SetBytes(size)
-	b.ReportAllocs()
-	id := 0
-	for b.Loop() {
-		id++
-		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/usr/bin/head","-c","%d","/dev/zero"],"cwd":"file:///","env":{},"tty":false}}`, id, size)
-		for closed := false; !closed; {
-			message := rig.Value(conn.Read())
-			closed = hasMethod(string(message[:min(len(message), 64)]), protocol.MethodProcessClosed)
-			buffer.Recycle(message)
-		}
-	}
-}
-
 // BenchmarkKeystroke measures one byte to a terminal and its echo back.
 func BenchmarkKeystroke(b *testing.B) {
 	r := newHarness(b, Config{})
@@ -141,51 +119,6 @@ func BenchmarkKeystroke(b *testing.B) {
 				answer = true
 			}
 		}
-	}
-}
-
-func BenchmarkReadBlock(b *testing.B) {
-	const size = 1 << 20
-	path := filepath.Join(b.TempDir(), "f")
-	rig.Must(b, os.WriteFile(path, make([]byte, size), 0o666))
-	r := newHarness(b, Config{})
-	conn, _ := r.dial()
-	benchHello(b, conn)
-	benchSend(b, conn, `{"id":1,"method":"fs/open","params":{"handleId":"h","path":%q}}`, uri(path))
-	benchRead(b, conn)
-	b.SetBytes(size)
-	b.ReportAllocs()
-	for b.Loop() {
-		benchSend(b, conn, `{"id":2,"method":"fs/readBlock","params":{"handleId":"h","offset":0,"len":1048576}}`)
-		message, err := conn.Read()
-		if err != nil || len(message) < size {
-			b.Fatalf("a block of %d bytes: %v", len(message), err)
-		}
-		buffer.Recycle(message)
-	}
-}
-
-// BenchmarkWalk lists a tree of 10,000 entries.
-func BenchmarkWalk(b *testing.B) {
-	root := b.TempDir()
-	for i := range 100 {
-		dir := filepath.Join(root, fmt.Sprint(i))
-		rig.Must(b, os.Mkdir(dir, 0o777))
-		for j := range 99 {
-			rig.Must(b, os.WriteFile(filepath.Join(dir, fmt.Sprint(j)), nil, 0o666))
-		}
-	}
-	r := newHarness(b, Config{})
-	conn, _ := r.dial()
-	benchHello(b, conn)
-	b.ReportAllocs()
-	for b.Loop() {
-		benchSend(b, conn, `{"id":1,"method":"fs/walk","params":{"path":%q,"options":{"maxDepth":64,"maxDirectories":10000,"maxEntries":50000,"followDirectorySymlinks":false}}}`, uri(root))
-		message, err := conn.Read()
-		if err != nil || len(message) < 10_000*64 {
-			b.Fatalf("a walk of %d bytes: %v", len(message), err)
-		}
-		buffer.Recycle(message)
 	}
 }
 

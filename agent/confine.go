@@ -51,12 +51,18 @@ func (l *launch) confine(context.Context) error {
 	reason := refusal(err)
 	if err == nil && a.cfg.Cgroups != nil && !l.box.Unconfined() {
 		l.spec.Cgroup, err = a.cfg.Cgroups.New()
+		l.refused.limit(l.spec.Cgroup)
 		reason = metrics.RefusedByCgroup
 	}
 	if err != nil {
 		a.metrics.Refused(reason)
 		l.box.Release()
 		l.box = confine.Refused(err)
+	}
+	if l.refused != nil {
+		if err := l.box.NoteRefusals(); err != nil {
+			return err
+		}
 	}
 	if !l.box.Unconfined() {
 		l.spec.Stage = l.box.Stage

@@ -28,6 +28,7 @@ type connection struct {
 	remote    string // address of the other end
 	phase     atomic.Int32
 	approves  bool // the client answers questions about commands
+	refusals  bool // the client wants to know what was refused to its processes
 
 	session *Session // set by initialize, which runs before all other requests, as audit
 	audit   *audit.ClientLog
@@ -192,7 +193,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 		return nil, err
 	}
 	c.session = s
-	c.approves = p.SubcommandApprovals && c.agent.cfg.Confines
+	c.approves, c.refusals = p.SubcommandApprovals && c.agent.cfg.Confines, p.Refusals
 	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
 	c.audit = s.audit.Attach(asked.client, c.owner, c.remote, !created)
 	r := &initializeResult{connection: c}

@@ -76,6 +76,7 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		NetworkRequestRules: true,
 		SandboxUnixSockets:  true,
 		SandboxDevices:      true,
+		Refusals:            true,
 
 		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
 		SandboxDefault:  cfg.SandboxDefault != nil,

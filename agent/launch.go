@@ -33,6 +33,7 @@ type resources struct {
 	box     *confine.Held   // its sandbox
 	network *egress.Network // its proxy
 	judged  *confine.Judged // judges the programs that it executes
+	refused *refused        // what was refused to it; nil: nobody wants to know
 	hold    *hold.Hold      // stops its command from running before the client has allowed it
 }
 

@@ -5,8 +5,10 @@ import (
 	"net/netip"
 
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/gate"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -97,12 +99,18 @@ func (l *launch) connect(context.Context) (err error) {
 	} else if start.Gate, err = gate.Owned(l.proxy.Listeners()); err != nil {
 		return err
 	}
-	client := egress.Client{Owner: l.session.owner, Session: l.session.id, Ask: l.ask, Reports: &l.session.reports}
+	client := egress.Client{Owner: l.session.owner, Session: l.session.id, Ask: l.ask, Reports: &l.session.reports, Noted: l.noteHost}
 	if l.network, err = a.networks.Open(l.proxy, start, client); err != nil {
 		return err
 	}
 	l.spec.Env = l.network.Environ()
 	return nil
+}
+
+// noteHost notes what the proxy has refused.
+func (l *launch) noteHost(r netproxy.Report) {
+	l.session.agent.metrics.RefusedBy(refusals.Network, 1)
+	l.refused.add(egress.Refused(r))
 }
 
 // enforced reports whether the sandbox must leave the process a proxy as its only way to the

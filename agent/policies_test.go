@@ -150,22 +150,3 @@ func TestKeptPolicySeesTheHost(t *testing.T) {
 		rig.Is(t, read(b.repo+"/a.txt") != nil, true, "a file that is shown no longer is refused")
 	}
 }
-
-// BenchmarkPolicy compares a policy that is kept with one that is compiled for the request.
-func BenchmarkPolicy(b *testing.B) {
-	a := newHarness(b, Config{}).agent
-	s := sandboxOf(b, managed("restricted", special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"),
-		at("/repo", "write"), at("/repo/vault", "deny"), glob("/repo/**/*.env")))
-	var kept policies
-	for name, from := range map[string]func() *policies{
-		"kept":     func() *policies { return &kept },
-		"compiled": func() *policies { return new(policies) },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				rig.Must(b, rig.Err(from().of(s, a.filePolicy)))
-			}
-		})
-	}
-}

@@ -98,10 +98,14 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &launch{
+	l := &launch{
 		session: c.session, params: p, plan: plan, proxy: proxy, snapshot: snapshot, ask: c.session.ask,
 		spec: a.spec(p, dir, env, plan, c.session.owner),
-	}, nil
+	}
+	if c.refusals || a.cfg.TellRefusals {
+		l.refused = &refused{}
+	}
+	return l, nil
 }
 
 // spec describes the process of a start as it would be without a sandbox.
@@ -281,6 +285,10 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	if snapshot.Exited {
 		r.ExitCode = new(snapshot.ExitCode)
 		r.SandboxDenied = target.sandboxDenied(snapshot.ExitCode)
+		if c.refusals {
+			s.gather(target, snapshot.ExitCode)
+			r.Refusals = target.refused.all()
+		}
 	}
 	return r, nil
 }

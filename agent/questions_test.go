@@ -40,6 +40,7 @@ type heard struct {
 		Decision string
 		Source   string
 		Rule     string
+		Refusals *protocol.Refusals
 	}
 }
 

@@ -35,6 +35,8 @@ type Session struct {
 
 	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
+	// refusals says that the client of peer wants to know what was refused. It is set before peer.
+	refusals atomic.Bool
 
 	mu          sync.Mutex // guards what follows
 	connection  *connection
@@ -206,6 +208,7 @@ func (s *Session) announce(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.connection == c {
+		s.refusals.Store(c.refusals)
 		s.peer.Store(c.peer)
 		s.reports.Resume()
 		s.desk.Attach(c.approves)
@@ -327,6 +330,9 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	if l.params.Sandbox != nil || l.proxy != nil {
 		takes *= 2
 	}
+	if l.refused != nil {
+		takes++
+	}
 	if p.releaseFDs, err = takeDescriptors(s.owner, takes-1); err != nil {
 		return nil, err
 	}
@@ -336,6 +342,9 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	}
 	began := time.Now()
 	l.spec.Sink, l.spec.Freed = func(e procs.Event) { s.deliver(p, e) }, p.releaseLastFD
+	if s.agent.cfg.TellRefusals {
+		l.spec.Last = func(code int) []byte { return s.lastWords(p, code) }
+	}
 	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
 		p.releaseFDs()
@@ -514,7 +523,7 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 func (s *Session) deliver(p *process, e procs.Event) {
 	s.observe(p, e)
 	if peer := s.peer.Load(); peer != nil {
-		p.announce(peer, e)
+		p.announce(peer, e, s.refusals.Load())
 	}
 	if e.Kind == procs.Closed {
 		s.retain(p)
@@ -530,6 +539,7 @@ func (s *Session) observe(p *process, e procs.Event) {
 	case procs.Exited:
 		p.approvals.Exited()
 		p.audit.Exited(e.ExitCode)
+		s.gather(p, e.ExitCode)
 		// A client that hears of the exit must find no placeholders in its workspace any more.
 		p.box.Release()
 		s.agent.metrics.Exited(e.ExitCode, p.box)
@@ -544,15 +554,18 @@ func (s *Session) observe(p *process, e procs.Event) {
 
 // announce tells a client of an event. It ignores errors: they mean that the connection is
 // gone, and the retained output has everything that the client misses.
-func (p *process) announce(peer *rpc.Peer, e procs.Event) {
+func (p *process) announce(peer *rpc.Peer, e procs.Event, refusals bool) {
 	switch e.Kind {
 	case procs.Output:
 		n := protocol.OutputNotification{ProcessID: p.id}
 		n.Seq, n.Stream, n.Chunk = e.Seq, e.Stream.String(), e.Data
 		_ = peer.Notify(protocol.MethodProcessOutput, &n)
 	case procs.Exited:
-		_ = peer.Notify(protocol.MethodProcessExited, &protocol.ExitedNotification{
-			ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode)})
+		n := protocol.ExitedNotification{ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode)}
+		if refusals {
+			n.Refusals = p.refused.all()
+		}
+		_ = peer.Notify(protocol.MethodProcessExited, &n)
 	case procs.Closed:
 		_ = peer.Notify(protocol.MethodProcessClosed, &protocol.ClosedNotification{ProcessID: p.id, Seq: e.Seq})
 	}

@@ -66,6 +66,9 @@ type Config struct {
 	Network Network
 	// Approvals answers questions of a policy about commands.
 	Approvals Approvals
+	// Refusals asks the server for what sandboxes have refused, see [Event]. A server that does not know
+	// this tells nothing.
+	Refusals bool
 	// ConnectTimeout bounds Dial, InitializeTimeout the handshake after it; 0
 	// means 10 s.
 	ConnectTimeout, InitializeTimeout time.Duration
@@ -193,7 +196,7 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 	// write.
 	stop := context.AfterFunc(ctx, l.abort)
 
-	params := protocol.InitializeParams{ClientName: c.cfg.ClientName, SubcommandApprovals: c.cfg.Approvals.Decide != nil}
+	params := protocol.InitializeParams{ClientName: c.cfg.ClientName, SubcommandApprovals: c.cfg.Approvals.Decide != nil, Refusals: c.cfg.Refusals}
 	if resume != "" {
 		params.ResumeSessionID = &resume
 	}

@@ -234,7 +234,7 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		l.deliver(ctx, n.ProcessID, Event{Kind: Exited, Seq: n.Seq, ExitCode: n.ExitCode, SandboxDenied: n.SandboxDenied})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Exited, Seq: n.Seq, ExitCode: n.ExitCode, SandboxDenied: n.SandboxDenied, Refusals: n.Refusals})
 	case protocol.MethodProcessClosed:
 		var n protocol.ClosedNotification
 		if err := unmarshal(method, params, &n); err != nil {

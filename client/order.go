@@ -38,6 +38,8 @@ type Event struct {
 	// been the reason.
 	ExitCode      int
 	SandboxDenied bool
+	// Also of Exited, with Config.Refusals: what a sandbox has refused; nil: nothing is known.
+	Refusals *protocol.Refusals
 }
 
 // order puts the events of a process in order. Events come as notifications, mostly
@@ -144,7 +146,7 @@ func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 		}
 		if missing == 1 && exit {
 			last++
-			events = append(events, Event{Kind: Exited, Seq: last, ExitCode: *r.ExitCode, SandboxDenied: r.SandboxDenied})
+			events = append(events, Event{Kind: Exited, Seq: last, ExitCode: *r.ExitCode, SandboxDenied: r.SandboxDenied, Refusals: r.Refusals})
 			exit, missing = false, 0
 		}
 		return missing == 0
@@ -154,7 +156,7 @@ func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 			return nil, gap
 		}
 		if e.Kind == Exited {
-			e.SandboxDenied = e.SandboxDenied || r.SandboxDenied
+			e.SandboxDenied, e.Refusals = e.SandboxDenied || r.SandboxDenied, cmp.Or(e.Refusals, r.Refusals)
 		}
 		events = append(events, e)
 		last = e.Seq

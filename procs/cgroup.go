@@ -283,6 +283,32 @@ func (g *Cgroup) kill() error {
 	return killCgroup(g.dir.Name())
 }
 
+// Exceeded returns how often the limit of processes has refused a new one, and how many processes the limit
+// of memory has ended, until Close.
+func (g *Cgroup) Exceeded() (pids, memory int) {
+	if g == nil {
+		return 0, 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return 0, 0
+	}
+	return countIn(g.dir.Name(), "pids.events", "max"), countIn(g.dir.Name(), "memory.events", "oom_kill")
+}
+
+// countIn returns a number of a file of a group, whose lines are NAME NUMBER; 0 if there is none.
+func countIn(dir, file, name string) int {
+	text, _ := os.ReadFile(filepath.Join(dir, file)) // there is none without the controller
+	for line := range strings.Lines(string(text)) {
+		if number, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			n, _ := strconv.Atoi(number)
+			return n
+		}
+	}
+	return 0
+}
+
 // Close kills every process in the group, waits for their end, at most ten
 // seconds, and removes the group. If some processes remain, the error names the
 // group, and another Close tries again.

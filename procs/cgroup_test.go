@@ -471,4 +471,10 @@ func TestCgroupEvents(t *testing.T) {
 	if err := awaitEmpty(dir, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v, want one that names %s", err, dir)
 	}
+	rig.Must(t, os.WriteFile(dir+"/pids.events", []byte("max 3\n"), 0o600))
+	rig.Must(t, os.WriteFile(dir+"/memory.events", []byte("oom 5\noom_kill 4\n"), 0o600))
+	g := &Cgroup{dir: rig.Value(os.Open(dir))}
+	g.entered()
+	pids, memory := g.Exceeded()
+	rig.Is(t, fmt.Sprint(pids, memory), "3 4", "what exceeded limits")
 }

@@ -56,8 +56,8 @@ const (
 	guardPID = 24
 )
 
-// ErrGuardFull reports too many process groups at once.
-var ErrGuardFull = fmt.Errorf("more than %d process groups", guardSlots)
+// errGuardFull reports too many process groups at once.
+var errGuardFull = fmt.Errorf("more than %d process groups", guardSlots)
 
 // start starts the second process unless it runs, and takes a slot.
 func (g *Guard) start() (guardSlot, error) {
@@ -78,7 +78,7 @@ func (g *Guard) start() (guardSlot, error) {
 		return slot, nil
 	}
 	if g.used == guardSlots {
-		return 0, ErrGuardFull
+		return 0, errGuardFull
 	}
 	g.used++
 	return g.used, nil

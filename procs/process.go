@@ -87,6 +87,9 @@ type Spec struct {
 	// also reaches processes that left the session. It may be nil. If Start
 	// succeeds, Close closes it.
 	Cgroup *Cgroup
+	// Last, if not nil, is called when the leader has exited and all of its output was delivered. What it
+	// returns, at most 64 KiB, is delivered as the last output of the leader: on Stderr, or on the terminal.
+	Last func(exitCode int) []byte
 	// Freed, if not nil, is called once the process holds no open descriptor any more: after the last
 	// event, or, if the leader left a process in its group, after the end of that one. Close calls it
 	// too, once the group is killed.
@@ -169,6 +172,7 @@ type Process struct {
 	running sync.WaitGroup
 	freed   sync.Once // Close releases group and slot
 	free    func()    // calls Spec.Freed once
+	last    func(exitCode int) []byte
 }
 
 // Begin lets events flow. Until Begin the process runs, but its output stays in

@@ -51,6 +51,7 @@ func Start(spec Spec) (*Process, error) {
 		argv:   clipArgv(shown),
 		tty:    spec.TTY,
 		sink:   spec.Sink,
+		last:   spec.Last,
 		begun:  make(chan struct{}),
 		ending: make(chan struct{}),
 		done:   make(chan struct{}),

@@ -30,8 +30,21 @@ func (p *Process) wait() {
 	for _, s := range p.streams {
 		p.drain(s)
 	}
+	if p.last != nil && !p.closing.Load() {
+		if text := p.last(code); len(text) > 0 {
+			p.emit(Event{Kind: Output, Stream: p.errors(), Data: text[:min(len(text), chunkSize)]})
+		}
+	}
 	p.emit(Event{Kind: Exited, ExitCode: code})
 	p.endPart()
+}
+
+// errors is the stream for messages.
+func (p *Process) errors() Stream {
+	if p.tty {
+		return PTY
+	}
+	return Stderr
 }
 
 // await returns when the leader has exited. It does not reap it.

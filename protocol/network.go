@@ -34,7 +34,7 @@ const (
 	ProxyFull    = "full"
 	ProxyLimited = "limited"
 
-	DomainNone  = "none"
+	domainNone  = "none"
 	DomainAllow = "allow"
 	DomainDeny  = "deny"
 )
@@ -129,7 +129,7 @@ func (p *ProxyParams) unmarshal(o *strictjson.Object) {
 	p.DangerouslyAllowAllUnixSockets = o.Bool("dangerouslyAllowAllUnixSockets")
 	p.Mode = o.OneOf("mode", ProxyLimited, ProxyFull)
 	if o.Has("domains") {
-		p.Domains = o.WordMap("domains", maxNetworkPatterns, DomainNone, DomainAllow, DomainDeny)
+		p.Domains = o.WordMap("domains", maxNetworkPatterns, domainNone, DomainAllow, DomainDeny)
 		boundedKeys(o, "domains", p.Domains, maxNetworkPattern)
 	}
 	if o.Has("unixSockets") {

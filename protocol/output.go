@@ -65,6 +65,8 @@ type ReadResult struct {
 	Closed        bool          `json:"closed"`
 	Failure       *string       `json:"failure"`
 	SandboxDenied bool          `json:"sandboxDenied"`
+	// Refusals are those of a process that has exited, for a client that wants them; nil: none is known.
+	Refusals *Refusals `json:"refusals,omitempty"`
 }
 
 func (r *ReadResult) AppendJSON(dst []byte) []byte {
@@ -96,7 +98,7 @@ func (r *ReadResult) encode(e *encoder) {
 		e.dst = appendText(e.dst, `,"failure":`, *r.Failure)
 	}
 	e.dst = appendBool(e.dst, `,"sandboxDenied":`, r.SandboxDenied)
-	e.dst = append(e.dst, '}')
+	e.dst = append(r.Refusals.append(e.dst), '}')
 }
 
 // OutputNotification announces one chunk of output.
@@ -134,6 +136,8 @@ type ExitedNotification struct {
 	Seq           uint64 `json:"seq"`
 	ExitCode      int    `json:"exitCode"` // 128+n after signal n
 	SandboxDenied bool   `json:"sandboxDenied"`
+	// Refusals are as in [ReadResult].
+	Refusals *Refusals `json:"refusals,omitempty"`
 }
 
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
@@ -141,7 +145,7 @@ func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 	dst = appendUint(dst, `,"seq":`, n.Seq)
 	dst = appendInt(dst, `,"exitCode":`, int64(n.ExitCode))
 	dst = appendBool(dst, `,"sandboxDenied":`, n.SandboxDenied)
-	return append(dst, '}')
+	return append(n.Refusals.append(dst), '}')
 }
 
 func (n *ExitedNotification) UnmarshalObject(o *Object) {
@@ -149,6 +153,7 @@ func (n *ExitedNotification) UnmarshalObject(o *Object) {
 	n.Seq = o.Uint64("seq")
 	n.ExitCode = int(o.Int64("exitCode"))
 	n.SandboxDenied = o.OptBool("sandboxDenied", false)
+	n.Refusals = refusals(o)
 }
 
 // ClosedNotification announces the end of all output: the last event of a

@@ -145,8 +145,8 @@ func TestParamsValues(t *testing.T) {
 		value        any
 		ok           bool
 	}{
-		{"socket/open", "socketId", strings.Repeat("s", MaxSocketID), true},
-		{"socket/open", "socketId", strings.Repeat("s", MaxSocketID+1), false},
+		{"socket/open", "socketId", strings.Repeat("s", maxSocketID), true},
+		{"socket/open", "socketId", strings.Repeat("s", maxSocketID+1), false},
 		{"socket/open", "window", MaxSocketWindow, true},
 		{"socket/open", "window", MaxSocketWindow + 1, false},
 		{"socket/write", "chunk", make([]byte, MaxSocketChunk), true},

@@ -27,6 +27,9 @@ type InitializeParams struct {
 	// SubcommandApprovals: the client answers questions about commands. Only where the server
 	// has subcommandApprovals (execpolicy.md 8.4).
 	SubcommandApprovals bool `json:"subcommandApprovals,omitempty"`
+	// Refusals: the client wants to know what was refused to its processes. Only where the server has
+	// refusals (rpc.md 4.6).
+	Refusals bool `json:"refusals,omitempty"`
 }
 
 func (p *InitializeParams) UnmarshalObject(o *Object) {
@@ -37,6 +40,7 @@ func (p *InitializeParams) UnmarshalObject(o *Object) {
 	p.Take = o.OptBool("take", false)
 	p.RetainMs = o.OptUint64("retainMs")
 	p.SubcommandApprovals = o.OptBool("subcommandApprovals", false)
+	p.Refusals = o.OptBool("refusals", false)
 	if p.SessionName != nil && p.ResumeSessionID != nil {
 		o.Fail("sessionName", "has no meaning with resumeSessionId")
 	}
@@ -110,6 +114,7 @@ type Capabilities struct {
 	NetworkRequestRules bool `json:"networkRequestRules"`
 	SandboxUnixSockets  bool `json:"sandboxUnixSockets"`
 	SandboxDevices      bool `json:"sandboxDevices"`
+	Refusals            bool `json:"refusals"`
 
 	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
 	// refuses requests that would not be confined (docs/operator.md).

@@ -14,8 +14,8 @@ const (
 
 // Bounds of sockets.
 const (
-	// MaxSocketID is the most bytes of a socket's id.
-	MaxSocketID = 128
+	// maxSocketID is the most bytes of a socket's id.
+	maxSocketID = 128
 	// MaxSocketWindow is the most bytes of a socket that a server sends before the
 	// client has acknowledged the first of them.
 	MaxSocketWindow = 1 << 20
@@ -44,8 +44,8 @@ func (p *SocketOpenParams) UnmarshalObject(o *Object) {
 
 func socketID(o *strictjson.Object) string {
 	id := o.String("socketId")
-	if n := len(id); n == 0 || n > MaxSocketID {
-		o.Fail("socketId", "is %d bytes, must be 1 to %d", n, MaxSocketID)
+	if n := len(id); n == 0 || n > maxSocketID {
+		o.Fail("socketId", "is %d bytes, must be 1 to %d", n, maxSocketID)
 	}
 	return id
 }

@@ -13,8 +13,8 @@ const (
 
 // Bounds of watches.
 const (
-	// MaxWatchID is how many bytes the id of a watch has.
-	MaxWatchID = 128
+	// maxWatchID is how many bytes the id of a watch has.
+	maxWatchID = 128
 	// MaxWatches is how many watches a connection has at once.
 	MaxWatches = 128
 )
@@ -38,8 +38,8 @@ func (p *WatchParams) UnmarshalObject(o *Object) {
 
 func watchID(o *strictjson.Object) string {
 	id := o.String("watchId")
-	if len(id) > MaxWatchID {
-		o.Fail("watchId", "%d bytes are more than %d", len(id), MaxWatchID)
+	if len(id) > maxWatchID {
+		o.Fail("watchId", "%d bytes are more than %d", len(id), maxWatchID)
 	}
 	return id
 }

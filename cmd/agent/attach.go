@@ -10,8 +10,10 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -67,7 +69,7 @@ func attach(sys program.System, flags *attachFlags) (code int, err error) {
 	}
 	ctx := con.Context()
 	c, err := flags.Connect(ctx, sys, answers(con), func(cfg *client.Config) {
-		cfg.SessionName, cfg.Existing, cfg.Take = flags.Name, true, flags.Take
+		cfg.SessionName, cfg.Existing, cfg.Take, cfg.Refusals = flags.Name, true, flags.Take, true
 	})
 	switch {
 	case sessions.Attached(err):
@@ -95,9 +97,12 @@ func attach(sys program.System, flags *attachFlags) (code int, err error) {
 	if con.AtTerminal() {
 		con.Say(flags.wayOut(&command))
 	}
+	var refused *protocol.Refusals
+	command.Refused = func(r *protocol.Refusals) { refused = r }
 	if code, err = con.Join(command); err != nil {
 		return code, leftNamed(sys, flags.Name, err)
 	}
+	local.TellRefused(sys.Stderr, refused, code == 0, refusals.Program) // there is no summary of the network
 	return code, nil
 }
 

@@ -23,6 +23,7 @@ type confineFlags struct {
 	policy.Flags
 	Network       []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or the hosts that it can reach: allow=HOST,... deny=HOST,... ask=HOST,... With METHOD HOST/PATH in place of HOST, the requests that it can send. You are asked at the terminal about all other hosts; without a terminal they are refused. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
 	NoTransparent bool     `env:"AGENT_SANDBOX_NO_TRANSPARENT" help:"With --network allow=HOST and the like: connect only through the proxy that the variables of the command name. Without this flag every program reaches allowed hosts as if there were no proxy."`
+	NoRefusals    bool     `env:"AGENT_SANDBOX_NO_REFUSALS" help:"Do not say at the end what the sandbox has refused to the command, or, if the command has failed and that is not known, what the sandbox allows."`
 
 	network local.NetworkWords // the parsed form of Network; Check sets it
 }
@@ -201,9 +202,10 @@ func (e *execution) host(ctx context.Context, environ []string) (policy.Host, er
 }
 
 // answersHosts returns an option of the client for a limited network: the user answers questions about hosts at
-// the terminal, and e.summary notes all decisions.
+// the terminal, and e.summary notes all decisions. With it the agent also says what was refused.
 func (e *execution) answersHosts() func(*client.Config) {
 	return func(cfg *client.Config) {
+		cfg.Refusals = !e.flags.NoRefusals
 		if !e.flags.network.Managed {
 			return
 		}

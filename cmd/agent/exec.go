@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -241,10 +242,12 @@ func (e *execution) run() (code int, err error) {
 	if err != nil {
 		return e.notStarted(ctx, params, err)
 	}
+	var refused *protocol.Refusals
 	code, err = e.console.Join(console.Command{
 		Client: c, Process: process, Capabilities: e.info.Capabilities, TTY: e.flags.TTY, Stdin: params.PipeStdin,
-		Keep: e.name != "", DetachKeys: e.flags.detachKeys(),
+		Keep: e.name != "", DetachKeys: e.flags.detachKeys(), Refused: func(r *protocol.Refusals) { refused = r },
 	})
+	local.TellRefused(e.sys.Stderr, refused, err == nil && code == 0, refusals.Program, refusals.Network)
 	if e.name == "" || err == nil {
 		return code, err
 	}

@@ -17,6 +17,7 @@ type wordFlags struct {
 	SandboxDefault string `env:"AGENT_SANDBOX_DEFAULT" group:"sandbox" placeholder:"PROFILE" help:"Sandbox of file requests, processes and sockets whose clients ask for none. PROFILE is read-only, or workspace:DIR, which also lets DIR, /tmp and TMPDIR be written. Commas join several directories: workspace:/a,workspace:/b. With ,network at the end there is a network, else none. PROFILE can also be a file as for agent sandbox --policy: /DIR/FILE, ./FILE or FILE.json."`
 	SandboxCeiling string `env:"AGENT_SANDBOX_CEILING" group:"sandbox" placeholder:"PROFILE" help:"Sandbox that no file request, process or socket exceeds, whatever its client asks for: each path gets the lesser access of the two. If PROFILE has no network, clients get no network at all, not even a proxy. PROFILE is as for --sandbox-default."`
 	RequireSandbox bool   `env:"AGENT_REQUIRE_SANDBOX" group:"sandbox" help:"Refuse requests that would not be confined: those without a sandbox, and those whose sandbox does not restrict files. With --sandbox-default such a request gets the default instead, and else with --sandbox-ceiling the ceiling, if that restricts files."`
+	TellRefusals   bool   `env:"AGENT_TELL_REFUSALS" group:"sandbox" help:"Let each process end with lines on its standard error: what its sandbox has refused, and what to ask for. For clients that show standard error to a model, such as the Codex CLI. A client that asks for refusals gets no such lines."`
 }
 
 // operatorWord has the sandboxes that the flags name; nil: the flag is not set.

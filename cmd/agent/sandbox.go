@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -121,7 +122,12 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	kept, hidden := f.Environ(sys.Environ, given)
 	upstream := sys.Environ // URLs of its proxies may have passwords that the command does not get
 	sys.Environ = withVariables(kept, given)
-	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Upstream: upstream, Operator: f.operator(), StateDir: f.stateDir}
+	c := local.Command{Sys: sys, Argv: f.argv(), Network: f.network, Upstream: upstream, Operator: f.operator(), StateDir: f.stateDir, Ask: refusals.Flags}
+	if f.NoRefusals {
+		c.Ask = nil
+	} else if f.Policy != "" {
+		c.Ask = refusals.Words // the file says it, and no flag
+	}
 	if c.Dir, err = program.Abs(f.Dir); err != nil {
 		return 0, err
 	}

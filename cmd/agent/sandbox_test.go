@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/cmd/agent/internal/policy"
-	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -57,43 +54,4 @@ func FuzzReadPolicy(f *testing.F) {
 		asked, err := readPolicy("-", strings.NewReader(raw))
 		rig.Is(t, err == nil && asked.Permissions.Type == "", false, "%q is a policy without a type", raw)
 	})
-}
-
-func TestSandboxProfile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	sys := program.System{Environ: []string{"TMPDIR=relative", "TMPDIR=" + dir + "/tmp/"}}
-	confined := func(f policy.Flags) sandboxFlags { return sandboxFlags{confineFlags: confineFlags{Flags: f}} }
-	access := func(t *testing.T, flags sandboxFlags, path string) sandbox.Access {
-		t.Helper()
-		plan := rig.Value(flags.plan(sys, dir))
-		return rig.Value(plan.Profile.Compile()).Access(path)
-	}
-	workspace := confined(policy.Flags{Workspace: []string{dir}})
-	for _, tt := range []struct {
-		name  string
-		flags sandboxFlags
-		path  string
-		want  sandbox.Access
-	}{
-		{"nothing said", sandboxFlags{}, dir, sandbox.Read},
-		{"read-only", confined(policy.Flags{ReadOnly: true}), "/tmp", sandbox.Read},
-		{"workspace", workspace, dir + "/file", sandbox.Write},
-		{"workspace: protected", workspace, dir + "/.git", sandbox.Read},
-		{"workspace: elsewhere", workspace, "/etc", sandbox.Read},
-		{"workspace: /tmp", workspace, "/tmp/file", sandbox.Write},
-		{"workspace: TMPDIR", workspace, dir + "/tmp/file", sandbox.Write},
-	} {
-		rig.Is(t, access(t, tt.flags, tt.path), tt.want, "%s: access to %s", tt.name, tt.path)
-	}
-	for network, want := range map[string]sandbox.Network{
-		"": sandbox.NetworkRestricted, "off": sandbox.NetworkRestricted, "on": sandbox.NetworkEnabled,
-	} {
-		flags := sandboxFlags{confineFlags: confineFlags{Network: []string{network}}, Command: []string{"true"}}
-		rig.Must(t, flags.Check())
-		plan := rig.Value(flags.plan(sys, dir))
-		rig.Is(t, plan.Profile.Network, want, "--network %q", network)
-	}
-	missing := confined(policy.Flags{Workspace: []string{dir + "/none"}})
-	rig.Is(t, rig.Err(missing.plan(sys, dir)) != nil, true, "a workspace that is not there is refused")
 }

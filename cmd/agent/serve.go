@@ -127,6 +127,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		UnixSockets:               flags.UnixSockets,
 		SandboxDefault:            word.byDefault,
 		SandboxCeiling:            word.ceiling,
+		TellRefusals:              flags.TellRefusals,
 		RequireSandbox:            flags.RequireSandbox,
 
 		Limits:  sandbox.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},

@@ -27,6 +27,8 @@ func (quiet) Go()           {}
 func (quiet) Refuse(string) {}
 func (quiet) End()          {}
 
+func (quiet) Refused(string, string) {}
+
 // open has a desk begin with a process whose programs are all asked about, and returns its judge and
 // the judge's end of the connection.
 func open(t *testing.T, desk *Desk, id string) (p *ProcessQuestions, j *judge.Judge, theirs int, end func()) {

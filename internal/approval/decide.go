@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path"
@@ -164,7 +165,19 @@ func (p *ProcessQuestions) conclude(q *question, o outcome) {
 	if o.noted != "" {
 		p.desk.note(Decision{Kind: q.kind, Program: q.Exe, PID: q.PID, Decider: q.Decider, Outcome: o.noted})
 	}
+	if !o.allowed && q.kind == protocol.ApprovalExec && o.noted != withdrawn {
+		p.runner.Refused(q.Exe, q.why(&o))
+	}
 	p.tell(q, &o)
+}
+
+// why says why a program was refused, and which rule says so.
+func (q *question) why(o *outcome) string {
+	why := cmp.Or(o.text, q.Reason)
+	if rule := q.decision(o.by).Rule; rule != "" {
+		why += " (" + rule + ")"
+	}
+	return why
 }
 
 // maxRemembered is how many commands, and how many beginnings of commands, are remembered.

@@ -32,6 +32,11 @@ func Outcomes() []string {
 	return []string{refused, accepted, declined, unanswered, unasked, withdrawn}
 }
 
+// Refuses reports whether a command with an outcome was refused.
+func Refuses(outcome string) bool {
+	return outcome == refused || outcome == declined || outcome == unanswered
+}
+
 // maxProgram is how many bytes of a path are noted.
 const maxProgram = 256
 

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/execagent/execagent/procs"
 )
@@ -24,15 +25,24 @@ func LooksDenied(code int, output []procs.Chunk) bool {
 	if code == 0 {
 		return false
 	}
+	return has(output, denials) || code == exitSIGSYS
+}
+
+// LooksOffline guesses whether a process has missed a network, from the kept output.
+func LooksOffline(output []procs.Chunk) bool { return has(output, offline) }
+
+// offline are phrases of resolvers and of programs that found no network, in lower case.
+var offline = [][]byte{
+	[]byte("could not resolve"), []byte("name resolution"), []byte("eai_again"), []byte("enotfound"), []byte("no such host"),
+	[]byte("unknownhostexception"), []byte("network is unreachable"), []byte("operation not permitted"),
+}
+
+// has reports whether the output has one of some phrases in lower case.
+func has(output []procs.Chunk, phrases [][]byte) bool {
 	var text []byte
 	for _, c := range output {
 		text = append(text, c.Data...)
 	}
 	text = bytes.ToLower(text)
-	for _, d := range denials {
-		if bytes.Contains(text, d) {
-			return true
-		}
-	}
-	return code == exitSIGSYS
+	return slices.ContainsFunc(phrases, func(phrase []byte) bool { return bytes.Contains(text, phrase) })
 }

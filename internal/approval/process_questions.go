@@ -19,6 +19,8 @@ type Runner interface {
 	Refuse(text string)
 	// End ends the process.
 	End()
+	// Refused notes that a program that the process executes was refused. It may be called after the end.
+	Refused(program, why string)
 }
 
 // ProcessQuestions asks about one process. Its methods may be called at once, also on nil.

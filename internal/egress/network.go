@@ -150,6 +150,8 @@ type Client struct {
 	Session string // its processes see equal placeholders for equal credentials
 	Ask     func(ctx context.Context, method string, params, result any) error
 	Reports *Reports
+	// Noted, if set, gets all verdicts that refuse. It must not block.
+	Noted func(netproxy.Report)
 	// Saw, if set, gets the verdicts instead of Reports, and Unreached the allowed requests that found
 	// nobody, for which the wire has no word. Neither may block.
 	Saw       func(netproxy.Report)
@@ -302,6 +304,9 @@ func (w *Network) decide(ctx context.Context, q netproxy.Question) (netproxy.Ans
 }
 
 func (w *Network) report(r netproxy.Report) {
+	if w.client.Noted != nil && r.Decision != rules.Allow {
+		w.client.Noted(r)
+	}
 	if w.client.Saw != nil {
 		w.client.Saw(r)
 		return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -32,6 +33,7 @@ type Agent struct {
 	otherErrors             *Counter
 	input                   *Counter
 	decided                 map[[2]string]*Counter // by kind of approval and outcome
+	refusedBy               map[refusals.Layer]*Counter
 }
 
 // Values of the label sandbox: the means that confine a process.
@@ -66,6 +68,10 @@ func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	a := &Agent{
 		starts: map[string]*Counter{}, startTimes: map[string]*durations{}, refusals: map[string]*Counter{}, exits: map[string]*Counter{},
 		requests: map[string]*durations{}, errors: map[protocol.Code]*Counter{}, decided: map[[2]string]*Counter{},
+		refusedBy: map[refusals.Layer]*Counter{},
+	}
+	for _, layer := range refusals.Layers() {
+		a.refusedBy[layer] = s.Counter("agent_refusals_total", "What was refused to commands, by the layer that has refused it.", "layer", string(layer))
 	}
 	for _, means := range []string{none, namespaces, supervised, landlock, refused} {
 		a.starts[means] = s.Counter("agent_processes_started_total", "Processes started, by what confines them.", "sandbox", means)
@@ -148,6 +154,9 @@ func (a *Agent) Refused(reason string) { a.refusals[reason].Inc() }
 // Decided counts a command that rules have not simply allowed. kind is the kind of a question, and
 // outcome one of the outcomes given to NewAgent.
 func (a *Agent) Decided(kind, outcome string) { a.decided[[2]string{kind, outcome}].Inc() }
+
+// RefusedBy counts what a layer has refused to a command.
+func (a *Agent) RefusedBy(layer refusals.Layer, times int) { a.refusedBy[layer].Add(times) }
 
 // Input counts n bytes of input for processes.
 func (a *Agent) Input(n int) { a.input.Add(n) }

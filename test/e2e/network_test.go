@@ -204,7 +204,7 @@ func TestSandboxNetwork(t *testing.T) {
 			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/var/empty"}
 			cmd.SysProcAttr.Setsid = true // without a terminal
 			want := "agent: network: reached " + place + "\n" +
-				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
+				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed; add --network allow=other.invalid:80\n"
 			rig.Is(t, finish(t, cmd), result{"here\n403\n403\nshut\nshut\n", want, 0}, "agent sandbox%s", local)
 		}
 	})

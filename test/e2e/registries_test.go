@@ -124,7 +124,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	for place := range strings.SplitSeq(client.allow, ",") {
 		want.WriteString("agent: network: reached " + place + "\n")
 	}
-	want.WriteString("agent: network: refused " + other + ":443: not allowed\n")
+	want.WriteString("agent: network: refused " + other + ":443: not allowed; add --network allow=" + other + ":443\n")
 	r := finish(t, cmd)
 	r.stderr = times.ReplaceAllString(r.stderr, "")
 	rig.Is(t, r, result{client.prints, want.String(), 0}, "the client")

@@ -73,6 +73,8 @@ type Command struct {
 	Rules []byte
 	// TellsRefusals makes the command's standard error say which programs the rules refuse, and why.
 	TellsRefusals bool
+	// NotesRefusals: the init notes what it refuses in a file, see [Held.NoteRefusals].
+	NotesRefusals bool
 	// Endpoint, if it is not the zero value, is the endpoint that the init connects to
 	// instead of running a program.
 	Endpoint Endpoint

@@ -121,9 +121,12 @@ func keep(policy *sandbox.Policy, folder string) {
 // what they need. The caller releases the sandbox once no process of the
 // command runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
-	policy, err := d.Compile(profile)
-	if err == nil {
-		policy, err = d.lower(policy)
+	asked, err := d.Compile(profile)
+	policy, ceiling := asked, (*sandbox.Policy)(nil)
+	if err == nil && d.Ceiling != nil {
+		if ceiling, err = d.Ceiling(); err == nil {
+			policy, err = d.lower(asked, ceiling)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -134,6 +137,8 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 	}
 	h := &Held{
 		Layers:  backend.Names(),
+		asked:   asked,
+		ceiling: ceiling,
 		command: Command{Policy: policy, Backend: backend, Limits: d.Limits, AgentPorts: d.AgentPorts, Argv0: os.Args[0]},
 	}
 	if policy.Confined {
@@ -146,14 +151,7 @@ func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
 }
 
 // lower returns the policy under the ceiling ([resolve.Under]). The paths of the result are canonical.
-func (d *Door) lower(policy *sandbox.Policy) (*sandbox.Policy, error) {
-	if d.Ceiling == nil {
-		return policy, nil
-	}
-	ceiling, err := d.Ceiling()
-	if err != nil {
-		return nil, err
-	}
+func (d *Door) lower(policy, ceiling *sandbox.Policy) (*sandbox.Policy, error) {
 	resolved, err := resolve.Under(ceiling, policy, math.MaxInt)
 	if err != nil {
 		return nil, err
@@ -208,9 +206,12 @@ type Held struct {
 	// Layers are the wire's names of the layers. It is not nil.
 	Layers []string
 
-	command Command    // without the program
-	gate    *gate.Gate // nil: the network is not managed
-	judged  *Judged    // nil: programs are not judged
+	asked   *sandbox.Policy // of the profile
+	ceiling *sandbox.Policy // see Door.Ceiling; nil: there is none
+	command Command         // without the program
+	gate    *gate.Gate      // nil: the network is not managed
+	judged  *Judged         // nil: programs are not judged
+	noted   *noted          // what was refused; nil: nobody wants to know
 	mu      sync.Mutex
 	theirs  *os.File // leads an init to the gate; nil once an init has it
 	holds   *os.File // leads an init to the gate for held connections; nil if there are none, or once an init has it
@@ -288,6 +289,9 @@ func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Sta
 	if h.judged != nil {
 		stage.Files = append(stage.Files, h.judged.theirs)
 	}
+	if h.noted != nil {
+		stage.Files = append(stage.Files, h.noted.theirs)
+	}
 	return stage, nil
 }
 
@@ -299,6 +303,7 @@ func (h *Held) Release() {
 		return
 	}
 	h.closeGate()
+	h.noted.close()
 	if h.free != nil {
 		h.free()
 	}

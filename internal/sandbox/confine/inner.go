@@ -55,6 +55,9 @@ func (t *target) startInner() error {
 	if t.config.Rules != nil {
 		unix.Close(t.config.judgeFD())
 	}
+	if t.config.NotesRefusals {
+		unix.Close(t.config.refusalsFD())
+	}
 	if err != nil {
 		return err
 	}
@@ -148,6 +151,9 @@ func (t *target) forkInner(leash int) error {
 	}
 	if c.Rules != nil {
 		files = append(files, uintptr(c.judgeFD()))
+	}
+	if c.NotesRefusals {
+		files = append(files, uintptr(c.refusalsFD()))
 	}
 	environ := append([]string{threadsOfSupervisor}, beLax()...)
 	err := t.supervisor.bear(func() (int, error) {

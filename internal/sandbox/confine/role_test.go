@@ -13,64 +13,34 @@ import (
 // of what decideRole looks at has exactly one row.
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	const (
-		no, yes, any  = 0, 1, 2
-		first, second = 0, 1 // rows of arguments
-		inside        = 2
-	)
-	arguments := [][]string{{"agent", Arg}, {"agent", Arg, apart, ""}, {"agent", Arg, inner, ""}}
-	rows := []struct {
-		when [6]int // arguments; confined files, an endpoint, rules, a supervisor, limits
-		want role
-	}{
-		{[6]int{first, no, yes, any, any, any}, roleConnectOnly},
-		{[6]int{second, no, yes, any, any, any}, roleConnectOnly},
-		{[6]int{inside, no, yes, any, any, any}, roleConnectOnly},
-		{[6]int{first, no, no, no, any, any}, roleBecome},
-		{[6]int{second, no, no, no, any, any}, roleBecome},
-		{[6]int{inside, no, no, no, any, any}, roleBecome},
-
-		{[6]int{second, yes, any, any, any, any}, roleApart},
-		{[6]int{second, no, no, yes, any, any}, roleApart},
-
-		{[6]int{first, yes, any, any, yes, any}, roleOuter},
-		{[6]int{first, no, no, yes, yes, any}, roleOuter},
-
-		{[6]int{first, yes, yes, any, no, any}, roleConnect},
-		{[6]int{first, yes, no, any, no, yes}, roleLimited},
-		{[6]int{first, yes, no, any, no, no}, roleCommand},
-		{[6]int{first, no, no, yes, no, yes}, roleLimited},
-		{[6]int{first, no, no, yes, no, no}, roleCommand},
-
-		{[6]int{inside, yes, yes, any, any, any}, roleConnect},
-		{[6]int{inside, yes, no, any, any, yes}, roleLimited},
-		{[6]int{inside, yes, no, any, any, no}, roleCommand},
-		{[6]int{inside, no, no, yes, any, yes}, roleLimited},
-		{[6]int{inside, no, no, yes, any, no}, roleCommand},
+	words := map[string]int{"no": 0, "yes": 1, "any": 2, "first": 0, "apart": 1, "inner": 2}
+	roles := map[string]role{
+		"command": roleCommand, "limited": roleLimited, "connect": roleConnect, "outer": roleOuter, "apart": roleApart, "become": roleBecome, "connect only": roleConnectOnly,
 	}
+	arguments, rows := [][]string{{"agent", Arg}, {"agent", Arg, apart, ""}, {"agent", Arg, inner, ""}}, rig.Rows(t, "testdata/roles.txt", "roles", 7)
 	for n := range len(arguments) << 5 {
 		is := [6]int{n >> 5, n & 1, n >> 1 & 1, n >> 2 & 1, n >> 3 & 1, n >> 4 & 1}
-		c := &config{Command: Command{Policy: &sandbox.Policy{Confined: is[1] == yes}}}
-		if is[2] == yes {
+		c := &config{Command: Command{Policy: &sandbox.Policy{Confined: is[1] == 1}}}
+		if is[2] == 1 {
 			c.Endpoint = Endpoint{Network: "tcp", Target: "host:1"}
 		}
-		if is[3] == yes {
+		if is[3] == 1 {
 			c.Rules = []byte("rules")
 		}
-		if is[4] == yes {
+		if is[4] == 1 {
 			c.Backend.Layers = sandbox.LayersOf(sandbox.Supervised)
 		}
-		if is[5] == yes {
+		if is[5] == 1 {
 			c.Limits.Processes = 1
 		}
 		var want []role
 		for _, row := range rows {
-			covers := row.when[0] == is[0]
-			for i, v := range row.when[1:] {
-				covers = covers && (v == any || v == is[1+i])
+			covers := true
+			for i, v := range is {
+				covers = covers && (row[i] == "any" || words[row[i]] == v)
 			}
 			if covers {
-				want = append(want, row.want)
+				want = append(want, roles[row[6]])
 			}
 		}
 		got, of, err := decideRole(arguments[is[0]], func([]string) (*config, error) { return c, nil })

@@ -3,13 +3,12 @@ package judge
 import (
 	"runtime"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 const (
@@ -44,7 +43,7 @@ func (j *Judge) TellOn() error {
 // than the one that the command was started with, which the program, or the command itself, must
 // still have.
 func (j *Judge) tellRefused(p *Exec, why string) {
-	line := "rules: refused " + printable(p.Called) + ": " + printable(why) + "\n"
+	line := "rules: refused " + refusals.Text(p.Called, maxLine) + ": " + refusals.Text(why, maxLine) + "\n"
 	key := p.Real[0] + "\x00" + why // a shell tries each folder of its PATH
 	j.mu.Lock()
 	leader := j.leader
@@ -98,17 +97,4 @@ func (s *stderr) find(pid, leader int) int {
 		return fd
 	}
 	return linux.DuplicateOutput(leader, &s.given, ErrorFDs[:]...)
-}
-
-// printable returns a text without characters that move a cursor or begin a line.
-func printable(text string) string {
-	if len(text) > maxLine {
-		text = text[:maxLine] + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
 }

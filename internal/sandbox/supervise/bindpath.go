@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 // A supervisor binds a name in the file system itself: in the caller's working
@@ -47,6 +49,7 @@ func (r *request) bindPath(a *address) error {
 		return unix.ENOENT
 	}
 	if err := r.n.paths.Creatable(&p.Place, false); err != nil {
+		r.n.note(refusals.Create, p.Path)
 		return err
 	}
 	if err := p.leadsHere(path); err != nil {

@@ -40,6 +40,7 @@ func (r *request) connect() callResult {
 		return r.connectAnywhere(a)
 	}
 	if err := r.judgeConnect(a); err != nil {
+		r.n.noteAddress(a, err)
 		a.close()
 		return fail(err)
 	}

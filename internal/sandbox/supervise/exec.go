@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/linux/usernotify"
 	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/internal/sandbox/supervise/execcheck"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -50,7 +51,7 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 		p, err = r.find(dir, path, how)
 	}
 	if err != nil {
-		return -1, "", errnoOf(err)
+		return -1, "", r.refuseFound(refusals.Execute, dir, path, errnoOf(err)).errno
 	}
 	defer p.close()
 	switch {
@@ -60,6 +61,7 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 		return -1, "", unix.ELOOP
 	}
 	if err := p.Access.Readable(); err != nil {
+		n.note(refusals.Execute, p.Path)
 		return -1, "", err
 	}
 	if n.config.Level == sandbox.NoLevel && !isNamed(&p.Place) {
@@ -123,10 +125,14 @@ func (n *Notifier) decideReal(i *execcheck.Image) error {
 		return nil // the kernel itself knows what the command may execute
 	}
 	path, foreign := n.shm.inside(i.Program)
+	err := n.access(path).Readable()
 	if foreign || !strings.HasPrefix(path, "/") || n.config.Policy.DeniesFile(path) {
-		return unix.EACCES
+		err = unix.EACCES
 	}
-	return n.access(path).Readable()
+	if err != nil {
+		n.note(refusals.Execute, path)
+	}
+	return err
 }
 
 // Ended waits until a child of this process has ended, and returns its pid; see

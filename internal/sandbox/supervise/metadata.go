@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 // Calls that change an object and not its name: mode, owner, times, attributes,
@@ -20,7 +22,7 @@ func (r *request) change(do func(object string) error) func(place, error) callRe
 		}
 		defer p.close()
 		if err := p.Writable(); err != nil {
-			return fail(err)
+			return r.refuse(refusals.Change, p.Path, err)
 		}
 		return result(do(ownPath(p.FD)))
 	}

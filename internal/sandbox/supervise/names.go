@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 // Calls that make, remove and move names. Each finds the directory of the name,
@@ -73,7 +74,7 @@ func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name 
 		return fail(unix.ENOENT)
 	}
 	if err := r.n.paths.Creatable(&p.Place, isDirectory); err != nil {
-		return fail(err)
+		return r.refuse(refusals.Create, p.Path, err)
 	}
 	return result(do(p.In.FD, p.Name))
 }
@@ -184,7 +185,9 @@ func (r *request) remove(dir, pathArg, flags int) callResult {
 	case p.dots == "/":
 		return fail(unix.EBUSY)
 	}
-	if err := r.n.paths.Removable(&p.Place); err != nil {
+	if err := r.n.paths.Removable(&p.Place); err != nil && p.Exists() {
+		return r.refuse(refusals.Remove, p.Path, err)
+	} else if err != nil {
 		return fail(err)
 	}
 	switch {
@@ -235,7 +238,15 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	if !keep && isSame(&from, &to) {
 		return callResult{} // nothing happens, even if a rule is about it
 	}
-	if err := r.movable(&from, &to, exchange, keep); err != nil {
+	switch err := r.movable(&from, &to, exchange, keep); {
+	case err == nil:
+	case !from.Exists():
+		return fail(err) // nothing was there to be moved
+	case r.n.paths.Removable(&from.Place) != nil:
+		return r.refuse(refusals.Move, from.Path, err)
+	case err == unix.EROFS || err == unix.EACCES || err == unix.EBUSY:
+		return r.refuse(refusals.Create, to.Path, err)
+	default:
 		return fail(err)
 	}
 	return result(unix.Renameat2(from.In.FD, from.Name, to.In.FD, to.Name, uint(flags)))

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/calls"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/internal/sandbox/supervise/execcheck"
 	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
 	"github.com/execagent/execagent/sandbox"
@@ -92,6 +93,8 @@ type Config struct {
 	Proxy *gate.Teller
 	// Holder holds connections to all other addresses; nil: there are none.
 	Holder *gate.Holder
+	// Refused collects what is refused; nil: nobody wants to know.
+	Refused *refusals.Log
 	// Self is the argv[0] of this program, and the argument that makes it a
 	// helper. To bind a name, a notifier starts the program again with these
 	// and more arguments: the helper calls [IsBind], and then [BindMain].

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 // A call that opens a file is judged by the object of its path. Then exactly that
@@ -105,6 +106,14 @@ func (o *opening) writes() bool {
 	return o.flags&unix.O_ACCMODE != unix.O_RDONLY || o.flags&unix.O_TRUNC != 0
 }
 
+// operation is what the call does with an object that exists.
+func (o *opening) operation() refusals.Operation {
+	if o.writes() {
+		return refusals.Write
+	}
+	return refusals.Read
+}
+
 // creates reports whether the call makes a file under a missing name.
 func (o *opening) creates() bool { return o.flags&unix.O_CREAT != 0 }
 
@@ -132,7 +141,7 @@ func (r *request) openOnce(o opening) (callResult, error) {
 	}
 	p, err := r.find(o.dir, path, first)
 	if err != nil {
-		return fail(err), nil
+		return r.refuseFound(o.operation(), o.dir, path, err), nil
 	}
 	defer p.close()
 	if first == fsops.Unopened {
@@ -141,7 +150,7 @@ func (r *request) openOnce(o opening) (callResult, error) {
 			return a, nil
 		}
 		if err := r.complete(&p, how); err != nil {
-			return fail(err), nil
+			return r.refuseFound(o.operation(), o.dir, path, err), nil
 		}
 	}
 	switch {
@@ -207,7 +216,7 @@ func (r *request) openObject(p *place, o opening) callResult {
 	case isDir && o.writes():
 		return fail(unix.EISDIR)
 	case p.Access < fsops.Read, strings.HasPrefix(p.Path, hostPrefix):
-		return fail(unix.EACCES) // a directory that only leads to readable objects is not listed
+		return r.refuse(o.operation(), p.Path, unix.EACCES) // a directory that only leads to readable objects is not listed
 	case kind == unix.S_IFCHR, kind == unix.S_IFBLK:
 		return r.openDevice(p, o)
 	}
@@ -216,7 +225,7 @@ func (r *request) openObject(p *place, o opening) callResult {
 		return fail(unix.EACCES)
 	}
 	if o.writes() && p.Writable() != nil {
-		return fail(refusal(p, o))
+		return r.refuse(refusals.Write, p.Path, refusal(p, o))
 	}
 	if kind == unix.S_IFIFO && p.Path != "" && p.Path[0] == '/' && !o.has(unix.O_NONBLOCK) {
 		return r.openFIFO(p, o)
@@ -283,7 +292,7 @@ func (r *request) createFirst(p *place, o opening) (a callResult, made bool) {
 // create makes a file at the place. The error is errAgain if the name exists.
 func (r *request) create(p *place, o opening) (callResult, error) {
 	if err := r.n.paths.Creatable(&p.Place, false); err != nil {
-		return fail(err), nil
+		return r.refuse(refusals.Create, p.Path, err), nil
 	}
 	o.alone = o.mode&0o111 != 0
 	flags := o.flags&^unix.O_NOFOLLOW | unix.O_EXCL
@@ -303,7 +312,7 @@ func (r *request) makeNameless(p *place, o opening) callResult {
 		return fail(unix.ENOTDIR)
 	}
 	if err := p.Writable(); err != nil {
-		return fail(err)
+		return r.refuse(refusals.Create, p.Path, err)
 	}
 	fd, err := r.makeFile(p.FD, ".", o.flags, o)
 	return opened(fd, err, o)

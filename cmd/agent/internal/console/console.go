@@ -85,6 +85,8 @@ type Command struct {
 	DetachKeys []byte
 	// KeepSignals makes a signal end the console, and keeps the signal from the command.
 	KeepSignals bool
+	// Refused, if not nil, gets what was refused to the command, when it has ended.
+	Refused func(*protocol.Refusals)
 	// Redraw makes a full-screen command draw its terminal again, for a user who joins it late.
 	Redraw bool
 }

@@ -80,6 +80,9 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 		case client.Exited:
 			code, ended = event.ExitCode, time.Now()
 			c.exited.Store(true)
+			if c.command.Refused != nil && event.Refusals != nil {
+				c.command.Refused(event.Refusals)
+			}
 			silence = time.AfterFunc(quiet, func() { cancel(errSilent) })
 			defer silence.Stop()
 		}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -13,8 +16,10 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -30,6 +35,8 @@ type Command struct {
 	// may lack them, because a URL with a password is hidden from the command.
 	Upstream []string
 	Rules    *approval.Operator // nil: no rules
+	// Ask says what to ask for after a refusal; nil: refusals are not told.
+	Ask refusals.Asker
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
@@ -68,6 +75,11 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		return 0, err
 	}
 	held = held.Watched(r.judged)
+	if c.Ask != nil {
+		if err := held.NoteRefusals(); err != nil { // such as a small limit for the size of files
+			program.Complain(c.Sys.Stderr, fmt.Sprintf("sandbox: refusals will not be told: %v", err))
+		}
+	}
 	p := r.program(c.Argv)
 	if held.Unconfined() {
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
@@ -85,7 +97,57 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	})
 	c.questions.Close()
+	if err == nil && c.Ask != nil {
+		c.tellRefused(held, code)
+	}
 	return code, err
+}
+
+// tellRefused says what the sandbox has refused the command, as far as that is known. Rules and the proxy
+// speak for themselves.
+func (c *Command) tellRefused(held *confine.Held, code int) {
+	var log refusals.Log
+	held.Refused(&log)
+	all, _ := log.All()
+	told := len(all) > 0 || c.network.refuses()
+	note := ""
+	if code != 1 || !slices.Contains(answering, filepath.Base(c.Argv[0])) {
+		note = held.Limits(code, told, c.Ask)
+	}
+	complain(c.Sys.Stderr, &log, code == 0, c.Ask, note)
+}
+
+// answering are programs whose exit code 1 is an answer: they fail with another one.
+var answering = []string{"[", "cmp", "diff", "egrep", "false", "fgrep", "grep", "rg", "test"}
+
+// complain writes a line for each refusal, and a note.
+func complain(stderr io.Writer, log *refusals.Log, succeeded bool, ask refusals.Asker, note string) {
+	all, more := log.All()
+	lines := refusals.Lines(all, more, !succeeded, ask)
+	if note != "" {
+		lines = append(lines, note)
+	}
+	for _, line := range lines {
+		program.Complain(stderr, "sandbox: "+line)
+	}
+}
+
+// TellRefused says what an agent has refused a command; nil: nothing. The layers of others speak for themselves.
+func TellRefused(stderr io.Writer, r *protocol.Refusals, succeeded bool, others ...refusals.Layer) {
+	if r == nil {
+		return
+	}
+	var log refusals.Log
+	for _, one := range r.List {
+		if layer := refusals.Layer(one.Layer); !slices.Contains(others, layer) {
+			log.Add(refusals.Refusal{
+				Layer: layer, Operation: refusals.Operation(one.Operation), Subject: one.Subject, Reason: one.Reason,
+				Need: refusals.Need(one.Needs), At: one.At, Times: one.Times,
+			})
+		}
+	}
+	log.AddAll(nil, r.More)
+	complain(stderr, &log, succeeded, refusals.Flags, refusals.Text(r.Note, 2<<10))
 }
 
 // enter enters the sandbox. The caller calls leave, also if enter fails.

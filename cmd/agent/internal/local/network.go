@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -74,6 +72,9 @@ func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
 // environ is the environment of the command.
 func (n *managedNetwork) environ() []string { return n.network.Environ() }
 
+// refuses reports whether the network has refused something, so that close tells it.
+func (n *managedNetwork) refuses() bool { return n != nil && n.tally.refuses() }
+
 // close ends the network, and prints which hosts the command reached and which were refused. Without a network
 // it does nothing.
 func (n *managedNetwork) close(stderr io.Writer) error {
@@ -126,7 +127,7 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 	keep := false
 	text := fmt.Sprintf("the command wants to reach %s, port %d (%s)", r.Host, r.Port, r.Protocol)
 	if r.Path != "" {
-		text = "the command wants to send " + requestText(r.Protocol, r.Method, r.Host, r.Port, r.Path)
+		text = "the command wants to send " + egress.RequestText(r.Protocol, r.Method, r.Host, r.Port, r.Path)
 	}
 	err := a.ask(ctx, []string{text, "[o]nce, [a]lways in this run, [N]o? "}, func(line string) (ok bool) {
 		answer.Decision, keep, ok = answerOf(line)
@@ -138,21 +139,6 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 		a.answers[place] = answer.Decision
 	}
 	return err
-}
-
-// requestText returns METHOD URL of a request. how is the protocol of a question or report.
-func requestText(how, method, host string, port uint16, path string) string {
-	scheme, usual := "https", uint16(443)
-	if how == rules.HTTP {
-		scheme, usual = "http", 80
-	}
-	switch {
-	case port != usual:
-		host = net.JoinHostPort(host, strconv.Itoa(int(port)))
-	case strings.Contains(host, ":"):
-		host = "[" + host + "]"
-	}
-	return method + " " + scheme + "://" + host + path
 }
 
 // AnswerHosts returns a function that answers an agent's questions about hosts. It asks the user.

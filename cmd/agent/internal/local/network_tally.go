@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 )
 
 // maxTally is how many places are counted separately.
@@ -46,9 +45,13 @@ var outcomes = []string{"reached", "refused", "no connection to"}
 func (t *tally) add(r netproxy.Report) {
 	p := destination{what: outcomes[0], host: r.Host, port: r.Port}
 	if r.Decision != rules.Allow {
-		p.what, p.why = outcomes[1], whyRefused(r)
+		refused := egress.Refused(r)
+		p.what, p.why = outcomes[1], refused.Reason
 		if r.Path != "" {
-			p.request = requestText(r.Protocol, r.Method, r.Host, r.Port, r.Path)
+			p.request = refused.Subject
+		}
+		if ask := refusals.Flags(refused.Need, refused.At); ask != "" && !t.means(r.Host) {
+			p.why += "; " + ask
 		}
 	}
 	t.count(p)
@@ -59,8 +62,11 @@ func (t *tally) unreached(q netproxy.Question, err error) {
 	t.count(destination{what: outcomes[2], host: q.Host, port: q.Port, why: whyFailed(err)})
 }
 
+// means reports whether a host could be the command's own, see [egress.Plan.Means].
+func (t *tally) means(host string) bool { return t.plan != nil && t.plan.Means(host) }
+
 func (t *tally) count(p destination) {
-	if p.why != "" && p.request == "" && t.plan != nil && t.plan.Means(p.host) {
+	if p.why != "" && p.request == "" && t.means(p.host) {
 		p.why += fmt.Sprintf("; --network allow=%s makes %[1]s this host: leave it out to reach servers of the command itself", p.host)
 	}
 	t.mu.Lock()
@@ -83,23 +89,16 @@ func whyFailed(err error) string {
 	return err.Error()
 }
 
-// whyRefused says why a request was refused. About local addresses it says what would allow them.
-func whyRefused(r netproxy.Report) string {
-	text := strings.ReplaceAll(r.Reason, "_", " ")
-	if r.Reason != rules.ReasonNotAllowedLocal {
-		return text
+// refuses reports whether something was refused.
+func (t *tally) refuses() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.places {
+		if p.what == outcomes[1] {
+			return true
+		}
 	}
-	_, err := netip.ParseAddr(r.Host)
-	local := slices.IndexFunc(r.Addrs, rules.IsLocal)
-	switch {
-	case err == nil || r.Host == "localhost":
-		return fmt.Sprintf("%s: a local or private address; add --network allow=%s", text, r.Host)
-	case local >= 0:
-		return fmt.Sprintf("%s: the name leads to %s, a local or private address; add --network local", text, r.Addrs[local])
-	case r.Addrs != nil:
-		return text + ": the name has no address here"
-	}
-	return text
+	return false
 }
 
 // lines returns a line for each place that was reached, refused or not found.

@@ -126,7 +126,7 @@ func TestTally(t *testing.T) {
 		"network: refused 10.0.0.5:443: not allowed local: a local or private address; add --network allow=10.0.0.5",
 		"network: refused 127.0.0.1:443: not allowed" + own,
 		"network: refused 127.1:443: not allowed local",
-		"network: refused [2001:4860::1]:443 (2 times): not allowed",
+		"network: refused [2001:4860::1]:443 (2 times): not allowed; add --network 'allow=[2001:4860::1]:443'",
 		"network: refused in.example:443: not allowed local: the name leads to 192.88.99.77, a local or private address; add --network local",
 		"network: refused no.example:443: not allowed local: the name has no address here",
 		"network: no connection to 127.0.0.1:443: connection refused" + own,

@@ -80,7 +80,10 @@ func (r *ruled) close() {
 	r.judged.Close()
 }
 
-// Last, Go, Refuse and End make ruled an [approval.Runner].
+// Refused does nothing: the process that judges has told the command's user already.
+func (r *ruled) Refused(string, string) {}
+
+// Last, Go, Refuse, End and Refused make ruled an [approval.Runner].
 func (r *ruled) Last() uint64 { return 0 }
 
 // Go lets the command run.

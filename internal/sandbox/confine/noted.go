@@ -1,0 +1,114 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/refusals"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// An init that answers calls of a command knows what it refuses. It notes that in a file in memory, which
+// is its last descriptor, and the agent reads the file when the command has ended. So nobody waits for
+// anybody, and a command that tries very much fills no pipe.
+
+// noted is the file of one command.
+type noted struct {
+	ours    *os.File
+	theirs  *os.File // the stage of the command closes it
+	closing sync.Once
+}
+
+func (n *noted) close() {
+	if n != nil {
+		n.closing.Do(func() {
+			_ = n.ours.Close()
+			_ = n.theirs.Close()
+		})
+	}
+}
+
+// refusalsFD is the descriptor of the file.
+func (c *config) refusalsFD() int {
+	if c.Rules != nil {
+		return c.judgeFD() + 1
+	}
+	return c.judgeFD()
+}
+
+// refusals returns the Log of the init that answers calls; nil: nobody wants to know.
+func (t *target) refusals() *refusals.Log {
+	if !t.config.NotesRefusals || t.role == roleOuter {
+		return nil
+	}
+	return refusals.ToFile(t.config.refusalsFD())
+}
+
+// NoteRefusals makes the init note what it refuses, for [Held.Refused]. It is called before the command is
+// started. Without an init that answers calls of the command it does nothing.
+func (h *Held) NoteRefusals() error {
+	if h == nil || h.refusal != nil || !h.answersCalls() || h.noted != nil {
+		return nil
+	}
+	fd, err := refusals.NewFile()
+	if err != nil {
+		return fmt.Errorf("making a file for refusals: %w", err)
+	}
+	theirs, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("making a file for refusals: %w", os.NewSyscallError("fcntl", err))
+	}
+	h.noted, h.command.NotesRefusals = &noted{ours: os.NewFile(uintptr(fd), "refusals"), theirs: os.NewFile(uintptr(theirs), "refusals")}, true
+	return nil
+}
+
+// answersCalls reports whether an init answers calls of the command that it may refuse.
+func (h *Held) answersCalls() bool {
+	return h.command.Policy.Confined && (h.command.Backend.Has(sandbox.Supervised) || h.command.Policy.Network != sandbox.NetworkRestricted)
+}
+
+// Refused adds what the init has refused to l. The command has ended.
+func (h *Held) Refused(l *refusals.Log) {
+	if h == nil || h.noted == nil {
+		return
+	}
+	var found refusals.Log
+	raw, err := h.noted.ours.SyscallConn()
+	if err != nil || raw.Control(func(fd uintptr) { found.ReadFile(int(fd)) }) != nil {
+		return // it is closed, and its number may belong to the file of another command
+	}
+	all, more := found.All()
+	if h.ceiling != nil {
+		refusals.UnderCeiling(all, h.asked, h.ceiling)
+	}
+	l.AddAll(all, more)
+}
+
+// Limits says what the sandbox withholds if the command has failed with an exit code and nobody knows what was
+// refused; "" if there is nothing to say. told says that some refusals are known.
+func (h *Held) Limits(code int, told bool, ask refusals.Asker) string {
+	switch {
+	case h == nil || h.refusal != nil:
+		return ""
+	case h.command.Backend.Has(sandbox.Supervised):
+		if told {
+			return h.Untold(code, ask)
+		}
+		return ""
+	case told:
+		return ""
+	}
+	return refusals.Limits(h.command.Policy, code, ask)
+}
+
+// Untold says that the command, which has failed, has no network; "" if it has one.
+func (h *Held) Untold(code int, ask refusals.Asker) string {
+	if h == nil || h.refusal != nil || h.Unconfined() {
+		return ""
+	}
+	return refusals.Untold(h.command.Policy, code, ask)
+}
