@@ -34,6 +34,7 @@ type sandboxFlags struct {
 	confineFlags
 	Policy  string `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
 	Explain bool   `help:"Print what the command could do, and run nothing. Each line ends with the flag, profile or default that it comes from."`
+	Learn   bool   `help:"Find out what the command needs: also let it write in your home, except secrets, in its directory and in temporary folders, and reach all public hosts. At the end, standard error has a profile of what it did and the other flags do not allow. Only for commands that you trust."`
 	hostFlags
 	policyfile.RuleFlags
 
@@ -81,9 +82,14 @@ func (f *sandboxFlags) Check() error {
 		return errors.New("--policy cannot be used with " + f.FileFlag() + ", because the policy says what can be read and written")
 	case f.Explain && f.Policy != "":
 		return errors.New("--explain cannot be used with --policy, because the file already says everything")
+	case f.Learn && (f.Policy != "" || f.Explain || f.View):
+		return errors.New("--learn cannot be used with --policy, --explain or --view")
 	}
 	if err := f.confineFlags.Check(); err != nil {
 		return err
+	}
+	if f.Learn && f.network.On {
+		return errors.New("--learn cannot be used with --network on, because nobody sees which hosts the command reaches")
 	}
 	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
 		return errors.New("--policy cannot be used with --network on or off, because the policy says whether there is a network")
@@ -145,6 +151,13 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 		}
 	}
 	c.Profile = plan.Profile
+	if f.Learn {
+		finish, err := f.learn(&c, plan)
+		if err != nil {
+			return 0, err
+		}
+		defer finish()
+	}
 	if c.Rules, err = f.ReadHere(program.Logger(sys.Stderr, "warn", "text")); err != nil {
 		return 0, err
 	}

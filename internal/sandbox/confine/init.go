@@ -205,7 +205,7 @@ func (t *target) launch(start func(*target) error) error {
 	s.calls, err = supervise.New(supervise.Config{
 		Judge:  rules,
 		Policy: t.policy, Level: c.Backend.Level, Shm: c.Shm, Ports: c.AgentPorts, Folders: t.folders, Proxy: c.teller(), Holder: t.holder, Self: []string{c.Argv0, Arg},
-		Executed: hideMemory, Refused: t.refusals(),
+		Executed: hideMemory, Refused: t.refusals(), Changes: t.changes(),
 	})
 	if err == nil && t.holder != nil {
 		go t.holder.Serve()

@@ -55,8 +55,8 @@ func (t *target) startInner() error {
 	if t.config.Rules != nil {
 		unix.Close(t.config.judgeFD())
 	}
-	if t.config.NotesRefusals {
-		unix.Close(t.config.refusalsFD())
+	if t.config.notes() {
+		unix.Close(t.config.notesFD())
 	}
 	if err != nil {
 		return err
@@ -152,8 +152,8 @@ func (t *target) forkInner(leash int) error {
 	if c.Rules != nil {
 		files = append(files, uintptr(c.judgeFD()))
 	}
-	if c.NotesRefusals {
-		files = append(files, uintptr(c.refusalsFD()))
+	if c.notes() {
+		files = append(files, uintptr(c.notesFD()))
 	}
 	environ := append([]string{threadsOfSupervisor}, beLax()...)
 	err := t.supervisor.bear(func() (int, error) {

@@ -1,19 +1,22 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/internal/sandbox/changes"
 	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/sandbox"
 )
 
-// An init that answers calls of a command knows what it refuses. It notes that in a file in memory, which
-// is its last descriptor, and the agent reads the file when the command has ended. So nobody waits for
-// anybody, and a command that tries very much fills no pipe.
+// An init that answers calls of a command knows what it refuses, and what the command changes. It notes that in
+// a file in memory, which is its last descriptor, and the agent reads the file when the command has ended. So
+// nobody waits for anybody, and a command that tries very much fills no pipe. The changes come after the refusals.
 
 // noted is the file of one command.
 type noted struct {
@@ -31,8 +34,11 @@ func (n *noted) close() {
 	}
 }
 
-// refusalsFD is the descriptor of the file.
-func (c *config) refusalsFD() int {
+// notes reports whether there is a file.
+func (c *config) notes() bool { return c.NotesRefusals || c.ChangesApart != nil }
+
+// notesFD is the descriptor of the file.
+func (c *config) notesFD() int {
 	if c.Rules != nil {
 		return c.judgeFD() + 1
 	}
@@ -44,25 +50,52 @@ func (t *target) refusals() *refusals.Log {
 	if !t.config.NotesRefusals || t.role == roleOuter {
 		return nil
 	}
-	return refusals.ToFile(t.config.refusalsFD())
+	return refusals.ToFile(t.config.notesFD())
+}
+
+// changes returns the Log of the init that answers calls; nil: nobody wants to know.
+func (t *target) changes() *changes.Log {
+	if t.config.ChangesApart == nil || t.role == roleOuter {
+		return nil
+	}
+	return changes.ToFile(t.config.notesFD(), refusals.FileSize, t.config.ChangesApart...)
 }
 
 // NoteRefusals makes the init note what it refuses, for [Held.Refused]. It is called before the command is
 // started. Without an init that answers calls of the command it does nothing.
 func (h *Held) NoteRefusals() error {
-	if h == nil || h.refusal != nil || !h.answersCalls() || h.noted != nil {
+	if h == nil || h.refusal != nil || !h.answersCalls() {
 		return nil
 	}
-	fd, err := refusals.NewFile()
+	h.command.NotesRefusals = true
+	return h.note()
+}
+
+// NoteChanges makes the init note the folders in which the command changes something, for [Held.Changed]. It is
+// called before the command is started, which has to be supervised. apart is as in [changes.New].
+func (h *Held) NoteChanges(apart []string) error {
+	if !h.command.Backend.Has(sandbox.Supervised) {
+		return errors.New("what the command changes is known only if a supervisor confines it")
+	}
+	h.command.ChangesApart = append([]string{}, apart...)
+	return h.note()
+}
+
+// note makes the file.
+func (h *Held) note() error {
+	if h.noted != nil {
+		return nil
+	}
+	fd, err := pack.SizedFile("notes", refusals.FileSize+changes.FileSize)
 	if err != nil {
-		return fmt.Errorf("making a file for refusals: %w", err)
+		return fmt.Errorf("making a file for notes: %w", err)
 	}
 	theirs, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("making a file for refusals: %w", os.NewSyscallError("fcntl", err))
+		return fmt.Errorf("making a file for notes: %w", os.NewSyscallError("fcntl", err))
 	}
-	h.noted, h.command.NotesRefusals = &noted{ours: os.NewFile(uintptr(fd), "refusals"), theirs: os.NewFile(uintptr(theirs), "refusals")}, true
+	h.noted = &noted{ours: os.NewFile(uintptr(fd), "notes"), theirs: os.NewFile(uintptr(theirs), "notes")}
 	return nil
 }
 
@@ -71,16 +104,28 @@ func (h *Held) answersCalls() bool {
 	return h.command.Policy.Confined && (h.command.Backend.Has(sandbox.Supervised) || h.command.Policy.Network != sandbox.NetworkRestricted)
 }
 
+// read calls use with the file, if there is one.
+func (n *noted) read(use func(fd int)) {
+	if n == nil {
+		return
+	}
+	if raw, err := n.ours.SyscallConn(); err == nil { // else it is closed, and its number may belong to the file of another command
+		_ = raw.Control(func(fd uintptr) { use(int(fd)) })
+	}
+}
+
+// Changed adds the folders in which the command has changed something to l. The command has ended.
+func (h *Held) Changed(l *changes.Log) {
+	h.noted.read(func(fd int) { l.ReadFile(fd, refusals.FileSize) })
+}
+
 // Refused adds what the init has refused to l. The command has ended.
 func (h *Held) Refused(l *refusals.Log) {
-	if h == nil || h.noted == nil {
+	if h == nil {
 		return
 	}
 	var found refusals.Log
-	raw, err := h.noted.ours.SyscallConn()
-	if err != nil || raw.Control(func(fd uintptr) { found.ReadFile(int(fd)) }) != nil {
-		return // it is closed, and its number may belong to the file of another command
-	}
+	h.noted.read(found.ReadFile)
 	all, more := found.All()
 	if h.ceiling != nil {
 		refusals.UnderCeiling(all, h.asked, h.ceiling)

@@ -76,14 +76,16 @@ type Refusal struct {
 
 // Bounds of a Log.
 const (
-	maxKept    = 64        // different refusals
-	maxLike    = 8         // of them, writes that one folder would allow
-	maxBytes   = 48 << 10  // of them
-	maxSubject = 512       // bytes of a subject, and of At
-	maxReason  = 512       // bytes of a reason
-	maxWord    = 32        // bytes of a name
-	maxFile    = 128 << 10 // bytes of a file; a record takes little more than its texts
+	maxKept    = 64       // different refusals
+	maxLike    = 8        // of them, writes that one folder would allow
+	maxBytes   = 48 << 10 // of them
+	maxSubject = 512      // bytes of a subject, and of At
+	maxReason  = 512      // bytes of a reason
+	maxWord    = 32       // bytes of a name
 )
+
+// FileSize is the size of the part of a file that a Log takes, in bytes. A record takes little more than its texts.
+const FileSize = 128 << 10
 
 // Log collects the refusals of one command. An equal refusal counts, and takes no memory. Its methods may
 // be called at once, also on nil, which collects nothing.
@@ -168,7 +170,8 @@ func (l *Log) All() (kept []Refusal, more int) {
 // length of the rest, and the rest.
 const headOfFile = 4
 
-// ToFile returns a Log that also writes to a file of [NewFile], for another process.
+// ToFile returns a Log that also writes to the beginning of a file, which has FileSize bytes there, for another
+// process.
 func ToFile(fd int) *Log {
 	return &Log{end: headOfFile, write: func(b []byte, at int) {
 		_, _ = unix.Pwrite(fd, b, int64(at)) // the file has its size already, so only a wrong descriptor fails
@@ -210,23 +213,7 @@ func (r *Refusal) encode() []byte {
 	return b
 }
 
-// NewFile returns a file in memory for the refusals of one command. It takes no memory until something is
-// refused, and cannot grow.
-func NewFile() (fd int, err error) {
-	if fd, err = unix.MemfdCreate("refusals", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
-		return -1, err
-	}
-	if err = unix.Ftruncate(fd, maxFile); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// ReadFile adds the refusals of a file of [NewFile] to l. It may still be written.
+// ReadFile adds the refusals of a file to l. It may still be written.
 func (l *Log) ReadFile(fd int) {
 	head := make([]byte, headOfFile+4)
 	if n, err := unix.Pread(fd, head, 0); n != len(head) || err != nil {
@@ -235,7 +222,7 @@ func (l *Log) ReadFile(fd int) {
 	if binary.LittleEndian.Uint64(head) == 0 {
 		return // nothing was refused, and reading more would give the file memory
 	}
-	b := make([]byte, maxFile)
+	b := make([]byte, FileSize)
 	n, err := unix.Pread(fd, b, 0)
 	if err != nil {
 		return
@@ -255,7 +242,7 @@ func (l *Log) read(b []byte) {
 		if times == 0 {
 			break
 		}
-		r, ok := decode(d.String(maxFile))
+		r, ok := decode(d.String(FileSize))
 		if !ok || !d.OK() {
 			break
 		}
@@ -267,9 +254,9 @@ func (l *Log) read(b []byte) {
 
 func decode(b string) (r Refusal, ok bool) {
 	d := pack.NewDecoder([]byte(b))
-	r.Layer, r.Operation, r.Need = Layer(d.String(maxFile)), Operation(d.String(maxFile)), Need(d.String(maxFile))
+	r.Layer, r.Operation, r.Need = Layer(d.String(FileSize)), Operation(d.String(FileSize)), Need(d.String(FileSize))
 	d.Require(slices.Contains(Layers(), r.Layer) && slices.Contains(operations, r.Operation) && slices.Contains(needs, r.Need))
-	r.Subject, r.Reason, r.At = d.String(maxFile), d.String(maxFile), d.String(maxFile)
+	r.Subject, r.Reason, r.At = d.String(FileSize), d.String(FileSize), d.String(FileSize)
 	return r, d.End() == nil
 }
 

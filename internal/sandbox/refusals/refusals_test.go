@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -62,7 +63,7 @@ func TestLines(t *testing.T) {
 // TestFile: what one process notes, another reads, within the bounds, and a command that goes on and on
 // changes only numbers.
 func TestFile(t *testing.T) {
-	fd := rig.Value(NewFile())
+	fd := rig.Value(pack.SizedFile("refusals", FileSize))
 	defer unix.Close(fd)
 	empty := new(Log)
 	empty.ReadFile(fd)

@@ -24,7 +24,7 @@ func (r *request) change(do func(object string) error) func(place, error) callRe
 		if err := p.Writable(); err != nil {
 			return r.refuse(refusals.Change, p.Path, err)
 		}
-		return result(do(ownPath(p.FD)))
+		return r.changed(result(do(ownPath(p.FD))), p.Path, false)
 	}
 }
 

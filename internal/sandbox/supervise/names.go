@@ -62,7 +62,7 @@ func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name 
 	}
 	defer p.close()
 	if p.dots == "" && !p.Exists() && (isDirectory || !p.slash) && r.n.paths.Creatable(&p.Place, isDirectory) == nil {
-		return result(do(p.In.FD, p.Name))
+		return r.changed(result(do(p.In.FD, p.Name)), p.Path, isDirectory)
 	}
 	if err := r.complete(&p.place, 0); err != nil {
 		return fail(err)
@@ -76,7 +76,7 @@ func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name 
 	if err := r.n.paths.Creatable(&p.Place, isDirectory); err != nil {
 		return r.refuse(refusals.Create, p.Path, err)
 	}
-	return result(do(p.In.FD, p.Name))
+	return r.changed(result(do(p.In.FD, p.Name)), p.Path, isDirectory)
 }
 
 func (r *request) mkdir() callResult   { return r.makeDirectory(unix.AT_FDCWD, 0, 1) }
@@ -170,7 +170,7 @@ func (r *request) remove(dir, pathArg, flags int) callResult {
 	defer p.close()
 	policy := r.n.config.Policy
 	if p.dots == "" && !p.slash && len(policy.Globs) == 0 && !policy.Bound(p.Path) && r.n.paths.Removable(&p.Place) == nil {
-		return result(unix.Unlinkat(p.In.FD, p.Name, flags)) // the kernel checks whether it exists
+		return r.changed(result(unix.Unlinkat(p.In.FD, p.Name, flags)), p.Path, false) // the kernel checks whether it exists
 	}
 	if err := r.complete(&p.place, 0); err != nil {
 		return fail(err)
@@ -198,7 +198,7 @@ func (r *request) remove(dir, pathArg, flags int) callResult {
 	case flags == 0 && p.slash:
 		return fail(unix.ENOTDIR)
 	}
-	return result(unix.Unlinkat(p.In.FD, p.Name, flags))
+	return r.changed(result(unix.Unlinkat(p.In.FD, p.Name, flags)), p.Path, false)
 }
 
 func (r *request) rename() callResult   { return r.move(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
@@ -249,7 +249,8 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	default:
 		return fail(err)
 	}
-	return result(unix.Renameat2(from.In.FD, from.Name, to.In.FD, to.Name, uint(flags)))
+	a := result(unix.Renameat2(from.In.FD, from.Name, to.In.FD, to.Name, uint(flags)))
+	return r.changed(r.changed(a, from.Path, false), to.Path, false)
 }
 
 // isSame reports whether two names, in writable directories, belong to one

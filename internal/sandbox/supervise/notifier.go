@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/linux/usernotify"
 	"github.com/execagent/execagent/internal/sandbox/calls"
+	"github.com/execagent/execagent/internal/sandbox/changes"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/internal/sandbox/refusals"
@@ -95,6 +96,8 @@ type Config struct {
 	Holder *gate.Holder
 	// Refused collects what is refused; nil: nobody wants to know.
 	Refused *refusals.Log
+	// Changes collects what the command changes; nil: nobody wants to know.
+	Changes *changes.Log
 	// Self is the argv[0] of this program, and the argument that makes it a
 	// helper. To bind a name, a notifier starts the program again with these
 	// and more arguments: the helper calls [IsBind], and then [BindMain].

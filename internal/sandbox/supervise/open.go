@@ -237,6 +237,9 @@ func (r *request) openObject(p *place, o opening) callResult {
 	if err != nil {
 		return fail(err)
 	}
+	if o.writes() {
+		return r.changed(o.given(fd), p.Path, false)
+	}
 	return o.given(fd)
 }
 
@@ -300,7 +303,7 @@ func (r *request) create(p *place, o opening) (callResult, error) {
 	if err == unix.EEXIST && !o.has(unix.O_EXCL) {
 		return callResult{}, errAgain
 	}
-	return opened(fd, err, o), nil
+	return r.changed(opened(fd, err, o), p.Path, false), nil
 }
 
 // makeNameless makes a file without a name in the directory at the place.
@@ -315,7 +318,7 @@ func (r *request) makeNameless(p *place, o opening) callResult {
 		return r.refuse(refusals.Create, p.Path, err)
 	}
 	fd, err := r.makeFile(p.FD, ".", o.flags, o)
-	return opened(fd, err, o)
+	return r.changed(opened(fd, err, o), p.Path, true)
 }
 
 // makeFile makes the file name in the directory dir, with the caller's umask.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/sandbox/changes"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/probe"
@@ -37,6 +38,10 @@ type Command struct {
 	Rules    *approval.Operator // nil: no rules
 	// Ask says what to ask for after a refusal; nil: refusals are not told.
 	Ask refusals.Asker
+	// Changes collects the folders in which the command changes something. Then the command is supervised. nil:
+	// nobody wants to know.
+	Changes *changes.Log
+	Apart   []string // as in changes.New, with which Changes was made
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
@@ -80,6 +85,12 @@ func (c *Command) run(r *ruled) (code int, err error) {
 			program.Complain(c.Sys.Stderr, fmt.Sprintf("sandbox: refusals will not be told: %v", err))
 		}
 	}
+	if c.Changes != nil {
+		if err := held.NoteChanges(c.Apart); err != nil {
+			return 0, err
+		}
+		defer func() { held.Changed(c.Changes) }()
+	}
 	p := r.program(c.Argv)
 	if held.Unconfined() {
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
@@ -114,7 +125,7 @@ func (c *Command) tellRefused(held *confine.Held, code int) {
 	if code != 1 || !slices.Contains(answering, filepath.Base(c.Argv[0])) {
 		note = held.Limits(code, told, c.Ask)
 	}
-	complain(c.Sys.Stderr, &log, code == 0, c.Ask, note)
+	complain(c.Sys.Stderr, &log, code == 0 && c.Changes == nil, c.Ask, note)
 }
 
 // answering are programs whose exit code 1 is an answer: they fail with another one.
@@ -154,7 +165,7 @@ func TellRefused(stderr io.Writer, r *protocol.Refusals, succeeded bool, others 
 func (c *Command) enter() (*confine.Held, error) {
 	stateDir, noState := c.StateDir()
 	door := confine.Door{
-		Host:     func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
+		Host:     c.host,
 		Operator: c.Operator,
 		// There were no earlier commands in this process. So Served refuses nothing. It only warns
 		// of links that commands of an earlier agent may have made.
@@ -179,6 +190,24 @@ func (c *Command) enter() (*confine.Held, error) {
 		return c.enterManaged(&door)
 	}
 	return door.Enter(c.Profile)
+}
+
+// host returns what this host can enforce. Only a supervisor knows what a command changes.
+func (c *Command) host() (sandbox.Host, error) {
+	host, err := probe.Host(context.Background(), os.Args[0])
+	if c.Changes != nil {
+		host.Layers = host.Layers.Without(sandbox.Namespaces()...)
+	}
+	return host, err
+}
+
+// Reached returns the hosts that the command has reached, as --network names them. words allow none of them. The
+// command has ended.
+func (c *Command) Reached(words *NetworkWords) []string {
+	if c.network == nil {
+		return nil
+	}
+	return c.network.tally.reached(words)
 }
 
 // enterManaged enters a managed network. If this host can enforce it, but cannot make connections

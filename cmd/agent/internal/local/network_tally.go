@@ -101,6 +101,25 @@ func (t *tally) refuses() bool {
 	return false
 }
 
+// reached returns the hosts that were reached and that the words do not allow, with the port if it is not one of
+// the web's.
+func (t *tally) reached(words *NetworkWords) (hosts []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.places {
+		if p.what != outcomes[0] || words.allows(p.host, p.port) {
+			continue
+		}
+		host := p.host
+		if p.port != 443 && p.port != 80 {
+			host = net.JoinHostPort(host, strconv.Itoa(int(p.port)))
+		}
+		hosts = append(hosts, host)
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
 // lines returns a line for each place that was reached, refused or not found.
 func (t *tally) lines() (lines []string) {
 	t.mu.Lock()

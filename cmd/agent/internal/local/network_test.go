@@ -171,3 +171,23 @@ func TestNotTransparent(t *testing.T) {
 		held.Release()
 	}
 }
+
+// TestReached: the hosts that a command has reached, as a profile names them, without those that the words allow.
+func TestReached(t *testing.T) {
+	t.Parallel()
+	words := rig.Value(ParseNetwork([]string{"allow=**.known.test,other.test:22 deny=closed.test"}))
+	everywhere := rig.Value(words.Everywhere())
+	rig.Is(t, everywhere.allows("any.test", 99), true, "a host that no word is about")
+	rig.Is(t, everywhere.allows("closed.test", 443), false, "a host that is denied")
+	rig.Is(t, everywhere.allows("127.0.0.1", 443), false, "a local address")
+	rig.Is(t, words.allows("any.test", 99), false, "a host that no word is about, before")
+	var y tally
+	for _, r := range []netproxy.Report{
+		{Decision: rules.Allow, Host: "b.test", Port: 443}, {Decision: rules.Allow, Host: "b.test", Port: 80}, {Decision: rules.Allow, Host: "a.test", Port: 22},
+		{Decision: rules.Allow, Host: "x.known.test", Port: 443}, {Decision: rules.Allow, Host: "other.test", Port: 22}, {Decision: rules.Allow, Host: "other.test", Port: 443},
+		{Decision: rules.Deny, Host: "closed.test", Port: 443},
+	} {
+		y.add(r)
+	}
+	rig.Same(t, "hosts", []string{"a.test:22", "b.test", "other.test"}, y.reached(&words))
+}

@@ -129,6 +129,15 @@ func (w *NetworkWords) AllowToo(hosts []string) error {
 	return err
 }
 
+// Everywhere returns the words with which a command also reaches all public hosts that they do not deny.
+func (w *NetworkWords) Everywhere() (all NetworkWords, err error) {
+	all = *w
+	all.domains, all.review, all.Managed = maps.Clone(w.domains), nil, true
+	all.domains["*"] = protocol.DomainAllow
+	_, err = all.plan(false)
+	return all, err
+}
+
 // Hosts returns allow, deny or ask for each pattern of hosts and each request rule.
 func (w *NetworkWords) Hosts() map[string]string {
 	all := maps.Clone(w.domains)
@@ -136,6 +145,16 @@ func (w *NetworkWords) Hosts() map[string]string {
 		all[host] = "ask"
 	}
 	return all
+}
+
+// allows reports whether the words let a command reach a host without a question.
+func (w *NetworkWords) allows(host string, port uint16) bool {
+	list := rules.Rules{Local: w.local, Domains: map[string]rules.Action{}, Review: w.review}
+	for word, verb := range w.domains {
+		list.Domains[word] = rules.Action(verb)
+	}
+	hosts, err := rules.Compile(list)
+	return err == nil && w.Managed && hosts.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: port}).Decision == rules.Allow
 }
 
 // networkPatience is the timeout of a question about the network, in milliseconds. It is long,

@@ -1,0 +1,167 @@
+// Package changes collects the folders in which a command has changed something: those that a policy has
+// to let it write. A supervisor notes each change, and the agent reads the folders when the command has
+// ended, from a file in memory.
+//
+// Everything is bounded, because a command decides how much it changes. Linux only.
+package changes
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
+)
+
+// Bounds of a Log.
+const (
+	maxFolders = 512
+	maxLike    = 16       // folders of one folder; more are one: the folder that they are in
+	minDepth   = 3        // names in the path of a folder that may stand for others
+	maxBytes   = 96 << 10 // of the paths
+)
+
+// FileSize is the size of the part of a file that a Log takes, in bytes. A path takes little more than its bytes.
+const FileSize = 128 << 10
+
+// Log collects the folders of one command. A folder also stands for those below it. The methods may be called at
+// once, also on nil, which collects nothing.
+type Log struct {
+	apart []string // these folders, and those that they are in, stand for none below them
+
+	mu      sync.Mutex        // guards what follows
+	folders map[string]string // one path that was changed, by the folder
+	bytes   int
+	more    int // changes whose folders were not kept
+
+	fd, at int // the file and the place in it; 0: there is none
+}
+
+// New returns a Log in which the folders apart, and those that they are in, stand for none below them. Their paths are
+// canonical.
+func New(apart ...string) *Log { return &Log{apart: apart} }
+
+// ToFile returns a Log like New that also writes to a place of a file, which has FileSize bytes there, for another process.
+func ToFile(fd, at int, apart ...string) *Log { return &Log{fd: fd, at: at, apart: apart} }
+
+// Add notes that the object at a canonical path was changed, for which the folder has to be writable.
+func (l *Log) Add(folder, changed string) {
+	if l == nil || !path.IsAbs(folder) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.addLocked(folder, changed) {
+		l.storeLocked()
+	}
+}
+
+// addLocked reports whether something is new.
+func (l *Log) addLocked(folder, changed string) bool {
+	if _, known := l.folders[folder]; known {
+		return false
+	}
+	for above := folder; above != "/"; {
+		above = pathname.Parent(above)
+		if _, known := l.folders[above]; known && !l.isApart(above) {
+			return false
+		}
+	}
+	if !l.isApart(folder) {
+		l.remove(l.those(func(other string) bool { return pathname.Below(other, folder) }))
+		parent := pathname.Parent(folder)
+		like := l.those(func(other string) bool { return pathname.Parent(other) == parent && !l.isApart(other) })
+		if len(like) >= maxLike && !l.isApart(parent) {
+			return l.addLocked(parent, changed)
+		}
+	}
+	if len(l.folders) >= maxFolders || l.bytes+len(folder)+len(changed) > maxBytes {
+		l.more++
+		return true
+	}
+	if l.folders == nil {
+		l.folders = map[string]string{}
+	}
+	l.folders[folder] = changed
+	l.bytes += len(folder) + len(changed)
+	return true
+}
+
+// isApart reports whether a folder stands for none below it.
+func (l *Log) isApart(folder string) bool {
+	return folder == "/" || slices.ContainsFunc(l.apart, func(name string) bool { return pathname.Within(name, folder) })
+}
+
+func (l *Log) those(are func(folder string) bool) (all []string) {
+	for folder := range l.folders {
+		if are(folder) {
+			all = append(all, folder)
+		}
+	}
+	return all
+}
+
+func (l *Log) remove(folders []string) {
+	for _, folder := range folders {
+		l.bytes -= len(folder) + len(l.folders[folder])
+		delete(l.folders, folder)
+	}
+}
+
+// A Folder is a folder in which something was changed, with one path that was.
+type Folder struct{ Path, Changed string }
+
+// All returns the folders, sorted, and how many changes there were in folders that were not kept.
+func (l *Log) All() (all []Folder, more int) {
+	if l == nil {
+		return nil, 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, folder := range slices.Sorted(maps.Keys(l.folders)) {
+		all = append(all, Folder{folder, l.folders[folder]})
+	}
+	return all, l.more
+}
+
+// storeLocked writes everything. There are few new folders, because each stands for many changes.
+func (l *Log) storeLocked() {
+	if l.fd == 0 {
+		return
+	}
+	var words []string
+	for folder, changed := range l.folders {
+		words = append(words, folder, changed)
+	}
+	_, _ = unix.Pwrite(l.fd, pack.AppendStrings(pack.AppendInt(nil, l.more), words), int64(l.at)) // only a wrong descriptor fails
+}
+
+// ReadFile adds the folders of a file to l.
+func (l *Log) ReadFile(fd, at int) {
+	b := make([]byte, FileSize)
+	n, err := unix.Pread(fd, b, int64(at))
+	if err != nil {
+		return
+	}
+	l.read(b[:n])
+}
+
+// read adds what it can decode.
+func (l *Log) read(b []byte) {
+	d := pack.NewDecoder(b)
+	more := d.Int()
+	words := d.Strings(FileSize)
+	if !d.OK() || len(words)%2 != 0 || more < 0 {
+		return
+	}
+	for pair := range slices.Chunk(words, 2) {
+		l.Add(pair[0], pair[1])
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.more += more
+}
