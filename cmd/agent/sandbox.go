@@ -64,6 +64,7 @@ Examples:
     agent sandbox --workspace . --workspace ~/.npm --network allow=packages.example.net -- npm install
     agent sandbox --workspace . --profile node -- npm ci
     agent sandbox --workspace . --profile go --explain
+    agent sandbox --workspace . --learn -- make deps
     agent sandbox --view --workspace . -- make test
     agent sandbox --workspace . --deny '**/*.env' -e GITHUB_TOKEN -- make release
     agent sandbox --network ask -- sh

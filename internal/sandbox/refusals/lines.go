@@ -24,6 +24,8 @@ func Words(need Need, at string) string {
 		return "ask for the request " + at
 	case ToReachLocal:
 		return "ask for local addresses"
+	case ToConnect:
+		return "ask for the socket " + word(at)
 	}
 	return ""
 }
@@ -39,6 +41,8 @@ func Flags(need Need, at string) string {
 		return "add --network " + word("allow="+strings.ReplaceAll(at, ",", "%2C"))
 	case ToReachLocal:
 		return "add --network local"
+	case ToConnect:
+		return "add --socket " + word(at)
 	}
 	return ""
 }

@@ -59,9 +59,10 @@ const (
 	ToReach      Need = "host"
 	ToRequest    Need = "request" // METHOD HOST/PATH
 	ToReachLocal Need = "local"   // local and private addresses
+	ToConnect    Need = "socket"  // a UNIX socket
 )
 
-var needs = []Need{Nothing, ToRead, ToWrite, ToReach, ToRequest, ToReachLocal}
+var needs = []Need{Nothing, ToRead, ToWrite, ToReach, ToRequest, ToReachLocal, ToConnect}
 
 // A Refusal is something that a command has tried and that was refused.
 type Refusal struct {

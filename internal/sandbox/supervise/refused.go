@@ -77,10 +77,10 @@ func (n *Notifier) noteAddress(a *address, err error) {
 	case a.domain != unix.AF_UNIX:
 		return
 	case named:
-		if r.Subject = name; !strings.HasPrefix(name, "/") {
-			r.Subject = "./" + name
+		if r.Subject = "./" + name; strings.HasPrefix(name, "/") {
+			r.Subject, r.Need, r.At = name, refusals.ToConnect, path.Clean(name)
 		}
-		r.Reason = "a command reaches only sockets in folders that it may write, and in temporary folders only its own"
+		r.Reason = "a command reaches only sockets that are named, or in folders that it may write, and in temporary folders only its own"
 	default:
 		r.Subject, r.Reason = "an abstract UNIX socket", "its name belongs to the whole host"
 	}
