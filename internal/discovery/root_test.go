@@ -162,7 +162,9 @@ func TestHostile(t *testing.T) {
 			other := exec.CommandContext(t.Context(), "sleep", "100000")
 			rig.Must(t, other.Start())
 			t.Cleanup(func() { _ = other.Wait() })
-			rig.Must(t, errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink(fmt.Sprintf("/proc/%d/auxv", other.Process.Pid), root+"/environ")))
+			auxv := fmt.Sprintf("/proc/%d/auxv", other.Process.Pid)
+			rig.Until(t, "the kernel has started the program", func() bool { return len(rig.Value(os.ReadFile(auxv))) > 0 })
+			rig.Must(t, errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink(auxv, root+"/environ")))
 		}, 1, []discovery.Trouble{discovery.TooLarge, discovery.NotText}},
 		"manifests that point outside": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{

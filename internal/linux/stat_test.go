@@ -1,6 +1,8 @@
 package linux
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +26,18 @@ func TestStatOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Start returns before the kernel has made the new environment. Who answers has it.
+	if _, err := fmt.Fprintln(input, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(output, make([]byte, 2)); err != nil {
 		t.Fatal(err)
 	}
 	pid := cmd.Process.Pid
