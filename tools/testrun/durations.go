@@ -31,38 +31,44 @@ const (
 	much    = time.Second            // a test is listed if it has become slower by more than this
 )
 
+// slow is a test, or the tests of a package, that took too long, and the line that says so.
+type slow struct {
+	test
+	line string
+}
+
 // durations prints the slowest tests and the tests that have become slower, and writes the file. It
 // returns the tests and packages that took longer than the limits allow.
-func (r *report) durations(l limits, speed *pace) (over []string, err error) {
+func (r *report) durations(l limits) (over []slow, err error) {
 	before, err := readDurations(l.file)
 	if err != nil {
 		return nil, err
 	}
 	now := durations{Packages: map[string]float64{}, Tests: map[string]float64{}}
-	var slow []ended
+	var all []ended
 	var slower []string
 	for _, e := range r.ended {
 		limit, past, last := l.test, now.Tests, before.Tests
 		key := e.pkg + " " + e.name
 		if e.name == "" {
 			limit, past, last, key = l.pkg, now.Packages, before.Packages, e.pkg
-		} else if slow = append(slow, e); e.took < noted {
+		} else if all = append(all, e); e.took < noted {
 			continue
 		}
-		factor := speed.between(e.at.Add(-e.took), e.at)
+		factor := r.speed.between(e.at.Add(-e.took), e.at)
 		quiet := e.took.Seconds() / factor
 		past[key] = quiet
 		if was, known := last[key]; known && quiet > 2*was && quiet > was+much.Seconds() {
 			slower = append(slower, fmt.Sprintf("%s: %.1f s, %.1f s at the run before", key, quiet, was))
 		}
 		if limit > 0 && quiet > limit.Seconds() {
-			over = append(over, fmt.Sprintf("%s: %.1f s, on a machine %.1f times slower than a quiet one; %v are allowed there: make it faster, or give it a higher tier (rig.Tier)",
-				key, e.took.Seconds(), factor, limit))
+			over = append(over, slow{e.test, fmt.Sprintf("%s: %.1f s, on a machine %.1f times slower than a quiet one; %v are allowed there: make it faster, or give it a higher tier (rig.Tier)",
+				key, e.took.Seconds(), factor, limit)})
 		}
 	}
-	slices.SortFunc(slow, func(a, b ended) int { return cmp.Compare(b.took, a.took) })
+	slices.SortFunc(all, func(a, b ended) int { return cmp.Compare(b.took, a.took) })
 	var lines []string
-	for _, e := range slow[:min(slowest, len(slow))] {
+	for _, e := range all[:min(slowest, len(all))] {
 		lines = append(lines, fmt.Sprintf("%6.2f s %s %s", e.took.Seconds(), e.pkg, e.name))
 	}
 	r.list("slowest tests", lines)

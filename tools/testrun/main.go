@@ -7,7 +7,7 @@
 //
 // With limits the run fails if a test or the tests of a package take longer. A limit is meant for
 // a quiet machine: while the tests run, testrun measures how much slower this machine is, and
-// multiplies the limit by that.
+// multiplies the limit by that. What takes longer runs once more, alone, and has to take longer again.
 //
 // With a file, testrun writes the durations there as JSON, and prints the tests that take much
 // longer than in the previous run. Durations of tests that this run left out stay in the file.
@@ -21,10 +21,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,54 +68,113 @@ func run(command []string, l limits) (status int, err error) {
 	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { // like /tmp, because some tests run as other users
 		return 0, err
 	}
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return 0, err
-	}
-	output, theirs, err := os.Pipe()
-	if err != nil {
-		return 0, err
-	}
 	// This process passes signals on and waits until they end the tests, because it must clean up
 	// after the tests. (A Ctrl-C also reaches the tests directly.)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 
-	environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMPDIR=") })
-	environ = append(environ, "TMPDIR="+folder)
-	began, speed := time.Now(), startPace()
-	tests, err := syscall.ForkExec(path, slices.Insert(slices.Clone(command), 2, "-json"), &syscall.ProcAttr{
-		Env: environ, Files: []uintptr{0, theirs.Fd(), 2},
-	})
+	a := attempt{signals: signals, environ: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMPDIR=") })}
+	a.environ = append(a.environ, "TMPDIR="+folder)
+	began := time.Now()
+	r, status, err := a.run(command)
 	if err != nil {
-		speed.Close()
-		return 0, fmt.Errorf("starting %s: %w", path, err)
+		return status, err
 	}
-	_ = theirs.Close() // so that output ends when the last process that writes to it has ended
-	go func() {
-		for s := range signals {
-			_ = syscall.Kill(tests, s.(syscall.Signal)) // go test may have ended
+	over, err := r.durations(l)
+	if err != nil {
+		return status, err
+	}
+	if status == 0 && len(over) > 0 {
+		r.print("\ntoo slow, and run once more:\n")
+		if over, status, err = a.again(command, over, l); err != nil {
+			return status, err
 		}
-	}()
-	r := report{out: os.Stdout, held: map[test][]string{}, running: map[test]bool{}, skipped: map[string][]string{}}
-	read := make(chan error, 1)
-	go func() { read <- r.read(output) }()
-	status, err = reap(tests)
-	left := endChildren()
-	err = errors.Join(err, <-read)
-	speed.Close()
-	if err != nil {
-		return status, err
 	}
-	over, err := r.durations(l, speed)
-	if err != nil {
-		return status, err
-	}
-	r.summary(left, over, time.Since(began))
+	r.summary(over, time.Since(began))
 	if status == 0 && len(over) > 0 {
 		status = 1
 	}
 	return status, nil
+}
+
+// attempt is how commands are run.
+type attempt struct {
+	environ []string
+	signals <-chan os.Signal
+}
+
+// run runs the command, and returns what was reported until all its processes have ended.
+func (a *attempt) run(command []string) (r *report, status int, err error) {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return nil, 0, err
+	}
+	output, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, 0, err
+	}
+	speed := startPace()
+	tests, err := syscall.ForkExec(path, slices.Insert(slices.Clone(command), 2, "-json"), &syscall.ProcAttr{
+		Env: a.environ, Files: []uintptr{0, theirs.Fd(), 2},
+	})
+	if err != nil {
+		speed.Close()
+		return nil, 0, fmt.Errorf("starting %s: %w", path, err)
+	}
+	_ = theirs.Close() // so that output ends when the last process that writes to it has ended
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			select {
+			case s := <-a.signals:
+				_ = syscall.Kill(tests, s.(syscall.Signal)) // go test may have ended
+			case <-ended:
+				return
+			}
+		}
+	}()
+	r = &report{out: os.Stdout, speed: speed, held: map[test][]string{}, running: map[test]bool{}, skipped: map[string][]string{}}
+	read := make(chan error, 1)
+	go func() { read <- r.read(output) }()
+	status, err = reap(tests)
+	r.left = endChildren()
+	err = errors.Join(err, <-read)
+	speed.Close()
+	return r, status, err
+}
+
+// again runs what took too long once more, without other packages beside it. It returns what took too long again.
+func (a *attempt) again(command []string, over []slow, l limits) (again []slow, status int, err error) {
+	l.file = "" // it has the durations of the whole run
+	command = slices.DeleteFunc(slices.Clone(command), func(word string) bool { return strings.HasPrefix(word, "./") })
+	names := map[string][]string{}
+	for _, s := range over {
+		name, _, _ := strings.Cut(s.name, "/")
+		names[s.pkg] = append(names[s.pkg], regexp.QuoteMeta(name))
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(names)) {
+		alone := append(slices.Clone(command), pkg)
+		if !slices.Contains(names[pkg], "") { // else the package itself took too long
+			alone = append(alone, "-run", "^("+strings.Join(names[pkg], "|")+")$")
+		}
+		r, failed, err := a.run(alone)
+		if err != nil {
+			return again, failed, err
+		}
+		found, err := r.durations(l)
+		if err != nil {
+			return again, failed, err
+		}
+		r.list("failed", r.wrong)
+		status = cmp.Or(status, failed)
+		for _, s := range found {
+			if slices.ContainsFunc(over, func(first slow) bool { return first.test == s.test }) {
+				again = append(again, s)
+			}
+		}
+	}
+	return again, status, nil
 }
 
 // temporary returns the folder for temporary files: TMPDIR, or /tmp if that does not do. The path

@@ -33,6 +33,8 @@ type report struct {
 	skipped map[string][]string // tests by reason
 	wrong   []string
 	ended   []ended
+	left    []string // processes that the tests have left running
+	speed   *pace
 }
 
 // ended is a test, or the tests of a package, that passed or failed.
@@ -166,11 +168,15 @@ func (r *report) print(lines ...string) {
 // summary prints which tests were skipped, which processes the tests have left running, which tests
 // took too long or failed, and how long everything took. Failures come late, because often only the
 // end of a long output is kept.
-func (r *report) summary(left, over []string, took time.Duration) {
+func (r *report) summary(over []slow, took time.Duration) {
 	r.leftOut()
 	slices.Sort(r.wrong)
-	r.list("left running by the tests, and ended", left)
-	r.list("too slow", over)
+	r.list("left running by the tests, and ended", r.left)
+	var lines []string
+	for _, s := range over {
+		lines = append(lines, s.line)
+	}
+	r.list("too slow", lines)
 	r.list("failed", r.wrong)
 	r.print(fmt.Sprintf("\ntook %v\n", took.Round(time.Second)))
 }
