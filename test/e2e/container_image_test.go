@@ -131,10 +131,16 @@ func inspected(t *testing.T, to any, args ...string) {
 	}
 }
 
-// TestDocsContainer builds the image of docs/containers.md on the tests' own base and runs the
-// commands for it, with the flags of the tests added. TestDocs says which blocks these are.
+// TestDocsContainer runs docs/containers.md. TestDocs says which blocks these are.
 func TestDocsContainer(t *testing.T) {
 	t.Parallel()
+	runContainerPage(t, "containers.md")
+}
+
+// runContainerPage builds the image of a page of docs on the tests' own base and runs the commands
+// for it, with the flags of the tests added.
+func runContainerPage(t *testing.T, page string) {
+	t.Helper()
 	newContainers(t)
 	dir, path := t.TempDir(), t.TempDir()
 	rig.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
@@ -144,9 +150,11 @@ func TestDocsContainer(t *testing.T) {
 		rig.Must(t, rig.WriteProgram(filepath.Join(path, engine), []byte(podmanScript(flags))))
 	}
 	images, commands := 0, 0
-	blocks := fenced(t, "../../docs/containers.md")
+	blocks := fenced(t, "../../docs/"+page)
 	for i, b := range blocks {
 		switch b.info {
+		case "toml": // its first line has its name
+			write(t, filepath.Join(dir, strings.Fields(b.text)[1]), b.text)
 		case "dockerfile tested":
 			images++
 			write(t, filepath.Join(dir, "Dockerfile"), b.text)
@@ -154,15 +162,15 @@ func TestDocsContainer(t *testing.T) {
 			commands++
 			r := shell(t, dir, append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH")), b.text)
 			if r.code != 0 {
-				t.Fatalf("containers.md:%d: %+v", b.line, r)
+				t.Fatalf("%s:%d: %+v", page, b.line, r)
 			}
 			if i+1 < len(blocks) && blocks[i+1].info == "text output" {
-				rig.Is(t, anyLandlock(r.stdout), anyLandlock(blocks[i+1].text), "containers.md:%d, %s: prints", b.line, r.stderr)
+				rig.Is(t, anyLandlock(r.stdout), anyLandlock(blocks[i+1].text), "%s:%d, %s: prints", page, b.line, r.stderr)
 			}
 		}
 	}
 	if images != 1 || commands == 0 {
-		t.Errorf("containers.md has %d blocks dockerfile tested and %d sh by=container", images, commands)
+		t.Errorf("%s has %d blocks dockerfile tested and %d sh by=container", page, images, commands)
 	}
 }
 
@@ -188,7 +196,7 @@ func podmanScript(more []string) string {
 verb=$1
 shift
 case $verb in
-build) set -- --build-arg=BASE=localhost/exectest --pull=never "$@" ;;
+build) set -- --build-arg=BASE=localhost/exectest --pull=never --isolation=chroot "$@" ;;
 run) set -- ` + quote(slices.Concat(runFlags, more)) + ` "$@" ;;
 esac
 exec env ` + quote(env) + " " + quote(cmd.Args) + ` "$verb" "$@"

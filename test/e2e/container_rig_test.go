@@ -1,18 +1,16 @@
 package e2e
 
 import (
-	"archive/tar"
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -100,9 +98,11 @@ var buildImages = sync.OnceValue(func() error {
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(config), 0o600),
 		os.Mkdir(context, 0o700),
-		writeRoot(filepath.Join(context, "root.tar")),
 	); err != nil {
 		return err
+	}
+	if out, err := exec.Command("sh", "container/root.sh", context, strconv.Itoa(containerUser)).CombinedOutput(); err != nil {
+		return fmt.Errorf("container/root.sh: %w\n%s", err, out)
 	}
 	for _, build := range [][]string{
 		{"-f", "../../Dockerfile", "-t", "execagent/agent", "../.."},
@@ -172,54 +172,6 @@ func static(path string) error {
 		}
 	}
 	return nil
-}
-
-// writeRoot writes the root of the image but for the agent, as a tar archive.
-func writeRoot(path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(archiveRoot(file), file.Close())
-}
-
-func archiveRoot(to io.Writer) error {
-	program, err := os.ReadFile(busybox)
-	if err != nil {
-		return err
-	}
-	applets, err := exec.Command(busybox, "--list").Output()
-	if err != nil {
-		return err
-	}
-	archive := tar.NewWriter(to)
-	put := func(kind byte, name, link string, mode int64, content []byte) {
-		err = errors.Join(err, archive.WriteHeader(&tar.Header{
-			Typeflag: kind, Name: name, Linkname: link, Mode: mode, Size: int64(len(content)),
-		}))
-		_, failed := archive.Write(content)
-		err = errors.Join(err, failed)
-	}
-	for _, dir := range []string{"bin", "dev", "etc", "home", "proc", "repo", "sys", "usr", "var"} {
-		put(tar.TypeDir, dir, "", 0o755, nil)
-	}
-	for _, dir := range []string{"tmp", "var/tmp"} {
-		put(tar.TypeDir, dir, "", 0o1777, nil)
-	}
-	put(tar.TypeReg, "bin/busybox", "", 0o755, program)
-	for name := range strings.FieldsSeq(string(applets)) {
-		if name != "busybox" {
-			put(tar.TypeSymlink, "bin/"+name, "busybox", 0o777, nil)
-		}
-	}
-	for name, content := range map[string]string{
-		"home/hidden": "hidden\n",
-		"etc/passwd":  fmt.Sprintf("root:x:0:0::/:/bin/sh\nagent:x:%d:%d::/home:/bin/sh\n", containerUser, containerUser),
-		"etc/group":   fmt.Sprintf("root:x:0:\nagent:x:%d:\n", containerUser),
-	} {
-		put(tar.TypeReg, name, "", 0o644, []byte(content))
-	}
-	return errors.Join(err, archive.Close())
 }
 
 func write(t *testing.T, path, content string) {

@@ -33,8 +33,8 @@ type block struct {
 //	text output       must be what the tested block before it prints to stdout
 //	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only
 //	                  that the targets exist
-//	sh by=container   run by TestDocsContainer in containers of the image that it builds of
-//	                  the block dockerfile tested
+//	sh by=container   run by TestDocsContainer or TestOperatorsImage in containers of the image
+//	                  that they build of the block dockerfile tested
 //	sh by=operation   run by TestOperation..., as far as it needs neither root nor systemd
 //	sh by=recipes     run by TestRecipes
 //	sh by=interop     needs the Codex CLI; the rig in test/interop/ runs the same

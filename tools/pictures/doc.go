@@ -3,6 +3,7 @@
 //	overview.svg   who talks to whom
 //	processes.svg  the processes on a host
 //	packages.svg   the packages and the direction of their imports, from what go list says
+//	network.svg    the way of a command to the network
 //	exec.svg       a terminal, from the recording exec.cast
 //
 // `make pictures` draws them again. `make record` first records exec.cast again: a shell in a

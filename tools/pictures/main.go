@@ -25,6 +25,7 @@ var pictures = []struct {
 	{"overview.svg", drawOverview},
 	{"processes.svg", drawProcesses},
 	{"packages.svg", drawPackages},
+	{"network.svg", drawNetwork},
 	{"exec.svg", drawTerminal},
 }
 
