@@ -34,7 +34,7 @@ type sandboxFlags struct {
 	confineFlags
 	Policy  string `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
 	Explain bool   `help:"Print what the command could do, and run nothing. Each line ends with the flag, profile or default that it comes from."`
-	Learn   bool   `help:"Find out what the command needs: also let it write in your home, except secrets, in its directory and in temporary folders, and reach all public hosts. At the end, standard error has a profile of what it did and the other flags do not allow. Only for commands that you trust."`
+	Learn   bool   `help:"Find out what the command needs: also let it write in your home, except secrets, in its directory and in temporary folders, and reach all public hosts. What another flag says of a folder or host still holds. At the end, standard error has a profile of what it did and the other flags do not allow. Only for commands that you trust."`
 	hostFlags
 	policyfile.RuleFlags
 
@@ -89,8 +89,11 @@ func (f *sandboxFlags) Check() error {
 	if err := f.confineFlags.Check(); err != nil {
 		return err
 	}
-	if f.Learn && f.network.On {
+	switch {
+	case f.Learn && f.network.On:
 		return errors.New("--learn cannot be used with --network on, because nobody sees which hosts the command reaches")
+	case f.Learn && f.network.LimitsRequests():
+		return errors.New("--learn cannot be used with allow=METHOD HOST/PATH or ask=METHOD HOST/PATH of --network, because it learns hosts and no requests")
 	}
 	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
 		return errors.New("--policy cannot be used with --network on or off, because the policy says whether there is a network")
@@ -152,12 +155,11 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 		}
 	}
 	c.Profile = plan.Profile
+	tell := func() {}
 	if f.Learn {
-		finish, err := f.learn(&c, plan)
-		if err != nil {
+		if tell, err = f.learn(&c, plan); err != nil {
 			return 0, err
 		}
-		defer finish()
 	}
 	if c.Rules, err = f.ReadHere(program.Logger(sys.Stderr, "warn", "text")); err != nil {
 		return 0, err
@@ -166,7 +168,13 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 		return 0, err
 	}
 	code, err = c.Run()
-	if _, lacks := errors.AsType[*sandbox.UnenforceableError](err); lacks && len(plan.Hidden) > 0 {
+	_, lacks := errors.AsType[*sandbox.UnenforceableError](err)
+	switch {
+	case err == nil:
+		tell()
+	case lacks && f.Learn:
+		err = fmt.Errorf("--learn: only what supervises a command sees what it does: %w", err)
+	case lacks && len(plan.Hidden) > 0:
 		err = fmt.Errorf("%w (with --show-secrets no files are hidden, and this host may be able to enforce that)", err)
 	}
 	return code, err

@@ -21,7 +21,6 @@ import (
 const (
 	maxFolders = 512
 	maxLike    = 16       // folders of one folder; more are one: the folder that they are in
-	minDepth   = 3        // names in the path of a folder that may stand for others
 	maxBytes   = 96 << 10 // of the paths
 )
 
@@ -31,6 +30,7 @@ const FileSize = 128 << 10
 // Log collects the folders of one command. A folder also stands for those below it. The methods may be called at
 // once, also on nil, which collects nothing.
 type Log struct {
+	home  string   // each file in it is noted by its own name
 	apart []string // these folders, and those that they are in, stand for none below them
 
 	mu      sync.Mutex        // guards what follows
@@ -42,21 +42,39 @@ type Log struct {
 }
 
 // New returns a Log in which the folders apart, and those that they are in, stand for none below them. Their paths are
-// canonical.
-func New(apart ...string) *Log { return &Log{apart: apart} }
+// canonical. The first is the home: a change of a name in it is noted as that name, because one name, such as .bashrc,
+// may tell more than another.
+func New(apart ...string) *Log {
+	l := &Log{apart: apart}
+	if len(apart) > 0 {
+		l.home = apart[0]
+	}
+	return l
+}
 
 // ToFile returns a Log like New that also writes to a place of a file, which has FileSize bytes there, for another process.
-func ToFile(fd, at int, apart ...string) *Log { return &Log{fd: fd, at: at, apart: apart} }
+func ToFile(fd, at int, apart ...string) *Log {
+	l := New(apart...)
+	l.fd, l.at = fd, at
+	return l
+}
+
+// Apart returns the folders that the Log was made with.
+func (l *Log) Apart() []string { return l.apart }
 
 // Add notes that the object at a canonical path was changed, for which the folder has to be writable.
 func (l *Log) Add(folder, changed string) {
 	if l == nil || !path.IsAbs(folder) {
 		return
 	}
+	if folder == l.home && pathname.Below(changed, folder) {
+		folder = changed
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	before := l.more
 	if l.addLocked(folder, changed) {
-		l.storeLocked()
+		l.storeLocked(l.more > before)
 	}
 }
 
@@ -128,16 +146,21 @@ func (l *Log) All() (all []Folder, more int) {
 	return all, l.more
 }
 
-// storeLocked writes everything. There are few new folders, because each stands for many changes.
-func (l *Log) storeLocked() {
+// storeLocked writes everything, or only how many changes were not kept. It writes everything at most maxFolders
+// times, and once for each time that a folder takes the place of others.
+func (l *Log) storeLocked(onlyMore bool) {
 	if l.fd == 0 {
 		return
 	}
-	var words []string
-	for folder, changed := range l.folders {
-		words = append(words, folder, changed)
+	b := pack.AppendInt(nil, l.more)
+	if !onlyMore {
+		var words []string
+		for folder, changed := range l.folders {
+			words = append(words, folder, changed)
+		}
+		b = pack.AppendStrings(b, words)
 	}
-	_, _ = unix.Pwrite(l.fd, pack.AppendStrings(pack.AppendInt(nil, l.more), words), int64(l.at)) // only a wrong descriptor fails
+	_, _ = unix.Pwrite(l.fd, b, int64(l.at)) // only a wrong descriptor fails
 }
 
 // ReadFile adds the folders of a file to l.

@@ -32,7 +32,7 @@ func TestAdd(t *testing.T) {
 		{"one folder twice", "/a/b /a/b", "/a/b 0"},
 		{"a folder stands for those below it", "/a/b /a/b/c/d", "/a/b 0"},
 		{"and takes the place of those", "/a/b/c/d /a/bc /a/b", "/a/b /a/bc 0"},
-		{"not the home, and not the folders that it is in", "/home/you /home/you/.c /home /home/other /", "/ /home /home/other /home/you /home/you/.c 0"},
+		{"not the home, and not the folders that it is in", "/home/you /home/you/.c /home /home/other /", "/ /home /home/other /home/you/.c /home/you/file 0"},
 		{"relative", "a/b", "0"},
 		{"many in one folder", strings.ReplaceAll(fmt.Sprintf(many, numbers...), "/x", ""), "/home/you/c 0"},
 		{"many in the home", strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf(many, numbers...), "/x", ""), "/c/", "/"),

@@ -75,7 +75,7 @@ type Command struct {
 	TellsRefusals bool
 	// NotesRefusals: the init notes what it refuses in a file, see [Held.NoteRefusals].
 	NotesRefusals bool
-	// ChangesApart, if it is not nil, makes the init note what the command changes in the same file, see
+	// ChangesApart, if it is not empty, makes the init note what the command changes in the same file, see
 	// [Held.NoteChanges].
 	ChangesApart []string
 	// Endpoint, if it is not the zero value, is the endpoint that the init connects to

@@ -43,7 +43,7 @@ func (c *config) encode() ([]byte, error) {
 	}
 	b = pack.AppendStrings(b, c.Env)
 	b = pack.AppendString(b, c.Dir)
-	b = append(b, pack.Bool(c.TTY), pack.Bool(c.NewSession), pack.Bool(c.ShellCodes), pack.Bool(c.TellsRefusals), pack.Bool(c.NotesRefusals), pack.Bool(c.ChangesApart != nil))
+	b = append(b, pack.Bool(c.TTY), pack.Bool(c.NewSession), pack.Bool(c.ShellCodes), pack.Bool(c.TellsRefusals), pack.Bool(c.NotesRefusals))
 	b = pack.AppendStrings(b, c.ChangesApart)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.Processes)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.AddressSpace)
@@ -79,10 +79,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 	c.Env = d.Strings(maxConfig)
 	c.Dir = d.String(maxConfig)
 	c.TTY, c.NewSession, c.ShellCodes, c.TellsRefusals, c.NotesRefusals = d.Bool(), d.Bool(), d.Bool(), d.Bool(), d.Bool()
-	notesChanges := d.Bool()
-	if c.ChangesApart = d.Strings(maxConfig); notesChanges && c.ChangesApart == nil {
-		c.ChangesApart = []string{}
-	}
+	c.ChangesApart = d.Strings(maxConfig)
 	c.Limits = Limits{Processes: d.Uint64(), AddressSpace: d.Uint64(), CPUSeconds: d.Uint64()}
 	c.AgentPorts, c.Gate = ports(&d), ports(&d)
 	decided := d.Bool()

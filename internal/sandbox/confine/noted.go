@@ -35,7 +35,7 @@ func (n *noted) close() {
 }
 
 // notes reports whether there is a file.
-func (c *config) notes() bool { return c.NotesRefusals || c.ChangesApart != nil }
+func (c *config) notes() bool { return c.NotesRefusals || len(c.ChangesApart) > 0 }
 
 // notesFD is the descriptor of the file.
 func (c *config) notesFD() int {
@@ -55,7 +55,7 @@ func (t *target) refusals() *refusals.Log {
 
 // changes returns the Log of the init that answers calls; nil: nobody wants to know.
 func (t *target) changes() *changes.Log {
-	if t.config.ChangesApart == nil || t.role == roleOuter {
+	if len(t.config.ChangesApart) == 0 || t.role == roleOuter {
 		return nil
 	}
 	return changes.ToFile(t.config.notesFD(), refusals.FileSize, t.config.ChangesApart...)
@@ -72,12 +72,12 @@ func (h *Held) NoteRefusals() error {
 }
 
 // NoteChanges makes the init note the folders in which the command changes something, for [Held.Changed]. It is
-// called before the command is started, which has to be supervised. apart is as in [changes.New].
+// called before the command is started, which has to be supervised. apart is as in [changes.New], and not empty.
 func (h *Held) NoteChanges(apart []string) error {
 	if !h.command.Backend.Has(sandbox.Supervised) {
 		return errors.New("what the command changes is known only if a supervisor confines it")
 	}
-	h.command.ChangesApart = append([]string{}, apart...)
+	h.command.ChangesApart = apart
 	return h.note()
 }
 

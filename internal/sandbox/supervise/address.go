@@ -21,6 +21,7 @@ type address struct {
 	kind     int          // such as SOCK_STREAM
 	sockaddr []byte       // a copy of the address, or its replacement by judgeConnect
 	object   int          // the socket in the file system that sockaddr leads to, or -1
+	path     string       // the canonical path of that socket, if it was found
 	dir      int          // the caller's working directory, or -1
 }
 

@@ -55,7 +55,11 @@ func (r *request) bindPath(a *address) error {
 	if err := p.leadsHere(path); err != nil {
 		return err
 	}
-	return r.underUmask(func() error { return p.from(func() error { return errOrNil(a.bind()) }) })
+	err = r.underUmask(func() error { return p.from(func() error { return errOrNil(a.bind()) }) })
+	if err == nil {
+		r.n.noteChange(p.In.Path, p.Path)
+	}
+	return err
 }
 
 // leadsHere returns nil if the kernel finds the directory of the name when this

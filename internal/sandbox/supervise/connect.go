@@ -107,6 +107,7 @@ func (r *request) reachPath(a *address, path string) error {
 	if !p.Exists() {
 		return unix.ENOENT
 	}
+	a.path = p.Path
 	if err := p.Access.Readable(); err != nil {
 		return err
 	}
@@ -167,6 +168,7 @@ func (n *Notifier) find(a *address, path string) (err error) {
 	if canonical, err = n.takePresent(a, canonical); err != nil {
 		return err
 	}
+	a.path = canonical
 	return n.judge(a.object, canonical)
 }
 

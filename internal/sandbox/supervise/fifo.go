@@ -26,7 +26,7 @@ func (r *request) openApart(p *place, o opening) callResult {
 	if err != nil {
 		return fail(err)
 	}
-	isFIFO := p.Stat.Mode&unix.S_IFMT == unix.S_IFIFO
+	isFIFO, at := p.Stat.Mode&unix.S_IFMT == unix.S_IFIFO, p.Path
 	return r.apart(func(r *request) callResult {
 		defer unix.Close(own)
 		opened := make(chan struct{})
@@ -38,6 +38,9 @@ func (r *request) openApart(p *place, o opening) callResult {
 		fd, err := unix.Open(ownPath(own), o.flags&^atFirst|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 		if err != nil {
 			return fail(err)
+		}
+		if !isFIFO && o.writes() {
+			return r.changed(o.given(fd), at, false)
 		}
 		return o.given(fd)
 	}, func() { unix.Close(own) })

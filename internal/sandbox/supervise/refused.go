@@ -77,12 +77,33 @@ func (n *Notifier) noteAddress(a *address, err error) {
 	case a.domain != unix.AF_UNIX:
 		return
 	case named:
-		if r.Subject = "./" + name; strings.HasPrefix(name, "/") {
-			r.Subject, r.Need, r.At = name, refusals.ToConnect, path.Clean(name)
-		}
-		r.Reason = "a command reaches only sockets that are named, or in folders that it may write, and in temporary folders only its own"
+		r = n.ofSocket(a, name)
 	default:
 		r.Subject, r.Reason = "an abstract UNIX socket", "its name belongs to the whole host"
 	}
 	n.config.Refused.Add(r)
+}
+
+// ofSocket returns the refusal of a connection to a UNIX socket that a call has named. What to ask for is the path that
+// the name leads to: a command may have made a link with a harmless name.
+func (n *Notifier) ofSocket(a *address, name string) refusals.Refusal {
+	r := refusals.Refusal{Layer: refusals.Socket, Operation: refusals.Connect, Subject: name}
+	if !strings.HasPrefix(name, "/") {
+		r.Subject = "./" + name
+	}
+	switch {
+	case a.kind != unix.SOCK_STREAM && a.kind != unix.SOCK_SEQPACKET:
+		r.Reason = "a command reaches no socket that takes datagrams"
+	case a.path != "" && n.denied(a.path):
+		denied := refusals.OfFile(n.config.Policy, refusals.Read, a.path)
+		if r.Reason = denied.Reason; denied.Need != refusals.Nothing {
+			r.Need, r.At = refusals.ToConnect, a.path
+		}
+	default:
+		r.Reason = "a command reaches only sockets that are named, or in folders that it may write, and in temporary folders only its own"
+		if strings.HasPrefix(a.path, "/") {
+			r.Need, r.At = refusals.ToConnect, a.path
+		}
+	}
+	return r
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
 	"github.com/execagent/execagent/sandbox"
@@ -546,4 +547,23 @@ func raceDescriptor(t rig.T, addr []byte, length time.Duration) {
 		return rawCall(unix.SYS_CONNECT, uintptr(shared), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
 	})
 	rig.Is(t, len(count), 2, "outcomes in %v", count)
+}
+
+// TestOfSocket: what to ask for is the socket that a name leads to, unless that would not help.
+func TestOfSocket(t *testing.T) {
+	n := &Notifier{config: Config{Policy: &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{
+		{Path: "/", Access: sandbox.Read}, {Path: "/own", Access: sandbox.Denied, Origin: sandbox.Private}, {Path: "/vault", Access: sandbox.Denied},
+	}}}}
+	for _, tt := range []struct {
+		kind             int
+		name, path, want string
+	}{
+		{unix.SOCK_STREAM, "link", "/run/docker.sock", "connect to ./link: a command reaches only sockets that are named, or in folders that it may write, and in temporary folders only its own; add --socket /run/docker.sock"},
+		{unix.SOCK_STREAM, "/vault/s", "/vault/s", "connect to /vault/s: the sandbox denies /vault; add --socket /vault/s"},
+		{unix.SOCK_STREAM, "/own", "/own", "connect to /own: it belongs to the agent itself"},
+		{unix.SOCK_DGRAM, "/dev/log", "", "connect to /dev/log: a command reaches no socket that takes datagrams"},
+	} {
+		r := n.ofSocket(&address{kind: tt.kind, path: tt.path}, tt.name)
+		rig.Is(t, r.Line(refusals.Flags), "refused: "+tt.want, "%s", tt.name)
+	}
 }

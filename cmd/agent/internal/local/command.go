@@ -41,7 +41,6 @@ type Command struct {
 	// Changes collects the folders in which the command changes something. Then the command is supervised. nil:
 	// nobody wants to know.
 	Changes *changes.Log
-	Apart   []string // as in changes.New, with which Changes was made
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
@@ -86,7 +85,7 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		}
 	}
 	if c.Changes != nil {
-		if err := held.NoteChanges(c.Apart); err != nil {
+		if err := held.NoteChanges(c.Changes.Apart()); err != nil {
 			return 0, err
 		}
 		defer func() { held.Changed(c.Changes) }()

@@ -129,10 +129,20 @@ func (w *NetworkWords) AllowToo(hosts []string) error {
 	return err
 }
 
-// Everywhere returns the words with which a command also reaches all public hosts that they do not deny.
+// LimitsRequests reports whether only some requests to a host are allowed or asked about.
+func (w *NetworkWords) LimitsRequests() bool {
+	for word, verb := range w.Hosts() {
+		if strings.Contains(word, " ") && verb != protocol.DomainDeny {
+			return true
+		}
+	}
+	return false
+}
+
+// Everywhere returns the words with which a command also reaches all public hosts that they neither deny nor ask about.
 func (w *NetworkWords) Everywhere() (all NetworkWords, err error) {
 	all = *w
-	all.domains, all.review, all.Managed = maps.Clone(w.domains), nil, true
+	all.domains, all.Managed = maps.Clone(w.domains), true
 	all.domains["*"] = protocol.DomainAllow
 	_, err = all.plan(false)
 	return all, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/internal/sandbox/changes"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
@@ -190,4 +191,29 @@ func TestGPU(t *testing.T) {
 			rig.Is(t, len(plan.Wire().Permissions.FileSystem.Entries), 1+len(shown)+len(plan.Profile.Devices), "entries on the wire")
 		}
 	}
+}
+
+// TestLearned: a profile has what can be in one, and says nothing that the command has chosen but for names.
+func TestLearned(t *testing.T) {
+	t.Parallel()
+	home := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	for _, name := range []string{"a b", `c"\`, "d*", "e\n]", "f\x1b", "g/x", "h\u202e", ".aws/x"} {
+		rig.Must(t, os.MkdirAll(filepath.Join(home, name), 0o700))
+	}
+	rig.Must(t, os.Symlink("/", filepath.Join(home, "link")))
+	l := rig.Value((&Plan{}).Learning(Host{Home: home, Cwd: "/"}))
+	var all []changes.Folder
+	for _, name := range []string{"a b", `c"\`, "d*", "e\n]", "f\x1b", "g/x", "h\u202e", ".aws/x", "link"} {
+		all = append(all, changes.Folder{Path: filepath.Join(home, name), Changed: filepath.Join(home, name, "#\r\n[x]")})
+	}
+	all[0].Changed = filepath.Join(home, "a b", "# x")
+	got := l.Learned(all, 1, slices.Repeat([]string{"a.example"}, maxWords+2))
+	p := rig.Value(parseProfile("p", got.Profile()))
+	rig.Same(t, "folders", []string{"~/a b", `~/c"\`, "~/g/x"}, p.Write)
+	rig.Is(t, len(p.Allow), maxWords, "hosts")
+	rig.Is(t, strings.Contains(got.Profile(), `"~/a b", # ~/a b/# x`+"\n"), true, "a comment in %s", got.Profile())
+	for _, note := range got.Notes {
+		rig.Is(t, isPrintable(note), true, "%q can be printed", note)
+	}
+	rig.Is(t, len(got.Notes), 8, "notes: %q", got.Notes)
 }
