@@ -139,6 +139,10 @@ bench-relay: build ## remote mode, ours and (CODEX_BIN) the reference behind our
 bench-supervised: build nouserns ## what a sandbox costs, in namespaces and supervised, in one run (root)
 	$(GO) run ./test/sandboxbench -agent $(BIN)/agent -nouserns $(BIN)/nouserns
 
+.PHONY: bench-network
+bench-network: build nouserns ## what a managed network costs, transparent and by SOCKS5; 100,000 connects (root)
+	$(GO) run ./test/netbench -agent $(BIN)/agent -nouserns $(BIN)/nouserns
+
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
 	@out=$$(gofmt -l .) && test -z "$$out" || { echo "gofmt -w is needed on:"; echo "$$out"; exit 1; }

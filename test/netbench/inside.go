@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A dialer connects to an address in one of the ways that are compared.
+type dialer struct {
+	name string
+	dial func(address string) (net.Conn, error)
+}
+
+var dialers = []dialer{{"transparent", direct}, {"socks5", socks5}}
+
+func direct(address string) (net.Conn, error) { return net.Dial("tcp4", address) }
+
+// socks5 connects through the proxy that the variables name (RFC 1928).
+func socks5(address string) (net.Conn, error) {
+	_, proxy, _ := strings.Cut(os.Getenv("ALL_PROXY"), "://")
+	to, err := net.ResolveTCPAddr("tcp4", address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.Dial("tcp4", proxy)
+	if err != nil {
+		return nil, err
+	}
+	request := append([]byte{5, 1, 0, 1}, to.IP.To4()...)
+	var greeting [2]byte
+	var reply [10]byte
+	_, err = conn.Write([]byte{5, 1, 0})
+	if err == nil {
+		_, err = io.ReadFull(conn, greeting[:])
+	}
+	if err == nil {
+		_, err = conn.Write(binary.BigEndian.AppendUint16(request, uint16(to.Port)))
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, reply[:])
+	}
+	if err == nil && reply[1] != 0 {
+		err = fmt.Errorf("SOCKS5 reply %d", reply[1])
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// measure does what the arguments say, inside of the sandbox: ADDRESS speed, ADDRESS idle, ADDRESS connects N.
+func measure(args []string) error {
+	address := args[0]
+	switch args[1] {
+	case "speed":
+		return speed(address)
+	case "idle":
+		return idle(address)
+	default:
+		n, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
+		}
+		return connects(address, n)
+	}
+}
+
+// speed prints the time to the first byte, and the throughput.
+func speed(address string) error {
+	const times = 1000
+	took := make([][]time.Duration, len(dialers))
+	for range times {
+		for i, d := range dialers { // by turns
+			began := time.Now()
+			conn, err := d.dial(address)
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.name, err)
+			}
+			if err := says(conn, []byte{'x'}); err != nil {
+				return fmt.Errorf("%s: %w", d.name, err)
+			}
+			took[i] = append(took[i], time.Since(began))
+			_ = conn.Close()
+		}
+	}
+	for i, d := range dialers {
+		fmt.Printf("  first byte, %s: %.3f ms\n", d.name, ms(median(took[i])))
+	}
+	for _, d := range dialers {
+		conn, err := d.dial(address)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		_, _ = conn.Write([]byte{source}) // the next call has its error
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{conn}, make([]byte, 256<<10))
+		if err != nil || n != volume {
+			return fmt.Errorf("%s: %d bytes have come: %w", d.name, n, err)
+		}
+		fmt.Printf("  throughput, %s: %.0f MB/s\n", d.name, float64(n)/1e6/time.Since(began).Seconds())
+		_ = conn.Close()
+	}
+	return nil
+}
+
+// says sends bytes to an echo, and compares what comes back.
+func says(conn net.Conn, what []byte) error {
+	if _, err := conn.Write(append([]byte{echo}, what...)); err != nil {
+		return err
+	}
+	back := make([]byte, len(what))
+	if _, err := io.ReadFull(conn, back); err != nil {
+		return err
+	}
+	if string(back) != string(what) {
+		return fmt.Errorf("%w: %q came back for %q", errWrong, back, what)
+	}
+	return nil
+}
+
+var errWrong = errors.New("the connection leads elsewhere")
+
+// idle opens connections, says so, and holds them open until its input ends.
+func idle(address string) error {
+	input := bufio.NewReader(os.Stdin)
+	fmt.Println("begin")
+	if _, err := input.ReadString('\n'); err != nil {
+		return err
+	}
+	for range idleConnections {
+		conn, err := direct(address)
+		if err != nil {
+			return err
+		}
+		if err := says(conn, []byte{'x'}); err != nil {
+			return err
+		}
+	}
+	fmt.Println("open")
+	_, err := input.ReadString('\n')
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// connects makes n connections, 100 at once, and gives up every tenth.
+func connects(address string, n int) error {
+	to, err := net.ResolveTCPAddr("tcp4", address)
+	if err != nil {
+		return err
+	}
+	warm, err := direct(address) // the runtime keeps descriptors of its own
+	if err != nil {
+		return err
+	}
+	_ = warm.Close()
+	before, err := descriptors()
+	if err != nil {
+		return err
+	}
+	var next, failed, wrong, gone atomic.Int64
+	var first sync.Once
+	var running sync.WaitGroup
+	for range 100 {
+		running.Go(func() {
+			for {
+				i := next.Add(1)
+				if i > int64(n) {
+					return
+				}
+				if i%10 == 0 {
+					giveUp(to)
+					gone.Add(1)
+					continue
+				}
+				conn, err := direct(address)
+				if err == nil {
+					err = says(conn, binary.BigEndian.AppendUint64(nil, uint64(i)))
+					_ = conn.Close()
+				}
+				if errors.Is(err, errWrong) {
+					wrong.Add(1)
+				} else if err != nil {
+					failed.Add(1)
+					first.Do(func() { fmt.Println("  the first failure:", err) })
+				}
+			}
+		})
+	}
+	began := time.Now()
+	running.Wait()
+	after, err := descriptors()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  %d connects in %.1f s: %d given up, %d failed, %d wrong, %d descriptors left\n", n, time.Since(began).Seconds(), gone.Load(), failed.Load(), wrong.Load(), after-before)
+	if failed.Load()+wrong.Load() > 0 || after > before {
+		return errors.New("connections were lost, wrong or left")
+	}
+	return nil
+}
+
+// giveUp begins a connection and closes it at once.
+func giveUp(to *net.TCPAddr) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_ = unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte(to.IP.To4()), Port: to.Port}) // EINPROGRESS
+	_ = unix.Close(fd)
+}
+
+// descriptors returns how many descriptors this process has.
+func descriptors() (int, error) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	return len(entries), err
+}
