@@ -3,9 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -18,64 +16,6 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
-
-// TestOperatorPolicy: what the rules of the operator forbid is not started, whatever the client's
-// own say; and what is refused leaves nothing behind.
-func TestOperatorPolicy(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	text := `prefix_rule(pattern=["touch"], decision="forbidden", justification="no")
-prefix_rule(pattern=["ls"], decision="prompt")
-prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
-`
-	rig.Must(t, os.WriteFile(filepath.Join(dir, "a.rules"), []byte(text), 0o600))
-	rules := rig.Value(execpolicy.Load(dir))
-	allow := object{"execApproval": object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["touch"])`}}}}
-	for _, tt := range []struct {
-		name    string
-		policy  execpolicy.Policy
-		argv    []string
-		change  object
-		refused string // "" if it starts
-	}{
-		{"unmatched", execpolicy.Policy{}, []string{"true"}, nil, ""},
-		{"forbidden", execpolicy.Policy{}, []string{"touch", dir + "/new"}, nil, "rejected: no"},
-		{"allowed by the client", execpolicy.Policy{}, []string{"touch", dir + "/new"}, allow, "rejected: no"},
-		{"by its path", execpolicy.Policy{}, []string{"/usr/bin/touch", dir + "/new"}, nil, "rejected: no"},
-		{"path of a name", execpolicy.Policy{}, []string{"env"}, nil, "rejected: policy forbids commands starting with `/usr/bin/env`"},
-		{"in a script", execpolicy.Policy{}, []string{"sh", "-c", "true && touch " + dir + "/new"}, nil, "rejected: no"},
-		{"prompt", execpolicy.Policy{}, []string{"ls"}, nil, "`ls` requires approval by policy"},
-		{"prompt, nobody asked", execpolicy.Policy{AllowUnasked: true}, []string{"ls"}, nil, ""},
-		{"client prompts", execpolicy.Policy{AllowUnasked: true}, []string{"ls"}, object{"execApproval": object{"unmatched": "prompt"}}, "requires approval"},
-		{"unmatched forbidden", execpolicy.Policy{Unmatched: rule.Forbidden}, []string{"true"}, nil, "rejected: no rule allows it"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			policy := tt.policy
-			policy.Rules = rules
-			c := newHarness(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).attach("")
-			params := sh("p", "")
-			params["argv"] = tt.argv
-			maps.Copy(params, tt.change)
-			err := c.call("process/start", params, nil)
-			refused, ok := errors.AsType[*protocol.Error](err)
-			switch {
-			case tt.refused == "":
-				rig.Check(t, err)
-				return
-			case !ok || refused.Code != protocol.CodeInvalidRequest || !strings.Contains(refused.Message, tt.refused):
-				t.Fatalf("got %v, want %s", err, tt.refused)
-			case !strings.HasPrefix(string(refused.Data), `{"reason":"execPolicy","matchedRules":[{`):
-				t.Errorf("the data is %s", refused.Data)
-			}
-			rig.Is(t, rig.Err(os.Lstat(dir+"/new")), fs.ErrNotExist, "what the command would have made")
-			params["argv"] = []string{"cat"}
-			if err := c.call("process/start", params, nil); tt.policy.Unmatched == rule.Allow && tt.change == nil && err != nil {
-				t.Errorf("the id is not free: %v", err)
-			}
-		})
-	}
-}
 
 // TestRefusalIsBounded: a refusal does not repeat a long command.
 func TestRefusalIsBounded(t *testing.T) {

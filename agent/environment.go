@@ -77,6 +77,7 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		SandboxUnixSockets:  true,
 		SandboxDevices:      true,
 		Refusals:            true,
+		ExecApprovalEnforce: true,
 
 		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
 		SandboxDefault:  cfg.SandboxDefault != nil,

@@ -84,6 +84,11 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 		if err := c.require(ctx, "rules about commands", func(c *protocol.Capabilities) bool { return c.SubcommandApprovals }); err != nil {
 			return nil, err
 		}
+		if a := params.ExecApproval; a.Opaque != "" || a.ForcedRM != "" || a.Enforce != "" {
+			if err := c.require(ctx, "opaque, forcedRm and enforce in rules about commands", func(c *protocol.Capabilities) bool { return c.ExecApprovalEnforce }); err != nil {
+				return nil, err
+			}
+		}
 	}
 	complete(&params)
 	for {

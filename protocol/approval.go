@@ -15,6 +15,13 @@ type ExecApproval struct {
 	// Unmatched is the decision about commands that no rule matches: "allow", "prompt" or
 	// "forbidden"; "" is "allow".
 	Unmatched string `json:"unmatched,omitempty"`
+	// Opaque is the decision about scripts that cannot be split; "": Unmatched. ForcedRM is the decision
+	// about rm -f that no rule matches; "" is "allow". Enforce is "start", to judge only the command, or
+	// "tree", to judge every program that it executes too; "": tree if the server can, else start. These
+	// three need a server with ExecApprovalEnforce.
+	Opaque   string `json:"opaque,omitempty"`
+	ForcedRM string `json:"forcedRm,omitempty"`
+	Enforce  string `json:"enforce,omitempty"`
 	// TimeoutMs is how long a question waits for its answer, 1 s to 1 h; nil: 120 s.
 	TimeoutMs *uint64 `json:"timeoutMs,omitempty"`
 	// Report is one of ReportRefused, ReportAsked and ReportAll; "" is ReportAsked.
@@ -41,7 +48,7 @@ const (
 func unmarshalExecApproval(o *strictjson.Object) (a *ExecApproval) {
 	o.OptIn("execApproval", func(o *strictjson.Object) {
 		a = &ExecApproval{}
-		o.Only("rules", "unmatched", "timeoutMs", "report")
+		o.Only("rules", "unmatched", "opaque", "forcedRm", "enforce", "timeoutMs", "report")
 		if o.Has("rules") {
 			o.Each("rules", func(o *strictjson.Object) {
 				f := RuleFile{Name: o.String("name"), Text: o.String("text")}
@@ -54,8 +61,15 @@ func unmarshalExecApproval(o *strictjson.Object) (a *ExecApproval) {
 				}
 			})
 		}
-		if o.Has("unmatched") {
-			a.Unmatched = o.OneOf("unmatched", "allow", "prompt", "forbidden")
+		decision := func(name string) string {
+			if !o.Has(name) {
+				return ""
+			}
+			return o.OneOf(name, "allow", "prompt", "forbidden")
+		}
+		a.Unmatched, a.Opaque, a.ForcedRM = decision("unmatched"), decision("opaque"), decision("forcedRm")
+		if o.Has("enforce") {
+			a.Enforce = o.OneOf("enforce", "start", "tree")
 		}
 		if a.TimeoutMs = o.OptUint64("timeoutMs"); a.TimeoutMs != nil && (*a.TimeoutMs < minApprovalMs || *a.TimeoutMs > maxApprovalMs) {
 			o.Fail("timeoutMs", "is %d, must be %d to %d", *a.TimeoutMs, minApprovalMs, maxApprovalMs)

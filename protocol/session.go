@@ -115,6 +115,7 @@ type Capabilities struct {
 	SandboxUnixSockets  bool `json:"sandboxUnixSockets"`
 	SandboxDevices      bool `json:"sandboxDevices"`
 	Refusals            bool `json:"refusals"`
+	ExecApprovalEnforce bool `json:"execApprovalEnforce"`
 
 	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
 	// refuses requests that would not be confined (docs/operator.md).

@@ -49,6 +49,7 @@ log-level = "warn"
 tty = true
 env = ["A=1", "B=2"]
 env-file = ["/a", "/b"]
+dir = "/required"
 on-disconnect = "keep"
 url = "ws://127.0.0.1:7000"
 token-file = "/t"
@@ -69,7 +70,7 @@ network = ["off"]
 `
 
 // TestFiled: what a file says counts below what a line says, or over it, and then it is told what
-// has no effect.
+// has no effect, which is checked all the same.
 func TestFiled(t *testing.T) {
 	t.Parallel()
 	for _, row := range rig.Rows(t, "testdata/config.txt", "filed", 5) {
@@ -96,29 +97,7 @@ func TestFiled(t *testing.T) {
 			rig.Is(t, strings.Join(overrides, " "), effect, "%s, required %v: without effect are", line, required)
 		}
 	}
-}
-
-// TestRequired: nothing on a line is over what is required, in whichever way it is written.
-func TestRequired(t *testing.T) {
-	t.Parallel()
-	values := filedBy(t, "[exec]\nlog-level = 'error'\ndir = '/required'\nenv = ['A=1']\n", "exec", true)
-	for _, line := range []string{
-		"exec --log-level debug true", "exec --log-level=debug true", "exec -C /x true", "exec -C/x true", "exec -tC /x true", "exec -te B=2 true", "exec -e B=2 -e C=3 true",
-		"exec --dir /x --dir /y true", "exec true",
-	} {
-		args := strings.Fields(line)
-		got, err := read(args, values)
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-			continue
-		}
-		f, said := got.Flags.(*execFlags), got.Overrides
-		if f.LogLevel != "error" || f.Dir != "/required" || !slices.Equal(f.Env, []string{"A=1"}) || (len(said) > 0) != (line != "exec true") {
-			t.Errorf("%s: %s %s %q, said %q", line, f.LogLevel, f.Dir, f.Env, said)
-		}
-	}
-	// What has no effect is checked all the same.
-	rig.Is(t, rig.Err(read(strings.Fields("exec --log-level loud true"), values)) != nil, true, "a wrong level is refused")
+	rig.Is(t, rig.Err(read(strings.Fields("exec --log-level loud true"), filedBy(t, everyKind, "exec", true))) != nil, true, "a wrong level is refused")
 }
 
 // TestPlaceOfServer: who listens does not register, with nothing that is about that.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -39,9 +38,8 @@ type execFlags struct {
 	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
 	confineFlags
-	ExecPolicy          string `type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. The agent applies them in addition to its own rules, and if it can, also to programs that the command executes. If a rule requires approval, you are asked at the terminal."`
-	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" placeholder:"DECISION" help:"Decision for commands that no rule of --exec-policy matches: allow, prompt or forbidden. Default: allow."`
-	Local               bool   `help:"Run the command here in an embedded agent, whatever the current context is."`
+	execRuleFlags
+	Local bool `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
 
 	Command []string `arg:"" bytes:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
@@ -56,7 +54,7 @@ Environment: an embedded agent passes on the variables of this process, except t
 
 Sandbox: --read-only, --workspace, --readable, --deny, --view, --profile and --network, or their variables, confine the command as agent sandbox does. It can then read everything except secrets (files such as ~/.ssh, variables such as GITHUB_TOKEN), and write nothing, unless a flag allows more. Paths are those of the agent: a relative path starts at its working directory, and '~/', in quotes, at the home of its user. If --network names hosts, you are asked at the terminal about all others.
 
-Approval: if the agent's rules, or those of --exec-policy, say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
+Approval: if the agent's rules, or those of --exec-policy, say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command. An embedded agent takes the rules of --exec-policy, and the flags that begin so, as agent sandbox does.
 
 End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for a second and a half. If they print on, a line says so, and Ctrl-C or another signal ends agent exec. An embedded agent then kills them at once, another agent when it gives up the session.
 
@@ -70,6 +68,7 @@ Examples:
     agent exec -t -- bash
     agent exec --url ws://127.0.0.1:7000 -C /srv/w -e CI=1 -- make test
     agent exec --url ws://127.0.0.1:7000 --workspace . --profile go -- go test ./...
+    agent exec --local --exec-policy ~/rules --exec-policy-enforce tree -- make test
     agent exec --url ws://127.0.0.1:7000 -d --name nightly -- make test
     tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
     CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
@@ -99,8 +98,8 @@ func (f *execFlags) Check() error {
 	if err := f.confineFlags.Check(); err != nil {
 		return err
 	}
-	if f.ExecPolicyUnmatched != "" && f.ExecPolicy == "" {
-		return errors.New("--exec-policy-unmatched needs --exec-policy")
+	if err := f.execRuleFlags.check(f.Elsewhere()); err != nil {
+		return err
 	}
 	if err := f.checkText(); err != nil {
 		return err
@@ -133,41 +132,6 @@ func (f *execFlags) checkText() error {
 		}
 	}
 	return nil
-}
-
-// maxRuleFiles bounds the number of files of --exec-policy, and maxRuleFile the bytes of each. The agent has
-// further bounds.
-const maxRuleFiles, maxRuleFile = 256, 1 << 20
-
-// rules returns the rules of --exec-policy for the request; nil without the flag. The agent parses them.
-func (f *execFlags) rules() (*protocol.ExecApproval, error) {
-	if f.ExecPolicy == "" {
-		return nil, nil
-	}
-	entries, err := os.ReadDir(f.ExecPolicy)
-	var files []string
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), ".rules") {
-			files = append(files, filepath.Join(f.ExecPolicy, entry.Name()))
-		}
-	}
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("--exec-policy: %w", err)
-	case len(files) == 0:
-		return nil, fmt.Errorf("--exec-policy: %s has no file whose name ends in .rules", f.ExecPolicy)
-	case len(files) > maxRuleFiles:
-		return nil, fmt.Errorf("--exec-policy: %s has more than %d files", f.ExecPolicy, maxRuleFiles)
-	}
-	asked := &protocol.ExecApproval{Unmatched: f.ExecPolicyUnmatched}
-	for _, file := range files {
-		text, err := program.ReadFile(file, maxRuleFile)
-		if err != nil {
-			return nil, fmt.Errorf("--exec-policy: %w", err)
-		}
-		asked.Rules = append(asked.Rules, protocol.RuleFile{Name: filepath.Base(file), Text: string(text)})
-	}
-	return asked, nil
 }
 
 // dir returns the directory that the flags name.
@@ -225,7 +189,7 @@ func (e *execution) run() (code int, err error) {
 	}
 	params, err := e.params()
 	if err == nil {
-		params.ExecApproval, err = e.flags.rules()
+		params.ExecApproval, err = e.rulesOfRequest()
 	}
 	if err == nil {
 		err = e.confine(ctx, &params)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/procs"
@@ -27,7 +28,10 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 		return c, func() { _ = c.Close() }, nil // the exit code is that of the command
 	}
 	e.flags.Logger(e.sys).Debug("no agent is named, so one is embedded in this process")
-	embedded := e.embed()
+	embedded, err := e.embed()
+	if err != nil {
+		return nil, nil, err
+	}
 	cfg := client.Config{Dial: embedded.dial, Single: true, ClientName: target.ClientName}
 	e.answersHosts()(&cfg)
 	answers(e.console)(&cfg)
@@ -50,8 +54,18 @@ type embedded struct {
 	ended  chan struct{} // closed when the connection has ended
 }
 
-// embed starts an agent. The caller calls dial, and then close.
-func (e *execution) embed() *embedded {
+// embed starts an agent, which has the rules of --exec-policy. The caller calls dial, and then close.
+func (e *execution) embed() (*embedded, error) {
+	var rules *agent.ExecPolicy
+	if e.flags.ExecPolicy != "" {
+		_, err := e.flags.execRuleFlags.files()
+		if err == nil {
+			rules, err = (*policyfile.RuleFlags)(&e.flags.execRuleFlags).ReadPolicy(e.flags.Logger(e.sys))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	m := &embedded{ended: make(chan struct{})}
 	m.guard, m.reaper = newGuard()
 	m.agent = agent.New(agent.Config{
@@ -61,8 +75,10 @@ func (e *execution) embed() *embedded {
 		Logger:   e.flags.Logger(e.sys),
 		Reaper:   m.reaper,
 		Guard:    m.guard,
+
+		ExecPolicy: rules,
 	})
-	return m
+	return m, nil
 }
 
 // dial connects to the agent. It may be called once.

@@ -52,9 +52,6 @@ func (c *checkCase) run(t *testing.T) {
 	for _, d := range []string{dir, home} {
 		rig.Must(t, os.Mkdir(d, 0o755))
 	}
-	put := func(file string, text []byte) {
-		rig.Must(t, os.WriteFile(file, text, 0o644))
-	}
 	place := strings.NewReplacer("{ROOT}", root, "{CWD}", dir, "{HOME}", home)
 	places := func(words []string) (list []string) {
 		for _, word := range words {
@@ -73,11 +70,11 @@ func (c *checkCase) run(t *testing.T) {
 			text = string(rig.Value(base64.StdEncoding.DecodeString(b64.B64)))
 		}
 		file := filepath.Join(root, strconv.Itoa(i)+".rules")
-		put(file, []byte(text))
+		rig.Must(t, os.WriteFile(file, []byte(text), 0o644))
 		args = append(args, "--rules", file)
 	}
 	for name, text := range c.Before {
-		put(filepath.Join(dir, name), []byte(text))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	if !c.Nosep {
 		args = append(args, "--")
@@ -106,15 +103,10 @@ func (c *checkCase) run(t *testing.T) {
 // runHere runs a command line in this process.
 func runHere(t *testing.T, args []string) (code int, stdout, stderr string) {
 	t.Helper()
-	var files [2]*os.File
-	for i := range files {
-		files[i] = rig.Value(os.CreateTemp(t.TempDir(), ""))
-		defer files[i].Close()
-	}
-	code = run(program.System{Args: args, Stdout: files[0], Stderr: files[1]})
-	var texts [2][]byte
-	for i := range files {
-		texts[i] = rig.Value(os.ReadFile(files[i].Name()))
-	}
-	return code, string(texts[0]), string(texts[1])
+	dir := t.TempDir()
+	out, said := rig.Value(os.Create(dir+"/out")), rig.Value(os.Create(dir+"/said"))
+	defer out.Close()
+	defer said.Close()
+	code = run(program.System{Args: args, Stdout: out, Stderr: said})
+	return code, string(rig.Value(os.ReadFile(out.Name()))), string(rig.Value(os.ReadFile(said.Name())))
 }

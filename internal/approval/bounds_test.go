@@ -102,3 +102,14 @@ func TestBounds(t *testing.T) {
 	programs.Wait()
 	next(processes*each - maxAsked)
 }
+
+// TestEnforceTree: a client that insists on judging programs starts nothing where that cannot be, and one that
+// does not insist starts the command.
+func TestEnforceTree(t *testing.T) {
+	for enforce, refused := range map[string]bool{"tree": true, "start": false, "": false} {
+		ask := Request{Argv: []string{"true"}, Dir: "/", Approval: &protocol.ExecApproval{ForcedRM: "forbidden", Enforce: enforce}}
+		plan, err := new(Desk).Decide(ask, Host{CanJudge: func() bool { return false }})
+		rig.Is(t, err != nil, refused, "%q: %v", enforce, err)
+		rig.Is(t, plan != nil && plan.Policy != nil, false, "%q: programs are judged", enforce)
+	}
+}

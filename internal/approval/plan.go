@@ -40,7 +40,7 @@ type Plan struct {
 
 	current  *execpolicy.Current
 	operator *execpolicy.Policy // that was in force; nil for none
-	client   *execpolicy.Policy // nil for none
+	client   *execpolicy.Policy // nil for none; its Enforce says whether it judges programs
 	argv     []string
 	env      []string
 	dir      string
@@ -95,8 +95,10 @@ func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
 	plan.exe = plan.find(r.Argv[0])
 	plan.verdict = plan.both(operator).Start(r.Argv, plan.find)
 	inTree := operator != nil && operator.Enforce == execpolicy.InTree
-	hasRules := client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow)
-	if !r.Builtin && (inTree || hasRules && h.CanJudge != nil && h.CanJudge()) {
+	if client != nil && !inTree && !r.Builtin && !settle(client, r.Approval.Enforce, h.CanJudge) {
+		return nil, protocol.InvalidRequest("execApproval.enforce is tree, but this host cannot judge the programs that a command executes (agent doctor says why there); enforce start judges the command alone")
+	}
+	if !r.Builtin {
 		plan.Policy = plan.below(operator)
 	}
 	switch {
@@ -153,13 +155,20 @@ func (p *Plan) both(operator *execpolicy.Policy) *execpolicy.Policy {
 
 // below returns the policy about the programs that a process executes; nil: there is none.
 func (p *Plan) below(operator *execpolicy.Policy) *execpolicy.Policy {
-	if operator != nil && operator.Enforce == execpolicy.InTree {
-		return p.both(operator)
+	client := p.client
+	if client != nil && client.Enforce != execpolicy.InTree {
+		client = nil
 	}
-	return p.client
+	switch {
+	case operator == nil || operator.Enforce != execpolicy.InTree:
+		return client
+	case client == nil:
+		return operator
+	}
+	return operator.With(client)
 }
 
-// clientPolicy returns the policy of a request, nil for none.
+// clientPolicy returns the policy of a request, nil for none. It judges programs if the request allows that.
 func clientPolicy(a *protocol.ExecApproval) (*execpolicy.Policy, error) {
 	if a == nil {
 		return nil, nil
@@ -173,11 +182,28 @@ func clientPolicy(a *protocol.ExecApproval) (*execpolicy.Policy, error) {
 		return nil, err
 	}
 	client := &execpolicy.Policy{Rules: rules}
-	if a.Unmatched != "" {
-		if client.Unmatched, err = rule.ParseDecision(a.Unmatched); err != nil {
+	allow := rule.Allow.String()
+	for _, d := range []struct {
+		to   *rule.Decision
+		name string
+	}{
+		{&client.Unmatched, cmp.Or(a.Unmatched, allow)}, {&client.Opaque, cmp.Or(a.Opaque, a.Unmatched, allow)}, {&client.ForcedRm, cmp.Or(a.ForcedRM, allow)},
+	} {
+		if *d.to, err = rule.ParseDecision(d.name); err != nil {
 			return nil, err
 		}
 	}
-	client.Opaque = client.Unmatched
-	return client, nil
+	client.Enforce, err = execpolicy.ParseEnforce(cmp.Or(a.Enforce, execpolicy.InTree.String()))
+	return client, err
+}
+
+// settle decides whether a client's policy judges programs, where the operator's does not: if it says something
+// about them, and this host can judge them. It reports whether the client gets what it asked for.
+func settle(client *execpolicy.Policy, asked string, canJudge func() bool) bool {
+	says := client.Rules.Len() > 0 || client.Unmatched != rule.Allow || client.ForcedRm != rule.Allow
+	if client.Enforce != execpolicy.InTree || says && canJudge != nil && canJudge() {
+		return true
+	}
+	client.Enforce = execpolicy.AtStart
+	return !says || asked == ""
 }

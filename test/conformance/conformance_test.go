@@ -182,7 +182,7 @@ func TestEnvironmentInfo(t *testing.T) {
 			"fsWatchMissing": true, "environmentConfigRead": true, "httpHeaderEnvVars": true, "fileWriteStreaming": true,
 
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
-			"subcommandApprovals": true, "networkRequestRules": true, "sandboxUnixSockets": true, "sandboxDevices": true, "refusals": true,
+			"subcommandApprovals": true, "networkRequestRules": true, "sandboxUnixSockets": true, "sandboxDevices": true, "refusals": true, "execApprovalEnforce": true,
 
 			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "networkProxyTransparentTcp": true, "credentialMasking": true,
 			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": true, "capabilityDiscoveryV2": true,
