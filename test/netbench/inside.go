@@ -60,20 +60,20 @@ func socks5(address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// measure does what the arguments say, inside of the sandbox: ADDRESS speed, ADDRESS idle, ADDRESS connects N.
+// measure does what the arguments say, inside of the sandbox: PORT speed, PORT idle, PORT connects N.
 func measure(args []string) error {
-	address := args[0]
+	port := args[0]
 	switch args[1] {
 	case "speed":
-		return speed(address)
+		return speed(place(0, port))
 	case "idle":
-		return idle(address)
+		return idle(place(0, port))
 	default:
 		n, err := strconv.Atoi(args[2])
 		if err != nil {
 			return err
 		}
-		return connects(address, n)
+		return connects(port, n)
 	}
 }
 
@@ -157,12 +157,8 @@ func idle(address string) error {
 }
 
 // connects makes n connections, 100 at once, and gives up every tenth.
-func connects(address string, n int) error {
-	to, err := net.ResolveTCPAddr("tcp4", address)
-	if err != nil {
-		return err
-	}
-	warm, err := direct(address) // the runtime keeps descriptors of its own
+func connects(port string, n int) error {
+	warm, err := direct(place(0, port)) // the runtime keeps descriptors of its own
 	if err != nil {
 		return err
 	}
@@ -181,12 +177,13 @@ func connects(address string, n int) error {
 				if i > int64(n) {
 					return
 				}
+				at := place(int(i), port)
 				if i%10 == 0 {
-					giveUp(to)
+					giveUp(at)
 					gone.Add(1)
 					continue
 				}
-				conn, err := direct(address)
+				conn, err := direct(at)
 				if err == nil {
 					err = says(conn, binary.BigEndian.AppendUint64(nil, uint64(i)))
 					_ = conn.Close()
@@ -214,7 +211,11 @@ func connects(address string, n int) error {
 }
 
 // giveUp begins a connection and closes it at once.
-func giveUp(to *net.TCPAddr) {
+func giveUp(at string) {
+	to, err := net.ResolveTCPAddr("tcp4", at)
+	if err != nil {
+		return
+	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return

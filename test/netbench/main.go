@@ -26,8 +26,9 @@ import (
 // The first argument of this program where it measures inside of the sandbox.
 const inside = "measure"
 
-// address is a public address that the network of this program has.
-const address = "11.22.33.44"
+// network are public addresses that the network of this program has. The connects take turns between some of them,
+// because one address has only 28,000 ports to come from in the minute that a closed connection keeps its port.
+const network, addresses = "11.22.33.", 16
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == inside {
@@ -59,7 +60,7 @@ func exit(err error) {
 
 // relaunch runs this program again in a network of its own.
 func relaunch() error {
-	const script = "ip link set lo up && ip addr add " + address + "/32 dev lo && exec \"$@\""
+	const script = "ip link set lo up && ip route add local " + network + "0/24 dev lo && exec \"$@\""
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -87,26 +88,27 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.close()
+	port := s.port()
 	for _, kind := range []string{"namespaces", "supervised"} {
 		if b.only != "" && b.only != kind {
 			continue
 		}
 		fmt.Println(kind)
 		for range b.rounds {
-			if err := b.starts(ctx, kind, s.address()); err != nil {
+			if err := b.starts(ctx, kind, port); err != nil {
 				return err
 			}
-			if err := b.command(ctx, kind, s.address(), "speed").Run(); err != nil {
+			if err := b.command(ctx, kind, port, "speed").Run(); err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
 			}
-			if err := b.memory(ctx, kind, s.address()); err != nil {
+			if err := b.memory(ctx, kind, port); err != nil {
 				return err
 			}
 		}
 		if b.connects == 0 {
 			continue
 		}
-		if err := b.command(ctx, kind, s.address(), "connects", fmt.Sprint(b.connects)).Run(); err != nil {
+		if err := b.command(ctx, kind, port, "connects", fmt.Sprint(b.connects)).Run(); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 		if err := s.idle(ctx); err != nil {
@@ -126,14 +128,26 @@ func (b *bench) sandbox(kind string, flags ...string) []string {
 }
 
 // command returns this program below agent sandbox.
-func (b *bench) command(ctx context.Context, kind, address string, args ...string) *exec.Cmd {
-	argv := append(b.sandbox(kind, "--network", "allow="+address), b.self, inside, address)
+func (b *bench) command(ctx context.Context, kind, port string, args ...string) *exec.Cmd {
+	argv := append(b.sandbox(kind, "--network", allowed(port)), b.self, inside, port)
 	argv = append(argv, args...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout = os.Stdout
 	cmd.Stderr = quiet{}
 	return cmd
 }
+
+// allowed is the value of --network that allows all addresses.
+func allowed(port string) string {
+	var all []string
+	for i := range addresses {
+		all = append(all, place(i, port))
+	}
+	return "allow=" + strings.Join(all, ",")
+}
+
+// place returns one of the addresses, with the port.
+func place(i int, port string) string { return fmt.Sprint(network, 1+i%addresses, ":", port) }
 
 // quiet passes on errors, and not the lines about what was reached.
 type quiet struct{}
@@ -148,15 +162,15 @@ func (quiet) Write(p []byte) (int, error) {
 }
 
 // starts prints how long agent sandbox -- true takes without a network, with a proxy alone, and transparently.
-func (b *bench) starts(ctx context.Context, kind, address string) error {
+func (b *bench) starts(ctx context.Context, kind, port string) error {
 	const times = 40
 	for _, way := range []struct {
 		name  string
 		flags []string
 	}{
 		{"none", nil},
-		{"proxy", []string{"--network", "allow=" + address, "--no-transparent"}},
-		{"transparent", []string{"--network", "allow=" + address}},
+		{"proxy", []string{"--network", allowed(port), "--no-transparent"}},
+		{"transparent", []string{"--network", allowed(port)}},
 	} {
 		var took []time.Duration
 		for range times {

@@ -15,8 +15,8 @@ import (
 const idleConnections = 500
 
 // memory prints how much memory of the agent's processes an idle connection takes.
-func (b *bench) memory(ctx context.Context, kind, address string) error {
-	cmd := b.command(ctx, kind, address, "idle")
+func (b *bench) memory(ctx context.Context, kind, port string) error {
+	cmd := b.command(ctx, kind, port, "idle")
 	cmd.Stdout = nil
 	input, err := cmd.StdinPipe()
 	if err != nil {

@@ -28,7 +28,7 @@ type server struct {
 }
 
 func serve() (*server, error) {
-	listener, err := net.Listen("tcp4", address+":0")
+	listener, err := net.Listen("tcp4", "0.0.0.0:0")
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,10 @@ func answer(conn net.Conn) {
 	}
 }
 
-func (s *server) address() string { return s.listener.Addr().String() }
+func (s *server) port() string {
+	_, port, _ := net.SplitHostPort(s.listener.Addr().String()) // it has the form that this needs
+	return port
+}
 
 // idle waits until no connection is open any more.
 func (s *server) idle(ctx context.Context) error {
