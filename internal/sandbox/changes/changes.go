@@ -27,7 +27,7 @@ const (
 // FileSize is the size of the part of a file that a Log takes, in bytes. A path takes little more than its bytes.
 const FileSize = 128 << 10
 
-// Log collects the folders of one command. A folder also stands for those below it. The methods may be called at
+// Log collects the folders of one command. A folder also stands for those below it, unless it was only made. The methods may be called at
 // once, also on nil, which collects nothing.
 type Log struct {
 	home  string   // each file in it is noted by its own name
@@ -62,7 +62,8 @@ func ToFile(fd, at int, apart ...string) *Log {
 // Apart returns the folders that the Log was made with.
 func (l *Log) Apart() []string { return l.apart }
 
-// Add notes that the object at a canonical path was changed, for which the folder has to be writable.
+// Add notes that the object at a canonical path was changed, for which the folder has to be writable. If both are the
+// same, the folder was made.
 func (l *Log) Add(folder, changed string) {
 	if l == nil || !path.IsAbs(folder) {
 		return
@@ -80,23 +81,34 @@ func (l *Log) Add(folder, changed string) {
 
 // addLocked reports whether something is new.
 func (l *Log) addLocked(folder, changed string) bool {
-	if _, known := l.folders[folder]; known {
+	made := changed == folder
+	if _, known := l.folders[folder]; known && (made || !l.isMade(folder)) {
 		return false
 	}
+	var needless []string
 	for above := folder; above != "/"; {
 		above = pathname.Parent(above)
-		if _, known := l.folders[above]; known && !l.isApart(above) {
+		switch _, known := l.folders[above]; {
+		case !known || l.isApart(above):
+		case l.isMade(above):
+			needless = append(needless, above)
+		default:
 			return false
 		}
 	}
+	below := l.those(func(other string) bool { return pathname.Below(other, folder) })
+	if made && len(below) > 0 {
+		return false
+	}
 	if !l.isApart(folder) {
-		l.remove(l.those(func(other string) bool { return pathname.Below(other, folder) }))
+		needless = append(needless, below...)
 		parent := pathname.Parent(folder)
 		like := l.those(func(other string) bool { return pathname.Parent(other) == parent && !l.isApart(other) })
 		if len(like) >= maxLike && !l.isApart(parent) {
 			return l.addLocked(parent, changed)
 		}
 	}
+	l.remove(append(needless, folder))
 	if len(l.folders) >= maxFolders || l.bytes+len(folder)+len(changed) > maxBytes {
 		l.more++
 		return true
@@ -125,12 +137,18 @@ func (l *Log) those(are func(folder string) bool) (all []string) {
 
 func (l *Log) remove(folders []string) {
 	for _, folder := range folders {
-		l.bytes -= len(folder) + len(l.folders[folder])
-		delete(l.folders, folder)
+		if changed, known := l.folders[folder]; known {
+			l.bytes -= len(folder) + len(changed)
+			delete(l.folders, folder)
+		}
 	}
 }
 
-// A Folder is a folder in which something was changed, with one path that was.
+// isMade reports whether all that has happened in a known folder is that it was made. Who may write in a folder below
+// it needs no more, because who uses a profile makes that folder and those above it.
+func (l *Log) isMade(folder string) bool { return l.folders[folder] == folder }
+
+// A Folder is a folder in which something was changed, with one path that was; that of the folder if it was made.
 type Folder struct{ Path, Changed string }
 
 // All returns the folders, sorted, and how many changes there were in folders that were not kept.

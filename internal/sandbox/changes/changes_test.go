@@ -34,13 +34,19 @@ func TestAdd(t *testing.T) {
 		{"and takes the place of those", "/a/b/c/d /a/bc /a/b", "/a/b /a/bc 0"},
 		{"not the home, and not the folders that it is in", "/home/you /home/you/.c /home /home/other /", "/ /home /home/other /home/you/.c /home/you/file 0"},
 		{"relative", "a/b", "0"},
+		{"folders that were made, and one in which a file was", "+/a/b +/a/b/c /a/b/c/d +/a/b/c/d/e +/a/b +/x +/x/y", "/a/b/c/d /x/y 0"},
+		{"a folder that was made, and then a file in it", "+/a/b +/a/b/c /a/b", "/a/b 0"},
 		{"many in one folder", strings.ReplaceAll(fmt.Sprintf(many, numbers...), "/x", ""), "/home/you/c 0"},
 		{"many in the home", strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf(many, numbers...), "/x", ""), "/c/", "/"),
 			"/home/you/0 /home/you/1 /home/you/10 /home/you/11 /home/you/12 /home/you/13 /home/you/14 /home/you/15 /home/you/16 /home/you/2 /home/you/3 /home/you/4 /home/you/5 /home/you/6 /home/you/7 /home/you/8 /home/you/9 0"},
 	} {
 		l := New("/home/you")
 		for folder := range strings.FieldsSeq(tt.changed) {
-			l.Add(folder, folder+"/file")
+			if made, ok := strings.CutPrefix(folder, "+"); ok {
+				l.Add(made, made)
+			} else {
+				l.Add(folder, folder+"/file")
+			}
 		}
 		rig.Is(t, folders(l), tt.want, "%s", tt.name)
 	}

@@ -318,7 +318,7 @@ func (r *request) makeNameless(p *place, o opening) callResult {
 		return r.refuse(refusals.Create, p.Path, err)
 	}
 	fd, err := r.makeFile(p.FD, ".", o.flags, o)
-	return r.changed(opened(fd, err, o), p.Path, true)
+	return r.changed(opened(fd, err, o), p.Path+"/a file without a name", false)
 }
 
 // makeFile makes the file name in the directory dir, with the caller's umask.
