@@ -1,6 +1,6 @@
 #!/bin/sh
-# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode; then its executor behind bin/registry,
-# driven by our client; then the CLI against bin/agent by way of bin/registry.
+# interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode, and under an operator's word; then its
+# executor behind bin/registry, driven by our client; then the CLI against bin/agent by way of bin/registry.
 #
 # With NOUSERNS=1: the scenarios that ask for a sandbox, against an agent that bin/nouserns has launched, which can make no
 # namespaces. There the agent confines by a supervisor.
@@ -52,6 +52,9 @@ for name in $(./run.sh --list | awk -v wanted="$wanted" '$1 ~ wanted { print $1 
 done
 # shellcheck disable=SC2086 # names hold no blanks
 ./run.sh self "$@" $only
+# An operator's word does not change what the client sees, as long as the client needs no more.
+word='--sandbox-default workspace:/srv/ws,network --sandbox-ceiling workspace:/srv/ws,network --require-sandbox'
+EXECUTOR_CMD="$EXECUTOR_CMD $word" ./run.sh self "$@" -k 'simple-*' -k 'patch_*' -k 'sandbox_*'
 [ "${NOUSERNS:-}" != 1 ] || exit 0
 (cd ../.. && go test -count=1 -run 'TestReference|TestClient' ./test/interop)
 exec sh registry.sh "$@"
