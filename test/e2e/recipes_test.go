@@ -45,8 +45,8 @@ func runRecipes(t *testing.T, proxy *rig.Proxy, dir string, environ ...string) {
 		if mark != "sh by=recipes" {
 			continue
 		}
-		if missing := missingOf(strings.Split(needs, ",")); missing != "" {
-			t.Logf("line %d is left out: there is no %s", b.line, missing)
+		if lacks := rig.Lacking(strings.FieldsFunc(needs, func(r rune) bool { return r == ',' })...); lacks != nil {
+			t.Logf("line %d is left out: %v", b.line, lacks)
 			continue
 		}
 		ran++
@@ -63,18 +63,6 @@ func runRecipes(t *testing.T, proxy *rig.Proxy, dir string, environ ...string) {
 	if remote && cuts == 0 { // others have an agent of their own, or none
 		t.Error("no block has come through the proxy")
 	}
-}
-
-// missingOf returns the first of the programs that is not here, or "".
-func missingOf(programs []string) string {
-	for _, name := range programs {
-		if _, err := exec.LookPath(name); err != nil {
-			if _, err := os.Stat("/usr/sbin/" + name); err != nil {
-				return name
-			}
-		}
-	}
-	return ""
 }
 
 func port(t *testing.T) string {

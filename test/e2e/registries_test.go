@@ -14,7 +14,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"path"
@@ -26,22 +25,6 @@ import (
 
 	"github.com/execagent/execagent/test/rig"
 )
-
-// registriesAddress is where all hosts of TestRegistries are. It is public, so that nothing but
-// their names has to be allowed, and exists in a network namespace of the test alone.
-const registriesAddress = "20.0.0.1"
-
-// again runs a test once more, in namespaces that have the address, and a file in the place of another.
-func again(t *testing.T, test, variable, file, over string) {
-	t.Helper()
-	const setup = `mount --bind "$1" "$2" && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift 2 && exec "$@"`
-	inside := rig.Leash(rig.Command(t, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
-		"sh", "-c", setup, "sh", file, over, os.Args[0], "-test.run", "^"+test+"$"))
-	inside.Env = append(os.Environ(), variable, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
-	if out, err := inside.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
 
 // registryClients returns the programs of testdata/programs/registries that fetch from registries.
 func registryClients(t *testing.T) map[string]registryClient {
@@ -58,7 +41,7 @@ func registryClients(t *testing.T) map[string]registryClient {
 // A registryClient needs what succeeds where it is installed.
 type registryClient struct{ needs, allow, script, prints string }
 
-// TestRegistries: what package managers and git fetch over TLS from servers like those that they
+// TestRegistries: what package managers fetch over TLS from servers like those that they
 // usually ask comes through the proxy of a command, with only the names of these allowed, with
 // namespaces and without. A name that is not allowed leads nowhere, although its server is there.
 func TestRegistries(t *testing.T) {
@@ -71,7 +54,7 @@ func TestRegistries(t *testing.T) {
 	rig.Tier(t, rig.Nightly)
 	need(t, missing, "unshare", "mount", "ip")
 	tools := t.TempDir()
-	hosts := registriesAddress + " npm.example.com pypi.example.com files.example.com goproxy.example.com git.example.com other.example.com\n"
+	hosts := rig.PublicAddress + " npm.example.com pypi.example.com files.example.com goproxy.example.com other.example.com\n"
 	rig.Must(t, os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644))
 	launcher := rig.Launcher(t, tools)
 	for name, client := range registryClients(t) {
@@ -83,7 +66,7 @@ func TestRegistries(t *testing.T) {
 				} else if err != nil {
 					missing(t, fmt.Errorf("%s: %w: %s", client.needs, err, out))
 				}
-				again(t, "TestRegistries", "E2E_REGISTRIES="+name+"/"+launch, filepath.Join(tools, "hosts"), "/etc/hosts")
+				rig.InNetwork(t, "TestRegistries", "E2E_REGISTRIES="+name+"/"+launch, filepath.Join(tools, "hosts"), "/etc/hosts")
 			})
 		}
 	}
@@ -100,7 +83,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	work, tmp := filepath.Join(base, "work"), filepath.Join(base, "tmp") // go takes no module in TMPDIR itself
 	var strays atomic.Int64
 	served := registries(t)
-	listener, err := net.Listen("tcp", registriesAddress+":443")
+	listener, err := net.Listen("tcp", rig.PublicAddress+":443")
 	rig.Must(t, err)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == other {
@@ -136,7 +119,7 @@ func registries(t *testing.T) http.Handler {
 	t.Helper()
 	mux := http.NewServeMux()
 	for host, handler := range map[string]http.Handler{
-		"npm": npmRegistry(t), "pypi": pypiIndex(), "files": pypiFiles(t), "goproxy": goProxy(t), "git": gitForge(t),
+		"npm": npmRegistry(t), "pypi": pypiIndex(), "files": pypiFiles(t), "goproxy": goProxy(t),
 	} {
 		mux.Handle(host+".example.com/", handler)
 	}
@@ -221,26 +204,6 @@ func goProxy(t *testing.T) http.Handler {
 			"example.org/library@v1.0.0/library.go": "package library\n",
 		}),
 	})
-}
-
-// gitForge has a repository, which git itself serves.
-func gitForge(t *testing.T) http.Handler {
-	t.Helper()
-	dir := t.TempDir()
-	make := rig.Command(t, "sh", "-ec", `
-		git --exec-path
-		git init -q work && cd work
-		echo content >file && git add file && git -c user.name=n -c user.email=e@example.org commit -q -m one
-		git clone -q --bare . ../library.git`)
-	make.Dir, make.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	out, err := make.Output()
-	if err != nil {
-		return http.NotFoundHandler() // there is no git: then nobody asks
-	}
-	return &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + dir},
-	}
 }
 
 func filesHandler(files map[string][]byte) http.Handler {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,10 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-
-	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -33,38 +29,38 @@ func TestTransparent(t *testing.T) {
 	}
 	tools := t.TempDir()
 	conf := filepath.Join(tools, "resolv.conf")
-	rig.Must(t, os.WriteFile(conf, []byte("search pod.svc.cluster.test cluster.test\noptions ndots:5 timeout:20\nnameserver "+registriesAddress+"\n"), 0o644))
+	rig.Must(t, os.WriteFile(conf, []byte("search pod.svc.cluster.test cluster.test\noptions ndots:5 timeout:20\nnameserver "+rig.PublicAddress+"\n"), 0o644))
 	for enforcement, launch := range map[string]string{"namespaces": "", "supervised": rig.Launcher(t, tools)} {
 		t.Run(enforcement, func(t *testing.T) {
 			t.Parallel()
-			again(t, "TestTransparent", "E2E_TRANSPARENT="+launch, conf, "/etc/resolv.conf")
+			rig.InNetwork(t, "TestTransparent", "E2E_TRANSPARENT="+launch, conf, "/etc/resolv.conf")
 		})
 	}
 }
 
 // connectAnywhere runs the script in namespaces that have the servers.
 func connectAnywhere(t *testing.T, launcher string) {
-	names := serveNames(t, map[string][4]byte{"allowed.test": {20, 0, 0, 1}, "other.test": {20, 0, 0, 1}, "api.example.com": {20, 0, 0, 1}})
-	echo := rig.Listen(t, "tcp", registriesAddress+":0", func(conn net.Conn) {
+	names := rig.ServeNames(t, map[string][4]byte{"allowed.test": {20, 0, 0, 1}, "other.test": {20, 0, 0, 1}, "api.example.com": {20, 0, 0, 1}})
+	echo := rig.Listen(t, "tcp", rig.PublicAddress+":0", func(conn net.Conn) {
 		b := make([]byte, 100)
 		n, err := conn.Read(b)
 		if err == nil {
 			_, _ = conn.Write(b[:n])
 		}
 	})
-	listener := rig.Value(net.Listen("tcp", registriesAddress+":0"))
+	listener := rig.Value(net.Listen("tcp", rig.PublicAddress+":0"))
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "page\n")
 	})}}
 	server.Start()
 	t.Cleanup(server.Close)
-	api := &httptest.Server{Listener: rig.Value(net.Listen("tcp", registriesAddress+":443")), Config: &http.Server{Handler: http.HandlerFunc(
+	api := &httptest.Server{Listener: rig.Value(net.Listen("tcp", rig.PublicAddress+":443")), Config: &http.Server{Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.URL.Path) })}}
 	api.StartTLS()
 	t.Cleanup(api.Close)
 	roots := filepath.Join(t.TempDir(), "roots.pem")
 	rig.Must(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o644))
-	closed := rig.Value(net.Listen("tcp", registriesAddress+":0"))
+	closed := rig.Value(net.Listen("tcp", rig.PublicAddress+":0"))
 	rig.Must(t, closed.Close())
 	port := func(addr net.Addr) string { return fmt.Sprint(addr.(*net.TCPAddr).Port) }
 	parts := rig.Sections(t, "testdata/programs/transparent")
@@ -86,57 +82,5 @@ func connectAnywhere(t *testing.T, launcher string) {
 		if strings.Contains(name, "other") || strings.Contains(name, "secret") || strings.Contains(name, "cluster.test") && !strings.Contains(name, "allowed.test") && !strings.Contains(name, "api.example.com") {
 			t.Errorf("the name server was asked for %q", name)
 		}
-	}
-}
-
-// serveNames is a name server for these names. It returns a func that returns the names that it was
-// asked for so far.
-func serveNames(t *testing.T, addrs map[string][4]byte) (asked func() map[string]bool) {
-	t.Helper()
-	conn := rig.Value(net.ListenPacket("udp4", registriesAddress+":53"))
-	var mu sync.Mutex
-	names := map[string]bool{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b := make([]byte, 1<<10)
-		for {
-			n, from, err := conn.ReadFrom(b)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			var p dnsmessage.Parser
-			h, err := p.Start(b[:max(n, 0)])
-			if err != nil {
-				continue
-			}
-			q, err := p.Question()
-			if err != nil {
-				continue
-			}
-			name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
-			mu.Lock()
-			names[name] = true
-			mu.Unlock()
-			m := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionAvailable: true}, Questions: []dnsmessage.Question{q}}
-			if addr, ok := addrs[name]; !ok {
-				m.RCode = dnsmessage.RCodeNameError
-			} else if q.Type == dnsmessage.TypeA {
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: addr}}}
-			}
-			if out, err := m.Pack(); err == nil {
-				_, _ = conn.WriteTo(out, from)
-			}
-		}
-	}()
-	t.Cleanup(func() { _ = conn.Close(); <-done })
-	return func() map[string]bool {
-		mu.Lock()
-		defer mu.Unlock()
-		all := map[string]bool{}
-		for name := range names {
-			all[name] = true
-		}
-		return all
 	}
 }

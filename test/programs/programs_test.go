@@ -81,13 +81,10 @@ func (u *user) compare(t *testing.T, name string, ways []way) {
 	if !ok {
 		t.Fatalf("the first line names no programs: %s", first)
 	}
-	for program := range strings.FieldsSeq(needs) {
-		if _, err := exec.LookPath(program); err != nil {
-			if *inRoot != "" {
-				t.Fatal(err)
-			}
-			t.Skip(err)
-		}
+	if lacks := rig.Lacking(strings.Fields(needs)...); lacks != nil && *inRoot != "" {
+		t.Fatal(lacks)
+	} else if lacks != nil {
+		t.Skip(lacks)
 	}
 	base := u.folder(t)
 	began := time.Now()

@@ -92,3 +92,17 @@ func moduleRoot() (string, error) {
 		dir = filepath.Dir(dir)
 	}
 }
+
+// Lacking returns an error that names the first of these programs that this machine lacks, also outside of PATH.
+func Lacking(programs ...string) error {
+	for _, program := range programs {
+		_, err := exec.LookPath(program)
+		if err == nil {
+			continue
+		}
+		if _, missing := os.Stat("/usr/sbin/" + program); missing != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -9,6 +9,16 @@ import (
 // A Section is a part of a file of test cases: a line "-- name --", and the text below it.
 type Section struct{ Name, Text string }
 
+// Remark returns the rest of the section's first line "# about: ..."; "" if there is none.
+func (s Section) Remark(about string) string {
+	for line := range strings.Lines(s.Text) {
+		if rest, ok := strings.CutPrefix(line, "# "+about+": "); ok {
+			return strings.TrimSuffix(rest, "\n")
+		}
+	}
+	return ""
+}
+
 // Sections returns the sections of a file, without what stands above the first one. There is one at least.
 func Sections(t failer, file string) (all []Section) {
 	t.Helper()

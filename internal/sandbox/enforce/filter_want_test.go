@@ -235,6 +235,7 @@ var wants = []struct {
 	{filters: supervisedHeld, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
 	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_IP, unix.IP_OPTIONS}, want: errno(unix.EPERM)},
 	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_IP, unix.IP_RECVERR}, want: notify},
+	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_REUSEPORT}, want: notify},
 	{filters: supervisedHeld, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_TCP, unix.TCP_NODELAY}, want: allow},
 	// TCP Fast Open names its peer without connect.
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},

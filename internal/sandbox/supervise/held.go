@@ -258,7 +258,8 @@ func (r *request) getsockopt() callResult {
 	return result(r.storeSized(binary.NativeEndian.AppendUint32(nil, uint32(errno)), r.pointer(3), r.pointer(4), false))
 }
 
-// setsockopt accepts all options of IP and UDP for a socket for questions, which has none.
+// setsockopt accepts all options of IP and UDP for a socket for questions, which has none. It accepts SO_REUSEPORT too,
+// which newer kernels refuse to UNIX sockets, because dig ends if it is refused.
 func (r *request) setsockopt() callResult {
 	s, ok := r.heldSocket(r.int(0))
 	if !ok {

@@ -25,7 +25,7 @@ const (
 	sockTypeMask = 0xf
 	msgFastopen  = 0x20000000
 
-	solSocket, soError = 1, 4
+	solSocket, soError, soReuseport = 1, 4, 15
 
 	// setIDs are S_ISUID and S_ISGID. oTmpfile is __O_TMPFILE: the bit that
 	// makes a file, without the bit of O_DIRECTORY, which O_TMPFILE contains.

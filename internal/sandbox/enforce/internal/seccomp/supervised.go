@@ -107,6 +107,7 @@ func peers() []Rule {
 	rules := []Rule{
 		{Calls: []string{"getpeername", "getsockname", "recvmsg", "recvmmsg"}, Action: Notify},
 		{Calls: []string{"getsockopt"}, Action: Notify, When: []Cond{int32Is(1, solSocket), int32Is(2, soError)}},
+		{Calls: []string{"setsockopt"}, Action: Notify, When: []Cond{int32Is(1, solSocket), int32Is(2, soReuseport)}},
 		{Calls: []string{"recvfrom"}, Action: Allow, When: []Cond{{4, 0xffffffff_ffffffff, 0}}},
 		{Calls: []string{"recvfrom"}, Action: Notify},
 	}
