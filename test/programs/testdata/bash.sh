@@ -31,7 +31,7 @@ cd -P . && pushd / >/dev/null && popd >/dev/null
 echo a{1,2} > "with space" && cat with*
 shopt -s globstar nullglob; mkdir -p g/h && : >g/h/i.x && echo **/*.x none*.y
 [[ -w . && -r both && ! -x both ]] && echo tests
-read -r -t 0.05 <> <(sleep 5) || echo "status $?"
+read -r -t 0.05 <> <(exec sleep 5 2>/dev/null) || echo "status $?"
 . /dev/stdin <<<'sourced=1'; echo "$sourced"
 set +o pipefail; false | true; echo "${PIPESTATUS[*]}"; set -o pipefail
 (exit 300) || echo "status $?"
