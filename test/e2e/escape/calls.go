@@ -118,3 +118,6 @@ const unknownCall = 4000
 
 // deadline is how long an attempt may wait for an answer.
 const deadline = 2 * time.Second
+
+// racing is how long an attempt changes a name while it uses the name.
+const racing = time.Second

@@ -182,7 +182,7 @@ func raced(p *places) error {
 		}
 	}()
 	result := error(syscall.ECONNREFUSED)
-	for until := time.Now().Add(deadline); time.Now().Before(until) && result != nil; {
+	for until := time.Now().Add(racing); time.Now().Before(until) && result != nil; {
 		c, err := net.DialTimeout("unix", name, deadline)
 		if err != nil {
 			continue
@@ -235,7 +235,7 @@ func rewritten(p *places) error {
 		}
 	}()
 	result := error(syscall.ECONNREFUSED)
-	for until := time.Now().Add(deadline); time.Now().Before(until) && result != nil; {
+	for until := time.Now().Add(racing); time.Now().Before(until) && result != nil; {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			result = err
