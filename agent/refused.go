@@ -59,8 +59,9 @@ func (s *Session) gather(p *process, code int) {
 		if p.sandboxDenied(code) {
 			r.note = p.box.Limits(code, false, refusals.Words)
 		}
-		if r.note == "" && approval.LooksOffline(p.Read(0, nil).Chunks) {
-			r.note = p.box.Untold(code, refusals.Words)
+		// The output is searched only where the answer counts.
+		if untold := p.box.Untold(code, refusals.Words); r.note == "" && untold != "" && approval.LooksOffline(p.Read(0, nil).Chunks) {
+			r.note = untold
 		}
 	})
 }
@@ -78,14 +79,14 @@ func (s *Session) lastWords(p *process, code int) []byte {
 	if p.refused.note != "" {
 		lines = append(lines, p.refused.note)
 	}
+	if len(lines) == 0 {
+		return nil
+	}
 	end := "\n"
 	if p.TTY() {
 		end = "\r\n"
 	}
 	var text strings.Builder
-	if len(lines) == 0 {
-		return nil
-	}
 	if chunks := p.Read(0, nil).Chunks; len(chunks) > 0 && !bytes.HasSuffix(chunks[len(chunks)-1].Data, []byte("\n")) {
 		text.WriteString(end) // the last line of the process has no end
 	}
