@@ -25,8 +25,12 @@ func (f *sandboxFlags) learn(c *local.Command, plan *policy.Plan) (tell func(), 
 		}
 	}
 	return func() {
+		hosts, err := c.Reached(&asked)
+		if err != nil {
+			program.Complain(c.Sys.Stderr, fmt.Errorf("sandbox: --learn: %w", err))
+		}
 		folders, more := c.Changes.All()
-		tellLearned(c.Sys, learning.Learned(folders, more, c.Reached(&asked)))
+		tellLearned(c.Sys, learning.Learned(folders, more, hosts))
 	}, nil
 }
 

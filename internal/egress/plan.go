@@ -119,6 +119,11 @@ func (p *Plan) Means(host string) bool {
 	return slices.Contains(loopbackHosts, host) && p.policy.Names(host)
 }
 
+// Allows reports whether the process reaches a host without a question.
+func (p *Plan) Allows(host string, port uint16) bool {
+	return p.policy.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: port}).Decision == rules.Allow
+}
+
 // AllUnixSockets reports whether the process may make UNIX sockets, whatever confines it.
 func (p *Plan) AllUnixSockets() bool { return p.asked.Proxy.DangerouslyAllowAllUnixSockets }
 

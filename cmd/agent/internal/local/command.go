@@ -202,11 +202,15 @@ func (c *Command) host() (sandbox.Host, error) {
 
 // Reached returns the hosts that the command has reached, as --network names them. words allow none of them. The
 // command has ended.
-func (c *Command) Reached(words *NetworkWords) []string {
+func (c *Command) Reached(words *NetworkWords) ([]string, error) {
 	if c.network == nil {
-		return nil
+		return nil, nil
 	}
-	return c.network.tally.reached(words)
+	plan, err := words.plan(false)
+	if err != nil {
+		return nil, err
+	}
+	return c.network.tally.reached(plan), nil
 }
 
 // enterManaged enters a managed network. If this host can enforce it, but cannot make connections

@@ -101,13 +101,13 @@ func (t *tally) refuses() bool {
 	return false
 }
 
-// reached returns the hosts that were reached and that the words do not allow, with the port if it is not one of
-// the web's.
-func (t *tally) reached(words *NetworkWords) (hosts []string) {
+// reached returns the hosts that were reached and that a plan does not allow, with the port if it is not one of the
+// web's.
+func (t *tally) reached(plan *egress.Plan) (hosts []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for p := range t.places {
-		if p.what != outcomes[0] || words.allows(p.host, p.port) {
+		if p.what != outcomes[0] || plan.Allows(p.host, p.port) {
 			continue
 		}
 		host := p.host

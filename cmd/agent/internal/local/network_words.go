@@ -157,16 +157,6 @@ func (w *NetworkWords) Hosts() map[string]string {
 	return all
 }
 
-// allows reports whether the words let a command reach a host without a question.
-func (w *NetworkWords) allows(host string, port uint16) bool {
-	list := rules.Rules{Local: w.local, Domains: map[string]rules.Action{}, Review: w.review}
-	for word, verb := range w.domains {
-		list.Domains[word] = rules.Action(verb)
-	}
-	hosts, err := rules.Compile(list)
-	return err == nil && w.Managed && hosts.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: port}).Decision == rules.Allow
-}
-
 // networkPatience is the timeout of a question about the network, in milliseconds. It is long,
 // because the command gives up earlier.
 const networkPatience = 24 * 60 * 60 * 1000

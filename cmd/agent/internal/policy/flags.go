@@ -529,9 +529,14 @@ func hiddenLine(what string, names []string, one string) string {
 	if len(names) == 0 {
 		return ""
 	}
+	return fmt.Sprintf("%s: %s (%s, --show-secrets all)", what, listed(names), one)
+}
+
+// listed returns the first maxNamed names in one text, and how many more there are.
+func listed(names []string) string {
 	more := ""
 	if len(names) > maxNamed {
 		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", len(names)-maxNamed)
 	}
-	return fmt.Sprintf("%s: %s%s (%s, --show-secrets all)", what, strings.Join(names, ", "), more, one)
+	return strings.Join(names, ", ") + more
 }

@@ -184,12 +184,7 @@ func (l *Learning) Learned(folders []changes.Folder, more int, hosts []string) *
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(notes)) {
-		paths := notes[why]
-		text := strings.Join(paths[:min(len(paths), maxNamed)], ", ")
-		if left := len(paths) - maxNamed; left > 0 {
-			text += fmt.Sprintf(" and %d more", left)
-		}
-		learned.note("changed, but %s: %s", why, text)
+		learned.note("changed, but %s: %s", why, listed(notes[why]))
 	}
 	if inWork {
 		learned.note("files in %q were changed: add --workspace for it", short(l.work))
