@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/proxy"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,37 +28,14 @@ var dialers = []dialer{{"transparent", direct}, {"socks5", socks5}}
 
 func direct(address string) (net.Conn, error) { return net.Dial("tcp4", address) }
 
-// socks5 connects through the proxy that the variables name (RFC 1928).
+// socks5 connects through the proxy that the variables name.
 func socks5(address string) (net.Conn, error) {
-	_, proxy, _ := strings.Cut(os.Getenv("ALL_PROXY"), "://")
-	to, err := net.ResolveTCPAddr("tcp4", address)
+	_, via, _ := strings.Cut(os.Getenv("ALL_PROXY"), "://")
+	d, err := proxy.SOCKS5("tcp4", via, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.Dial("tcp4", proxy)
-	if err != nil {
-		return nil, err
-	}
-	request := append([]byte{5, 1, 0, 1}, to.IP.To4()...)
-	var greeting [2]byte
-	var reply [10]byte
-	_, err = conn.Write([]byte{5, 1, 0})
-	if err == nil {
-		_, err = io.ReadFull(conn, greeting[:])
-	}
-	if err == nil {
-		_, err = conn.Write(binary.BigEndian.AppendUint16(request, uint16(to.Port)))
-	}
-	if err == nil {
-		_, err = io.ReadFull(conn, reply[:])
-	}
-	if err == nil && reply[1] != 0 {
-		err = fmt.Errorf("SOCKS5 reply %d", reply[1])
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
+	return d.Dial("tcp", address)
 }
 
 // measure does what the arguments say, inside of the sandbox: PORT speed, PORT idle, PORT connects N.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // idleConnections is how many connections are open at once when memory is measured.
@@ -54,31 +54,18 @@ func (b *bench) ofAgents(pid int) (sum int, err error) {
 		return 0, err
 	}
 	if !strings.Contains(string(text), "\x00"+inside+"\x00") || strings.Contains(string(text), "sandbox\x00") {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil {
-			return 0, err
-		}
-		_, rest, _ := strings.Cut(string(status), "\nRssAnon:")
-		own, err := strconv.Atoi(strings.Fields(rest)[0])
-		if err != nil {
-			return 0, err
+		own, ok := rig.Memory(pid, "RssAnon")
+		if !ok {
+			return 0, fmt.Errorf("process %d has ended", pid)
 		}
 		sum += own
 	}
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		children, _ := os.ReadFile(list) // the thread may have ended
-		for field := range strings.FieldsSeq(string(children)) {
-			child, err := strconv.Atoi(field)
-			if err != nil {
-				return 0, err
-			}
-			more, err := b.ofAgents(child)
-			if err != nil {
-				return 0, err
-			}
-			sum += more
+	for _, child := range rig.Children(pid) {
+		more, err := b.ofAgents(child)
+		if err != nil {
+			return 0, err
 		}
+		sum += more
 	}
 	return sum, nil
 }
