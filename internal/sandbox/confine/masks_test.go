@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
-	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/internal/sandbox/view"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -135,67 +133,6 @@ func TestApartWaits(t *testing.T) {
 		}
 		if tt.lost && (err == nil || !strings.Contains(err.Error(), "was replaced") || !errors.Is(second, errApartEnd)) {
 			t.Errorf("%s: %v, %v", tt.name, err, second)
-		}
-	}
-}
-
-// TestApartStops: a command with limits does not run before init has found all
-// mounts of its view, and not at all if one is gone.
-func TestApartStops(t *testing.T) {
-	t.Parallel()
-	caught := false
-	for try := 0; !caught && try < 50; try++ {
-		root := t.TempDir()
-		put(t, root+"/secret.env", "old")
-		put(t, root+"/new", "new")
-		for i := range 500 { // so that the second init needs some time for the view
-			put(t, fmt.Sprintf("%s/%d.env", root, i), "")
-		}
-		c := confined{policy: denyingEnv(t, root), backend: full(), limits: Limits{CPUSeconds: 3600}}
-		c.Argv, c.Dir = []string{"sh", "-c", "echo ran; cat secret.env"}, root
-		r := c.start(t)
-		second := onlyChild(r)
-		if second == "" || unix.Kill(r.PID(), unix.SIGSTOP) != nil {
-			continue // the command has ended before init could be stopped
-		}
-		// A thread of init that runs on another processor may go on for a moment.
-		sandboxtest.Eventually(t, "all threads of init are stopped", func() bool {
-			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.PID()))
-			return !slices.ContainsFunc(threads, func(thread string) bool {
-				stat, err := linux.ReadStat(thread)
-				return err != nil || stat[0] != "T" && !stat.Dead()
-			})
-		})
-		// The second init waits for the first one, which is stopped. Or the
-		// command runs: then init was stopped too late, and this try proves
-		// nothing.
-		sandboxtest.Eventually(t, "the second init waits, or the command runs", func() bool {
-			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%s/task/*/syscall", second)) // any of them may be the one
-			caught = slices.ContainsFunc(threads, func(thread string) bool {
-				call, _ := os.ReadFile(thread)
-				return strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_RECVMSG, " "))
-			})
-			return caught || len(threads) == 0 || strings.Contains(r.text(), "ran")
-		})
-		rig.Must(t, os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT))
-		if out, code := r.end(); caught && (strings.Contains(out, "ran") || code != setupFailed) {
-			t.Errorf("%q, code %d", out, code)
-		}
-	}
-	rig.Is(t, caught, true, "the command waited for init")
-}
-
-// onlyChild waits until init has a child and returns its pid. It returns "" if
-// init ends before.
-func onlyChild(r *run) string {
-	for {
-		select {
-		case <-r.Done():
-			return ""
-		default:
-		}
-		if children := rig.Children(r.PID()); len(children) > 0 {
-			return strconv.Itoa(children[0])
 		}
 	}
 }
