@@ -101,6 +101,7 @@ func run(command []string, l limits) (status int, err error) {
 type attempt struct {
 	environ []string
 	signals <-chan os.Signal
+	alone   bool // the command runs the tests of one package
 }
 
 // run runs the command, and returns what was reported until all its processes have ended.
@@ -113,7 +114,7 @@ func (a *attempt) run(command []string) (r *report, status int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	speed := startPace()
+	speed := startPace(a.alone)
 	tests, err := syscall.ForkExec(path, slices.Insert(slices.Clone(command), 2, "-json"), &syscall.ProcAttr{
 		Env: a.environ, Files: []uintptr{0, theirs.Fd(), 2},
 	})
@@ -146,6 +147,7 @@ func (a *attempt) run(command []string) (r *report, status int, err error) {
 
 // again runs what took too long once more, without other packages beside it. It returns what took too long again.
 func (a *attempt) again(command []string, over []slow, l limits) (again []slow, status int, err error) {
+	a.alone = true
 	l.file = "" // it has the durations of the whole run
 	command = slices.DeleteFunc(slices.Clone(command), func(word string) bool { return strings.HasPrefix(word, "./") })
 	names := map[string][]string{}

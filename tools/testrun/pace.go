@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -19,6 +23,7 @@ const (
 // may keep it busy. A limit in seconds of a quiet machine is multiplied by this factor, so that no
 // test fails because of a busy machine.
 type pace struct {
+	alone   bool // one package runs: threads that wait for a processor are mostly those of other programs
 	stop    chan struct{}
 	stopped sync.WaitGroup
 
@@ -32,8 +37,8 @@ type sample struct {
 }
 
 // startPace takes the first sample and goes on in a goroutine until Close.
-func startPace() *pace {
-	p := &pace{stop: make(chan struct{})}
+func startPace(alone bool) *pace {
+	p := &pace{alone: alone, stop: make(chan struct{})}
 	p.measure()
 	p.stopped.Go(func() {
 		ticker := time.NewTicker(pause)
@@ -61,9 +66,24 @@ func (p *pace) measure() {
 	began := time.Now()
 	work(unit)
 	factor := max(1, float64(time.Since(began))/float64(reference))
+	if p.alone { // a unit after a pause is preferred by the scheduler, and says too little where many threads wait
+		factor = max(factor, waiting()/float64(runtime.NumCPU()))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.samples = append(p.samples, sample{time.Now(), factor})
+}
+
+// waiting returns how many threads of this machine run or wait for a processor: the fourth field of
+// /proc/loadavg (proc_loadavg(5)) before its slash.
+func waiting() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(text)); err == nil && len(fields) > 3 {
+		threads, _, _ := strings.Cut(fields[3], "/")
+		n, _ := strconv.Atoi(threads)
+		return float64(n)
+	}
+	return 0
 }
 
 // work needs one processor and no memory.
