@@ -62,6 +62,31 @@ func ThreadStatus(thread int, name string, base int) (int, error) {
 	return number(status, name, base)
 }
 
+// PendingSignals returns the signals that wait for a thread, and that it does not block. A set has the
+// bit 1<<(n-1) for signal n. Only this thread will take those in own, and any thread of its process
+// those in shared. If the thread is gone, the error is ENOENT or ESRCH.
+func PendingSignals(thread int) (own, shared uint64, err error) {
+	status, err := readStatus(thread)
+	if err != nil {
+		return 0, 0, err
+	}
+	threads, err := number(status, "Threads", 10)
+	if err != nil {
+		return 0, 0, err
+	}
+	var sets [3]uint64
+	for i, name := range []string{"SigPnd", "ShdPnd", "SigBlk"} {
+		if sets[i], err = strconv.ParseUint(line(status, name), 16, 64); err != nil {
+			return 0, 0, unix.ESRCH
+		}
+	}
+	own, shared = sets[0]&^sets[2], sets[1]&^sets[2]
+	if threads == 1 {
+		own, shared = own|shared, 0
+	}
+	return own, shared, nil
+}
+
 func readStatus(thread int) (string, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/status", thread), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,13 +100,18 @@ func readStatus(thread int) (string, error) {
 
 // number returns the number in the line with this name of a status.
 func number(status, name string, base int) (int, error) {
-	_, rest, _ := strings.Cut(status, "\n"+name+":")
-	line, _, _ := strings.Cut(rest, "\n")
-	n, err := strconv.ParseInt(strings.TrimSpace(line), base, 32)
+	n, err := strconv.ParseInt(line(status, name), base, 32)
 	if err != nil {
 		return 0, unix.ESRCH
 	}
 	return int(n), nil
+}
+
+// line returns the rest of the line with this name of a status.
+func line(status, name string) string {
+	_, rest, _ := strings.Cut(status, "\n"+name+":")
+	rest, _, _ = strings.Cut(rest, "\n")
+	return strings.TrimSpace(rest)
 }
 
 // ReadMemory returns a copy of the n bytes at addr in the memory of the thread. The caller must

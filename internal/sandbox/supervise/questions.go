@@ -260,8 +260,8 @@ func (r *request) receive(c *sockfd.Copy, flags int, patience time.Duration, del
 			}
 			ready := []unix.PollFd{{Fd: int32(c.FD), Events: unix.POLLIN}}
 			if n, err := unix.Poll(ready, int(wait.Milliseconds())+1); n == 0 || err != nil {
-				if r.there(nil) != nil {
-					return fail(errGone)
+				if err := r.interrupted(); err != nil {
+					return fail(err)
 				}
 				continue
 			}

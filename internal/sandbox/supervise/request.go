@@ -142,6 +142,29 @@ func (r *request) there(err error) error {
 	return err
 }
 
+// restart ends a call that the kernel then makes again, or ends with EINTR, as the handler of the
+// caller's signal wants it (ERESTARTSYS of the kernel's include/linux/errno.h).
+const restart = syscall.Errno(512)
+
+// interrupted returns the error that ends a waiting call because the caller is gone or has a signal
+// to handle (signal(7)), and nil while the call may wait on. The kernel wakes the caller for fatal
+// signals alone (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV). Without a signal the caller would see the
+// number of restart, so a signal that another thread may take is EINTR.
+func (r *request) interrupted() error {
+	own, shared, err := linux.PendingSignals(r.thread())
+	switch {
+	case r.there(nil) != nil:
+		return errGone
+	case err != nil:
+		return nil
+	case own != 0:
+		return restart
+	case shared != 0:
+		return unix.EINTR
+	}
+	return nil
+}
+
 // path returns a copy of the path that an argument points to.
 func (r *request) path(arg int) (string, error) {
 	return linux.ReadString(r.thread(), r.pointer(arg), &r.text)
