@@ -19,6 +19,8 @@ import (
 var (
 	flagCache = flag.String("kernels", "", "folder for downloaded kernels; empty skips the tests (make kernels)")
 	flagAccel = flag.String("accel", "tcg", "accelerator of qemu")
+	// An emulated machine makes 15 to 50 connections in a second.
+	flagConnects = flag.Int("connects", 5_000, "how many connections commands make through a managed network, on each kernel")
 )
 
 const (
@@ -75,7 +77,7 @@ var hosts = []struct {
 	},
 }
 
-// TestKernels tries the escapes on each kernel.
+// TestKernels tries the escapes on each kernel, and has commands make connections there.
 func TestKernels(t *testing.T) {
 	if *flagCache == "" {
 		t.Skip("takes minutes: make kernels")
@@ -84,14 +86,22 @@ func TestKernels(t *testing.T) {
 	for _, h := range hosts {
 		t.Run(h.name, func(t *testing.T) {
 			image := vmlinuz(t, h.kernel)
-			said := boot(t, image, programs, append([]string{h.boot, "E2E_MEANS=" + h.means}, h.guest...))
+			kind := "namespaces"
+			if slices.Contains(h.guest, "NO_USERNS=1") {
+				kind = "supervised"
+			}
+			parameters := []string{h.boot, "E2E_MEANS=" + h.means, "ONLY=" + kind, fmt.Sprint("CONNECTS=", *flagConnects)}
+			said := boot(t, image, programs, append(parameters, h.guest...))
 			judgeDoctor(t, said, h.missing, h.abi)
 			passed := bytes.Count(said, []byte("--- PASS: "))
 			if end := lineAfter(said, "guest: ended with "); end != "0" || passed == 0 {
 				t.Errorf("the attempts ended with %q\n%s", end, said)
 			}
+			if end := lineAfter(said, "guest: connected with "); end != "0" {
+				t.Errorf("the connections ended with %q\n%s", end, said)
+			}
 			for line := range strings.Lines(string(said)) {
-				if strings.Contains(line, "--- ") {
+				if strings.Contains(line, "--- ") || strings.Contains(line, " connects in ") {
 					t.Log(strings.TrimRight(line, "\r\n"))
 				}
 			}
@@ -192,6 +202,7 @@ func buildPrograms(t *testing.T) string {
 		{"agent", []string{"build", "./cmd/agent"}},
 		{"escape", []string{"build", "./test/e2e/escape"}},
 		{"e2e.test", []string{"test", "-c", "./test/e2e"}},
+		{"netbench", []string{"build", "./test/netbench"}},
 	} {
 		path := filepath.Join(dir, p.name)
 		run(t, module, static, "go", slices.Concat(p.build[:len(p.build)-1], []string{"-trimpath", "-ldflags", "-s -w", "-o", path}, p.build[len(p.build)-1:])...)
@@ -207,7 +218,7 @@ func buildPrograms(t *testing.T) string {
 func boot(t *testing.T, kernel, initramfs string, parameters []string) []byte {
 	t.Helper()
 	line := "console=ttyS0 quiet panic=-1 E2E_TESTS=" + attempts + " " + strings.Join(parameters, " ")
-	cmd := exec.CommandContext(t.Context(), "qemu-system-x86_64", "-accel", *flagAccel, "-cpu", "max", "-smp", "2", "-m", "1024",
+	cmd := exec.CommandContext(t.Context(), "qemu-system-x86_64", "-accel", *flagAccel, "-cpu", "max,-arch-capabilities", "-smp", "2", "-m", "1024",
 		"-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio", "-kernel", kernel, "-initrd", initramfs, "-append", line)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -7,11 +7,12 @@
 // time to the first echoed byte, throughput, the memory of idle connections and the start of a command. Then it makes
 // connections, 100 at once, and gives up every tenth: the others must lead to the server, and nothing may be left.
 //
-// It needs Linux, root and ip (iproute2). Compare figures of one run, because machines are noisy.
+// It needs Linux and root. Compare figures of one run, because machines are noisy.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,6 +22,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // The first argument of this program where it measures inside of the sandbox.
@@ -36,7 +41,7 @@ func main() {
 	}
 	var b bench
 	flag.StringVar(&b.agent, "agent", "bin/agent", "our program")
-	flag.StringVar(&b.launcher, "nouserns", "bin/nouserns", "the launcher of test/rig/nouserns")
+	flag.StringVar(&b.launcher, "nouserns", "bin/nouserns", "the launcher of test/rig/nouserns; empty where the machine has no user namespaces")
 	flag.StringVar(&b.only, "only", "", "namespaces or supervised; empty is both")
 	flag.IntVar(&b.connects, "connects", 100_000, "how many connections to make and give up")
 	flag.IntVar(&b.rounds, "rounds", 3, "rounds over everything but the connects")
@@ -60,15 +65,33 @@ func exit(err error) {
 
 // relaunch runs this program again in a network of its own.
 func relaunch() error {
-	const script = "ip link set lo up && ip route add local " + network + "0/24 dev lo && exec \"$@\""
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command("sh", append([]string{"-c", script, "sh", self, "-in-own-network"}, os.Args[1:]...)...)
+	cmd := exec.Command("/proc/self/exe", append([]string{"-in-own-network"}, os.Args[1:]...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	return cmd.Run()
+}
+
+// raise gives the interface lo the addresses of network. The kernel takes all of them for its own,
+// because lo has the whole network (netdevice(7)).
+func raise() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, set := range []struct {
+		what uint
+		to   [4]byte
+	}{{unix.SIOCSIFADDR, [4]byte{11, 22, 33, 1}}, {unix.SIOCSIFNETMASK, [4]byte{255, 255, 255, 0}}} {
+		alias, err := unix.NewIfreq("lo:1")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(alias.SetInet4Addr(set.to[:]), unix.IoctlIfreq(fd, set.what, alias)); err != nil {
+			return fmt.Errorf("setting the address of lo: %w", err)
+		}
+	}
+	return linux.RaiseLoopback()
 }
 
 // bench is one run.
@@ -81,6 +104,9 @@ type bench struct {
 
 func (b *bench) run(ctx context.Context) (err error) {
 	if b.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if err := raise(); err != nil {
 		return err
 	}
 	s, err := serve()
@@ -121,7 +147,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 // sandbox returns the command line of agent sandbox with some flags.
 func (b *bench) sandbox(kind string, flags ...string) []string {
 	argv := append([]string{b.agent, "sandbox", "--show-secrets"}, flags...)
-	if kind == "supervised" {
+	if kind == "supervised" && b.launcher != "" {
 		argv = append([]string{b.launcher, "--"}, argv...)
 	}
 	return append(argv, "--")

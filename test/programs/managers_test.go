@@ -28,7 +28,8 @@ func TestManagers(t *testing.T) {
 			if out, err := u.manage(t, ways[0].command, s.Text); err != nil {
 				t.Skipf("unconfined: %v: %s", err, out[strings.LastIndexByte(strings.TrimSpace(out), '\n')+1:])
 			}
-			flags := append(registries(t, s.Text), "--profile", s.Name, "--clean-env", "--keep-env", "*CERT*", "--keep-env", "*_CA*", "--")
+			profile, _, _ := strings.Cut(s.Name, ", ")
+			flags := append(registries(t, s.Text), "--profile", profile, "--clean-env", "--keep-env", "*CERT*", "--keep-env", "*_CA*", "--")
 			for _, w := range ways[1:] {
 				t.Run(w.name, func(t *testing.T) {
 					out, err := u.manage(t, func(base string) []string {

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Inside returns a gate whose n listeners are in the network namespace of the command.
@@ -86,7 +88,7 @@ func receive(from *net.UnixConn, n int) (sockets []received, err error) {
 // them here, and fd. The process needs CAP_NET_ADMIN in the namespace.
 func Serve(fd int, ports []uint16) error {
 	defer unix.Close(fd)
-	if err := raiseLoopback(); err != nil {
+	if err := linux.RaiseLoopback(); err != nil {
 		return fmt.Errorf("starting the loopback interface: %w", err)
 	}
 	var sockets []int
@@ -110,22 +112,4 @@ func Serve(fd int, ports []uint16) error {
 		}
 	}
 	return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, []byte{0}, unix.UnixRights(sockets...), nil, 0))
-}
-
-// raiseLoopback sets the interface lo up, whose addresses the kernel gives it then.
-func raiseLoopback() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, lo); err != nil {
-		return os.NewSyscallError("ioctl", err)
-	}
-	lo.SetUint16(lo.Uint16() | unix.IFF_UP)
-	return os.NewSyscallError("ioctl", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }

@@ -1,7 +1,7 @@
 // Command guest is /init of the virtual machines of package kernels. It makes the
 // machine look like an ordinary host, takes away what its environment says, lets
-// the agent diagnose the rest, makes the attempts, and powers the machine off. It
-// prints to the serial console.
+// the agent diagnose the rest, makes the attempts and the connections of netbench, and
+// powers the machine off. It prints to the serial console.
 package main
 
 import (
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // work is the argument of the process that does the work. Process 1 only reaps.
@@ -24,6 +26,7 @@ const work = "work"
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == work {
 		fmt.Println("guest: ended with", attempt())
+		fmt.Println("guest: connected with", connect())
 		return
 	}
 	if os.Getpid() != 1 {
@@ -47,7 +50,7 @@ func settle() error {
 	if err != nil {
 		return fmt.Errorf("making the root: %w", err)
 	}
-	for _, name := range []string{"init", "agent", "escape", "e2e.test"} {
+	for _, name := range []string{"init", "agent", "escape", "e2e.test", "netbench"} {
 		content, err := os.ReadFile("/" + name)
 		if err == nil {
 			err = errors.Join(os.WriteFile(filepath.Join(root, programs, name), content, 0o755), os.Remove("/"+name))
@@ -85,22 +88,7 @@ func settle() error {
 	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
 		err = errors.Join(err, os.Symlink("/proc/self/fd"+to, "/dev/"+name))
 	}
-	return errors.Join(err, raiseLoopback(), unix.Sethostname([]byte("guest")))
-}
-
-// raiseLoopback brings the interface lo up.
-func raiseLoopback() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo)
+	return errors.Join(err, linux.RaiseLoopback(), unix.Sethostname([]byte("guest")))
 }
 
 // reap starts the process that does the work, and reaps all children until that process has ended.
@@ -141,6 +129,16 @@ func attempt() string {
 	tests.Stdout, tests.Stderr = os.Stdout, os.Stdout
 	_ = tests.Run() // the exit code has the result
 	return fmt.Sprint(tests.ProcessState.ExitCode())
+}
+
+// connect has commands connect to a server through a managed network, and returns the result.
+func connect() string {
+	bench := exec.Command(programs+"/netbench", "-in-own-network", "-agent", programs+"/agent", "-nouserns", "",
+		"-rounds", "0", "-connects", os.Getenv("CONNECTS"), "-only", os.Getenv("ONLY"))
+	bench.Env = []string{"PATH=/usr/bin:/bin", "HOME=/root"}
+	said, _ := bench.CombinedOutput() // a pipe, because a view has no console; the exit code has the result
+	fmt.Printf("%s", said)
+	return fmt.Sprint(bench.ProcessState.ExitCode())
 }
 
 // take takes from this process, and from the processes that it will start, the features that the
