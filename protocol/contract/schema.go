@@ -164,8 +164,10 @@ func (t *Type) schema(at string) object {
 	case Base64:
 		s := object{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern}
 		bound(s, "minLength", (t.Least+2)/3*4, 0)
-		if t.Most != NoLimit {
-			s["maxLength"] = (t.Most + 2) / 3 * 4
+		if symbols := (t.Most + 2) / 3 * 4; t.Most != NoLimit {
+			// The last four symbols may stand for as many bytes as are left.
+			left := strings.Repeat("=", int(3-t.Most%3)%3) + "$"
+			s["anyOf"] = []any{object{"maxLength": symbols - 4}, object{"maxLength": symbols, "pattern": left}}
 		}
 		return s
 	case Integer:

@@ -1174,7 +1174,7 @@ export interface HTTPRequestParams {
   /** An absolute http or https URL. */
   url: string;
   /** Absent: []. */
-  headers?: HTTPRequestHeader[];
+  headers?: HTTPHeader[];
   bodyBase64?: string | null;
   /** For headers and body. Absent: no limit. */
   timeoutMs?: number | null;
@@ -1184,15 +1184,6 @@ export interface HTTPRequestParams {
   requestId: string;
   /** Send the body in `http/request/bodyDelta`. Absent: false. */
   streamResponse?: boolean;
-}
-
-export interface HTTPRequestHeader {
-  name: string;
-  value: string;
-  /**
-   * A variable of the agent's whose content is put behind `value`. Only with httpHeaderEnvVars.
-   */
-  valueEnvVar?: string | null;
 }
 
 export interface HTTPResponse {
@@ -1206,6 +1197,11 @@ export interface HTTPResponse {
 export interface HTTPHeader {
   name: string;
   value: string;
+  /**
+   * Only in a request: a variable of the agent's whose content is put behind `value`. Only with
+   * httpHeaderEnvVars.
+   */
+  valueEnvVar?: string | null;
 }
 
 export interface HTTPBodyDelta {

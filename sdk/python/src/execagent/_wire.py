@@ -1097,7 +1097,7 @@ class HTTPRequestParams(TypedDict):
     # An absolute http or https URL.
     url: str
     # Absent: [].
-    headers: NotRequired['list[HTTPRequestHeader]']
+    headers: NotRequired['list[HTTPHeader]']
     bodyBase64: NotRequired[str | None]
     # For headers and body. Absent: no limit.
     timeoutMs: NotRequired[int | None]
@@ -1107,13 +1107,6 @@ class HTTPRequestParams(TypedDict):
     requestId: str
     # Send the body in `http/request/bodyDelta`. Absent: false.
     streamResponse: NotRequired[bool]
-
-
-class HTTPRequestHeader(TypedDict):
-    name: str
-    value: str
-    # A variable of the agent's whose content is put behind `value`. Only with httpHeaderEnvVars.
-    valueEnvVar: NotRequired[str | None]
 
 
 class HTTPResponse(TypedDict):
@@ -1127,6 +1120,9 @@ class HTTPResponse(TypedDict):
 class HTTPHeader(TypedDict):
     name: str
     value: str
+    # Only in a request: a variable of the agent's whose content is put behind `value`. Only with
+    # httpHeaderEnvVars.
+    valueEnvVar: NotRequired[str | None]
 
 
 class HTTPBodyDelta(TypedDict):
