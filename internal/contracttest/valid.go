@@ -152,4 +152,3 @@ func (c *Conversation) Received(text []byte) error {
 	}
 	return Valid("ResultMessage", text)
 }
-

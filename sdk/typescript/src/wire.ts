@@ -89,7 +89,6 @@ export const FLAG_OF: { readonly [method: string]: keyof Capabilities } = {
   "socket/resume": "socketForward",
   "socket/close": "socketForward",
   "socket/data": "socketForward",
-  "capabilityRoots/discoverV1": "capabilityDiscoverySandbox",
   "capabilities/discoverV2": "capabilityDiscoveryV2",
 };
 
@@ -386,7 +385,7 @@ export interface Capabilities {
   credentialMasking?: boolean;
   /** `credentialProviders` of a proxy. */
   credentialMaskingCustomProviders?: boolean;
-  /** `sandbox` in `capabilityRoots/discoverV1`, and the method. */
+  /** `sandbox` in `capabilityRoots/discoverV1`. */
   capabilityDiscoverySandbox?: boolean;
   /** `fs/watchMissing`. */
   fsWatchMissing?: boolean;
@@ -1363,7 +1362,10 @@ export interface OpenParams {
   /** Up to 32 bytes. */
   handleId: string;
   path: string;
-  /** replace: make the file, or empty it. Absent: "read". Only with fileWriteStreaming. */
+  /**
+   * replace: make the file, or empty it. Only servers with fileWriteStreaming know it. Absent:
+   * "read".
+   */
   mode?: "read" | "replace";
   /** Only with sandboxedFileStreaming. */
   sandbox?: Sandbox | null;
@@ -1514,6 +1516,7 @@ export interface CapabilityRoot {
   /** The client's choice. The answer repeats it. */
   id: string;
   path: string;
+  /** Only with capabilityDiscoverySandbox. */
   sandbox?: Sandbox | null;
 }
 

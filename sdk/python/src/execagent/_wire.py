@@ -125,7 +125,6 @@ FLAG_OF: Final[dict[str, str]] = {
     "socket/resume": "socketForward",
     "socket/close": "socketForward",
     "socket/data": "socketForward",
-    "capabilityRoots/discoverV1": "capabilityDiscoverySandbox",
     "capabilities/discoverV2": "capabilityDiscoveryV2",
 }
 
@@ -338,7 +337,7 @@ class Capabilities(TypedDict):
     credentialMasking: NotRequired[bool]
     # `credentialProviders` of a proxy.
     credentialMaskingCustomProviders: NotRequired[bool]
-    # `sandbox` in `capabilityRoots/discoverV1`, and the method.
+    # `sandbox` in `capabilityRoots/discoverV1`.
     capabilityDiscoverySandbox: NotRequired[bool]
     # `fs/watchMissing`.
     fsWatchMissing: NotRequired[bool]
@@ -1288,7 +1287,8 @@ class OpenParams(TypedDict):
     # Up to 32 bytes.
     handleId: str
     path: str
-    # replace: make the file, or empty it. Absent: "read". Only with fileWriteStreaming.
+    # replace: make the file, or empty it. Only servers with fileWriteStreaming know it. Absent:
+    # "read".
     mode: NotRequired[Literal["read", "replace"]]
     # Only with sandboxedFileStreaming.
     sandbox: NotRequired['Sandbox | None']
@@ -1441,6 +1441,7 @@ class CapabilityRoot(TypedDict):
     # The client's choice. The answer repeats it.
     id: str
     path: str
+    # Only with capabilityDiscoverySandbox.
     sandbox: NotRequired['Sandbox | None']
 
 
