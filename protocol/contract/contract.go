@@ -24,7 +24,15 @@ type Contract struct {
 	Version int
 	Methods []Method
 	Types   []Named
-	byName  map[string]*Named
+	// Sections are the names of methods and types, in the order of the text.
+	Sections []Section
+	byName   map[string]*Named
+}
+
+// Section is a part of the text.
+type Section struct {
+	Title string
+	Names []string
 }
 
 // Method is something that one side sends to the other.

@@ -1,4 +1,4 @@
-package contract
+package contract_test
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/execagent/execagent/internal/contracttest"
+	"github.com/execagent/execagent/protocol/contract"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -15,14 +17,25 @@ var update = flag.Bool("update", false, "write the generated files")
 // TestGenerated: the files that are made of the contract are current.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
-	_, err := parse(text)
-	rig.Must(t, err)
-	for _, f := range Formats {
+	for _, f := range contract.Formats {
 		path := filepath.Join("../..", f.File)
 		if *update {
 			rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, f.Make(), 0o666))
 		}
 		have, _ := os.ReadFile(path)
 		rig.Is(t, bytes.Equal(have, f.Make()), true, "%s is current: go generate ./protocol/contract writes it", f.File)
+	}
+}
+
+// TestExamples: the examples of the methods are valid.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	for _, m := range contract.Load().Methods {
+		if m.Params.Kind != contract.Any {
+			rig.Check(t, contracttest.Valid(m.Params.Name, m.ParamsExample))
+		}
+		if m.Result != nil {
+			rig.Check(t, contracttest.Valid(m.Result.Name, m.ResultExample))
+		}
 	}
 }

@@ -15,6 +15,7 @@ var Formats = []Format{
 	{"schema", "docs/contract/schema.json", func(c *Contract) []byte { return encode(schema(c)) }},
 	{"meta", "docs/contract/meta.json", func(c *Contract) []byte { return encode(meta(c)) }},
 	{"openrpc", "docs/contract/openrpc.json", func(c *Contract) []byte { return encode(openrpc(c)) }},
+	{"markdown", "docs/contract/README.md", func(c *Contract) []byte { return []byte(page(c)) }},
 	{"python", "sdk/python/src/execagent/_wire.py", func(c *Contract) []byte { return []byte(python(c)) }},
 	{"typescript", "sdk/typescript/src/wire.ts", func(c *Contract) []byte { return []byte(typescript(c)) }},
 }

@@ -36,6 +36,10 @@ func parse(text string) (*Contract, error) {
 func (p *parser) line(line string) error {
 	words := strings.Fields(line)
 	switch {
+	case len(words) == 4 && words[0] == "#" && words[1] == "----":
+		p.end()
+		p.c.Sections = append(p.c.Sections, Section{Title: strings.ReplaceAll(words[2], "_", " ")})
+		return nil
 	case len(words) == 0, line[0] == '#':
 		return nil
 	case words[0] == "//":
@@ -54,11 +58,18 @@ func (p *parser) line(line string) error {
 
 // end adds what was read last.
 func (p *parser) end() {
+	name := ""
 	if p.method != nil {
 		p.c.Methods = append(p.c.Methods, *p.method)
+		name = p.method.Name
 	}
 	if p.named != nil {
 		p.c.Types = append(p.c.Types, *p.named)
+		name = p.named.Name
+	}
+	if name != "" {
+		section := &p.c.Sections[len(p.c.Sections)-1]
+		section.Names = append(section.Names, name)
 	}
 	p.method, p.named = nil, nil
 }
@@ -73,6 +84,8 @@ func (p *parser) takeAbout() string {
 func (p *parser) declaration(line string, words []string) (err error) {
 	about := p.takeAbout()
 	switch {
+	case len(p.c.Sections) == 0 && words[0] != "version":
+		return errors.New("it comes before the first section")
 	case words[0] == "version" && len(words) == 2:
 		p.c.Version, err = strconv.Atoi(words[1])
 	case words[0] == "record" && len(words) == 2:

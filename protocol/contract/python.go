@@ -2,25 +2,28 @@ package contract
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // pythonKeywords cannot be members of a class.
 var pythonKeywords = map[string]bool{"from": true, "import": true, "class": true, "global": true, "in": true, "is": true, "not": true, "with": true}
 
-// python is the module of the types in Python.
+// python is the module of the types in Python. A program that runs needs no types, so they cost it
+// nothing: there each of them is dict.
 func python(c *Contract) string {
 	var b strings.Builder
 	b.WriteString("# Generated from protocol/contract/contract.txt by `go generate ./protocol/contract`. Do not edit.\n" +
 		"# docs/contract/README.md has all of it with descriptions.\n" +
-		"from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict\n\n" +
+		"from __future__ import annotations\n\n" +
+		"from typing import TYPE_CHECKING, Any, Final, Literal\n\n" +
 		fmt.Sprintf("VERSION: Final = %d\n\n# Methods.\n", c.Version))
 	for _, m := range c.Methods {
-		fmt.Fprintf(&b, "%s: Final = %q\n", pythonConstant(m.Name), m.Name)
+		fmt.Fprintf(&b, "%s: Final = %q\n", words(m.Name, constant, constant, "_"), m.Name)
 	}
 	b.WriteString("\n# Flags in Capabilities.\n")
 	for _, flag := range c.Flags() {
-		fmt.Fprintf(&b, "%s: Final = %q\n", "HAS_"+constant(flag.Name), flag.Name)
+		fmt.Fprintf(&b, "HAS_%s: Final = %q\n", constant(flag.Name), flag.Name)
 	}
 	b.WriteString("\n# The flag that a server with the method has. Every server has the others.\nFLAG_OF: Final[dict[str, str]] = {\n")
 	for _, m := range c.Methods {
@@ -29,58 +32,60 @@ func python(c *Contract) string {
 		}
 	}
 	b.WriteString("}\n\n# What a client does that has lost the connection before the answer.\n" +
-		"Repeat: TypeAlias = Literal[" + quoted(repeats) + "]\nREPEAT_OF: Final[dict[str, Repeat]] = {\n")
+		"REPEAT_OF: Final[dict[str, Literal[" + quoted(repeats) + "]]] = {\n")
 	for _, m := range c.Methods {
 		if m.Repeat != "" {
 			fmt.Fprintf(&b, "    %q: %q,\n", m.Name, m.Repeat)
 		}
 	}
-	b.WriteString("}\n")
+	b.WriteString("}\n\nif not TYPE_CHECKING:\n\n    def __getattr__(name: str) -> type:\n        if name.startswith(\"_\"):\n" +
+		"            raise AttributeError(name)\n        return dict\n\n\nif TYPE_CHECKING:\n    from typing import NotRequired, TypeAlias, TypedDict\n")
 	for _, n := range c.Types {
-		b.WriteString("\n\n")
-		comment(&b, "# ", n.About)
+		b.WriteString("\n")
+		comment(&b, "    # ", n.About)
 		if n.Type != nil {
-			fmt.Fprintf(&b, "%s: TypeAlias = %s\n", n.Name, quotedIfLater(n.Type, n.Type.python()))
-			continue
+			fmt.Fprintf(&b, "    %s: TypeAlias = %s\n", n.Name, quotedIfLater(n.Type))
+		} else {
+			pythonRecord(&b, &n)
 		}
-		pythonRecord(&b, &n)
 	}
 	return b.String()
 }
 
-// pythonRecord writes a record as a TypedDict. A member that is called as a keyword needs its other form.
+// pythonRecord writes a record as a TypedDict. A member that is called as a keyword needs its other form,
+// which is no annotation.
 func pythonRecord(b *strings.Builder, n *Named) {
-	keyword := false
-	for _, m := range n.Members {
-		keyword = keyword || pythonKeywords[m.Name]
-	}
-	open, entry, end := "class "+n.Name+"(TypedDict):\n", "    %s: %s\n", ""
-	if keyword {
-		open, entry, end = n.Name+" = TypedDict(\n    "+fmt.Sprintf("%q", n.Name)+",\n    {\n", "        \"%s\": %s,\n", "    },\n)\n"
+	open, indent, end, of := "    class "+n.Name+"(TypedDict):\n", "        ", "\n", func(t *Type) string { return t.python() }
+	if slices.ContainsFunc(n.Members, func(m Member) bool { return pythonKeywords[m.Name] }) {
+		open, indent, end, of = fmt.Sprintf("    %s = TypedDict(\n        %[1]q,\n        {\n", n.Name), "            ", ",\n", quotedIfLater
+		defer b.WriteString("        },\n    )\n")
 	}
 	b.WriteString(open)
 	if len(n.Members) == 0 {
-		b.WriteString("    pass\n")
+		b.WriteString("        pass\n")
 	}
 	for _, m := range n.Members {
-		comment(b, entry[:len(entry)-len(strings.TrimLeft(entry, " "))]+"# ", m.remarks())
-		of := quotedIfLater(m.Type, m.Type.python())
+		comment(b, indent+"# ", m.remarks())
+		text := of(m.Type)
 		if m.Optional {
-			of = "NotRequired[" + of + "]"
+			text = "NotRequired[" + text + "]"
 		}
-		fmt.Fprintf(b, entry, m.Name, of)
+		name := m.Name
+		if end == ",\n" {
+			name = `"` + name + `"`
+		}
+		b.WriteString(indent + name + ": " + text + end)
 	}
-	b.WriteString(end)
 }
 
 // quotedIfLater quotes a type that has names, because they may be declared later.
-func quotedIfLater(t *Type, text string) string {
+func quotedIfLater(t *Type) string {
 	later := false
 	t.walk(func(t *Type) { later = later || t.Kind == Ref })
-	if !later {
-		return text
+	if later {
+		return "'" + t.python() + "'"
 	}
-	return "'" + text + "'"
+	return t.python()
 }
 
 // python is a type in Python.
@@ -163,9 +168,6 @@ func comment(b *strings.Builder, prefix, text string) {
 func quoted(list []string) string {
 	return `"` + strings.Join(list, `", "`) + `"`
 }
-
-// pythonConstant is the constant of a method: PROCESS_START for process/start.
-func pythonConstant(method string) string { return words(method, constant, constant, "_") }
 
 // constant is a camel-case name in capitals.
 func constant(name string) string {
