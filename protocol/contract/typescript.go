@@ -70,6 +70,7 @@ func typescript(c *Contract) string {
 
 // jsdoc writes a comment of one or more lines.
 func jsdoc(b *strings.Builder, indent, text string) {
+	text = strings.ReplaceAll(text, "*/", `*\/`)
 	switch {
 	case text == "":
 	case len(indent+text) <= 90:

@@ -979,7 +979,7 @@ export interface PathPlace {
 
 export interface PatternPlace {
   type: "glob_pattern";
-  /** Such as **/*.env. Patterns are only for deny. */
+  /** Such as **\/*.env. Patterns are only for deny. */
   pattern: string;
 }
 
