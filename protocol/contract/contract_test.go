@@ -27,9 +27,10 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestExamples: the examples of the methods are valid.
-func TestExamples(t *testing.T) {
+// TestContract: the contract has all that it names, and the examples of its methods are valid.
+func TestContract(t *testing.T) {
 	t.Parallel()
+	rig.Check(t, contract.Load().Check())
 	for _, m := range contract.Load().Methods {
 		if m.Params.Kind != contract.Any {
 			rig.Check(t, contracttest.Valid(m.Params.Name, m.ParamsExample))

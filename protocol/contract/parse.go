@@ -18,7 +18,7 @@ type parser struct {
 	named  *Named
 }
 
-// parse reads a contract and checks it.
+// parse reads a contract.
 func parse(text string) (*Contract, error) {
 	p := &parser{c: &Contract{byName: map[string]*Named{}}}
 	for i, line := range strings.Split(text, "\n") {
@@ -30,7 +30,7 @@ func parse(text string) (*Contract, error) {
 	for i := range p.c.Types {
 		p.c.byName[p.c.Types[i].Name] = &p.c.Types[i]
 	}
-	return p.c, p.c.check()
+	return p.c, nil
 }
 
 func (p *parser) line(line string) error {
@@ -287,8 +287,9 @@ func (r *typeReader) argument(t *Type) {
 // repeats are the values of Method.Repeat.
 var repeats = []string{"safe", "same", "never", "reopen"}
 
-// check returns what is wrong in a contract that could be read.
-func (c *Contract) check() error {
+// Check returns what is wrong in a contract that could be read: names that do not exist, or are not used,
+// and what is missing. A test calls it.
+func (c *Contract) Check() error {
 	var wrong []error
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf("contract.txt: "+format, args...)) }
 	used := map[string]bool{"RequestMessage": true, "NotificationMessage": true, "ResultMessage": true, "ErrorMessage": true}
