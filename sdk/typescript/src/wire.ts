@@ -14,9 +14,9 @@ export const Method = {
   sessionEnd: "session/end",
   sessionTaken: "session/taken",
   processStart: "process/start",
-  processRead: "process/read",
   processWrite: "process/write",
   processCloseStdin: "process/closeStdin",
+  processRead: "process/read",
   processSignal: "process/signal",
   processTerminate: "process/terminate",
   processResize: "process/resize",
@@ -31,8 +31,8 @@ export const Method = {
   networkPolicyDecision: "network/policyDecision",
   httpRequest: "http/request",
   httpRequestBodyDelta: "http/request/bodyDelta",
-  fsReadFile: "fs/readFile",
   fsWriteFile: "fs/writeFile",
+  fsReadFile: "fs/readFile",
   fsCreateDirectory: "fs/createDirectory",
   fsGetMetadata: "fs/getMetadata",
   fsCanonicalize: "fs/canonicalize",
@@ -43,8 +43,8 @@ export const Method = {
   fsRename: "fs/rename",
   fsApplyPatch: "fs/applyPatch",
   fsOpen: "fs/open",
-  fsReadBlock: "fs/readBlock",
   fsWriteBlock: "fs/writeBlock",
+  fsReadBlock: "fs/readBlock",
   fsClose: "fs/close",
   fsWatchMissing: "fs/watchMissing",
   fsMissingChanged: "fs/missingChanged",
@@ -103,9 +103,9 @@ export const REPEAT_OF: { readonly [method: string]: Repeat } = {
   "session/list": "safe",
   "session/end": "never",
   "process/start": "never",
-  "process/read": "safe",
   "process/write": "same",
   "process/closeStdin": "safe",
+  "process/read": "safe",
   "process/signal": "never",
   "process/terminate": "safe",
   "process/resize": "safe",
@@ -113,8 +113,8 @@ export const REPEAT_OF: { readonly [method: string]: Repeat } = {
   "process/execApproval": "same",
   "network/policyRequest": "never",
   "http/request": "never",
-  "fs/readFile": "safe",
   "fs/writeFile": "never",
+  "fs/readFile": "safe",
   "fs/createDirectory": "never",
   "fs/getMetadata": "safe",
   "fs/canonicalize": "safe",
@@ -125,8 +125,8 @@ export const REPEAT_OF: { readonly [method: string]: Repeat } = {
   "fs/rename": "never",
   "fs/applyPatch": "never",
   "fs/open": "reopen",
-  "fs/readBlock": "reopen",
   "fs/writeBlock": "reopen",
+  "fs/readBlock": "reopen",
   "fs/close": "reopen",
   "fs/watchMissing": "reopen",
   "fs/watch": "reopen",
@@ -149,16 +149,16 @@ export interface ClientRequests {
   "session/list": { params: SessionListParams; result: SessionListResult };
   "session/end": { params: SessionParams; result: Empty };
   "process/start": { params: StartParams; result: StartResult };
-  "process/read": { params: ReadParams; result: ReadResult };
   "process/write": { params: WriteParams; result: WriteResult };
   "process/closeStdin": { params: ProcessParams; result: WriteResult };
+  "process/read": { params: ReadParams; result: ReadResult };
   "process/signal": { params: SignalParams; result: Empty };
   "process/terminate": { params: TerminateParams; result: TerminateResult };
   "process/resize": { params: ResizeParams; result: Empty };
   "process/list": { params: ListParams; result: ListResult };
   "http/request": { params: HTTPRequestParams; result: HTTPResponse };
-  "fs/readFile": { params: PathParams; result: ReadFileResult };
   "fs/writeFile": { params: WriteFileParams; result: Empty };
+  "fs/readFile": { params: PathParams; result: ReadFileResult };
   "fs/createDirectory": { params: CreateDirectoryParams; result: Empty };
   "fs/getMetadata": { params: PathParams; result: FileMetadata };
   "fs/canonicalize": { params: PathParams; result: CanonicalizeResult };
@@ -169,8 +169,8 @@ export interface ClientRequests {
   "fs/rename": { params: RenameParams; result: Empty };
   "fs/applyPatch": { params: ApplyPatchParams; result: ApplyPatchResult };
   "fs/open": { params: OpenParams; result: HandleParams };
-  "fs/readBlock": { params: ReadBlockParams; result: ReadBlockResult };
   "fs/writeBlock": { params: WriteBlockParams; result: Empty };
+  "fs/readBlock": { params: ReadBlockParams; result: ReadBlockResult };
   "fs/close": { params: HandleParams; result: Empty };
   "fs/watchMissing": { params: WatchMissingParams; result: WatchMissingResult };
   "fs/watch": { params: WatchParams; result: WatchResult };
@@ -642,6 +642,25 @@ export interface StartResult {
   approval?: "pending" | (string & {});
 }
 
+export interface WriteParams {
+  processId: string;
+  chunk: string;
+  /** The client's choice. A write with the same id is done once. */
+  writeId: string;
+}
+
+export interface WriteResult {
+  /**
+   * accepted: taken, now or by an earlier write with the same id. unknownProcess: there is none.
+   * stdinClosed: it has no stdin. starting: try again later.
+   */
+  status: "accepted" | "unknownProcess" | "stdinClosed" | "starting";
+}
+
+export interface ProcessParams {
+  processId: string;
+}
+
 export interface ReadParams {
   processId: string;
   /** Only what has a greater number. Absent: everything that is kept. Absent: 0. */
@@ -716,25 +735,6 @@ export interface Refusal {
   times?: number | null;
   /** All of it in one line, for a model. */
   text: string;
-}
-
-export interface WriteParams {
-  processId: string;
-  chunk: string;
-  /** The client's choice. A write with the same id is done once. */
-  writeId: string;
-}
-
-export interface WriteResult {
-  /**
-   * accepted: taken, now or by an earlier write with the same id. unknownProcess: there is none.
-   * stdinClosed: it has no stdin. starting: try again later.
-   */
-  status: "accepted" | "unknownProcess" | "stdinClosed" | "starting";
-}
-
-export interface ProcessParams {
-  processId: string;
 }
 
 export interface SignalParams {
@@ -1213,6 +1213,14 @@ export interface HTTPBodyDelta {
   error?: string | null;
 }
 
+export interface WriteFileParams {
+  path: string;
+  dataBase64: string;
+  /** false: refuse links anywhere in the path. Absent: true. */
+  followSymlinks?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
 /** The path of a request. */
 export interface PathParams {
   path: string;
@@ -1223,14 +1231,6 @@ export interface PathParams {
 
 export interface ReadFileResult {
   dataBase64: string;
-}
-
-export interface WriteFileParams {
-  path: string;
-  dataBase64: string;
-  /** false: refuse links anywhere in the path. Absent: true. */
-  followSymlinks?: boolean | null;
-  sandbox?: Sandbox | null;
 }
 
 export interface CreateDirectoryParams {
@@ -1375,6 +1375,13 @@ export interface HandleParams {
   handleId: string;
 }
 
+export interface WriteBlockParams {
+  handleId: string;
+  offset: number;
+  /** 1 to 1,048,576 bytes (-32600). */
+  chunk: string;
+}
+
 export interface ReadBlockParams {
   handleId: string;
   offset: number;
@@ -1386,13 +1393,6 @@ export interface ReadBlockResult {
   chunk: string;
   /** The chunk is shorter than was asked for. */
   eof: boolean;
-}
-
-export interface WriteBlockParams {
-  handleId: string;
-  offset: number;
-  /** 1 to 1,048,576 bytes (-32600). */
-  chunk: string;
 }
 
 export interface WatchMissingParams {

@@ -16,9 +16,9 @@ SESSION_LIST: Final = "session/list"
 SESSION_END: Final = "session/end"
 SESSION_TAKEN: Final = "session/taken"
 PROCESS_START: Final = "process/start"
-PROCESS_READ: Final = "process/read"
 PROCESS_WRITE: Final = "process/write"
 PROCESS_CLOSE_STDIN: Final = "process/closeStdin"
+PROCESS_READ: Final = "process/read"
 PROCESS_SIGNAL: Final = "process/signal"
 PROCESS_TERMINATE: Final = "process/terminate"
 PROCESS_RESIZE: Final = "process/resize"
@@ -33,8 +33,8 @@ NETWORK_POLICY_REQUEST: Final = "network/policyRequest"
 NETWORK_POLICY_DECISION: Final = "network/policyDecision"
 HTTP_REQUEST: Final = "http/request"
 HTTP_REQUEST_BODY_DELTA: Final = "http/request/bodyDelta"
-FS_READ_FILE: Final = "fs/readFile"
 FS_WRITE_FILE: Final = "fs/writeFile"
+FS_READ_FILE: Final = "fs/readFile"
 FS_CREATE_DIRECTORY: Final = "fs/createDirectory"
 FS_GET_METADATA: Final = "fs/getMetadata"
 FS_CANONICALIZE: Final = "fs/canonicalize"
@@ -45,8 +45,8 @@ FS_COPY: Final = "fs/copy"
 FS_RENAME: Final = "fs/rename"
 FS_APPLY_PATCH: Final = "fs/applyPatch"
 FS_OPEN: Final = "fs/open"
-FS_READ_BLOCK: Final = "fs/readBlock"
 FS_WRITE_BLOCK: Final = "fs/writeBlock"
+FS_READ_BLOCK: Final = "fs/readBlock"
 FS_CLOSE: Final = "fs/close"
 FS_WATCH_MISSING: Final = "fs/watchMissing"
 FS_MISSING_CHANGED: Final = "fs/missingChanged"
@@ -139,9 +139,9 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "session/list": "safe",
     "session/end": "never",
     "process/start": "never",
-    "process/read": "safe",
     "process/write": "same",
     "process/closeStdin": "safe",
+    "process/read": "safe",
     "process/signal": "never",
     "process/terminate": "safe",
     "process/resize": "safe",
@@ -149,8 +149,8 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "process/execApproval": "same",
     "network/policyRequest": "never",
     "http/request": "never",
-    "fs/readFile": "safe",
     "fs/writeFile": "never",
+    "fs/readFile": "safe",
     "fs/createDirectory": "never",
     "fs/getMetadata": "safe",
     "fs/canonicalize": "safe",
@@ -161,8 +161,8 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "fs/rename": "never",
     "fs/applyPatch": "never",
     "fs/open": "reopen",
-    "fs/readBlock": "reopen",
     "fs/writeBlock": "reopen",
+    "fs/readBlock": "reopen",
     "fs/close": "reopen",
     "fs/watchMissing": "reopen",
     "fs/watch": "reopen",
@@ -558,6 +558,20 @@ if TYPE_CHECKING:
         # pending.
         approval: NotRequired[str]
 
+    class WriteParams(TypedDict):
+        processId: str
+        chunk: str
+        # The client's choice. A write with the same id is done once.
+        writeId: str
+
+    class WriteResult(TypedDict):
+        # accepted: taken, now or by an earlier write with the same id. unknownProcess: there is
+        # none. stdinClosed: it has no stdin. starting: try again later.
+        status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
+
+    class ProcessParams(TypedDict):
+        processId: str
+
     class ReadParams(TypedDict):
         processId: str
         # Only what has a greater number. Absent: everything that is kept. Absent: 0.
@@ -625,20 +639,6 @@ if TYPE_CHECKING:
         times: NotRequired[int | None]
         # All of it in one line, for a model.
         text: str
-
-    class WriteParams(TypedDict):
-        processId: str
-        chunk: str
-        # The client's choice. A write with the same id is done once.
-        writeId: str
-
-    class WriteResult(TypedDict):
-        # accepted: taken, now or by an earlier write with the same id. unknownProcess: there is
-        # none. stdinClosed: it has no stdin. starting: try again later.
-        status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
-
-    class ProcessParams(TypedDict):
-        processId: str
 
     class SignalParams(TypedDict):
         # Another session of the caller's. Only with namedSessions.
@@ -1050,6 +1050,13 @@ if TYPE_CHECKING:
         # Why the body has ended early.
         error: NotRequired[str | None]
 
+    class WriteFileParams(TypedDict):
+        path: str
+        dataBase64: str
+        # false: refuse links anywhere in the path. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
     # The path of a request.
     class PathParams(TypedDict):
         path: str
@@ -1059,13 +1066,6 @@ if TYPE_CHECKING:
 
     class ReadFileResult(TypedDict):
         dataBase64: str
-
-    class WriteFileParams(TypedDict):
-        path: str
-        dataBase64: str
-        # false: refuse links anywhere in the path. Absent: true.
-        followSymlinks: NotRequired[bool | None]
-        sandbox: NotRequired[Sandbox | None]
 
     class CreateDirectoryParams(TypedDict):
         path: str
@@ -1193,6 +1193,12 @@ if TYPE_CHECKING:
     class HandleParams(TypedDict):
         handleId: str
 
+    class WriteBlockParams(TypedDict):
+        handleId: str
+        offset: int
+        # 1 to 1,048,576 bytes (-32600).
+        chunk: str
+
     class ReadBlockParams(TypedDict):
         handleId: str
         offset: int
@@ -1203,12 +1209,6 @@ if TYPE_CHECKING:
         chunk: str
         # The chunk is shorter than was asked for.
         eof: bool
-
-    class WriteBlockParams(TypedDict):
-        handleId: str
-        offset: int
-        # 1 to 1,048,576 bytes (-32600).
-        chunk: str
 
     class WatchMissingParams(TypedDict):
         # Greater than all before on this connection, from 1.
